@@ -1,0 +1,89 @@
+// Spreads a batch over XLA's intra-op thread pool.
+//
+// The pool may be busy with other handlers that wait in turn, so nobody here waits for a task that
+// has not started: the calling thread takes chunks from the same queue as its helpers and waits
+// only for chunks that some thread has begun. A helper that starts late finds the queue empty and
+// leaves; the queue is shared by all of them, so it outlives the call.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace linalg {
+
+// Below this much serial work, handing chunks to other threads costs more than it saves (a hand-off
+// takes 10 to 40 microseconds).
+inline constexpr double kParallelNanoseconds = 50e3;
+// Chunks are about this long: short enough to balance, long enough to hide the queue.
+inline constexpr double kChunkNanoseconds = 25e3;
+
+namespace internal {
+
+struct ChunkQueue {
+  explicit ChunkQueue(int64_t chunks) : chunks(chunks) {}
+
+  // Runs chunks until none is left to take.
+  template <class Body>
+  void Drain(Body* body) {
+    int64_t finished = 0;
+    for (int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) {
+      try {
+        (*body)(chunk);
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(error_mutex);
+        if (!error) error = std::current_exception();
+      }
+      ++finished;
+    }
+    if (finished > 0) done.fetch_add(finished, std::memory_order_release);
+  }
+
+  const int64_t chunks;
+  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> done{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+};
+
+}  // namespace internal
+
+// The threads worth using: the pool grows with the number of virtual devices, the machine does not.
+inline int64_t UsableThreads(const ::xla::ffi::ThreadPool& pool) {
+  static const int64_t hardware = std::max(1u, std::thread::hardware_concurrency());
+  return std::min(pool.num_threads(), hardware);
+}
+
+// Calls body(first, last) on ranges that cover [0, batch), `nanoseconds` being the estimated time
+// of one element. Returns when all are done; rethrows the first exception that a range threw.
+template <class Body>
+void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body) {
+  if (batch == 0) return;
+  const double total = nanoseconds * static_cast<double>(batch);
+  const int64_t threads =
+      total < kParallelNanoseconds || batch == 1 ? 1 : std::min(UsableThreads(pool), batch);
+  if (threads <= 1) {
+    body(int64_t{0}, batch);
+    return;
+  }
+  const int64_t shortest = static_cast<int64_t>(kChunkNanoseconds / nanoseconds) + 1;
+  const int64_t size = std::min(shortest, (batch + threads - 1) / threads);
+  auto run_chunk = [&body, size, batch](int64_t chunk) {
+    body(chunk * size, std::min(batch, (chunk + 1) * size));
+  };
+  const auto queue = std::make_shared<internal::ChunkQueue>((batch + size - 1) / size);
+  for (int64_t helper = 1; helper < threads; ++helper) {
+    pool.Schedule([queue, chunk = &run_chunk] { queue->Drain(chunk); });
+  }
+  queue->Drain(&run_chunk);
+  while (queue->done.load(std::memory_order_acquire) != queue->chunks) std::this_thread::yield();
+  if (queue->error) std::rethrow_exception(queue->error);
+}
+
+}  // namespace linalg

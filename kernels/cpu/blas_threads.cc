@@ -1,0 +1,43 @@
+#include "kernels/cpu/blas_threads.h"
+
+#include <mutex>
+
+namespace linalg {
+namespace {
+
+// Guards the fields below, which describe every BlasThreads alive in the process.
+std::mutex mutex;
+int alive = 0;
+int users_count = 0;  // what to restore; 0 while the user's number is in force
+
+int (*get_threads)() = nullptr;
+void (*set_threads)(int) = nullptr;
+
+}  // namespace
+
+BlasThreads::BlasThreads(Count count) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  ++alive;
+  if (set_threads == nullptr || users_count != 0) return;
+  if (count == Count::kUsers && alive == 1) return;
+  const int current = get_threads();
+  if (current <= 1) return;
+  users_count = current;
+  set_threads(1);
+}
+
+BlasThreads::~BlasThreads() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (--alive > 0 || users_count == 0) return;
+  // A number that the user set in the meantime stands.
+  if (get_threads() == 1) set_threads(users_count);
+  users_count = 0;
+}
+
+void SetBlasThreadFunctions(int (*get)(), void (*set)(int)) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  get_threads = get;
+  set_threads = set;
+}
+
+}  // namespace linalg

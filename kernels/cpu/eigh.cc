@@ -1,0 +1,113 @@
+// Eigenvalues and eigenvectors of Hermitian matrices.
+//
+// syevd (heevd) by divide and conquer, in place in the output, which one pass fills with the lower
+// triangle in column-major order. A matrix that holds NaN or Inf is not handed to LAPACK, whose
+// iterations may not end on it: it gets NaN, and info = -1.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace {
+
+constexpr int kNotFinite = -1;
+
+// Writes the Hermitian part of `a` as a column-major lower triangle; false if it is not finite.
+template <class T>
+bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a, T* target) {
+  std::atomic<bool> finite = true;
+  ForEachInTriangle(pool, n, part, a, [&](int64_t i, int64_t j, T element) {
+    if (part.lower) {
+      target[j * n + i] = element;
+    } else {
+      target[i * n + j] = Conj(element);
+    }
+    if (!(std::isfinite(std::real(element)) && std::isfinite(std::imag(element)))) {
+      finite.store(false, std::memory_order_relaxed);
+    }
+  });
+  return finite;
+}
+
+// Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
+template <class T>
+void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
+               T* vectors, Real<T>* values, int32_t* info) {
+  const int64_t size = n * n;
+  const BlasThreads threads(ThreadsFor(batch, n));
+  const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
+  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+    if (n == 0) return std::fill(info + first, info + last, 0);
+    lapack::Syevd<T> syevd(n, vectors != nullptr);
+    const auto scratch = Scratch<T>(vectors ? 0 : size);
+    for (int64_t i = first; i < last; ++i) {
+      T* matrix = vectors ? vectors + i * size : scratch.get();
+      Real<T>* w = values + i * n;
+      info[i] = CopyLower(pool, n, part, a + i * size, matrix) ? syevd('L', matrix, ToInt(n), w)
+                                                               : kNotFinite;
+      if (info[i] != 0) std::fill(w, w + n, NaN<Real<T>>());
+      if (!vectors) continue;
+      if (info[i] != 0) {
+        std::fill(matrix, matrix + size, NaN<T>());
+      } else {
+        TransposeInPlace(pool, n, matrix);
+      }
+    }
+  });
+}
+
+ffi::Error Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
+                ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info, bool lower,
+                bool symmetrize) {
+  return Guard("linalg_eigh", [&] {
+    lapack::Load();
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
+                Elements<T>(vectors, batch * n * n, "the eigenvectors"),
+                Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+ffi::Error Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
+                    ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
+  return Guard("linalg_eigvalsh", [&] {
+    lapack::Load();
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
+                static_cast<T*>(nullptr), Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh, linalg::Eigh,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Attr<bool>("lower")
+                                  .Attr<bool>("symmetrize"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::Eigvalsh,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Attr<bool>("lower")
+                                  .Attr<bool>("symmetrize"));

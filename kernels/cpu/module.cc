@@ -1,0 +1,85 @@
+// The Python module linalg._cpu: the handlers as capsules, and where LAPACK comes from.
+#include <dlfcn.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/cpu/blas_threads.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/handlers.h"
+
+namespace nb = nanobind;
+
+namespace linalg {
+namespace {
+
+// Looks a routine up in the C API of scipy.linalg.cython_lapack or cython_blas.
+void* FindRoutine(const nb::dict& lapack, const nb::dict& blas, const std::string& name) {
+  for (const nb::dict* api : {&lapack, &blas}) {
+    if (api->contains(name.c_str())) {
+      PyObject* capsule = nb::object((*api)[name.c_str()]).ptr();
+      return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
+    }
+  }
+  throw std::runtime_error("scipy.linalg has no routine " + name);
+}
+
+// OpenBLAS's thread count functions lie in the library that SciPy's module is linked with; its name
+// for them depends on how it was built.
+void FindBlasThreadFunctions(const void* routine) {
+  Dl_info where;
+  if (dladdr(routine, &where) == 0) return;
+  void* module = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (module == nullptr) return;
+  for (const std::string prefix : {"scipy_openblas", "openblas"}) {
+    for (const std::string suffix : {"", "64_"}) {
+      void* get = dlsym(module, (prefix + "_get_num_threads" + suffix).c_str());
+      void* set = dlsym(module, (prefix + "_set_num_threads" + suffix).c_str());
+      if (get != nullptr && set != nullptr) {
+        return SetBlasThreadFunctions(reinterpret_cast<int (*)()>(get),
+                                      reinterpret_cast<void (*)(int)>(set));
+      }
+    }
+  }
+}
+
+// Called once, from whichever thread first needs LAPACK: importing SciPy at `import linalg` would
+// take a fifth of the time of importing JAX.
+void LoadFromScipy() {
+  const nb::gil_scoped_acquire gil;
+  const auto api = [](const char* module) {
+    return nb::cast<nb::dict>(nb::module_::import_(module).attr("__pyx_capi__"));
+  };
+  const nb::dict lapack = api("scipy.linalg.cython_lapack"), blas = api("scipy.linalg.cython_blas");
+  const auto fill = [&](const std::string& name, void** pointer) {
+    *pointer = FindRoutine(lapack, blas, name);
+  };
+  lapack::routines<float>.ForEach(fill);
+  lapack::routines<double>.ForEach(fill);
+  lapack::routines<std::complex<float>>.ForEach(fill);
+  lapack::routines<std::complex<double>>.ForEach(fill);
+  FindBlasThreadFunctions(reinterpret_cast<const void*>(lapack::routines<double>.potrf));
+}
+
+}  // namespace
+}  // namespace linalg
+
+NB_MODULE(_cpu, m) {
+  linalg::lapack::SetLoader(linalg::LoadFromScipy);
+  m.def(
+      "targets",
+      [] {
+        nb::dict targets;
+#define LINALG_ADD_TARGET(name) targets[#name] = nb::capsule(reinterpret_cast<void*>(name));
+        LINALG_FOR_EACH_TARGET(LINALG_ADD_TARGET)
+#undef LINALG_ADD_TARGET
+        return targets;
+      },
+      nb::sig("def targets() -> dict[str, object]"), "The handlers by target name, as capsules.");
+  m.def(
+      "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
+      nb::sig("def ffi_version() -> tuple[int, int]"),
+      "The version of XLA's FFI that the handlers were compiled with.");
+}

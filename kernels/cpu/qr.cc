@@ -1,0 +1,248 @@
+// QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
+//
+// geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same memory; Q and R
+// are transposed into the row-major results as they are written.
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace {
+
+// The reflectors of one matrix and the Q made from them, column-major, in memory that serves one
+// matrix after another. Q has q_cols columns: 0 where it is not wanted.
+template <class T>
+class Reflectors {
+ public:
+  Reflectors(int64_t rows, int64_t cols, int64_t q_cols)
+      : rows_(rows),
+        cols_(cols),
+        count_(std::min(rows, cols)),
+        a_(Scratch<T>(rows * std::max(cols, q_cols))),
+        taus_(Scratch<T>(count_)),
+        work_(Scratch<T>(lapack::QrWork(std::max(cols, q_cols)))) {}
+
+  void Factor(ffi::ThreadPool& pool, const T* a) {
+    if (count_ == 0) return;
+    Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
+    lapack::Geqrf(ToInt(rows_), ToInt(cols_), a_.get(), ToInt(rows_), taus_.get(), work_.get());
+  }
+
+  // The same with column pivoting; `order` receives the original indices of the columns.
+  void FactorPivoted(ffi::ThreadPool& pool, const T* a, int32_t* order) {
+    std::fill(order, order + cols_, 0);
+    if (count_ > 0) {
+      Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
+      const auto work = Scratch<T>(lapack::Geqp3Work(cols_));
+      const auto real_work = Scratch<Real<T>>(lapack::Geqp3RealWork(cols_));
+      lapack::Geqp3(ToInt(rows_), ToInt(cols_), a_.get(), ToInt(rows_), order, taus_.get(),
+                    work.get(), real_work.get());
+      for (int64_t j = 0; j < cols_; ++j) --order[j];
+    } else {
+      for (int64_t j = 0; j < cols_; ++j) order[j] = static_cast<int32_t>(j);
+    }
+  }
+
+  // Takes reflectors from elsewhere: row-major, below the diagonal of `a`.
+  void Set(ffi::ThreadPool& pool, const T* a, int64_t count, const T* taus) {
+    count_ = count;
+    Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
+    taus_ = Scratch<T>(count);
+    std::copy(taus, taus + count, taus_.get());
+  }
+
+  // The row-major `r` of r_rows rows: the upper triangle, zeros below.
+  void WriteR(ffi::ThreadPool& pool, int64_t r_rows, T* r) const {
+    ForEachTile(pool, r_rows, cols_, [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+      for (int64_t i = i0; i < i1; ++i) {
+        for (int64_t j = j0; j < j1; ++j) r[i * cols_ + j] = i <= j ? a_[j * rows_ + i] : T(0);
+      }
+    });
+  }
+
+  // The factored matrix as LAPACK leaves it: R, and the reflectors below it.
+  void WritePacked(ffi::ThreadPool& pool, T* packed, T* taus) const {
+    Transpose(pool, cols_, rows_, a_.get(), rows_, packed, cols_);
+    std::copy(taus_.get(), taus_.get() + count_, taus);
+  }
+
+  // The row-major rows-by-q_cols Q. Overwrites the reflectors.
+  void WriteQ(ffi::ThreadPool& pool, int64_t q_cols, T* q) {
+    if (rows_ == 0 || q_cols == 0) return;
+    lapack::Orgqr(ToInt(rows_), ToInt(q_cols), ToInt(count_), a_.get(), ToInt(rows_), taus_.get(),
+                  work_.get());
+    Transpose(pool, q_cols, rows_, a_.get(), rows_, q, q_cols);
+  }
+
+ private:
+  int64_t rows_, cols_, count_;
+  std::unique_ptr<T[]> a_, taus_, work_;
+};
+
+double QrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
+  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
+}
+
+ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> packed,
+                         ffi::Result<ffi::AnyBuffer> taus) {
+  return Guard("linalg_householder_qr", [&] {
+    lapack::Load();
+    const BatchShape shape = SplitBatch(a, 2, "a");
+    const int64_t m = shape.rows, n = shape.cols, k = std::min(m, n), batch = shape.batch;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      const T* a_data = Elements<T>(a, batch * m * n, "a");
+      T* packed_data = Elements<T>(packed, batch * m * n, "the packed factors");
+      T* taus_data = Elements<T>(taus, batch * k, "taus");
+      const BlasThreads threads(ThreadsFor(batch, k));
+      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
+        Reflectors<T> reflectors(m, n, 0);
+        for (int64_t i = first; i < last; ++i) {
+          reflectors.Factor(pool, a_data + i * m * n);
+          reflectors.WritePacked(pool, packed_data + i * m * n, taus_data + i * k);
+        }
+      });
+    });
+  });
+}
+
+ffi::Error HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus,
+                              ffi::Result<ffi::AnyBuffer> q) {
+  return Guard("linalg_householder_product", [&] {
+    lapack::Load();
+    const BatchShape shape = SplitBatch(a, 2, "a"), taus_shape = SplitBatch(taus, 1, "taus");
+    const int64_t m = shape.rows, n = shape.cols, k = taus_shape.cols, batch = shape.batch;
+    if (m < n || n < k) throw BadArgument("a", "have rows >= columns >= the number of taus");
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      const T* a_data = Elements<T>(a, batch * m * n, "a");
+      const T* taus_data = Elements<T>(taus, batch * k, "taus");
+      T* q_data = Elements<T>(q, batch * m * n, "q");
+      const BlasThreads threads(ThreadsFor(batch, n));
+      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
+        Reflectors<T> reflectors(m, n, n);
+        for (int64_t i = first; i < last; ++i) {
+          reflectors.Set(pool, a_data + i * m * n, k, taus_data + i * k);
+          reflectors.WriteQ(pool, n, q_data + i * m * n);
+        }
+      });
+    });
+  });
+}
+
+// Q's and R's shapes tell what is asked for: the reduced or the complete factors, or R alone.
+struct QrShape {
+  int64_t batch, m, n, q_cols, r_rows;
+};
+
+QrShape ReadQrShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* q, const ffi::AnyBuffer& r) {
+  const BatchShape shape = SplitBatch(a, 2, "a");
+  QrShape qr{shape.batch, shape.rows, shape.cols, 0, SplitBatch(r, 2, "r").rows};
+  if (q != nullptr) qr.q_cols = SplitBatch(*q, 2, "q").cols;
+  return qr;
+}
+
+ffi::Error Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
+              ffi::Result<ffi::AnyBuffer> r) {
+  return Guard("linalg_qr", [&] {
+    lapack::Load();
+    const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, &*q, *r);
+    DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
+                                     r_rows = r_rows]<class T>(std::type_identity<T>) {
+      const T* a_data = Elements<T>(a, batch * m * n, "a");
+      T* q_data = Elements<T>(q, batch * m * q_cols, "q");
+      T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
+      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
+        Reflectors<T> reflectors(m, n, q_cols);
+        for (int64_t i = first; i < last; ++i) {
+          reflectors.Factor(pool, a_data + i * m * n);
+          reflectors.WriteR(pool, r_rows, r_data + i * r_rows * n);
+          reflectors.WriteQ(pool, q_cols, q_data + i * m * q_cols);
+        }
+      });
+    });
+  });
+}
+
+ffi::Error QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> r) {
+  return Guard("linalg_qr_r", [&] {
+    lapack::Load();
+    const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, nullptr, *r);
+    DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n,
+                                     r_rows = r_rows]<class T>(std::type_identity<T>) {
+      const T* a_data = Elements<T>(a, batch * m * n, "a");
+      T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
+      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
+        Reflectors<T> reflectors(m, n, 0);
+        for (int64_t i = first; i < last; ++i) {
+          reflectors.Factor(pool, a_data + i * m * n);
+          reflectors.WriteR(pool, r_rows, r_data + i * r_rows * n);
+        }
+      });
+    });
+  });
+}
+
+ffi::Error QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
+                     ffi::Result<ffi::AnyBuffer> r, ffi::Result<ffi::AnyBuffer> order) {
+  return Guard("linalg_qr_pivoted", [&] {
+    lapack::Load();
+    const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, &*q, *r);
+    DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
+                                     r_rows = r_rows]<class T>(std::type_identity<T>) {
+      const T* a_data = Elements<T>(a, batch * m * n, "a");
+      T* q_data = Elements<T>(q, batch * m * q_cols, "q");
+      T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      int32_t* order_data = Elements<int32_t>(order, batch * n, "the permutation");
+      const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
+      ForEachRange(pool, batch, 2 * QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
+        Reflectors<T> reflectors(m, n, q_cols);
+        for (int64_t i = first; i < last; ++i) {
+          reflectors.FactorPivoted(pool, a_data + i * m * n, order_data + i * n);
+          reflectors.WriteR(pool, r_rows, r_data + i * r_rows * n);
+          reflectors.WriteQ(pool, q_cols, q_data + i * m * q_cols);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_qr, linalg::HouseholderQr,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_product, linalg::HouseholderProduct,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr, linalg::Qr,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_r, linalg::QrR,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_pivoted, linalg::QrPivoted,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

@@ -1,0 +1,98 @@
+// Passes over a matrix, tile by tile: transposition between the row-major operands of XLA and the
+// column-major ones of LAPACK, and the Hermitian part of an operand. A tile's two sides stay in the
+// first-level cache; rows of tiles go to the thread pool where the matrix is large enough.
+#pragma once
+
+#include <algorithm>
+#include <complex>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "kernels/cpu/batch.h"
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+inline constexpr int64_t kTile = 16;
+
+// Calls body(i0, i1, j0, j1) for the tiles of a rows-by-cols matrix.
+template <class Body>
+void ForEachTile(ffi::ThreadPool& pool, int64_t rows, int64_t cols, Body&& body) {
+  const int64_t strips = (rows + kTile - 1) / kTile;
+  const double nanoseconds = static_cast<double>(kTile * std::max<int64_t>(cols, 1));
+  ForEachRange(pool, strips, nanoseconds, [&](int64_t first, int64_t last) {
+    for (int64_t i = first * kTile; i < std::min(rows, last * kTile); i += kTile) {
+      for (int64_t j = 0; j < cols; j += kTile) {
+        body(i, std::min(i + kTile, rows), j, std::min(j + kTile, cols));
+      }
+    }
+  });
+}
+
+// target[j * target_stride + i] = source[i * source_stride + j]
+template <class T>
+void Transpose(ffi::ThreadPool& pool, int64_t rows, int64_t cols, const T* source,
+               int64_t source_stride, T* target, int64_t target_stride) {
+  ForEachTile(pool, rows, cols, [=](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+    for (int64_t j = j0; j < j1; ++j) {
+      for (int64_t i = i0; i < i1; ++i) {
+        target[j * target_stride + i] = source[i * source_stride + j];
+      }
+    }
+  });
+}
+
+template <class T>
+void TransposeInPlace(ffi::ThreadPool& pool, int64_t n, T* a) {
+  ForEachTile(pool, n, n, [=](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+    if (j0 > i0) return;
+    for (int64_t i = i0; i < i1; ++i) {
+      for (int64_t j = j0; j < std::min(i, j1); ++j) std::swap(a[i * n + j], a[j * n + i]);
+    }
+  });
+}
+
+template <class T>
+T Conj(T x) {
+  if constexpr (kIsComplex<T>) return std::conj(x);
+  return x;
+}
+
+template <class T>
+constexpr T NaN() {
+  constexpr Real<T> nan = std::numeric_limits<Real<T>>::quiet_NaN();
+  if constexpr (kIsComplex<T>) return T(nan, nan);
+  return nan;
+}
+
+// How a handler reads a Hermitian operand: the mean of the operand and its adjoint, or one triangle
+// of it and never the other. The diagonal's imaginary part counts for nothing.
+struct HermitianPart {
+  bool lower;
+  bool symmetrize;
+
+  template <class T>
+  T At(const T* a, int64_t n, int64_t i, int64_t j) const {
+    if (i == j) return std::real(a[i * n + i]);
+    if (!symmetrize) return a[i * n + j];
+    // Halved first: the sum of two large elements could overflow.
+    return Real<T>(0.5) * a[i * n + j] + Real<T>(0.5) * Conj(a[j * n + i]);
+  }
+};
+
+// Calls body(i, j, element) for the named triangle of the Hermitian part of `a`.
+template <class T, class Body>
+void ForEachInTriangle(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
+                       Body&& body) {
+  ForEachTile(pool, n, n, [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+    if (part.lower ? j0 > i0 : j0 < i0) return;
+    for (int64_t i = i0; i < i1; ++i) {
+      const int64_t first = part.lower ? j0 : std::max(i, j0);
+      const int64_t last = part.lower ? std::min(i + 1, j1) : j1;
+      for (int64_t j = first; j < last; ++j) body(i, j, part.At(a, n, i, j));
+    }
+  });
+}
+
+}  // namespace linalg

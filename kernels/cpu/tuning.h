@@ -1,0 +1,24 @@
+// Every cut-off of the CPU handlers, and the cost estimates that decide about threads.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/blas_threads.h"
+
+namespace linalg {
+
+// From this n on, one matrix alone may use the user's BLAS threads. Below it, and in a batch,
+// LAPACK runs on one thread per matrix, so that a matrix gives the same bits alone and in any
+// batch.
+inline constexpr int64_t kThreadedLapackSize = 256;
+
+inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
+  return batch == 1 && n >= kThreadedLapackSize ? BlasThreads::Count::kUsers
+                                                : BlasThreads::Count::kOne;
+}
+
+// Nanoseconds of one LAPACK call of `flops` operations: a fixed cost and a rate between that of
+// tiny and of large matrices. Only the order of magnitude matters.
+inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
+
+}  // namespace linalg

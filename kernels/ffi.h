@@ -1,0 +1,135 @@
+// What every handler needs around its arithmetic, on any backend: the dtype dispatched once, the
+// batch split off an operand's shape, and errors that name the operand. Header only, so that a
+// handler outside this project can be written with it too (`linalg.include_dir()`).
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace linalg {
+
+namespace ffi = ::xla::ffi;
+
+template <class T>
+struct RealOf {
+  using Type = T;
+};
+template <class T>
+struct RealOf<std::complex<T>> {
+  using Type = T;
+};
+template <class T>
+using Real = typename RealOf<T>::Type;
+
+template <class T>
+inline constexpr bool kIsComplex = !std::is_same_v<T, Real<T>>;
+
+// Thrown inside a handler for an operand or attribute that it cannot take; Guard turns it into an
+// FFI error, so that nothing is thrown across the boundary.
+class BadArgument : public std::invalid_argument {
+ public:
+  BadArgument(std::string_view operand, std::string_view expected)
+      : std::invalid_argument(std::string(operand) + " must " + std::string(expected)) {}
+};
+
+// Runs `body` and reports whatever it throws as an FFI error that starts with the target's name.
+template <class Body>
+ffi::Error Guard(std::string_view target, Body&& body) {
+  const auto message = [&](const char* what) { return std::string(target) + ": " + what; };
+  try {
+    body();
+    return ffi::Error::Success();
+  } catch (const std::invalid_argument& error) {
+    return ffi::Error(ffi::ErrorCode::kInvalidArgument, message(error.what()));
+  } catch (const std::bad_alloc&) {
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, message("out of memory for workspace"));
+  } catch (const std::exception& error) {
+    return ffi::Error(ffi::ErrorCode::kInternal, message(error.what()));
+  }
+}
+
+// Calls `body(std::type_identity<T>{})` with the C++ type T of a LAPACK dtype: float, double,
+// std::complex<float> or std::complex<double>.
+template <class Body>
+void DispatchDtype(ffi::DataType dtype, Body&& body) {
+  switch (dtype) {
+    case ffi::DataType::F32:
+      return body(std::type_identity<float>{});
+    case ffi::DataType::F64:
+      return body(std::type_identity<double>{});
+    case ffi::DataType::C64:
+      return body(std::type_identity<std::complex<float>>{});
+    case ffi::DataType::C128:
+      return body(std::type_identity<std::complex<double>>{});
+    default:
+      throw std::invalid_argument("the dtype must be float32, float64, complex64 or complex128");
+  }
+}
+
+template <class T>
+inline constexpr ffi::DataType kDtype = ffi::DataType::INVALID;
+template <>
+inline constexpr ffi::DataType kDtype<int32_t> = ffi::DataType::S32;
+template <>
+inline constexpr ffi::DataType kDtype<float> = ffi::DataType::F32;
+template <>
+inline constexpr ffi::DataType kDtype<double> = ffi::DataType::F64;
+template <>
+inline constexpr ffi::DataType kDtype<std::complex<float>> = ffi::DataType::C64;
+template <>
+inline constexpr ffi::DataType kDtype<std::complex<double>> = ffi::DataType::C128;
+
+// A buffer as a batch of matrices, vectors or scalars: `core` trailing dimensions, the rest batch.
+struct BatchShape {
+  int64_t batch = 1;
+  int64_t rows = 1;
+  int64_t cols = 1;
+
+  int64_t size() const { return rows * cols; }
+};
+
+inline BatchShape SplitBatch(const ffi::AnyBuffer& buffer, int core, std::string_view operand) {
+  const auto dimensions = buffer.dimensions();
+  const int rank = static_cast<int>(dimensions.size());
+  if (rank < core) {
+    throw BadArgument(operand, "have rank at least " + std::to_string(core) + ", got rank " +
+                                   std::to_string(rank));
+  }
+  BatchShape shape;
+  for (int i = 0; i < rank - core; ++i) shape.batch *= dimensions[i];
+  if (core >= 1) shape.cols = dimensions[rank - 1];
+  if (core >= 2) shape.rows = dimensions[rank - 2];
+  return shape;
+}
+
+inline BatchShape SplitSquareBatch(const ffi::AnyBuffer& buffer, std::string_view operand) {
+  const BatchShape shape = SplitBatch(buffer, 2, operand);
+  if (shape.rows != shape.cols) throw BadArgument(operand, "be a batch of square matrices");
+  return shape;
+}
+
+// The elements of a buffer, once its dtype and their number are what the handler counts on.
+template <class T>
+T* Elements(const ffi::AnyBuffer& buffer, int64_t count, std::string_view operand) {
+  if (buffer.element_type() != kDtype<T>) throw BadArgument(operand, "have another dtype");
+  if (static_cast<int64_t>(buffer.element_count()) != count) {
+    throw BadArgument(operand, "have " + std::to_string(count) + " elements, got " +
+                                   std::to_string(buffer.element_count()));
+  }
+  return static_cast<T*>(buffer.untyped_data());
+}
+
+template <class T>
+T* Elements(ffi::Result<ffi::AnyBuffer>& buffer, int64_t count, std::string_view operand) {
+  return Elements<T>(*buffer, count, operand);
+}
+
+}  // namespace linalg

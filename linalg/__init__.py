@@ -1,0 +1,49 @@
+"""Batched linear algebra for JAX that factors a sharded batch where it lies.
+
+The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.linalg` and
+`jax.scipy.linalg`. Those that end in `_ex` also return `info` for each matrix.
+"""
+
+from linalg import ffi
+from linalg._checks import LinAlgError, checked
+from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
+from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
+from linalg._householder import householder_product
+from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
+from linalg._qr import QRResult, qr
+from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
+from linalg._targets import export_disabled_checks, include_dir
+from linalg._triangular import solve_triangular, triangular_solve
+
+__all__ = [
+    "EighResult",
+    "LinAlgError",
+    "QRResult",
+    "SlogdetResult",
+    "checked",
+    "cho_factor",
+    "cho_solve",
+    "cholesky",
+    "cholesky_ex",
+    "det",
+    "eigh",
+    "eigh_ex",
+    "eigvalsh",
+    "export_disabled_checks",
+    "ffi",
+    "householder_product",
+    "include_dir",
+    "inv",
+    "inv_ex",
+    "lu",
+    "lu_ex",
+    "lu_factor",
+    "lu_pivots_to_permutation",
+    "lu_solve",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "solve_triangular",
+    "triangular_solve",
+]

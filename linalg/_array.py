@@ -1,0 +1,85 @@
+"""Operands: what they may be, the dtype to compute in, and the matrix algebra of derivative rules."""
+
+import functools
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+# Derivative rules multiply in full precision, whatever the user's default for matmul is.
+matmul = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+
+
+def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
+  """The operands as arrays of one dtype that LAPACK computes in, and the dtype to return.
+
+  Integers and booleans become the default floating dtype, as in jax.numpy. float16 and bfloat16 are
+  computed in float32, and the results rounded to the operands' dtype.
+  """
+  for i, x in enumerate(operands):
+    if not (hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x)):
+      raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
+  dtype = jnp.result_type(*operands)
+  if not jnp.issubdtype(dtype, jnp.inexact):
+    dtype = jnp.promote_types(dtype, jnp.result_type(float))
+  compute = jnp.promote_types(dtype, jnp.float32)
+  return [jnp.asarray(x, dtype=compute) for x in operands], dtype
+
+
+def check_square(name: str, a: jax.Array) -> None:
+  if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+    raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
+
+
+def check_matrix(name: str, a: jax.Array) -> None:
+  if a.ndim < 2:
+    raise ValueError(f"Argument to {name}() must have shape [..., m, n], got {a.shape}")
+
+
+def adjoint(a: jax.Array) -> jax.Array:
+  return a.mT.conj()
+
+
+def triangle(a: jax.Array, *, lower: bool, unit_diagonal: bool = False) -> jax.Array:
+  """One triangle of `a`; that of a unit triangular matrix has no diagonal of its own."""
+  if lower:
+    return jnp.tril(a, -1 if unit_diagonal else 0)
+  return jnp.triu(a, 1 if unit_diagonal else 0)
+
+
+def hermitian_part(a: jax.Array, *, lower: bool, symmetrize: bool) -> jax.Array:
+  """The Hermitian matrix that a handler reads from `a`, as a function to differentiate."""
+  if symmetrize:
+    return (a + adjoint(a)) / 2
+  strict = triangle(a, lower=lower, unit_diagonal=True)
+  diagonal = jnp.where(jnp.eye(a.shape[-1], dtype=bool), a.real, 0)
+  return strict + adjoint(strict) + diagonal.astype(a.dtype)
+
+
+def nan_where(failed: jax.Array, x: jax.Array, core: int) -> jax.Array:
+  """`x` with NaN in place of the matrices (or vectors: core=1) that `failed` marks."""
+  failed = failed.reshape(failed.shape + (1,) * core)
+  return jnp.where(failed, jnp.nan, x)
+
+
+def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
+  """The right-hand sides as columns (..., n, k), and whether they were vectors (..., n).
+
+  As in jax.scipy.linalg: a one-dimensional `b` is a vector, and so, with a warning, is one that has
+  a dimension less than `a` and ends in n.
+  """
+  if b.ndim == 0:
+    raise ValueError(f"Argument b to {name}() must have rank at least 1, got shape {b.shape}")
+  vector = b.ndim == 1
+  if not vector and a.ndim == b.ndim + 1 and a.shape[-1] == b.shape[-1]:
+    warnings.warn(
+        f"{name}: batched 1D solves with b.ndim > 1 are deprecated, and in the future will be "
+        f"treated as a batched 2D solve. Use b[..., None] and .squeeze(-1) to avoid this warning.",
+        FutureWarning, stacklevel=3)
+    vector = True
+  columns = b[..., None] if vector else b
+  if columns.shape[-2] != a.shape[-1]:
+    raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
+  return columns, vector

@@ -1,0 +1,71 @@
+"""Failures: LinAlgError, and `checked`, which turns a matrix's info into an error.
+
+A factorisation that fails gives NaN for that matrix alone, and its `_ex` form returns info. Under
+`checked` the plain forms also note the failure through `jax.experimental.checkify`; without it,
+nothing of this is in the program.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LinAlgError(np.linalg.LinAlgError):
+  """A matrix could not be factored. Raised by functions made with `linalg.checked`."""
+
+
+# Part of the key of JAX's caches: a function traced without checks is traced anew with them.
+_checking = jax.make_user_context(False)
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+  """`function`, raising LinAlgError where a factorisation in it fails.
+
+  The error names the operation, the index of the first matrix that failed in its batch, and what
+  failed in it. The function is compiled with `jax.jit`, and runs to its end before it raises: use it
+  to find a failure. The checks of a sharded batch take an all-reduce.
+
+  Args:
+    function: any function of arrays that JAX can trace.
+
+  Returns:
+    A function of the same arguments and results.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> linalg.checked(linalg.cholesky)(-jnp.eye(2))
+    Traceback (most recent call last):
+    linalg.LinAlgError: cholesky: the matrix at index () is not positive definite: ...
+  """
+  compiled = jax.jit(checkify.checkify(function, errors=checkify.user_checks))
+
+  @functools.wraps(function)
+  def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+    with _checking(True):
+      error, result = compiled(*args, **kwargs)
+    if message := error.get():
+      raise LinAlgError(message.partition(" (`check` failed)")[0])
+    return result
+
+  return wrapper
+
+
+def check(name: str, info: jax.Array, what: str) -> None:
+  """Under `checked`, reports the first nonzero `info`; `what` may use it as {info}."""
+  if not _checking.value or info.size == 0:
+    return
+  flat = info.reshape(-1)
+  first = jnp.argmax(flat != 0)
+  index = jnp.unravel_index(first, info.shape)
+  place = "(" + ", ".join(f"{{i{axis}}}" for axis in range(info.ndim)) + ")"
+  values = {f"i{axis}": i for axis, i in enumerate(index)}
+  checkify.check(
+      jnp.all(info == 0), f"{name}: the matrix at index {place} {what}", info=flat[first], **values)

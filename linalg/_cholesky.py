@@ -1,0 +1,195 @@
+"""Cholesky factors of Hermitian positive definite matrices, and solves with them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    as_columns,
+    check_square,
+    hermitian_part,
+    matmul,
+    triangle,
+)
+from linalg._checks import check
+from linalg._triangular import triangular_solve_p
+
+__all__ = ["cho_factor", "cho_solve", "cholesky", "cholesky_ex"]
+
+
+def _cholesky_jvp(primals, tangents, *, lower, symmetrize):
+  # dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal.
+  # Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, eq. 8.
+  (a,), (da,) = primals, tangents
+  factor, info = cholesky_p(a, lower=lower, symmetrize=symmetrize)
+  da = hermitian_part(da, lower=lower, symmetrize=symmetrize)
+  l = factor if lower else adjoint(factor)
+  inner = triangular_solve_p(l, da, left_side=True, lower=True)
+  inner = triangular_solve_p(
+      l, inner, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
+  phi = jnp.where(jnp.eye(a.shape[-1], dtype=bool), inner / 2, jnp.tril(inner))
+  dl = matmul(l, phi)
+  return (factor, info), (dl if lower else adjoint(dl), None)
+
+
+def _cholesky_fallback(a, *, lower, symmetrize):
+  factor = jax.lax.linalg.cholesky(
+      hermitian_part(a, lower=lower, symmetrize=symmetrize), symmetrize_input=False)
+  failed = jnp.isnan(jnp.diagonal(factor, axis1=-2, axis2=-1)).any(-1)
+  return [factor if lower else adjoint(factor), failed.astype(jnp.int32)]
+
+
+cholesky_p = ffi.operation(
+    "linalg_cholesky",
+    "n n -> n n, ()",
+    [0, jnp.int32],
+    attributes={"lower": True, "symmetrize": True},
+    jvp=_cholesky_jvp,
+    fallback=_cholesky_fallback)
+
+
+def _cholesky_solve_jvp(primals, tangents, *, lower):
+  # A dx = db - dA x, where dA = dL Lᴴ + L dLᴴ (dUᴴ U + Uᴴ dU with an upper factor).
+  factor, b = primals
+  dfactor, db = tangents
+  x = cholesky_solve_p(factor, b, lower=lower)
+  rhs = db
+  if dfactor is not None:
+    to_l = (lambda f: triangle(f, lower=True)) if lower else (
+        lambda f: adjoint(triangle(f, lower=False)))
+    l, dl = to_l(factor), to_l(dfactor)
+    change = matmul(dl, matmul(adjoint(l), x)) + matmul(l, matmul(adjoint(dl), x))
+    rhs = -change if db is None else db - change
+  return x, cholesky_solve_p(factor, rhs, lower=lower)
+
+
+def _cholesky_solve_transpose(cotangents, operands, *, lower):
+  # A is Hermitian, so its transpose is its conjugate.
+  factor, _ = operands
+  (ct,) = cotangents
+  return None, cholesky_solve_p(factor, ct.conj(), lower=lower).conj()
+
+
+def _cholesky_solve_fallback(factor, b, *, lower):
+  factor = jnp.broadcast_to(factor, (*b.shape[:-2], *factor.shape[-2:]))
+  return [jax.scipy.linalg.cho_solve((factor, lower), b)]
+
+
+cholesky_solve_p = ffi.operation(
+    "linalg_cholesky_solve",
+    "n n, n k -> n k",
+    [1],
+    attributes={"lower": True},
+    shared=[0],
+    jvp=_cholesky_solve_jvp,
+    transpose=_cholesky_solve_transpose,
+    fallback=_cholesky_solve_fallback)
+
+
+def _factor(name, a, upper, symmetrize_input):
+  (a,), dtype = as_arrays(name, a)
+  check_square(name, a)
+  factor, info = cholesky_p(a, lower=not upper, symmetrize=symmetrize_input)
+  return factor.astype(dtype), info
+
+
+def _checked_factor(name, a, upper, symmetrize_input):
+  factor, info = _factor(name, a, upper, symmetrize_input)
+  check(name, info, "is not positive definite: its leading minor of order {info} is not positive.")
+  return factor
+
+
+@functools.partial(jax.jit, static_argnames=("upper", "symmetrize_input"))
+def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> jax.Array:
+  """The Cholesky factor of Hermitian positive definite matrices: A = L Lᴴ, or A = Uᴴ U.
+
+  Args:
+    a: matrices (..., n, n) of any floating, complex or integer dtype.
+    upper: whether to return U rather than L.
+    symmetrize_input: if true, (A + Aᴴ) / 2 is factored. If false, only the triangle of A that the
+      factor occupies is read, and the imaginary part of the diagonal is ignored.
+
+  Returns:
+    The factor (..., n, n), zero in the other triangle. Where A is not positive definite, that
+    matrix's factor is NaN; see `cholesky_ex` and `checked`.
+
+  float16 and bfloat16 are factored in float32, and the factor rounded.
+
+  Algorithm: LAPACK potrf. Derivative: Murray, arXiv:1602.07527.
+  """
+  return _checked_factor("cholesky", a, upper, symmetrize_input)
+
+
+@functools.partial(jax.jit, static_argnames=("upper", "symmetrize_input"))
+def cholesky_ex(
+    a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
+) -> tuple[jax.Array, jax.Array]:
+  """`cholesky`, with what went wrong for each matrix.
+
+  Args:
+    a, upper, symmetrize_input: as for `cholesky`.
+
+  Returns:
+    (factor, info): info, int32 of shape (...), is 0 where the matrix was factored, else the order of
+    the first leading minor that is not positive; that matrix's factor is NaN.
+  """
+  return _factor("cholesky_ex", a, upper, symmetrize_input)
+
+
+@functools.partial(jax.jit, static_argnames="lower")
+def _cho_factor(a, lower):
+  return _checked_factor("cho_factor", a, not lower, symmetrize_input=False)
+
+
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[jax.Array, bool]:
+  """The Cholesky factor for `cho_solve`; `jax.scipy.linalg.cho_factor`.
+
+  Args:
+    a: matrices (..., n, n), of which only the named triangle is read.
+    lower: whether that is the lower one.
+    overwrite_a, check_finite: unused.
+
+  Returns:
+    (factor, lower): the factor (..., n, n), zero in the other triangle; NaN where the matrix is not
+    positive definite.
+  """
+  del overwrite_a, check_finite
+  return _cho_factor(a, lower), lower
+
+
+@functools.partial(jax.jit, static_argnames="lower")
+def _cho_solve(c, b, lower):
+  (c, b), dtype = as_arrays("cho_solve", c, b)
+  check_square("cho_solve", c)
+  columns, vector = as_columns("cho_solve", c, b)
+  x = cholesky_solve_p(c, columns, lower=lower)
+  return (x[..., 0] if vector else x).astype(dtype)
+
+
+def cho_solve(
+    c_and_lower: tuple[ArrayLike, bool],
+    b: ArrayLike,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> jax.Array:
+  """Solves A x = b with A's Cholesky factor; `jax.scipy.linalg.cho_solve`.
+
+  Args:
+    c_and_lower: what `cho_factor` returns. A factor without batch dimensions serves the whole batch
+      of `b` without being copied.
+    b: a vector (n,), or matrices of right-hand sides (..., n, k).
+    overwrite_b, check_finite: unused.
+
+  Returns:
+    x, of the batch shape of the factor and `b` broadcast.
+  """
+  del overwrite_b, check_finite
+  c, lower = c_and_lower
+  return _cho_solve(c, b, bool(lower))

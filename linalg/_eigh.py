@@ -1,0 +1,165 @@
+"""Eigenvalues and eigenvectors of Hermitian matrices."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import adjoint, as_arrays, check_square, hermitian_part, matmul
+from linalg._checks import check
+
+__all__ = ["EighResult", "eigh", "eigh_ex", "eigvalsh"]
+
+_FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
+
+
+class EighResult(NamedTuple):
+  """Eigenvalues in ascending order, and the eigenvectors in the columns of a matrix."""
+
+  eigenvalues: jax.Array
+  eigenvectors: jax.Array
+
+
+def _rotate(v, da):
+  """Vᴴ dA V"""
+  return matmul(adjoint(v), matmul(da, v))
+
+
+def _real_diagonal(c):
+  return jnp.diagonal(c, axis1=-2, axis2=-1).real
+
+
+def _eigh_jvp(primals, tangents, *, lower, symmetrize):
+  # With C = Vᴴ dA V: dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal; Giles,
+  # Collected matrix derivative results for forward and reverse mode algorithmic differentiation
+  # (2008), 3.1. Vᴴ dV has a zero diagonal. Where a gap is within rounding of the norm, the two
+  # vectors are not determined and F is 0, which is right for functions of their common space.
+  (a,), (da,) = primals, tangents
+  w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
+  c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
+  gaps = w[..., None, :] - w[..., :, None]
+  norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
+  equal = jnp.abs(gaps) <= w.shape[-1] * jnp.finfo(w.dtype).eps * norm
+  f = jnp.where(equal, 0, 1 / jnp.where(equal, 1, gaps))
+  return (w, v, info), (_real_diagonal(c), matmul(v, f * c), None)
+
+
+def _eigh_fallback(a, *, lower, symmetrize):
+  a = hermitian_part(a, lower=lower, symmetrize=symmetrize)
+  v, w = jax.lax.linalg.eigh(a, symmetrize_input=False)
+  return [w, v, jnp.where(jnp.isnan(w).any(-1), -1, 0).astype(jnp.int32)]
+
+
+eigh_p = ffi.operation(
+    "linalg_eigh",
+    "n n -> n, n n, ()",
+    lambda dtype, **_: (jnp.finfo(dtype).dtype, dtype, jnp.int32),
+    attributes={"lower": True, "symmetrize": True},
+    jvp=_eigh_jvp,
+    fallback=_eigh_fallback)
+
+
+def _eigvalsh_jvp(primals, tangents, *, lower, symmetrize):
+  (a,), (da,) = primals, tangents
+  w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
+  c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
+  return (w, info), (_real_diagonal(c), None)
+
+
+def _eigvalsh_fallback(a, *, lower, symmetrize):
+  w, _, info = _eigh_fallback(a, lower=lower, symmetrize=symmetrize)
+  return [w, info]
+
+
+eigvalsh_p = ffi.operation(
+    "linalg_eigvalsh",
+    "n n -> n, ()",
+    lambda dtype, **_: (jnp.finfo(dtype).dtype, jnp.int32),
+    attributes={"lower": True, "symmetrize": True},
+    jvp=_eigvalsh_jvp,
+    fallback=_eigvalsh_fallback)
+
+
+def _operand(name, a, uplo):
+  """The operand, its dtype and the triangle that UPLO names."""
+  if uplo is None or uplo == "L":
+    lower = True
+  elif uplo == "U":
+    lower = False
+  else:
+    raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {uplo}")
+  (a,), dtype = as_arrays(name, a)
+  check_square(name, a)
+  return a, dtype, lower
+
+
+def _eigh(name, a, uplo, symmetrize_input):
+  a, dtype, lower = _operand(name, a, uplo)
+  w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize_input)
+  return w.astype(jnp.finfo(dtype).dtype), v.astype(dtype), info
+
+
+@functools.partial(jax.jit, static_argnames=("UPLO", "symmetrize_input"))
+def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+  """Eigenvalues and eigenvectors of Hermitian matrices; `jax.numpy.linalg.eigh`.
+
+  Args:
+    a: matrices (..., n, n) of any floating, complex or integer dtype.
+    UPLO: the triangle that is read if `symmetrize_input` is false: 'L' (or None) or 'U'.
+    symmetrize_input: if true, the decomposition is that of (A + A\u1d34) / 2. If false, only the named
+      triangle is read, and the imaginary part of the diagonal is ignored.
+
+  Returns:
+    EighResult(eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with the
+    orthonormal eigenvectors in columns, A V = V diag(w). Where A holds NaN or Inf, or LAPACK does not
+    converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
+
+  An eigenvector is determined up to a phase, and within a space of equal eigenvalues up to a rotation:
+  a derivative has a meaning only for functions that do not depend on those.
+
+  float16 and bfloat16 are decomposed in float32, and the results rounded.
+
+  Algorithm: divide and conquer, LAPACK syevd (heevd).
+  """
+  w, v, info = _eigh("eigh", a, UPLO, symmetrize_input)
+  check("eigh", info, _FAILED)
+  return EighResult(w, v)
+
+
+@functools.partial(jax.jit, static_argnames=("UPLO", "symmetrize_input"))
+def eigh_ex(
+    a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """`eigh`, with what went wrong for each matrix.
+
+  Args:
+    a, UPLO, symmetrize_input: as for `eigh`.
+
+  Returns:
+    (eigenvalues, eigenvectors, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or
+    Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
+  """
+  return _eigh("eigh_ex", a, UPLO, symmetrize_input)
+
+
+@functools.partial(jax.jit, static_argnames=("UPLO", "symmetrize_input"))
+def eigvalsh(
+    a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True
+) -> jax.Array:
+  """Eigenvalues of Hermitian matrices; `jax.numpy.linalg.eigvalsh`.
+
+  Args:
+    a, UPLO, symmetrize_input: as for `eigh`.
+
+  Returns:
+    The eigenvalues, real (..., n), in ascending order; NaN where `eigh` gives NaN.
+
+  Algorithm: LAPACK syevd (heevd) without vectors.
+  """
+  a, dtype, lower = _operand("eigvalsh", a, UPLO)
+  w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize_input)
+  check("eigvalsh", info, _FAILED)
+  return w.astype(jnp.finfo(dtype).dtype)

@@ -1,0 +1,261 @@
+"""LU factors with partial pivoting, and solves with them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import (
+    as_arrays,
+    as_columns,
+    check_matrix,
+    check_square,
+    matmul,
+)
+from linalg._checks import check
+from linalg._triangular import parse_trans, triangular_solve_p
+
+__all__ = ["lu", "lu_ex", "lu_factor", "lu_pivots_to_permutation", "lu_solve"]
+
+
+def permute_rows(a: jax.Array, permutation: jax.Array) -> jax.Array:
+  return jnp.take_along_axis(a, permutation[..., None], axis=-2)
+
+
+def _square_factors(packed):
+  """L (m, m) and U (n, n) of packed factors (..., m, n), filled up with the identity."""
+  rows, cols = packed.shape[-2:]
+  l, u = jnp.tril(packed, -1), jnp.triu(packed)
+  if rows != cols:
+    lead = [(0, 0)] * (packed.ndim - 2)
+    k = jax.core.min_dim(rows, cols)
+    l = jnp.pad(l[..., :k], [*lead, (0, 0), (0, rows - k)])
+    u = jnp.pad(u[..., :k, :], [*lead, (0, cols - k), (0, 0)])
+    u = u + jnp.diag((jnp.arange(cols) >= k).astype(packed.dtype))
+  return l + jnp.eye(rows, dtype=packed.dtype), u
+
+
+def _lu_jvp(primals, tangents):
+  # P dA = dL U + L dU gives L⁻¹ P dA U⁻¹ = L⁻¹ dL + dU U⁻¹, a strictly lower and an upper part.
+  # De Hoog, Anderssen and Lukas, Differentiation of matrix functionals using triangular
+  # factorization, Math. Comp. 80 (2011). Rectangular factors are made square with the identity.
+  (a,), (da,) = primals, tangents
+  packed, pivots, permutation, info = lu_p(a)
+  l, u = _square_factors(packed)
+  inner = triangular_solve_p(
+      l, permute_rows(da, permutation), left_side=True, lower=True, unit_diagonal=True)
+  inner = triangular_solve_p(u, inner, left_side=False, lower=False)
+  dpacked = matmul(l, jnp.tril(inner, -1)) + matmul(jnp.triu(inner), u)
+  return (packed, pivots, permutation, info), (dpacked, None, None, None)
+
+
+def _lu_fallback(a):
+  packed, pivots, permutation = jax.lax.linalg.lu(a)
+  zero = jnp.diagonal(packed, axis1=-2, axis2=-1) == 0
+  info = jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0) if a.size else jnp.zeros(a.shape[:-2])
+  return [packed, pivots, permutation, info.astype(jnp.int32)]
+
+
+lu_p = ffi.operation(
+    "linalg_lu",
+    "m n -> m n, min(m,n), m, ()",
+    [0, jnp.int32, jnp.int32, jnp.int32],
+    jvp=_lu_jvp,
+    fallback=_lu_fallback)
+
+lu_pivots_to_permutation_p = ffi.operation(
+    "linalg_lu_pivots_to_permutation",
+    "k -> permutation_size",
+    [jnp.int32],
+    attributes={"permutation_size": 0},
+    jvp=lambda primals, tangents, **size: (lu_pivots_to_permutation_p(*primals, **size), None),
+    fallback=lambda pivots, permutation_size: [
+        jax.lax.linalg.lu_pivots_to_permutation(pivots, permutation_size)])
+
+
+def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
+  # op(A) dx = db - op(dA) x with A = Pᵀ L U and dA = Pᵀ (dL U + L dU), arranged so that only P, never
+  # Pᵀ, is applied to rows.
+  packed, pivots, b = primals
+  dpacked, _, db = tangents
+  solve = functools.partial(lu_solve_p, packed, pivots, transpose=transpose, conjugate=conjugate)
+  x = solve(b)
+  if dpacked is None:
+    return x, solve(db)
+  op = lambda f: f.conj() if conjugate else f
+  l, u = map(op, _square_factors(packed))
+  dl, du = op(jnp.tril(dpacked, -1)), op(jnp.triu(dpacked))
+  if transpose:
+    permutation = lu_pivots_to_permutation_p(pivots, permutation_size=packed.shape[-1])
+    y = permute_rows(x, jnp.broadcast_to(permutation, x.shape[:-1]))
+    change = solve(matmul(u.mT, matmul(dl.mT, y)) + matmul(du.mT, matmul(l.mT, y)))
+  else:
+    inner = functools.partial(triangular_solve_p, packed, left_side=True, conjugate_a=conjugate)
+    change = inner(matmul(dl, matmul(u, x)), lower=True, unit_diagonal=True) + matmul(du, x)
+    change = inner(change, lower=False)
+  return x, -change if db is None else solve(db) - change
+
+
+def _lu_solve_transpose(cotangents, operands, *, transpose, conjugate):
+  packed, pivots, _ = operands
+  (ct,) = cotangents
+  return None, None, lu_solve_p(packed, pivots, ct, transpose=not transpose, conjugate=conjugate)
+
+
+def _lu_solve_fallback(packed, pivots, b, *, transpose, conjugate):
+  packed, b = (packed, b.conj()) if conjugate and not transpose else (packed, b)
+  trans = 0 if not transpose else 2 if conjugate else 1
+  packed = jnp.broadcast_to(packed, (*b.shape[:-2], *packed.shape[-2:]))
+  pivots = jnp.broadcast_to(pivots, (*b.shape[:-2], *pivots.shape[-1:]))
+  x = jax.scipy.linalg.lu_solve((packed, pivots), b, trans=trans)
+  return [x.conj() if conjugate and not transpose else x]
+
+
+lu_solve_p = ffi.operation(
+    "linalg_lu_solve",
+    "n n, n, n k -> n k",
+    [2],
+    attributes={"transpose": False, "conjugate": False},
+    shared=[0, 1],
+    jvp=_lu_solve_jvp,
+    transpose=_lu_solve_transpose,
+    fallback=_lu_solve_fallback)
+
+
+def _factor(name, a):
+  (a,), dtype = as_arrays(name, a)
+  check_matrix(name, a)
+  packed, pivots, permutation, info = lu_p(a)
+  return packed.astype(dtype), pivots, permutation, info
+
+
+@jax.jit
+def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """LU factors with partial pivoting, P A = L U; `jax.lax.linalg.lu`.
+
+  Args:
+    a: matrices (..., m, n) of any floating, complex or integer dtype.
+
+  Returns:
+    (lu, pivots, permutation):
+
+    - lu (..., m, n): U in the upper triangle, L below it without its unit diagonal.
+    - pivots, int32 (..., min(m, n)): step i exchanged the rows i and pivots[i], counted from 0.
+    - permutation, int32 (..., m): the same as a permutation, A[permutation] = L U.
+
+    A singular matrix has a zero on U's diagonal; it is not a failure.
+
+  float16 and bfloat16 are factored in float32, and the factors rounded.
+
+  Algorithm: LAPACK getrf. Derivative: De Hoog, Anderssen and Lukas (2011).
+  """
+  packed, pivots, permutation, _ = _factor("lu", a)
+  return packed, pivots, permutation
+
+
+@jax.jit
+def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """`lu`, with the place of a zero pivot.
+
+  Args:
+    a: matrices (..., m, n).
+
+  Returns:
+    (lu, pivots, permutation, info): info, int32 of shape (...), is 0 if all pivots are nonzero, else
+    the 1-based index of the first that is zero: the matrix is singular.
+  """
+  return _factor("lu_ex", a)
+
+
+def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> jax.Array:
+  """The permutation that a sequence of row exchanges makes.
+
+  Args:
+    pivots: int32 (..., k): step i exchanges the rows i and pivots[i], counted from 0. A pivot outside
+      the permutation exchanges nothing.
+    permutation_size: the length m >= k of the permutation.
+
+  Returns:
+    int32 (..., m).
+  """
+  return _lu_pivots_to_permutation(pivots, permutation_size)
+
+
+@functools.partial(jax.jit, static_argnames="permutation_size")
+def _lu_pivots_to_permutation(pivots, permutation_size):
+  if pivots.ndim < 1 or not jnp.issubdtype(pivots.dtype, jnp.integer):
+    raise ValueError(
+        "Argument pivots to lu_pivots_to_permutation() must be integers of shape [..., k], got "
+        f"{pivots.dtype} of shape {pivots.shape}")
+  if not permutation_size >= pivots.shape[-1]:
+    raise ValueError(
+        f"Output permutation size {permutation_size} has to exceed the trailing dimension of the "
+        f"pivots. Got pivots size {pivots.shape[-1]}")
+  return lu_pivots_to_permutation_p(
+      pivots.astype(jnp.int32), permutation_size=permutation_size)
+
+
+@jax.jit
+def _lu_factor(a):
+  packed, pivots, _, info = _factor("lu_factor", a)
+  check("lu_factor", info, "is singular: pivot {info} of U is zero.")
+  return packed, pivots
+
+
+def lu_factor(
+    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[jax.Array, jax.Array]:
+  """LU factors for `lu_solve`; `jax.scipy.linalg.lu_factor`.
+
+  Args:
+    a: matrices (..., m, n).
+    overwrite_a, check_finite: unused.
+
+  Returns:
+    (lu, pivots), as from `lu`.
+  """
+  del overwrite_a, check_finite
+  return _lu_factor(a)
+
+
+@functools.partial(jax.jit, static_argnames="trans")
+def _lu_solve(packed, pivots, b, trans):
+  (packed, b), dtype = as_arrays("lu_solve", packed, b)
+  check_square("lu_solve", packed)
+  if pivots.shape[-1:] != packed.shape[-1:]:
+    raise ValueError(
+        f"Incompatible shapes for arguments to lu_solve(): {packed.shape} and pivots {pivots.shape}")
+  columns, vector = as_columns("lu_solve", packed, b)
+  if trans not in (0, 1, 2):
+    raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
+  transpose, conjugate = parse_trans(trans)
+  x = lu_solve_p(
+      packed, pivots.astype(jnp.int32), columns, transpose=transpose, conjugate=conjugate)
+  return (x[..., 0] if vector else x).astype(dtype)
+
+
+def lu_solve(
+    lu_and_piv: tuple[ArrayLike, ArrayLike],
+    b: ArrayLike,
+    trans: int = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> jax.Array:
+  """Solves A x = b with A's LU factors; `jax.scipy.linalg.lu_solve`.
+
+  Args:
+    lu_and_piv: what `lu_factor` returns for square matrices. Factors without batch dimensions serve
+      the whole batch of `b` without being copied.
+    b: a vector (n,), or matrices of right-hand sides (..., n, k).
+    trans: the system: 0 for A x = b, 1 for Aᵀ x = b, 2 for Aᴴ x = b.
+    overwrite_b, check_finite: unused.
+
+  Returns:
+    x, of the batch shape of the factors and `b` broadcast. Singular factors give infinities and NaN
+    in their own system alone.
+  """
+  del overwrite_b, check_finite
+  packed, pivots = lu_and_piv
+  return _lu_solve(packed, pivots, b, trans)

@@ -1,0 +1,272 @@
+"""JAX primitives whose batch dimensions XLA may partition.
+
+The only file that uses more of JAX than its plain public API, and none that knows any mathematics.
+
+XLA splits a custom call along a sharded batch, rather than gathering it, if three things agree:
+the target is registered as batch-partitionable, the frontend attribute `num_batch_dims` says how
+many leading dimensions are batch, and a Shardy rule says the same to sharding propagation. In the
+types, abstract evaluation carries the batch part of the operands' sharding to the results, which is
+what meshes with Explicit axes check.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
+
+try:
+  from jax._src.core import ShardingTypeError
+except ImportError:  # not exported by jax.errors; any TypeError does
+
+  class ShardingTypeError(TypeError):  # type: ignore[no-redef]
+    """A sharding that an operation cannot take."""
+
+
+Shape = tuple[Any, ...]  # of int, or of a symbolic dimension of jax.export
+
+
+class Rules(NamedTuple):
+  """What a primitive is made of, beside its name. See `linalg.ffi.operation`."""
+
+  ranks: tuple[int, ...]  # number of core dimensions of each operand
+  results: Callable[..., Sequence[tuple[Shape, Any]]]  # (shapes, dtypes, **attributes)
+  platforms: tuple[str, ...]
+  shared: frozenset[int] = frozenset()  # operands that may lack all batch dimensions
+  jvp: Callable[..., Any] | None = None
+  transpose: Callable[..., Any] | None = None
+  fallback: Callable[..., Any] | None = None
+
+
+def make_primitive(name: str, rules: Rules) -> Primitive:
+  """The primitive for the FFI target `name`; its results are always a list."""
+  primitive = Primitive(name)
+  primitive.multiple_results = True
+
+  @functools.cache
+  def compiled(attributes):
+    def call(*operands):
+      return primitive.bind(*operands, **dict(attributes))
+
+    call.__name__ = call.__qualname__ = name
+    return jax.jit(call)
+
+  @primitive.def_impl
+  def _(*operands, **attributes):
+    with jax.disable_jit(False):
+      return compiled(tuple(sorted(attributes.items())))(*operands)
+
+  primitive.def_abstract_eval(functools.partial(_abstract_eval, name, rules))
+
+  for platform in rules.platforms:
+    mlir.register_lowering(primitive, functools.partial(_lower, name, rules), platform=platform)
+  if rules.fallback is not None:
+    mlir.register_lowering(primitive, mlir.lower_fun(rules.fallback, multiple_results=True))
+
+  batching.primitive_batchers[primitive] = functools.partial(_batch, primitive, rules)
+  if rules.jvp is not None:
+    ad.primitive_jvps[primitive] = functools.partial(_jvp, rules.jvp)
+  if rules.transpose is not None:
+    ad.primitive_transposes[primitive] = functools.partial(_transpose, rules.transpose)
+  return primitive
+
+
+# Types
+
+
+def _abstract_eval(name, rules, *operands, **attributes):
+  for i, (x, rank) in enumerate(zip(operands, rules.ranks, strict=True)):
+    if x.ndim < rank:
+      raise TypeError(f"{name}: operand {i} must have rank at least {rank}, got shape {x.shape}.")
+  num_batch_dims = _num_batch_dims(operands, rules.ranks)
+  widest = next(
+      i for i, (x, rank) in enumerate(zip(operands, rules.ranks, strict=True))
+      if x.ndim - rank == num_batch_dims)
+  like = operands[widest]
+  batch = like.shape[:num_batch_dims]
+  batch_spec = _spec(like)[:num_batch_dims]
+  for i, (x, rank) in enumerate(zip(operands, rules.ranks, strict=True)):
+    own_batch, own_spec = x.shape[: x.ndim - rank], _spec(x)
+    if any(axis is not None for axis in own_spec[x.ndim - rank :]):
+      unsharded = PartitionSpec(*own_spec[: x.ndim - rank], *(None,) * rank)
+      raise ShardingTypeError(
+          f"{name}: operand {i} is sharded over a matrix dimension: {x.str_short(True)}. A matrix "
+          f"is worked on by one device; reshard it first: jax.sharding.reshard(x, {unsharded}).")
+    if i in rules.shared and not own_batch:
+      continue
+    if own_batch != batch:
+      raise TypeError(f"{name}: operand {i} must have the batch shape {batch}, got {own_batch}.")
+    if own_spec[:num_batch_dims] != batch_spec:
+      raise ShardingTypeError(
+          f"{name}: operand {i} must be sharded over the batch like operand {widest}, "
+          f"{PartitionSpec(*batch_spec)}, got {PartitionSpec(*own_spec[:num_batch_dims])}.")
+  if len({_varying(x) for x in operands}) > 1:
+    axes = [sorted(_varying(x)) for x in operands]
+    raise ValueError(f"{name}: operands vary over different manual axes: {axes}.")
+
+  shapes = [x.shape[x.ndim - rank :] for x, rank in zip(operands, rules.ranks, strict=True)]
+
+  def result(shape, dtype):
+    spec = PartitionSpec(*batch_spec, *(None,) * len(shape))
+    return like.update(
+        shape=(*batch, *shape), dtype=np.dtype(dtype), weak_type=False,
+        sharding=like.sharding.update(spec=spec))
+
+  results = rules.results(shapes, [x.dtype for x in operands], **attributes)
+  return [result(tuple(shape), dtype) for shape, dtype in results]
+
+
+def _num_batch_dims(operands, ranks) -> int:
+  return max(x.ndim - rank for x, rank in zip(operands, ranks, strict=True))
+
+
+def _spec(x) -> tuple[Any, ...]:
+  """The sharding of each dimension, as the type of `x` has it."""
+  spec = tuple(x.sharding.spec)
+  return spec + (None,) * (x.ndim - len(spec))
+
+
+def _varying(x) -> frozenset[str]:
+  """The manual axes of shard_map over which a value of type `x` varies."""
+  manual = getattr(x, "manual_axis_type", None)  # jax >= 0.11
+  return manual.varying if manual is not None else getattr(x, "vma", frozenset())
+
+
+# Batches
+
+
+def bind(primitive: Primitive, rules: Rules, operands, attributes) -> list[jax.Array]:
+  """Binds operands whose batch shapes broadcast against each other, as NumPy's do.
+
+  A shared operand without batch dimensions is not broadcast. XLA's partitioner replicates an operand
+  whose rank is less than `num_batch_dims`, which is what a shared operand needs, so the others get
+  unit batch dimensions until that holds.
+  """
+  operands = _match_manual_axes(operands)
+  num_batch_dims = _num_batch_dims(operands, rules.ranks)
+  shared = [
+      i for i in rules.shared if num_batch_dims > 0 and operands[i].ndim == rules.ranks[i]]
+  padding = max([1 + rules.ranks[i] - num_batch_dims for i in shared], default=0)
+  padding = tuple(range(num_batch_dims, num_batch_dims + max(padding, 0)))
+  others = [i for i in range(len(operands)) if i not in shared]
+  batched = _broadcast([operands[i] for i in others], [rules.ranks[i] for i in others])
+  for i, x in zip(others, batched, strict=True):
+    operands[i] = lax.expand_dims(x, padding)
+  return [lax.squeeze(y, padding) for y in primitive.bind(*operands, **attributes)]
+
+
+def _match_manual_axes(operands):
+  """Lets all operands vary over the same manual axes, as jax.numpy's functions do."""
+  own = [_varying(jax.typeof(x)) for x in operands]
+  axes = frozenset().union(*own)
+  return [
+      x if varying == axes else lax.pcast(x, tuple(sorted(axes - varying)), to="varying")
+      for x, varying in zip(operands, own, strict=True)
+  ]
+
+
+def _broadcast(operands, ranks):
+  """Broadcasts the batch dimensions; a new dimension is sharded as it is where it comes from."""
+  batches = [x.shape[: x.ndim - rank] for x, rank in zip(operands, ranks, strict=True)]
+  if all(batch == batches[0] for batch in batches):
+    return operands
+  batch = jax.numpy.broadcast_shapes(*batches)
+  specs = [_spec(jax.typeof(x))[: len(own)] for x, own in zip(operands, batches, strict=True)]
+  spec: list[Any] = [None] * len(batch)
+  for own, own_spec in zip(batches, specs, strict=True):
+    for dim, axis in enumerate(own_spec, start=len(batch) - len(own)):
+      spec[dim] = spec[dim] if axis is None else axis
+
+  def broadcast(x, rank):
+    core = x.shape[x.ndim - rank :]
+    shape = (*batch, *core)
+    if shape == x.shape:
+      return x
+    sharding = None
+    if any(axis is not None for axis in spec):
+      sharding = jax.typeof(x).sharding.update(spec=PartitionSpec(*spec, *(None,) * rank))
+    dims = range(len(shape) - x.ndim, len(shape))
+    return lax.broadcast_in_dim(x, shape, tuple(dims), out_sharding=sharding)
+
+  return [broadcast(x, rank) for x, rank in zip(operands, ranks, strict=True)]
+
+
+def _batch(primitive, rules, operands, dims, **attributes):
+  num_batch_dims = _num_batch_dims(
+      operands, [rank + (dim is not None) for rank, dim in zip(rules.ranks, dims, strict=True)])
+
+  def to_front(x, rank, dim):
+    if dim is None:
+      return x
+    x = jax.numpy.moveaxis(x, dim, 0)
+    # A shared operand that is mapped now is no longer shared: its batch is the new dimension.
+    missing = num_batch_dims - (x.ndim - 1 - rank)
+    return lax.expand_dims(x, tuple(range(1, 1 + missing)))
+
+  operands = [
+      to_front(x, rank, dim) for x, rank, dim in zip(operands, rules.ranks, dims, strict=True)]
+  results = bind(primitive, rules, operands, attributes)
+  return results, [0] * len(results)
+
+
+# Derivatives
+
+
+def _jvp(rule, primals, tangents, **attributes):
+  tangents = [None if type(t) is ad.Zero else t for t in tangents]
+  results, result_tangents = rule(primals, tangents, **attributes)
+  if not isinstance(results, (list, tuple)):
+    results, result_tangents = [results], [result_tangents]
+  zero = lambda y: ad.Zero(jax.typeof(y).to_tangent_aval())
+  return list(results), [
+      zero(y) if t is None else t for y, t in zip(results, result_tangents, strict=True)]
+
+
+def _transpose(rule, cotangents, *operands, **attributes):
+  cotangents = [ad.instantiate_zeros(ct) for ct in cotangents]
+  known = [None if ad.is_undefined_primal(x) else x for x in operands]
+  return list(rule(cotangents, known, **attributes))
+
+
+# Lowering
+
+
+def _lower(name, rules, ctx, *operands, **attributes):
+  num_batch_dims = _num_batch_dims(ctx.avals_in, rules.ranks)
+  attributes_of_call = _partitioning_attributes(
+      num_batch_dims,
+      [(x.shape, x.ndim - rank) for x, rank in zip(ctx.avals_in, rules.ranks, strict=True)],
+      [(y.shape, num_batch_dims) for y in ctx.avals_out])
+  lower = jax.ffi.ffi_lowering(name, extra_attributes=attributes_of_call)
+  return lower(ctx, *operands, **attributes)
+
+
+def _partitioning_attributes(num_batch_dims, operands, results):
+  """What XLA reads about a call; `operands` and `results` are (shape, number of batch dims)."""
+  factors = list(next(shape for shape, batch in operands if batch == num_batch_dims)[:num_batch_dims])
+  mappings = []
+  for shape, batch in operands + results:
+    core = range(len(factors), len(factors) + len(shape) - batch)
+    factors += shape[batch:]
+    dims = [sdy.DimMappingAttr.get([factor]) for factor in (*range(batch), *core)]
+    mappings.append(sdy.TensorMappingAttr.get(dims))
+  rule = sdy.OpShardingRuleAttr.get(
+      [size if isinstance(size, int) else 1 for size in factors],
+      mappings[: len(operands)], mappings[len(operands) :],
+      need_replication_factors=list(range(num_batch_dims, len(factors))), is_custom=True)
+  frontend = {"num_batch_dims": ir.StringAttr.get(str(num_batch_dims))}
+  attributes = {}
+  if all(isinstance(size, int) for size in factors):
+    attributes["sdy.sharding_rule"] = rule
+  else:
+    # jax.export with symbolic dimensions: as text, the rule waits until the shapes are known.
+    frontend["xla.sdy.sharding_rule"] = ir.StringAttr.get(str(rule))
+  attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(frontend)
+  return attributes

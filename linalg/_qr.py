@@ -1,0 +1,165 @@
+"""QR factors, plain and column-pivoted."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import adjoint, as_arrays, check_matrix, matmul
+from linalg._householder import householder_qr_p
+from linalg._lu import lu_p, lu_solve_p
+from linalg._triangular import triangular_solve_p
+
+__all__ = ["QRResult", "qr"]
+
+
+class QRResult(NamedTuple):
+  """The factors A = Q R; with mode='raw' the reflectors, transposed, and their scales."""
+
+  Q: jax.Array
+  R: jax.Array
+
+
+def _thin_jvp(q, r, da):
+  """(dQ, dR) of a tall or square A = Q R.
+
+  With C = Qᴴ dA R⁻¹, dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹, where S is skew-Hermitian and has
+  C's strictly lower triangle, so that dR is upper triangular with a real diagonal.
+  Roberts and Roberts, QR and LQ decomposition matrix backpropagation algorithms for square, wide,
+  and deep matrices, arXiv:2009.10071.
+  """
+  da_rinv = triangular_solve_p(r, da, left_side=False, lower=False)
+  c = matmul(adjoint(q), da_rinv)
+  low = jnp.tril(c, -1)
+  skew = low - adjoint(low)
+  if jnp.iscomplexobj(c):
+    skew = skew + jnp.where(jnp.eye(c.shape[-1], dtype=bool), 1j * c.imag, 0)
+  return matmul(q, skew - c) + da_rinv, matmul(c - skew, r)
+
+
+def _complement_jvp(q, dq_thin, n):
+  """dQ of the m - n columns that complete Q.
+
+  The reflectors make them a function of the first n columns: with Q split at row and column n,
+  Z = Q₂₁ (Q₁₁ - I)⁻¹ is fixed by those, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
+  (arXiv:2409.13374). Where a reflector is the identity, Q₁₁ - I is singular and the complement jumps
+  there; then its motion without rotation within itself is taken, -Q₁ dQ₁ᴴ Q₂.
+  """
+  q1, q2 = q[..., :n], q[..., n:]
+  top, bottom = q1[..., :n, :], q1[..., n:, :]
+  dtop, dbottom = dq_thin[..., :n, :], dq_thin[..., n:, :]
+  eye = jnp.eye(n, dtype=q.dtype)
+  packed, pivots, _, info = lu_p(top - eye)
+  singular = (info > 0)[..., None, None]
+  packed = jnp.where(singular, eye, packed)
+  zh = lu_solve_p(packed, pivots, adjoint(bottom), transpose=True, conjugate=True)
+  moved = matmul(dq_thin, zh) - matmul(
+      q1 + matmul(q2, adjoint(zh)), adjoint(dbottom - matmul(adjoint(zh), dtop)))
+  rigid = -matmul(q1, matmul(adjoint(dq_thin), q2))
+  return jnp.where(singular, rigid, moved)
+
+
+def _factors_jvp(a, da, q, r):
+  """(dQ, dR) for any shape of A, from the shapes of Q and R."""
+  m, n = a.shape[-2:]
+  if m < n:
+    # A = [A₁ A₂] with a square A₁ = Q R₁; then R₂ = Qᴴ A₂.
+    dq, dr1 = _thin_jvp(q, r[..., :m], da[..., :m])
+    dr2 = matmul(adjoint(dq), a[..., m:]) + matmul(adjoint(q), da[..., m:])
+    return dq, jnp.concatenate([dr1, dr2], axis=-1)
+  dq, dr = _thin_jvp(q[..., :n], r[..., :n, :], da)
+  if q.shape[-1] > n:
+    dq = jnp.concatenate([dq, _complement_jvp(q, dq, n)], axis=-1)
+    dr = jnp.concatenate([dr, jnp.zeros_like(r[..., n:, :])], axis=-2)
+  return dq, dr
+
+
+def _permute_cols(a, order):
+  return jnp.take_along_axis(a, order[..., None, :], axis=-1)
+
+
+def _make_operations(signature, complete):
+  """The primitives (plain, pivoted) of reduced or complete factors, which differ in shape alone."""
+
+  def plain_jvp(primals, tangents):
+    (a,), (da,) = primals, tangents
+    q, r = plain(a)
+    return (q, r), _factors_jvp(a, da, q, r)
+
+  def pivoted_jvp(primals, tangents):
+    # The permutation is locally constant: the derivative is that of the permuted columns.
+    (a,), (da,) = primals, tangents
+    q, r, order = pivoted(a)
+    dq, dr = _factors_jvp(_permute_cols(a, order), _permute_cols(da, order), q, r)
+    return (q, r, order), (dq, dr, None)
+
+  def fallback(pivoting):
+    return lambda a: list(jax.lax.linalg.qr(a, full_matrices=complete, pivoting=pivoting))
+
+  plain = ffi.operation(
+      "linalg_qr", signature, [0, 0], jvp=plain_jvp, fallback=fallback(pivoting=False))
+  pivoted = ffi.operation(
+      "linalg_qr_pivoted", signature + ", n", [0, 0, jnp.int32],
+      jvp=pivoted_jvp, fallback=fallback(pivoting=True))
+  return plain, pivoted
+
+
+qr_p, qr_pivoted_p = _make_operations("m n -> m min(m,n), min(m,n) n", complete=False)
+qr_complete_p, qr_pivoted_complete_p = _make_operations("m n -> m m, m n", complete=True)
+
+
+def _qr_r_jvp(primals, tangents):
+  (a,), (da,) = primals, tangents
+  q, r = qr_p(a)
+  return r, _factors_jvp(a, da, q, r)[1]
+
+
+qr_r_p = ffi.operation(
+    "linalg_qr_r",
+    "m n -> min(m,n) n",
+    [0],
+    jvp=_qr_r_jvp,
+    fallback=lambda a: [jax.lax.linalg.qr(a, full_matrices=False)[1]])
+
+
+@functools.partial(jax.jit, static_argnames=("mode", "pivoting"))
+def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False):
+  """QR factors, A = Q R; `jax.numpy.linalg.qr`, and with column pivoting A[:, permutation] = Q R.
+
+  Args:
+    a: matrices (..., m, n) of any floating, complex or integer dtype; k = min(m, n).
+    mode: 'reduced' (or 'full') for Q (..., m, k) and R (..., k, n); 'complete' for Q (..., m, m) and
+      R (..., m, n); 'r' for R of 'reduced' alone; 'raw' for LAPACK's form: the reflectors and R in
+      one matrix, transposed to (..., n, m), and their scales (..., k).
+    pivoting: whether to permute columns so that the diagonal of R does not grow in magnitude.
+
+  Returns:
+    QRResult(Q, R); with mode='r' R. With pivoting, the tuple (Q, R, permutation), or
+    (R, permutation), where permutation is int32 (..., n). R's diagonal is real but may be negative.
+
+  float16 and bfloat16 are factored in float32, and the factors rounded.
+
+  Algorithm: Householder reflectors, LAPACK geqrf (geqp3 with pivoting) and orgqr. Derivative: Roberts
+  and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q by arXiv:2409.13374. It
+  needs the first min(m, n) columns of A to be independent.
+  """
+  (a,), dtype = as_arrays("qr", a)
+  check_matrix("qr", a)
+  if mode not in ("reduced", "full", "complete", "r", "raw"):
+    raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+  if pivoting:
+    if mode == "raw":
+      raise ValueError("QR decomposition mode 'raw' has no pivoting")
+    q, r, permutation = (qr_pivoted_complete_p if mode == "complete" else qr_pivoted_p)(a)
+    q, r = q.astype(dtype), r.astype(dtype)
+    return (r, permutation) if mode == "r" else (q, r, permutation)
+  if mode == "r":
+    return qr_r_p(a).astype(dtype)
+  if mode == "raw":
+    packed, taus = householder_qr_p(a)
+    return QRResult(packed.mT.astype(dtype), taus.astype(dtype))
+  q, r = (qr_complete_p if mode == "complete" else qr_p)(a)
+  return QRResult(q.astype(dtype), r.astype(dtype))

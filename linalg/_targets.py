@@ -1,0 +1,71 @@
+"""Loads the compiled module and registers its handlers with XLA, once, at import."""
+
+import pathlib
+import re
+
+import jax
+import jax.export
+
+try:
+  from linalg import _cpu
+except ImportError as error:
+  raise ImportError(
+      "linalg's compiled module is missing: `linalg` was imported from a source tree that is not "
+      "installed. Run `pip install -e .` in it, or leave the tree.") from error
+
+
+def _installed_ffi_version() -> tuple[int, int]:
+  """The FFI version of the installed jaxlib, read from its headers."""
+  header = pathlib.Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
+  text = header.read_text()
+
+  def number(name: str) -> int:
+    match = re.search(rf"#define XLA_FFI_API_{name} (\d+)", text)
+    if match is None:
+      raise ImportError(f"linalg cannot read the version of XLA's FFI from {header}.")
+    return int(match.group(1))
+
+  return number("MAJOR"), number("MINOR")
+
+
+def check_ffi_version(built: tuple[int, int], installed: tuple[int, int]) -> None:
+  """Raises ImportError if the installed jaxlib would refuse handlers built with version `built`.
+
+  XLA checks this too, but only when the first computation of the process is compiled, whatever it
+  is; then JAX is unusable, with an error that does not tell why.
+  """
+  if built[0] != installed[0] or built[1] > installed[1]:
+    raise ImportError(
+        f"linalg was built with version {built[0]}.{built[1]} of XLA's FFI, and the installed "
+        f"jaxlib provides {installed[0]}.{installed[1]}. Install a jaxlib at least as new as the "
+        "one linalg was built with, or build linalg from source with this one.")
+
+
+_registered: list[str] = []
+
+
+def register(name: str, handler: object, platform: str) -> None:
+  """Registers `handler` so that XLA partitions it along its batch dimensions."""
+  jax.ffi.register_ffi_target(name, handler, platform=platform)
+  jax.ffi.register_ffi_target_as_batch_partitionable(name)
+  _registered.append(name)
+
+
+def include_dir() -> str:
+  """The directory to compile handlers of your own with: `#include "linalg/ffi.h"`."""
+  return str(pathlib.Path(_cpu.__file__).parent / "include")
+
+
+def export_disabled_checks() -> list[jax.export.DisabledSafetyCheck]:
+  """What `jax.export.export(..., disabled_checks=)` needs for functions that use this package.
+
+  JAX promises nothing about the stability of custom calls that it does not know. The targets of this
+  package keep their name, operands and attributes within a minor version; the process that runs the
+  exported program must import `linalg`, and register your own targets, first.
+  """
+  return [jax.export.DisabledSafetyCheck.custom_call(name) for name in dict.fromkeys(_registered)]
+
+
+check_ffi_version(_cpu.ffi_version(), _installed_ffi_version())
+for _name, _handler in _cpu.targets().items():
+  register(_name, _handler, "cpu")

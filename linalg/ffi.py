@@ -1,0 +1,144 @@
+"""Batch-partitionable, differentiable calls of XLA FFI handlers: yours, and all of this package's.
+
+`jax.ffi.ffi_call` gathers a sharded batch onto every device and stops at meshes with Explicit axes.
+An `operation` made here runs where each shard lies, in every mode that JAX has for sharded programs
+(Auto and Explicit meshes, `shard_map`, export with a symbolic batch), under `vmap`, and, with a JVP
+given, under every kind of differentiation. Nothing in the compiled program calls back to Python.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from linalg import _primitive, _targets
+
+__all__ = ["Operation", "operation", "register_target"]
+
+
+def register_target(name: str, handler: object, *, platform: str = "cpu") -> None:
+  """Registers an FFI handler, a PyCapsule, as the batch-partitionable target `name`.
+
+  The handler sees the part of the batch that lies on its device: operands and results of shape
+  `(*batch, *core)`, whatever the length of `batch`.
+  """
+  _targets.register(name, handler, platform)
+
+
+class Operation:
+  """A batch-partitionable call of one FFI target; made by `operation`."""
+
+  def __init__(self, name: str, attributes: Mapping[str, Any], rules: _primitive.Rules):
+    self.name = name
+    self.attributes = dict(attributes)
+    self._rules = rules
+    self.primitive = _primitive.make_primitive(name, rules)
+
+  def __call__(self, *operands: jax.Array, **attributes: Any) -> Any:
+    if len(operands) != len(self._rules.ranks):
+      raise TypeError(
+          f"{self.name} takes {len(self._rules.ranks)} operands, got {len(operands)}.")
+    if unknown := attributes.keys() - self.attributes.keys():
+      raise TypeError(f"{self.name} has no attribute {', '.join(sorted(unknown))}.")
+    operands = [jax.numpy.asarray(x) for x in operands]
+    results = _primitive.bind(
+        self.primitive, self._rules, operands, self.attributes | attributes)
+    return results[0] if len(results) == 1 else tuple(results)
+
+  def __repr__(self) -> str:
+    return f"<linalg.ffi.Operation {self.name}>"
+
+
+def operation(
+    name: str,
+    signature: str,
+    dtypes: Sequence[Any] | Callable[..., Sequence[Any]],
+    *,
+    attributes: Mapping[str, Any] | None = None,
+    shared: Sequence[int] = (),
+    platforms: Sequence[str] = ("cpu",),
+    jvp: Callable[..., Any] | None = None,
+    transpose: Callable[..., Any] | None = None,
+    fallback: Callable[..., Any] | None = None,
+) -> Operation:
+  """A function that calls the FFI target `name` on batches of any shape.
+
+  Args:
+    name: the target, registered with `register_target`.
+    signature: the core shapes of operands and results, as in `"n n -> n n, n"`. A dimension is a
+      name, an integer, `min(m,n)`, or, in a result, the name of an integer attribute; `()` is a
+      scalar. Every operand and result has the batch dimensions in front of these.
+    dtypes: the dtype of each result. An integer i stands for the dtype of operand i. Or a function
+      of the operands' dtypes and the attributes that returns such a list.
+    attributes: the handler's attributes with their default values: `bool`, `int` (64 bits), NumPy
+      scalars, or strings. A call may override them by keyword.
+    shared: the operands that the handler also takes without batch dimensions, one for the whole
+      batch. Others are broadcast.
+    platforms: where the target is registered: "cpu", "cuda", "rocm".
+    jvp: `jvp(primals, tangents, **attributes) -> (results, result_tangents)`. A tangent is None
+      where it is zero, and the rule returns None where a result has none. It is written for
+      batches: matrices are the last two dimensions.
+    transpose: `transpose(cotangents, operands, **attributes) -> operand_cotangents` of an operation
+      that is linear in some operands. Those are None among `operands`; the rule returns their
+      cotangents, and None for the others.
+    fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`, for
+      platforms that are not among `platforms`.
+
+  Returns:
+    A function of as many arrays as the signature has operands, whose batch shapes may broadcast.
+    It returns one array, or a tuple of several. An operand that is sharded over a matrix dimension of
+    an Explicit mesh is a `jax.sharding` type error.
+  """
+  operands, results = _parse(signature)
+
+  def result_types(shapes, operand_dtypes, **values):
+    sizes = {key: value for key, value in values.items() if isinstance(value, int)}
+    for i, (dims, shape) in enumerate(zip(operands, shapes, strict=True)):
+      for dim, size in zip(dims, shape, strict=True):
+        expected = sizes.setdefault(dim, size) if not dim.isdecimal() else int(dim)
+        if size != expected:
+          raise TypeError(
+              f"{name}: operand {i} must have shape (..., {', '.join(dims)}), got {tuple(shape)} "
+              f"where {dim} is {expected}.")
+    wanted = dtypes(*operand_dtypes, **values) if callable(dtypes) else dtypes
+    return [
+        (tuple(_size(dim, sizes) for dim in dims),
+         operand_dtypes[dtype] if isinstance(dtype, int) else np.dtype(dtype))
+        for dims, dtype in zip(results, wanted, strict=True)
+    ]
+
+  rules = _primitive.Rules(
+      ranks=tuple(len(dims) for dims in operands),
+      results=result_types,
+      platforms=tuple(platforms),
+      shared=frozenset(shared),
+      jvp=jvp,
+      transpose=transpose,
+      fallback=fallback)
+  return Operation(name, attributes or {}, rules)
+
+
+_DIMENSION = r"min\(\w+,\s*\w+\)|\w+"
+_SHAPE = rf"\(\)|(?:{_DIMENSION})(?:\s+(?:{_DIMENSION}))*"
+
+
+def _parse(signature: str) -> tuple[list[list[str]], list[list[str]]]:
+  """The dimensions of each operand and of each result."""
+  sides = signature.split("->")
+  if len(sides) != 2 or not all(
+      re.fullmatch(rf"\s*(?:{_SHAPE})\s*(?:,\s*(?:{_SHAPE})\s*)*", side) for side in sides):
+    raise ValueError(f"signature must look like 'm n, n -> m, ()', got {signature!r}")
+  operands, results = (
+      [re.findall(_DIMENSION, shape) for shape in re.findall(_SHAPE, side)] for side in sides)
+  return operands, results
+
+
+def _size(dim: str, sizes: Mapping[str, Any]) -> Any:
+  if dim.isdecimal():
+    return int(dim)
+  if minimum := re.fullmatch(r"min\((\w+),\s*(\w+)\)", dim):
+    return jax.core.min_dim(sizes[minimum[1]], sizes[minimum[2]])
+  return sizes[dim]
