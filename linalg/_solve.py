@@ -149,27 +149,30 @@ class SlogdetResult(NamedTuple):
   logabsdet: jax.Array
 
 
-def _trace_of_solve(a, da):
-  """tr(A⁻¹ dA)"""
-  packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
-  return jnp.trace(_solve_factored(a, packed, pivots, da), axis1=-2, axis2=-1)
-
-
-def _slogdet_jvp(primals, tangents):
-  # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
-  (a,), (da,) = primals, tangents
-  sign, logabsdet = slogdet_p(a)
-  trace = _trace_of_solve(a, da)
-  dsign = sign * (trace - trace.real) if jnp.iscomplexobj(a) else None
-  return (sign, logabsdet), (dsign, trace.real)
-
-
 slogdet_p = ffi.operation(
     "linalg_slogdet",
     "n n -> (), ()",
-    lambda dtype, **_: (dtype, jnp.finfo(dtype).dtype),
-    jvp=_slogdet_jvp,
+    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
     fallback=lambda a: list(jnp.linalg.slogdet(a)))
+
+
+@jax.custom_jvp
+def _slogdet(a):
+  if a.shape[-1] == 2:
+    # XLA vectorises this over the batch, its logarithm included.
+    det = _det_2x2(a)
+    return jnp.sign(det), jnp.log(jnp.abs(det))
+  return slogdet_p(a)
+
+
+@_slogdet.defjvp
+def _slogdet_jvp(primals, tangents):
+  # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
+  (a,), (da,) = primals, tangents
+  sign, logabsdet = _slogdet(a)
+  packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
+  trace = jnp.trace(_solve_factored(a, packed, pivots, da), axis1=-2, axis2=-1)
+  return (sign, logabsdet), (sign * (trace - trace.real), trace.real)
 
 
 @functools.partial(jax.jit, static_argnames="method")
@@ -184,13 +187,13 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     SlogdetResult(sign, logabsdet), each (...): det A = sign * exp(logabsdet). A singular matrix has
     sign 0 and logabsdet -inf.
 
-  Algorithm: LU with partial pivoting, LAPACK getrf.
+  Algorithm: LU with partial pivoting, LAPACK getrf; products of entries for n = 2.
   """
   (a,), dtype = as_arrays("slogdet", a)
   check_square("slogdet", a)
   if method not in (None, "lu", "qr"):
     raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
-  sign, logabsdet = slogdet_p(a)
+  sign, logabsdet = _slogdet(a)
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
 
 

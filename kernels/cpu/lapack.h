@@ -33,7 +33,7 @@ std::unique_ptr<T[]> Scratch(int64_t size) {
 namespace lapack {
 
 // One pointer per routine; the name in LAPACK is `prefix` + the member's name, but for complex
-// types orgqr is ungqr and syevd is heevd.
+// types orgqr is ungqr, org2r ung2r and syevd heevd.
 template <class T>
 struct Routines {
   using R = Real<T>;
@@ -42,7 +42,9 @@ struct Routines {
   void (*getrf)(int*, int*, T*, int*, int*, int*);
   void (*getri)(int*, T*, int*, int*, T*, int*, int*);
   void (*geqrf)(int*, int*, T*, int*, T*, T*, int*, int*);
+  void (*geqr2)(int*, int*, T*, int*, T*, T*, int*);
   void (*orgqr)(int*, int*, int*, T*, int*, T*, T*, int*, int*);
+  void (*org2r)(int*, int*, int*, T*, int*, T*, T*, int*);
   void (*geqp3)();  // the complex routine takes one argument more
   void (*syevd)();
   void (*trsm)(char*, char*, char*, char*, int*, int*, T*, T*, int*, T*, int*);
@@ -59,7 +61,9 @@ struct Routines {
     member("getrf", &getrf);
     member("getri", &getri);
     member("geqrf", &geqrf);
+    member("geqr2", &geqr2);
     member(kIsComplex<T> ? "ungqr" : "orgqr", &orgqr);
+    member(kIsComplex<T> ? "ung2r" : "org2r", &org2r);
     member("geqp3", &geqp3);
     member(kIsComplex<T> ? "heevd" : "syevd", &syevd);
     member("trsm", &trsm);
@@ -104,19 +108,33 @@ int Getri(int n, T* a, int ld, int* pivots, T* work) {
   return info;
 }
 
+// Up to this many reflectors the blocked routines call the unblocked ones, after some bookkeeping
+// that takes longer than a tiny matrix: those are called directly.
+inline constexpr int kUnblockedReflectors = 128;
+
 // GEQRF(M, N, A, LDA, TAU, WORK, LWORK, INFO)
+// GEQR2(M, N, A, LDA, TAU, WORK, INFO)
 inline int64_t QrWork(int64_t n) { return n * kBlock; }
 template <class T>
 void Geqrf(int m, int n, T* a, int ld, T* taus, T* work) {
   int info = 0, size = ToInt(QrWork(n));
-  routines<T>.geqrf(&m, &n, a, &ld, taus, work, &size, &info);
+  if (std::min(m, n) <= kUnblockedReflectors) {
+    routines<T>.geqr2(&m, &n, a, &ld, taus, work, &info);
+  } else {
+    routines<T>.geqrf(&m, &n, a, &ld, taus, work, &size, &info);
+  }
 }
 
 // ORGQR(M, N, K, A, LDA, TAU, WORK, LWORK, INFO)
+// ORG2R(M, N, K, A, LDA, TAU, WORK, INFO)
 template <class T>
 void Orgqr(int m, int n, int k, T* a, int ld, T* taus, T* work) {
   int info = 0, size = ToInt(QrWork(n));
-  routines<T>.orgqr(&m, &n, &k, a, &ld, taus, work, &size, &info);
+  if (k <= kUnblockedReflectors) {
+    routines<T>.org2r(&m, &n, &k, a, &ld, taus, work, &info);
+  } else {
+    routines<T>.orgqr(&m, &n, &k, a, &ld, taus, work, &size, &info);
+  }
 }
 
 // real:    GEQP3(M, N, A, LDA, JPVT, TAU, WORK, LWORK, INFO)

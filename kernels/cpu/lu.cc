@@ -31,6 +31,26 @@ void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, T* b, bool bac
   }
 }
 
+// |re| + |im|, by which LAPACK chooses pivots.
+template <class T>
+Real<T> Magnitude(T x) {
+  return std::abs(std::real(x)) + std::abs(std::imag(x));
+}
+
+// getrf for n = 2, where a call of LAPACK takes ten times as long as the arithmetic.
+template <class T>
+int Factor2x2(T* lu, int32_t* pivots) {
+  pivots[0] = Magnitude(lu[1]) > Magnitude(lu[0]);
+  pivots[1] = 1;
+  if (pivots[0] == 1) {
+    std::swap(lu[0], lu[1]);
+    std::swap(lu[2], lu[3]);
+  }
+  if (lu[0] != T(0)) lu[1] /= lu[0];
+  lu[3] -= lu[1] * lu[2];
+  return lu[0] == T(0) ? 1 : lu[3] == T(0) ? 2 : 0;
+}
+
 // The factors of one matrix, column-major, in memory that serves one matrix after another.
 template <class T>
 class Factors {
@@ -45,6 +65,7 @@ class Factors {
   int Factor(ffi::ThreadPool& pool, const T* a) {
     if (rows_ == 0 || cols_ == 0) return 0;
     Transpose(pool, rows_, cols_, a, cols_, lu_.get(), rows_);
+    if (rows_ == 2 && cols_ == 2) return Factor2x2(lu_.get(), pivots_.get());
     const int info =
         lapack::Getrf(ToInt(rows_), ToInt(cols_), lu_.get(), ToInt(rows_), pivots_.get());
     for (int64_t i = 0; i < pivot_count(); ++i) --pivots_[i];

@@ -19,6 +19,7 @@ inline constexpr int64_t kTile = 16;
 // Calls body(i0, i1, j0, j1) for the tiles of a rows-by-cols matrix.
 template <class Body>
 void ForEachTile(ffi::ThreadPool& pool, int64_t rows, int64_t cols, Body&& body) {
+  if (rows <= kTile && cols <= kTile) return body(int64_t{0}, rows, int64_t{0}, cols);
   const int64_t strips = (rows + kTile - 1) / kTile;
   const double nanoseconds = static_cast<double>(kTile * std::max<int64_t>(cols, 1));
   ForEachRange(pool, strips, nanoseconds, [&](int64_t first, int64_t last) {

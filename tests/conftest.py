@@ -1,0 +1,31 @@
+"""Eight virtual CPU devices and 64-bit types, for every test."""
+
+import os
+
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8")
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+
+import cases  # noqa: E402
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+  return np.random.default_rng(0)
+
+
+@pytest.fixture(params=cases.CASES, ids=lambda case: case.name)
+def case(request: pytest.FixtureRequest) -> cases.Case:
+  """Every operation in turn."""
+  return request.param
+
+
+@pytest.fixture(params=cases.DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+def dtype(request: pytest.FixtureRequest) -> np.dtype:
+  """Every dtype that LAPACK computes in."""
+  return np.dtype(request.param)

@@ -1,0 +1,163 @@
+"""Random operands of known kinds, seeded by the caller's generator."""
+
+import numpy as np
+
+
+def general(rng, batch, m, n, dtype):
+  """Independent normal entries."""
+  a = rng.standard_normal((*batch, m, n))
+  if np.issubdtype(dtype, np.complexfloating):
+    a = a + 1j * rng.standard_normal((*batch, m, n))
+  return a.astype(dtype)
+
+
+def well_conditioned(rng, batch, n, dtype):
+  """Square, with a dominant diagonal of random phase."""
+  a = general(rng, batch, n, n, dtype)
+  phase = general(rng, batch, 1, n, dtype)
+  phase = phase / np.abs(phase)
+  return (a + 2 * np.sqrt(n + 1) * np.eye(n) * phase).astype(dtype)
+
+
+def hermitian(rng, batch, n, dtype):
+  a = general(rng, batch, n, n, dtype)
+  return (a + np.swapaxes(a, -1, -2).conj()) / 2
+
+
+def positive_definite(rng, batch, n, dtype):
+  a = general(rng, batch, n, n, dtype)
+  return (a @ np.swapaxes(a, -1, -2).conj() + n * np.eye(n)).astype(dtype)
+
+
+def triangular(rng, batch, n, dtype, *, lower):
+  """Well conditioned, with normal entries in the other triangle too: nobody may read them."""
+  a = well_conditioned(rng, batch, n, dtype) / np.sqrt(n + 1)
+  strict = np.tril if lower else np.triu
+  return np.where(strict(np.ones((n, n), bool)), a, general(rng, batch, n, n, dtype)).astype(dtype)
+
+
+# LAPACK's own test matrices, one of each kind in a batch: LAPACK Working Note 41, and the comments of
+# DLATMS, DLATB4, DCHKPO and DDRVST.
+
+MODES = ("one_large", "one_small", "geometric", "arithmetic", "log_random")
+
+
+def spectrum(rng, mode, n, condition):
+  """n values from 1 down to 1 / condition, as DLATM1 sets them; "random" is of no condition."""
+  if mode == "random":
+    return np.sort(np.abs(rng.standard_normal(n)))[::-1]
+  if mode == "log_random":
+    return np.sort(condition ** -rng.uniform(size=n))[::-1]
+  place = np.arange(n) / max(n - 1, 1)
+  return {
+      "one_large": np.where(np.arange(n) == 0, 1, 1 / condition),
+      "one_small": np.where(np.arange(n) == n - 1, 1 / condition, 1),
+      "geometric": condition ** -place,
+      "arithmetic": 1 - place * (1 - 1 / condition),
+  }[mode]
+
+
+def unitary(rng, n, dtype):
+  """In double precision: what is made with it is rounded to `dtype` once."""
+  return np.linalg.qr(general(rng, (), n, n, np.promote_types(dtype, np.float64)))[0]
+
+
+def with_singular_values(rng, values, m, n, dtype):
+  k = min(m, n)
+  return (unitary(rng, m, dtype)[:, :k] * values[:k]) @ unitary(rng, n, dtype)[:k]
+
+
+def with_eigenvalues(rng, values, dtype):
+  u = unitary(rng, len(values), dtype)
+  a = (u * values) @ u.conj().T
+  return (a + a.conj().T) / 2
+
+
+def extremes(dtype):
+  """LAPACK's smallest and largest test norm: a quarter of the smallest normal / eps, and 1 over it."""
+  finfo = np.finfo(dtype)
+  small = float(finfo.tiny) / float(finfo.eps) / 4
+  return small, 1 / small
+
+
+def conditions(dtype):
+  """LAPACK's bad and worst condition numbers."""
+  eps = float(np.finfo(dtype).eps)
+  return np.sqrt(0.1 / eps), 0.1 / eps
+
+
+SINGULAR_TYPES = ("first_column_zero", "last_column_zero", "half_zero")
+
+
+def general_types(rng, m, n, dtype) -> dict[str, np.ndarray]:
+  """DLATB4's eleven types of a general matrix, and the other spectra at the worst condition."""
+  k = min(m, n)
+  bad, worst = conditions(dtype)
+  small, large = extremes(dtype)
+  mild = lambda: with_singular_values(rng, spectrum(rng, "arithmetic", k, 2), m, n, dtype)
+  ill = lambda mode, condition: with_singular_values(
+      rng, spectrum(rng, mode, k, condition), m, n, dtype)
+  zero = lambda columns: np.where(columns, 0, mild())
+  column = np.arange(n)
+  return {name: np.asarray(a).astype(dtype) for name, a in {
+      "diagonal": np.eye(m, n) * np.resize(spectrum(rng, "arithmetic", k, 2), n),
+      "upper": np.linalg.qr(mild(), mode="complete")[1],
+      "lower": np.linalg.qr(mild().T, mode="complete")[1].T,
+      "mild": mild(),
+      "first_column_zero": zero(column == 0),
+      "last_column_zero": zero(column == n - 1),
+      "half_zero": zero(column >= n // 2),
+      "bad": ill("geometric", bad),
+      "worst": ill("geometric", worst),
+      "near_underflow": small * mild(),
+      "near_overflow": large * mild(),
+  }.items()} | {f"worst_{mode}": ill(mode, worst).astype(dtype) for mode in MODES}
+
+
+def positive_types(rng, n, dtype) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+  """DCHKPO's types of a Hermitian positive definite matrix; of those that are singular, the info."""
+  bad, worst = conditions(dtype)
+  small, large = extremes(dtype)
+  make = lambda mode, condition: with_eigenvalues(rng, spectrum(rng, mode, n, condition), dtype)
+  mild = lambda: make("arithmetic", 2)
+  place = np.arange(n)
+  zero = lambda k: np.where((place == k) | (place[:, None] == k), 0, mild())
+  matrices = {
+      "diagonal": np.diag(spectrum(rng, "arithmetic", n, 2)),
+      "mild": mild(),
+      "first_zero": zero(0),
+      "last_zero": zero(n - 1),
+      "middle_zero": zero(n // 2),
+      "bad": make("geometric", bad),
+      "worst": make("geometric", worst),
+      "near_underflow": small * mild(),
+      "near_overflow": large * mild(),
+  } | {f"worst_{mode}": make(mode, worst) for mode in MODES}
+  info = {"first_zero": 1, "last_zero": n, "middle_zero": n // 2 + 1} if n else {}
+  return {name: a.astype(dtype) for name, a in matrices.items()}, info
+
+
+def hermitian_types(rng, n, dtype) -> dict[str, np.ndarray]:
+  """DDRVST's types: spectra with and without signs, plain and near the range's square roots."""
+  finfo = np.finfo(dtype)
+  scales = {"": 1.0, "_large": float(finfo.max) ** 0.5, "_small": float(finfo.tiny) ** 0.5}
+  even, geometric, clustered = (
+      lambda mode=mode: spectrum(rng, mode, n, 1 / float(finfo.eps))
+      for mode in ("arithmetic", "geometric", "one_large"))
+  sign = lambda d: d * rng.choice([-1, 1], n)
+  rotate = lambda d: with_eigenvalues(rng, d, dtype)
+  tridiagonal = np.diag(geometric())
+  beside = rng.uniform(-0.5, 0.5, max(n - 1, 0)) * np.sqrt(geometric()[1:] * geometric()[:-1])
+  tridiagonal = tridiagonal + np.diag(beside, 1) + np.diag(beside, -1) if n > 1 else tridiagonal
+  types = {"zero": np.zeros((n, n)), "identity": np.eye(n), "tridiagonal": tridiagonal}
+  for name, values in {"even": even, "geometric": geometric, "clustered": clustered}.items():
+    types[f"diagonal_{name}"] = np.diag(sign(values()))
+    types[name] = rotate(sign(values()))
+    types[f"positive_{name}"] = rotate(values())
+  types["random"] = hermitian(rng, (), n, np.promote_types(dtype, np.float64))
+  scaled = ("diagonal_geometric", "even", "random", "positive_even")
+  return {
+      name + suffix: (scale * a).astype(dtype)
+      for name, a in types.items() for suffix, scale in scales.items()
+      if not suffix or name in scaled
+  }

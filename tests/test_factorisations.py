@@ -1,0 +1,60 @@
+"""Every operation is right: scaled residuals, and SciPy's own answer, for all shapes and dtypes."""
+
+import numpy as np
+import pytest
+
+import cases
+
+SIZES = (0, 1, 2, 3, 4, 5, 8, 10, 16, 17, 33)
+BATCHES = ((), (0,), (1,), (3,), (2, 3), (70,))
+
+
+def _check(case, operands):
+  results = [np.asarray(x) for x in case.results(*operands)]
+  ratio = case.ratio(operands, results)
+  assert ratio <= case.limit, f"scaled residual {ratio}"
+  return results
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_square_residuals(case, dtype, n, rng):
+  _check(case, case.operands(rng, (7,), n, n, dtype))
+
+
+@pytest.mark.parametrize("case", cases.RECTANGULAR_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (0, 3), (3, 0)])
+def test_rectangular_residuals(case, dtype, shape, rng):
+  _check(case, case.operands(rng, (3,), *shape, dtype))
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+def test_batches(case, dtype, batch, rng):
+  operands = case.operands(rng, batch, 4, 4, dtype)
+  for result in _check(case, operands):
+    assert result.shape[: len(batch)] == batch
+
+
+@pytest.mark.parametrize("n", [64, 129, 300])
+def test_large_residuals(case, dtype, n, rng):
+  _check(case, case.operands(rng, (2,), n, n, dtype))
+
+
+def _check_oracle(case, operands):
+  """The same LAPACK routine gives the same signs, order and pivots."""
+  results = case.results(*operands)
+  tolerance = 200 * np.finfo(operands[-1].dtype if operands[-1].dtype.kind in "fc" else float).eps
+  for i in range(len(operands[0])):
+    expected = case.oracle(*(x[i] for x in operands))
+    for actual, one in zip(results, expected, strict=True):
+      scale = max(1.0, np.max(np.abs(one), initial=0))
+      np.testing.assert_allclose(actual[i], one, rtol=0, atol=tolerance * scale)
+
+
+def test_agrees_with_scipy(case, dtype, rng):
+  _check_oracle(case, case.operands(rng, (3,), 6, 6, dtype))
+
+
+@pytest.mark.parametrize("case", cases.RECTANGULAR_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
+def test_rectangular_agrees_with_scipy(case, dtype, shape, rng):
+  _check_oracle(case, case.operands(rng, (3,), *shape, dtype))
