@@ -4,8 +4,12 @@
 // neither the operand nor the factor is transposed. One pass over the operand copies the triangle,
 // symmetrises it and clears the other one; a matrix that is not positive definite gets a triangle
 // of NaN.
+#include "kernels/small/cholesky.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/triangular.h"
 #include "kernels/handlers.h"
+#include "kernels/small/hermitian.h"
+#include "kernels/small/pack.h"
 
 namespace linalg {
 namespace {
@@ -28,6 +32,31 @@ int CholeskyOne(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a
   return info;
 }
 
+// One matrix per lane.
+template <class T>
+void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
+                   T* factor, int32_t* info) {
+  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  const int64_t count = n * n * kParts;
+  const auto* source = reinterpret_cast<const Real<T>*>(a);
+  auto* target = reinterpret_cast<Real<T>*>(factor);
+  const double nanoseconds = SmallNanoseconds(kLanes<T>, count, n * n * n / 6.0 * kParts * kParts);
+  ForEachGroup<T>(pool, batch, count, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+    auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
+    small::Pack(source + i * count, count, count, registers);
+    small::LowerHermitianPart(matrix, static_cast<int>(n), part.lower, part.symmetrize);
+    const V failed = small::Cholesky(matrix, static_cast<int>(n));
+    small::FinishTriangle(matrix, static_cast<int>(n), part.lower, failed);
+    small::Unpack(registers, count, count, target + i * count);
+    if constexpr (std::is_same_v<V, Real<T>>) {
+      info[i] = static_cast<int32_t>(failed);
+    } else {
+      for (int lane = 0; lane < kLanes<T>; ++lane)
+        info[i + lane] = static_cast<int32_t>(failed[lane]);
+    }
+  });
+}
+
 ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> factor,
                     ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
   return Guard("linalg_cholesky", [&] {
@@ -38,6 +67,11 @@ ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::Any
       const T* a_data = Elements<T>(a, shape.batch * size, "a");
       T* factor_data = Elements<T>(factor, shape.batch * size, "the factor");
       int32_t* info_data = Elements<int32_t>(info, shape.batch, "info");
+      if (n <= kSmallCholesky) {
+        return SmallCholesky(pool, shape.batch, n, {lower, symmetrize}, a_data, factor_data,
+                             info_data);
+      }
+      lapack::Load();
       const BlasThreads threads(ThreadsFor(shape.batch, n));
       const double nanoseconds = LapackNanoseconds(n * n * n / 3.0);
       ForEachRange(pool, shape.batch, nanoseconds, [&](int64_t first, int64_t last) {

@@ -21,4 +21,13 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
 // tiny and of large matrices. Only the order of magnitude matters.
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
+// The largest n that goes to the algorithms of kernels/small.
+inline constexpr int64_t kSmallCholesky = 64;
+
+// Nanoseconds of one register's group of small matrices: `count` registers moved in and out, and
+// `operations` fused multiply-adds.
+inline double SmallNanoseconds(int lanes, int64_t count, double operations) {
+  return 20.0 + static_cast<double>(count) * lanes * 0.1 + 0.3 * operations;
+}
+
 }  // namespace linalg

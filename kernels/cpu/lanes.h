@@ -1,0 +1,64 @@
+// Runs the algorithms of kernels/small over a batch: one matrix per lane, groups of lanes over
+// threads.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/small/lanes.h"
+
+namespace linalg {
+
+#if defined(__AVX512F__)
+inline constexpr int kRegisterBytes = 64;
+#elif defined(__AVX__)
+inline constexpr int kRegisterBytes = 32;
+#else
+inline constexpr int kRegisterBytes = 16;
+#endif
+
+template <class T>
+inline constexpr int kLanes = kRegisterBytes / sizeof(Real<T>);
+
+template <class V>
+struct FreeAligned {
+  void operator()(V* memory) const { ::operator delete(memory, std::align_val_t{64}); }
+};
+
+// Uninitialised registers; throws std::bad_alloc.
+template <class V>
+std::unique_ptr<V[], FreeAligned<V>> Registers(int64_t count) {
+  return std::unique_ptr<V[], FreeAligned<V>>(
+      static_cast<V*>(::operator new(count * sizeof(V), std::align_val_t{64})));
+}
+
+// Calls run.template operator()<V>(first, registers) for groups of kLanesOf<V> matrices that cover
+// the batch; `size` is the number of registers a group works in, `nanoseconds` the estimated time
+// of one full register's group. What does not fill a register runs one matrix at a time.
+template <class T, class Run>
+void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
+                  Run&& run) {
+  using Real = linalg::Real<T>;
+  using V = small::Vector<Real, kLanes<T>>;
+  const int64_t groups = (batch + kLanes<T> - 1) / kLanes<T>;
+  ForEachRange(pool, groups, nanoseconds, [&](int64_t first, int64_t last) {
+    const auto registers = Registers<V>(size);
+    for (int64_t group = first; group < last; ++group) {
+      const int64_t i = group * kLanes<T>;
+      if (i + kLanes<T> <= batch) {
+        run.template operator()<V>(i, registers.get());
+      } else {
+        for (int64_t rest = i; rest < batch; ++rest) {
+          run.template operator()<Real>(rest, reinterpret_cast<Real*>(registers.get()));
+        }
+      }
+    }
+  });
+}
+
+// The element type of algorithms on T in lanes V.
+template <class T, class V>
+using Element = std::conditional_t<kIsComplex<T>, small::Complex<V>, V>;
+
+}  // namespace linalg

@@ -1,0 +1,106 @@
+// Cholesky factors of small Hermitian matrices, one per lane, in place.
+//
+// Row-major n by n elements; left-looking over panels of up to kBlock columns, the block being
+// updated kept in registers. Only the lower triangle is read and written.
+#pragma once
+
+#include "kernels/small/lanes.h"
+
+namespace linalg::small {
+
+template <class E>
+inline constexpr int kCholeskyBlock = kComplexElement<E> ? 2 : 4;
+
+// Factors rows i0.. (kRows of them) of the panel of kCols columns at j0, given all columns to its
+// left. On the diagonal (kDiagonal) `failed` receives the first pivot, from 1, that is not
+// positive, and `inverse` the reciprocals of the factor's diagonal, which the rows below are scaled
+// by.
+template <bool kDiagonal, int kRows, int kCols, class E>
+LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* inverse,
+                                 RealElement<E>& failed) {
+  using V = RealElement<E>;
+  E block[kRows][kCols];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) block[r][c] = a[(i0 + r) * n + j0 + c];
+  for (int k = 0; k < j0; ++k) {
+    E left[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) left[r] = a[(i0 + r) * n + k];
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      const E right = Conj(a[(j0 + c) * n + k]);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) block[r][c] = NegMulAdd(left[r], right, block[r][c]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < kCols; ++c) {
+#pragma GCC unroll 4
+    for (int k = 0; k < c; ++k) {
+      E right;
+      if constexpr (kDiagonal) {
+        right = Conj(block[c][k]);
+      } else {
+        right = Conj(a[(j0 + c) * n + j0 + k]);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) block[r][c] = NegMulAdd(block[r][k], right, block[r][c]);
+    }
+    if constexpr (kDiagonal) {
+      const V pivot = Re(block[c][c]);
+      const V order = Broadcast<V>(static_cast<Lane<V>>(j0 + c + 1));
+      failed = (pivot > V{}) | (failed > V{}) ? failed : order;
+      const V root = Sqrt(pivot);
+      inverse[c] = Broadcast<V>(1) / root;
+      block[c][c] = FromReal<E>(root);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      if (!kDiagonal || r > c) block[r][c] = inverse[c] * block[r][c];
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      if (!kDiagonal || r >= c) a[(i0 + r) * n + j0 + c] = block[r][c];
+    }
+}
+
+template <int kCols, class E>
+LINALG_INLINE void CholeskyPanel(E* a, int n, int j0, RealElement<E>& failed) {
+  constexpr int kBlock = kCholeskyBlock<E>;
+  RealElement<E> inverse[kCols];
+  CholeskyBlock<true, kCols, kCols>(a, n, j0, j0, inverse, failed);
+  int i = j0 + kCols;
+  for (; i + kBlock <= n; i += kBlock)
+    CholeskyBlock<false, kBlock, kCols>(a, n, i, j0, inverse, failed);
+  if constexpr (kBlock > 2) {
+    if (i + 2 <= n) {
+      CholeskyBlock<false, 2, kCols>(a, n, i, j0, inverse, failed);
+      i += 2;
+    }
+  }
+  if (i < n) CholeskyBlock<false, 1, kCols>(a, n, i, j0, inverse, failed);
+}
+
+// Returns, in each lane, 0 or the order of the first leading minor that is not positive.
+template <class E>
+LINALG_INLINE RealElement<E> Cholesky(E* a, int n) {
+  constexpr int kBlock = kCholeskyBlock<E>;
+  RealElement<E> failed{};
+  int j = 0;
+  for (; j + kBlock <= n; j += kBlock) CholeskyPanel<kBlock>(a, n, j, failed);
+  if constexpr (kBlock > 2) {
+    if (j + 2 <= n) {
+      CholeskyPanel<2>(a, n, j, failed);
+      j += 2;
+    }
+  }
+  if (j < n) CholeskyPanel<1>(a, n, j, failed);
+  return failed;
+}
+
+}  // namespace linalg::small

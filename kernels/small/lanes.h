@@ -1,0 +1,244 @@
+// The arithmetic that the algorithms for small matrices are written in: "one matrix per lane".
+//
+// V is a vector register that holds the same element of several matrices, one per lane, or a plain
+// float or double: one matrix. An element of a matrix is a V, or a Complex<V>. Products and sums
+// are fused where the machine can, by name and never by the compiler's choice (-ffp-contract=off),
+// so that a matrix gives the same bits in any lane of any width.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define LINALG_INLINE inline __attribute__((always_inline))
+
+namespace linalg::small {
+
+template <class T, int kLanes>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(kLanes * sizeof(T))));
+};
+template <class T>
+struct VectorOf<T, 1> {
+  using Type = T;
+};
+// A register of kLanes floats or doubles; one lane is the plain type.
+template <class T, int kLanes>
+using Vector = typename VectorOf<T, kLanes>::Type;
+
+template <class V>
+struct LaneOf {
+  using Type = std::remove_cvref_t<decltype(V{}[0])>;
+};
+template <>
+struct LaneOf<float> {
+  using Type = float;
+};
+template <>
+struct LaneOf<double> {
+  using Type = double;
+};
+template <class V>
+using Lane = typename LaneOf<V>::Type;
+template <class V>
+inline constexpr int kLanesOf = sizeof(V) / sizeof(Lane<V>);
+
+// What a comparison of two V gives: a truth value per lane.
+template <class V>
+using Mask = decltype(V{} < V{});
+
+template <class V>
+LINALG_INLINE V Broadcast(Lane<V> x) {
+  return V{} + x;
+}
+
+template <class M>
+LINALG_INLINE bool Any(M mask) {
+  if constexpr (std::is_same_v<M, bool>) {
+    return mask;
+#if defined(__AVX512F__)
+  } else if constexpr (sizeof(M) == 64) {
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#endif
+#if defined(__AVX__)
+  } else if constexpr (sizeof(M) == 32) {
+    return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#endif
+  } else {
+    auto any = mask[0];
+    for (unsigned i = 1; i < sizeof(M) / sizeof(mask[0]); ++i) any |= mask[i];
+    return any != 0;
+  }
+}
+
+// x where the mask holds, else 0.
+template <class V>
+LINALG_INLINE V KeepIf(Mask<V> mask, V x) {
+  return mask ? x : V{};
+}
+
+template <class V>
+LINALG_INLINE V Sqrt(V x) {
+  if constexpr (std::is_same_v<V, float>) {
+    return __builtin_sqrtf(x);
+  } else if constexpr (std::is_same_v<V, double>) {
+    return __builtin_sqrt(x);
+#if defined(__AVX512F__)
+  } else if constexpr (sizeof(V) == 64) {
+    if constexpr (sizeof(Lane<V>) == 4) return (V)_mm512_sqrt_ps((__m512)x);
+    if constexpr (sizeof(Lane<V>) == 8) return (V)_mm512_sqrt_pd((__m512d)x);
+#endif
+#if defined(__AVX__)
+  } else if constexpr (sizeof(V) == 32) {
+    if constexpr (sizeof(Lane<V>) == 4) return (V)_mm256_sqrt_ps((__m256)x);
+    if constexpr (sizeof(Lane<V>) == 8) return (V)_mm256_sqrt_pd((__m256d)x);
+#endif
+  } else {
+    for (int i = 0; i < kLanesOf<V>; ++i) x[i] = Sqrt(x[i]);
+    return x;
+  }
+}
+
+// a * b + c, rounded once where the machine has an instruction for it, else twice, on any width.
+template <class V>
+LINALG_INLINE V MulAdd(V a, V b, V c) {
+#if defined(__FMA__)
+  if constexpr (std::is_same_v<V, float>) {
+    return __builtin_fmaf(a, b, c);
+  } else if constexpr (std::is_same_v<V, double>) {
+    return __builtin_fma(a, b, c);
+#if defined(__AVX512F__)
+  } else if constexpr (sizeof(V) == 64) {
+    if constexpr (sizeof(Lane<V>) == 4) return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+    if constexpr (sizeof(Lane<V>) == 8)
+      return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#endif
+  } else if constexpr (sizeof(V) == 32) {
+    if constexpr (sizeof(Lane<V>) == 4) return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+    if constexpr (sizeof(Lane<V>) == 8)
+      return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+  } else {
+    if constexpr (sizeof(Lane<V>) == 4) return (V)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
+    if constexpr (sizeof(Lane<V>) == 8) return (V)_mm_fmadd_pd((__m128d)a, (__m128d)b, (__m128d)c);
+  }
+#else
+  return a * b + c;
+#endif
+}
+
+// Complex numbers over V, and the same operations on real ones.
+template <class V>
+struct Complex {
+  V re, im;
+};
+
+template <class E>
+struct RealOfElement {
+  using Type = E;
+};
+template <class V>
+struct RealOfElement<Complex<V>> {
+  using Type = V;
+};
+// The V of an element.
+template <class E>
+using RealElement = typename RealOfElement<E>::Type;
+template <class E>
+inline constexpr bool kComplexElement = !std::is_same_v<E, RealElement<E>>;
+
+template <class V>
+LINALG_INLINE Complex<V> operator+(Complex<V> a, Complex<V> b) {
+  return {a.re + b.re, a.im + b.im};
+}
+template <class V>
+LINALG_INLINE Complex<V> operator-(Complex<V> a, Complex<V> b) {
+  return {a.re - b.re, a.im - b.im};
+}
+template <class V>
+LINALG_INLINE Complex<V> operator-(Complex<V> a) {
+  return {-a.re, -a.im};
+}
+template <class V>
+LINALG_INLINE Complex<V> operator*(V a, Complex<V> b) {
+  return {a * b.re, a * b.im};
+}
+
+template <class E>
+LINALG_INLINE E Conj(E a) {
+  if constexpr (kComplexElement<E>) {
+    return {a.re, -a.im};
+  } else {
+    return a;
+  }
+}
+template <class E>
+LINALG_INLINE RealElement<E> Re(E a) {
+  if constexpr (kComplexElement<E>) {
+    return a.re;
+  } else {
+    return a;
+  }
+}
+template <class E>
+LINALG_INLINE E FromReal(RealElement<E> a) {
+  if constexpr (kComplexElement<E>) {
+    return {a, RealElement<E>{}};
+  } else {
+    return a;
+  }
+}
+template <class E>
+LINALG_INLINE E Choose(Mask<RealElement<E>> mask, E a, E b) {
+  if constexpr (kComplexElement<E>) {
+    return {mask ? a.re : b.re, mask ? a.im : b.im};
+  } else {
+    return mask ? a : b;
+  }
+}
+
+// c - a b
+template <class E>
+LINALG_INLINE E NegMulAdd(E a, E b, E c) {
+  if constexpr (kComplexElement<E>) {
+    return {MulAdd(a.im, b.im, MulAdd(-a.re, b.re, c.re)),
+            MulAdd(-a.im, b.re, MulAdd(-a.re, b.im, c.im))};
+  } else {
+    return MulAdd(-a, b, c);
+  }
+}
+
+// |a|² + c
+template <class E>
+LINALG_INLINE RealElement<E> NormAdd(E a, RealElement<E> c) {
+  if constexpr (kComplexElement<E>) {
+    return MulAdd(a.im, a.im, MulAdd(a.re, a.re, c));
+  } else {
+    return MulAdd(a, a, c);
+  }
+}
+
+// |re| + |im|, by which LAPACK chooses pivots.
+template <class V>
+LINALG_INLINE V Abs(V a) {
+  return a < V{} ? -a : a;
+}
+template <class E>
+LINALG_INLINE RealElement<E> Magnitude(E a) {
+  if constexpr (kComplexElement<E>) {
+    return Abs(a.re) + Abs(a.im);
+  } else {
+    return Abs(a);
+  }
+}
+
+template <class V>
+LINALG_INLINE V QuietNaN() {
+  return Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN());
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,148 @@
+// Moves matrices between their place in a batch and the lanes of registers.
+//
+// kLanes matrices of `count` elements each, `stride` apart, become `count` registers with one
+// matrix per lane. Done by transposing squares of elements in registers; the last square of a row
+// overlaps the one before, so that there is no scalar remainder.
+#pragma once
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/small/lanes.h"
+
+namespace linalg::small {
+
+template <class V>
+LINALG_INLINE V LoadUnaligned(const Lane<V>* source) {
+  V x;
+  std::memcpy(&x, source, sizeof(V));
+  return x;
+}
+
+template <class V>
+LINALG_INLINE void StoreUnaligned(V x, Lane<V>* target) {
+  std::memcpy(target, &x, sizeof(V));
+}
+
+// One step of a transposition: exchanges blocks of kStep lanes between registers kStep apart.
+template <int kStep, class V, size_t... kIndex>
+LINALG_INLINE void ExchangeBlocks(V& a, V& b, std::index_sequence<kIndex...>) {
+  constexpr size_t kLanes = sizeof...(kIndex);
+  const V low =
+      __builtin_shufflevector(a, b, ((kIndex & kStep) ? kLanes + kIndex - kStep : kIndex)...);
+  const V high =
+      __builtin_shufflevector(a, b, ((kIndex & kStep) ? kLanes + kIndex : kIndex + kStep)...);
+  a = low;
+  b = high;
+}
+
+// Transposes the kSize by kSize squares that stand side by side in kSize registers.
+template <int kSize, int kStep, class V>
+LINALG_INLINE void TransposeSquares(V* x) {
+  if constexpr (kStep > 0) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kSize; ++i) {
+      if (!(i & kStep)) {
+        ExchangeBlocks<kStep>(x[i], x[i + kStep], std::make_index_sequence<kLanesOf<V>>());
+      }
+    }
+    TransposeSquares<kSize, kStep / 2>(x);
+  }
+}
+
+template <class V, size_t... kIndex>
+LINALG_INLINE auto Join(V low, V high, std::index_sequence<kIndex...>) {
+  return __builtin_shufflevector(low, high, kIndex...);
+}
+
+// A register of pieces of kPiece elements, from rows kPiece apart.
+template <class T, int kLanes, int kPiece>
+LINALG_INLINE Vector<T, kLanes> LoadPieces(const T* source, int64_t stride) {
+  if constexpr (kLanes == kPiece) {
+    return LoadUnaligned<Vector<T, kLanes>>(source);
+  } else {
+    return Join(LoadPieces<T, kLanes / 2, kPiece>(source, stride),
+                LoadPieces<T, kLanes / 2, kPiece>(source + kLanes / 2 * stride, stride),
+                std::make_index_sequence<kLanes>());
+  }
+}
+
+template <int kOffset, class V, size_t... kIndex>
+LINALG_INLINE auto Part(V x, std::index_sequence<kIndex...>) {
+  return __builtin_shufflevector(x, x, (kOffset + kIndex)...);
+}
+
+template <class T, int kLanes, int kPiece>
+LINALG_INLINE void StorePieces(Vector<T, kLanes> x, T* target, int64_t stride) {
+  if constexpr (kLanes == kPiece) {
+    StoreUnaligned(x, target);
+  } else {
+    constexpr auto kHalf = std::make_index_sequence<kLanes / 2>();
+    StorePieces<T, kLanes / 2, kPiece>(Part<0>(x, kHalf), target, stride);
+    StorePieces<T, kLanes / 2, kPiece>(Part<kLanes / 2>(x, kHalf), target + kLanes / 2 * stride,
+                                       stride);
+  }
+}
+
+template <int kPiece, class V>
+LINALG_INLINE void PackSquare(const Lane<V>* source, int64_t stride, V* target) {
+  V x[kPiece];
+#pragma GCC unroll 16
+  for (int i = 0; i < kPiece; ++i) {
+    x[i] = LoadPieces<Lane<V>, kLanesOf<V>, kPiece>(source + i * stride, stride);
+  }
+  TransposeSquares<kPiece, kPiece / 2>(x);
+#pragma GCC unroll 16
+  for (int i = 0; i < kPiece; ++i) target[i] = x[i];
+}
+
+template <int kPiece, class V>
+LINALG_INLINE void UnpackSquare(const V* source, Lane<V>* target, int64_t stride) {
+  V x[kPiece];
+#pragma GCC unroll 16
+  for (int i = 0; i < kPiece; ++i) x[i] = source[i];
+  TransposeSquares<kPiece, kPiece / 2>(x);
+#pragma GCC unroll 16
+  for (int i = 0; i < kPiece; ++i) {
+    StorePieces<Lane<V>, kLanesOf<V>, kPiece>(x[i], target + i * stride, stride);
+  }
+}
+
+// Calls body(first) for squares of kPiece elements that cover [0, count), count >= kPiece.
+template <int kPiece, class Body>
+LINALG_INLINE void ForEachSquare(int64_t count, Body&& body) {
+  for (int64_t i = 0; i + kPiece <= count; i += kPiece) body(i);
+  if (count % kPiece != 0) body(count - kPiece);
+}
+
+template <class V, int kPiece = kLanesOf<V>>
+LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V* target) {
+  if constexpr (kLanesOf<V> == 1) {
+    std::memcpy(target, source, count * sizeof(V));
+  } else if constexpr (kPiece == 1) {
+    for (int64_t i = 0; i < count; ++i)
+      for (int lane = 0; lane < kLanesOf<V>; ++lane) target[i][lane] = source[lane * stride + i];
+  } else if (count < kPiece) {
+    Pack<V, kPiece / 2>(source, stride, count, target);
+  } else {
+    ForEachSquare<kPiece>(count,
+                          [&](int64_t i) { PackSquare<kPiece>(source + i, stride, target + i); });
+  }
+}
+
+template <class V, int kPiece = kLanesOf<V>>
+LINALG_INLINE void Unpack(const V* source, int64_t stride, int64_t count, Lane<V>* target) {
+  if constexpr (kLanesOf<V> == 1) {
+    std::memcpy(target, source, count * sizeof(V));
+  } else if constexpr (kPiece == 1) {
+    for (int64_t i = 0; i < count; ++i)
+      for (int lane = 0; lane < kLanesOf<V>; ++lane) target[lane * stride + i] = source[i][lane];
+  } else if (count < kPiece) {
+    Unpack<V, kPiece / 2>(source, stride, count, target);
+  } else {
+    ForEachSquare<kPiece>(count,
+                          [&](int64_t i) { UnpackSquare<kPiece>(source + i, target + i, stride); });
+  }
+}
+
+}  // namespace linalg::small
