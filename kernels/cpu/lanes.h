@@ -7,6 +7,7 @@
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/small/lanes.h"
+#include "kernels/small/pack.h"
 
 namespace linalg {
 
@@ -55,6 +56,49 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
       }
     }
   });
+}
+
+// Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.
+template <class E, class T>
+void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
+  constexpr int64_t kParts = small::kComplexElement<E> ? 2 : 1;
+  small::Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
+              reinterpret_cast<small::RealElement<E>*>(elements));
+}
+
+template <class E, class T>
+void StoreElements(const E* elements, int64_t count, T* target) {
+  constexpr int64_t kParts = small::kComplexElement<E> ? 2 : 1;
+  small::Unpack(reinterpret_cast<const small::RealElement<E>*>(elements), count * kParts,
+                count * kParts, reinterpret_cast<Real<T>*>(target));
+}
+
+// Small integers in lanes of V, from and to a batch of int32 vectors of `count`.
+template <class V>
+void StoreIntegers(const V* source, int64_t count, int32_t* target) {
+  if constexpr (small::kLanesOf<V> == 1) {
+    for (int64_t i = 0; i < count; ++i) target[i] = static_cast<int32_t>(source[i]);
+  } else {
+    using Integers = small::Vector<int32_t, small::kLanesOf<V>>;
+    for (int64_t i = 0; i < count; ++i) {
+      const Integers x = __builtin_convertvector(source[i], Integers);
+      for (int lane = 0; lane < small::kLanesOf<V>; ++lane) target[lane * count + i] = x[lane];
+    }
+  }
+}
+
+template <class V>
+void LoadIntegers(const int32_t* source, int64_t stride, int64_t count, V* target) {
+  if constexpr (small::kLanesOf<V> == 1) {
+    for (int64_t i = 0; i < count; ++i) target[i] = static_cast<V>(source[i]);
+  } else {
+    using Integers = small::Vector<int32_t, small::kLanesOf<V>>;
+    for (int64_t i = 0; i < count; ++i) {
+      Integers x;
+      for (int lane = 0; lane < small::kLanesOf<V>; ++lane) x[lane] = source[lane * stride + i];
+      target[i] = __builtin_convertvector(x, V);
+    }
+  }
 }
 
 // The element type of algorithms on T in lanes V.

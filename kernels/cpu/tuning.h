@@ -23,6 +23,8 @@ inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
 // The largest n that goes to the algorithms of kernels/small.
 inline constexpr int64_t kSmallCholesky = 64;
+inline constexpr int64_t kSmallLu = 32;
+inline constexpr int64_t kSmallTriangular = 32;
 
 // Nanoseconds of one register's group of small matrices: `count` registers moved in and out, and
 // `operations` fused multiply-adds.

@@ -29,12 +29,7 @@ LINALG_INLINE void LowerHermitianPart(E* a, int n, bool lower, bool symmetrize) 
 template <class E>
 LINALG_INLINE void FinishTriangle(E* a, int n, bool lower, RealElement<E> failed) {
   using V = RealElement<E>;
-  if (Any(failed > V{})) {
-    E nan = FromReal<E>(QuietNaN<V>());
-    if constexpr (kComplexElement<E>) nan.im = nan.re;
-    for (int i = 0; i < n; ++i)
-      for (int j = 0; j <= i; ++j) a[i * n + j] = Choose(failed > V{}, nan, a[i * n + j]);
-  }
+  FillNaN(failed > V{}, n * n, a);
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < i; ++j) {
       if (!lower) a[j * n + i] = Conj(a[i * n + j]);

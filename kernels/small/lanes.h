@@ -212,6 +212,15 @@ LINALG_INLINE E NegMulAdd(E a, E b, E c) {
   }
 }
 
+template <class E>
+LINALG_INLINE E Mul(E a, E b) {
+  if constexpr (kComplexElement<E>) {
+    return {MulAdd(-a.im, b.im, a.re * b.re), MulAdd(a.im, b.re, a.re * b.im)};
+  } else {
+    return a * b;
+  }
+}
+
 // |a|² + c
 template <class E>
 LINALG_INLINE RealElement<E> NormAdd(E a, RealElement<E> c) {
@@ -236,9 +245,14 @@ LINALG_INLINE RealElement<E> Magnitude(E a) {
   }
 }
 
-template <class V>
-LINALG_INLINE V QuietNaN() {
-  return Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN());
+// Replaces the elements by NaN in the lanes where the mask holds.
+template <class E>
+LINALG_INLINE void FillNaN(Mask<RealElement<E>> mask, int64_t count, E* a) {
+  if (!Any(mask)) return;
+  using V = RealElement<E>;
+  E nan = FromReal<E>(Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN()));
+  if constexpr (kComplexElement<E>) nan.im = nan.re;
+  for (int64_t i = 0; i < count; ++i) a[i] = Choose(mask, nan, a[i]);
 }
 
 }  // namespace linalg::small

@@ -1,0 +1,84 @@
+// LU factors as the handlers share them: by LAPACK in scratch memory, or one small matrix per lane.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/small/lu.h"
+
+namespace linalg {
+
+// The factors of one matrix, column-major, in memory that serves one matrix after another.
+template <class T>
+class Factors {
+ public:
+  Factors(int64_t rows, int64_t cols)
+      : rows_(rows),
+        cols_(cols),
+        lu_(Scratch<T>(rows * cols)),
+        pivots_(Scratch<int32_t>(std::min(rows, cols))) {}
+
+  // Factors the row-major `a`; returns info.
+  int Factor(ffi::ThreadPool& pool, const T* a) {
+    if (rows_ == 0 || cols_ == 0) return 0;
+    Transpose(pool, rows_, cols_, a, cols_, lu_.get(), rows_);
+    const int info =
+        lapack::Getrf(ToInt(rows_), ToInt(cols_), lu_.get(), ToInt(rows_), pivots_.get());
+    for (int64_t i = 0; i < pivot_count(); ++i) --pivots_[i];
+    return info;
+  }
+
+  int64_t pivot_count() const { return std::min(rows_, cols_); }
+  int32_t* pivots() { return pivots_.get(); }
+  T* lu() { return lu_.get(); }
+
+ private:
+  int64_t rows_, cols_;
+  std::unique_ptr<T[]> lu_;
+  std::unique_ptr<int32_t[]> pivots_;
+};
+
+inline double LuNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
+  return LapackNanoseconds(m * static_cast<double>(cols) * k);
+}
+
+// A group of small matrices, factored in registers.
+template <class T, class V>
+struct SmallFactors {
+  int64_t first;  // the group's first matrix in the batch
+  Element<T, V>* lu;
+  V* pivots;
+  V* permutation;
+  V singular;            // 0, or the first zero pivot, from 1
+  Element<T, V>* spare;  // as many elements as the caller asked for
+};
+
+inline bool UseSmallLu(int64_t rows, int64_t cols) { return std::max(rows, cols) <= kSmallLu; }
+
+// Factors a batch of small matrices and calls use(SmallFactors) for each group.
+template <class T, class Use>
+void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t cols, int64_t spare,
+                    const T* a, Use&& use) {
+  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  const int64_t count = rows * cols * kParts, steps = std::min(rows, cols);
+  const double nanoseconds =
+      SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * kParts * steps);
+  ForEachGroup<T>(pool, batch, count + steps + rows + spare * kParts, nanoseconds,
+                  [&]<class V>(int64_t i, V* registers) {
+                    V* pivots = registers + count;
+                    SmallFactors<T, V> factors{
+                        i,      reinterpret_cast<Element<T, V>*>(registers),
+                        pivots, pivots + steps,
+                        V{},    reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
+                    LoadElements(a + i * rows * cols, rows * cols, rows * cols, factors.lu);
+                    factors.singular = small::Lu(static_cast<int>(rows), static_cast<int>(cols),
+                                                 factors.lu, factors.pivots, factors.permutation);
+                    use(factors);
+                  });
+}
+
+}  // namespace linalg

@@ -1,0 +1,73 @@
+// c -= a b for small row-major matrices, one per lane: the update that the blocked algorithms
+// share.
+#pragma once
+
+#include "kernels/small/lanes.h"
+
+namespace linalg::small {
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr bool kManyRegisters = true;
+#else
+inline constexpr bool kManyRegisters = false;
+#endif
+// Rows and columns of the block of c that is kept in registers.
+template <class E>
+inline constexpr int kBlockRows = kComplexElement<E> ? 2 : 4;
+template <class E>
+inline constexpr int kBlockCols = kComplexElement<E> || !kManyRegisters ? 2 : 4;
+
+template <int kRows, int kCols, class E>
+LINALG_INLINE void MulSubBlock(int depth, const E* a, int a_stride, const E* b, int b_stride, E* c,
+                               int c_stride) {
+  E block[kRows][kCols];
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) block[i][j] = c[i * c_stride + j];
+  for (int k = 0; k < depth; ++k) {
+    E right[kCols];
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) right[j] = b[k * b_stride + j];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      const E left = a[i * a_stride + k];
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) block[i][j] = NegMulAdd(left, right[j], block[i][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) c[i * c_stride + j] = block[i][j];
+}
+
+template <int kRows, class E>
+LINALG_INLINE void MulSubRows(int cols, int depth, const E* a, int a_stride, const E* b,
+                              int b_stride, E* c, int c_stride) {
+  constexpr int kCols = kBlockCols<E>;
+  int j = 0;
+  for (; j + kCols <= cols; j += kCols) {
+    MulSubBlock<kRows, kCols>(depth, a, a_stride, b + j, b_stride, c + j, c_stride);
+  }
+  for (; j < cols; ++j) {
+    MulSubBlock<kRows, 1>(depth, a, a_stride, b + j, b_stride, c + j, c_stride);
+  }
+}
+
+// c (rows, cols) -= a (rows, depth) b (depth, cols)
+template <class E>
+LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_stride, const E* b,
+                          int b_stride, E* c, int c_stride) {
+  constexpr int kRows = kBlockRows<E>;
+  int i = 0;
+  for (; i + kRows <= rows; i += kRows) {
+    MulSubRows<kRows>(cols, depth, a + i * a_stride, a_stride, b, b_stride, c + i * c_stride,
+                      c_stride);
+  }
+  for (; i < rows; ++i) {
+    MulSubRows<1>(cols, depth, a + i * a_stride, a_stride, b, b_stride, c + i * c_stride, c_stride);
+  }
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,95 @@
+// Triangular systems of small matrices, one per lane: substitution, a block of rows at a time.
+#pragma once
+
+#include <utility>
+
+#include "kernels/small/matmul.h"
+
+namespace linalg::small {
+
+// Rows that a blocked algorithm works on before it updates the rest.
+inline constexpr int kPanel = 4;
+
+// Division by a number that many are divided by: a multiplication by the reciprocal, of the number
+// scaled up where it is so small that the reciprocal would overflow.
+template <class E>
+class Divisor {
+  using V = RealElement<E>;
+  using T = Lane<V>;
+
+ public:
+  LINALG_INLINE explicit Divisor(E x) {
+    const V size = Magnitude(x);
+    const auto tiny = (size < Broadcast<V>(2 * std::numeric_limits<T>::min())) & (size > V{});
+    constexpr T kUp = 1 / (std::numeric_limits<T>::epsilon() * std::numeric_limits<T>::epsilon());
+    scale_ = tiny ? Broadcast<V>(kUp) : Broadcast<V>(1);
+    inverse_ = Reciprocal(scale_ * x);
+  }
+
+  LINALG_INLINE E Divide(E x) const { return Mul(inverse_, scale_ * x); }
+
+ private:
+  static LINALG_INLINE E Reciprocal(E x) {
+    if constexpr (kComplexElement<E>) {
+      // By its larger part first: |x|² may overflow where 1 / x does not.
+      const V re = Abs(x.re), im = Abs(x.im);
+      const V scale = Broadcast<V>(1) / (re > im ? re : im);
+      const V p = x.re * scale, q = x.im * scale;
+      const V inverse = scale / MulAdd(p, p, q * q);
+      return {p * inverse, -q * inverse};
+    } else {
+      return Broadcast<V>(1) / x;
+    }
+  }
+
+  V scale_;
+  E inverse_;
+};
+
+template <class E>
+LINALG_INLINE void TransposeSquare(int n, bool conjugate, E* a) {
+  for (int i = 0; i < n; ++i) {
+    if (conjugate) a[i * n + i] = Conj(a[i * n + i]);
+    for (int j = 0; j < i; ++j) {
+      const E x = a[i * n + j], y = a[j * n + i];
+      a[i * n + j] = conjugate ? Conj(y) : y;
+      a[j * n + i] = conjugate ? Conj(x) : x;
+    }
+  }
+}
+
+template <class E>
+LINALG_INLINE void DivideRow(E pivot, int cols, E* row) {
+  const Divisor<E> divisor(pivot);
+  for (int j = 0; j < cols; ++j) row[j] = divisor.Divide(row[j]);
+}
+
+// b (n, cols) = L⁻¹ b, with the lower triangle of `a`.
+template <class E>
+LINALG_INLINE void SolveLower(int n, const E* a, bool unit_diagonal, int cols, E* b) {
+  for (int block = 0; block < n; block += kPanel) {
+    const int end = block + kPanel < n ? block + kPanel : n;
+    MulSub(end - block, cols, block, a + block * n, n, b, cols, b + block * cols, cols);
+    for (int i = block; i < end; ++i) {
+      MulSub(1, cols, i - block, a + i * n + block, n, b + block * cols, cols, b + i * cols, cols);
+      if (!unit_diagonal) DivideRow(a[i * n + i], cols, b + i * cols);
+    }
+  }
+}
+
+// b (n, cols) = U⁻¹ b, with the upper triangle of `a`.
+template <class E>
+LINALG_INLINE void SolveUpper(int n, const E* a, bool unit_diagonal, int cols, E* b) {
+  for (int end = n; end > 0; end -= kPanel) {
+    const int block = end > kPanel ? end - kPanel : 0;
+    MulSub(end - block, cols, n - end, a + block * n + end, n, b + end * cols, cols,
+           b + block * cols, cols);
+    for (int i = end - 1; i >= block; --i) {
+      MulSub(1, cols, end - i - 1, a + i * n + i + 1, n, b + (i + 1) * cols, cols, b + i * cols,
+             cols);
+      if (!unit_diagonal) DivideRow(a[i * n + i], cols, b + i * cols);
+    }
+  }
+}
+
+}  // namespace linalg::small
