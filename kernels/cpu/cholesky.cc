@@ -1,15 +1,14 @@
 // Cholesky factors of Hermitian positive definite matrices, and solves with them.
 //
-// potrf works in place in the output: a row-major lower triangle is a column-major upper one, so
-// neither the operand nor the factor is transposed. One pass over the operand copies the triangle,
-// symmetrises it and clears the other one; a matrix that is not positive definite gets a triangle
-// of NaN.
+// Small matrices are factored in lanes. For larger ones potrf works in place in the output: a
+// row-major lower triangle is a column-major upper one, so neither the operand nor the factor is
+// transposed. One pass over the operand copies the triangle, symmetrises it and clears the other
+// one; a matrix that is not positive definite gets a triangle of NaN.
 #include "kernels/small/cholesky.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/triangular.h"
 #include "kernels/handlers.h"
 #include "kernels/small/hermitian.h"
-#include "kernels/small/pack.h"
 
 namespace linalg {
 namespace {
@@ -37,30 +36,23 @@ template <class T>
 void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                    T* factor, int32_t* info) {
   constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
-  const int64_t count = n * n * kParts;
-  const auto* source = reinterpret_cast<const Real<T>*>(a);
-  auto* target = reinterpret_cast<Real<T>*>(factor);
-  const double nanoseconds = SmallNanoseconds(kLanes<T>, count, n * n * n / 6.0 * kParts * kParts);
-  ForEachGroup<T>(pool, batch, count, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+  const int64_t size = n * n;
+  const double nanoseconds =
+      SmallNanoseconds(kLanes<T>, size * kParts, n * size / 6.0 * kParts * kParts);
+  ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, [&]<class V>(int64_t i, V* registers) {
     auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
-    small::Pack(source + i * count, count, count, registers);
+    LoadElements(a + i * size, size, size, matrix);
     small::LowerHermitianPart(matrix, static_cast<int>(n), part.lower, part.symmetrize);
     const V failed = small::Cholesky(matrix, static_cast<int>(n));
     small::FinishTriangle(matrix, static_cast<int>(n), part.lower, failed);
-    small::Unpack(registers, count, count, target + i * count);
-    if constexpr (std::is_same_v<V, Real<T>>) {
-      info[i] = static_cast<int32_t>(failed);
-    } else {
-      for (int lane = 0; lane < kLanes<T>; ++lane)
-        info[i + lane] = static_cast<int32_t>(failed[lane]);
-    }
+    StoreElements(matrix, size, factor + i * size);
+    StoreIntegers(&failed, 1, info + i);
   });
 }
 
 ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> factor,
                     ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
   return Guard("linalg_cholesky", [&] {
-    lapack::Load();
     const BatchShape shape = SplitSquareBatch(a, "a");
     const int64_t n = shape.rows, size = shape.size();
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -87,15 +79,27 @@ ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::Any
 ffi::Error CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b,
                          ffi::Result<ffi::AnyBuffer> x, bool lower) {
   return Guard("linalg_cholesky_solve", [&] {
-    lapack::Load();
-    const BatchShape rhs = SplitBatch(b, 2, "b");
     // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
     const Triangle plain{.lower = lower};
     const Triangle adjoint{.lower = lower, .transpose = true, .conjugate = true};
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      ForEachRightHandSide<T>(pool, factor, b, x, true, [&](int64_t, const T* matrix, T* solution) {
-        SolveTriangular(lower ? plain : adjoint, rhs.rows, matrix, rhs.rows, rhs.cols, solution);
-        SolveTriangular(lower ? adjoint : plain, rhs.rows, matrix, rhs.rows, rhs.cols, solution);
+      const auto systems = ReadSystems<T>(factor, b, x, true);
+      const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
+      if (UseSmallTriangular(systems)) {
+        return ForEachSmallSystem(pool, systems, [&](int64_t, auto* matrix, auto* rhs, auto*) {
+          const auto to_adjoint = [&] {
+            small::TransposeSquare(n, matrix);
+            small::Conjugate(n * n, matrix);
+          };
+          if (!lower) to_adjoint();
+          small::SolveLower(n, matrix, false, cols, rhs);
+          to_adjoint();
+          small::SolveUpper(n, matrix, false, cols, rhs);
+        });
+      }
+      ForEachSystem(pool, systems, [&](int64_t, const T* matrix, T* rhs) {
+        SolveTriangular(lower ? plain : adjoint, systems.n, matrix, systems.n, systems.cols, rhs);
+        SolveTriangular(lower ? adjoint : plain, systems.n, matrix, systems.n, systems.cols, rhs);
       });
     });
   });

@@ -101,19 +101,31 @@ void SubstituteLu(int64_t n, const T* lu, const int32_t* pivots, bool transpose,
 ffi::Error LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi::AnyBuffer b,
                    ffi::Result<ffi::AnyBuffer> x, bool transpose, bool conjugate) {
   return Guard("linalg_lu_solve", [&] {
-    lapack::Load();
-    const BatchShape rhs = SplitBatch(b, 2, "b");
-    const int64_t n = rhs.rows;
     const BatchShape pivots_shape = SplitBatch(pivots, 1, "pivots");
-    const bool shared_pivots = pivots.dimensions().size() == 1;
-    if (!shared_pivots && pivots_shape.batch != rhs.batch) {
-      throw BadArgument("pivots", "have the batch size of b");
-    }
-    const int32_t* pivots_data = Elements<int32_t>(pivots, pivots_shape.batch * n, "pivots");
+    const int64_t pivots_stride = pivots.dimensions().size() == 1 ? 0 : pivots_shape.cols;
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      ForEachRightHandSide<T>(pool, lu, b, x, true, [&](int64_t i, const T* matrix, T* solution) {
-        SubstituteLu(n, matrix, pivots_data + (shared_pivots ? 0 : i * n), transpose, conjugate,
-                     rhs.cols, solution);
+      const auto systems = ReadSystems<T>(lu, b, x, true);
+      if (pivots_shape.cols != systems.n) throw BadArgument("pivots", "have one element per row");
+      if (pivots_stride != 0 && pivots_shape.batch != systems.batch) {
+        throw BadArgument("pivots", "have the batch size of b");
+      }
+      const auto* pivots_data = Elements<int32_t>(pivots, pivots_shape.batch * systems.n, "pivots");
+      if (UseSmallTriangular(systems)) {
+        const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
+        return ForEachSmallSystem(
+            pool, systems, [&](int64_t i, auto* matrix, auto* rhs, auto* steps) {
+              LoadIntegers(pivots_data + i * pivots_stride, pivots_stride, n, steps);
+              if (conjugate) small::Conjugate(n * n, matrix);
+              if (transpose) small::TransposeSquare(n, matrix);
+              if (!transpose) small::ApplyPivots(n, steps, false, cols, rhs);
+              small::SolveLower(n, matrix, !transpose, cols, rhs);
+              small::SolveUpper(n, matrix, transpose, cols, rhs);
+              if (transpose) small::ApplyPivots(n, steps, true, cols, rhs);
+            });
+      }
+      ForEachSystem(pool, systems, [&](int64_t i, const T* matrix, T* rhs) {
+        SubstituteLu(systems.n, matrix, pivots_data + i * pivots_stride, transpose, conjugate,
+                     systems.cols, rhs);
       });
     });
   });

@@ -7,21 +7,42 @@
 namespace linalg {
 namespace {
 
+template <class T, class E>
+void SolveSmallTriangular(const Triangle& triangle, const Systems<T>& systems, E* a, E* x) {
+  const int n = static_cast<int>(systems.n);
+  const int rows = static_cast<int>(systems.rows), cols = static_cast<int>(systems.cols);
+  // x op(a) = b is op(a)ᵀ xᵀ = bᵀ.
+  if (!triangle.left_side) small::Transpose(rows, cols, x);
+  if (triangle.conjugate) small::Conjugate(n * n, a);
+  const bool transpose = triangle.transpose == triangle.left_side;
+  if (transpose) small::TransposeSquare(n, a);
+  const int count = triangle.left_side ? cols : rows;
+  if (triangle.lower != transpose) {
+    small::SolveLower(n, a, triangle.unit_diagonal, count, x);
+  } else {
+    small::SolveUpper(n, a, triangle.unit_diagonal, count, x);
+  }
+  if (!triangle.left_side) small::Transpose(cols, rows, x);
+}
+
 ffi::Error TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
                            ffi::Result<ffi::AnyBuffer> x, bool left_side, bool lower,
                            bool transpose_a, bool conjugate_a, bool unit_diagonal) {
   return Guard("linalg_triangular_solve", [&] {
-    lapack::Load();
     const Triangle triangle{.lower = lower,
                             .transpose = transpose_a,
                             .conjugate = conjugate_a,
                             .unit_diagonal = unit_diagonal,
                             .left_side = left_side};
-    const BatchShape rhs = SplitBatch(b, 2, "b");
-    const int64_t n = left_side ? rhs.rows : rhs.cols;
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      ForEachRightHandSide<T>(pool, a, b, x, left_side, [&](int64_t, const T* matrix, T* solution) {
-        SolveTriangular(triangle, n, matrix, rhs.rows, rhs.cols, solution);
+      const auto systems = ReadSystems<T>(a, b, x, left_side);
+      if (UseSmallTriangular(systems)) {
+        return ForEachSmallSystem(pool, systems, [&](int64_t, auto* matrix, auto* rhs, auto*) {
+          SolveSmallTriangular(triangle, systems, matrix, rhs);
+        });
+      }
+      ForEachSystem(pool, systems, [&](int64_t, const T* matrix, T* rhs) {
+        SolveTriangular(triangle, systems.n, matrix, systems.rows, systems.cols, rhs);
       });
     });
   });

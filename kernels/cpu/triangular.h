@@ -3,10 +3,11 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
+#include "kernels/small/triangular.h"
 
 namespace linalg {
 
@@ -52,11 +53,22 @@ void SolveTriangular(const Triangle& triangle, int64_t n, const T* a, int64_t ro
   if (conjugate_b) Conjugate(rows * cols, b);
 }
 
-// Copies the batch `b` to `x` and calls solve(index, a, x) for each matrix, on the thread pool,
-// with x ready to be solved in place. One `a` of rank 2 serves a whole batch.
-template <class T, class Solve>
-void ForEachRightHandSide(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
-                          ffi::Result<ffi::AnyBuffer>& x, bool left_side, Solve&& solve) {
+// A batch of systems; one `a` of rank 2 serves them all.
+template <class T>
+struct Systems {
+  const T* a;
+  const T* b;
+  T* x;
+  int64_t batch, n, rows, cols;
+  int64_t a_stride;  // from one system's matrix to the next: 0 if they share it
+
+  int64_t size() const { return rows * cols; }
+  double Operations() const { return static_cast<double>(n * size()); }
+};
+
+template <class T>
+Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
+                       ffi::Result<ffi::AnyBuffer>& x, bool left_side) {
   const BatchShape matrix = SplitSquareBatch(a, "a");
   const BatchShape rhs = SplitBatch(b, 2, "b");
   const int64_t n = matrix.rows;
@@ -66,17 +78,54 @@ void ForEachRightHandSide(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const 
   }
   const bool shared = a.dimensions().size() == 2;
   if (!shared && matrix.batch != rhs.batch) throw BadArgument("b", "have the batch size of a");
-  const T* a_data = Elements<T>(a, matrix.batch * n * n, "a");
-  const T* b_data = Elements<T>(b, rhs.batch * rhs.size(), "b");
-  T* x_data = Elements<T>(x, rhs.batch * rhs.size(), "x");
-  const BlasThreads threads(ThreadsFor(rhs.batch, n));
-  const double nanoseconds = LapackNanoseconds(static_cast<double>(n * rhs.size()));
-  ForEachRange(pool, rhs.batch, nanoseconds, [&](int64_t first, int64_t last) {
-    std::copy(b_data + first * rhs.size(), b_data + last * rhs.size(), x_data + first * rhs.size());
+  return {Elements<T>(a, matrix.batch * n * n, "a"),
+          Elements<T>(b, rhs.batch * rhs.size(), "b"),
+          Elements<T>(x, rhs.batch * rhs.size(), "x"),
+          rhs.batch,
+          n,
+          rhs.rows,
+          rhs.cols,
+          shared ? 0 : n * n};
+}
+
+// Calls solve(index, a, x) for each system, x holding the right-hand sides to be solved in place.
+template <class T, class Solve>
+void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& solve) {
+  lapack::Load();
+  const int64_t size = systems.size();
+  const BlasThreads threads(ThreadsFor(systems.batch, systems.n));
+  const double nanoseconds = LapackNanoseconds(systems.Operations());
+  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
+    std::copy(systems.b + first * size, systems.b + last * size, systems.x + first * size);
     for (int64_t i = first; i < last; ++i) {
-      solve(i, a_data + (shared ? 0 : i * n * n), x_data + i * rhs.size());
+      solve(i, systems.a + i * systems.a_stride, systems.x + i * size);
     }
   });
+}
+
+template <class T>
+bool UseSmallTriangular(const Systems<T>& systems) {
+  return systems.n <= kSmallTriangular && systems.Operations() <= kSmallTriangularOperations;
+}
+
+// The same for groups of small systems in lanes: solve(first, a, x, spare) may overwrite `a`, and
+// has n registers to spare.
+template <class T, class Solve>
+void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& solve) {
+  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  const int64_t matrix = systems.n * systems.n, size = systems.size();
+  const double nanoseconds =
+      SmallNanoseconds(kLanes<T>, (matrix + size) * kParts, systems.Operations() * kParts * kParts);
+  const int64_t registers_needed = (matrix + size) * kParts + systems.n;
+  ForEachGroup<T>(pool, systems.batch, registers_needed, nanoseconds,
+                  [&]<class V>(int64_t i, V* registers) {
+                    auto* a = reinterpret_cast<Element<T, V>*>(registers);
+                    auto* x = a + matrix;
+                    LoadElements(systems.a + i * systems.a_stride, systems.a_stride, matrix, a);
+                    LoadElements(systems.b + i * size, size, size, x);
+                    solve(i, a, x, registers + (matrix + size) * kParts);
+                    StoreElements(x, size, systems.x + i * size);
+                  });
 }
 
 }  // namespace linalg

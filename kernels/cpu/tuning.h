@@ -23,8 +23,11 @@ inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
 // The largest n that goes to the algorithms of kernels/small.
 inline constexpr int64_t kSmallCholesky = 64;
+inline constexpr int64_t kSmallEigh = 32;
 inline constexpr int64_t kSmallLu = 32;
 inline constexpr int64_t kSmallTriangular = 32;
+// A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
+inline constexpr double kSmallTriangularOperations = 8192;
 
 // Nanoseconds of one register's group of small matrices: `count` registers moved in and out, and
 // `operations` fused multiply-adds.
