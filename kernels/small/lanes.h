@@ -245,12 +245,16 @@ LINALG_INLINE RealElement<E> Magnitude(E a) {
   }
 }
 
+template <class V>
+LINALG_INLINE V QuietNaN() {
+  return Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN());
+}
+
 // Replaces the elements by NaN in the lanes where the mask holds.
 template <class E>
 LINALG_INLINE void FillNaN(Mask<RealElement<E>> mask, int64_t count, E* a) {
   if (!Any(mask)) return;
-  using V = RealElement<E>;
-  E nan = FromReal<E>(Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN()));
+  E nan = FromReal<E>(QuietNaN<RealElement<E>>());
   if constexpr (kComplexElement<E>) nan.im = nan.re;
   for (int64_t i = 0; i < count; ++i) a[i] = Choose(mask, nan, a[i]);
 }
