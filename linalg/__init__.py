@@ -7,6 +7,7 @@ The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.lina
 from linalg import ffi
 from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
+from linalg._config import show_config
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
 from linalg._householder import householder_product
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
@@ -41,6 +42,7 @@ __all__ = [
     "lu_pivots_to_permutation",
     "lu_solve",
     "qr",
+    "show_config",
     "slogdet",
     "solve",
     "solve_ex",

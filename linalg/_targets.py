@@ -1,17 +1,41 @@
-"""Loads the compiled module and registers its handlers with XLA, once, at import."""
+"""Loads the compiled module for this machine and registers its handlers with XLA, once, at import."""
 
+import importlib
+import os
 import pathlib
 import re
+from typing import Any
 
 import jax
 import jax.export
 
 try:
-  from linalg import _cpu
+  from linalg import _isa
 except ImportError as error:
   raise ImportError(
-      "linalg's compiled module is missing: `linalg` was imported from a source tree that is not "
+      "linalg's compiled modules are missing: `linalg` was imported from a source tree that is not "
       "installed. Run `pip install -e .` in it, or leave the tree.") from error
+
+
+def _load_cpu() -> tuple[str, Any]:
+  """The level of the instruction set to use, and the module that was compiled for it.
+
+  The best level that the machine and the installation have, unless the environment variable
+  LINALG_ISA names another one.
+  """
+  levels = _isa.levels()
+  forced = os.environ.get("LINALG_ISA")
+  if forced is not None and forced not in levels:
+    raise ImportError(f"LINALG_ISA={forced}: this machine has {', '.join(levels) or 'no level'}.")
+  for level in levels if forced is None else [forced]:
+    try:
+      return level, importlib.import_module(f"linalg._cpu_{level}")
+    except ModuleNotFoundError:
+      continue
+  raise ImportError(f"linalg was built for none of this machine's levels: {', '.join(levels)}.")
+
+
+isa, _cpu = _load_cpu()
 
 
 def _installed_ffi_version() -> tuple[int, int]:
@@ -66,6 +90,16 @@ def export_disabled_checks() -> list[jax.export.DisabledSafetyCheck]:
   return [jax.export.DisabledSafetyCheck.custom_call(name) for name in dict.fromkeys(_registered)]
 
 
-check_ffi_version(_cpu.ffi_version(), _installed_ffi_version())
+def ffi_versions() -> tuple[tuple[int, int], tuple[int, int]]:
+  """The versions of XLA's FFI that this package was built with and that jaxlib provides."""
+  return _cpu.ffi_version(), _installed_ffi_version()
+
+
+def blas_threads() -> int:
+  """The user's number of OpenBLAS threads; 0 if SciPy's BLAS is not OpenBLAS. Imports SciPy."""
+  return _cpu.blas_threads()
+
+
+check_ffi_version(*ffi_versions())
 for _name, _handler in _cpu.targets().items():
   register(_name, _handler, "cpu")

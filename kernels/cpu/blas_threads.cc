@@ -40,4 +40,10 @@ void SetBlasThreadFunctions(int (*get)(), void (*set)(int)) {
   set_threads = set;
 }
 
+int UsersBlasThreads() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (get_threads == nullptr) return 0;
+  return users_count != 0 ? users_count : get_threads();
+}
+
 }  // namespace linalg

@@ -22,4 +22,7 @@ class BlasThreads {
 // not OpenBLAS) nothing is changed.
 void SetBlasThreadFunctions(int (*get)(), void (*set)(int));
 
+// The user's thread count; 0 if nothing is known of it.
+int UsersBlasThreads();
+
 }  // namespace linalg

@@ -1,4 +1,5 @@
-// The Python module linalg._cpu: the handlers as capsules, and where LAPACK comes from.
+// The Python modules linalg._cpu_*, one per level of the instruction set: the handlers as capsules,
+// and where LAPACK comes from.
 #include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -66,7 +67,7 @@ void LoadFromScipy() {
 }  // namespace
 }  // namespace linalg
 
-NB_MODULE(_cpu, m) {
+NB_MODULE(LINALG_MODULE, m) {
   linalg::lapack::SetLoader(linalg::LoadFromScipy);
   m.def(
       "targets",
@@ -78,6 +79,10 @@ NB_MODULE(_cpu, m) {
         return targets;
       },
       nb::sig("def targets() -> dict[str, object]"), "The handlers by target name, as capsules.");
+  m.def(
+      "blas_threads", [] { return linalg::lapack::Load(), linalg::UsersBlasThreads(); },
+      nb::sig("def blas_threads() -> int"),
+      "The user's number of OpenBLAS threads; 0 if SciPy's BLAS is not OpenBLAS.");
   m.def(
       "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
       nb::sig("def ffi_version() -> tuple[int, int]"),

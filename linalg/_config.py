@@ -1,0 +1,25 @@
+"""What this installation runs with."""
+
+import os
+
+import jax
+import scipy
+
+from linalg import _targets
+
+
+def show_config() -> None:
+  """Prints what was loaded: instruction set, LAPACK and its threads, cores, and JAX."""
+  threads = _targets.blas_threads()
+  blas = f"{threads} threads for one large matrix" if threads else "not OpenBLAS, threads unknown"
+  cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+  lines = {
+      "instruction set": f"{_targets.isa} (LINALG_ISA forces another)",
+      "LAPACK": f"SciPy {scipy.__version__}'s; {blas}",
+      "batches": f"XLA's intra-op pool, at most {cores} threads",
+      "XLA FFI": "{}.{} built, {}.{} installed".format(*_targets.ffi_versions()),
+      "JAX": f"{jax.__version__} on {jax.default_backend()}, {jax.device_count()} devices",
+      "CUDA": "no handlers in this build; other platforms run stock JAX",
+  }
+  for name, value in lines.items():
+    print(f"{name + ':':17}{value}")
