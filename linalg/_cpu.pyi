@@ -3,3 +3,6 @@ def ffi_version() -> tuple[int, int]:
 
 def targets() -> dict[str, object]:
     """The handlers by target name, as capsules."""
+
+def load() -> None:
+    """Takes LAPACK from SciPy, unless that is done."""
