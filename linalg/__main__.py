@@ -1,13 +1,12 @@
 """`python -m linalg`: every operation on a sharded batch, checked, counted and timed.
 
-Each operation is compiled for a batch that is sharded over all devices. Its results are checked with
-NumPy, the collectives in its compiled program are counted, and it is timed beside stock JAX.
+Each operation is compiled for a batch that is sharded over all devices. Its results are checked
+with NumPy, the collectives in its compiled program counted, and it is timed beside stock JAX.
 """
 
 import argparse
 import os
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 import scipy
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -185,7 +183,7 @@ def observe(case: Case, sharding: NamedSharding) -> Outcome:
   residual = float(np.max(case.residual(*wide)))
   in_place = all(x.sharding.is_equivalent_to(sharding, x.ndim) for x in results)
   collectives = len(re.findall(COLLECTIVES, ours.as_text() or ""))
-  return Outcome(case, residual, collectives, in_place, *map(statistics.median, zip(*times)))
+  return Outcome(case, residual, collectives, in_place, *np.median(times, axis=0))
 
 
 def make_table(outcomes: list[Outcome]) -> Table:
@@ -196,18 +194,18 @@ def make_table(outcomes: list[Outcome]) -> Table:
   for o in outcomes:
     table.add_row(
         o.case.name, f"{o.residual:.2g} {'≤' if o.accurate() else '>'} {o.case.limit:g}",
-        str(o.collectives), f"{o.ours * 1e3:.2f}", f"{o.stock * 1e3:.2f}", f"{o.stock / o.ours:.1f}×",
-        style="bold red" if o.failures() else None)
+        str(o.collectives), f"{o.ours * 1e3:.2f}", f"{o.stock * 1e3:.2f}",
+        f"{o.stock / o.ours:.1f}×", style="bold red" if o.failures() else None)
   return table
 
 
 def describe(sharding: NamedSharding, options: argparse.Namespace) -> str:
-  devices = sharding.mesh.devices.flat
+  devices = jax.devices()
   mesh = ", ".join(f"{name}: {size}" for name, size in sharding.mesh.shape.items())
   return (
       f"{len(devices)} {devices[0].device_kind} devices, mesh ({mesh}), {options.batch} "
       f"{options.dtype} matrices with n={options.n}; linalg {version('linalg')}, "
-      f"jax {jax.__version__}, jaxlib {jaxlib.__version__}, SciPy {scipy.__version__}")
+      f"jax {jax.__version__}, jaxlib {version('jaxlib')}, SciPy {scipy.__version__}")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

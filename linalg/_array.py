@@ -1,4 +1,5 @@
-"""Operands: what they may be, the dtype to compute in, and the matrix algebra of derivative rules."""
+"""Operands: what they may be, the dtype to compute in, and the matrix algebra of derivative
+rules."""
 
 import functools
 import warnings
@@ -20,7 +21,8 @@ def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
   """
   for i, x in enumerate(operands):
     if not (hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x)):
-      raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
+      raise TypeError(
+          f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
   dtype = jnp.result_type(*operands)
   if not jnp.issubdtype(dtype, jnp.inexact):
     dtype = jnp.promote_types(dtype, jnp.result_type(float))

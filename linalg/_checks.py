@@ -7,7 +7,7 @@ nothing of this is in the program.
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ R = TypeVar("R")
 class LinAlgError(np.linalg.LinAlgError):
   """A matrix could not be factored. Raised by functions made with `linalg.checked`."""
 
+  __module__ = "linalg"
+
 
 # Part of the key of JAX's caches: a function traced without checks is traced anew with them.
 _checking = jax.make_user_context(False)
@@ -30,7 +32,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   """`function`, raising LinAlgError where a factorisation in it fails.
 
   The error names the operation, the index of the first matrix that failed in its batch, and what
-  failed in it. The function is compiled with `jax.jit`, and runs to its end before it raises: use it
+  failed in it. The function is compiled with `jax.jit` and runs to its end before it raises: use it
   to find a failure. The checks of a sharded batch take an all-reduce.
 
   Args:
@@ -66,6 +68,6 @@ def check(name: str, info: jax.Array, what: str) -> None:
   first = jnp.argmax(flat != 0)
   index = jnp.unravel_index(first, info.shape)
   place = "(" + ", ".join(f"{{i{axis}}}" for axis in range(info.ndim)) + ")"
-  values = {f"i{axis}": i for axis, i in enumerate(index)}
+  values: dict[str, Any] = {f"i{axis}": i for axis, i in enumerate(index)}
   checkify.check(
       jnp.all(info == 0), f"{name}: the matrix at index {place} {what}", info=flat[first], **values)

@@ -135,8 +135,8 @@ def cholesky_ex(
     a, upper, symmetrize_input: as for `cholesky`.
 
   Returns:
-    (factor, info): info, int32 of shape (...), is 0 where the matrix was factored, else the order of
-    the first leading minor that is not positive; that matrix's factor is NaN.
+    (factor, info): info, int32 of shape (...), is 0 where the matrix was factored, else the order
+    of the first leading minor that is not positive; that matrix's factor is NaN.
   """
   return _factor("cholesky_ex", a, upper, symmetrize_input)
 

@@ -36,7 +36,7 @@ def _eigh_jvp(primals, tangents, *, lower, symmetrize):
   # With C = Vᴴ dA V: dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal; Giles,
   # Collected matrix derivative results for forward and reverse mode algorithmic differentiation
   # (2008), 3.1. Vᴴ dV has a zero diagonal. Where a gap is within rounding of the norm, the two
-  # vectors are not determined and F is 0, which is right for functions of their common space.
+  # vectors are not determined and F is 0, which is right for the projector onto their common space.
   (a,), (da,) = primals, tangents
   w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
   c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
@@ -109,16 +109,17 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
   Args:
     a: matrices (..., n, n) of any floating, complex or integer dtype.
     UPLO: the triangle that is read if `symmetrize_input` is false: 'L' (or None) or 'U'.
-    symmetrize_input: if true, the decomposition is that of (A + A\u1d34) / 2. If false, only the named
+    symmetrize_input: if true, the decomposition is that of (A + Aᴴ) / 2. If false, only the named
       triangle is read, and the imaginary part of the diagonal is ignored.
 
   Returns:
-    EighResult(eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with the
-    orthonormal eigenvectors in columns, A V = V diag(w). Where A holds NaN or Inf, or LAPACK does not
-    converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
+    EighResult(eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with
+    the orthonormal eigenvectors in columns, A V = V diag(w). Where A holds NaN or Inf, or LAPACK
+    does not converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
 
-  An eigenvector is determined up to a phase, and within a space of equal eigenvalues up to a rotation:
-  a derivative has a meaning only for functions that do not depend on those.
+  An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A
+  derivative has a meaning only where that choice has no effect; at equal eigenvalues it is that of
+  symmetric functions of them and of projectors onto their common space, not that of a general f(A).
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
@@ -139,8 +140,8 @@ def eigh_ex(
     a, UPLO, symmetrize_input: as for `eigh`.
 
   Returns:
-    (eigenvalues, eigenvectors, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or
-    Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
+    (eigenvalues, eigenvectors, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN
+    or Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
   """
   return _eigh("eigh_ex", a, UPLO, symmetrize_input)
 

@@ -61,10 +61,10 @@ def _householder_product_scan(a, taus):
 
 
 def _jvp_of(function, primals, tangents):
-  tangents = [
-      jnp.zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True)]
+  tangents = tuple(
+      jnp.zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True))
   with jax.default_matmul_precision("highest"):
-    return jax.jvp(function, primals, tangents)[1]
+    return jax.jvp(function, tuple(primals), tangents)[1]
 
 
 def _householder_qr_jvp(primals, tangents):

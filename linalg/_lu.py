@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
@@ -76,8 +77,8 @@ lu_pivots_to_permutation_p = ffi.operation(
 
 
 def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
-  # op(A) dx = db - op(dA) x with A = Pᵀ L U and dA = Pᵀ (dL U + L dU), arranged so that only P, never
-  # Pᵀ, is applied to rows.
+  # op(A) dx = db - op(dA) x with A = Pᵀ L U and dA = Pᵀ (dL U + L dU), arranged so that only P,
+  # never Pᵀ, is applied to rows.
   packed, pivots, b = primals
   dpacked, _, db = tangents
   solve = functools.partial(lu_solve_p, packed, pivots, transpose=transpose, conjugate=conjugate)
@@ -163,8 +164,8 @@ def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     a: matrices (..., m, n).
 
   Returns:
-    (lu, pivots, permutation, info): info, int32 of shape (...), is 0 if all pivots are nonzero, else
-    the 1-based index of the first that is zero: the matrix is singular.
+    (lu, pivots, permutation, info): info, int32 of shape (...), is 0 if all pivots are nonzero,
+    else the 1-based index of the first that is zero: the matrix is singular.
   """
   return _factor("lu_ex", a)
 
@@ -173,8 +174,8 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> jax.Ar
   """The permutation that a sequence of row exchanges makes.
 
   Args:
-    pivots: int32 (..., k): step i exchanges the rows i and pivots[i], counted from 0. A pivot outside
-      the permutation exchanges nothing.
+    pivots: int32 (..., k): step i exchanges the rows i and pivots[i], counted from 0. A pivot
+      outside the permutation exchanges nothing.
     permutation_size: the length m >= k of the permutation.
 
   Returns:
@@ -226,7 +227,8 @@ def _lu_solve(packed, pivots, b, trans):
   check_square("lu_solve", packed)
   if pivots.shape[-1:] != packed.shape[-1:]:
     raise ValueError(
-        f"Incompatible shapes for arguments to lu_solve(): {packed.shape} and pivots {pivots.shape}")
+        f"Incompatible shapes for arguments to lu_solve(): {packed.shape} and pivots "
+        f"{pivots.shape}")
   columns, vector = as_columns("lu_solve", packed, b)
   if trans not in (0, 1, 2):
     raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")

@@ -26,7 +26,7 @@ try:
   from jax._src.core import ShardingTypeError
 except ImportError:  # not exported by jax.errors; any TypeError does
 
-  class ShardingTypeError(TypeError):  # type: ignore[no-redef]
+  class ShardingTypeError(TypeError):  # pyright: ignore[reportAssignmentType]
     """A sharding that an operation cannot take."""
 
 
@@ -40,6 +40,7 @@ class Rules(NamedTuple):
   results: Callable[..., Sequence[tuple[Shape, Any]]]  # (shapes, dtypes, **attributes)
   platforms: tuple[str, ...]
   shared: frozenset[int] = frozenset()  # operands that may lack all batch dimensions
+  prepare: Callable[[], None] = lambda: None  # called when a call is lowered
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
@@ -145,9 +146,9 @@ def _varying(x) -> frozenset[str]:
 def bind(primitive: Primitive, rules: Rules, operands, attributes) -> list[jax.Array]:
   """Binds operands whose batch shapes broadcast against each other, as NumPy's do.
 
-  A shared operand without batch dimensions is not broadcast. XLA's partitioner replicates an operand
-  whose rank is less than `num_batch_dims`, which is what a shared operand needs, so the others get
-  unit batch dimensions until that holds.
+  A shared operand without batch dimensions is not broadcast. XLA's partitioner replicates an
+  operand whose rank is less than `num_batch_dims`, which is what a shared operand needs, so the
+  others get unit batch dimensions until that holds.
   """
   operands = _match_manual_axes(operands)
   num_batch_dims = _num_batch_dims(operands, rules.ranks)
@@ -239,6 +240,7 @@ def _transpose(rule, cotangents, *operands, **attributes):
 
 
 def _lower(name, rules, ctx, *operands, **attributes):
+  rules.prepare()
   num_batch_dims = _num_batch_dims(ctx.avals_in, rules.ranks)
   attributes_of_call = _partitioning_attributes(
       num_batch_dims,
@@ -250,7 +252,8 @@ def _lower(name, rules, ctx, *operands, **attributes):
 
 def _partitioning_attributes(num_batch_dims, operands, results):
   """What XLA reads about a call; `operands` and `results` are (shape, number of batch dims)."""
-  factors = list(next(shape for shape, batch in operands if batch == num_batch_dims)[:num_batch_dims])
+  widest = next(shape for shape, batch in operands if batch == num_batch_dims)
+  factors = list(widest[:num_batch_dims])
   mappings = []
   for shape, batch in operands + results:
     core = range(len(factors), len(factors) + len(shape) - batch)
@@ -261,7 +264,7 @@ def _partitioning_attributes(num_batch_dims, operands, results):
       [size if isinstance(size, int) else 1 for size in factors],
       mappings[: len(operands)], mappings[len(operands) :],
       need_replication_factors=list(range(num_batch_dims, len(factors))), is_custom=True)
-  frontend = {"num_batch_dims": ir.StringAttr.get(str(num_batch_dims))}
+  frontend: dict[str, ir.Attribute] = {"num_batch_dims": ir.StringAttr.get(str(num_batch_dims))}
   attributes = {}
   if all(isinstance(size, int) for size in factors):
     attributes["sdy.sharding_rule"] = rule

@@ -45,8 +45,8 @@ def _complement_jvp(q, dq_thin, n):
 
   The reflectors make them a function of the first n columns: with Q split at row and column n,
   Z = Q₂₁ (Q₁₁ - I)⁻¹ is fixed by those, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
-  (arXiv:2409.13374). Where a reflector is the identity, Q₁₁ - I is singular and the complement jumps
-  there; then its motion without rotation within itself is taken, -Q₁ dQ₁ᴴ Q₂.
+  (arXiv:2409.13374). Where a reflector is the identity, Q₁₁ - I is singular and the complement
+  jumps there; then its motion without rotation within itself is taken, -Q₁ dQ₁ᴴ Q₂.
   """
   q1, q2 = q[..., :n], q[..., n:]
   top, bottom = q1[..., :n, :], q1[..., n:, :]
@@ -131,9 +131,9 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False):
 
   Args:
     a: matrices (..., m, n) of any floating, complex or integer dtype; k = min(m, n).
-    mode: 'reduced' (or 'full') for Q (..., m, k) and R (..., k, n); 'complete' for Q (..., m, m) and
-      R (..., m, n); 'r' for R of 'reduced' alone; 'raw' for LAPACK's form: the reflectors and R in
-      one matrix, transposed to (..., n, m), and their scales (..., k).
+    mode: 'reduced' (or 'full') for Q (..., m, k) and R (..., k, n); 'complete' for Q (..., m, m)
+      and R (..., m, n); 'r' for R of 'reduced' alone; 'raw' for LAPACK's form: the reflectors and R
+      in one matrix, transposed to (..., n, m), and their scales (..., k).
     pivoting: whether to permute columns so that the diagonal of R does not grow in magnitude.
 
   Returns:
@@ -142,9 +142,9 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False):
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: Householder reflectors, LAPACK geqrf (geqp3 with pivoting) and orgqr. Derivative: Roberts
-  and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q by arXiv:2409.13374. It
-  needs the first min(m, n) columns of A to be independent.
+  Algorithm: Householder reflectors, LAPACK geqrf (geqp3 with pivoting) and orgqr. Derivative:
+  Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q by
+  arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
   """
   (a,), dtype = as_arrays("qr", a)
   check_matrix("qr", a)

@@ -56,7 +56,8 @@ def solve(a: ArrayLike, b: ArrayLike) -> jax.Array:
   """Solves A x = b; `jax.numpy.linalg.solve`.
 
   Args:
-    a: matrices (..., n, n). One without batch dimensions is factored once for the whole batch of `b`.
+    a: matrices (..., n, n). One without batch dimensions is factored once for the whole batch of
+    `b`.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
 
   Returns:
@@ -65,7 +66,8 @@ def solve(a: ArrayLike, b: ArrayLike) -> jax.Array:
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
-  Algorithm: LU with partial pivoting (LAPACK getrf) and substitution; derivatives reuse the factors.
+  Algorithm: LU with partial pivoting (LAPACK getrf) and substitution; derivatives reuse the
+  factors.
   """
   x, info = _solve("solve", a, b)
   check("solve", info, _SINGULAR)
@@ -136,8 +138,8 @@ def inv_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
     a: matrices (..., n, n).
 
   Returns:
-    (inverse, info): info, int32 of shape (...), is 0, or the 1-based index of the first zero pivot of
-    a singular matrix, whose inverse is NaN.
+    (inverse, info): info, int32 of shape (...), is 0, or the 1-based index of the first zero pivot
+    of a singular matrix, whose inverse is NaN.
   """
   return _inv("inv_ex", a)
 
@@ -192,7 +194,8 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   (a,), dtype = as_arrays("slogdet", a)
   check_square("slogdet", a)
   if method not in (None, "lu", "qr"):
-    raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
+    raise ValueError(
+        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
   sign, logabsdet = _slogdet(a)
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
 
@@ -217,7 +220,7 @@ def _det_jvp(primals, tangents):
 def _adjugate_product(a, b):
   """adj(A) B, finite for a singular A too.
 
-  With P A = L U, adj(A) B = det(A) U⁻¹ L⁻¹ P B. If U ends in the only zero pivot u, det(A) / u stays
+  With P A = L U, adj(A) B = det(A) U⁻¹ L⁻¹ P B. If U ends in the only zero pivot u, det(A) / u is
   finite: it is the product of the others, and stands where 1 / u would. Of lesser rank, adj(A) = 0.
   """
   n = a.shape[-1]

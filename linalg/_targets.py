@@ -75,6 +75,16 @@ def register(name: str, handler: object, platform: str) -> None:
   _registered.append(name)
 
 
+def prepare(name: str) -> None:
+  """Loads what the handler of `name` calls, before a program that uses it can run.
+
+  Importing SciPy at `import linalg` would take a fifth of the time of importing JAX. The handlers
+  can do it themselves, but not in an interpreter that is shutting down.
+  """
+  if name in _cpu.targets():
+    _cpu.load()
+
+
 def include_dir() -> str:
   """The directory to compile handlers of your own with: `#include "linalg/ffi.h"`."""
   return str(pathlib.Path(_cpu.__file__).parent / "include")
@@ -83,9 +93,9 @@ def include_dir() -> str:
 def export_disabled_checks() -> list[jax.export.DisabledSafetyCheck]:
   """What `jax.export.export(..., disabled_checks=)` needs for functions that use this package.
 
-  JAX promises nothing about the stability of custom calls that it does not know. The targets of this
-  package keep their name, operands and attributes within a minor version; the process that runs the
-  exported program must import `linalg`, and register your own targets, first.
+  JAX promises nothing about the stability of custom calls that it does not know. The targets of
+  this package keep their name, operands and attributes within a minor version; the process that
+  runs the exported program must import `linalg`, and register your own targets, first.
   """
   return [jax.export.DisabledSafetyCheck.custom_call(name) for name in dict.fromkeys(_registered)]
 

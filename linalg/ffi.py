@@ -6,6 +6,7 @@ An `operation` made here runs where each shard lies, in every mode that JAX has 
 given, under every kind of differentiation. Nothing in the compiled program calls back to Python.
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -43,9 +44,9 @@ class Operation:
           f"{self.name} takes {len(self._rules.ranks)} operands, got {len(operands)}.")
     if unknown := attributes.keys() - self.attributes.keys():
       raise TypeError(f"{self.name} has no attribute {', '.join(sorted(unknown))}.")
-    operands = [jax.numpy.asarray(x) for x in operands]
+    arrays = [jax.numpy.asarray(x) for x in operands]
     results = _primitive.bind(
-        self.primitive, self._rules, operands, self.attributes | attributes)
+        self.primitive, self._rules, arrays, self.attributes | attributes)
     return results[0] if len(results) == 1 else tuple(results)
 
   def __repr__(self) -> str:
@@ -89,8 +90,8 @@ def operation(
 
   Returns:
     A function of as many arrays as the signature has operands, whose batch shapes may broadcast.
-    It returns one array, or a tuple of several. An operand that is sharded over a matrix dimension of
-    an Explicit mesh is a `jax.sharding` type error.
+    It returns one array, or a tuple of several. An operand that is sharded over a matrix dimension
+    of an Explicit mesh is a `jax.sharding` type error.
   """
   operands, results = _parse(signature)
 
@@ -115,6 +116,7 @@ def operation(
       results=result_types,
       platforms=tuple(platforms),
       shared=frozenset(shared),
+      prepare=functools.partial(_targets.prepare, name),
       jvp=jvp,
       transpose=transpose,
       fallback=fallback)

@@ -5,6 +5,9 @@
 // transposed. One pass over the operand copies the triangle, symmetrises it and clears the other
 // one; a matrix that is not positive definite gets a triangle of NaN.
 #include "kernels/small/cholesky.h"
+
+#include <cmath>
+
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/triangular.h"
 #include "kernels/handlers.h"
@@ -26,7 +29,13 @@ int CholeskyOne(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a
   std::fill(factor, factor + n * n, T(0));
   ForEachInTriangle(pool, n, part, a,
                     [=](int64_t i, int64_t j, T element) { factor[i * n + j] = element; });
-  const int info = lapack::Potrf(part.lower ? 'U' : 'L', ToInt(n), factor, ToInt(n));
+  int info = lapack::Potrf(part.lower ? 'U' : 'L', ToInt(n), factor, ToInt(n));
+  // Not every LAPACK finds that NaN or infinity is no positive pivot.
+  for (int64_t i = 0, end = info == 0 ? n : info - 1; i < end; ++i) {
+    if (std::isfinite(std::real(factor[i * n + i]))) continue;
+    info = static_cast<int>(i + 1);
+    break;
+  }
   if (info != 0) FillTriangle(n, part.lower, NaN<T>(), factor);
   return info;
 }

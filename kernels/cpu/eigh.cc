@@ -3,6 +3,7 @@
 // syevd (heevd) by divide and conquer, in place in the output, which one pass fills with the lower
 // triangle in column-major order. A matrix that holds NaN or Inf is not handed to LAPACK, whose
 // iterations may not end on it: it gets NaN, and info = -1.
+#include <atomic>
 #include <cmath>
 #include <limits>
 

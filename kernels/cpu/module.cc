@@ -46,9 +46,17 @@ void FindBlasThreadFunctions(const void* routine) {
   }
 }
 
-// Called once, from whichever thread first needs LAPACK: importing SciPy at `import linalg` would
-// take a fifth of the time of importing JAX.
+bool IsFinalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+// Called once, from whichever thread first needs LAPACK.
 void LoadFromScipy() {
+  if (IsFinalizing()) throw std::runtime_error("LAPACK is not loaded and Python is shutting down");
   const nb::gil_scoped_acquire gil;
   const auto api = [](const char* module) {
     return nb::cast<nb::dict>(nb::module_::import_(module).attr("__pyx_capi__"));
@@ -79,6 +87,9 @@ NB_MODULE(LINALG_MODULE, m) {
         return targets;
       },
       nb::sig("def targets() -> dict[str, object]"), "The handlers by target name, as capsules.");
+  // Without the GIL: a handler may hold the lock that this waits for, and wait for the GIL.
+  m.def("load", &linalg::lapack::Load, nb::call_guard<nb::gil_scoped_release>(),
+        nb::sig("def load() -> None"), "Takes LAPACK from SciPy, unless that is done.");
   m.def(
       "blas_threads", [] { return linalg::lapack::Load(), linalg::UsersBlasThreads(); },
       nb::sig("def blas_threads() -> int"),

@@ -1,0 +1,162 @@
+"""What is timed: for each operation ours, stock JAX's, other libraries', and the operands."""
+
+import math
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+
+import linalg
+
+DTYPES = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
+    "i32": np.dtype(np.int32),
+}
+
+
+class Operand(NamedTuple):
+  core: Callable[[int], tuple[int, ...]]  # the shape of one, for matrices of size n
+  fill: Callable[[np.random.Generator, tuple[int, ...], np.dtype], np.ndarray]
+
+
+def _uniform(rng, shape, dtype):
+  """Entries in [-1, 1]: bounded, so that adding to a diagonal makes a matrix definite."""
+  real = np.finfo(dtype).dtype
+  x = 2 * rng.random(shape, dtype=real) - 1
+  if dtype.kind == "c":
+    x = x + 1j * (2 * rng.random(shape, dtype=real) - 1)
+  return x
+
+
+def _hermitian(rng, shape, dtype):
+  x = _uniform(rng, shape, dtype)
+  return (x + x.mT.conj()) / 2
+
+
+def _positive_definite(rng, shape, dtype):
+  n = shape[-1]
+  return _hermitian(rng, shape, dtype) + 2 * n * np.eye(n, dtype=dtype)
+
+
+def _factor(rng, shape, dtype):
+  """Both triangles are well conditioned: solutions stay of order 1 and meet no subnormal number."""
+  n = shape[-1]
+  return _uniform(rng, shape, dtype) / n + 2 * np.eye(n, dtype=dtype)
+
+
+def _lower_factor(rng, shape, dtype):
+  return np.tril(_factor(rng, shape, dtype))
+
+
+def _pivots(rng, shape, dtype):
+  n = shape[-1]
+  return rng.integers(np.arange(n), n, size=shape).astype(np.int32)
+
+
+def _square(n):
+  return n, n
+
+
+GENERAL = Operand(_square, _uniform)
+HERMITIAN = Operand(_square, _hermitian)
+POSITIVE_DEFINITE = Operand(_square, _positive_definite)
+FACTOR = Operand(_square, _factor)
+LOWER_FACTOR = Operand(_square, _lower_factor)
+COLUMN = Operand(lambda n: (n, 1), _uniform)
+PIVOTS = Operand(lambda n: (n,), _pivots)
+
+
+class Case(NamedTuple):
+  """One operation.
+
+  An entry of `peers` is a function of a library, which returns what to time on the operands. The
+  key names the library, or the one whose names it has taken over.
+  """
+
+  name: str
+  ours: Callable[..., Any]
+  stock: Callable[..., Any]
+  operands: tuple[Operand, ...]
+  flops: Callable[[int], float]  # of one real matrix, to leading order
+  peers: Mapping[str, Callable[[Any], Callable[..., Any]]] = {}
+  dtype: str | None = None  # the only one that the operation has
+
+  def nbytes(self, n: int, batch: int, dtype: str) -> int:
+    size = sum(math.prod(operand.core(n)) for operand in self.operands)
+    return batch * size * DTYPES[dtype].itemsize
+
+  def make_operands(self, n: int, batch: int, dtype: str) -> list[np.ndarray]:
+    rng = np.random.default_rng([n, batch])
+    return [
+        operand.fill(rng, (batch, *operand.core(n)), DTYPES[dtype]) for operand in self.operands]
+
+
+def _in(path, *libraries):
+  return dict.fromkeys(libraries, attrgetter(path))
+
+
+CASES = [
+    Case(
+        "cholesky", linalg.cholesky, jnp.linalg.cholesky, (POSITIVE_DEFINITE,),
+        lambda n: n**3 / 3, _in("linalg.cholesky", "numpy", "torch")),
+    Case(
+        "lu", linalg.lu, jax.lax.linalg.lu, (GENERAL,),
+        lambda n: 2 * n**3 / 3, _in("linalg.lu_factor", "torch")),
+    Case(
+        "qr", linalg.qr, jnp.linalg.qr, (GENERAL,),
+        lambda n: 8 * n**3 / 3, _in("linalg.qr", "numpy", "torch")),
+    Case(
+        "eigh", linalg.eigh, jnp.linalg.eigh, (HERMITIAN,),
+        lambda n: 9 * n**3, _in("linalg.eigh", "numpy", "torch")),
+    Case(
+        "eigvalsh", linalg.eigvalsh, jnp.linalg.eigvalsh, (HERMITIAN,),
+        lambda n: 4 * n**3 / 3, _in("linalg.eigvalsh", "numpy", "torch")),
+    Case(
+        "solve", linalg.solve, jnp.linalg.solve, (GENERAL, COLUMN),
+        lambda n: 2 * n**3 / 3 + 2 * n**2, _in("linalg.solve", "numpy", "torch")),
+    Case(
+        "inv", linalg.inv, jnp.linalg.inv, (GENERAL,),
+        lambda n: 2 * n**3, _in("linalg.inv", "numpy", "torch")),
+    Case(
+        "det", linalg.det, jnp.linalg.det, (GENERAL,),
+        lambda n: 2 * n**3 / 3, _in("linalg.det", "numpy", "torch")),
+    Case(
+        "slogdet", linalg.slogdet, jnp.linalg.slogdet, (GENERAL,),
+        lambda n: 2 * n**3 / 3, _in("linalg.slogdet", "numpy", "torch")),
+    # As many right-hand sides as rows, where the other solves have one: this times trsm, not trsv.
+    Case(
+        "triangular_solve",
+        lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
+        lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
+        (LOWER_FACTOR, GENERAL),
+        lambda n: n**3,
+        {"torch": lambda torch: lambda a, b: torch.linalg.solve_triangular(a, b, upper=False)}),
+    Case(
+        "cho_solve",
+        lambda c, b: linalg.cho_solve((c, True), b),
+        lambda c, b: jax.scipy.linalg.cho_solve((c, True), b),
+        (LOWER_FACTOR, COLUMN),
+        lambda n: 2 * n**2,
+        {"torch": lambda torch: lambda c, b: torch.cholesky_solve(b, c)}),
+    Case(
+        "lu_solve",
+        lambda lu, pivots, b: linalg.lu_solve((lu, pivots), b),
+        lambda lu, pivots, b: jax.scipy.linalg.lu_solve((lu, pivots), b),
+        (FACTOR, PIVOTS, COLUMN),
+        lambda n: 2 * n**2,
+        {"torch": lambda torch: lambda lu, p, b: torch.linalg.lu_solve(lu, p + 1, b)}),
+    Case(
+        "lu_pivots_to_permutation",
+        lambda pivots: linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
+        lambda pivots: jax.lax.linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
+        (PIVOTS,),
+        lambda n: n,
+        dtype="i32"),
+]

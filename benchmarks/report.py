@@ -1,0 +1,261 @@
+"""Shows what benchmarks/run.py measured: tables, plots beside the JSON, or Markdown."""
+
+import argparse
+import collections
+import json
+import math
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Cell = dict[str, Any]
+
+
+class Report:
+  """The measured cells of a file, over one rival."""
+
+  def __init__(self, data: dict[str, Any], rival: str, sizes: list[int] | None):
+    self.header = {key: value for key, value in data.items() if key != "cells"}
+    self.rival = rival
+    cells = [cell for cell in data["cells"] if sizes is None or cell["n"] in sizes]
+    self.skipped = [cell for cell in cells if "skipped" in cell]
+    self.cells = [cell for cell in cells if rival in cell.get("speedup", ())]
+    self.ops = list(dict.fromkeys(cell["op"] for cell in self.cells))
+    self.sizes = sorted({cell["n"] for cell in self.cells})
+    floating = dict.fromkeys(cell["dtype"] for cell in self.cells if cell["dtype"] != "i32")
+    self.dtypes = list(floating) or ["i32"]
+
+  def speedup(self, cell: Cell) -> float:
+    return cell["speedup"][self.rival]["median"]
+
+  def of_dtype(self, dtype: str) -> list[Cell]:
+    """The cells of a floating dtype, and those of operations on integers."""
+    return [cell for cell in self.cells if cell["dtype"] in (dtype, "i32")]
+
+  def usual_batches(self, cells: list[Cell]) -> dict[int, int]:
+    """For each n the largest batch that most operations were measured at; 0 if there is none."""
+    batches = {}
+    for n in self.sizes:
+      found = [at_largest_batch(cells, op, n) for op in self.ops]
+      counts = collections.Counter(cell["batch"] for cell in found if cell)
+      batches[n] = max(counts, key=lambda batch: (counts[batch], batch), default=0)
+    return batches
+
+
+def at_largest_batch(cells: list[Cell], op: str, n: int) -> Cell | None:
+  found = [cell for cell in cells if cell["op"] == op and cell["n"] == n]
+  return max(found, key=lambda cell: cell["batch"], default=None)
+
+
+def geometric_mean(values: list[float]) -> float:
+  return math.exp(np.mean(np.log(values))) if values else math.nan
+
+
+def number(x: float) -> str:
+  if math.isnan(x):
+    return ""
+  return f"{x:.2f}" if x < 9.995 else f"{x:.1f}" if x < 99.95 else f"{x:.0f}"
+
+
+def coloured(x: float, mark: str = "") -> Text:
+  return Text(number(x) + mark, style="green" if x >= 1.05 else "red" if x < 0.95 else "")
+
+
+def describe(header: dict[str, Any]) -> str:
+  machine, versions = header["machine"], header["versions"]
+  device = machine["cpu"] if machine["platform"] == "cpu" else machine["device"]
+  isa = f" ({', '.join(machine['isa'])})" if machine["isa"] else ""
+  return (
+      f"{device}{isa}, {machine['cores']} cores; jax {versions['jax']}, linalg "
+      f"{versions['linalg']}; {header['date'][:10]}")
+
+
+# Tables
+
+
+def table_by_size(report: Report, dtype: str) -> Table:
+  cells = report.of_dtype(dtype)
+  batches = report.usual_batches(cells)
+  table = Table(title=f"Speed-up over {report.rival}, {dtype}, at the largest batch measured")
+  table.add_column("op\nbatch", no_wrap=True)
+  for n in report.sizes:
+    table.add_column(f"n={n}\n{batches[n] or ''}", justify="right", no_wrap=True)
+  for op in report.ops:
+    row = []
+    for n in report.sizes:
+      cell = at_largest_batch(cells, op, n)
+      mark = "*" if cell and cell["batch"] != batches[n] else ""
+      if mark:
+        table.caption = "*: at a smaller or larger batch than is named above the column"
+      row.append(coloured(report.speedup(cell), mark) if cell else "")
+    if any(row):
+      table.add_row(op, *row)
+  return table
+
+
+def table_of_means(report: Report) -> Table:
+  table = Table(title=f"Geometric mean of the speed-up over {report.rival}, all cells")
+  dtypes = list(dict.fromkeys(cell["dtype"] for cell in report.cells))
+  for column in ("op", *dtypes, "all", "cells", "below 0.95"):
+    table.add_column(column, justify="left" if column == "op" else "right")
+  for op in (*report.ops, None):
+    of_op = [cell for cell in report.cells if op in (cell["op"], None)]
+    means = [
+        geometric_mean([report.speedup(cell) for cell in of_op if dtype in (cell["dtype"], None)])
+        for dtype in (*dtypes, None)]
+    slow = sum(report.speedup(cell) < 0.95 for cell in of_op)
+    if op is None:
+      table.add_section()
+    table.add_row(op or "all", *map(coloured, means), str(len(of_op)), str(slow or ""))
+  return table
+
+
+def table_of_worst(report: Report, count: int = 10) -> Table:
+  table = Table(title=f"The {count} lowest speed-ups over {report.rival}")
+  for column in ("op", "n", "batch", "dtype", "ours", report.rival, "speed-up", "quartiles"):
+    table.add_column(column, justify="left" if column == "op" else "right")
+  for cell in sorted(report.cells, key=report.speedup)[:count]:
+    seconds, speedup = cell["seconds"], cell["speedup"][report.rival]
+    table.add_row(
+        cell["op"], str(cell["n"]), str(cell["batch"]), cell["dtype"],
+        f"{seconds['ours'] * 1e6:,.1f} µs", f"{seconds[report.rival] * 1e6:,.1f} µs",
+        coloured(speedup["median"]), f"{number(speedup['q1'])} to {number(speedup['q3'])}")
+  return table
+
+
+def print_tables(report: Report, console: Console) -> None:
+  console.print(describe(report.header), highlight=False)
+  console.print(report.header["command"], highlight=False, style="dim")
+  if report.header["interrupted"]:
+    console.print("The run was interrupted: the grid is not complete.", style="yellow")
+  for dtype in report.dtypes:
+    console.print(table_by_size(report, dtype))
+  console.print(table_of_means(report))
+  console.print(table_of_worst(report))
+  reasons = collections.Counter(cell["skipped"].partition(": ")[0] for cell in report.skipped)
+  for reason, count in reasons.items():
+    console.print(f"Not measured: {count}, {reason}", highlight=False)
+
+
+def markdown(report: Report) -> str:
+  """A row for each operation; where there are several dtypes, a cell has the speed-up of each."""
+  by_dtype = [report.of_dtype(dtype) for dtype in report.dtypes]
+  usual = [report.usual_batches(cells) for cells in by_dtype]
+  rows = [
+      ["op", *(f"n={n}" for n in report.sizes)],
+      ["---", *("---:" for _ in report.sizes)],
+      ["*batch*", *(alternatives([f"*{batch[n]}*" for batch in usual]) for n in report.sizes)],
+  ]
+  for op in report.ops:
+    row = [op]
+    for n in report.sizes:
+      found = [at_largest_batch(cells, op, n) for cells in by_dtype]
+      texts = [
+          number(report.speedup(cell)) + "\\*" * (cell["batch"] != batch[n]) if cell else "–"
+          for cell, batch in zip(found, usual, strict=True)]
+      row.append(texts[0] if all(cell is found[0] for cell in found) else " / ".join(texts))
+    rows.append(row)
+  rival = "stock JAX" if report.rival == "stock" else report.rival
+  mean = number(geometric_mean([report.speedup(cell) for cell in report.cells]))
+  table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+  note = "; \\*: a smaller or larger one" if "\\*" in table else ""
+  return (
+      f"{table}\n\nSpeed-up over {rival}, {' / '.join(report.dtypes)}, each at the largest batch "
+      f"measured{note}. Geometric mean of all {len(report.cells)} cells, smaller batches included: "
+      f"{mean}.\n\n`{report.header['command']}` on {describe(report.header)}.")
+
+
+def alternatives(texts: list[str]) -> str:
+  return " / ".join(dict.fromkeys(texts))
+
+
+# Plots
+
+
+def plot(report: Report, dtype: str, path: pathlib.Path) -> None:
+  """A panel for each operation, a line for each batch, the quartiles as a band around it."""
+  import matplotlib as mpl
+
+  mpl.use("Agg")
+  import matplotlib.pyplot as plt
+  from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+  cells = report.of_dtype(dtype)
+  ops = [op for op in report.ops if any(cell["op"] == op for cell in cells)]
+  batches = sorted({cell["batch"] for cell in cells})
+  colours = dict(zip(batches, plt.cm.viridis(np.linspace(0, 0.85, len(batches))), strict=True))
+  columns = min(4, len(ops))
+  rows = -(-len(ops) // columns)
+  figure, axes = plt.subplots(
+      rows, columns, figsize=(3.4 * columns, 2.7 * rows + 0.9), sharey=True, squeeze=False,
+      layout="constrained")
+  handles = {}
+  for axis, op in zip(axes.flat, ops, strict=False):
+    for batch in batches:
+      line = sorted(
+          (cell for cell in cells if cell["op"] == op and cell["batch"] == batch),
+          key=lambda cell: cell["n"])
+      if not line:
+        continue
+      n = [cell["n"] for cell in line]
+      q1, median, q3 = (
+          [cell["speedup"][report.rival][key] for cell in line] for key in ("q1", "median", "q3"))
+      handles[batch], = axis.plot(n, median, marker="o", markersize=3.5, color=colours[batch])
+      axis.fill_between(n, q1, q3, color=colours[batch], alpha=0.2, linewidth=0)
+    axis.axhline(1, color="black", linewidth=1)
+    axis.set_title(op, fontsize=10)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(report.sizes, [str(n) for n in report.sizes], fontsize=7)
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.tick_params(labelbottom=True)
+    axis.grid(alpha=0.25)
+  for axis in axes.flat[len(ops) :]:
+    axis.set_visible(False)
+  figure.supxlabel("n", fontsize=10)
+  figure.supylabel(f"speed-up over {report.rival}", fontsize=10)
+  figure.suptitle(f"{dtype}\n{describe(report.header)}", fontsize=9)
+  figure.legend(
+      [handles[batch] for batch in batches], [str(batch) for batch in batches], title="batch",
+      loc="outside right upper")
+  figure.savefig(path, dpi=130)
+  plt.close(figure)
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description="Shows what benchmarks/run.py measured.")
+  parser.add_argument("file", type=pathlib.Path, help="the JSON that run.py wrote")
+  parser.add_argument("--over", default="stock", help="the rival (default: %(default)s)")
+  parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="only these n")
+  parser.add_argument("--markdown", action="store_true", help="one Markdown table and no plots")
+  args = parser.parse_args()
+  report = Report(json.loads(args.file.read_text()), args.over, args.sizes)
+  if not report.cells:
+    sys.exit(f"{args.file} has no cell that was measured against {args.over}.")
+  if args.markdown:
+    print(markdown(report))
+    return
+  console = Console() if sys.stdout.isatty() else Console(width=140)
+  print_tables(report, console)
+  try:
+    for dtype in report.dtypes:
+      over = "" if args.over == "stock" else f"-over-{args.over}"
+      path = args.file.with_name(f"{args.file.stem}{over}-{dtype}.png")
+      plot(report, dtype, path)
+      console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
+  except ModuleNotFoundError as error:
+    if error.name != "matplotlib":
+      raise
+    sys.exit("The plots need matplotlib: pip install 'linalg[bench]'")
+
+
+if __name__ == "__main__":
+  main()

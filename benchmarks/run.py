@@ -1,0 +1,355 @@
+"""Times `linalg` against stock JAX, and other libraries if asked, and writes the times as JSON.
+
+The contestants of a cell (operation, n, batch, dtype) take turns in one process: what slows the
+machine for a while slows them all, and the ratio of one round keeps its meaning. Show the result
+with benchmarks/report.py.
+"""
+
+import argparse
+import datetime
+import functools
+import gc
+import importlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import random
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cases import CASES, DTYPES, Case
+
+GRIDS = {
+    "full": {
+        "sizes": [2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
+        "batches": [1, 16, 256, 4096],
+        "dtypes": ["f32", "f64"],
+        "rounds": 21,
+        "seconds_per_cell": 0.3,
+        "call_limit": 0.5,
+    },
+    "quick": {
+        "sizes": [4, 16, 64],
+        "batches": [1, 256, 4096],
+        "dtypes": ["f32", "f64"],
+        "rounds": 9,
+        "seconds_per_cell": 0.1,
+        "call_limit": 0.1,
+    },
+}
+
+MIN_ROUNDS = 3
+SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
+ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
+THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+# Contestants
+
+
+class Peer(NamedTuple):
+  library: Any
+  api: str  # the key of Case.peers
+  put: Callable[[np.ndarray], Any]
+  wait: Callable[[Any], Any]  # returns when a result is there
+
+
+def _numpy() -> Peer:
+  return Peer(np, "numpy", np.asarray, lambda x: x)
+
+
+def _torch() -> Peer:
+  torch = importlib.import_module("torch")
+  return Peer(torch, "torch", torch.from_numpy, lambda x: x)
+
+
+PEERS = {"numpy": _numpy, "torch": _torch}
+
+
+def make_contestants(
+    case: Case, operands: list[np.ndarray], peers: dict[str, Peer]
+) -> dict[str, Callable[[], Any]]:
+  """By name, functions of nothing that compute the result and wait for it."""
+
+  def contestant(function, put, wait):
+    placed = [put(x) for x in operands]
+    return lambda: wait(function(*placed))
+
+  on_device = functools.partial(contestant, put=jax.device_put, wait=jax.block_until_ready)
+  contestants = {"ours": on_device(jax.jit(case.ours)), "stock": on_device(jax.jit(case.stock))}
+  for name, peer in peers.items():
+    if peer.api in case.peers:
+      contestants[name] = contestant(case.peers[peer.api](peer.library), peer.put, peer.wait)
+  return contestants
+
+
+# Time
+
+
+def _seconds(call: Callable[[], Any], calls: int) -> float:
+  start = time.perf_counter()
+  for _ in range(calls):
+    call()
+  return time.perf_counter() - start
+
+
+def _calls_per_sample(call: Callable[[], Any]) -> int:
+  call()  # compiles
+  calls = 1
+  while _seconds(call, calls) < SAMPLE_SECONDS:
+    calls *= 2
+  return calls
+
+
+def measure(
+    contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float
+) -> dict[str, list[float]]:
+  """The seconds of one call: for each contestant a sample in each round."""
+  calls = {name: _calls_per_sample(call) for name, call in contestants.items()}
+  samples: dict[str, list[float]] = {name: [] for name in contestants}
+  order = list(contestants)
+  gc.collect()
+  gc.disable()
+  try:
+    start = time.perf_counter()
+    for done in range(max_rounds):
+      if done >= MIN_ROUNDS and time.perf_counter() - start > max_seconds:
+        break
+      random.shuffle(order)
+      for name in order:
+        samples[name].append(_seconds(contestants[name], calls[name]) / calls[name])
+  finally:
+    gc.enable()
+  return samples
+
+
+def _rounded(x: float) -> float:
+  return float(f"{x:.4g}")
+
+
+def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
+  """Medians, and of each rival's time over ours, round by round, the median and quartiles."""
+  speedup = {}
+  for rival in [name for name in samples if name != "ours"]:
+    ratios = np.divide(samples[rival], samples["ours"])
+    q1, median, q3 = map(_rounded, np.percentile(ratios, [25, 50, 75]))
+    speedup[rival] = {"median": median, "q1": q1, "q3": q3}
+  return {
+      "rounds": len(samples["ours"]),
+      "seconds": {name: _rounded(np.median(times)) for name, times in samples.items()},
+      "speedup": speedup,
+      "samples": {name: [_rounded(t) for t in times] for name, times in samples.items()},
+  }
+
+
+# Cells
+
+
+class Cell(NamedTuple):
+  case: Case
+  n: int
+  batch: int
+  dtype: str
+
+  def __str__(self) -> str:
+    return f"{self.case.name} n={self.n} batch={self.batch} {self.dtype}"
+
+  def key(self) -> dict[str, Any]:
+    return {"op": self.case.name, "n": self.n, "batch": self.batch, "dtype": self.dtype}
+
+  def estimated_seconds(self) -> float:
+    """Of one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with n."""
+    flops = self.case.flops(self.n) * (4 if DTYPES[self.dtype].kind == "c" else 1)
+    return self.batch * (1e-6 + flops / (25e9 * self.n / (self.n + 128)))
+
+
+def plan(args: argparse.Namespace) -> list[Cell]:
+  return [
+      Cell(case, n, batch, dtype)
+      for case in CASES if case.name in args.ops
+      for dtype in ([case.dtype] if case.dtype else args.dtypes)
+      for batch in args.batches
+      for n in args.sizes
+  ]
+
+
+def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | None:
+  """The limit that the cell exceeds, and by how much."""
+  mebibytes = cell.case.nbytes(cell.n, cell.batch, cell.dtype) / 2**20
+  if mebibytes > args.memory:
+    limit = f"operands over {args.memory:g} MiB"
+    return limit, f"{limit}: {mebibytes:.0f} MiB"
+  if (seconds := cell.estimated_seconds()) > args.call_limit:
+    limit = f"calls estimated at over {args.call_limit:g} s"
+    return limit, f"{limit}: {seconds:.2g} s"
+  return None
+
+
+def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Any]:
+  operands = cell.case.make_operands(cell.n, cell.batch, cell.dtype)
+  contestants = make_contestants(cell.case, operands, peers)
+  return summarise(measure(contestants, args.rounds, args.seconds_per_cell))
+
+
+def measure_all(
+    args: argparse.Namespace,
+    peers: dict[str, Peer],
+    console: Console,
+    results: list[dict[str, Any]],
+) -> None:
+  """Appends the result of each cell to `results`: an interrupt leaves those that are done."""
+  todo = []
+  skipped: dict[tuple[str, str], int] = {}
+  for cell in plan(args):
+    if reason := reason_to_skip(cell, args):
+      limit, detail = reason
+      results.append(cell.key() | {"skipped": detail})
+      skipped[cell.case.name, limit] = skipped.get((cell.case.name, limit), 0) + 1
+    else:
+      todo.append(cell)
+  for (op, limit), count in skipped.items():
+    console.print(f"{op}: {count} skipped: {limit}", style="yellow", highlight=False)
+
+  columns = (
+      TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+  with Progress(*columns, console=console) as progress:
+    task = progress.add_task("", total=len(todo))
+    last_op = None
+    for cell in todo:
+      progress.update(task, description=str(cell))
+      if cell.case.name != last_op:
+        jax.clear_caches()  # a process can map only so many compiled programs
+        last_op = cell.case.name
+      try:
+        result = measure_cell(cell, args, peers)
+      except (MemoryError, RuntimeError, TypeError, ValueError) as error:
+        result = {"skipped": f"failed: {type(error).__name__}: {error}"}
+        console.print(f"{cell}: {result['skipped']}", style="red", markup=False)
+      results.append(cell.key() | result)
+      progress.advance(task)
+
+
+# The file
+
+
+def describe_machine(device: Any) -> dict[str, Any]:
+  cpuinfo = pathlib.Path("/proc/cpuinfo")
+  text = cpuinfo.read_text() if cpuinfo.exists() else ""
+  model = re.search(r"model name\s*:\s*(.+)", text)
+  flags = re.search(r"(?:flags|Features)\s*:\s*(.+)", text)
+  flags = flags[1].split() if flags else []
+  affinity = getattr(os, "sched_getaffinity", None)
+  return {
+      "cpu": model[1].strip() if model else platform.processor() or platform.machine(),
+      "cores": len(affinity(0)) if affinity else os.cpu_count(),
+      "isa": [flag for flag in ISA_FLAGS if flag in flags],
+      "platform": device.platform,
+      "device": device.device_kind,
+      "environment": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+  }
+
+
+def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
+  packages = dict.fromkeys(["linalg", "jax", "jaxlib", "numpy", "scipy", *peers])
+  return {
+      "python": platform.python_version(),
+      **{name: importlib.metadata.version(name) for name in packages}}
+
+
+def default_output(machine: dict[str, Any]) -> pathlib.Path:
+  name = machine["cpu"] if machine["platform"] == "cpu" else machine["device"]
+  name = re.sub(r"\((r|tm)\)", "", name.lower())
+  name = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+  stem = f"{name}-{datetime.date.today().isoformat()}"
+  folder = pathlib.Path(__file__).parent / "results"
+  path, count = folder / f"{stem}.json", 1
+  while path.exists():
+    count += 1
+    path = folder / f"{stem}-{count}.json"
+  return path
+
+
+def write(path: pathlib.Path, header: dict[str, Any], cells: list[dict[str, Any]]) -> None:
+  """JSON with a line for each cell."""
+  head = json.dumps(header, indent=2).removesuffix("\n}")
+  lines = ",\n".join(f"    {json.dumps(cell)}" for cell in cells)
+  path.write_text(f'{head},\n  "cells": [\n{lines}\n  ]\n}}\n')
+
+
+def parse_arguments() -> argparse.Namespace:
+  parser = argparse.ArgumentParser(description="Times linalg against stock JAX.")
+  ops = [case.name for case in CASES]
+  dtypes = [name for name in DTYPES if name != "i32"]
+  add = parser.add_argument
+  add("--quick", action="store_true", help="a small grid: a minute or two instead of ten")
+  add("--ops", nargs="+", choices=ops, default=ops, metavar="OP", help=", ".join(ops))
+  add("--sizes", nargs="+", type=int, metavar="N")
+  add("--batches", nargs="+", type=int, metavar="BATCH")
+  add("--dtypes", nargs="+", choices=dtypes)
+  add("--peers", nargs="+", choices=list(PEERS), default=[], help="other libraries to time")
+  add("--platform", choices=["cpu"], default="cpu")
+  add("--rounds", type=int, help="at most so many samples of each contestant in a cell")
+  add("--seconds-per-cell", type=float,
+      help=f"no further round after this time, but at least {MIN_ROUNDS}")
+  add("--call-limit", type=float, metavar="SECONDS",
+      help="skip cells in which one call is estimated to take longer")
+  add("--memory", type=float, default=64, metavar="MIB",
+      help="skip cells whose operands are larger (default: %(default)s)")
+  add("--output", type=pathlib.Path,
+      help="default: benchmarks/results/<device>-<date>.json")
+  args = parser.parse_args()
+  for name, value in GRIDS["quick" if args.quick else "full"].items():
+    if getattr(args, name) is None:
+      setattr(args, name, value)
+  if args.rounds < 1:
+    parser.error("--rounds must be at least 1")
+  return args
+
+
+def main() -> None:
+  args = parse_arguments()
+  jax.config.update("jax_enable_x64", True)
+  jax.config.update("jax_platforms", args.platform)
+  try:
+    peers = {name: PEERS[name]() for name in args.peers}
+  except ImportError as error:
+    sys.exit(f"--peers: {error}")
+  machine = describe_machine(jax.devices()[0])
+  path = args.output or default_output(machine)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  header = {
+      "machine": machine,
+      "versions": find_versions(peers),
+      "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+      "command": shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]]),
+      "interrupted": False,
+  }
+  console = Console()
+  results: list[dict[str, Any]] = []
+  try:
+    measure_all(args, peers, console, results)
+  except KeyboardInterrupt:
+    header["interrupted"] = True
+    console.print("Interrupted: what was measured is kept.")
+  finally:
+    write(path, header, results)
+  console.print(f"Wrote {path}. Show it with: python benchmarks/report.py {path}", soft_wrap=True)
+  if header["interrupted"]:
+    sys.exit(130)
+  if any(cell.get("skipped", "").startswith("failed") for cell in results):
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+  main()

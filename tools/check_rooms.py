@@ -1,0 +1,126 @@
+"""What each room of the house must not know: the imports and includes that would break a boundary.
+
+  python tools/check_rooms.py
+
+prints file:line for each breach and exits with 1 if there is any. docs/architecture.md says why the
+boundaries are where they are.
+"""
+
+import ast
+import fnmatch
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[1]
+PRIVATE_JAX = ("jax._src", "jax.extend", "jax.interpreters")
+PYTHON_API = ("Python.h", "nanobind/", "dlfcn.h")
+BATCH_POLICY = (
+    "kernels/cpu/batch.h", "kernels/cpu/tiles.h", "kernels/cpu/tuning.h",
+    "kernels/cpu/triangular.h")
+THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
+
+
+class Rule(NamedTuple):
+  """The files that match one of `files`, and none of `but`, know nothing that is `banned`."""
+
+  files: tuple[str, ...]
+  banned: tuple[str, ...]
+  but: tuple[str, ...] = ()
+
+
+RULES = [
+    # Python: `banned` are modules.
+    Rule(("*.py",), ("linalg._cpu",), but=("linalg/_targets.py", "tests/test_registration.py")),
+    Rule(("*.py",), PRIVATE_JAX, but=("linalg/_primitive.py",)),
+    Rule(("linalg/_*.py",), ("linalg._targets", "linalg._primitive"),
+         but=("linalg/__init__.py", "linalg/_primitive.py", "linalg/_targets.py")),
+    Rule(("linalg/_primitive.py",), ("linalg", "scipy")),
+    Rule(("linalg/_targets.py", "linalg/_array.py", "linalg/_checks.py"), ("linalg.ffi",)),
+    Rule(("linalg/__main__.py", "examples/*.py"), ("linalg._",)),
+    # C++: `banned` are headers.
+    Rule(("kernels/*",), PYTHON_API, but=("kernels/*/module.*",)),
+    Rule(("kernels/ffi.h", "kernels/cpu/batch.h"), ("kernels/",)),  # they are installed alone
+    Rule(("kernels/handlers.h",), ("kernels/",)),
+    Rule(("kernels/*/lapack.*", "kernels/*/cusolver.*", "kernels/*/blas_threads.*"),
+         ("xla/", "kernels/handlers.h", *BATCH_POLICY)),
+    Rule(("kernels/small/*",),
+         ("xla/", "kernels/ffi.h", "kernels/handlers.h", "kernels/cpu/", "kernels/cuda/",
+          *THREADS)),
+    Rule(("kernels/*/module.*",), BATCH_POLICY),
+]
+
+
+def modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+  """Every module that a Python file imports, or reaches as an attribute of jax, with its line."""
+  for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    if isinstance(node, ast.Import):
+      yield from ((node.lineno, alias.name) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      yield node.lineno, node.module or ""
+      yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+      yield node.lineno, f"{node.value.id}.{node.attr}"
+
+
+def headers(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+  for line, text in enumerate(path.read_text().splitlines(), start=1):
+    if match := re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', text):
+      yield line, match[1]
+
+
+def knows(name: str, banned: str, python: bool) -> bool:
+  if banned.endswith(("/", "_")):
+    return name.startswith(banned)
+  return name == banned or (python and name.startswith(banned + "."))
+
+
+def breaches(path: pathlib.Path) -> Iterator[str]:
+  name = path.relative_to(ROOT).as_posix()
+  python = path.suffix == ".py"
+  matches = lambda patterns: any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+  banned = {b for r in RULES if matches(r.files) and not matches(r.but) for b in r.banned}
+  for line, used in modules(path) if python else headers(path):
+    if any(knows(used, b, python) for b in banned):
+      yield f"{name}:{line}: must not know {used}"
+  if python and fnmatch.fnmatch(name, "linalg/_*.py"):
+    yield from private_imports(name, path)
+  if name == "linalg/__init__.py":
+    yield from logic(name, path)
+
+
+def private_imports(name: str, path: pathlib.Path) -> Iterator[str]:
+  """Names with an underscore stay in their own module."""
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linalg._"):
+      for alias in node.names:
+        if alias.name.startswith("_"):
+          yield f"{name}:{node.lineno}: must not know {alias.name}, private to {node.module}"
+
+
+def logic(name: str, path: pathlib.Path) -> Iterator[str]:
+  """The public names stand here, and nothing else: a docstring, imports and __all__."""
+  for node in ast.parse(path.read_text()).body:
+    match node:
+      case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant()):
+        pass
+      case ast.Assign([ast.Name("__all__")]):
+        pass
+      case _:
+        yield f"{name}:{node.lineno}: must hold names alone"
+
+
+def main() -> int:
+  files = [
+      path for folder in ("linalg", "kernels", "tests", "benchmarks", "examples")
+      for path in sorted((ROOT / folder).rglob("*"))
+      if path.suffix in (".py", ".h", ".hpp", ".cc", ".cu") and "build" not in path.parts]
+  found = [line for path in files for line in breaches(path)]
+  print(*found, sep="\n", end="\n" if found else "")
+  return 1 if found else 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())
