@@ -7,10 +7,13 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
+#include "kernels/small/eigh.h"
+#include "kernels/small/pack.h"
 
 namespace linalg {
 namespace {
@@ -34,15 +37,70 @@ bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
   return finite;
 }
 
+// While it lives, the thread computes with subnormal numbers, which XLA has it flush to zero.
+class SubnormalNumbers {
+ public:
+#if defined(__x86_64__)
+  SubnormalNumbers() : saved_(_mm_getcsr()) {
+    if (saved_ & kFlush) _mm_setcsr(saved_ & ~kFlush);
+  }
+  ~SubnormalNumbers() {
+    if (saved_ & kFlush) _mm_setcsr(saved_);
+  }
+
+ private:
+  static constexpr unsigned kFlush = _MM_FLUSH_ZERO_MASK | 0x0040;
+  unsigned saved_;
+#else
+  SubnormalNumbers() {}
+#endif
+};
+
+// One matrix per lane. `vectors` is where eigenvectors go, or null if only values are wanted.
+template <bool kVectors, class T>
+void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
+               T* vectors, Real<T>* values, int32_t* info) {
+  using Row = small::Vector<Real<T>, kLanes<T>>;
+  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  const int64_t count = n * n * kParts;
+  const auto* source = reinterpret_cast<const Real<T>*>(a);
+  auto* target = reinterpret_cast<Real<T>*>(vectors);
+  const int64_t size = std::max<int64_t>(
+      small::EigenWork<Element<T, Row>, Row>::Size(n, kVectors),
+      (small::EigenWork<Element<T, Real<T>>, Row>::Size(n, kVectors) + kLanes<T> - 1) / kLanes<T>);
+  const double nanoseconds =
+      SmallNanoseconds(kLanes<T>, count, (kVectors ? 7.0 : 1.5) * n * n * n + 100.0 * n * n);
+  ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+    const SubnormalNumbers subnormal_numbers;
+    const small::EigenWork<Element<T, V>, Row> work(registers, static_cast<int>(n), kVectors);
+    small::Pack(source + i * count, count, count, registers);
+    const V failed =
+        small::EigenHermitian<kVectors>(work, static_cast<int>(n), part.lower, part.symmetrize);
+    small::Unpack(work.d, n, n, values + i * n);
+    if constexpr (kVectors) small::Unpack(registers, count, count, target + i * count);
+    if constexpr (std::is_same_v<V, Real<T>>) {
+      info[i] = static_cast<int32_t>(failed);
+    } else {
+      for (int lane = 0; lane < kLanes<T>; ++lane)
+        info[i + lane] = static_cast<int32_t>(failed[lane]);
+    }
+  });
+}
+
 // Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
 template <class T>
 void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                T* vectors, Real<T>* values, int32_t* info) {
+  if (n == 0) return std::fill(info, info + batch, 0);
+  if (n <= kSmallEigh) {
+    return vectors ? SmallEigh<true>(pool, batch, n, part, a, vectors, values, info)
+                   : SmallEigh<false>(pool, batch, n, part, a, vectors, values, info);
+  }
+  lapack::Load();
   const int64_t size = n * n;
   const BlasThreads threads(ThreadsFor(batch, n));
   const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-    if (n == 0) return std::fill(info + first, info + last, 0);
     lapack::Syevd<T> syevd(n, vectors != nullptr);
     const auto scratch = Scratch<T>(vectors ? 0 : size);
     for (int64_t i = first; i < last; ++i) {

@@ -1,0 +1,295 @@
+// Eigenvalues and eigenvectors of small Hermitian matrices, one per lane.
+//
+// Householder reduction to tridiagonal form, then implicit QL with Wilkinson's shift (Bowdler,
+// Martin, Reinsch and Wilkinson, The QR and QL algorithms for symmetric matrices, 1968). Every lane
+// works on its own block in its own sweep, with identity rotations where it has none; the rotations
+// go to the rows of the transposed eigenvectors of the tridiagonal matrix, which start from the
+// identity, and the reflectors follow. Matrices are scaled by a power of two to a norm near 1.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/small/hermitian.h"
+#include "kernels/small/tridiagonal.h"
+
+namespace linalg::small {
+
+// 2^-k for |x| of 2^k or a little more, and the `inverse` 2^k; k is such that both are normal.
+template <class V>
+LINALG_INLINE V PowerOfTwoScale(V x, V& inverse) {
+  using T = Lane<V>;
+  using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  constexpr int kMantissa = std::numeric_limits<T>::digits - 1;
+  constexpr Bits kBias = std::numeric_limits<T>::max_exponent - 1;
+  V scale;
+  for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+    Bits bits;
+    std::memcpy(&bits, reinterpret_cast<const T*>(&x) + lane, sizeof(T));
+    const Bits field = std::min(std::max(bits >> kMantissa, Bits{1}), 2 * kBias - 1);
+    const Bits scale_bits = (2 * kBias - field) << kMantissa;
+    const Bits inverse_bits = field << kMantissa;
+    std::memcpy(reinterpret_cast<T*>(&scale) + lane, &scale_bits, sizeof(T));
+    std::memcpy(reinterpret_cast<T*>(&inverse) + lane, &inverse_bits, sizeof(T));
+  }
+  return scale;
+}
+
+// Rotates row i + 1 of z with row i, for i = last - 1 down to first; kBlock registers of columns. A
+// rotation is three shears, by minus the tangent of half its angle, its sine, and again the former.
+template <int kBlock, class Row, class V>
+LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* sine,
+                              const V* shear) {
+  using T = Lane<V>;
+  constexpr int kStep = kColumns<V, Row>;
+  Row y[kBlock];
+  const auto at = [&](int i, int b) { return reinterpret_cast<T*>(z + i * stride + b * kStep); };
+#pragma GCC unroll 8
+  for (int b = 0; b < kBlock; ++b) y[b] = LoadUnaligned<Row>(at(last, b));
+  for (int i = last - 1; i >= first; --i) {
+    const Row s = Widen<Row>(sine[i]), t = Widen<Row>(shear[i]);
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlock; ++b) {
+      const Row x = MulAdd(t, y[b], LoadUnaligned<Row>(at(i, b)));
+      const Row rotated = MulAdd(s, x, y[b]);
+      StoreUnaligned(rotated, at(i + 1, b));
+      y[b] = MulAdd(t, rotated, x);
+    }
+  }
+#pragma GCC unroll 8
+  for (int b = 0; b < kBlock; ++b) StoreUnaligned(y[b], at(first, b));
+}
+
+// LAPACK's limit of sweeps, times n.
+inline constexpr int kQlSweeps = 30;
+
+// Diagonalises the tridiagonal matrix of diagonal d and off-diagonal e, both of n elements though
+// the last of e is of no account, of norm about 1. With kVectors, z receives the transposed
+// eigenvectors; `sine` and `shear` are work space of n elements. Returns how many elements of e did
+// not vanish.
+template <bool kVectors, class Row, class V>
+LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shear) {
+  using Limits = std::numeric_limits<Lane<V>>;
+  constexpr int kStep = kColumns<V, Row>;
+  const auto number = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
+  const V zero{}, one = number(1), two = number(2);
+  const V eps = Broadcast<V>(Limits::epsilon());
+  // Elements below this have squares that are not accurate.
+  const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
+  if constexpr (kVectors) {
+    for (int i = 0; i < n * stride; ++i) z[i] = zero;
+    for (int i = 0; i < n; ++i) z[i * stride + i] = one;
+  }
+  int first = 0;
+  for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
+    // Each lane's first block that is not yet diagonal, rows low to high (n for n - 1), and what
+    // its shift depends on. Lanes that are done have low = n.
+    V low = number(n), high = low, d_low = zero, d_next = zero, e_low = one, d_high = d[n - 1];
+    int open_first = n;
+    for (int i = first; i < n - 1; ++i) {
+      const V limit = MulAdd(eps, Abs(d[i]) + Abs(d[i + 1]), tiny);
+      const V x = Abs(e[i]) <= limit ? zero : e[i];
+      e[i] = x;
+      if (open_first == n && Any(x != zero)) open_first = i;
+      const auto begins = (x != zero) & (low > number(i));
+      const auto ends = (x == zero) & (low < number(i)) & (high > number(i));
+      low = begins ? number(i) : low;
+      d_low = begins ? d[i] : d_low;
+      d_next = begins ? d[i + 1] : d_next;
+      e_low = begins ? x : e_low;
+      high = ends ? number(i) : high;
+      d_high = ends ? d[i] : d_high;
+    }
+    first = open_first;
+    if (first == n) return zero;
+
+    const V gap = d_next - d_low, square = e_low * e_low;
+    const V root = Sqrt(MulAdd(gap, gap, number(4) * square));
+    V g = d_high - d_low + two * square / (gap + (gap < zero ? -root : root));
+    V s = one, c = one, p = zero;
+    V d_above = d[n - 1];
+    int last = 0;
+    for (int i = n - 2; i >= first; --i) {
+      const auto on = (low <= number(i)) & (high > number(i));
+      const V d_here = d[i];
+      if (last == 0) {
+        if (!Any(Mask<V>(on))) {
+          d_above = d_here;
+          continue;
+        }
+        last = i + 1;
+      }
+      const V f = s * e[i], b = c * e[i];
+      const V norm = MulAdd(f, f, g * g);
+      const V length = Sqrt(norm);
+      // With the sign of g, so that the angle is at most a right one.
+      const V r = g < zero ? -length : length;
+      const V inverse = one / r;
+      const auto lost = norm < SmallSquare<V>();
+      const V sine_here = lost ? zero : f * inverse;
+      const V cosine = lost ? one : g * inverse;
+      if constexpr (kVectors) {
+        sine[i] = on ? sine_here : zero;
+        shear[i] = on & (norm >= SmallSquare<V>()) ? -f / (r + g) : zero;
+      }
+      const V shifted = d_above - p;
+      const V h = MulAdd(d_here - shifted, sine_here, two * cosine * b);
+      const V p_here = sine_here * h;
+      const V g_here = MulAdd(cosine, h, -b);
+      const auto stops = low == number(i);
+      e[i + 1] = on & (high > number(i + 1)) ? (lost ? zero : r) : e[i + 1];
+      e[i] = stops ? g_here : e[i];
+      d[i + 1] = on ? shifted + p_here : d_above;
+      d_above = stops ? d_here - p_here : d_here;
+      g = on ? g_here : g;
+      s = on ? sine_here : s;
+      c = on ? cosine : c;
+      p = on ? p_here : p;
+    }
+    d[first] = d_above;
+    if constexpr (kVectors) {
+      ForEachBlock<8>(0, stride / kStep, [&](auto block, int register_first) {
+        constexpr int kBlock = decltype(block)::value;
+        // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
+        const int filled = (register_first + kBlock) * kStep + sweep;
+        const int start = std::min(last, filled);
+        if (start > first) {
+          RotateRows<kBlock, Row>(z + register_first * kStep, stride, first, start, sine, shear);
+        }
+      });
+    }
+  }
+  V left = zero;
+  for (int i = 0; i < n - 1; ++i) left = e[i] != zero ? left + one : left;
+  return left;
+}
+
+// Sorts d, and makes `order` the places that its elements come from.
+template <class V>
+LINALG_INLINE void SortAscending(V* d, int n, V* order) {
+  for (int i = 0; i < n; ++i) order[i] = Broadcast<V>(static_cast<Lane<V>>(i));
+  for (int i = 1; i < n; ++i) {
+    for (int j = i; j > 0; --j) {
+      const auto swap = d[j] < d[j - 1];
+      if (!Any(swap)) break;
+      const V d_low = swap ? d[j] : d[j - 1], order_low = swap ? order[j] : order[j - 1];
+      d[j] = swap ? d[j - 1] : d[j];
+      order[j] = swap ? order[j - 1] : order[j];
+      d[j - 1] = d_low;
+      order[j - 1] = order_low;
+    }
+  }
+}
+
+// target := the transpose of `source` with its rows in the order `order`, lane by lane.
+template <class V>
+LINALG_INLINE void TransposeOrdered(const V* source, int n, int stride, const V* order, V* target) {
+  constexpr int kLanes = kLanesOf<V>;
+  const auto* from = reinterpret_cast<const Lane<V>*>(source);
+  const auto* places = reinterpret_cast<const Lane<V>*>(order);
+  auto* to = reinterpret_cast<Lane<V>*>(target);
+  for (int j = 0; j < n; ++j) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const auto* row = from + static_cast<int>(places[j * kLanes + lane]) * stride * kLanes + lane;
+      for (int i = 0; i < n; ++i) to[(i * stride + j) * kLanes + lane] = row[i * kLanes];
+    }
+  }
+}
+
+// What EigenHermitian works in, in elements V of memory that it is handed.
+template <class E, class Row>
+struct EigenWork {
+  using V = RealElement<E>;
+  static constexpr int kParts = kComplexElement<E> ? 2 : 1;
+
+  static int64_t Size(int64_t n, bool vectors) {
+    const int64_t stride = PaddedColumns<V, Row>(static_cast<int>(n));
+    return (n * (vectors ? 3 : 2) * kParts + 5 + (kTridiagonalRows + 1) * kParts) * stride;
+  }
+
+  EigenWork(V* memory, int n, bool vectors) : stride(PaddedColumns<V, Row>(n)) {
+    const auto take = [&](int rows) {
+      V* taken = memory;
+      memory += rows * stride;
+      return taken;
+    };
+    const auto take_rows = [&](int rows) {
+      V* re = take(rows);
+      return Rows<E, Row>{re, kParts == 2 ? take(rows) : re, stride};
+    };
+    matrix = reinterpret_cast<E*>(take(n * kParts));
+    a = take_rows(n);
+    z = take_rows(vectors ? n : 0);
+    rows = take_rows(kTridiagonalRows);
+    tau = reinterpret_cast<E*>(take(kParts));
+    for (V** vector : {&d, &e, &sine, &shear, &order}) *vector = take(1);
+  }
+
+  int stride;
+  // The operand, row-major and not padded, and in the end the eigenvectors.
+  E* matrix;
+  Rows<E, Row> a, z, rows;
+  E* tau;
+  V *d, *e, *sine, *shear, *order;
+};
+
+// Eigenvalues of the Hermitian part of work.matrix in work.d, ascending, and the eigenvectors in
+// the columns of work.matrix. Returns 0, or -1 in the lanes whose matrix holds NaN or Inf, or the
+// number of off-diagonal elements that did not converge to zero; the results are NaN there.
+template <bool kVectors, class E, class Row>
+LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n, bool lower,
+                                            bool symmetrize) {
+  using V = RealElement<E>;
+  const auto [stride, matrix, a, z, rows, tau, d, e, sine, shear, order] = work;
+  const V zero{}, one = Broadcast<V>(1);
+  LowerHermitianPart(matrix, n, lower, symmetrize);
+  // Zeros, or NaN from a matrix that is not finite.
+  V probe = zero, largest = zero;
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j <= i; ++j) {
+      const E x = matrix[i * n + j];
+      probe = MulAdd(Re(x), zero, probe);
+      largest = Abs(Re(x)) > largest ? Abs(Re(x)) : largest;
+      if constexpr (kComplexElement<E>) {
+        probe = MulAdd(x.im, zero, probe);
+        largest = Abs(x.im) > largest ? Abs(x.im) : largest;
+      }
+    }
+  }
+  const auto finite = probe == zero;
+  V unscale;
+  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j <= i; ++j) {
+      const E x = Choose(finite, scale * matrix[i * n + j], E{});
+      a.Below(i).Set(j, x);
+      a.Below(j).Set(i, Conj(x));
+    }
+    for (int j = n; j < stride; ++j) a.Below(i).Set(j, E{});
+  }
+  for (int i = 0; i < kTridiagonalRows; ++i) {
+    for (int j = 0; j < stride; ++j) rows.Below(i).Set(j, E{});
+  }
+  Tridiagonalise(a, n, rows, d, e, tau);
+  V* rotated = reinterpret_cast<V*>(matrix);
+  V info = ImplicitQl<kVectors, Row>(d, e, n, rotated, stride, sine, shear);
+  info = finite ? info : -one;
+  SortAscending(d, n, order);
+  // Zero is added, here and below, because a lane that rests while others work does not keep the
+  // sign of its zeros.
+  for (int i = 0; i < n; ++i) d[i] = MulAdd(d[i], unscale, zero);
+  FillNaN(info != zero, n, d);
+  if constexpr (kVectors) {
+    TransposeOrdered(rotated, n, stride, order, z.re);
+    if constexpr (kComplexElement<E>) {
+      for (int i = 0; i < n * stride; ++i) z.im[i] = zero;
+    }
+    ApplyReflectors(a, tau, n, z);
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; j < n; ++j) matrix[i * n + j] = z.Below(i).Get(j) + E{};
+    }
+    FillNaN(info != zero, n * n, matrix);
+  }
+  return info;
+}
+
+}  // namespace linalg::small

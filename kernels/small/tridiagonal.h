@@ -1,0 +1,267 @@
+// Reduction of small Hermitian matrices to real symmetric tridiagonal form, one per lane, and the
+// way back of eigenvectors.
+//
+// Householder reflectors as in LAPACK's hetd2, with the rank-2 update that each step leaves behind
+// applied in the pass that multiplies by the next reflector's vector (Dongarra, Sorensen and
+// Hammarling, 1989). Every pass runs along rows, in registers of `Row`: V itself where a register
+// holds one element of several matrices, several columns where V is one matrix's plain number.
+#pragma once
+
+#include "kernels/small/lanes.h"
+#include "kernels/small/pack.h"
+
+namespace linalg::small {
+
+// E, for as many columns as a Row holds.
+template <class E, class Row>
+using RowElement = std::conditional_t<kComplexElement<E>, Complex<Row>, Row>;
+
+template <class Row, class E>
+LINALG_INLINE RowElement<E, Row> Widen(E x) {
+  if constexpr (kComplexElement<E>) {
+    return {Widen<Row>(x.re), Widen<Row>(x.im)};
+  } else if constexpr (std::is_same_v<E, Row>) {
+    return x;
+  } else {
+    return Broadcast<Row>(x);
+  }
+}
+
+// Columns in a Row.
+template <class V, class Row>
+inline constexpr int kColumns = kLanesOf<Row> / kLanesOf<V>;
+
+template <class V, class Row>
+constexpr int PaddedColumns(int n) {
+  return (n + kColumns<V, Row> - 1) / kColumns<V, Row> * kColumns<V, Row>;
+}
+
+// A matrix with real and imaginary parts apart, and rows padded to a whole number of Row.
+template <class E, class Row>
+struct Rows {
+  using V = RealElement<E>;
+
+  V* re;
+  V* im;
+  int stride;
+
+  LINALG_INLINE Rows Below(int i) const { return {re + i * stride, im + i * stride, stride}; }
+
+  LINALG_INLINE E Get(int i) const {
+    if constexpr (kComplexElement<E>) {
+      return {re[i], im[i]};
+    } else {
+      return re[i];
+    }
+  }
+  LINALG_INLINE void Set(int i, E x) const {
+    re[i] = Re(x);
+    if constexpr (kComplexElement<E>) im[i] = x.im;
+  }
+  LINALG_INLINE RowElement<E, Row> Load(int i) const {
+    const auto load = [&](const V* part) {
+      return LoadUnaligned<Row>(reinterpret_cast<const Lane<V>*>(part + i));
+    };
+    if constexpr (kComplexElement<E>) {
+      return {load(re), load(im)};
+    } else {
+      return load(re);
+    }
+  }
+  LINALG_INLINE void Store(int i, RowElement<E, Row> x) const {
+    StoreUnaligned(Re(x), reinterpret_cast<Lane<V>*>(re + i));
+    if constexpr (kComplexElement<E>) StoreUnaligned(x.im, reinterpret_cast<Lane<V>*>(im + i));
+  }
+};
+
+// Calls body(std::integral_constant<int, kBlock>, first) for blocks that cover [first, last), the
+// largest ones first.
+template <int kBlock, class Body>
+LINALG_INLINE void ForEachBlock(int first, int last, Body&& body) {
+  for (; first + kBlock <= last; first += kBlock) {
+    body(std::integral_constant<int, kBlock>(), first);
+  }
+  if constexpr (kBlock > 1) ForEachBlock<kBlock / 2>(first, last, body);
+}
+
+// conj(a) b + c
+template <class E>
+LINALG_INLINE E ConjMulAdd(E a, E b, E c) {
+  if constexpr (kComplexElement<E>) {
+    return {MulAdd(a.im, b.im, MulAdd(a.re, b.re, c.re)),
+            MulAdd(-a.im, b.re, MulAdd(a.re, b.im, c.im))};
+  } else {
+    return MulAdd(a, b, c);
+  }
+}
+
+// Re(conj(a) b) + c
+template <class E>
+LINALG_INLINE RealElement<E> RealDotAdd(E a, E b, RealElement<E> c) {
+  if constexpr (kComplexElement<E>) {
+    return MulAdd(a.im, b.im, MulAdd(a.re, b.re, c));
+  } else {
+    return MulAdd(a, b, c);
+  }
+}
+
+// term(first, 0) + term(first + 1, 0) + ..., term(i, sum) being a term and a sum. Several sums, so
+// that they need not wait for each other.
+template <class V, class Term>
+LINALG_INLINE V SumOf(int first, int last, Term&& term) {
+  V sum[4] = {};
+  int i = first;
+  for (; i + 4 <= last; i += 4) {
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) sum[k] = term(i + k, sum[k]);
+  }
+  for (; i < last; ++i) sum[0] = term(i, sum[0]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+// The least sum of squares that is accurate: below it, elements of a matrix of norm 1 are zeros.
+template <class V>
+LINALG_INLINE V SmallSquare() {
+  using Limits = std::numeric_limits<Lane<V>>;
+  return Broadcast<V>(Limits::min() / Limits::epsilon());
+}
+
+// Makes row k of `a` the vector v of the reflector I - tau v vᴴ whose adjoint takes column k below
+// the diagonal to a real multiple `e` of the first unit vector. The column is known by its row.
+template <class E, class Row>
+LINALG_INLINE void TridiagonalReflector(Rows<E, Row> a, int n, int k, RealElement<E>& e, E& tau) {
+  using V = RealElement<E>;
+  const Rows<E, Row> v = a.Below(k);
+  const V zero{}, one = Broadcast<V>(1);
+  const E alpha = Conj(v.Get(k + 1));
+  const V rest = SumOf<V>(k + 2, n, [&](int j, V sum) { return NormAdd(v.Get(j), sum); });
+  const V square = NormAdd(alpha, rest);
+  const V root = Sqrt(square);
+  const V beta = Re(alpha) > zero ? -root : root;
+  const auto tiny = square < SmallSquare<V>();
+  E scale;
+  if constexpr (kComplexElement<E>) {
+    const auto done = tiny | ((rest == zero) & (alpha.im == zero));
+    const E gap = {alpha.re - beta, alpha.im};
+    const V inverse = one / beta;
+    const V factor = one / NormAdd(gap, zero);
+    tau = {done ? zero : -gap.re * inverse, done ? zero : -gap.im * inverse};
+    scale = {done ? zero : gap.re * factor, done ? zero : -gap.im * factor};
+    e = done ? (tiny ? zero : alpha.re) : beta;
+  } else {
+    const auto done = tiny | (rest == zero);
+    const V gap = alpha - beta;
+    tau = done ? zero : -gap / beta;
+    scale = done ? zero : one / gap;
+    e = done ? (tiny ? zero : alpha) : beta;
+  }
+  for (int j = k / kColumns<V, Row> * kColumns<V, Row>; j <= k; ++j) v.Set(j, E{});
+  v.Set(k + 1, FromReal<E>(one));
+  for (int j = k + 2; j < n; ++j) v.Set(j, ConjMulAdd(v.Get(j), scale, E{}));
+}
+
+// The last off-diagonal element of a complex matrix still has a phase to lose.
+template <class E>
+constexpr int Reflectors(int n) {
+  return kComplexElement<E> ? n - 1 : n - 2;
+}
+
+inline constexpr int kTridiagonalRows = 3;
+
+// The reduction of `a`, both triangles of which are given: the diagonal to d, n - 1 elements beside
+// it to e. Row k of `a` becomes the vector of reflector k, and tau[k] its factor. `work` is
+// kTridiagonalRows rows of zeros.
+template <class E, class Row>
+LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, RealElement<E>* d,
+                                  RealElement<E>* e, E* tau) {
+  using V = RealElement<E>;
+  using F = RowElement<E, Row>;
+  constexpr int kStep = kColumns<V, Row>;
+  constexpr int kBlocks = kComplexElement<E> ? 2 : 4;
+  const Rows<E, Row> w = work, product = work.Below(1);
+  // The previous reflector's vector: its update a - v wᴴ - w vᴴ is still to be made.
+  Rows<E, Row> v = work.Below(2);
+  const auto update = [&](Rows<E, Row> row, int i, int j) {
+    const F x = NegMulAdd(Widen<Row>(v.Get(i)), Conj(w.Load(j)), row.Load(j));
+    row.Store(j, NegMulAdd(Widen<Row>(w.Get(i)), Conj(v.Load(j)), x));
+  };
+  for (int k = 0; k < n; ++k) {
+    const Rows<E, Row> u = a.Below(k);
+    if (k > 0) {
+      for (int j = k / kStep * kStep; j < a.stride; j += kStep) update(u, k, j);
+    }
+    d[k] = u.re[k];
+    if (k >= Reflectors<E>(n)) {
+      if (k + 1 < n) e[k] = u.re[k + 1];
+      continue;
+    }
+    TridiagonalReflector(a, n, k, e[k], tau[k]);
+    ForEachBlock<kBlocks>((k + 1) / kStep, a.stride / kStep, [&](auto block, int first) {
+      constexpr int kBlock = decltype(block)::value;
+      F vj[kBlock], wj[kBlock], sum[kBlock];
+#pragma GCC unroll 4
+      for (int b = 0; b < kBlock; ++b) {
+        vj[b] = Conj(v.Load((first + b) * kStep));
+        wj[b] = Conj(w.Load((first + b) * kStep));
+        sum[b] = F{};
+      }
+      for (int i = k + 1; i < n; ++i) {
+        const Rows<E, Row> row = a.Below(i);
+        const F vi = Widen<Row>(v.Get(i)), wi = Widen<Row>(w.Get(i)), ui = Widen<Row>(u.Get(i));
+#pragma GCC unroll 4
+        for (int b = 0; b < kBlock; ++b) {
+          const int j = (first + b) * kStep;
+          const F x = NegMulAdd(wi, vj[b], NegMulAdd(vi, wj[b], row.Load(j)));
+          row.Store(j, x);
+          sum[b] = ConjMulAdd(x, ui, sum[b]);
+        }
+      }
+#pragma GCC unroll 4
+      for (int b = 0; b < kBlock; ++b) product.Store((first + b) * kStep, sum[b]);
+    });
+    // w = tau a u + c u, with c such that the update is the reflection from both sides.
+    const V dot =
+        SumOf<V>(k + 1, n, [&](int j, V sum) { return RealDotAdd(product.Get(j), u.Get(j), sum); });
+    const V c = Broadcast<V>(Lane<V>(-0.5)) * NormAdd(tau[k], V{}) * dot;
+    for (int j = (k + 1) / kStep * kStep; j < a.stride; j += kStep) {
+      const F x = Widen<Row>(c) * u.Load(j);
+      w.Store(j, NegMulAdd(Widen<Row>(-tau[k]), product.Load(j), x));
+    }
+    for (int j = (k + 1) / kStep * kStep; j <= k; ++j) w.Set(j, E{});
+    v = u;
+  }
+}
+
+// z := Q z, Q being the product of the reflectors that Tridiagonalise left in `a` and `tau`.
+template <class E, class Row>
+LINALG_INLINE void ApplyReflectors(Rows<E, Row> a, const E* tau, int n, Rows<E, Row> z) {
+  using V = RealElement<E>;
+  using F = RowElement<E, Row>;
+  constexpr int kStep = kColumns<V, Row>;
+  ForEachBlock<kComplexElement<E> ? 4 : 8>(0, z.stride / kStep, [&](auto block, int first) {
+    constexpr int kBlock = decltype(block)::value;
+    for (int k = Reflectors<E>(n) - 1; k >= 0; --k) {
+      const Rows<E, Row> v = a.Below(k);
+      F sum[kBlock] = {};
+      for (int i = k + 1; i < n; ++i) {
+        const F vi = Widen<Row>(v.Get(i));
+#pragma GCC unroll 8
+        for (int b = 0; b < kBlock; ++b) {
+          sum[b] = ConjMulAdd(vi, z.Below(i).Load((first + b) * kStep), sum[b]);
+        }
+      }
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlock; ++b) sum[b] = NegMulAdd(Widen<Row>(-tau[k]), sum[b], F{});
+      for (int i = k + 1; i < n; ++i) {
+        const F vi = Widen<Row>(v.Get(i));
+#pragma GCC unroll 8
+        for (int b = 0; b < kBlock; ++b) {
+          const int j = (first + b) * kStep;
+          z.Below(i).Store(j, NegMulAdd(vi, sum[b], z.Below(i).Load(j)));
+        }
+      }
+    }
+  });
+}
+
+}  // namespace linalg::small
