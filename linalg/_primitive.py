@@ -23,10 +23,10 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
 try:
-  from jax._src.core import ShardingTypeError
+  from jax._src.core import ShardingTypeError  # pyright: ignore[reportAssignmentType]
 except ImportError:  # not exported by jax.errors; any TypeError does
 
-  class ShardingTypeError(TypeError):  # pyright: ignore[reportAssignmentType]
+  class ShardingTypeError(TypeError):
     """A sharding that an operation cannot take."""
 
 
