@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
+from jax.sharding import PartitionSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +54,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
     with _checking(True):
       error, result = compiled(*args, **kwargs)
-    if message := error.get():
+    try:
+      message = error.get()
+    except jax.errors.TracerBoolConversionError:  # called by another checked function
+      checkify.check_error(error)
+      return result
+    if message:
       raise LinAlgError(message.partition(" (`check` failed)")[0])
     return result
 
@@ -64,6 +70,9 @@ def check(name: str, info: jax.Array, what: str) -> None:
   """Under `checked`, reports the first nonzero `info`; `what` may use it as {info}."""
   if not _checking.value or info.size == 0:
     return
+  spec = jax.typeof(info).sharding.spec
+  if any(axis is not None for axis in spec):
+    info = jax.sharding.reshard(info, PartitionSpec(*(None for _ in spec)))
   flat = info.reshape(-1)
   first = jnp.argmax(flat != 0)
   index = jnp.unravel_index(first, info.shape)

@@ -89,8 +89,10 @@ def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
   l, u = map(op, _square_factors(packed))
   dl, du = op(jnp.tril(dpacked, -1)), op(jnp.triu(dpacked))
   if transpose:
-    permutation = lu_pivots_to_permutation_p(pivots, permutation_size=packed.shape[-1])
-    y = permute_rows(x, jnp.broadcast_to(permutation, x.shape[:-1]))
+    n = packed.shape[-1]
+    permutation = lu_pivots_to_permutation_p(pivots, permutation_size=n)
+    # As a matrix, so that one for the whole batch need not be broadcast.
+    y = matmul((permutation[..., None] == jnp.arange(n)).astype(x.dtype), x)
     change = solve(matmul(u.mT, matmul(dl.mT, y)) + matmul(du.mT, matmul(l.mT, y)))
   else:
     inner = functools.partial(triangular_solve_p, packed, left_side=True, conjugate_a=conjugate)

@@ -23,10 +23,10 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
 try:
-  from jax._src.core import ShardingTypeError
+  from jax._src.core import ShardingTypeError  # pyright: ignore[reportAssignmentType]
 except ImportError:  # not exported by jax.errors; any TypeError does
 
-  class ShardingTypeError(TypeError):  # pyright: ignore[reportAssignmentType]
+  class ShardingTypeError(TypeError):
     """A sharding that an operation cannot take."""
 
 
@@ -174,27 +174,27 @@ def _match_manual_axes(operands):
 
 
 def _broadcast(operands, ranks):
-  """Broadcasts the batch dimensions; a new dimension is sharded as it is where it comes from."""
+  """Broadcasts the batch dimensions, and their sharding in the types of Explicit meshes."""
   batches = [x.shape[: x.ndim - rank] for x, rank in zip(operands, ranks, strict=True)]
-  if all(batch == batches[0] for batch in batches):
-    return operands
   batch = jax.numpy.broadcast_shapes(*batches)
-  specs = [_spec(jax.typeof(x))[: len(own)] for x, own in zip(operands, batches, strict=True)]
   spec: list[Any] = [None] * len(batch)
-  for own, own_spec in zip(batches, specs, strict=True):
-    for dim, axis in enumerate(own_spec, start=len(batch) - len(own)):
-      spec[dim] = spec[dim] if axis is None else axis
+  sharding = None
+  for x, own in zip(operands, batches, strict=True):
+    for dim, axis in enumerate(_spec(jax.typeof(x))[: len(own)], start=len(batch) - len(own)):
+      if axis is not None:
+        spec[dim], sharding = axis, jax.typeof(x).sharding
 
   def broadcast(x, rank):
-    core = x.shape[x.ndim - rank :]
-    shape = (*batch, *core)
-    if shape == x.shape:
-      return x
-    sharding = None
-    if any(axis is not None for axis in spec):
-      sharding = jax.typeof(x).sharding.update(spec=PartitionSpec(*spec, *(None,) * rank))
-    dims = range(len(shape) - x.ndim, len(shape))
-    return lax.broadcast_in_dim(x, shape, tuple(dims), out_sharding=sharding)
+    shape = (*batch, *x.shape[x.ndim - rank :])
+    # A sharded matrix dimension stays what it is, for abstract evaluation to refuse.
+    full = PartitionSpec(*spec, *_spec(jax.typeof(x))[x.ndim - rank :])
+    wanted = None if sharding is None else sharding.update(spec=full)
+    if shape != x.shape:
+      dims = range(len(shape) - x.ndim, len(shape))
+      return lax.broadcast_in_dim(x, shape, tuple(dims), out_sharding=wanted)
+    if wanted is not None and _spec(jax.typeof(x)) != tuple(full):
+      return jax.sharding.reshard(x, wanted)
+    return x
 
   return [broadcast(x, rank) for x, rank in zip(operands, ranks, strict=True)]
 

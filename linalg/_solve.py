@@ -47,7 +47,9 @@ def _solve(name, a, b):
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
     raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
   packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
-  x = nan_where(info > 0, _solve_factored(a, packed, pivots, columns), core=2)
+  # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
+  failed = (info > 0) | jnp.isnan(packed).any((-2, -1))
+  x = nan_where(failed, _solve_factored(a, packed, pivots, columns), core=2)
   return (x[..., 0] if b.ndim == 1 else x).astype(dtype), info
 
 
@@ -61,8 +63,8 @@ def solve(a: ArrayLike, b: ArrayLike) -> jax.Array:
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
 
   Returns:
-    x, of the batch shape of `a` and `b` broadcast. Where A is exactly singular, x is NaN; see
-    `solve_ex` and `checked`.
+    x, of the batch shape of `a` and `b` broadcast. Where A is exactly singular or holds NaN, x is
+    NaN; see `solve_ex` and `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 

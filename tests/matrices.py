@@ -36,8 +36,8 @@ def triangular(rng, batch, n, dtype, *, lower):
   return np.where(strict(np.ones((n, n), bool)), a, general(rng, batch, n, n, dtype)).astype(dtype)
 
 
-# LAPACK's own test matrices, one of each kind in a batch: LAPACK Working Note 41, and the comments of
-# DLATMS, DLATB4, DCHKPO and DDRVST.
+# LAPACK's own test matrices, one of each kind in a batch: LAPACK Working Note 41, and the comments
+# of DLATMS, DLATB4, DCHKPO and DDRVST.
 
 MODES = ("one_large", "one_small", "geometric", "arithmetic", "log_random")
 
@@ -74,7 +74,7 @@ def with_eigenvalues(rng, values, dtype):
 
 
 def extremes(dtype):
-  """LAPACK's smallest and largest test norm: a quarter of the smallest normal / eps, and 1 over it."""
+  """LAPACK's smallest and largest test norm: smallest normal / eps / 4, and 1 over it."""
   finfo = np.finfo(dtype)
   small = float(finfo.tiny) / float(finfo.eps) / 4
   return small, 1 / small
@@ -115,7 +115,7 @@ def general_types(rng, m, n, dtype) -> dict[str, np.ndarray]:
 
 
 def positive_types(rng, n, dtype) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-  """DCHKPO's types of a Hermitian positive definite matrix; of those that are singular, the info."""
+  """DCHKPO's types of a Hermitian positive definite matrix; of the singular ones, the info."""
   bad, worst = conditions(dtype)
   small, large = extremes(dtype)
   make = lambda mode, condition: with_eigenvalues(rng, spectrum(rng, mode, n, condition), dtype)

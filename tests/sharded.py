@@ -1,8 +1,10 @@
-"""Meshes of the eight virtual devices, sharded operands, and what a compiled program may not hold."""
+"""Meshes of the eight virtual devices, sharded operands, and what a compiled program may not
+hold."""
 
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -34,7 +36,8 @@ def collectives(text):
 
 def no_collectives(text):
   """The program moves no data between devices, and it calls this package's handlers."""
-  assert not collectives(text), f"{collectives(text)} in\n{text}"
+  found = [line for line in text.splitlines() if collectives(line)]
+  assert not found, "collectives:\n" + "\n".join(found)
   assert 'custom_call_target="linalg_' in text, f"no call of a handler in\n{text}"
 
 
@@ -45,9 +48,15 @@ def nothing_global(text, *sizes):
     assert not found, f"the whole batch, {size}, in:\n" + "\n".join(found)
 
 
+def quick_compile(function, operands, **options):
+  """Half of the compile time goes into optimisations that do not concern the partitioner."""
+  return jax.jit(function, **options).lower(*operands).compile(
+      compiler_options={"xla_backend_optimization_level": 0})
+
+
 def compile_local(function, operands, **options):
   """The compiled program of `function`, which must work on each shard where it lies."""
-  compiled = jax.jit(function, **options).lower(*operands).compile()
+  compiled = quick_compile(function, operands, **options)
   text = compiled.as_text()
   no_collectives(text)
   nothing_global(text)
@@ -55,13 +64,10 @@ def compile_local(function, operands, **options):
 
 
 def same_bits(actual, expected):
-  """Equal trees of arrays, NaN and the sign of zero included."""
-  actual, structure = jax.tree.flatten(actual)
-  expected, expected_structure = jax.tree.flatten(expected)
-  assert structure == expected_structure
-  for x, y in zip(map(np.asarray, actual), map(np.asarray, expected), strict=True):
+  """Equal arrays, leaf by leaf, NaN and the sign of zero included."""
+  for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
     assert (x.shape, x.dtype) == (y.shape, y.dtype)
-    if x.tobytes() != y.tobytes():
+    if x.size and np.asarray(x).tobytes() != np.asarray(y).tobytes():
       np.testing.assert_array_equal(x, y)
       raise AssertionError("the arrays differ in the bits of NaN or the sign of zero")
 
@@ -71,3 +77,34 @@ def sharded_like(results, mesh, *spec):
   for x in jax.tree.leaves(results):
     expected = NamedSharding(mesh, P(*spec))
     assert x.sharding.is_equivalent_to(expected, x.ndim), f"{x.sharding} is not {expected}"
+
+
+def close(actual, expected, tolerance=1e-11):
+  """Nearly equal arrays, leaf by leaf: sums may be taken in another order."""
+  for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+    scale = np.max(np.abs(y), initial=1)
+    np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * scale)
+
+
+def energy(case, batch_dims, *operands):
+  """One number per matrix: weighted squares of the invariant results."""
+  results = case.invariant(case.results(*operands))
+  total = 0.0
+  for x in results:
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+      core = x.shape[batch_dims:]
+      weights = np.cos(np.arange(np.prod(core, dtype=int))).reshape(core)
+      square = x.real**2 + x.imag**2 if jnp.iscomplexobj(x) else x**2
+      total = total + jnp.sum(weights * square, axis=tuple(range(batch_dims, x.ndim)))
+  return total
+
+
+def split(operands):
+  """The floating operands, and a function that puts the integers back among them."""
+  floating = [x.dtype.kind in "fc" for x in operands]
+
+  def merge(values):
+    values = iter(values)
+    return [next(values) if is_float else x for is_float, x in zip(floating, operands)]
+
+  return tuple(x for x, is_float in zip(operands, floating) if is_float), merge

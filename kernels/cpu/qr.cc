@@ -138,7 +138,12 @@ struct QrShape {
 QrShape ReadQrShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* q, const ffi::AnyBuffer& r) {
   const BatchShape shape = SplitBatch(a, 2, "a");
   QrShape qr{shape.batch, shape.rows, shape.cols, 0, SplitBatch(r, 2, "r").rows};
-  if (q != nullptr) qr.q_cols = SplitBatch(*q, 2, "q").cols;
+  const int64_t k = std::min(qr.m, qr.n);
+  if (qr.r_rows != k && qr.r_rows != qr.m) throw BadArgument("r", "have min(m, n) or m rows");
+  if (q != nullptr) {
+    qr.q_cols = SplitBatch(*q, 2, "q").cols;
+    if (qr.q_cols != qr.r_rows) throw BadArgument("q", "have as many columns as r has rows");
+  }
   return qr;
 }
 

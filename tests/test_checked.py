@@ -1,0 +1,261 @@
+"""`linalg.checked` names the matrix that failed; without it nothing of the checks is compiled."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import linalg
+
+N = 3
+
+
+def _batch(shape, index, fail):
+  """Identities, of which the one at `index` fails."""
+  a = np.tile(np.eye(N), (*shape, 1, 1))
+  fail(a[index])
+  return a
+
+
+def _negative(a):
+  a[1, 1] = -1
+
+
+def _singular(a):
+  a[1, 1] = 0
+
+
+def _not_finite(a):
+  a[1, 1] = np.nan
+
+
+DEFINITE = "is not positive definite: its leading minor of order 2 is not positive."
+FACTORS = "is singular: pivot 2 of U is zero."
+SINGULAR = "is singular: pivot 2 of its LU factors is zero."
+SPECTRUM = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info -1)."
+
+CHECKED = {
+    "cholesky": (linalg.cholesky, _negative, DEFINITE),
+    "cho_factor": (lambda a: linalg.cho_factor(a)[0], _negative, DEFINITE),
+    "lu_factor": (lambda a: linalg.lu_factor(a)[0], _singular, FACTORS),
+    "solve": (lambda a: linalg.solve(a, jnp.ones((N, 1))), _singular, SINGULAR),
+    "inv": (linalg.inv, _singular, SINGULAR),
+    "eigh": (lambda a: linalg.eigh(a).eigenvectors, _not_finite, SPECTRUM),
+    "eigvalsh": (linalg.eigvalsh, _not_finite, SPECTRUM),
+}
+
+
+GOOD = np.eye(N)
+
+
+def _all(operands):
+  """Every checked operation, each on an operand of its own: one program serves all failures."""
+  return {name: CHECKED[name][0](a) for name, a in operands.items()}
+
+
+def _message(name, index):
+  return f"{name}: the matrix at index {index} {CHECKED[name][2]}"
+
+
+def _raises(checked, *operands):
+  with pytest.raises(linalg.LinAlgError) as caught:
+    jax.block_until_ready(checked(*operands))
+  assert isinstance(caught.value, np.linalg.LinAlgError)
+  return str(caught.value)
+
+
+def _check_each(function, shape, index, shown, put=jnp.asarray):
+  """Lets the operations of `function` fail in turn."""
+  checked = linalg.checked(function)
+  good = {name: put(np.tile(GOOD, (*shape, 1, 1))) for name in CHECKED}
+  results = checked(good)
+  for name, (_, fail, _) in CHECKED.items():
+    bad = put(_batch(shape, index, fail))
+    assert _raises(checked, good | {name: bad}) == _message(name, shown)
+  return results
+
+
+@pytest.mark.parametrize(
+    "shape, index, shown",
+    [((), (), "()"), ((4,), (2,), "(2)"), ((2, 3), (1, 2), "(1, 2)"),
+     ((70, 2), (65, 0), "(65, 0)")],
+    ids=str)
+def test_names_operation_index_and_pivot(shape, index, shown):
+  """And returns what the plain function does, bit by bit, where none fails."""
+  results = _check_each(_all, shape, index, shown)
+  good = np.tile(GOOD, (*shape, 1, 1))
+  for name, (function, *_) in CHECKED.items():
+    np.testing.assert_array_equal(results[name], function(good))
+
+
+def test_the_first_failure_is_named():
+  a = _batch((5,), (4,), _negative)
+  _negative(a[2])
+  assert _raises(linalg.checked(linalg.cholesky), a) == _message("cholesky", "(2)")
+
+
+@pytest.mark.parametrize("shape", [(0, N, N), (2, 0, N, N), (2, 0, 0)], ids=str)
+def test_nothing_fails_in_an_empty_batch(shape):
+  result = linalg.checked(lambda a: (linalg.cholesky(a), linalg.inv(a)))(np.zeros(shape))
+  assert [x.shape for x in result] == [shape, shape]
+
+
+def _loss(function):
+  return lambda operands: sum(jnp.sum(jnp.abs(x)) for x in function(operands).values())
+
+
+def _run_while(function):
+  def run(operands):
+    # A number of steps that is not known when the program is compiled.
+    steps = jnp.int32(operands["inv"][-1, 0, 0] + 1)
+    return jax.lax.fori_loop(0, steps, lambda _, total: total + _loss(function)(operands), 0.0)
+
+  return run
+
+
+TRANSFORMS = {
+    "jit": jax.jit,
+    "grad": lambda f: jax.grad(_loss(f)),
+    "grad of jit": lambda f: jax.grad(_loss(jax.jit(f))),
+    "jvp": lambda f: lambda a: jax.jvp(f, (a,), (a,)),
+    "checkpoint": lambda f: jax.grad(_loss(jax.checkpoint(f))),
+    "cond": lambda f: lambda a: jax.lax.cond(a["inv"][-1, 0, 0] > 0, _loss(f), lambda _: 0.0, a),
+    "while": _run_while,
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_inside_transforms(transform):
+  _check_each(TRANSFORMS[transform](_all), (3,), (1,), "(1)")
+
+
+VMAPPED = {
+    "vmap": (jax.vmap(_all), "(2)"),
+    "in_axes": (jax.vmap(_all, in_axes=1), "(1)"),
+    "vmap of grad": (jax.vmap(jax.grad(_loss(_all))), "(2)"),
+    "scan": (lambda operands: jax.lax.scan(lambda c, x: (c, _all(x)), 0, operands), "(2)"),
+}
+
+
+@pytest.mark.parametrize("transform", VMAPPED)
+def test_inside_vmap_and_scan(transform):
+  """The index is that in the function's own batch: what is mapped over has no place there."""
+  function, shown = VMAPPED[transform]
+  _check_each(function, (2, 3), (1, 2), shown)
+
+
+@pytest.mark.xfail(strict=True, reason="JAX drops checkify's checks of a scan in reverse mode")
+def test_inside_the_gradient_of_a_scan():
+  loop = lambda a: jax.lax.scan(
+      lambda total, x: (total + linalg.cholesky(x).sum(), None), 0.0, a)[0]
+  bad = _batch((3,), (1,), _negative)
+  assert _raises(linalg.checked(jax.grad(loop)), bad) == _message("cholesky", "()")
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "shape, index, shown, spec",
+    [((16,), (13,), "(13)", ("x",)), ((8, 2), (5, 1), "(5, 1)", ("x",)),
+     ((2, 8), (1, 6), "(1, 6)", (None, "x"))], ids=str)
+def test_sharded_batch(kind, shape, index, shown, spec):
+  """The failing matrix is on one device, and all agree about its place."""
+  mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,))
+  with jax.set_mesh(mesh):
+    sharding = NamedSharding(mesh, PartitionSpec(*spec))
+    put = lambda a: jax.device_put(a, sharding)
+    results = _check_each(_all, shape, index, shown, put)
+  for name, x in results.items():
+    assert x.sharding.is_equivalent_to(sharding, x.ndim), name
+
+
+def test_pytrees():
+  """The result of a checked function is the function's own; each of its operations is checked."""
+
+  def function(a, b):
+    return {"factor": linalg.cholesky(a), "pair": (linalg.eigh(b), None, [linalg.inv(b)])}
+
+  good, bad = np.eye(N), _batch((2,), (1,), _negative)
+  result = linalg.checked(function)(good, good)
+  assert jax.tree.structure(result) == jax.tree.structure(function(good, good))
+  assert isinstance(result["pair"][0], linalg.EighResult)
+  checked = linalg.checked(function)
+  assert _raises(checked, bad, good) == _message("cholesky", "(1)")
+  assert _raises(checked, good, _batch((2,), (0,), _singular)) == _message("inv", "(0)")
+
+
+def test_keyword_arguments_and_name():
+  def function(a, *, shift):
+    """Its docstring."""
+    return linalg.cholesky(a + shift * jnp.eye(N))
+
+  checked = linalg.checked(function)
+  assert (checked.__name__, checked.__doc__) == ("function", "Its docstring.")
+  np.testing.assert_allclose(checked(np.eye(N), shift=3.0), 2 * np.eye(N))
+  with pytest.raises(linalg.LinAlgError):
+    checked(np.eye(N), shift=-3.0)
+
+
+def test_nested():
+  """A checked function may be called by another one, as a library's may by its user's."""
+  inner = linalg.checked(linalg.cholesky)
+  outer = linalg.checked(lambda a: 2 * inner(a))
+  assert _raises(outer, _batch((2,), (1,), _negative)) == _message("cholesky", "(1)")
+
+
+def _program(a):
+  """The program of a function not seen before, as it is traced and as it is compiled."""
+
+  def function(a):
+    return _all(dict.fromkeys(CHECKED, a))
+
+  return str(jax.make_jaxpr(function)(a)), jax.jit(function).lower(a).as_text()
+
+
+def test_off_costs_nothing():
+  """The program is the same before and after checks were used, in success, failure and error."""
+  a = jnp.eye(N)
+  before = _program(a)
+  assert "check" not in before[0]
+  assert "checkify" not in before[1]
+  linalg.checked(linalg.cholesky)(a)
+  with pytest.raises(linalg.LinAlgError):
+    linalg.checked(linalg.cholesky)(-a)
+  with pytest.raises(ValueError, match="must have shape"):
+    linalg.checked(linalg.cholesky)(a[0])
+  assert _program(a) == before
+
+
+def test_off_compiles_no_more_than_the_handler():
+  """The info that nobody reads is not compared with zero, nor counted."""
+  text = jax.jit(linalg.cholesky).lower(np.tile(np.eye(N), (4, 1, 1))).compile().as_text()
+  assert text.count("custom-call(") == 1
+  for extra in (" compare(", " reduce(", " fusion(", " select("):
+    assert extra not in text, text
+
+
+def test_compiled_functions_are_checked():
+  """JAX's cache must keep a function compiled without checks apart from the checked one."""
+  function = jax.jit(lambda a: linalg.cholesky(a) * 2)
+  bad = _batch((2,), (1,), _negative)
+  for _ in range(2):
+    assert np.isnan(function(bad)[1]).any()
+    assert _raises(linalg.checked(function), bad) == _message("cholesky", "(1)")
+  plain = linalg.cholesky(bad)
+  assert np.isnan(plain[1]).any()
+
+
+def test_ex_forms_do_not_raise():
+  """Their caller handles info."""
+  bad = _batch((2,), (1,), _singular)
+  function = lambda a: (linalg.cholesky_ex(a)[1], linalg.lu_ex(a)[-1], linalg.inv_ex(a)[1],
+                        linalg.solve_ex(a, jnp.ones((N, 1)))[1], linalg.eigh_ex(a)[-1])
+  infos = linalg.checked(function)(bad)
+  np.testing.assert_array_equal(infos, [[0, 2], [0, 2], [0, 2], [0, 2], [0, 0]])
+
+
+def test_singular_is_no_failure_of_lu():
+  """lu, det and slogdet of a singular matrix are what they are."""
+  bad = _batch((2,), (1,), _singular)
+  function = lambda a: (linalg.lu(a)[0], linalg.det(a), linalg.slogdet(a))
+  assert linalg.checked(function)(bad)[1][1] == 0

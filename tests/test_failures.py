@@ -1,0 +1,248 @@
+"""A matrix that fails is NaN, its info says why, and its neighbours in the batch never notice.
+
+The values put in a batch are full of NaN, Inf, zeros or minus the identity, at each place in turn.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cases
+import linalg
+import matrices
+
+BATCH = 9  # more than the lanes of a vector register, and a remainder
+INTEGERS = (np.iinfo(np.int32).min, -1, 99, np.iinfo(np.int32).max)
+
+
+def _poisons(x):
+  """Replacements for one matrix or vector of `x`."""
+  core = x[0].shape
+  if np.issubdtype(x.dtype, np.integer):
+    return [np.full(core, value, x.dtype) for value in INTEGERS]
+  first, last = x[0].copy(), x[0].copy()
+  first.flat[0], last.flat[-1] = np.nan, np.inf
+  minus_one = -np.eye(*core) if len(core) == 2 else -np.ones(core)
+  full = [np.full(core, value, x.dtype) for value in (np.nan, np.inf, 0)]
+  return [*full, first, last, minus_one.astype(x.dtype)]
+
+
+def _poisoned(operands):
+  """(place, operands) with one operand replaced at one place of the batch."""
+  for k, x in enumerate(operands):
+    for i, poison in enumerate(_poisons(x)):
+      for place in range(BATCH):
+        spoilt = list(operands)
+        spoilt[k] = x.copy()
+        spoilt[k][place] = poison
+        yield f"operand {k}, poison {i}, place {place}", place, spoilt
+
+
+def _neighbours(results, place):
+  return [np.delete(np.asarray(x), place, axis=0).tobytes() for x in results]
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_neighbours_keep_their_bits(case, dtype, n, rng):
+  """Matrices that share a vector register, scratch memory or a thread must not share a NaN."""
+  operands = case.operands(rng, (BATCH,), n, n, dtype)
+  function = jax.jit(case.results)
+  clean = function(*operands)
+  for which, place, spoilt in _poisoned(operands):
+    assert _neighbours(function(*spoilt), place) == _neighbours(clean, place), which
+
+
+WHOLE = [case for case in cases.CASES if case.ranks == (2,) or case.name == "solve"]
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_nan_is_not_swallowed(case, dtype, n, rng):
+  """A NaN at any place of the diagonal shows in the results, in one of them at least."""
+  operands = case.operands(rng, (n,), n, n, dtype)
+  for k in range(n):
+    operands[0][k, k, k] = np.nan
+  # The reflector of a column of one element is the identity, whatever that is; R holds the NaN.
+  results = case.results(*operands)
+  results = [np.asarray(x) for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
+  for k in range(n):
+    assert any(np.isnan(x[k]).any() for x in results), f"NaN at ({k}, {k}) was lost"
+
+
+def _with_failing(rng, dtype, fail):
+  """(n², n, n): matrix i * n + k is good but for what `fail` does to it at index k."""
+  n = 4
+  a = np.stack([matrices.positive_definite(rng, (), n, dtype) for _ in range(n * n)])
+  failing = np.zeros(n * n, bool)
+  expected = np.zeros(n * n, np.int32)
+  for k in range(n):
+    i = k * n + k
+    failing[i] = True
+    expected[i] = fail(a[i], k)
+  return a, failing, expected
+
+
+def _check_factor(a, failing, expected, **options):
+  factor, info = linalg.cholesky_ex(a, **options)
+  named = np.tri(a.shape[-1], dtype=bool)
+  named = named.T if options.get("upper") else named
+  np.testing.assert_array_equal(info, expected)
+  assert np.isnan(np.asarray(factor)[failing][:, named]).all()
+  assert not np.isnan(np.asarray(factor)[~failing]).any()
+  np.testing.assert_array_equal(factor, linalg.cholesky(a, **options))
+
+
+OPTIONS = [{}, {"upper": True}, {"symmetrize_input": False}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_not_positive_definite(dtype, options, rng):
+  """info is the order of the first leading minor that is not positive, and the factor is NaN."""
+
+  def fail(a, k):
+    a[k, k] = -1
+    return k + 1
+
+  _check_factor(*_with_failing(rng, dtype, fail), **options)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_not_finite_is_not_positive_definite(dtype, options, value, rng):
+  """OpenBLAS reports success for NaN: its comparison `pivot <= 0` is false."""
+
+  def fail_diagonal(a, k):
+    a[k, k] = value
+    return k + 1
+
+  def fail_beside(a, k):
+    a[k, 0] = a[0, k] = value
+    return k + 1
+
+  for fail in fail_diagonal, fail_beside:
+    _check_factor(*_with_failing(rng, dtype, fail), **options)
+
+
+def _zero_column(a, k):
+  a[:, k] = 0
+  return k + 1
+
+
+def test_singular(dtype, rng):
+  """info is the index of the zero pivot; solutions and inverses are NaN, determinants 0."""
+  a, failing, expected = _with_failing(rng, dtype, _zero_column)
+  b = matrices.general(rng, (), 4, 2, dtype)
+  packed, pivots, permutation, info = linalg.lu_ex(a)
+  np.testing.assert_array_equal(info, expected)
+  for one, other in zip(linalg.lu(a), (packed, pivots, permutation), strict=True):
+    np.testing.assert_array_equal(one, other)
+  assert np.isfinite(packed).all()
+  for plain, (x, info) in (
+      (linalg.solve(a, b), linalg.solve_ex(a, b)), (linalg.inv(a), linalg.inv_ex(a))):
+    np.testing.assert_array_equal(info, expected)
+    np.testing.assert_array_equal(plain, x)
+    np.testing.assert_array_equal(np.isnan(x).all((-2, -1)), failing)
+    np.testing.assert_array_equal(np.isnan(x).any((-2, -1)), failing)
+  np.testing.assert_array_equal(linalg.det(a) == 0, failing)
+  sign, logabsdet = linalg.slogdet(a)
+  np.testing.assert_array_equal(sign == 0, failing)
+  np.testing.assert_array_equal(logabsdet == -np.inf, failing)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3)], ids=str)
+def test_singular_rectangle(dtype, shape, rng):
+  """info of a rectangular LU counts the pivots of its shorter side."""
+  a = matrices.general(rng, (3,), *shape, dtype)
+  for k in range(3):
+    a[k, :, k] = 0
+  np.testing.assert_array_equal(linalg.lu_ex(a)[-1], [1, 2, 3])
+
+
+def test_singular_systems_of_given_factors(dtype, rng):
+  """A zero on the diagonal of a triangle spoils that system and no other."""
+  l = matrices.triangular(rng, (4,), 3, dtype, lower=True)
+  l[2, 1, 1] = 0
+  b = matrices.general(rng, (4,), 3, 2, dtype)
+  pivots = np.tile(np.arange(3, dtype=np.int32), (4, 1))
+  for x in (
+      linalg.triangular_solve(l, b, left_side=True, lower=True),
+      linalg.solve_triangular(l, b, lower=True),
+      linalg.cho_solve((l, True), b),
+      linalg.lu_solve((l, pivots), b),
+  ):
+    np.testing.assert_array_equal(np.isfinite(x).all((-2, -1)), [True, True, False, True])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+def test_not_finite_has_no_eigenvalues(dtype, value, rng):
+  """LAPACK's iterations may not end on NaN: info is -1 and all results are NaN."""
+
+  def fail(a, k):
+    a[k, 0] = a[0, k] = value
+    return -1
+
+  a, failing, expected = _with_failing(rng, dtype, fail)
+  for options in ({}, {"UPLO": "U", "symmetrize_input": False}):
+    w, v, info = linalg.eigh_ex(a, **options)
+    np.testing.assert_array_equal(info, expected)
+    for x in (w, v.reshape(len(a), -1), linalg.eigvalsh(a, **options)):
+      np.testing.assert_array_equal(np.isnan(x).all(-1), failing)
+      np.testing.assert_array_equal(np.isnan(x).any(-1), failing)
+
+
+@pytest.mark.parametrize("batch", [(), (0,), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_info_has_the_batch_shape(dtype, batch, size):
+  a = np.broadcast_to(np.eye(size, dtype=dtype), (*batch, size, size))
+  b = np.ones((*batch, size, 1), dtype)
+  many = np.ones((2, *batch, size, 1), dtype)
+  for results in (linalg.cholesky_ex(a), linalg.lu_ex(a), linalg.solve_ex(a, b),
+                  linalg.solve_ex(a, many), linalg.inv_ex(a), linalg.eigh_ex(a)):
+    assert results[-1].shape == batch
+    assert results[-1].dtype == np.int32
+    np.testing.assert_array_equal(results[-1], 0)
+
+
+def test_failures_under_vmap(dtype, rng):
+  """A mapped batch gives the bits and the info of a batch given directly."""
+  a, *_ = _with_failing(rng, dtype, _zero_column)
+  a[7] = -a[7]
+  b = matrices.general(rng, (len(a),), 4, 1, dtype)
+  for function, operands in (
+      (linalg.cholesky_ex, (a,)), (linalg.lu_ex, (a,)), (linalg.solve_ex, (a, b)),
+      (linalg.inv_ex, (a,)), (linalg.eigh_ex, (a,))):
+    mapped = jax.jit(jax.vmap(function))(*operands)
+    for actual, expected in zip(mapped, function(*operands), strict=True):
+      np.testing.assert_array_equal(actual, expected)
+      assert actual.dtype == expected.dtype
+
+
+DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
+def test_gradients_of_neighbours(case, dtype, rng):
+  """A NaN multiplied by a zero cotangent is NaN: it must stay in its own matrix's gradient."""
+  n = 3
+  operands = case.operands(rng, (BATCH,), n, n, dtype)
+  inexact = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
+
+  @jax.jit
+  def gradient(*operands):
+    def loss(*inexact_operands):
+      given = dict(zip(inexact, inexact_operands, strict=True))
+      results = case.results(*(given.get(k, x) for k, x in enumerate(operands)))
+      results = jax.tree.leaves(case.invariant(tuple(results)))
+      # A loss of each matrix alone, as in training on a batch.
+      return sum(
+          jnp.sum(jnp.abs(x) ** 2) for x in results if jnp.issubdtype(x.dtype, jnp.inexact))
+
+    argnums = tuple(range(len(inexact)))
+    return jax.grad(loss, argnums)(*(operands[k] for k in inexact))
+
+  clean = gradient(*operands)
+  assert all(np.isfinite(x).all() for x in clean)
+  for which, place, spoilt in _poisoned(operands):
+    assert _neighbours(gradient(*spoilt), place) == _neighbours(clean, place), which

@@ -1,0 +1,148 @@
+"""Meshes with Explicit axes: the types that results have, and what is refused.
+
+`test_sharding.py` runs most modes on Explicit meshes as well; here is what only they have.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, auto_axes, explicit_axes
+from jax.sharding import PartitionSpec as P
+
+import linalg
+from sharded import (
+  BATCH,
+  SECOND_BATCH,
+  N,
+  compile_local,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+)
+
+EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
+
+
+def _specs(results):
+  """The type's sharding of each result, filled up to its rank."""
+  specs = [(jax.typeof(x).sharding.spec, x.ndim) for x in results]
+  return [tuple(spec) + (None,) * (ndim - len(spec)) for spec, ndim in specs]
+
+
+@pytest.mark.parametrize(
+    "shape, batch, spec",
+    [((8,), (BATCH,), ("x",)), ((4, 2), (BATCH, SECOND_BATCH), ("x", "y")),
+     ((4, 2), (3, BATCH), (None, ("x", "y")))], ids=str)
+def test_result_types(case, shape, batch, spec, rng):
+  """Catches abstract evaluation that drops the sharding of the batch, traced and in eval_shape."""
+  mesh = make_mesh(shape, ("x", "y")[: len(shape)], EXPLICIT)
+  operands = place(case.operands(rng, batch, N, N, np.float64), mesh, *spec)
+  seen = []
+
+  def function(*operands):
+    results = case.results(*operands)
+    seen.append(_specs(results))
+    return results
+
+  types = jax.eval_shape(function, *operands)
+  expected = [(*spec, *(None,) * (x.ndim - len(spec))) for x in types]
+  assert seen == [expected]
+  results = jax.jit(function)(*operands)
+  assert _specs(results) == expected
+  sharded_like(results, mesh, *spec)
+
+
+@pytest.mark.parametrize("kinds", [(EXPLICIT, AUTO), (AUTO, EXPLICIT)], ids=str)
+def test_mixed_mesh(case, kinds, rng):
+  """Catches an axis of the other kind that is lost from the type, or gathered by the compiler."""
+  mesh = make_mesh((4, 2), ("x", "y"), kinds)
+  operands = case.operands(rng, (BATCH, SECOND_BATCH), N, N, np.float64)
+  sharded = place(operands, mesh, "x", "y")
+  results = compile_local(case.results, sharded)(*sharded)
+  same_bits(results, jax.jit(case.results)(*operands))
+  sharded_like(results, mesh, "x", "y")
+  batch_spec = tuple(name if kind == EXPLICIT else None for name, kind in zip("xy", kinds))
+  for spec in _specs(results):
+    assert spec[:2] == batch_spec
+
+
+def test_auto_axes(case, rng):
+  """A function in Auto mode inside an Explicit program, and the other way round."""
+  explicit, auto = make_mesh(kind=EXPLICIT), make_mesh()
+  operands = case.operands(rng, (BATCH,), N, N, np.float64)
+  expected = jax.jit(case.results)(*operands)
+
+  sharded = place(operands, explicit, "x")
+  results = compile_local(auto_axes(case.results, out_sharding=P("x")), sharded)(*sharded)
+  same_bits(results, expected)
+  sharded_like(results, explicit, "x")
+
+  with jax.set_mesh(auto):
+    function = explicit_axes(case.results, axes="x", in_sharding=P("x"))
+    sharded = place(operands, auto, "x")
+    results = compile_local(function, sharded)(*sharded)
+    same_bits(results, expected)
+    sharded_like(results, auto, "x")
+
+
+def test_sharded_matrix_dimension_is_refused(case, rng):
+  """Catches a part of a matrix handed to a handler; and advice in the error that does not work."""
+  mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)
+  operands = case.operands(rng, (BATCH,), 8, 8, np.float64)
+  sharded = place(operands, mesh, "x")
+  for i, rank in enumerate(case.ranks):
+    for dim in range(1, rank + 1):
+      if operands[i].shape[dim] % 2:
+        continue
+      spec = ("x", *(None,) * (dim - 1), "y")
+      spoilt = (*sharded[:i], *place(operands[i : i + 1], mesh, *spec), *sharded[i + 1 :])
+      with pytest.raises(Exception, match=r"jax\.sharding\.reshard") as refused:
+        jax.jit(case.results)(*spoilt)
+      assert type(refused.value).__name__ == "ShardingTypeError"  # JAX does not export it
+      advice = str(refused.value).rpartition("reshard(x, ")[2].rpartition(")")[0]
+      with jax.set_mesh(mesh):
+        mended = jax.sharding.reshard(
+            spoilt[i], eval(advice, {"PartitionSpec": P, "P": P}))  # noqa: S307
+      results = jax.jit(case.results)(*sharded[:i], mended, *sharded[i + 1 :])
+      same_bits(results, jax.jit(case.results)(*operands))
+
+
+SOLVES = {
+    "solve": linalg.solve,
+    "solve_triangular": lambda a, b: linalg.solve_triangular(a, b, lower=True),
+    "cho_solve": lambda a, b: linalg.cho_solve((a, True), b),
+    "lu_solve": lambda a, b: linalg.lu_solve((a, jnp.zeros(a.shape[:-1], jnp.int32)), b),
+}
+
+
+def test_vmap_beside_sharded_batch(case, rng):
+  """Catches the mapped dimension put where the type has the sharded one."""
+  mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)
+  operands = case.operands(rng, (3, BATCH, SECOND_BATCH), N, N, np.float64)
+  sharded = place(operands, mesh, None, "x", "y")
+  for axis, spec in ((0, (None, "x", "y")), (1, ("x", None, "y")), (2, ("y", None, "x"))):
+    function = jax.vmap(case.results, in_axes=axis)
+    results = compile_local(function, sharded)(*sharded)
+    same_bits(results, jax.jit(function)(*operands))
+    for actual in _specs(results):
+      assert actual[:3] == spec
+
+
+def test_type_with_mesh_in_context(case, rng):
+  """Catches a result whose type depends on whether jax.set_mesh was called."""
+  mesh = make_mesh(kind=EXPLICIT)
+  operands = case.operands(rng, (BATCH,), N, N, np.float64)
+  with jax.set_mesh(mesh):
+    sharded = [jax.sharding.reshard(jnp.asarray(x), P("x")) for x in operands]
+    compiled = jax.jit(case.results).lower(*sharded).compile()
+    no_collectives(compiled.as_text())
+    nothing_global(compiled.as_text())
+    results = compiled(*sharded)
+  same_bits(results, jax.jit(case.results)(*operands))
+  for x in results:
+    assert jax.typeof(x).sharding.mesh == mesh.abstract_mesh
+    assert x.sharding.is_equivalent_to(NamedSharding(mesh, P("x")), x.ndim)
