@@ -23,6 +23,9 @@ inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
 // The largest n that goes to the algorithms of kernels/small.
 inline constexpr int64_t kSmallCholesky = 64;
+inline constexpr int64_t kSmallQr = 128;
+// Above this, their columns run in lanes, one matrix at a time; the bits are the same.
+inline constexpr int64_t kSmallQrInLanes = 48;
 inline constexpr int64_t kSmallEigh = 96;
 inline constexpr int64_t kSmallLu = 32;
 inline constexpr int64_t kSmallTriangular = 32;
