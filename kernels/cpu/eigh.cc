@@ -1,8 +1,9 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// syevd (heevd) by divide and conquer, in place in the output, which one pass fills with the lower
-// triangle in column-major order. A matrix that holds NaN or Inf is not handed to LAPACK, whose
-// iterations may not end on it: it gets NaN, and info = -1.
+// Small matrices go to kernels/small/eigh.h, one per lane. Larger ones go to syevd (heevd), by
+// divide and conquer, in place in the output, which one pass fills with the lower triangle in
+// column-major order. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may
+// not end on it: it gets NaN, and info = -1.
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -13,7 +14,6 @@
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 #include "kernels/small/eigh.h"
-#include "kernels/small/pack.h"
 
 namespace linalg {
 namespace {
@@ -61,29 +61,21 @@ template <bool kVectors, class T>
 void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                T* vectors, Real<T>* values, int32_t* info) {
   using Row = small::Vector<Real<T>, kLanes<T>>;
-  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
-  const int64_t count = n * n * kParts;
-  const auto* source = reinterpret_cast<const Real<T>*>(a);
-  auto* target = reinterpret_cast<Real<T>*>(vectors);
+  const int order = ToInt(n);
+  const int64_t count = n * n;
   const int64_t size = std::max<int64_t>(
       small::EigenWork<Element<T, Row>, Row>::Size(n, kVectors),
       (small::EigenWork<Element<T, Real<T>>, Row>::Size(n, kVectors) + kLanes<T> - 1) / kLanes<T>);
-  const double nanoseconds =
-      SmallNanoseconds(kLanes<T>, count, (kVectors ? 7.0 : 1.5) * n * n * n + 100.0 * n * n);
+  const double operations = ((kVectors ? 7.0 : 1.5) * n + 100.0) * count;
+  const double nanoseconds = SmallNanoseconds(kLanes<T>, count, operations);
   ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
     const SubnormalNumbers subnormal_numbers;
-    const small::EigenWork<Element<T, V>, Row> work(registers, static_cast<int>(n), kVectors);
-    small::Pack(source + i * count, count, count, registers);
-    const V failed =
-        small::EigenHermitian<kVectors>(work, static_cast<int>(n), part.lower, part.symmetrize);
-    small::Unpack(work.d, n, n, values + i * n);
-    if constexpr (kVectors) small::Unpack(registers, count, count, target + i * count);
-    if constexpr (std::is_same_v<V, Real<T>>) {
-      info[i] = static_cast<int32_t>(failed);
-    } else {
-      for (int lane = 0; lane < kLanes<T>; ++lane)
-        info[i + lane] = static_cast<int32_t>(failed[lane]);
-    }
+    const small::EigenWork<Element<T, V>, Row> work(registers, order, kVectors);
+    LoadElements(a + i * count, count, count, work.matrix);
+    const V failed = small::EigenHermitian<kVectors>(work, order, part.lower, part.symmetrize);
+    StoreElements(work.d, n, values + i * n);
+    if constexpr (kVectors) StoreElements(work.matrix, count, vectors + i * count);
+    StoreIntegers(&failed, 1, info + i);
   });
 }
 
@@ -101,6 +93,7 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   const BlasThreads threads(ThreadsFor(batch, n));
   const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+    const SubnormalNumbers subnormal_numbers;
     lapack::Syevd<T> syevd(n, vectors != nullptr);
     const auto scratch = Scratch<T>(vectors ? 0 : size);
     for (int64_t i = first; i < last; ++i) {
@@ -123,7 +116,6 @@ ffi::Error Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuff
                 ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info, bool lower,
                 bool symmetrize) {
   return Guard("linalg_eigh", [&] {
-    lapack::Load();
     const BatchShape shape = SplitSquareBatch(a, "a");
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -138,7 +130,6 @@ ffi::Error Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuff
 ffi::Error Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
                     ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
   return Guard("linalg_eigvalsh", [&] {
-    lapack::Load();
     const BatchShape shape = SplitSquareBatch(a, "a");
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {

@@ -1,11 +1,15 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same memory; Q and R
-// are transposed into the row-major results as they are written.
+// Small matrices: kernels/small, one matrix per lane or one at a time with its columns in lanes.
+// Others: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same memory; Q
+// and R are transposed into the row-major results as they are written.
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
+#include "kernels/small/householder.h"
+#include "kernels/small/pack.h"
 
 namespace linalg {
 namespace {
@@ -80,6 +84,114 @@ class Reflectors {
   std::unique_ptr<T[]> a_, taus_, work_;
 };
 
+// What is made of small matrices, `count` reflectors each. Results that are not wanted are null.
+template <class T>
+struct SmallQr {
+  int64_t m, n, count;
+  const T* a;
+  const T* taus_in = nullptr;  // where `a` holds reflectors already
+  T* taus = nullptr;           // wanted with the reflectors below R
+  T* r = nullptr;
+  int64_t r_rows = 0;
+  T* q = nullptr;
+  int64_t q_cols = 0;
+
+  static bool Takes(int64_t m, int64_t n) { return std::max(m, n) <= kSmallQr; }
+
+  void Run(ffi::ThreadPool& pool, int64_t batch) const {
+    using One = Element<T, Real<T>>;
+    using Columns = Element<T, small::Vector<Real<T>, kLanes<T>>>;
+    const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
+    if (std::max(m, n) > kSmallQrInLanes) {
+      constexpr int kWidth = small::kColumnsOf<Columns, One>;
+      const double nanoseconds = SmallNanoseconds(1, Size<1>() * kParts, operations / kLanes<T>);
+      ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+        const auto memory = Registers<Columns>(Size<kWidth>() / kWidth + 1);
+        for (int64_t i = first; i < last; ++i) {
+          Make<Columns>(i, reinterpret_cast<One*>(memory.get()));
+        }
+      });
+    } else {
+      const int64_t size = Size<1>() * kParts;
+      ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
+                      [&]<class V>(int64_t i, V* registers) {
+                        using E = Element<T, V>;
+                        using B = std::conditional_t<std::is_same_v<E, One>, Columns, E>;
+                        Make<B>(i, reinterpret_cast<E*>(registers));
+                      });
+    }
+  }
+
+ private:
+  static constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+
+  // Rows of one matrix are whole registers, with what they lack before the first column.
+  template <int kWidth>
+  static int64_t Stride(int64_t cols) {
+    return (cols + kWidth - 1) / kWidth * kWidth;
+  }
+
+  template <int kWidth>
+  int64_t Size() const {
+    return m * Stride<kWidth>(std::max(n, q_cols)) + (m + 1) * count;
+  }
+
+  template <class E>
+  static void Load(const T* source, int64_t rows, int64_t cols, int64_t stride, E* target) {
+    using V = small::RealElement<E>;
+    const int64_t group = rows * cols * kParts;
+    if (stride == cols) stride = cols *= std::exchange(rows, 1);
+    for (int64_t i = 0; i < rows; ++i) {
+      // Blocks compute with what lies before the first column too: nothing slow.
+      std::fill_n(target + i * stride - (stride - cols), stride - cols, E{});
+      small::Pack(reinterpret_cast<const Real<T>*>(source + i * cols), group, cols * kParts,
+                  reinterpret_cast<V*>(target + i * stride));
+    }
+  }
+
+  template <class E>
+  static void Store(const E* source, int64_t rows, int64_t cols, int64_t stride, T* target) {
+    using V = small::RealElement<E>;
+    const int64_t group = rows * cols * kParts;
+    if (stride == cols) cols *= std::exchange(rows, 1);
+    for (int64_t i = 0; i < rows; ++i) {
+      small::Unpack(reinterpret_cast<const V*>(source + i * stride), group, cols * kParts,
+                    reinterpret_cast<Real<T>*>(target + i * cols));
+    }
+  }
+
+  // Matrix `i`, or as many from there on as E has lanes. R is stored before Q takes its place.
+  template <class B, class E>
+  void Make(int64_t i, E* memory) const {
+    constexpr int kWidth = small::kColumnsOf<B, E>;
+    const int64_t stride = Stride<kWidth>(n), q_stride = Stride<kWidth>(q_cols);
+    E* const matrix = memory + (stride - n);
+    E* const vectors = memory + m * std::max(stride, q_stride);
+    E* const scales = vectors + m * count;
+    const int ld = static_cast<int>(stride), rows = static_cast<int>(m), cols = static_cast<int>(n);
+    Load(a + i * m * n, m, n, stride, matrix);
+    if (taus_in != nullptr) {
+      Load(taus_in + i * count, 1, count, count, scales);
+      small::UnpackReflectors(matrix, ld, rows, static_cast<int>(count), vectors);
+    } else {
+      small::HouseholderQr<B>(matrix, ld, rows, cols, vectors, scales);
+    }
+    if (taus != nullptr) {
+      small::PackReflectors(matrix, ld, rows, cols, vectors);
+      Store(scales, 1, count, count, taus + i * count);
+    }
+    if (r != nullptr) Store(matrix, r_rows, n, stride, r + i * r_rows * n);
+    if (q != nullptr) {
+      if (q_stride > stride) std::fill_n(memory, m * q_stride, E{});
+      E* const product = memory + (q_stride - q_cols);
+      small::HouseholderProduct<B>(product, static_cast<int>(q_stride), rows,
+                                   static_cast<int>(q_cols), static_cast<int>(count), vectors,
+                                   scales);
+      Store(product, m, q_cols, q_stride, q + i * m * q_cols);
+    }
+  }
+};
+
 double QrNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), n = static_cast<double>(cols);
   return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
@@ -88,13 +200,23 @@ double QrNanoseconds(int64_t rows, int64_t cols) {
 ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> packed,
                          ffi::Result<ffi::AnyBuffer> taus) {
   return Guard("linalg_householder_qr", [&] {
-    lapack::Load();
     const BatchShape shape = SplitBatch(a, 2, "a");
     const int64_t m = shape.rows, n = shape.cols, k = std::min(m, n), batch = shape.batch;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       T* packed_data = Elements<T>(packed, batch * m * n, "the packed factors");
       T* taus_data = Elements<T>(taus, batch * k, "taus");
+      if (SmallQr<T>::Takes(m, n)) {
+        return SmallQr<T>{.m = m,
+                          .n = n,
+                          .count = k,
+                          .a = a_data,
+                          .taus = taus_data,
+                          .r = packed_data,
+                          .r_rows = m}
+            .Run(pool, batch);
+      }
+      lapack::Load();
       const BlasThreads threads(ThreadsFor(batch, k));
       ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
         Reflectors<T> reflectors(m, n, 0);
@@ -110,7 +232,6 @@ ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi
 ffi::Error HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus,
                               ffi::Result<ffi::AnyBuffer> q) {
   return Guard("linalg_householder_product", [&] {
-    lapack::Load();
     const BatchShape shape = SplitBatch(a, 2, "a"), taus_shape = SplitBatch(taus, 1, "taus");
     const int64_t m = shape.rows, n = shape.cols, k = taus_shape.cols, batch = shape.batch;
     if (m < n || n < k) throw BadArgument("a", "have rows >= columns >= the number of taus");
@@ -118,6 +239,12 @@ ffi::Error HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBu
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       const T* taus_data = Elements<T>(taus, batch * k, "taus");
       T* q_data = Elements<T>(q, batch * m * n, "q");
+      if (SmallQr<T>::Takes(m, n)) {
+        return SmallQr<T>{
+            .m = m, .n = n, .count = k, .a = a_data, .taus_in = taus_data, .q = q_data, .q_cols = n}
+            .Run(pool, batch);
+      }
+      lapack::Load();
       const BlasThreads threads(ThreadsFor(batch, n));
       ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
         Reflectors<T> reflectors(m, n, n);
@@ -150,13 +277,24 @@ QrShape ReadQrShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* q, const ffi:
 ffi::Error Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
               ffi::Result<ffi::AnyBuffer> r) {
   return Guard("linalg_qr", [&] {
-    lapack::Load();
     const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, &*q, *r);
     DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
                                      r_rows = r_rows]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       T* q_data = Elements<T>(q, batch * m * q_cols, "q");
       T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      if (SmallQr<T>::Takes(m, n)) {
+        return SmallQr<T>{.m = m,
+                          .n = n,
+                          .count = std::min(m, n),
+                          .a = a_data,
+                          .r = r_data,
+                          .r_rows = r_rows,
+                          .q = q_data,
+                          .q_cols = q_cols}
+            .Run(pool, batch);
+      }
+      lapack::Load();
       const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
       ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
         Reflectors<T> reflectors(m, n, q_cols);
@@ -172,12 +310,17 @@ ffi::Error Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
 
 ffi::Error QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> r) {
   return Guard("linalg_qr_r", [&] {
-    lapack::Load();
     const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, nullptr, *r);
     DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n,
                                      r_rows = r_rows]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      if (SmallQr<T>::Takes(m, n)) {
+        return SmallQr<T>{
+            .m = m, .n = n, .count = std::min(m, n), .a = a_data, .r = r_data, .r_rows = r_rows}
+            .Run(pool, batch);
+      }
+      lapack::Load();
       const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
       ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
         Reflectors<T> reflectors(m, n, 0);

@@ -23,7 +23,10 @@ inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
 // The largest n that goes to the algorithms of kernels/small.
 inline constexpr int64_t kSmallCholesky = 64;
-inline constexpr int64_t kSmallEigh = 32;
+inline constexpr int64_t kSmallQr = 128;
+// Above this, their columns run in lanes, one matrix at a time; the bits are the same.
+inline constexpr int64_t kSmallQrInLanes = 48;
+inline constexpr int64_t kSmallEigh = 96;
 inline constexpr int64_t kSmallLu = 32;
 inline constexpr int64_t kSmallTriangular = 32;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.

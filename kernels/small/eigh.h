@@ -59,13 +59,15 @@ LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* si
   for (int b = 0; b < kBlock; ++b) StoreUnaligned(y[b], at(first, b));
 }
 
+// So many sweeps' rotations reach the vectors together, while a block of columns is in the cache.
+inline constexpr int kPendingSweeps = 8;
 // LAPACK's limit of sweeps, times n.
 inline constexpr int kQlSweeps = 30;
 
 // Diagonalises the tridiagonal matrix of diagonal d and off-diagonal e, both of n elements though
 // the last of e is of no account, of norm about 1. With kVectors, z receives the transposed
-// eigenvectors; `sine` and `shear` are work space of n elements. Returns how many elements of e did
-// not vanish.
+// eigenvectors; `sine` and `shear` are work space of kPendingSweeps times n elements. Returns how
+// many elements of e did not vanish.
 template <bool kVectors, class Row, class V>
 LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shear) {
   using Limits = std::numeric_limits<Lane<V>>;
@@ -79,6 +81,24 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
     for (int i = 0; i < n * stride; ++i) z[i] = zero;
     for (int i = 0; i < n; ++i) z[i * stride + i] = one;
   }
+  int pending = 0, firsts[kPendingSweeps], lasts[kPendingSweeps];
+  const auto rotate = [&](int sweeps) {
+    if constexpr (kVectors) {
+      ForEachBlock<8>(0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int register_first) {
+        constexpr int kBlock = decltype(block)::value;
+        for (int k = 0; k < pending; ++k) {
+          // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
+          const int filled = (register_first + kBlock) * kStep + sweeps - pending + k;
+          const int last = std::min(lasts[k], filled);
+          if (last > firsts[k]) {
+            RotateRows<kBlock, Row>(z + register_first * kStep, stride, firsts[k], last,
+                                    sine + k * n, shear + k * n);
+          }
+        }
+      });
+    }
+    pending = 0;
+  };
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
     // Each lane's first block that is not yet diagonal, rows low to high (n for n - 1), and what
@@ -100,7 +120,10 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
       d_high = ends ? d[i] : d_high;
     }
     first = open_first;
-    if (first == n) return zero;
+    if (first == n) {
+      rotate(sweep);
+      return zero;
+    }
 
     const V gap = d_next - d_low, square = e_low * e_low;
     const V root = Sqrt(MulAdd(gap, gap, number(4) * square));
@@ -128,8 +151,8 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
       const V sine_here = lost ? zero : f * inverse;
       const V cosine = lost ? one : g * inverse;
       if constexpr (kVectors) {
-        sine[i] = on ? sine_here : zero;
-        shear[i] = on & (norm >= SmallSquare<V>()) ? -f / (r + g) : zero;
+        sine[pending * n + i] = on ? sine_here : zero;
+        shear[pending * n + i] = on & (norm >= SmallSquare<V>()) ? -f / (r + g) : zero;
       }
       const V shifted = d_above - p;
       const V h = MulAdd(d_here - shifted, sine_here, two * cosine * b);
@@ -147,15 +170,9 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
     }
     d[first] = d_above;
     if constexpr (kVectors) {
-      ForEachBlock<8>(0, stride / kStep, [&](auto block, int register_first) {
-        constexpr int kBlock = decltype(block)::value;
-        // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
-        const int filled = (register_first + kBlock) * kStep + sweep;
-        const int start = std::min(last, filled);
-        if (start > first) {
-          RotateRows<kBlock, Row>(z + register_first * kStep, stride, first, start, sine, shear);
-        }
-      });
+      firsts[pending] = first;
+      lasts[pending] = last;
+      if (++pending == kPendingSweeps) rotate(sweep + 1);
     }
   }
   V left = zero;
@@ -202,11 +219,12 @@ struct EigenWork {
   static constexpr int kParts = kComplexElement<E> ? 2 : 1;
 
   static int64_t Size(int64_t n, bool vectors) {
-    const int64_t stride = PaddedColumns<V, Row>(static_cast<int>(n));
-    return (n * (vectors ? 3 : 2) * kParts + 5 + (kTridiagonalRows + 1) * kParts) * stride;
+    const int64_t rows =
+        n * (vectors ? 3 : 2) * kParts + (kTridiagonalRows + 1) * kParts + 3 + 2 * kPendingSweeps;
+    return rows * RowStride<V, Row>(static_cast<int>(n));
   }
 
-  EigenWork(V* memory, int n, bool vectors) : stride(PaddedColumns<V, Row>(n)) {
+  EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
     const auto take = [&](int rows) {
       V* taken = memory;
       memory += rows * stride;
@@ -221,7 +239,9 @@ struct EigenWork {
     z = take_rows(vectors ? n : 0);
     rows = take_rows(kTridiagonalRows);
     tau = reinterpret_cast<E*>(take(kParts));
-    for (V** vector : {&d, &e, &sine, &shear, &order}) *vector = take(1);
+    for (V** vector : {&d, &e, &order}) *vector = take(1);
+    sine = take(kPendingSweeps);
+    shear = take(kPendingSweeps);
   }
 
   int stride;
@@ -229,7 +249,7 @@ struct EigenWork {
   E* matrix;
   Rows<E, Row> a, z, rows;
   E* tau;
-  V *d, *e, *sine, *shear, *order;
+  V *d, *e, *order, *sine, *shear;
 };
 
 // Eigenvalues of the Hermitian part of work.matrix in work.d, ascending, and the eigenvectors in
@@ -239,7 +259,7 @@ template <bool kVectors, class E, class Row>
 LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n, bool lower,
                                             bool symmetrize) {
   using V = RealElement<E>;
-  const auto [stride, matrix, a, z, rows, tau, d, e, sine, shear, order] = work;
+  const auto [stride, matrix, a, z, rows, tau, d, e, order, sine, shear] = work;
   const V zero{}, one = Broadcast<V>(1);
   LowerHermitianPart(matrix, n, lower, symmetrize);
   // Zeros, or NaN from a matrix that is not finite.
@@ -264,7 +284,7 @@ LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n
       a.Below(i).Set(j, x);
       a.Below(j).Set(i, Conj(x));
     }
-    for (int j = n; j < stride; ++j) a.Below(i).Set(j, E{});
+    for (int j = n; j < PaddedColumns<V, Row>(n); ++j) a.Below(i).Set(j, E{});
   }
   for (int i = 0; i < kTridiagonalRows; ++i) {
     for (int j = 0; j < stride; ++j) rows.Below(i).Set(j, E{});

@@ -1,9 +1,9 @@
 // QR factors of small matrices by Householder reflectors, with LAPACK's conventions.
 //
 // A reflector is H = I - tau v vᴴ, v's first element 1, chosen so that Hᴴ makes a column
-// (beta, 0, ..., 0) with a real beta. Matrices are row-major, rows `ld` apart. An element E holds one
-// matrix, or one per lane; columns are updated in blocks B, which are elements, or, where E is one
-// matrix's, registers of neighbouring columns. Either way each column sees the same operations.
+// (beta, 0, ..., 0) with a real beta. Matrices are row-major, rows `ld` apart. An element E holds
+// one matrix, or one per lane; columns are updated in blocks B, which are elements, or, where E is
+// one matrix's, registers of neighbouring columns. Either way each column sees the same operations.
 #pragma once
 
 #include <type_traits>
@@ -45,11 +45,11 @@ LINALG_INLINE void StoreColumns(B x, E* target, std::index_sequence<kIndex...>) 
     using V = RealElement<B>;
     constexpr size_t kLanes = kLanesOf<V>;
     auto* parts = reinterpret_cast<Lane<V>*>(target);
+    StoreUnaligned<V>(__builtin_shufflevector(x.re, x.im, (kIndex / 2 + (kIndex % 2) * kLanes)...),
+                      parts);
     StoreUnaligned<V>(
-        __builtin_shufflevector(x.re, x.im, (kIndex / 2 + (kIndex % 2) * kLanes)...), parts);
-    StoreUnaligned<V>(__builtin_shufflevector(
-                          x.re, x.im, (kLanes / 2 + kIndex / 2 + (kIndex % 2) * kLanes)...),
-                      parts + kLanes);
+        __builtin_shufflevector(x.re, x.im, (kLanes / 2 + kIndex / 2 + (kIndex % 2) * kLanes)...),
+        parts + kLanes);
   } else {
     StoreUnaligned(x, target);
   }
@@ -68,15 +68,6 @@ LINALG_INLINE B Spread(E x) {
     return {Spread<RealElement<B>>(x.re), Spread<RealElement<B>>(x.im)};
   } else {
     return x - B{};
-  }
-}
-
-template <class E>
-LINALG_INLINE E Product(E a, E b) {
-  if constexpr (kComplexElement<E>) {
-    return {MulAdd(-a.im, b.im, a.re * b.re), MulAdd(a.im, b.re, a.re * b.im)};
-  } else {
-    return a * b;
   }
 }
 
@@ -116,6 +107,22 @@ LINALG_INLINE RealElement<E> TailSquares(const E* a, int ld, int count) {
 #pragma GCC unroll 4
   for (int c = 0; c < 3; ++c) {
     if (i + c < count) sums[c] = NormAdd(a[(i + c) * ld], sums[c]);
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// vᴴ x over elements [0, count), v's first element being 1, in four chains.
+template <class E>
+LINALG_INLINE E ReflectorDot(const E* v, const E* x, int stride, int count) {
+  E sums[4] = {x[0]};
+  int i = 1;
+  for (; i + 4 <= count; i += 4) {
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) sums[c] = NegMulAdd(-Conj(v[i + c]), x[(i + c) * stride], sums[c]);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 3; ++c) {
+    if (i + c < count) sums[c] = NegMulAdd(-Conj(v[i + c]), x[(i + c) * stride], sums[c]);
   }
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
@@ -170,95 +177,167 @@ LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
   inverse = Choose(nothing, E{}, inverse);
   a[0] = FromReal<E>(unscale * (nothing ? Re(alpha) : beta));
   for (int i = 1; i < count; ++i) {
-    v[i] = Product(inverse, a[i * ld]);
+    v[i] = Mul(inverse, a[i * ld]);
     a[i * ld] = E{};
   }
   return tau;
 }
 
-// Multiplies kBlocks blocks of columns, `count` rows at `a`, by I - tau v vᴴ. With kNewRow the first
-// row counts as zero and is only written. With kMasked only columns from `first` on change.
-template <int kBlocks, bool kNewRow, bool kMasked, class B, class E>
-LINALG_INLINE void ReflectBlocks(E* a, int ld, int count, const E* v, E tau, int first) {
-  using V = RealElement<B>;
-  constexpr int kWidth = kColumnsOf<B, E>;
-  Mask<V> keep{};
+// Stores a block, or with kMasked only its columns from `first` on.
+template <bool kMasked, class B, class E>
+LINALG_INLINE void StoreFrom(B x, E* target, int first) {
   if constexpr (kMasked) {
+    using V = RealElement<B>;
     V order;
-    for (int i = 0; i < kWidth; ++i) order[i] = static_cast<Lane<V>>(i);
-    keep = order < Broadcast<V>(static_cast<Lane<V>>(first));
+    for (int i = 0; i < kColumnsOf<B, E>; ++i) order[i] = static_cast<Lane<V>>(i);
+    const Mask<V> keep = order < Broadcast<V>(static_cast<Lane<V>>(first));
+    x = Choose(keep, LoadColumns<B>(target), x);
   }
-  const auto store = [&](B x, B old, E* target) {
-    if constexpr (kMasked) x = Choose(keep, old, x);
-    StoreColumns(x, target);
-  };
-  B sums[kBlocks];
-#pragma GCC unroll 8
-  for (int c = 0; c < kBlocks; ++c) sums[c] = kNewRow ? B{} : LoadColumns<B>(a + c * kWidth);
+  StoreColumns(x, target);
+}
+
+// Multiplies the column `a` by I - tau v vᴴ.
+template <class E>
+LINALG_INLINE void ReflectColumn(E* a, int ld, int count, const E* v, E tau) {
+  const E sum = Mul(tau, ReflectorDot(v, a, ld, count));
+  a[0] = a[0] - sum;
+  for (int i = 1; i < count; ++i) a[i * ld] = NegMulAdd(v[i], sum, a[i * ld]);
+}
+
+// The same for a block of columns. With kNewRow the first row counts as zero and is only written;
+// with kMasked only columns from `first` on change.
+template <bool kNewRow, bool kMasked, class B, class E>
+LINALG_INLINE void ReflectBlock(E* a, int ld, int count, const E* v, E tau, int first) {
+  const B row = kNewRow ? B{} : LoadColumns<B>(a);
+  B sum = row;
+  for (int i = 1; i < count; ++i)
+    sum = NegMulAdd(Spread<B>(-Conj(v[i])), LoadColumns<B>(a + i * ld), sum);
+  sum = Mul(Spread<B>(tau), sum);
+  StoreFrom<kMasked>(row - sum, a, first);
   for (int i = 1; i < count; ++i) {
-    const B left = Spread<B>(-Conj(v[i]));
-#pragma GCC unroll 8
-    for (int c = 0; c < kBlocks; ++c)
-      sums[c] = NegMulAdd(left, LoadColumns<B>(a + i * ld + c * kWidth), sums[c]);
+    E* target = a + i * ld;
+    StoreFrom<kMasked>(NegMulAdd(Spread<B>(v[i]), sum, LoadColumns<B>(target)), target, first);
   }
-  const B factor = Spread<B>(tau);
+}
+
+// Two reflectors at once, in kBlocks blocks, which halves the traffic: first H₁ = I - tau₁ v₁ v₁ᴴ,
+// then H₂. Of `top` and `next`, the reflector from row 0 and the one from row 1, the second to be
+// applied is `top` with kNewRows (rows 0 and 1 count as zero and are only written), else `next`.
+// `cross` is v₂ᴴ v₁.
+template <int kBlocks, bool kNewRows, bool kMasked, class B, class E>
+LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E top_tau,
+                                      const E* next, E next_tau, E cross, int first) {
+  constexpr int kWidth = kColumnsOf<B, E>;
+  B sums[2][kBlocks];
+  const B top_1 = Spread<B>(top[1]);
 #pragma GCC unroll 8
   for (int c = 0; c < kBlocks; ++c) {
-    sums[c] = Product(factor, sums[c]);
-    E* target = a + c * kWidth;
-    const B old = kNewRow && !kMasked ? B{} : LoadColumns<B>(target);
-    store((kNewRow ? B{} : old) - sums[c], old, target);
+    if constexpr (kNewRows) {
+      sums[0][c] = sums[1][c] = B{};
+    } else {
+      sums[1][c] = LoadColumns<B>(a + ld + c * kWidth);
+      sums[0][c] = NegMulAdd(-Conj(top_1), sums[1][c], LoadColumns<B>(a + c * kWidth));
+    }
   }
-  for (int i = 1; i < count; ++i) {
-    const B left = Spread<B>(v[i]);
+  for (int i = 2; i < count; ++i) {
+    const B left_0 = Spread<B>(-Conj(top[i])), left_1 = Spread<B>(-Conj(next[i]));
+#pragma GCC unroll 8
+    for (int c = 0; c < kBlocks; ++c) {
+      const B x = LoadColumns<B>(a + i * ld + c * kWidth);
+      sums[0][c] = NegMulAdd(left_0, x, sums[0][c]);
+      sums[1][c] = NegMulAdd(left_1, x, sums[1][c]);
+    }
+  }
+  const B factor_0 = Spread<B>(top_tau), factor_1 = Spread<B>(next_tau), mixed = Spread<B>(cross);
+#pragma GCC unroll 8
+  for (int c = 0; c < kBlocks; ++c) {
+    if constexpr (kNewRows) {
+      sums[1][c] = Mul(factor_1, sums[1][c]);
+      sums[0][c] = Mul(factor_0, NegMulAdd(mixed, sums[1][c], sums[0][c]));
+    } else {
+      sums[0][c] = Mul(factor_0, sums[0][c]);
+      sums[1][c] = Mul(factor_1, NegMulAdd(mixed, sums[0][c], sums[1][c]));
+    }
+    E* target = a + c * kWidth;
+    const B row_0 = kNewRows ? B{} : LoadColumns<B>(target);
+    const B row_1 = kNewRows ? B{} : LoadColumns<B>(target + ld);
+    StoreFrom<kMasked>(row_0 - sums[0][c], target, first);
+    StoreFrom<kMasked>(NegMulAdd(top_1, sums[0][c], row_1) - sums[1][c], target + ld, first);
+  }
+  for (int i = 2; i < count; ++i) {
+    const B left_0 = Spread<B>(top[i]), left_1 = Spread<B>(next[i]);
 #pragma GCC unroll 8
     for (int c = 0; c < kBlocks; ++c) {
       E* target = a + i * ld + c * kWidth;
-      const B old = LoadColumns<B>(target);
-      store(NegMulAdd(left, sums[c], old), old, target);
+      const B x = NegMulAdd(left_0, sums[0][c], LoadColumns<B>(target));
+      StoreFrom<kMasked>(NegMulAdd(left_1, sums[1][c], x), target, first);
     }
   }
 }
 
-// The same for `cols` columns at `a`. What is left of them before the first full block lies in a
-// block that begins before them.
-template <bool kNewRow, class B, class E>
-LINALG_INLINE void Reflect(E* a, int ld, int count, int cols, const E* v, E tau) {
-  constexpr int kWidth = kColumnsOf<B, E>;
-  constexpr int kMost = kComplexElement<E> ? 4 : 8;
+// Calls body.template operator()<kBlocks, kMasked>(j, first) for blocks that cover columns [0,
+// cols). What is left of them before the first full block lies in a block that begins before them,
+// of which only columns from `first` on change.
+template <int kWidth, int kMost, class Body>
+LINALG_INLINE void ForEachBlock(int cols, Body&& body) {
   int j = 0;
   if constexpr (kWidth > 1) {
     j = cols % kWidth;
-    if (j > 0)
-      ReflectBlocks<1, kNewRow, true, B>(a + j - kWidth, ld, count, v, tau, kWidth - j);
+    if (j > 0) body.template operator()<1, true>(j - kWidth, kWidth - j);
   }
   for (; j + kMost * kWidth <= cols; j += kMost * kWidth)
-    ReflectBlocks<kMost, kNewRow, false, B>(a + j, ld, count, v, tau, 0);
-  if constexpr (kMost > 4) {
-    if (j + 4 * kWidth <= cols) {
-      ReflectBlocks<4, kNewRow, false, B>(a + j, ld, count, v, tau, 0);
-      j += 4 * kWidth;
+    body.template operator()<kMost, false>(j, 0);
+  if constexpr (kMost > 2) {
+    if (j + 2 * kWidth <= cols) {
+      body.template operator()<2, false>(j, 0);
+      j += 2 * kWidth;
     }
   }
-  if (j + 2 * kWidth <= cols) {
-    ReflectBlocks<2, kNewRow, false, B>(a + j, ld, count, v, tau, 0);
-    j += 2 * kWidth;
+  if constexpr (kMost > 1) {
+    if (j < cols) body.template operator()<1, false>(j, 0);
   }
-  if (j < cols) ReflectBlocks<1, kNewRow, false, B>(a + j, ld, count, v, tau, 0);
 }
+
+// As many as two registers of sums each leave room for.
+template <class B, class E>
+inline constexpr int kReflectBlocks = kComplexElement<E> ? 2 : 4;
 
 // Replaces the m by n matrix by R, zeros below the diagonal; the reflectors' vectors go to columns
 // of `v`, m elements each, their first elements, 1, left out, and their scales to `taus`.
 template <class B, class E>
 LINALG_INLINE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
-  for (int k = 0; k < m && k < n; ++k) {
-    if (!kComplexElement<E> && k == m - 1) {
-      taus[k] = E{};
+  const int count = m < n ? m : n;
+  for (int k = 0; k < count; k += 2) {
+    const int rows = m - k;
+    E* corner = a + k * ld + k;
+    E* top = v + k * m + k;
+    taus[k] = !kComplexElement<E> && rows == 1 ? E{} : MakeReflector(corner, ld, rows, top);
+    if (k + 1 == count) {
+      ForEachBlock<kColumnsOf<B, E>, 1>(n - k - 1, [&]<int, bool kMasked>(int j, int first) {
+        ReflectBlock<false, kMasked, B>(corner + 1 + j, ld, rows, top, Conj(taus[k]), first);
+      });
       break;
     }
-    taus[k] = MakeReflector(a + k * ld + k, ld, m - k, v + k * m + k);
-    Reflect<false, B>(a + k * ld + k + 1, ld, m - k, n - k - 1, v + k * m + k, Conj(taus[k]));
+    E* next = top + m;
+    ReflectColumn(corner + 1, ld, rows, top, Conj(taus[k]));
+    taus[k + 1] = !kComplexElement<E> && rows == 2
+                      ? E{}
+                      : MakeReflector(corner + ld + 1, ld, rows - 1, next + 1);
+    if (n == k + 2) break;
+    const E cross = ReflectorDot(next + 1, top + 1, 1, rows - 1);
+    ForEachBlock<kColumnsOf<B, E>, kReflectBlocks<B, E>>(
+        n - k - 2, [&]<int kBlocks, bool kMasked>(int j, int first) {
+          ReflectBlocksTwice<kBlocks, false, kMasked, B>(
+              corner + 2 + j, ld, rows, top, Conj(taus[k]), next, Conj(taus[k + 1]), cross, first);
+        });
   }
+}
+
+// A column of the product before the reflectors to its left: H e₁.
+template <class E>
+LINALG_INLINE void UnitReflected(E* q, int ld, int count, const E* v, E tau) {
+  q[0] = FromReal<E>(Broadcast<RealElement<E>>(1)) - tau;
+  for (int i = 1; i < count; ++i) q[i * ld] = NegMulAdd(tau, v[i], E{});
 }
 
 // The first `cols` columns of the product of `count` reflectors; count <= cols <= m.
@@ -268,20 +347,46 @@ LINALG_INLINE void HouseholderProduct(E* q, int ld, int m, int cols, int count, 
   for (int i = count; i < m; ++i)
     for (int j = count; j < cols; ++j)
       q[i * ld + j] = i == j ? FromReal<E>(Broadcast<RealElement<E>>(1)) : E{};
-  for (int k = count - 1; k >= 0; --k) {
-    const E* reflector = v + k * m;
-    Reflect<true, B>(q + k * ld + k + 1, ld, m - k, cols - k - 1, reflector + k, taus[k]);
-    q[k * ld + k] = FromReal<E>(Broadcast<RealElement<E>>(1)) - taus[k];
-    for (int i = k + 1; i < m; ++i) q[i * ld + k] = NegMulAdd(taus[k], reflector[i], E{});
+  int k = count;
+  if (k % 2 != 0) {
+    --k;
+    E* corner = q + k * ld + k;
+    ForEachBlock<kColumnsOf<B, E>, 1>(cols - k - 1, [&]<int, bool kMasked>(int j, int first) {
+      ReflectBlock<true, kMasked, B>(corner + 1 + j, ld, m - k, v + k * m + k, taus[k], first);
+    });
+    UnitReflected(corner, ld, m - k, v + k * m + k, taus[k]);
+  }
+  while (k > 0) {
+    k -= 2;
+    const int rows = m - k;
+    E* corner = q + k * ld + k;
+    const E* top = v + k * m + k;
+    const E* next = top + m;
+    if (cols > k + 2) {
+      const E cross = Conj(ReflectorDot(next + 1, top + 1, 1, rows - 1));
+      ForEachBlock<kColumnsOf<B, E>, kReflectBlocks<B, E>>(
+          cols - k - 2, [&]<int kBlocks, bool kMasked>(int j, int first) {
+            ReflectBlocksTwice<kBlocks, true, kMasked, B>(corner + 2 + j, ld, rows, top, taus[k],
+                                                          next, taus[k + 1], cross, first);
+          });
+    }
+    UnitReflected(corner + ld + 1, ld, rows - 1, next + 1, taus[k + 1]);
+    corner[1] = E{};
+    ReflectColumn(corner + 1, ld, rows, top, taus[k]);
+    UnitReflected(corner, ld, rows, top, taus[k]);
   }
 }
 
-// Puts the reflectors' vectors below R, as LAPACK stores them.
+// Puts the reflectors' vectors below R, as LAPACK stores them, or takes them from there.
 template <class E>
 LINALG_INLINE void PackReflectors(E* a, int ld, int m, int n, const E* v) {
-  const int steps = kComplexElement<E> || m > n ? n : m - 1;
   for (int i = 1; i < m; ++i)
-    for (int j = 0; j < i && j < steps; ++j) a[i * ld + j] = v[j * m + i];
+    for (int j = 0; j < i && j < n; ++j) a[i * ld + j] = v[j * m + i];
+}
+template <class E>
+LINALG_INLINE void UnpackReflectors(const E* a, int ld, int m, int count, E* v) {
+  for (int i = 1; i < m; ++i)
+    for (int j = 0; j < i && j < count; ++j) v[j * m + i] = a[i * ld + j];
 }
 
 }  // namespace linalg::small

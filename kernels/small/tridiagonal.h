@@ -36,6 +36,13 @@ constexpr int PaddedColumns(int n) {
   return (n + kColumns<V, Row> - 1) / kColumns<V, Row> * kColumns<V, Row>;
 }
 
+// Registers V from one row to the next. Rows a power of two apart would share few sets of the
+// cache.
+template <class V, class Row>
+constexpr int RowStride(int n) {
+  return PaddedColumns<V, Row>(n) + (kColumns<V, Row> == 1 && n % 16 == 0);
+}
+
 // A matrix with real and imaginary parts apart, and rows padded to a whole number of Row.
 template <class E, class Row>
 struct Rows {
@@ -178,6 +185,7 @@ LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, Real
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
   constexpr int kBlocks = kComplexElement<E> ? 2 : 4;
+  const int columns = PaddedColumns<V, Row>(n);
   const Rows<E, Row> w = work, product = work.Below(1);
   // The previous reflector's vector: its update a - v wᴴ - w vᴴ is still to be made.
   Rows<E, Row> v = work.Below(2);
@@ -188,7 +196,7 @@ LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, Real
   for (int k = 0; k < n; ++k) {
     const Rows<E, Row> u = a.Below(k);
     if (k > 0) {
-      for (int j = k / kStep * kStep; j < a.stride; j += kStep) update(u, k, j);
+      for (int j = k / kStep * kStep; j < columns; j += kStep) update(u, k, j);
     }
     d[k] = u.re[k];
     if (k >= Reflectors<E>(n)) {
@@ -196,7 +204,7 @@ LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, Real
       continue;
     }
     TridiagonalReflector(a, n, k, e[k], tau[k]);
-    ForEachBlock<kBlocks>((k + 1) / kStep, a.stride / kStep, [&](auto block, int first) {
+    ForEachBlock<kBlocks>((k + 1) / kStep, columns / kStep, [&](auto block, int first) {
       constexpr int kBlock = decltype(block)::value;
       F vj[kBlock], wj[kBlock], sum[kBlock];
 #pragma GCC unroll 4
@@ -223,7 +231,7 @@ LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, Real
     const V dot =
         SumOf<V>(k + 1, n, [&](int j, V sum) { return RealDotAdd(product.Get(j), u.Get(j), sum); });
     const V c = Broadcast<V>(Lane<V>(-0.5)) * NormAdd(tau[k], V{}) * dot;
-    for (int j = (k + 1) / kStep * kStep; j < a.stride; j += kStep) {
+    for (int j = (k + 1) / kStep * kStep; j < columns; j += kStep) {
       const F x = Widen<Row>(c) * u.Load(j);
       w.Store(j, NegMulAdd(Widen<Row>(-tau[k]), product.Load(j), x));
     }
@@ -238,30 +246,31 @@ LINALG_INLINE void ApplyReflectors(Rows<E, Row> a, const E* tau, int n, Rows<E, 
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
-  ForEachBlock<kComplexElement<E> ? 4 : 8>(0, z.stride / kStep, [&](auto block, int first) {
-    constexpr int kBlock = decltype(block)::value;
-    for (int k = Reflectors<E>(n) - 1; k >= 0; --k) {
-      const Rows<E, Row> v = a.Below(k);
-      F sum[kBlock] = {};
-      for (int i = k + 1; i < n; ++i) {
-        const F vi = Widen<Row>(v.Get(i));
+  ForEachBlock<kComplexElement<E> ? 4 : 8>(
+      0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int first) {
+        constexpr int kBlock = decltype(block)::value;
+        for (int k = Reflectors<E>(n) - 1; k >= 0; --k) {
+          const Rows<E, Row> v = a.Below(k);
+          F sum[kBlock] = {};
+          for (int i = k + 1; i < n; ++i) {
+            const F vi = Widen<Row>(v.Get(i));
 #pragma GCC unroll 8
-        for (int b = 0; b < kBlock; ++b) {
-          sum[b] = ConjMulAdd(vi, z.Below(i).Load((first + b) * kStep), sum[b]);
+            for (int b = 0; b < kBlock; ++b) {
+              sum[b] = ConjMulAdd(vi, z.Below(i).Load((first + b) * kStep), sum[b]);
+            }
+          }
+#pragma GCC unroll 8
+          for (int b = 0; b < kBlock; ++b) sum[b] = NegMulAdd(Widen<Row>(-tau[k]), sum[b], F{});
+          for (int i = k + 1; i < n; ++i) {
+            const F vi = Widen<Row>(v.Get(i));
+#pragma GCC unroll 8
+            for (int b = 0; b < kBlock; ++b) {
+              const int j = (first + b) * kStep;
+              z.Below(i).Store(j, NegMulAdd(vi, sum[b], z.Below(i).Load(j)));
+            }
+          }
         }
-      }
-#pragma GCC unroll 8
-      for (int b = 0; b < kBlock; ++b) sum[b] = NegMulAdd(Widen<Row>(-tau[k]), sum[b], F{});
-      for (int i = k + 1; i < n; ++i) {
-        const F vi = Widen<Row>(v.Get(i));
-#pragma GCC unroll 8
-        for (int b = 0; b < kBlock; ++b) {
-          const int j = (first + b) * kStep;
-          z.Below(i).Store(j, NegMulAdd(vi, sum[b], z.Below(i).Load(j)));
-        }
-      }
-    }
-  });
+      });
 }
 
 }  // namespace linalg::small
