@@ -157,7 +157,8 @@ def bind(primitive: Primitive, rules: Rules, operands, attributes) -> list[jax.A
   padding = max([1 + rules.ranks[i] - num_batch_dims for i in shared], default=0)
   padding = tuple(range(num_batch_dims, num_batch_dims + max(padding, 0)))
   others = [i for i in range(len(operands)) if i not in shared]
-  batched = _broadcast([operands[i] for i in others], [rules.ranks[i] for i in others])
+  batched = _broadcast(
+      primitive.name, [operands[i] for i in others], [rules.ranks[i] for i in others])
   for i, x in zip(others, batched, strict=True):
     operands[i] = lax.expand_dims(x, padding)
   return [lax.squeeze(y, padding) for y in primitive.bind(*operands, **attributes)]
@@ -173,30 +174,46 @@ def _match_manual_axes(operands):
   ]
 
 
-def _broadcast(operands, ranks):
+def _broadcast(name, operands, ranks):
   """Broadcasts the batch dimensions, and their sharding in the types of Explicit meshes."""
   batches = [x.shape[: x.ndim - rank] for x, rank in zip(operands, ranks, strict=True)]
   batch = jax.numpy.broadcast_shapes(*batches)
-  spec: list[Any] = [None] * len(batch)
-  sharding = None
-  for x, own in zip(operands, batches, strict=True):
-    for dim, axis in enumerate(_spec(jax.typeof(x))[: len(own)], start=len(batch) - len(own)):
-      if axis is not None:
-        spec[dim], sharding = axis, jax.typeof(x).sharding
+  spec, like = _broadcast_specs(name, operands, batches, batch)
 
   def broadcast(x, rank):
     shape = (*batch, *x.shape[x.ndim - rank :])
     # A sharded matrix dimension stays what it is, for abstract evaluation to refuse.
     full = PartitionSpec(*spec, *_spec(jax.typeof(x))[x.ndim - rank :])
-    wanted = None if sharding is None else sharding.update(spec=full)
-    if shape != x.shape:
-      dims = range(len(shape) - x.ndim, len(shape))
-      return lax.broadcast_in_dim(x, shape, tuple(dims), out_sharding=wanted)
+    wanted = None if like is None else like.update(spec=full)
     if wanted is not None and _spec(jax.typeof(x)) != tuple(full):
-      return jax.sharding.reshard(x, wanted)
-    return x
+      own = (None,) * (len(shape) - x.ndim) + x.shape
+      kept = [axis if size == whole else None for axis, size, whole in zip(full, own, shape)]
+      x = jax.sharding.reshard(x, like.update(spec=PartitionSpec(*kept[len(shape) - x.ndim :])))
+    if shape == x.shape:
+      return x
+    dims = range(len(shape) - x.ndim, len(shape))
+    return lax.broadcast_in_dim(x, shape, tuple(dims), out_sharding=wanted)
 
   return [broadcast(x, rank) for x, rank in zip(operands, ranks, strict=True)]
+
+
+def _broadcast_specs(name, operands, batches, batch):
+  """The sharding of each batch dimension, and that of an operand which has one."""
+  spec: list[Any] = [None] * len(batch)
+  owner = [0] * len(batch)
+  like = None
+  for i, (x, own) in enumerate(zip(operands, batches, strict=True)):
+    offset = len(batch) - len(own)
+    for dim, axis in enumerate(_spec(jax.typeof(x))[: len(own)], start=offset):
+      if axis is None or own[dim - offset] != batch[dim]:
+        continue
+      if spec[dim] not in (None, axis):
+        raise ShardingTypeError(
+            f"{name}: operands {owner[dim]} and {i} must be sharded over the batch alike, got "
+            f"{jax.typeof(operands[owner[dim]]).str_short(True)} and "
+            f"{jax.typeof(x).str_short(True)}; reshard one of them: jax.sharding.reshard.")
+      spec[dim], owner[dim], like = axis, i, jax.typeof(x).sharding
+  return spec, like
 
 
 def _batch(primitive, rules, operands, dims, **attributes):

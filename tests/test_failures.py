@@ -70,6 +70,18 @@ def test_nan_is_not_swallowed(case, dtype, n, rng):
     assert any(np.isnan(x[k]).any() for x in results), f"NaN at ({k}, {k}) was lost"
 
 
+def test_solutions_with_nan_are_nan_throughout(dtype, rng):
+  """Every entry of x depends on every entry of a dense A: none may come out finite."""
+  n = 5
+  a = np.stack([matrices.well_conditioned(rng, (), n, dtype)] * (n * n))
+  for i in range(n * n):
+    a[i].flat[i] = np.nan
+  assert np.isnan(linalg.solve(a, np.ones((n, 1), dtype))).all()
+  assert np.isnan(linalg.inv(a)).all()
+  assert np.isnan(linalg.det(a)).all()
+  assert np.isnan(linalg.slogdet(a).logabsdet).all()
+
+
 def _with_failing(rng, dtype, fail):
   """(n², n, n): matrix i * n + k is good but for what `fail` does to it at index k."""
   n = 4

@@ -111,12 +111,54 @@ def test_sharded_matrix_dimension_is_refused(case, rng):
       same_bits(results, jax.jit(case.results)(*operands))
 
 
+def test_conflicting_batches_are_refused():
+  """Catches operands whose shards lie on different devices paired as if they belonged together."""
+  mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)
+  a, b = np.ones((8, N, N)), np.ones((8, N, 2))
+  a, b = place((a,), mesh, "x") + place((b,), mesh, "y")
+  with pytest.raises(Exception, match="operands 0 and 1 .* sharded") as refused:
+    linalg.triangular_solve(a, b, left_side=True)
+  assert type(refused.value).__name__ == "ShardingTypeError"
+
+
 SOLVES = {
     "solve": linalg.solve,
     "solve_triangular": lambda a, b: linalg.solve_triangular(a, b, lower=True),
     "cho_solve": lambda a, b: linalg.cho_solve((a, True), b),
     "lu_solve": lambda a, b: linalg.lu_solve((a, jnp.zeros(a.shape[:-1], jnp.int32)), b),
 }
+
+
+@pytest.mark.parametrize("name", SOLVES)
+@pytest.mark.parametrize("batch", [(), (1,), (BATCH,)], ids=str)
+@pytest.mark.parametrize("operand", ["matrix", "right-hand side"])
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "replicated"])
+def test_one_sharded_operand(name, batch, operand, constant, rng):
+  """solve(sharded, jnp.eye(n)) on an Explicit mesh.
+
+  Catches a broadcast whose sharding names axes of a mesh that a constant does not have, and a
+  refusal of what jax.numpy's own functions take: a replicated operand beside a sharded one.
+  """
+  function = SOLVES[name]
+  mesh = make_mesh(kind=EXPLICIT)
+  a, b = rng.standard_normal((BATCH, N, N)) + 9 * np.eye(N), rng.standard_normal((BATCH, N, 2))
+  few = lambda x: x if batch == (BATCH,) else x[0].reshape(*batch, *x.shape[1:])
+  a, b = (a, few(b)) if operand == "right-hand side" else (few(a), b)
+  expected = jax.jit(function)(a, b)
+  whole, other = (a, b) if operand == "right-hand side" else (b, a)
+  (sharded,) = place((whole,), mesh, "x")
+  (replicated,) = place((other,), mesh)
+  in_order = function if operand == "right-hand side" else lambda x, y: function(y, x)
+  if constant:
+    call, operands = (lambda x: in_order(x, other)), (sharded,)
+  else:
+    call, operands = in_order, (sharded, replicated)
+  compiled = jax.jit(call).lower(*operands).compile()
+  if (name, operand, batch) != ("solve", "matrix", (BATCH,)):
+    no_collectives(compiled.as_text())  # else: replicated matrices are factored as they lie
+  result = compiled(*operands)
+  same_bits(result, expected)
+  assert _specs([result]) == [("x", None, None)]
 
 
 def test_vmap_beside_sharded_batch(case, rng):
