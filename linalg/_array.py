@@ -7,10 +7,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 # Derivative rules multiply in full precision, whatever the user's default for matmul is.
 matmul = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+
+
+def check_arrays(name: str, *operands: Any) -> None:
+  """Raises TypeError for what is no array of numbers."""
+  for i, x in enumerate(operands):
+    if not (hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x)):
+      raise TypeError(
+          f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
+    dtype = getattr(x, "dtype", np.dtype(bool))
+    if not (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)):
+      raise TypeError(f"{name} takes arrays of numbers, got {dtype} at position {i}.")
 
 
 def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
@@ -19,10 +31,7 @@ def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
   Integers and booleans become the default floating dtype, as in jax.numpy. float16 and bfloat16 are
   computed in float32, and the results rounded to the operands' dtype.
   """
-  for i, x in enumerate(operands):
-    if not (hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x)):
-      raise TypeError(
-          f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
+  check_arrays(name, *operands)
   dtype = jnp.result_type(*operands)
   if not jnp.issubdtype(dtype, jnp.inexact):
     dtype = jnp.promote_types(dtype, jnp.result_type(float))
@@ -38,6 +47,29 @@ def check_square(name: str, a: jax.Array) -> None:
 def check_matrix(name: str, a: jax.Array) -> None:
   if a.ndim < 2:
     raise ValueError(f"Argument to {name}() must have shape [..., m, n], got {a.shape}")
+
+
+def expand(x: jax.Array, a: jax.Array) -> jax.Array:
+  """`x` with unit dimensions in front, to the rank of `a`."""
+  return jax.lax.expand_dims(x, tuple(range(a.ndim - x.ndim)))
+
+
+def identity(a: jax.Array, rows: Any = None, cols: Any = None) -> jax.Array:
+  """An identity matrix of the dtype and rank of `a`, by default of its shape."""
+  rows = a.shape[-2] if rows is None else rows
+  cols = a.shape[-1] if cols is None else cols
+  return expand(jnp.eye(rows, cols, dtype=a.dtype), a)
+
+
+def on_diagonal(a: jax.Array) -> jax.Array:
+  """A mask of the diagonal, of the rank of `a`."""
+  return expand(jnp.eye(*a.shape[-2:], dtype=bool), a)
+
+
+def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
+  """P with (P A)[i] = A[permutation[i]]. A gather would not know how its result is sharded."""
+  index = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)
+  return (permutation[..., None] == expand(index, permutation[..., None])).astype(dtype)
 
 
 def adjoint(a: jax.Array) -> jax.Array:
@@ -56,7 +88,7 @@ def hermitian_part(a: jax.Array, *, lower: bool, symmetrize: bool) -> jax.Array:
   if symmetrize:
     return (a + adjoint(a)) / 2
   strict = triangle(a, lower=lower, unit_diagonal=True)
-  diagonal = jnp.where(jnp.eye(a.shape[-1], dtype=bool), a.real, 0)
+  diagonal = jnp.where(on_diagonal(a), a.real, 0)
   return strict + adjoint(strict) + diagonal.astype(a.dtype)
 
 

@@ -14,6 +14,7 @@ from linalg._array import (
     check_square,
     hermitian_part,
     matmul,
+    on_diagonal,
     triangle,
 )
 from linalg._checks import check
@@ -32,7 +33,7 @@ def _cholesky_jvp(primals, tangents, *, lower, symmetrize):
   inner = triangular_solve_p(l, da, left_side=True, lower=True)
   inner = triangular_solve_p(
       l, inner, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
-  phi = jnp.where(jnp.eye(a.shape[-1], dtype=bool), inner / 2, jnp.tril(inner))
+  phi = jnp.where(on_diagonal(inner), inner / 2, jnp.tril(inner))
   dl = matmul(l, phi)
   return (factor, info), (dl if lower else adjoint(dl), None)
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import as_arrays, check_matrix
+from linalg._array import as_arrays, check_matrix, expand, identity
 
 __all__ = ["householder_product"]
 
@@ -21,7 +21,9 @@ def _apply_reflector(v, tau, a):
 
 def _householder_qr_scan(a):
   rows, cols = a.shape[-2:]
-  index = jnp.arange(rows)
+  if rows == 0 or cols == 0:
+    return a, jnp.zeros_like(a[..., 0, :] if rows == 0 else a[..., 0])[..., :0]
+  index = expand(jnp.arange(rows), a[..., 0])
 
   def step(a, k):
     x = jax.lax.dynamic_index_in_dim(a, k, axis=-1, keepdims=False)
@@ -37,9 +39,9 @@ def _householder_qr_scan(a):
     reflected = _apply_reflector(v, tau.conj(), a)
     head = jnp.where(trivial, alpha, beta)[..., None]
     column = jnp.where(index < k, x, jnp.where(index == k, head, v))
-    right = jnp.arange(cols) > k
-    here = jnp.arange(cols) == k
-    a = jnp.where(here, column[..., None], jnp.where(right & (index >= k)[:, None], reflected, a))
+    col = expand(jnp.arange(cols), a)
+    row = index[..., None]
+    a = jnp.where(col == k, column[..., None], jnp.where((col > k) & (row >= k), reflected, a))
     return a, tau
 
   packed, taus = jax.lax.scan(step, a, jnp.arange(min(rows, cols)))
@@ -47,10 +49,10 @@ def _householder_qr_scan(a):
 
 
 def _householder_product_scan(a, taus):
-  rows, cols = a.shape[-2:]
+  rows = a.shape[-2]
   count = taus.shape[-1]
-  v = jnp.tril(a[..., :count], -1) + jnp.eye(rows, count, dtype=a.dtype)
-  start = jnp.zeros_like(a) + jnp.eye(rows, cols, dtype=a.dtype)
+  v = jnp.tril(a[..., :count], -1) + identity(a, rows, count)
+  start = jnp.zeros_like(a) + identity(a)
 
   def step(q, reflector):
     v, tau = reflector

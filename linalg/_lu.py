@@ -11,18 +11,18 @@ from linalg import ffi
 from linalg._array import (
     as_arrays,
     as_columns,
+    check_arrays,
     check_matrix,
     check_square,
+    expand,
+    identity,
     matmul,
+    permutation_matrix,
 )
 from linalg._checks import check
 from linalg._triangular import parse_trans, triangular_solve_p
 
 __all__ = ["lu", "lu_ex", "lu_factor", "lu_pivots_to_permutation", "lu_solve"]
-
-
-def permute_rows(a: jax.Array, permutation: jax.Array) -> jax.Array:
-  return jnp.take_along_axis(a, permutation[..., None], axis=-2)
 
 
 def _square_factors(packed):
@@ -34,8 +34,8 @@ def _square_factors(packed):
     k = jax.core.min_dim(rows, cols)
     l = jnp.pad(l[..., :k], [*lead, (0, 0), (0, rows - k)])
     u = jnp.pad(u[..., :k, :], [*lead, (0, cols - k), (0, 0)])
-    u = u + jnp.diag((jnp.arange(cols) >= k).astype(packed.dtype))
-  return l + jnp.eye(rows, dtype=packed.dtype), u
+    u = u + expand(jnp.diag((jnp.arange(cols) >= k).astype(packed.dtype)), u)
+  return l + identity(l), u
 
 
 def _lu_jvp(primals, tangents):
@@ -45,8 +45,8 @@ def _lu_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   packed, pivots, permutation, info = lu_p(a)
   l, u = _square_factors(packed)
-  inner = triangular_solve_p(
-      l, permute_rows(da, permutation), left_side=True, lower=True, unit_diagonal=True)
+  permuted = matmul(permutation_matrix(permutation, da.dtype), da)
+  inner = triangular_solve_p(l, permuted, left_side=True, lower=True, unit_diagonal=True)
   inner = triangular_solve_p(u, inner, left_side=False, lower=False)
   dpacked = matmul(l, jnp.tril(inner, -1)) + matmul(jnp.triu(inner), u)
   return (packed, pivots, permutation, info), (dpacked, None, None, None)
@@ -92,7 +92,7 @@ def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
     n = packed.shape[-1]
     permutation = lu_pivots_to_permutation_p(pivots, permutation_size=n)
     # As a matrix, so that one for the whole batch need not be broadcast.
-    y = matmul((permutation[..., None] == jnp.arange(n)).astype(x.dtype), x)
+    y = matmul(permutation_matrix(permutation, x.dtype), x)
     change = solve(matmul(u.mT, matmul(dl.mT, y)) + matmul(du.mT, matmul(l.mT, y)))
   else:
     inner = functools.partial(triangular_solve_p, packed, left_side=True, conjugate_a=conjugate)
@@ -107,7 +107,7 @@ def _lu_solve_transpose(cotangents, operands, *, transpose, conjugate):
   return None, None, lu_solve_p(packed, pivots, ct, transpose=not transpose, conjugate=conjugate)
 
 
-def _lu_solve_fallback(packed, pivots, b, *, transpose, conjugate):
+def lu_solve_fallback(packed, pivots, b, *, transpose, conjugate):
   packed, b = (packed, b.conj()) if conjugate and not transpose else (packed, b)
   trans = 0 if not transpose else 2 if conjugate else 1
   packed = jnp.broadcast_to(packed, (*b.shape[:-2], *packed.shape[-2:]))
@@ -124,7 +124,7 @@ lu_solve_p = ffi.operation(
     shared=[0, 1],
     jvp=_lu_solve_jvp,
     transpose=_lu_solve_transpose,
-    fallback=_lu_solve_fallback)
+    fallback=lu_solve_fallback)
 
 
 def _factor(name, a):
@@ -183,6 +183,7 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> jax.Ar
   Returns:
     int32 (..., m).
   """
+  check_arrays("lu_pivots_to_permutation", pivots)
   return _lu_pivots_to_permutation(pivots, permutation_size)
 
 
@@ -227,6 +228,8 @@ def lu_factor(
 def _lu_solve(packed, pivots, b, trans):
   (packed, b), dtype = as_arrays("lu_solve", packed, b)
   check_square("lu_solve", packed)
+  if not jnp.issubdtype(pivots.dtype, jnp.integer):
+    raise TypeError(f"Pivots for lu_solve() must be integers, got {pivots.dtype}")
   if pivots.shape[-1:] != packed.shape[-1:]:
     raise ValueError(
         f"Incompatible shapes for arguments to lu_solve(): {packed.shape} and pivots "
@@ -262,4 +265,5 @@ def lu_solve(
   """
   del overwrite_b, check_finite
   packed, pivots = lu_and_piv
+  check_arrays("lu_solve", packed, pivots, b)
   return _lu_solve(packed, pivots, b, trans)

@@ -40,6 +40,7 @@ class Rules(NamedTuple):
   results: Callable[..., Sequence[tuple[Shape, Any]]]  # (shapes, dtypes, **attributes)
   platforms: tuple[str, ...]
   shared: frozenset[int] = frozenset()  # operands that may lack all batch dimensions
+  unread: frozenset[int] = frozenset()  # operands that the handler does not receive
   prepare: Callable[[], None] = lambda: None  # called when a call is lowered
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
@@ -57,6 +58,7 @@ def make_primitive(name: str, rules: Rules) -> Primitive:
       return primitive.bind(*operands, **dict(attributes))
 
     call.__name__ = call.__qualname__ = name
+    call._apply_primitive = True  # NaN under jax_debug_nans is an error here, not a second try
     return jax.jit(call)
 
   @primitive.def_impl
@@ -186,9 +188,11 @@ def _broadcast(name, operands, ranks):
     full = PartitionSpec(*spec, *_spec(jax.typeof(x))[x.ndim - rank :])
     wanted = None if like is None else like.update(spec=full)
     if wanted is not None and _spec(jax.typeof(x)) != tuple(full):
-      own = (None,) * (len(shape) - x.ndim) + x.shape
-      kept = [axis if size == whole else None for axis, size, whole in zip(full, own, shape)]
-      x = jax.sharding.reshard(x, like.update(spec=PartitionSpec(*kept[len(shape) - x.ndim :])))
+      # What x has of those dimensions, before the others are added.
+      lead = len(shape) - x.ndim
+      own = [axis if size == shape[i] else None
+             for i, (axis, size) in enumerate(zip(full[lead:], x.shape, strict=True), start=lead)]
+      x = jax.sharding.reshard(x, like.update(spec=PartitionSpec(*own)))
     if shape == x.shape:
       return x
     dims = range(len(shape) - x.ndim, len(shape))
@@ -259,12 +263,14 @@ def _transpose(rule, cotangents, *operands, **attributes):
 def _lower(name, rules, ctx, *operands, **attributes):
   rules.prepare()
   num_batch_dims = _num_batch_dims(ctx.avals_in, rules.ranks)
+  read = [i for i in range(len(operands)) if i not in rules.unread]
+  ctx = ctx.replace(avals_in=[ctx.avals_in[i] for i in read])
   attributes_of_call = _partitioning_attributes(
       num_batch_dims,
-      [(x.shape, x.ndim - rank) for x, rank in zip(ctx.avals_in, rules.ranks, strict=True)],
+      [(x.shape, x.ndim - rules.ranks[i]) for i, x in zip(read, ctx.avals_in, strict=True)],
       [(y.shape, num_batch_dims) for y in ctx.avals_out])
   lower = jax.ffi.ffi_lowering(name, extra_attributes=attributes_of_call)
-  return lower(ctx, *operands, **attributes)
+  return lower(ctx, *(operands[i] for i in read), **attributes)
 
 
 def _partitioning_attributes(num_batch_dims, operands, results):

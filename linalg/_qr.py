@@ -8,7 +8,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_matrix, matmul
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_matrix,
+    identity,
+    matmul,
+    on_diagonal,
+    permutation_matrix,
+)
 from linalg._householder import householder_qr_p
 from linalg._lu import lu_p, lu_solve_p
 from linalg._triangular import triangular_solve_p
@@ -36,7 +44,7 @@ def _thin_jvp(q, r, da):
   low = jnp.tril(c, -1)
   skew = low - adjoint(low)
   if jnp.iscomplexobj(c):
-    skew = skew + jnp.where(jnp.eye(c.shape[-1], dtype=bool), 1j * c.imag, 0)
+    skew = skew + jnp.where(on_diagonal(c), 1j * c.imag, 0)
   return matmul(q, skew - c) + da_rinv, matmul(c - skew, r)
 
 
@@ -51,7 +59,7 @@ def _complement_jvp(q, dq_thin, n):
   q1, q2 = q[..., :n], q[..., n:]
   top, bottom = q1[..., :n, :], q1[..., n:, :]
   dtop, dbottom = dq_thin[..., :n, :], dq_thin[..., n:, :]
-  eye = jnp.eye(n, dtype=q.dtype)
+  eye = identity(top)
   packed, pivots, _, info = lu_p(top - eye)
   singular = (info > 0)[..., None, None]
   packed = jnp.where(singular, eye, packed)
@@ -78,7 +86,7 @@ def _factors_jvp(a, da, q, r):
 
 
 def _permute_cols(a, order):
-  return jnp.take_along_axis(a, order[..., None, :], axis=-1)
+  return matmul(a, permutation_matrix(order, a.dtype).mT)
 
 
 def _make_operations(signature, complete):

@@ -5,12 +5,21 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import as_arrays, check_square, matmul, nan_where
+from linalg._array import (
+    as_arrays,
+    check_square,
+    expand,
+    matmul,
+    nan_where,
+    on_diagonal,
+    permutation_matrix,
+)
 from linalg._checks import check
-from linalg._lu import lu_p, lu_solve_p, permute_rows
+from linalg._lu import lu_p, lu_solve_fallback, lu_solve_p
 from linalg._triangular import triangular_solve_p
 
 __all__ = [
@@ -20,20 +29,38 @@ __all__ = [
 _SINGULAR = "is singular: pivot {info} of its LU factors is zero."
 
 
-@jax.custom_jvp
-def _solve_factored(a, packed, pivots, b):
-  """A⁻¹ b, given A's LU factors: a function of A and b alone, whatever made the factors."""
-  del a
-  return lu_solve_p(packed, pivots, b)
-
-
-@_solve_factored.defjvp
-def _solve_factored_jvp(primals, tangents):
-  # A dx = db - dA x: with the factors at hand a derivative costs no factorisation.
+def _solve_jvp(primals, tangents, **attributes):
+  # op(A) dx = db - op(dA) x: with the factors at hand a derivative costs no factorisation.
   a, packed, pivots, b = primals
   da, _, _, db = tangents
-  x = _solve_factored(a, packed, pivots, b)
-  return x, _solve_factored(a, packed, pivots, db - matmul(da, x))
+  solve = functools.partial(solve_p, a, packed, pivots, **attributes)
+  x = solve(b)
+  if da is None:
+    return x, solve(db)
+  da = da.mT if attributes["transpose"] else da
+  da = da.conj() if attributes["conjugate"] else da
+  change = matmul(da, x)
+  return x, solve(-change if db is None else db - change)
+
+
+def _solve_transpose(cotangents, operands, *, transpose, conjugate):
+  a, packed, pivots, _ = operands
+  (ct,) = cotangents
+  x = solve_p(a, packed, pivots, ct, transpose=not transpose, conjugate=conjugate)
+  return None, None, None, x
+
+
+# A⁻¹ b, given A's LU factors too: a function of A and b alone, whatever made the factors.
+solve_p = ffi.operation(
+    lu_solve_p.name,
+    "n n, n n, n, n k -> n k",
+    [3],
+    attributes=lu_solve_p.attributes,
+    shared=[0, 1, 2],
+    unread=[0],
+    jvp=_solve_jvp,
+    transpose=_solve_transpose,
+    fallback=lambda a, *operands, **attributes: lu_solve_fallback(*operands, **attributes))
 
 
 def _solve(name, a, b):
@@ -49,7 +76,7 @@ def _solve(name, a, b):
   packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
   # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
   failed = (info > 0) | jnp.isnan(packed).any((-2, -1))
-  x = nan_where(failed, _solve_factored(a, packed, pivots, columns), core=2)
+  x = nan_where(failed, solve_p(a, packed, pivots, columns), core=2)
   return (x[..., 0] if b.ndim == 1 else x).astype(dtype), info
 
 
@@ -153,20 +180,24 @@ class SlogdetResult(NamedTuple):
   logabsdet: jax.Array
 
 
-slogdet_p = ffi.operation(
-    "linalg_slogdet",
+def _scaled_det_fallback(a):
+  sign, logabsdet = jnp.linalg.slogdet(a)
+  return [sign, logabsdet / logabsdet.dtype.type(np.log(2))]
+
+
+# det A = product * 2**exponent
+scaled_det_p = ffi.operation(
+    "linalg_scaled_det",
     "n n -> (), ()",
     lambda dtype: (dtype, jnp.finfo(dtype).dtype),
-    fallback=lambda a: list(jnp.linalg.slogdet(a)))
+    fallback=_scaled_det_fallback)
 
 
 @jax.custom_jvp
 def _slogdet(a):
-  if a.shape[-1] == 2:
-    # XLA vectorises this over the batch, its logarithm included.
-    det = _det_2x2(a)
-    return jnp.sign(det), jnp.log(jnp.abs(det))
-  return slogdet_p(a)
+  product, exponent = scaled_det_p(a)
+  logabsdet = jnp.log(jnp.abs(product)) + exponent * exponent.dtype.type(np.log(2))
+  return jnp.sign(product), logabsdet
 
 
 @_slogdet.defjvp
@@ -175,7 +206,7 @@ def _slogdet_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   sign, logabsdet = _slogdet(a)
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
-  trace = jnp.trace(_solve_factored(a, packed, pivots, da), axis1=-2, axis2=-1)
+  trace = jnp.trace(solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
   return (sign, logabsdet), (sign * (trace - trace.real), trace.real)
 
 
@@ -191,7 +222,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     SlogdetResult(sign, logabsdet), each (...): det A = sign * exp(logabsdet). A singular matrix has
     sign 0 and logabsdet -inf.
 
-  Algorithm: LU with partial pivoting, LAPACK getrf; products of entries for n = 2.
+  Algorithm: as for `det`; the exponent does not overflow.
   """
   (a,), dtype = as_arrays("slogdet", a)
   check_square("slogdet", a)
@@ -202,44 +233,45 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
 
 
-def _det_2x2(a):
-  return a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0]
-
-
-def _det_3x3(a):
-  return (
-      a[..., 0, 0] * (a[..., 1, 1] * a[..., 2, 2] - a[..., 1, 2] * a[..., 2, 1])
-      - a[..., 0, 1] * (a[..., 1, 0] * a[..., 2, 2] - a[..., 1, 2] * a[..., 2, 0])
-      + a[..., 0, 2] * (a[..., 1, 0] * a[..., 2, 1] - a[..., 1, 1] * a[..., 2, 0]))
-
-
 def _det_jvp(primals, tangents):
   # Jacobi's formula: d det A = tr(adj(A) dA).
   (a,), (da,) = primals, tangents
+  if (closed_form := _CLOSED_FORMS.get(a.shape[-1])) is not None:
+    return det_p(a), jax.jvp(closed_form, (a,), (da,))[1]
   return det_p(a), jnp.trace(_adjugate_product(a, da), axis1=-2, axis2=-1)
 
 
-def _adjugate_product(a, b):
-  """adj(A) B, finite for a singular A too.
+# The determinant as a polynomial, whose derivatives of any order are finite.
+_CLOSED_FORMS = {
+    0: lambda a: jnp.ones_like(a, shape=a.shape[:-2]),
+    1: lambda a: a[..., 0, 0],
+    2: lambda a: a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0],
+    3: lambda a: (
+        a[..., 0, 0] * (a[..., 1, 1] * a[..., 2, 2] - a[..., 1, 2] * a[..., 2, 1])
+        + a[..., 0, 1] * (a[..., 1, 2] * a[..., 2, 0] - a[..., 1, 0] * a[..., 2, 2])
+        + a[..., 0, 2] * (a[..., 1, 0] * a[..., 2, 1] - a[..., 1, 1] * a[..., 2, 0])),
+}
 
-  With P A = L U, adj(A) B = det(A) U⁻¹ L⁻¹ P B. If U ends in the only zero pivot u, det(A) / u is
-  finite: it is the product of the others, and stands where 1 / u would. Of lesser rank, adj(A) = 0.
+
+def _adjugate_product(a, b):
+  """adj(A) B, right for a singular A too.
+
+  adj(A) = det(A) A⁻¹ is a polynomial in A. With P A = L U it is ±adj(U) L⁻¹ P; where one pivot is
+  zero, that of a U whose pivot is tiny instead is the same up to rounding. With two zero pivots it
+  is 0.
   """
-  n = a.shape[-1]
   packed, pivots, permutation, _ = lu_p(a)
-  parity = jnp.sum(pivots != jnp.arange(n, dtype=pivots.dtype), axis=-1) % 2
-  minors = jnp.cumprod(jnp.diagonal(packed, axis1=-2, axis2=-1), axis=-1)
-  minors = minors * (1 - 2 * parity)[..., None].astype(a.dtype)
-  det, rest = minors[..., -1, None, None], minors[..., -2, None, None]
-  last = jnp.arange(n) == n - 1
-  full = rest != 0
-  packed = jnp.where(last[:, None] & last & full, 1 / jnp.where(full, rest, 1), packed)
-  packed = jnp.where(full, packed, jnp.eye(n, dtype=a.dtype))
-  x = triangular_solve_p(
-      packed, permute_rows(b, permutation), left_side=True, lower=True, unit_diagonal=True)
-  x = jnp.where(last[:, None], x, x * det)
-  x = triangular_solve_p(packed, x, left_side=True, lower=False)
-  return jnp.where(full, x, 0)
+  diagonal = jnp.diagonal(packed, axis1=-2, axis2=-1)
+  zero = diagonal == 0
+  tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
+  diagonal = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), diagonal)
+  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
+  det = jnp.prod(diagonal, axis=-1) * jnp.where(odd, -1, 1)
+  packed = jnp.where(on_diagonal(packed), diagonal[..., None], packed)
+  x = matmul(permutation_matrix(permutation, b.dtype), b)
+  x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
+  x = triangular_solve_p(packed, x * det[..., None, None], left_side=True, lower=False)
+  return jnp.where((zero.sum(-1) < 2)[..., None, None], x, 0)
 
 
 det_p = ffi.operation(
@@ -257,11 +289,10 @@ def det(a: ArrayLike) -> jax.Array:
     The determinants (...), 0 for a singular matrix and 1 for n = 0. Their derivative is finite at
     singular matrices.
 
-  Algorithm: products of entries for n <= 3; beyond, LU with partial pivoting (LAPACK getrf), the
-  product of the pivots taken with its exponent apart, so that it does not overflow on the way.
+  Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
+  pivoting (LAPACK getrf), the product of the pivots taken with its exponent apart, so that it does
+  not overflow on the way.
   """
   (a,), dtype = as_arrays("det", a)
   check_square("det", a)
-  n = a.shape[-1]
-  closed_form = {1: lambda a: a[..., 0, 0], 2: _det_2x2, 3: _det_3x3}
-  return closed_form.get(n, det_p)(a).astype(dtype)
+  return det_p(a).astype(dtype)

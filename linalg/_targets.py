@@ -1,4 +1,4 @@
-"""Loads the compiled module for this machine and registers its handlers with XLA, once, at import."""
+"""Loads the compiled module for this machine and registers its handlers, once, at import."""
 
 import importlib
 import os

@@ -60,6 +60,7 @@ def operation(
     *,
     attributes: Mapping[str, Any] | None = None,
     shared: Sequence[int] = (),
+    unread: Sequence[int] = (),
     platforms: Sequence[str] = ("cpu",),
     jvp: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
@@ -78,6 +79,7 @@ def operation(
       scalars, or strings. A call may override them by keyword.
     shared: the operands that the handler also takes without batch dimensions, one for the whole
       batch. Others are broadcast.
+    unread: operands that the handler does not receive: the derivative rules alone need them.
     platforms: where the target is registered: "cpu", "cuda", "rocm".
     jvp: `jvp(primals, tangents, **attributes) -> (results, result_tangents)`. A tangent is None
       where it is zero, and the rule returns None where a result has none. It is written for
@@ -116,6 +118,7 @@ def operation(
       results=result_types,
       platforms=tuple(platforms),
       shared=frozenset(shared),
+      unread=frozenset(unread),
       prepare=functools.partial(_targets.prepare, name),
       jvp=jvp,
       transpose=transpose,

@@ -14,6 +14,10 @@
 #include <mutex>
 #include <thread>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include "xla/ffi/api/ffi.h"
 
 namespace linalg {
@@ -60,8 +64,28 @@ inline int64_t UsableThreads(const ::xla::ffi::ThreadPool& pool) {
   return std::min(pool.num_threads(), hardware);
 }
 
+// While it lives, the thread computes with subnormal numbers, which XLA has it flush to zero.
+class SubnormalNumbers {
+ public:
+#if defined(__x86_64__)
+  SubnormalNumbers() : saved_(_mm_getcsr()) {
+    if (saved_ & kFlush) _mm_setcsr(saved_ & ~kFlush);
+  }
+  ~SubnormalNumbers() {
+    if (saved_ & kFlush) _mm_setcsr(saved_);
+  }
+
+ private:
+  static constexpr unsigned kFlush = 0x8040;  // flush results to zero, take operands as zero
+  unsigned saved_;
+#else
+  SubnormalNumbers() {}
+#endif
+};
+
 // Calls body(first, last) on ranges that cover [0, batch), `nanoseconds` being the estimated time
-// of one element. Returns when all are done; rethrows the first exception that a range threw.
+// of one element, with gradual underflow. Returns when all are done; rethrows the first exception
+// that a range threw.
 template <class Body>
 void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body) {
   if (batch == 0) return;
@@ -69,12 +93,14 @@ void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanosecond
   const int64_t threads =
       total < kParallelNanoseconds || batch == 1 ? 1 : std::min(UsableThreads(pool), batch);
   if (threads <= 1) {
+    const SubnormalNumbers subnormal_numbers;
     body(int64_t{0}, batch);
     return;
   }
   const int64_t shortest = static_cast<int64_t>(kChunkNanoseconds / nanoseconds) + 1;
   const int64_t size = std::min(shortest, (batch + threads - 1) / threads);
   auto run_chunk = [&body, size, batch](int64_t chunk) {
+    const SubnormalNumbers subnormal_numbers;
     body(chunk * size, std::min(batch, (chunk + 1) * size));
   };
   const auto queue = std::make_shared<internal::ChunkQueue>((batch + size - 1) / size);

@@ -37,25 +37,6 @@ bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
   return finite;
 }
 
-// While it lives, the thread computes with subnormal numbers, which XLA has it flush to zero.
-class SubnormalNumbers {
- public:
-#if defined(__x86_64__)
-  SubnormalNumbers() : saved_(_mm_getcsr()) {
-    if (saved_ & kFlush) _mm_setcsr(saved_ & ~kFlush);
-  }
-  ~SubnormalNumbers() {
-    if (saved_ & kFlush) _mm_setcsr(saved_);
-  }
-
- private:
-  static constexpr unsigned kFlush = _MM_FLUSH_ZERO_MASK | 0x0040;
-  unsigned saved_;
-#else
-  SubnormalNumbers() {}
-#endif
-};
-
 // One matrix per lane. `vectors` is where eigenvectors go, or null if only values are wanted.
 template <bool kVectors, class T>
 void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
@@ -69,7 +50,6 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   const double operations = ((kVectors ? 7.0 : 1.5) * n + 100.0) * count;
   const double nanoseconds = SmallNanoseconds(kLanes<T>, count, operations);
   ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
-    const SubnormalNumbers subnormal_numbers;
     const small::EigenWork<Element<T, V>, Row> work(registers, order, kVectors);
     LoadElements(a + i * count, count, count, work.matrix);
     const V failed = small::EigenHermitian<kVectors>(work, order, part.lower, part.symmetrize);
@@ -93,7 +73,6 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   const BlasThreads threads(ThreadsFor(batch, n));
   const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-    const SubnormalNumbers subnormal_numbers;
     lapack::Syevd<T> syevd(n, vectors != nullptr);
     const auto scratch = Scratch<T>(vectors ? 0 : size);
     for (int64_t i = first; i < last; ++i) {

@@ -1,10 +1,9 @@
 // Inverses and determinants from LU factors.
 //
 // Small matrices are factored and inverted in lanes; larger ones by getrf and getri. The inverse of
-// an exactly singular matrix is NaN. A determinant is a product kept apart from its exponent.
+// an exactly singular matrix is NaN. A determinant is a product kept apart from its exponent, so
+// that it overflows only if the result does.
 #include <bit>
-#include <cmath>
-#include <numbers>
 
 #include "kernels/cpu/lu.h"
 #include "kernels/handlers.h"
@@ -22,11 +21,11 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
       T* inverse_data = Elements<T>(inverse, batch * size, "the inverse");
       int32_t* info_data = Elements<int32_t>(info, batch, "info");
       if (UseSmallLu(n, n)) {
-        return ForEachSmallLu<T>(pool, batch, n, n, size, a_data, [&](auto& factors) {
-          small::Invert(static_cast<int>(n), factors.lu, factors.permutation, factors.spare);
-          small::FillNaN(factors.singular > decltype(factors.singular){}, size, factors.spare);
-          StoreElements(factors.spare, size, inverse_data + factors.first * size);
-          StoreIntegers(&factors.singular, 1, info_data + factors.first);
+        return ForEachSmallLu<T>(pool, batch, n, n, size, a_data, [&](auto& group, auto singular) {
+          small::Invert(static_cast<int>(n), group.a, group.permutation, group.spare);
+          small::FillNaN(singular > decltype(singular){}, size, group.spare);
+          StoreElements(group.spare, size, inverse_data + group.first * size);
+          StoreIntegers(&singular, 1, info_data + group.first);
         });
       }
       lapack::Load();
@@ -50,46 +49,18 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
   });
 }
 
-template <class T>
-T Scale(T x, int exponent) {
-  if constexpr (kIsComplex<T>) {
-    return T(std::scalbn(x.real(), exponent), std::scalbn(x.imag(), exponent));
-  } else {
-    return std::scalbn(x, exponent);
-  }
-}
-
-// A determinant as product * 2^exponent, so that it overflows only if the result does.
-template <class T>
-struct Determinant {
-  T product;
-  int exponent;
-
-  T Value() const { return Scale(product, exponent); }
-  T Sign() const { return product == T(0) ? product : product / std::abs(product); }
-  Real<T> Logarithm() const {
-    return std::log(std::abs(product)) + exponent * std::numbers::ln2_v<Real<T>>;
-  }
-};
-
-// Calls write(index, Determinant<T>) for every matrix.
+// Calls write(index, det) with a ScaledProduct for every matrix, or group of them.
 template <class T, class Write>
 void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ffi::AnyBuffer& a,
                         Write&& write) {
   const int64_t n = shape.rows, size = shape.size();
   const T* a_data = Elements<T>(a, shape.batch * size, "a");
   if (UseSmallLu(n, n)) {
-    return ForEachSmallLu<T>(pool, shape.batch, n, n, 0, a_data, [&](auto& factors) {
-      const auto det = small::Determinant(static_cast<int>(n), factors.lu, factors.pivots);
-      constexpr int kLanes = small::kLanesOf<decltype(factors.singular)>;
-      T product[kLanes];
-      int32_t exponent[kLanes];
-      StoreElements(&det.product, 1, product);
-      StoreIntegers(&det.exponent, 1, exponent);
-      for (int lane = 0; lane < kLanes; ++lane) {
-        write(factors.first + lane,
-              Determinant<T>{product[lane], exponent[lane] * det.kExponentStep});
-      }
+    return DispatchSize(n, [&](auto order) {
+      ForEachSmallGroup<T>(pool, shape.batch, order, order, 0, a_data, [&](auto& group) {
+        write(group.first,
+              small::Determinant(order, group.a, group.pivots, group.permutation));
+      });
     });
   }
   lapack::Load();
@@ -102,27 +73,10 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
       small::ScaledProduct<E> det;
       for (int64_t k = 0; k < n; ++k) {
         const T pivot = factors.lu()[k * n + k];
-        const T factor = factors.pivots()[k] == k ? pivot : -pivot;
-        det.Multiply(std::bit_cast<E>(factor));
+        det.Multiply(std::bit_cast<E>(factors.pivots()[k] == k ? pivot : -pivot));
       }
-      write(i, Determinant<T>{std::bit_cast<T>(det.product),
-                              static_cast<int>(det.exponent) * det.kExponentStep});
+      write(i, det);
     }
-  });
-}
-
-ffi::Error Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> sign,
-                   ffi::Result<ffi::AnyBuffer> logabsdet) {
-  return Guard("linalg_slogdet", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* sign_data = Elements<T>(sign, shape.batch, "sign");
-      auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
-      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const Determinant<T>& det) {
-        sign_data[i] = det.Sign();
-        logabsdet_data[i] = det.Logarithm();
-      });
-    });
   });
 }
 
@@ -131,8 +85,26 @@ ffi::Error Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
     const BatchShape shape = SplitSquareBatch(a, "a");
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* det_data = Elements<T>(det, shape.batch, "det");
-      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const Determinant<T>& value) {
-        det_data[i] = value.Value();
+      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& product) {
+        const auto value = product.Value();
+        StoreElements(&value, 1, det_data + i);
+      });
+    });
+  });
+}
+
+// det A = product * 2^exponent, of which the caller takes the logarithm.
+ffi::Error ScaledDet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> product,
+                     ffi::Result<ffi::AnyBuffer> exponent) {
+  return Guard("linalg_scaled_det", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      T* product_data = Elements<T>(product, shape.batch, "the product");
+      auto* exponent_data = Elements<Real<T>>(exponent, shape.batch, "the exponent");
+      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& det) {
+        const auto power = Real<T>(det.kExponentStep) * det.exponent;
+        StoreElements(&det.product, 1, product_data + i);
+        StoreElements(&power, 1, exponent_data + i);
       });
     });
   });
@@ -148,15 +120,15 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_inv, linalg::Inv,
                                   .Ret<xla::ffi::AnyBuffer>()
                                   .Ret<xla::ffi::AnyBuffer>());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_slogdet, linalg::Slogdet,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_det, linalg::Det,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
                                   .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_scaled_det, linalg::ScaledDet,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
                                   .Ret<xla::ffi::AnyBuffer>());

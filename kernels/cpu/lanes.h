@@ -58,6 +58,22 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
   });
 }
 
+// Calls body with n as a constant where it is tiny, so that its loops are unrolled and its registers
+// stay registers.
+template <class Body>
+void DispatchSize(int64_t n, Body&& body) {
+  switch (n) {
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    case 3:
+      return body(std::integral_constant<int, 3>());
+    case 4:
+      return body(std::integral_constant<int, 4>());
+    default:
+      return body(ToInt(n));
+  }
+}
+
 // Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.
 template <class E, class T>
 void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
@@ -73,16 +89,22 @@ void StoreElements(const E* elements, int64_t count, T* target) {
                 count * kParts, reinterpret_cast<Real<T>*>(target));
 }
 
-// Small integers in lanes of V, from and to a batch of int32 vectors of `count`.
+// Small integers in lanes of V, to and from a batch of int32 vectors, `count` each and `stride`
+// apart.
 template <class V>
 void StoreIntegers(const V* source, int64_t count, int32_t* target) {
   if constexpr (small::kLanesOf<V> == 1) {
     for (int64_t i = 0; i < count; ++i) target[i] = static_cast<int32_t>(source[i]);
   } else {
     using Integers = small::Vector<int32_t, small::kLanesOf<V>>;
-    for (int64_t i = 0; i < count; ++i) {
-      const Integers x = __builtin_convertvector(source[i], Integers);
-      for (int lane = 0; lane < small::kLanesOf<V>; ++lane) target[lane * count + i] = x[lane];
+    constexpr int64_t kBlock = 16;
+    Integers block[kBlock];
+    for (int64_t first = 0; first < count; first += kBlock) {
+      const int64_t size = std::min(kBlock, count - first);
+      for (int64_t i = 0; i < size; ++i) {
+        block[i] = __builtin_convertvector(source[first + i], Integers);
+      }
+      small::Unpack(block, count, size, target + first);
     }
   }
 }
@@ -93,10 +115,12 @@ void LoadIntegers(const int32_t* source, int64_t stride, int64_t count, V* targe
     for (int64_t i = 0; i < count; ++i) target[i] = static_cast<V>(source[i]);
   } else {
     using Integers = small::Vector<int32_t, small::kLanesOf<V>>;
-    for (int64_t i = 0; i < count; ++i) {
-      Integers x;
-      for (int lane = 0; lane < small::kLanesOf<V>; ++lane) x[lane] = source[lane * stride + i];
-      target[i] = __builtin_convertvector(x, V);
+    constexpr int64_t kBlock = 16;
+    Integers block[kBlock];
+    for (int64_t first = 0; first < count; first += kBlock) {
+      const int64_t size = std::min(kBlock, count - first);
+      small::Pack(source + first, stride, size, block);
+      for (int64_t i = 0; i < size; ++i) target[first + i] = __builtin_convertvector(block[i], V);
     }
   }
 }

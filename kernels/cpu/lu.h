@@ -46,39 +46,47 @@ inline double LuNanoseconds(int64_t rows, int64_t cols) {
   return LapackNanoseconds(m * static_cast<double>(cols) * k);
 }
 
-// A group of small matrices, factored in registers.
+// A group of small matrices in registers, and room for their factors.
 template <class T, class V>
-struct SmallFactors {
+struct SmallGroup {
   int64_t first;  // the group's first matrix in the batch
-  Element<T, V>* lu;
+  Element<T, V>* a;
   V* pivots;
   V* permutation;
-  V singular;            // 0, or the first zero pivot, from 1
   Element<T, V>* spare;  // as many elements as the caller asked for
 };
 
 inline bool UseSmallLu(int64_t rows, int64_t cols) { return std::max(rows, cols) <= kSmallLu; }
 
-// Factors a batch of small matrices and calls use(SmallFactors) for each group.
-template <class T, class Use>
-void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t cols, int64_t spare,
-                    const T* a, Use&& use) {
+// Loads a batch of small matrices and calls use(SmallGroup) for each group.
+template <class T, class Rows, class Cols, class Use>
+void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, Rows rows, Cols cols, int64_t spare,
+                       const T* a, Use&& use) {
   constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
-  const int64_t count = rows * cols * kParts, steps = std::min(rows, cols);
+  const int64_t count = rows * cols * kParts, steps = std::min<int64_t>(rows, cols);
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * kParts * steps);
   ForEachGroup<T>(pool, batch, count + steps + rows + spare * kParts, nanoseconds,
                   [&]<class V>(int64_t i, V* registers) {
                     V* pivots = registers + count;
-                    SmallFactors<T, V> factors{
-                        i,      reinterpret_cast<Element<T, V>*>(registers),
-                        pivots, pivots + steps,
-                        V{},    reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
-                    LoadElements(a + i * rows * cols, rows * cols, rows * cols, factors.lu);
-                    factors.singular = small::Lu(static_cast<int>(rows), static_cast<int>(cols),
-                                                 factors.lu, factors.pivots, factors.permutation);
-                    use(factors);
+                    SmallGroup<T, V> group{
+                        i, reinterpret_cast<Element<T, V>*>(registers), pivots, pivots + steps,
+                        reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
+                    LoadElements(a + i * rows * cols, rows * cols, rows * cols, group.a);
+                    use(group);
                   });
+}
+
+// Factors a batch of small matrices and calls use(SmallGroup, singular) for each group: 0, or the
+// first zero pivot, from 1.
+template <class T, class Use>
+void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t cols, int64_t spare,
+                    const T* a, Use&& use) {
+  ForEachSmallGroup<T>(pool, batch, rows, cols, spare, a, [&](auto& group) {
+    const auto singular = small::Lu(static_cast<int>(rows), static_cast<int>(cols), group.a,
+                                    group.pivots, group.permutation);
+    use(group, singular);
+  });
 }
 
 }  // namespace linalg

@@ -94,6 +94,7 @@ struct ScaledProduct {
   using V = RealElement<E>;
   using T = Lane<V>;
   static constexpr int kExponentStep = sizeof(T) == 4 ? 80 : 512;
+  static constexpr T kUp = sizeof(T) == 4 ? T(0x1p80) : T(0x1p512);
 
   E product = FromReal<E>(Broadcast<V>(1));
   V exponent{};
@@ -103,10 +104,23 @@ struct ScaledProduct {
     product = Normalise(product);
   }
 
+  LINALG_INLINE E Value() const {
+    E value = product;
+    if (!Any(exponent != V{})) return value;
+    // The product is within half a step of 1, so three steps are out of range.
+    for (int i = 0; i < 3; ++i) {
+      const V step = Broadcast<V>(static_cast<T>(i));
+      value = (exponent > step    ? Broadcast<V>(kUp)
+               : exponent < -step ? Broadcast<V>(1 / kUp)
+                                  : Broadcast<V>(1)) *
+              value;
+    }
+    return value;
+  }
+
  private:
   // Moves a power of two to the exponent where x is far from 1.
   LINALG_INLINE E Normalise(E x) {
-    constexpr T kUp = sizeof(T) == 4 ? T(0x1p80) : T(0x1p512);
     constexpr T kLarge = sizeof(T) == 4 ? T(0x1p40) : T(0x1p256);
     const V size = Magnitude(x);
     const auto large = size > Broadcast<V>(kLarge);
@@ -118,7 +132,7 @@ struct ScaledProduct {
 };
 
 template <class E>
-LINALG_INLINE ScaledProduct<E> Determinant(int n, const E* lu, const RealElement<E>* pivots) {
+LINALG_INLINE ScaledProduct<E> ProductOfPivots(int n, const E* lu, const RealElement<E>* pivots) {
   ScaledProduct<E> det;
   for (int i = 0; i < n; ++i) {
     const E pivot = lu[i * n + i];
@@ -126,6 +140,63 @@ LINALG_INLINE ScaledProduct<E> Determinant(int n, const E* lu, const RealElement
     det.Multiply(Choose(kept, pivot, -pivot));
   }
   return det;
+}
+
+// The determinant of a 2 by 2 or 3 by 3 matrix from products of its entries. `in_range` says where
+// nothing that matters overflowed or underflowed on the way.
+template <int n, class E>
+LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
+  using V = RealElement<E>;
+  using T = Lane<V>;
+  const auto minor = [&](int i, int j, int k, int l) {
+    return NegMulAdd(a[j], a[k], Mul(a[i], a[l]));
+  };
+  E det;
+  V size;  // of the terms that are summed
+  if constexpr (n == 2) {
+    det = minor(0, 1, 2, 3);
+    size = Magnitude(Mul(a[0], a[3])) + Magnitude(Mul(a[1], a[2]));
+  } else {
+    static_assert(n == 3);
+    const E terms[] = {Mul(a[0], minor(4, 5, 7, 8)), Mul(a[1], minor(5, 3, 8, 6)),
+                       Mul(a[2], minor(3, 4, 6, 7))};
+    det = terms[0] + terms[1] + terms[2];
+    size = Magnitude(terms[0]) + Magnitude(terms[1]) + Magnitude(terms[2]);
+  }
+  // What underflowed is below the rounding of `size`: n factors, one of them below tiny / largest.
+  constexpr T kLargest = sizeof(T) == 4 ? T(0x1p38) : T(0x1p300);
+  constexpr T kSmallest = sizeof(T) == 4 ? T(0x1p-60) : T(0x1p-660);
+  V largest = Magnitude(a[0]);
+  for (int i = 1; i < n * n; ++i) {
+    const V magnitude = Magnitude(a[i]);
+    largest = largest > magnitude ? largest : magnitude;
+  }
+  in_range = (largest <= Broadcast<V>(kLargest)) & (size >= Broadcast<V>(kSmallest));
+  return det;
+}
+
+// The determinant of the n by n matrix `a`, which its LU factors overwrite.
+template <class E>
+LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
+                                           RealElement<E>* permutation) {
+  using V = RealElement<E>;
+  const auto by_factors = [&] {
+    Lu(n, n, a, pivots, permutation);
+    return ProductOfPivots(n, a, pivots);
+  };
+  if (n == 2 || n == 3) {
+    Mask<V> in_range;
+    ScaledProduct<E> det;
+    det.product = n == 2 ? ProductsOfEntries<2>(a, in_range) : ProductsOfEntries<3>(a, in_range);
+    const Mask<V> out_of_range = in_range == Mask<V>{};
+    if (Any(out_of_range)) {
+      const ScaledProduct<E> other = by_factors();
+      det.product = Choose(out_of_range, other.product, det.product);
+      det.exponent = out_of_range ? other.exponent : V{};
+    }
+    return det;
+  }
+  return by_factors();
 }
 
 // inverse (n, n) = A⁻¹, from A's factors.

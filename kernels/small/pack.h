@@ -117,11 +117,15 @@ LINALG_INLINE void ForEachSquare(int64_t count, Body&& body) {
 
 template <class V, int kPiece = kLanesOf<V>>
 LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V* target) {
+  if (count == 0) return;
   if constexpr (kLanesOf<V> == 1) {
     std::memcpy(target, source, count * sizeof(V));
   } else if constexpr (kPiece == 1) {
-    for (int64_t i = 0; i < count; ++i)
-      for (int lane = 0; lane < kLanesOf<V>; ++lane) target[i][lane] = source[lane * stride + i];
+    if (stride == 1) {
+      target[0] = LoadUnaligned<V>(source);
+      return;
+    }
+    for (int lane = 0; lane < kLanesOf<V>; ++lane) target[0][lane] = source[lane * stride];
   } else if (count < kPiece) {
     Pack<V, kPiece / 2>(source, stride, count, target);
   } else {
@@ -132,11 +136,12 @@ LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V*
 
 template <class V, int kPiece = kLanesOf<V>>
 LINALG_INLINE void Unpack(const V* source, int64_t stride, int64_t count, Lane<V>* target) {
+  if (count == 0) return;
   if constexpr (kLanesOf<V> == 1) {
     std::memcpy(target, source, count * sizeof(V));
   } else if constexpr (kPiece == 1) {
-    for (int64_t i = 0; i < count; ++i)
-      for (int lane = 0; lane < kLanesOf<V>; ++lane) target[lane * stride + i] = source[i][lane];
+    if (stride == 1) return StoreUnaligned(source[0], target);
+    for (int lane = 0; lane < kLanesOf<V>; ++lane) target[lane * stride] = source[0][lane];
   } else if (count < kPiece) {
     Unpack<V, kPiece / 2>(source, stride, count, target);
   } else {
