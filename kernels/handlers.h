@@ -19,7 +19,7 @@
   visit(linalg_qr)                       \
   visit(linalg_qr_pivoted)               \
   visit(linalg_qr_r)                     \
-  visit(linalg_scaled_det)               \
+  visit(linalg_slogdet)                  \
   visit(linalg_triangular_solve)
 // clang-format on
 

@@ -28,13 +28,13 @@ def check_arrays(name: str, *operands: Any) -> None:
 def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
   """The operands as arrays of one dtype that LAPACK computes in, and the dtype to return.
 
-  Integers and booleans become the default floating dtype, as in jax.numpy. float16 and bfloat16 are
-  computed in float32, and the results rounded to the operands' dtype.
+  64-bit integers become float64, other integers and booleans float32, as in jax.numpy. float16 and
+  bfloat16 are computed in float32, and the results rounded to the operands' dtype.
   """
   check_arrays(name, *operands)
   dtype = jnp.result_type(*operands)
   if not jnp.issubdtype(dtype, jnp.inexact):
-    dtype = jnp.promote_types(dtype, jnp.result_type(float))
+    dtype = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
   compute = jnp.promote_types(dtype, jnp.float32)
   return [jnp.asarray(x, dtype=compute) for x in operands], dtype
 

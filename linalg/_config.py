@@ -1,9 +1,9 @@
 """What this installation runs with."""
 
+import importlib.metadata
 import os
 
 import jax
-import scipy
 
 from linalg import _targets
 
@@ -13,11 +13,12 @@ def show_config() -> None:
   threads = _targets.blas_threads()
   blas = f"{threads} threads for one large matrix" if threads else "not OpenBLAS, threads unknown"
   cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+  built, installed = _targets.ffi_versions()
   lines = {
       "instruction set": f"{_targets.isa} (LINALG_ISA forces another)",
-      "LAPACK": f"SciPy {scipy.__version__}'s; {blas}",
+      "LAPACK": f"SciPy {importlib.metadata.version('scipy')}'s; {blas}",
       "batches": f"XLA's intra-op pool, at most {cores} threads",
-      "XLA FFI": "{}.{} built, {}.{} installed".format(*_targets.ffi_versions()),
+      "XLA FFI": f"{built[0]}.{built[1]} built, {installed[0]}.{installed[1]} installed",
       "JAX": f"{jax.__version__} on {jax.default_backend()}, {jax.device_count()} devices",
       "CUDA": "no handlers in this build; other platforms run stock JAX",
   }

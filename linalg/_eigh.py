@@ -42,7 +42,7 @@ def _eigh_jvp(primals, tangents, *, lower, symmetrize):
   c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
-  equal = jnp.abs(gaps) <= w.shape[-1] * jnp.finfo(w.dtype).eps * norm
+  equal = jnp.abs(gaps) <= 8 * w.shape[-1] * jnp.finfo(w.dtype).eps * norm
   f = jnp.where(equal, 0, 1 / jnp.where(equal, 1, gaps))
   return (w, v, info), (_real_diagonal(c), matmul(v, f * c), None)
 

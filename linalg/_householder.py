@@ -22,8 +22,8 @@ def _apply_reflector(v, tau, a):
 def _householder_qr_scan(a):
   rows, cols = a.shape[-2:]
   if rows == 0 or cols == 0:
-    return a, jnp.zeros_like(a[..., 0, :] if rows == 0 else a[..., 0])[..., :0]
-  index = expand(jnp.arange(rows), a[..., 0])
+    return a, jnp.sum(a, axis=-1)[..., :0]
+  index = expand(jnp.arange(rows), a[..., 0])  # of the rank of a column
 
   def step(a, k):
     x = jax.lax.dynamic_index_in_dim(a, k, axis=-1, keepdims=False)

@@ -265,5 +265,6 @@ def lu_solve(
   """
   del overwrite_b, check_finite
   packed, pivots = lu_and_piv
-  check_arrays("lu_solve", packed, pivots, b)
+  check_arrays("lu_solve", packed, b)
+  check_arrays("lu_solve", pivots)
   return _lu_solve(packed, pivots, b, trans)

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import ffi
@@ -180,34 +179,21 @@ class SlogdetResult(NamedTuple):
   logabsdet: jax.Array
 
 
-def _scaled_det_fallback(a):
-  sign, logabsdet = jnp.linalg.slogdet(a)
-  return [sign, logabsdet / logabsdet.dtype.type(np.log(2))]
-
-
-# det A = product * 2**exponent
-scaled_det_p = ffi.operation(
-    "linalg_scaled_det",
-    "n n -> (), ()",
-    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
-    fallback=_scaled_det_fallback)
-
-
-@jax.custom_jvp
-def _slogdet(a):
-  product, exponent = scaled_det_p(a)
-  logabsdet = jnp.log(jnp.abs(product)) + exponent * exponent.dtype.type(np.log(2))
-  return jnp.sign(product), logabsdet
-
-
-@_slogdet.defjvp
 def _slogdet_jvp(primals, tangents):
   # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
   (a,), (da,) = primals, tangents
-  sign, logabsdet = _slogdet(a)
+  sign, logabsdet = slogdet_p(a)
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
   trace = jnp.trace(solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
   return (sign, logabsdet), (sign * (trace - trace.real), trace.real)
+
+
+slogdet_p = ffi.operation(
+    "linalg_slogdet",
+    "n n -> (), ()",
+    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
+    jvp=_slogdet_jvp,
+    fallback=lambda a: list(jnp.linalg.slogdet(a)))
 
 
 @functools.partial(jax.jit, static_argnames="method")
@@ -229,7 +215,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   if method not in (None, "lu", "qr"):
     raise ValueError(
         f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
-  sign, logabsdet = _slogdet(a)
+  sign, logabsdet = slogdet_p(a)
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
 
 

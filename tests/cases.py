@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
@@ -26,10 +25,10 @@ class Case:
     operands: (rng, batch shape, m, n, dtype) -> operands. Square operations ignore m.
     ranks: the number of core dimensions of each operand.
     ratio: (operands, results) -> the worst scaled residual of the batch.
-    oracle: SciPy's or NumPy's answer for one matrix, a tuple; the same routine of LAPACK, so equal
-      up to rounding, signs and order included.
+    oracle: SciPy's or NumPy's answer for one matrix, a tuple; its invariants equal ours up to
+      rounding.
     invariant: results -> results without the choice of signs or bases that the operation leaves
-      open, for derivatives. Integers among the results are dropped by the suites.
+      open. For derivatives the suites drop integers among the results.
     rectangular: whether m != n makes sense.
     limit: what `ratio` must not exceed.
   """
@@ -43,6 +42,10 @@ class Case:
   invariant: Callable[..., Any] = lambda results: results
   rectangular: bool = False
   limit: float = 30.0
+
+  def expected(self, *operands) -> tuple[np.ndarray, ...]:
+    """The oracle's invariant results for one matrix."""
+    return tuple(np.asarray(x) for x in self.invariant(self.oracle(*operands)))
 
   def results(self, *operands) -> tuple[jax.Array, ...]:
     results = self.call(*operands)
@@ -263,7 +266,7 @@ def _eigvalsh_ratio(operands, results):
 def _eigh_invariant(results):
   # A spectral function and the projectors onto the eigenvectors do not depend on their phases.
   w, v = results
-  projectors = jnp.einsum("...ik,...jk->...kij", v, v.conj())
+  projectors = v.mT[..., :, None] * v.mT.conj()[..., None, :]
   return w, projectors
 
 

@@ -33,15 +33,17 @@ class Rule(NamedTuple):
 
 RULES = [
     # Python: `banned` are modules.
-    Rule(("*.py",), ("linalg._cpu",), but=("linalg/_targets.py", "tests/test_registration.py")),
+    Rule(("*.py",), ("linalg._cpu_", "linalg._isa"),
+         but=("linalg/_targets.py", "tests/test_registration.py")),
     Rule(("*.py",), PRIVATE_JAX, but=("linalg/_primitive.py",)),
     Rule(("linalg/_*.py",), ("linalg._targets", "linalg._primitive"),
-         but=("linalg/__init__.py", "linalg/_primitive.py", "linalg/_targets.py")),
+         but=("linalg/__init__.py", "linalg/_config.py", "linalg/_primitive.py",
+              "linalg/_targets.py")),
     Rule(("linalg/_primitive.py",), ("linalg", "scipy")),
     Rule(("linalg/_targets.py", "linalg/_array.py", "linalg/_checks.py"), ("linalg.ffi",)),
     Rule(("linalg/__main__.py", "examples/*.py"), ("linalg._",)),
     # C++: `banned` are headers.
-    Rule(("kernels/*",), PYTHON_API, but=("kernels/*/module.*",)),
+    Rule(("kernels/*",), PYTHON_API, but=("kernels/*/module.*", "kernels/*/isa.*")),
     Rule(("kernels/ffi.h", "kernels/cpu/batch.h"), ("kernels/",)),  # they are installed alone
     Rule(("kernels/handlers.h",), ("kernels/",)),
     Rule(("kernels/*/lapack.*", "kernels/*/cusolver.*", "kernels/*/blas_threads.*"),

@@ -58,8 +58,7 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
   if (UseSmallLu(n, n)) {
     return DispatchSize(n, [&](auto order) {
       ForEachSmallGroup<T>(pool, shape.batch, order, order, 0, a_data, [&](auto& group) {
-        write(group.first,
-              small::Determinant(order, group.a, group.pivots, group.permutation));
+        write(group.first, small::Determinant(order, group.a, group.pivots, group.permutation));
       });
     });
   }
@@ -93,18 +92,18 @@ ffi::Error Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
   });
 }
 
-// det A = product * 2^exponent, of which the caller takes the logarithm.
-ffi::Error ScaledDet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> product,
-                     ffi::Result<ffi::AnyBuffer> exponent) {
-  return Guard("linalg_scaled_det", [&] {
+ffi::Error Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> sign,
+                   ffi::Result<ffi::AnyBuffer> logabsdet) {
+  return Guard("linalg_slogdet", [&] {
     const BatchShape shape = SplitSquareBatch(a, "a");
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* product_data = Elements<T>(product, shape.batch, "the product");
-      auto* exponent_data = Elements<Real<T>>(exponent, shape.batch, "the exponent");
+      T* sign_data = Elements<T>(sign, shape.batch, "sign");
+      auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
       ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& det) {
-        const auto power = Real<T>(det.kExponentStep) * det.exponent;
-        StoreElements(&det.product, 1, product_data + i);
-        StoreElements(&power, 1, exponent_data + i);
+        const auto phase = det.Sign();
+        const auto logarithm = det.LogarithmOfMagnitude();
+        StoreElements(&phase, 1, sign_data + i);
+        StoreElements(&logarithm, 1, logabsdet_data + i);
       });
     });
   });
@@ -126,7 +125,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_det, linalg::Det,
                                   .Arg<xla::ffi::AnyBuffer>()
                                   .Ret<xla::ffi::AnyBuffer>());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_scaled_det, linalg::ScaledDet,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_slogdet, linalg::Slogdet,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
                                   .Arg<xla::ffi::AnyBuffer>()

@@ -58,8 +58,8 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
   });
 }
 
-// Calls body with n as a constant where it is tiny, so that its loops are unrolled and its registers
-// stay registers.
+// Calls body with n as a constant where it is tiny, so that its loops are unrolled and its
+// registers stay registers.
 template <class Body>
 void DispatchSize(int64_t n, Body&& body) {
   switch (n) {

@@ -69,9 +69,9 @@ void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, Rows rows, Cols col
   ForEachGroup<T>(pool, batch, count + steps + rows + spare * kParts, nanoseconds,
                   [&]<class V>(int64_t i, V* registers) {
                     V* pivots = registers + count;
-                    SmallGroup<T, V> group{
-                        i, reinterpret_cast<Element<T, V>*>(registers), pivots, pivots + steps,
-                        reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
+                    SmallGroup<T, V> group{i, reinterpret_cast<Element<T, V>*>(registers), pivots,
+                                           pivots + steps,
+                                           reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
                     LoadElements(a + i * rows * cols, rows * cols, rows * cols, group.a);
                     use(group);
                   });

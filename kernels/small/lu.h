@@ -5,6 +5,7 @@
 // permutations are kept as lanes of V, which hold such small integers exactly.
 #pragma once
 
+#include "kernels/small/logarithm.h"
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {
@@ -104,6 +105,24 @@ struct ScaledProduct {
     product = Normalise(product);
   }
 
+  // The same number, the product near 1.
+  LINALG_INLINE void Normalise() { product = Normalise(Normalise(product)); }
+
+  // Zero, or what remains of the product without its magnitude.
+  LINALG_INLINE E Sign() const {
+    const V one = Broadcast<V>(1);
+    if constexpr (kComplexElement<E>) {
+      const V size = Size();
+      return (one / (size == V{} ? one : size)) * product;
+    } else {
+      return product > V{} ? one : product < V{} ? -one : product;
+    }
+  }
+
+  LINALG_INLINE V LogarithmOfMagnitude() const {
+    return Logarithm(Size(), Broadcast<V>(kExponentStep) * exponent);
+  }
+
   LINALG_INLINE E Value() const {
     E value = product;
     if (!Any(exponent != V{})) return value;
@@ -119,6 +138,15 @@ struct ScaledProduct {
   }
 
  private:
+  // |product|, whose square is in range.
+  LINALG_INLINE V Size() const {
+    if constexpr (kComplexElement<E>) {
+      return Sqrt(NormAdd(product, V{}));
+    } else {
+      return Abs(product);
+    }
+  }
+
   // Moves a power of two to the exponent where x is far from 1.
   LINALG_INLINE E Normalise(E x) {
     constexpr T kLarge = sizeof(T) == 4 ? T(0x1p40) : T(0x1p256);
@@ -188,11 +216,12 @@ LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
     Mask<V> in_range;
     ScaledProduct<E> det;
     det.product = n == 2 ? ProductsOfEntries<2>(a, in_range) : ProductsOfEntries<3>(a, in_range);
+    det.Normalise();
     const Mask<V> out_of_range = in_range == Mask<V>{};
     if (Any(out_of_range)) {
       const ScaledProduct<E> other = by_factors();
       det.product = Choose(out_of_range, other.product, det.product);
-      det.exponent = out_of_range ? other.exponent : V{};
+      det.exponent = out_of_range ? other.exponent : det.exponent;
     }
     return det;
   }

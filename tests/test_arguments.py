@@ -1,0 +1,265 @@
+"""Arguments: the signatures, dtypes, promotions, broadcasts and errors of the functions replaced.
+
+A program written for jax.numpy.linalg, jax.lax.linalg or jax.scipy.linalg must get from these
+functions what it gets from those.
+"""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+import pytest
+
+import linalg
+import matrices
+
+STOCK = {
+    jnp.linalg: ("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "solve"),
+    jax.lax.linalg: ("householder_product", "lu", "lu_pivots_to_permutation", "triangular_solve"),
+    jax.scipy.linalg: ("cho_factor", "cho_solve", "lu_factor", "lu_solve", "solve_triangular"),
+}
+PAIRS = {
+    name: (getattr(linalg, name), getattr(module, name))
+    for module, names in STOCK.items() for name in names}
+# Beyond the stock signature, and why.
+ADDED = {
+    "qr": {"pivoting": "jax.scipy.linalg.qr and jax.lax.linalg.qr have it, jax.numpy's has not"},
+}
+# jax.lax calls its operands x.
+RENAMED = {"lu": {"x": "a"}}
+OURS_ALONE = {
+    "checked", "cholesky_ex", "eigh_ex", "export_disabled_checks", "include_dir", "inv_ex", "lu_ex",
+    "show_config", "solve_ex"}
+
+
+def _parameters(function):
+  return {
+      name: (parameter.kind, parameter.default)
+      for name, parameter in inspect.signature(function).parameters.items()}
+
+
+def test_every_function_is_compared():
+  """A new function is compared with stock's, or said to have no counterpart there."""
+  functions = {
+      name for name in linalg.__all__
+      if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))}
+  assert PAIRS.keys() | OURS_ALONE == functions
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_signature(name):
+  """The names, kinds, order and defaults of the parameters."""
+  ours, stock = (_parameters(function) for function in PAIRS[name])
+  renamed = RENAMED.get(name, {})
+  stock = {renamed.get(parameter, parameter): rest for parameter, rest in stock.items()}
+  added = ADDED.get(name, {})
+  assert not added.keys() & stock.keys(), "stock has it now"
+  assert all(ours[parameter][0] == inspect.Parameter.KEYWORD_ONLY for parameter in added)
+  assert [(k, v) for k, v in ours.items() if k not in added] == list(stock.items())
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(OURS_ALONE) if name.endswith("_ex")])
+def test_ex_signature(name):
+  """An _ex form takes what the plain one takes."""
+  assert _parameters(getattr(linalg, name)) == _parameters(getattr(linalg, name[:-3]))
+
+
+def test_result_types():
+  a = np.eye(2)
+  for name in ("qr", "eigh", "slogdet"):
+    ours, stock = (function(a) for function in PAIRS[name])
+    assert type(ours).__name__ == type(stock).__name__
+    assert type(ours)._fields == type(stock)._fields
+    assert getattr(linalg, type(ours).__name__) is type(ours)
+
+
+# One call of each function with a matrix (or factor) of the dtype in question.
+CALLS = {
+    **{name: (lambda f, a: f(a)) for name in (
+        "cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "lu", "cho_factor",
+        "lu_factor")},
+    "solve": lambda f, a: f(a, a),
+    "triangular_solve": lambda f, a: f(a, a, lower=True),
+    "solve_triangular": lambda f, a: f(a, a),
+    "householder_product": lambda f, a: f(a, a[0]),
+    "cho_solve": lambda f, a: f((a, True), a),
+    "lu_solve": lambda f, a: f((a, jnp.arange(3, dtype=jnp.int32)), a),
+}
+DTYPES = (
+    jnp.bool_, jnp.int8, jnp.int32, jnp.uint16, jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64,
+    jnp.complex64, jnp.complex128)
+HALF = (jnp.float16, jnp.bfloat16)
+# These take jax.lax's types alone: integers are an error.
+STRICT = {"lu", "triangular_solve", "householder_product"}
+
+
+def _dtypes(function, name, a):
+  leaves = jax.tree.leaves(jax.eval_shape(lambda a: CALLS[name](function, a), a))
+  return [(x.shape, x.dtype, x.weak_type) for x in leaves if hasattr(x, "dtype")]
+
+
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("name", CALLS)
+def test_result_dtypes(name, dtype, x64):
+  """Stock's; and where it has none for half precision or integers, the operand's or the default."""
+  ours, stock = PAIRS[name]
+  with jax.enable_x64(x64):
+    a = jnp.ones((3, 3), dtype)
+    actual = _dtypes(ours, name, a)
+    if dtype in HALF:
+      assert {d for _, d, _ in actual} <= {
+          jnp.dtype(dtype), jnp.dtype(jnp.int32), jnp.dtype(bool)}
+      a = jnp.ones((3, 3), jnp.float32)  # for the shapes
+    elif name in STRICT and not jnp.issubdtype(dtype, jnp.inexact):
+      a = jnp.sqrt(a)
+    expected = _dtypes(stock, name, a)
+  if dtype in HALF:
+    actual = [(shape, jnp.float32 if d == dtype else d, weak) for shape, d, weak in actual]
+  assert actual == expected
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("name", CALLS)
+def test_half_precision_is_rounded_once(name, dtype, rng):
+  """It is computed in float32 and then rounded; stock raises."""
+  function = PAIRS[name][0]
+  a = jnp.asarray(matrices.positive_definite(rng, (2,), 3, np.float32) / 4, dtype)
+  a = a[0] if name in ("householder_product", "lu_solve") else a
+  half = jax.tree.leaves(CALLS[name](function, a))
+  single = jax.tree.leaves(CALLS[name](function, a.astype(jnp.float32)))
+  for x, y in zip(half, single, strict=True):
+    if isinstance(x, bool):
+      continue
+    assert x.dtype == (y.dtype if y.dtype == jnp.int32 else dtype)
+    np.testing.assert_array_equal(x, y.astype(x.dtype))
+
+
+def _weak(value):
+  """A weakly typed matrix, as arithmetic with Python scalars makes it."""
+  weak = jax.lax.broadcast(value, (3, 3)) * jnp.eye(3, dtype=bool)
+  assert weak.weak_type
+  return weak
+
+
+TWO_OPERANDS = {
+    "solve": lambda f, a, b: f(a, b),
+    "solve_triangular": lambda f, a, b: f(a, b),
+    "cho_solve": lambda f, a, b: f((a, True), b),
+    "lu_solve": lambda f, a, b: f((a, jnp.arange(3, dtype=jnp.int32)), b),
+}
+
+
+@pytest.mark.parametrize("name", TWO_OPERANDS)
+def test_promotion(name):
+  """Operands of two dtypes, weak types and integers among them, promote as in stock."""
+  ours, stock = PAIRS[name]
+  call = TWO_OPERANDS[name]
+  dtypes = (jnp.int32, jnp.float32, jnp.float64, jnp.complex64)
+  operands = [jnp.eye(3, dtype=dtype) for dtype in dtypes] + [_weak(2.0), _weak(2j)]
+  for a in operands:
+    for b in operands:
+      actual, expected = (
+          jax.eval_shape(lambda a, b, f=f: call(f, a, b), a, b) for f in (ours, stock))
+      assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), (a.dtype, b.dtype)
+      assert not actual.weak_type
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in STRICT])
+def test_weak_operands(name):
+  """A weakly typed matrix has the default dtype, and the results a strong one."""
+  ours, stock = PAIRS[name]
+  for value in (2, 2.0, 2j):
+    actual, expected = (_dtypes(f, name, _weak(value)) for f in (ours, stock))
+    assert [x[:2] for x in actual] == [x[:2] for x in expected]
+    assert not any(weak for _, _, weak in actual)
+
+
+def test_kinds_of_arrays():
+  """NumPy's arrays and JAX's, read-only, strided and Fortran-ordered, traced or not."""
+  a = np.array([[4.0, 1, 0], [1, 5, 2], [0, 2, 6]])
+  expected = np.linalg.cholesky(a)
+  readonly = a.copy()
+  readonly.flags.writeable = False
+  strided = np.kron(a, np.ones((2, 2)))[::2, ::2]
+  for one in (a, np.asfortranarray(a), readonly, strided, jnp.asarray(a)):
+    for function in (linalg.cholesky, jax.jit(linalg.cholesky)):
+      np.testing.assert_allclose(function(one), expected, rtol=1e-14)
+
+
+BATCHES = [((4,), ()), ((), (4,)), ((2, 1), (3,)), ((1,), (4,)), ((2, 3), (2, 3)), ((), ())]
+
+
+@pytest.mark.parametrize("batches", BATCHES, ids=str)
+def test_broadcasting(batches, rng):
+  """Batch dimensions broadcast as NumPy's do; every solve gives what it gives for copies."""
+  batch_a, batch_b = batches
+  batch = np.broadcast_shapes(*batches)
+  a = matrices.positive_definite(rng, batch_a, 3, np.float64)
+  b = matrices.general(rng, batch_b, 3, 2, np.float64)
+  full_a, full_b = np.broadcast_to(a, (*batch, 3, 3)), np.broadcast_to(b, (*batch, 3, 2))
+  calls = {
+      **{name: lambda a, b, call=call, f=PAIRS[name][0]: call(f, a, b)
+         for name, call in TWO_OPERANDS.items()},
+      "solve_ex": lambda a, b: linalg.solve_ex(a, b)[0],
+      "triangular_solve": lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
+      "right": lambda a, b: linalg.triangular_solve(a, jnp.swapaxes(b, -1, -2), transpose_a=True),
+  }
+  if len(batch_a) == len(batch_b) + 1:
+    # There is no telling: one dimension less makes a right-hand side of vectors.
+    del calls["triangular_solve"], calls["right"]
+  for name, call in calls.items():
+    x = call(a, b)
+    assert x.shape[:-2] == batch, name
+    np.testing.assert_allclose(x, call(full_a, full_b), rtol=1e-12, atol=1e-14, err_msg=name)
+  packed, pivots = linalg.lu_factor(a)
+  np.testing.assert_allclose(
+      linalg.lu_solve((packed, pivots), b), np.linalg.solve(full_a, full_b), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", TWO_OPERANDS)
+def test_vectors(name, rng):
+  """One-dimensional right-hand sides, of one matrix or of a batch."""
+  ours, stock = PAIRS[name]
+  b = matrices.general(rng, (), 3, 1, np.float64)[:, 0]
+  for batch in ((), (4,), (2, 3)):
+    a = matrices.positive_definite(rng, batch, 3, np.float64)
+    if name == "lu_solve":
+      a, pivots = linalg.lu_factor(a)
+      actual, expected = (f((a, pivots), b) for f in (ours, stock))
+    else:
+      actual, expected = (TWO_OPERANDS[name](f, a, b) for f in (ours, stock))
+    assert actual.shape == (*batch, 3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["cho_solve", "lu_solve", "solve_triangular"])
+def test_deprecated_batches_of_vectors(name, rng):
+  """b of one dimension less than a is a batch of vectors, with stock's warning."""
+  a = matrices.positive_definite(rng, (4,), 3, np.float64)
+  b = matrices.general(rng, (), 4, 3, np.float64)
+  found = []
+  for function in PAIRS[name]:
+    if name == "lu_solve":
+      first = linalg.lu_factor(a)
+    else:
+      first = a if name == "solve_triangular" else (a, True)
+    with pytest.warns(FutureWarning, match=f"{name}: batched 1D solves") as warned:
+      found.append(function(first, b))
+    assert len(warned) == 1
+  ours, stock = found
+  assert ours.shape == (4, 3)
+  np.testing.assert_allclose(ours, stock, rtol=1e-10)
+
+
+def test_triangular_solve_of_vectors(rng):
+  """b of one dimension less than a is a batch of vectors, on either side, as in jax.lax."""
+  a = matrices.triangular(rng, (4,), 3, np.float64, lower=True)
+  b = matrices.general(rng, (), 4, 3, np.float64)
+  for left_side in (True, False):
+    actual, expected = (
+        f(a, b, left_side=left_side, lower=True) for f in PAIRS["triangular_solve"])
+    assert actual.shape == (4, 3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)

@@ -1,0 +1,145 @@
+"""Derivatives of every operation, in every mode and to second order.
+
+A rule that is right to first order may lose a dependency on the operand in its own derivative, or
+when it is transposed; complex rules lose a conjugate; flags, the triangle that moves.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cases
+import derivatives
+import linalg
+import matrices
+
+DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
+RECTANGULAR = [case for case in cases.CASES if case.rectangular]
+
+each_dtype = pytest.mark.parametrize(
+    "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
+
+
+def _each(some):
+  return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
+
+
+@each_dtype
+@_each(DIFFERENTIABLE)
+def test_square(case, dtype, rng):
+  derivatives.check(
+      lambda *x: case.invariant(case.results(*x)), case.operands(rng, (), 4, 4, dtype), rng)
+
+
+@pytest.mark.parametrize(
+    "shape, dtype", [((4, 2), np.complex128), ((4, 2), np.float64), ((2, 4), np.complex128)],
+    ids=["tall-complex128", "tall-float64", "wide-complex128"])
+@_each(RECTANGULAR)
+def test_rectangular(case, shape, dtype, rng):
+  """A tall factor has a complement, a wide one columns that follow the others."""
+  derivatives.check(
+      lambda *x: case.invariant(case.results(*x)), case.operands(rng, (), *shape, dtype), rng)
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4)], ids=["tall", "wide"])
+def test_qr_pivoted_complete(shape, rng):
+  """The permutation is constant; the factors move as those of the permuted columns."""
+  derivatives.check(
+      lambda a: linalg.qr(a, mode="complete", pivoting=True),
+      (matrices.general(rng, (), *shape, np.complex128),), rng)
+
+
+@each_dtype
+def test_one_triangle_of_a_hermitian_matrix(dtype, rng):
+  """Without symmetrisation only the named triangle moves, and of the diagonal the real part."""
+
+  def function(a):
+    factors = [linalg.cholesky(a, upper=upper, symmetrize_input=False) for upper in (False, True)]
+    spectra = [linalg.eigvalsh(a, uplo, symmetrize_input=False) for uplo in "LU"]
+    eigh = [linalg.eigh(a, uplo, symmetrize_input=False) for uplo in "LU"]
+    projectors = [jnp.einsum("...i,...j->...ij", v[..., 0], v[..., 0].conj()) for _, v in eigh]
+    return factors, spectra, [w for w, _ in eigh], projectors
+
+  derivatives.check(function, (matrices.positive_definite(rng, (), 3, dtype),), rng)
+
+
+@each_dtype
+@pytest.mark.parametrize("left_side", [True, False])
+def test_triangular_solve(left_side, dtype, rng):
+  """Every combination of flags."""
+  names = ("lower", "transpose_a", "conjugate_a", "unit_diagonal")
+  combinations = list(itertools.product([False, True], repeat=4))
+  if dtype == np.float64:  # which has no conjugates
+    combinations = [flags for flags in combinations if not flags[2]]
+
+  def function(a, b):
+    return [
+        linalg.triangular_solve(
+            a, b, left_side=left_side, **dict(zip(names, flags, strict=True)))
+        for flags in combinations
+    ]
+
+  a = matrices.well_conditioned(rng, (), 3, dtype)
+  shape = (3, 2) if left_side else (2, 3)
+  derivatives.check(function, (a, matrices.general(rng, (), *shape, dtype)), rng)
+
+
+@each_dtype
+def test_solves_with_factors(dtype, rng):
+  """The transposed and conjugated systems, and both triangles of a Cholesky factor."""
+  packed, pivots, _ = linalg.lu(matrices.well_conditioned(rng, (), 3, dtype)[::-1])
+  assert np.any(pivots != np.arange(3))
+  b = matrices.general(rng, (), 3, 2, dtype)
+  derivatives.check(
+      lambda packed, pivots, b: [
+          linalg.lu_solve((packed, pivots), b, trans) for trans in (0, 1, 2)],
+      (packed, pivots, b), rng)
+  derivatives.check(
+      lambda a, b: [linalg.cho_solve((a, lower), b) for lower in (True, False)]
+      + [linalg.solve_triangular(a, b, trans, lower) for trans in "NTC" for lower in (True, False)],
+      (matrices.well_conditioned(rng, (), 3, dtype), b), rng)
+
+
+@each_dtype
+def test_fewer_reflectors_than_columns(dtype, rng):
+  a, taus = matrices.general(rng, (), 4, 3, dtype), matrices.general(rng, (), 1, 2, dtype)[0]
+  derivatives.check(linalg.householder_product, (a, taus), rng)
+
+
+@each_dtype
+def test_programs(dtype, rng):
+  """What users write: operations composed, with one operand in several places."""
+
+  def function(a, b):
+    definite = a @ a.mT.conj() + 4 * jnp.eye(3)
+    l = linalg.cholesky(definite)
+    x = linalg.cho_solve((l, True), b)
+    y = linalg.lu_solve(linalg.lu_factor(a), x) + linalg.solve(a, linalg.solve(definite, b))
+    q, r = linalg.qr(a)
+    z = linalg.inv(definite) @ q @ linalg.triangular_solve(r, b, left_side=True)
+    return y * z, linalg.slogdet(definite).logabsdet * linalg.det(a)
+
+  derivatives.check(
+      function, (matrices.well_conditioned(rng, (), 3, dtype), matrices.general(rng, (), 3, 2,
+      dtype)), rng)
+
+
+def test_vmap_of_grad(rng):
+  """The gradients of a mapped batch are those of its matrices one by one."""
+  a = matrices.positive_definite(rng, (5,), 3, np.complex128)
+
+  def loss(a):
+    q, r = linalg.qr(a)
+    w, v = linalg.eigh(a)
+    results = (
+        linalg.cholesky(a), q, r, w, v[..., :1] @ v[..., :1].mT.conj(),
+        linalg.solve(a, jnp.ones((3, 1))), linalg.slogdet(a).logabsdet)
+    return sum(jnp.sum(jnp.abs(x) ** 2) for x in results)
+
+  gradient = jax.jit(jax.grad(loss))
+  expected = np.stack([gradient(one) for one in a])
+  actual = jax.jit(jax.vmap(gradient))(a)
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12 * np.abs(expected).max())

@@ -1,0 +1,150 @@
+"""Wrong arguments are refused where they are given, by an error that names the function."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linalg
+
+EYE = np.eye(3)
+PIVOTS = np.arange(3, dtype=np.int32)
+ONES = np.ones(3)
+
+ONE_MATRIX = (
+    "cholesky", "cholesky_ex", "cho_factor", "det", "eigh", "eigh_ex", "eigvalsh", "inv", "inv_ex",
+    "slogdet")
+ANY_MATRIX = ("lu", "lu_ex", "lu_factor", "qr")
+
+
+def _refuses(kind, message, function, *operands, **options):
+  with pytest.raises(kind, match=message) as caught:
+    function(*operands, **options)
+  assert type(caught.value) is kind
+  # The same where it is traced.
+  arrays = [k for k, x in enumerate(operands) if isinstance(x, np.ndarray)]
+  if len(arrays) == len(operands):
+    with pytest.raises(kind, match=message):
+      jax.eval_shape(lambda *x: function(*x, **options), *operands)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (4, 3, 2)], ids=str)
+@pytest.mark.parametrize("name", ONE_MATRIX)
+def test_not_square(name, shape):
+  _refuses(
+      ValueError,
+      rf"{name}\(\) must have shape \[\.\.\., n, n\], got \({', '.join(map(str, shape))}",
+      getattr(linalg, name), np.ones(shape))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
+@pytest.mark.parametrize("name", ANY_MATRIX)
+def test_not_a_matrix(name, shape):
+  _refuses(
+      ValueError, rf"{name}\(\) must have shape \[\.\.\., m, n\]", getattr(linalg, name),
+      np.ones(shape))
+
+
+# Functions of two operands: a matrix that fits, and how to call them.
+SOLVES = {
+    "solve": lambda a, b: linalg.solve(a, b),
+    "solve_ex": lambda a, b: linalg.solve_ex(a, b),
+    "solve_triangular": lambda a, b: linalg.solve_triangular(a, b),
+    "cho_solve": lambda a, b: linalg.cho_solve((a, True), b),
+    "lu_solve": lambda a, b: linalg.lu_solve((a, PIVOTS), b),
+    "triangular_solve": lambda a, b: linalg.triangular_solve(a, b, left_side=True),
+}
+
+
+@pytest.mark.parametrize("name", SOLVES)
+def test_shapes_of_solves(name):
+  """Matrices that are not square, right-hand sides of other lengths, scalars, other batches."""
+  solve = SOLVES[name]
+  _refuses(ValueError, rf"{name}\(\) must have shape", solve, np.ones((3, 2)), np.ones((3, 1)))
+  _refuses(ValueError, rf"{name}\(\) must have shape", solve, ONES, ONES)
+  _refuses(ValueError, name, solve, EYE, np.ones((2, 2)))
+  _refuses(ValueError, name, solve, EYE, np.ones(()))
+  _refuses(ValueError, "[Ii]ncompatible", solve, np.ones((4, 3, 3)), np.ones((5, 3, 2)))
+
+
+def test_a_batch_of_vectors_is_ambiguous_to_solve():
+  """As in jax.numpy since 0.5: the way out is named."""
+  _refuses(ValueError, r"solve\(a, b\[\.\.\., None\]\)", linalg.solve, np.ones((4, 3, 3)),
+           np.ones((4, 3)))
+  assert linalg.solve(np.stack([EYE] * 4), np.ones((4, 3))[..., None]).shape == (4, 3, 1)
+
+
+def test_shapes_of_others():
+  _refuses(ValueError, "lu_solve.*pivots", linalg.lu_solve, (EYE, PIVOTS[:2]), ONES)
+  _refuses(
+      ValueError, r"householder_product\(\)", linalg.householder_product, np.ones((2, 3)), ONES)
+  _refuses(ValueError, r"householder_product\(\)", linalg.householder_product, EYE, np.ones(4))
+  _refuses(ValueError, r"householder_product\(\)", linalg.householder_product, EYE, np.ones(()))
+  _refuses(ValueError, r"householder_product\(\)", linalg.householder_product, ONES, ONES)
+  _refuses(ValueError, "permutation size 2", linalg.lu_pivots_to_permutation, PIVOTS, 2)
+  _refuses(ValueError, "permutation size -1", linalg.lu_pivots_to_permutation, PIVOTS[:0], -1)
+  _refuses(ValueError, "must be integers", linalg.lu_pivots_to_permutation, ONES, 3)
+  _refuses(ValueError, "must be integers", linalg.lu_pivots_to_permutation, np.int32(1), 3)
+
+
+def test_names_of_options():
+  """The names that stock refuses, in its words."""
+  for function in (linalg.eigh, linalg.eigh_ex, linalg.eigvalsh):
+    for uplo in ("X", "l", ""):
+      _refuses(ValueError, "UPLO must be one of None, 'L', or 'U'", function, EYE, uplo)
+  _refuses(ValueError, "Unsupported QR decomposition mode 'x'", linalg.qr, EYE, "x")
+  _refuses(ValueError, "'raw' has no pivoting", linalg.qr, EYE, "raw", pivoting=True)
+  _refuses(ValueError, "Unknown slogdet method 'x'", linalg.slogdet, EYE, method="x")
+  for trans in ("X", 3, "n"):
+    _refuses(
+        ValueError, f"Invalid 'trans' value {trans}", linalg.solve_triangular, EYE, ONES, trans)
+  for trans in (3, -1, "N"):
+    _refuses(
+        ValueError, f"'trans' value must be 0, 1, or 2, got {trans}", linalg.lu_solve,
+        (EYE, PIVOTS), ONES, trans)
+
+
+LIST = [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("name", ONE_MATRIX + ANY_MATRIX)
+def test_lists(name):
+  """jax.numpy takes no lists: each element would be an argument of its own to the compiler."""
+  for operand in (LIST, None):
+    _refuses(
+        TypeError,
+        f"{name} requires ndarray or scalar arguments, got {type(operand)} at position 0",
+        getattr(linalg, name), operand)
+
+
+@pytest.mark.parametrize("name", [*SOLVES, "householder_product"])
+def test_lists_in_either_place(name):
+  call = SOLVES.get(name, linalg.householder_product)
+  for place, operands in enumerate([(LIST, np.eye(2)), (np.eye(2), LIST)]):
+    _refuses(
+        TypeError, f"{name} requires ndarray or scalar arguments.*at position {place}",
+        call, *operands)
+
+
+def test_lists_of_pivots():
+  """Not an AttributeError from within."""
+  message = "requires ndarray or scalar arguments"
+  _refuses(TypeError, message, linalg.lu_pivots_to_permutation, [0, 1, 2], 3)
+  _refuses(TypeError, message, linalg.lu_solve, (EYE, [0, 1, 2]), ONES)
+
+
+def test_dtypes():
+  """What LAPACK has no routine for, nor a dtype to compute in, is refused before it is compiled."""
+  for operand in (np.array([["a"]]), np.array([[None]], dtype=object)):
+    _refuses(TypeError, ".", linalg.cholesky, operand)
+  key = jax.random.split(jax.random.key(0), (2, 2))
+  with pytest.raises((TypeError, ValueError)):
+    linalg.cholesky(key)
+  with pytest.raises((TypeError, ValueError)):
+    linalg.lu_solve((EYE, PIVOTS + 0.5), ONES)
+
+
+def test_dynamic_options():
+  """An option that is traced is an error of JAX's, not a wrong answer."""
+  with pytest.raises((TypeError, ValueError, jax.errors.TracerBoolConversionError)):
+    jax.jit(lambda flag: linalg.cholesky(EYE, upper=flag))(jnp.asarray(True))

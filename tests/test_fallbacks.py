@@ -1,0 +1,122 @@
+"""What stands in for the handlers on platforms that have none is the same function."""
+
+import functools
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import cases
+import linalg
+import matrices
+from linalg import _cholesky, _eigh, _householder, _lu, _qr, _solve, _triangular
+from linalg.ffi import Operation
+from sharded import close
+
+# The operations of the package by the names that their modules have for them.
+OPERATIONS = {
+    name: value
+    for module in (_cholesky, _eigh, _householder, _lu, _qr, _solve, _triangular)
+    for name, value in vars(module).items() if isinstance(value, Operation)}
+# The case whose operands an operation takes, where its name is not the operation's.
+CASES = {
+    "cholesky_solve": "cho_solve", "eigvalsh": "eigh", "householder_qr": "qr", "qr_complete": "qr",
+    "qr_pivoted_complete": "qr_pivoted"}
+N = 5
+
+
+def _variants():
+  for name, operation in OPERATIONS.items():
+    flags = [key for key, value in operation.attributes.items() if isinstance(value, bool)]
+    for values in itertools.product((False, True), repeat=len(flags)):
+      attributes = dict(zip(flags, values, strict=True))
+      yield pytest.param(
+          name, attributes, id="-".join([name, *(k for k, v in attributes.items() if v)]))
+
+
+def _operands(name, attributes, batch, shape, dtype, rng):
+  key = name.removesuffix("_p")
+  (case,) = (case for case in cases.CASES if case.name == CASES.get(key, key))
+  operands = case.operands(rng, batch, *shape, dtype)
+  if name == "solve_p":
+    operands = (operands[0], *linalg.lu_factor(operands[0]), operands[1])
+  if name == "triangular_solve_p" and not attributes["left_side"]:
+    operands = (operands[0], operands[1].swapaxes(-1, -2))
+  return operands
+
+
+def _both(name, attributes, operands):
+  """(the fallback's results, the handler's), compiled."""
+  operation = OPERATIONS[name]
+  attributes = operation.attributes | attributes
+  if name == "lu_pivots_to_permutation_p":
+    attributes["permutation_size"] = N + 1
+  fallback = jax.jit(functools.partial(operation._rules.fallback, **attributes))(*operands)
+  handler = jax.jit(functools.partial(operation, **attributes))(*operands)
+  handler = list(handler) if isinstance(handler, tuple) else [handler]
+  return _determined(name, list(fallback)), _determined(name, handler)
+
+
+def _determined(name, results):
+  """The results without the choices that an algorithm is free to make."""
+  if name == "eigh_p":
+    (case,) = (case for case in cases.CASES if case.name == "eigh")
+    return [*case.invariant(results[:2]), results[2]]
+  return results
+
+
+def _check(name, attributes, operands, dtype):
+  fallback, handler = _both(name, attributes, operands)
+  assert [(x.shape, x.dtype) for x in fallback] == [(x.shape, x.dtype) for x in handler]
+  close(fallback, handler, 200 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name, attributes", _variants())
+def test_values(name, attributes, rng):
+  """Catches a triangle, a transposition or a conjugate that only one of the two knows of."""
+  operands = _operands(name, attributes, (3,), (N, N), np.complex128, rng)
+  _check(name, attributes, operands, np.complex128)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda dtype: dtype.__name__)
+def test_real_values(name, dtype, rng):
+  """Catches a fallback that is right for complex matrices alone, or for one batch dimension."""
+  attributes = dict(OPERATIONS[name].attributes)
+  operands = _operands(name, attributes, (2, 3), (N, N), dtype, rng)
+  _check(name, attributes, operands, dtype)
+
+
+@pytest.mark.parametrize("name", ["lu_p", "householder_qr_p", "qr_p", "qr_complete_p", "qr_r_p",
+                                  "qr_pivoted_p", "qr_pivoted_complete_p"])
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (0, 3), (3, 0), (0, 0)], ids=str)
+def test_rectangles(name, shape, rng):
+  """Catches a fallback that is right for square matrices alone."""
+  if name.startswith("qr_pivoted") and 0 in shape:
+    pytest.skip("jax.lax.linalg.qr pivots no columns of an empty matrix")
+  operands = (matrices.general(rng, (3,), *shape, np.float64),)
+  _check(name, {}, operands, np.float64)
+
+
+@pytest.mark.parametrize("name", ["cholesky_p", "lu_p", "inv_p", "eigh_p", "eigvalsh_p"])
+def test_failures(name, rng):
+  """The same matrices fail, and the others' results are untouched."""
+  operands = _operands(name, {}, (4,), (N, N), np.float64, rng)
+  operands[0][1] = np.nan if name.startswith("eig") else 0
+  fallback, handler = _both(name, {}, operands)
+  np.testing.assert_array_equal(np.asarray(fallback[-1]) != 0, [False, True, False, False])
+  np.testing.assert_array_equal(np.asarray(handler[-1]) != 0, [False, True, False, False])
+  good = [0, 2, 3]
+  close([np.asarray(x)[good] for x in fallback], [np.asarray(x)[good] for x in handler], 1e-13)
+  if name != "lu_p":
+    for x in (*fallback[:-1], *handler[:-1]):
+      assert np.isnan(np.asarray(x)[1]).any()
+
+
+@pytest.mark.parametrize("name", ["triangular_solve_p", "cholesky_solve_p", "lu_solve_p"])
+def test_shared_factor(name, rng):
+  """Catches a fallback that takes no factor without batch dimensions."""
+  attributes = {"left_side": True} if name == "triangular_solve_p" else {}
+  *factor, b = _operands(name, {"left_side": True}, (3, 2), (N, N), np.float64, rng)
+  _check(name, attributes, [*(x[0, 0] for x in factor), b], np.float64)

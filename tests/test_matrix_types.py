@@ -1,0 +1,207 @@
+"""LAPACK's own test matrices, at LAPACK's own thresholds, for every operation that takes them.
+
+They find what random matrices do not: zero columns, spectra over the whole range of the precision,
+clusters, and norms beside overflow and underflow.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+
+import cases
+import checks
+import linalg
+import matrices
+
+SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
+SHAPES = ((1, 5), (5, 1), (3, 10), (10, 3), (20, 50), (50, 20))
+CASES = {operation.name: operation for operation in cases.CASES}
+
+
+@functools.cache
+def _general(m, n, dtype):
+  return matrices.general_types(np.random.default_rng(1), m, n, dtype)
+
+
+def _any_general(n, dtype):
+  return _general(n, n, dtype)
+
+
+def _nonsingular(n, dtype):
+  return {k: a for k, a in _general(n, n, dtype).items() if k not in matrices.SINGULAR_TYPES}
+
+
+@functools.cache
+def _positive(n, dtype):
+  types, info = matrices.positive_types(np.random.default_rng(1), n, dtype)
+  return {name: a for name, a in types.items() if name not in info}
+
+
+@functools.cache
+def _hermitian(n, dtype):
+  return matrices.hermitian_types(np.random.default_rng(1), n, dtype)
+
+
+def _right_hand_sides(a):
+  return matrices.general(np.random.default_rng(2), a.shape[:-2], a.shape[-1], 2, a.dtype)
+
+
+def _triangle(a):
+  """A lower triangle of A's condition; the other one, NaN, is not to be read."""
+  lower = checks.adjoint(np.linalg.qr(checks.wide(a))[1]).astype(a.dtype)
+  return np.where(np.tri(a.shape[-1], dtype=bool), lower, np.array(np.nan, a.dtype))
+
+
+def _left(a):
+  return _triangle(a), _right_hand_sides(a)
+
+
+def _right(a):
+  return np.swapaxes(_triangle(a), -1, -2), np.swapaxes(_right_hand_sides(a), -1, -2)
+
+
+def _reflectors(a):
+  h, taus = linalg.qr(a, mode="raw")
+  return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)
+
+
+def _lu_factors(a):
+  packed, pivots, _ = linalg.lu(a)
+  return np.asarray(packed), np.asarray(pivots), _right_hand_sides(a)
+
+
+# The types that each operation takes, and its operands for matrices of those types.
+OPERANDS = {
+    "cholesky": (_positive, lambda a: (a,)),
+    "cholesky_upper": (_positive, lambda a: (a,)),
+    "lu": (_any_general, lambda a: (a,)),
+    "lu_pivots_to_permutation": (_any_general, lambda a: (_lu_factors(a)[1],)),
+    "qr": (_any_general, lambda a: (a,)),
+    "qr_complete": (_any_general, lambda a: (a,)),
+    "qr_r": (_any_general, lambda a: (a,)),
+    "qr_raw": (_any_general, lambda a: (a,)),
+    "qr_pivoted": (_any_general, lambda a: (a,)),
+    "householder_product": (_any_general, _reflectors),
+    "eigh": (_hermitian, lambda a: (a,)),
+    "eigvalsh": (_hermitian, lambda a: (a,)),
+    "triangular_solve": (_nonsingular, _left),
+    "triangular_solve_right": (_nonsingular, _right),
+    "cho_solve": (
+        _positive, lambda a: (np.asarray(linalg.cholesky(a)), _right_hand_sides(a))),
+    "lu_solve": (_nonsingular, _lu_factors),
+    "solve": (_nonsingular, lambda a: (a, _right_hand_sides(a))),
+    "inv": (_nonsingular, lambda a: (a,)),
+}
+# Determinants have a test of their own: their error grows with the condition.
+DETERMINANTS = {"det", "slogdet"}
+
+
+def test_every_operation_has_its_types():
+  """A new operation that is not classified above would escape this suite."""
+  assert OPERANDS.keys() | DETERMINANTS == CASES.keys()
+
+
+def _check(case, types, operands):
+  results = [np.asarray(x) for x in case.results(*operands)]
+  ratios = {
+      name: case.ratio([x[i : i + 1] for x in operands], [y[i : i + 1] for y in results])
+      for i, name in enumerate(types)
+  }
+  wrong = {name: ratio for name, ratio in ratios.items() if not ratio <= case.limit}
+  assert not wrong, f"scaled residuals {wrong}"
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", OPERANDS)
+def test_residuals(name, dtype, n):
+  make, operands = OPERANDS[name]
+  types = make(n, dtype)
+  _check(CASES[name], types, operands(np.stack(list(types.values()))))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rectangular])
+def test_rectangular_residuals(name, dtype, shape):
+  types = _general(*shape, dtype)
+  _check(CASES[name], types, (np.stack(list(types.values())),))
+
+
+@pytest.mark.parametrize("n", SIZES[1:])
+def test_zero_columns_are_singular(dtype, n):
+  """A pivot that comes out as rounding noise would make these regular; info names the first."""
+  first = {"first_column_zero": 1, "last_column_zero": n, "half_zero": n // 2 + 1}
+  a = np.stack([_general(n, n, dtype)[name] for name in first])
+  expected = list(first.values())
+  b = np.ones((3, n, 1), dtype)
+  *_, info = linalg.lu_ex(a)
+  np.testing.assert_array_equal(info, expected)
+  for x, info in (linalg.solve_ex(a, b), linalg.inv_ex(a)):
+    np.testing.assert_array_equal(info, expected)
+    assert np.isnan(x).all()
+  np.testing.assert_array_equal(linalg.det(a), 0)
+  sign, logabsdet = linalg.slogdet(a)
+  np.testing.assert_array_equal(sign, 0)
+  np.testing.assert_array_equal(logabsdet, -np.inf)
+
+
+@pytest.mark.parametrize("n", SIZES[1:])
+def test_zero_rows_are_not_positive_definite(dtype, n):
+  """info is the order of the first leading minor that is zero, and the factor NaN."""
+  types, expected = matrices.positive_types(np.random.default_rng(1), n, dtype)
+  a = np.stack([types[name] for name in expected])
+  factor, info = linalg.cholesky_ex(a)
+  np.testing.assert_array_equal(info, list(expected.values()))
+  assert np.isnan(factor)[:, np.tri(n, dtype=bool)].all()
+
+
+def _determinants(types, dtype):
+  """(mantissa, exponent) of det A and A's condition, from matrices scaled by powers of two."""
+  for a in types.values():
+    scale = np.frexp(np.max(np.abs(a), initial=0))[1] if a.size else 0
+    scaled = checks.wide(a) * 2.0**-scale
+    yield np.linalg.det(scaled), int(scale) * a.shape[-1], np.linalg.cond(scaled)
+
+
+@pytest.mark.parametrize("n", SIZES[1:])
+def test_determinants(dtype, n):
+  """det and slogdet: n² eps cond(A) relative, and overflow or underflow only where det A does."""
+  _, worst = matrices.conditions(dtype)
+  types = {k: a for k, a in _nonsingular(n, dtype).items() if not k.startswith("worst")}
+  a = np.stack(list(types.values()))
+  det, (sign, logabsdet) = np.asarray(linalg.det(a)), linalg.slogdet(a)
+  finfo = np.finfo(dtype)
+  ratios = {}
+  for i, (name, (mantissa, exponent, condition)) in enumerate(
+      zip(types, _determinants(types, dtype), strict=True)):
+    precision = n * n * float(finfo.eps) * min(condition, worst)
+    magnitude = np.log(np.abs(mantissa)) + exponent * np.log(2)
+    phase = mantissa / np.abs(mantissa)
+    ratios[name, "sign"] = abs(sign[i] - phase) / precision
+    ratios[name, "logabsdet"] = abs(logabsdet[i] - magnitude) / (precision * max(1, abs(magnitude)))
+    if magnitude > np.log(float(finfo.max)):
+      right = np.isinf(det[i]) and (phase.imag != 0 or det[i] == phase * np.inf)
+      ratios[name, "det"] = 0 if right else np.inf
+    elif magnitude < np.log(float(finfo.tiny)):
+      ratios[name, "det"] = 0 if abs(det[i]) <= finfo.tiny else np.inf
+    else:
+      expected = mantissa * 2.0**exponent
+      ratios[name, "det"] = abs(checks.wide(det[i]) - expected) / (precision * abs(expected))
+  wrong = {key: ratio for key, ratio in ratios.items() if not ratio <= 30}
+  assert not wrong, f"scaled errors {wrong}"
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_eigenvalues_without_vectors(dtype, n):
+  """|D1 - D2| / (|D1| eps): the routine for values alone agrees with the one for vectors."""
+  types = _hermitian(n, dtype)
+  a = np.stack(list(types.values()))
+  values = checks.wide(linalg.eigvalsh(a))
+  with_vectors = checks.wide(linalg.eigh(a).eigenvalues)
+  largest = np.max(np.maximum(np.abs(values), np.abs(with_vectors)), axis=-1, initial=0)
+  error = np.max(np.abs(values - with_vectors), axis=-1, initial=0)
+  ratios = {
+      name: checks.worst(error[i], largest[i] * float(np.finfo(dtype).eps))
+      for i, name in enumerate(types)
+  }
+  assert not {name: ratio for name, ratio in ratios.items() if not ratio <= 60}

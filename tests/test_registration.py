@@ -1,0 +1,113 @@
+"""What `import linalg` does: one module loaded, its targets registered, nothing else imported."""
+
+import ast
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import linalg
+from linalg import _isa, _targets
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def _run(code, **environment):
+  return subprocess.run(
+      [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True,
+      timeout=120)
+
+
+def test_targets_are_the_handlers():
+  """Catches a handler that nothing registers, and one that the export list lacks."""
+  header = (ROOT / "kernels/handlers.h").read_text()
+  declared = set(re.findall(r"visit\((linalg_\w+)\)", header))
+  exported = {check.is_custom_call() for check in linalg.export_disabled_checks()}
+  assert declared and declared <= exported
+
+
+def test_every_target_is_called():
+  """Catches a handler that no operation calls any more."""
+  header = (ROOT / "kernels/handlers.h").read_text()
+  strings = {
+      node.value for path in (ROOT / "linalg").glob("_*.py")
+      for node in ast.walk(ast.parse(path.read_text()))
+      if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+  assert set(re.findall(r"visit\((linalg_\w+)\)", header)) <= strings
+
+
+@pytest.mark.parametrize("built, installed, fits", [
+    ((0, 3), (0, 3), True), ((0, 3), (0, 7), True), ((0, 3), (0, 2), False),
+    ((0, 3), (1, 0), False), ((1, 0), (0, 9), False)])
+def test_version_guard(built, installed, fits):
+  if fits:
+    _targets.check_ffi_version(built, installed)
+  else:
+    with pytest.raises(ImportError, match=r"Install a jaxlib at least as new"):
+      _targets.check_ffi_version(built, installed)
+
+
+def test_built_for_the_oldest_ffi():
+  """One build loads under every supported jaxlib: it must not ask for a newer FFI."""
+  built, installed = _targets.ffi_versions()
+  assert built == (0, 3) <= installed
+
+
+def test_import_is_light():
+  """SciPy, and what is only for the command line, wait until they are needed."""
+  result = _run(
+      "import jax, sys; before = set(sys.modules); import linalg, json;"
+      "print(json.dumps(sorted(set(sys.modules) - before)))")
+  assert result.returncode == 0, result.stderr
+  imported = {name.split(".")[0] for name in json.loads(result.stdout)}
+  assert not imported & {"scipy", "rich", "matplotlib", "pytest", "hypothesis"}
+
+
+def _installed_levels():
+  folder = pathlib.Path(_targets._cpu.__file__).parent
+  return [level for level in _isa.levels() if list(folder.glob(f"_cpu_{level}.*"))]
+
+
+def test_best_level_is_loaded():
+  expected = os.environ.get("LINALG_ISA", _installed_levels()[0])
+  assert _targets.isa == expected
+  assert _targets._cpu.__name__ == f"linalg._cpu_{expected}"
+
+
+@pytest.mark.parametrize("level", _installed_levels())
+def test_each_level(level):
+  """Each level that this machine has loads, says so, and factors in and out of registers."""
+  result = _run(
+      "import jax; jax.config.update('jax_enable_x64', True); import linalg, numpy as np;"
+      "a = np.random.default_rng(0).standard_normal((67, 9, 9)); a = a @ a.mT + np.eye(9);"
+      "l = linalg.cholesky(a); assert abs(l @ l.mT - a).max() < 1e-12;"
+      "assert (linalg.cholesky(a[3]) == l[3]).all();"
+      "linalg.show_config()", LINALG_ISA=level)
+  assert result.returncode == 0, result.stderr
+  assert re.search(rf"^instruction set: +{level} ", result.stdout, re.M)
+
+
+def test_unknown_level():
+  result = _run("import linalg", LINALG_ISA="v9")
+  assert result.returncode != 0
+  assert "ImportError: LINALG_ISA=v9: this machine has" in result.stderr
+
+
+def test_show_config(capsys):
+  linalg.show_config()
+  lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
+  assert list(lines) == ["instruction set", "LAPACK", "batches", "XLA FFI", "JAX", "CUDA"]
+  assert jax.__version__ in lines["JAX"]
+
+
+def test_blas_threads_are_put_back():
+  """The user's number of OpenBLAS threads is theirs again after a batch and after an error."""
+  before = _targets.blas_threads()
+  jax.block_until_ready(linalg.cholesky(np.stack([np.eye(200)] * 8)))
+  assert _targets.blas_threads() == before

@@ -1,0 +1,109 @@
+"""Derivatives of a sharded batch are computed where it lies, in Auto and in Explicit mode.
+
+What is differentiated gives one number per matrix, and does not depend on the signs and bases that
+a factorisation leaves open.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import cases
+from sharded import (
+  BATCH,
+  close,
+  compile_local,
+  energy,
+  make_mesh,
+  place,
+  quick_compile,
+  sharded_like,
+  split,
+)
+
+DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
+CASES = pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+# The derivative of Householder reflectors is a scan in JAX, slow to compile: once in each mode.
+SCANS = ("qr_raw", "householder_product")
+QUICK_CASES = pytest.mark.parametrize(
+    "case", [case for case in DIFFERENTIABLE if case.name not in SCANS], ids=lambda case: case.name)
+N = 4
+
+
+def _first_order(f, x, tangents, cotangent):
+  y, pushforward = jax.linearize(f, *x)
+  return y, pushforward(*tangents), jax.vjp(f, *x)[1](cotangent)
+
+
+def _grad_of_scan(f, x, tangents, cotangent):
+  del tangents
+
+  def loss(x):
+    # The sum over the batch would be an all-reduce, but of its value only: a gradient needs none.
+    step = lambda carry, scale: (carry + jax.checkpoint(f)(*(scale * y for y in x)), None)
+    return jnp.sum(cotangent * jax.lax.scan(step, f(*x), jnp.array([0.5, 2.0]))[0])
+
+  return jax.grad(loss)(x)
+
+
+def _check(mode, case, kind, dtype, rng):
+  mesh = make_mesh(kind=kind)
+  operands = case.operands(rng, (BATCH,), N, N, dtype)
+  tangents = [x for x in case.operands(rng, (BATCH,), N, N, dtype) if x.dtype == dtype]
+  cotangent = rng.standard_normal(BATCH).astype(np.finfo(dtype).dtype)
+
+  def function(operands, tangents, cotangent):
+    x, merge = split(operands)
+    return mode(lambda *x: energy(case, 1, *merge(x)), x, tuple(tangents), cotangent)
+
+  arguments = (operands, tangents, cotangent)
+  sharded = jax.device_put(arguments, NamedSharding(mesh, P("x")))
+  results = compile_local(function, sharded)(*sharded)
+  close(results, quick_compile(function, arguments)(*arguments))
+  sharded_like(results, mesh, "x")
+
+
+@CASES
+@pytest.mark.parametrize(
+    "kind, dtype",
+    [(AxisType.Auto, np.float64), (AxisType.Explicit, np.float64),
+     (AxisType.Explicit, np.complex128)],
+    ids=lambda x: x.__name__ if isinstance(x, type) else x.name)
+def test_first_order(case, kind, dtype, rng):
+  """jvp, linearize and vjp: catches a product or a broadcast in a rule that makes XLA gather."""
+  _check(_first_order, case, kind, np.dtype(dtype), rng)
+
+
+@QUICK_CASES
+def test_grad_of_checkpointed_scan(case, rng):
+  """Catches residuals of a loop, stacked or recomputed, that lose their sharding."""
+  _check(_grad_of_scan, case, AxisType.Auto, np.dtype(np.float64), rng)
+
+
+def _check_one(function, case, n, rng):
+  """`function` of the energy of one matrix as a function of the first operand, under vmap."""
+  mesh = make_mesh(kind=AxisType.Explicit)
+  operands = case.operands(rng, (BATCH,), n, n, np.float64)
+
+  def one(a, *others):
+    return function(lambda a: energy(case, 0, a, *others))(a)
+
+  sharded = place(operands, mesh, "x")
+  results = compile_local(jax.vmap(one), sharded)(*sharded)
+  close(results, quick_compile(jax.vmap(one), operands)(*operands))
+  sharded_like(results, mesh, "x")
+
+
+@QUICK_CASES
+def test_jacobians(case, rng):
+  """Catches a rule that, under vmap, broadcasts the factors along the wrong dimension."""
+  _check_one(lambda f: lambda a: (jax.jacfwd(f)(a), jax.jacrev(f)(a)), case, N, rng)
+
+
+@QUICK_CASES
+def test_hessian(case, rng):
+  """Catches a rule whose own derivative cannot be taken, or gathers."""
+  _check_one(jax.hessian, case, N if case.name in ("det", "slogdet") else 2, rng)

@@ -1,0 +1,93 @@
+"""Handlers share one pool of threads and one OpenBLAS: they neither hang nor change a result."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from sharded import same_bits
+
+SCRIPT = pathlib.Path(__file__).with_name("thread_scenarios.py")
+SECONDS = 120
+
+
+def _run(scenario, devices, **environment):
+  inherited = {
+      key: value for key, value in os.environ.items()
+      if key not in ("XLA_FLAGS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+  try:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), scenario, str(devices)], env=inherited | environment,
+        capture_output=True, text=True, timeout=SECONDS, check=False)
+  except subprocess.TimeoutExpired:
+    pytest.fail(f"{scenario} on {devices} devices was not done after {SECONDS} s: a deadlock")
+  assert done.returncode == 0, done.stderr
+  if done.stdout.startswith("SKIP"):
+    pytest.skip(done.stdout.strip())
+  assert "done" in done.stdout
+
+
+@pytest.mark.parametrize("openblas", [{}, {"OPENBLAS_NUM_THREADS": "4"}],
+                         ids=["unset", "OPENBLAS_NUM_THREADS"])
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("scenario", ["one_program", "python_threads"])
+def test_no_deadlock(scenario, devices, openblas):
+  """Catches a handler that waits for threads which wait for it."""
+  _run(scenario, devices, **openblas)
+
+
+def test_large_matrix_beside_batches():
+  """Catches threads of OpenBLAS and of the pool that wait for each other, or share memory."""
+  _run("large_and_small", 2)
+
+
+def test_users_thread_count():
+  """Catches a handler that leaves OpenBLAS with another number of threads than the user set."""
+  _run("users_thread_count", 1)
+
+
+def _alone_and_in_batches(case, dtype, n, sizes, rng):
+  operands = case.operands(rng, (max(sizes),), n, n, dtype)
+  function = jax.jit(case.results)
+  alone = [function(*(x[i] for x in operands)) for i in range(3)]
+  for size in sizes:
+    results = function(*(x[:size] for x in operands))
+    same_bits(function(*(x[:size] for x in operands)), results)
+    for i in range(min(size, 3)):
+      same_bits([x[i] for x in map(np.asarray, results)], alone[i])
+  last = function(*(x[-1] for x in operands))
+  same_bits([np.asarray(x)[-1] for x in function(*operands)], last)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16, 33])
+def test_batch_invariance(case, dtype, n, rng):
+  """Catches bits that depend on a matrix's neighbours, on its place, or on the threads."""
+  _alone_and_in_batches(case, dtype, n, (1, 2, 3, 7, 17, 70), rng)
+
+
+def test_batch_invariance_of_every_size(case, rng):
+  """Catches a batch length at which another path, or a remainder, gives other bits."""
+  operands = case.operands(rng, (70,), 4, 4, np.float32)
+  whole = [np.asarray(x) for x in jax.jit(case.results)(*operands)]
+  for size in range(1, 71):
+    results = case.results(*(x[:size] for x in operands))
+    same_bits(results, [x[:size] for x in whole])
+
+
+@pytest.mark.parametrize("n", [64, 200])
+def test_batch_invariance_of_large_matrices(case, dtype, n, rng):
+  """Catches a path inside one matrix that is taken for a matrix alone only."""
+  _alone_and_in_batches(case, dtype, n, (1, 2, 5), rng)
+
+
+def test_same_bits_from_run_to_run(case, rng):
+  """Catches sums whose order depends on which thread was first."""
+  operands = case.operands(rng, (300,), 40, 40, np.float64)
+  function = jax.jit(case.results)
+  first = [np.asarray(x) for x in function(*operands)]
+  for _ in range(5):
+    same_bits(function(*operands), first)

@@ -1,0 +1,168 @@
+"""How the operations behave while JAX traces them: dtypes, ranks, leaks, NaN and 32-bit mode.
+
+Most of this needs no compilation: shapes and dtypes are those of the traced program.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cases
+import linalg
+import matrices
+
+DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
+
+
+def _split(case, operands):
+  """`case` as a function of its inexact operands alone, and those."""
+  moving = {k: x for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)}
+
+  def function(*inexact):
+    given = dict(zip(moving, inexact, strict=True))
+    results = case.results(*(given.get(k, x) for k, x in enumerate(operands)))
+    return [x for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+  return function, list(moving.values())
+
+
+def _derivatives(function):
+  """First and second derivatives in both modes, as one function to trace."""
+
+  def loss(*x):
+    return sum(jnp.sum(jnp.abs(y)) for y in function(*x))
+
+  def program(*x):
+    gradient = jax.grad(loss, tuple(range(len(x))))
+    return (
+        function(*x), jax.jvp(function, x, x)[1], gradient(*x), jax.jvp(gradient, x, x)[1],
+        jax.vmap(gradient)(*x))
+
+  return program
+
+
+def each_differentiable(test):
+  return pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)(test)
+
+
+@each_differentiable
+def test_derivatives_keep_the_dtype(case, dtype, rng):
+  """A float64 constant in a rule would widen the tangents of float32, and slow a whole program."""
+  function, operands = _split(case, case.operands(rng, (2,), 3, 3, dtype))
+  results, tangents, gradients, second, mapped = jax.eval_shape(_derivatives(function), *operands)
+  real = np.finfo(dtype).dtype
+  assert all(x.dtype in (dtype, real) for x in results)
+  assert [x.dtype for x in tangents] == [x.dtype for x in results]
+  assert not any(x.weak_type for x in jax.tree.leaves((results, tangents, gradients, second)))
+  for some in (gradients, second, mapped):
+    assert [(x.shape, x.dtype) for x in some] == [(x.shape, x.dtype) for x in operands]
+
+
+@each_differentiable
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (3, 3)], ids=str)
+def test_no_rank_is_promoted(case, shape, rng):
+  """A user who forbids implicit rank promotion forbids it in the rules too."""
+  shape = shape if case.rectangular else (3, 3)
+  function, operands = _split(case, case.operands(rng, (2, 3), *shape, np.complex64))
+  with jax.numpy_rank_promotion("raise"):
+    jax.eval_shape(_derivatives(function), *operands)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
+def test_no_rank_is_promoted_between_operands(dtype, rng):
+  """Operands whose batches differ are broadcast by intent."""
+  a = matrices.positive_definite(rng, (), 3, dtype)
+  b = matrices.general(rng, (4,), 3, 2, dtype)
+
+  def program(a, b):
+    packed, pivots = linalg.lu_factor(a)
+    return [
+        linalg.solve(a, b), linalg.cho_solve((a, True), b), linalg.lu_solve((packed, pivots), b),
+        linalg.triangular_solve(a, b, left_side=True), linalg.solve_triangular(a, b)]
+
+  with jax.numpy_rank_promotion("raise"):
+    results, _ = jax.eval_shape(lambda a, b: jax.jvp(program, (a, b), (a, b)), a, b)
+  assert {x.shape for x in results} == {(4, 3, 2)}
+
+
+@each_differentiable
+def test_nothing_leaks(case, rng):
+  """A tracer kept by a rule, or in a cache, outlives its trace."""
+  function, operands = _split(case, case.operands(rng, (2,), 3, 3, np.complex64))
+  with jax.checking_leaks():
+    jax.make_jaxpr(_derivatives(function))(*operands)
+
+
+def _programs(a):
+  """A loss of every operation that a matrix which is not positive definite, or singular, breaks."""
+  q, r = linalg.qr(a)
+  w, v = linalg.eigh(a)
+  results = (
+      linalg.cholesky(a), linalg.solve(a, a[..., :1]), linalg.inv(a), q, r, w,
+      v @ (w[..., None] * v.mT.conj()), linalg.slogdet(a).logabsdet, linalg.det(a))
+  return sum(jnp.sum(jnp.abs(x)) for x in results)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_debug_nans(compiled, rng):
+  """JAX's search for NaN must not stop at one that a rule makes and throws away."""
+  a = matrices.positive_definite(rng, (2,), 3, np.float64)
+  wrap = jax.jit if compiled else lambda f: f
+  with jax.debug_nans(True):
+    assert np.isfinite(wrap(jax.grad(_programs))(a)).all()
+    with pytest.raises(FloatingPointError):
+      wrap(linalg.cholesky)(-a)
+
+
+def test_debug_nans_at_equal_eigenvalues():
+  """The masked 1 / 0 is never computed."""
+  with jax.debug_nans(True), jax.debug_infs(True):
+    gradient = jax.grad(lambda a: jnp.sum(linalg.eigh(a).eigenvalues ** 2))(np.eye(3))
+  np.testing.assert_allclose(gradient, 2 * np.eye(3))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
+def test_32_bit_mode(case, dtype, rng):
+  """With 64-bit types off, nothing asks for them: neither result nor derivative, nor a warning."""
+  operands = case.operands(rng, (2,), 3, 3, dtype)
+  dtype = np.dtype(dtype)
+  with jax.enable_x64(False):
+    results = case.results(*operands)
+    assert case.ratio(operands, [np.asarray(x) for x in results]) <= case.limit
+    assert {x.dtype for x in results} <= {dtype, np.finfo(dtype).dtype, np.dtype(np.int32)}
+    assert not any(x.weak_type for x in results)
+    if case in DIFFERENTIABLE:
+      function, inexact = _split(case, operands)
+      found = jax.eval_shape(_derivatives(function), *inexact)
+      assert {x.dtype for x in jax.tree.leaves(found)} <= {dtype, np.finfo(dtype).dtype}
+
+
+def test_symbolic_zeros(rng):
+  """Operands that do not move have no tangent: each rule takes any combination of the others."""
+  a = matrices.well_conditioned(rng, (), 3, np.complex128)
+  b = matrices.general(rng, (), 3, 2, np.complex128)
+  packed, pivots = linalg.lu_factor(a)
+  reflectors, taus = a[:, :2], matrices.general(rng, (), 1, 2, np.complex128)[0]
+  functions = {
+      "solve": (linalg.solve, (a, b)),
+      "triangular_solve": (
+          lambda a, b: linalg.triangular_solve(a, b, left_side=True, conjugate_a=True), (a, b)),
+      "cho_solve": (lambda a, b: linalg.cho_solve((a, False), b), (a, b)),
+      "lu_solve": (lambda lu, b: linalg.lu_solve((lu, pivots), b), (packed, b)),
+      "householder_product": (linalg.householder_product, (reflectors, taus)),
+  }
+
+  @jax.jit
+  def compare(operands):
+    found = {}
+    for name, (function, _) in functions.items():
+      x, y = operands[name]
+      both = jax.jvp(function, (x, y), (x, y))[1]
+      one = jax.jvp(lambda x, f=function, y=y: f(x, y), (x,), (x,))[1]
+      other = jax.jvp(lambda y, f=function, x=x: f(x, y), (y,), (y,))[1]
+      found[name] = both, one + other
+    return found
+
+  for name, (both, apart) in compare({k: v for k, (_, v) in functions.items()}).items():
+    np.testing.assert_allclose(both, apart, rtol=1e-12, atol=1e-12, err_msg=name)
