@@ -20,6 +20,7 @@
   visit(linalg_qr_pivoted)               \
   visit(linalg_qr_r)                     \
   visit(linalg_slogdet)                  \
+  visit(linalg_solve)                    \
   visit(linalg_triangular_solve)
 // clang-format on
 

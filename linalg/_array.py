@@ -66,6 +66,11 @@ def on_diagonal(a: jax.Array) -> jax.Array:
   return expand(jnp.eye(*a.shape[-2:], dtype=bool), a)
 
 
+def diagonal(a: jax.Array) -> jax.Array:
+  """The diagonal of square matrices, as a sum: a gather's transpose has no sharding."""
+  return jnp.sum(jnp.where(on_diagonal(a), a, 0), axis=-1)
+
+
 def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
   """P with (P A)[i] = A[permutation[i]]. A gather would not know how its result is sharded."""
   index = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)

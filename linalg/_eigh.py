@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_square, hermitian_part, matmul
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_square,
+    diagonal,
+    hermitian_part,
+    matmul,
+)
 from linalg._checks import check
 
 __all__ = ["EighResult", "eigh", "eigh_ex", "eigvalsh"]
@@ -29,7 +36,7 @@ def _rotate(v, da):
 
 
 def _real_diagonal(c):
-  return jnp.diagonal(c, axis1=-2, axis2=-1).real
+  return diagonal(c).real
 
 
 def _eigh_jvp(primals, tangents, *, lower, symmetrize):

@@ -26,7 +26,8 @@ def _householder_qr_scan(a):
   index = expand(jnp.arange(rows), a[..., 0])  # of the rank of a column
 
   def step(a, k):
-    x = jax.lax.dynamic_index_in_dim(a, k, axis=-1, keepdims=False)
+    col = expand(jnp.arange(cols), a)
+    x = jnp.sum(jnp.where(col == k, a, 0), axis=-1)
     alpha = jnp.sum(jnp.where(index == k, x, 0), axis=-1)
     tail = jnp.where(index > k, x, 0)
     tail_norm2 = jnp.sum(tail.real**2 + tail.imag**2, axis=-1)
@@ -39,7 +40,6 @@ def _householder_qr_scan(a):
     reflected = _apply_reflector(v, tau.conj(), a)
     head = jnp.where(trivial, alpha, beta)[..., None]
     column = jnp.where(index < k, x, jnp.where(index == k, head, v))
-    col = expand(jnp.arange(cols), a)
     row = index[..., None]
     a = jnp.where(col == k, column[..., None], jnp.where((col > k) & (row >= k), reflected, a))
     return a, tau
@@ -52,7 +52,7 @@ def _householder_product_scan(a, taus):
   rows = a.shape[-2]
   count = taus.shape[-1]
   v = jnp.tril(a[..., :count], -1) + identity(a, rows, count)
-  start = jnp.zeros_like(a) + identity(a)
+  start = jnp.tril(a, -rows) + identity(a)  # zeros that are sharded like a
 
   def step(q, reflector):
     v, tau = reflector

@@ -11,6 +11,7 @@ from linalg import ffi
 from linalg._array import (
     as_arrays,
     check_square,
+    diagonal,
     expand,
     matmul,
     nan_where,
@@ -28,11 +29,11 @@ __all__ = [
 _SINGULAR = "is singular: pivot {info} of its LU factors is zero."
 
 
-def _solve_jvp(primals, tangents, **attributes):
+def _factored_solve_jvp(primals, tangents, **attributes):
   # op(A) dx = db - op(dA) x: with the factors at hand a derivative costs no factorisation.
   a, packed, pivots, b = primals
   da, _, _, db = tangents
-  solve = functools.partial(solve_p, a, packed, pivots, **attributes)
+  solve = functools.partial(factored_solve_p, a, packed, pivots, **attributes)
   x = solve(b)
   if da is None:
     return x, solve(db)
@@ -42,24 +43,67 @@ def _solve_jvp(primals, tangents, **attributes):
   return x, solve(-change if db is None else db - change)
 
 
-def _solve_transpose(cotangents, operands, *, transpose, conjugate):
+def _factored_solve_transpose(cotangents, operands, *, transpose, conjugate):
   a, packed, pivots, _ = operands
   (ct,) = cotangents
-  x = solve_p(a, packed, pivots, ct, transpose=not transpose, conjugate=conjugate)
+  x = factored_solve_p(a, packed, pivots, ct, transpose=not transpose, conjugate=conjugate)
   return None, None, None, x
 
 
 # A⁻¹ b, given A's LU factors too: a function of A and b alone, whatever made the factors.
-solve_p = ffi.operation(
+factored_solve_p = ffi.operation(
     lu_solve_p.name,
     "n n, n n, n, n k -> n k",
     [3],
     attributes=lu_solve_p.attributes,
     shared=[0, 1, 2],
     unread=[0],
+    jvp=_factored_solve_jvp,
+    transpose=_factored_solve_transpose,
+    fallback=lambda a, *operands, **attributes: lu_solve_fallback(*operands, **attributes))
+
+
+def _factor_and_solve(a, b):
+  """x, info, and a function that solves with the same factors."""
+  packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
+  solve = functools.partial(factored_solve_p, a, packed, pivots)
+  # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
+  failed = (info > 0) | jnp.isnan(packed).any((-2, -1))
+  return nan_where(failed, solve(b), core=2), info, solve
+
+
+def _solve_jvp(primals, tangents):
+  (a, b), (da, db) = primals, tangents
+  x, info, solve = _factor_and_solve(a, b)
+  change = None if da is None else matmul(da, x)
+  dx = solve(db if change is None else -change if db is None else db - change)
+  return (x, _for_each(x, info)), (dx, None)
+
+
+def _for_each(x, info):
+  """The info of each solution, where one matrix may have served them all."""
+  return info + jnp.sum(jnp.zeros_like(x, jnp.int32), axis=(-2, -1), dtype=jnp.int32)
+
+
+def _solve_transpose(cotangents, operands):
+  a, _ = operands
+  _, _, solve = _factor_and_solve(a, cotangents[0])
+  return None, solve(cotangents[0], transpose=True)
+
+
+def _solve_fallback(a, b):
+  x, info, _ = _factor_and_solve(a, b)
+  return [x, _for_each(x, info)]
+
+
+solve_p = ffi.operation(
+    "linalg_solve",
+    "n n, n k -> n k, ()",
+    [1, jnp.int32],
+    shared=[0],
     jvp=_solve_jvp,
     transpose=_solve_transpose,
-    fallback=lambda a, *operands, **attributes: lu_solve_fallback(*operands, **attributes))
+    fallback=_solve_fallback)
 
 
 def _solve(name, a, b):
@@ -72,10 +116,10 @@ def _solve(name, a, b):
   columns = b[..., None] if b.ndim == 1 else b
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
     raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
-  packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
-  # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
-  failed = (info > 0) | jnp.isnan(packed).any((-2, -1))
-  x = nan_where(failed, solve_p(a, packed, pivots, columns), core=2)
+  if a.shape[:-2] == columns.shape[:-2]:
+    x, info = solve_p(a, columns)
+  else:  # each matrix is factored once, and info has their batch shape
+    x, info, _ = _factor_and_solve(a, columns)
   return (x[..., 0] if b.ndim == 1 else x).astype(dtype), info
 
 
@@ -94,7 +138,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> jax.Array:
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
-  Algorithm: LU with partial pivoting (LAPACK getrf) and substitution; derivatives reuse the
+  Algorithm: LU with partial pivoting (LAPACK getrf) and substitution; a derivative reuses the
   factors.
   """
   x, info = _solve("solve", a, b)
@@ -184,7 +228,7 @@ def _slogdet_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   sign, logabsdet = slogdet_p(a)
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
-  trace = jnp.trace(solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
+  trace = jnp.trace(factored_solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
   return (sign, logabsdet), (sign * (trace - trace.real), trace.real)
 
 
@@ -247,13 +291,13 @@ def _adjugate_product(a, b):
   is 0.
   """
   packed, pivots, permutation, _ = lu_p(a)
-  diagonal = jnp.diagonal(packed, axis1=-2, axis2=-1)
-  zero = diagonal == 0
+  pivots_of_u = diagonal(packed)
+  zero = pivots_of_u == 0
   tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
-  diagonal = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), diagonal)
+  pivots_of_u = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), pivots_of_u)
   odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
-  det = jnp.prod(diagonal, axis=-1) * jnp.where(odd, -1, 1)
-  packed = jnp.where(on_diagonal(packed), diagonal[..., None], packed)
+  det = jnp.prod(pivots_of_u, axis=-1) * jnp.where(odd, -1, 1)
+  packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
   x = matmul(permutation_matrix(permutation, b.dtype), b)
   x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
   x = triangular_solve_p(packed, x * det[..., None, None], left_side=True, lower=False)

@@ -21,7 +21,7 @@ OPERATIONS = {
     for name, value in vars(module).items() if isinstance(value, Operation)}
 # The case whose operands an operation takes, where its name is not the operation's.
 CASES = {
-    "cholesky_solve": "cho_solve", "eigvalsh": "eigh", "householder_qr": "qr", "qr_complete": "qr",
+    "cholesky_solve": "cho_solve", "factored_solve": "solve", "eigvalsh": "eigh", "householder_qr": "qr", "qr_complete": "qr",
     "qr_pivoted_complete": "qr_pivoted"}
 N = 5
 
@@ -39,7 +39,7 @@ def _operands(name, attributes, batch, shape, dtype, rng):
   key = name.removesuffix("_p")
   (case,) = (case for case in cases.CASES if case.name == CASES.get(key, key))
   operands = case.operands(rng, batch, *shape, dtype)
-  if name == "solve_p":
+  if name == "factored_solve_p":
     operands = (operands[0], *linalg.lu_factor(operands[0]), operands[1])
   if name == "triangular_solve_p" and not attributes["left_side"]:
     operands = (operands[0], operands[1].swapaxes(-1, -2))

@@ -95,18 +95,19 @@ ffi::Error CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBu
       const auto systems = ReadSystems<T>(factor, b, x, true);
       const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
       if (UseSmallTriangular(systems)) {
-        return ForEachSmallSystem(pool, systems, [&](int64_t, auto* matrix, auto* rhs, auto*) {
-          const auto to_adjoint = [&] {
-            small::TransposeSquare(n, matrix);
-            small::Conjugate(n * n, matrix);
-          };
-          if (!lower) to_adjoint();
-          small::SolveLower(n, matrix, false, cols, rhs);
-          to_adjoint();
-          small::SolveUpper(n, matrix, false, cols, rhs);
-        });
+        return ForEachSmallSystem(pool, systems, systems.Operations(),
+                                  [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                                    const auto to_adjoint = [&] {
+                                      small::TransposeSquare(n, matrix);
+                                      small::Conjugate(n * n, matrix);
+                                    };
+                                    if (!lower) to_adjoint();
+                                    small::SolveLower(n, matrix, false, cols, rhs);
+                                    to_adjoint();
+                                    small::SolveUpper(n, matrix, false, cols, rhs);
+                                  });
       }
-      ForEachSystem(pool, systems, [&](int64_t, const T* matrix, T* rhs) {
+      ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
         SolveTriangular(lower ? plain : adjoint, systems.n, matrix, systems.n, systems.cols, rhs);
         SolveTriangular(lower ? adjoint : plain, systems.n, matrix, systems.n, systems.cols, rhs);
       });

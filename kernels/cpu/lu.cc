@@ -5,6 +5,8 @@
 // matrix is not a failure: info is the 1-based index of the first zero pivot.
 #include "kernels/cpu/lu.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "kernels/cpu/triangular.h"
@@ -112,21 +114,128 @@ ffi::Error LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivot
       const auto* pivots_data = Elements<int32_t>(pivots, pivots_shape.batch * systems.n, "pivots");
       if (UseSmallTriangular(systems)) {
         const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
-        return ForEachSmallSystem(
-            pool, systems, [&](int64_t i, auto* matrix, auto* rhs, auto* steps) {
-              LoadIntegers(pivots_data + i * pivots_stride, pivots_stride, n, steps);
-              if (conjugate) small::Conjugate(n * n, matrix);
-              if (transpose) small::TransposeSquare(n, matrix);
-              if (!transpose) small::ApplyPivots(n, steps, false, cols, rhs);
-              small::SolveLower(n, matrix, !transpose, cols, rhs);
-              small::SolveUpper(n, matrix, transpose, cols, rhs);
-              if (transpose) small::ApplyPivots(n, steps, true, cols, rhs);
-            });
+        return ForEachSmallSystem(pool, systems, systems.Operations(),
+                                  [&](int64_t i, auto* matrix, auto* rhs, auto* steps) {
+                                    LoadIntegers(pivots_data + i * pivots_stride, pivots_stride, n,
+                                                 steps);
+                                    if (conjugate) small::Conjugate(n * n, matrix);
+                                    if (transpose) small::TransposeSquare(n, matrix);
+                                    if (!transpose) small::ApplyPivots(n, steps, false, cols, rhs);
+                                    small::SolveLower(n, matrix, !transpose, cols, rhs);
+                                    small::SolveUpper(n, matrix, transpose, cols, rhs);
+                                    if (transpose) small::ApplyPivots(n, steps, true, cols, rhs);
+                                  });
       }
-      ForEachSystem(pool, systems, [&](int64_t i, const T* matrix, T* rhs) {
+      ForEachSystem(pool, systems, systems.Operations(), [&](int64_t i, const T* matrix, T* rhs) {
         SubstituteLu(systems.n, matrix, pivots_data + i * pivots_stride, transpose, conjugate,
                      systems.cols, rhs);
       });
+    });
+  });
+}
+
+// x = NaN where the matrix is singular, or holds NaN: substitution would leave those entries finite
+// that do not meet a NaN among the factors.
+template <class E>
+void RefuseSolution(small::RealElement<E> singular, int64_t matrix, const E* factors, int64_t size,
+                    E* x) {
+  using V = small::RealElement<E>;
+  auto failed = singular > V{};
+  for (int64_t i = 0; i < matrix; ++i) {
+    const V magnitude = small::Magnitude(factors[i]);
+    failed |= magnitude != magnitude;
+  }
+  small::FillNaN(failed, size, x);
+}
+
+template <class T>
+void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+  const int n = ToInt(systems.n), cols = ToInt(systems.cols);
+  const int64_t matrix = systems.n * systems.n;
+  const double factoring = static_cast<double>(matrix) * n / 3;
+  const auto substitute = [=](auto* factors, auto* pivots, auto singular, auto* x) {
+    small::ApplyPivots(n, pivots, false, cols, x);
+    small::SolveLower(n, factors, true, cols, x);
+    small::SolveUpper(n, factors, false, cols, x);
+    RefuseSolution(singular, matrix, factors, systems.size(), x);
+  };
+  if (systems.a_stride != 0 || systems.batch == 1) {
+    return ForEachSmallSystem(pool, systems, factoring + systems.Operations(),
+                              [&](int64_t i, auto* a, auto* x, auto* spare) {
+                                const auto singular = small::Lu(n, n, a, spare, spare + n);
+                                substitute(a, spare, singular, x);
+                                StoreIntegers(&singular, 1, info + i);
+                              });
+  }
+  // One matrix for the whole batch is factored once.
+  const auto factors = Scratch<T>(matrix);
+  const auto pivots = Scratch<int32_t>(n);
+  ForEachSmallLu<T>(pool, 1, n, n, 0, systems.a, [&](auto& group, auto singular) {
+    StoreElements(group.a, matrix, factors.get());
+    StoreIntegers(group.pivots, n, pivots.get());
+    StoreIntegers(&singular, 1, info);
+  });
+  std::fill(info + 1, info + systems.batch, info[0]);
+  Systems<T> factored = systems;
+  factored.a = factors.get();
+  ForEachSmallSystem(pool, factored, systems.Operations(),
+                     [&]<class E>(int64_t, E* a, E* x, small::RealElement<E>* spare) {
+                       using V = small::RealElement<E>;
+                       LoadIntegers(pivots.get(), 0, n, spare);
+                       substitute(a, spare, small::Broadcast<V>(static_cast<float>(info[0])), x);
+                     });
+}
+
+template <class T>
+void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+  lapack::Load();
+  const int64_t n = systems.n, size = systems.size();
+  const bool shared = systems.a_stride == 0 && systems.batch > 1;
+  const BlasThreads threads(ThreadsFor(systems.batch, n));
+  // The column-major factors are row-major ones of the transpose.
+  const Triangle l{.lower = false, .transpose = true, .unit_diagonal = true};
+  const Triangle u{.lower = true, .transpose = true};
+  const auto substitute = [&](Factors<T>& factors, bool failed, int64_t i) {
+    T* const x = systems.x + i * size;
+    if (failed) return std::fill(x, x + size, NaN<T>());
+    std::copy(systems.b + i * size, systems.b + (i + 1) * size, x);
+    ExchangeRows(n, factors.pivots(), systems.cols, x, false);
+    SolveTriangular(l, n, factors.lu(), n, systems.cols, x);
+    SolveTriangular(u, n, factors.lu(), n, systems.cols, x);
+  };
+  const auto factor = [&](Factors<T>& factors, int64_t i) {
+    info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
+    return info[i] > 0 || std::any_of(factors.lu(), factors.lu() + n * n, [](T element) {
+             return std::isnan(std::real(element)) || std::isnan(std::imag(element));
+           });
+  };
+  Factors<T> common(shared ? n : 0, shared ? n : 0);
+  const bool common_failed = shared && factor(common, 0);
+  const double nanoseconds =
+      LapackNanoseconds(systems.Operations()) + (shared ? 0 : LuNanoseconds(n, n));
+  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
+    if (shared) {
+      for (int64_t i = first; i < last; ++i) substitute(common, common_failed, i);
+      return;
+    }
+    Factors<T> factors(n, n);
+    for (int64_t i = first; i < last; ++i) substitute(factors, factor(factors, i), i);
+  });
+  if (shared) std::fill(info + 1, info + systems.batch, info[0]);
+}
+
+ffi::Error Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                 ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_solve", [&] {
+    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+      const auto systems = ReadSystems<T>(a, b, x, true);
+      int32_t* info_data = Elements<int32_t>(info, systems.batch, "info");
+      if (systems.batch == 0) return;
+      if (UseSmallLu(systems.n, systems.n) && UseSmallTriangular(systems)) {
+        SmallSolve(pool, systems, info_data);
+      } else {
+        LargeSolve(pool, systems, info_data);
+      }
     });
   });
 }
@@ -158,3 +267,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_solve, linalg::LuSolve,
                                   .Ret<xla::ffi::AnyBuffer>()
                                   .Attr<bool>("transpose")
                                   .Attr<bool>("conjugate"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::Solve,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

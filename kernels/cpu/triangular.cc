@@ -37,11 +37,12 @@ ffi::Error TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffe
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
       const auto systems = ReadSystems<T>(a, b, x, left_side);
       if (UseSmallTriangular(systems)) {
-        return ForEachSmallSystem(pool, systems, [&](int64_t, auto* matrix, auto* rhs, auto*) {
-          SolveSmallTriangular(triangle, systems, matrix, rhs);
-        });
+        return ForEachSmallSystem(pool, systems, systems.Operations(),
+                                  [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                                    SolveSmallTriangular(triangle, systems, matrix, rhs);
+                                  });
       }
-      ForEachSystem(pool, systems, [&](int64_t, const T* matrix, T* rhs) {
+      ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
         SolveTriangular(triangle, systems.n, matrix, systems.rows, systems.cols, rhs);
       });
     });

@@ -88,13 +88,15 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
           shared ? 0 : n * n};
 }
 
-// Calls solve(index, a, x) for each system, x holding the right-hand sides to be solved in place.
+// Calls solve(index, a, x) for each system, x holding the right-hand sides to be solved in place;
+// `operations` is the number of fused multiply-adds of each.
 template <class T, class Solve>
-void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& solve) {
+void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
+                   Solve&& solve) {
   lapack::Load();
   const int64_t size = systems.size();
   const BlasThreads threads(ThreadsFor(systems.batch, systems.n));
-  const double nanoseconds = LapackNanoseconds(systems.Operations());
+  const double nanoseconds = LapackNanoseconds(operations);
   ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
     std::copy(systems.b + first * size, systems.b + last * size, systems.x + first * size);
     for (int64_t i = first; i < last; ++i) {
@@ -109,14 +111,15 @@ bool UseSmallTriangular(const Systems<T>& systems) {
 }
 
 // The same for groups of small systems in lanes: solve(first, a, x, spare) may overwrite `a`, and
-// has n registers to spare.
+// has 2 n registers to spare.
 template <class T, class Solve>
-void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& solve) {
+void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
+                        Solve&& solve) {
   constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
   const int64_t matrix = systems.n * systems.n, size = systems.size();
   const double nanoseconds =
-      SmallNanoseconds(kLanes<T>, (matrix + size) * kParts, systems.Operations() * kParts * kParts);
-  const int64_t registers_needed = (matrix + size) * kParts + systems.n;
+      SmallNanoseconds(kLanes<T>, (matrix + size) * kParts, operations * kParts * kParts);
+  const int64_t registers_needed = (matrix + size) * kParts + 2 * systems.n;
   ForEachGroup<T>(pool, systems.batch, registers_needed, nanoseconds,
                   [&]<class V>(int64_t i, V* registers) {
                     auto* a = reinterpret_cast<Element<T, V>*>(registers);
