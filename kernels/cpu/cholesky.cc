@@ -66,7 +66,7 @@ ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::Any
     const int64_t n = shape.rows, size = shape.size();
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, shape.batch * size, "a");
-      T* factor_data = Elements<T>(factor, shape.batch * size, "the factor");
+      T* factor_data = ResultElements<T>(factor, shape.batch * size, "the factor");
       int32_t* info_data = Elements<int32_t>(info, shape.batch, "info");
       if (n <= kSmallCholesky) {
         return SmallCholesky(pool, shape.batch, n, {lower, symmetrize}, a_data, factor_data,

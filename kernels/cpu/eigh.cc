@@ -99,7 +99,7 @@ ffi::Error Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuff
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
-                Elements<T>(vectors, batch * n * n, "the eigenvectors"),
+                ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
                 Elements<Real<T>>(values, batch * n, "the eigenvalues"),
                 Elements<int32_t>(info, batch, "info"));
     });

@@ -18,7 +18,7 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
     const int64_t n = shape.rows, size = shape.size(), batch = shape.batch;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * size, "a");
-      T* inverse_data = Elements<T>(inverse, batch * size, "the inverse");
+      T* inverse_data = ResultElements<T>(inverse, batch * size, "the inverse");
       int32_t* info_data = Elements<int32_t>(info, batch, "info");
       if (UseSmallLu(n, n)) {
         return ForEachSmallLu<T>(pool, batch, n, n, size, a_data, [&](auto& group, auto singular) {

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/results.h"
 #include "kernels/small/lanes.h"
 #include "kernels/small/pack.h"
 

@@ -43,7 +43,7 @@ ffi::Error Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
     const int64_t m = rows, n = cols, k = std::min(rows, cols);
     DispatchDtype(a.element_type(), [&, batch = batch]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* lu_data = Elements<T>(lu, batch * m * n, "lu");
+      T* lu_data = ResultElements<T>(lu, batch * m * n, "lu");
       int32_t* pivots_data = Elements<int32_t>(pivots, batch * k, "pivots");
       int32_t* permutation_data = Elements<int32_t>(permutation, batch * m, "permutation");
       int32_t* info_data = Elements<int32_t>(info, batch, "info");

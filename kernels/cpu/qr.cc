@@ -204,7 +204,7 @@ ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi
     const int64_t m = shape.rows, n = shape.cols, k = std::min(m, n), batch = shape.batch;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* packed_data = Elements<T>(packed, batch * m * n, "the packed factors");
+      T* packed_data = ResultElements<T>(packed, batch * m * n, "the packed factors");
       T* taus_data = Elements<T>(taus, batch * k, "taus");
       if (SmallQr<T>::Takes(m, n)) {
         return SmallQr<T>{.m = m,
@@ -238,7 +238,7 @@ ffi::Error HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBu
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       const T* taus_data = Elements<T>(taus, batch * k, "taus");
-      T* q_data = Elements<T>(q, batch * m * n, "q");
+      T* q_data = ResultElements<T>(q, batch * m * n, "q");
       if (SmallQr<T>::Takes(m, n)) {
         return SmallQr<T>{
             .m = m, .n = n, .count = k, .a = a_data, .taus_in = taus_data, .q = q_data, .q_cols = n}
@@ -281,8 +281,8 @@ ffi::Error Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
     DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
                                      r_rows = r_rows]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* q_data = Elements<T>(q, batch * m * q_cols, "q");
-      T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      T* q_data = ResultElements<T>(q, batch * m * q_cols, "q");
+      T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
       if (SmallQr<T>::Takes(m, n)) {
         return SmallQr<T>{.m = m,
                           .n = n,
@@ -314,7 +314,7 @@ ffi::Error QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
     DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n,
                                      r_rows = r_rows]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
       if (SmallQr<T>::Takes(m, n)) {
         return SmallQr<T>{
             .m = m, .n = n, .count = std::min(m, n), .a = a_data, .r = r_data, .r_rows = r_rows}
@@ -341,8 +341,8 @@ ffi::Error QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::An
     DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
                                      r_rows = r_rows]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* q_data = Elements<T>(q, batch * m * q_cols, "q");
-      T* r_data = Elements<T>(r, batch * r_rows * n, "r");
+      T* q_data = ResultElements<T>(q, batch * m * q_cols, "q");
+      T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
       int32_t* order_data = Elements<int32_t>(order, batch * n, "the permutation");
       const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
       ForEachRange(pool, batch, 2 * QrNanoseconds(m, n), [&](int64_t first, int64_t last) {

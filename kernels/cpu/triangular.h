@@ -80,7 +80,7 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
   if (!shared && matrix.batch != rhs.batch) throw BadArgument("b", "have the batch size of a");
   return {Elements<T>(a, matrix.batch * n * n, "a"),
           Elements<T>(b, rhs.batch * rhs.size(), "b"),
-          Elements<T>(x, rhs.batch * rhs.size(), "x"),
+          ResultElements<T>(x, rhs.batch * rhs.size(), "x"),
           rhs.batch,
           n,
           rhs.rows,

@@ -1,0 +1,35 @@
+// Results as memory: a large one is fresh from the operating system, and faulting it in by 4 KiB
+// pages takes longer than filling it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+// Asks for huge pages from 4 MiB on; a hint, which may come to nothing.
+inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] int64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kHugePage = 2 << 20;
+  if (bytes < static_cast<int64_t>(2 * kHugePage)) return;
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) & ~(kHugePage - 1);
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kHugePage - 1);
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+}
+
+// The elements of a result that holds matrices.
+template <class T>
+T* ResultElements(ffi::Result<ffi::AnyBuffer>& result, int64_t count, std::string_view name) {
+  T* const data = Elements<T>(result, count, name);
+  AdviseHugePages(data, count * sizeof(T));
+  return data;
+}
+
+}  // namespace linalg
