@@ -184,19 +184,20 @@ def _broadcast(name, operands, ranks):
 
   def broadcast(x, rank):
     shape = (*batch, *x.shape[x.ndim - rank :])
-    # A sharded matrix dimension stays what it is, for abstract evaluation to refuse.
-    full = PartitionSpec(*spec, *_spec(jax.typeof(x))[x.ndim - rank :])
-    wanted = None if like is None else like.update(spec=full)
-    if wanted is not None and _spec(jax.typeof(x)) != tuple(full):
-      # What x has of those dimensions, before the others are added.
-      lead = len(shape) - x.ndim
-      own = [axis if size == shape[i] else None
-             for i, (axis, size) in enumerate(zip(full[lead:], x.shape, strict=True), start=lead)]
-      x = jax.sharding.reshard(x, like.update(spec=PartitionSpec(*own)))
+    lead = len(shape) - x.ndim
+    wanted = None
+    if like is not None:
+      # A sharded matrix dimension stays what it is, for abstract evaluation to refuse.
+      full = PartitionSpec(*spec, *_spec(jax.typeof(x))[x.ndim - rank :])
+      wanted = like.update(spec=full)
+      if _spec(jax.typeof(x)) != tuple(full):
+        # As much of it as the dimensions have that x is not broadcast along, and the mesh.
+        own = [axis if size == whole else None
+               for axis, size, whole in zip(full[lead:], x.shape, shape[lead:], strict=True)]
+        x = jax.sharding.reshard(x, like.update(spec=PartitionSpec(*own)))
     if shape == x.shape:
       return x
-    dims = range(len(shape) - x.ndim, len(shape))
-    return lax.broadcast_in_dim(x, shape, tuple(dims), out_sharding=wanted)
+    return lax.broadcast_in_dim(x, shape, tuple(range(lead, len(shape))), out_sharding=wanted)
 
   return [broadcast(x, rank) for x, rank in zip(operands, ranks, strict=True)]
 

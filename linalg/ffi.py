@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.core
 import numpy as np
+from jax.typing import ArrayLike
 
 from linalg import _primitive, _targets
 
@@ -38,7 +39,7 @@ class Operation:
     self._rules = rules
     self.primitive = _primitive.make_primitive(name, rules)
 
-  def __call__(self, *operands: jax.Array, **attributes: Any) -> Any:
+  def __call__(self, *operands: ArrayLike, **attributes: Any) -> Any:
     if len(operands) != len(self._rules.ranks):
       raise TypeError(
           f"{self.name} takes {len(self._rules.ranks)} operands, got {len(operands)}.")

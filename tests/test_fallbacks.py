@@ -21,8 +21,8 @@ OPERATIONS = {
     for name, value in vars(module).items() if isinstance(value, Operation)}
 # The case whose operands an operation takes, where its name is not the operation's.
 CASES = {
-    "cholesky_solve": "cho_solve", "factored_solve": "solve", "eigvalsh": "eigh", "householder_qr": "qr", "qr_complete": "qr",
-    "qr_pivoted_complete": "qr_pivoted"}
+    "cholesky_solve": "cho_solve", "factored_solve": "solve", "eigvalsh": "eigh",
+    "householder_qr": "qr", "qr_complete": "qr", "qr_pivoted_complete": "qr_pivoted"}
 N = 5
 
 
