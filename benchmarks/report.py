@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ class Report:
 
   def speedup(self, cell: Cell) -> float:
     return cell["speedup"][self.rival]["median"]
+
+  def fraction(self, cell: Cell) -> float:
+    """Of the ceiling: the least time for its operations or its traffic, over the time taken."""
+    ceilings = self.header["ceilings"]
+    flops, traffic = cell["flops"] / ceilings[cell["dtype"]], cell["bytes"] / ceilings["bytes"]
+    return max(flops, traffic) / cell["seconds"]["ours"]
 
   def of_dtype(self, dtype: str) -> list[Cell]:
     """The cells of a floating dtype, and those of operations on integers."""
@@ -98,6 +105,22 @@ def table_by_size(report: Report, dtype: str) -> Table:
   return table
 
 
+def table_of_fractions(report: Report, dtype: str) -> Table:
+  ceilings = report.header["ceilings"]
+  table = Table(title=(
+      f"Percent of the ceiling, {dtype}, at the largest batch: {ceilings[dtype] / 1e9:.0f} GFLOP/s "
+      f"(product of matrices) or {ceilings['bytes'] / 1e9:.1f} GB/s (copy)"))
+  table.add_column("op", no_wrap=True)
+  for n in report.sizes:
+    table.add_column(f"n={n}", justify="right")
+  cells = [cell for cell in report.cells if cell["dtype"] == dtype]
+  for op in report.ops:
+    found = [at_largest_batch(cells, op, n) for n in report.sizes]
+    if any(found):
+      table.add_row(op, *(f"{100 * report.fraction(cell):.0f}" if cell else "" for cell in found))
+  return table
+
+
 def table_of_means(report: Report) -> Table:
   table = Table(title=f"Geometric mean of the speed-up over {report.rival}, all cells")
   dtypes = list(dict.fromkeys(cell["dtype"] for cell in report.cells))
@@ -135,6 +158,8 @@ def print_tables(report: Report, console: Console) -> None:
     console.print("The run was interrupted: the grid is not complete.", style="yellow")
   for dtype in report.dtypes:
     console.print(table_by_size(report, dtype))
+    if dtype in report.header["ceilings"]:
+      console.print(table_of_fractions(report, dtype))
   console.print(table_of_means(report))
   console.print(table_of_worst(report))
   reasons = collections.Counter(cell["skipped"].partition(": ")[0] for cell in report.skipped)
@@ -177,7 +202,23 @@ def alternatives(texts: list[str]) -> str:
 # Plots
 
 
-def plot(report: Report, dtype: str, path: pathlib.Path) -> None:
+def speedups(report: Report, cell: Cell) -> tuple[float, float, float]:
+  found = cell["speedup"][report.rival]
+  return found["q1"], found["median"], found["q3"]
+
+
+def fractions(report: Report, cell: Cell) -> tuple[float, float, float]:
+  fraction = report.fraction(cell)
+  return fraction, fraction, fraction
+
+
+def plot(
+    report: Report,
+    dtype: str,
+    path: pathlib.Path,
+    quantity: Callable[[Report, Cell], tuple[float, float, float]],
+    label: str,
+) -> None:
   """A panel for each operation, a line for each batch, the quartiles as a band around it."""
   import matplotlib as mpl
 
@@ -203,8 +244,7 @@ def plot(report: Report, dtype: str, path: pathlib.Path) -> None:
       if not line:
         continue
       n = [cell["n"] for cell in line]
-      q1, median, q3 = (
-          [cell["speedup"][report.rival][key] for cell in line] for key in ("q1", "median", "q3"))
+      q1, median, q3 = zip(*(quantity(report, cell) for cell in line), strict=True)
       handles[batch], = axis.plot(n, median, marker="o", markersize=3.5, color=colours[batch])
       axis.fill_between(n, q1, q3, color=colours[batch], alpha=0.2, linewidth=0)
     axis.axhline(1, color="black", linewidth=1)
@@ -221,7 +261,7 @@ def plot(report: Report, dtype: str, path: pathlib.Path) -> None:
   for axis in axes.flat[len(ops) :]:
     axis.set_visible(False)
   figure.supxlabel("n", fontsize=10)
-  figure.supylabel(f"speed-up over {report.rival}", fontsize=10)
+  figure.supylabel(label, fontsize=10)
   figure.suptitle(f"{dtype}\n{describe(report.header)}", fontsize=9)
   figure.legend(
       [handles[batch] for batch in batches], [str(batch) for batch in batches], title="batch",
@@ -249,8 +289,12 @@ def main() -> None:
     for dtype in report.dtypes:
       over = "" if args.over == "stock" else f"-over-{args.over}"
       path = args.file.with_name(f"{args.file.stem}{over}-{dtype}.png")
-      plot(report, dtype, path)
+      plot(report, dtype, path, speedups, f"speed-up over {report.rival}")
       console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
+      if dtype in report.header["ceilings"] and args.over == "stock":
+        path = args.file.with_name(f"{args.file.stem}-ceiling-{dtype}.png")
+        plot(report, dtype, path, fractions, "fraction of the ceiling")
+        console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
   except ModuleNotFoundError as error:
     if error.name != "matplotlib":
       raise

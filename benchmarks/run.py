@@ -6,6 +6,7 @@ with benchmarks/report.py.
 """
 
 import argparse
+import concurrent.futures
 import datetime
 import functools
 import gc
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -153,6 +155,28 @@ def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
   }
 
 
+# Ceilings
+
+
+def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
+  """What bounds any kernel here: operations a second, by dtype, of a large product of matrices, and
+  bytes a second, read and written, of copies on all cores."""
+  ceilings = {}
+  n = 1536
+  for dtype in dtypes:
+    a = jax.device_put(np.ones((n, n), DTYPES[dtype]))
+    product = functools.partial(lambda f, x: f(x, x).block_until_ready(), jax.jit(jnp.matmul), a)
+    seconds = min(measure({"product": product}, 7, 2.0)["product"])
+    real = 4 if DTYPES[dtype].kind == "c" else 1
+    ceilings[dtype] = _rounded(2.0 * real * n**3 / seconds)
+  cores = os.cpu_count() or 1
+  source, target = np.ones((2, cores, 2**24))
+  with concurrent.futures.ThreadPoolExecutor(cores) as pool:
+    copy = lambda: list(pool.map(np.copyto, target, source))
+    seconds = min(measure({"copy": copy}, 7, 2.0)["copy"])
+  return ceilings | {"bytes": _rounded(2 * source.nbytes / seconds)}
+
+
 # Cells
 
 
@@ -168,10 +192,13 @@ class Cell(NamedTuple):
   def key(self) -> dict[str, Any]:
     return {"op": self.case.name, "n": self.n, "batch": self.batch, "dtype": self.dtype}
 
+  def flops(self) -> float:
+    """Of one matrix; of products of complex numbers, their real ones."""
+    return self.case.flops(self.n) * (4 if DTYPES[self.dtype].kind == "c" else 1)
+
   def estimated_seconds(self) -> float:
     """Of one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with n."""
-    flops = self.case.flops(self.n) * (4 if DTYPES[self.dtype].kind == "c" else 1)
-    return self.batch * (1e-6 + flops / (25e9 * self.n / (self.n + 128)))
+    return self.batch * (1e-6 + self.flops() / (25e9 * self.n / (self.n + 128)))
 
 
 def plan(args: argparse.Namespace) -> list[Cell]:
@@ -199,7 +226,11 @@ def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | No
 def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Any]:
   operands = cell.case.make_operands(cell.n, cell.batch, cell.dtype)
   contestants = make_contestants(cell.case, operands, peers)
-  return summarise(measure(contestants, args.rounds, args.seconds_per_cell))
+  results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
+  work = {
+      "flops": cell.batch * cell.flops(),
+      "bytes": sum(x.size * x.dtype.itemsize for x in (*operands, *results))}
+  return work | summarise(measure(contestants, args.rounds, args.seconds_per_cell))
 
 
 def measure_all(
@@ -333,6 +364,7 @@ def main() -> None:
       "versions": find_versions(peers),
       "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
       "command": shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]]),
+      "ceilings": measure_ceilings(args.dtypes),
       "interrupted": False,
   }
   console = Console()

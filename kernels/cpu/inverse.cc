@@ -99,7 +99,8 @@ ffi::Error Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyB
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* sign_data = Elements<T>(sign, shape.batch, "sign");
       auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
-      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& det) {
+      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, auto det) {
+        det.Normalise();
         const auto phase = det.Sign();
         const auto logarithm = det.LogarithmOfMagnitude();
         StoreElements(&phase, 1, sign_data + i);

@@ -37,24 +37,28 @@ std::unique_ptr<V[], FreeAligned<V>> Registers(int64_t count) {
 
 // Calls run.template operator()<V>(first, registers) for groups of kLanesOf<V> matrices that cover
 // the batch; `size` is the number of registers a group works in, `nanoseconds` the estimated time
-// of one full register's group. What does not fill a register runs one matrix at a time.
+// of one full register's group. The last group overlaps the one before, on the same thread, where
+// the batch is no multiple of it; a batch below one register runs one matrix at a time.
 template <class T, class Run>
 void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
                   Run&& run) {
   using Real = linalg::Real<T>;
   using V = small::Vector<Real, kLanes<T>>;
-  const int64_t groups = (batch + kLanes<T> - 1) / kLanes<T>;
+  const int64_t groups = batch / kLanes<T>;
+  if (groups == 0) {
+    return ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+      const auto memory = Registers<V>(size);
+      auto* const registers = reinterpret_cast<Real*>(memory.get());
+      for (int64_t i = first; i < last; ++i) run.template operator()<Real>(i, registers);
+    });
+  }
   ForEachRange(pool, groups, nanoseconds, [&](int64_t first, int64_t last) {
     const auto registers = Registers<V>(size);
     for (int64_t group = first; group < last; ++group) {
-      const int64_t i = group * kLanes<T>;
-      if (i + kLanes<T> <= batch) {
-        run.template operator()<V>(i, registers.get());
-      } else {
-        for (int64_t rest = i; rest < batch; ++rest) {
-          run.template operator()<Real>(rest, reinterpret_cast<Real*>(registers.get()));
-        }
-      }
+      run.template operator()<V>(group * kLanes<T>, registers.get());
+    }
+    if (last == groups && batch % kLanes<T> != 0) {
+      run.template operator()<V>(batch - kLanes<T>, registers.get());
     }
   });
 }

@@ -231,11 +231,19 @@ LINALG_INLINE RealElement<E> NormAdd(E a, RealElement<E> c) {
   }
 }
 
-// |re| + |im|, by which LAPACK chooses pivots.
 template <class V>
 LINALG_INLINE V Abs(V a) {
-  return a < V{} ? -a : a;
+  if constexpr (std::is_same_v<V, float>) {
+    return __builtin_fabsf(a);
+  } else if constexpr (std::is_same_v<V, double>) {
+    return __builtin_fabs(a);
+  } else {
+    const Mask<V> sign = (Mask<V>)(-V{});  // -0: the sign bit alone
+    return (V)((Mask<V>)a & ~sign);
+  }
 }
+
+// |re| + |im|, by which LAPACK chooses pivots.
 template <class E>
 LINALG_INLINE RealElement<E> Magnitude(E a) {
   if constexpr (kComplexElement<E>) {

@@ -105,10 +105,10 @@ struct ScaledProduct {
     product = Normalise(product);
   }
 
-  // The same number, the product near 1.
+  // The same number, the square of whose product is in range.
   LINALG_INLINE void Normalise() { product = Normalise(Normalise(product)); }
 
-  // Zero, or what remains of the product without its magnitude.
+  // Zero, or what remains of the normalised product without its magnitude.
   LINALG_INLINE E Sign() const {
     const V one = Broadcast<V>(1);
     if constexpr (kComplexElement<E>) {
@@ -171,36 +171,34 @@ LINALG_INLINE ScaledProduct<E> ProductOfPivots(int n, const E* lu, const RealEle
 }
 
 // The determinant of a 2 by 2 or 3 by 3 matrix from products of its entries. `in_range` says where
-// nothing that matters overflowed or underflowed on the way.
+// nothing overflowed on the way, and what underflowed is below the rounding of the sum.
 template <int n, class E>
 LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
   using V = RealElement<E>;
   using T = Lane<V>;
-  const auto minor = [&](int i, int j, int k, int l) {
-    return NegMulAdd(a[j], a[k], Mul(a[i], a[l]));
+  const auto between = [](double low, V x, double high) {
+    return (x >= Broadcast<V>(static_cast<T>(low))) & (x <= Broadcast<V>(static_cast<T>(high)));
   };
-  E det;
-  V size;  // of the terms that are summed
+  constexpr bool kSingle = sizeof(T) == 4;
   if constexpr (n == 2) {
-    det = minor(0, 1, 2, 3);
-    size = Magnitude(Mul(a[0], a[3])) + Magnitude(Mul(a[1], a[2]));
+    const E left = Mul(a[0], a[3]);
+    const V size = Magnitude(left) + Magnitude(Mul(a[1], a[2]));
+    in_range = between(kSingle ? 0x1p-100 : 0x1p-900, size, kSingle ? 0x1p120 : 0x1p1000);
+    return NegMulAdd(a[1], a[2], left);
   } else {
     static_assert(n == 3);
+    const auto minor = [&](int i, int j, int k, int l) {
+      return NegMulAdd(a[j], a[k], Mul(a[i], a[l]));
+    };
     const E terms[] = {Mul(a[0], minor(4, 5, 7, 8)), Mul(a[1], minor(5, 3, 8, 6)),
                        Mul(a[2], minor(3, 4, 6, 7))};
-    det = terms[0] + terms[1] + terms[2];
-    size = Magnitude(terms[0]) + Magnitude(terms[1]) + Magnitude(terms[2]);
+    const V size = Magnitude(terms[0]) + Magnitude(terms[1]) + Magnitude(terms[2]);
+    // What underflowed in a minor is multiplied by an entry of the first row.
+    const V row = Magnitude(a[0]) + Magnitude(a[1]) + Magnitude(a[2]);
+    in_range = between(kSingle ? 0x1p-60 : 0x1p-660, size, kSingle ? 0x1p120 : 0x1p1000) &
+               (row <= Broadcast<V>(static_cast<T>(kSingle ? 0x1p38 : 0x1p300)));
+    return terms[0] + terms[1] + terms[2];
   }
-  // What underflowed is below the rounding of `size`: n factors, one of them below tiny / largest.
-  constexpr T kLargest = sizeof(T) == 4 ? T(0x1p38) : T(0x1p300);
-  constexpr T kSmallest = sizeof(T) == 4 ? T(0x1p-60) : T(0x1p-660);
-  V largest = Magnitude(a[0]);
-  for (int i = 1; i < n * n; ++i) {
-    const V magnitude = Magnitude(a[i]);
-    largest = largest > magnitude ? largest : magnitude;
-  }
-  in_range = (largest <= Broadcast<V>(kLargest)) & (size >= Broadcast<V>(kSmallest));
-  return det;
 }
 
 // The determinant of the n by n matrix `a`, which its LU factors overwrite.
@@ -216,7 +214,6 @@ LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
     Mask<V> in_range;
     ScaledProduct<E> det;
     det.product = n == 2 ? ProductsOfEntries<2>(a, in_range) : ProductsOfEntries<3>(a, in_range);
-    det.Normalise();
     const Mask<V> out_of_range = in_range == Mask<V>{};
     if (Any(out_of_range)) {
       const ScaledProduct<E> other = by_factors();
