@@ -50,7 +50,9 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   const double operations = ((kVectors ? 7.0 : 1.5) * n + 100.0) * count;
   const double nanoseconds = SmallNanoseconds(kLanes<T>, count, operations);
   ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
-    const small::EigenWork<Element<T, V>, Row> work(registers, order, kVectors);
+    // A single matrix has its rows in registers.
+    using R = std::conditional_t<small::kLanesOf<V> == 1, Row, V>;
+    const small::EigenWork<Element<T, V>, R> work(registers, order, kVectors);
     LoadElements(a + i * count, count, count, work.matrix);
     const V failed = small::EigenHermitian<kVectors>(work, order, part.lower, part.symmetrize);
     StoreElements(work.d, n, values + i * n);

@@ -7,6 +7,7 @@
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/results.h"
+#include "kernels/cpu/tuning.h"
 #include "kernels/small/lanes.h"
 #include "kernels/small/pack.h"
 
@@ -35,32 +36,40 @@ std::unique_ptr<V[], FreeAligned<V>> Registers(int64_t count) {
       static_cast<V*>(::operator new(count * sizeof(V), std::align_val_t{64})));
 }
 
-// Calls run.template operator()<V>(first, registers) for groups of kLanesOf<V> matrices that cover
-// the batch; `size` is the number of registers a group works in, `nanoseconds` the estimated time
-// of one full register's group. The last group overlaps the one before, on the same thread, where
-// the batch is no multiple of it; a batch below one register runs one matrix at a time.
-template <class T, class Run>
-void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
-                  Run&& run) {
-  using Real = linalg::Real<T>;
-  using V = small::Vector<Real, kLanes<T>>;
-  const int64_t groups = batch / kLanes<T>;
-  if (groups == 0) {
-    return ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-      const auto memory = Registers<V>(size);
-      auto* const registers = reinterpret_cast<Real*>(memory.get());
-      for (int64_t i = first; i < last; ++i) run.template operator()<Real>(i, registers);
-    });
-  }
+// Calls run.template operator()<V>(first, registers) for groups of kWidth matrices that cover the
+// batch, V being a register of kWidth lanes.
+template <int kWidth, class T, class Run>
+void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
+                    Run&& run) {
+  using V = small::Vector<Real<T>, kWidth>;
+  const int64_t groups = batch / kWidth;
   ForEachRange(pool, groups, nanoseconds, [&](int64_t first, int64_t last) {
     const auto registers = Registers<V>(size);
     for (int64_t group = first; group < last; ++group) {
-      run.template operator()<V>(group * kLanes<T>, registers.get());
+      run.template operator()<V>(group * kWidth, registers.get());
     }
-    if (last == groups && batch % kLanes<T> != 0) {
-      run.template operator()<V>(batch - kLanes<T>, registers.get());
+    // The last group overlaps the one before, on the same thread, where the batch is no multiple.
+    if (last == groups && batch % kWidth != 0) {
+      run.template operator()<V>(batch - kWidth, registers.get());
     }
   });
+}
+
+// The same with registers as wide as pays off for groups that work in `size` of them, of which one
+// full group takes an estimated time of `nanoseconds`; a batch that does not fill one runs one
+// matrix at a time, with V a plain number. The bits are the same.
+template <class T, class Run>
+void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
+                  Run&& run) {
+  constexpr int kWide = kLanes<T>, kHalf = kWide / 2;
+  const bool fits = size * kRegisterBytes <= kWideGroupBytes;
+  if constexpr (kRegisterBytes == 64) {
+    if (batch >= kHalf && (!fits || batch < kWide)) {
+      return ForEachGroupOf<kHalf, T>(pool, batch, size, nanoseconds, run);
+    }
+  }
+  if (batch >= kWide) return ForEachGroupOf<kWide, T>(pool, batch, size, nanoseconds, run);
+  ForEachGroupOf<1, T>(pool, batch, size, nanoseconds, run);
 }
 
 // Calls body with n as a constant where it is tiny, so that its loops are unrolled and its

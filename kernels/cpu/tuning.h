@@ -32,6 +32,10 @@ inline constexpr int64_t kSmallTriangular = 32;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
 inline constexpr double kSmallTriangularOperations = 8192;
 
+// A group of matrices that takes more memory than this runs in registers of half the width, and so
+// in half of it.
+inline constexpr int64_t kWideGroupBytes = 48 << 10;
+
 // Nanoseconds of one register's group of small matrices: `count` registers moved in and out, and
 // `operations` fused multiply-adds.
 inline double SmallNanoseconds(int lanes, int64_t count, double operations) {
