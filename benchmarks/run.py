@@ -155,6 +155,11 @@ def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
   }
 
 
+def available_cores() -> int:
+  affinity = getattr(os, "sched_getaffinity", None)
+  return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 # Ceilings
 
 
@@ -169,8 +174,8 @@ def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
     seconds = min(measure({"product": product}, 7, 2.0)["product"])
     real = 4 if DTYPES[dtype].kind == "c" else 1
     ceilings[dtype] = _rounded(2.0 * real * n**3 / seconds)
-  cores = os.cpu_count() or 1
-  source, target = np.ones((2, cores, 2**24))
+  cores = available_cores()
+  source, target = np.ones((2, cores, 2**25 // cores))
   with concurrent.futures.ThreadPoolExecutor(cores) as pool:
     copy = lambda: list(pool.map(np.copyto, target, source))
     seconds = min(measure({"copy": copy}, 7, 2.0)["copy"])
@@ -280,10 +285,9 @@ def describe_machine(device: Any) -> dict[str, Any]:
   model = re.search(r"model name\s*:\s*(.+)", text)
   flags = re.search(r"(?:flags|Features)\s*:\s*(.+)", text)
   flags = flags[1].split() if flags else []
-  affinity = getattr(os, "sched_getaffinity", None)
   return {
       "cpu": model[1].strip() if model else platform.processor() or platform.machine(),
-      "cores": len(affinity(0)) if affinity else os.cpu_count(),
+      "cores": available_cores(),
       "isa": [flag for flag in ISA_FLAGS if flag in flags],
       "platform": device.platform,
       "device": device.device_kind,

@@ -25,6 +25,8 @@ class LinAlgError(np.linalg.LinAlgError):
   __module__ = "linalg"
 
 
+_ARRAY = object()  # stands for an array among the leaves of the arguments
+
 # Part of the key of JAX's caches: a function traced without checks is traced anew with them.
 _checking = jax.make_user_context(False)
 
@@ -34,10 +36,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
   The error names the operation, the index of the first matrix that failed in its batch, and what
   failed in it. The function is compiled with `jax.jit` and runs to its end before it raises: use it
-  to find a failure. The checks of a sharded batch take an all-reduce.
+  to find a failure. The checks of a sharded batch take an all-reduce. Within a function that `vmap`
+  maps, the index is that in the batch which that function sees.
 
   Args:
-    function: any function of arrays that JAX can trace.
+    function: any function that JAX can trace. An argument that is no array is an option, for each
+      of whose values the function is compiled.
 
   Returns:
     A function of the same arguments and results.
@@ -48,12 +52,26 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     linalg.LinAlgError: cholesky: the matrix at index () is not positive definite: ...
   """
-  compiled = jax.jit(checkify.checkify(function, errors=checkify.user_checks))
+
+  @functools.partial(jax.jit, static_argnums=1)
+  def compiled(arrays, rest):
+    structure, options = rest
+
+    def call(arrays):
+      arrays = iter(arrays)
+      leaves = [next(arrays) if x is _ARRAY else x for x in options]
+      args, kwargs = jax.tree.unflatten(structure, leaves)
+      return function(*args, **kwargs)
+
+    return checkify.checkify(call, errors=checkify.user_checks)(arrays)
 
   @functools.wraps(function)
   def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    options = tuple(_ARRAY if hasattr(x, "dtype") else x for x in leaves)
     with _checking(True):
-      error, result = compiled(*args, **kwargs)
+      error, result = compiled(
+          [x for x in leaves if hasattr(x, "dtype")], (structure, options))
     try:
       message = error.get()
     except jax.errors.TracerBoolConversionError:  # called by another checked function

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import as_arrays, check_matrix, expand, identity
+from linalg._array import as_arrays, check_matrix, expand, identity, matmul
 
 __all__ = ["householder_product"]
 
@@ -16,7 +16,7 @@ __all__ = ["householder_product"]
 
 def _apply_reflector(v, tau, a):
   """(I - tau v vᴴ) A"""
-  return a - (tau[..., None] * v)[..., None] * (v.conj()[..., None, :] @ a)
+  return a - (tau[..., None] * v)[..., None] * matmul(v.conj()[..., None, :], a)
 
 
 def _householder_qr_scan(a):
@@ -65,8 +65,7 @@ def _householder_product_scan(a, taus):
 def _jvp_of(function, primals, tangents):
   tangents = tuple(
       jnp.zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True))
-  with jax.default_matmul_precision("highest"):
-    return jax.jvp(function, tuple(primals), tangents)[1]
+  return jax.jvp(function, tuple(primals), tangents)[1]
 
 
 def _householder_qr_jvp(primals, tangents):

@@ -56,6 +56,7 @@ def _lu_fallback(a):
   packed, pivots, permutation = jax.lax.linalg.lu(a)
   zero = jnp.diagonal(packed, axis1=-2, axis2=-1) == 0
   info = jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0) if a.size else jnp.zeros(a.shape[:-2])
+  info = jnp.where(jnp.isnan(packed).any((-2, -1)), -1, info)
   return [packed, pivots, permutation, info.astype(jnp.int32)]
 
 
@@ -167,7 +168,8 @@ def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
 
   Returns:
     (lu, pivots, permutation, info): info, int32 of shape (...), is 0 if all pivots are nonzero,
-    else the 1-based index of the first that is zero: the matrix is singular.
+    the 1-based index of the first that is zero, where the matrix is singular, or -1 where the
+    factors hold NaN.
   """
   return _factor("lu_ex", a)
 
@@ -204,7 +206,7 @@ def _lu_pivots_to_permutation(pivots, permutation_size):
 @jax.jit
 def _lu_factor(a):
   packed, pivots, _, info = _factor("lu_factor", a)
-  check("lu_factor", info, "is singular: pivot {info} of U is zero.")
+  check("lu_factor", info, "is singular: pivot {info} of U is zero (-1: its factors hold NaN).")
   return packed, pivots
 
 

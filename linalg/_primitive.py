@@ -45,6 +45,7 @@ class Rules(NamedTuple):
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
+  unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
 
 
 def make_primitive(name: str, rules: Rules) -> Primitive:
@@ -218,6 +219,12 @@ def _broadcast_specs(name, operands, batches, batch):
             f"{jax.typeof(operands[owner[dim]]).str_short(True)} and "
             f"{jax.typeof(x).str_short(True)}; reshard one of them: jax.sharding.reshard.")
       spec[dim], owner[dim], like = axis, i, jax.typeof(x).sharding
+  axes = [name for axis in spec if axis for name in (axis if isinstance(axis, tuple) else (axis,))]
+  if len(set(axes)) < len(axes):
+    raise ShardingTypeError(
+        f"{name}: the operands are sharded over the same mesh axis in different batch dimensions, "
+        f"{', '.join(jax.typeof(x).str_short(True) for x in operands)}; reshard one of them: "
+        "jax.sharding.reshard.")
   return spec, like
 
 
@@ -233,10 +240,22 @@ def _batch(primitive, rules, operands, dims, **attributes):
     missing = num_batch_dims - (x.ndim - 1 - rank)
     return lax.expand_dims(x, tuple(range(1, 1 + missing)))
 
+  def is_copied(i):
+    own = operands[i].ndim - rules.ranks[i] - (dims[i] is not None)
+    return own > 0 if dims[i] is None else own < num_batch_dims
+
+  if rules.unshared is not None and any(map(is_copied, rules.shared)):
+    apart = functools.partial(rules.unshared, **attributes)
+    results = jax.vmap(apart, in_axes=tuple(dims), axis_size=_size(operands, dims))(*operands)
+    return list(results), [0] * len(results)
   operands = [
       to_front(x, rank, dim) for x, rank, dim in zip(operands, rules.ranks, dims, strict=True)]
   results = bind(primitive, rules, operands, attributes)
   return results, [0] * len(results)
+
+
+def _size(operands, dims):
+  return next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
 
 
 # Derivatives

@@ -26,7 +26,7 @@ __all__ = [
     "SlogdetResult", "det", "inv", "inv_ex", "slogdet", "solve", "solve_ex",
 ]
 
-_SINGULAR = "is singular: pivot {info} of its LU factors is zero."
+_SINGULAR = "is singular: pivot {info} of its LU factors is zero (-1: they hold NaN)."
 
 
 def _factored_solve_jvp(primals, tangents, **attributes):
@@ -68,8 +68,7 @@ def _factor_and_solve(a, b):
   packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
   solve = functools.partial(factored_solve_p, a, packed, pivots)
   # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
-  failed = (info > 0) | jnp.isnan(packed).any((-2, -1))
-  return nan_where(failed, solve(b), core=2), info, solve
+  return nan_where(info != 0, solve(b), core=2), info, solve
 
 
 def _solve_jvp(primals, tangents):
@@ -91,7 +90,7 @@ def _solve_transpose(cotangents, operands):
   return None, solve(cotangents[0], transpose=True)
 
 
-def _solve_fallback(a, b):
+def _solve_in_steps(a, b):
   x, info, _ = _factor_and_solve(a, b)
   return [x, _for_each(x, info)]
 
@@ -103,7 +102,8 @@ solve_p = ffi.operation(
     shared=[0],
     jvp=_solve_jvp,
     transpose=_solve_transpose,
-    fallback=_solve_fallback)
+    fallback=_solve_in_steps,
+    unshared=_solve_in_steps)
 
 
 def _solve(name, a, b):
@@ -154,8 +154,8 @@ def solve_ex(a: ArrayLike, b: ArrayLike) -> tuple[jax.Array, jax.Array]:
     a, b: as for `solve`.
 
   Returns:
-    (x, info): info, int32 of the batch shape of `a`, is 0, or the 1-based index of the first zero
-    pivot of a singular matrix.
+    (x, info): info, int32 of the batch shape of `a`, is 0, the 1-based index of the first zero
+    pivot of a singular matrix, or -1 where the LU factors hold NaN.
   """
   return _solve("solve_ex", a, b)
 
@@ -168,9 +168,8 @@ def _inv_jvp(primals, tangents):
 
 
 def _inv_fallback(a):
-  x = jnp.linalg.inv(a)
-  singular = ~jnp.isfinite(x).all((-2, -1))
-  return [nan_where(singular, x, core=2), singular.astype(jnp.int32)]
+  _, _, _, info = lu_p(a)
+  return [nan_where(info != 0, jnp.linalg.inv(a), core=2), info]
 
 
 inv_p = ffi.operation(
@@ -210,8 +209,8 @@ def inv_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
     a: matrices (..., n, n).
 
   Returns:
-    (inverse, info): info, int32 of shape (...), is 0, or the 1-based index of the first zero pivot
-    of a singular matrix, whose inverse is NaN.
+    (inverse, info): info, int32 of shape (...), is 0, the 1-based index of the first zero pivot of
+    a singular matrix, or -1 where the LU factors hold NaN; the inverse is NaN in both cases.
   """
   return _inv("inv_ex", a)
 
@@ -229,7 +228,8 @@ def _slogdet_jvp(primals, tangents):
   sign, logabsdet = slogdet_p(a)
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
   trace = jnp.trace(factored_solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
-  return (sign, logabsdet), (sign * (trace - trace.real), trace.real)
+  turn = sign * (trace - trace.real) if jnp.iscomplexobj(a) else None
+  return (sign, logabsdet), (turn, trace.real)
 
 
 slogdet_p = ffi.operation(
@@ -283,6 +283,16 @@ _CLOSED_FORMS = {
 }
 
 
+def _scaled_product(x):
+  """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
+  size = jnp.abs(x)
+  powers = jnp.floor(jnp.log2(jax.lax.stop_gradient(size)))
+  logarithm = jnp.sum(jnp.log2(size * jnp.exp2(-powers)), axis=-1)
+  whole = jnp.floor(jax.lax.stop_gradient(logarithm))
+  product = jnp.prod(x / size, axis=-1) * jnp.exp2(logarithm - whole)
+  return product, jnp.sum(powers, axis=-1) + whole
+
+
 def _adjugate_product(a, b):
   """adj(A) B, right for a singular A too.
 
@@ -296,11 +306,15 @@ def _adjugate_product(a, b):
   tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
   pivots_of_u = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), pivots_of_u)
   odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
-  det = jnp.prod(pivots_of_u, axis=-1) * jnp.where(odd, -1, 1)
+  det, exponent = _scaled_product(pivots_of_u)
   packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
-  x = matmul(permutation_matrix(permutation, b.dtype), b)
+  # Half of the power before and half after: either alone might be out of range.
+  half = jnp.floor(exponent / 2)
+  x = (det * jnp.where(odd, -1, 1) * jnp.exp2(half))[..., None, None] * b
+  x = matmul(permutation_matrix(permutation, b.dtype), x)
   x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
-  x = triangular_solve_p(packed, x * det[..., None, None], left_side=True, lower=False)
+  x = triangular_solve_p(packed, x, left_side=True, lower=False)
+  x = jnp.exp2(exponent - half)[..., None, None] * x
   return jnp.where((zero.sum(-1) < 2)[..., None, None], x, 0)
 
 
@@ -316,8 +330,8 @@ def det(a: ArrayLike) -> jax.Array:
     a: matrices (..., n, n).
 
   Returns:
-    The determinants (...), 0 for a singular matrix and 1 for n = 0. Their derivative is finite at
-    singular matrices.
+    The determinants (...), 0 for a singular matrix and 1 for n = 0. Their gradient is right at
+    singular matrices too; further derivatives are for n <= 3, and beyond it NaN there.
 
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
   pivoting (LAPACK getrf), the product of the pivots taken with its exponent apart, so that it does

@@ -1,6 +1,6 @@
 """Loads the compiled module for this machine and registers its handlers, once, at import."""
 
-import importlib
+import importlib.util
 import os
 import pathlib
 import re
@@ -23,19 +23,22 @@ def _load_cpu() -> tuple[str, Any]:
   The best level that the machine and the installation have, unless the environment variable
   LINALG_ISA names another one.
   """
-  levels = _isa.levels()
-  forced = os.environ.get("LINALG_ISA")
-  if forced is not None and forced not in levels:
-    raise ImportError(f"LINALG_ISA={forced}: this machine has {', '.join(levels) or 'no level'}.")
-  for level in levels if forced is None else [forced]:
-    try:
-      return level, importlib.import_module(f"linalg._cpu_{level}")
-    except ModuleNotFoundError:
-      continue
-  raise ImportError(f"linalg was built for none of this machine's levels: {', '.join(levels)}.")
+  levels = usable_levels()
+  level = os.environ.get("LINALG_ISA", levels[0] if levels else None)
+  if level not in levels:
+    raise ImportError(
+        f"linalg has no module for LINALG_ISA={level}: built for this machine are "
+        f"{', '.join(levels) or 'none'}, and it could run {', '.join(_isa.levels())}.")
+  return level, importlib.import_module(f"linalg._cpu_{level}")
+
+
+def usable_levels() -> list[str]:
+  """The levels of the instruction set that this machine and this installation have, best first."""
+  return [level for level in _isa.levels() if importlib.util.find_spec(f"linalg._cpu_{level}")]
 
 
 isa, _cpu = _load_cpu()
+_names = frozenset(_cpu.targets())
 
 
 def _installed_ffi_version() -> tuple[int, int]:
@@ -78,11 +81,19 @@ def register(name: str, handler: object, platform: str) -> None:
 def prepare(name: str) -> None:
   """Loads what the handler of `name` calls, before a program that uses it can run.
 
+  BLAS may use its own threads only in a process of one device: several devices with a large matrix
+  each would otherwise get them by chance, and with them other bits from run to run.
+
   Importing SciPy at `import linalg` would take a fifth of the time of importing JAX. The handlers
   can do it themselves, but not in an interpreter that is shutting down.
   """
-  if name in _cpu.targets():
+  if name in _names:
     _cpu.load()
+    try:
+      devices = len(jax.local_devices(backend="cpu"))
+    except RuntimeError:  # lowered for a platform that this process does not have
+      devices = 0
+    _cpu.allow_blas_threads(devices == 1)
 
 
 def include_dir() -> str:

@@ -66,6 +66,7 @@ def operation(
     jvp: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
     fallback: Callable[..., Any] | None = None,
+    unshared: Callable[..., Any] | None = None,
 ) -> Operation:
   """A function that calls the FFI target `name` on batches of any shape.
 
@@ -90,6 +91,9 @@ def operation(
       cotangents, and None for the others.
     fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`, for
       platforms that are not among `platforms`.
+    unshared: the same function by other operations, `unshared(*operands, **attributes) -> list of
+      results`, for `vmap` where a shared operand would be copied, having a batch of its own but not
+      that of the others.
 
   Returns:
     A function of as many arrays as the signature has operands, whose batch shapes may broadcast.
@@ -99,7 +103,8 @@ def operation(
   operands, results = _parse(signature)
 
   def result_types(shapes, operand_dtypes, **values):
-    sizes = {key: value for key, value in values.items() if isinstance(value, int)}
+    sizes: dict[str, Any] = {
+        key: int(value) for key, value in values.items() if isinstance(value, (int, np.integer))}
     for i, (dims, shape) in enumerate(zip(operands, shapes, strict=True)):
       for dim, size in zip(dims, shape, strict=True):
         expected = sizes.setdefault(dim, size) if not dim.isdecimal() else int(dim)
@@ -123,7 +128,8 @@ def operation(
       prepare=functools.partial(_targets.prepare, name),
       jvp=jvp,
       transpose=transpose,
-      fallback=fallback)
+      fallback=fallback,
+      unshared=unshared)
   return Operation(name, attributes or {}, rules)
 
 

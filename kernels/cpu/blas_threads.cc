@@ -8,6 +8,7 @@ namespace {
 // Guards the fields below, which describe every BlasThreads alive in the process.
 std::mutex mutex;
 int alive = 0;
+bool users_allowed = false;
 int users_count = 0;  // what to restore; 0 while the user's number is in force
 
 int (*get_threads)() = nullptr;
@@ -19,7 +20,7 @@ BlasThreads::BlasThreads(Count count) {
   const std::lock_guard<std::mutex> lock(mutex);
   ++alive;
   if (set_threads == nullptr || users_count != 0) return;
-  if (count == Count::kUsers && alive == 1) return;
+  if (count == Count::kUsers && users_allowed && alive == 1) return;
   const int current = get_threads();
   if (current <= 1) return;
   users_count = current;
@@ -38,6 +39,11 @@ void SetBlasThreadFunctions(int (*get)(), void (*set)(int)) {
   const std::lock_guard<std::mutex> lock(mutex);
   get_threads = get;
   set_threads = set;
+}
+
+void AllowUsersBlasThreads(bool allowed) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  users_allowed = allowed;
 }
 
 int UsersBlasThreads() {

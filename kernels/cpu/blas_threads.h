@@ -22,6 +22,9 @@ class BlasThreads {
 // not OpenBLAS) nothing is changed.
 void SetBlasThreadFunctions(int (*get)(), void (*set)(int));
 
+// Whether kUsers means what it says; at first it is kOne.
+void AllowUsersBlasThreads(bool allowed);
+
 // The user's thread count; 0 if nothing is known of it.
 int UsersBlasThreads();
 

@@ -23,7 +23,7 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
       if (UseSmallLu(n, n)) {
         return ForEachSmallLu<T>(pool, batch, n, n, size, a_data, [&](auto& group, auto singular) {
           small::Invert(static_cast<int>(n), group.a, group.permutation, group.spare);
-          small::FillNaN(singular > decltype(singular){}, size, group.spare);
+          small::FillNaN(singular != decltype(singular){}, size, group.spare);
           StoreElements(group.spare, size, inverse_data + group.first * size);
           StoreIntegers(&singular, 1, info_data + group.first);
         });
@@ -36,7 +36,7 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
         for (int64_t i = first; i < last; ++i) {
           T* target = inverse_data + i * size;
           info_data[i] = factors.Factor(pool, a_data + i * size);
-          if (info_data[i] > 0) {
+          if (info_data[i] != 0) {
             std::fill(target, target + size, NaN<T>());
           } else if (n > 0) {
             for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];

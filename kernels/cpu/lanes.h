@@ -36,21 +36,22 @@ std::unique_ptr<V[], FreeAligned<V>> Registers(int64_t count) {
       static_cast<V*>(::operator new(count * sizeof(V), std::align_val_t{64})));
 }
 
-// Calls run.template operator()<V>(first, registers) for groups of kWidth matrices that cover the
-// batch, V being a register of kWidth lanes.
+// Calls run.template operator()<V>(first, memory) for groups of kWidth matrices that cover the
+// batch, V being a register of kWidth lanes; the memory holds `size` registers of full width.
 template <int kWidth, class T, class Run>
 void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
                     Run&& run) {
   using V = small::Vector<Real<T>, kWidth>;
   const int64_t groups = batch / kWidth;
   ForEachRange(pool, groups, nanoseconds, [&](int64_t first, int64_t last) {
-    const auto registers = Registers<V>(size);
+    const auto memory = Registers<small::Vector<Real<T>, kLanes<T>>>(size);
+    V* const registers = reinterpret_cast<V*>(memory.get());
     for (int64_t group = first; group < last; ++group) {
-      run.template operator()<V>(group * kWidth, registers.get());
+      run.template operator()<V>(group * kWidth, registers);
     }
     // The last group overlaps the one before, on the same thread, where the batch is no multiple.
     if (last == groups && batch % kWidth != 0) {
-      run.template operator()<V>(batch - kWidth, registers.get());
+      run.template operator()<V>(batch - kWidth, registers);
     }
   });
 }

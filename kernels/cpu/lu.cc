@@ -6,7 +6,6 @@
 #include "kernels/cpu/lu.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "kernels/cpu/triangular.h"
@@ -120,10 +119,12 @@ ffi::Error LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivot
                                                  steps);
                                     if (conjugate) small::Conjugate(n * n, matrix);
                                     if (transpose) small::TransposeSquare(n, matrix);
-                                    if (!transpose) small::ApplyPivots(n, steps, false, cols, rhs);
+                                    if (!transpose)
+                                      small::ApplyPivots(n, steps, false, false, cols, rhs);
                                     small::SolveLower(n, matrix, !transpose, cols, rhs);
                                     small::SolveUpper(n, matrix, transpose, cols, rhs);
-                                    if (transpose) small::ApplyPivots(n, steps, true, cols, rhs);
+                                    if (transpose)
+                                      small::ApplyPivots(n, steps, false, true, cols, rhs);
                                   });
       }
       ForEachSystem(pool, systems, systems.Operations(), [&](int64_t i, const T* matrix, T* rhs) {
@@ -134,30 +135,18 @@ ffi::Error LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivot
   });
 }
 
-// x = NaN where the matrix is singular, or holds NaN: substitution would leave those entries finite
-// that do not meet a NaN among the factors.
-template <class E>
-void RefuseSolution(small::RealElement<E> singular, int64_t matrix, const E* factors, int64_t size,
-                    E* x) {
-  using V = small::RealElement<E>;
-  auto failed = singular > V{};
-  for (int64_t i = 0; i < matrix; ++i) {
-    const V magnitude = small::Magnitude(factors[i]);
-    failed |= magnitude != magnitude;
-  }
-  small::FillNaN(failed, size, x);
-}
-
+// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would
+// leave those entries finite that do not meet one.
 template <class T>
 void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
   const int n = ToInt(systems.n), cols = ToInt(systems.cols);
   const int64_t matrix = systems.n * systems.n;
   const double factoring = static_cast<double>(matrix) * n / 3;
   const auto substitute = [=](auto* factors, auto* pivots, auto singular, auto* x) {
-    small::ApplyPivots(n, pivots, false, cols, x);
+    small::ApplyPivots(n, pivots, true, false, cols, x);
     small::SolveLower(n, factors, true, cols, x);
     small::SolveUpper(n, factors, false, cols, x);
-    RefuseSolution(singular, matrix, factors, systems.size(), x);
+    small::FillNaN(singular != decltype(singular){}, systems.size(), x);
   };
   if (systems.a_stride != 0 || systems.batch == 1) {
     return ForEachSmallSystem(pool, systems, factoring + systems.Operations(),
@@ -205,9 +194,7 @@ void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
   };
   const auto factor = [&](Factors<T>& factors, int64_t i) {
     info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
-    return info[i] > 0 || std::any_of(factors.lu(), factors.lu() + n * n, [](T element) {
-             return std::isnan(std::real(element)) || std::isnan(std::imag(element));
-           });
+    return info[i] != 0;
   };
   Factors<T> common(shared ? n : 0, shared ? n : 0);
   const bool common_failed = shared && factor(common, 0);

@@ -1,6 +1,8 @@
 // LU factors as the handlers share them: by LAPACK in scratch memory, or one small matrix per lane.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "kernels/cpu/lanes.h"
@@ -21,14 +23,16 @@ class Factors {
         lu_(Scratch<T>(rows * cols)),
         pivots_(Scratch<int32_t>(std::min(rows, cols))) {}
 
-  // Factors the row-major `a`; returns info.
+  // Factors the row-major `a`; returns info: 0, from 1 the first zero pivot, or -1 where the
+  // factors hold NaN.
   int Factor(ffi::ThreadPool& pool, const T* a) {
     if (rows_ == 0 || cols_ == 0) return 0;
     Transpose(pool, rows_, cols_, a, cols_, lu_.get(), rows_);
     const int info =
         lapack::Getrf(ToInt(rows_), ToInt(cols_), lu_.get(), ToInt(rows_), pivots_.get());
     for (int64_t i = 0; i < pivot_count(); ++i) --pivots_[i];
-    return info;
+    const auto is_nan = [](T x) { return std::isnan(std::real(x)) || std::isnan(std::imag(x)); };
+    return std::any_of(lu_.get(), lu_.get() + rows_ * cols_, is_nan) ? -1 : info;
   }
 
   int64_t pivot_count() const { return std::min(rows_, cols_); }
@@ -77,8 +81,7 @@ void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, Rows rows, Cols col
                   });
 }
 
-// Factors a batch of small matrices and calls use(SmallGroup, singular) for each group: 0, or the
-// first zero pivot, from 1.
+// Factors a batch of small matrices and calls use(SmallGroup, info) for each group.
 template <class T, class Use>
 void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t cols, int64_t spare,
                     const T* a, Use&& use) {

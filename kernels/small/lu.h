@@ -29,8 +29,8 @@ LINALG_INLINE void ScaleColumn(int rows, int cols, int k, E* a) {
   for (int i = k + 1; i < rows; ++i) a[i * cols + k] = divisor.Divide(a[i * cols + k]);
 }
 
-// Factors in place; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0 or,
-// from 1, the first pivot that is 0.
+// Factors in place; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
+// the first pivot that is 0, or -1 where the factors hold NaN.
 template <class E>
 LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots,
                                 RealElement<E>* permutation) {
@@ -73,15 +73,23 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
     MulSub(rows - end, cols - end, end - panel, a + end * cols + panel, cols,
            a + panel * cols + end, cols, a + end * cols + end, cols);
   }
-  return singular;
+  auto undefined = singular < V{};
+  for (int i = 0; i < rows * cols; ++i) {
+    const V magnitude = Magnitude(a[i]);
+    undefined |= magnitude != magnitude;
+  }
+  return undefined ? Broadcast<V>(-1) : singular;
 }
 
-// Exchanges the rows of b (n, cols) in the order of the pivots, or back.
+// Exchanges the rows of b (n, cols) in the order of the pivots, or back; `from_factors` says that
+// no pivot stands above its step.
 template <class E>
-LINALG_INLINE void ApplyPivots(int n, const RealElement<E>* pivots, bool back, int cols, E* b) {
+LINALG_INLINE void ApplyPivots(int n, const RealElement<E>* pivots, bool from_factors, bool back,
+                               int cols, E* b) {
   for (int step = 0; step < n; ++step) {
     const int k = back ? n - 1 - step : step;
-    for (int i = k + 1; i < n; ++i) {
+    for (int i = from_factors ? k + 1 : 0; i < n; ++i) {
+      if (i == k) continue;
       const auto picked = pivots[k] == Broadcast<RealElement<E>>(static_cast<float>(i));
       if (Any(picked)) ExchangeRows(picked, cols, b + i * cols, b + k * cols);
     }
