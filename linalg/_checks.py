@@ -52,6 +52,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     linalg.LinAlgError: cholesky: the matrix at index () is not positive definite: ...
   """
+  anything: Callable[..., Any] = function
 
   @functools.partial(jax.jit, static_argnums=1)
   def compiled(arrays, rest):
@@ -61,7 +62,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
       arrays = iter(arrays)
       leaves = [next(arrays) if x is _ARRAY else x for x in options]
       args, kwargs = jax.tree.unflatten(structure, leaves)
-      return function(*args, **kwargs)
+      return anything(*args, **kwargs)
 
     return checkify.checkify(call, errors=checkify.user_checks)(arrays)
 

@@ -66,6 +66,12 @@ def test_ex_signature(name):
   assert _parameters(getattr(linalg, name)) == _parameters(getattr(linalg, name[:-3]))
 
 
+def test_numpy_integers():
+  """Sizes come as NumPy's integers too."""
+  permutation = linalg.lu_pivots_to_permutation(np.array([1, 1], np.int32), np.int64(3))
+  np.testing.assert_array_equal(permutation, [1, 0, 2])
+
+
 def test_result_types():
   a = np.eye(2)
   for name in ("qr", "eigh", "slogdet"):

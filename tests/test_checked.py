@@ -259,3 +259,14 @@ def test_singular_is_no_failure_of_lu():
   bad = _batch((2,), (1,), _singular)
   function = lambda a: (linalg.lu(a)[0], linalg.det(a), linalg.slogdet(a))
   assert linalg.checked(function)(bad)[1][1] == 0
+
+
+def test_options():
+  """Catches arguments that are no arrays taken for such, or for keys that cannot be hashed."""
+  a = np.array([[2.0, 1.0], [9.0, 2.0]])
+  upper = linalg.checked(linalg.cholesky)(a, upper=True, symmetrize_input=False)
+  np.testing.assert_array_equal(upper, linalg.cholesky(a, upper=True, symmetrize_input=False))
+  w, _ = linalg.checked(linalg.eigh)(a, UPLO="U", symmetrize_input=False)
+  np.testing.assert_array_equal(w, linalg.eigvalsh(a, UPLO="U", symmetrize_input=False))
+  with pytest.raises(linalg.LinAlgError, match="not positive definite"):
+    linalg.checked(linalg.cholesky)(-a, upper=True)

@@ -272,3 +272,33 @@ def test_one_by_one(dtype, rng):
   for name, (_, value) in expected.items():
     np.testing.assert_allclose(jnp.ravel(slopes[name]), [value], rtol=1e-12, err_msg=name)
     np.testing.assert_allclose(jnp.ravel(gradients[name]), [value], rtol=1e-12, err_msg=name)
+
+
+def test_close_eigenvalues_in_float32(rng):
+  """A gap far above rounding is no repeated eigenvalue, however large the matrix is."""
+  n = 256
+  u = matrices.unitary(rng, n, np.float64)
+  w = np.linspace(1, 2, n)
+  w[1] = w[0] + 4e-4
+  a = (u * w) @ u.T
+  direction = matrices.hermitian(rng, (), n, np.float64)
+
+  def projector(a):
+    v = linalg.eigh(a).eigenvectors[:, :1]
+    return v @ v.T
+
+  slope = lambda dtype: np.asarray(jax.jvp(
+      projector, (a.astype(dtype),), (direction.astype(dtype),))[1])
+  expected = slope(np.float64)
+  error = np.abs(slope(np.float32) - expected).max()
+  assert error <= 0.02 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda dtype: dtype.__name__)
+def test_gradient_of_det_out_of_range(dtype):
+  """Products of pivots that leave the range on the way to a gradient that is in it."""
+  large = 2.0 ** int(np.log2(float(np.finfo(dtype).max)) * 0.6)
+  for diagonal in ([large, large, 1 / large, 1 / large], [1 / large, large, 1 / large, large]):
+    diagonal = np.array(diagonal, dtype)
+    gradient = np.diag(jax.grad(linalg.det)(np.diag(diagonal)))
+    np.testing.assert_allclose(gradient, 1 / diagonal, rtol=16 * np.finfo(dtype).eps)

@@ -258,3 +258,23 @@ def test_gradients_of_neighbours(case, dtype, rng):
   assert all(np.isfinite(x).all() for x in clean)
   for which, place, spoilt in _poisoned(operands):
     assert _neighbours(gradient(*spoilt), place) == _neighbours(clean, place), which
+
+
+@pytest.mark.parametrize("n", [2, 5, 50])
+def test_info_of_nan(dtype, n):
+  """Where the factors hold NaN, info says so, as it does for eigh."""
+  a = np.stack([np.eye(n, dtype=dtype)] * 3)
+  a[1, n - 1, n - 1] = np.nan
+  for info in (linalg.lu_ex(a)[-1], linalg.inv_ex(a)[-1], linalg.eigh_ex(a)[-1],
+               linalg.solve_ex(a, np.ones((3, n, 1), dtype))[-1]):
+    np.testing.assert_array_equal(info, [0, -1, 0])
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_pivots_above_their_step(n):
+  """Rows that no factorisation exchanges, but a user's pivots do; as LAPACK and jax.scipy do."""
+  pivots = np.arange(n, dtype=np.int32)
+  pivots[1] = 0
+  b = np.arange(1.0, n + 1)
+  expected = jax.scipy.linalg.lu_solve((np.eye(n), pivots), b)
+  np.testing.assert_array_equal(linalg.lu_solve((np.eye(n), pivots), b), expected)

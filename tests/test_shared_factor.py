@@ -192,3 +192,21 @@ def test_gradient_of_shared_factor(name, kind, rng):
   nothing_global(compiled.as_text())
   one_by_one = sum(np.asarray(jax.jit(gradient)(*factor, x)) for x in b)
   close(compiled(*operands), one_by_one)
+
+
+def test_batched_matrices_under_vmap_are_factored_once(rng):
+  """vmap over the right-hand sides of matrices with a batch of their own.
+
+  Catches the matrices copied, and each copy factored, for every right-hand side.
+  """
+  a = rng.standard_normal((3, N, N)) + 4 * np.eye(N)
+  b = rng.standard_normal((BATCH, 3, N, K))
+  unmapped = jax.vmap(linalg.solve, in_axes=(None, 0))
+  nested = jax.vmap(jax.vmap(linalg.solve, in_axes=(None, 0)))
+  for function, rhs in ((unmapped, b), (nested, b.swapaxes(0, 1))):
+    text = quick_compile(function, (a, rhs)).as_text()
+    assert 'custom_call_target="linalg_solve"' not in text
+    (factoring,) = [x for x in text.splitlines() if 'custom_call_target="linalg_lu"' in x]
+    assert f"{BATCH}," not in factoring
+  same_bits(unmapped(a, b), np.stack([linalg.solve(a, x) for x in b]))
+  same_bits(nested(a, b.swapaxes(0, 1)), np.asarray(unmapped(a, b)).swapaxes(0, 1))

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from sharded import same_bits
+import linalg
+import matrices
+from sharded import make_mesh, place, same_bits
 
 SCRIPT = pathlib.Path(__file__).with_name("thread_scenarios.py")
 SECONDS = 120
@@ -91,3 +93,14 @@ def test_same_bits_from_run_to_run(case, rng):
   first = [np.asarray(x) for x in function(*operands)]
   for _ in range(5):
     same_bits(function(*operands), first)
+
+
+def test_one_large_matrix_on_each_device(rng):
+  """Catches BLAS threads, and with them other bits, for the device that happens to be first."""
+  mesh = make_mesh()
+  a = matrices.positive_definite(rng, (8,), 300, np.float64)
+  (sharded,) = place((a,), mesh, "x")
+  for function in (linalg.cholesky, linalg.inv, linalg.eigh):
+    expected = jax.jit(function)(a)
+    for _ in range(3):
+      same_bits(jax.jit(function)(sharded), expected)
