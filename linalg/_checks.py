@@ -85,6 +85,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   return wrapper
 
 
+def check_factors(name: str, info: jax.Array) -> None:
+  """`check` for LU factors, which may be singular or hold NaN."""
+  if not _checking.value:
+    return
+  check(name, jnp.maximum(info, 0), "is singular: pivot {info} of its LU factors is zero.")
+  check(name, jnp.minimum(info, 0), "has no LU factors: they would hold NaN.")
+
+
 def check(name: str, info: jax.Array, what: str) -> None:
   """Under `checked`, reports the first nonzero `info`; `what` may use it as {info}."""
   if not _checking.value or info.size == 0:

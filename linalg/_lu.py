@@ -19,7 +19,7 @@ from linalg._array import (
     matmul,
     permutation_matrix,
 )
-from linalg._checks import check
+from linalg._checks import check_factors
 from linalg._triangular import parse_trans, triangular_solve_p
 
 __all__ = ["lu", "lu_ex", "lu_factor", "lu_pivots_to_permutation", "lu_solve"]
@@ -206,7 +206,7 @@ def _lu_pivots_to_permutation(pivots, permutation_size):
 @jax.jit
 def _lu_factor(a):
   packed, pivots, _, info = _factor("lu_factor", a)
-  check("lu_factor", info, "is singular: pivot {info} of U is zero (-1: its factors hold NaN).")
+  check_factors("lu_factor", info)
   return packed, pivots
 
 

@@ -18,15 +18,13 @@ from linalg._array import (
     on_diagonal,
     permutation_matrix,
 )
-from linalg._checks import check
+from linalg._checks import check_factors
 from linalg._lu import lu_p, lu_solve_fallback, lu_solve_p
 from linalg._triangular import triangular_solve_p
 
 __all__ = [
     "SlogdetResult", "det", "inv", "inv_ex", "slogdet", "solve", "solve_ex",
 ]
-
-_SINGULAR = "is singular: pivot {info} of its LU factors is zero (-1: they hold NaN)."
 
 
 def _factored_solve_jvp(primals, tangents, **attributes):
@@ -142,7 +140,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> jax.Array:
   factors.
   """
   x, info = _solve("solve", a, b)
-  check("solve", info, _SINGULAR)
+  check_factors("solve", info)
   return x
 
 
@@ -197,7 +195,7 @@ def inv(a: ArrayLike) -> jax.Array:
   Algorithm: LAPACK getrf and getri.
   """
   x, info = _inv("inv", a)
-  check("inv", info, _SINGULAR)
+  check_factors("inv", info)
   return x
 
 

@@ -31,14 +31,13 @@ def _not_finite(a):
 
 
 DEFINITE = "is not positive definite: its leading minor of order 2 is not positive."
-FACTORS = "is singular: pivot 2 of U is zero."
 SINGULAR = "is singular: pivot 2 of its LU factors is zero."
 SPECTRUM = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info -1)."
 
 CHECKED = {
     "cholesky": (linalg.cholesky, _negative, DEFINITE),
     "cho_factor": (lambda a: linalg.cho_factor(a)[0], _negative, DEFINITE),
-    "lu_factor": (lambda a: linalg.lu_factor(a)[0], _singular, FACTORS),
+    "lu_factor": (lambda a: linalg.lu_factor(a)[0], _singular, SINGULAR),
     "solve": (lambda a: linalg.solve(a, jnp.ones((N, 1))), _singular, SINGULAR),
     "inv": (linalg.inv, _singular, SINGULAR),
     "eigh": (lambda a: linalg.eigh(a).eigenvectors, _not_finite, SPECTRUM),
