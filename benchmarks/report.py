@@ -37,8 +37,8 @@ class Report:
   def fraction(self, cell: Cell) -> float:
     """Of the ceiling: the least time for its operations or its traffic, over the time taken."""
     ceilings = self.header["ceilings"]
-    flops, traffic = cell["flops"] / ceilings[cell["dtype"]], cell["bytes"] / ceilings["bytes"]
-    return max(flops, traffic) / cell["seconds"]["ours"]
+    flops = cell["flops"] / ceilings.get(cell["dtype"], math.inf)
+    return max(flops, cell["bytes"] / ceilings["bytes"]) / cell["seconds"]["ours"]
 
   def of_dtype(self, dtype: str) -> list[Cell]:
     """The cells of a floating dtype, and those of operations on integers."""

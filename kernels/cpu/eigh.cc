@@ -50,14 +50,21 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   const double operations = ((kVectors ? 7.0 : 1.5) * n + 100.0) * count;
   const double nanoseconds = SmallNanoseconds(kLanes<T>, count, operations);
   ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
-    // A single matrix has its rows in registers.
-    using R = std::conditional_t<small::kLanesOf<V> == 1, Row, V>;
-    const small::EigenWork<Element<T, V>, R> work(registers, order, kVectors);
-    LoadElements(a + i * count, count, count, work.matrix);
-    const V failed = small::EigenHermitian<kVectors>(work, order, part.lower, part.symmetrize);
-    StoreElements(work.d, n, values + i * n);
-    if constexpr (kVectors) StoreElements(work.matrix, count, vectors + i * count);
-    StoreIntegers(&failed, 1, info + i);
+    const auto solve = [&]<class R>(std::type_identity<R>) {
+      const small::EigenWork<Element<T, V>, R> work(registers, order, kVectors);
+      LoadElements(a + i * count, count, count, work.matrix);
+      const V failed = small::EigenHermitian<kVectors>(work, order, part.lower, part.symmetrize);
+      StoreElements(work.d, n, values + i * n);
+      if constexpr (kVectors) StoreElements(work.matrix, count, vectors + i * count);
+      StoreIntegers(&failed, 1, info + i);
+    };
+    if constexpr (small::kLanesOf<V> > 1) {
+      solve(std::type_identity<V>());
+    } else if (order > kLanes<T> / 4) {
+      solve(std::type_identity<Row>());  // a single matrix has its rows in registers
+    } else {
+      solve(std::type_identity<small::Vector<Real<T>, std::max(kLanes<T> / 4, 2)>>());
+    }
   });
 }
 

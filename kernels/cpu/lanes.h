@@ -64,8 +64,9 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
                   Run&& run) {
   constexpr int kWide = kLanes<T>, kHalf = kWide / 2;
   const bool fits = size * kRegisterBytes <= kWideGroupBytes;
+  const bool brief = nanoseconds * static_cast<double>(batch) / kWide < kBriefNanoseconds;
   if constexpr (kRegisterBytes == 64) {
-    if (batch >= kHalf && (!fits || batch < kWide)) {
+    if (batch >= kHalf && (!fits || brief || batch < kWide)) {
       return ForEachGroupOf<kHalf, T>(pool, batch, size, nanoseconds, run);
     }
   }

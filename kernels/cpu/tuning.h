@@ -36,6 +36,10 @@ inline constexpr double kSmallTriangularOperations = 8192;
 // in half of it.
 inline constexpr int64_t kWideGroupBytes = 48 << 10;
 
+// A call that takes less than this is over before a processor runs at full speed with its widest
+// registers.
+inline constexpr double kBriefNanoseconds = 1e3;
+
 // Nanoseconds of one register's group of small matrices: `count` registers moved in and out, and
 // `operations` fused multiply-adds.
 inline double SmallNanoseconds(int lanes, int64_t count, double operations) {
