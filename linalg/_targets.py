@@ -4,7 +4,7 @@ import importlib.util
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Protocol, cast
 
 import jax
 import jax.export
@@ -17,7 +17,20 @@ except ImportError as error:
       "installed. Run `pip install -e .` in it, or leave the tree.") from error
 
 
-def _load_cpu() -> tuple[str, Any]:
+class _Module(Protocol):
+  """What the compiled modules linalg._cpu_* have, one for each level of the instruction set."""
+
+  __name__: str
+  __file__: str
+
+  def targets(self) -> dict[str, object]: ...
+  def load(self) -> None: ...
+  def ffi_version(self) -> tuple[int, int]: ...
+  def blas_threads(self) -> int: ...
+  def allow_blas_threads(self, allowed: bool) -> None: ...
+
+
+def _load_cpu() -> tuple[str, _Module]:
   """The level of the instruction set to use, and the module that was compiled for it.
 
   The best level that the machine and the installation have, unless the environment variable
@@ -29,7 +42,7 @@ def _load_cpu() -> tuple[str, Any]:
     raise ImportError(
         f"linalg has no module for LINALG_ISA={level}: built for this machine are "
         f"{', '.join(levels) or 'none'}, and it could run {', '.join(_isa.levels())}.")
-  return level, importlib.import_module(f"linalg._cpu_{level}")
+  return level, cast(_Module, importlib.import_module(f"linalg._cpu_{level}"))
 
 
 def usable_levels() -> list[str]:

@@ -64,6 +64,21 @@ def test_dtypes(case, dtype, kind, rng):
   sharded_like(results, mesh, "x")
 
 
+def test_gspmd(case, rng):
+  """XLA's older partitioner reads the number of batch dimensions, and no Shardy rule."""
+  mesh = make_mesh()
+  operands = case.operands(rng, (BATCH,), N, N, np.float32)
+  sharded = place(operands, mesh, "x")
+  shardy = jax.config.jax_use_shardy_partitioner
+  jax.config.update("jax_use_shardy_partitioner", False)
+  try:
+    results = compile_local(case.results, sharded)(*sharded)
+  finally:
+    jax.config.update("jax_use_shardy_partitioner", shardy)
+  same_bits(results, jax.jit(case.results)(*operands))
+  sharded_like(results, mesh, "x")
+
+
 @KINDS
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7)])
 def test_rectangular(case, shape, kind, rng):
