@@ -2,7 +2,9 @@
 // threads.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <new>
 
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
@@ -24,17 +26,33 @@ inline constexpr int kRegisterBytes = 16;
 template <class T>
 inline constexpr int kLanes = kRegisterBytes / sizeof(Real<T>);
 
+// Uninitialised registers, on the stack where they are few: an aligned allocation can take longer
+// than a small matrix. Throws std::bad_alloc.
 template <class V>
-struct FreeAligned {
-  void operator()(V* memory) const { ::operator delete(memory, std::align_val_t{64}); }
-};
+class Registers {
+ public:
+  explicit Registers(int64_t count) {
+    if (count * sizeof(V) <= sizeof(few_)) {
+      memory_ = few_;
+    } else {
+      many_.reset(::operator new(count * sizeof(V), std::align_val_t{64}));
+      memory_ = many_.get();
+    }
+  }
+  Registers(const Registers&) = delete;
+  Registers& operator=(const Registers&) = delete;
 
-// Uninitialised registers; throws std::bad_alloc.
-template <class V>
-std::unique_ptr<V[], FreeAligned<V>> Registers(int64_t count) {
-  return std::unique_ptr<V[], FreeAligned<V>>(
-      static_cast<V*>(::operator new(count * sizeof(V), std::align_val_t{64})));
-}
+  V* get() const { return static_cast<V*>(memory_); }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { ::operator delete(memory, std::align_val_t{64}); }
+  };
+
+  alignas(64) std::byte few_[8192];
+  std::unique_ptr<void, Free> many_;
+  void* memory_;
+};
 
 // Calls run.template operator()<V>(first, memory) for groups of kWidth matrices that cover the
 // batch, V being a register of kWidth lanes; the memory holds `size` registers of full width.
@@ -44,7 +62,7 @@ void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double n
   using V = small::Vector<Real<T>, kWidth>;
   const int64_t groups = batch / kWidth;
   ForEachRange(pool, groups, nanoseconds, [&](int64_t first, int64_t last) {
-    const auto memory = Registers<small::Vector<Real<T>, kLanes<T>>>(size);
+    const Registers<small::Vector<Real<T>, kLanes<T>>> memory(size);
     V* const registers = reinterpret_cast<V*>(memory.get());
     for (int64_t group = first; group < last; ++group) {
       run.template operator()<V>(group * kWidth, registers);

@@ -106,7 +106,7 @@ struct SmallQr {
       constexpr int kWidth = small::kColumnsOf<Columns, One>;
       const double nanoseconds = SmallNanoseconds(1, Size<1>() * kParts, operations / kLanes<T>);
       ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-        const auto memory = Registers<Columns>(Size<kWidth>() / kWidth + 1);
+        const Registers<Columns> memory(Size<kWidth>() / kWidth + 1);
         for (int64_t i = first; i < last; ++i) {
           Make<Columns>(i, reinterpret_cast<One*>(memory.get()));
         }
