@@ -60,10 +60,10 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
     };
     if constexpr (small::kLanesOf<V> > 1) {
       solve(std::type_identity<V>());
-    } else if (order > kLanes<T> / 4) {
+    } else if (order > kLanes<T> / 2) {
       solve(std::type_identity<Row>());  // a single matrix has its rows in registers
     } else {
-      solve(std::type_identity<small::Vector<Real<T>, std::max(kLanes<T> / 4, 2)>>());
+      solve(std::type_identity<small::Vector<Real<T>, 16 / sizeof(Real<T>)>>());
     }
   });
 }
