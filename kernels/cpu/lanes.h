@@ -110,7 +110,7 @@ void DispatchSize(int64_t n, Body&& body) {
 
 // Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.
 template <class E, class T>
-void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
+LINALG_INLINE void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
   constexpr int64_t kParts = small::kComplexElement<E> ? 2 : 1;
   small::Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
               reinterpret_cast<small::RealElement<E>*>(elements));
