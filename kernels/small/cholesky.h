@@ -19,11 +19,8 @@ template <bool kDiagonal, int kRows, int kCols, class E>
 LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* inverse,
                                  RealElement<E>& failed) {
   using V = RealElement<E>;
-  E block[kRows][kCols];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int c = 0; c < kCols; ++c) block[r][c] = a[(i0 + r) * n + j0 + c];
+  // Products are summed on their own, as in MulSub.
+  E block[kRows][kCols] = {};
   for (int k = 0; k < j0; ++k) {
     E left[kRows];
 #pragma GCC unroll 4
@@ -35,6 +32,10 @@ LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* in
       for (int r = 0; r < kRows; ++r) block[r][c] = NegMulAdd(left[r], right, block[r][c]);
     }
   }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) block[r][c] = a[(i0 + r) * n + j0 + c] + block[r][c];
 #pragma GCC unroll 4
   for (int c = 0; c < kCols; ++c) {
 #pragma GCC unroll 4

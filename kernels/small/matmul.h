@@ -1,5 +1,6 @@
 // c -= a b for small row-major matrices, one per lane: the update that the blocked algorithms
-// share.
+// share. Products are summed on their own: rounding is then in proportion to their sum, which is
+// mostly smaller than what it is taken from.
 #pragma once
 
 #include "kernels/small/lanes.h"
@@ -20,11 +21,7 @@ inline constexpr int kBlockCols = kComplexElement<E> || !kManyRegisters ? 2 : 4;
 template <int kRows, int kCols, class E>
 LINALG_INLINE void MulSubBlock(int depth, const E* a, int a_stride, const E* b, int b_stride, E* c,
                                int c_stride) {
-  E block[kRows][kCols];
-#pragma GCC unroll 4
-  for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 4
-    for (int j = 0; j < kCols; ++j) block[i][j] = c[i * c_stride + j];
+  E block[kRows][kCols] = {};
   for (int k = 0; k < depth; ++k) {
     E right[kCols];
 #pragma GCC unroll 4
@@ -39,7 +36,7 @@ LINALG_INLINE void MulSubBlock(int depth, const E* a, int a_stride, const E* b, 
 #pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < kCols; ++j) c[i * c_stride + j] = block[i][j];
+    for (int j = 0; j < kCols; ++j) c[i * c_stride + j] = c[i * c_stride + j] + block[i][j];
 }
 
 template <int kRows, class E>
