@@ -9,11 +9,29 @@ from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
 from linalg._config import show_config
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
+from linalg._funm import funm_hermitian, inverse_pth_root
 from linalg._householder import householder_product
+from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
+from linalg._norms import matrix_norm, norm, vector_norm
+from linalg._pinv import cond, matrix_rank, pinv
+from linalg._powers import expm, matrix_power
+from linalg._products import (
+    block_diag,
+    cross,
+    diagonal,
+    matmul,
+    matrix_transpose,
+    multi_dot,
+    outer,
+    tensordot,
+    trace,
+    vecdot,
+)
 from linalg._qr import QRResult, qr
 from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
 from linalg._targets import export_disabled_checks, include_dir
+from linalg._tensors import tensorinv, tensorsolve
 from linalg._triangular import solve_triangular, triangular_solve
 
 __all__ = [
@@ -21,31 +39,54 @@ __all__ = [
     "LinAlgError",
     "QRResult",
     "SlogdetResult",
+    "block_diag",
     "checked",
     "cho_factor",
     "cho_solve",
     "cholesky",
     "cholesky_ex",
+    "cond",
+    "cross",
     "det",
+    "diagonal",
     "eigh",
     "eigh_ex",
     "eigvalsh",
+    "expm",
     "export_disabled_checks",
     "ffi",
+    "funm_hermitian",
     "householder_product",
     "include_dir",
     "inv",
     "inv_ex",
+    "inverse_pth_root",
+    "lstsq",
     "lu",
     "lu_ex",
     "lu_factor",
     "lu_pivots_to_permutation",
     "lu_solve",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
     "qr",
     "show_config",
     "slogdet",
     "solve",
     "solve_ex",
     "solve_triangular",
+    "tensordot",
+    "tensorinv",
+    "tensorsolve",
+    "trace",
     "triangular_solve",
+    "vecdot",
+    "vector_norm",
 ]
