@@ -7,6 +7,7 @@ The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.lina
 from linalg import ffi
 from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
+from linalg._cholesky_update import cholesky_update, cholesky_update_ex
 from linalg._config import show_config
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
 from linalg._funm import funm_hermitian, inverse_pth_root
@@ -15,6 +16,7 @@ from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
 from linalg._norms import matrix_norm, norm, vector_norm
 from linalg._pinv import cond, matrix_rank, pinv
+from linalg._polar import polar
 from linalg._powers import expm, matrix_power
 from linalg._products import (
     block_diag,
@@ -45,6 +47,8 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "cholesky_ex",
+    "cholesky_update",
+    "cholesky_update_ex",
     "cond",
     "cross",
     "det",
@@ -76,6 +80,7 @@ __all__ = [
     "norm",
     "outer",
     "pinv",
+    "polar",
     "qr",
     "show_config",
     "slogdet",
