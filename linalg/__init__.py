@@ -8,18 +8,22 @@ from linalg import ffi
 from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
 from linalg._config import show_config
+from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
 from linalg._householder import householder_product
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
 from linalg._qr import QRResult, qr
 from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
+from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._targets import export_disabled_checks, include_dir
 from linalg._triangular import solve_triangular, triangular_solve
 
 __all__ = [
+    "EigResult",
     "EighResult",
     "LinAlgError",
     "QRResult",
+    "SVDResult",
     "SlogdetResult",
     "checked",
     "cho_factor",
@@ -27,8 +31,12 @@ __all__ = [
     "cholesky",
     "cholesky_ex",
     "det",
+    "eig",
+    "eig_ex",
     "eigh",
     "eigh_ex",
+    "eigvals",
+    "eigvals_ex",
     "eigvalsh",
     "export_disabled_checks",
     "ffi",
@@ -47,5 +55,9 @@ __all__ = [
     "solve",
     "solve_ex",
     "solve_triangular",
+    "svd",
+    "svd_ex",
+    "svdvals",
+    "svdvals_ex",
     "triangular_solve",
 ]
