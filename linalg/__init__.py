@@ -9,6 +9,7 @@ from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
 from linalg._cholesky_update import cholesky_update, cholesky_update_ex
 from linalg._config import show_config
+from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
 from linalg._funm import funm_hermitian, inverse_pth_root
 from linalg._householder import householder_product
@@ -32,14 +33,17 @@ from linalg._products import (
 )
 from linalg._qr import QRResult, qr
 from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
+from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._targets import export_disabled_checks, include_dir
 from linalg._tensors import tensorinv, tensorsolve
 from linalg._triangular import solve_triangular, triangular_solve
 
 __all__ = [
+    "EigResult",
     "EighResult",
     "LinAlgError",
     "QRResult",
+    "SVDResult",
     "SlogdetResult",
     "block_diag",
     "checked",
@@ -53,8 +57,12 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
+    "eig_ex",
     "eigh",
     "eigh_ex",
+    "eigvals",
+    "eigvals_ex",
     "eigvalsh",
     "expm",
     "export_disabled_checks",
@@ -87,6 +95,10 @@ __all__ = [
     "solve",
     "solve_ex",
     "solve_triangular",
+    "svd",
+    "svd_ex",
+    "svdvals",
+    "svdvals_ex",
     "tensordot",
     "tensorinv",
     "tensorsolve",

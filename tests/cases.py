@@ -270,6 +270,89 @@ def _eigh_invariant(results):
   return w, projectors
 
 
+def _square_general(rng, batch, m, n, dtype):
+  del m
+  return (matrices.general(rng, batch, n, n, dtype),)
+
+
+def _svd_ratio(operands, results):
+  (a,), (u, s, vh) = operands, results
+  k = s.shape[-1]
+  s = checks.wide(s)
+  assert np.all(s >= 0)
+  assert np.all(np.diff(s) <= 0)
+  product = checks.wide(u)[..., :k] * s[..., None, :] @ checks.wide(vh)[..., :k, :]
+  return max(
+      checks.orthogonality(u), checks.orthogonality(checks.adjoint(np.asarray(vh))),
+      checks.factorisation(a, product, checks.eps(u)))
+
+
+def _svdvals_ratio(operands, results):
+  (a,), (s,) = operands, results
+  assert np.all(s >= 0)
+  assert np.all(np.diff(checks.wide(s)) <= 0)
+  scale = 2.0 ** -np.frexp(np.max(np.abs(a), initial=0))[1]
+  expected = np.linalg.svd(scale * checks.wide(a), compute_uv=False)
+  bound = np.max(expected, axis=-1, initial=0) * max(*a.shape[-2:], 1) * checks.eps(s)
+  error = np.max(np.abs(scale * checks.wide(s) - expected), axis=-1, initial=0)
+  return checks.worst(error, bound)
+
+
+def _svd_invariant(results):
+  # A pair of vectors has a common phase, the columns that complete a basis any rotation.
+  u, s, vh = results
+  k = s.shape[-1]
+  pairs = u[..., :k].mT[..., :, None] * vh[..., :k, None, :]
+  projectors = [x @ x.mT.conj() for v in (u, vh.mT.conj()) for x in (v[..., :k], v[..., k:])]
+  return s, pairs, *projectors
+
+
+def _svd_oracle(full_matrices):
+  return lambda a: tuple(np.linalg.svd(a, full_matrices=full_matrices))
+
+
+def _eig_ratio(operands, results):
+  (a,), (w, v) = operands, results
+  precision, a, w, v = checks.eps(v), checks.wide(a), checks.wide(w), checks.wide(v)
+  largest = np.take_along_axis(v, np.abs(v).argmax(-2, keepdims=True), -2) if v.size else v
+  residual = checks.norm1(a @ v - v * w[..., None, :])
+  return max(
+      checks.worst(residual, checks.norm1(a) * checks.norm1(v) * precision),
+      checks.worst(np.abs(np.linalg.norm(v, axis=-2) - 1), precision * max(v.shape[-1], 1)),
+      checks.worst(np.abs(largest.imag), precision))
+
+
+def _eig_left_ratio(operands, results):
+  (a,), (w, left, right) = operands, results
+  return max(
+      _eig_ratio((checks.adjoint(a),), (np.conj(w), left)), _eig_ratio(operands, (w, right)))
+
+
+def _eigvals_ratio(operands, results):
+  # The trace of A and of its powers; eigenvalues one by one depend on their condition.
+  (a,), (w,) = operands, results
+  n = max(a.shape[-1], 1)
+  a, wide_w = checks.wide(a), checks.wide(w)
+  error = np.abs(np.trace(a, axis1=-2, axis2=-1) - wide_w.sum(-1))
+  return checks.worst(error, n * np.linalg.norm(a, axis=(-2, -1)) * checks.eps(w))
+
+
+def _eig_invariant(results):
+  # The sign of a vector is LAPACK's choice.
+  w, *vectors = results
+  return w, *(v.mT[..., :, None] * v.mT[..., None, :] for v in vectors)
+
+
+def _eig_oracle(left):
+  def oracle(a):
+    if not a.size:
+      empty = a.astype(np.result_type(a, np.complex64))
+      return empty[0:0, 0], *[empty] * (2 if left else 1)
+    return scipy.linalg.eig(a, left=left)
+
+  return oracle
+
+
 def _solution_ratio(matrix):
   def ratio(operands, results):
     *a, b = operands
@@ -352,6 +435,19 @@ CASES = (
          invariant=_eigh_invariant, limit=60.0),
     Case("eigvalsh", linalg.eigvalsh, _hermitian, (2,), _eigvalsh_ratio,
          lambda a: (np.linalg.eigvalsh(a),), limit=60.0),
+    Case("svd", linalg.svd, _general, (2,), _svd_ratio, _svd_oracle(full_matrices=True),
+         invariant=_svd_invariant, rectangular=True, limit=50.0),
+    Case("svd_thin", lambda a: linalg.svd(a, full_matrices=False), _general, (2,), _svd_ratio,
+         _svd_oracle(full_matrices=False), invariant=_svd_invariant, rectangular=True,
+         limit=50.0),
+    Case("svdvals", linalg.svdvals, _general, (2,), _svdvals_ratio,
+         lambda a: (np.linalg.svd(a, compute_uv=False),), rectangular=True, limit=50.0),
+    Case("eig", linalg.eig, _square_general, (2,), _eig_ratio, _eig_oracle(left=False),
+         invariant=_eig_invariant, limit=20.0),
+    Case("eig_left", lambda a: linalg.eig(a, left=True), _square_general, (2,), _eig_left_ratio,
+         _eig_oracle(left=True), invariant=_eig_invariant, limit=20.0),
+    Case("eigvals", linalg.eigvals, _square_general, (2,), _eigvals_ratio,
+         lambda a: (np.linalg.eigvals(a),), limit=20.0),
     Case("triangular_solve",
          lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
          _with_columns(_lower), (2, 2), _solution_ratio(_lower_part),

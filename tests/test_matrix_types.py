@@ -85,6 +85,12 @@ OPERANDS = {
     "householder_product": (_any_general, _reflectors),
     "eigh": (_hermitian, lambda a: (a,)),
     "eigvalsh": (_hermitian, lambda a: (a,)),
+    "svd": (_any_general, lambda a: (a,)),
+    "svd_thin": (_any_general, lambda a: (a,)),
+    "svdvals": (_any_general, lambda a: (a,)),
+    "eig": (_any_general, lambda a: (a,)),
+    "eig_left": (_any_general, lambda a: (a,)),
+    "eigvals": (_any_general, lambda a: (a,)),
     "triangular_solve": (_nonsingular, _left),
     "triangular_solve_right": (_nonsingular, _right),
     "cho_solve": (

@@ -18,8 +18,6 @@
 namespace linalg {
 namespace {
 
-constexpr int kNotFinite = -1;
-
 // Writes the Hermitian part of `a` as a column-major lower triangle; false if it is not finite.
 template <class T>
 bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a, T* target) {
