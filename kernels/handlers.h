@@ -21,7 +21,8 @@
   visit(linalg_qr_r)                     \
   visit(linalg_slogdet)                  \
   visit(linalg_solve)                    \
-  visit(linalg_triangular_solve)
+  visit(linalg_triangular_solve)         \
+  visit(linalg_tridiagonal_solve)
 
 // Those that only the CPU has; elsewhere their operations lower to the fallback.
 #define LINALG_FOR_EACH_CPU_TARGET(visit) \

@@ -37,6 +37,7 @@ from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._targets import export_disabled_checks, include_dir
 from linalg._tensors import tensorinv, tensorsolve
 from linalg._triangular import solve_triangular, triangular_solve
+from linalg._tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
 
 __all__ = [
     "EigResult",
@@ -104,6 +105,8 @@ __all__ = [
     "tensorsolve",
     "trace",
     "triangular_solve",
+    "tridiagonal_solve",
+    "tridiagonal_solve_ex",
     "vecdot",
     "vector_norm",
 ]
