@@ -10,9 +10,13 @@ from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
 from linalg._config import show_config
 from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
+from linalg._eigh_generalized import eigh_generalized
+from linalg._eigh_tridiagonal import eigh_tridiagonal
+from linalg._hessenberg import hessenberg
 from linalg._householder import householder_product
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
 from linalg._qr import QRResult, qr
+from linalg._schur import rsf2csf, schur, schur_ex
 from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
 from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._targets import export_disabled_checks, include_dir
@@ -35,11 +39,14 @@ __all__ = [
     "eig_ex",
     "eigh",
     "eigh_ex",
+    "eigh_generalized",
+    "eigh_tridiagonal",
     "eigvals",
     "eigvals_ex",
     "eigvalsh",
     "export_disabled_checks",
     "ffi",
+    "hessenberg",
     "householder_product",
     "include_dir",
     "inv",
@@ -50,6 +57,9 @@ __all__ = [
     "lu_pivots_to_permutation",
     "lu_solve",
     "qr",
+    "rsf2csf",
+    "schur",
+    "schur_ex",
     "show_config",
     "slogdet",
     "solve",
