@@ -12,6 +12,9 @@ from linalg._config import show_config
 from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
 from linalg._funm import funm_hermitian, inverse_pth_root
+from linalg._eigh_generalized import eigh_generalized
+from linalg._eigh_tridiagonal import eigh_tridiagonal
+from linalg._hessenberg import hessenberg
 from linalg._householder import householder_product
 from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
@@ -32,7 +35,9 @@ from linalg._products import (
     vecdot,
 )
 from linalg._qr import QRResult, qr
+from linalg._schur import rsf2csf, schur, schur_ex
 from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
+from linalg._sqrtm import sqrtm
 from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._targets import export_disabled_checks, include_dir
 from linalg._tensors import tensorinv, tensorsolve
@@ -62,6 +67,8 @@ __all__ = [
     "eig_ex",
     "eigh",
     "eigh_ex",
+    "eigh_generalized",
+    "eigh_tridiagonal",
     "eigvals",
     "eigvals_ex",
     "eigvalsh",
@@ -69,6 +76,7 @@ __all__ = [
     "export_disabled_checks",
     "ffi",
     "funm_hermitian",
+    "hessenberg",
     "householder_product",
     "include_dir",
     "inv",
@@ -91,11 +99,15 @@ __all__ = [
     "pinv",
     "polar",
     "qr",
+    "rsf2csf",
+    "schur",
+    "schur_ex",
     "show_config",
     "slogdet",
     "solve",
     "solve_ex",
     "solve_triangular",
+    "sqrtm",
     "svd",
     "svd_ex",
     "svdvals",

@@ -353,6 +353,95 @@ def _eig_oracle(left):
   return oracle
 
 
+def _schur_ratio(operands, results):
+  (a,), (t, z) = operands, results
+  below = np.tril(np.asarray(t), -1)
+  if np.iscomplexobj(t):
+    assert not below.any()
+  else:
+    # Two by two blocks on the diagonal, none beside another, of equal diagonals.
+    blocks = np.diagonal(below, -1, -2, -1) != 0
+    assert np.count_nonzero(below) == np.count_nonzero(blocks)
+    assert not np.any(blocks[..., 1:] & blocks[..., :-1])
+    diagonal = np.diagonal(t, axis1=-2, axis2=-1)
+    assert np.all((diagonal[..., 1:] == diagonal[..., :-1]) | ~blocks)
+  product = checks.wide(z) @ checks.wide(t) @ checks.adjoint(checks.wide(z))
+  return max(checks.orthogonality(z), checks.factorisation(a, product, checks.eps(z)))
+
+
+def _hessenberg_ratio(operands, results):
+  (a,), (h, q) = operands, results
+  h = np.asarray(h)
+  assert not np.tril(h, -2).any()
+  assert not np.tril(np.triu(h, -1), -1).imag.any()
+  product = checks.wide(q) @ checks.wide(h) @ checks.adjoint(checks.wide(q))
+  return max(checks.orthogonality(q), checks.factorisation(a, product, checks.eps(q)))
+
+
+def _hessenberg_h_ratio(operands, results):
+  (a,), (h,) = operands, results
+  expected, q = linalg.hessenberg(a, calc_q=True)
+  np.testing.assert_array_equal(h, expected)
+  return _hessenberg_ratio(operands, (h, q))
+
+
+def _unitary_similarity_invariant(results):
+  # Rows and columns of the form, and columns of the vectors, have a common sign or phase.
+  t, z = results
+  return abs(t) ** 2, z.mT[..., :, None] * z.mT.conj()[..., None, :]
+
+
+def _schur_invariant(results):
+  # A quarter turn within a block, which exchanges its off-diagonal elements, is open too.
+  t, z = results
+  sums = (abs(t) ** 4).sum((-2, -1))
+  return sums, *_unitary_similarity_invariant(linalg.rsf2csf(t, z))
+
+
+def _schur_oracle(output):
+  def oracle(a):
+    complex_output = output == "complex"
+    dtype = np.result_type(a, np.complex64) if complex_output else a.dtype
+    if not a.size:
+      return a.astype(dtype), a.astype(dtype)
+    return scipy.linalg.schur(a, output="complex" if np.iscomplexobj(a) else output)
+
+  return oracle
+
+
+def _tridiagonal(rng, batch, m, n, dtype):
+  del m
+  d = matrices.general(rng, batch, 1, n, dtype)[..., 0, :]
+  e = matrices.general(rng, batch, 1, max(n - 1, 0), dtype)[..., 0, :]
+  return d.real.astype(dtype), e
+
+
+def _tridiagonal_product(d, e):
+  place = np.arange(d.shape[-1])
+  a = np.zeros((*d.shape, d.shape[-1]), d.dtype)
+  a[..., place, place] = d
+  a[..., place[:-1], place[1:]] = e
+  a[..., place[1:], place[:-1]] = np.conj(e)
+  return a
+
+
+def _pair(rng, batch, m, n, dtype):
+  return (*_hermitian(rng, batch, m, n, dtype), *_positive_definite(rng, batch, m, n, dtype))
+
+
+def _pencil_ratio(operands, results):
+  # ‖A V - B V W‖ / (n ‖A‖ ‖V‖ eps) and B-orthonormality, for a B of condition about 1.
+  (a, b), (w, v) = operands, results
+  precision, a, b, w, v = checks.eps(v), *map(checks.wide, (a, b, w, v))
+  n = max(a.shape[-1], 1)
+  assert np.all(np.diff(w) >= 0)
+  identity = checks.adjoint(v) @ b @ v
+  scale = checks.norm1(a) * checks.norm1(v) * n * precision
+  return max(
+      checks.worst(checks.norm1(a @ v - b @ v * w[..., None, :]), scale),
+      checks.worst(checks.norm1(identity - np.eye(a.shape[-1])), n * precision))
+
+
 def _solution_ratio(matrix):
   def ratio(operands, results):
     *a, b = operands
@@ -448,6 +537,27 @@ CASES = (
          _eig_oracle(left=True), invariant=_eig_invariant, limit=20.0),
     Case("eigvals", linalg.eigvals, _square_general, (2,), _eigvals_ratio,
          lambda a: (np.linalg.eigvals(a),), limit=20.0),
+    Case("schur", linalg.schur, _square_general, (2,), _schur_ratio, _schur_oracle("real"),
+         invariant=_schur_invariant, limit=20.0),
+    Case("schur_complex", lambda a: linalg.schur(a, "complex"), _square_general, (2,),
+         _schur_ratio, _schur_oracle("complex"), invariant=_unitary_similarity_invariant,
+         limit=20.0),
+    Case("hessenberg", lambda a: linalg.hessenberg(a, calc_q=True), _square_general, (2,),
+         _hessenberg_ratio,
+         lambda a: scipy.linalg.hessenberg(a, calc_q=True) if a.size else (a, a)),
+    Case("hessenberg_h", linalg.hessenberg, _square_general, (2,), _hessenberg_h_ratio,
+         lambda a: (scipy.linalg.hessenberg(a) if a.size else a,)),
+    Case("eigh_tridiagonal", linalg.eigh_tridiagonal, _tridiagonal, (1, 1),
+         lambda operands, results: _eigh_ratio((_tridiagonal_product(*operands),), results),
+         lambda d, e: tuple(np.linalg.eigh(_tridiagonal_product(d, e))),
+         invariant=_eigh_invariant, limit=60.0),
+    Case("eigvalsh_tridiagonal", lambda d, e: linalg.eigh_tridiagonal(d, e, eigvals_only=True),
+         _tridiagonal, (1, 1),
+         lambda operands, results: _eigvalsh_ratio((_tridiagonal_product(*operands),), results),
+         lambda d, e: (np.linalg.eigvalsh(_tridiagonal_product(d, e)),), limit=60.0),
+    Case("eigh_generalized", linalg.eigh_generalized, _pair, (2, 2), _pencil_ratio,
+         lambda a, b: scipy.linalg.eigh(a, b) if a.size else (a.real[0:0, 0], a),
+         invariant=_eigh_invariant, limit=60.0),
     Case("triangular_solve",
          lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
          _with_columns(_lower), (2, 2), _solution_ratio(_lower_part),

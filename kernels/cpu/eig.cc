@@ -5,6 +5,7 @@
 // LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
@@ -57,8 +58,11 @@ void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
       C* const w = values + i * n;
       info[i] = kNotFinite;
       if (AllFinite(a + i * size, size)) {
+        const int exponent = ExponentOutOfRange(a + i * size, size);
         Transpose(pool, n, n, a + i * size, n, matrix.get(), n);
+        MultiplyByPowerOfTwo(-exponent, size, matrix.get());
         info[i] = geev(matrix.get(), w, left_columns.get(), right_columns.get());
+        MultiplyByPowerOfTwo(exponent, n, w);
       }
       if (info[i] != 0) std::fill(w, w + n, NaN<C>());
       const auto write = [&](const T* columns, C* target) {

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"

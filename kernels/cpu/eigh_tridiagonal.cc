@@ -4,6 +4,7 @@
 // Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"

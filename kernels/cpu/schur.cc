@@ -5,6 +5,7 @@
 // info = -1.
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
@@ -27,8 +28,11 @@ void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* 
       T* const z = vectors + i * size;
       info[i] = kNotFinite;
       if (AllFinite(a + i * size, size)) {
+        const int exponent = ExponentOutOfRange(a + i * size, size);
         Transpose(pool, n, n, a + i * size, n, t, n);
+        MultiplyByPowerOfTwo(-exponent, size, t);
         info[i] = gees(t, z);
+        MultiplyByPowerOfTwo(exponent, size, t);
       }
       for (T* matrix : {t, z}) {
         if (info[i] != 0) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <limits>
@@ -67,20 +66,6 @@ constexpr T NaN() {
   if constexpr (kIsComplex<T>) return T(nan, nan);
   return nan;
 }
-
-// Whether no element is NaN or Inf, on which LAPACK's iterations may not end.
-template <class T>
-bool AllFinite(const T* a, int64_t count) {
-  const auto* parts = reinterpret_cast<const Real<T>*>(a);
-  bool finite = true;
-  for (int64_t i = 0; i < count * (kIsComplex<T> ? 2 : 1); ++i) {
-    finite &= std::abs(parts[i]) <= std::numeric_limits<Real<T>>::max();
-  }
-  return finite;
-}
-
-// The info of a matrix for which that does not hold.
-inline constexpr int kNotFinite = -1;
 
 // How a handler reads a Hermitian operand: the mean of the operand and its adjoint, or one triangle
 // of it and never the other. The diagonal's imaginary part counts for nothing.
