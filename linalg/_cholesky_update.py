@@ -35,7 +35,7 @@ def _update(name, r, w, sign):
   p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
   squares = p.real**2 + p.imag**2
   total = 1 + sign * jnp.cumsum(squares, axis=-1)
-  failed = total <= 0
+  failed = ~(total > 0)  # NaN too
   total = jnp.where(failed, 1, total)
   before = jnp.concatenate([jnp.ones_like(total[..., :1]), total[..., :-1]], axis=-1)
   weighted = l * p[..., None, :]

@@ -55,10 +55,10 @@ def _nearly(actual, expected, operands):
 
 
 @CASES
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 33])
+@pytest.mark.parametrize("n", [1, 3, 17])
 def test_results(case, dtype, n, rng):
   """Scaled errors, square and (where that makes sense) rectangular, single and in batches."""
-  for batch in ((), (3,), (2, 2)):
+  for batch in ((), (2, 2)):
     for m in {n, n + 2, max(n - 1, 1)} if case.rectangular else {n}:
       operands = case.operands(rng, batch, m, n, dtype)
       results = case.results(*operands)
@@ -125,10 +125,7 @@ def test_vmap(case, kind, rng):
       jax.device_put(x, NamedSharding(mesh, P(*(None,) * axis, "x")))
       for x, axis in zip(moved, last, strict=True)]
   function = jax.vmap(jax.vmap(case.results), in_axes=last)
-  # Inside, the mapped batch is the only one: the functions see single matrices.
-  inner = jax.vmap(jax.vmap(case.results), in_axes=tuple(axis for axis in last))
-  del function
-  results = _compile_local(inner, sharded)(*sharded)
+  results = _compile_local(function, sharded)(*sharded)
   _nearly(results, jax.jit(case.results)(*operands), operands)
   sharded_like(results, mesh, "x")
 
