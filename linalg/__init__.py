@@ -15,6 +15,7 @@ from linalg._funm import funm_hermitian, inverse_pth_root
 from linalg._eigh_generalized import eigh_generalized
 from linalg._eigh_tridiagonal import eigh_tridiagonal
 from linalg._hessenberg import hessenberg
+from linalg._gauge import eigh_gauge_error
 from linalg._householder import householder_product
 from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
@@ -67,6 +68,7 @@ __all__ = [
     "eig_ex",
     "eigh",
     "eigh_ex",
+    "eigh_gauge_error",
     "eigh_generalized",
     "eigh_tridiagonal",
     "eigvals",

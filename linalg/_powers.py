@@ -15,7 +15,6 @@ from linalg._triangular import triangular_solve
 __all__ = ["expm", "matrix_power"]
 
 
-@functools.partial(jax.jit, static_argnames="n")
 def matrix_power(a: ArrayLike, n: int) -> jax.Array:
   """A to the integer power n; `jax.numpy.linalg.matrix_power`.
 
@@ -38,6 +37,11 @@ def matrix_power(a: ArrayLike, n: int) -> jax.Array:
     n = operator.index(n)
   except TypeError as error:
     raise TypeError(f"exponent must be an integer, got {n}") from error
+  return _matrix_power(a, n)
+
+
+@functools.partial(jax.jit, static_argnames="n")
+def _matrix_power(a, n):
   exact = not jnp.issubdtype(a.dtype, jnp.inexact) and n >= 0
   (base,), dtype = ([a], a.dtype) if exact else as_arrays("matrix_power", a)
   if n == 0:
