@@ -32,12 +32,45 @@ FOREIGN = {
     "test_blas64_geqrf_lwork_smoketest": "NumPy's own LAPACK",
 }
 
+_DTYPE = "a dtype that JAX lacks"
+_COMPLEX = "eigenvalues of general matrices are complex, whatever they are, as in jax.numpy.linalg"
+_TEXT = "the text of the error"
+_AXIS = "a ValueError, where NumPy has a subclass of it"
+
 # Test -> why this package, like jax.numpy.linalg, does otherwise. Each must fail.
-DEVIATIONS: dict[str, str] = {}
+DEVIATIONS: dict[str, str] = {
+    "TestEigvals::test_types[float32]": _COMPLEX,
+    "TestEigvals::test_types[float64]": _COMPLEX,
+    "TestEigvals::test_0_size": _COMPLEX,
+    "TestEig::test_types[float32]": _COMPLEX,
+    "TestEig::test_types[float64]": _COMPLEX,
+    "TestEig::test_0_size": _COMPLEX,
+    "test_pinv_rtol_arg": _TEXT,
+    "test_matrix_transpose": _TEXT,
+    "TestMatrixRank::test_matrix_rank": _TEXT,
+    "TestLstsq::test_incompatible_dims": _TEXT,
+    "TestEigvalsh::test_UPLO": "UPLO is 'L' or 'U', as in jax.numpy.linalg",
+    "TestEigh::test_UPLO": "UPLO is 'L' or 'U', as in jax.numpy.linalg",
+    **{f"TestMatrixPower::test_exceptions_non_square[dt{i}]":
+       "a TypeError, as in jax.numpy.linalg" for i in range(17)},
+    **{f"TestMatrixPower::test_power_is_{power}[dt{i}]": _DTYPE
+       for power in ("zero", "one", "two") for i in (12, 15, 16)},
+    "TestNorm_NonSystematic::test_longdouble_norm": _DTYPE,
+    "TestNorm_NonSystematic::test_complex_high_ord": _DTYPE,
+    **{f"TestNorm{kind}::test_vector_return_type": _DTYPE
+       for kind in ("Double", "Single", "Int64")},
+    **{f"TestNorm{kind}::test_bad_args": _AXIS for kind in ("Double", "Single", "Int64")},
+}
+
+# Tests that compare float32 or complex64 with 6 decimals, which another order of operations and
+# another machine may miss by a unit; they may fail or pass.
+ROUNDING = (
+    "TestSolve::test_generalized_sq_cases", "TestLstsq::test_nonsq_cases", "TestLstsq::test_sq_cases",
+    "TestLstsq::test_rcond", "TestEighCases::test_generalized_herm_cases")
 
 
-# NumPy takes lists as arrays, JAX does not.
-LISTS = ("cond", "det", "matrix_norm", "norm", "slogdet", "vector_norm", "matrix_rank", "cross")
+# NumPy takes lists as arrays, JAX does not: the first operand, of these the second too.
+BOTH = ("cross", "lstsq", "matmul", "outer", "solve", "tensordot", "tensorsolve", "vecdot")
 # Where a failure is NaN here, it is an exception there.
 RAISES = ("cholesky", "inv", "solve", "matrix_power", "tensorinv", "tensorsolve", "eigh")
 
@@ -55,7 +88,11 @@ def _wrap(name):
 
   @functools.wraps(function)
   def wrapper(*args, **kwargs):
-    operands = [np.asanyarray(x) if isinstance(x, list) and name in LISTS else x for x in args]
+    operands = [
+        np.asanyarray(x) if isinstance(x, list) and (i == 0 or name in BOTH) else x
+        for i, x in enumerate(args)] if name != "multi_dot" else list(args)
+    if name == "lstsq":
+      kwargs = {"numpy_resid": True} | kwargs
     options = {
         key: tuple(x) if isinstance(x, list) else np.asarray(x) if isinstance(x, np.ndarray) else x
         for key, x in kwargs.items()}
@@ -63,7 +100,8 @@ def _wrap(name):
       results = function(*operands, **options)
     except ValueError as error:
       raise np.linalg.LinAlgError(str(error)) from error
-    subclass = type(operands[0]) if operands and isinstance(operands[0], np.ndarray) else np.ndarray
+    types_of = [type(x) for x in operands if isinstance(x, np.ndarray)]
+    subclass = next((x for x in types_of if x is not np.ndarray), np.ndarray)
     results = jax.tree.map(functools.partial(_to_numpy, subclass), results)
     if name in RAISES and _has_nan(results) and not _has_nan(operands):
       raise np.linalg.LinAlgError(name)
