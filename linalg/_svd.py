@@ -198,8 +198,8 @@ def svd(
     (..., k, n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or LAPACK
     does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
 
-  A pair of singular vectors is determined up to a common phase, those of equal singular values up to
-  a common rotation. A derivative has a meaning only where that choice has no effect. At equal
+  A pair of singular vectors is determined up to a common phase, those of equal singular values up
+  to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
   singular values it is right for symmetric functions of them, for projectors onto their common
   spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has none.
 

@@ -27,6 +27,7 @@ inline constexpr int64_t kSmallQr = 128;
 // Above this, their columns run in lanes, one matrix at a time; the bits are the same.
 inline constexpr int64_t kSmallQrInLanes = 48;
 inline constexpr int64_t kSmallEigh = 96;
+inline constexpr int64_t kSmallSvd = 64;
 inline constexpr int64_t kSmallLu = 32;
 inline constexpr int64_t kSmallTriangular = 32;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
