@@ -9,7 +9,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_matrix, diagonal, matmul, permutation_matrix
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_matrix,
+    diagonal,
+    matmul,
+    nan_where,
+    permutation_matrix,
+)
 from linalg._checks import check
 from linalg._eigh import eigh_p, eigvalsh_p
 
@@ -85,7 +93,8 @@ def _make_operation(signature, full_matrices):
 
   def fallback(a):
     u, s, vh = jax.lax.linalg.svd(a, full_matrices=full_matrices)
-    return [u, s, vh, _info_of(s)]
+    info = _info_of(s)
+    return [nan_where(info != 0, u, core=2), s, nan_where(info != 0, vh, core=2), info]
 
   operation = ffi.operation(
       "linalg_svd",

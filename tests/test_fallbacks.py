@@ -57,6 +57,8 @@ def _operands(name, attributes, batch, shape, dtype, rng):
   operands = case.operands(rng, batch, *shape, dtype)
   if name == "factored_solve_p":
     operands = (operands[0], *linalg.lu_factor(operands[0]), operands[1])
+  if name.endswith("_tridiagonal_p"):
+    operands = (operands[0].real, operands[1])
   if name == "triangular_solve_p" and not attributes["left_side"]:
     operands = (operands[0], operands[1].swapaxes(-1, -2))
   return operands
@@ -129,8 +131,8 @@ def test_failures(name, rng):
   good = [0, 2, 3]
   close([np.asarray(x)[good] for x in fallback], [np.asarray(x)[good] for x in handler], 1e-13)
   if name != "lu_p":
-    for x in (*fallback[:-1], *handler[:-1]):
-      assert np.isnan(np.asarray(x)[1]).any()
+    for x in map(np.asarray, (*fallback[:-1], *handler[:-1])):
+      assert np.isnan(x[1]).any() or not x.any()  # a square U has no further columns
 
 
 @pytest.mark.parametrize("name", ["triangular_solve_p", "cholesky_solve_p", "lu_solve_p"])

@@ -88,7 +88,9 @@ def test_bad_operands(target):
   """Catches an operand that is read beyond its end, or as another type."""
   operands, results, attributes = CALLS[target]
   for i, operand in enumerate(operands):
-    for _, bad in _bad(*operand):
+    for what, bad in _bad(*operand):
+      if target == "svdvals" and what == "longer":
+        continue  # a matrix of one more column has as many singular values
       _refuses(target, [*operands[:i], bad, *operands[i + 1 :]], results, attributes)
 
 

@@ -37,7 +37,7 @@ struct Svd {
   void Run(ffi::ThreadPool& pool, int64_t batch) const {
     const int64_t k = std::min(m, n);
     if (k == 0) return RunEmpty(batch);
-    if (std::max(m, n) <= kSmallSvd) {
+    if (std::max(m, n) <= (u == nullptr ? kSmallSvdvals : kSmallSvd<T>)) {
       return u == nullptr ? RunSmall<false>(pool, batch) : RunSmall<true>(pool, batch);
     }
     lapack::Load();
