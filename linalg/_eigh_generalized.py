@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from linalg import ffi
 from linalg._array import adjoint, as_arrays, check_square, hermitian_part, matmul
 from linalg._checks import check
 from linalg._cholesky import cholesky_p
@@ -16,7 +17,7 @@ from linalg._triangular import triangular_solve_p
 __all__ = ["eigh_generalized"]
 
 _FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
-_INDEFINITE = "has a b that is not positive definite: its leading minor of order {info} is not positive."
+_INDEFINITE = "has an indefinite b: its leading minor of order {info} is not positive."
 
 
 def _reduce(a, factor, problem):
@@ -83,6 +84,7 @@ def eigh_generalized(
   operands, dtype = as_arrays(name, *((a,) if b is None else (a, b)))
   for x in operands:
     check_square(name, x)
+  ffi.refuse_sharded(name, *operands)
   matrix = hermitian_part(operands[0], lower=lower, symmetrize=False)
   factor = None
   if b is not None:

@@ -4,11 +4,12 @@ import functools
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import check_arrays, diagonal, expand, identity, matmul
+from linalg._array import adjoint, check_arrays, diagonal, expand, matmul
 from linalg._checks import check
 from linalg._eigh import eigenpairs_jvp
 
@@ -18,19 +19,20 @@ _FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (
 
 
 def _dense(d, e):
-  """The matrix of diagonal d with e on both sides of it."""
+  """The matrix of diagonal d, with e above it and its conjugate below."""
   n = d.shape[-1]
   square = d[..., None]
-  beside = matmul(e[..., None, :], identity(square, n - 1 if n else 0, n))
-  above = jnp.where(expand(jnp.eye(n, k=1, dtype=bool), square), beside.mT, 0)
-  return jnp.where(expand(jnp.eye(n, dtype=bool), square), square, 0) + above + above.mT
+  shift = expand(jnp.eye(e.shape[-1], n, dtype=e.dtype), square)
+  above = jnp.where(expand(jnp.eye(n, k=1, dtype=bool), square), matmul(shift.mT, e[..., None]), 0)
+  on_diagonal = expand(jnp.eye(n, dtype=bool), square)
+  return jnp.where(on_diagonal, square, 0).astype(e.dtype) + above + adjoint(above)
 
 
 def _rotate(v, primals, tangents):
-  """Vᵀ dT V"""
+  """Vᴴ dT V"""
   dd, de = (
       jnp.zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True))
-  return matmul(v.mT, matmul(_dense(dd, de), v))
+  return matmul(adjoint(v), matmul(_dense(dd, de), v))
 
 
 def _eigh_tridiagonal_jvp(primals, tangents):
@@ -40,7 +42,7 @@ def _eigh_tridiagonal_jvp(primals, tangents):
 
 def _eigvalsh_tridiagonal_jvp(primals, tangents):
   w, v, info = eigh_tridiagonal_p(*primals)
-  return (w, info), (diagonal(_rotate(v, primals, tangents)), None)
+  return (w, info), (diagonal(_rotate(v, primals, tangents)).real, None)
 
 
 def _eigh_tridiagonal_fallback(d, e):
@@ -56,7 +58,7 @@ def _eigvalsh_tridiagonal_fallback(d, e):
 eigh_tridiagonal_p = ffi.operation(
     "linalg_eigh_tridiagonal",
     "n, k -> n, n n, ()",
-    [0, 0, jnp.int32],
+    [0, 1, jnp.int32],
     jvp=_eigh_tridiagonal_jvp,
     fallback=_eigh_tridiagonal_fallback)
 
@@ -78,7 +80,7 @@ def _operands(d, e):
         f"diagonal and off-diagonal values must have same dtype, got {d.dtype} and {e.dtype}")
   if not jnp.issubdtype(d.dtype, jnp.inexact):
     raise TypeError(f"{name} takes floating and complex dtypes, got {d.dtype}")
-  if d.ndim < 1 or e.ndim < 1 or e.shape[-1] != max(d.shape[-1] - 1, 0):
+  if d.ndim < 1 or e.ndim < 1 or e.shape[-1] != jax.core.max_dim(d.shape[-1] - 1, 0):
     raise ValueError(
         f"Arguments to {name}() must have shapes [..., n] and [..., n - 1], got {d.shape} and "
         f"{e.shape}")
@@ -101,23 +103,11 @@ def _chosen(select, select_range):
   raise ValueError("'select must have a value in {'a', 'i', 'v'}.")
 
 
-def _make_real(e):
-  """|e|, and the phases p of T = diag(p) |T| diag(p)ᴴ."""
-  zero = e == 0
-  size = jnp.where(zero, 0, jnp.abs(jnp.where(zero, 1, e)))
-  phase = jnp.where(zero, 1, e / jnp.where(zero, 1, size)).conj()
-  one = jnp.sum(phase, axis=-1, keepdims=True) * 0 + 1
-  return size, jnp.concatenate([one, jnp.cumprod(phase, axis=-1)], axis=-1)
-
-
 @functools.partial(jax.jit, static_argnames=("eigvals_only", "select", "select_range"))
 def _eigh_tridiagonal(d, e, eigvals_only, select, select_range):
   d, e, dtype = _operands(d, e)
   chosen = _chosen(select, select_range)
-  phases = None
-  if jnp.iscomplexobj(d):
-    d = d.real
-    e, phases = _make_real(e)
+  d = d.real
   real = jnp.finfo(dtype).dtype
   if eigvals_only:
     w, info = eigvalsh_tridiagonal_p(d, e)
@@ -125,10 +115,7 @@ def _eigh_tridiagonal(d, e, eigvals_only, select, select_range):
     w, v, info = eigh_tridiagonal_p(d, e)
   check("eigh_tridiagonal", info, _FAILED)
   w = w[..., chosen].astype(real)
-  if eigvals_only:
-    return w
-  v = v[..., chosen]
-  return w, (v if phases is None else phases[..., None] * v).astype(dtype)
+  return w if eigvals_only else (w, v[..., chosen].astype(dtype))
 
 
 def eigh_tridiagonal(

@@ -39,8 +39,8 @@ def _blocks(t):
 def _triangulating(t, first):
   """The unitary matrix that makes each 2 by 2 block of T triangular, `first` marking their rows.
 
-  Its block is [[c, -s̄], [s, c̄]], (c, s) being the eigenvector (λ - d, c) of [[a, b], [c, d]] for its
-  first eigenvalue λ, with the positive imaginary part.
+  Its block is [[x, -ȳ], [y, x̄]], (x, y) being the eigenvector (λ - d, c) of [[a, b], [c, d]] over
+  its length, for the eigenvalue λ with the positive imaginary part.
   """
   a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
   half = (a - d) / 2

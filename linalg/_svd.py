@@ -9,7 +9,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_matrix, diagonal, matmul, permutation_matrix
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_matrix,
+    diagonal,
+    matmul,
+    nan_where,
+    permutation_matrix,
+)
 from linalg._checks import check
 from linalg._eigh import eigh_p, eigvalsh_p
 
@@ -85,7 +93,8 @@ def _make_operation(signature, full_matrices):
 
   def fallback(a):
     u, s, vh = jax.lax.linalg.svd(a, full_matrices=full_matrices)
-    return [u, s, vh, _info_of(s)]
+    info = _info_of(s)
+    return [nan_where(info != 0, u, core=2), s, nan_where(info != 0, vh, core=2), info]
 
   operation = ffi.operation(
       "linalg_svd",
@@ -198,8 +207,8 @@ def svd(
     (..., k, n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or LAPACK
     does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
 
-  A pair of singular vectors is determined up to a common phase, those of equal singular values up to
-  a common rotation. A derivative has a meaning only where that choice has no effect. At equal
+  A pair of singular vectors is determined up to a common phase, those of equal singular values up
+  to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
   singular values it is right for symmetric functions of them, for projectors onto their common
   spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has none.
 

@@ -288,8 +288,8 @@ class Gesdd {
                                                    work, &work_size_, real_work_.get(),
                                                    int_work_.get(), &info);
     } else {
-      using Routine = void (*)(char*, int*, int*, T*, int*, T*, T*, int*, T*, int*, T*, int*, int*,
-                               int*);
+      using Routine =
+          void (*)(char*, int*, int*, T*, int*, T*, T*, int*, T*, int*, T*, int*, int*, int*);
       reinterpret_cast<Routine>(routines<T>.gesdd)(&job_, &m_, &n_, a, &m_, s, u, &m_, vt, &ldvt,
                                                    work, &work_size_, int_work_.get(), &info);
     }
@@ -330,13 +330,13 @@ class Geev {
   int Call(T* a, std::complex<Real<T>>* w, T* left, T* right, T* work) {
     int info = 0;
     if constexpr (kIsComplex<T>) {
-      using Routine = void (*)(char*, char*, int*, T*, int*, T*, T*, int*, T*, int*, T*, int*,
-                               Real<T>*, int*);
+      using Routine =
+          void (*)(char*, char*, int*, T*, int*, T*, T*, int*, T*, int*, T*, int*, Real<T>*, int*);
       reinterpret_cast<Routine>(routines<T>.geev)(&left_, &right_, &n_, a, &n_, w, left, &n_, right,
                                                   &n_, work, &work_size_, parts_.get(), &info);
     } else {
-      using Routine = void (*)(char*, char*, int*, T*, int*, T*, T*, T*, int*, T*, int*, T*, int*,
-                               int*);
+      using Routine =
+          void (*)(char*, char*, int*, T*, int*, T*, T*, T*, int*, T*, int*, T*, int*, int*);
       T* const imaginary = parts_.get() + n_;
       reinterpret_cast<Routine>(routines<T>.geev)(&left_, &right_, &n_, a, &n_, parts_.get(),
                                                   imaginary, left, &n_, right, &n_, work,

@@ -29,8 +29,8 @@ bool AllFinite(const T* a, int64_t count) {
 inline constexpr int kNotFinite = -1;
 
 // The exponent of the largest element if it is so large or small that geev and gees scale the
-// matrix, else 0. They do not scale the eigenvalues back in the OpenBLAS 0.3.30 of SciPy 1.17, where
-// the eigenvalue of the matrix 1e300 is 1.5e138.
+// matrix, else 0. They do not scale the eigenvalues back in the OpenBLAS 0.3.30 of SciPy 1.17,
+// where the eigenvalue of the matrix 1e300 is 1.5e138.
 template <class T>
 int ExponentOutOfRange(const T* a, int64_t count) {
   using Limits = std::numeric_limits<Real<T>>;

@@ -1,16 +1,18 @@
 // Singular values and vectors.
 //
-// gesdd, by divide and conquer. A row-major A is Aᵀ in column-major order, whose singular vectors
+// Small matrices go to kernels/small/jacobi_svd.h, one per lane. Larger ones go to gesdd, by divide
+// and conquer. A row-major A is Aᵀ in column-major order, whose singular vectors
 // are those of A with the sides exchanged and conjugated twice: U and Vᴴ are LAPACK's VT and U as
 // they lie in memory, and nothing is transposed. A matrix that holds NaN or Inf is not handed to
 // LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
-#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
+#include "kernels/small/jacobi_svd.h"
 
 namespace linalg {
 namespace {
@@ -35,6 +37,9 @@ struct Svd {
   void Run(ffi::ThreadPool& pool, int64_t batch) const {
     const int64_t k = std::min(m, n);
     if (k == 0) return RunEmpty(batch);
+    if (std::max(m, n) <= (u == nullptr ? kSmallSvdvals : kSmallSvd<T>)) {
+      return u == nullptr ? RunSmall<false>(pool, batch) : RunSmall<true>(pool, batch);
+    }
     lapack::Load();
     const BlasThreads threads(ThreadsFor(batch, k));
     const double flops = (u != nullptr ? 9.0 : 3.0) * static_cast<double>(m * n * k);
@@ -64,6 +69,35 @@ struct Svd {
   int64_t LeftSize() const { return m * (full ? m : std::min(m, n)); }
   int64_t RightSize() const { return n * (full ? n : std::min(m, n)); }
 
+  // One matrix per lane.
+  template <bool kVectors>
+  void RunSmall(ffi::ThreadPool& pool, int64_t batch) const {
+    using Row = small::JacobiRow<Real<T>>;
+    using Lanes = small::Vector<Real<T>, kLanes<T>>;
+    const int rows = ToInt(m), cols = ToInt(n);
+    const int64_t k = std::min(m, n);
+    const int64_t size = std::max<int64_t>(
+        small::JacobiWork<Element<T, Lanes>, Lanes>::Size(m, n, full),
+        small::JacobiWork<Element<T, Real<T>>, Row>::Size(m, n, full) / kLanes<T> + 1);
+    const double operations = (kVectors ? 32.0 : 18.0) * k * k * k * (kIsComplex<T> ? 3 : 1) +
+                              200.0 * k * k + 4.0 * m * n * k;
+    const double nanoseconds = SmallNanoseconds(kLanes<T>, m * n, operations);
+    ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+      using E = Element<T, V>;
+      using R = std::conditional_t<small::kLanesOf<V> == 1, Row, V>;
+      const small::JacobiWork<E, R> work(registers, rows, cols, full);
+      LoadElements(a + i * m * n, m * n, m * n, work.matrix);
+      const V failed = small::JacobiSvd<kVectors>(work, rows, cols, full);
+      StoreElements(work.s, k, s + i * k);
+      if constexpr (kVectors) {
+        const bool tall = m >= n;
+        StoreElements(tall ? work.left : work.right, LeftSize(), u + i * LeftSize());
+        StoreElements(tall ? work.right : work.left, RightSize(), vh + i * RightSize());
+      }
+      StoreIntegers(&failed, 1, info + i);
+    });
+  }
+
   void RunEmpty(int64_t batch) const {
     std::fill(info, info + batch, 0);
     if (u == nullptr || !full) return;
@@ -85,18 +119,18 @@ ffi::Error SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::A
     const int64_t rows = SplitBatch(*vh, 2, "vh").rows;
     const bool full = cols != k || rows != k;
     if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
-    DispatchDtype(a.element_type(), [&, batch = batch, m = m,
-                                     n = n]<class T>(std::type_identity<T>) {
-      Svd<T>{.m = m,
-             .n = n,
-             .full = full,
-             .a = Elements<T>(a, batch * m * n, "a"),
-             .u = ResultElements<T>(u, batch * m * (full ? m : k), "u"),
-             .s = Elements<Real<T>>(s, batch * k, "the singular values"),
-             .vh = ResultElements<T>(vh, batch * n * (full ? n : k), "vh"),
-             .info = Elements<int32_t>(info, batch, "info")}
-          .Run(pool, batch);
-    });
+    DispatchDtype(a.element_type(),
+                  [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+                    Svd<T>{.m = m,
+                           .n = n,
+                           .full = full,
+                           .a = Elements<T>(a, batch * m * n, "a"),
+                           .u = ResultElements<T>(u, batch * m * (full ? m : k), "u"),
+                           .s = Elements<Real<T>>(s, batch * k, "the singular values"),
+                           .vh = ResultElements<T>(vh, batch * n * (full ? n : k), "vh"),
+                           .info = Elements<int32_t>(info, batch, "info")}
+                        .Run(pool, batch);
+                  });
   });
 }
 
@@ -104,18 +138,18 @@ ffi::Error Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyB
                    ffi::Result<ffi::AnyBuffer> info) {
   return Guard("linalg_svdvals", [&] {
     const auto [batch, m, n] = SplitBatch(a, 2, "a");
-    DispatchDtype(
-        a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
-          Svd<T>{.m = m,
-                 .n = n,
-                 .full = false,
-                 .a = Elements<T>(a, batch * m * n, "a"),
-                 .u = nullptr,
-                 .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
-                 .vh = nullptr,
-                 .info = Elements<int32_t>(info, batch, "info")}
-              .Run(pool, batch);
-        });
+    DispatchDtype(a.element_type(),
+                  [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+                    Svd<T>{.m = m,
+                           .n = n,
+                           .full = false,
+                           .a = Elements<T>(a, batch * m * n, "a"),
+                           .u = nullptr,
+                           .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+                           .vh = nullptr,
+                           .info = Elements<int32_t>(info, batch, "info")}
+                        .Run(pool, batch);
+                  });
   });
 }
 
