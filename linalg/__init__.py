@@ -11,11 +11,11 @@ from linalg._cholesky_update import cholesky_update, cholesky_update_ex
 from linalg._config import show_config
 from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
-from linalg._funm import funm_hermitian, inverse_pth_root
 from linalg._eigh_generalized import eigh_generalized
 from linalg._eigh_tridiagonal import eigh_tridiagonal
-from linalg._hessenberg import hessenberg
+from linalg._funm import funm_hermitian, inverse_pth_root
 from linalg._gauge import eigh_gauge_error
+from linalg._hessenberg import hessenberg
 from linalg._householder import householder_product
 from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve

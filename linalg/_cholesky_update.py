@@ -23,9 +23,9 @@ def _update(name, r, w, sign):
   """R of Rᴴ R + sign w wᴴ, and info.
 
   With L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is that of I + sign p pᴴ: with
-  tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²), Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So a column
-  of L K is a column of L and the sum of those to its right, weighted by p. Gill, Golub, Murray and
-  Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method C1.
+  tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²), Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So a
+  column of L K is one of L and the sum of those to its right, weighted by p. Gill, Golub, Murray
+  and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method C1.
   """
   (r, w), dtype = as_arrays(name, r, w)
   check_square(name, r)
@@ -69,8 +69,8 @@ def cholesky_update(
   Saunders (1974), method C1. Derivatives go through it.
   """
   factor, info = _update("cholesky_update", r_matrix, w_vector, -1 if downdate else 1)
-  check("cholesky_update", info, "is not positive definite after the downdate: its leading minor of "
-        "order {info} is not positive.")
+  check("cholesky_update", info, "is not positive definite after the downdate: its leading minor "
+        "of order {info} is not positive.")
   return factor
 
 

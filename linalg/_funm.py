@@ -109,8 +109,8 @@ def _derivative(a, w, v, e, *, f):
 
 
 def _derivative_jvp(primals, tangents, *, f):
-  # The second derivative in the directions B and C is, in the eigenvectors' basis, the sum over k of
-  # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
+  # The second derivative in the directions B and C is, in the eigenvectors' basis, the sum over k
+  # of f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
   a, w, v, e = primals
   da, _, _, de = tangents
   value = _derivative_p(*primals, f=f)

@@ -28,10 +28,11 @@ def eigh_gauge_error(
     a: Hermitian matrices (..., n, n).
 
   Returns:
-    For each matrix, real (...), the derivative of the loss along the free directions, divided by that
-    with respect to the eigenvectors: 0 up to rounding if the loss does not see the choice, up to 1 if
-    it sees nothing else. Among eigenvalues closer than 8 √n eps ‖A‖, which `eigh`'s derivative takes
-    to be equal, any rotation is free. Signs of real eigenvectors cannot be seen by a derivative.
+    For each matrix, real (...), the derivative of the loss along the free directions, divided by
+    that with respect to the eigenvectors: 0 up to rounding if the loss does not see the choice, up
+    to 1 if it sees nothing else. Among eigenvalues closer than 8 √n eps ‖A‖, which `eigh`'s
+    derivative takes to be equal, any rotation is free. Signs of real eigenvectors cannot be seen by
+    a derivative.
   """
   (a,), _ = as_arrays("eigh_gauge_error", a)
   check_square("eigh_gauge_error", a)

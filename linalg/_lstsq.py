@@ -5,7 +5,6 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg._array import adjoint, as_arrays, check_matrix, matmul
-from linalg._norms import vector_norm
 from linalg._pinv import pseudo_inverse, truncated_inverses
 from linalg._svd import svd
 
@@ -73,7 +72,7 @@ def _solve(a, b, rcond):
 def lstsq(
     a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """Least squares, min ‖b - A x‖, and of all such x the shortest; `jax.numpy.linalg.lstsq`, batched.
+  """The shortest x of those that minimise ‖b - A x‖; `jax.numpy.linalg.lstsq`, batched.
 
   Args:
     a: matrices (..., m, n) of any shape and rank.

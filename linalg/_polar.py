@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg._array import adjoint, as_arrays, check_matrix, matmul
@@ -27,8 +26,9 @@ def _unitary(a, u, s, vh):
 
 @_unitary.defjvp
 def _(primals, tangents):
-  # With A = W P and K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ; Higham, Functions
-  # of matrices (2008), section 8. Nothing depends on how singular vectors split a common space.
+  # With A = W P and K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ; Higham,
+  # Functions of matrices (2008), section 8. Nothing depends on how singular vectors split a common
+  # space.
   a, u, s, vh = primals
   da = tangents[0]
   w = _unitary(*primals)
@@ -62,8 +62,8 @@ def polar(
     (U, P): U (..., m, n) has orthonormal columns, or rows if m < n. P, (..., n, n) or on the left
     (..., m, m), is Hermitian and positive semidefinite.
 
-  Algorithm: singular values. Derivative: a Lyapunov equation, exact at equal singular values, to any
-  order; at a singular value of 0, U is not determined.
+  Algorithm: singular values. Derivative: a Lyapunov equation, exact at equal singular values, to
+  any order; at a singular value of 0, U is not determined.
   """
   del eps, max_iterations
   (a,), dtype = as_arrays("polar", a)

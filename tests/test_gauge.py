@@ -1,4 +1,4 @@
-"""The check that tells a loss which depends on the choice of eigenvectors from one that does not."""
+"""Losses that depend on the choice of eigenvectors are told from those that do not."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,7 @@
 """NumPy's own tests of numpy.linalg, as they ship in its wheel, with this package in its place.
 
-A copy of NumPy's test module is loaded in which `np.linalg`, `linalg` and the names imported from it
-are ours, wrapped so that they take what NumPy's take, and give NumPy arrays, of a subclass where
+A copy of NumPy's test module is loaded in which `np.linalg`, `linalg` and the names imported from
+it are ours, wrapped so that they take what NumPy's take, and give NumPy arrays, of a subclass where
 the operand is, and LinAlgError where ours raise ValueError or return NaN.
 """
 
@@ -65,7 +65,8 @@ DEVIATIONS: dict[str, str] = {
 # Tests that compare float32 or complex64 with 6 decimals, which another order of operations and
 # another machine may miss by a unit; they may fail or pass.
 ROUNDING = (
-    "TestSolve::test_generalized_sq_cases", "TestLstsq::test_nonsq_cases", "TestLstsq::test_sq_cases",
+    "TestSolve::test_generalized_sq_cases", "TestLstsq::test_nonsq_cases",
+    "TestLstsq::test_sq_cases",
     "TestLstsq::test_rcond", "TestEighCases::test_generalized_herm_cases")
 
 
