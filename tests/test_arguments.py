@@ -16,13 +16,13 @@ import linalg
 import matrices
 
 STOCK = {
-    jnp.linalg: (
-        "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "qr", "slogdet", "solve",
-        "svd", "svdvals"),
-    jax.lax.linalg: ("householder_product", "lu", "lu_pivots_to_permutation", "triangular_solve"),
+    jnp.linalg: tuple(name for name in dir(jnp.linalg) if not name.startswith("_")),
+    jax.lax.linalg: (
+        "cholesky_update", "householder_product", "lu", "lu_pivots_to_permutation",
+        "triangular_solve", "tridiagonal_solve"),
     jax.scipy.linalg: (
-        "cho_factor", "cho_solve", "eigh_tridiagonal", "hessenberg", "lu_factor", "lu_solve",
-        "rsf2csf", "schur", "solve_triangular"),
+        "block_diag", "cho_factor", "cho_solve", "eigh_tridiagonal", "expm", "hessenberg",
+        "lu_factor", "lu_solve", "polar", "rsf2csf", "schur", "solve_triangular", "sqrtm"),
 }
 PAIRS = {
     name: (getattr(linalg, name), getattr(module, name))
@@ -30,15 +30,20 @@ PAIRS = {
 } | {"eigh_generalized": (linalg.eigh_generalized, jax.scipy.linalg.eigh)}
 # Beyond the stock signature, and why.
 ADDED = {
+    "cholesky_update": {"downdate": "stock only adds"},
+    "solve": {
+        "assume_a": "jax.scipy.linalg.solve has it, jax.numpy's has not",
+        "lower": "the same"},
     "eig": {"left": "jax.lax.linalg.eig returns left vectors, jax.numpy's does not"},
     "qr": {"pivoting": "jax.scipy.linalg.qr and jax.lax.linalg.qr have it, jax.numpy's has not"},
 }
 # jax.lax calls its operands x.
 RENAMED = {"lu": {"x": "a"}}
 OURS_ALONE = {
-    "checked", "cholesky_ex", "eig_ex", "eigh_ex", "eigvals_ex", "export_disabled_checks",
-    "include_dir", "inv_ex", "lu_ex", "schur_ex", "show_config", "solve_ex", "svd_ex",
-    "svdvals_ex"}
+    "checked", "cholesky_ex", "cholesky_update_ex", "eig_ex", "eigh_ex", "eigh_gauge_error",
+    "eigvals_ex", "export_disabled_checks", "funm_hermitian", "include_dir", "inv_ex",
+    "inverse_pth_root", "lu_ex", "schur_ex", "show_config", "solve_ex", "svd_ex", "svdvals_ex",
+    "tridiagonal_solve_ex"}
 
 
 def _parameters(function):

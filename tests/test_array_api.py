@@ -65,8 +65,11 @@ def test_values(dtype, rng):
   b = matrices.general(rng, (2, 3), 4, 2, dtype)
   x, y = matrices.general(rng, (2, 5), 6, 3, dtype), matrices.general(rng, (2, 5), 6, 3, dtype)
   positive = matrices.positive_definite(rng, (2, 3), 4, dtype)
-  close = lambda actual, expected: np.testing.assert_allclose(
-      actual, expected, rtol=0, atol=300 * np.finfo(dtype).eps * np.max(np.abs(expected), initial=1))
+
+  def close(actual, expected):
+    scale = np.max(np.abs(expected), initial=1) * np.finfo(dtype).eps
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=300 * scale)
+
   for name, operands, options in (
       ("cholesky", (positive,), {"upper": True}), ("cross", (x, y), {}), ("det", (a,), {}),
       ("cross", (x.swapaxes(1, 3), y.swapaxes(1, 3)), {"axis": 1}),

@@ -1,10 +1,10 @@
-"""A program that says `import linalg as jnp_linalg` meets every name, parameter and default."""
+"""A program that says `import linalg as jnp_linalg` meets every name and type of result.
 
-import inspect
+`test_arguments.py` compares the signatures, and the dtypes of the decompositions.
+"""
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
 import numpy as np
 import pytest
 
@@ -13,66 +13,12 @@ import linalg
 NUMPY_NAMES = sorted(name for name in dir(jnp.linalg) if not name.startswith("_"))
 
 
-def _parameters(function):
-  return list(inspect.signature(function).parameters.values())
-
-
-def _same(mine, stock):
-  return (mine.name, mine.kind, mine.default) == (stock.name, stock.kind, stock.default)
-
-
 def test_all_names():
-  """The 31 of users.md, and no more: a name that JAX adds is seen here."""
-  assert len(NUMPY_NAMES) == 31
+  """jax.numpy.linalg's 31, and any that JAX adds."""
+  assert len(NUMPY_NAMES) >= 31
   assert not set(NUMPY_NAMES) - set(linalg.__all__)
   for name in linalg.__all__:
     assert hasattr(linalg, name)
-
-
-@pytest.mark.parametrize("name", NUMPY_NAMES)
-def test_numpy_signature(name):
-  """jax.numpy.linalg's parameters in their order; more may follow, which have defaults."""
-  mine, stock = (_parameters(getattr(module, name)) for module in (linalg, jnp.linalg))
-  assert len(mine) >= len(stock)
-  named = {p.name: p for p in mine}
-  for i, parameter in enumerate(stock):
-    found = named.get(parameter.name)
-    assert found is not None and _same(found, parameter), parameter
-    if parameter.kind != parameter.KEYWORD_ONLY:
-      assert mine[i].name == parameter.name
-  for parameter in mine:
-    if parameter.name not in {p.name for p in stock}:
-      assert parameter.kind == parameter.KEYWORD_ONLY
-      assert parameter.default is not parameter.empty
-
-
-OTHERS = {
-    "block_diag": jax.scipy.linalg.block_diag,
-    "cholesky_update": jax.lax.linalg.cholesky_update,
-    "expm": jax.scipy.linalg.expm,
-    "polar": jax.scipy.linalg.polar,
-    "sqrtm": jax.scipy.linalg.sqrtm,
-    "schur": jax.scipy.linalg.schur,
-    "rsf2csf": jax.scipy.linalg.rsf2csf,
-    "hessenberg": jax.scipy.linalg.hessenberg,
-    "eigh_tridiagonal": jax.scipy.linalg.eigh_tridiagonal,
-    "tridiagonal_solve": jax.lax.linalg.tridiagonal_solve,
-    "cho_factor": jax.scipy.linalg.cho_factor,
-    "cho_solve": jax.scipy.linalg.cho_solve,
-    "lu_factor": jax.scipy.linalg.lu_factor,
-    "lu_solve": jax.scipy.linalg.lu_solve,
-    "solve_triangular": jax.scipy.linalg.solve_triangular,
-    "householder_product": jax.lax.linalg.householder_product,
-    "triangular_solve": jax.lax.linalg.triangular_solve,
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_signature(name):
-  """jax.scipy.linalg's and jax.lax.linalg's: each parameter, with its kind and default."""
-  mine = {p.name: p for p in _parameters(getattr(linalg, name))}
-  for parameter in _parameters(OTHERS[name]):
-    assert parameter.name in mine and _same(mine[parameter.name], parameter), parameter
 
 
 CALLS = {
