@@ -127,6 +127,21 @@ def _solve_general(a, columns):
   return x, info
 
 
+def _solve(name, a, b, assume_a, lower):
+  (a, b), dtype = as_arrays(name, a, b)
+  columns = _columns(name, a, b)
+  if assume_a not in ("gen", "sym", "her", "pos"):
+    raise ValueError(
+        f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
+  if assume_a == "sym":
+    strict = triangle(a, lower=lower, unit_diagonal=True)
+    a = triangle(a, lower=lower) + strict.mT
+  elif assume_a != "gen":
+    a = hermitian_part(a, lower=lower, symmetrize=False)
+  x, info = (positive_solve if assume_a == "pos" else _solve_general)(a, columns)
+  return (x[..., 0] if b.ndim == 1 else x).astype(dtype), info
+
+
 @functools.partial(jax.jit, static_argnames=("assume_a", "lower"))
 def solve(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
@@ -150,40 +165,30 @@ def solve(
   Algorithm: LU with partial pivoting (LAPACK getrf), or Cholesky (potrf) with 'pos', and
   substitution; a derivative reuses the factors.
   """
-  (a, b), dtype = as_arrays("solve", a, b)
-  columns = _columns("solve", a, b)
-  if assume_a not in ("gen", "sym", "her", "pos"):
-    raise ValueError(
-        f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
-  if assume_a == "sym":
-    strict = triangle(a, lower=lower, unit_diagonal=True)
-    a = triangle(a, lower=lower) + strict.mT
-  elif assume_a != "gen":
-    a = hermitian_part(a, lower=lower, symmetrize=False)
+  x, info = _solve("solve", a, b, assume_a, lower)
   if assume_a == "pos":
-    x, info = positive_solve(a, columns)
     check("solve", info, "is not positive definite: its leading minor of order {info} is not "
           "positive.")
   else:
-    x, info = _solve_general(a, columns)
     check_factors("solve", info)
-  return (x[..., 0] if b.ndim == 1 else x).astype(dtype)
+  return x
 
 
-@jax.jit
-def solve_ex(a: ArrayLike, b: ArrayLike) -> tuple[jax.Array, jax.Array]:
+@functools.partial(jax.jit, static_argnames=("assume_a", "lower"))
+def solve_ex(
+    a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
+) -> tuple[jax.Array, jax.Array]:
   """`solve`, with what went wrong for each matrix.
 
   Args:
-    a, b: as for `solve`.
+    a, b, assume_a, lower: as for `solve`.
 
   Returns:
     (x, info): info, int32 of the batch shape of `a`, is 0, the 1-based index of the first zero
-    pivot of a singular matrix, or -1 where the LU factors hold NaN.
+    pivot of a singular matrix, or -1 where the LU factors hold NaN; with assume_a='pos', it is that
+    of `cholesky_ex`.
   """
-  (a, b), dtype = as_arrays("solve_ex", a, b)
-  x, info = _solve_general(a, _columns("solve_ex", a, b))
-  return (x[..., 0] if b.ndim == 1 else x).astype(dtype), info
+  return _solve("solve_ex", a, b, assume_a, lower)
 
 
 def _inv_jvp(primals, tangents):
