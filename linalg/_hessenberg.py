@@ -75,7 +75,7 @@ hessenberg_h_p = ffi.operation(
     "n n -> n n",
     [0],
     jvp=_hessenberg_h_jvp,
-    fallback=lambda a: [jax.scipy.linalg.hessenberg(a)])
+    fallback=lambda a: [jax.scipy.linalg.hessenberg(a, calc_q=False)])
 
 
 @functools.partial(jax.jit, static_argnames=("calc_q", "overwrite_a", "check_finite"))

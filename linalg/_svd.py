@@ -214,7 +214,7 @@ def svd(
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: divide and conquer, LAPACK gesdd.
+  Algorithm: one-sided Jacobi for small matrices, divide and conquer for others, LAPACK gesdd.
   """
   *factors, info = _svd("svd", a, full_matrices, compute_uv, hermitian, subset_by_index)
   check("svd", info, _FAILED)
