@@ -94,12 +94,13 @@ def test_half_precision(case, low, rng):
 
 
 @KINDS
-@pytest.mark.parametrize("layout", ["x", "x,y"])
+@pytest.mark.parametrize(
+    "layout, dtype", [*(("x", dtype) for dtype in composed.DTYPES), ("x,y", np.float64)],
+    ids=lambda x: x if isinstance(x, str) else x.__name__)
 @CASES
 def test_sharded(case, layout, kind, dtype, rng):
   """Catches a collective, and a result type that has lost the sharding of the batch."""
-  if layout != "x" and dtype != np.float64:
-    pytest.skip("one dtype is enough for the second layout")
+  dtype = np.dtype(dtype)
   shape, names, batch = {
       "x": ((8,), ("x",), (BATCH,)), "x,y": ((4, 2), ("x", "y"), (BATCH, SECOND_BATCH))}[layout]
   mesh = make_mesh(shape, names, kind)
