@@ -48,13 +48,12 @@ def _matrix_power(a, n):
     return jnp.zeros_like(a) + identity(a)
   if n < 0:
     base, n = inv(base), -n
-  result = None
+  factors = []
   while n:
     n, odd = divmod(n, 2)
-    if odd:
-      result = base if result is None else matmul(result, base)
+    factors += [base] * odd
     base = matmul(base, base) if n else base
-  return result.astype(dtype)
+  return functools.reduce(matmul, factors).astype(dtype)
 
 
 # Of the [m/m] Padé approximant's numerator, from the constant; and the 1-norm up to which its

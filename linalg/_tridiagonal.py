@@ -34,8 +34,9 @@ def _jvp(primals, tangents, **attributes):
   x, info = tridiagonal_solve_p(*matrix, b, **attributes)
   rhs = db
   if any(t is not None for t in moved):
-    moved = [jnp.zeros_like(m) if t is None else t for m, t in zip(matrix, moved, strict=True)]
-    change = _multiply(*moved, x)
+    ddl, dd, ddu = (
+        jnp.zeros_like(m) if t is None else t for m, t in zip(matrix, moved, strict=True))
+    change = _multiply(ddl, dd, ddu, x)
     rhs = -change if db is None else db - change
   dx, _ = tridiagonal_solve_p(*matrix, rhs, **attributes)
   return (x, info), (dx, None)
