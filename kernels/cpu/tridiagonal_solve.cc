@@ -1,9 +1,9 @@
 // Tridiagonal systems. One system per lane whatever its size, since LAPACK's gtsv has no vectors
-// either: the recurrence along the diagonal is serial. Of systems that are few and long, a core works
-// on one at a time.
+// either: the recurrence along the diagonal is serial. Of systems that are few and long, a core
+// works on one at a time.
+#include "kernels/small/tridiagonal_solve.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/handlers.h"
-#include "kernels/small/tridiagonal_solve.h"
 
 namespace linalg {
 namespace {
@@ -16,7 +16,8 @@ ffi::Error TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuf
     const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
       constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
-      const T* const diagonals[] = {Elements<T>(dl, batch * n, "dl"), Elements<T>(d, batch * n, "d"),
+      const T* const diagonals[] = {Elements<T>(dl, batch * n, "dl"),
+                                    Elements<T>(d, batch * n, "d"),
                                     Elements<T>(du, batch * n, "du")};
       const T* const b_data = Elements<T>(b, batch * n * cols, "b");
       T* const x_data = ResultElements<T>(x, batch * n * cols, "x");
