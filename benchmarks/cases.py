@@ -119,6 +119,21 @@ CASES = [
         "eigvalsh", linalg.eigvalsh, jnp.linalg.eigvalsh, (HERMITIAN,),
         lambda n: 4 * n**3 / 3, _in("linalg.eigvalsh", "numpy", "torch")),
     Case(
+        "svd", linalg.svd, jnp.linalg.svd, (GENERAL,),
+        lambda n: 22 * n**3, _in("linalg.svd", "numpy", "torch")),
+    Case(
+        "svdvals", linalg.svdvals, jnp.linalg.svdvals, (GENERAL,),
+        lambda n: 8 * n**3 / 3, _in("linalg.svdvals", "numpy", "torch")),
+    Case(
+        "eig", linalg.eig, jnp.linalg.eig, (GENERAL,),
+        lambda n: 25 * n**3, _in("linalg.eig", "numpy", "torch")),
+    Case(
+        "eigvals", linalg.eigvals, jnp.linalg.eigvals, (GENERAL,),
+        lambda n: 10 * n**3, _in("linalg.eigvals", "numpy", "torch")),
+    Case(
+        "schur", linalg.schur, jax.scipy.linalg.schur, (GENERAL,),
+        lambda n: 25 * n**3),
+    Case(
         "solve", linalg.solve, jnp.linalg.solve, (GENERAL, COLUMN),
         lambda n: 2 * n**3 / 3 + 2 * n**2, _in("linalg.solve", "numpy", "torch")),
     Case(

@@ -7,45 +7,120 @@ The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.lina
 from linalg import ffi
 from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
+from linalg._cholesky_update import cholesky_update, cholesky_update_ex
 from linalg._config import show_config
+from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
+from linalg._eigh_generalized import eigh_generalized
+from linalg._eigh_tridiagonal import eigh_tridiagonal
+from linalg._funm import funm_hermitian, inverse_pth_root
+from linalg._gauge import eigh_gauge_error
+from linalg._hessenberg import hessenberg
 from linalg._householder import householder_product
+from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
+from linalg._norms import matrix_norm, norm, vector_norm
+from linalg._pinv import cond, matrix_rank, pinv
+from linalg._polar import polar
+from linalg._powers import expm, matrix_power
+from linalg._products import (
+    block_diag,
+    cross,
+    diagonal,
+    matmul,
+    matrix_transpose,
+    multi_dot,
+    outer,
+    tensordot,
+    trace,
+    vecdot,
+)
 from linalg._qr import QRResult, qr
+from linalg._schur import rsf2csf, schur, schur_ex
 from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
+from linalg._sqrtm import sqrtm
+from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._targets import export_disabled_checks, include_dir
+from linalg._tensors import tensorinv, tensorsolve
 from linalg._triangular import solve_triangular, triangular_solve
+from linalg._tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
 
 __all__ = [
+    "EigResult",
     "EighResult",
     "LinAlgError",
     "QRResult",
+    "SVDResult",
     "SlogdetResult",
+    "block_diag",
     "checked",
     "cho_factor",
     "cho_solve",
     "cholesky",
     "cholesky_ex",
+    "cholesky_update",
+    "cholesky_update_ex",
+    "cond",
+    "cross",
     "det",
+    "diagonal",
+    "eig",
+    "eig_ex",
     "eigh",
     "eigh_ex",
+    "eigh_gauge_error",
+    "eigh_generalized",
+    "eigh_tridiagonal",
+    "eigvals",
+    "eigvals_ex",
     "eigvalsh",
+    "expm",
     "export_disabled_checks",
     "ffi",
+    "funm_hermitian",
+    "hessenberg",
     "householder_product",
     "include_dir",
     "inv",
     "inv_ex",
+    "inverse_pth_root",
+    "lstsq",
     "lu",
     "lu_ex",
     "lu_factor",
     "lu_pivots_to_permutation",
     "lu_solve",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
+    "polar",
     "qr",
+    "rsf2csf",
+    "schur",
+    "schur_ex",
     "show_config",
     "slogdet",
     "solve",
     "solve_ex",
     "solve_triangular",
+    "sqrtm",
+    "svd",
+    "svd_ex",
+    "svdvals",
+    "svdvals_ex",
+    "tensordot",
+    "tensorinv",
+    "tensorsolve",
+    "trace",
     "triangular_solve",
+    "tridiagonal_solve",
+    "tridiagonal_solve_ex",
+    "vecdot",
+    "vector_norm",
 ]

@@ -137,6 +137,23 @@ def make_cases(batch: int, n: int, dtype: np.dtype) -> list[Case]:
     error = norm(spd @ v - v * w[..., None, :]) / (unit * norm(spd))
     return np.maximum(error, orthogonality(v))
 
+  def svd(s, u, vh):
+    error = norm(a - (u * s[..., None, :]) @ vh) / (unit * norm(a))
+    return np.maximum(error, np.maximum(orthogonality(u), orthogonality(adjoint(vh))))
+
+  def singular_values(s):
+    return np.abs(s - np.linalg.svd(a, compute_uv=False)).max(axis=-1) / (unit * norm(a))
+
+  def values_first(function):
+    def call(a):
+      u, s, vh = function(a)
+      return s, u, vh
+
+    return call
+
+  def eig(w, v):
+    return norm(a @ v - v * w[..., None, :]) / (unit * norm(a))
+
   def solution(matrix):
     return lambda x: norm(b - matrix @ x) / (unit * norm(matrix) * norm(x))
 
@@ -186,6 +203,11 @@ def make_cases(batch: int, n: int, dtype: np.dtype) -> list[Case]:
            lambda a: (one.eigvalsh(a),), limit=60),
       Case("eigvalsh", linalg.eigvalsh, jnp.linalg.eigvalsh, (positive,), eigenvalues,
            lambda a: (one.eigvalsh(a),), limit=60),
+      Case("svd", values_first(linalg.svd), values_first(jnp.linalg.svd), (general,), svd,
+           lambda a: (one.svdvals(a),), limit=50),
+      Case("svdvals", linalg.svdvals, jnp.linalg.svdvals, (general,), singular_values,
+           lambda a: (one.svdvals(a),), limit=50),
+      Case("eig", linalg.eig, jnp.linalg.eig, (general,), eig, lambda a: (one.eigvals(a),)),
       Case("solve", linalg.solve, jnp.linalg.solve, (general, b), solution(a),
            lambda a, b: (one.solve(a, b),)),
       Case("lu_solve", lambda lu, p, b: linalg.lu_solve((lu, p), b),

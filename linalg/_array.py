@@ -122,3 +122,17 @@ def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
   if columns.shape[-2] != a.shape[-1]:
     raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
   return columns, vector
+
+
+def binade(x: jax.Array) -> jax.Array:
+  """The power of two at or below `x` >= 0, a constant to derivatives; 1 of 0, Inf and NaN.
+
+  Dividing by it is exact. `jnp.exp2` is not.
+  """
+  x = jax.lax.stop_gradient(x)
+  finfo = jnp.finfo(x.dtype)
+  integer = np.dtype(f"int{finfo.bits}")
+  exponent = jax.lax.bitcast_convert_type(x, integer) & integer.type(
+      ((1 << finfo.nexp) - 1) << finfo.nmant)
+  power = jax.lax.bitcast_convert_type(exponent, x.dtype)
+  return jnp.where((x > 0) & (power > 0) & jnp.isfinite(power), power, 1)

@@ -39,19 +39,26 @@ def _real_diagonal(c):
   return diagonal(c).real
 
 
-def _eigh_jvp(primals, tangents, *, lower, symmetrize):
-  # With C = Vᴴ dA V: dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal; Giles,
-  # Collected matrix derivative results for forward and reverse mode algorithmic differentiation
-  # (2008), 3.1. Vᴴ dV has a zero diagonal. Where a gap is within 8 √n eps ‖A‖, the two
-  # vectors are not determined and F is 0, which is right for the projector onto their common space.
-  (a,), (da,) = primals, tangents
-  w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
-  c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
+def eigenpairs_jvp(w, v, c):
+  """(dw, dV) of A = V diag(w) Vᴴ, given C = Vᴴ dA V.
+
+  dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal; Giles, Collected matrix
+  derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Vᴴ dV has
+  a zero diagonal. Where a gap is within 8 √n eps ‖A‖, the two vectors are not determined and F is
+  0, which is right for the projector onto their common space.
+  """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
   equal = jnp.abs(gaps) <= 8 * w.shape[-1] ** 0.5 * jnp.finfo(w.dtype).eps * norm
   f = jnp.where(equal, 0, 1 / jnp.where(equal, 1, gaps))
-  return (w, v, info), (_real_diagonal(c), matmul(v, f * c), None)
+  return _real_diagonal(c), matmul(v, f * c)
+
+
+def _eigh_jvp(primals, tangents, *, lower, symmetrize):
+  (a,), (da,) = primals, tangents
+  w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
+  c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
+  return (w, v, info), (*eigenpairs_jvp(w, v, c), None)
 
 
 def _eigh_fallback(a, *, lower, symmetrize):

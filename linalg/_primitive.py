@@ -115,12 +115,8 @@ def _abstract_eval(name, rules, *operands, **attributes):
   batch = like.shape[:num_batch_dims]
   batch_spec = _spec(like)[:num_batch_dims]
   for i, (x, rank) in enumerate(zip(operands, rules.ranks, strict=True)):
+    refuse_sharded_core(name, i, x, rank)
     own_batch, own_spec = x.shape[: x.ndim - rank], _spec(x)
-    if any(axis is not None for axis in own_spec[x.ndim - rank :]):
-      unsharded = PartitionSpec(*own_spec[: x.ndim - rank], *(None,) * rank)
-      raise ShardingTypeError(
-          f"{name}: operand {i} is sharded over a matrix dimension: {x.str_short(True)}. A matrix "
-          f"is worked on by one device; reshard it first: jax.sharding.reshard(x, {unsharded}).")
     if i in rules.shared and not own_batch:
       continue
     if own_batch != batch:
@@ -143,6 +139,17 @@ def _abstract_eval(name, rules, *operands, **attributes):
 
   results = rules.results(shapes, [x.dtype for x in operands], **attributes)
   return [result(tuple(shape), dtype) for shape, dtype in results]
+
+
+def refuse_sharded_core(name: str, operand: int, x: Any, rank: int) -> None:
+  """Raises ShardingTypeError if a type is sharded over one of its last `rank` dimensions."""
+  spec = _spec(x)
+  if any(axis is not None for axis in spec[x.ndim - rank :]):
+    unsharded = PartitionSpec(*spec[: x.ndim - rank], *(None,) * rank)
+    raise ShardingTypeError(
+        f"{name}: operand {operand} is sharded over a matrix dimension: {x.str_short(True)}. A "
+        "matrix is worked on by one device; reshard it first: "
+        f"jax.sharding.reshard(x, {unsharded}).")
 
 
 def _num_batch_dims(operands, ranks) -> int:

@@ -13,13 +13,16 @@ from linalg._array import (
     check_square,
     diagonal,
     expand,
+    hermitian_part,
     matmul,
     nan_where,
     on_diagonal,
     permutation_matrix,
+    triangle,
 )
-from linalg._checks import check_factors
+from linalg._checks import check, check_factors
 from linalg._lu import lu_p, lu_solve_fallback, lu_solve_p
+from linalg._positive import positive_solve
 from linalg._triangular import triangular_solve_p
 
 __all__ = [
@@ -104,8 +107,7 @@ solve_p = ffi.operation(
     unshared=_solve_in_steps)
 
 
-def _solve(name, a, b):
-  (a, b), dtype = as_arrays(name, a, b)
+def _columns(name, a, b):
   check_square(name, a)
   if b.ndim > 1 and a.ndim == b.ndim + 1 and a.shape[-1] == b.shape[-1] != b.shape[-2]:
     raise ValueError(
@@ -114,48 +116,79 @@ def _solve(name, a, b):
   columns = b[..., None] if b.ndim == 1 else b
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
     raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
+  return columns
+
+
+def _solve_general(a, columns):
   if a.shape[:-2] == columns.shape[:-2]:
-    x, info = solve_p(a, columns)
-  else:  # each matrix is factored once, and info has their batch shape
-    x, info, _ = _factor_and_solve(a, columns)
+    return solve_p(a, columns)
+  # Each matrix is factored once, and info has their batch shape.
+  x, info, _ = _factor_and_solve(a, columns)
+  return x, info
+
+
+def _solve(name, a, b, assume_a, lower):
+  (a, b), dtype = as_arrays(name, a, b)
+  columns = _columns(name, a, b)
+  if assume_a not in ("gen", "sym", "her", "pos"):
+    raise ValueError(
+        f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
+  if assume_a == "sym":
+    strict = triangle(a, lower=lower, unit_diagonal=True)
+    a = triangle(a, lower=lower) + strict.mT
+  elif assume_a != "gen":
+    a = hermitian_part(a, lower=lower, symmetrize=False)
+  x, info = (positive_solve if assume_a == "pos" else _solve_general)(a, columns)
   return (x[..., 0] if b.ndim == 1 else x).astype(dtype), info
 
 
-@jax.jit
-def solve(a: ArrayLike, b: ArrayLike) -> jax.Array:
-  """Solves A x = b; `jax.numpy.linalg.solve`.
+@functools.partial(jax.jit, static_argnames=("assume_a", "lower"))
+def solve(
+    a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
+) -> jax.Array:
+  """Solves A x = b; `jax.numpy.linalg.solve`, with the options of `jax.scipy.linalg.solve`.
 
   Args:
     a: matrices (..., n, n). One without batch dimensions is factored once for the whole batch of
-    `b`.
+      `b`.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
+    assume_a: 'gen'; or 'sym', 'her' or 'pos' for symmetric, Hermitian or Hermitian positive
+      definite matrices, of which one triangle is read.
+    lower: whether that is the lower one.
 
   Returns:
-    x, of the batch shape of `a` and `b` broadcast. Where A is exactly singular or holds NaN, x is
-    NaN; see `solve_ex` and `checked`.
+    x, of the batch shape of `a` and `b` broadcast. Where A is exactly singular, not positive
+    definite though assumed to be, or holds NaN, x is NaN; see `solve_ex` and `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
-  Algorithm: LU with partial pivoting (LAPACK getrf) and substitution; a derivative reuses the
-  factors.
+  Algorithm: LU with partial pivoting (LAPACK getrf), or Cholesky (potrf) with 'pos', and
+  substitution; a derivative reuses the factors.
   """
-  x, info = _solve("solve", a, b)
-  check_factors("solve", info)
+  x, info = _solve("solve", a, b, assume_a, lower)
+  if assume_a == "pos":
+    check("solve", info, "is not positive definite: its leading minor of order {info} is not "
+          "positive.")
+  else:
+    check_factors("solve", info)
   return x
 
 
-@jax.jit
-def solve_ex(a: ArrayLike, b: ArrayLike) -> tuple[jax.Array, jax.Array]:
+@functools.partial(jax.jit, static_argnames=("assume_a", "lower"))
+def solve_ex(
+    a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
+) -> tuple[jax.Array, jax.Array]:
   """`solve`, with what went wrong for each matrix.
 
   Args:
-    a, b: as for `solve`.
+    a, b, assume_a, lower: as for `solve`.
 
   Returns:
     (x, info): info, int32 of the batch shape of `a`, is 0, the 1-based index of the first zero
-    pivot of a singular matrix, or -1 where the LU factors hold NaN.
+    pivot of a singular matrix, or -1 where the LU factors hold NaN; with assume_a='pos', it is that
+    of `cholesky_ex`.
   """
-  return _solve("solve_ex", a, b)
+  return _solve("solve_ex", a, b, assume_a, lower)
 
 
 def _inv_jvp(primals, tangents):

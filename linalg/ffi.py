@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from linalg import _primitive, _targets
 
-__all__ = ["Operation", "operation", "register_target"]
+__all__ = ["Operation", "operation", "refuse_sharded", "register_target"]
 
 
 def register_target(name: str, handler: object, *, platform: str = "cpu") -> None:
@@ -140,6 +140,20 @@ def operation(
   if in_place is not None:
     defaults[_primitive.OVERWRITE] = False
   return Operation(name, defaults, rules)
+
+
+def refuse_sharded(name: str, *operands: jax.Array, rank: int = 2) -> None:
+  """Raises what an operation raises for operands that are sharded over a matrix dimension.
+
+  For functions that compute with their operands before they call an operation: JAX's error would
+  be about whatever they compute first.
+
+  Args:
+    name: the function's.
+    operands: arrays whose last `rank` dimensions must not be sharded on an Explicit mesh.
+  """
+  for i, x in enumerate(operands):
+    _primitive.refuse_sharded_core(name, i, jax.typeof(x), rank)
 
 
 _DIMENSION = r"min\(\w+,\s*\w+\)|\w+"

@@ -31,6 +31,9 @@ class Case:
       open. For derivatives the suites drop integers among the results.
     rectangular: whether m != n makes sense.
     limit: what `ratio` must not exceed.
+    complex: whether real operands have complex results.
+    absent: the platforms for which stock JAX, and so this package, has nothing, and what its error
+      is about.
   """
 
   name: str
@@ -42,6 +45,13 @@ class Case:
   invariant: Callable[..., Any] = lambda results: results
   rectangular: bool = False
   limit: float = 30.0
+  complex: bool = False
+  absent: tuple[tuple[str, ...], str] = ((), "")
+
+  def dtypes(self, dtype) -> set[np.dtype]:
+    """Those that inexact results of operands of a dtype may have."""
+    return {np.dtype(dtype), np.finfo(dtype).dtype} | (
+        {np.result_type(dtype, np.complex64)} if self.complex else set())
 
   def expected(self, *operands) -> tuple[np.ndarray, ...]:
     """The oracle's invariant results for one matrix."""
@@ -270,6 +280,178 @@ def _eigh_invariant(results):
   return w, projectors
 
 
+def _square_general(rng, batch, m, n, dtype):
+  del m
+  return (matrices.general(rng, batch, n, n, dtype),)
+
+
+def _svd_ratio(operands, results):
+  (a,), (u, s, vh) = operands, results
+  k = s.shape[-1]
+  s = checks.wide(s)
+  assert np.all(s >= 0)
+  assert np.all(np.diff(s) <= 0)
+  product = checks.wide(u)[..., :k] * s[..., None, :] @ checks.wide(vh)[..., :k, :]
+  return max(
+      checks.orthogonality(u), checks.orthogonality(checks.adjoint(np.asarray(vh))),
+      checks.factorisation(a, product, checks.eps(u)))
+
+
+def _svdvals_ratio(operands, results):
+  (a,), (s,) = operands, results
+  assert np.all(s >= 0)
+  assert np.all(np.diff(checks.wide(s)) <= 0)
+  scale = 2.0 ** -np.frexp(np.max(np.abs(a), initial=0))[1]
+  expected = np.linalg.svd(scale * checks.wide(a), compute_uv=False)
+  bound = np.max(expected, axis=-1, initial=0) * max(*a.shape[-2:], 1) * checks.eps(s)
+  error = np.max(np.abs(scale * checks.wide(s) - expected), axis=-1, initial=0)
+  return checks.worst(error, bound)
+
+
+def _svd_invariant(results):
+  # A pair of vectors has a common phase, the columns that complete a basis any rotation.
+  u, s, vh = results
+  k = s.shape[-1]
+  pairs = u[..., :k].mT[..., :, None] * vh[..., :k, None, :]
+  projectors = [x @ x.mT.conj() for v in (u, vh.mT.conj()) for x in (v[..., :k], v[..., k:])]
+  return s, pairs, *projectors
+
+
+def _svd_oracle(full_matrices):
+  return lambda a: tuple(np.linalg.svd(a, full_matrices=full_matrices))
+
+
+def _eig_ratio(operands, results):
+  (a,), (w, v) = operands, results
+  precision, a, w, v = checks.eps(v), checks.wide(a), checks.wide(w), checks.wide(v)
+  largest = np.take_along_axis(v, np.abs(v).argmax(-2, keepdims=True), -2) if v.size else v
+  residual = checks.norm1(a @ v - v * w[..., None, :])
+  return max(
+      checks.worst(residual, checks.norm1(a) * checks.norm1(v) * precision),
+      checks.worst(np.abs(np.linalg.norm(v, axis=-2) - 1), precision * max(v.shape[-1], 1)),
+      checks.worst(np.abs(largest.imag), precision))
+
+
+def _eig_left_ratio(operands, results):
+  (a,), (w, left, right) = operands, results
+  return max(
+      _eig_ratio((checks.adjoint(a),), (np.conj(w), left)), _eig_ratio(operands, (w, right)))
+
+
+def _eigvals_ratio(operands, results):
+  # The trace of A and of its powers; eigenvalues one by one depend on their condition.
+  (a,), (w,) = operands, results
+  n = max(a.shape[-1], 1)
+  a, wide_w = checks.wide(a), checks.wide(w)
+  error = np.abs(np.trace(a, axis1=-2, axis2=-1) - wide_w.sum(-1))
+  return checks.worst(error, n * np.linalg.norm(a, axis=(-2, -1)) * checks.eps(w))
+
+
+def _eig_invariant(results):
+  # The sign of a vector is LAPACK's choice.
+  w, *vectors = results
+  return w, *(v.mT[..., :, None] * v.mT[..., None, :] for v in vectors)
+
+
+def _eig_oracle(left):
+  def oracle(a):
+    if not a.size:
+      empty = a.astype(np.result_type(a, np.complex64))
+      return empty[0:0, 0], *[empty] * (2 if left else 1)
+    return scipy.linalg.eig(a, left=left)
+
+  return oracle
+
+
+def _schur_ratio(operands, results):
+  (a,), (t, z) = operands, results
+  below = np.tril(np.asarray(t), -1)
+  if np.iscomplexobj(t):
+    assert not below.any()
+  else:
+    # Two by two blocks on the diagonal, none beside another, of equal diagonals.
+    blocks = np.diagonal(below, -1, -2, -1) != 0
+    assert np.count_nonzero(below) == np.count_nonzero(blocks)
+    assert not np.any(blocks[..., 1:] & blocks[..., :-1])
+    diagonal = np.diagonal(t, axis1=-2, axis2=-1)
+    assert np.all((diagonal[..., 1:] == diagonal[..., :-1]) | ~blocks)
+  product = checks.wide(z) @ checks.wide(t) @ checks.adjoint(checks.wide(z))
+  return max(checks.orthogonality(z), checks.factorisation(a, product, checks.eps(z)))
+
+
+def _hessenberg_ratio(operands, results):
+  (a,), (h, q) = operands, results
+  h = np.asarray(h)
+  assert not np.tril(h, -2).any()
+  assert not np.tril(np.triu(h, -1), -1).imag.any()
+  product = checks.wide(q) @ checks.wide(h) @ checks.adjoint(checks.wide(q))
+  return max(checks.orthogonality(q), checks.factorisation(a, product, checks.eps(q)))
+
+
+def _hessenberg_h_ratio(operands, results):
+  (a,), (h,) = operands, results
+  expected, q = linalg.hessenberg(a, calc_q=True)
+  np.testing.assert_array_equal(h, expected)
+  return _hessenberg_ratio(operands, (h, q))
+
+
+def _unitary_similarity_invariant(results):
+  # Rows and columns of the form, and columns of the vectors, have a common sign or phase.
+  t, z = results
+  return abs(t) ** 2, z.mT[..., :, None] * z.mT.conj()[..., None, :]
+
+
+def _schur_invariant(results):
+  # A quarter turn within a block, which exchanges its off-diagonal elements, is open too.
+  t, z = results
+  sums = (abs(t) ** 4).sum((-2, -1))
+  return sums, *_unitary_similarity_invariant(linalg.rsf2csf(t, z))
+
+
+def _schur_oracle(output):
+  def oracle(a):
+    complex_output = output == "complex"
+    dtype = np.result_type(a, np.complex64) if complex_output else a.dtype
+    if not a.size:
+      return a.astype(dtype), a.astype(dtype)
+    return scipy.linalg.schur(a, output="complex" if np.iscomplexobj(a) else output)
+
+  return oracle
+
+
+def _tridiagonal(rng, batch, m, n, dtype):
+  del m
+  d = matrices.general(rng, batch, 1, n, dtype)[..., 0, :]
+  e = matrices.general(rng, batch, 1, max(n - 1, 0), dtype)[..., 0, :]
+  return d.real.astype(dtype), e
+
+
+def _tridiagonal_product(d, e):
+  place = np.arange(d.shape[-1])
+  a = np.zeros((*d.shape, d.shape[-1]), d.dtype)
+  a[..., place, place] = d
+  a[..., place[:-1], place[1:]] = e
+  a[..., place[1:], place[:-1]] = np.conj(e)
+  return a
+
+
+def _pair(rng, batch, m, n, dtype):
+  return (*_hermitian(rng, batch, m, n, dtype), *_positive_definite(rng, batch, m, n, dtype))
+
+
+def _pencil_ratio(operands, results):
+  # ‖A V - B V W‖ / (n ‖A‖ ‖V‖ eps) and B-orthonormality, for a B of condition about 1.
+  (a, b), (w, v) = operands, results
+  precision, a, b, w, v = checks.eps(v), *map(checks.wide, (a, b, w, v))
+  n = max(a.shape[-1], 1)
+  assert np.all(np.diff(w) >= 0)
+  identity = checks.adjoint(v) @ b @ v
+  scale = checks.norm1(a) * checks.norm1(v) * n * precision
+  return max(
+      checks.worst(checks.norm1(a @ v - b @ v * w[..., None, :]), scale),
+      checks.worst(checks.norm1(identity - np.eye(a.shape[-1])), n * precision))
+
+
 def _solution_ratio(matrix):
   def ratio(operands, results):
     *a, b = operands
@@ -327,6 +509,8 @@ def _solve_oracle(a, b):
   return (np.linalg.solve(a, b),)
 
 
+NOT_CPU = ("cuda", "rocm", "tpu")
+
 CASES = (
     Case("cholesky", linalg.cholesky, _positive_definite, (2,), _cholesky_ratio(lower=True),
          lambda a: (np.linalg.cholesky(a),)),
@@ -344,7 +528,7 @@ CASES = (
     Case("qr_raw", lambda a: linalg.qr(a, mode="raw"), _general, (2,), _qr_raw_ratio,
          _qr_raw_oracle, rectangular=True),
     Case("qr_pivoted", lambda a: linalg.qr(a, pivoting=True), _general, (2,), _qr_pivoted_ratio,
-         _qr_pivoted_oracle, rectangular=True),
+         _qr_pivoted_oracle, rectangular=True, absent=(("tpu",), "geqp3")),
     Case("householder_product", linalg.householder_product, _reflectors, (2, 1),
          _householder_ratio, _householder_oracle),
     Case("eigh", linalg.eigh, _hermitian, (2,), _eigh_ratio,
@@ -352,6 +536,44 @@ CASES = (
          invariant=_eigh_invariant, limit=60.0),
     Case("eigvalsh", linalg.eigvalsh, _hermitian, (2,), _eigvalsh_ratio,
          lambda a: (np.linalg.eigvalsh(a),), limit=60.0),
+    Case("svd", linalg.svd, _general, (2,), _svd_ratio, _svd_oracle(full_matrices=True),
+         invariant=_svd_invariant, rectangular=True, limit=50.0),
+    Case("svd_thin", lambda a: linalg.svd(a, full_matrices=False), _general, (2,), _svd_ratio,
+         _svd_oracle(full_matrices=False), invariant=_svd_invariant, rectangular=True,
+         limit=50.0),
+    Case("svdvals", linalg.svdvals, _general, (2,), _svdvals_ratio,
+         lambda a: (np.linalg.svd(a, compute_uv=False),), rectangular=True, limit=50.0),
+    Case("eig", linalg.eig, _square_general, (2,), _eig_ratio, _eig_oracle(left=False),
+         invariant=_eig_invariant, limit=20.0, complex=True, absent=(("tpu",), "eig")),
+    Case("eig_left", lambda a: linalg.eig(a, left=True), _square_general, (2,), _eig_left_ratio,
+         _eig_oracle(left=True), invariant=_eig_invariant, limit=20.0, complex=True,
+         absent=(("tpu",), "eig")),
+    Case("eigvals", linalg.eigvals, _square_general, (2,), _eigvals_ratio,
+         lambda a: (scipy.linalg.eigvals(a) if a.size else np.zeros(0, complex),), limit=20.0,
+         complex=True, absent=(("tpu",), "eig")),
+    Case("schur", linalg.schur, _square_general, (2,), _schur_ratio, _schur_oracle("real"),
+         invariant=_schur_invariant, limit=20.0, absent=(NOT_CPU, "schur")),
+    Case("schur_complex", lambda a: linalg.schur(a, "complex"), _square_general, (2,),
+         _schur_ratio, _schur_oracle("complex"), invariant=_unitary_similarity_invariant,
+         limit=20.0, complex=True, absent=(NOT_CPU, "schur")),
+    Case("hessenberg", lambda a: linalg.hessenberg(a, calc_q=True), _square_general, (2,),
+         _hessenberg_ratio,
+         lambda a: scipy.linalg.hessenberg(a, calc_q=True) if a.size else (a, a),
+         absent=(NOT_CPU, "hessenberg")),
+    Case("hessenberg_h", linalg.hessenberg, _square_general, (2,), _hessenberg_h_ratio,
+         lambda a: (scipy.linalg.hessenberg(a) if a.size else a,),
+         absent=(NOT_CPU, "hessenberg")),
+    Case("eigh_tridiagonal", linalg.eigh_tridiagonal, _tridiagonal, (1, 1),
+         lambda operands, results: _eigh_ratio((_tridiagonal_product(*operands),), results),
+         lambda d, e: tuple(np.linalg.eigh(_tridiagonal_product(d, e))),
+         invariant=_eigh_invariant, limit=60.0),
+    Case("eigvalsh_tridiagonal", lambda d, e: linalg.eigh_tridiagonal(d, e, eigvals_only=True),
+         _tridiagonal, (1, 1),
+         lambda operands, results: _eigvalsh_ratio((_tridiagonal_product(*operands),), results),
+         lambda d, e: (np.linalg.eigvalsh(_tridiagonal_product(d, e)),), limit=60.0),
+    Case("eigh_generalized", linalg.eigh_generalized, _pair, (2, 2), _pencil_ratio,
+         lambda a, b: scipy.linalg.eigh(a, b) if a.size else (a.real[0:0, 0], a),
+         invariant=_eigh_invariant, limit=60.0),
     Case("triangular_solve",
          lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
          _with_columns(_lower), (2, 2), _solution_ratio(_lower_part),

@@ -16,22 +16,34 @@ import linalg
 import matrices
 
 STOCK = {
-    jnp.linalg: ("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "solve"),
-    jax.lax.linalg: ("householder_product", "lu", "lu_pivots_to_permutation", "triangular_solve"),
-    jax.scipy.linalg: ("cho_factor", "cho_solve", "lu_factor", "lu_solve", "solve_triangular"),
+    jnp.linalg: tuple(name for name in dir(jnp.linalg) if not name.startswith("_")),
+    jax.lax.linalg: (
+        "cholesky_update", "householder_product", "lu", "lu_pivots_to_permutation",
+        "triangular_solve", "tridiagonal_solve"),
+    jax.scipy.linalg: (
+        "block_diag", "cho_factor", "cho_solve", "eigh_tridiagonal", "expm", "hessenberg",
+        "lu_factor", "lu_solve", "polar", "rsf2csf", "schur", "solve_triangular", "sqrtm"),
 }
 PAIRS = {
     name: (getattr(linalg, name), getattr(module, name))
-    for module, names in STOCK.items() for name in names}
+    for module, names in STOCK.items() for name in names
+} | {"eigh_generalized": (linalg.eigh_generalized, jax.scipy.linalg.eigh)}
 # Beyond the stock signature, and why.
 ADDED = {
+    "cholesky_update": {"downdate": "stock only adds"},
+    "solve": {
+        "assume_a": "jax.scipy.linalg.solve has it, jax.numpy's has not",
+        "lower": "the same"},
+    "eig": {"left": "jax.lax.linalg.eig returns left vectors, jax.numpy's does not"},
     "qr": {"pivoting": "jax.scipy.linalg.qr and jax.lax.linalg.qr have it, jax.numpy's has not"},
 }
 # jax.lax calls its operands x.
 RENAMED = {"lu": {"x": "a"}}
 OURS_ALONE = {
-    "checked", "cholesky_ex", "eigh_ex", "export_disabled_checks", "include_dir", "inv_ex", "lu_ex",
-    "show_config", "solve_ex"}
+    "checked", "cholesky_ex", "cholesky_update_ex", "eig_ex", "eigh_ex", "eigh_gauge_error",
+    "eigvals_ex", "export_disabled_checks", "funm_hermitian", "include_dir", "inv_ex",
+    "inverse_pth_root", "lu_ex", "schur_ex", "show_config", "solve_ex", "svd_ex", "svdvals_ex",
+    "tridiagonal_solve_ex"}
 
 
 def _parameters(function):
@@ -74,7 +86,7 @@ def test_numpy_integers():
 
 def test_result_types():
   a = np.eye(2)
-  for name in ("qr", "eigh", "slogdet"):
+  for name in ("qr", "eig", "eigh", "slogdet", "svd"):
     ours, stock = (function(a) for function in PAIRS[name])
     assert type(ours).__name__ == type(stock).__name__
     assert type(ours)._fields == type(stock)._fields
@@ -84,8 +96,11 @@ def test_result_types():
 # One call of each function with a matrix (or factor) of the dtype in question.
 CALLS = {
     **{name: (lambda f, a: f(a)) for name in (
-        "cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "lu", "cho_factor",
-        "lu_factor")},
+        "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "qr", "schur", "slogdet",
+        "svd", "svdvals", "lu", "cho_factor", "lu_factor")},
+    "hessenberg": lambda f, a: f(a, calc_q=True),
+    "rsf2csf": lambda f, a: f(a, a),
+    "eigh_generalized": lambda f, a: f(a),
     "solve": lambda f, a: f(a, a),
     "triangular_solve": lambda f, a: f(a, a, lower=True),
     "solve_triangular": lambda f, a: f(a, a),
@@ -98,7 +113,9 @@ DTYPES = (
     jnp.complex64, jnp.complex128)
 HALF = (jnp.float16, jnp.bfloat16)
 # These take jax.lax's types alone: integers are an error.
-STRICT = {"lu", "triangular_solve", "householder_product"}
+STRICT = {"lu", "triangular_solve", "householder_product", "schur", "hessenberg"}
+# These have complex results, for which there is no half precision.
+COMPLEX = {"eig", "eigvals", "rsf2csf"}
 
 
 def _dtypes(function, name, a):
@@ -116,8 +133,9 @@ def test_result_dtypes(name, dtype, x64):
     a = jnp.ones((3, 3), dtype)
     actual = _dtypes(ours, name, a)
     if dtype in HALF:
+      wanted = jnp.complex64 if name in COMPLEX else dtype
       assert {d for _, d, _ in actual} <= {
-          jnp.dtype(dtype), jnp.dtype(jnp.int32), jnp.dtype(bool)}
+          jnp.dtype(wanted), jnp.dtype(jnp.int32), jnp.dtype(bool)}
       a = jnp.ones((3, 3), jnp.float32)  # for the shapes
     elif name in STRICT and not jnp.issubdtype(dtype, jnp.inexact):
       a = jnp.sqrt(a)
@@ -139,7 +157,7 @@ def test_half_precision_is_rounded_once(name, dtype, rng):
   for x, y in zip(half, single, strict=True):
     if isinstance(x, bool):
       continue
-    assert x.dtype == (y.dtype if y.dtype == jnp.int32 else dtype)
+    assert x.dtype == (y.dtype if y.dtype == jnp.int32 or name in COMPLEX else dtype)
     np.testing.assert_array_equal(x, y.astype(x.dtype))
 
 

@@ -32,6 +32,9 @@ def _not_finite(a):
 
 DEFINITE = "is not positive definite: its leading minor of order 2 is not positive."
 SINGULAR = "is singular: pivot 2 of its LU factors is zero."
+PENCIL = "has an indefinite b: its leading minor of order 2 is not positive."
+VALUES = "has no singular values: it holds NaN or Inf, or did not converge (info -1)."
+FORM = "has no Schur form: it holds NaN or Inf, or did not converge (info -1)."
 SPECTRUM = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info -1)."
 
 CHECKED = {
@@ -42,6 +45,15 @@ CHECKED = {
     "inv": (linalg.inv, _singular, SINGULAR),
     "eigh": (lambda a: linalg.eigh(a).eigenvectors, _not_finite, SPECTRUM),
     "eigvalsh": (linalg.eigvalsh, _not_finite, SPECTRUM),
+    "svd": (lambda a: linalg.svd(a)[1], _not_finite, VALUES),
+    "svdvals": (linalg.svdvals, _not_finite, VALUES),
+    "eig": (lambda a: linalg.eig(a).eigenvalues, _not_finite, SPECTRUM),
+    "eigvals": (linalg.eigvals, _not_finite, SPECTRUM),
+    "schur": (lambda a: linalg.schur(a)[0], _not_finite, FORM),
+    "eigh_generalized": (
+        lambda b: linalg.eigh_generalized(jnp.eye(N), b)[0], _negative, PENCIL),
+    "eigh_tridiagonal": (
+        lambda a: linalg.eigh_tridiagonal(a[..., 1, :], a[..., 0, :-1])[0], _not_finite, SPECTRUM),
 }
 
 

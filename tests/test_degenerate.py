@@ -11,6 +11,7 @@ import pytest
 
 import cases
 import checks
+import derivatives
 import linalg
 import matrices
 
@@ -180,6 +181,195 @@ def test_nearly_equal_eigenvalues(dtype, rng):
   assert np.abs(slope).max() > 1e-2 / gap
 
 
+SINGULAR_VALUES = {
+    "unitary": np.ones(4),
+    "two pairs": np.array([3.0, 3, 1, 1]),
+    "triple": np.array([5.0, 2, 2, 2]),
+    "near": np.array([2 + 1e-5, 2, 1, 0.5]),
+}
+SVD_SHAPES = [(4, 4), (6, 4), (4, 6)]
+
+
+def _with_values(rng, shape, dtype, values):
+  return np.stack([
+      matrices.with_singular_values(rng, s, *shape, dtype) for s in values]).astype(dtype)
+
+
+def _difference(function, a, direction, step=1e-3):
+  """The derivative of a NumPy function, by central differences of sixth order."""
+  points = [function(a + k * step * direction) for k in range(-3, 4)]
+  return np.tensordot(derivatives.STENCIL, points, 1) / step
+
+
+def _assert_derivatives(function, a, direction, expected, rng, tolerance):
+  """Forward mode gives `expected`, and reverse mode its transpose."""
+  cotangent = matrices.general(rng, expected.shape, 1, 1, expected.dtype)[..., 0, 0]
+
+  @jax.jit
+  def both(a):
+    value, pullback = jax.vjp(function, a)
+    return jax.jvp(function, (a,), (direction,))[1], pullback(cotangent.astype(value.dtype))[0]
+
+  slope, gradient = both(a)
+  scale = np.abs(expected).max(initial=1)
+  np.testing.assert_allclose(slope, expected, rtol=0, atol=tolerance * scale)
+  along = np.sum((cotangent * slope).real)
+  back = np.sum((gradient * direction).real)
+  np.testing.assert_allclose(back, along, rtol=0, atol=1e-9 * max(abs(along), scale))
+
+
+@each_dtype
+@pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
+@pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
+def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng):
+  """The relative rotation of U and V is determined there, and only the common one is not."""
+  k = min(shape)
+  a = _with_values(rng, shape, dtype, SINGULAR_VALUES.values())
+  direction = matrices.general(rng, a.shape[:1], *shape, dtype)
+
+  def polar(a, svd):
+    u, _, vh = svd(a, full_matrices=full_matrices)
+    return u[..., :k] @ vh[..., :k, :]
+
+  expected = _difference(lambda a: polar(a, np.linalg.svd), a, direction)
+  _assert_derivatives(lambda a: polar(a, linalg.svd), a, direction, expected, rng, 1e-9)
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
+def test_subspaces_at_equal_singular_values(shape, dtype, rng):
+  """Projectors onto the singular spaces of the largest values, and onto the two null spaces."""
+  values = [SINGULAR_VALUES["two pairs"], SINGULAR_VALUES["unitary"]]
+  a = _with_values(rng, shape, dtype, values)
+  direction = matrices.general(rng, a.shape[:1], *shape, dtype)
+
+  def projectors(a, svd):
+    u, s, vh = svd(a, full_matrices=True)
+    v = vh.mT.conj()
+    largest = (s > s[..., :1] - 0.5).astype(u.dtype)
+    spaces = [
+        (x[..., :4] * largest[..., None, :]) @ x[..., :4].mT.conj() for x in (u, v)]
+    null = [x[..., 4:] @ x[..., 4:].mT.conj() for x in (u, v)]
+    library = np if svd is np.linalg.svd else jnp
+    return library.concatenate([x.reshape(len(a), -1) for x in (*spaces, *null)], axis=-1)
+
+  expected = _difference(lambda a: projectors(a, np.linalg.svd), a, direction)
+  _assert_derivatives(lambda a: projectors(a, linalg.svd), a, direction, expected, rng, 1e-8)
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
+def test_sums_of_singular_values(shape, dtype, rng):
+  """The nuclear and other Schatten norms, at equal values, with the vectors and without."""
+  a = _with_values(rng, shape, dtype, SINGULAR_VALUES.values())
+  direction = matrices.general(rng, a.shape[:1], *shape, dtype)
+  sums = lambda s: (s + s**3).sum(-1)
+  expected = _difference(lambda a: sums(np.linalg.svd(a, compute_uv=False)), a, direction)
+  for values in (linalg.svdvals, lambda a: linalg.svd(a).S,
+                 lambda a: linalg.svd(a, full_matrices=False).S):
+    _assert_derivatives(lambda a, f=values: sums(f(a)), a, direction, expected, rng, 1e-9)
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
+def test_svd_of_rank_deficient_matrices(shape, dtype, rng):
+  """At zero singular values derivatives are finite, and the space of the others has its own."""
+  values = [np.array([3, 2, 0, 0.0]), np.zeros(4), np.array([1, 1, 0, 0.0])]
+  a = _with_values(rng, shape, dtype, values)
+  direction = matrices.general(rng, a.shape[:1], *shape, dtype)
+  for full_matrices in (False, True):
+    function = lambda a, full=full_matrices: tuple(linalg.svd(a, full))
+    tangents = jax.jit(lambda a, f=function: jax.jvp(f, (a,), (direction,))[1])(a)
+    assert all(np.isfinite(x).all() for x in tangents)
+
+  def leading(a, svd):
+    u, _, vh = svd(a, full_matrices=False)
+    return u[..., :2] @ vh[..., :2, :]
+
+  slope = jax.jvp(lambda a: leading(a, linalg.svd), (a,), (direction,))[1]
+  expected = _difference(lambda a: leading(a, np.linalg.svd), a, direction, 1e-4)
+  for i in (0, 2):
+    np.testing.assert_allclose(slope[i], expected[i], rtol=0, atol=1e-8)
+
+
+def test_svd_of_a_hermitian_matrix(rng):
+  """With hermitian=True the derivative is that of eigh, whichever sign the eigenvalues have."""
+  a = matrices.hermitian(rng, (3,), 4, np.complex128)
+  direction = matrices.hermitian(rng, (3,), 4, np.complex128)
+
+  def invariants(a, svd):
+    u, s, vh = svd(a, hermitian=True)
+    polar, value = u @ vh, (u * s[..., None, :]) @ vh
+    library = np if svd is np.linalg.svd else jnp
+    return library.concatenate([polar, value], axis=-1)
+
+  expected = _difference(lambda a: invariants(a, np.linalg.svd), a, direction)
+  _assert_derivatives(lambda a: invariants(a, linalg.svd), a, direction, expected, rng, 1e-8)
+
+
+@each_dtype
+def test_general_matrices_with_equal_eigenvalues(dtype, rng):
+  """d Σ f(w) = tr(f'(A) dA), of a diagonalisable A; and projectors onto whole eigenspaces."""
+  values = np.array([2, 2, 2, -1.0])
+  x = matrices.well_conditioned(rng, (), 4, dtype)
+  a = x @ np.diag(values) @ np.linalg.inv(x)
+  direction = matrices.general(rng, (), 4, 4, dtype)
+  derivative = x @ np.diag(3 * values**2) @ np.linalg.inv(x)
+  for function in (linalg.eigvals, lambda a: linalg.eig(a).eigenvalues):
+    slope = jax.jvp(lambda a, f=function: jnp.sum(f(a) ** 3), (a,), (direction,))[1]
+    np.testing.assert_allclose(slope, np.trace(derivative @ direction), rtol=1e-9)
+
+  def projector(a):
+    w, v = linalg.eig(a)
+    return (v * (w.real > 0)) @ jnp.linalg.inv(v)
+
+  slope = jax.jvp(projector, (a,), (direction,))[1]
+  p = x @ np.diag(values > 0) @ np.linalg.inv(x)
+  q = np.eye(4) - p
+  expected = (p @ direction @ q + q @ direction @ p) / 3
+  np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-10)
+
+
+@each_dtype
+def test_generalised_eigenvalues_that_are_equal(dtype, rng):
+  """d Σ w³ = 3 tr((B⁻¹ A)² d(B⁻¹ A)) at A = 2 B, where every eigenvalue is 2."""
+  b = matrices.positive_definite(rng, (), 4, dtype)
+  da, db = matrices.hermitian(rng, (2,), 4, dtype)
+  cubes = lambda a, b: jnp.sum(linalg.eigh_generalized(a, b)[0] ** 3)
+  slope = jax.jvp(cubes, (2 * b, b), (da, db))[1]
+  expected = 12 * np.trace(np.linalg.solve(b, da - 2 * db)).real
+  np.testing.assert_allclose(slope, expected, rtol=1e-10)
+
+
+@each_dtype
+def test_tridiagonal_matrices_with_equal_eigenvalues(dtype):
+  """Where an off-diagonal element is zero, and moves."""
+  d, e = np.ones(3, dtype), np.zeros(2, dtype)
+  cubes = lambda d, e: jnp.sum(linalg.eigh_tridiagonal(d, e)[0] ** 3)
+  gradients = jax.grad(cubes, (0, 1))(d, e)
+  np.testing.assert_allclose(gradients[0], 3 * np.ones(3))
+  np.testing.assert_allclose(gradients[1], np.zeros(2), atol=1e-14)
+
+
+@each_dtype
+@pytest.mark.parametrize("output", ["real", "complex"])
+def test_schur_form_with_equal_eigenvalues(output, dtype, rng):
+  """Traces of powers of T are those of A; between equal eigenvalues nothing is divided by."""
+  a = np.stack([np.eye(4), np.diag([1, 1, 2, 2]), np.kron(np.eye(2), [[1, 2], [-3, 1]])])
+  a = a.astype(dtype)
+  direction = matrices.general(rng, (3,), 4, 4, dtype)
+
+  def trace(a):
+    t, z = linalg.schur(a, output)
+    return jnp.einsum("bij,bjk,bki->b", t, t, t), z
+
+  (_, z), (slope, dz) = jax.jvp(trace, (a,), (direction,))
+  expected = 3 * np.trace(a @ a @ direction, axis1=-2, axis2=-1)
+  np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-11)
+  skew = checks.adjoint(np.asarray(z)) @ dz
+  np.testing.assert_allclose(skew + checks.adjoint(skew), np.zeros_like(skew), atol=1e-12)
+
+
 TRIANGULAR = [(3, 3), (5, 3), (3, 5), (4, 1)]
 
 
@@ -235,7 +425,7 @@ def test_empty(case, batch, rng):
   results, tangents = jax.jvp(function, moving, moving)
   assert [x.shape for x in tangents] == [x.shape for x in results]
   assert all(np.all(np.asarray(x) == 0) for x in tangents)
-  loss = lambda *moving: sum(jnp.sum(x) for x in function(*moving))
+  loss = lambda *moving: sum(jnp.sum(x.real) for x in function(*moving))
   gradients = jax.grad(loss, tuple(range(len(moving))))(*moving)
   assert [x.shape for x in gradients] == [x.shape for x in moving]
 
@@ -254,6 +444,14 @@ def test_one_by_one(dtype, rng):
       "raw": (lambda a: jnp.abs(linalg.qr(a, mode="raw").Q), 1),
       "eigh": (lambda a: linalg.eigh(a).eigenvalues, 1),
       "eigvalsh": (linalg.eigvalsh, 1),
+      "eig": (lambda a: linalg.eig(a).eigenvalues, 1),
+      "eigvals": (linalg.eigvals, 1),
+      "schur": (lambda a: linalg.schur(a)[0], 1),
+      "hessenberg": (linalg.hessenberg, 1),
+      "svd": (lambda a: linalg.svd(a).S, 1),
+      "svdvals": (linalg.svdvals, 1),
+      "eigh_tridiagonal": (lambda a: linalg.eigh_tridiagonal(a[0], a[0, :0])[0], 1),
+      "eigh_generalized": (lambda a: linalg.eigh_generalized(one, a)[0], -1 / x**2),
       "solve": (lambda a: linalg.solve(a, one), -1 / x**2),
       "inv": (linalg.inv, -1 / x**2),
       "det": (linalg.det, 1),

@@ -12,9 +12,10 @@ PIVOTS = np.arange(3, dtype=np.int32)
 ONES = np.ones(3)
 
 ONE_MATRIX = (
-    "cholesky", "cholesky_ex", "cho_factor", "det", "eigh", "eigh_ex", "eigvalsh", "inv", "inv_ex",
-    "slogdet")
-ANY_MATRIX = ("lu", "lu_ex", "lu_factor", "qr")
+    "cholesky", "cholesky_ex", "cho_factor", "det", "eig", "eig_ex", "eigh", "eigh_ex",
+    "eigh_generalized", "eigvals", "eigvals_ex", "eigvalsh", "hessenberg", "inv", "inv_ex", "schur",
+    "schur_ex", "slogdet")
+ANY_MATRIX = ("lu", "lu_ex", "lu_factor", "qr", "svd", "svd_ex", "svdvals", "svdvals_ex")
 
 
 def _refuses(kind, message, function, *operands, **options):
@@ -102,6 +103,34 @@ def test_names_of_options():
     _refuses(
         ValueError, f"'trans' value must be 0, 1, or 2, got {trans}", linalg.lu_solve,
         (EYE, PIVOTS), ONES, trans)
+
+
+def test_options_of_decompositions():
+  _refuses(ValueError, "Expected 'output' to be either 'real' or 'complex'", linalg.schur, EYE, "x")
+  rectangle = np.ones((3, 2))
+  _refuses(ValueError, "must be square", linalg.svd, rectangle, hermitian=True)
+  _refuses(
+      ValueError, "full_matrices and subset_by_index", linalg.svd, EYE, subset_by_index=(0, 2))
+  for subset in ((-1, 2), (2, 2), (0, 4)):
+    _refuses(
+        ValueError, "must be a range within", linalg.svd, EYE, full_matrices=False,
+        subset_by_index=subset)
+  _refuses(ValueError, "type must be 1, 2 or 3", linalg.eigh_generalized, EYE, EYE, type=4)
+  _refuses(ValueError, "Incompatible shapes", linalg.eigh_generalized, EYE, np.eye(2))
+  _refuses(ValueError, "Input 'T' must be square", linalg.rsf2csf, rectangle, EYE)
+  _refuses(ValueError, "Input 'Z' must be square", linalg.rsf2csf, EYE, rectangle)
+  _refuses(ValueError, "shapes must match", linalg.rsf2csf, EYE, np.eye(2))
+
+
+def test_options_of_eigh_tridiagonal():
+  refuses = lambda kind, message, *operands, **options: _refuses(
+      kind, message, linalg.eigh_tridiagonal, *operands, **options)
+  refuses(ValueError, r"shapes \[\.\.\., n\] and \[\.\.\., n - 1\]", ONES, ONES)
+  refuses(TypeError, "must have same dtype", ONES, ONES[1:].astype(np.float32))
+  refuses(TypeError, "takes floating and complex dtypes", PIVOTS, PIVOTS[1:])
+  refuses(ValueError, "'select must have a value", ONES, ONES[1:], select="x")
+  refuses(ValueError, "Got empty index range", ONES, ONES[1:], select="i", select_range=(2, 1))
+  refuses(NotImplementedError, "depends on its values", ONES, ONES[1:], select="v")
 
 
 LIST = [[1.0, 0.0], [0.0, 1.0]]

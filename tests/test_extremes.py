@@ -41,6 +41,11 @@ def test_subnormal_identity(dtype, n):
   np.testing.assert_array_equal(linalg.eigvalsh(a), w)
   np.testing.assert_allclose(
       np.diag(linalg.cholesky(a)).real, np.full(n, tiny**0.5), rtol=4 * np.finfo(dtype).eps)
+  u, s, vh = linalg.svd(a)
+  np.testing.assert_array_equal(s, w)
+  np.testing.assert_array_equal(u @ vh, np.eye(n))
+  np.testing.assert_array_equal(linalg.eigvals(a), w)
+  np.testing.assert_array_equal(linalg.schur(a)[0], a)
   np.testing.assert_array_equal(linalg.lu(a)[0], a)
   np.testing.assert_array_equal(np.abs(linalg.qr(a).R), a.real)
   np.testing.assert_allclose(linalg.solve(a, a), np.eye(n), rtol=4 * np.finfo(dtype).eps)
@@ -50,7 +55,7 @@ def test_subnormal_identity(dtype, n):
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
-@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "eigh", "solve"])
+@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "eigh", "svd", "schur", "solve"])
 def test_subnormal(name, dtype, n, rng):
   """The factors are right to the spacing of subnormal numbers."""
   general = (_subnormal(dtype) * matrices.well_conditioned(rng, (), n, dtype)).astype(dtype)
@@ -71,6 +76,13 @@ def test_subnormal(name, dtype, n, rng):
     assert np.all(np.diff(w) >= 0)
     a, v = hermitian, _long(v)
     product = (v * _long(w)) @ v.conj().T
+  elif name == "svd":
+    u, s, vh = linalg.svd(general)
+    assert np.all(np.diff(s) <= 0)
+    a, product = general, (_long(u) * _long(s)) @ _long(vh)
+  elif name == "schur":
+    t, z = linalg.schur(general)
+    a, product = general, _long(z) @ _long(t) @ _long(z).conj().T
   else:
     x = np.ones((n, 1), dtype)
     b = general @ x
@@ -96,6 +108,10 @@ def test_near_overflow(dtype, rng):
       "cholesky": lambda a, scale: np.asarray(linalg.cholesky(a)) / scale**0.5,
       "eigvalsh": lambda a, scale: np.asarray(linalg.eigvalsh(a)) / scale,
       "eigh": lambda a, scale: np.asarray(linalg.eigh(a).eigenvalues) / scale,
+      "svdvals": lambda a, scale: np.asarray(linalg.svdvals(a)) / scale,
+      "svd": lambda a, scale: np.asarray(linalg.svd(a).S) / scale,
+      "eigvals": lambda a, scale: np.sort(linalg.eigvals(a).real) / scale,
+      "schur": lambda a, scale: np.abs(linalg.schur(a)[0]) / scale,
       "qr": lambda a, scale: np.asarray(linalg.qr(a).R) / scale,
       "lu": lambda a, scale: np.triu(linalg.lu(a)[0]) / scale,
       "inv": lambda a, scale: np.asarray(linalg.inv(a)) * scale,

@@ -203,6 +203,61 @@ def test_not_finite_has_no_eigenvalues(dtype, value, rng):
       np.testing.assert_array_equal(np.isnan(x).any(-1), failing)
 
 
+ITERATIVE = {
+    "svd": linalg.svd_ex,
+    "svd_thin": lambda a: linalg.svd_ex(a, full_matrices=False),
+    "svd_values": lambda a: linalg.svd_ex(a, compute_uv=False),
+    "svd_hermitian": lambda a: linalg.svd_ex(a, hermitian=True),
+    "svdvals": linalg.svdvals_ex,
+    "eig": linalg.eig_ex,
+    "eig_left": lambda a: linalg.eig_ex(a, left=True),
+    "eigvals": linalg.eigvals_ex,
+    "schur": linalg.schur_ex,
+    "schur_complex": lambda a: linalg.schur_ex(a, "complex"),
+}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("n", [4, 70])
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_iterations_return(name, n, dtype, value, rng):
+  """LAPACK's gesdd never returns from an infinity: info is -1 and all results are NaN."""
+  a = matrices.hermitian(rng, (5,), n, dtype)
+  clean = ITERATIVE[name](a)
+  a[1, 0, n - 1] = a[1, n - 1, 0] = value
+  a[3, n - 1, n - 1] = value
+  *results, info = ITERATIVE[name](a)
+  np.testing.assert_array_equal(info, [0, -1, 0, -1, 0])
+  for x, y in zip(results, clean[:-1], strict=True):
+    for i in (1, 3):
+      assert np.isnan(x[i].real).all()
+    for i in (0, 2, 4):
+      assert np.asarray(x[i]).tobytes() == np.asarray(y[i]).tobytes()
+
+
+def test_tridiagonal_iterations_return(dtype):
+  """Wherever the infinity stands."""
+  d, e = np.ones((3, 4), dtype), np.ones((3, 3), dtype)
+  d[0, 2], e[2, 2] = np.inf, np.nan
+  for x in (*linalg.eigh_tridiagonal(d, e), linalg.eigh_tridiagonal(d, e, eigvals_only=True)):
+    axes = tuple(range(1, x.ndim))
+    np.testing.assert_array_equal(np.isnan(x).all(axes), [True, False, True])
+    np.testing.assert_array_equal(np.isnan(x).any(axes), [True, False, True])
+
+
+def test_pencils_that_are_not_definite(dtype, rng):
+  """B has no Cholesky factor, or either matrix holds NaN."""
+  a = np.stack([matrices.hermitian(rng, (), 3, dtype)] * 4)
+  b = np.stack([np.eye(3, dtype=dtype)] * 4)
+  b[1, 1, 1], a[2, 2, 0], b[3, 1, 0] = -1, np.nan, np.nan
+  for kind in (1, 2, 3):
+    for x in (*linalg.eigh_generalized(a, b, type=kind),
+              linalg.eigh_generalized(a, b, type=kind, eigvals_only=True)):
+      axes = tuple(range(1, x.ndim))
+      np.testing.assert_array_equal(np.isnan(x).all(axes), [False, True, True, True])
+      np.testing.assert_array_equal(np.isnan(x).any(axes), [False, True, True, True])
+
+
 @pytest.mark.parametrize("batch", [(), (0,), (3,), (2, 3)], ids=str)
 @pytest.mark.parametrize("size", [0, 1, 3])
 def test_info_has_the_batch_shape(dtype, batch, size):
@@ -210,7 +265,8 @@ def test_info_has_the_batch_shape(dtype, batch, size):
   b = np.ones((*batch, size, 1), dtype)
   many = np.ones((2, *batch, size, 1), dtype)
   for results in (linalg.cholesky_ex(a), linalg.lu_ex(a), linalg.solve_ex(a, b),
-                  linalg.solve_ex(a, many), linalg.inv_ex(a), linalg.eigh_ex(a)):
+                  linalg.solve_ex(a, many), linalg.inv_ex(a), linalg.eigh_ex(a),
+                  *(function(a) for function in ITERATIVE.values())):
     assert results[-1].shape == batch
     assert results[-1].dtype == np.int32
     np.testing.assert_array_equal(results[-1], 0)
@@ -223,7 +279,8 @@ def test_failures_under_vmap(dtype, rng):
   b = matrices.general(rng, (len(a),), 4, 1, dtype)
   for function, operands in (
       (linalg.cholesky_ex, (a,)), (linalg.lu_ex, (a,)), (linalg.solve_ex, (a, b)),
-      (linalg.inv_ex, (a,)), (linalg.eigh_ex, (a,))):
+      (linalg.inv_ex, (a,)), (linalg.eigh_ex, (a,)), (linalg.svd_ex, (a,)), (linalg.eig_ex, (a,)),
+      (linalg.schur_ex, (a,))):
     mapped = jax.jit(jax.vmap(function))(*operands)
     for actual, expected in zip(mapped, function(*operands), strict=True):
       np.testing.assert_array_equal(actual, expected)

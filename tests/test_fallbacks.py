@@ -10,19 +10,35 @@ import pytest
 import cases
 import linalg
 import matrices
-from linalg import _cholesky, _eigh, _householder, _lu, _qr, _solve, _triangular
+from linalg import (
+    _cholesky,
+    _eig,
+    _eigh,
+    _eigh_tridiagonal,
+    _hessenberg,
+    _householder,
+    _lu,
+    _qr,
+    _schur,
+    _solve,
+    _svd,
+    _triangular,
+)
 from linalg.ffi import Operation
 from sharded import close
 
 # The operations of the package by the names that their modules have for them.
 OPERATIONS = {
     name: value
-    for module in (_cholesky, _eigh, _householder, _lu, _qr, _solve, _triangular)
+    for module in (
+        _cholesky, _eig, _eigh, _eigh_tridiagonal, _hessenberg, _householder, _lu, _qr, _schur,
+        _solve, _svd, _triangular)
     for name, value in vars(module).items() if isinstance(value, Operation)}
 # The case whose operands an operation takes, where its name is not the operation's.
 CASES = {
     "cholesky_solve": "cho_solve", "factored_solve": "solve", "eigvalsh": "eigh",
-    "householder_qr": "qr", "qr_complete": "qr", "qr_pivoted_complete": "qr_pivoted"}
+    "householder_qr": "qr", "qr_complete": "qr", "qr_pivoted_complete": "qr_pivoted",
+    "svd_full": "svd"}
 N = 5
 
 
@@ -41,6 +57,8 @@ def _operands(name, attributes, batch, shape, dtype, rng):
   operands = case.operands(rng, batch, *shape, dtype)
   if name == "factored_solve_p":
     operands = (operands[0], *linalg.lu_factor(operands[0]), operands[1])
+  if name.endswith("_tridiagonal_p"):
+    operands = (operands[0].real, operands[1])
   if name == "triangular_solve_p" and not attributes["left_side"]:
     operands = (operands[0], operands[1].swapaxes(-1, -2))
   return operands
@@ -60,9 +78,10 @@ def _both(name, attributes, operands):
 
 def _determined(name, results):
   """The results without the choices that an algorithm is free to make."""
-  if name == "eigh_p":
-    (case,) = (case for case in cases.CASES if case.name == "eigh")
-    return [*case.invariant(results[:2]), results[2]]
+  if name in ("eig_p", "eig_left_p", "eigh_p", "eigh_tridiagonal_p", "svd_p", "svd_full_p"):
+    key = name.removesuffix("_p")
+    (case,) = (case for case in cases.CASES if case.name == CASES.get(key, key))
+    return [*case.invariant(results[:-1]), results[-1]]
   return results
 
 
@@ -89,7 +108,8 @@ def test_real_values(name, dtype, rng):
 
 
 @pytest.mark.parametrize("name", ["lu_p", "householder_qr_p", "qr_p", "qr_complete_p", "qr_r_p",
-                                  "qr_pivoted_p", "qr_pivoted_complete_p"])
+                                  "qr_pivoted_p", "qr_pivoted_complete_p", "svd_p", "svd_full_p",
+                                  "svdvals_p"])
 @pytest.mark.parametrize("shape", [(4, 6), (6, 4), (0, 3), (3, 0), (0, 0)], ids=str)
 def test_rectangles(name, shape, rng):
   """Catches a fallback that is right for square matrices alone."""
@@ -99,19 +119,20 @@ def test_rectangles(name, shape, rng):
   _check(name, {}, operands, np.float64)
 
 
-@pytest.mark.parametrize("name", ["cholesky_p", "lu_p", "inv_p", "eigh_p", "eigvalsh_p"])
+@pytest.mark.parametrize("name", ["cholesky_p", "lu_p", "inv_p", "eig_p", "eigh_p", "eigvals_p",
+                                  "eigvalsh_p", "svd_p", "svd_full_p", "svdvals_p"])
 def test_failures(name, rng):
   """The same matrices fail, and the others' results are untouched."""
   operands = _operands(name, {}, (4,), (N, N), np.float64, rng)
-  operands[0][1] = np.nan if name.startswith("eig") else 0
+  operands[0][1] = np.nan if name.startswith(("eig", "svd")) else 0
   fallback, handler = _both(name, {}, operands)
   np.testing.assert_array_equal(np.asarray(fallback[-1]) != 0, [False, True, False, False])
   np.testing.assert_array_equal(np.asarray(handler[-1]) != 0, [False, True, False, False])
   good = [0, 2, 3]
   close([np.asarray(x)[good] for x in fallback], [np.asarray(x)[good] for x in handler], 1e-13)
   if name != "lu_p":
-    for x in (*fallback[:-1], *handler[:-1]):
-      assert np.isnan(np.asarray(x)[1]).any()
+    for x in map(np.asarray, (*fallback[:-1], *handler[:-1])):
+      assert np.isnan(x[1]).any() or not x.any()  # a square U has no further columns
 
 
 @pytest.mark.parametrize("name", ["triangular_solve_p", "cholesky_solve_p", "lu_solve_p"])

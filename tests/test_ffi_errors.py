@@ -12,6 +12,7 @@ B, N, K = 3, 4, 2
 
 # target: (operands, results, attributes) of a good call, as (shape, dtype)
 MATRIX, VECTOR, SCALAR, INFO = ((B, N, N), F64), ((B, N), F64), ((B,), F64), ((B,), I32)
+COMPLEX_MATRIX, COMPLEX_VECTOR, BESIDE = ((B, N, N), C128), ((B, N), C128), ((B, N - 1), F64)
 COLUMNS, INDICES = ((B, N, K), F64), ((B, N), I32)
 FLAGS = {"lower": True, "symmetrize": True}
 TRIANGULAR = dict.fromkeys(("lower", "transpose_a", "conjugate_a", "unit_diagonal"), False)
@@ -19,8 +20,15 @@ CALLS = {
     "cholesky": ([MATRIX], [MATRIX, INFO], FLAGS),
     "cholesky_solve": ([MATRIX, COLUMNS], [COLUMNS], {"lower": True}),
     "det": ([MATRIX], [SCALAR], {}),
+    "eig": ([MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, INFO], {}),
+    "eig_left": ([MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, COMPLEX_MATRIX, INFO], {}),
     "eigh": ([MATRIX], [VECTOR, MATRIX, INFO], FLAGS),
+    "eigh_tridiagonal": ([VECTOR, BESIDE], [VECTOR, MATRIX, INFO], {}),
+    "eigvals": ([MATRIX], [COMPLEX_VECTOR, INFO], {}),
     "eigvalsh": ([MATRIX], [VECTOR, INFO], FLAGS),
+    "eigvalsh_tridiagonal": ([VECTOR, BESIDE], [VECTOR, INFO], {}),
+    "hessenberg": ([MATRIX], [MATRIX, MATRIX], {}),
+    "hessenberg_h": ([MATRIX], [MATRIX], {}),
     "householder_product": ([MATRIX, VECTOR], [MATRIX], {}),
     "householder_qr": ([MATRIX], [MATRIX, VECTOR], {}),
     "inv": ([MATRIX], [MATRIX, INFO], {}),
@@ -31,7 +39,10 @@ CALLS = {
     "qr": ([MATRIX], [MATRIX, MATRIX], {}),
     "qr_pivoted": ([MATRIX], [MATRIX, MATRIX, INDICES], {}),
     "qr_r": ([MATRIX], [MATRIX], {}),
+    "schur": ([MATRIX], [MATRIX, MATRIX, INFO], {}),
     "slogdet": ([MATRIX], [SCALAR, SCALAR], {}),
+    "svd": ([MATRIX], [MATRIX, VECTOR, MATRIX, INFO], {}),
+    "svdvals": ([MATRIX], [VECTOR, INFO], {}),
     "triangular_solve": ([MATRIX, COLUMNS], [COLUMNS], TRIANGULAR | {"left_side": True}),
 }
 TARGETS = pytest.mark.parametrize("target", CALLS)
@@ -77,7 +88,9 @@ def test_bad_operands(target):
   """Catches an operand that is read beyond its end, or as another type."""
   operands, results, attributes = CALLS[target]
   for i, operand in enumerate(operands):
-    for _, bad in _bad(*operand):
+    for what, bad in _bad(*operand):
+      if target == "svdvals" and what == "longer":
+        continue  # a matrix of one more column has as many singular values
       _refuses(target, [*operands[:i], bad, *operands[i + 1 :]], results, attributes)
 
 
@@ -107,8 +120,10 @@ def test_mixed_precision(target):
   operands, results, attributes = CALLS[target]
   if operands[0][1] != F64:
     return _refuses(target, [(operands[0][0], F32)], results, attributes)
-  # A complex matrix has real eigenvalues: that is no mixture.
-  for other in (F32,) if target == "eigvalsh" else (F32, C128):
+  # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
+  # otherwise: these are no mixtures.
+  fitting = ("eig", "eig_left", "eigvals", "eigvalsh", "svdvals")
+  for other in (F32,) if target in fitting else (F32, C128):
     _refuses(target, [(operands[0][0], other), *operands[1:]], results, attributes)
 
 
@@ -128,8 +143,9 @@ def test_missing_attributes(target):
         _call(target, operands, results, spoilt)
 
 
-@pytest.mark.parametrize("target", ["cholesky", "cholesky_solve", "det", "eigh", "eigvalsh", "inv",
-                                    "lu_solve", "slogdet", "triangular_solve"])
+@pytest.mark.parametrize("target", ["cholesky", "cholesky_solve", "det", "eig", "eig_left", "eigh",
+                                    "eigvals", "eigvalsh", "hessenberg", "hessenberg_h", "inv",
+                                    "lu_solve", "schur", "slogdet", "triangular_solve"])
 def test_not_square(target):
   """Catches a matrix of m by n elements taken for one of n by n."""
   operands, results, attributes = CALLS[target]

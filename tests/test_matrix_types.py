@@ -71,6 +71,16 @@ def _lu_factors(a):
   return np.asarray(packed), np.asarray(pivots), _right_hand_sides(a)
 
 
+def _band(a):
+  """The diagonal of a Hermitian matrix and what stands beside it."""
+  return (np.diagonal(a, axis1=-2, axis2=-1).copy(), np.diagonal(a, 1, -2, -1).copy())
+
+
+def _with_identity(a):
+  """A pair whose B has both triangles of its own scale, so that only A is extreme."""
+  return a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
+
+
 # The types that each operation takes, and its operands for matrices of those types.
 OPERANDS = {
     "cholesky": (_positive, lambda a: (a,)),
@@ -85,6 +95,19 @@ OPERANDS = {
     "householder_product": (_any_general, _reflectors),
     "eigh": (_hermitian, lambda a: (a,)),
     "eigvalsh": (_hermitian, lambda a: (a,)),
+    "svd": (_any_general, lambda a: (a,)),
+    "svd_thin": (_any_general, lambda a: (a,)),
+    "svdvals": (_any_general, lambda a: (a,)),
+    "eig": (_any_general, lambda a: (a,)),
+    "eig_left": (_any_general, lambda a: (a,)),
+    "eigvals": (_any_general, lambda a: (a,)),
+    "schur": (_any_general, lambda a: (a,)),
+    "schur_complex": (_any_general, lambda a: (a,)),
+    "hessenberg": (_any_general, lambda a: (a,)),
+    "hessenberg_h": (_any_general, lambda a: (a,)),
+    "eigh_tridiagonal": (_hermitian, _band),
+    "eigvalsh_tridiagonal": (_hermitian, _band),
+    "eigh_generalized": (_hermitian, _with_identity),
     "triangular_solve": (_nonsingular, _left),
     "triangular_solve_right": (_nonsingular, _right),
     "cho_solve": (

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
@@ -17,8 +18,6 @@
 
 namespace linalg {
 namespace {
-
-constexpr int kNotFinite = -1;
 
 // Writes the Hermitian part of `a` as a column-major lower triangle; false if it is not finite.
 template <class T>

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <limits>
@@ -33,7 +34,8 @@ std::unique_ptr<T[]> Scratch(int64_t size) {
 namespace lapack {
 
 // One pointer per routine; the name in LAPACK is `prefix` + the member's name, but for complex
-// types orgqr is ungqr, org2r ung2r and syevd heevd.
+// types orgqr is ungqr, org2r ung2r, orghr unghr and syevd heevd. Where the complex routine takes
+// other arguments, the pointer has no type. There is no complex stevd.
 template <class T>
 struct Routines {
   using R = Real<T>;
@@ -45,8 +47,14 @@ struct Routines {
   void (*geqr2)(int*, int*, T*, int*, T*, T*, int*);
   void (*orgqr)(int*, int*, int*, T*, int*, T*, T*, int*, int*);
   void (*org2r)(int*, int*, int*, T*, int*, T*, T*, int*);
-  void (*geqp3)();  // the complex routine takes one argument more
+  void (*geqp3)();
   void (*syevd)();
+  void (*stevd)(char*, int*, R*, R*, R*, int*, R*, int*, int*, int*, int*);
+  void (*gesdd)();
+  void (*geev)();
+  void (*gees)();
+  void (*gehrd)(int*, int*, int*, T*, int*, T*, T*, int*, int*);
+  void (*orghr)(int*, int*, int*, T*, int*, T*, T*, int*, int*);
   void (*trsm)(char*, char*, char*, char*, int*, int*, T*, T*, int*, T*, int*);
   void (*trsv)(char*, char*, char*, int*, T*, int*, T*, int*);
 
@@ -66,6 +74,12 @@ struct Routines {
     member(kIsComplex<T> ? "ung2r" : "org2r", &org2r);
     member("geqp3", &geqp3);
     member(kIsComplex<T> ? "heevd" : "syevd", &syevd);
+    if constexpr (!kIsComplex<T>) member("stevd", &stevd);
+    member("gesdd", &gesdd);
+    member("geev", &geev);
+    member("gees", &gees);
+    member("gehrd", &gehrd);
+    member(kIsComplex<T> ? "unghr" : "orghr", &orghr);
     member("trsm", &trsm);
     member("trsv", &trsv);
   }
@@ -200,6 +214,200 @@ class Syevd {
   std::unique_ptr<Real<T>[]> real_work_;
   std::unique_ptr<int[]> int_work_;
 };
+
+// The size of a workspace from what a routine answers when it is asked: in single precision the
+// answer may be rounded down.
+template <class T>
+int WorkSize(T answer) {
+  constexpr double kSlack = 1 + std::numeric_limits<Real<T>>::epsilon();
+  return ToInt(static_cast<int64_t>(std::ceil(std::real(answer) * kSlack)));
+}
+
+// STEVD(JOBZ, N, D, E, Z, LDZ, WORK, LWORK, IWORK, LIWORK, INFO)
+template <class R>
+class Stevd {
+ public:
+  Stevd(int64_t n, bool vectors)
+      : n_(ToInt(n)),
+        vectors_(vectors),
+        work_size_(ToInt(vectors ? 1 + 4 * n + n * n : 1)),
+        int_work_size_(ToInt(vectors ? 3 + 5 * n : 1)),
+        work_(Scratch<R>(work_size_)),
+        int_work_(Scratch<int>(int_work_size_)) {}
+
+  int operator()(R* d, R* e, R* z) {
+    int info = 0;
+    char job = vectors_ ? 'V' : 'N';
+    routines<R>.stevd(&job, &n_, d, e, z, &n_, work_.get(), &work_size_, int_work_.get(),
+                      &int_work_size_, &info);
+    return info;
+  }
+
+ private:
+  int n_;
+  bool vectors_;
+  int work_size_, int_work_size_;
+  std::unique_ptr<R[]> work_;
+  std::unique_ptr<int[]> int_work_;
+};
+
+// real:    GESDD(JOBZ, M, N, A, LDA, S, U, LDU, VT, LDVT, WORK, LWORK, IWORK, INFO)
+// complex: GESDD(JOBZ, M, N, A, LDA, S, U, LDU, VT, LDVT, WORK, LWORK, RWORK, IWORK, INFO)
+// `job` is 'A' for square U and VT, 'S' for min(m, n) columns and rows, 'N' for neither.
+template <class T>
+class Gesdd {
+ public:
+  Gesdd(char job, int64_t m, int64_t n)
+      : job_(job),
+        m_(ToInt(m)),
+        n_(ToInt(n)),
+        real_work_(Scratch<Real<T>>(kIsComplex<T> ? RealWork(job, m, n) : 0)),
+        int_work_(Scratch<int>(8 * std::min(m, n))) {
+    T answer(0);
+    work_size_ = -1;
+    Call(nullptr, nullptr, nullptr, nullptr, &answer);
+    work_size_ = WorkSize(answer);
+    work_ = Scratch<T>(work_size_);
+  }
+
+  int operator()(T* a, Real<T>* s, T* u, T* vt) { return Call(a, s, u, vt, work_.get()); }
+
+ private:
+  static int64_t RealWork(char job, int64_t m, int64_t n) {
+    const int64_t least = std::min(m, n), most = std::max(m, n);
+    if (job == 'N') return 7 * least;
+    return least * std::max(5 * least + 7, 2 * most + 2 * least + 1);
+  }
+
+  int Call(T* a, Real<T>* s, T* u, T* vt, T* work) {
+    int info = 0, ldvt = job_ == 'A' ? n_ : std::min(m_, n_);
+    if constexpr (kIsComplex<T>) {
+      using Routine = void (*)(char*, int*, int*, T*, int*, Real<T>*, T*, int*, T*, int*, T*, int*,
+                               Real<T>*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.gesdd)(&job_, &m_, &n_, a, &m_, s, u, &m_, vt, &ldvt,
+                                                   work, &work_size_, real_work_.get(),
+                                                   int_work_.get(), &info);
+    } else {
+      using Routine =
+          void (*)(char*, int*, int*, T*, int*, T*, T*, int*, T*, int*, T*, int*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.gesdd)(&job_, &m_, &n_, a, &m_, s, u, &m_, vt, &ldvt,
+                                                   work, &work_size_, int_work_.get(), &info);
+    }
+    return info;
+  }
+
+  char job_;
+  int m_, n_, work_size_;
+  std::unique_ptr<T[]> work_;
+  std::unique_ptr<Real<T>[]> real_work_;
+  std::unique_ptr<int[]> int_work_;
+};
+
+// real:    GEEV(JOBVL, JOBVR, N, A, LDA, WR, WI, VL, LDVL, VR, LDVR, WORK, LWORK, INFO)
+// complex: GEEV(JOBVL, JOBVR, N, A, LDA, W, VL, LDVL, VR, LDVR, WORK, LWORK, RWORK, INFO)
+template <class T>
+class Geev {
+ public:
+  Geev(int64_t n, bool left, bool right)
+      : n_(ToInt(n)),
+        left_(left ? 'V' : 'N'),
+        right_(right ? 'V' : 'N'),
+        parts_(Scratch<Real<T>>(2 * n)) {
+    T answer(0);
+    work_size_ = -1;
+    Call(nullptr, nullptr, nullptr, nullptr, &answer);
+    work_size_ = WorkSize(answer);
+    work_ = Scratch<T>(work_size_);
+  }
+
+  // Vectors are left as LAPACK has them: those of a real matrix's pair of complex eigenvalues are
+  // two columns, the real and the imaginary part.
+  int operator()(T* a, std::complex<Real<T>>* w, T* left, T* right) {
+    return Call(a, w, left, right, work_.get());
+  }
+
+ private:
+  int Call(T* a, std::complex<Real<T>>* w, T* left, T* right, T* work) {
+    int info = 0;
+    if constexpr (kIsComplex<T>) {
+      using Routine =
+          void (*)(char*, char*, int*, T*, int*, T*, T*, int*, T*, int*, T*, int*, Real<T>*, int*);
+      reinterpret_cast<Routine>(routines<T>.geev)(&left_, &right_, &n_, a, &n_, w, left, &n_, right,
+                                                  &n_, work, &work_size_, parts_.get(), &info);
+    } else {
+      using Routine =
+          void (*)(char*, char*, int*, T*, int*, T*, T*, T*, int*, T*, int*, T*, int*, int*);
+      T* const imaginary = parts_.get() + n_;
+      reinterpret_cast<Routine>(routines<T>.geev)(&left_, &right_, &n_, a, &n_, parts_.get(),
+                                                  imaginary, left, &n_, right, &n_, work,
+                                                  &work_size_, &info);
+      if (w != nullptr) {
+        for (int i = 0; i < n_; ++i) w[i] = {parts_[i], imaginary[i]};
+      }
+    }
+    return info;
+  }
+
+  int n_, work_size_;
+  char left_, right_;
+  std::unique_ptr<T[]> work_;
+  std::unique_ptr<Real<T>[]> parts_;
+};
+
+// real:    GEES(JOBVS, SORT, SELECT, N, A, LDA, SDIM, WR, WI, VS, LDVS, WORK, LWORK, BWORK, INFO)
+// complex: GEES(JOBVS, SORT, SELECT, N, A, LDA, SDIM, W, VS, LDVS, WORK, LWORK, RWORK, BWORK, INFO)
+template <class T>
+class Gees {
+ public:
+  explicit Gees(int64_t n)
+      : n_(ToInt(n)), values_(Scratch<T>(2 * n)), real_work_(Scratch<Real<T>>(n)) {
+    T answer(0);
+    work_size_ = -1;
+    Call(nullptr, nullptr, &answer);
+    work_size_ = WorkSize(answer);
+    work_ = Scratch<T>(work_size_);
+  }
+
+  int operator()(T* a, T* vectors) { return Call(a, vectors, work_.get()); }
+
+ private:
+  int Call(T* a, T* vectors, T* work) {
+    int info = 0, selected = 0, unused = 0;
+    char job = 'V', sort = 'N';
+    if constexpr (kIsComplex<T>) {
+      using Routine = void (*)(char*, char*, void*, int*, T*, int*, int*, T*, T*, int*, T*, int*,
+                               Real<T>*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.gees)(&job, &sort, nullptr, &n_, a, &n_, &selected,
+                                                  values_.get(), vectors, &n_, work, &work_size_,
+                                                  real_work_.get(), &unused, &info);
+    } else {
+      using Routine = void (*)(char*, char*, void*, int*, T*, int*, int*, T*, T*, T*, int*, T*,
+                               int*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.gees)(&job, &sort, nullptr, &n_, a, &n_, &selected,
+                                                  values_.get(), values_.get() + n_, vectors, &n_,
+                                                  work, &work_size_, &unused, &info);
+    }
+    return info;
+  }
+
+  int n_, work_size_;
+  std::unique_ptr<T[]> work_, values_;
+  std::unique_ptr<Real<T>[]> real_work_;
+};
+
+// GEHRD(N, ILO, IHI, A, LDA, TAU, WORK, LWORK, INFO)
+// ORGHR(N, ILO, IHI, A, LDA, TAU, WORK, LWORK, INFO)
+inline int64_t HessenbergWork(int64_t n) { return n * kBlock + kBlock * (kBlock + 1); }
+template <class T>
+void Gehrd(int n, T* a, T* taus, T* work) {
+  int info = 0, first = 1, size = ToInt(HessenbergWork(n));
+  routines<T>.gehrd(&n, &first, &n, a, &n, taus, work, &size, &info);
+}
+template <class T>
+void Orghr(int n, T* a, T* taus, T* work) {
+  int info = 0, first = 1, size = ToInt(HessenbergWork(n));
+  routines<T>.orghr(&n, &first, &n, a, &n, taus, work, &size, &info);
+}
 
 // TRSM(SIDE, UPLO, TRANSA, DIAG, M, N, ALPHA, A, LDA, B, LDB)
 template <class T>

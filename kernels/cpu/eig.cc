@@ -1,0 +1,154 @@
+// Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
+//
+// geev, on a column-major copy. A real matrix's vectors come as real and imaginary parts in
+// neighbouring columns, and are put together here. A matrix that holds NaN or Inf is not handed to
+// LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
+#include "kernels/cpu/results.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace {
+
+// Writes LAPACK's column-major vectors as row-major complex ones.
+template <class T>
+void WriteVectors(ffi::ThreadPool& pool, int64_t n, const std::complex<Real<T>>* w,
+                  const T* vectors, std::complex<Real<T>>* target) {
+  if constexpr (kIsComplex<T>) {
+    Transpose(pool, n, n, vectors, n, target, n);
+  } else {
+    for (int64_t j = 0; j < n; ++j) {
+      const T* re = vectors + j * n;
+      const T* im = re + n;
+      if (w[j].imag() == 0) {
+        for (int64_t i = 0; i < n; ++i) target[i * n + j] = re[i];
+      } else {
+        for (int64_t i = 0; i < n; ++i) {
+          target[i * n + j] = {re[i], im[i]};
+          target[i * n + j + 1] = {re[i], -im[i]};
+        }
+        ++j;
+      }
+    }
+  }
+}
+
+// Runs over the batch; `left` and `right` are where eigenvectors go, or null if they are not
+// wanted.
+template <class T>
+void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
+              std::complex<Real<T>>* values, std::complex<Real<T>>* left,
+              std::complex<Real<T>>* right, int32_t* info) {
+  using C = std::complex<Real<T>>;
+  if (n == 0) return std::fill(info, info + batch, 0);
+  lapack::Load();
+  const int64_t size = n * n;
+  const BlasThreads threads(ThreadsFor(batch, n));
+  const double nanoseconds = LapackNanoseconds((right ? 25.0 : 10.0) * n * size);
+  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+    lapack::Geev<T> geev(n, left != nullptr, right != nullptr);
+    const auto matrix = Scratch<T>(size);
+    const auto left_columns = Scratch<T>(left ? size : 0);
+    const auto right_columns = Scratch<T>(right ? size : 0);
+    for (int64_t i = first; i < last; ++i) {
+      C* const w = values + i * n;
+      info[i] = kNotFinite;
+      if (AllFinite(a + i * size, size)) {
+        const int exponent = ExponentOutOfRange(a + i * size, size);
+        Transpose(pool, n, n, a + i * size, n, matrix.get(), n);
+        MultiplyByPowerOfTwo(-exponent, size, matrix.get());
+        info[i] = geev(matrix.get(), w, left_columns.get(), right_columns.get());
+        MultiplyByPowerOfTwo(exponent, n, w);
+      }
+      if (info[i] != 0) std::fill(w, w + n, NaN<C>());
+      const auto write = [&](const T* columns, C* target) {
+        if (target == nullptr) return;
+        target += i * size;
+        if (info[i] != 0) {
+          std::fill(target, target + size, NaN<C>());
+        } else {
+          WriteVectors(pool, n, w, columns, target);
+        }
+      };
+      write(left_columns.get(), left);
+      write(right_columns.get(), right);
+    }
+  });
+}
+
+ffi::Error EigLeft(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
+                   ffi::Result<ffi::AnyBuffer> left, ffi::Result<ffi::AnyBuffer> right,
+                   ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eig_left", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      using C = std::complex<Real<T>>;
+      EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+               Elements<C>(values, batch * n, "the eigenvalues"),
+               ResultElements<C>(left, batch * n * n, "the left eigenvectors"),
+               ResultElements<C>(right, batch * n * n, "the eigenvectors"),
+               Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+ffi::Error Eig(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
+               ffi::Result<ffi::AnyBuffer> right, ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eig", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      using C = std::complex<Real<T>>;
+      EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+               Elements<C>(values, batch * n, "the eigenvalues"), static_cast<C*>(nullptr),
+               ResultElements<C>(right, batch * n * n, "the eigenvectors"),
+               Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+ffi::Error Eigvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
+                   ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eigvals", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      using C = std::complex<Real<T>>;
+      EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+               Elements<C>(values, batch * n, "the eigenvalues"), static_cast<C*>(nullptr),
+               static_cast<C*>(nullptr), Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig_left, linalg::EigLeft,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig, linalg::Eig,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvals, linalg::Eigvals,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

@@ -1,0 +1,130 @@
+// Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
+//
+// stevd: divide and conquer, or implicit QL if only values are wanted. A complex matrix is a real
+// one between phases. A matrix that holds NaN or
+// Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
+#include "kernels/cpu/results.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace {
+
+// |e|, and the phases that make T of it: T = diag(phases) |T| diag(phases)ᴴ.
+template <class T>
+void SplitPhases(int64_t count, const T* beside, Real<T>* size, T* phases) {
+  if constexpr (kIsComplex<T>) {
+    phases[0] = T(1);
+    for (int64_t i = 0; i < count; ++i) {
+      size[i] = std::abs(beside[i]);
+      const T turned = size[i] == 0 ? phases[i] : phases[i] * std::conj(beside[i] / size[i]);
+      phases[i + 1] = turned / std::abs(turned);
+    }
+  } else {
+    std::copy_n(beside, count, size);
+  }
+}
+
+// Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
+template <class T>
+void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Real<T>* diagonal,
+                      const T* beside, T* vectors, Real<T>* values, int32_t* info) {
+  using R = Real<T>;
+  if (n == 0) return std::fill(info, info + batch, 0);
+  lapack::Load();
+  const int64_t size = n * n;
+  const BlasThreads threads(ThreadsFor(batch, n));
+  const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
+  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+    lapack::Stevd<R> stevd(n, vectors != nullptr);
+    const auto e = Scratch<R>(n), columns = Scratch<R>(vectors ? size : 0);
+    const auto phases = Scratch<T>(n);
+    for (int64_t i = first; i < last; ++i) {
+      R* const w = values + i * n;
+      const T* const row = beside + i * (n - 1);
+      std::copy_n(diagonal + i * n, n, w);
+      info[i] = kNotFinite;
+      if (AllFinite(w, n) && AllFinite(row, n - 1)) {
+        SplitPhases(n - 1, row, e.get(), phases.get());
+        info[i] = stevd(w, e.get(), columns.get());
+      }
+      if (info[i] != 0) std::fill_n(w, n, NaN<R>());
+      if (!vectors) continue;
+      T* const v = vectors + i * size;
+      if (info[i] != 0) {
+        std::fill_n(v, size, NaN<T>());
+        continue;
+      }
+      for (int64_t k = 0; k < n; ++k) {
+        for (int64_t j = 0; j < n; ++j) {
+          v[k * n + j] = columns[j * n + k];
+          if constexpr (kIsComplex<T>) v[k * n + j] *= phases[k];
+        }
+      }
+    }
+  });
+}
+
+int64_t TridiagonalSize(const BatchShape& diagonal, const ffi::AnyBuffer& beside) {
+  const int64_t n = diagonal.cols;
+  if (SplitBatch(beside, 1, "e").cols != std::max<int64_t>(n - 1, 0)) {
+    throw BadArgument("e", "have an element less than d");
+  }
+  return n;
+}
+
+ffi::Error EighTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                           ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
+                           ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eigh_tridiagonal", [&] {
+    const BatchShape shape = SplitBatch(diagonal, 1, "d");
+    const int64_t batch = shape.batch, n = TridiagonalSize(shape, beside);
+    DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
+      TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                       Elements<T>(beside, batch * std::max<int64_t>(n - 1, 0), "e"),
+                       ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
+                       Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                       Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+ffi::Error EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                               ffi::Result<ffi::AnyBuffer> values,
+                               ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eigvalsh_tridiagonal", [&] {
+    const BatchShape shape = SplitBatch(diagonal, 1, "d");
+    const int64_t batch = shape.batch, n = TridiagonalSize(shape, beside);
+    DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
+      TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                       Elements<T>(beside, batch * std::max<int64_t>(n - 1, 0), "e"),
+                       static_cast<T*>(nullptr),
+                       Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                       Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::EighTridiagonal,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh_tridiagonal, linalg::EigvalshTridiagonal,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

@@ -1,0 +1,80 @@
+// Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
+//
+// gehrd and orghr, on a column-major copy. They iterate nothing: NaN and Inf pass through.
+#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/results.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace {
+
+// Runs over the batch; `q` is null if it is not wanted.
+template <class T>
+void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* h, T* q) {
+  if (n == 0) return;
+  lapack::Load();
+  const int order = ToInt(n);
+  const int64_t size = n * n;
+  const BlasThreads threads(ThreadsFor(batch, n));
+  const double nanoseconds = LapackNanoseconds((q ? 14.0 / 3 : 10.0 / 3) * n * size);
+  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+    const auto matrix = Scratch<T>(size), taus = Scratch<T>(n);
+    const auto work = Scratch<T>(lapack::HessenbergWork(n));
+    for (int64_t i = first; i < last; ++i) {
+      Transpose(pool, n, n, a + i * size, n, matrix.get(), n);
+      lapack::Gehrd(order, matrix.get(), taus.get(), work.get());
+      T* const form = h + i * size;
+      for (int64_t row = 0; row < n; ++row) {
+        for (int64_t col = 0; col < n; ++col) {
+          form[row * n + col] = row > col + 1 ? T(0) : matrix[col * n + row];
+        }
+      }
+      if (q == nullptr) continue;
+      lapack::Orghr(order, matrix.get(), taus.get(), work.get());
+      Transpose(pool, n, n, matrix.get(), n, q + i * size, n);
+    }
+  });
+}
+
+ffi::Error Hessenberg(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h,
+                      ffi::Result<ffi::AnyBuffer> q) {
+  return Guard("linalg_hessenberg", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+                      ResultElements<T>(h, batch * n * n, "h"),
+                      ResultElements<T>(q, batch * n * n, "q"));
+    });
+  });
+}
+
+ffi::Error HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h) {
+  return Guard("linalg_hessenberg_h", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+                      ResultElements<T>(h, batch * n * n, "h"), static_cast<T*>(nullptr));
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg, linalg::Hessenberg,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg_h, linalg::HessenbergH,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

@@ -1,0 +1,52 @@
+// What LAPACK's iterations take: finite matrices, of a norm that is not out of the ordinary.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+template <class T>
+inline constexpr int kPartsOf = kIsComplex<T> ? 2 : 1;
+
+// Whether no element is NaN or Inf, on which LAPACK's iterations may not end.
+template <class T>
+bool AllFinite(const T* a, int64_t count) {
+  const auto* parts = reinterpret_cast<const Real<T>*>(a);
+  bool finite = true;
+  for (int64_t i = 0; i < count * kPartsOf<T>; ++i) {
+    finite &= std::abs(parts[i]) <= std::numeric_limits<Real<T>>::max();
+  }
+  return finite;
+}
+
+// The info of a matrix for which that does not hold.
+inline constexpr int kNotFinite = -1;
+
+// The exponent of the largest element if it is so large or small that geev and gees scale the
+// matrix, else 0. They do not scale the eigenvalues back in the OpenBLAS 0.3.30 of SciPy 1.17,
+// where the eigenvalue of the matrix 1e300 is 1.5e138.
+template <class T>
+int ExponentOutOfRange(const T* a, int64_t count) {
+  using Limits = std::numeric_limits<Real<T>>;
+  constexpr int kMost = Limits::max_exponent / 2 - Limits::digits - 2;
+  const auto* parts = reinterpret_cast<const Real<T>*>(a);
+  Real<T> largest = 0;
+  for (int64_t i = 0; i < count * kPartsOf<T>; ++i) largest = std::max(largest, std::abs(parts[i]));
+  const int exponent = largest == 0 ? 0 : std::ilogb(largest);
+  return std::abs(exponent) < kMost ? 0 : exponent;
+}
+
+template <class T>
+void MultiplyByPowerOfTwo(int exponent, int64_t count, T* a) {
+  if (exponent == 0) return;
+  auto* parts = reinterpret_cast<Real<T>*>(a);
+  for (int64_t i = 0; i < count * kPartsOf<T>; ++i) parts[i] = std::scalbn(parts[i], exponent);
+}
+
+}  // namespace linalg

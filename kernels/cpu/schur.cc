@@ -1,0 +1,71 @@
+// Schur factors, A = Z T Zᴴ: T upper triangular, or quasi-triangular where A is real.
+//
+// gees, in place in T's result, which one pass fills with A in column-major order. A matrix that
+// holds NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and
+// info = -1.
+#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
+#include "kernels/cpu/results.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace {
+
+template <class T>
+void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
+                int32_t* info) {
+  if (n == 0) return std::fill(info, info + batch, 0);
+  lapack::Load();
+  const int64_t size = n * n;
+  const BlasThreads threads(ThreadsFor(batch, n));
+  ForEachRange(pool, batch, LapackNanoseconds(25.0 * n * size), [&](int64_t first, int64_t last) {
+    lapack::Gees<T> gees(n);
+    for (int64_t i = first; i < last; ++i) {
+      T* const t = form + i * size;
+      T* const z = vectors + i * size;
+      info[i] = kNotFinite;
+      if (AllFinite(a + i * size, size)) {
+        const int exponent = ExponentOutOfRange(a + i * size, size);
+        Transpose(pool, n, n, a + i * size, n, t, n);
+        MultiplyByPowerOfTwo(-exponent, size, t);
+        info[i] = gees(t, z);
+        MultiplyByPowerOfTwo(exponent, size, t);
+      }
+      for (T* matrix : {t, z}) {
+        if (info[i] != 0) {
+          std::fill(matrix, matrix + size, NaN<T>());
+        } else {
+          TransposeInPlace(pool, n, matrix);
+        }
+      }
+    }
+  });
+}
+
+ffi::Error Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> form,
+                 ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_schur", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      SchurBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+                 ResultElements<T>(form, batch * n * n, "the Schur form"),
+                 ResultElements<T>(vectors, batch * n * n, "the Schur vectors"),
+                 Elements<int32_t>(info, batch, "info"));
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_schur, linalg::Schur,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

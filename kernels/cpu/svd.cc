@@ -1,0 +1,173 @@
+// Singular values and vectors.
+//
+// Small matrices go to kernels/small/jacobi_svd.h, one per lane. Larger ones go to gesdd, by divide
+// and conquer. A row-major A is Aᵀ in column-major order, whose singular vectors
+// are those of A with the sides exchanged and conjugated twice: U and Vᴴ are LAPACK's VT and U as
+// they lie in memory, and nothing is transposed. A matrix that holds NaN or Inf is not handed to
+// LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
+#include "kernels/cpu/results.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+#include "kernels/small/jacobi_svd.h"
+
+namespace linalg {
+namespace {
+
+template <class T>
+void WriteIdentity(int64_t n, T* a) {
+  std::fill(a, a + n * n, T(0));
+  for (int64_t i = 0; i < n; ++i) a[i * n + i] = T(1);
+}
+
+// `u` and `vh` are null if only values are wanted; `full` if they are square.
+template <class T>
+struct Svd {
+  int64_t m, n;
+  bool full;
+  const T* a;
+  T* u;
+  Real<T>* s;
+  T* vh;
+  int32_t* info;
+
+  void Run(ffi::ThreadPool& pool, int64_t batch) const {
+    const int64_t k = std::min(m, n);
+    if (k == 0) return RunEmpty(batch);
+    if (std::max(m, n) <= (u == nullptr ? kSmallSvdvals : kSmallSvd<T>)) {
+      return u == nullptr ? RunSmall<false>(pool, batch) : RunSmall<true>(pool, batch);
+    }
+    lapack::Load();
+    const BlasThreads threads(ThreadsFor(batch, k));
+    const double flops = (u != nullptr ? 9.0 : 3.0) * static_cast<double>(m * n * k);
+    const char job = u == nullptr ? 'N' : full ? 'A' : 'S';
+    ForEachRange(pool, batch, LapackNanoseconds(flops), [&](int64_t first, int64_t last) {
+      lapack::Gesdd<T> gesdd(job, n, m);
+      const auto scratch = Scratch<T>(m * n);
+      for (int64_t i = first; i < last; ++i) {
+        const T* matrix = a + i * m * n;
+        T* const left = u == nullptr ? nullptr : u + i * LeftSize();
+        T* const right = u == nullptr ? nullptr : vh + i * RightSize();
+        info[i] = kNotFinite;
+        if (AllFinite(matrix, m * n)) {
+          std::copy(matrix, matrix + m * n, scratch.get());
+          info[i] = gesdd(scratch.get(), s + i * k, right, left);
+        }
+        if (info[i] == 0) continue;
+        std::fill_n(s + i * k, k, NaN<Real<T>>());
+        if (u == nullptr) continue;
+        std::fill_n(left, LeftSize(), NaN<T>());
+        std::fill_n(right, RightSize(), NaN<T>());
+      }
+    });
+  }
+
+ private:
+  int64_t LeftSize() const { return m * (full ? m : std::min(m, n)); }
+  int64_t RightSize() const { return n * (full ? n : std::min(m, n)); }
+
+  // One matrix per lane.
+  template <bool kVectors>
+  void RunSmall(ffi::ThreadPool& pool, int64_t batch) const {
+    using Row = small::JacobiRow<Real<T>>;
+    using Lanes = small::Vector<Real<T>, kLanes<T>>;
+    const int rows = ToInt(m), cols = ToInt(n);
+    const int64_t k = std::min(m, n);
+    const int64_t size = std::max<int64_t>(
+        small::JacobiWork<Element<T, Lanes>, Lanes>::Size(m, n, full),
+        small::JacobiWork<Element<T, Real<T>>, Row>::Size(m, n, full) / kLanes<T> + 1);
+    const double operations = (kVectors ? 32.0 : 18.0) * k * k * k * (kIsComplex<T> ? 3 : 1) +
+                              200.0 * k * k + 4.0 * m * n * k;
+    const double nanoseconds = SmallNanoseconds(kLanes<T>, m * n, operations);
+    ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+      using E = Element<T, V>;
+      using R = std::conditional_t<small::kLanesOf<V> == 1, Row, V>;
+      const small::JacobiWork<E, R> work(registers, rows, cols, full);
+      LoadElements(a + i * m * n, m * n, m * n, work.matrix);
+      const V failed = small::JacobiSvd<kVectors>(work, rows, cols, full);
+      StoreElements(work.s, k, s + i * k);
+      if constexpr (kVectors) {
+        const bool tall = m >= n;
+        StoreElements(tall ? work.left : work.right, LeftSize(), u + i * LeftSize());
+        StoreElements(tall ? work.right : work.left, RightSize(), vh + i * RightSize());
+      }
+      StoreIntegers(&failed, 1, info + i);
+    });
+  }
+
+  void RunEmpty(int64_t batch) const {
+    std::fill(info, info + batch, 0);
+    if (u == nullptr || !full) return;
+    for (int64_t i = 0; i < batch; ++i) {
+      WriteIdentity(m, u + i * m * m);
+      WriteIdentity(n, vh + i * n * n);
+    }
+  }
+};
+
+ffi::Error SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> u,
+                      ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> vh,
+                      ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_svd", [&] {
+    const auto [batch, m, n] = SplitBatch(a, 2, "a");
+    const int64_t k = std::min(m, n), cols = SplitBatch(*u, 2, "u").cols;
+    // Its shape tells whether the square factors are asked for.
+    if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
+    const int64_t rows = SplitBatch(*vh, 2, "vh").rows;
+    const bool full = cols != k || rows != k;
+    if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
+    DispatchDtype(a.element_type(),
+                  [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+                    Svd<T>{.m = m,
+                           .n = n,
+                           .full = full,
+                           .a = Elements<T>(a, batch * m * n, "a"),
+                           .u = ResultElements<T>(u, batch * m * (full ? m : k), "u"),
+                           .s = Elements<Real<T>>(s, batch * k, "the singular values"),
+                           .vh = ResultElements<T>(vh, batch * n * (full ? n : k), "vh"),
+                           .info = Elements<int32_t>(info, batch, "info")}
+                        .Run(pool, batch);
+                  });
+  });
+}
+
+ffi::Error Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> s,
+                   ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_svdvals", [&] {
+    const auto [batch, m, n] = SplitBatch(a, 2, "a");
+    DispatchDtype(a.element_type(),
+                  [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+                    Svd<T>{.m = m,
+                           .n = n,
+                           .full = false,
+                           .a = Elements<T>(a, batch * m * n, "a"),
+                           .u = nullptr,
+                           .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+                           .vh = nullptr,
+                           .info = Elements<int32_t>(info, batch, "info")}
+                        .Run(pool, batch);
+                  });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svd, linalg::SvdHandler,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svdvals, linalg::Svdvals,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

@@ -1,0 +1,411 @@
+// Singular values and vectors of small matrices, one per lane.
+//
+// One-sided Jacobi (Hestenes, 1958): rotations of pairs of rows make the rows of W = G A
+// orthogonal; their norms are the singular values, W's rows over them Vᴴ, and Gᴴ is U. A rotation
+// leaves the longer row first, so that the rows are sorted on the way (de Rijk, SIAM J. Sci. Stat.
+// Comput. 10, 1989). Lanes are swept until the last one needs no rotation, with identity rotations
+// where there is nothing to do. A tall matrix is replaced by its R of a QR factorisation, a wide
+// one by its adjoint; each is scaled by a power of two to a norm near 1. What a rank-deficient
+// matrix leaves of Vᴴ is completed to an orthonormal basis.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/small/householder.h"
+#include "kernels/small/matmul.h"
+#include "kernels/small/scale.h"
+#include "kernels/small/tridiagonal.h"
+
+namespace linalg::small {
+
+// Sums along a row are made in so many chains, whether a register holds one column of several
+// matrices or so many columns of one.
+#if defined(__AVX512F__)
+inline constexpr int kJacobiChains = 8;
+#else
+inline constexpr int kJacobiChains = 4;
+#endif
+// Columns of a single matrix, in a register.
+template <class T>
+using JacobiRow = Vector<T, kJacobiChains>;
+
+inline constexpr int kJacobiSweeps = 40;
+
+// Squared norms of rows of a matrix of norm 1: what is not above kNull is too small for squares and
+// products of squares, and is taken to be of no direction; pairs of rows below kShort are scaled.
+template <class T>
+struct JacobiRange;
+template <>
+struct JacobiRange<float> {
+  static constexpr float kNull = 0x1p-70f, kShort = 0x1p-10f, kUp = 0x1p60f;
+};
+template <>
+struct JacobiRange<double> {
+  static constexpr double kNull = 0x1p-860, kShort = 0x1p-10, kUp = 0x1p600;
+};
+
+template <class V, class Row, int kCount>
+LINALG_INLINE V SumChains(const Row (&chains)[kCount]) {
+  static_assert(sizeof(chains) == kJacobiChains * sizeof(V));
+  V sums[kJacobiChains];
+  std::memcpy(sums, chains, sizeof(sums));
+#pragma GCC unroll 3
+  for (int step = kJacobiChains / 2; step > 0; step /= 2) {
+#pragma GCC unroll 4
+    for (int c = 0; c < step; ++c) sums[c] = sums[c] + sums[c + step];
+  }
+  return sums[0];
+}
+
+// p qᴴ and |q|²
+template <class E, class Row>
+LINALG_INLINE E DotRows(Rows<E, Row> p, Rows<E, Row> q, int n, RealElement<E>& square) {
+  using V = RealElement<E>;
+  using F = RowElement<E, Row>;
+  constexpr int kStep = kColumns<V, Row>, kCount = kJacobiChains / kStep;
+  Row re[kCount] = {}, im[kCount] = {}, squares[kCount] = {};
+  const auto add = [&](int j, int c) {
+    const F x = p.Load(j), y = q.Load(j);
+    if constexpr (kComplexElement<E>) {
+      const F sum = ConjMulAdd(y, x, F{re[c], im[c]});
+      re[c] = sum.re;
+      im[c] = sum.im;
+    } else {
+      re[c] = MulAdd(y, x, re[c]);
+    }
+    squares[c] = NormAdd(y, squares[c]);
+  };
+  const int columns = PaddedColumns<V, Row>(n);
+  int j = 0;
+  for (; j + kJacobiChains <= columns; j += kJacobiChains) {
+#pragma GCC unroll 8
+    for (int c = 0; c < kCount; ++c) add(j + c * kStep, c);
+  }
+#pragma GCC unroll 8
+  for (int c = 0; c < kCount - 1; ++c) {
+    if (j + c * kStep < columns) add(j + c * kStep, c);
+  }
+  square = SumChains<V>(squares);
+  if constexpr (kComplexElement<E>) {
+    return {SumChains<V>(re), SumChains<V>(im)};
+  } else {
+    return SumChains<V>(re);
+  }
+}
+
+template <class E, class Row>
+LINALG_INLINE RealElement<E> SquareOfRow(Rows<E, Row> p, int n) {
+  RealElement<E> square;
+  DotRows(p, p, n, square);
+  return square;
+}
+
+// p := x p + y q and q := x q - ȳ p
+template <class E, class Row>
+LINALG_INLINE void RotatePair(Rows<E, Row> p, Rows<E, Row> q, int n, RealElement<E> x, E y) {
+  using V = RealElement<E>;
+  using F = RowElement<E, Row>;
+  constexpr int kStep = kColumns<V, Row>;
+  const Row keep = Widen<Row>(x);
+  const F minus = Widen<Row>(-y);
+  for (int j = 0; j < PaddedColumns<V, Row>(n); j += kStep) {
+    const F a = p.Load(j), b = q.Load(j);
+    p.Store(j, NegMulAdd(minus, b, keep * a));
+    q.Store(j, ConjMulAdd(minus, a, keep * b));
+  }
+}
+
+// p := p - x q
+template <class E, class Row>
+LINALG_INLINE void SubtractRow(Rows<E, Row> p, Rows<E, Row> q, int n, E x) {
+  using V = RealElement<E>;
+  for (int j = 0; j < PaddedColumns<V, Row>(n); j += kColumns<V, Row>) {
+    p.Store(j, NegMulAdd(Widen<Row>(x), q.Load(j), p.Load(j)));
+  }
+}
+
+template <class E, class Row>
+LINALG_INLINE void ScaleRow(Rows<E, Row> p, int n, RealElement<E> x) {
+  using V = RealElement<E>;
+  for (int j = 0; j < PaddedColumns<V, Row>(n); j += kColumns<V, Row>) {
+    p.Store(j, Widen<Row>(x) * p.Load(j));
+  }
+}
+
+// Makes the n rows of `a` orthogonal, and with kVectors rotates those of `g` alike. Returns 1 in
+// the lanes that still rotated in the last sweep.
+template <bool kVectors, class E, class Row>
+LINALG_INLINE RealElement<E> OrthogonaliseRows(Rows<E, Row> a, Rows<E, Row> g, int n) {
+  using V = RealElement<E>;
+  using T = Lane<V>;
+  using Range = JacobiRange<T>;
+  const V zero{}, one = Broadcast<V>(1);
+  const T tolerance = std::numeric_limits<T>::epsilon() * (2 + Sqrt(static_cast<T>(n)));
+  const V limit = Broadcast<V>(tolerance * tolerance);
+  V turning = zero;
+  for (int sweep = 0; sweep < kJacobiSweeps; ++sweep) {
+    turning = zero;
+    for (int i = 0; i + 1 < n; ++i) {
+      const Rows<E, Row> p = a.Below(i);
+      V p_square = SquareOfRow(p, n);
+      for (int j = i + 1; j < n; ++j) {
+        const Rows<E, Row> q = a.Below(j);
+        V q_square;
+        const E dot = DotRows(p, q, n, q_square);
+        const auto swap = q_square > p_square;
+        const V larger = swap ? q_square : p_square, smaller = swap ? p_square : q_square;
+        const V unit = larger < Broadcast<V>(Range::kShort) ? larger : one;
+        const V scale = one / unit;
+        const E scaled = scale * dot;
+        const V size = NormAdd(scaled, zero);
+        const auto turn = (size > limit * (scale * larger) * (scale * smaller)) &
+                          (smaller > Broadcast<V>(Range::kNull));
+        if (!Any(Mask<V>(turn | swap))) continue;
+        turning = turn ? one : turning;
+        // The tangent of the smaller angle; the phase that makes the product real and positive.
+        const V length = Sqrt(size);
+        const V half = Broadcast<V>(T(0.5)) * (scale * larger - scale * smaller);
+        const V tangent = turn ? length / (half + Sqrt(MulAdd(half, half, size))) : zero;
+        const V cosine = one / Sqrt(MulAdd(tangent, tangent, one));
+        const V sine = cosine * tangent;
+        const auto moves = turn & (length > zero);
+        const E phase = Choose(moves, (one / length) * scaled, FromReal<E>(one));
+        const V x = swap ? sine : cosine;
+        const E y = (swap ? cosine : sine) * phase;
+        RotatePair(p, q, n, x, y);
+        if constexpr (kVectors) RotatePair(g.Below(i), g.Below(j), n, x, y);
+        p_square = unit * MulAdd(tangent, length, scale * larger);
+      }
+    }
+    if (!Any(turning != zero)) break;
+  }
+  return turning;
+}
+
+// Replaces row `i` of `a`, in the lanes where `missing` holds, by a unit vector that is orthogonal
+// to the other rows, of which each is a unit vector or zero. `fresh` is a row of work space.
+template <class E, class Row>
+LINALG_INLINE void CompleteRow(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> missing,
+                               Rows<E, Row> fresh) {
+  using V = RealElement<E>;
+  const auto number = [](int k) { return Broadcast<V>(static_cast<Lane<V>>(k)); };
+  // The coordinate vector that the others are farthest from.
+  V least = number(2), place = V{};
+  for (int k = 0; k < n; ++k) {
+    V sum{};
+    for (int j = 0; j < n; ++j) sum = NormAdd(a.Below(j).Get(k), sum);
+    const auto less = sum < least;
+    least = less ? sum : least;
+    place = less ? number(k) : place;
+  }
+  for (int j = 0; j < PaddedColumns<V, Row>(n); ++j) {
+    fresh.Set(j, FromReal<E>(KeepIf<V>(place == number(j), number(1))));
+  }
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int j = 0; j < n; ++j) {
+      if (j == i) continue;
+      V unused;
+      SubtractRow(fresh, a.Below(j), n, DotRows(fresh, a.Below(j), n, unused));
+    }
+  }
+  ScaleRow(fresh, n, number(1) / Sqrt(SquareOfRow(fresh, n)));
+  for (int j = 0; j < n; ++j) a.Below(i).Set(j, Choose(missing, fresh.Get(j), a.Below(i).Get(j)));
+}
+
+// Replaces orthogonal rows by unit vectors, and returns their norms in `s`.
+template <bool kVectors, class E, class Row>
+LINALG_INLINE void NormaliseRows(Rows<E, Row> a, int n, RealElement<E>* s, Rows<E, Row> fresh) {
+  using V = RealElement<E>;
+  using Range = JacobiRange<Lane<V>>;
+  const V zero{}, one = Broadcast<V>(1), null = Broadcast<V>(Range::kNull);
+  Mask<V> missing{};
+  for (int i = 0; i < n; ++i) {
+    const Rows<E, Row> row = a.Below(i);
+    const V square = SquareOfRow(row, n);
+    const auto lost = square <= null;
+    s[i] = Sqrt(square);
+    if (Any(lost)) {
+      ScaleRow(row, n, lost ? Broadcast<V>(Range::kUp) : one);
+      const V norm = Sqrt(SquareOfRow(row, n));
+      s[i] = lost ? norm * Broadcast<V>(1 / Range::kUp) : s[i];
+      missing = missing | lost;
+    }
+    if constexpr (kVectors) ScaleRow(row, n, lost ? zero : one / s[i]);
+  }
+  if constexpr (kVectors) {
+    if (!Any(missing)) return;
+    for (int i = 0; i < n; ++i) {
+      const auto lost = SquareOfRow(a.Below(i), n) == zero;
+      if (Any(lost)) CompleteRow(a, n, i, lost, fresh);
+    }
+  }
+}
+
+// Exchanges rows i and i - 1 where the mask holds.
+template <class E, class Row>
+LINALG_INLINE void SwapRows(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> swap) {
+  const Rows<E, Row> p = a.Below(i - 1), q = a.Below(i);
+  for (int j = 0; j < n; ++j) {
+    const E x = p.Get(j), y = q.Get(j);
+    p.Set(j, Choose(swap, y, x));
+    q.Set(j, Choose(swap, x, y));
+  }
+}
+
+// Sorts s in descending order, and the rows with it. They nearly are.
+template <bool kVectors, class E, class Row>
+LINALG_INLINE void SortRows(RealElement<E>* s, Rows<E, Row> a, Rows<E, Row> g, int n) {
+  using V = RealElement<E>;
+  for (int i = 1; i < n; ++i) {
+    for (int j = i; j > 0; --j) {
+      const auto swap = s[j] > s[j - 1];
+      if (!Any(swap)) break;
+      const V high = swap ? s[j] : s[j - 1];
+      s[j] = swap ? s[j - 1] : s[j];
+      s[j - 1] = high;
+      if constexpr (kVectors) {
+        SwapRows(a, n, j, swap);
+        SwapRows(g, n, j, swap);
+      }
+    }
+  }
+}
+
+// What JacobiSvd works in, in elements V of memory that it is handed.
+template <class E, class Row>
+struct JacobiWork {
+  using V = RealElement<E>;
+  static constexpr int kParts = kComplexElement<E> ? 2 : 1;
+
+  // For matrices of `rows` by `cols`, and factors U and Vᴴ that are square or not.
+  static int64_t Size(int64_t rows, int64_t cols, bool full) {
+    const int64_t m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
+    const int64_t stride = RowStride<V, Row>(static_cast<int>(n));
+    const int64_t reflectors = m > n ? m * n + n : 0;
+    return (m * n + 2 * m * width + n * n + reflectors + (2 * n + 1) * stride) * kParts + n;
+  }
+
+  JacobiWork(V* memory, int rows, int cols, bool full) {
+    const int m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
+    const int stride = RowStride<V, Row>(n);
+    const auto take = [&](int count) {
+      V* taken = memory;
+      memory += count;
+      return taken;
+    };
+    const auto take_elements = [&](int count) {
+      return reinterpret_cast<E*>(take(count * kParts));
+    };
+    const auto take_rows = [&](int count) {
+      V* re = take(count * stride);
+      return Rows<E, Row>{re, kParts == 2 ? take(count * stride) : re, stride};
+    };
+    matrix = take_elements(m * n);
+    left = take_elements(m * width);
+    right = take_elements(n * n);
+    q = take_elements(m * width);
+    reflectors = take_elements(m > n ? m * n : 0);
+    taus = take_elements(m > n ? n : 0);
+    a = take_rows(n);
+    g = take_rows(n);
+    fresh = take_rows(1);
+    s = take(n);
+  }
+
+  // The operand, row-major, and in the end U and Vᴴ: of a wide matrix, `right` and `left`.
+  E *matrix, *left, *right;
+  E *q, *reflectors, *taus;
+  Rows<E, Row> a, g, fresh;
+  V* s;
+};
+
+// Singular values of work.matrix in work.s, descending. With kVectors also the factors, row-major:
+// U in work.left and Vᴴ in work.right, if rows >= cols; otherwise U in work.right and Vᴴ in
+// work.left. Returns 0, -1 in the lanes whose matrix holds NaN or Inf, or 1 in those that did not
+// converge; the results are NaN there.
+template <bool kVectors, class E, class Row>
+LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row>& work, int rows, int cols,
+                                       bool full) {
+  using V = RealElement<E>;
+  const auto [matrix, left, right, q, reflectors, taus, a, g, fresh, s] = work;
+  const V zero{}, one = Broadcast<V>(1);
+  const bool tall = rows >= cols;
+  const int m = tall ? rows : cols, n = tall ? cols : rows, width = full ? m : n;
+  // Zeros, or NaN from a matrix that is not finite.
+  V probe = zero, largest = zero;
+  for (int i = 0; i < m * n; ++i) {
+    const E x = matrix[i];
+    probe = MulAdd(Re(x), zero, probe);
+    largest = Abs(Re(x)) > largest ? Abs(Re(x)) : largest;
+    if constexpr (kComplexElement<E>) {
+      probe = MulAdd(x.im, zero, probe);
+      largest = Abs(x.im) > largest ? Abs(x.im) : largest;
+    }
+  }
+  const auto finite = probe == zero;
+  V unscale;
+  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  // What is not finite is replaced by an identity, which takes no time.
+  const auto at = [&](int i, int j) {
+    const E x = scale * (tall ? matrix[i * n + j] : Conj(matrix[j * m + i]));
+    return Choose(finite, x, FromReal<E>(i == j ? one : zero));
+  };
+  if (m > n) {
+    for (int i = 0; i < m; ++i) {
+      for (int j = 0; j < n; ++j) q[i * n + j] = at(i, j);
+    }
+    HouseholderQr<E>(q, n, m, n, reflectors, taus);
+  }
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j < n; ++j) {
+      a.Below(i).Set(j, m > n ? q[i * n + j] : at(i, j));
+      g.Below(i).Set(j, FromReal<E>(i == j ? one : zero));
+    }
+    for (int j = n; j < PaddedColumns<V, Row>(n); ++j) {
+      a.Below(i).Set(j, E{});
+      g.Below(i).Set(j, E{});
+    }
+  }
+  V info = OrthogonaliseRows<kVectors>(a, g, n);
+  info = finite ? info : -one;
+  NormaliseRows<kVectors>(a, n, s, fresh);
+  SortRows<kVectors>(s, a, g, n);
+  // Zero is added, here and below, because a lane that rests while others work does not keep the
+  // sign of its zeros.
+  for (int i = 0; i < n; ++i) s[i] = MulAdd(s[i], unscale, zero);
+  FillNaN(info != zero, n, s);
+  if constexpr (kVectors) {
+    // With A = Q R: U = Q Gᴴ. Of a wide matrix, Uᴴ and V are wanted.
+    const auto at_left = [&](int i, int j) -> E& { return left[tall ? i * width + j : j * m + i]; };
+    if (m > n) {
+      HouseholderProduct<E>(q, width, m, width, n, reflectors, taus);
+      for (int k = 0; k < n; ++k) {
+        for (int j = 0; j < n; ++j) right[k * n + j] = -Conj(g.Below(j).Get(k));
+      }
+      E* const product = matrix;  // read no more
+      std::fill_n(product, m * n, E{});
+      MulSub(m, n, n, q, width, right, n, product, n);
+      for (int i = 0; i < m; ++i) {
+        for (int j = 0; j < width; ++j) {
+          const E x = (j < n ? product[i * n + j] : q[i * width + j]) + E{};
+          at_left(i, j) = tall ? x : Conj(x) + E{};
+        }
+      }
+    } else {
+      for (int i = 0; i < n; ++i) {
+        for (int j = 0; j < n; ++j) left[i * n + j] = Conj(g.Below(j).Get(i)) + E{};
+      }
+    }
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; j < n; ++j) {
+        right[i * n + j] = (tall ? a.Below(i).Get(j) : Conj(a.Below(j).Get(i))) + E{};
+      }
+    }
+    FillNaN(info != zero, static_cast<int64_t>(m) * width, left);
+    FillNaN(info != zero, static_cast<int64_t>(n) * n, right);
+  }
+  return info;
+}
+
+}  // namespace linalg::small

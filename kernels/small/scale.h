@@ -1,0 +1,31 @@
+// Powers of two by which matrices are brought to a norm near 1, one per lane.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/small/lanes.h"
+
+namespace linalg::small {
+
+// 2^-k for |x| of 2^k or a little more, and the `inverse` 2^k; k is such that both are normal.
+template <class V>
+LINALG_INLINE V PowerOfTwoScale(V x, V& inverse) {
+  using T = Lane<V>;
+  using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  constexpr int kMantissa = std::numeric_limits<T>::digits - 1;
+  constexpr Bits kBias = std::numeric_limits<T>::max_exponent - 1;
+  V scale;
+  for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+    Bits bits;
+    std::memcpy(&bits, reinterpret_cast<const T*>(&x) + lane, sizeof(T));
+    const Bits field = std::min(std::max(bits >> kMantissa, Bits{1}), 2 * kBias - 1);
+    const Bits scale_bits = (2 * kBias - field) << kMantissa;
+    const Bits inverse_bits = field << kMantissa;
+    std::memcpy(reinterpret_cast<T*>(&scale) + lane, &scale_bits, sizeof(T));
+    std::memcpy(reinterpret_cast<T*>(&inverse) + lane, &inverse_bits, sizeof(T));
+  }
+  return scale;
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,86 @@
+// Tridiagonal systems, one per lane: elimination with partial pivoting, as LAPACK's gtsv.
+#pragma once
+
+#include "kernels/small/triangular.h"
+
+namespace linalg::small {
+
+template <class E>
+LINALG_INLINE void Exchange(Mask<RealElement<E>> mask, E& a, E& b) {
+  const E c = a;
+  a = Choose(mask, b, a);
+  b = Choose(mask, c, b);
+}
+
+// The system's diagonals: lower[i] is A(i, i-1), upper[i] is A(i, i+1); lower[0] and upper[n-1] are
+// not read. `second` is room for the second upper diagonal that row exchanges make.
+template <class E>
+struct Tridiagonal {
+  E* lower;
+  E* diagonal;
+  E* upper;
+  E* second;
+};
+
+// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. Returns info: 0, the
+// 1-based index of the first zero pivot, or -1 where a pivot is NaN; x is NaN in both cases.
+// `perturb` takes pivots that are smaller than eps max |U| to be that large.
+template <class E>
+LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<E> a, bool perturb, int cols,
+                                              E* x) {
+  using V = RealElement<E>;
+  const E zero = FromReal<E>(V{});
+  V info{}, largest{};
+  Mask<V> undefined = V{} != V{};
+  if (n > 0) a.upper[n - 1] = zero;
+  for (int i = 0; i < n; ++i) {
+    E* const row = x + i * cols;
+    a.second[i] = zero;
+    if (i + 1 < n) {
+      E head = a.lower[i + 1], middle = a.diagonal[i + 1], tail = a.upper[i + 1];
+      const auto exchanged = Magnitude(a.diagonal[i]) < Magnitude(head);
+      if (Any(exchanged)) {
+        Exchange(exchanged, a.diagonal[i], head);
+        Exchange(exchanged, a.upper[i], middle);
+        Exchange(exchanged, a.second[i], tail);
+        for (int j = 0; j < cols; ++j) Exchange(exchanged, row[j], row[cols + j]);
+      }
+      const auto singular = Magnitude(a.diagonal[i]) == V{};
+      const E factor = Choose(singular, zero, Divisor<E>(a.diagonal[i]).Divide(head));
+      a.diagonal[i + 1] = NegMulAdd(factor, a.upper[i], middle);
+      a.upper[i + 1] = NegMulAdd(factor, a.second[i], tail);
+      for (int j = 0; j < cols; ++j) row[cols + j] = NegMulAdd(factor, row[j], row[cols + j]);
+    }
+    const V pivot = Magnitude(a.diagonal[i]);
+    for (const V size : {pivot, Magnitude(a.upper[i]), Magnitude(a.second[i])}) {
+      largest = size > largest ? size : largest;
+    }
+    undefined |= pivot != pivot;
+    const auto first = (pivot == V{}) & (info == V{});
+    info = first ? Broadcast<V>(static_cast<Lane<V>>(i + 1)) : info;
+  }
+  if (perturb) {
+    V least = Broadcast<V>(std::numeric_limits<Lane<V>>::epsilon()) * largest;
+    least = largest == V{} ? Broadcast<V>(std::numeric_limits<Lane<V>>::min()) : least;
+    for (int i = 0; i < n; ++i) {
+      const auto small = Magnitude(a.diagonal[i]) < least;
+      const V signed_least = Re(a.diagonal[i]) < V{} ? -least : least;
+      a.diagonal[i] = Choose(small, FromReal<E>(signed_least), a.diagonal[i]);
+    }
+    info = V{};
+  }
+  info = undefined ? Broadcast<V>(-1) : info;
+  for (int i = n - 1; i >= 0; --i) {
+    E* const row = x + i * cols;
+    const Divisor<E> divisor(a.diagonal[i]);
+    for (int j = 0; j < cols; ++j) {
+      if (i + 1 < n) row[j] = NegMulAdd(a.upper[i], row[cols + j], row[j]);
+      if (i + 2 < n) row[j] = NegMulAdd(a.second[i], row[2 * cols + j], row[j]);
+      row[j] = divisor.Divide(row[j]);
+    }
+  }
+  FillNaN(info != V{}, static_cast<int64_t>(n) * cols, x);
+  return info;
+}
+
+}  // namespace linalg::small

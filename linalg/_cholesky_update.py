@@ -1,0 +1,90 @@
+"""Cholesky factors of matrices that change by a matrix of rank one."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_square,
+    nan_where,
+    triangle,
+)
+from linalg._checks import check
+from linalg._triangular import triangular_solve_p
+
+__all__ = ["cholesky_update", "cholesky_update_ex"]
+
+
+def _update(name, r, w, sign):
+  """R of Rᴴ R + sign w wᴴ, and info.
+
+  With L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is that of I + sign p pᴴ: with
+  tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²), Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So a
+  column of L K is one of L and the sum of those to its right, weighted by p. Gill, Golub, Murray
+  and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method C1.
+  """
+  (r, w), dtype = as_arrays(name, r, w)
+  check_square(name, r)
+  if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
+    raise ValueError(f"Incompatible shapes for arguments to {name}(): {r.shape} and {w.shape}")
+  l = adjoint(triangle(r, lower=False))
+  p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
+  squares = p.real**2 + p.imag**2
+  total = 1 + sign * jnp.cumsum(squares, axis=-1)
+  failed = ~(total > 0)  # NaN too
+  total = jnp.where(failed, 1, total)
+  before = jnp.concatenate([jnp.ones_like(total[..., :1]), total[..., :-1]], axis=-1)
+  weighted = l * p[..., None, :]
+  right = jnp.flip(jnp.cumsum(jnp.flip(weighted, -1), axis=-1), -1) - weighted
+  column = sign * p.conj() / jnp.sqrt(total * before)
+  factor = l * jnp.sqrt(total / before)[..., None, :] + right * column[..., None, :]
+  order = jnp.arange(1, r.shape[-1] + 1, dtype=jnp.int32)
+  first = jnp.min(jnp.where(failed, order, r.shape[-1] + 1), axis=-1, initial=r.shape[-1] + 1)
+  info = jnp.where(first <= r.shape[-1], first, 0)
+  return nan_where(info != 0, triangle(adjoint(factor), lower=False), core=2).astype(dtype), info
+
+
+@functools.partial(jax.jit, static_argnames="downdate")
+def cholesky_update(
+    r_matrix: ArrayLike, w_vector: ArrayLike, *, downdate: bool = False
+) -> jax.Array:
+  """The Cholesky factor of A + w wᴴ from that of A; `jax.lax.linalg.cholesky_update`, batched.
+
+  Args:
+    r_matrix: upper factors (..., n, n), A = Rᴴ R, with a positive diagonal.
+    w_vector: vectors (..., n). The batch shapes broadcast.
+    downdate: whether to subtract w wᴴ rather than add it.
+
+  Returns:
+    The upper factors (..., n, n). Where A - w wᴴ is not positive definite, that matrix's factor is
+    NaN; see `cholesky_update_ex` and `checked`.
+
+  float16 and bfloat16 are computed in float32, and the factor rounded.
+
+  Algorithm: one triangular solve and cumulative sums, O(n²) operations; Gill, Golub, Murray and
+  Saunders (1974), method C1. Derivatives go through it.
+  """
+  factor, info = _update("cholesky_update", r_matrix, w_vector, -1 if downdate else 1)
+  check("cholesky_update", info, "is not positive definite after the downdate: its leading minor "
+        "of order {info} is not positive.")
+  return factor
+
+
+@functools.partial(jax.jit, static_argnames="downdate")
+def cholesky_update_ex(
+    r_matrix: ArrayLike, w_vector: ArrayLike, *, downdate: bool = False
+) -> tuple[jax.Array, jax.Array]:
+  """`cholesky_update`, with what went wrong for each matrix.
+
+  Args:
+    r_matrix, w_vector, downdate: as for `cholesky_update`.
+
+  Returns:
+    (factor, info): info, int32 of shape (...), is 0 where there is a factor, else the order of the
+    first leading minor of A - w wᴴ that is not positive; that matrix's factor is NaN.
+  """
+  return _update("cholesky_update_ex", r_matrix, w_vector, -1 if downdate else 1)

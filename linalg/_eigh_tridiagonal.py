@@ -1,0 +1,154 @@
+"""Eigenvalues and eigenvectors of Hermitian tridiagonal matrices."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import adjoint, check_arrays, diagonal, expand, matmul
+from linalg._checks import check
+from linalg._eigh import eigenpairs_jvp
+
+__all__ = ["eigh_tridiagonal"]
+
+_FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
+
+
+def _dense(d, e):
+  """The matrix of diagonal d, with e above it and its conjugate below."""
+  n = d.shape[-1]
+  square = d[..., None]
+  shift = expand(jnp.eye(e.shape[-1], n, dtype=e.dtype), square)
+  above = jnp.where(expand(jnp.eye(n, k=1, dtype=bool), square), matmul(shift.mT, e[..., None]), 0)
+  on_diagonal = expand(jnp.eye(n, dtype=bool), square)
+  return jnp.where(on_diagonal, square, 0).astype(e.dtype) + above + adjoint(above)
+
+
+def _rotate(v, primals, tangents):
+  """Vᴴ dT V"""
+  dd, de = (
+      jnp.zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True))
+  return matmul(adjoint(v), matmul(_dense(dd, de), v))
+
+
+def _eigh_tridiagonal_jvp(primals, tangents):
+  w, v, info = eigh_tridiagonal_p(*primals)
+  return (w, v, info), (*eigenpairs_jvp(w, v, _rotate(v, primals, tangents)), None)
+
+
+def _eigvalsh_tridiagonal_jvp(primals, tangents):
+  w, v, info = eigh_tridiagonal_p(*primals)
+  return (w, info), (diagonal(_rotate(v, primals, tangents)).real, None)
+
+
+def _eigh_tridiagonal_fallback(d, e):
+  v, w = jax.lax.linalg.eigh(_dense(d, e), symmetrize_input=False)
+  return [w, v, jnp.where(jnp.isnan(w).any(-1), -1, 0).astype(jnp.int32)]
+
+
+def _eigvalsh_tridiagonal_fallback(d, e):
+  w, _, info = _eigh_tridiagonal_fallback(d, e)
+  return [w, info]
+
+
+eigh_tridiagonal_p = ffi.operation(
+    "linalg_eigh_tridiagonal",
+    "n, k -> n, n n, ()",
+    [0, 1, jnp.int32],
+    jvp=_eigh_tridiagonal_jvp,
+    fallback=_eigh_tridiagonal_fallback)
+
+eigvalsh_tridiagonal_p = ffi.operation(
+    "linalg_eigvalsh_tridiagonal",
+    "n, k -> n, ()",
+    [0, jnp.int32],
+    jvp=_eigvalsh_tridiagonal_jvp,
+    fallback=_eigvalsh_tridiagonal_fallback)
+
+
+def _operands(d, e):
+  """Both as arrays that LAPACK computes in, and their dtype."""
+  name = "eigh_tridiagonal"
+  check_arrays(name, d, e)
+  d, e = jnp.asarray(d), jnp.asarray(e)
+  if d.dtype != e.dtype:
+    raise TypeError(
+        f"diagonal and off-diagonal values must have same dtype, got {d.dtype} and {e.dtype}")
+  if not jnp.issubdtype(d.dtype, jnp.inexact):
+    raise TypeError(f"{name} takes floating and complex dtypes, got {d.dtype}")
+  if d.ndim < 1 or e.ndim < 1 or e.shape[-1] != jax.core.max_dim(d.shape[-1] - 1, 0):
+    raise ValueError(
+        f"Arguments to {name}() must have shapes [..., n] and [..., n - 1], got {d.shape} and "
+        f"{e.shape}")
+  compute = jnp.promote_types(d.dtype, jnp.float32)
+  return d.astype(compute), e.astype(compute), d.dtype
+
+
+def _chosen(select, select_range):
+  """The eigenvalues that are asked for, by their places."""
+  if select == "a":
+    return slice(None)
+  if select == "i":
+    first, last = select_range
+    if first > last:
+      raise ValueError("Got empty index range in select_range.")
+    return slice(first, last + 1)
+  if select == "v":
+    raise NotImplementedError(
+        "eigh_tridiagonal(..., select='v') would have a result whose shape depends on its values")
+  raise ValueError("'select must have a value in {'a', 'i', 'v'}.")
+
+
+@functools.partial(jax.jit, static_argnames=("eigvals_only", "select", "select_range"))
+def _eigh_tridiagonal(d, e, eigvals_only, select, select_range):
+  d, e, dtype = _operands(d, e)
+  chosen = _chosen(select, select_range)
+  d = d.real
+  real = jnp.finfo(dtype).dtype
+  if eigvals_only:
+    w, info = eigvalsh_tridiagonal_p(d, e)
+  else:
+    w, v, info = eigh_tridiagonal_p(d, e)
+  check("eigh_tridiagonal", info, _FAILED)
+  w = w[..., chosen].astype(real)
+  return w if eigvals_only else (w, v[..., chosen].astype(dtype))
+
+
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+    key: jax.Array | None = None,
+) -> Any:
+  """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices;
+  `jax.scipy.linalg.eigh_tridiagonal`.
+
+  Args:
+    d: the diagonals (..., n); of complex ones the real part.
+    e: the elements above them (..., n - 1), of the dtype of `d`; below stand their conjugates.
+    eigvals_only: whether to return the eigenvalues alone.
+    select: 'a' for all eigenvalues, 'i' for those at the places `select_range`, the last included;
+      all are computed. 'v' is not implemented, as in jax.scipy.
+    select_range: (first, last) for select='i'.
+    tol, key: not used; the eigenvalues are as accurate as they get.
+
+  Returns:
+    (eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with the
+    orthonormal eigenvectors in columns; or the eigenvalues. Where d or e holds NaN or Inf, or
+    LAPACK does not converge, they are NaN for that matrix; see `checked`.
+
+  Derivatives are those of `eigh`. float16 and bfloat16 are computed in float32, and the results
+  rounded.
+
+  Algorithm: divide and conquer, LAPACK stevd.
+  """
+  del tol, key
+  return _eigh_tridiagonal(d, e, eigvals_only, select, select_range)

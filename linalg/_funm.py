@@ -1,0 +1,224 @@
+"""Functions of Hermitian matrices, with derivatives that are exact at any spectrum."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_square,
+    identity,
+    matmul,
+)
+from linalg._eigh import eigh, eigvalsh
+
+__all__ = ["funm_hermitian", "inverse_pth_root"]
+
+
+def _slope(f):
+  """The derivative of an elementwise function."""
+  return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
+
+
+# Gauss and Legendre's nodes and weights on [0, 1].
+_NODES, _WEIGHTS = (x.tolist() for x in np.polynomial.legendre.leggauss(5))
+_RULE = [((t + 1) / 2, weight / 2) for t, weight in zip(_NODES, _WEIGHTS, strict=True)]
+
+
+def _choose(integral, quotient, error):
+  """An integral where it is as good as a quotient whose rounding error is bounded by `error`."""
+  return jnp.where(jnp.abs(integral - quotient) <= error, integral, quotient)
+
+
+def _differences(f, w):
+  """f[wᵢ, wⱼ] and a bound on its rounding.
+
+  (f(y) - f(x)) / (y - x), or, where that cancels, the mean of f' between x and y by quadrature.
+  """
+  x, y = w[..., :, None], w[..., None, :]
+  fx, fy = f(x), f(y)
+  gap = y - x
+  safe = jnp.where(gap == 0, 1, gap)
+  integral = sum(weight * _slope(f)(x + t * gap) for t, weight in _RULE)
+  rounding = 4 * jnp.finfo(w.dtype).eps * (jnp.abs(fx) + jnp.abs(fy))
+  error = jnp.where(gap == 0, jnp.inf, rounding / jnp.abs(safe))
+  chosen = _choose(integral, (fy - fx) / safe, error)
+  good = chosen == integral
+  return chosen, jnp.where(good, 4 * jnp.finfo(w.dtype).eps * jnp.abs(chosen), error)
+
+
+def _second_differences(f, w):
+  """f[wᵢ, wⱼ, wₖ]
+
+  (f[z, y] - f[y, x]) / (z - x) with the two farthest as x and z, or by quadrature of Hermite and
+  Genocchi's ∫∫ f''.
+  """
+  first, error = _differences(f, w)
+  ends = (w[..., :, None, None], w[..., None, :, None], w[..., None, None, :])
+  # By the dimension that is left out: the differences of the other two, and their bounds.
+  pairs = [(first[..., None, :, :], error[..., None, :, :]),
+           (first[..., :, None, :], error[..., :, None, :]),
+           (first[..., :, :, None], error[..., :, :, None])]
+  quotient = bound = widest = jnp.zeros(())
+  for i, k in ((0, 1), (0, 2), (1, 2)):
+    gap = ends[k] - ends[i]
+    safe = jnp.where(gap == 0, 1, gap)
+    (high, high_error), (low, low_error) = pairs[i], pairs[k]
+    wider = jnp.abs(gap) > widest
+    quotient = jnp.where(wider, (high - low) / safe, quotient)
+    bound = jnp.where(wider, (high_error + low_error) / jnp.abs(safe), bound)
+    widest = jnp.where(wider, jnp.abs(gap), widest)
+  curvature = _slope(_slope(f))
+  x, y, z = ends
+  integral = sum(
+      weight * t * other * curvature(x + t * ((y - x) + s * (z - y)))
+      for t, weight in _RULE for s, other in _RULE)
+  return _choose(integral, quotient, jnp.where(widest == 0, jnp.inf, bound))
+
+
+def _between(v, x):
+  """V X Vᴴ"""
+  return matmul(matmul(v, x), adjoint(v))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _function(f, a, w, v):
+  """V f(w) Vᴴ as a function of A = V diag(w) Vᴴ alone."""
+  del a
+  return matmul(v * f(w)[..., None, :], adjoint(v))
+
+
+@_function.defjvp
+def _(f, primals, tangents):
+  value = _function(f, *primals)
+  return value, _derivative_p(*primals, tangents[0].astype(value.dtype), f=f)
+
+
+def _derivative(a, w, v, e, *, f):
+  # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ; Daleckii and Krein. Higham, Functions of matrices (2008),
+  # theorem 3.11.
+  del a
+  differences, _ = _differences(f, w)
+  return [_between(v, differences * _between(adjoint(v), e))]
+
+
+def _derivative_jvp(primals, tangents, *, f):
+  # The second derivative in the directions B and C is, in the eigenvectors' basis, the sum over k
+  # of f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
+  a, w, v, e = primals
+  da, _, _, de = tangents
+  value = _derivative_p(*primals, f=f)
+  change = None if de is None else _derivative_p(a, w, v, de, f=f)
+  if da is not None:
+    b, c = (_between(adjoint(v), x.astype(e.dtype)) for x in (e, da))
+    second = _second_differences(f, w).astype(e.dtype)
+    both = jnp.einsum("...ikj,...ik,...kj->...ij", second, b, c, precision="highest")
+    both = both + jnp.einsum("...ikj,...ik,...kj->...ij", second, c, b, precision="highest")
+    curved = _between(v, both)
+    change = curved if change is None else change + curved
+  return value, change
+
+
+def _derivative_transpose(cotangents, operands, *, f):
+  a, w, v, _ = operands
+  return None, None, None, _derivative_p(a.conj(), w, v.conj(), cotangents[0], f=f)
+
+
+# Linear in its last operand; a primitive for the sake of its derivatives, without a handler.
+_derivative_p = ffi.operation(
+    "linalg_funm_derivative",
+    "n n, n, n n, n n -> n n",
+    [3],
+    attributes={"f": None},
+    platforms=(),
+    jvp=_derivative_jvp,
+    transpose=_derivative_transpose,
+    fallback=_derivative)
+
+
+def _apply(a, f):
+  w, v = eigh(jax.lax.stop_gradient(a))
+  return _function(f, a, w, v)
+
+
+def funm_hermitian(
+    a: ArrayLike, f: Callable[[jax.Array], jax.Array], *, symmetrize_input: bool = True
+) -> jax.Array:
+  """f(A) = V diag(f(w)) Vᴴ of Hermitian matrices A = V diag(w) Vᴴ.
+
+  Args:
+    a: Hermitian matrices (..., n, n).
+    f: a function of real numbers that JAX can differentiate, applied elementwise to an array of
+      eigenvalues. It must not refer to values that are being traced.
+    symmetrize_input: whether (A + Aᴴ) / 2 is meant. If false, `a` must be Hermitian exactly, and
+      so must be the directions in which it is differentiated.
+
+  Returns:
+    The matrices (..., n, n), of the dtype of `a`, or the complex one if `f` gives complex numbers;
+    NaN where A holds NaN or Inf.
+
+  float16 and bfloat16 are computed in float32, and the results rounded.
+
+  The first and second derivatives are exact at any eigenvalues, equal and nearly equal ones
+  included: they are made of divided differences of `f`, of which f' is the limit (Daleckii and
+  Krein). Autodiff of `eigh` cannot give them.
+  """
+  (a,), dtype = as_arrays("funm_hermitian", a)
+  check_square("funm_hermitian", a)
+  if symmetrize_input:
+    a = (a + adjoint(a)) / 2
+  result = _apply(a, f)
+  if jnp.iscomplexobj(result):
+    dtype = jnp.promote_types(dtype, jnp.complex64)
+  return result.astype(dtype)
+
+
+@functools.cache
+def _inverse_root(p):
+  def f(x):
+    positive = x > 0
+    return jnp.where(positive, jnp.where(positive, x, 1) ** (-1 / p), jnp.nan)
+
+  return f
+
+
+@functools.partial(jax.jit, static_argnames=("p", "symmetrize_input"))
+def _inverse_pth_root(a, p, ridge, symmetrize_input):
+  (a,), dtype = as_arrays("inverse_pth_root", a)
+  check_square("inverse_pth_root", a)
+  if symmetrize_input:
+    a = (a + adjoint(a)) / 2
+  if ridge is not None:
+    largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
+    a = a + (ridge * largest)[..., None, None].astype(a.dtype) * identity(a)
+  return _apply(a, _inverse_root(p)).astype(dtype)
+
+
+def inverse_pth_root(
+    a: ArrayLike,
+    p: float,
+    *,
+    ridge_epsilon: ArrayLike | None = None,
+    symmetrize_input: bool = True,
+) -> jax.Array:
+  """A^(-1/p) of Hermitian positive definite matrices, as preconditioned optimisers use.
+
+  Args:
+    a: Hermitian matrices (..., n, n).
+    p: any number but 0: 2 for the inverse square root.
+    ridge_epsilon: for semidefinite matrices: that many times the largest eigenvalue is added to
+      the diagonal first.
+    symmetrize_input: as for `funm_hermitian`.
+
+  Returns:
+    The roots (..., n, n); NaN where the matrix is not positive definite.
+
+  Algorithm and derivatives: those of `funm_hermitian`.
+  """
+  return _inverse_pth_root(a, p, ridge_epsilon, symmetrize_input)

@@ -1,0 +1,99 @@
+"""Least squares of any rank, batched."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg._array import adjoint, as_arrays, check_matrix, matmul
+from linalg._pinv import pseudo_inverse, truncated_inverses
+from linalg._svd import svd
+
+__all__ = ["lstsq"]
+
+
+@jax.custom_jvp
+def _solution(a, b, u, inverses, vh):
+  """A⁺ b from A's singular vectors, which are constants to derivatives."""
+  del a
+  return matmul(adjoint(vh), inverses[..., :, None] * matmul(adjoint(u), b))
+
+
+@_solution.defjvp
+def _(primals, tangents):
+  # With P = A⁺ and r = b - A x, dx = P (db - dA x) + P Pᴴ dAᴴ r + (I - P A) dAᴴ Pᴴ x; Golub and
+  # Pereyra (1973). It holds where the rank is constant.
+  a, b, *factors = primals
+  da, db = tangents[:2]
+  x = _solution(a, b, *factors)
+  p = pseudo_inverse(a, *factors)
+  dah = adjoint(da)
+  turned = matmul(dah, matmul(adjoint(p), x))
+  moved = db - matmul(da, x) + matmul(adjoint(p), matmul(dah, b - matmul(a, x)))
+  return x, matmul(p, moved) + turned - matmul(p, matmul(a, turned))
+
+
+def _lstsq(a, b, rcond):
+  """x, the residuals, the rank and the singular values; `b` holds columns."""
+  if 0 in a.shape[-2:]:
+    x = matmul(a.mT, b)
+    s = jnp.sum(a.real, axis=-1)[..., :0]
+    rank = jnp.sum(s > 0, axis=-1)
+  else:
+    u, s, vh = svd(a, full_matrices=False)
+    kept = (s > 0) & (s >= jnp.asarray(rcond, s.dtype)[..., None] * s[..., :1])
+    rank = jnp.sum(kept, axis=-1)
+    inverses = truncated_inverses(s, kept | jnp.isnan(s))  # NaN is kept, so that it is seen
+    x = _solution(a, b, *jax.lax.stop_gradient((u, inverses, vh)))
+  residual = b - matmul(a, x)
+  residuals = jnp.sum(residual.real**2 + residual.imag**2, axis=-2)
+  return x, residuals, rank, s
+
+
+@jax.jit
+def _solve(a, b, rcond):
+  (a, b), dtype = as_arrays("lstsq", a, b)
+  check_matrix("lstsq", a)
+  vector = b.ndim == 1 or b.shape == a.shape[:-1]
+  columns = b[..., None] if vector else b
+  if columns.ndim < 2 or columns.shape[-2] != a.shape[-2]:
+    raise ValueError(
+        f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}")
+  eps = jnp.finfo(dtype).eps
+  if rcond is None:
+    rcond = float(eps) * max(a.shape[-2:])
+  else:
+    rcond = jnp.where(jnp.asarray(rcond) < 0, eps, rcond)
+  x, residuals, rank, s = _lstsq(a, columns, rcond)
+  real = jnp.finfo(dtype).dtype
+  x = x[..., 0] if vector else x
+  return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
+
+
+def lstsq(
+    a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """The shortest x of those that minimise ‖b - A x‖; `jax.numpy.linalg.lstsq`, batched.
+
+  Args:
+    a: matrices (..., m, n) of any shape and rank.
+    b: a vector (m,), or matrices of right-hand sides (..., m, k). A batch of vectors (..., m) is
+      one whose shape is that of `a` without its last dimension.
+    rcond: singular values below `rcond` times the largest count as 0. None is max(m, n) eps, and a
+      negative number eps.
+    numpy_resid: whether to return no residuals, of shape (0,), if a matrix has a rank below n or
+      m <= n, as NumPy does. Such a call cannot be traced.
+
+  Returns:
+    (x, residuals, rank, s): x (..., n, k), or (..., n) if `b` is vectors; ‖b - A x‖² for each
+    column, (..., k), with k = 1 if `b` is vectors; integers (...); and the singular values
+    (..., min(m, n)).
+
+  Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
+  rank does not change, at equal singular values too.
+  """
+  x, residuals, rank, s = _solve(a, b, rcond)
+  if numpy_resid:
+    m, n = jnp.shape(a)[-2:]
+    if m <= n or bool((rank < n).any()):
+      residuals = jnp.zeros((0,), residuals.dtype)
+  return x, residuals, rank, s

@@ -1,0 +1,170 @@
+"""Pseudo-inverses, ranks and condition numbers, from singular values."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg._array import adjoint, as_arrays, check_arrays, check_matrix, check_square, matmul
+from linalg._eigh import eigh, eigvalsh
+from linalg._norms import matrix_norm
+from linalg._solve import inv, inv_ex
+from linalg._svd import svd, svdvals
+
+__all__ = ["cond", "matrix_rank", "pinv"]
+
+
+@jax.custom_jvp
+def pseudo_inverse(a, u, inverses, vh):
+  """A⁺ = V diag(inverses) Uᴴ, as a function of A alone: the factors are constants to derivatives.
+
+  `inverses` are those of the singular values, 0 for those that count as 0.
+  """
+  del a
+  return matmul(adjoint(vh), inverses[..., :, None] * adjoint(u))
+
+
+@pseudo_inverse.defjvp
+def _(primals, tangents):
+  # dP = -P dA P + P Pᴴ dAᴴ (I - A P) + (I - P A) dAᴴ Pᴴ P; Golub and Pereyra, The differentiation
+  # of pseudo-inverses and nonlinear least squares problems whose variables separate, SIAM J. Numer.
+  # Anal. 10 (1973). It holds where the rank is constant.
+  a, *factors = primals
+  p = pseudo_inverse(a, *factors)
+  dah = adjoint(tangents[0])
+  left = matmul(p, matmul(adjoint(p), dah))
+  right = matmul(matmul(dah, adjoint(p)), p)
+  dp = (left - matmul(matmul(left, a), p) + right - matmul(p, matmul(a, right))
+        - matmul(matmul(p, tangents[0]), p))
+  return p, dp
+
+
+def truncated_inverses(s, keep):
+  """1 / s where `keep`, else 0."""
+  return jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)
+
+
+@functools.partial(jax.jit, static_argnames="hermitian")
+def _pinv(a, rtol, hermitian):
+  (a,), dtype = as_arrays("pinv", a)
+  check_matrix("pinv", a)
+  if 0 in a.shape[-2:]:
+    return jnp.zeros_like(a.mT, dtype)
+  if rtol is None:
+    rtol = 10.0 * max(a.shape[-2:]) * jnp.finfo(dtype).eps
+  if hermitian:
+    check_square("pinv", a)
+    a = (a + adjoint(a)) / 2
+    s, u = eigh(jax.lax.stop_gradient(a))
+    vh = adjoint(u)
+  else:
+    u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=False)
+  size = jnp.abs(s)
+  cutoff = jnp.asarray(rtol, s.dtype)[..., None] * jnp.max(size, axis=-1, keepdims=True)
+  # NaN is kept, so that it is seen.
+  return pseudo_inverse(a, u, truncated_inverses(s, ~(size <= cutoff)), vh).astype(dtype)
+
+
+def pinv(
+    a: ArrayLike,
+    rtol: ArrayLike | None = None,
+    hermitian: bool = False,
+    *,
+    rcond: ArrayLike | None = None,
+) -> jax.Array:
+  """The Moore-Penrose pseudo-inverse; `jax.numpy.linalg.pinv`.
+
+  Args:
+    a: matrices (..., m, n).
+    rtol: singular values up to `rtol` times the largest count as 0; a number, or one for each
+      matrix. The default is 10 max(m, n) eps.
+    hermitian: whether the matrices are Hermitian; then (A + Aᴴ) / 2 is inverted.
+    rcond: another name for `rtol`.
+
+  Returns:
+    The pseudo-inverses (..., n, m); NaN where A holds NaN or Inf.
+
+  Algorithm: singular values, or eigenvalues of Hermitian matrices. Derivative: Golub and Pereyra,
+  right wherever the rank does not change, at equal singular values too.
+  """
+  if rcond is not None:
+    if rtol is not None:
+      raise ValueError("pinv: only one of rtol and rcond may be specified.")
+    rtol = rcond
+  return _pinv(a, rtol, hermitian)
+
+
+@functools.partial(jax.jit, static_argnames="hermitian")
+def matrix_rank(
+    M: ArrayLike,
+    rtol: ArrayLike | None = None,
+    *,
+    hermitian: bool = False,
+    tol: ArrayLike | None = None,
+) -> jax.Array:
+  """The number of singular values that are not 0; `jax.numpy.linalg.matrix_rank`.
+
+  Args:
+    M: matrices (..., m, n).
+    rtol: singular values up to `rtol` times the largest count as 0; a number, or one for each
+      matrix. The default is max(m, n) eps.
+    hermitian: whether the matrices are Hermitian.
+    tol: instead of `rtol`, the bound itself, as in NumPy.
+
+  Returns:
+    The ranks, integers (...).
+  """
+  if tol is not None and rtol is not None:
+    raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
+  (a,), dtype = as_arrays("matrix_rank", M)
+  if a.ndim < 2:
+    return (a != 0).any().astype(jnp.int32)
+  if hermitian:
+    check_square("matrix_rank", a)
+  s = jnp.abs(eigvalsh(a)) if hermitian else svdvals(a)
+  if tol is None:
+    if rtol is None:
+      rtol = max(a.shape[-2:]) * jnp.finfo(dtype).eps
+    bound = jnp.asarray(rtol, s.dtype)[..., None] * jnp.max(s, axis=-1, keepdims=True, initial=0)
+  else:
+    bound = jnp.asarray(tol, s.dtype)[..., None]
+  return jnp.sum(s > bound, axis=-1)
+
+
+@functools.partial(jax.jit, static_argnames="p")
+def cond(x: ArrayLike, p: Any = None) -> jax.Array:
+  """Condition numbers, ‖A‖ ‖A⁻¹‖; `jax.numpy.linalg.cond`.
+
+  Args:
+    x: matrices (..., m, n), square unless p is None, 2 or -2.
+    p: the norm, as in `matrix_norm`. None is 2, the largest singular value over the smallest.
+
+  Returns:
+    The condition numbers, real (...): inf for a singular matrix, where the derivative is 0.
+  """
+  check_arrays("cond", x)
+  (a,), dtype = as_arrays("cond", x)
+  if a.ndim < 2:
+    raise ValueError(f"cond: input array must be at least 2D; got {a.shape=}")
+  if 0 in a.shape[-2:]:
+    raise ValueError(f"cond: input array must not be empty; got {a.shape=}")
+  real = jnp.finfo(dtype).dtype
+  if p is None or p in (2, -2):
+    s = svdvals(a)
+    largest, smallest = s[..., 0], s[..., -1]
+    if p == -2:
+      zero = largest == 0
+      result = jnp.where(zero, jnp.inf, smallest / jnp.where(zero, 1, largest))
+    else:
+      zero = smallest == 0
+      result = jnp.where(zero, jnp.inf, largest / jnp.where(zero, 1, smallest))
+    return result.astype(real)
+  if a.shape[-2] != a.shape[-1]:
+    raise ValueError(f"cond: for {p=}, array must be square; got {a.shape=}")
+  _, info = inv_ex(jax.lax.stop_gradient(a))
+  singular = info > 0
+  regular = jnp.where(singular[..., None, None], jnp.eye(a.shape[-1], dtype=a.dtype), a)
+  result = matrix_norm(regular, ord=p) * matrix_norm(inv(regular), ord=p)
+  return jnp.where(singular, jnp.inf, result).astype(real)

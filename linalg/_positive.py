@@ -1,0 +1,49 @@
+"""Systems with Hermitian positive definite matrices, from their Cholesky factors."""
+
+import functools
+
+import jax
+
+from linalg import ffi
+from linalg._array import matmul, nan_where
+from linalg._cholesky import cholesky_p, cholesky_solve_p
+
+__all__ = ["positive_solve"]
+
+
+def _jvp(primals, tangents, *, lower):
+  # A dx = db - dA x: with the factor at hand a derivative costs no factorisation.
+  a, factor, b = primals
+  da, _, db = tangents
+  solve = functools.partial(_factored_solve_p, a, factor, lower=lower)
+  x = solve(b)
+  if da is None:
+    return x, solve(db)
+  change = matmul(da, x)
+  return x, solve(-change if db is None else db - change)
+
+
+def _transpose(cotangents, operands, *, lower):
+  # A is Hermitian, so its transpose is its conjugate.
+  a, factor, _ = operands
+  return None, None, _factored_solve_p(a, factor, cotangents[0].conj(), lower=lower).conj()
+
+
+# A⁻¹ b, given A's Cholesky factor too: a function of A and b alone.
+_factored_solve_p = ffi.operation(
+    cholesky_solve_p.name,
+    "n n, n n, n k -> n k",
+    [2],
+    attributes=cholesky_solve_p.attributes,
+    shared=[0, 1],
+    unread=[0],
+    jvp=_jvp,
+    transpose=_transpose,
+    fallback=lambda a, factor, b, lower: [cholesky_solve_p(factor, b, lower=lower)])
+
+
+def positive_solve(a, b):
+  """(x, info) of A x = b, columns, with a Hermitian A; info as from `cholesky_ex`."""
+  factor, info = cholesky_p(jax.lax.stop_gradient(a), lower=True, symmetrize=False)
+  x = _factored_solve_p(a, factor, b, lower=True)
+  return nan_where(info != 0, x, core=2), info

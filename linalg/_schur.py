@@ -1,0 +1,221 @@
+"""Schur form of general matrices."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import adjoint, as_arrays, check_square, diagonal, expand, matmul, on_diagonal
+from linalg._checks import check
+from linalg._triangular import triangular_solve_p
+
+__all__ = ["rsf2csf", "schur", "schur_ex"]
+
+_FAILED = "has no Schur form: it holds NaN or Inf, or did not converge (info {info})."
+
+
+def _beside_diagonal(a, offset):
+  """A mask of the diagonal that begins at column `offset`, or at row -`offset`."""
+  return expand(jnp.eye(a.shape[-1], k=offset, dtype=bool), a)
+
+
+def _next(x, offset=1):
+  """y with yᵢ = xᵢ₊ₒ, and zeros beyond the end, as a sum: a shift would be a gather."""
+  square = x[..., None, :]
+  mask = expand(jnp.eye(x.shape[-1], k=offset, dtype=bool), square)
+  return jnp.sum(jnp.where(mask, square, 0), axis=-1)
+
+
+def _blocks(t):
+  """Of each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for what is outside."""
+  d = diagonal(t)
+  above = jnp.sum(jnp.where(_beside_diagonal(t, 1), t, 0), axis=-1)
+  below = jnp.sum(jnp.where(_beside_diagonal(t, -1), t, 0), axis=-2)
+  return d, above, below, _next(d)
+
+
+def _triangulating(t, first):
+  """The unitary matrix that makes each 2 by 2 block of T triangular, `first` marking their rows.
+
+  Its block is [[x, -ȳ], [y, x̄]], (x, y) being the eigenvector (λ - d, c) of [[a, b], [c, d]] over
+  its length, for the eigenvalue λ with the positive imaginary part.
+  """
+  a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
+  half = (a - d) / 2
+  size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
+  size = jnp.where(size == 0, 1, size)
+  half, b, c = half / size, b / size, c / size
+  square = half * half + b * c
+  complex_square = square.astype(jnp.result_type(t, jnp.complex64))
+  root = jnp.sqrt(jnp.where(square == 0, 1, complex_square))
+  root = jnp.where(square == 0, 0, root)
+  root = jnp.where((half.real < 0) & (root.real > 0), -root, root)
+  x = half + root
+  length = jnp.sqrt(jnp.where(first, jnp.abs(x) ** 2 + jnp.abs(c) ** 2, 1))
+  cosine, sine = x / length, (c / length).astype(x.dtype)
+  cosine = jnp.where(first, cosine, 0)
+  sine = jnp.where(first, sine, 0)
+  second = _next(first.astype(x.dtype), -1)
+  on = cosine + _next(cosine, -1).conj() + jnp.where(first, 0, 1 - second)
+  return (
+      jnp.where(on_diagonal(t), on[..., None], 0)
+      + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
+      - jnp.where(_beside_diagonal(t, 1), sine.conj()[..., :, None], 0))
+
+
+def _lower_rotation(t, f):
+  """The strictly lower X with T X - X T + F upper triangular, T being upper triangular.
+
+  Column by column: (T - Tⱼⱼ) xⱼ = Σ_{k<j} xₖ Tₖⱼ - fⱼ in the rows below j. Where |Tᵢᵢ - Tⱼⱼ| is
+  within 8 √n eps ‖T‖, the two vectors are not determined and Xᵢⱼ is 0.
+  """
+  n = t.shape[-1]
+  row, col = expand(jnp.arange(n)[:, None], t), expand(jnp.arange(n), t)
+  norm = jnp.max(jnp.sum(jnp.abs(t), axis=-1), axis=-1, keepdims=True, initial=0)
+  threshold = 8 * n**0.5 * jnp.finfo(t.dtype).eps * norm
+
+  def step(x, j):
+    of_column = lambda a: jnp.sum(jnp.where(col == j, a, 0), axis=-1, keepdims=True)
+    own = jnp.sum(jnp.where((col == j) & (row == j), t, 0), axis=(-2, -1), keepdims=True)
+    gap = jnp.where(on_diagonal(t), t - own, t)
+    fixed = (jnp.abs(diagonal(gap)) <= threshold)[..., None] | (row <= j)
+    matrix = jnp.where(fixed, on_diagonal(t).astype(t.dtype), gap)
+    rhs = jnp.where(fixed, 0, matmul(x, of_column(t)) - of_column(f))
+    column = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
+    return jnp.where(col == j, column, x), None
+
+  zeros = jnp.tril(f, -n)
+  return jax.lax.scan(step, zeros, jnp.arange(n))[0]
+
+
+def _skew(lower):
+  return lower - adjoint(lower)
+
+
+def _schur_jvp(primals, tangents):
+  # With F = Zᴴ dA Z, dZ = Z X and dT = F + T X - X T for the skew-Hermitian X that leaves dT upper
+  # triangular; its diagonal is free in the complex case, and 0. Of a real matrix, the blocks are
+  # made triangular for this; within a block X is the rotation that keeps the diagonal equal.
+  (a,), (da,) = primals, tangents
+  t, z, info = schur_p(a)
+  f = matmul(adjoint(z), matmul(da, z))
+  if jnp.iscomplexobj(t):
+    x = _skew(_lower_rotation(t, f))
+    dt = jnp.triu(f + matmul(t, x) - matmul(x, t))
+  else:
+    a, above, below, _ = _blocks(t)
+    first = below != 0
+    w = _triangulating(t, first)
+    triangular = jnp.triu(matmul(adjoint(w), matmul(t.astype(w.dtype), w)))
+    lower = _lower_rotation(triangular, matmul(adjoint(w), matmul(f.astype(w.dtype), w)))
+    in_block = _beside_diagonal(t, -1) & first[..., None, :]
+    lower = jnp.where(in_block, 0, jnp.tril(matmul(w, matmul(lower, adjoint(w))).real, -1))
+    x = _skew(lower)
+    change = diagonal(f + matmul(t, x) - matmul(x, t))
+    flexible = first & (above + below != 0)
+    angle = (_next(change) - change) / (2 * jnp.where(flexible, above + below, 1))
+    angle = jnp.where(flexible, angle, 0)
+    x = x + _skew(jnp.where(in_block, angle[..., None, :], 0))
+    dt = f + matmul(t, x) - matmul(x, t)
+    dt = jnp.triu(dt) + jnp.where(in_block, dt, 0)
+  return (t, z, info), (dt, matmul(z, x), None)
+
+
+def _schur_fallback(a):
+  t, z = jax.lax.linalg.schur(a)
+  return [t, z, jnp.where(jnp.isnan(t).any((-2, -1)), -1, 0).astype(jnp.int32)]
+
+
+schur_p = ffi.operation(
+    "linalg_schur",
+    "n n -> n n, n n, ()",
+    [0, 0, jnp.int32],
+    jvp=_schur_jvp,
+    fallback=_schur_fallback)
+
+
+def _schur(name, a, output):
+  if output not in ("real", "complex"):
+    raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
+  (a,), dtype = as_arrays(name, a)
+  check_square(name, a)
+  if output == "complex":
+    a = a.astype(jnp.result_type(a, jnp.complex64))
+    dtype = a.dtype
+  t, z, info = schur_p(a)
+  return t.astype(dtype), z.astype(dtype), info
+
+
+@functools.partial(jax.jit, static_argnames=("output",))
+def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
+  """Schur form of general matrices, A = Z T Zᴴ; `jax.scipy.linalg.schur`.
+
+  Args:
+    a: matrices (..., n, n) of any floating, complex or integer dtype.
+    output: 'real' leaves real matrices real: T is quasi-triangular, with a 2 by 2 block on the
+      diagonal for each pair of complex eigenvalues. 'complex' computes in complex numbers, and T is
+      triangular.
+
+  Returns:
+    (T, Z), with a unitary Z. Where A holds NaN or Inf, or LAPACK does not converge, both are NaN
+    for that matrix; see `schur_ex` and `checked`.
+
+  A block of a real T is [[a, b], [c, a]] with b c < 0. The columns of Z are determined up to signs,
+  or phases, once the order of the eigenvalues is. A derivative takes the phases' motion to be zero;
+  it needs distinct eigenvalues: between those that are equal up to rounding no rotation is taken.
+
+  float16 and bfloat16 are computed in float32, and the results rounded.
+
+  Algorithm: LAPACK gees, the shifted QR iteration.
+  """
+  t, z, info = _schur("schur", a, output)
+  check("schur", info, _FAILED)
+  return t, z
+
+
+@functools.partial(jax.jit, static_argnames=("output",))
+def schur_ex(
+    a: ArrayLike, output: str = "real"
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """`schur`, with what went wrong for each matrix.
+
+  Args:
+    a, output: as for `schur`.
+
+  Returns:
+    (T, Z, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or Inf; or positive
+    if LAPACK did not converge. Where it is not 0, the results are NaN.
+  """
+  return _schur("schur_ex", a, output)
+
+
+@functools.partial(jax.jit, static_argnames=("check_finite",))
+def rsf2csf(
+    T: ArrayLike, Z: ArrayLike, check_finite: bool = True
+) -> tuple[jax.Array, jax.Array]:
+  """The complex Schur form from the real one; `jax.scipy.linalg.rsf2csf`.
+
+  Args:
+    T, Z: the factors (..., n, n) of A = Z T Zᵀ that `schur` returns.
+    check_finite: not used.
+
+  Returns:
+    (T, Z), complex, T upper triangular.
+
+  Each 2 by 2 block is made triangular by a rotation of its own.
+  """
+  del check_finite
+  (t, z), dtype = as_arrays("rsf2csf", T, Z)
+  for name, x in (("T", t), ("Z", z)):
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+      raise ValueError(f"Input '{name}' must be square.")
+  if t.shape[-1] != z.shape[-1]:
+    raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
+  a, _, below, d = _blocks(t)
+  first = jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
+  w = _triangulating(t, first)
+  triangular = jnp.triu(matmul(adjoint(w), matmul(t.astype(w.dtype), w)))
+  dtype = jnp.result_type(dtype, jnp.complex64)
+  return triangular.astype(dtype), matmul(z.astype(w.dtype), w).astype(dtype)

@@ -1,0 +1,272 @@
+"""Singular values and vectors."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_matrix,
+    diagonal,
+    matmul,
+    nan_where,
+    permutation_matrix,
+)
+from linalg._checks import check
+from linalg._eigh import eigh_p, eigvalsh_p
+
+__all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
+
+_FAILED = "has no singular values: it holds NaN or Inf, or did not converge (info {info})."
+
+
+class SVDResult(NamedTuple):
+  """The factors A = U diag(S) Vh, singular values in descending order."""
+
+  U: jax.Array
+  S: jax.Array
+  Vh: jax.Array
+
+
+def _reciprocal(x, threshold):
+  """1 / x, and 0 where |x| does not exceed the threshold."""
+  small = jnp.abs(x) <= threshold
+  return jnp.where(small, 0, 1 / jnp.where(small, 1, x))
+
+
+def _vectors_jvp(a, da, u, s, vh):
+  """(dU, dS, dVh) for thin and square factors.
+
+  With P = U₁ᴴ dA V₁, U₁ and V₁ being the min(m, n) columns that belong to singular values,
+  dS = Re diag P, dU₁ = U₁ (R + Q) / 2 + N / S and dV₁ = V₁ (R - Q) / 2 + M / S, where
+  Rᵢⱼ = (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) turns both sides together, Qᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ) turns one
+  against the other, and N = (I - U₁ U₁ᴴ) dA V₁, M = (I - V₁ V₁ᴴ) dAᴴ U₁. Townsend, Differentiating
+  the singular value decomposition (2016), with his F split into 1 / (sⱼ - sᵢ) and 1 / (sⱼ + sᵢ).
+
+  R's diagonal is free in the complex case; it is 0: the phases of a pair of vectors move apart by
+  as much. Where a gap is within 8 √k eps ‖A‖ the pairs are not determined and R is 0 there, which
+  is right for the projectors onto their common spaces and for U₁ V₁ᴴ; Q and 1 / S are 0 only where
+  both values, or the value, is that small. The columns that complete U and V move without rotation
+  among themselves, by -U₁ dU₁ᴴ U₂.
+  """
+  k = s.shape[-1]
+  u1, v = u[..., :k], adjoint(vh)
+  v1 = v[..., :k]
+  forward = matmul(da, v1)
+  p = matmul(adjoint(u1), forward)
+  row, col = s[..., None, :], s[..., :, None]
+  threshold = 8 * k**0.5 * jnp.finfo(s.dtype).eps * jnp.max(row, axis=-1, initial=0, keepdims=True)
+  together = (p + adjoint(p)) * _reciprocal(row - col, threshold)
+  apart = (p - adjoint(p)) * _reciprocal(row + col, threshold)
+  du = matmul(u1, (together + apart) / 2)
+  dv = matmul(v1, (together - apart) / 2)
+  inverse = _reciprocal(row, threshold)
+  m, n = a.shape[-2:]
+  if m > n:
+    outside = (forward - matmul(u1, p)) * inverse
+    du = du + outside
+    if u.shape[-1] > k:
+      u2 = u[..., k:]
+      du = jnp.concatenate([du, -matmul(u1, matmul(adjoint(outside), u2))], axis=-1)
+  if m < n:
+    outside = (matmul(adjoint(da), u1) - matmul(v1, adjoint(p))) * inverse
+    dv = dv + outside
+    if vh.shape[-2] > k:
+      v2 = v[..., k:]
+      dv = jnp.concatenate([dv, -matmul(v1, matmul(adjoint(outside), v2))], axis=-1)
+  return du, diagonal(p).real, adjoint(dv)
+
+
+def _make_operation(signature, full_matrices):
+  """The primitive of thin or square factors, which differ in shape alone."""
+
+  def jvp(primals, tangents):
+    (a,), (da,) = primals, tangents
+    u, s, vh, info = operation(a)
+    return (u, s, vh, info), (*_vectors_jvp(a, da, u, s, vh), None)
+
+  def fallback(a):
+    u, s, vh = jax.lax.linalg.svd(a, full_matrices=full_matrices)
+    info = _info_of(s)
+    return [nan_where(info != 0, u, core=2), s, nan_where(info != 0, vh, core=2), info]
+
+  operation = ffi.operation(
+      "linalg_svd",
+      signature,
+      lambda dtype: (dtype, jnp.finfo(dtype).dtype, dtype, jnp.int32),
+      jvp=jvp,
+      fallback=fallback)
+  return operation
+
+
+def _info_of(s):
+  return jnp.where(jnp.isnan(s).any(-1), -1, 0).astype(jnp.int32)
+
+
+svd_p = _make_operation("m n -> m min(m,n), min(m,n), min(m,n) n, ()", full_matrices=False)
+svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True)
+
+
+def _svdvals_jvp(primals, tangents):
+  # dS = Re diag(Uᴴ dA V)
+  (a,), (da,) = primals, tangents
+  u, s, vh, info = svd_p(a)
+  return (s, info), (jnp.sum(u.conj() * matmul(da, adjoint(vh)), axis=-2).real, None)
+
+
+def _svdvals_fallback(a):
+  s = jax.lax.linalg.svd(a, compute_uv=False)
+  return [s, _info_of(s)]
+
+
+svdvals_p = ffi.operation(
+    "linalg_svdvals",
+    "m n -> min(m,n), ()",
+    lambda dtype: (jnp.finfo(dtype).dtype, jnp.int32),
+    jvp=_svdvals_jvp,
+    fallback=_svdvals_fallback)
+
+
+def _descending(w):
+  """P with P |w| in descending order; as a matrix, since a gather has no sharding."""
+  order = jnp.argsort(-jnp.abs(jax.lax.stop_gradient(w)), axis=-1)
+  return permutation_matrix(order, w.dtype)
+
+
+def _hermitian_svd(a):
+  # A = V diag(w) Vᴴ = V diag|w| (V diag(sign w))ᴴ
+  w, v, info = eigh_p(a, lower=True, symmetrize=True)
+  order = _descending(w)
+  s = matmul(order, jnp.abs(w)[..., None])[..., 0]
+  sign = jnp.where(w < 0, -1, 1).astype(w.dtype)
+  columns = order.mT.astype(v.dtype)
+  return matmul(v, columns), s, adjoint(matmul(v * sign[..., None, :], columns)), info
+
+
+def _hermitian_svdvals(a):
+  w, info = eigvalsh_p(a, lower=True, symmetrize=True)
+  return matmul(_descending(w), jnp.abs(w)[..., None])[..., 0], info
+
+
+def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tuple[Any, ...]:
+  """(U, S, Vh, info), or (S, info)."""
+  (a,), dtype = as_arrays(name, a)
+  check_matrix(name, a)
+  if hermitian and a.shape[-1] != a.shape[-2]:
+    raise ValueError(f"Argument to {name}(hermitian=True) must be square, got {a.shape}")
+  whole = (0, jax.core.min_dim(*a.shape[-2:]))
+  if subset_by_index is not None and subset_by_index != whole:
+    if full_matrices and compute_uv:
+      raise ValueError("full_matrices and subset_by_index cannot both be set")
+    start, stop = subset_by_index
+    if not 0 <= start < stop <= whole[1]:
+      raise ValueError(
+          f"subset_by_index must be a range within (0, {whole[1]}), got {subset_by_index}")
+    whole = subset_by_index
+  chosen = slice(*whole)
+  real = jnp.finfo(dtype).dtype
+  if not compute_uv:
+    s, info = (_hermitian_svdvals if hermitian else svdvals_p)(a)
+    return s[..., chosen].astype(real), info
+  u, s, vh, info = (_hermitian_svd if hermitian else svd_full_p if full_matrices else svd_p)(a)
+  if not full_matrices:
+    u, vh = u[..., chosen], vh[..., chosen, :]
+  return u.astype(dtype), s[..., chosen].astype(real), vh.astype(dtype), info
+
+
+_STATIC = ("full_matrices", "compute_uv", "hermitian", "subset_by_index")
+
+
+@functools.partial(jax.jit, static_argnames=_STATIC)
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Any:
+  """Singular values and vectors, A = U diag(S) Vh; `jax.numpy.linalg.svd`.
+
+  Args:
+    a: matrices (..., m, n) of any floating, complex or integer dtype; k = min(m, n).
+    full_matrices: whether U and Vh are square, or have k columns and rows.
+    compute_uv: whether to return the vectors.
+    hermitian: whether A is Hermitian; its decomposition is then made from that of (A + Aᴴ) / 2 by
+      `eigh`, which is faster.
+    subset_by_index: (start, stop), the singular values (and vectors, if `full_matrices` is false)
+      to return, counted from the largest; all of them are computed.
+
+  Returns:
+    SVDResult(U, S, Vh): (..., m, k) or (..., m, m), real (..., k) in descending order, and
+    (..., k, n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or LAPACK
+    does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
+
+  A pair of singular vectors is determined up to a common phase, those of equal singular values up
+  to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
+  singular values it is right for symmetric functions of them, for projectors onto their common
+  spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has none.
+
+  float16 and bfloat16 are decomposed in float32, and the results rounded.
+
+  Algorithm: one-sided Jacobi for small matrices, divide and conquer for others, LAPACK gesdd.
+  """
+  *factors, info = _svd("svd", a, full_matrices, compute_uv, hermitian, subset_by_index)
+  check("svd", info, _FAILED)
+  return SVDResult(*factors) if compute_uv else factors[0]
+
+
+@functools.partial(jax.jit, static_argnames=_STATIC)
+def svd_ex(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[jax.Array, ...]:
+  """`svd`, with what went wrong for each matrix.
+
+  Args:
+    a, full_matrices, compute_uv, hermitian, subset_by_index: as for `svd`.
+
+  Returns:
+    (U, S, Vh, info), or (S, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or
+    Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
+  """
+  return _svd("svd_ex", a, full_matrices, compute_uv, hermitian, subset_by_index)
+
+
+@jax.jit
+def svdvals(x: ArrayLike, /) -> jax.Array:
+  """Singular values; `jax.numpy.linalg.svdvals`.
+
+  Args:
+    x: matrices (..., m, n), as for `svd`.
+
+  Returns:
+    The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
+
+  Algorithm: LAPACK gesdd without vectors.
+  """
+  s, info = _svd("svdvals", x, True, False, False, None)
+  check("svdvals", info, _FAILED)
+  return s
+
+
+@jax.jit
+def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
+  """`svdvals`, with what went wrong for each matrix.
+
+  Args:
+    x: as for `svdvals`.
+
+  Returns:
+    (S, info), with info as of `svd_ex`.
+  """
+  s, info = _svd("svdvals_ex", x, True, False, False, None)
+  return s, info

@@ -1,0 +1,227 @@
+"""The functions that are composed in Python, as cases; `cases.py` has those with handlers."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+import cases
+import checks
+import linalg
+import matrices
+from cases import Case
+
+
+def _worst(oracle, condition):
+  """The distance to the oracle in double precision, over n eps and the condition."""
+
+  def ratio(operands, results):
+    batch = operands[0].shape[: operands[0].ndim - ratio.rank]
+    worst = 0.0
+    for i in np.ndindex(batch):
+      expected = oracle(*(checks.wide(x[i]) for x in operands))
+      for x, y in zip(results, expected, strict=True):
+        x, y = np.asarray(x)[i], np.asarray(y)
+        precision = checks.eps(operands[0])
+        scale = max(np.max(np.abs(y), initial=0), np.finfo(np.float32).tiny)
+        size = max(operands[0].shape[-1], 1)
+        worst = max(worst, checks.worst(np.max(np.abs(checks.wide(x) - y), initial=0),
+                                        scale * size * precision * condition))
+    return worst
+
+  return ratio
+
+
+def _case(name, call, operands, ranks, oracle, condition=1.0, invariant: Any = None, **options):
+  ratio = _worst(oracle, condition)
+  ratio.rank = ranks[0]
+  if invariant is not None:
+    options["invariant"] = invariant
+  return Case(name, call, operands, ranks, ratio, oracle, **options)
+
+
+def general(rng, batch, m, n, dtype):
+  return (matrices.general(rng, batch, m, n, dtype),)
+
+
+def square(rng, batch, m, n, dtype):
+  del m
+  return (matrices.well_conditioned(rng, batch, n, dtype),)
+
+
+def two_square(rng, batch, m, n, dtype):
+  return square(rng, batch, m, n, dtype) + square(rng, batch, m, n, dtype)
+
+
+def hermitian(rng, batch, m, n, dtype):
+  del m
+  return (matrices.hermitian(rng, batch, n, dtype),)
+
+
+def positive(rng, batch, m, n, dtype):
+  del m
+  return (matrices.positive_definite(rng, batch, n, dtype),)
+
+
+def vector(rng, batch, m, n, dtype):
+  del m
+  return (matrices.general(rng, batch, 1, n, dtype)[..., 0, :],)
+
+
+def two_vectors(rng, batch, m, n, dtype):
+  return vector(rng, batch, m, n, dtype) + vector(rng, batch, m, n, dtype)
+
+
+def two_triples(rng, batch, m, n, dtype):
+  return two_vectors(rng, batch, m, 3, dtype)
+
+
+def with_columns(make):
+  def operands(rng, batch, m, n, dtype):
+    (a,) = make(rng, batch, m, n, dtype)
+    return a, matrices.general(rng, batch, a.shape[-2], 2, dtype)
+
+  return operands
+
+
+def overdetermined(rng, batch, m, n, dtype):
+  """With residuals that are not rounding."""
+  del m
+  a = matrices.general(rng, batch, n + 3, n, dtype) + 3 * np.eye(n + 3, n, dtype=dtype)
+  return a, matrices.general(rng, batch, n + 3, 2, dtype)
+
+
+def factor_and_vector(rng, batch, m, n, dtype):
+  """An upper Cholesky factor, and a vector short enough to be subtracted too."""
+  (a,) = positive(rng, batch, m, n, dtype)
+  factor = np.swapaxes(np.linalg.cholesky(a), -1, -2).conj() if n else a
+  return factor, vector(rng, batch, m, n, dtype)[0] * dtype.type(0.3)
+
+
+def tridiagonal(rng, batch, m, n, dtype):
+  dl, d, du = (vector(rng, batch, m, n, dtype)[0] for _ in range(3))
+  return dl, d + 4 * d / np.abs(d), du, matrices.general(rng, batch, n, 2, dtype)
+
+
+def _tridiagonal_oracle(dl, d, du, b):
+  a = np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1) if len(d) else np.zeros((0, 0))
+  return (np.linalg.solve(a, b),)
+
+
+def _update_oracle(sign):
+  def oracle(r, w):
+    if not r.size:
+      return (r,)
+    a = r.conj().T @ r + sign * np.outer(w, w.conj())
+    return (np.linalg.cholesky(a).conj().T,)
+
+  return oracle
+
+
+def _lstsq_oracle(a, b):
+  k = min(a.shape)
+  if not a.size:
+    x = np.zeros((a.shape[1], b.shape[1]))
+    return x, np.sum(np.abs(b) ** 2, axis=0), 0, np.zeros(0)
+  x = np.linalg.pinv(a) @ b
+  s = np.linalg.svd(a, compute_uv=False)
+  return x, np.sum(np.abs(b - a @ x) ** 2, axis=0), k, s
+
+
+def _spectral(function):
+  def oracle(a):
+    w, v = np.linalg.eigh(a)
+    return ((v * function(w)) @ v.conj().T,)
+
+  return oracle
+
+
+def _polar_oracle(side):
+  def oracle(a):
+    if not a.size:
+      n = a.shape[1] if side == "right" else a.shape[0]
+      return a, np.zeros((n, n))
+    u, s, vh = np.linalg.svd(a, full_matrices=False)
+    p = vh.conj().T * s @ vh if side == "right" else u * s @ u.conj().T
+    return u @ vh, p
+
+  return oracle
+
+
+def _norm_oracle(order):
+  return lambda a: (np.linalg.norm(a, order) if a.size else 0.0,)
+
+
+def _matrix_norm(order):
+  return lambda a: linalg.matrix_norm(a, ord=order)
+
+
+def _vector_norm(order):
+  return lambda x: linalg.vector_norm(x, ord=order, axis=-1)
+
+
+def _expm(a):
+  return scipy.linalg.expm(a) if a.size else a
+
+
+def _scaled(rng, batch, m, n, dtype):
+  (a,) = general(rng, batch, n, n, dtype)
+  return (a * dtype.type(2 / np.sqrt(max(n, 1))),)
+
+
+COMPOSED: tuple[Case, ...] = (
+    _case("norm", lambda a: linalg.norm(a, axis=(-2, -1)), general, (2,), _norm_oracle("fro"),
+          rectangular=True),
+    *(_case(f"matrix_norm_{order}", _matrix_norm(order), general, (2,), _norm_oracle(order), 2,
+            rectangular=True) for order in ("nuc", 2, 1, np.inf)),
+    _case("matrix_norm_-2", _matrix_norm(-2), square, (2,),
+          lambda a: (np.linalg.norm(a, -2),), 20),
+    *(_case(f"vector_norm_{order}", _vector_norm(order), vector, (1,), _norm_oracle(order), 4)
+      for order in (2, 3, 0.5, -1)),
+    _case("cond", linalg.cond, square, (2,), lambda a: (np.linalg.cond(a),), 20),
+    _case("cond_1", lambda a: linalg.cond(a, 1), square, (2,), lambda a: (np.linalg.cond(a, 1),),
+          20),
+    _case("matrix_rank", linalg.matrix_rank, square, (2,), lambda a: (np.linalg.matrix_rank(a),)),
+    _case("matrix_power", lambda a: linalg.matrix_power(a, 3), square, (2,),
+          lambda a: (np.linalg.matrix_power(a, 3),)),
+    _case("matrix_power_-2", lambda a: linalg.matrix_power(a, -2), square, (2,),
+          lambda a: (np.linalg.matrix_power(a, -2),), 100),
+    _case("pinv", linalg.pinv, square, (2,), lambda a: (np.linalg.pinv(a),), 20),
+    _case("pinv_hermitian", lambda a: linalg.pinv(a, hermitian=True), positive, (2,),
+          lambda a: (np.linalg.pinv(a),), 20),
+    _case("lstsq", linalg.lstsq, overdetermined, (2, 2), _lstsq_oracle, 20,
+          invariant=lambda results: (results[0], results[1], results[3])),
+    _case("expm", linalg.expm, _scaled, (2,), lambda a: (_expm(a),), 10),
+    _case("sqrtm", linalg.sqrtm, positive, (2,), lambda a: (_spectral(np.sqrt)(a)[0] + 0j,), 10),
+    _case("polar", linalg.polar, square, (2,), _polar_oracle("right"), 20),
+    _case("polar_left", lambda a: linalg.polar(a, "left"), square, (2,), _polar_oracle("left"),
+          20),
+    _case("funm_hermitian", lambda a: linalg.funm_hermitian(a, jnp.sin), hermitian, (2,),
+          _spectral(np.sin), 20),
+    _case("inverse_pth_root", lambda a: linalg.inverse_pth_root(a, 4), positive, (2,),
+          _spectral(lambda w: w**-0.25), 20),
+    _case("solve_pos", lambda a, b: linalg.solve(a, b, assume_a="pos"), with_columns(positive),
+          (2, 2), lambda a, b: (np.linalg.solve(a, b),), 20),
+    _case("solve_her", lambda a, b: linalg.solve(a, b, assume_a="her"), with_columns(positive),
+          (2, 2), lambda a, b: (np.linalg.solve(a, b),), 20),
+    _case("cholesky_update", linalg.cholesky_update, factor_and_vector, (2, 1),
+          _update_oracle(1), 10),
+    _case("cholesky_downdate", lambda r, w: linalg.cholesky_update(r, w, downdate=True),
+          factor_and_vector, (2, 1), _update_oracle(-1), 10),
+    _case("tridiagonal_solve", linalg.tridiagonal_solve, tridiagonal, (1, 1, 1, 2),
+          _tridiagonal_oracle, 20),
+    _case("block_diag", linalg.block_diag, two_square, (2, 2),
+          lambda a, b: (scipy.linalg.block_diag(a, b),)),
+    _case("matmul", linalg.matmul, two_square, (2, 2), lambda a, b: (a @ b,)),
+    _case("trace", linalg.trace, general, (2,), lambda a: (np.trace(a),), 20, rectangular=True),
+    _case("diagonal", lambda a: linalg.diagonal(a, offset=1), general, (2,),
+          lambda a: (np.diagonal(a, 1),), rectangular=True),
+    _case("matrix_transpose", linalg.matrix_transpose, general, (2,), lambda a: (a.T,),
+          rectangular=True),
+    _case("vecdot", linalg.vecdot, two_vectors, (1, 1), lambda x, y: (np.vdot(x, y),), 20),
+    _case("cross", linalg.cross, two_triples, (1, 1), lambda x, y: (np.cross(x, y),)),
+)
+
+DIFFERENTIABLE = tuple(case for case in COMPOSED if case.name != "matrix_rank")
+DTYPES = cases.DTYPES

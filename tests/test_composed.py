@@ -1,0 +1,206 @@
+"""What is composed in Python: results, transforms, sharding and derivatives of every such function.
+
+The functions with handlers of their own have suites of their own; these here are built of them, so
+each mode is tried once.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import composed
+import derivatives
+import linalg
+from sharded import (
+  BATCH,
+  SECOND_BATCH,
+  close,
+  collectives,
+  energy,
+  make_mesh,
+  nothing_global,
+  place,
+  quick_compile,
+  sharded_like,
+  split,
+)
+
+KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
+N = 5
+
+
+def _each(some):
+  return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
+
+
+CASES = _each(composed.COMPOSED)
+DIFFERENTIABLE = _each(composed.DIFFERENTIABLE)
+
+
+def _compile_local(function, operands):
+  compiled = quick_compile(function, operands)
+  text = compiled.as_text()
+  found = [line for line in text.splitlines() if collectives(line)]
+  assert not found, "collectives:\n" + "\n".join(found)
+  nothing_global(text)
+  return compiled
+
+
+def _nearly(actual, expected, operands):
+  close(actual, expected, 1e3 * np.finfo(operands[0].dtype).eps)
+
+
+@CASES
+@pytest.mark.parametrize("n", [1, 3, 17])
+def test_results(case, dtype, n, rng):
+  """Scaled errors, square and (where that makes sense) rectangular, single and in batches."""
+  for batch in ((), (2, 2)):
+    for m in {n, n + 2, max(n - 1, 1)} if case.rectangular else {n}:
+      operands = case.operands(rng, batch, m, n, dtype)
+      results = case.results(*operands)
+      assert case.ratio(operands, results) <= case.limit, (batch, m)
+
+
+@CASES
+def test_no_elements(case, dtype, rng):
+  """Empty batches, and matrices without entries where they have a result."""
+  operands = case.operands(rng, (0, 2), 3, 3, dtype)
+  for x in case.results(*operands):
+    assert x.shape[:2] == (0, 2)
+  if case.name.startswith("cond") or "-" in case.name.removesuffix("-2") or case.name in (
+      "matrix_norm_-2", "vector_norm_-1", "vector_norm_0.5", "cross"):
+    return  # which have no result, or that of a sum of nothing
+  operands = case.operands(rng, (2,), 0, 0, dtype)
+  assert case.ratio(operands, case.results(*operands)) == 0
+
+
+@CASES
+@pytest.mark.parametrize("low", [jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+def test_half_precision(case, low, rng):
+  """Computed in float32 and rounded: the bits of float32 operands, and the dtype that came in."""
+  operands = [jnp.asarray(x, low) for x in case.operands(rng, (2,), 3, 3, np.dtype(np.float32))]
+  wide = case.results(*(x.astype(jnp.float32) for x in operands))
+  precision = float(jnp.finfo(low).eps)
+  for x, y in zip(case.results(*operands), wide, strict=True):
+    if jnp.issubdtype(y.dtype, jnp.complexfloating) or not jnp.issubdtype(y.dtype, jnp.inexact):
+      assert x.dtype == y.dtype
+    else:
+      assert x.dtype == low
+    close([x.astype(y.dtype)], [y], 4 * precision)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "layout, dtype", [*(("x", dtype) for dtype in composed.DTYPES), ("x,y", np.float64)],
+    ids=lambda x: x if isinstance(x, str) else x.__name__)
+@CASES
+def test_sharded(case, layout, kind, dtype, rng):
+  """Catches a collective, and a result type that has lost the sharding of the batch."""
+  dtype = np.dtype(dtype)
+  shape, names, batch = {
+      "x": ((8,), ("x",), (BATCH,)), "x,y": ((4, 2), ("x", "y"), (BATCH, SECOND_BATCH))}[layout]
+  mesh = make_mesh(shape, names, kind)
+  operands = case.operands(rng, batch, N, N, dtype)
+  sharded = place(operands, mesh, *names)
+  results = _compile_local(case.results, sharded)(*sharded)
+  _nearly(results, jax.jit(case.results)(*operands), operands)
+  sharded_like(results, mesh, *names)
+  if kind == AxisType.Explicit:
+    for x in jax.eval_shape(case.results, *sharded):
+      assert tuple(x.sharding.spec)[: len(names)] == names
+
+
+@KINDS
+@CASES
+def test_vmap(case, kind, rng):
+  """Catches a dimension that counts from the front, mapped over its own sharded dimension."""
+  mesh = make_mesh(kind=kind)
+  operands = case.operands(rng, (BATCH, 2), N, N, np.dtype(np.float64))
+  last = tuple(x.ndim - 2 for x in operands)
+  moved = [np.moveaxis(x, 0, -2) for x in operands]
+  sharded = [
+      jax.device_put(x, NamedSharding(mesh, P(*(None,) * axis, "x")))
+      for x, axis in zip(moved, last, strict=True)]
+  function = jax.vmap(jax.vmap(case.results), in_axes=last)
+  results = _compile_local(function, sharded)(*sharded)
+  _nearly(results, jax.jit(case.results)(*operands), operands)
+  sharded_like(results, mesh, "x")
+
+
+@CASES
+def test_eager(case, rng):
+  """Operation by operation, on an Explicit mesh."""
+  mesh = make_mesh(kind=AxisType.Explicit)
+  operands = case.operands(rng, (BATCH,), N, N, np.dtype(np.float64))
+  sharded = place(operands, mesh, "x")
+  with jax.set_mesh(mesh):
+    results = case.results(*sharded)
+  _nearly(results, jax.jit(case.results)(*operands), operands)
+  sharded_like(results, mesh, "x")
+
+
+@CASES
+def test_one_matrix_of_nan(case, rng):
+  """Its neighbours keep their bits, and it is NaN or, of a rank or an index, anything."""
+  operands = case.operands(rng, (7,), N, N, np.dtype(np.float64))
+  clean = jax.jit(case.results)(*operands)
+  spoilt = [np.array(x) for x in operands]
+  for x in spoilt:
+    x[3] = np.nan
+  results = jax.jit(case.results)(*spoilt)
+  others = np.arange(7) != 3
+  for x, y in zip(results, clean, strict=True):
+    np.testing.assert_array_equal(np.asarray(x)[others], np.asarray(y)[others])
+    if jnp.issubdtype(x.dtype, jnp.inexact) and case.name != "block_diag":
+      assert np.isnan(np.asarray(x)[3]).all()
+
+
+@CASES
+def test_export(case, rng):
+  """Catches a size that is taken from a shape as a Python integer, where the batch is symbolic."""
+  operands = case.operands(rng, (3,), N, N, np.dtype(np.float64))
+  (batch,) = export.symbolic_shape("b")
+  types = [jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for x in operands]
+  exported = export.export(
+      jax.jit(case.results), disabled_checks=linalg.export_disabled_checks())(*types)
+  _nearly(exported.call(*operands), jax.jit(case.results)(*operands), operands)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
+@DIFFERENTIABLE
+def test_derivatives(case, dtype, rng):
+  """Every mode to second order, against differences."""
+  derivatives.check(
+      lambda *x: case.invariant(case.results(*x)),
+      case.operands(rng, (), 3, 3, np.dtype(dtype)), rng, tolerance=1e-7)
+
+
+@pytest.mark.parametrize(
+    "kind, dtype",
+    [(AxisType.Auto, np.float64), (AxisType.Explicit, np.float64),
+     (AxisType.Explicit, np.complex128)],
+    ids=lambda x: x.__name__ if isinstance(x, type) else x.name)
+@DIFFERENTIABLE
+def test_sharded_derivatives(case, kind, dtype, rng):
+  """jvp, linearize and vjp of a sharded batch: catches a rule that makes XLA gather."""
+  mesh = make_mesh(kind=kind)
+  dtype = np.dtype(dtype)
+  operands = case.operands(rng, (BATCH,), 4, 4, dtype)
+  tangents = tuple(case.operands(rng, (BATCH,), 4, 4, dtype))
+  cotangent = rng.standard_normal(BATCH)
+
+  def function(operands, tangents, cotangent):
+    x, merge = split(operands)
+    f = lambda *x: energy(case, 1, *merge(x))
+    y, pushforward = jax.linearize(f, *x)
+    return y, pushforward(*tangents), jax.vjp(f, *x)[1](cotangent)
+
+  arguments = (operands, tangents, cotangent)
+  sharded = jax.device_put(arguments, NamedSharding(mesh, P("x")))
+  results = _compile_local(function, sharded)(*sharded)
+  close(results, quick_compile(function, arguments)(*arguments), 1e-9)
+  sharded_like(results, mesh, "x")

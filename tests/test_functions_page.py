@@ -1,0 +1,30 @@
+"""docs/functions.md names a test for what it says; the tests exist, and every function is there."""
+
+import pathlib
+import re
+
+import linalg
+
+TESTS = pathlib.Path(__file__).parent
+PAGE = (TESTS.parent / "docs" / "functions.md").read_text()
+
+
+def test_named_tests_exist():
+  named = set(re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", PAGE))
+  assert named
+  for file, test in named:
+    text = (TESTS / file).read_text()
+    assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), (file, test)
+
+
+def test_all_functions_are_there():
+  """Every public function stands in a table."""
+  elsewhere = {
+      "LinAlgError", "checked", "export_disabled_checks", "ffi", "include_dir", "show_config"}
+  results = {name for name in linalg.__all__ if name.endswith("Result")}
+  mentioned = set(re.findall(r"\b\w+\b", PAGE))
+  # A form in _ex stands in its function's row.
+  missing = {
+      name for name in set(linalg.__all__) - elsewhere - results
+      if name.removesuffix("_ex") not in mentioned}
+  assert not missing

@@ -1,0 +1,113 @@
+"""Least squares and pseudo-inverses of any shape and rank."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import derivatives
+import linalg
+import matrices
+
+# (m, n, rank)
+SYSTEMS = ((5, 3, 3), (3, 5, 3), (4, 4, 2), (5, 3, 2), (3, 6, 1))
+
+
+def _of_rank(rng, rank, m, n, dtype):
+  values = np.array([2.0, 2.0, 1.0][:rank] + [0.0] * (min(m, n) - rank))
+  return matrices.with_singular_values(rng, values, m, n, dtype).astype(dtype)
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=str)
+def test_against_numpy(system, dtype, rng):
+  """A batch of systems that are tall, wide and rank-deficient, against NumPy one by one."""
+  m, n, rank = system
+  a = np.stack([_of_rank(rng, rank, m, n, dtype) for _ in range(3)])
+  b = matrices.general(rng, (3,), m, 2, dtype)
+  rcond = 1e-4
+  x, residuals, ranks, s = linalg.lstsq(a, b, rcond)
+  assert residuals.shape == (3, 2) and s.shape == (3, min(m, n))
+  np.testing.assert_array_equal(ranks, [rank] * 3)
+  tolerance = 300 * np.finfo(dtype).eps
+  for i in range(3):
+    expected, _, _, values = np.linalg.lstsq(a[i], b[i], rcond)
+    np.testing.assert_allclose(x[i], expected, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(s[i], values, rtol=0, atol=tolerance)
+    distance = np.sum(np.abs(b[i] - a[i] @ expected) ** 2, axis=0)
+    np.testing.assert_allclose(residuals[i], distance, rtol=0, atol=30 * tolerance)
+  np.testing.assert_allclose(
+      linalg.pinv(a, rtol=rcond), np.linalg.pinv(a, rcond), rtol=0, atol=tolerance)
+  np.testing.assert_array_equal(linalg.matrix_rank(a, rtol=rcond), [rank] * 3)
+  np.testing.assert_array_equal(linalg.matrix_rank(a, tol=1.5), [min(rank, 2)] * 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("system", SYSTEMS, ids=str)
+def test_derivatives_at_constant_rank(system, dtype, rng):
+  """Of matrices that are made of factors, so that their rank stays: to second order."""
+  m, n, rank = system
+  left = matrices.general(rng, (), m, rank, dtype)
+  right = matrices.general(rng, (), rank, n, dtype)
+  b = matrices.general(rng, (), m, 2, dtype)
+
+  def function(left, right, b):
+    a = left @ right
+    return linalg.lstsq(a, b, 1e-8)[0], linalg.pinv(a, 1e-8)
+
+  derivatives.check(function, (left, right, b), rng, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
+def test_derivatives_at_equal_singular_values(shape, rng):
+  """Stock differentiates an SVD, and gives NaN at the identity."""
+  a = 2.0 * np.eye(*shape)
+  b = rng.standard_normal((shape[0], 2))
+  derivatives.check(lambda a, b: linalg.lstsq(a, b)[:2], (a, b), rng, tolerance=1e-7)
+  derivatives.check(linalg.pinv, (a,), rng, tolerance=1e-7)
+
+
+def test_batches_of_vectors(rng):
+  """(..., m) beside (..., m, n) is a batch of vectors; matrices broadcast."""
+  a, b = rng.standard_normal((7, 5, 3)), rng.standard_normal((7, 5))
+  x, residuals, ranks, s = linalg.lstsq(a, b)
+  assert [y.shape for y in (x, residuals, ranks, s)] == [(7, 3), (7, 1), (7,), (7, 3)]
+  columns = linalg.lstsq(a, b[..., None])[0]
+  np.testing.assert_array_equal(x, columns[..., 0])
+  one = linalg.lstsq(a[0], rng.standard_normal((7, 5, 2)))[0]
+  assert one.shape == (7, 3, 2)
+  with pytest.raises(ValueError, match="must match"):
+    linalg.lstsq(a, b[:, :4])
+
+
+def test_numpy_residuals(rng):
+  """As NumPy's: none if a matrix has a rank below n, or is not tall."""
+  a, b = rng.standard_normal((5, 3)), rng.standard_normal((5, 2))
+  assert linalg.lstsq(a, b, numpy_resid=True)[1].shape == (2,)
+  assert linalg.lstsq(a[:3], b[:3], numpy_resid=True)[1].shape == (0,)
+  assert linalg.lstsq(np.ones((5, 3)), b, numpy_resid=True)[1].shape == (0,)
+
+
+def test_one_matrix_that_is_not_finite(rng):
+  """NaN for that system alone; stock's and LAPACK's SVD may never return."""
+  a, b = rng.standard_normal((4, 5, 3)), rng.standard_normal((4, 5, 2))
+  clean = linalg.lstsq(a, b)[0], linalg.pinv(a)
+  a[2, 1, 1] = np.inf
+  spoilt = linalg.lstsq(a, b)[0], linalg.pinv(a)
+  for x, y in zip(spoilt, clean, strict=True):
+    assert np.isnan(x[2]).all()
+    np.testing.assert_array_equal(np.delete(x, 2, 0), np.delete(y, 2, 0))
+
+
+def test_options_of_rank_and_tolerance():
+  a = jnp.diag(jnp.array([1.0, 1e-3, 0.0]))
+  assert linalg.matrix_rank(a) == linalg.matrix_rank(a, hermitian=True) == 2
+  assert linalg.lstsq(a, jnp.ones(3), 1e-2)[2] == 1
+  assert linalg.lstsq(a, jnp.ones(3), -1)[2] == 2
+  np.testing.assert_allclose(linalg.pinv(a, 1e-2), np.diag([1.0, 0, 0]), atol=1e-15)
+  np.testing.assert_allclose(
+      linalg.pinv(jnp.diag(jnp.array([-2.0, 1.0])), hermitian=True), np.diag([-0.5, 1]))
+  for call in (lambda: linalg.pinv(a, 0.1, rcond=0.1),
+               lambda: linalg.matrix_rank(a, 0.1, tol=0.1)):
+    with pytest.raises(ValueError, match="only one of"):
+      call()
+  assert jax.grad(lambda a: jnp.sum(linalg.pinv(a)))(jnp.zeros((2, 3))).shape == (2, 3)

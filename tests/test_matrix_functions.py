@@ -1,0 +1,182 @@
+"""Functions of matrices at degenerate spectra, in batches whose matrices differ, and where they
+fail."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+import derivatives
+import linalg
+import matrices
+
+BOTH = pytest.mark.parametrize(
+    "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
+SPECTRA = ([1.0, 2, 3, 4], [1.0, 1, 2, 2], [1.0, 1, 1, 1], [1, 1 + 1e-9, 1 + 1e-5, 2],
+           [1, 1.001, 1.01, 2])
+
+
+@BOTH
+@pytest.mark.parametrize("spectrum", SPECTRA, ids=str)
+def test_funm_hermitian(spectrum, dtype, rng):
+  """Exact to second order at distinct, nearly equal and equal eigenvalues."""
+  a = matrices.with_eigenvalues(rng, np.array(spectrum), dtype)
+  derivatives.check(
+      lambda a: (linalg.funm_hermitian(a, jnp.exp), linalg.inverse_pth_root(a, 4)), (a,), rng,
+      tolerance=1e-7)
+
+
+def test_funm_hermitian_complex_function(rng):
+  """A real matrix, a complex function: exp(iA) is unitary."""
+  a = matrices.hermitian(rng, (3,), 5, np.float64)
+  u = linalg.funm_hermitian(a, lambda w: jnp.exp(1j * w))
+  np.testing.assert_allclose(u, linalg.expm(1j * a), atol=1e-13)
+
+
+def test_inverse_pth_root_with_ridge(rng):
+  """Semidefinite matrices have a root once the diagonal is raised; without it, NaN."""
+  a = matrices.with_eigenvalues(rng, np.array([0.0, 0, 1, 2]), np.float64) - 1e-12 * np.eye(4)
+  root = linalg.inverse_pth_root(a, 2, ridge_epsilon=1e-2)
+  np.testing.assert_allclose(root @ root @ (a + 0.02 * np.eye(4)), np.eye(4), atol=1e-9)
+  assert np.isnan(linalg.inverse_pth_root(a, 2)).all()
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_polar_at_equal_singular_values(side, shape, dtype, rng):
+  a = matrices.with_singular_values(rng, np.array([2.0, 2, 1]), *shape, dtype)
+  u, p = linalg.polar(a, side)
+  expected_u, expected_p = scipy.linalg.polar(a, side)
+  np.testing.assert_allclose(u, expected_u, atol=1e-13)
+  np.testing.assert_allclose(p, expected_p, atol=1e-13)
+  derivatives.check(lambda a: linalg.polar(a, side), (a,), rng, tolerance=1e-7)
+
+
+@BOTH
+def test_expm(dtype, rng):
+  """Each matrix of a batch is scaled by its own norm; the derivative is Fréchet's."""
+  scales = np.array([1e-3, 0.1, 1, 10, 100])
+  a = matrices.general(rng, (5,), 4, 4, dtype) * scales[:, None, None]
+  for i, (x, y) in enumerate(zip(a, linalg.expm(a), strict=True)):
+    expected = scipy.linalg.expm(x)
+    size = np.max(np.abs(expected))
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-14 * size * max(scales[i], 1) * 20)
+  direction = matrices.general(rng, (), 4, 4, dtype)
+  expected = scipy.linalg.expm_frechet(a[2], direction, compute_expm=False)
+  np.testing.assert_allclose(
+      jax.jvp(linalg.expm, (a[2],), (direction,))[1], expected, rtol=0,
+      atol=1e-14 * np.max(np.abs(expected)) * 20)
+  upper = np.triu(a[2])
+  np.testing.assert_allclose(
+      linalg.expm(upper, upper_triangular=True), scipy.linalg.expm(upper), atol=1e-12)
+
+
+def test_expm_out_of_range():
+  """NaN where the scaling would exceed `max_squarings`, for that matrix alone."""
+  diagonal = jnp.array([-1e6, -3e5, 0.0, jnp.nan])
+  a = diagonal[:, None, None] * jnp.eye(2)
+  result = linalg.expm(a)
+  assert np.isnan(result[jnp.array([0, 3])]).all()
+  np.testing.assert_allclose(result[1:3], [np.zeros((2, 2)), np.eye(2)], atol=1e-15)
+  assert np.isfinite(linalg.expm(a[:1], max_squarings=18)).all()
+
+
+@BOTH
+def test_sqrtm(dtype, rng):
+  """General matrices, negative eigenvalues, and the derivative at a multiple of the identity."""
+  a = matrices.general(rng, (3,), 5, 5, dtype)
+  root = linalg.sqrtm(a)
+  np.testing.assert_allclose(root @ root, a, atol=1e-12)
+  for x, y in zip(a, root, strict=True):
+    np.testing.assert_allclose(y, scipy.linalg.sqrtm(x), atol=1e-11)
+  derivatives.check(linalg.sqrtm, (2 * np.eye(3, dtype=dtype),), rng, tolerance=1e-7)
+  np.testing.assert_array_equal(linalg.sqrtm(jnp.zeros((2, 2))), np.zeros((2, 2)))
+  assert np.isnan(linalg.sqrtm(jnp.array([[0.0, 1], [0, 0]]))).any()
+
+
+@BOTH
+def test_cholesky_update_and_downdate(dtype, rng):
+  """Back and forth, of ill-conditioned matrices too; a downdate that is indefinite says where."""
+  for condition in (1e2, 1e12):
+    a = matrices.with_eigenvalues(rng, matrices.spectrum(rng, "geometric", 8, condition), dtype)
+    factor = np.linalg.cholesky(a).conj().T
+    w = matrices.general(rng, (), 8, 1, dtype)[:, 0]
+    updated = np.asarray(linalg.cholesky_update(factor, w))
+    np.testing.assert_allclose(
+        updated.conj().T @ updated, a + np.outer(w, w.conj()), rtol=0, atol=1e-13)
+    inside = factor.conj().T @ (0.1 * w)
+    back = linalg.cholesky_update(linalg.cholesky_update(factor, inside), inside, downdate=True)
+    np.testing.assert_allclose(back, factor, rtol=0, atol=1e-12)
+  w = np.zeros((2, 8), dtype)
+  w[1, 2] = 10
+  lowered, info = linalg.cholesky_update_ex(factor, w, downdate=True)
+  assert info[0] == 0 and 1 <= info[1] <= 3
+  np.testing.assert_allclose(lowered[0], factor, rtol=1e-12)
+  assert np.isnan(lowered[1]).all()
+
+
+def _dense(dl, d, du):
+  return np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 400])
+def test_tridiagonal_solve(n, dtype, rng):
+  """A diagonal of zeros here and there needs pivoting; every batch gives a system the same bits."""
+  batch = 19
+  dl, d, du = (matrices.general(rng, (batch,), 1, n, dtype)[:, 0] for _ in range(3))
+  if n > 1:
+    d[:, : n - 1 : 3] = 0
+  b = matrices.general(rng, (batch,), n, 2, dtype)
+  x, info = linalg.tridiagonal_solve_ex(dl, d, du, b)
+  assert not np.any(info)
+  for i in range(batch):
+    a = _dense(dl[i], d[i], du[i])
+    norm = lambda m: np.max(np.sum(np.abs(m), axis=-1))
+    error = norm(a @ np.asarray(x[i], np.complex128) - b[i])
+    assert error <= 30 * np.finfo(dtype).eps * norm(a) * norm(np.asarray(x[i]))
+    np.testing.assert_array_equal(linalg.tridiagonal_solve(dl[i], d[i], du[i], b[i]), x[i])
+
+
+def test_singular_tridiagonal_systems(rng):
+  """info names the zero pivot, NaN stays in its system, and perturbation makes x finite."""
+  d = np.tile([1.0, 0, 2], (3, 1))
+  dl, du = np.zeros((3, 3)), np.zeros((3, 3))
+  d[0, 1] = 1
+  d[2, 0] = np.nan
+  x, info = linalg.tridiagonal_solve_ex(dl, d, du, np.ones((3, 3, 1)))
+  np.testing.assert_array_equal(info, [0, 2, -1])
+  assert np.isfinite(x[0]).all() and np.isnan(x[1:]).all()
+  perturbed = linalg.tridiagonal_solve(dl[:2], d[:2], du[:2], np.ones((2, 3, 1)),
+                                       perturb_singular=True)
+  assert np.isfinite(perturbed).all()
+  with pytest.raises(linalg.LinAlgError, match=r"index \(1\) is singular: pivot 2"):
+    linalg.checked(linalg.tridiagonal_solve)(dl[:2], d[:2], du[:2], np.ones((2, 3, 1)))
+
+
+@BOTH
+@pytest.mark.parametrize("lower", [False, True])
+def test_solve_reads_one_triangle(lower, dtype, rng):
+  """assume_a='pos', 'her' and 'sym': the other triangle may hold NaN."""
+  a = matrices.positive_definite(rng, (2,), 4, dtype)
+  b = matrices.general(rng, (2,), 4, 3, dtype)
+  read = np.tril(np.ones((4, 4), bool)) if lower else np.triu(np.ones((4, 4), bool))
+  for kind in ("pos", "her", "sym"):
+    whole = a if kind != "sym" else a + np.swapaxes(a, -1, -2)
+    given = np.where(read, whole, np.nan)
+    x = linalg.solve(given, b, assume_a=kind, lower=lower)
+    np.testing.assert_allclose(x, np.linalg.solve(whole, b), atol=1e-12)
+  assert np.isnan(linalg.solve(-a, b, assume_a="pos", lower=lower)).all()
+  with pytest.raises(ValueError, match="assume_a"):
+    linalg.solve(a, b, assume_a="banded")
+
+
+def test_block_diag():
+  """Batches broadcast; vectors are rows; nothing is an empty row."""
+  a, b = np.ones((3, 1, 2, 2)), np.full((4, 1, 3), 2.0)
+  result = linalg.block_diag(a, b, np.arange(2))
+  assert result.shape == (3, 4, 4, 7)
+  np.testing.assert_array_equal(
+      result[0, 0], scipy.linalg.block_diag(a[0, 0], b[0], np.arange(2)))
+  assert linalg.block_diag().shape == (1, 0)

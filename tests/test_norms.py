@@ -1,0 +1,98 @@
+"""Norms and condition numbers where stock overflows, underflows or has a NaN for a gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linalg
+import matrices
+
+VECTOR_ORDERS = (None, 1, 2, 3, 0.5, -1, -2, -2.5, 0, np.inf, -np.inf)
+MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_against_numpy(keepdims, dtype, rng):
+  """Every order, along every axis and pair of axes."""
+  x = matrices.general(rng, (3,), 4, 5, dtype)
+  for order in VECTOR_ORDERS:
+    for axis in (0, -1, (1,)):
+      expected = np.linalg.norm(x, order, axis, keepdims)
+      np.testing.assert_allclose(linalg.norm(x, order, axis, keepdims), expected, rtol=1e-13)
+  for order in MATRIX_ORDERS:
+    for axis in ((0, 1), (2, 0), (-1, -2)):
+      expected = np.linalg.norm(x, order, axis, keepdims)
+      np.testing.assert_allclose(linalg.norm(x, order, axis, keepdims), expected, rtol=1e-13)
+  np.testing.assert_allclose(
+      linalg.norm(x, keepdims=keepdims), np.linalg.norm(x, keepdims=keepdims), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype, scale", [
+    (np.float32, 1e30), (np.float32, 1e-30), (np.float64, 1e200), (np.float64, 1e-200),
+    (np.complex128, 1e200), (np.complex128, 1e-200)], ids=str)
+def test_range(dtype, scale):
+  """Catches squares and powers that leave the range of the dtype."""
+  x = np.full(5, scale, dtype)
+  for order in (None, 2, 3, 0.5, -1, -2.5, np.inf, -np.inf, 1):
+    expected = np.linalg.norm(np.ones(5), order) * scale
+    np.testing.assert_allclose(linalg.norm(x, order), expected, rtol=1e-6)
+  a = np.full((3, 4), scale, dtype)
+  for order in MATRIX_ORDERS:
+    if order != -2:
+      expected = np.linalg.norm(np.ones((3, 4)), order) * scale
+      np.testing.assert_allclose(linalg.matrix_norm(a, ord=order), expected, rtol=1e-5)
+  gradient = jax.grad(lambda x: linalg.norm(x))(jnp.asarray(np.real(x)))
+  np.testing.assert_allclose(gradient, 5**-0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", VECTOR_ORDERS)
+def test_gradient_at_zero(order):
+  """A subgradient, never NaN: of the zero vector, and of one with a zero among its entries."""
+  for x in (jnp.zeros(3), jnp.array([0.0, 1.0, 2.0]), jnp.zeros(3, complex)):
+    assert np.isfinite(jax.grad(lambda x: linalg.norm(x, order))(x)).all()
+  assert not np.any(jax.grad(linalg.norm)(jnp.zeros(3)))
+
+
+@pytest.mark.parametrize("order", MATRIX_ORDERS)
+@pytest.mark.parametrize("a", [np.zeros((3, 3)), np.eye(3), np.ones((3, 3))],
+                         ids=["zero", "identity", "rank one"])
+def test_gradient_of_matrix_norms(order, a):
+  """At equal singular values and at singular matrices: finite, and exact where there is one."""
+  gradient = jax.grad(lambda a: linalg.norm(a, order))(jnp.asarray(a))
+  assert np.isfinite(gradient).all()
+  if order == "nuc" and a[0, 0] == 1 and a[0, 1] == 0:
+    np.testing.assert_allclose(gradient, np.eye(3), atol=1e-14)
+
+
+def test_special_values():
+  """NaN stays NaN, infinity infinity."""
+  assert np.isnan(linalg.norm(jnp.array([1.0, np.nan])))
+  for order in (None, 1, 3, 0.5, np.inf):
+    assert linalg.norm(jnp.array([1.0, -np.inf]), order) == np.inf
+  assert linalg.norm(jnp.array([0.0, 2.0]), -1) == 0
+
+
+def test_errors():
+  x = jnp.ones((2, 3, 4))
+  for call in (
+      lambda: linalg.norm(x, axis=(0, 1, 2)), lambda: linalg.norm(x, axis=(1, 1)),
+      lambda: linalg.norm(x, axis=3), lambda: linalg.norm(x, 3, axis=(0, 1)),
+      lambda: linalg.norm(x, "fro", axis=0), lambda: linalg.vector_norm(x, ord="inf"),
+      lambda: linalg.matrix_norm(x[0, 0]), lambda: linalg.cond(x[0, 0]),
+      lambda: linalg.cond(x, 1), lambda: linalg.cond(jnp.ones((0, 0)))):
+    with pytest.raises(ValueError):
+      call()
+
+
+@pytest.mark.parametrize("p", [None, 2, -2, 1, -1, np.inf, -np.inf, "fro"])
+def test_cond_at_degenerate_matrices(p):
+  """Infinite at singular matrices; gradients finite there and at equal singular values."""
+  cond = lambda a: linalg.cond(a, p)
+  for a in (jnp.zeros((3, 3)), jnp.ones((3, 3)), jnp.eye(3), 2 * jnp.eye(3)):
+    assert not np.isnan(cond(a))
+    assert np.isfinite(jax.grad(cond)(a)).all()
+  if p != -2:
+    assert cond(jnp.zeros((3, 3))) == np.inf
+  assert np.isnan(cond(jnp.full((3, 3), jnp.nan)))

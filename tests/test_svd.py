@@ -1,0 +1,129 @@
+"""Singular values and vectors: shapes, ranks and bits that the tables of cases do not reach."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import checks
+import linalg
+import matrices
+
+SHAPES = [(1, 1), (3, 3), (9, 9), (24, 24), (32, 32), (33, 33), (5, 1), (1, 5), (20, 7), (7, 20)]
+
+
+def _residual(a, u, s, vh):
+  k = s.shape[-1]
+  product = checks.wide(u)[..., :k] * checks.wide(s)[..., None, :] @ checks.wide(vh)[..., :k, :]
+  return max(
+      checks.orthogonality(u), checks.orthogonality(checks.adjoint(np.asarray(vh))),
+      checks.factorisation(a, product, checks.eps(u)))
+
+
+def _of_rank(rng, batch, shape, rank, dtype):
+  """A product of matrices with that many columns and rows."""
+  left = matrices.general(rng, (batch,), shape[0], rank, dtype)
+  return (left @ matrices.general(rng, (batch,), rank, shape[1], dtype)).astype(dtype)
+
+
+@pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
+@pytest.mark.parametrize("shape", [(6, 6), (9, 5), (5, 9), (40, 40)], ids=str)
+def test_ranks(shape, full_matrices, dtype, rng):
+  """Lanes of different rank: zero columns leave no direction to take a singular vector from."""
+  a = np.concatenate([_of_rank(rng, 2, shape, rank, dtype) for rank in range(min(shape) + 1)])
+  a[1, 0, 0] = 3  # of a matrix of zeros but for one
+  a = np.concatenate([a, np.ones((1, *shape), dtype), np.eye(*shape, dtype=dtype)[None]])
+  u, s, vh = linalg.svd(a, full_matrices)
+  assert _residual(a, u, s, vh) <= 50
+  assert np.all(np.asarray(s) >= 0)
+  assert np.all(np.diff(s) <= 0)
+  np.testing.assert_allclose(
+      linalg.svdvals(a), s, rtol=0, atol=30 * np.finfo(dtype).eps * np.max(s))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_bits_do_not_depend_on_the_batch(shape, dtype, rng):
+  """A matrix alone is one lane of nothing; in a batch it shares registers of several widths."""
+  a = matrices.general(rng, (37,), *shape, dtype)
+  a[3] = 0
+  a[7] *= 2.0**40
+  functions = (
+      lambda a: tuple(linalg.svd(a)), lambda a: tuple(linalg.svd(a, full_matrices=False)),
+      lambda a: (linalg.svdvals(a),))
+  for function in functions:
+    whole = function(a)
+    for part in (slice(0, 1), slice(3, 4), slice(7, 8), slice(30, 37), slice(2, 21)):
+      for x, y in zip(whole, function(a[part]), strict=True):
+        assert np.asarray(x)[part].tobytes() == np.asarray(y).tobytes()
+
+
+def test_graded(dtype):
+  """Singular values far below rounding of the largest are those of a diagonal matrix."""
+  finfo = np.finfo(dtype)
+  values = (float(finfo.max) ** 0.5 * float(finfo.eps) ** np.arange(3.0)).astype(finfo.dtype)
+  a = np.diag(values).astype(dtype)
+  u, s, vh = linalg.svd(a)
+  np.testing.assert_allclose(s, values, rtol=4 * float(finfo.eps))
+  np.testing.assert_allclose(np.abs(u), np.eye(3), atol=4 * float(finfo.eps))
+  np.testing.assert_allclose(np.abs(vh), np.eye(3), atol=4 * float(finfo.eps))
+
+
+@pytest.mark.parametrize("exponent", [-60, 60])
+def test_scaled_by_a_power_of_two(exponent, dtype, rng):
+  """The vectors are the same bits, and the values are scaled."""
+  a = matrices.general(rng, (5,), 6, 6, dtype)
+  u, s, vh = linalg.svd(a)
+  scaled = linalg.svd((a * 2.0**exponent).astype(dtype))
+  np.testing.assert_array_equal(scaled.U, u)
+  np.testing.assert_array_equal(scaled.S, s * 2.0**exponent)
+  np.testing.assert_array_equal(scaled.Vh, vh)
+
+
+@pytest.mark.parametrize("n", [5, 40])
+def test_hermitian(n, dtype, rng):
+  """By eigh: the signs of the eigenvalues go to Vh."""
+  a = matrices.hermitian(rng, (4,), n, dtype)
+  u, s, vh = linalg.svd(a, hermitian=True)
+  assert _residual(a, u, s, vh) <= 60
+  assert np.all(np.diff(s) <= 0)
+  np.testing.assert_array_equal(linalg.svd(a, compute_uv=False, hermitian=True), s)
+
+
+def test_subset_by_index(rng):
+  a = matrices.general(rng, (3,), 6, 4, np.float64)
+  whole = linalg.svd(a, full_matrices=False)
+  u, s, vh = linalg.svd(a, full_matrices=False, subset_by_index=(1, 3))
+  np.testing.assert_array_equal(u, whole.U[..., 1:3])
+  np.testing.assert_array_equal(s, whole.S[..., 1:3])
+  np.testing.assert_array_equal(vh, whole.Vh[..., 1:3, :])
+  np.testing.assert_array_equal(
+      linalg.svd(a, compute_uv=False, subset_by_index=(0, 2)), linalg.svdvals(a)[..., :2])
+  assert linalg.svd(a, subset_by_index=(0, 4)).U.shape == (3, 6, 6)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)
+def test_empty(shape):
+  """Square factors of nothing are identities."""
+  m, n = shape
+  u, s, vh = linalg.svd(np.zeros((2, *shape)))
+  np.testing.assert_array_equal(u, np.broadcast_to(np.eye(m), (2, m, m)))
+  np.testing.assert_array_equal(vh, np.broadcast_to(np.eye(n), (2, n, n)))
+  assert s.shape == (2, 0)
+  assert linalg.svd(np.zeros((2, *shape)), full_matrices=False).U.shape == (2, m, 0)
+
+
+def test_large_batch(rng):
+  """On every thread, past the last full register."""
+  a = matrices.general(rng, (70_001,), 3, 3, np.float32)
+  assert _residual(a, *jax.jit(linalg.svd)(a)) <= 50
+
+
+def test_eigenvectors_are_normalised(rng):
+  """The derivative keeps length 1 and a real largest element, as LAPACK does; in both senses."""
+  a = matrices.general(rng, (3,), 4, 4, np.float64)
+  direction = matrices.general(rng, (3,), 4, 4, np.float64)
+  for call in (lambda a: linalg.eig(a).eigenvectors, lambda a: linalg.eig(a, left=True)[1]):
+    v, dv = jax.jvp(call, (a,), (direction,))
+    np.testing.assert_allclose(jnp.sum(v.conj() * dv, axis=-2).real, 0, atol=1e-12)
+    largest = np.abs(v).argmax(-2, keepdims=True)
+    assert np.abs(np.take_along_axis(np.asarray(dv), largest, -2).imag).max() <= 1e-12
