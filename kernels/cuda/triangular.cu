@@ -271,9 +271,15 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
   // The column-major factors are row-major ones of the transpose.
   const bool transpose = of.transpose != of.column_major;
   if (!of.transpose) {
+    const T* b = systems.b;
+    if (b == systems.x) {  // in place
+      T* const copy = scratch.Take<T>(count);
+      Copy(stream, count, b, copy);
+      b = copy;
+    }
     ForEach(stream, count,
-            PermuteRows<E>{AsElements(systems.b), AsElements(systems.x), permutation, stride, n,
-                           systems.cols, false});
+            PermuteRows<E>{AsElements(b), AsElements(systems.x), permutation, stride, n, systems.cols,
+                           false});
     triangles.Solve(!of.column_major, transpose, of.conjugate, true);
     triangles.Solve(of.column_major, transpose, of.conjugate, false);
     return;
