@@ -31,7 +31,9 @@ TRAINING_POINTS = 128
 STARTS_PER_DEVICE = 8
 STEPS = 40
 LEARNING_RATE = 0.1
-COLLECTIVES = r" (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(-start)?\("
+COLLECTIVES = (
+    r" (all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|reduce-scatter)"
+    r"(-start)?\(")
 
 
 def load_data():

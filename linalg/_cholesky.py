@@ -50,6 +50,7 @@ cholesky_p = ffi.operation(
     "n n -> n n, ()",
     [0, jnp.int32],
     attributes={"lower": True, "symmetrize": True},
+    in_place=(0, 0),
     jvp=_cholesky_jvp,
     fallback=_cholesky_fallback)
 
@@ -87,20 +88,22 @@ cholesky_solve_p = ffi.operation(
     [1],
     attributes={"lower": True},
     shared=[0],
+    in_place=(1, 0),
     jvp=_cholesky_solve_jvp,
     transpose=_cholesky_solve_transpose,
     fallback=_cholesky_solve_fallback)
 
 
-def _factor(name, a, upper, symmetrize_input):
+def _factor(name, a, upper, symmetrize_input, overwrite=False):
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
-  factor, info = cholesky_p(a, lower=not upper, symmetrize=symmetrize_input)
+  factor, info = cholesky_p(
+      a, lower=not upper, symmetrize=symmetrize_input, overwrite=overwrite)
   return factor.astype(dtype), info
 
 
-def _checked_factor(name, a, upper, symmetrize_input):
-  factor, info = _factor(name, a, upper, symmetrize_input)
+def _checked_factor(name, a, upper, symmetrize_input, overwrite=False):
+  factor, info = _factor(name, a, upper, symmetrize_input, overwrite)
   check(name, info, "is not positive definite: its leading minor of order {info} is not positive.")
   return factor
 
@@ -142,9 +145,9 @@ def cholesky_ex(
   return _factor("cholesky_ex", a, upper, symmetrize_input)
 
 
-@functools.partial(jax.jit, static_argnames="lower")
-def _cho_factor(a, lower):
-  return _checked_factor("cho_factor", a, not lower, symmetrize_input=False)
+@functools.partial(jax.jit, static_argnames=("lower", "overwrite"))
+def _cho_factor(a, lower, overwrite):
+  return _checked_factor("cho_factor", a, not lower, symmetrize_input=False, overwrite=overwrite)
 
 
 def cho_factor(
@@ -155,22 +158,23 @@ def cho_factor(
   Args:
     a: matrices (..., n, n), of which only the named triangle is read.
     lower: whether that is the lower one.
-    overwrite_a, check_finite: unused.
+    overwrite_a: lets the factor take the memory of `a`; see "In place" in docs/handlers.md.
+    check_finite: unused.
 
   Returns:
     (factor, lower): the factor (..., n, n), zero in the other triangle; NaN where the matrix is not
     positive definite.
   """
-  del overwrite_a, check_finite
-  return _cho_factor(a, lower), lower
+  del check_finite
+  return _cho_factor(a, lower, bool(overwrite_a)), lower
 
 
-@functools.partial(jax.jit, static_argnames="lower")
-def _cho_solve(c, b, lower):
+@functools.partial(jax.jit, static_argnames=("lower", "overwrite"))
+def _cho_solve(c, b, lower, overwrite):
   (c, b), dtype = as_arrays("cho_solve", c, b)
   check_square("cho_solve", c)
   columns, vector = as_columns("cho_solve", c, b)
-  x = cholesky_solve_p(c, columns, lower=lower)
+  x = cholesky_solve_p(c, columns, lower=lower, overwrite=overwrite)
   return (x[..., 0] if vector else x).astype(dtype)
 
 
@@ -186,11 +190,12 @@ def cho_solve(
     c_and_lower: what `cho_factor` returns. A factor without batch dimensions serves the whole batch
       of `b` without being copied.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
-    overwrite_b, check_finite: unused.
+    overwrite_b: lets x take the memory of `b`; see "In place" in docs/handlers.md.
+    check_finite: unused.
 
   Returns:
     x, of the batch shape of the factor and `b` broadcast.
   """
-  del overwrite_b, check_finite
+  del check_finite
   c, lower = c_and_lower
-  return _cho_solve(c, b, bool(lower))
+  return _cho_solve(c, b, bool(lower), bool(overwrite_b))

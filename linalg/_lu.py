@@ -64,6 +64,7 @@ lu_p = ffi.operation(
     "linalg_lu",
     "m n -> m n, min(m,n), m, ()",
     [0, jnp.int32, jnp.int32, jnp.int32],
+    in_place=(0, 0),
     jvp=_lu_jvp,
     fallback=_lu_fallback)
 
@@ -123,15 +124,16 @@ lu_solve_p = ffi.operation(
     [2],
     attributes={"transpose": False, "conjugate": False},
     shared=[0, 1],
+    in_place=(2, 0),
     jvp=_lu_solve_jvp,
     transpose=_lu_solve_transpose,
     fallback=lu_solve_fallback)
 
 
-def _factor(name, a):
+def _factor(name, a, overwrite=False):
   (a,), dtype = as_arrays(name, a)
   check_matrix(name, a)
-  packed, pivots, permutation, info = lu_p(a)
+  packed, pivots, permutation, info = lu_p(a, overwrite=overwrite)
   return packed.astype(dtype), pivots, permutation, info
 
 
@@ -203,9 +205,9 @@ def _lu_pivots_to_permutation(pivots, permutation_size):
       pivots.astype(jnp.int32), permutation_size=permutation_size)
 
 
-@jax.jit
-def _lu_factor(a):
-  packed, pivots, _, info = _factor("lu_factor", a)
+@functools.partial(jax.jit, static_argnames="overwrite")
+def _lu_factor(a, overwrite):
+  packed, pivots, _, info = _factor("lu_factor", a, overwrite)
   check_factors("lu_factor", info)
   return packed, pivots
 
@@ -217,17 +219,18 @@ def lu_factor(
 
   Args:
     a: matrices (..., m, n).
-    overwrite_a, check_finite: unused.
+    overwrite_a: lets the factors take the memory of `a`; see "In place" in docs/handlers.md.
+    check_finite: unused.
 
   Returns:
     (lu, pivots), as from `lu`.
   """
-  del overwrite_a, check_finite
-  return _lu_factor(a)
+  del check_finite
+  return _lu_factor(a, bool(overwrite_a))
 
 
-@functools.partial(jax.jit, static_argnames="trans")
-def _lu_solve(packed, pivots, b, trans):
+@functools.partial(jax.jit, static_argnames=("trans", "overwrite"))
+def _lu_solve(packed, pivots, b, trans, overwrite):
   (packed, b), dtype = as_arrays("lu_solve", packed, b)
   check_square("lu_solve", packed)
   if not jnp.issubdtype(pivots.dtype, jnp.integer):
@@ -241,7 +244,8 @@ def _lu_solve(packed, pivots, b, trans):
     raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
   transpose, conjugate = parse_trans(trans)
   x = lu_solve_p(
-      packed, pivots.astype(jnp.int32), columns, transpose=transpose, conjugate=conjugate)
+      packed, pivots.astype(jnp.int32), columns, transpose=transpose, conjugate=conjugate,
+      overwrite=overwrite)
   return (x[..., 0] if vector else x).astype(dtype)
 
 
@@ -259,14 +263,15 @@ def lu_solve(
       the whole batch of `b` without being copied.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
     trans: the system: 0 for A x = b, 1 for Aᵀ x = b, 2 for Aᴴ x = b.
-    overwrite_b, check_finite: unused.
+    overwrite_b: lets x take the memory of `b`; see "In place" in docs/handlers.md.
+    check_finite: unused.
 
   Returns:
     x, of the batch shape of the factors and `b` broadcast. Singular factors give infinities and NaN
     in their own system alone.
   """
-  del overwrite_b, check_finite
+  del check_finite
   packed, pivots = lu_and_piv
   check_arrays("lu_solve", packed, b)
   check_arrays("lu_solve", pivots)
-  return _lu_solve(packed, pivots, b, trans)
+  return _lu_solve(packed, pivots, b, trans, bool(overwrite_b))

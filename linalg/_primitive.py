@@ -41,6 +41,7 @@ class Rules(NamedTuple):
   platforms: tuple[str, ...]
   shared: frozenset[int] = frozenset()  # operands that may lack all batch dimensions
   unread: frozenset[int] = frozenset()  # operands that the handler does not receive
+  in_place: tuple[int, int] | None = None  # an operand, and the result that may take its memory
   prepare: Callable[[str], None] = lambda platform: None  # called when a call is lowered
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
@@ -48,8 +49,25 @@ class Rules(NamedTuple):
   unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
 
 
+# The parameter that says whether a result takes an operand's memory: a matter of lowering alone.
+OVERWRITE = "overwrite"
+
+
+def _without_overwrite(rule):
+  @functools.wraps(rule)
+  def without(*args, **attributes):
+    attributes.pop(OVERWRITE, None)
+    return rule(*args, **attributes)
+
+  return without
+
+
 def make_primitive(name: str, rules: Rules) -> Primitive:
   """The primitive for the FFI target `name`; its results are always a list."""
+  rules = rules._replace(**{
+      field: _without_overwrite(rule)
+      for field in ("results", "jvp", "transpose", "fallback", "unshared")
+      if (rule := getattr(rules, field)) is not None})
   primitive = Primitive(name)
   primitive.multiple_results = True
 
@@ -283,6 +301,7 @@ def _transpose(rule, cotangents, *operands, **attributes):
 
 def _lower(name, rules, platform, ctx, *operands, **attributes):
   rules.prepare(platform)
+  overwrite = attributes.pop(OVERWRITE, False)
   num_batch_dims = _num_batch_dims(ctx.avals_in, rules.ranks)
   read = [i for i in range(len(operands)) if i not in rules.unread]
   ctx = ctx.replace(avals_in=[ctx.avals_in[i] for i in read])
@@ -290,7 +309,10 @@ def _lower(name, rules, platform, ctx, *operands, **attributes):
       num_batch_dims,
       [(x.shape, x.ndim - rules.ranks[i]) for i, x in zip(read, ctx.avals_in, strict=True)],
       [(y.shape, num_batch_dims) for y in ctx.avals_out])
-  lower = jax.ffi.ffi_lowering(name, extra_attributes=attributes_of_call)
+  # XLA copies an operand that is needed afterwards, or that belongs to the caller.
+  aliases = {read.index(rules.in_place[0]): rules.in_place[1]} if overwrite else None
+  lower = jax.ffi.ffi_lowering(
+      name, operand_output_aliases=aliases, extra_attributes=attributes_of_call)
   return lower(ctx, *(operands[i] for i in read), **attributes)
 
 

@@ -55,6 +55,7 @@ triangular_solve_p = ffi.operation(
         "unit_diagonal": False,
     },
     shared=[0],
+    in_place=(1, 0),
     jvp=_triangular_solve_jvp,
     transpose=_triangular_solve_transpose,
     fallback=_triangular_solve_fallback)
@@ -124,15 +125,15 @@ def parse_trans(trans: int | str) -> tuple[bool, bool]:
   return _TRANSPOSES[trans]
 
 
-@functools.partial(jax.jit, static_argnames=("trans", "lower", "unit_diagonal"))
-def _solve_triangular(a, b, trans, lower, unit_diagonal):
+@functools.partial(jax.jit, static_argnames=("trans", "lower", "unit_diagonal", "overwrite"))
+def _solve_triangular(a, b, trans, lower, unit_diagonal, overwrite):
   (a, b), dtype = as_arrays("solve_triangular", a, b)
   check_square("solve_triangular", a)
   columns, vector = as_columns("solve_triangular", a, b)
   transpose, conjugate = parse_trans(trans)
   x = triangular_solve_p(
       a, columns, left_side=True, lower=lower, transpose_a=transpose, conjugate_a=conjugate,
-      unit_diagonal=unit_diagonal)
+      unit_diagonal=unit_diagonal, overwrite=overwrite)
   return (x[..., 0] if vector else x).astype(dtype)
 
 
@@ -154,11 +155,12 @@ def solve_triangular(
     trans: the system: 0 or 'N' for A x = b, 1 or 'T' for Aᵀ x = b, 2 or 'C' for Aᴴ x = b.
     lower: whether the lower or the upper triangle is read.
     unit_diagonal: if true, the diagonal is taken to be 1 and not read.
-    overwrite_b, debug, check_finite: unused.
+    overwrite_b: lets x take the memory of `b`; see "In place" in docs/handlers.md.
+    debug, check_finite: unused.
 
   Returns:
     x, of the batch shape of `a` and `b` broadcast. A zero on the diagonal gives infinities and NaN
     in its own system alone.
   """
-  del overwrite_b, debug, check_finite
-  return _solve_triangular(a, b, trans, lower, unit_diagonal)
+  del debug, check_finite
+  return _solve_triangular(a, b, trans, lower, unit_diagonal, bool(overwrite_b))

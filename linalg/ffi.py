@@ -64,6 +64,7 @@ def operation(
     attributes: Mapping[str, Any] | None = None,
     shared: Sequence[int] = (),
     unread: Sequence[int] = (),
+    in_place: tuple[int, int] | None = None,
     platforms: Sequence[str] | None = None,
     jvp: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
@@ -84,6 +85,10 @@ def operation(
     shared: the operands that the handler also takes without batch dimensions, one for the whole
       batch. Others are broadcast.
     unread: operands that the handler does not receive: the derivative rules alone need them.
+    in_place: an operand and a result of its shape and dtype that the handler also takes in the same
+      memory. A call may ask for that with `overwrite=True`, which saves memory where the operand is
+      an argument that `jax.jit` was told to donate; of one that lives on, XLA makes a copy. The
+      rules below do not see it.
     platforms: where the handler is called: "cpu", "cuda", "rocm". By default where the target is
       registered when the operation is made, or "cpu" if it is not yet.
     jvp: `jvp(primals, tangents, **attributes) -> (results, result_tangents)`. A tangent is None
@@ -128,12 +133,16 @@ def operation(
       platforms=tuple(platforms or _targets.platforms(name) or ("cpu",)),
       shared=frozenset(shared),
       unread=frozenset(unread),
+      in_place=in_place,
       prepare=functools.partial(_targets.prepare, name),
       jvp=jvp,
       transpose=transpose,
       fallback=fallback,
       unshared=unshared)
-  return Operation(name, attributes or {}, rules)
+  defaults = dict(attributes or {})
+  if in_place is not None:
+    defaults[_primitive.OVERWRITE] = False
+  return Operation(name, defaults, rules)
 
 
 _DIMENSION = r"min\(\w+,\s*\w+\)|\w+"

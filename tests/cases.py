@@ -375,3 +375,4 @@ CASES = (
 )
 
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
+DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.name != "lu_pivots_to_permutation")

@@ -6,6 +6,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -13,6 +14,8 @@ from jax.sharding import PartitionSpec as P
 # is the whole batch, so that program works on matrices that lie elsewhere.
 BATCH, SECOND_BATCH = 24, 22
 N = 5
+
+KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
 
 COLLECTIVES = (
     "all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute",

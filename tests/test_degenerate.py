@@ -218,11 +218,8 @@ def test_raw_qr_of_an_upper_triangle(dtype, rng):
   assert all(np.isfinite(x).all() for x in tangents)
 
 
-DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
-
-
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
 def test_empty(case, batch, rng):
   """Matrices without elements have derivatives of their shapes: indices -1 and -2 are not there."""
   operands = [np.asarray(x) for x in case.operands(rng, batch, 0, 0, np.float64)]

@@ -16,7 +16,6 @@ import derivatives
 import linalg
 import matrices
 
-DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
 RECTANGULAR = [case for case in cases.CASES if case.rectangular]
 
 each_dtype = pytest.mark.parametrize(
@@ -28,7 +27,7 @@ def _each(some):
 
 
 @each_dtype
-@_each(DIFFERENTIABLE)
+@_each(cases.DIFFERENTIABLE_CASES)
 def test_square(case, dtype, rng):
   derivatives.check(
       lambda *x: case.invariant(case.results(*x)), case.operands(rng, (), 4, 4, dtype), rng)

@@ -27,7 +27,6 @@ from sharded import (
   split,
 )
 
-DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
 RECTANGULAR = [case for case in cases.CASES if case.rectangular]
 
 
@@ -83,7 +82,7 @@ def test_symbolic_rectangle(case, rng):
     same_bits(exported.call(*operands), jax.jit(case.results)(*operands))
 
 
-@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
 def test_vjp(case, rng):
   """vjp_order=1 with a symbolic batch: catches a derivative rule that needs known sizes."""
   operands = case.operands(rng, (BATCH,), N, N, np.float64)

@@ -230,10 +230,7 @@ def test_failures_under_vmap(dtype, rng):
       assert actual.dtype == expected.dtype
 
 
-DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
-
-
-@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
 def test_gradients_of_neighbours(case, dtype, rng):
   """A NaN multiplied by a zero cotangent is NaN: it must stay in its own matrix's gradient."""

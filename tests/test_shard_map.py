@@ -12,6 +12,7 @@ import linalg
 import matrices
 from sharded import (
   BATCH,
+  KINDS,
   SECOND_BATCH,
   N,
   close,
@@ -26,9 +27,6 @@ from sharded import (
   sharded_like,
   split,
 )
-
-KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
-DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
 
 
 @KINDS
@@ -85,7 +83,7 @@ def test_vmap_and_scan(case, rng):
   same_bits(before, [np.stack([x[0], x[0], x[1]]) for x in expected])
 
 
-@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
 def test_gradients(case, rng):
   """grad inside and outside: catches a tangent that does not vary over the axes of its primal."""
   mesh = make_mesh()

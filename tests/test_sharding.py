@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from sharded import (
   BATCH,
+  KINDS,
   SECOND_BATCH,
   N,
   compile_local,
@@ -22,8 +23,6 @@ from sharded import (
   same_bits,
   sharded_like,
 )
-
-KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
 
 # (mesh, batch, how it is sharded)
 LAYOUTS = {

@@ -24,12 +24,12 @@ from sharded import (
   split,
 )
 
-DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
-CASES = pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
+CASES = pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
 # The derivative of Householder reflectors is a scan in JAX, slow to compile: once in each mode.
 SCANS = ("qr_raw", "householder_product")
 QUICK_CASES = pytest.mark.parametrize(
-    "case", [case for case in DIFFERENTIABLE if case.name not in SCANS], ids=lambda case: case.name)
+    "case", [case for case in cases.DIFFERENTIABLE_CASES if case.name not in SCANS],
+    ids=lambda case: case.name)
 N = 4
 
 

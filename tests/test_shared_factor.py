@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from jax.sharding import AxisType
 
 import linalg
 import matrices
 from sharded import (
   BATCH,
+  KINDS,
   SECOND_BATCH,
   close,
   collectives,
@@ -30,7 +30,6 @@ from sharded import (
 )
 
 N, K = 7, 3
-KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
 
 
 def _matrix(rng):

@@ -11,20 +11,18 @@ import pytest
 import cases
 import linalg
 import matrices
-
-DIFFERENTIABLE = [case for case in cases.CASES if case.name != "lu_pivots_to_permutation"]
+from sharded import split
 
 
 def _split(case, operands):
   """`case` as a function of its inexact operands alone, and those."""
-  moving = {k: x for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)}
+  floating, merge = split(operands)
 
   def function(*inexact):
-    given = dict(zip(moving, inexact, strict=True))
-    results = case.results(*(given.get(k, x) for k, x in enumerate(operands)))
+    results = case.results(*merge(inexact))
     return [x for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
 
-  return function, list(moving.values())
+  return function, floating
 
 
 def _derivatives(function):
@@ -42,8 +40,8 @@ def _derivatives(function):
   return program
 
 
-def each_differentiable(test):
-  return pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)(test)
+each_differentiable = pytest.mark.parametrize(
+    "case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
 
 
 @each_differentiable
@@ -132,7 +130,7 @@ def test_32_bit_mode(case, dtype, rng):
     assert case.ratio(operands, [np.asarray(x) for x in results]) <= case.limit
     assert {x.dtype for x in results} <= {dtype, np.finfo(dtype).dtype, np.dtype(np.int32)}
     assert not any(x.weak_type for x in results)
-    if case in DIFFERENTIABLE:
+    if case in cases.DIFFERENTIABLE_CASES:
       function, inexact = _split(case, operands)
       found = jax.eval_shape(_derivatives(function), *inexact)
       assert {x.dtype for x in jax.tree.leaves(found)} <= {dtype, np.finfo(dtype).dtype}

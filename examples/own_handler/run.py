@@ -26,7 +26,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import linalg
 
 HERE = pathlib.Path(__file__).parent
-COLLECTIVES = r" (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(-start)?\("
+COLLECTIVES = (
+    r" (all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|reduce-scatter)"
+    r"(-start)?\(")
 
 
 def build() -> pathlib.Path:

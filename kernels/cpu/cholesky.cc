@@ -24,11 +24,18 @@ void FillTriangle(int64_t n, bool lower, T value, T* a) {
 }
 
 template <class T>
+void ClearOtherTriangle(int64_t n, bool lower, T* a) {
+  for (int64_t i = 0; i < n; ++i) {
+    std::fill(a + i * n + (lower ? i + 1 : 0), a + i * n + (lower ? n : i), T(0));
+  }
+}
+
+template <class T>
 int CholeskyOne(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a, T* factor) {
   if (n == 0) return 0;
-  std::fill(factor, factor + n * n, T(0));
   ForEachInTriangle(pool, n, part, a,
                     [=](int64_t i, int64_t j, T element) { factor[i * n + j] = element; });
+  ClearOtherTriangle(n, part.lower, factor);
   int info = lapack::Potrf(part.lower ? 'U' : 'L', ToInt(n), factor, ToInt(n));
   // Not every LAPACK finds that NaN or infinity is no positive pivot.
   for (int64_t i = 0, end = info == 0 ? n : info - 1; i < end; ++i) {
@@ -48,7 +55,7 @@ void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPar
   const int64_t size = n * n;
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, size * kParts, n * size / 6.0 * kParts * kParts);
-  ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+  const auto factor_group = [&]<class V>(int64_t i, V* registers) {
     auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
     LoadElements(a + i * size, size, size, matrix);
     small::LowerHermitianPart(matrix, static_cast<int>(n), part.lower, part.symmetrize);
@@ -56,7 +63,8 @@ void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPar
     small::FinishTriangle(matrix, static_cast<int>(n), part.lower, failed);
     StoreElements(matrix, size, factor + i * size);
     StoreIntegers(&failed, 1, info + i);
-  });
+  };
+  ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
 }
 
 ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> factor,

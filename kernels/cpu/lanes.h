@@ -55,10 +55,12 @@ class Registers {
 };
 
 // Calls run.template operator()<V>(first, memory) for groups of kWidth matrices that cover the
-// batch, V being a register of kWidth lanes; the memory holds `size` registers of full width.
+// batch, V being a register of kWidth lanes; the memory holds `size` registers of full width. Where
+// the batch is no multiple, the last group overlaps the one before, on the same thread; not if a
+// matrix is overwritten by its result, for it would be taken twice.
 template <int kWidth, class T, class Run>
 void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
-                    Run&& run) {
+                    Run&& run, bool in_place) {
   using V = small::Vector<Real<T>, kWidth>;
   const int64_t groups = batch / kWidth;
   ForEachRange(pool, groups, nanoseconds, [&](int64_t first, int64_t last) {
@@ -67,29 +69,32 @@ void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double n
     for (int64_t group = first; group < last; ++group) {
       run.template operator()<V>(group * kWidth, registers);
     }
-    // The last group overlaps the one before, on the same thread, where the batch is no multiple.
-    if (last == groups && batch % kWidth != 0) {
-      run.template operator()<V>(batch - kWidth, registers);
+    if (last < groups || batch % kWidth == 0) return;
+    if (!in_place) return run.template operator()<V>(batch - kWidth, registers);
+    for (int64_t i = groups * kWidth; i < batch; ++i) {
+      run.template operator()<Real<T>>(i, reinterpret_cast<Real<T>*>(memory.get()));
     }
   });
 }
 
 // The same with registers as wide as pays off for groups that work in `size` of them, of which one
 // full group takes an estimated time of `nanoseconds`; a batch that does not fill one runs one
-// matrix at a time, with V a plain number. The bits are the same.
+// matrix at a time, with V a plain number. The bits are the same. `in_place` says that results
+// overwrite operands.
 template <class T, class Run>
-void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
-                  Run&& run) {
+void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds, Run&& run,
+                  bool in_place = false) {
   constexpr int kWide = kLanes<T>, kHalf = kWide / 2;
   const bool fits = size * kRegisterBytes <= kWideGroupBytes;
   const bool brief = nanoseconds * static_cast<double>(batch) / kWide < kBriefNanoseconds;
   if constexpr (kRegisterBytes == 64) {
     if (batch >= kHalf && (!fits || brief || batch < kWide)) {
-      return ForEachGroupOf<kHalf, T>(pool, batch, size, nanoseconds, run);
+      return ForEachGroupOf<kHalf, T>(pool, batch, size, nanoseconds, run, in_place);
     }
   }
-  if (batch >= kWide) return ForEachGroupOf<kWide, T>(pool, batch, size, nanoseconds, run);
-  ForEachGroupOf<1, T>(pool, batch, size, nanoseconds, run);
+  if (batch >= kWide)
+    return ForEachGroupOf<kWide, T>(pool, batch, size, nanoseconds, run, in_place);
+  ForEachGroupOf<1, T>(pool, batch, size, nanoseconds, run, in_place);
 }
 
 // Calls body with n as a constant where it is tiny, so that its loops are unrolled and its
@@ -110,7 +115,7 @@ void DispatchSize(int64_t n, Body&& body) {
 
 // Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.
 template <class E, class T>
-void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
+LINALG_INLINE void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
   constexpr int64_t kParts = small::kComplexElement<E> ? 2 : 1;
   small::Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
               reinterpret_cast<small::RealElement<E>*>(elements));

@@ -47,12 +47,13 @@ ffi::Error Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
       int32_t* permutation_data = Elements<int32_t>(permutation, batch * m, "permutation");
       int32_t* info_data = Elements<int32_t>(info, batch, "info");
       if (UseSmallLu(m, n)) {
-        return ForEachSmallLu<T>(pool, batch, m, n, 0, a_data, [&](auto& group, auto singular) {
+        const auto store = [&](auto& group, auto singular) {
           StoreElements(group.a, m * n, lu_data + group.first * m * n);
           StoreIntegers(group.pivots, k, pivots_data + group.first * k);
           StoreIntegers(group.permutation, m, permutation_data + group.first * m);
           StoreIntegers(&singular, 1, info_data + group.first);
-        });
+        };
+        return ForEachSmallLu<T>(pool, batch, m, n, 0, a_data, store, a_data == lu_data);
       }
       lapack::Load();
       const BlasThreads threads(ThreadsFor(batch, k));

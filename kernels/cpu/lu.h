@@ -62,34 +62,36 @@ struct SmallGroup {
 
 inline bool UseSmallLu(int64_t rows, int64_t cols) { return std::max(rows, cols) <= kSmallLu; }
 
-// Loads a batch of small matrices and calls use(SmallGroup) for each group.
+// Loads a batch of small matrices and calls use(SmallGroup) for each group. `in_place` says that
+// results overwrite `a`.
 template <class T, class Rows, class Cols, class Use>
 void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, Rows rows, Cols cols, int64_t spare,
-                       const T* a, Use&& use) {
+                       const T* a, Use&& use, bool in_place = false) {
   constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
   const int64_t count = rows * cols * kParts, steps = std::min<int64_t>(rows, cols);
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * kParts * steps);
-  ForEachGroup<T>(pool, batch, count + steps + rows + spare * kParts, nanoseconds,
-                  [&]<class V>(int64_t i, V* registers) {
-                    V* pivots = registers + count;
-                    SmallGroup<T, V> group{i, reinterpret_cast<Element<T, V>*>(registers), pivots,
-                                           pivots + steps,
-                                           reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
-                    LoadElements(a + i * rows * cols, rows * cols, rows * cols, group.a);
-                    use(group);
-                  });
+  const auto use_group = [&]<class V>(int64_t i, V* registers) {
+    V* pivots = registers + count;
+    SmallGroup<T, V> group{i, reinterpret_cast<Element<T, V>*>(registers), pivots, pivots + steps,
+                           reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
+    LoadElements(a + i * rows * cols, rows * cols, rows * cols, group.a);
+    use(group);
+  };
+  ForEachGroup<T>(pool, batch, count + steps + rows + spare * kParts, nanoseconds, use_group,
+                  in_place);
 }
 
 // Factors a batch of small matrices and calls use(SmallGroup, info) for each group.
 template <class T, class Use>
 void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t cols, int64_t spare,
-                    const T* a, Use&& use) {
-  ForEachSmallGroup<T>(pool, batch, rows, cols, spare, a, [&](auto& group) {
+                    const T* a, Use&& use, bool in_place = false) {
+  const auto factor_and_use = [&](auto& group) {
     const auto singular = small::Lu(static_cast<int>(rows), static_cast<int>(cols), group.a,
                                     group.pivots, group.permutation);
     use(group, singular);
-  });
+  };
+  ForEachSmallGroup<T>(pool, batch, rows, cols, spare, a, factor_and_use, in_place);
 }
 
 }  // namespace linalg

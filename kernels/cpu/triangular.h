@@ -98,7 +98,9 @@ void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double oper
   const BlasThreads threads(ThreadsFor(systems.batch, systems.n));
   const double nanoseconds = LapackNanoseconds(operations);
   ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
-    std::copy(systems.b + first * size, systems.b + last * size, systems.x + first * size);
+    if (systems.b != systems.x) {
+      std::copy(systems.b + first * size, systems.b + last * size, systems.x + first * size);
+    }
     for (int64_t i = first; i < last; ++i) {
       solve(i, systems.a + i * systems.a_stride, systems.x + i * size);
     }
@@ -120,15 +122,16 @@ void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, (matrix + size) * kParts, operations * kParts * kParts);
   const int64_t registers_needed = (matrix + size) * kParts + 2 * systems.n;
-  ForEachGroup<T>(pool, systems.batch, registers_needed, nanoseconds,
-                  [&]<class V>(int64_t i, V* registers) {
-                    auto* a = reinterpret_cast<Element<T, V>*>(registers);
-                    auto* x = a + matrix;
-                    LoadElements(systems.a + i * systems.a_stride, systems.a_stride, matrix, a);
-                    LoadElements(systems.b + i * size, size, size, x);
-                    solve(i, a, x, registers + (matrix + size) * kParts);
-                    StoreElements(x, size, systems.x + i * size);
-                  });
+  const auto solve_group = [&]<class V>(int64_t i, V* registers) {
+    auto* a = reinterpret_cast<Element<T, V>*>(registers);
+    auto* x = a + matrix;
+    LoadElements(systems.a + i * systems.a_stride, systems.a_stride, matrix, a);
+    LoadElements(systems.b + i * size, size, size, x);
+    solve(i, a, x, registers + (matrix + size) * kParts);
+    StoreElements(x, size, systems.x + i * size);
+  };
+  ForEachGroup<T>(pool, systems.batch, registers_needed, nanoseconds, solve_group,
+                  systems.b == systems.x);
 }
 
 }  // namespace linalg

@@ -2,7 +2,8 @@
 //
 // kLanes matrices of `count` elements each, `stride` apart, become `count` registers with one
 // matrix per lane. Done by transposing squares of elements in registers; the last square of a row
-// overlaps the one before, so that there is no scalar remainder.
+// overlaps the one before, so that there is no scalar remainder. Matrices of 2 or 4 elements that
+// lie side by side fill whole registers, which are taken apart instead.
 #pragma once
 
 #include <cstring>
@@ -108,6 +109,66 @@ LINALG_INLINE void UnpackSquare(const V* source, Lane<V>* target, int64_t stride
   }
 }
 
+template <size_t kFirst, class V, size_t... kIndex>
+LINALG_INLINE V EverySecond(V low, V high, std::index_sequence<kIndex...>) {
+  return __builtin_shufflevector(low, high, (kFirst + 2 * kIndex)...);
+}
+
+// Tuples of kCount elements that fill kCount registers become a register for each place in the
+// tuple, kStep apart.
+template <int kCount, int kStep = 1, class V>
+LINALG_INLINE void SplitTuples(const V* x, V* target) {
+  if constexpr (kCount == 1) {
+    target[0] = x[0];
+  } else {
+    constexpr auto kAll = std::make_index_sequence<kLanesOf<V>>();
+    V even[kCount / 2], odd[kCount / 2];
+    for (int i = 0; i < kCount / 2; ++i) {
+      even[i] = EverySecond<0>(x[2 * i], x[2 * i + 1], kAll);
+      odd[i] = EverySecond<1>(x[2 * i], x[2 * i + 1], kAll);
+    }
+    SplitTuples<kCount / 2, 2 * kStep>(even, target);
+    SplitTuples<kCount / 2, 2 * kStep>(odd, target + kStep);
+  }
+}
+
+template <size_t kFirst, class V, size_t... kIndex>
+LINALG_INLINE V Alternate(V even, V odd, std::index_sequence<kIndex...>) {
+  constexpr size_t kLanes = sizeof...(kIndex);
+  return __builtin_shufflevector(even, odd, ((kIndex & 1 ? kLanes : 0) + kFirst + kIndex / 2)...);
+}
+
+// The inverse of SplitTuples.
+template <int kCount, int kStep = 1, class V>
+LINALG_INLINE void JoinTuples(const V* source, V* x) {
+  if constexpr (kCount == 1) {
+    x[0] = source[0];
+  } else {
+    constexpr auto kAll = std::make_index_sequence<kLanesOf<V>>();
+    V even[kCount / 2], odd[kCount / 2];
+    JoinTuples<kCount / 2, 2 * kStep>(source, even);
+    JoinTuples<kCount / 2, 2 * kStep>(source + kStep, odd);
+    for (int i = 0; i < kCount / 2; ++i) {
+      x[2 * i] = Alternate<0>(even[i], odd[i], kAll);
+      x[2 * i + 1] = Alternate<kLanesOf<V> / 2>(even[i], odd[i], kAll);
+    }
+  }
+}
+
+template <int kCount, class V>
+LINALG_INLINE void PackTuples(const Lane<V>* source, V* target) {
+  V x[kCount];
+  for (int i = 0; i < kCount; ++i) x[i] = LoadUnaligned<V>(source + i * kLanesOf<V>);
+  SplitTuples<kCount>(x, target);
+}
+
+template <int kCount, class V>
+LINALG_INLINE void UnpackTuples(const V* source, Lane<V>* target) {
+  V x[kCount];
+  JoinTuples<kCount>(source, x);
+  for (int i = 0; i < kCount; ++i) StoreUnaligned(x[i], target + i * kLanesOf<V>);
+}
+
 // Calls body(first) for squares of kPiece elements that cover [0, count), count >= kPiece.
 template <int kPiece, class Body>
 LINALG_INLINE void ForEachSquare(int64_t count, Body&& body) {
@@ -126,6 +187,10 @@ LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V*
       return;
     }
     for (int lane = 0; lane < kLanesOf<V>; ++lane) target[0][lane] = source[lane * stride];
+  } else if (kLanesOf<V> > 4 && count == 4 && stride == 4) {
+    PackTuples<4>(source, target);
+  } else if (kLanesOf<V> > 2 && count == 2 && stride == 2) {
+    PackTuples<2>(source, target);
   } else if (count < kPiece) {
     Pack<V, kPiece / 2>(source, stride, count, target);
   } else {
@@ -142,6 +207,10 @@ LINALG_INLINE void Unpack(const V* source, int64_t stride, int64_t count, Lane<V
   } else if constexpr (kPiece == 1) {
     if (stride == 1) return StoreUnaligned(source[0], target);
     for (int lane = 0; lane < kLanesOf<V>; ++lane) target[lane * stride] = source[0][lane];
+  } else if (kLanesOf<V> > 4 && count == 4 && stride == 4) {
+    UnpackTuples<4>(source, target);
+  } else if (kLanesOf<V> > 2 && count == 2 && stride == 2) {
+    UnpackTuples<2>(source, target);
   } else if (count < kPiece) {
     Unpack<V, kPiece / 2>(source, stride, count, target);
   } else {
