@@ -9,7 +9,8 @@ namespace linalg::cuda {
 template <class Body>
 __global__ void __launch_bounds__(256) RunForEach(const Body body, int64_t count) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
     body(i);
   }
 }
@@ -45,9 +46,10 @@ T** MakePointers(cudaStream_t stream, Scratch& scratch, T* base, int64_t stride,
 inline constexpr int kTransposeTile = 32;
 
 template <class E>
-__global__ void __launch_bounds__(256) RunTranspose(int64_t batch, int64_t rows, int64_t cols, const E* source,
-                                    int64_t source_size, E* target, int64_t target_size) {
-  __shared__ char memory[kTransposeTile * (kTransposeTile + 1) * sizeof(E)];
+__global__ void __launch_bounds__(256)
+    RunTranspose(int64_t batch, int64_t rows, int64_t cols, const E* source, int64_t source_size,
+                 E* target, int64_t target_size) {
+  __shared__ __align__(16) char memory[kTransposeTile * (kTransposeTile + 1) * sizeof(E)];
   E* const tile = reinterpret_cast<E*>(memory);
   constexpr int kPitch = kTransposeTile + 1;
   const int64_t row_tiles = (rows + kTransposeTile - 1) / kTransposeTile;
@@ -74,8 +76,8 @@ __global__ void __launch_bounds__(256) RunTranspose(int64_t batch, int64_t rows,
   }
 }
 
-// Row-major (rows, cols) matrices become (cols, rows) ones; `source_size` and `target_size` elements
-// lie from one to the next.
+// Row-major (rows, cols) matrices become (cols, rows) ones; `source_size` and `target_size`
+// elements lie from one to the next.
 template <class T>
 void Transpose(cudaStream_t stream, int64_t batch, int64_t rows, int64_t cols, const T* source,
                int64_t source_size, T* target, int64_t target_size) {

@@ -2,8 +2,8 @@
 //
 // One matrix per thread or per team of threads where it fits in shared memory. Beyond, cuSOLVER's
 // potrf works in place in the output: a row-major lower triangle is a column-major upper one, so
-// nothing is transposed. One pass before it copies and symmetrises the triangle; one after it clears
-// the other one and puts NaN where the matrix is not positive definite.
+// nothing is transposed. One pass before it copies and symmetrises the triangle; one after it
+// clears the other one and puts NaN where the matrix is not positive definite.
 #include "kernels/team/cholesky.h"
 
 #include "kernels/cuda/batch.h"
@@ -45,7 +45,8 @@ struct SmallCholesky {
     matrix.Store(of.factor, first, count, memory, bytes,
                  [&](char* slice, int place) { return At<E>(slice, matrix.offset)[place]; });
     if (static_cast<int>(threadIdx.x) < count) {
-      of.info[first + threadIdx.x] = static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, failed));
+      of.info[first + threadIdx.x] =
+          static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, failed));
     }
   }
 };
@@ -158,8 +159,8 @@ void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* fac
 }
 
 ffi::Error Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                    ffi::Result<ffi::AnyBuffer> factor, ffi::Result<ffi::AnyBuffer> info, bool lower,
-                    bool symmetrize) {
+                    ffi::Result<ffi::AnyBuffer> factor, ffi::Result<ffi::AnyBuffer> info,
+                    bool lower, bool symmetrize) {
   return Guard("linalg_cholesky", [&] {
     const BatchShape shape = SplitSquareBatch(a, "a");
     const int64_t batch = shape.batch, n = shape.rows, size = shape.size();

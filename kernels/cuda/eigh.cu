@@ -1,10 +1,10 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones by
-// cuSOLVER: XsyevBatched, or Xsyevd for a single matrix, in place in the output. It is given both
-// triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax issue
-// 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the identity; it
-// gets NaN and info = -1.
+// Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones
+// by cuSOLVER: XsyevBatched, or Xsyevd for a single matrix, in place in the output. It is given
+// both triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
+// issue 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the
+// identity; it gets NaN and info = -1.
 #include "kernels/team/eigh.h"
 
 #include "kernels/cuda/batch.h"
@@ -42,9 +42,8 @@ struct TeamEigh {
     int32_t* const places = At<int32_t>(slice, order);
     LoadMatrix(team, of.a + i * size, n, n, a, ld);
     V unscale = V(1);
-    const int info =
-        team::Jacobi<kVectors>(team, n, of.lower, of.symmetrize, a, ld, v,
-                               At<team::Rotation<E>>(slice, rotations), unscale);
+    const int info = team::Jacobi<kVectors>(team, n, of.lower, of.symmetrize, a, ld, v,
+                                            At<team::Rotation<E>>(slice, rotations), unscale);
     if (info == 0) team::SortDiagonal(team, n, a, ld, places);
     team.Phase([&](int thread) {
       for (int k = thread; k < n; k += team.size()) {
@@ -126,7 +125,8 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const LentSolver lent(stream);
   const auto [solver, parameters] = lent.get();
   const auto job = of.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
-  const vendor::Syev<T, Real<T>> syev(solver, parameters, job, vendor::kUpper, n, batch, a, of.values);
+  const vendor::Syev<T, Real<T>> syev(solver, parameters, job, vendor::kUpper, n, batch, a,
+                                      of.values);
   char* const device_work = scratch.Take<char>(static_cast<int64_t>(syev.device_bytes));
   std::vector<char> host_work(std::max<size_t>(syev.host_bytes, 1));
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
@@ -136,7 +136,8 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   ForEach(stream, batch, MergeInfo{of.info, vendors_info});
   ForEach(stream, batch * n, FillFailed<Real<T>>{of.values, n, of.info});
   if (of.vectors != nullptr) {
-    Transpose(stream, batch, n, n, static_cast<const T*>(a), size, reinterpret_cast<T*>(of.vectors), size);
+    Transpose(stream, batch, n, n, static_cast<const T*>(a), size, reinterpret_cast<T*>(of.vectors),
+              size);
     ForEach(stream, batch * size, FillFailed<E>{of.vectors, size, of.info});
   }
 }
@@ -186,15 +187,15 @@ ffi::Error Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBu
 }
 
 ffi::Error Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                    ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info, bool lower,
-                    bool symmetrize) {
+                    ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info,
+                    bool lower, bool symmetrize) {
   return Guard("linalg_eigvalsh", [&] {
     const BatchShape shape = SplitSquareBatch(a, "a");
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       RunEigh<T>(stream, allocator, batch,
-                 {ToInt(n), lower, symmetrize, AsElements(Elements<T>(a, batch * n * n, "a")), nullptr,
-                  Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                 {ToInt(n), lower, symmetrize, AsElements(Elements<T>(a, batch * n * n, "a")),
+                  nullptr, Elements<Real<T>>(values, batch * n, "the eigenvalues"),
                   Elements<int32_t>(info, batch, "info")});
     });
   });

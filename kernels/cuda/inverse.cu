@@ -1,9 +1,9 @@
 // Inverses and determinants from LU factors.
 //
 // In shared memory where the matrix fits: one per thread, or one per team. Beyond, the vendor's LU,
-// and for inverses cuBLAS's trsm on the permuted identity. The inverse of an exactly singular matrix
-// is NaN. A determinant is a product kept apart from its exponent, so that it overflows only if the
-// result does.
+// and for inverses cuBLAS's trsm on the permuted identity. The inverse of an exactly singular
+// matrix is NaN. A determinant is a product kept apart from its exponent, so that it overflows only
+// if the result does.
 #include "kernels/cuda/batch.h"
 #include "kernels/cuda/lu.h"
 #include "kernels/cuda/triangular.h"
@@ -71,9 +71,8 @@ struct TeamInverse {
     });
     team::Substitute(team, n, factors, ld, true, true, n, target, ld);
     team::Substitute(team, n, factors, ld, false, false, n, target, ld);
-    StoreMatrix(team, n, n, inverse + i * n * n, [&](int row, int col) {
-      return info != 0 ? NaN<E>() : target[row * ld + col];
-    });
+    StoreMatrix(team, n, n, inverse + i * n * n,
+                [&](int row, int col) { return info != 0 ? NaN<E>() : target[row * ld + col]; });
     team.Phase([&](int thread) {
       if (thread == 0) info_out[i] = info;
     });
@@ -113,8 +112,8 @@ void Invert(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t n, con
     const Staged matrix(size, size, slice.Take<E>(size));
     const int result = slice.Take<E>(size), spare = slice.Take<Real<T>>(2 * n),
               place = slice.Take<Real<T>>(1);
-    const SmallInverse<E> job{ToInt(n), AsElements(a), AsElements(inverse), info,
-                              matrix,   result,        spare,               place};
+    const SmallInverse<E> job{ToInt(n), AsElements(a), AsElements(inverse), info, matrix, result,
+                              spare,    place};
     return LaunchAlone(stream, job, batch, slice);
   }
   if (n <= kTeamLu) {
@@ -174,8 +173,7 @@ struct SmallDeterminant {
   }
   __device__ void Run(char* slice) const {
     V* const pivots = At<V>(slice, spare);
-    const auto product =
-        small::Determinant(n, At<E>(slice, matrix.offset), pivots, pivots + n);
+    const auto product = small::Determinant(n, At<E>(slice, matrix.offset), pivots, pivots + n);
     *At<E>(slice, result) = product.product;
     At<V>(slice, spare)[0] = product.exponent;
   }

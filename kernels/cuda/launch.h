@@ -43,7 +43,8 @@ inline void Check(cudaError_t status, const char* what) {
 
 inline int ToInt(int64_t size) {
   if (size > std::numeric_limits<int>::max()) {
-    throw std::length_error("the matrices are too large for the 32-bit integers of CUDA's libraries");
+    throw std::length_error(
+        "the matrices are too large for the 32-bit integers of CUDA's libraries");
   }
   return static_cast<int>(size);
 }
@@ -64,8 +65,9 @@ class Scratch {
   ffi::ScratchAllocator& allocator_;
 };
 
-// The places of a matrix's arrays in the shared memory of the threads that work on it, in units of a
-// real number. An odd number of them lies between two matrices, which spreads them over the banks.
+// The places of a matrix's arrays in the shared memory of the threads that work on it, in units of
+// a real number. An odd number of them lies between two matrices, which spreads them over the
+// banks.
 class Slice {
  public:
   explicit Slice(int64_t unit) : unit_(unit) {}
@@ -128,7 +130,8 @@ __device__ __forceinline__ E NaN() {
 class Divider {
  public:
   explicit Divider(int64_t divisor)
-      : magic_(static_cast<unsigned>(((uint64_t{1} << 32) + divisor - 1) / std::max<int64_t>(divisor, 1))),
+      : magic_(static_cast<unsigned>(((uint64_t{1} << 32) + divisor - 1) /
+                                     std::max<int64_t>(divisor, 1))),
         divisor_(static_cast<unsigned>(divisor)) {}
 
   __device__ __forceinline__ unsigned operator()(unsigned i) const {
@@ -166,18 +169,21 @@ struct Staged {
                                         int64_t bytes, Value&& value) const {
     for (unsigned e = threadIdx.x; e < static_cast<unsigned>(count * size); e += blockDim.x) {
       const unsigned matrix = by_size(e), place = e - matrix * size;
-      StoreGlobal<E>(value(memory + matrix * bytes, place), target + (first + matrix) * stride + place);
+      StoreGlobal<E>(value(memory + matrix * bytes, place),
+                     target + (first + matrix) * stride + place);
     }
   }
 };
 
-// One matrix per thread: the block loads its matrices together, each thread works on its own, and the
-// block stores the results together, so that global memory is read and written in whole lines.
+// One matrix per thread: the block loads its matrices together, each thread works on its own, and
+// the block stores the results together, so that global memory is read and written in whole lines.
 template <class Job>
-__global__ void __launch_bounds__(kBlockThreads) RunAlone(const Job job, int64_t batch, int64_t bytes) {
+__global__ void __launch_bounds__(kBlockThreads)
+    RunAlone(const Job job, int64_t batch, int64_t bytes) {
   extern __shared__ __align__(16) char memory[];
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x; first < batch; first += step) {
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x; first < batch;
+       first += step) {
     const int64_t left = batch - first;
     const int count = left < blockDim.x ? static_cast<int>(left) : static_cast<int>(blockDim.x);
     job.Load(first, count, memory, bytes);
@@ -191,8 +197,8 @@ __global__ void __launch_bounds__(kBlockThreads) RunAlone(const Job job, int64_t
 
 // One matrix per team.
 template <class Job>
-__global__ void __launch_bounds__(Job::kMostThreads) RunTeams(const Job job, int64_t batch, int team_size,
-                                                  int64_t bytes) {
+__global__ void __launch_bounds__(Job::kMostThreads)
+    RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes) {
   extern __shared__ __align__(16) char memory[];
   __shared__ __align__(16) char meeting[kMeetingBytes];
   const Team team(team_size, meeting);
@@ -219,7 +225,8 @@ inline unsigned GridSize(int64_t blocks) {
 // How many teams, of `bytes` of shared memory each, a block has.
 inline int TeamsPerBlock(int64_t batch, int team_size, int64_t bytes) {
   int teams = std::max(1, kBlockThreads / team_size);
-  while (teams > 1 && (teams * bytes > kBlockBytes || (batch + teams - 1) / teams < kBlocksWanted)) {
+  while (teams > 1 &&
+         (teams * bytes > kBlockBytes || (batch + teams - 1) / teams < kBlocksWanted)) {
     teams /= 2;
   }
   return teams;
@@ -227,6 +234,9 @@ inline int TeamsPerBlock(int64_t batch, int team_size, int64_t bytes) {
 
 template <class Kernel>
 void AllowShared(Kernel* kernel, int64_t bytes) {
+  if (bytes > SharedBytes()) {
+    throw std::length_error("a matrix is too large for the shared memory of this GPU");
+  }
   Check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "cudaFuncSetAttribute");

@@ -2,8 +2,8 @@
 //
 // One matrix per thread or per team of threads where it fits in shared memory; a solve substitutes
 // there too. Beyond, cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a
-// column-major copy. Pivots count from 0 and become the permutation on the device. A singular matrix
-// is not a failure: info is the 1-based index of the first zero pivot.
+// column-major copy. Pivots count from 0 and become the permutation on the device. A singular
+// matrix is not a failure: info is the 1-based index of the first zero pivot.
 #include "kernels/cuda/lu.h"
 
 #include "kernels/cuda/batch.h"
@@ -78,30 +78,15 @@ struct TeamLu {
   }
 };
 
-// The vendor's pivots, from 1, to ours and to the permutation.
-struct FinishPivots {
-  static constexpr int kMostThreads = kBlockThreads;
+// The vendor's pivots, from 1, to ours.
+struct CountFromZero {
   int32_t* pivots;
-  int32_t* permutation;
-  int count, size;
-  bool in_shared;
+  int64_t count, size;
 
-  __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    int32_t* const steps = pivots + i * count;
-    int32_t* const target = permutation + i * size;
-    int32_t* const order = in_shared ? At<int32_t>(slice, 0) : target;
-    team.Phase([&](int thread) {
-      for (int k = thread; k < count; k += team.size()) {
-        // Where NaN was compared, anything may stand there.
-        const int32_t pivot = steps[k] - 1;
-        steps[k] = pivot >= k && pivot < size ? pivot : k;
-      }
-    });
-    team::PivotsToPermutation(team, count, steps, size, order);
-    if (!in_shared) return;
-    team.Phase([&](int thread) {
-      for (int k = thread; k < size; k += team.size()) target[k] = order[k];
-    });
+  __device__ void operator()(int64_t i) const {
+    // Where NaN was compared, anything may stand there.
+    const int64_t k = i % count, pivot = int64_t{pivots[i]} - 1;
+    pivots[i] = static_cast<int32_t>(pivot >= k && pivot < size ? pivot : k);
   }
 };
 
@@ -118,7 +103,7 @@ struct MarkNaN {
 };
 
 // The permutation of given pivots, one per team.
-struct GivenPivots {
+struct MakePermutation {
   static constexpr int kMostThreads = kBlockThreads;
   const int32_t* pivots;
   int32_t* permutation;
@@ -127,7 +112,7 @@ struct GivenPivots {
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     int32_t* const target = permutation + i * size;
-    const int32_t* steps = pivots + i * count;
+    const int32_t* const steps = pivots + i * count;
     if (!in_shared) return team::PivotsToPermutation(team, count, steps, size, target);
     int32_t* const order = At<int32_t>(slice, 0);
     int32_t* const copy = order + size;
@@ -141,8 +126,8 @@ struct GivenPivots {
   }
 };
 
-// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would leave
-// those entries finite that do not meet one.
+// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would
+// leave those entries finite that do not meet one.
 template <class E>
 struct SmallSolve {
   using V = small::RealElement<E>;
@@ -257,7 +242,8 @@ void SolveBatch(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems
   E* const x = AsElements(systems.x);
   Slice slice(sizeof(Real<T>));
   if (!shared && (n * n + n * cols) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const Staged matrix(n * n, n * n, slice.Take<E>(n * n)), rhs(n * cols, n * cols, slice.Take<E>(n * cols));
+    const Staged matrix(n * n, n * n, slice.Take<E>(n * n)),
+        rhs(n * cols, n * cols, slice.Take<E>(n * cols));
     const int spare = slice.Take<Real<T>>(2 * n), place = slice.Take<Real<T>>(1);
     const SmallSolve<E> job{ToInt(n), ToInt(cols), a, b, x, info, matrix, rhs, spare, place};
     return LaunchAlone(stream, job, systems.batch, slice);
@@ -309,16 +295,13 @@ ffi::Error LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
     if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
     const int32_t* const steps = Elements<int32_t>(pivots, shape.batch * k, "pivots");
     int32_t* const target = Elements<int32_t>(permutation, shape.batch * m, "permutation");
-    Slice slice(4);
-    const bool in_shared = (m + k) * 4 <= kBlockBytes / 2;
-    if (in_shared) slice.Take<int32_t>(m + k);
-    LaunchTeams(stream, GivenPivots{steps, target, ToInt(k), ToInt(m), in_shared}, shape.batch,
-                static_cast<int>(std::min<int64_t>(TeamSize(m), 32)), slice);
+    PivotsToPermutation(stream, shape.batch, k, m, steps, target);
   });
 }
 
 ffi::Error Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                 ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info) {
+                 ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
+                 ffi::Result<ffi::AnyBuffer> info) {
   return Guard("linalg_solve", [&] {
     Scratch scratch(allocator);
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -342,8 +325,9 @@ void OwnLu(cudaStream_t stream, const LuProblem<T>& problem) {
     const Staged matrix(size, size, slice.Take<E>(size));
     const Staged steps(count, count, slice.Take<Real<T>>(count));
     const Staged order(m, m, slice.Take<Real<T>>(m));
-    const SmallLu<E> job{rows,   cols,        AsElements(a), AsElements(packed), pivots, permutation,
-                         info,   matrix,      steps,         order,              slice.Take<Real<T>>(1)};
+    const SmallLu<E> job{
+        rows,   cols,  AsElements(a), AsElements(packed),    pivots, permutation, info,
+        matrix, steps, order,         slice.Take<Real<T>>(1)};
     return LaunchAlone(stream, job, batch, slice);
   }
   const int ld = cols | 1;
@@ -379,13 +363,20 @@ void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem
     ForEach(stream, batch * size,
             MarkNaN<E>{AsElements(static_cast<const T*>(packed)), size, info});
   }
-  Slice slice(4);
-  const bool in_shared = rows * 4 <= kBlockBytes / 2;
-  if (in_shared) slice.Take<int32_t>(rows);
-  LaunchTeams(stream, FinishPivots{pivots, permutation, count, m, in_shared}, batch, 32, slice);
+  ForEach(stream, batch * count, CountFromZero{pivots, count, m});
+  PivotsToPermutation(stream, batch, count, m, pivots, permutation);
 }
 
-#define LINALG_INSTANTIATE(T)                              \
+void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,
+                         const int32_t* pivots, int32_t* permutation) {
+  Slice slice(4);
+  const bool in_shared = (size + count) * 4 <= kBlockBytes / 2;
+  if (in_shared) slice.Take<int32_t>(size + count);
+  const MakePermutation job{pivots, permutation, ToInt(count), ToInt(size), in_shared};
+  LaunchTeams(stream, job, batch, std::min(TeamSize(size), 32), slice);
+}
+
+#define LINALG_INSTANTIATE(T)                             \
   template void OwnLu(cudaStream_t, const LuProblem<T>&); \
   template void VendorLu(cudaStream_t, Scratch&, const LuProblem<T>&);
 LINALG_INSTANTIATE(float)

@@ -32,8 +32,10 @@ NB_MODULE(_cuda, m) {
       },
       nb::sig("def device_count() -> int"), "The GPUs that CUDA finds; 0 without a driver.");
   m.def(
-      "runtime_version", [] { return nb::make_tuple(CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); },
-      nb::sig("def runtime_version() -> tuple[int, int]"), "The version of CUDA it was built with.");
+      "runtime_version",
+      [] { return nb::make_tuple(CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); },
+      nb::sig("def runtime_version() -> tuple[int, int]"),
+      "The version of CUDA it was built with.");
   m.def(
       "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
       nb::sig("def ffi_version() -> tuple[int, int]"),

@@ -1,9 +1,9 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
 // One matrix per team of threads, row-major throughout: in shared memory up to kTeamQrBytes, which
-// holds 512 by 32 too, R leaving before Q takes its place. Larger matrices of a large batch, and all
-// larger ones with column pivoting, which cuSOLVER lacks, do the same in global memory, a block each;
-// else cuSOLVER's geqrf and orgqr take one column-major copy after another.
+// holds 512 by 32 too, R leaving before Q takes its place. Larger matrices of a large batch, and
+// all larger ones with column pivoting, which cuSOLVER lacks, do the same in global memory, a block
+// each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
 #include "kernels/team/qr.h"
 
 #include "kernels/cuda/batch.h"
@@ -84,7 +84,8 @@ struct TeamQr {
   }
 
  private:
-  __device__ void Factor(const Team& team, int64_t i, char* slice, E* a, E* taus, E* partial) const {
+  __device__ void Factor(const Team& team, int64_t i, char* slice, E* a, E* taus,
+                         E* partial) const {
     if (of.order == nullptr) {
       team::HouseholderQr(team, of.m, of.n, a, ld, taus, partial);
     } else {
@@ -129,9 +130,11 @@ struct UpperTriangle {
 };
 
 template <class T>
-void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch, const QrProblem<Element<T>>& of) {
+void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
+              const QrProblem<Element<T>>& of) {
   const int m = of.m, n = of.n, count = of.count;
-  const int64_t input = static_cast<int64_t>(m) * n, column_major = static_cast<int64_t>(m) * of.Columns();
+  const int64_t input = static_cast<int64_t>(m) * n,
+                column_major = static_cast<int64_t>(m) * of.Columns();
   T* const a = scratch.Take<T>(batch * column_major);
   const auto* const given = reinterpret_cast<const T*>(of.a);
   auto* const r = reinterpret_cast<T*>(of.r);
@@ -142,7 +145,8 @@ void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch, const QrProb
   int32_t* const info = scratch.Take<int32_t>(1);
   const T* taus = reinterpret_cast<const T*>(of.taus_in);
   if (taus == nullptr) {
-    T* const made = of.taus != nullptr ? reinterpret_cast<T*>(of.taus) : scratch.Take<T>(batch * count);
+    T* const made =
+        of.taus != nullptr ? reinterpret_cast<T*>(of.taus) : scratch.Take<T>(batch * count);
     const int work_size = vendor::GeqrfWork(solver, m, n, a, m);
     T* const work = scratch.Take<T>(work_size);
     for (int64_t i = 0; i < batch; ++i) {
@@ -178,12 +182,12 @@ void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
   if (batch == 0) return;
   const int64_t ld = of.Columns() | 1;
   const int team_size = QrTeamSize(of.m, of.Columns());
-  QrPlaces places;
-  const int64_t bytes = of.m * ld * static_cast<int64_t>(sizeof(T)) <= kTeamQrBytes
-                            ? MakeSlice(of, team_size, static_cast<int>(ld), false, places).bytes()
-                            : std::numeric_limits<int64_t>::max();
-  if (bytes <= kBlockBytes - kMeetingBytes || (bytes < (256 << 10) && bytes <= SharedBytes())) {
-    return RunTeamQr<false, E>(stream, of, batch, team_size, static_cast<int>(ld), nullptr);
+  if (of.m * ld * static_cast<int64_t>(sizeof(T)) <= kTeamQrBytes) {
+    QrPlaces places;
+    const Slice slice = MakeSlice(of, team_size, static_cast<int>(ld), false, places);
+    if (slice.bytes() <= SharedBytes()) {
+      return RunTeamQr<false, E>(stream, of, batch, team_size, static_cast<int>(ld), nullptr);
+    }
   }
   Scratch scratch(allocator);
   if (of.order == nullptr && batch < kGlobalQrBatch) {
@@ -213,8 +217,9 @@ ffi::Error HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, f
   });
 }
 
-ffi::Error HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                              ffi::AnyBuffer taus, ffi::Result<ffi::AnyBuffer> q) {
+ffi::Error HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                              ffi::AnyBuffer a, ffi::AnyBuffer taus,
+                              ffi::Result<ffi::AnyBuffer> q) {
   return Guard("linalg_householder_product", [&] {
     const BatchShape shape = SplitBatch(a, 2, "a"), taus_shape = SplitBatch(taus, 1, "taus");
     const int64_t m = shape.rows, n = shape.cols, k = taus_shape.cols, batch = shape.batch;

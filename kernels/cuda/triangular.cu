@@ -1,12 +1,14 @@
 // Substitution: triangular systems, and those of given Cholesky and LU factors.
 //
 // Small matrices stay in shared memory, one per thread with all of its right-hand sides, or one per
-// team with up to kColumnsOfTeam of them. Larger ones go to cuBLAS's trsm, in place in the output: to
-// it a row-major matrix is its transpose, so the triangle and the side flip and the operation stays.
+// team with up to kColumnsOfTeam of them. Larger ones go to cuBLAS's trsm, in place in the output:
+// to it a row-major matrix is its transpose, so the triangle and the side flip and the operation
+// stays.
 #include "kernels/cuda/triangular.h"
 
 #include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/lu.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/lu.h"
@@ -114,8 +116,8 @@ struct TeamSubstitution {
     if (of.with == With::kTriangle) {
       const bool transpose = of.transpose == of.left_side;
       team::ApplyOperation(team, n, factors, ld, transpose, of.conjugate);
-      team::Substitute(team, n, factors, ld, of.lower != transpose, of.unit_diagonal, count, solution,
-                       ld_rhs);
+      team::Substitute(team, n, factors, ld, of.lower != transpose, of.unit_diagonal, count,
+                       solution, ld_rhs);
     } else if (of.with == With::kCholesky) {
       if (!of.lower) team::ApplyOperation(team, n, factors, ld, true, true);
       team::Substitute(team, n, factors, ld, true, false, count, solution, ld_rhs);
@@ -124,7 +126,8 @@ struct TeamSubstitution {
     } else {
       int32_t* const pivots = At<int32_t>(slice, steps);
       team.Phase([&](int thread) {
-        for (int k = thread; k < n; k += team.size()) pivots[k] = of.pivots[i * of.pivots_stride + k];
+        for (int k = thread; k < n; k += team.size())
+          pivots[k] = of.pivots[i * of.pivots_stride + k];
       });
       team::ApplyOperation(team, n, factors, ld, of.transpose, of.conjugate);
       if (!of.transpose) team::ApplyPivots(team, n, pivots, false, count, solution, ld_rhs);
@@ -138,8 +141,8 @@ struct TeamSubstitution {
   }
 
  private:
-  // body(row, side, place) for the elements of a part of the right-hand sides, in the order in which
-  // they lie in memory.
+  // body(row, side, place) for the elements of a part of the right-hand sides, in the order in
+  // which they lie in memory.
   template <class Body>
   __device__ void ForEachSide(const Team& team, int first, int count, Body&& body) const {
     team.Phase([&](int thread) {
@@ -160,7 +163,9 @@ template <class E>
 struct ConjugateAll {
   E* x;
 
-  __device__ void operator()(int64_t i) const { StoreGlobal<E>(small::Conj(LoadGlobal(x + i)), x + i); }
+  __device__ void operator()(int64_t i) const {
+    StoreGlobal<E>(small::Conj(LoadGlobal(x + i)), x + i);
+  }
 };
 
 // The rows of b in another order: x[i] = b[permutation[i]], or the other way round.
@@ -184,18 +189,6 @@ struct PermuteRows {
   }
 };
 
-// The permutation of given pivots; one per team.
-struct MakePermutation {
-  static constexpr int kMostThreads = kBlockThreads;
-  const int32_t* pivots;
-  int32_t* permutation;
-  int count, size;
-
-  __device__ void Run(const Team& team, int64_t i, char*) const {
-    team::PivotsToPermutation(team, count, pivots + i * count, size, permutation + i * size);
-  }
-};
-
 // Solves with one triangle of each matrix, in place in x.
 template <class T>
 class VendorTriangles {
@@ -203,12 +196,14 @@ class VendorTriangles {
   VendorTriangles(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems)
       : stream_(stream), lent_(stream), systems_(systems) {
     if (UseBatchedRoutine(systems.batch, systems.n)) {
-      a_ = MakePointers(stream, scratch, const_cast<T*>(systems.a), systems.a_stride, systems.batch);
+      a_ =
+          MakePointers(stream, scratch, const_cast<T*>(systems.a), systems.a_stride, systems.batch);
       x_ = MakePointers(stream, scratch, systems.x, systems.size(), systems.batch);
     }
   }
 
-  void Solve(bool lower, bool transpose, bool conjugate, bool unit_diagonal, bool left_side = true) {
+  void Solve(bool lower, bool transpose, bool conjugate, bool unit_diagonal,
+             bool left_side = true) {
     conjugate = conjugate && kIsComplex<T>;
     // What BLAS lacks, a conjugate without transposition, is the solve of conj(b).
     const bool conjugate_b = conjugate && !transpose;
@@ -266,7 +261,7 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
   const int n = ToInt(systems.n);
   const int64_t permutations = of.pivots_stride == 0 ? 1 : systems.batch;
   int32_t* const permutation = scratch.Take<int32_t>(permutations * n);
-  LaunchTeams(stream, MakePermutation{of.pivots, permutation, n, n}, permutations, 32, Slice(4));
+  PivotsToPermutation(stream, permutations, n, n, of.pivots, permutation);
   const int64_t stride = of.pivots_stride == 0 ? 0 : n;
   // The column-major factors are row-major ones of the transpose.
   const bool transpose = of.transpose != of.column_major;
@@ -278,8 +273,8 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
       b = copy;
     }
     ForEach(stream, count,
-            PermuteRows<E>{AsElements(b), AsElements(systems.x), permutation, stride, n, systems.cols,
-                           false});
+            PermuteRows<E>{AsElements(b), AsElements(systems.x), permutation, stride, n,
+                           systems.cols, false});
     triangles.Solve(!of.column_major, transpose, of.conjugate, true);
     triangles.Solve(of.column_major, transpose, of.conjugate, false);
     return;
@@ -290,8 +285,8 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
   T* const solved = scratch.Take<T>(count);
   Copy(stream, count, systems.x, solved);
   ForEach(stream, count,
-          PermuteRows<E>{AsElements(static_cast<const T*>(solved)), AsElements(systems.x), permutation,
-                         stride, n, systems.cols, true});
+          PermuteRows<E>{AsElements(static_cast<const T*>(solved)), AsElements(systems.x),
+                         permutation, stride, n, systems.cols, true});
 }
 
 ffi::Error TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
@@ -311,8 +306,9 @@ ffi::Error TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
   });
 }
 
-ffi::Error CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,
-                         ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool lower) {
+ffi::Error CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                         ffi::AnyBuffer factor, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
+                         bool lower) {
   return Guard("linalg_cholesky_solve", [&] {
     Scratch scratch(allocator);
     const Substitution substitution{.with = With::kCholesky, .lower = lower};
@@ -359,11 +355,12 @@ void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& of,
   const E* const b = AsElements(systems.b);
   E* const x = AsElements(systems.x);
   Slice slice(sizeof(Real<T>));
-  if (!of.column_major && (n * n + systems.size()) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
+  if (!of.column_major &&
+      (n * n + systems.size()) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
     const Staged matrix(n * n, systems.a_stride, slice.Take<E>(n * n));
     const Staged rhs(systems.size(), systems.size(), slice.Take<E>(systems.size()));
     const Staged steps(n, of.pivots_stride, slice.Take<int32_t>(n));
-    const SmallSubstitution<E> job{of,         a,           b,      x,   ToInt(n),
+    const SmallSubstitution<E> job{of,          a,           b,      x,   ToInt(n),
                                    ToInt(rows), ToInt(cols), matrix, rhs, steps};
     return LaunchAlone(stream, job, systems.batch, slice);
   }
@@ -372,8 +369,9 @@ void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& of,
     slice.Take<E>(n * ld);
     const int rhs = slice.Take<E>(n * ld_rhs), steps = slice.Take<int32_t>(n);
     if (slice.bytes() <= SharedBytes()) {
-      const TeamSubstitution<E> job{of, a,      b,   x,     ToInt(n),    ToInt(rows), ToInt(cols), systems.a_stride,
-                                    ld, ld_rhs, rhs, steps, ToInt(most), parts};
+      const TeamSubstitution<E> job{
+          of, a,      b,   x,     ToInt(n),    ToInt(rows), ToInt(cols), systems.a_stride,
+          ld, ld_rhs, rhs, steps, ToInt(most), parts};
       return LaunchTeams(stream, job, systems.batch * parts, TeamSize(n), slice);
     }
   }

@@ -1,5 +1,5 @@
-// Every cut-off of the CUDA handlers. None of them has been measured yet: they are estimates from the
-// sizes of registers and shared memory of an H200.
+// Every cut-off of the CUDA handlers. None of them has been measured yet: they are estimates from
+// the sizes of registers and shared memory of an H200.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,8 @@ inline int TeamSize(int64_t n) {
 
 // The same for QR, whose threads share the columns and then the rows.
 inline int QrTeamSize(int64_t rows, int64_t cols) {
-  return rows * cols > 32 * 32 ? 128 : TeamSize(rows < cols ? rows : cols) < 32 && rows * cols <= 256
-             ? TeamSize(rows < cols ? rows : cols)
-             : 32;
+  if (rows * cols > 32 * 32) return 128;
+  return rows * cols > 16 * 16 ? 32 : TeamSize(rows < cols ? rows : cols);
 }
 
 // Threads of a block, unless its team is larger.

@@ -23,8 +23,10 @@ void* Open(const std::string& name) {
     errors += std::string("\n  ") + dlerror();
   }
   throw std::runtime_error(
-      name + " cannot be opened. It comes with `pip install 'linalg[cuda13]'`, or with a CUDA 13 "
-             "toolkit whose libraries are on LD_LIBRARY_PATH:" + errors);
+      name +
+      " cannot be opened. It comes with `pip install 'linalg[cuda13]'`, or with a CUDA 13 "
+      "toolkit whose libraries are on LD_LIBRARY_PATH:" +
+      errors);
 }
 
 class Library {

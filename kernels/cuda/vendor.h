@@ -33,17 +33,17 @@ struct Functions {
   int (*cusolverDnXsyevd_bufferSize)(Solver, SolverParameters, int job, int uplo, int64_t n,
                                      cudaDataType, const void* a, int64_t ld, cudaDataType,
                                      const void* w, cudaDataType, size_t*, size_t*);
-  int (*cusolverDnXsyevd)(Solver, SolverParameters, int job, int uplo, int64_t n, cudaDataType, void* a,
-                          int64_t ld, cudaDataType, void* w, cudaDataType, void* device_work, size_t,
-                          void* host_work, size_t, int* info);
+  int (*cusolverDnXsyevd)(Solver, SolverParameters, int job, int uplo, int64_t n, cudaDataType,
+                          void* a, int64_t ld, cudaDataType, void* w, cudaDataType,
+                          void* device_work, size_t, void* host_work, size_t, int* info);
   int (*cusolverDnXsyevBatched_bufferSize)(Solver, SolverParameters, int job, int uplo, int64_t n,
                                            cudaDataType, const void* a, int64_t ld, cudaDataType,
                                            const void* w, cudaDataType, size_t*, size_t*,
                                            int64_t batch);
-  int (*cusolverDnXsyevBatched)(Solver, SolverParameters, int job, int uplo, int64_t n, cudaDataType,
-                                void* a, int64_t ld, cudaDataType, void* w, cudaDataType,
-                                void* device_work, size_t, void* host_work, size_t, int* info,
-                                int64_t batch);
+  int (*cusolverDnXsyevBatched)(Solver, SolverParameters, int job, int uplo, int64_t n,
+                                cudaDataType, void* a, int64_t ld, cudaDataType, void* w,
+                                cudaDataType, void* device_work, size_t, void* host_work, size_t,
+                                int* info, int64_t batch);
   int (*cublasCreate_v2)(Blas*);
   int (*cublasSetStream_v2)(Blas, cudaStream_t);
 };
@@ -59,10 +59,11 @@ struct TypedFunctions {
   int (*geqrf_bufferSize)(Solver, int m, int n, T* a, int ld, int* size);
   int (*geqrf)(Solver, int m, int n, T* a, int ld, T* tau, T* work, int size, int* info);
   int (*orgqr_bufferSize)(Solver, int m, int n, int k, const T* a, int ld, const T* tau, int* size);
-  int (*orgqr)(Solver, int m, int n, int k, T* a, int ld, const T* tau, T* work, int size, int* info);
+  int (*orgqr)(Solver, int m, int n, int k, T* a, int ld, const T* tau, T* work, int size,
+               int* info);
   int (*getrfBatched)(Blas, int n, T* const* a, int ld, int* pivots, int* info, int batch);
-  int (*trsm)(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha, const T* a,
-              int lda, T* b, int ldb);
+  int (*trsm)(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
+              const T* a, int lda, T* b, int ldb);
   int (*trsmBatched)(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
                      const T* const* a, int lda, T* const* b, int ldb, int batch);
 };
@@ -80,11 +81,10 @@ void Load();
 void Check(int status, const char* function);
 
 template <class T>
-inline constexpr cudaDataType kDataType =
-    std::is_same_v<T, float>                 ? CUDA_R_32F
-    : std::is_same_v<T, double>              ? CUDA_R_64F
-    : std::is_same_v<T, std::complex<float>> ? CUDA_C_32F
-                                             : CUDA_C_64F;
+inline constexpr cudaDataType kDataType = std::is_same_v<T, float>                 ? CUDA_R_32F
+                                          : std::is_same_v<T, double>              ? CUDA_R_64F
+                                          : std::is_same_v<T, std::complex<float>> ? CUDA_C_32F
+                                                                                   : CUDA_C_64F;
 
 // cusolverDn<t>potrf_bufferSize(handle, uplo, n, A, lda, Lwork)
 template <class T>
@@ -144,7 +144,8 @@ void Geqrf(Solver solver, int m, int n, T* a, int ld, T* taus, T* work, int size
 template <class T>
 int OrgqrWork(Solver solver, int m, int n, int k, const T* a, int ld, const T* taus) {
   int size = 0;
-  Check(typed_functions<T>.orgqr_bufferSize(solver, m, n, k, a, ld, taus, &size), "orgqr_bufferSize");
+  Check(typed_functions<T>.orgqr_bufferSize(solver, m, n, k, a, ld, taus, &size),
+        "orgqr_bufferSize");
   return size;
 }
 
@@ -157,8 +158,8 @@ void Orgqr(Solver solver, int m, int n, int k, T* a, int ld, const T* taus, T* w
 
 // cublas<t>trsm(handle, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb)
 template <class T>
-void Trsm(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, int m, int n, const T* a,
-          int lda, T* b, int ldb) {
+void Trsm(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, int m, int n,
+          const T* a, int lda, T* b, int ldb) {
   const T one(1);
   Check(typed_functions<T>.trsm(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb), "trsm");
 }
@@ -168,7 +169,8 @@ template <class T>
 void TrsmBatched(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, int m, int n,
                  const T* const* a, int lda, T* const* b, int ldb, int batch) {
   const T one(1);
-  Check(typed_functions<T>.trsmBatched(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb, batch),
+  Check(typed_functions<T>.trsmBatched(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb,
+                                       batch),
         "trsmBatched");
 }
 
@@ -186,11 +188,12 @@ class Syev {
     const auto& f = functions;
     if (batch == 1) {
       Check(f.cusolverDnXsyevd_bufferSize(solver, parameters, job, uplo, n, kDataType<T>, a, n,
-                                          kDataType<Real>, w, kDataType<T>, &device_bytes, &host_bytes),
+                                          kDataType<Real>, w, kDataType<T>, &device_bytes,
+                                          &host_bytes),
             "cusolverDnXsyevd_bufferSize");
     } else {
-      Check(f.cusolverDnXsyevBatched_bufferSize(solver, parameters, job, uplo, n, kDataType<T>, a, n,
-                                                kDataType<Real>, w, kDataType<T>, &device_bytes,
+      Check(f.cusolverDnXsyevBatched_bufferSize(solver, parameters, job, uplo, n, kDataType<T>, a,
+                                                n, kDataType<Real>, w, kDataType<T>, &device_bytes,
                                                 &host_bytes, batch),
             "cusolverDnXsyevBatched_bufferSize");
     }
@@ -203,8 +206,8 @@ class Syev {
     const auto& f = functions;
     if (batch_ == 1) {
       Check(f.cusolverDnXsyevd(solver_, parameters_, job_, uplo_, n_, kDataType<T>, a, n_,
-                               kDataType<Real>, w, kDataType<T>, device_work, device_bytes, host_work,
-                               host_bytes, info),
+                               kDataType<Real>, w, kDataType<T>, device_work, device_bytes,
+                               host_work, host_bytes, info),
             "cusolverDnXsyevd");
     } else {
       Check(f.cusolverDnXsyevBatched(solver_, parameters_, job_, uplo_, n_, kDataType<T>, a, n_,

@@ -18,13 +18,16 @@ struct Rotation {
   E phase;
 };
 
-// The two that meet at table `pair` in round `round`, i < j; j is n where one of an odd number rests.
+// The two that meet at table `pair` in round `round`, i < j; j is n where one of an odd number
+// rests.
 struct Pair {
   int i, j;
 
   LINALG_INLINE Pair(int n, int round, int pair) {
     const int seats = n + n % 2;  // seat 0 stays, the others move on
-    const auto player = [&](int seat) { return seat == 0 ? 0 : 1 + (seat - 1 + round) % (seats - 1); };
+    const auto player = [&](int seat) {
+      return seat == 0 ? 0 : 1 + (seat - 1 + round) % (seats - 1);
+    };
     const int x = player(pair), y = player(seats - 1 - pair);
     i = x < y ? x : y;
     j = x < y ? y : x;
@@ -93,8 +96,8 @@ LINALG_TEAM void Rotate(RealElement<E> cosine, RealElement<E> sine, E& x, E& y) 
 }
 
 // Diagonalises the Hermitian part of `a`, whose diagonal becomes the eigenvalues, not sorted; the
-// columns of v, if wanted (kVectors), their vectors. `rotations` has PairsOf(n) elements. Returns 0,
-// -1 for a matrix that is not finite, or 1 if it did not converge.
+// columns of v, if wanted (kVectors), their vectors. `rotations` has PairsOf(n) elements. Returns
+// 0, -1 for a matrix that is not finite, or 1 if it did not converge.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* a, int ld, E* v,
                        Rotation<E>* rotations, RealElement<E>& unscale) {
@@ -112,18 +115,19 @@ LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* 
   });
   if (infinite) return -1;
   const V largest = team.template Best<V>([&](int thread) {
-    Largest<V> best{V(0), n};
-    ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-      if (j > i) return;
-      V size = small::Abs(small::Re(a[i * ld + j]));
-      if constexpr (small::kComplexElement<E>) {
-        const V other = small::Abs(a[i * ld + j].im);
-        size = other > size ? other : size;
-      }
-      best = best.Better({size, 0});
-    });
-    return best;
-  }).value;
+                          Largest<V> best{V(0), n};
+                          ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
+                            if (j > i) return;
+                            V size = small::Abs(small::Re(a[i * ld + j]));
+                            if constexpr (small::kComplexElement<E>) {
+                              const V other = small::Abs(a[i * ld + j].im);
+                              size = other > size ? other : size;
+                            }
+                            best = best.Better({size, 0});
+                          });
+                          return best;
+                        })
+                        .value;
   const V scale = PowerOfTwoScale(largest, unscale);
   team.Phase([&](int thread) {
     ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {

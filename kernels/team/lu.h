@@ -18,8 +18,8 @@ LINALG_TEAM void ExchangeRows(const Team& team, int cols, E* i, E* k) {
   });
 }
 
-// Factors; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1 the first
-// pivot that is 0, or -1 where the factors hold NaN.
+// Factors; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1 the
+// first pivot that is 0, or -1 where the factors hold NaN.
 template <class Team, class E>
 LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivots,
                    int* permutation) {

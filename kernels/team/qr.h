@@ -1,5 +1,5 @@
-// QR by Householder reflectors by a team of threads, with LAPACK's conventions, plain and with column
-// pivoting, and the product of the reflectors, in place.
+// QR by Householder reflectors by a team of threads, with LAPACK's conventions, plain and with
+// column pivoting, and the product of the reflectors, in place.
 //
 // A reflector is H = I - tau v vᴴ, v's first element 1, the others below the diagonal. A column's
 // product with v is summed by the threads that hold its rows; each then changes its own rows.
@@ -61,7 +61,8 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
   }
   if (nothing) tau = inverse = E{};
   team.Phase([&](int thread) {
-    if (thread == 0) a[k * ld + k] = small::FromReal<E>(unscale * (nothing ? small::Re(head) : beta));
+    if (thread == 0)
+      a[k * ld + k] = small::FromReal<E>(unscale * (nothing ? small::Re(head) : beta));
     for (int i = k + 1 + thread; i < m; i += team.size()) {
       a[i * ld + k] = small::Mul(inverse, scale * a[i * ld + k]);
     }
@@ -71,8 +72,8 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
 
 // Multiplies columns [first, last), as many as the grid has lanes or fewer, from row k on by
 // I - tau v vᴴ, v being column k. With kNewRow their row k counts as zero. `partial` has an element
-// for each thread. changed(thread, squares) is called with the sum of squares of what the thread has
-// made below row k.
+// for each thread. changed(thread, squares) is called with the sum of squares of what the thread
+// has made below row k.
 template <bool kNewRow, class Team, class E, class Changed>
 LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int last, E* a, int ld,
                               int k, E tau, E* partial, Changed&& changed) {
@@ -181,8 +182,8 @@ LINALG_TEAM RealElement<E> ColumnNorm(int first, int m, const E* column, int ld,
 }
 
 // HouseholderQr with the column of the largest remaining norm brought to the front at each step;
-// `order` (n) receives the columns' original indices. `norms` has n elements, `squares` one for each
-// thread. Norms are summed anew at each step, from what the threads have just computed.
+// `order` (n) receives the columns' original indices. `norms` has n elements, `squares` one for
+// each thread. Norms are summed anew at each step, from what the threads have just computed.
 template <class Team, class E>
 LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus, E* partial,
                            RealElement<E>* norms, RealElement<E>* squares, int* order) {

@@ -9,9 +9,9 @@
 //   bool Any(body) const            whether body(thread) holds anywhere
 //
 // Sums and the like are barriers too. What stands between two phases is computed by every thread
-// alike, from memory that the next phase does not write. Within a phase no thread reads what another
-// one writes, so that the threads may run in any order, one after another too: tests do so on the
-// CPU. In CUDA a team is a part of a warp, a warp or a block (kernels/cuda/team.h).
+// alike, from memory that the next phase does not write. Within a phase no thread reads what
+// another one writes, so that the threads may run in any order, one after another too: tests do so
+// on the CPU. In CUDA a team is a part of a warp, a warp or a block (kernels/cuda/team.h).
 //
 // Matrices are row-major, rows `ld` apart; an odd `ld` spreads a column over the banks of shared
 // memory. Elements and their arithmetic are those of kernels/small, in the same order for each
@@ -37,8 +37,7 @@ struct Largest {
   int index;
 
   LINALG_INLINE Largest Better(Largest other) const {
-    const bool is_other =
-        other.value > value || (other.value == value && other.index < index);
+    const bool is_other = other.value > value || (other.value == value && other.index < index);
     return is_other ? other : *this;
   }
 };
@@ -73,8 +72,8 @@ LINALG_TEAM void ForEachElement(Grid grid, int thread, int first_row, int rows, 
   }
 }
 
-// row[j] -= left right(j) for j = first, first + step, ..., a few at a time: a load must not wait for
-// a store that it has nothing to do with.
+// row[j] -= left right(j) for j = first, first + step, ..., a few at a time: a load must not wait
+// for a store that it has nothing to do with.
 template <class E, class Right>
 LINALG_TEAM void SubtractFromRow(E left, E* row, int first, int last, int step, Right&& right) {
   constexpr int kBlock = 4;
