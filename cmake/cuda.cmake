@@ -64,13 +64,13 @@ foreach(target linalg_cuda_kernels _cuda)
   target_include_directories(
     ${target} SYSTEM PRIVATE "${LINALG_XLA_INCLUDE_DIR}" ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 endforeach()
-set_target_properties(
-  linalg_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20
-                                 CUDA_STANDARD_REQUIRED ON)
+# The standard is given by name: CMake 3.25 does not know that this nvcc has C++20.
+set_target_properties(linalg_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
+set_property(TARGET linalg_cuda_kernels PROPERTY CXX_STANDARD)
 # As on the CPU, products and sums are fused by name alone. Unknown to nvcc (1675) are pragmas for GCC.
 target_compile_options(
   linalg_cuda_kernels
-  PRIVATE --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
+  PRIVATE -std=c++20 --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
           -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
 target_compile_options(_cuda PRIVATE -Wall -Wextra)
 target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
