@@ -1,179 +1,10 @@
-// Kernels that run a job over a batch: one matrix per thread, or one per team of threads.
+// Kernels that run a job over a batch: one matrix per thread, or one per team of threads; and
+// passes over all elements of a batch.
 #pragma once
 
-#include <algorithm>
-#include <complex>
-#include <cstdint>
-#include <limits>
-#include <stdexcept>
-#include <string>
-
-#include "kernels/cuda/team.h"
-#include "kernels/cuda/tuning.h"
-#include "kernels/ffi.h"
+#include "kernels/cuda/job.h"
 
 namespace linalg::cuda {
-
-template <class T>
-struct ElementOf {
-  using Type = T;
-};
-template <class R>
-struct ElementOf<std::complex<R>> {
-  using Type = small::Complex<R>;
-};
-// The type that algorithms compute with, of the same layout.
-template <class T>
-using Element = typename ElementOf<T>::Type;
-
-template <class T>
-auto* AsElements(T* data) {
-  if constexpr (std::is_const_v<T>) {
-    return reinterpret_cast<const Element<std::remove_const_t<T>>*>(data);
-  } else {
-    return reinterpret_cast<Element<T>*>(data);
-  }
-}
-
-inline void Check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-  }
-}
-
-inline int ToInt(int64_t size) {
-  if (size > std::numeric_limits<int>::max()) {
-    throw std::length_error(
-        "the matrices are too large for the 32-bit integers of CUDA's libraries");
-  }
-  return static_cast<int>(size);
-}
-
-// Memory that lives until the handler's work on its stream is done.
-class Scratch {
- public:
-  explicit Scratch(ffi::ScratchAllocator& allocator) : allocator_(allocator) {}
-
-  template <class T>
-  T* Take(int64_t count) {
-    const auto memory = allocator_.Allocate(std::max<int64_t>(count, 1) * sizeof(T), 256);
-    if (!memory.has_value()) throw std::bad_alloc();
-    return static_cast<T*>(*memory);
-  }
-
- private:
-  ffi::ScratchAllocator& allocator_;
-};
-
-// The places of a matrix's arrays in the shared memory of the threads that work on it, in units of
-// a real number. An odd number of them lies between two matrices, which spreads them over the
-// banks.
-class Slice {
- public:
-  explicit Slice(int64_t unit) : unit_(unit) {}
-
-  template <class X>
-  int Take(int64_t count) {
-    const int64_t offset = bytes_;
-    bytes_ += (count * static_cast<int64_t>(sizeof(X)) + unit_ - 1) / unit_ * unit_;
-    return static_cast<int>(offset);
-  }
-
-  int64_t bytes() const { return (bytes_ / unit_ | 1) * unit_; }
-
- private:
-  int64_t unit_;
-  int64_t bytes_ = 0;
-};
-
-template <class X>
-__device__ __forceinline__ X* At(char* slice, int offset) {
-  return reinterpret_cast<X*>(slice + offset);
-}
-
-// Elements of global memory: a complex one in one access.
-template <class E>
-__device__ __forceinline__ E LoadGlobal(const E* source) {
-  if constexpr (std::is_same_v<E, small::Complex<float>>) {
-    const float2 x = *reinterpret_cast<const float2*>(source);
-    return {x.x, x.y};
-  } else if constexpr (std::is_same_v<E, small::Complex<double>>) {
-    const double2 x = *reinterpret_cast<const double2*>(source);
-    return {x.x, x.y};
-  } else {
-    return *source;
-  }
-}
-template <class E>
-__device__ __forceinline__ void StoreGlobal(E x, E* target) {
-  if constexpr (std::is_same_v<E, small::Complex<float>>) {
-    *reinterpret_cast<float2*>(target) = make_float2(x.re, x.im);
-  } else if constexpr (std::is_same_v<E, small::Complex<double>>) {
-    *reinterpret_cast<double2*>(target) = make_double2(x.re, x.im);
-  } else {
-    *target = x;
-  }
-}
-
-template <class E>
-__device__ __forceinline__ E NaN() {
-  using V = small::RealElement<E>;
-  const V nan = std::numeric_limits<V>::quiet_NaN();
-  if constexpr (small::kComplexElement<E>) {
-    return {nan, nan};
-  } else {
-    return nan;
-  }
-}
-
-// i / divisor for i * divisor < 2^32, by a multiplication.
-class Divider {
- public:
-  explicit Divider(int64_t divisor)
-      : magic_(static_cast<unsigned>(((uint64_t{1} << 32) + divisor - 1) /
-                                     std::max<int64_t>(divisor, 1))),
-        divisor_(static_cast<unsigned>(divisor)) {}
-
-  __device__ __forceinline__ unsigned operator()(unsigned i) const {
-    return divisor_ <= 1 ? i : __umulhi(i, magic_);
-  }
-
- private:
-  unsigned magic_, divisor_;
-};
-
-// One array of every matrix that a block works on, `size` elements each: in global memory one after
-// another, `stride` apart (0: one for all of them), in shared memory at `offset` of each slice.
-struct Staged {
-  Staged(int64_t size, int64_t stride, int offset)
-      : size(static_cast<int>(size)), stride(stride), offset(offset), by_size(size) {}
-
-  int size;
-  int64_t stride;
-  int offset;
-  Divider by_size;
-
-  template <class E>
-  __device__ __forceinline__ void Load(const E* source, int64_t first, int count, char* memory,
-                                       int64_t bytes) const {
-    for (unsigned e = threadIdx.x; e < static_cast<unsigned>(count * size); e += blockDim.x) {
-      const unsigned matrix = by_size(e), place = e - matrix * size;
-      At<E>(memory + matrix * bytes, offset)[place] =
-          LoadGlobal(source + (first + matrix) * stride + place);
-    }
-  }
-
-  // target[...] = value(slice, place)
-  template <class E, class Value>
-  __device__ __forceinline__ void Store(E* target, int64_t first, int count, char* memory,
-                                        int64_t bytes, Value&& value) const {
-    for (unsigned e = threadIdx.x; e < static_cast<unsigned>(count * size); e += blockDim.x) {
-      const unsigned matrix = by_size(e), place = e - matrix * size;
-      StoreGlobal<E>(value(memory + matrix * bytes, place),
-                     target + (first + matrix) * stride + place);
-    }
-  }
-};
 
 // One matrix per thread: the block loads its matrices together, each thread works on its own, and
 // the block stores the results together, so that global memory is read and written in whole lines.
@@ -207,15 +38,6 @@ __global__ void __launch_bounds__(Job::kMostThreads)
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * teams + mine; i < batch; i += step) {
     job.Run(team, i, memory + mine * bytes);
   }
-}
-
-// Bytes of shared memory that a block may have.
-inline int64_t SharedBytes() {
-  int device = 0, bytes = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "cudaDeviceGetAttribute");
-  return bytes - kMeetingBytes;
 }
 
 inline unsigned GridSize(int64_t blocks) {
@@ -264,26 +86,70 @@ void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_si
   Check(cudaGetLastError(), "launching a kernel");
 }
 
-// A team's own matrix between global memory and its slice, whose rows are `ld` apart.
-template <class E>
-__device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, int rows, int cols,
-                                           E* target, int ld) {
-  team.Phase([&](int thread) {
-    for (int e = thread; e < rows * cols; e += team.size()) {
-      target[e / cols * ld + e % cols] = LoadGlobal(source + e);
-    }
-  });
+template <class Body>
+__global__ void __launch_bounds__(256) RunForEach(const Body body, int64_t count) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    body(i);
+  }
 }
 
-// target[...] = value(i, j), rows `cols` apart
-template <class E, class Value>
-__device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols, E* target,
-                                            Value&& value) {
-  team.Phase([&](int thread) {
-    for (int e = thread; e < rows * cols; e += team.size()) {
-      StoreGlobal<E>(value(e / cols, e % cols), target + e);
+// body(i) for i in [0, count)
+template <class Body>
+void ForEach(cudaStream_t stream, int64_t count, const Body& body) {
+  if (count == 0) return;
+  constexpr int kThreads = 256;
+  constexpr int64_t kMostBlocks = 1 << 14;
+  const int64_t blocks = std::min((count + kThreads - 1) / kThreads, kMostBlocks);
+  RunForEach<Body><<<GridSize(blocks), kThreads, 0, stream>>>(body, count);
+  Check(cudaGetLastError(), "launching a kernel");
+}
+
+inline constexpr int kTransposeTile = 32;
+
+template <class E>
+__global__ void __launch_bounds__(256)
+    RunTranspose(int64_t batch, int64_t rows, int64_t cols, const E* source, int64_t source_size,
+                 E* target, int64_t target_size) {
+  __shared__ __align__(16) char memory[kTransposeTile * (kTransposeTile + 1) * sizeof(E)];
+  E* const tile = reinterpret_cast<E*>(memory);
+  constexpr int kPitch = kTransposeTile + 1;
+  const int64_t row_tiles = (rows + kTransposeTile - 1) / kTransposeTile;
+  const int64_t col_tiles = (cols + kTransposeTile - 1) / kTransposeTile;
+  const int lane = threadIdx.x % kTransposeTile, step = blockDim.x / kTransposeTile;
+  const int64_t count = batch * row_tiles * col_tiles;
+  for (int64_t block = blockIdx.x; block < count; block += gridDim.x) {
+    const int64_t i0 = block / col_tiles % row_tiles * kTransposeTile;
+    const int64_t j0 = block % col_tiles * kTransposeTile;
+    const E* const from = source + block / col_tiles / row_tiles * source_size;
+    E* const to = target + block / col_tiles / row_tiles * target_size;
+    for (int i = threadIdx.x / kTransposeTile; i < kTransposeTile; i += step) {
+      if (i0 + i < rows && j0 + lane < cols) {
+        tile[i * kPitch + lane] = LoadGlobal(from + (i0 + i) * cols + j0 + lane);
+      }
     }
-  });
+    __syncthreads();
+    for (int j = threadIdx.x / kTransposeTile; j < kTransposeTile; j += step) {
+      if (j0 + j < cols && i0 + lane < rows) {
+        StoreGlobal<E>(tile[lane * kPitch + j], to + (j0 + j) * rows + i0 + lane);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// Row-major (rows, cols) matrices become (cols, rows) ones; `source_size` and `target_size`
+// elements lie from one to the next.
+template <class T>
+void Transpose(cudaStream_t stream, int64_t batch, int64_t rows, int64_t cols, const T* source,
+               int64_t source_size, T* target, int64_t target_size) {
+  const int64_t tiles = batch * ((rows + kTransposeTile - 1) / kTransposeTile) *
+                        ((cols + kTransposeTile - 1) / kTransposeTile);
+  if (tiles == 0) return;
+  RunTranspose<Element<T>><<<GridSize(tiles), 256, 0, stream>>>(
+      batch, rows, cols, AsElements(source), source_size, AsElements(target), target_size);
+  Check(cudaGetLastError(), "launching a kernel");
 }
 
 }  // namespace linalg::cuda

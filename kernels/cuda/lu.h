@@ -1,7 +1,7 @@
 // LU factors as the handlers share them.
 #pragma once
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/job.h"
 
 namespace linalg::cuda {
 

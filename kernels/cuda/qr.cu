@@ -18,13 +18,13 @@ template <class E>
 struct QrProblem {
   int m, n, count;
   const E* a;
-  const E* taus_in;  // where `a` holds reflectors already
-  E* taus;           // wanted with the reflectors below R
-  E* r;
-  int r_rows;
-  E* q;
-  int q_cols;
-  int32_t* order;  // of the columns, where they are pivoted
+  const E* taus_in = nullptr;  // where `a` holds reflectors already
+  E* taus = nullptr;           // wanted with the reflectors below R
+  E* r = nullptr;
+  int r_rows = 0;
+  E* q = nullptr;
+  int q_cols = 0;
+  int32_t* order = nullptr;  // of the columns, where they are pivoted
 
   __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
 };

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/job.h"
 
 namespace linalg::cuda {
 
