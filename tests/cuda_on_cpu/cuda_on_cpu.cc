@@ -8,15 +8,18 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/cpu/batch.h"
 #include "kernels/ffi.h"
 
 namespace xla::ffi {
 
-// Device memory that the CPU's runtime does not give.
+// Device memory that the CPU's runtime does not give; and, as on a GPU, subnormal numbers, which
+// XLA's threads flush to zero.
 class HostAllocator {
  public:
   std::optional<void*> Allocate(size_t size, size_t alignment) {
-    void* const memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    void* const memory =
+        std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     std::memset(memory, -1, size);
     memory_.emplace_back(memory, &std::free);
     return memory;
@@ -24,6 +27,8 @@ class HostAllocator {
 
  private:
   std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
+  std::unique_ptr<linalg::SubnormalNumbers> subnormal_numbers_ =
+      std::make_unique<linalg::SubnormalNumbers>();
 };
 
 template <>
@@ -77,7 +82,9 @@ int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
   const Columns<T> a{data, ld};
   // The element (i, j) of the lower factor, i >= j, in whichever triangle is meant.
   const auto get = [&](int i, int j) { return uplo == kLower ? a(i, j) : ConjugateOf(a(j, i)); };
-  const auto set = [&](int i, int j, T x) { (uplo == kLower ? a(i, j) : a(j, i)) = uplo == kLower ? x : ConjugateOf(x); };
+  const auto set = [&](int i, int j, T x) {
+    (uplo == kLower ? a(i, j) : a(j, i)) = uplo == kLower ? x : ConjugateOf(x);
+  };
   *info = 0;
   for (int j = 0; j < n; ++j) {
     auto pivot = std::real(get(j, j));
@@ -164,7 +171,8 @@ int TrsmOne(Blas, int side, int uplo, int trans, int diag, int m, int n, const T
   const bool flipped = (trans != kPlain) != (side == kRight);
   const bool lower = (uplo == kLower) != flipped;
   const auto get = [&](int i, int j) {
-    const T x = flipped ? a[static_cast<int64_t>(i) * lda + j] : a[static_cast<int64_t>(j) * lda + i];
+    const T x =
+        flipped ? a[static_cast<int64_t>(i) * lda + j] : a[static_cast<int64_t>(j) * lda + i];
     return trans == kAdjoint ? ConjugateOf(x) : x;
   };
   for (int c = 0; c < count; ++c) {
@@ -194,7 +202,8 @@ int Syev(int job, int uplo, int64_t order, void* data, int64_t ld, void* w, int*
     for (int j = i; j < n; ++j) elements[i * n + j] = a(i, j);
   }
   R unscale;
-  *info = team::Jacobi<true>(Team(1), n, false, false, rows.data(), n, v.data(), rotations.data(), unscale);
+  *info = team::Jacobi<true>(Team(1), n, false, false, rows.data(), n, v.data(), rotations.data(),
+                             unscale);
   if (*info != 0) return 0;
   team::SortDiagonal(Team(1), n, rows.data(), n, places.data());
   for (int k = 0; k < n; ++k) {
@@ -206,7 +215,8 @@ int Syev(int job, int uplo, int64_t order, void* data, int64_t ld, void* w, int*
   return 0;
 }
 
-int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w, int* info) {
+int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w,
+               int* info) {
   switch (type) {
     case CUDA_R_32F:
       return Syev<float>(job, uplo, n, a, ld, w, info);
@@ -219,9 +229,7 @@ int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t
   }
 }
 
-int64_t SizeOf(cudaDataType type) {
-  return type == CUDA_R_32F ? 4 : type == CUDA_C_64F ? 16 : 8;
-}
+int64_t SizeOf(cudaDataType type) { return type == CUDA_R_32F ? 4 : type == CUDA_C_64F ? 16 : 8; }
 
 template <class T>
 void Fill(TypedFunctions<T>& f) {
@@ -259,19 +267,16 @@ bool FillAll() {
   auto& f = functions;
   f.cusolverDnXsyevd_bufferSize = [](Solver, SolverParameters, int, int, int64_t, cudaDataType,
                                      const void*, int64_t, cudaDataType, const void*, cudaDataType,
-                                     size_t* device, size_t* host) {
-    return *device = *host = 8, 0;
-  };
+                                     size_t* device,
+                                     size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXsyevd = [](Solver, SolverParameters, int job, int uplo, int64_t n, cudaDataType type,
                           void* a, int64_t ld, cudaDataType, void* w, cudaDataType, void*, size_t,
-                          void*, size_t, int* info) {
-    return SyevOfType(job, uplo, n, type, a, ld, w, info);
-  };
-  f.cusolverDnXsyevBatched_bufferSize = [](Solver, SolverParameters, int, int, int64_t, cudaDataType,
-                                           const void*, int64_t, cudaDataType, const void*,
-                                           cudaDataType, size_t* device, size_t* host, int64_t) {
-    return *device = 8, *host = 0, 0;
-  };
+                          void*, size_t,
+                          int* info) { return SyevOfType(job, uplo, n, type, a, ld, w, info); };
+  f.cusolverDnXsyevBatched_bufferSize = [](Solver, SolverParameters, int, int, int64_t,
+                                           cudaDataType, const void*, int64_t, cudaDataType,
+                                           const void*, cudaDataType, size_t* device, size_t* host,
+                                           int64_t) { return *device = 8, *host = 0, 0; };
   f.cusolverDnXsyevBatched = [](Solver, SolverParameters, int job, int uplo, int64_t n,
                                 cudaDataType type, void* a, int64_t ld, cudaDataType real, void* w,
                                 cudaDataType, void*, size_t, void*, size_t, int* info,

@@ -1,5 +1,5 @@
-// In place of the header of the same name: jobs run matrix after matrix, thread after thread. Shared
-// memory holds NaN at first, and what lies behind it is watched.
+// In place of the header of the same name: jobs run matrix after matrix, thread after thread.
+// Shared memory holds NaN at first, and what lies behind it is watched.
 #pragma once
 
 #include <vector>
