@@ -105,19 +105,19 @@ def _in(path, *libraries):
 CASES = [
     Case(
         "cholesky", linalg.cholesky, jnp.linalg.cholesky, (POSITIVE_DEFINITE,),
-        lambda n: n**3 / 3, _in("linalg.cholesky", "numpy", "torch")),
+        lambda n: n**3 / 3, _in("linalg.cholesky", "numpy", "torch", "cupy")),
     Case(
         "lu", linalg.lu, jax.lax.linalg.lu, (GENERAL,),
         lambda n: 2 * n**3 / 3, _in("linalg.lu_factor", "torch")),
     Case(
         "qr", linalg.qr, jnp.linalg.qr, (GENERAL,),
-        lambda n: 8 * n**3 / 3, _in("linalg.qr", "numpy", "torch")),
+        lambda n: 8 * n**3 / 3, _in("linalg.qr", "numpy", "torch", "cupy")),
     Case(
         "eigh", linalg.eigh, jnp.linalg.eigh, (HERMITIAN,),
-        lambda n: 9 * n**3, _in("linalg.eigh", "numpy", "torch")),
+        lambda n: 9 * n**3, _in("linalg.eigh", "numpy", "torch", "cupy")),
     Case(
         "eigvalsh", linalg.eigvalsh, jnp.linalg.eigvalsh, (HERMITIAN,),
-        lambda n: 4 * n**3 / 3, _in("linalg.eigvalsh", "numpy", "torch")),
+        lambda n: 4 * n**3 / 3, _in("linalg.eigvalsh", "numpy", "torch", "cupy")),
     Case(
         "svd", linalg.svd, jnp.linalg.svd, (GENERAL,),
         lambda n: 22 * n**3, _in("linalg.svd", "numpy", "torch")),
@@ -135,16 +135,16 @@ CASES = [
         lambda n: 25 * n**3),
     Case(
         "solve", linalg.solve, jnp.linalg.solve, (GENERAL, COLUMN),
-        lambda n: 2 * n**3 / 3 + 2 * n**2, _in("linalg.solve", "numpy", "torch")),
+        lambda n: 2 * n**3 / 3 + 2 * n**2, _in("linalg.solve", "numpy", "torch", "cupy")),
     Case(
         "inv", linalg.inv, jnp.linalg.inv, (GENERAL,),
-        lambda n: 2 * n**3, _in("linalg.inv", "numpy", "torch")),
+        lambda n: 2 * n**3, _in("linalg.inv", "numpy", "torch", "cupy")),
     Case(
         "det", linalg.det, jnp.linalg.det, (GENERAL,),
-        lambda n: 2 * n**3 / 3, _in("linalg.det", "numpy", "torch")),
+        lambda n: 2 * n**3 / 3, _in("linalg.det", "numpy", "torch", "cupy")),
     Case(
         "slogdet", linalg.slogdet, jnp.linalg.slogdet, (GENERAL,),
-        lambda n: 2 * n**3 / 3, _in("linalg.slogdet", "numpy", "torch")),
+        lambda n: 2 * n**3 / 3, _in("linalg.slogdet", "numpy", "torch", "cupy")),
     # As many right-hand sides as rows, where the other solves have one: this times trsm, not trsv.
     Case(
         "triangular_solve",

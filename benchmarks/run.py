@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -49,6 +50,16 @@ GRIDS = {
         "seconds_per_cell": 0.1,
         "call_limit": 0.1,
     },
+    # Both sides of where kernels and libraries change; a cell ends where memory does.
+    "gpu": {
+        "sizes": [2, 4, 8, 16, 32, 33, 64, 128, 129, 256, 512],
+        "batches": [1, 1000, 100_000],
+        "dtypes": ["f32", "f64"],
+        "rounds": 21,
+        "seconds_per_cell": 0.3,
+        "call_limit": 5.0,
+        "memory": 4096,
+    },
 }
 
 MIN_ROUNDS = 3
@@ -76,7 +87,12 @@ def _torch() -> Peer:
   return Peer(torch, "torch", torch.from_numpy, lambda x: x)
 
 
-PEERS = {"numpy": _numpy, "torch": _torch}
+def _cupy() -> Peer:
+  cupy = importlib.import_module("cupy")
+  return Peer(cupy, "cupy", cupy.asarray, lambda x: cupy.cuda.get_current_stream().synchronize())
+
+
+PEERS = {"numpy": _numpy, "torch": _torch, "cupy": _cupy}
 
 
 def make_contestants(
@@ -165,15 +181,22 @@ def available_cores() -> int:
 
 def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
   """What bounds any kernel here: operations a second, by dtype, of a large product of matrices, and
-  bytes a second, read and written, of copies on all cores."""
+  bytes a second, read and written, of copies on all cores or on the GPU."""
   ceilings = {}
-  n = 1536
+  n = 1536 if jax.default_backend() == "cpu" else 8192
   for dtype in dtypes:
     a = jax.device_put(np.ones((n, n), DTYPES[dtype]))
-    product = functools.partial(lambda f, x: f(x, x).block_until_ready(), jax.jit(jnp.matmul), a)
+    multiply = jax.jit(functools.partial(jnp.matmul, precision="highest"))
+    product = functools.partial(lambda f, x: f(x, x).block_until_ready(), multiply, a)
     seconds = min(measure({"product": product}, 7, 2.0)["product"])
     real = 4 if DTYPES[dtype].kind == "c" else 1
     ceilings[dtype] = _rounded(2.0 * real * n**3 / seconds)
+  if jax.default_backend() == "gpu":
+    source = jnp.ones(2**28, jnp.float32)
+    add_one = jax.jit(lambda x: x + 1)
+    copy = lambda: add_one(source).block_until_ready()
+    seconds = min(measure({"copy": copy}, 7, 2.0)["copy"])
+    return ceilings | {"bytes": _rounded(2 * source.nbytes / seconds)}
   cores = available_cores()
   source, target = np.ones((2, cores, 2**25 // cores))
   with concurrent.futures.ThreadPoolExecutor(cores) as pool:
@@ -201,9 +224,11 @@ class Cell(NamedTuple):
     """Of one matrix; of products of complex numbers, their real ones."""
     return self.case.flops(self.n) * (4 if DTYPES[self.dtype].kind == "c" else 1)
 
-  def estimated_seconds(self) -> float:
-    """Of one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with n."""
-    return self.batch * (1e-6 + self.flops() / (25e9 * self.n / (self.n + 128)))
+  def estimated_seconds(self, platform: str) -> float:
+    """Of one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with n; on
+    a GPU, at a rate that its slowest routines reach."""
+    rate = 25e9 if platform == "cpu" else 250e9
+    return self.batch * (1e-6 + self.flops() / (rate * self.n / (self.n + 128)))
 
 
 def plan(args: argparse.Namespace) -> list[Cell]:
@@ -222,7 +247,7 @@ def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | No
   if mebibytes > args.memory:
     limit = f"operands over {args.memory:g} MiB"
     return limit, f"{limit}: {mebibytes:.0f} MiB"
-  if (seconds := cell.estimated_seconds()) > args.call_limit:
+  if (seconds := cell.estimated_seconds(args.platform)) > args.call_limit:
     limit = f"calls estimated at over {args.call_limit:g} s"
     return limit, f"{limit}: {seconds:.2g} s"
   return None
@@ -296,10 +321,11 @@ def describe_machine(device: Any) -> dict[str, Any]:
 
 
 def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
-  packages = dict.fromkeys(["linalg", "jax", "jaxlib", "numpy", "scipy", *peers])
+  packages = ["linalg", "jax", "jaxlib", "numpy", "scipy"]
   return {
       "python": platform.python_version(),
-      **{name: importlib.metadata.version(name) for name in packages}}
+      **{name: importlib.metadata.version(name) for name in packages},
+      **{name: peer.library.__version__ for name, peer in peers.items()}}
 
 
 def default_output(machine: dict[str, Any]) -> pathlib.Path:
@@ -333,20 +359,24 @@ def parse_arguments() -> argparse.Namespace:
   add("--batches", nargs="+", type=int, metavar="BATCH")
   add("--dtypes", nargs="+", choices=dtypes)
   add("--peers", nargs="+", choices=list(PEERS), default=[], help="other libraries to time")
-  add("--platform", choices=["cpu"], default="cpu")
+  add("--platform", choices=["cpu", "gpu"], default="cpu",
+      help="where to run; `gpu` has a grid of its own, and CuPy as a peer if it is installed")
   add("--rounds", type=int, help="at most so many samples of each contestant in a cell")
   add("--seconds-per-cell", type=float,
       help=f"no further round after this time, but at least {MIN_ROUNDS}")
   add("--call-limit", type=float, metavar="SECONDS",
       help="skip cells in which one call is estimated to take longer")
-  add("--memory", type=float, default=64, metavar="MIB",
-      help="skip cells whose operands are larger (default: %(default)s)")
+  add("--memory", type=float, metavar="MIB",
+      help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
   add("--output", type=pathlib.Path,
       help="default: benchmarks/results/<device>-<date>.json")
   args = parser.parse_args()
-  for name, value in GRIDS["quick" if args.quick else "full"].items():
+  grid = GRIDS["quick" if args.quick else "gpu" if args.platform == "gpu" else "full"]
+  for name, value in ({"memory": 64} | grid).items():
     if getattr(args, name) is None:
       setattr(args, name, value)
+  if args.platform == "gpu" and not args.peers and importlib.util.find_spec("cupy"):
+    args.peers = ["cupy"]
   if args.rounds < 1:
     parser.error("--rounds must be at least 1")
   return args
@@ -355,7 +385,11 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
   args = parse_arguments()
   jax.config.update("jax_enable_x64", True)
-  jax.config.update("jax_platforms", args.platform)
+  jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda,cpu")
+  try:
+    jax.devices()
+  except RuntimeError as error:
+    sys.exit(f"--platform {args.platform}: {error}")
   try:
     peers = {name: PEERS[name]() for name in args.peers}
   except ImportError as error:

@@ -8,8 +8,22 @@ import jax
 from linalg import _targets
 
 
+def _cuda() -> str:
+  version = _targets.cuda_version()
+  if version is None:
+    return "no handlers in this build; other platforms run stock JAX"
+  try:
+    _targets.load_cuda_libraries()
+    libraries = "found"
+  except RuntimeError:
+    libraries = "not found (pip install 'linalg[cuda13]')"
+  return (
+      f"{version[0]}.{version[1]} built, {_targets.cuda_devices()} GPUs; cuSOLVER and cuBLAS "
+      f"{libraries}")
+
+
 def show_config() -> None:
-  """Prints what was loaded: instruction set, LAPACK and its threads, cores, and JAX."""
+  """Prints what was loaded: instruction set, LAPACK and its threads, cores, JAX, and CUDA."""
   threads = _targets.blas_threads()
   blas = f"{threads} threads for one large matrix" if threads else "not OpenBLAS, threads unknown"
   cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -20,7 +34,7 @@ def show_config() -> None:
       "batches": f"XLA's intra-op pool, at most {cores} threads",
       "XLA FFI": f"{built[0]}.{built[1]} built, {installed[0]}.{installed[1]} installed",
       "JAX": f"{jax.__version__} on {jax.default_backend()}, {jax.device_count()} devices",
-      "CUDA": "no handlers in this build; other platforms run stock JAX",
+      "CUDA": _cuda(),
   }
   for name, value in lines.items():
     print(f"{name + ':':17}{value}")

@@ -42,7 +42,7 @@ class Rules(NamedTuple):
   shared: frozenset[int] = frozenset()  # operands that may lack all batch dimensions
   unread: frozenset[int] = frozenset()  # operands that the handler does not receive
   in_place: tuple[int, int] | None = None  # an operand, and the result that may take its memory
-  prepare: Callable[[], None] = lambda: None  # called when a call is lowered
+  prepare: Callable[[str], None] = lambda platform: None  # called when a call is lowered
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
@@ -88,7 +88,8 @@ def make_primitive(name: str, rules: Rules) -> Primitive:
   primitive.def_abstract_eval(functools.partial(_abstract_eval, name, rules))
 
   for platform in rules.platforms:
-    mlir.register_lowering(primitive, functools.partial(_lower, name, rules), platform=platform)
+    lower = functools.partial(_lower, name, rules, platform)
+    mlir.register_lowering(primitive, lower, platform=platform)
   if rules.fallback is not None:
     mlir.register_lowering(primitive, mlir.lower_fun(rules.fallback, multiple_results=True))
 
@@ -305,8 +306,8 @@ def _transpose(rule, cotangents, *operands, **attributes):
 # Lowering
 
 
-def _lower(name, rules, ctx, *operands, **attributes):
-  rules.prepare()
+def _lower(name, rules, platform, ctx, *operands, **attributes):
+  rules.prepare(platform)
   overwrite = attributes.pop(OVERWRITE, False)
   num_batch_dims = _num_batch_dims(ctx.avals_in, rules.ranks)
   read = [i for i in range(len(operands)) if i not in rules.unread]

@@ -18,7 +18,7 @@ except ImportError as error:
 
 
 class _Module(Protocol):
-  """What the compiled modules linalg._cpu_* have, one for each level of the instruction set."""
+  """What every compiled module has; `load` opens the libraries that its handlers call."""
 
   __name__: str
   __file__: str
@@ -26,11 +26,24 @@ class _Module(Protocol):
   def targets(self) -> dict[str, object]: ...
   def load(self) -> None: ...
   def ffi_version(self) -> tuple[int, int]: ...
+
+
+class _CpuModule(_Module, Protocol):
+  """The modules linalg._cpu_*, one for each level of the instruction set."""
+
   def blas_threads(self) -> int: ...
   def allow_blas_threads(self, allowed: bool) -> None: ...
 
 
-def _load_cpu() -> tuple[str, _Module]:
+class _CudaModule(_Module, Protocol):
+  """The module linalg._cuda, where the package was built with an nvcc."""
+
+  def set_library_directories(self, directories: list[str]) -> None: ...
+  def device_count(self) -> int: ...
+  def runtime_version(self) -> tuple[int, int]: ...
+
+
+def _load_cpu() -> tuple[str, _CpuModule]:
   """The level of the instruction set to use, and the module that was compiled for it.
 
   The best level that the machine and the installation have, unless the environment variable
@@ -42,7 +55,7 @@ def _load_cpu() -> tuple[str, _Module]:
     raise ImportError(
         f"linalg has no module for LINALG_ISA={level}: built for this machine are "
         f"{', '.join(levels) or 'none'}, and it could run {', '.join(_isa.levels())}.")
-  return level, cast(_Module, importlib.import_module(f"linalg._cpu_{level}"))
+  return level, cast(_CpuModule, importlib.import_module(f"linalg._cpu_{level}"))
 
 
 def usable_levels() -> list[str]:
@@ -50,7 +63,19 @@ def usable_levels() -> list[str]:
   return [level for level in _isa.levels() if importlib.util.find_spec(f"linalg._cpu_{level}")]
 
 
+def _load_cuda() -> _CudaModule | None:
+  """The CUDA module, which needs neither a GPU nor CUDA's libraries to be there yet."""
+  if importlib.util.find_spec("linalg._cuda") is None:
+    return None
+  module = cast(_CudaModule, importlib.import_module("linalg._cuda"))
+  wheels = importlib.util.find_spec("nvidia")
+  folders = wheels.submodule_search_locations if wheels else None
+  module.set_library_directories([str(pathlib.Path(x) / "cu13/lib") for x in folders or []])
+  return module
+
+
 isa, _cpu = _load_cpu()
+_cuda = _load_cuda()
 _names = frozenset(_cpu.targets())
 
 
@@ -81,17 +106,25 @@ def check_ffi_version(built: tuple[int, int], installed: tuple[int, int]) -> Non
         "one linalg was built with, or build linalg from source with this one.")
 
 
-_registered: list[str] = []
+# The platforms of each registered target, in jax.jit's names.
+_registered: dict[str, list[str]] = {}
+_XLA_NAMES = {"cuda": "CUDA", "rocm": "ROCM"}
 
 
 def register(name: str, handler: object, platform: str) -> None:
   """Registers `handler` so that XLA partitions it along its batch dimensions."""
-  jax.ffi.register_ffi_target(name, handler, platform=platform)
-  jax.ffi.register_ffi_target_as_batch_partitionable(name)
-  _registered.append(name)
+  jax.ffi.register_ffi_target(name, handler, platform=_XLA_NAMES.get(platform, platform))
+  if name not in _registered:
+    jax.ffi.register_ffi_target_as_batch_partitionable(name)
+  _registered.setdefault(name, []).append(platform)
 
 
-def prepare(name: str) -> None:
+def platforms(name: str) -> tuple[str, ...]:
+  """Where the target `name` is registered."""
+  return tuple(dict.fromkeys(_registered.get(name, ())))
+
+
+def prepare(name: str, platform: str) -> None:
   """Loads what the handler of `name` calls, before a program that uses it can run.
 
   BLAS may use its own threads only in a process of one device: several devices with a large matrix
@@ -100,7 +133,7 @@ def prepare(name: str) -> None:
   Importing SciPy at `import linalg` would take a fifth of the time of importing JAX. The handlers
   can do it themselves, but not in an interpreter that is shutting down.
   """
-  if name in _names:
+  if name in _names and platform == "cpu":
     _cpu.load()
     try:
       devices = len(jax.local_devices(backend="cpu"))
@@ -121,7 +154,7 @@ def export_disabled_checks() -> list[jax.export.DisabledSafetyCheck]:
   this package keep their name, operands and attributes within a minor version; the process that
   runs the exported program must import `linalg`, and register your own targets, first.
   """
-  return [jax.export.DisabledSafetyCheck.custom_call(name) for name in dict.fromkeys(_registered)]
+  return [jax.export.DisabledSafetyCheck.custom_call(name) for name in _registered]
 
 
 def ffi_versions() -> tuple[tuple[int, int], tuple[int, int]]:
@@ -134,6 +167,25 @@ def blas_threads() -> int:
   return _cpu.blas_threads()
 
 
-check_ffi_version(*ffi_versions())
-for _name, _handler in _cpu.targets().items():
-  register(_name, _handler, "cpu")
+def cuda_version() -> tuple[int, int] | None:
+  """The version of CUDA that the handlers for it were built with, if there are any."""
+  return None if _cuda is None else _cuda.runtime_version()
+
+
+def cuda_devices() -> int:
+  """How many GPUs CUDA finds."""
+  return 0 if _cuda is None else _cuda.device_count()
+
+
+def load_cuda_libraries() -> None:
+  """Opens cuSOLVER and cuBLAS, which the handlers do when they need them; a RuntimeError says why
+  that cannot be done."""
+  if _cuda is not None:
+    _cuda.load()
+
+
+for _platform, _module in ("cpu", _cpu), ("cuda", _cuda):
+  if _module is not None:
+    check_ffi_version(_module.ffi_version(), _installed_ffi_version())
+    for _name, _handler in _module.targets().items():
+      register(_name, _handler, _platform)

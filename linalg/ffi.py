@@ -22,7 +22,8 @@ __all__ = ["Operation", "operation", "refuse_sharded", "register_target"]
 
 
 def register_target(name: str, handler: object, *, platform: str = "cpu") -> None:
-  """Registers an FFI handler, a PyCapsule, as the batch-partitionable target `name`.
+  """Registers an FFI handler, a PyCapsule, as the batch-partitionable target `name` of a platform,
+  "cpu", "cuda" or "rocm".
 
   The handler sees the part of the batch that lies on its device: operands and results of shape
   `(*batch, *core)`, whatever the length of `batch`.
@@ -36,6 +37,7 @@ class Operation:
   def __init__(self, name: str, attributes: Mapping[str, Any], rules: _primitive.Rules):
     self.name = name
     self.attributes = dict(attributes)
+    self.platforms = rules.platforms
     self._rules = rules
     self.primitive = _primitive.make_primitive(name, rules)
 
@@ -63,7 +65,7 @@ def operation(
     shared: Sequence[int] = (),
     unread: Sequence[int] = (),
     in_place: tuple[int, int] | None = None,
-    platforms: Sequence[str] = ("cpu",),
+    platforms: Sequence[str] | None = None,
     jvp: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
     fallback: Callable[..., Any] | None = None,
@@ -87,7 +89,8 @@ def operation(
       memory. A call may ask for that with `overwrite=True`, which saves memory where the operand is
       an argument that `jax.jit` was told to donate; of one that lives on, XLA makes a copy. The
       rules below do not see it.
-    platforms: where the target is registered: "cpu", "cuda", "rocm".
+    platforms: where the handler is called: "cpu", "cuda", "rocm". By default where the target is
+      registered when the operation is made, or "cpu" if it is not yet.
     jvp: `jvp(primals, tangents, **attributes) -> (results, result_tangents)`. A tangent is None
       where it is zero, and the rule returns None where a result has none. It is written for
       batches: matrices are the last two dimensions.
@@ -127,7 +130,7 @@ def operation(
   rules = _primitive.Rules(
       ranks=tuple(len(dims) for dims in operands),
       results=result_types,
-      platforms=tuple(platforms),
+      platforms=tuple(platforms or _targets.platforms(name) or ("cpu",)),
       shared=frozenset(shared),
       unread=frozenset(unread),
       in_place=in_place,

@@ -1,4 +1,5 @@
-"""Eight virtual CPU devices and 64-bit types, for every test."""
+"""Eight virtual CPU devices and 64-bit types, for every test; and a GPU for those that ask for one
+with `-m gpu`."""
 
 import os
 
@@ -31,7 +32,25 @@ def dtype(request: pytest.FixtureRequest) -> np.dtype:
   return np.dtype(request.param)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _wants_gpu(config: pytest.Config) -> bool:
+  return "gpu" in (config.option.markexpr or "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+  # Elsewhere the operands lie on the CPU, whether or not the machine has a GPU.
+  if not _wants_gpu(config):
+    jax.config.update("jax_platforms", "cpu")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+  gpu = [item for item in items if item.get_closest_marker("gpu")]
+  if gpu and not _wants_gpu(config):
+    config.hook.pytest_deselected(items=gpu)
+    items[:] = [item for item in items if item not in set(gpu)]
+  _expect_deviations(items)
+
+
+def _expect_deviations(items: list[pytest.Item]) -> None:
   """Tests that others wrote fail where their module says so, and why."""
   for item in items:
     module = getattr(item, "module", None)
@@ -40,3 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
       item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
     if name in getattr(module, "ROUNDING", ()):
       item.add_marker(pytest.mark.xfail(reason="rounding in single precision", strict=False))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+  if _wants_gpu(config):
+    return f"gpu: JAX finds {jax.devices()}"
+  return "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one"

@@ -33,8 +33,8 @@ class Rule(NamedTuple):
 
 RULES = [
     # Python: `banned` are modules.
-    Rule(("*.py",), ("linalg._cpu_", "linalg._isa"),
-         but=("linalg/_targets.py", "tests/test_registration.py")),
+    Rule(("*.py",), ("linalg._cpu_", "linalg._cuda", "linalg._isa"),
+         but=("linalg/_targets.py", "tests/test_registration.py", "tests/test_cuda.py")),
     Rule(("*.py",), PRIVATE_JAX, but=("linalg/_primitive.py",)),
     Rule(("linalg/_*.py",), ("linalg._targets", "linalg._primitive"),
          but=("linalg/__init__.py", "linalg/_config.py", "linalg/_primitive.py",
@@ -43,12 +43,14 @@ RULES = [
     Rule(("linalg/_targets.py", "linalg/_array.py", "linalg/_checks.py"), ("linalg.ffi",)),
     Rule(("linalg/__main__.py", "examples/*.py"), ("linalg._",)),
     # C++: `banned` are headers.
-    Rule(("kernels/*",), PYTHON_API, but=("kernels/*/module.*", "kernels/*/isa.*")),
+    Rule(("kernels/*",), PYTHON_API,
+         but=("kernels/*/module.*", "kernels/*/isa.*", "kernels/cuda/vendor.cc")),
+    Rule(("kernels/cuda/vendor.cc",), ("Python.h", "nanobind/")),
     Rule(("kernels/ffi.h", "kernels/cpu/batch.h"), ("kernels/",)),  # they are installed alone
     Rule(("kernels/handlers.h",), ("kernels/",)),
-    Rule(("kernels/*/lapack.*", "kernels/*/cusolver.*", "kernels/*/blas_threads.*"),
+    Rule(("kernels/*/lapack.*", "kernels/cuda/vendor.*", "kernels/*/blas_threads.*"),
          ("xla/", "kernels/handlers.h", *BATCH_POLICY)),
-    Rule(("kernels/small/*",),
+    Rule(("kernels/small/*", "kernels/team/*"),
          ("xla/", "kernels/ffi.h", "kernels/handlers.h", "kernels/cpu/", "kernels/cuda/",
           *THREADS)),
     Rule(("kernels/*/module.*",), BATCH_POLICY),

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/small/lanes.h"
+#include "kernels/small/norm.h"
 #include "kernels/small/pack.h"
 
 namespace linalg::small {
@@ -70,30 +70,6 @@ LINALG_INLINE B Spread(E x) {
     return x - B{};
   }
 }
-
-template <class V>
-LINALG_INLINE V CopySign(V magnitude, V sign) {
-  if constexpr (std::is_same_v<V, Lane<V>>) {
-    return std::copysign(magnitude, sign);
-  } else {
-    using Bits = Mask<V>;
-    const Bits bit = (Bits)(-V{});
-    return (V)(((Bits)magnitude & ~bit) | ((Bits)sign & bit));
-  }
-}
-
-// What sums of squares are trusted in: between kLeast and kMost nothing that matters has under- or
-// overflowed. Columns beyond are first multiplied by kUp or kDown, powers of two.
-template <class T>
-struct SquareRange;
-template <>
-struct SquareRange<float> {
-  static constexpr float kLeast = 0x1p-100f, kMost = 0x1p100f, kUp = 0x1p105f, kDown = 0x1p-75f;
-};
-template <>
-struct SquareRange<double> {
-  static constexpr double kLeast = 0x1p-960, kMost = 0x1p1000, kUp = 0x1p600, kDown = 0x1p-600;
-};
 
 // The sum of |a|² over elements [1, count) of a column, in four chains.
 template <class E>

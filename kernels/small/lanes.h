@@ -11,11 +11,16 @@
 #include <limits>
 #include <type_traits>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__CUDACC__)
 #include <immintrin.h>
 #endif
 
+// In CUDA the same algorithms run with one matrix per thread: V is a plain number there.
+#if defined(__CUDACC__)
+#define LINALG_INLINE __host__ __device__ __forceinline__
+#else
 #define LINALG_INLINE inline __attribute__((always_inline))
+#endif
 
 namespace linalg::small {
 
@@ -107,7 +112,7 @@ LINALG_INLINE V Sqrt(V x) {
 // a * b + c, rounded once where the machine has an instruction for it, else twice, on any width.
 template <class V>
 LINALG_INLINE V MulAdd(V a, V b, V c) {
-#if defined(__FMA__)
+#if defined(__FMA__) || defined(__CUDA_ARCH__)
   if constexpr (std::is_same_v<V, float>) {
     return __builtin_fmaf(a, b, c);
   } else if constexpr (std::is_same_v<V, double>) {
@@ -118,6 +123,7 @@ LINALG_INLINE V MulAdd(V a, V b, V c) {
     if constexpr (sizeof(Lane<V>) == 8)
       return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
 #endif
+#if defined(__FMA__)
   } else if constexpr (sizeof(V) == 32) {
     if constexpr (sizeof(Lane<V>) == 4) return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
     if constexpr (sizeof(Lane<V>) == 8)
@@ -125,6 +131,7 @@ LINALG_INLINE V MulAdd(V a, V b, V c) {
   } else {
     if constexpr (sizeof(Lane<V>) == 4) return (V)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
     if constexpr (sizeof(Lane<V>) == 8) return (V)_mm_fmadd_pd((__m128d)a, (__m128d)b, (__m128d)c);
+#endif
   }
 #else
   return a * b + c;

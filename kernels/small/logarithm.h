@@ -11,6 +11,16 @@
 
 namespace linalg::small {
 
+// first + x (second + x (...))
+template <class V>
+LINALG_INLINE V Polynomial(V, Lane<V> last) {
+  return Broadcast<V>(last);
+}
+template <class V, class... Rest>
+LINALG_INLINE V Polynomial(V x, Lane<V> first, Lane<V> second, Rest... rest) {
+  return MulAdd(Polynomial(x, second, rest...), x, Broadcast<V>(first));
+}
+
 template <class T>
 struct LogarithmOf;
 template <>
@@ -20,10 +30,17 @@ struct LogarithmOf<double> {
   static constexpr Bits kOne = 0x3ff0000000000000, kSqrtHalf = 0x3fe6a09e667f3bcd;
   static constexpr double kLn2High = 6.93147180369123816490e-01;
   static constexpr double kLn2Low = 1.90821492927058770002e-10;
-  static constexpr double kEven[] = {3.999999999940941908e-01, 2.222219843214978396e-01,
-                                     1.531383769920937332e-01};
-  static constexpr double kOdd[] = {6.666666666666735130e-01, 2.857142874366239149e-01,
-                                    1.818357216161805012e-01, 1.479819860511658591e-01};
+
+  template <class V>
+  static LINALG_INLINE V Even(V x) {
+    return Polynomial(x, 3.999999999940941908e-01, 2.222219843214978396e-01,
+                      1.531383769920937332e-01);
+  }
+  template <class V>
+  static LINALG_INLINE V Odd(V x) {
+    return Polynomial(x, 6.666666666666735130e-01, 2.857142874366239149e-01,
+                      1.818357216161805012e-01, 1.479819860511658591e-01);
+  }
 };
 template <>
 struct LogarithmOf<float> {
@@ -31,16 +48,16 @@ struct LogarithmOf<float> {
   static constexpr int kMantissaBits = 23;
   static constexpr Bits kOne = 0x3f800000, kSqrtHalf = 0x3f3504f3;
   static constexpr float kLn2High = 6.9313812256e-01f, kLn2Low = 9.0580006145e-06f;
-  static constexpr float kEven[] = {0x1.999c26p-2f, 0x1.f13c4cp-3f};
-  static constexpr float kOdd[] = {0x1.555554p-1f, 0x1.23d3dcp-2f};
-};
 
-template <size_t kSize, class V, class T>
-LINALG_INLINE V Polynomial(V x, const T (&coefficients)[kSize]) {
-  V sum = Broadcast<V>(coefficients[kSize - 1]);
-  for (int i = kSize - 2; i >= 0; --i) sum = MulAdd(sum, x, Broadcast<V>(coefficients[i]));
-  return sum;
-}
+  template <class V>
+  static LINALG_INLINE V Even(V x) {
+    return Polynomial(x, 0x1.999c26p-2f, 0x1.f13c4cp-3f);
+  }
+  template <class V>
+  static LINALG_INLINE V Odd(V x) {
+    return Polynomial(x, 0x1.555554p-1f, 0x1.23d3dcp-2f);
+  }
+};
 
 // log(x 2^exponent), for x >= 0 that is not subnormal.
 template <class V>
@@ -60,7 +77,7 @@ LINALG_INLINE V Logarithm(V x, V exponent) {
   }
   const V half_square = Broadcast<V>(T(0.5)) * f * f;
   const V s = f / (Broadcast<V>(2) + f), z = s * s, w = z * z;
-  const V r = MulAdd(w, Polynomial(w, Of::kEven), z * Polynomial(w, Of::kOdd));
+  const V r = MulAdd(w, Of::Even(w), z * Of::Odd(w));
   const V low = MulAdd(s, half_square + r, k * Broadcast<V>(Of::kLn2Low));
   const V log = MulAdd(k, Broadcast<V>(Of::kLn2High), f - (half_square - low));
   // Zero, infinity and NaN are what no power of two is taken from.

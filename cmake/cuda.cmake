@@ -1,0 +1,83 @@
+# The CUDA module, linalg/_cuda: built where there is an nvcc (AUTO), demanded (ON) or left out (OFF).
+#
+# Neither cuSOLVER nor cuBLAS, nor their headers, take part: the module opens the libraries when they
+# are first needed. So no find_package(CUDAToolkit), which asks for more than nvcc and the static
+# runtime, and more than the wheels on PyPI have.
+set(LINALG_CUDA "AUTO" CACHE STRING "AUTO, ON or OFF")
+set_property(CACHE LINALG_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+if(LINALG_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA: left out, LINALG_CUDA=OFF")
+  return()
+endif()
+
+include(CheckLanguage)
+# Without one on the PATH, that of the wheel nvidia-cuda-nvcc in the build environment, whose libraries
+# lie in lib, not in the lib64 where it looks for them.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(LINALG_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin)
+  if(NOT LINALG_NVCC)
+    execute_process(
+      COMMAND "${Python_EXECUTABLE}" -c
+              "import importlib.util as u; s = u.find_spec('nvidia'); print(';'.join(s.submodule_search_locations) if s else '', end='')"
+      OUTPUT_VARIABLE nvidia_dirs)
+    find_program(LINALG_WHEEL_NVCC nvcc PATHS ${nvidia_dirs} PATH_SUFFIXES cu13/bin NO_DEFAULT_PATH)
+    if(LINALG_WHEEL_NVCC)
+      set(CMAKE_CUDA_COMPILER "${LINALG_WHEEL_NVCC}")
+      get_filename_component(nvcc_root "${LINALG_WHEEL_NVCC}" DIRECTORY)
+      get_filename_component(nvcc_root "${nvcc_root}" DIRECTORY)
+      set(ENV{NVCC_APPEND_FLAGS} "-L${nvcc_root}/lib")
+      set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -L${nvcc_root}/lib")
+    endif()
+  else()
+    set(CMAKE_CUDA_COMPILER "${LINALG_NVCC}")
+  endif()
+endif()
+# Machine code of the H100 and H200, and code that drivers compile for what comes after them.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES "90-real;90-virtual")
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(LINALG_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "LINALG_CUDA=ON, but there is no nvcc: put one on the PATH, or set CUDACXX")
+  endif()
+  message(STATUS "CUDA: left out, there is no nvcc (LINALG_CUDA=AUTO)")
+  return()
+endif()
+enable_language(CUDA)
+message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
+
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+add_library(
+  linalg_cuda_kernels STATIC
+  kernels/cuda/cholesky.cu
+  kernels/cuda/eigh.cu
+  kernels/cuda/inverse.cu
+  kernels/cuda/lu.cu
+  kernels/cuda/qr.cu
+  kernels/cuda/triangular.cu)
+nanobind_add_module(
+  _cuda NB_STATIC NOMINSIZE kernels/cuda/module.cc kernels/cuda/handles.cc kernels/cuda/vendor.cc)
+foreach(target linalg_cuda_kernels _cuda)
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_include_directories(
+    ${target} SYSTEM PRIVATE "${LINALG_XLA_INCLUDE_DIR}" ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+endforeach()
+# The standard is given by name: CMake 3.25 does not know that this nvcc has C++20.
+set_target_properties(linalg_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
+set_property(TARGET linalg_cuda_kernels PROPERTY CXX_STANDARD)
+# As on the CPU, products and sums are fused by name alone. Unknown to nvcc (1675) are pragmas for GCC.
+target_compile_options(
+  linalg_cuda_kernels
+  PRIVATE -std=c++20 --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
+          -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
+target_compile_options(_cuda PRIVATE -Wall -Wextra)
+target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
+target_link_options(_cuda PRIVATE "-Wl,--version-script,${CMAKE_SOURCE_DIR}/kernels/cpu/exports.map")
+# dlopen looks there too: NVIDIA's wheels beside this package, or beside its source tree.
+set_target_properties(
+  _cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON
+                   INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../../nvidia/cu13/lib"
+                   LINK_DEPENDS "${CMAKE_SOURCE_DIR}/kernels/cpu/exports.map")
+install(TARGETS _cuda LIBRARY DESTINATION linalg)

@@ -1,0 +1,45 @@
+// Passes over a batch around the vendor's routines.
+#pragma once
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/vendor.h"
+
+namespace linalg::cuda {
+
+template <class T>
+struct WritePointers {
+  T* base;
+  int64_t stride;
+  T** pointers;
+
+  __device__ void operator()(int64_t i) const { pointers[i] = base + i * stride; }
+};
+
+// What batched routines take: an array of pointers to the matrices, in the device's memory.
+template <class T>
+T** MakePointers(cudaStream_t stream, Scratch& scratch, T* base, int64_t stride, int64_t batch) {
+  T** const pointers = scratch.Take<T*>(batch);
+  ForEach(stream, batch, WritePointers<T>{base, stride, pointers});
+  return pointers;
+}
+
+template <class T>
+void Copy(cudaStream_t stream, int64_t count, const T* source, T* target) {
+  if (count == 0 || source == target) return;
+  Check(cudaMemcpyAsync(target, source, count * sizeof(T), cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpyAsync");
+}
+
+// NaN in the matrices, `size` elements each, whose info is not 0.
+template <class E>
+struct FillFailed {
+  E* x;
+  int64_t size;
+  const int32_t* info;
+
+  __device__ void operator()(int64_t i) const {
+    if (info[i / size] != 0) StoreGlobal<E>(NaN<E>(), x + i);
+  }
+};
+
+}  // namespace linalg::cuda

@@ -1,0 +1,226 @@
+// Eigenvalues and eigenvectors of Hermitian matrices.
+//
+// Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones
+// by cuSOLVER: XsyevBatched, or Xsyevd for a single matrix, in place in the output. It is given
+// both triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
+// issue 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the
+// identity; it gets NaN and info = -1.
+#include "kernels/team/eigh.h"
+
+#include "kernels/cuda/batch.h"
+#include "kernels/cuda/handles.h"
+#include "kernels/handlers.h"
+
+namespace linalg::cuda {
+namespace {
+
+constexpr int kNotFinite = -1;
+
+template <class E>
+struct EighProblem {
+  using V = small::RealElement<E>;
+  int n;
+  bool lower, symmetrize;
+  const E* a;
+  E* vectors;  // or null, if only values are wanted
+  V* values;
+  int32_t* info;
+};
+
+template <class E, bool kVectors>
+struct TeamEigh {
+  static constexpr int kMostThreads = kBlockThreads;
+  using V = small::RealElement<E>;
+  EighProblem<E> of;
+  int ld, vectors, rotations, order;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int n = of.n;
+    const int64_t size = static_cast<int64_t>(n) * n;
+    E* const a = At<E>(slice, 0);
+    E* const v = At<E>(slice, vectors);
+    int32_t* const places = At<int32_t>(slice, order);
+    LoadMatrix(team, of.a + i * size, n, n, a, ld);
+    V unscale = V(1);
+    const int info = team::Jacobi<kVectors>(team, n, of.lower, of.symmetrize, a, ld, v,
+                                            At<team::Rotation<E>>(slice, rotations), unscale);
+    if (info == 0) team::SortDiagonal(team, n, a, ld, places);
+    team.Phase([&](int thread) {
+      for (int k = thread; k < n; k += team.size()) {
+        of.values[i * n + k] =
+            info != 0 ? NaN<V>() : unscale * small::Re(a[places[k] * ld + places[k]]);
+      }
+      if (thread == 0) of.info[i] = info;
+    });
+    if constexpr (kVectors) {
+      StoreMatrix(team, n, n, of.vectors + i * size, [&](int row, int col) {
+        return info != 0 ? NaN<E>() : v[row * ld + places[col]];
+      });
+    }
+  }
+};
+
+// Notes in info which matrices are not finite.
+template <class E>
+struct MarkInfinite {
+  EighProblem<E> of;
+
+  __device__ void operator()(int64_t place) const {
+    using V = small::RealElement<E>;
+    const int64_t n = of.n, matrix = place / (n * n), i = place / n % n, j = place % n;
+    if (!of.symmetrize && (of.lower ? j > i : j < i)) return;
+    E x = LoadGlobal(of.a + place);
+    if (i == j) x = small::FromReal<E>(small::Re(x));
+    const E zero = V(0) * x;
+    if (small::Magnitude(zero) != V(0)) of.info[matrix] = kNotFinite;
+  }
+};
+
+// The Hermitian part with both triangles; the identity in place of what is not finite.
+template <class E>
+struct CopyHermitian {
+  EighProblem<E> of;
+  E* target;
+
+  __device__ void operator()(int64_t place) const {
+    using V = small::RealElement<E>;
+    const int64_t n = of.n, matrix = place / (n * n), i = place / n % n, j = place % n;
+    const E* const a = of.a + matrix * n * n;
+    E x;
+    if (of.info[matrix] != 0) {
+      x = small::FromReal<E>(V(i == j));
+    } else if (i == j) {
+      x = small::FromReal<E>(small::Re(LoadGlobal(a + i * n + i)));
+    } else if (of.symmetrize) {
+      x = V(0.5) * LoadGlobal(a + i * n + j) + V(0.5) * small::Conj(LoadGlobal(a + j * n + i));
+    } else if (of.lower == (j < i)) {
+      x = LoadGlobal(a + i * n + j);
+    } else {
+      x = small::Conj(LoadGlobal(a + j * n + i));
+    }
+    // To the vendor, (j, i) of a column-major matrix: the operand's conjugate would be read there.
+    StoreGlobal<E>(x, target + matrix * n * n + j * n + i);
+  }
+};
+
+// Puts what was noted before the vendor's info, and NaN where either is not 0.
+struct MergeInfo {
+  int32_t* info;
+  const int32_t* vendors;
+
+  __device__ void operator()(int64_t i) const {
+    if (info[i] == 0) info[i] = vendors[i];
+  }
+};
+
+template <class T>
+void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                const EighProblem<Element<T>>& of) {
+  using E = Element<T>;
+  const int64_t n = of.n, size = n * n;
+  Check(cudaMemsetAsync(of.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
+  ForEach(stream, batch * size, MarkInfinite<E>{of});
+  T* const a = scratch.Take<T>(batch * size);
+  ForEach(stream, batch * size, CopyHermitian<E>{of, AsElements(a)});
+  const LentSolver lent(stream);
+  const auto [solver, parameters] = lent.get();
+  const auto job = of.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
+  const vendor::Syev<T, Real<T>> syev(solver, parameters, job, vendor::kUpper, n, batch, a,
+                                      of.values);
+  char* const device_work = scratch.Take<char>(static_cast<int64_t>(syev.device_bytes));
+  std::vector<char> host_work(std::max<size_t>(syev.host_bytes, 1));
+  int32_t* const vendors_info = scratch.Take<int32_t>(batch);
+  syev.Run(a, of.values, device_work, host_work.data(), vendors_info);
+  // The host's memory must outlive what the stream still does with it.
+  if (syev.host_bytes > 0) Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
+  ForEach(stream, batch * n, FillFailed<Real<T>>{of.values, n, of.info});
+  if (of.vectors != nullptr) {
+    Transpose(stream, batch, n, n, static_cast<const T*>(a), size, reinterpret_cast<T*>(of.vectors),
+              size);
+    ForEach(stream, batch * size, FillFailed<E>{of.vectors, size, of.info});
+  }
+}
+
+template <bool kVectors, class E>
+bool RunTeamEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
+  Slice slice(sizeof(small::RealElement<E>));
+  const int ld = of.n | 1;
+  slice.Take<E>(of.n * ld);
+  TeamEigh<E, kVectors> job{of, ld, 0, 0, 0};
+  job.vectors = slice.Take<E>(kVectors ? of.n * ld : 0);
+  job.rotations = slice.Take<team::Rotation<E>>(team::PairsOf(of.n));
+  job.order = slice.Take<int32_t>(of.n);
+  if (slice.bytes() > SharedBytes()) return false;
+  LaunchTeams(stream, job, batch, TeamSize(of.n), slice);
+  return true;
+}
+
+template <class T>
+void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+             const EighProblem<Element<T>>& of) {
+  if (batch == 0) return;
+  if (of.n <= kTeamEigh) {
+    if (of.vectors != nullptr ? RunTeamEigh<true>(stream, batch, of)
+                              : RunTeamEigh<false>(stream, batch, of)) {
+      return;
+    }
+  }
+  Scratch scratch(allocator);
+  VendorEigh<T>(stream, scratch, batch, of);
+}
+
+ffi::Error Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
+                ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
+  return Guard("linalg_eigh", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
+      RunEigh<T>(stream, allocator, batch,
+                 {ToInt(n), lower, symmetrize, AsElements(Elements<T>(a, batch * n * n, "a")),
+                  AsElements(vectors_data), Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                  Elements<int32_t>(info, batch, "info")});
+    });
+  });
+}
+
+ffi::Error Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                    ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info,
+                    bool lower, bool symmetrize) {
+  return Guard("linalg_eigvalsh", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      RunEigh<T>(stream, allocator, batch,
+                 {ToInt(n), lower, symmetrize, AsElements(Elements<T>(a, batch * n * n, "a")),
+                  nullptr, Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                  Elements<int32_t>(info, batch, "info")});
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg::cuda
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh, linalg::cuda::Eigh,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Attr<bool>("lower")
+                                  .Attr<bool>("symmetrize"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::cuda::Eigvalsh,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Attr<bool>("lower")
+                                  .Attr<bool>("symmetrize"));

@@ -1,0 +1,155 @@
+// Kernels that run a job over a batch: one matrix per thread, or one per team of threads; and
+// passes over all elements of a batch.
+#pragma once
+
+#include "kernels/cuda/job.h"
+
+namespace linalg::cuda {
+
+// One matrix per thread: the block loads its matrices together, each thread works on its own, and
+// the block stores the results together, so that global memory is read and written in whole lines.
+template <class Job>
+__global__ void __launch_bounds__(kBlockThreads)
+    RunAlone(const Job job, int64_t batch, int64_t bytes) {
+  extern __shared__ __align__(16) char memory[];
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x; first < batch;
+       first += step) {
+    const int64_t left = batch - first;
+    const int count = left < blockDim.x ? static_cast<int>(left) : static_cast<int>(blockDim.x);
+    job.Load(first, count, memory, bytes);
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < count) job.Run(memory + threadIdx.x * bytes);
+    __syncthreads();
+    job.Store(first, count, memory, bytes);
+    __syncthreads();
+  }
+}
+
+// One matrix per team.
+template <class Job>
+__global__ void __launch_bounds__(Job::kMostThreads)
+    RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes) {
+  extern __shared__ __align__(16) char memory[];
+  __shared__ __align__(16) char meeting[kMeetingBytes];
+  const Team team(team_size, meeting);
+  const int teams = blockDim.x / team_size, mine = threadIdx.x / team_size;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * teams;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * teams + mine; i < batch; i += step) {
+    job.Run(team, i, memory + mine * bytes);
+  }
+}
+
+inline unsigned GridSize(int64_t blocks) {
+  return static_cast<unsigned>(std::min<int64_t>(blocks, std::numeric_limits<int>::max()));
+}
+
+// How many teams, of `bytes` of shared memory each, a block has.
+inline int TeamsPerBlock(int64_t batch, int team_size, int64_t bytes) {
+  int teams = std::max(1, kBlockThreads / team_size);
+  while (teams > 1 &&
+         (teams * bytes > kBlockBytes || (batch + teams - 1) / teams < kBlocksWanted)) {
+    teams /= 2;
+  }
+  return teams;
+}
+
+template <class Kernel>
+void AllowShared(Kernel* kernel, int64_t bytes) {
+  if (bytes > SharedBytes()) {
+    throw std::length_error("a matrix is too large for the shared memory of this GPU");
+  }
+  Check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+}
+
+template <class Job>
+void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
+  if (batch == 0) return;
+  const int threads = TeamsPerBlock(batch, 1, slice.bytes());
+  const int64_t bytes = threads * slice.bytes();
+  RunAlone<Job><<<GridSize((batch + threads - 1) / threads), threads, bytes, stream>>>(
+      job, batch, slice.bytes());
+  Check(cudaGetLastError(), "launching a kernel");
+}
+
+template <class Job>
+void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_size,
+                 const Slice& slice) {
+  if (batch == 0) return;
+  const int teams = TeamsPerBlock(batch, team_size, slice.bytes());
+  const int64_t bytes = teams * slice.bytes();
+  if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<Job>, bytes);
+  RunTeams<Job><<<GridSize((batch + teams - 1) / teams), teams * team_size, bytes, stream>>>(
+      job, batch, team_size, slice.bytes());
+  Check(cudaGetLastError(), "launching a kernel");
+}
+
+template <class Body>
+__global__ void __launch_bounds__(256) RunForEach(const Body body, int64_t count) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    body(i);
+  }
+}
+
+// body(i) for i in [0, count)
+template <class Body>
+void ForEach(cudaStream_t stream, int64_t count, const Body& body) {
+  if (count == 0) return;
+  constexpr int kThreads = 256;
+  constexpr int64_t kMostBlocks = 1 << 14;
+  const int64_t blocks = std::min((count + kThreads - 1) / kThreads, kMostBlocks);
+  RunForEach<Body><<<GridSize(blocks), kThreads, 0, stream>>>(body, count);
+  Check(cudaGetLastError(), "launching a kernel");
+}
+
+inline constexpr int kTransposeTile = 32;
+
+template <class E>
+__global__ void __launch_bounds__(256)
+    RunTranspose(int64_t batch, int64_t rows, int64_t cols, const E* source, int64_t source_size,
+                 E* target, int64_t target_size) {
+  __shared__ __align__(16) char memory[kTransposeTile * (kTransposeTile + 1) * sizeof(E)];
+  E* const tile = reinterpret_cast<E*>(memory);
+  constexpr int kPitch = kTransposeTile + 1;
+  const int64_t row_tiles = (rows + kTransposeTile - 1) / kTransposeTile;
+  const int64_t col_tiles = (cols + kTransposeTile - 1) / kTransposeTile;
+  const int lane = threadIdx.x % kTransposeTile, step = blockDim.x / kTransposeTile;
+  const int64_t count = batch * row_tiles * col_tiles;
+  for (int64_t block = blockIdx.x; block < count; block += gridDim.x) {
+    const int64_t i0 = block / col_tiles % row_tiles * kTransposeTile;
+    const int64_t j0 = block % col_tiles * kTransposeTile;
+    const E* const from = source + block / col_tiles / row_tiles * source_size;
+    E* const to = target + block / col_tiles / row_tiles * target_size;
+    for (int i = threadIdx.x / kTransposeTile; i < kTransposeTile; i += step) {
+      if (i0 + i < rows && j0 + lane < cols) {
+        tile[i * kPitch + lane] = LoadGlobal(from + (i0 + i) * cols + j0 + lane);
+      }
+    }
+    __syncthreads();
+    for (int j = threadIdx.x / kTransposeTile; j < kTransposeTile; j += step) {
+      if (j0 + j < cols && i0 + lane < rows) {
+        StoreGlobal<E>(tile[lane * kPitch + j], to + (j0 + j) * rows + i0 + lane);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// Row-major (rows, cols) matrices become (cols, rows) ones; `source_size` and `target_size`
+// elements lie from one to the next.
+template <class T>
+void Transpose(cudaStream_t stream, int64_t batch, int64_t rows, int64_t cols, const T* source,
+               int64_t source_size, T* target, int64_t target_size) {
+  const int64_t tiles = batch * ((rows + kTransposeTile - 1) / kTransposeTile) *
+                        ((cols + kTransposeTile - 1) / kTransposeTile);
+  if (tiles == 0) return;
+  RunTranspose<Element<T>><<<GridSize(tiles), 256, 0, stream>>>(
+      batch, rows, cols, AsElements(source), source_size, AsElements(target), target_size);
+  Check(cudaGetLastError(), "launching a kernel");
+}
+
+}  // namespace linalg::cuda

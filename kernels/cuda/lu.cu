@@ -1,0 +1,414 @@
+// LU with partial pivoting, and solves that factor on the way.
+//
+// One matrix per thread or per team of threads where it fits in shared memory; a solve substitutes
+// there too. Beyond, cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a
+// column-major copy. Pivots count from 0 and become the permutation on the device. A singular
+// matrix is not a failure: info is the 1-based index of the first zero pivot.
+#include "kernels/cuda/lu.h"
+
+#include "kernels/cuda/batch.h"
+#include "kernels/cuda/handles.h"
+#include "kernels/cuda/triangular.h"
+#include "kernels/handlers.h"
+#include "kernels/small/lu.h"
+#include "kernels/team/lu.h"
+#include "kernels/team/triangular.h"
+
+namespace linalg::cuda {
+namespace {
+
+template <class E>
+struct SmallLu {
+  using V = small::RealElement<E>;
+  int rows, cols;
+  const E* a;
+  E* packed;
+  int32_t *pivots_out, *permutation_out, *info_out;
+  Staged matrix, pivots, permutation;
+  int info;
+
+  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
+    matrix.Load(a, first, count, memory, bytes);
+  }
+  __device__ void Run(char* slice) const {
+    *At<V>(slice, info) = small::Lu(rows, cols, At<E>(slice, matrix.offset),
+                                    At<V>(slice, pivots.offset), At<V>(slice, permutation.offset));
+  }
+  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
+    matrix.Store(packed, first, count, memory, bytes,
+                 [&](char* slice, int place) { return At<E>(slice, matrix.offset)[place]; });
+    const auto store_integers = [&](const Staged& staged, int32_t* target) {
+      staged.Store(target, first, count, memory, bytes, [&](char* slice, int place) {
+        return static_cast<int32_t>(At<V>(slice, staged.offset)[place]);
+      });
+    };
+    store_integers(pivots, pivots_out);
+    store_integers(permutation, permutation_out);
+    if (static_cast<int>(threadIdx.x) < count) {
+      info_out[first + threadIdx.x] =
+          static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, info));
+    }
+  }
+};
+
+template <class E>
+struct TeamLu {
+  static constexpr int kMostThreads = kBlockThreads;
+  int rows, cols, ld;
+  const E* a;
+  E* packed;
+  int32_t *pivots_out, *permutation_out, *info_out;
+  int pivots, permutation;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    E* const matrix = At<E>(slice, 0);
+    int32_t* const steps = At<int32_t>(slice, pivots);
+    int32_t* const order = At<int32_t>(slice, permutation);
+    const int64_t size = static_cast<int64_t>(rows) * cols;
+    const int count = rows < cols ? rows : cols;
+    LoadMatrix(team, a + i * size, rows, cols, matrix, ld);
+    const int info = team::Lu(team, rows, cols, matrix, ld, steps, order);
+    StoreMatrix(team, rows, cols, packed + i * size,
+                [&](int row, int col) { return matrix[row * ld + col]; });
+    team.Phase([&](int thread) {
+      for (int k = thread; k < count; k += team.size()) pivots_out[i * count + k] = steps[k];
+      for (int k = thread; k < rows; k += team.size()) permutation_out[i * rows + k] = order[k];
+      if (thread == 0) info_out[i] = info;
+    });
+  }
+};
+
+// The vendor's pivots, from 1, to ours.
+struct CountFromZero {
+  int32_t* pivots;
+  int64_t count, size;
+
+  __device__ void operator()(int64_t i) const {
+    // Where NaN was compared, anything may stand there.
+    const int64_t k = i % count, pivot = int64_t{pivots[i]} - 1;
+    pivots[i] = static_cast<int32_t>(pivot >= k && pivot < size ? pivot : k);
+  }
+};
+
+template <class E>
+struct MarkNaN {
+  const E* a;
+  int64_t size;
+  int32_t* info;
+
+  __device__ void operator()(int64_t i) const {
+    const auto magnitude = small::Magnitude(LoadGlobal(a + i));
+    if (magnitude != magnitude) info[i / size] = -1;
+  }
+};
+
+// The permutation of given pivots, one per team.
+struct MakePermutation {
+  static constexpr int kMostThreads = kBlockThreads;
+  const int32_t* pivots;
+  int32_t* permutation;
+  int count, size;
+  bool in_shared;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    int32_t* const target = permutation + i * size;
+    const int32_t* const steps = pivots + i * count;
+    if (!in_shared) return team::PivotsToPermutation(team, count, steps, size, target);
+    int32_t* const order = At<int32_t>(slice, 0);
+    int32_t* const copy = order + size;
+    team.Phase([&](int thread) {
+      for (int k = thread; k < count; k += team.size()) copy[k] = steps[k];
+    });
+    team::PivotsToPermutation(team, count, copy, size, order);
+    team.Phase([&](int thread) {
+      for (int k = thread; k < size; k += team.size()) target[k] = order[k];
+    });
+  }
+};
+
+// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would
+// leave those entries finite that do not meet one.
+template <class E>
+struct SmallSolve {
+  using V = small::RealElement<E>;
+  int n, cols;
+  const E* a;
+  const E* b;
+  E* x;
+  int32_t* info_out;
+  Staged matrix, rhs;
+  int spare, info;
+
+  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
+    matrix.Load(a, first, count, memory, bytes);
+    rhs.Load(b, first, count, memory, bytes);
+  }
+  __device__ void Run(char* slice) const {
+    E* const factors = At<E>(slice, matrix.offset);
+    E* const solution = At<E>(slice, rhs.offset);
+    V* const pivots = At<V>(slice, spare);
+    const V singular = small::Lu(n, n, factors, pivots, pivots + n);
+    small::ApplyPivots(n, pivots, true, false, cols, solution);
+    small::SolveLower(n, factors, true, cols, solution);
+    small::SolveUpper(n, factors, false, cols, solution);
+    small::FillNaN(singular != V(0), n * cols, solution);
+    *At<V>(slice, info) = singular;
+  }
+  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
+    rhs.Store(x, first, count, memory, bytes,
+              [&](char* slice, int place) { return At<E>(slice, rhs.offset)[place]; });
+    if (static_cast<int>(threadIdx.x) < count) {
+      info_out[first + threadIdx.x] =
+          static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, info));
+    }
+  }
+};
+
+template <class E>
+struct TeamSolve {
+  static constexpr int kMostThreads = kBlockThreads;
+  int n, cols, ld, ld_rhs;
+  const E* a;
+  const E* b;
+  E* x;
+  int32_t* info_out;
+  int rhs, pivots, permutation;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    E* const factors = At<E>(slice, 0);
+    E* const solution = At<E>(slice, rhs);
+    int32_t* const order = At<int32_t>(slice, permutation);
+    const int64_t size = static_cast<int64_t>(n) * cols;
+    LoadMatrix(team, a + i * n * n, n, n, factors, ld);
+    const int info = team::Lu(team, n, n, factors, ld, At<int32_t>(slice, pivots), order);
+    team.Phase([&](int thread) {
+      for (int e = thread; e < n * cols; e += team.size()) {
+        const int row = e / cols, col = e % cols;
+        solution[row * ld_rhs + col] = LoadGlobal(b + i * size + order[row] * cols + col);
+      }
+    });
+    team::Substitute(team, n, factors, ld, true, true, cols, solution, ld_rhs);
+    team::Substitute(team, n, factors, ld, false, false, cols, solution, ld_rhs);
+    StoreMatrix(team, n, cols, x + i * size, [&](int row, int col) {
+      return info != 0 ? NaN<E>() : solution[row * ld_rhs + col];
+    });
+    team.Phase([&](int thread) {
+      if (thread == 0) info_out[i] = info;
+    });
+  }
+};
+
+struct Broadcast {
+  int32_t* values;
+
+  __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
+};
+
+template <class T>
+void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
+  using E = Element<T>;
+  const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
+  const LuProblem<T> problem{matrices,
+                             n,
+                             n,
+                             systems.a,
+                             scratch.Take<T>(matrices * n * n),
+                             scratch.Take<int32_t>(matrices * n),
+                             scratch.Take<int32_t>(matrices * n),
+                             info};
+  const bool own = UseOwnLu<T>(n, n);
+  own ? OwnLu(stream, problem) : VendorLu(stream, scratch, problem);
+  // One matrix for the whole batch is factored once.
+  if (matrices < systems.batch) ForEach(stream, systems.batch - 1, Broadcast{info});
+  Systems<T> factored = systems;
+  factored.a = problem.packed;
+  Substitute(stream, scratch,
+             Substitution{.with = Substitution::With::kLu,
+                          .pivots = problem.pivots,
+                          .pivots_stride = matrices < systems.batch ? 0 : n,
+                          .column_major = !own},
+             factored);
+  ForEach(stream, systems.batch * systems.size(),
+          FillFailed<E>{AsElements(systems.x), std::max<int64_t>(systems.size(), 1), info});
+}
+
+template <class T>
+void SolveBatch(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
+  using E = Element<T>;
+  const int64_t n = systems.n, cols = systems.cols;
+  const bool shared = systems.a_stride == 0 && systems.batch > 1;
+  const E* const a = AsElements(systems.a);
+  const E* const b = AsElements(systems.b);
+  E* const x = AsElements(systems.x);
+  Slice slice(sizeof(Real<T>));
+  if (!shared && (n * n + n * cols) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
+    const Staged matrix(n * n, n * n, slice.Take<E>(n * n)),
+        rhs(n * cols, n * cols, slice.Take<E>(n * cols));
+    const int spare = slice.Take<Real<T>>(2 * n), place = slice.Take<Real<T>>(1);
+    const SmallSolve<E> job{ToInt(n), ToInt(cols), a, b, x, info, matrix, rhs, spare, place};
+    return LaunchAlone(stream, job, systems.batch, slice);
+  }
+  if (!shared && n <= kTeamLu && cols <= kColumnsOfTeam) {
+    const int ld = ToInt(n | 1), ld_rhs = ToInt(cols | 1);
+    slice.Take<E>(n * ld);
+    const int rhs = slice.Take<E>(n * ld_rhs), pivots = slice.Take<int32_t>(n),
+              order = slice.Take<int32_t>(n);
+    if (slice.bytes() <= SharedBytes()) {
+      const TeamSolve<E> job{ToInt(n), ToInt(cols), ld, ld_rhs, a, b, x, info, rhs, pivots, order};
+      return LaunchTeams(stream, job, systems.batch, TeamSize(n), slice);
+    }
+  }
+  SolveInSteps(stream, scratch, systems, info);
+}
+
+ffi::Error Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+              ffi::Result<ffi::AnyBuffer> lu, ffi::Result<ffi::AnyBuffer> pivots,
+              ffi::Result<ffi::AnyBuffer> permutation, ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_lu", [&] {
+    const BatchShape shape = SplitBatch(a, 2, "a");
+    const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      T* const lu_data = Elements<T>(lu, batch * m * n, "lu");
+      LuProblem<T> problem{batch,
+                           m,
+                           n,
+                           Elements<T>(a, batch * m * n, "a"),
+                           lu_data,
+                           Elements<int32_t>(pivots, batch * k, "pivots"),
+                           Elements<int32_t>(permutation, batch * m, "permutation"),
+                           Elements<int32_t>(info, batch, "info")};
+      if (batch == 0) return;
+      if (UseOwnLu<T>(m, n)) return OwnLu(stream, problem);
+      Scratch scratch(allocator);
+      problem.packed = scratch.Take<T>(batch * m * n);
+      VendorLu(stream, scratch, problem);
+      Transpose(stream, batch, n, m, problem.packed, m * n, lu_data, m * n);
+    });
+  });
+}
+
+ffi::Error LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
+                                 ffi::Result<ffi::AnyBuffer> permutation) {
+  return Guard("linalg_lu_pivots_to_permutation", [&] {
+    const BatchShape shape = SplitBatch(pivots, 1, "pivots");
+    const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
+    if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
+    const int32_t* const steps = Elements<int32_t>(pivots, shape.batch * k, "pivots");
+    int32_t* const target = Elements<int32_t>(permutation, shape.batch * m, "permutation");
+    PivotsToPermutation(stream, shape.batch, k, m, steps, target);
+  });
+}
+
+ffi::Error Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                 ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
+                 ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_solve", [&] {
+    Scratch scratch(allocator);
+    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+      const auto systems = ReadSystems<T>(a, b, x, true);
+      int32_t* const info_data = Elements<int32_t>(info, systems.batch, "info");
+      if (systems.batch > 0) SolveBatch(stream, scratch, systems, info_data);
+    });
+  });
+}
+
+}  // namespace
+
+template <class T>
+void OwnLu(cudaStream_t stream, const LuProblem<T>& problem) {
+  using E = Element<T>;
+  const auto& [batch, m, n, a, packed, pivots, permutation, info] = problem;
+  const int rows = ToInt(m), cols = ToInt(n);
+  const int64_t size = m * n, count = std::min(m, n);
+  Slice slice(sizeof(Real<T>));
+  if (size * static_cast<int64_t>(sizeof(T)) + (m + n) * 4 <= kAloneBytes) {
+    const Staged matrix(size, size, slice.Take<E>(size));
+    const Staged steps(count, count, slice.Take<Real<T>>(count));
+    const Staged order(m, m, slice.Take<Real<T>>(m));
+    const SmallLu<E> job{
+        rows,   cols,  AsElements(a), AsElements(packed),    pivots, permutation, info,
+        matrix, steps, order,         slice.Take<Real<T>>(1)};
+    return LaunchAlone(stream, job, batch, slice);
+  }
+  const int ld = cols | 1;
+  slice.Take<E>(m * ld);
+  const int steps = slice.Take<int32_t>(count), order = slice.Take<int32_t>(m);
+  const TeamLu<E> job{rows,   cols,        ld,   AsElements(a), AsElements(packed),
+                      pivots, permutation, info, steps,         order};
+  LaunchTeams(stream, job, batch, TeamSize(std::max(m, n)), slice);
+}
+
+template <class T>
+void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem) {
+  using E = Element<T>;
+  const auto& [batch, rows, cols, a, packed, pivots, permutation, info] = problem;
+  const int m = ToInt(rows), n = ToInt(cols), count = std::min(m, n);
+  const int64_t size = problem.size();
+  if (size == 0) {
+    Check(cudaMemsetAsync(info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
+  } else {
+    Transpose(stream, batch, rows, cols, a, size, packed, size);
+    if (m == n && UseBatchedRoutine(batch, n)) {
+      const LentBlas lent(stream);
+      T** const pointers = MakePointers(stream, scratch, packed, size, batch);
+      vendor::GetrfBatched<T>(lent.get(), n, pointers, n, pivots, info, ToInt(batch));
+    } else {
+      const LentSolver lent(stream);
+      const vendor::Solver solver = lent.get().solver;
+      T* const work = scratch.Take<T>(vendor::GetrfWork(solver, m, n, packed, m));
+      for (int64_t i = 0; i < batch; ++i) {
+        vendor::Getrf(solver, m, n, packed + i * size, m, work, pivots + i * count, info + i);
+      }
+    }
+    ForEach(stream, batch * size,
+            MarkNaN<E>{AsElements(static_cast<const T*>(packed)), size, info});
+  }
+  ForEach(stream, batch * count, CountFromZero{pivots, count, m});
+  PivotsToPermutation(stream, batch, count, m, pivots, permutation);
+}
+
+void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,
+                         const int32_t* pivots, int32_t* permutation) {
+  Slice slice(4);
+  const bool in_shared = (size + count) * 4 <= kBlockBytes / 2;
+  if (in_shared) slice.Take<int32_t>(size + count);
+  const MakePermutation job{pivots, permutation, ToInt(count), ToInt(size), in_shared};
+  LaunchTeams(stream, job, batch, std::min(TeamSize(size), 32), slice);
+}
+
+#define LINALG_INSTANTIATE(T)                             \
+  template void OwnLu(cudaStream_t, const LuProblem<T>&); \
+  template void VendorLu(cudaStream_t, Scratch&, const LuProblem<T>&);
+LINALG_INSTANTIATE(float)
+LINALG_INSTANTIATE(double)
+LINALG_INSTANTIATE(std::complex<float>)
+LINALG_INSTANTIATE(std::complex<double>)
+#undef LINALG_INSTANTIATE
+
+}  // namespace linalg::cuda
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu, linalg::cuda::Lu,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_pivots_to_permutation, linalg::cuda::LuPivotsToPermutation,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::cuda::Solve,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

@@ -1,0 +1,43 @@
+// The Python module linalg._cuda: the handlers as capsules, and where CUDA's libraries may lie.
+// Importing it needs no GPU, no driver and no library of CUDA's.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "kernels/cuda/vendor.h"
+#include "kernels/handlers.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_cuda, m) {
+  m.def(
+      "targets",
+      [] {
+        nb::dict targets;
+#define LINALG_ADD_TARGET(name) targets[#name] = nb::capsule(reinterpret_cast<void*>(name));
+        LINALG_FOR_EACH_TARGET(LINALG_ADD_TARGET)
+#undef LINALG_ADD_TARGET
+        return targets;
+      },
+      nb::sig("def targets() -> dict[str, object]"), "The handlers by target name, as capsules.");
+  m.def("set_library_directories", &linalg::cuda::vendor::SetDirectories, nb::arg("directories"),
+        "Where to look for cuSOLVER and cuBLAS after the dynamic linker has.");
+  m.def("load", &linalg::cuda::vendor::Load, nb::call_guard<nb::gil_scoped_release>(),
+        nb::sig("def load() -> None"), "Opens cuSOLVER and cuBLAS, unless that is done.");
+  m.def(
+      "device_count",
+      [] {
+        int count = 0;
+        return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+      },
+      nb::sig("def device_count() -> int"), "The GPUs that CUDA finds; 0 without a driver.");
+  m.def(
+      "runtime_version",
+      [] { return nb::make_tuple(CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); },
+      nb::sig("def runtime_version() -> tuple[int, int]"),
+      "The version of CUDA it was built with.");
+  m.def(
+      "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
+      nb::sig("def ffi_version() -> tuple[int, int]"),
+      "The version of XLA's FFI that the handlers were compiled with.");
+}

@@ -1,0 +1,338 @@
+// QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
+//
+// One matrix per team of threads, row-major throughout: in shared memory up to kTeamQrBytes, which
+// holds 512 by 32 too, R leaving before Q takes its place. Larger matrices of a large batch, and
+// all larger ones with column pivoting, which cuSOLVER lacks, do the same in global memory, a block
+// each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
+#include "kernels/team/qr.h"
+
+#include "kernels/cuda/batch.h"
+#include "kernels/cuda/handles.h"
+#include "kernels/handlers.h"
+
+namespace linalg::cuda {
+namespace {
+
+// What is made of m by n matrices, `count` reflectors each. Results that are not wanted are null.
+template <class E>
+struct QrProblem {
+  int m, n, count;
+  const E* a;
+  const E* taus_in = nullptr;  // where `a` holds reflectors already
+  E* taus = nullptr;           // wanted with the reflectors below R
+  E* r = nullptr;
+  int r_rows = 0;
+  E* q = nullptr;
+  int q_cols = 0;
+  int32_t* order = nullptr;  // of the columns, where they are pivoted
+
+  __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
+};
+
+// Places in a slice.
+struct QrPlaces {
+  int matrix, taus, partial, norms, squares;
+};
+
+template <class E, bool kGlobal>
+struct TeamQr {
+  static constexpr int kMostThreads = kGlobal ? 256 : kBlockThreads;
+  using V = small::RealElement<E>;
+  QrProblem<E> of;
+  QrPlaces places;
+  int ld;
+  E* work;  // the matrices, if they are in global memory
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int m = of.m, n = of.n;
+    const int64_t size = static_cast<int64_t>(m) * n;
+    E* a;
+    if constexpr (kGlobal) {
+      a = work + i * m * ld;
+    } else {
+      a = At<E>(slice, places.matrix);
+    }
+    E* const taus = At<E>(slice, places.taus);
+    E* const partial = At<E>(slice, places.partial);
+    LoadMatrix(team, of.a + i * size, m, n, a, ld);
+    if (of.taus_in != nullptr) {
+      team.Phase([&](int thread) {
+        for (int k = thread; k < of.count; k += team.size()) {
+          taus[k] = LoadGlobal(of.taus_in + i * of.count + k);
+        }
+      });
+    } else {
+      Factor(team, i, slice, a, taus, partial);
+    }
+    if (of.r != nullptr) {
+      const bool packed = of.taus != nullptr;
+      StoreMatrix(team, of.r_rows, n, of.r + static_cast<int64_t>(of.r_rows) * n * i,
+                  [&](int row, int col) { return packed || row <= col ? a[row * ld + col] : E{}; });
+    }
+    if (of.taus != nullptr) {
+      team.Phase([&](int thread) {
+        for (int k = thread; k < of.count; k += team.size()) {
+          StoreGlobal<E>(taus[k], of.taus + i * of.count + k);
+        }
+      });
+    }
+    if (of.q != nullptr) {
+      team::HouseholderProduct(team, m, of.q_cols, of.count, a, ld, taus, partial);
+      StoreMatrix(team, m, of.q_cols, of.q + static_cast<int64_t>(m) * of.q_cols * i,
+                  [&](int row, int col) { return a[row * ld + col]; });
+    }
+  }
+
+ private:
+  __device__ void Factor(const Team& team, int64_t i, char* slice, E* a, E* taus,
+                         E* partial) const {
+    if (of.order == nullptr) {
+      team::HouseholderQr(team, of.m, of.n, a, ld, taus, partial);
+    } else {
+      team::PivotedQr(team, of.m, of.n, a, ld, taus, partial, At<V>(slice, places.norms),
+                      At<V>(slice, places.squares), of.order + i * of.n);
+    }
+  }
+};
+
+// The slice of a team; the matrix is in it unless it is in global memory.
+template <class E>
+Slice MakeSlice(const QrProblem<E>& of, int team_size, int ld, bool global, QrPlaces& places) {
+  using V = small::RealElement<E>;
+  Slice slice(sizeof(V));
+  places.matrix = global ? 0 : slice.Take<E>(static_cast<int64_t>(of.m) * ld);
+  places.taus = slice.Take<E>(of.count);
+  places.partial = slice.Take<E>(team_size);
+  places.norms = slice.Take<V>(of.order == nullptr ? 0 : of.n);
+  places.squares = slice.Take<V>(of.order == nullptr ? 0 : team_size);
+  return slice;
+}
+
+template <bool kGlobal, class E>
+void RunTeamQr(cudaStream_t stream, const QrProblem<E>& of, int64_t batch, int team_size, int ld,
+               E* work) {
+  TeamQr<E, kGlobal> job{of, {}, ld, work};
+  const Slice slice = MakeSlice(of, team_size, ld, kGlobal, job.places);
+  LaunchTeams(stream, job, batch, team_size, slice);
+}
+
+// The first r_rows rows of the upper triangles of column-major m by n matrices, row-major.
+template <class E>
+struct UpperTriangle {
+  const E* a;
+  E* r;
+  int64_t m, n, r_rows, a_size;
+
+  __device__ void operator()(int64_t place) const {
+    const int64_t matrix = place / (r_rows * n), i = place / n % r_rows, j = place % n;
+    StoreGlobal<E>(i <= j ? LoadGlobal(a + matrix * a_size + j * m + i) : E{}, r + place);
+  }
+};
+
+template <class T>
+void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
+              const QrProblem<Element<T>>& of) {
+  const int m = of.m, n = of.n, count = of.count;
+  const int64_t input = static_cast<int64_t>(m) * n,
+                column_major = static_cast<int64_t>(m) * of.Columns();
+  T* const a = scratch.Take<T>(batch * column_major);
+  const auto* const given = reinterpret_cast<const T*>(of.a);
+  auto* const r = reinterpret_cast<T*>(of.r);
+  auto* const q = reinterpret_cast<T*>(of.q);
+  Transpose(stream, batch, m, n, given, input, a, column_major);
+  const LentSolver lent(stream);
+  const vendor::Solver solver = lent.get().solver;
+  int32_t* const info = scratch.Take<int32_t>(1);
+  const T* taus = reinterpret_cast<const T*>(of.taus_in);
+  if (taus == nullptr) {
+    T* const made =
+        of.taus != nullptr ? reinterpret_cast<T*>(of.taus) : scratch.Take<T>(batch * count);
+    const int work_size = vendor::GeqrfWork(solver, m, n, a, m);
+    T* const work = scratch.Take<T>(work_size);
+    for (int64_t i = 0; i < batch; ++i) {
+      vendor::Geqrf(solver, m, n, a + i * column_major, m, made + i * count, work, work_size, info);
+    }
+    taus = made;
+  }
+  if (r != nullptr && of.taus != nullptr) {
+    Transpose(stream, batch, n, m, static_cast<const T*>(a), column_major, r, input);
+  } else if (r != nullptr) {
+    // Of the m rows of a column-major matrix the first r_rows are wanted.
+    const int64_t r_size = static_cast<int64_t>(of.r_rows) * n;
+    ForEach(stream, batch * r_size,
+            UpperTriangle<Element<T>>{AsElements(static_cast<const T*>(a)), of.r, m, n, of.r_rows,
+                                      column_major});
+  }
+  if (q != nullptr) {
+    const int work_size = vendor::OrgqrWork(solver, m, of.q_cols, count, a, m, taus);
+    T* const work = scratch.Take<T>(work_size);
+    for (int64_t i = 0; i < batch; ++i) {
+      vendor::Orgqr(solver, m, of.q_cols, count, a + i * column_major, m, taus + i * count, work,
+                    work_size, info);
+    }
+    Transpose(stream, batch, of.q_cols, m, static_cast<const T*>(a), column_major, q,
+              static_cast<int64_t>(m) * of.q_cols);
+  }
+}
+
+template <class T>
+void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+           const QrProblem<Element<T>>& of) {
+  using E = Element<T>;
+  if (batch == 0) return;
+  const int64_t ld = of.Columns() | 1;
+  const int team_size = QrTeamSize(of.m, of.Columns());
+  if (of.m * ld * static_cast<int64_t>(sizeof(T)) <= kTeamQrBytes) {
+    QrPlaces places;
+    const Slice slice = MakeSlice(of, team_size, static_cast<int>(ld), false, places);
+    if (slice.bytes() <= SharedBytes()) {
+      return RunTeamQr<false, E>(stream, of, batch, team_size, static_cast<int>(ld), nullptr);
+    }
+  }
+  Scratch scratch(allocator);
+  if (of.order == nullptr && batch < kGlobalQrBatch) {
+    return VendorQr<T>(stream, scratch, batch, of);
+  }
+  ToInt(of.m * ld);
+  T* const work = scratch.Take<T>(batch * of.m * ld);
+  RunTeamQr<true, E>(stream, of, batch, 256, static_cast<int>(ld), AsElements(work));
+}
+
+ffi::Error HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                         ffi::Result<ffi::AnyBuffer> packed, ffi::Result<ffi::AnyBuffer> taus) {
+  return Guard("linalg_householder_qr", [&] {
+    const BatchShape shape = SplitBatch(a, 2, "a");
+    const int64_t m = shape.rows, n = shape.cols, k = std::min(m, n), batch = shape.batch;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      T* const packed_data = Elements<T>(packed, batch * m * n, "the packed factors");
+      RunQr<T>(stream, allocator, batch,
+               {.m = ToInt(m),
+                .n = ToInt(n),
+                .count = ToInt(k),
+                .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+                .taus = AsElements(Elements<T>(taus, batch * k, "taus")),
+                .r = AsElements(packed_data),
+                .r_rows = ToInt(m)});
+    });
+  });
+}
+
+ffi::Error HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                              ffi::AnyBuffer a, ffi::AnyBuffer taus,
+                              ffi::Result<ffi::AnyBuffer> q) {
+  return Guard("linalg_householder_product", [&] {
+    const BatchShape shape = SplitBatch(a, 2, "a"), taus_shape = SplitBatch(taus, 1, "taus");
+    const int64_t m = shape.rows, n = shape.cols, k = taus_shape.cols, batch = shape.batch;
+    if (m < n || n < k) throw BadArgument("a", "have rows >= columns >= the number of taus");
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      const T* const taus_data = Elements<T>(taus, batch * k, "taus");
+      RunQr<T>(stream, allocator, batch,
+               {.m = ToInt(m),
+                .n = ToInt(n),
+                .count = ToInt(k),
+                .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+                .taus_in = AsElements(taus_data),
+                .q = AsElements(Elements<T>(q, batch * m * n, "q")),
+                .q_cols = ToInt(n)});
+    });
+  });
+}
+
+// Q's and R's shapes tell what is asked for: the reduced or the complete factors, or R alone.
+template <class T>
+QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q,
+                                  ffi::Result<ffi::AnyBuffer>& r) {
+  const BatchShape shape = SplitBatch(a, 2, "a");
+  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
+  const int64_t r_rows = SplitBatch(*r, 2, "r").rows;
+  if (r_rows != k && r_rows != m) throw BadArgument("r", "have min(m, n) or m rows");
+  QrProblem<Element<T>> problem{.m = ToInt(m),
+                                .n = ToInt(n),
+                                .count = ToInt(k),
+                                .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+                                .r = AsElements(Elements<T>(r, batch * r_rows * n, "r")),
+                                .r_rows = ToInt(r_rows)};
+  if (q != nullptr) {
+    const int64_t q_cols = SplitBatch(**q, 2, "q").cols;
+    if (q_cols != r_rows) throw BadArgument("q", "have as many columns as r has rows");
+    problem.q = AsElements(Elements<T>(*q, batch * m * q_cols, "q"));
+    problem.q_cols = ToInt(q_cols);
+  }
+  return problem;
+}
+
+ffi::Error Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+              ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r) {
+  return Guard("linalg_qr", [&] {
+    const int64_t batch = SplitBatch(a, 2, "a").batch;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      RunQr<T>(stream, allocator, batch, ReadProblem<T>(a, &q, r));
+    });
+  });
+}
+
+ffi::Error QrR(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+               ffi::Result<ffi::AnyBuffer> r) {
+  return Guard("linalg_qr_r", [&] {
+    const int64_t batch = SplitBatch(a, 2, "a").batch;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      RunQr<T>(stream, allocator, batch, ReadProblem<T>(a, nullptr, r));
+    });
+  });
+}
+
+ffi::Error QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                     ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r,
+                     ffi::Result<ffi::AnyBuffer> order) {
+  return Guard("linalg_qr_pivoted", [&] {
+    const BatchShape shape = SplitBatch(a, 2, "a");
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      auto problem = ReadProblem<T>(a, &q, r);
+      problem.order = Elements<int32_t>(order, shape.batch * shape.cols, "the permutation");
+      RunQr<T>(stream, allocator, shape.batch, problem);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg::cuda
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_qr, linalg::cuda::HouseholderQr,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_product, linalg::cuda::HouseholderProduct,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr, linalg::cuda::Qr,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_r, linalg::cuda::QrR,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_pivoted, linalg::cuda::QrPivoted,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

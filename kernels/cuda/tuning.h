@@ -1,0 +1,51 @@
+// Every cut-off of the CUDA handlers. None of them has been measured yet: they are estimates from
+// the sizes of registers and shared memory of an H200.
+#pragma once
+
+#include <cstdint>
+
+namespace linalg::cuda {
+
+// A matrix of at most so many bytes, with what is solved with it, is worked on by one thread.
+inline constexpr int64_t kAloneBytes = 512;
+
+// The largest n of square matrices that a team of threads works on in shared memory; beyond, the
+// vendor's routines.
+inline constexpr int64_t kTeamCholesky = 64;
+inline constexpr int64_t kTeamLu = 64;
+inline constexpr int64_t kTeamTriangular = 64;
+// LU of rectangles too, whose shorter side is within kTeamLu, in so many bytes.
+inline constexpr int64_t kTeamLuBytes = 90 << 10;
+inline constexpr int64_t kTeamEigh = 64;
+
+// QR of matrices that fill at most so many bytes of shared memory, of any shape.
+inline constexpr int64_t kTeamQrBytes = 160 << 10;
+// From this batch on, larger ones are factored by a block each in global memory; below, one after
+// another by the vendor's routine, which has no batched one.
+inline constexpr int64_t kGlobalQrBatch = 24;
+
+// Threads of a team for matrices whose longer side is n.
+inline int TeamSize(int64_t n) {
+  if (n <= 4) return 4;
+  if (n <= 8) return 8;
+  if (n <= 16) return 16;
+  return n <= 32 ? 32 : 128;
+}
+
+// The same for QR, whose threads share the columns and then the rows.
+inline int QrTeamSize(int64_t rows, int64_t cols) {
+  if (rows * cols > 32 * 32) return 128;
+  return rows * cols > 16 * 16 ? 32 : TeamSize(rows < cols ? rows : cols);
+}
+
+// Threads of a block, unless its team is larger.
+inline constexpr int kBlockThreads = 128;
+// A block takes fewer teams than it has threads for rather than more shared memory than this, so
+// that several blocks share a multiprocessor; and rather than leave multiprocessors idle.
+inline constexpr int64_t kBlockBytes = 48 << 10;
+inline constexpr int64_t kBlocksWanted = 256;
+
+// The vendor's batched LU and Cholesky, rather than one matrix after another, as stock JAX chooses.
+inline bool UseBatchedRoutine(int64_t batch, int64_t n) { return batch > 1 && n / batch <= 128; }
+
+}  // namespace linalg::cuda

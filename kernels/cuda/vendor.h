@@ -1,0 +1,231 @@
+// cuSOLVER and cuBLAS as typed functions, opened when a handler first needs them: neither their
+// headers nor their libraries are needed to build or to import the module.
+//
+// Matrices are column-major with leading dimension `ld`. Above each wrapper stands the prototype of
+// the function that it calls. The symbols are those of cuSOLVER 12.0 and cuBLAS 13.1 (CUDA 13.0).
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <library_types.h>
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace linalg::cuda::vendor {
+
+using Solver = struct cusolverDnContext*;
+using SolverParameters = struct cusolverDnParams*;
+using Blas = struct cublasContext*;
+
+enum FillMode : int { kLower = 0, kUpper = 1 };                     // cublasFillMode_t
+enum Side : int { kLeft = 0, kRight = 1 };                          // cublasSideMode_t
+enum Operation : int { kPlain = 0, kTranspose = 1, kAdjoint = 2 };  // cublasOperation_t
+enum Diagonal : int { kNonUnit = 0, kUnit = 1 };                    // cublasDiagType_t
+enum Job : int { kNoVectors = 0, kVectors = 1 };                    // cusolverEigMode_t
+
+struct Functions {
+  int (*cusolverDnCreate)(Solver*);
+  int (*cusolverDnSetStream)(Solver, cudaStream_t);
+  int (*cusolverDnCreateParams)(SolverParameters*);
+  int (*cusolverDnXsyevd_bufferSize)(Solver, SolverParameters, int job, int uplo, int64_t n,
+                                     cudaDataType, const void* a, int64_t ld, cudaDataType,
+                                     const void* w, cudaDataType, size_t*, size_t*);
+  int (*cusolverDnXsyevd)(Solver, SolverParameters, int job, int uplo, int64_t n, cudaDataType,
+                          void* a, int64_t ld, cudaDataType, void* w, cudaDataType,
+                          void* device_work, size_t, void* host_work, size_t, int* info);
+  int (*cusolverDnXsyevBatched_bufferSize)(Solver, SolverParameters, int job, int uplo, int64_t n,
+                                           cudaDataType, const void* a, int64_t ld, cudaDataType,
+                                           const void* w, cudaDataType, size_t*, size_t*,
+                                           int64_t batch);
+  int (*cusolverDnXsyevBatched)(Solver, SolverParameters, int job, int uplo, int64_t n,
+                                cudaDataType, void* a, int64_t ld, cudaDataType, void* w,
+                                cudaDataType, void* device_work, size_t, void* host_work, size_t,
+                                int* info, int64_t batch);
+  int (*cublasCreate_v2)(Blas*);
+  int (*cublasSetStream_v2)(Blas, cudaStream_t);
+};
+
+// One pointer per function, named after its type by a letter; for complex types orgqr is ungqr.
+template <class T>
+struct TypedFunctions {
+  int (*potrf_bufferSize)(Solver, int uplo, int n, T* a, int ld, int* size);
+  int (*potrf)(Solver, int uplo, int n, T* a, int ld, T* work, int size, int* info);
+  int (*potrfBatched)(Solver, int uplo, int n, T** a, int ld, int* info, int batch);
+  int (*getrf_bufferSize)(Solver, int m, int n, T* a, int ld, int* size);
+  int (*getrf)(Solver, int m, int n, T* a, int ld, T* work, int* pivots, int* info);
+  int (*geqrf_bufferSize)(Solver, int m, int n, T* a, int ld, int* size);
+  int (*geqrf)(Solver, int m, int n, T* a, int ld, T* tau, T* work, int size, int* info);
+  int (*orgqr_bufferSize)(Solver, int m, int n, int k, const T* a, int ld, const T* tau, int* size);
+  int (*orgqr)(Solver, int m, int n, int k, T* a, int ld, const T* tau, T* work, int size,
+               int* info);
+  int (*getrfBatched)(Blas, int n, T* const* a, int ld, int* pivots, int* info, int batch);
+  int (*trsm)(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
+              const T* a, int lda, T* b, int ldb);
+  int (*trsmBatched)(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
+                     const T* const* a, int lda, T* const* b, int ldb, int batch);
+};
+
+extern Functions functions;
+template <class T>
+inline TypedFunctions<T> typed_functions{};
+
+// Directories to look for the libraries in, after where the dynamic linker looks.
+void SetDirectories(std::vector<std::string> directories);
+// Opens the libraries and fills the tables, unless that is done; throws a std::runtime_error that
+// names the library and says where it comes from.
+void Load();
+// Throws unless the function returned 0, success in both libraries.
+void Check(int status, const char* function);
+
+template <class T>
+inline constexpr cudaDataType kDataType = std::is_same_v<T, float>                 ? CUDA_R_32F
+                                          : std::is_same_v<T, double>              ? CUDA_R_64F
+                                          : std::is_same_v<T, std::complex<float>> ? CUDA_C_32F
+                                                                                   : CUDA_C_64F;
+
+// cusolverDn<t>potrf_bufferSize(handle, uplo, n, A, lda, Lwork)
+template <class T>
+int PotrfWork(Solver solver, FillMode uplo, int n, T* a, int ld) {
+  int size = 0;
+  Check(typed_functions<T>.potrf_bufferSize(solver, uplo, n, a, ld, &size), "potrf_bufferSize");
+  return size;
+}
+
+// cusolverDn<t>potrf(handle, uplo, n, A, lda, Workspace, Lwork, devInfo)
+template <class T>
+void Potrf(Solver solver, FillMode uplo, int n, T* a, int ld, T* work, int size, int* info) {
+  Check(typed_functions<T>.potrf(solver, uplo, n, a, ld, work, size, info), "potrf");
+}
+
+// cusolverDn<t>potrfBatched(handle, uplo, n, Aarray, lda, infoArray, batchSize)
+template <class T>
+void PotrfBatched(Solver solver, FillMode uplo, int n, T** a, int ld, int* info, int batch) {
+  Check(typed_functions<T>.potrfBatched(solver, uplo, n, a, ld, info, batch), "potrfBatched");
+}
+
+// cusolverDn<t>getrf_bufferSize(handle, m, n, A, lda, Lwork)
+template <class T>
+int GetrfWork(Solver solver, int m, int n, T* a, int ld) {
+  int size = 0;
+  Check(typed_functions<T>.getrf_bufferSize(solver, m, n, a, ld, &size), "getrf_bufferSize");
+  return size;
+}
+
+// cusolverDn<t>getrf(handle, m, n, A, lda, Workspace, devIpiv, devInfo)
+template <class T>
+void Getrf(Solver solver, int m, int n, T* a, int ld, T* work, int* pivots, int* info) {
+  Check(typed_functions<T>.getrf(solver, m, n, a, ld, work, pivots, info), "getrf");
+}
+
+// cublas<t>getrfBatched(handle, n, Aarray, lda, PivotArray, infoArray, batchSize)
+template <class T>
+void GetrfBatched(Blas blas, int n, T* const* a, int ld, int* pivots, int* info, int batch) {
+  Check(typed_functions<T>.getrfBatched(blas, n, a, ld, pivots, info, batch), "getrfBatched");
+}
+
+// cusolverDn<t>geqrf_bufferSize(handle, m, n, A, lda, Lwork)
+template <class T>
+int GeqrfWork(Solver solver, int m, int n, T* a, int ld) {
+  int size = 0;
+  Check(typed_functions<T>.geqrf_bufferSize(solver, m, n, a, ld, &size), "geqrf_bufferSize");
+  return size;
+}
+
+// cusolverDn<t>geqrf(handle, m, n, A, lda, TAU, Workspace, Lwork, devInfo)
+template <class T>
+void Geqrf(Solver solver, int m, int n, T* a, int ld, T* taus, T* work, int size, int* info) {
+  Check(typed_functions<T>.geqrf(solver, m, n, a, ld, taus, work, size, info), "geqrf");
+}
+
+// cusolverDn<t>orgqr_bufferSize(handle, m, n, k, A, lda, tau, lwork)
+template <class T>
+int OrgqrWork(Solver solver, int m, int n, int k, const T* a, int ld, const T* taus) {
+  int size = 0;
+  Check(typed_functions<T>.orgqr_bufferSize(solver, m, n, k, a, ld, taus, &size),
+        "orgqr_bufferSize");
+  return size;
+}
+
+// cusolverDn<t>orgqr(handle, m, n, k, A, lda, tau, work, lwork, devInfo)
+template <class T>
+void Orgqr(Solver solver, int m, int n, int k, T* a, int ld, const T* taus, T* work, int size,
+           int* info) {
+  Check(typed_functions<T>.orgqr(solver, m, n, k, a, ld, taus, work, size, info), "orgqr");
+}
+
+// cublas<t>trsm(handle, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb)
+template <class T>
+void Trsm(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, int m, int n,
+          const T* a, int lda, T* b, int ldb) {
+  const T one(1);
+  Check(typed_functions<T>.trsm(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb), "trsm");
+}
+
+// cublas<t>trsmBatched(handle, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb, batchCount)
+template <class T>
+void TrsmBatched(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, int m, int n,
+                 const T* const* a, int lda, T* const* b, int ldb, int batch) {
+  const T one(1);
+  Check(typed_functions<T>.trsmBatched(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb,
+                                       batch),
+        "trsmBatched");
+}
+
+// Eigenvalues w, ascending, and eigenvectors in place of `a`, of a batch of Hermitian matrices, of
+// which one triangle is read.
+template <class T, class Real>
+class Syev {
+ public:
+  // cusolverDnXsyevd_bufferSize(handle, params, jobz, uplo, n, dataTypeA, A, lda, dataTypeW, W,
+  //     computeType, workspaceInBytesOnDevice, workspaceInBytesOnHost)
+  // cusolverDnXsyevBatched_bufferSize(..., workspaceInBytesOnHost, batchSize)
+  Syev(Solver solver, SolverParameters parameters, Job job, FillMode uplo, int64_t n, int64_t batch,
+       const T* a, const Real* w)
+      : solver_(solver), parameters_(parameters), job_(job), uplo_(uplo), n_(n), batch_(batch) {
+    const auto& f = functions;
+    if (batch == 1) {
+      Check(f.cusolverDnXsyevd_bufferSize(solver, parameters, job, uplo, n, kDataType<T>, a, n,
+                                          kDataType<Real>, w, kDataType<T>, &device_bytes,
+                                          &host_bytes),
+            "cusolverDnXsyevd_bufferSize");
+    } else {
+      Check(f.cusolverDnXsyevBatched_bufferSize(solver, parameters, job, uplo, n, kDataType<T>, a,
+                                                n, kDataType<Real>, w, kDataType<T>, &device_bytes,
+                                                &host_bytes, batch),
+            "cusolverDnXsyevBatched_bufferSize");
+    }
+  }
+
+  // cusolverDnXsyevd(handle, params, jobz, uplo, n, dataTypeA, A, lda, dataTypeW, W, computeType,
+  //     bufferOnDevice, workspaceInBytesOnDevice, bufferOnHost, workspaceInBytesOnHost, info)
+  // cusolverDnXsyevBatched(..., info, batchSize)
+  void Run(T* a, Real* w, void* device_work, void* host_work, int* info) const {
+    const auto& f = functions;
+    if (batch_ == 1) {
+      Check(f.cusolverDnXsyevd(solver_, parameters_, job_, uplo_, n_, kDataType<T>, a, n_,
+                               kDataType<Real>, w, kDataType<T>, device_work, device_bytes,
+                               host_work, host_bytes, info),
+            "cusolverDnXsyevd");
+    } else {
+      Check(f.cusolverDnXsyevBatched(solver_, parameters_, job_, uplo_, n_, kDataType<T>, a, n_,
+                                     kDataType<Real>, w, kDataType<T>, device_work, device_bytes,
+                                     host_work, host_bytes, info, batch_),
+            "cusolverDnXsyevBatched");
+    }
+  }
+
+  size_t device_bytes = 0, host_bytes = 0;
+
+ private:
+  Solver solver_;
+  SolverParameters parameters_;
+  Job job_;
+  FillMode uplo_;
+  int64_t n_, batch_;
+};
+
+}  // namespace linalg::cuda::vendor

@@ -1,0 +1,32 @@
+// Norms of columns whose squares may leave the range of the numbers.
+#pragma once
+
+#include "kernels/small/lanes.h"
+
+namespace linalg::small {
+
+template <class V>
+LINALG_INLINE V CopySign(V magnitude, V sign) {
+  if constexpr (std::is_same_v<V, Lane<V>>) {
+    return std::copysign(magnitude, sign);
+  } else {
+    using Bits = Mask<V>;
+    const Bits bit = (Bits)(-V{});
+    return (V)(((Bits)magnitude & ~bit) | ((Bits)sign & bit));
+  }
+}
+
+// What sums of squares are trusted in: between kLeast and kMost nothing that matters has under- or
+// overflowed. Columns beyond are first multiplied by kUp or kDown, powers of two.
+template <class T>
+struct SquareRange;
+template <>
+struct SquareRange<float> {
+  static constexpr float kLeast = 0x1p-100f, kMost = 0x1p100f, kUp = 0x1p105f, kDown = 0x1p-75f;
+};
+template <>
+struct SquareRange<double> {
+  static constexpr double kLeast = 0x1p-960, kMost = 0x1p1000, kUp = 0x1p600, kDown = 0x1p-600;
+};
+
+}  // namespace linalg::small

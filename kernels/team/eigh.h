@@ -1,0 +1,218 @@
+// Eigenvalues and eigenvectors of Hermitian matrices by a team of threads: Jacobi's method with the
+// two-sided rotations of a round-robin tournament, n / 2 at a time (Golub and Van Loan, Matrix
+// Computations, 4th ed., 8.5). Matrices are scaled by a power of two to a norm near 1.
+#pragma once
+
+#include "kernels/team/cholesky.h"
+
+namespace linalg::team {
+
+// Sweeps over all pairs; five to ten are usual.
+inline constexpr int kJacobiSweeps = 40;
+
+// A rotation of rows and columns i and j, as cosine, sine and phase: the new columns are
+// c i - s conj(e) j and s i + c conj(e) j.
+template <class E>
+struct Rotation {
+  RealElement<E> cosine, sine;
+  E phase;
+};
+
+// The two that meet at table `pair` in round `round`, i < j; j is n where one of an odd number
+// rests.
+struct Pair {
+  int i, j;
+
+  LINALG_INLINE Pair(int n, int round, int pair) {
+    const int seats = n + n % 2;  // seat 0 stays, the others move on
+    const auto player = [&](int seat) {
+      return seat == 0 ? 0 : 1 + (seat - 1 + round) % (seats - 1);
+    };
+    const int x = player(pair), y = player(seats - 1 - pair);
+    i = x < y ? x : y;
+    j = x < y ? y : x;
+  }
+};
+
+LINALG_INLINE int PairsOf(int n) { return (n + 1) / 2; }
+
+// 2^-k for x of 2^k or a little more, and the `inverse` 2^k; 1 for what has no such power.
+template <class V>
+LINALG_TEAM V PowerOfTwoScale(V x, V& inverse) {
+  V scale = inverse = V(1);
+  if (!(x > V(0) && x < std::numeric_limits<V>::infinity())) return scale;
+  // Neither overflows: the smallest normal number's inverse is in range.
+  const V smallest = std::numeric_limits<V>::min();
+  V y = x < smallest ? smallest : x;
+  constexpr int kSteps = sizeof(V) == 4 ? 6 : 9;
+  V powers[kSteps + 1];
+  powers[0] = V(2);
+  for (int i = 0; i < kSteps; ++i) powers[i + 1] = powers[i] * powers[i];
+  for (int i = kSteps; i >= 0; --i) {
+    if (y >= powers[i]) {
+      y *= V(1) / powers[i];
+      scale *= V(1) / powers[i];
+      inverse *= powers[i];
+    } else if (y * powers[i] <= V(1)) {
+      y *= powers[i];
+      scale *= powers[i];
+      inverse *= V(1) / powers[i];
+    }
+  }
+  return scale;
+}
+
+// The rotation that makes the element z beside the diagonal elements x and y zero.
+template <class E>
+LINALG_TEAM Rotation<E> MakeRotation(RealElement<E> x, RealElement<E> y, E z,
+                                     RealElement<E> negligible) {
+  using V = RealElement<E>;
+  V size;
+  if constexpr (small::kComplexElement<E>) {
+    size = small::Sqrt(small::NormAdd(z, V(0)));
+  } else {
+    size = small::Abs(z);
+  }
+  if (!(size > negligible)) return {V(1), V(0), small::FromReal<E>(V(1))};
+  const V ratio = (y - x) / (V(2) * size), length = small::Sqrt(small::MulAdd(ratio, ratio, V(1)));
+  const V tangent = V(1) / (ratio < V(0) ? ratio - length : ratio + length);
+  const V cosine = V(1) / small::Sqrt(small::MulAdd(tangent, tangent, V(1)));
+  return {cosine, tangent * cosine, (V(1) / size) * z};
+}
+
+// a - b and so on with real factors: (c x - s y, s x + c y).
+template <class E>
+LINALG_TEAM void Rotate(RealElement<E> cosine, RealElement<E> sine, E& x, E& y) {
+  const auto combine = [](RealElement<E> p, E a, RealElement<E> q, E b) {
+    if constexpr (small::kComplexElement<E>) {
+      return E{small::MulAdd(p, a.re, q * b.re), small::MulAdd(p, a.im, q * b.im)};
+    } else {
+      return small::MulAdd(p, a, q * b);
+    }
+  };
+  const E first = combine(cosine, x, -sine, y);
+  y = combine(sine, x, cosine, y);
+  x = first;
+}
+
+// Diagonalises the Hermitian part of `a`, whose diagonal becomes the eigenvalues, not sorted; the
+// columns of v, if wanted (kVectors), their vectors. `rotations` has PairsOf(n) elements. Returns
+// 0, -1 for a matrix that is not finite, or 1 if it did not converge.
+template <bool kVectors, class Team, class E>
+LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* a, int ld, E* v,
+                       Rotation<E>* rotations, RealElement<E>& unscale) {
+  using V = RealElement<E>;
+  const Grid grid = RowGrid(team);
+  LowerHermitianPart(team, n, a, ld, lower, symmetrize);
+  const bool infinite = team.Any([&](int thread) {
+    bool found = false;
+    ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
+      if (j > i) return;
+      const E zero = V(0) * a[i * ld + j];
+      found |= small::Magnitude(zero) != V(0);
+    });
+    return found;
+  });
+  if (infinite) return -1;
+  const V largest = team.template Best<V>([&](int thread) {
+                          Largest<V> best{V(0), n};
+                          ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
+                            if (j > i) return;
+                            V size = small::Abs(small::Re(a[i * ld + j]));
+                            if constexpr (small::kComplexElement<E>) {
+                              const V other = small::Abs(a[i * ld + j].im);
+                              size = other > size ? other : size;
+                            }
+                            best = best.Better({size, 0});
+                          });
+                          return best;
+                        })
+                        .value;
+  const V scale = PowerOfTwoScale(largest, unscale);
+  team.Phase([&](int thread) {
+    ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
+      if constexpr (kVectors) v[i * ld + j] = small::FromReal<E>(V(i == j));
+      if (j > i) return;
+      const E x = scale * a[i * ld + j];
+      a[i * ld + j] = x;
+      if (j < i) a[j * ld + i] = small::Conj(x);
+    });
+  });
+  // Relative to the norm, as every error of the method.
+  const V negligible = std::numeric_limits<V>::epsilon() / V(4);
+  const int pairs = PairsOf(n), rounds = n + n % 2 - 1;
+  for (int sweep = 0; sweep < kJacobiSweeps; ++sweep) {
+    const bool open = team.Any([&](int thread) {
+      bool found = false;
+      ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
+        if (j < i) found |= small::Magnitude(a[i * ld + j]) > V(2) * negligible;
+      });
+      return found;
+    });
+    if (!open) return 0;
+    for (int round = 0; round < rounds; ++round) {
+      team.Phase([&](int thread) {
+        for (int p = thread; p < pairs; p += team.size()) {
+          const auto [i, j] = Pair(n, round, p);
+          if (j >= n) continue;
+          rotations[p] = MakeRotation(small::Re(a[i * ld + i]), small::Re(a[j * ld + j]),
+                                      a[i * ld + j], negligible);
+        }
+      });
+      team.Phase([&](int thread) {  // rows
+        for (int p = grid.Group(thread); p < pairs; p += grid.groups) {
+          const auto [i, j] = Pair(n, round, p);
+          if (j >= n) continue;
+          const Rotation<E> rotation = rotations[p];
+          if (rotation.sine == V(0)) continue;
+          for (int k = grid.Lane(thread); k < n; k += grid.lanes) {
+            E x = a[i * ld + k], y = small::Mul(rotation.phase, a[j * ld + k]);
+            Rotate(rotation.cosine, rotation.sine, x, y);
+            a[i * ld + k] = x;
+            a[j * ld + k] = y;
+          }
+        }
+      });
+      team.Phase([&](int thread) {  // columns
+        for (int p = grid.Group(thread); p < pairs; p += grid.groups) {
+          const auto [i, j] = Pair(n, round, p);
+          if (j >= n) continue;
+          const Rotation<E> rotation = rotations[p];
+          if (rotation.sine == V(0)) continue;
+          const E phase = small::Conj(rotation.phase);
+          for (int k = grid.Lane(thread); k < n; k += grid.lanes) {
+            E x = a[k * ld + i], y = small::Mul(phase, a[k * ld + j]);
+            Rotate(rotation.cosine, rotation.sine, x, y);
+            a[k * ld + i] = k == j ? E{} : k == i ? small::FromReal<E>(small::Re(x)) : x;
+            a[k * ld + j] = k == i ? E{} : k == j ? small::FromReal<E>(small::Re(y)) : y;
+            if constexpr (kVectors) {
+              x = v[k * ld + i], y = small::Mul(phase, v[k * ld + j]);
+              Rotate(rotation.cosine, rotation.sine, x, y);
+              v[k * ld + i] = x;
+              v[k * ld + j] = y;
+            }
+          }
+        }
+      });
+    }
+  }
+  return 1;
+}
+
+// order[r] = the place on the diagonal of the eigenvalue that comes at r in ascending order.
+template <class Team, class E>
+LINALG_TEAM void SortDiagonal(const Team& team, int n, const E* a, int ld, int* order) {
+  team.Phase([&](int thread) {
+    for (int i = thread; i < n; i += team.size()) {
+      const RealElement<E> w = small::Re(a[i * ld + i]);
+      int rank = 0;
+      for (int j = 0; j < n; ++j) {
+        const RealElement<E> other = small::Re(a[j * ld + j]);
+        rank += other < w || (other == w && j < i);
+      }
+      order[rank] = i;
+    }
+  });
+}
+
+}  // namespace linalg::team

@@ -1,0 +1,245 @@
+// QR by Householder reflectors by a team of threads, with LAPACK's conventions, plain and with
+// column pivoting, and the product of the reflectors, in place.
+//
+// A reflector is H = I - tau v vᴴ, v's first element 1, the others below the diagonal. A column's
+// product with v is summed by the threads that hold its rows; each then changes its own rows.
+#pragma once
+
+#include "kernels/small/norm.h"
+#include "kernels/team/team.h"
+
+namespace linalg::team {
+
+// Makes the reflector of column k, in place; returns tau.
+template <class Team, class E>
+LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
+  using V = RealElement<E>;
+  using Range = small::SquareRange<V>;
+  const E alpha = a[k * ld + k];
+  const auto tail_squares = [&](V scale) {
+    return team.template Sum<V>([&](int thread) {
+      V sum{};
+      for (int i = k + 1 + thread; i < m; i += team.size()) {
+        sum = small::NormAdd(scale * a[i * ld + k], sum);
+      }
+      return sum;
+    });
+  };
+  V scale = V(1), unscale = V(1);
+  V tail = tail_squares(scale), total = small::NormAdd(alpha, tail);
+  bool nothing = false;
+  if (total > Range::kMost || total < Range::kLeast || tail == V(0)) {
+    if (total > Range::kMost) {
+      scale = Range::kDown;
+      unscale = 1 / Range::kDown;
+    } else if (total < Range::kLeast) {
+      scale = Range::kUp;
+      unscale = 1 / Range::kUp;
+    }
+    nothing = !team.Any([&](int thread) {
+      bool something = false;
+      for (int i = k + 1 + thread; i < m; i += team.size()) {
+        something |= small::Magnitude(a[i * ld + k]) != V(0);
+      }
+      return something;
+    });
+    if constexpr (small::kComplexElement<E>) nothing = nothing && alpha.im == V(0);
+    tail = tail_squares(scale);
+    total = small::NormAdd(scale * alpha, tail);
+  }
+  const E head = scale * alpha;
+  const V beta = -small::CopySign(small::Sqrt(total), small::Re(head));
+  E tau, inverse;
+  if constexpr (small::kComplexElement<E>) {
+    tau = {(beta - head.re) / beta, -head.im / beta};
+    const V re = head.re - beta;
+    const V square = V(1) / small::MulAdd(head.im, head.im, re * re);
+    inverse = {re * square, -head.im * square};
+  } else {
+    tau = (beta - head) / beta;
+    inverse = V(1) / (head - beta);
+  }
+  if (nothing) tau = inverse = E{};
+  team.Phase([&](int thread) {
+    if (thread == 0)
+      a[k * ld + k] = small::FromReal<E>(unscale * (nothing ? small::Re(head) : beta));
+    for (int i = k + 1 + thread; i < m; i += team.size()) {
+      a[i * ld + k] = small::Mul(inverse, scale * a[i * ld + k]);
+    }
+  });
+  return tau;
+}
+
+// Multiplies columns [first, last), as many as the grid has lanes or fewer, from row k on by
+// I - tau v vᴴ, v being column k. With kNewRow their row k counts as zero. `partial` has an element
+// for each thread. changed(thread, squares) is called with the sum of squares of what the thread
+// has made below row k.
+template <bool kNewRow, class Team, class E, class Changed>
+LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int last, E* a, int ld,
+                              int k, E tau, E* partial, Changed&& changed) {
+  team.Phase([&](int thread) {
+    const int j = first + grid.Lane(thread);
+    if (j >= last) return;
+    E sum{};
+    if (!kNewRow && grid.Group(thread) == 0) sum = a[k * ld + j];
+    for (int i = k + 1 + grid.Group(thread); i < m; i += grid.groups) {
+      sum = small::NegMulAdd(-small::Conj(a[i * ld + k]), a[i * ld + j], sum);
+    }
+    partial[thread] = sum;
+  });
+  team.Phase([&](int thread) {
+    const int lane = grid.Lane(thread), j = first + lane;
+    if (j >= last) return;
+    E sum = partial[lane];
+    for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.lanes + lane];
+    sum = small::Mul(tau, sum);
+    if (grid.Group(thread) == 0) a[k * ld + j] = (kNewRow ? E{} : a[k * ld + j]) - sum;
+    RealElement<E> squares{};
+    constexpr int kBlock = 4;
+    int i = k + 1 + grid.Group(thread);
+    for (; i + (kBlock - 1) * grid.groups < m; i += kBlock * grid.groups) {
+      E x[kBlock];
+      for (int c = 0; c < kBlock; ++c) {
+        const int row = (i + c * grid.groups) * ld;
+        x[c] = small::NegMulAdd(a[row + k], sum, a[row + j]);
+      }
+      for (int c = 0; c < kBlock; ++c) {
+        a[(i + c * grid.groups) * ld + j] = x[c];
+        squares = small::NormAdd(x[c], squares);
+      }
+    }
+    for (; i < m; i += grid.groups) {
+      const E x = small::NegMulAdd(a[i * ld + k], sum, a[i * ld + j]);
+      a[i * ld + j] = x;
+      squares = small::NormAdd(x, squares);
+    }
+    changed(thread, squares);
+  });
+}
+
+// The same for all columns [k + 1, cols).
+template <bool kNewRow, class Team, class E>
+LINALG_TEAM void Reflect(const Team& team, Grid grid, int m, int cols, E* a, int ld, int k, E tau,
+                         E* partial) {
+  for (int first = k + 1; first < cols; first += grid.lanes) {
+    const int last = first + grid.lanes < cols ? first + grid.lanes : cols;
+    ReflectBlock<kNewRow>(team, grid, m, first, last, a, ld, k, tau, partial,
+                          [](int, RealElement<E>) {});
+  }
+}
+
+// Replaces the m by n matrix by R, and the reflectors below it.
+template <class Team, class E>
+LINALG_TEAM void HouseholderQr(const Team& team, int m, int n, E* a, int ld, E* taus, E* partial) {
+  const int count = m < n ? m : n;
+  const Grid grid(team.size(), n);
+  for (int k = 0; k < count; ++k) {
+    const E tau = MakeReflector(team, m, a, ld, k);
+    Reflect<false>(team, grid, m, n, a, ld, k, small::Conj(tau), partial);
+    team.Phase([&](int thread) {
+      if (thread == 0) taus[k] = tau;
+    });
+  }
+}
+
+// Replaces `count` reflectors by the first `cols` columns of their product; count <= cols <= m.
+template <class Team, class E>
+LINALG_TEAM void HouseholderProduct(const Team& team, int m, int cols, int count, E* a, int ld,
+                                    const E* taus, E* partial) {
+  using V = RealElement<E>;
+  const Grid grid(team.size(), cols);
+  team.Phase([&](int thread) {
+    for (int j = count + grid.Lane(thread); j < cols; j += grid.lanes) {
+      for (int i = grid.Group(thread); i < m; i += grid.groups) {
+        a[i * ld + j] = small::FromReal<E>(V(i == j));
+      }
+    }
+  });
+  for (int k = count - 1; k >= 0; --k) {
+    const E tau = taus[k];
+    Reflect<true>(team, grid, m, cols, a, ld, k, tau, partial);
+    team.Phase([&](int thread) {
+      for (int i = thread; i < m; i += team.size()) {
+        E& x = a[i * ld + k];
+        x = i < k ? E{} : i == k ? small::FromReal<E>(V(1)) - tau : small::NegMulAdd(tau, x, E{});
+      }
+    });
+  }
+}
+
+// The norm of a column from row `first` on, given its sum of squares.
+template <class E>
+LINALG_TEAM RealElement<E> ColumnNorm(int first, int m, const E* column, int ld,
+                                      RealElement<E> squares) {
+  using V = RealElement<E>;
+  using Range = small::SquareRange<V>;
+  if (!(squares > Range::kMost || squares < Range::kLeast)) return small::Sqrt(squares);
+  const bool large = squares > Range::kMost;
+  const V scale = large ? Range::kDown : Range::kUp;
+  V sum{};
+  for (int i = first; i < m; ++i) sum = small::NormAdd(scale * column[i * ld], sum);
+  return (large ? 1 / Range::kDown : 1 / Range::kUp) * small::Sqrt(sum);
+}
+
+// HouseholderQr with the column of the largest remaining norm brought to the front at each step;
+// `order` (n) receives the columns' original indices. `norms` has n elements, `squares` one for
+// each thread. Norms are summed anew at each step, from what the threads have just computed.
+template <class Team, class E>
+LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus, E* partial,
+                           RealElement<E>* norms, RealElement<E>* squares, int* order) {
+  using V = RealElement<E>;
+  const int count = m < n ? m : n;
+  const Grid grid(team.size(), n);
+  team.Phase([&](int thread) {
+    for (int j = thread; j < n; j += team.size()) {
+      V sum{};
+      for (int i = 0; i < m; ++i) sum = small::NormAdd(a[i * ld + j], sum);
+      norms[j] = ColumnNorm(0, m, a + j, ld, sum);
+      order[j] = j;
+    }
+  });
+  for (int k = 0; k < count; ++k) {
+    const auto best = team.template Best<V>([&](int thread) {
+      Largest<V> largest{V(-1), n};
+      for (int j = k + thread; j < n; j += team.size()) {
+        const V norm = norms[j];
+        largest = largest.Better({norm == norm ? norm : std::numeric_limits<V>::infinity(), j});
+      }
+      return largest;
+    });
+    const int pivot = best.index;
+    if (pivot != k) {
+      team.Phase([&](int thread) {
+        if (thread == 0) {
+          norms[pivot] = norms[k];
+          const int column = order[k];
+          order[k] = order[pivot];
+          order[pivot] = column;
+        }
+        for (int i = thread; i < m; i += team.size()) {
+          const E x = a[i * ld + k];
+          a[i * ld + k] = a[i * ld + pivot];
+          a[i * ld + pivot] = x;
+        }
+      });
+    }
+    const E tau = MakeReflector(team, m, a, ld, k);
+    for (int first = k + 1; first < n; first += grid.lanes) {
+      const int last = first + grid.lanes < n ? first + grid.lanes : n;
+      ReflectBlock<false>(team, grid, m, first, last, a, ld, k, small::Conj(tau), partial,
+                          [&](int thread, V sum) { squares[thread] = sum; });
+      team.Phase([&](int thread) {
+        const int j = first + grid.Lane(thread);
+        if (grid.Group(thread) != 0 || j >= last) return;
+        V sum = squares[grid.Lane(thread)];
+        for (int g = 1; g < grid.groups; ++g) sum += squares[g * grid.lanes + grid.Lane(thread)];
+        norms[j] = ColumnNorm(k + 1, m, a + j, ld, sum);
+      });
+    }
+    team.Phase([&](int thread) {
+      if (thread == 0) taus[k] = tau;
+    });
+  }
+}
+
+}  // namespace linalg::team

@@ -1,0 +1,106 @@
+// Algorithms for one matrix by several threads, written in phases.
+//
+// A Team is a number of threads that share memory:
+//
+//   int size() const                what they are: a power of two, or a multiple of 32
+//   void Phase(body) const          body(thread) on each of them, then a barrier
+//   V Sum<V>(body) const            the sum of body(thread), in the same order on every team
+//   Largest<V> Best(body) const     the best of body(thread)
+//   bool Any(body) const            whether body(thread) holds anywhere
+//
+// Sums and the like are barriers too. What stands between two phases is computed by every thread
+// alike, from memory that the next phase does not write. Within a phase no thread reads what
+// another one writes, so that the threads may run in any order, one after another too: tests do so
+// on the CPU. In CUDA a team is a part of a warp, a warp or a block (kernels/cuda/team.h).
+//
+// Matrices are row-major, rows `ld` apart; an odd `ld` spreads a column over the banks of shared
+// memory. Elements and their arithmetic are those of kernels/small, in the same order for each
+// element of a factor, so that a matrix has the same factors as there.
+#pragma once
+
+#include "kernels/small/lanes.h"
+
+#if defined(__CUDACC__)
+#define LINALG_TEAM __device__ __forceinline__
+#else
+#define LINALG_TEAM inline
+#endif
+
+namespace linalg::team {
+
+using small::RealElement;
+
+// A place and how much speaks for it; the better of two, the first if they are alike.
+template <class V>
+struct Largest {
+  V value;
+  int index;
+
+  LINALG_INLINE Largest Better(Largest other) const {
+    const bool is_other = other.value > value || (other.value == value && other.index < index);
+    return is_other ? other : *this;
+  }
+};
+
+// A team as rows of `lanes` threads that take neighbouring rows, or columns, of a matrix, and
+// `groups` such rows of threads that take turns in the other direction.
+struct Grid {
+  int lanes;
+  int groups;
+
+  LINALG_INLINE Grid(int team_size, int wanted) : lanes(1) {
+    while (lanes < wanted && lanes < team_size) lanes *= 2;
+    groups = team_size / lanes;
+  }
+
+  LINALG_INLINE int Lane(int thread) const { return thread % lanes; }
+  LINALG_INLINE int Group(int thread) const { return thread / lanes; }
+};
+
+// Lanes that share a column take the rows of a matrix.
+template <class Team>
+LINALG_TEAM Grid RowGrid(const Team& team) {
+  return Grid(team.size(), 32);
+}
+
+// body(i, j) for the elements of rows [first_row, rows) and columns [first_col, cols).
+template <class Body>
+LINALG_TEAM void ForEachElement(Grid grid, int thread, int first_row, int rows, int first_col,
+                                int cols, Body&& body) {
+  for (int i = first_row + grid.Lane(thread); i < rows; i += grid.lanes) {
+    for (int j = first_col + grid.Group(thread); j < cols; j += grid.groups) body(i, j);
+  }
+}
+
+// row[j] -= left right(j) for j = first, first + step, ..., a few at a time: a load must not wait
+// for a store that it has nothing to do with.
+template <class E, class Right>
+LINALG_TEAM void SubtractFromRow(E left, E* row, int first, int last, int step, Right&& right) {
+  constexpr int kBlock = 4;
+  int j = first;
+  for (; j + (kBlock - 1) * step < last; j += kBlock * step) {
+    E x[kBlock], y[kBlock];
+    for (int c = 0; c < kBlock; ++c) {
+      x[c] = row[j + c * step];
+      y[c] = right(j + c * step);
+    }
+    for (int c = 0; c < kBlock; ++c) row[j + c * step] = small::NegMulAdd(left, y[c], x[c]);
+  }
+  for (; j < last; j += step) row[j] = small::NegMulAdd(left, right(j), row[j]);
+}
+
+// Whether a NaN stands anywhere in the matrix.
+template <class Team, class E>
+LINALG_TEAM bool HasNaN(const Team& team, int rows, int cols, const E* a, int ld) {
+  const Grid grid = RowGrid(team);
+  return team.Any([&](int thread) {
+    bool found = false;
+    ForEachElement(grid, thread, 0, rows, 0, cols, [&](int i, int j) {
+      const RealElement<E> magnitude = small::Magnitude(a[i * ld + j]);
+      found |= magnitude != magnitude;
+    });
+    return found;
+  });
+}
+
+}  // namespace linalg::team

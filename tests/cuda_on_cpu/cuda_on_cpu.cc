@@ -1,0 +1,320 @@
+// The handlers of kernels/cuda as handlers for the CPU: all but the kernels' launch, the teams'
+// barriers and the vendor's libraries is what a GPU runs. In place of cuSOLVER and cuBLAS stand
+// textbook routines with their interfaces, column-major, which read and write what those do.
+#include <complex>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/cpu/batch.h"
+#include "kernels/ffi.h"
+
+namespace xla::ffi {
+
+// Device memory that the CPU's runtime does not give; and, as on a GPU, subnormal numbers, which
+// XLA's threads flush to zero.
+class HostAllocator {
+ public:
+  std::optional<void*> Allocate(size_t size, size_t alignment) {
+    void* const memory =
+        std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    std::memset(memory, -1, size);
+    memory_.emplace_back(memory, &std::free);
+    return memory;
+  }
+
+ private:
+  std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
+  std::unique_ptr<linalg::SubnormalNumbers> subnormal_numbers_ =
+      std::make_unique<linalg::SubnormalNumbers>();
+};
+
+template <>
+struct CtxDecoding<HostAllocator> {
+  using Type = HostAllocator;
+  static std::optional<Type> Decode(const XLA_FFI_Api*, XLA_FFI_ExecutionContext*,
+                                    DiagnosticEngine&) {
+    return HostAllocator();
+  }
+};
+
+template <>
+struct CtxDecoding<PlatformStream<cudaStream_t>> {
+  using Type = cudaStream_t;
+  static std::optional<Type> Decode(const XLA_FFI_Api*, XLA_FFI_ExecutionContext*,
+                                    DiagnosticEngine&) {
+    return nullptr;
+  }
+};
+
+}  // namespace xla::ffi
+
+#define ScratchAllocator HostAllocator
+#include "kernels/cuda/cholesky.cu"
+#include "kernels/cuda/eigh.cu"
+#include "kernels/cuda/inverse.cu"
+#include "kernels/cuda/lu.cu"
+#include "kernels/cuda/qr.cu"
+#include "kernels/cuda/triangular.cu"
+
+namespace linalg::cuda {
+namespace vendor {
+namespace {
+
+template <class T>
+T ConjugateOf(T x) {
+  if constexpr (kIsComplex<T>) return std::conj(x);
+  return x;
+}
+
+// Column-major elements.
+template <class T>
+struct Columns {
+  T* data;
+  int ld;
+  T& operator()(int i, int j) const { return data[static_cast<int64_t>(j) * ld + i]; }
+};
+
+template <class T>
+int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
+  const Columns<T> a{data, ld};
+  // The element (i, j) of the lower factor, i >= j, in whichever triangle is meant.
+  const auto get = [&](int i, int j) { return uplo == kLower ? a(i, j) : ConjugateOf(a(j, i)); };
+  const auto set = [&](int i, int j, T x) {
+    (uplo == kLower ? a(i, j) : a(j, i)) = uplo == kLower ? x : ConjugateOf(x);
+  };
+  *info = 0;
+  for (int j = 0; j < n; ++j) {
+    auto pivot = std::real(get(j, j));
+    for (int k = 0; k < j; ++k) pivot -= std::norm(get(j, k));
+    if (pivot <= 0) return *info = j + 1, 0;  // NaN goes on, as in many a library
+    const auto root = std::sqrt(pivot);
+    set(j, j, root);
+    for (int i = j + 1; i < n; ++i) {
+      T x = get(i, j);
+      for (int k = 0; k < j; ++k) x -= get(i, k) * ConjugateOf(get(j, k));
+      set(i, j, x / root);
+    }
+  }
+  // Nobody promises what becomes of the other triangle.
+  for (int j = 0; j < n; ++j) {
+    for (int i = 0; i < j; ++i) (uplo == kLower ? a(i, j) : a(j, i)) = T(99);
+  }
+  return 0;
+}
+
+template <class T>
+int Getrf(Solver, int m, int n, T* data, int ld, T*, int* pivots, int* info) {
+  const Columns<T> a{data, ld};
+  const auto size = [](T x) { return std::abs(std::real(x)) + std::abs(std::imag(x)); };
+  *info = 0;
+  for (int k = 0; k < std::min(m, n); ++k) {
+    int pivot = k;
+    for (int i = k + 1; i < m; ++i) {
+      if (size(a(i, k)) > size(a(pivot, k))) pivot = i;
+    }
+    pivots[k] = pivot + 1;
+    if (a(pivot, k) == T(0)) {
+      if (*info == 0) *info = k + 1;
+      continue;
+    }
+    for (int j = 0; j < n; ++j) std::swap(a(k, j), a(pivot, j));
+    for (int i = k + 1; i < m; ++i) {
+      a(i, k) /= a(k, k);
+      for (int j = k + 1; j < n; ++j) a(i, j) -= a(i, k) * a(k, j);
+    }
+  }
+  return 0;
+}
+
+// Calls body(a, ld) on a row-major copy of a column-major m by n matrix, which is copied back.
+template <class T, class Body>
+void RowMajor(int m, int n, T* data, int ld, Body&& body) {
+  const Columns<T> a{data, ld};
+  std::vector<Element<T>> copy(static_cast<size_t>(m) * n + 1);
+  auto* const rows = reinterpret_cast<T*>(copy.data());
+  for (int i = 0; i < m; ++i) {
+    for (int j = 0; j < n; ++j) rows[i * n + j] = a(i, j);
+  }
+  body(copy.data(), n);
+  for (int i = 0; i < m; ++i) {
+    for (int j = 0; j < n; ++j) a(i, j) = rows[i * n + j];
+  }
+}
+
+template <class T>
+int Geqrf(Solver, int m, int n, T* a, int ld, T* taus, T*, int, int* info) {
+  RowMajor(m, n, a, ld, [&](auto* rows, int stride) {
+    Element<T> partial;
+    team::HouseholderQr(Team(1), m, n, rows, stride, AsElements(taus), &partial);
+  });
+  return *info = 0;
+}
+
+template <class T>
+int Orgqr(Solver, int m, int n, int k, T* a, int ld, const T* taus, T*, int, int* info) {
+  RowMajor(m, n, a, ld, [&](auto* rows, int stride) {
+    Element<T> partial;
+    team::HouseholderProduct(Team(1), m, n, k, rows, stride, AsElements(taus), &partial);
+  });
+  return *info = 0;
+}
+
+template <class T>
+int TrsmOne(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha, const T* a,
+            int lda, T* data, int ldb) {
+  const Columns<T> b{data, ldb};
+  const int order = side == kLeft ? m : n, count = side == kLeft ? n : m;
+  // op(a) x = b, or x op(a) = b, which is op(a)ᵀ xᵀ = bᵀ.
+  const bool flipped = (trans != kPlain) != (side == kRight);
+  const bool lower = (uplo == kLower) != flipped;
+  const auto get = [&](int i, int j) {
+    const T x =
+        flipped ? a[static_cast<int64_t>(i) * lda + j] : a[static_cast<int64_t>(j) * lda + i];
+    return trans == kAdjoint ? ConjugateOf(x) : x;
+  };
+  for (int c = 0; c < count; ++c) {
+    const auto x = [&](int i) -> T& { return side == kLeft ? b(i, c) : b(c, i); };
+    for (int step = 0; step < order; ++step) {
+      const int i = lower ? step : order - 1 - step;
+      T sum = *alpha * x(i);
+      for (int j = lower ? 0 : i + 1; j < (lower ? i : order); ++j) sum -= get(i, j) * x(j);
+      x(i) = diag == kUnit ? sum : sum / get(i, i);
+    }
+  }
+  return 0;
+}
+
+template <class T>
+int Syev(int job, int uplo, int64_t order, void* data, int64_t ld, void* w, int* info) {
+  using E = Element<T>;
+  using R = Real<T>;
+  if (uplo != kUpper) return 1;  // where cuSOLVER has been wrong
+  const int n = static_cast<int>(order);
+  const Columns<T> a{static_cast<T*>(data), static_cast<int>(ld)};
+  std::vector<E> rows(n * n), v(n * n);
+  std::vector<team::Rotation<E>> rotations(n);
+  std::vector<int> places(n);
+  auto* const elements = reinterpret_cast<T*>(rows.data());
+  for (int i = 0; i < n; ++i) {
+    for (int j = i; j < n; ++j) elements[i * n + j] = a(i, j);
+  }
+  R unscale;
+  *info = team::Jacobi<true>(Team(1), n, false, false, rows.data(), n, v.data(), rotations.data(),
+                             unscale);
+  if (*info != 0) return 0;
+  team::SortDiagonal(Team(1), n, rows.data(), n, places.data());
+  for (int k = 0; k < n; ++k) {
+    static_cast<R*>(w)[k] = unscale * std::real(elements[places[k] * n + places[k]]);
+    for (int i = 0; i < n && job == kVectors; ++i) {
+      a(i, k) = reinterpret_cast<T*>(v.data())[i * n + places[k]];
+    }
+  }
+  return 0;
+}
+
+int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w,
+               int* info) {
+  switch (type) {
+    case CUDA_R_32F:
+      return Syev<float>(job, uplo, n, a, ld, w, info);
+    case CUDA_R_64F:
+      return Syev<double>(job, uplo, n, a, ld, w, info);
+    case CUDA_C_32F:
+      return Syev<std::complex<float>>(job, uplo, n, a, ld, w, info);
+    default:
+      return Syev<std::complex<double>>(job, uplo, n, a, ld, w, info);
+  }
+}
+
+int64_t SizeOf(cudaDataType type) { return type == CUDA_R_32F ? 4 : type == CUDA_C_64F ? 16 : 8; }
+
+template <class T>
+void Fill(TypedFunctions<T>& f) {
+  f.potrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
+  f.potrf = &Potrf<T>;
+  f.potrfBatched = [](Solver, int uplo, int n, T** a, int ld, int* info, int batch) {
+    for (int i = 0; i < batch; ++i) Potrf<T>(nullptr, uplo, n, a[i], ld, nullptr, 0, info + i);
+    return 0;
+  };
+  f.getrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
+  f.getrf = &Getrf<T>;
+  f.geqrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
+  f.geqrf = &Geqrf<T>;
+  f.orgqr_bufferSize = [](Solver, int, int, int, const T*, int, const T*, int* size) {
+    return *size = 1, 0;
+  };
+  f.orgqr = &Orgqr<T>;
+  f.getrfBatched = [](Blas, int n, T* const* a, int ld, int* pivots, int* info, int batch) {
+    for (int i = 0; i < batch; ++i) {
+      Getrf<T>(nullptr, n, n, a[i], ld, nullptr, pivots + static_cast<int64_t>(i) * n, info + i);
+    }
+    return 0;
+  };
+  f.trsm = &TrsmOne<T>;
+  f.trsmBatched = [](Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
+                     const T* const* a, int lda, T* const* b, int ldb, int batch) {
+    for (int i = 0; i < batch; ++i) {
+      TrsmOne<T>(nullptr, side, uplo, trans, diag, m, n, alpha, a[i], lda, b[i], ldb);
+    }
+    return 0;
+  };
+}
+
+bool FillAll() {
+  auto& f = functions;
+  f.cusolverDnXsyevd_bufferSize = [](Solver, SolverParameters, int, int, int64_t, cudaDataType,
+                                     const void*, int64_t, cudaDataType, const void*, cudaDataType,
+                                     size_t* device,
+                                     size_t* host) { return *device = *host = 8, 0; };
+  f.cusolverDnXsyevd = [](Solver, SolverParameters, int job, int uplo, int64_t n, cudaDataType type,
+                          void* a, int64_t ld, cudaDataType, void* w, cudaDataType, void*, size_t,
+                          void*, size_t,
+                          int* info) { return SyevOfType(job, uplo, n, type, a, ld, w, info); };
+  f.cusolverDnXsyevBatched_bufferSize = [](Solver, SolverParameters, int, int, int64_t,
+                                           cudaDataType, const void*, int64_t, cudaDataType,
+                                           const void*, cudaDataType, size_t* device, size_t* host,
+                                           int64_t) { return *device = 8, *host = 0, 0; };
+  f.cusolverDnXsyevBatched = [](Solver, SolverParameters, int job, int uplo, int64_t n,
+                                cudaDataType type, void* a, int64_t ld, cudaDataType real, void* w,
+                                cudaDataType, void*, size_t, void*, size_t, int* info,
+                                int64_t batch) {
+    for (int64_t i = 0; i < batch; ++i) {
+      const int status =
+          SyevOfType(job, uplo, n, type, static_cast<char*>(a) + i * n * n * SizeOf(type), ld,
+                     static_cast<char*>(w) + i * n * SizeOf(real), info + i);
+      if (status != 0) return status;
+    }
+    return 0;
+  };
+  Fill(typed_functions<float>);
+  Fill(typed_functions<double>);
+  Fill(typed_functions<std::complex<float>>);
+  Fill(typed_functions<std::complex<double>>);
+  return true;
+}
+
+}  // namespace
+
+Functions functions{};
+
+void Load() { [[maybe_unused]] static const bool filled = FillAll(); }
+
+void Check(int status, const char* function) {
+  if (status != 0) throw std::runtime_error(std::string(function) + " failed");
+}
+
+}  // namespace vendor
+
+template <class Handle>
+Lent<Handle>::Lent(cudaStream_t stream) : stream_(stream) {
+  vendor::Load();
+}
+template <class Handle>
+Lent<Handle>::~Lent() = default;
+template class Lent<SolverHandle>;
+template class Lent<vendor::Blas>;
+
+}  // namespace linalg::cuda

@@ -1,0 +1,17 @@
+// In place of the header of the same name: a team whose threads run one after another.
+#pragma once
+
+#include "tests/serial_team.h"
+
+namespace linalg::cuda {
+
+using team::Largest;
+
+inline constexpr int kMeetingBytes = 512;
+
+class Team : public team::SerialTeam {
+ public:
+  explicit Team(int size) : SerialTeam(size, team::Order::kScrambled) {}
+};
+
+}  // namespace linalg::cuda

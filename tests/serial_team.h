@@ -1,0 +1,66 @@
+// A team of threads, as kernels/team/team.h asks for, that run one after another.
+#pragma once
+
+#include <vector>
+
+#include "kernels/team/team.h"
+
+namespace linalg::team {
+
+enum class Order : int { kForward, kBackward, kScrambled };
+
+class SerialTeam {
+ public:
+  SerialTeam(int size, Order order) : size_(size), order_(order) {}
+
+  int size() const { return size_; }
+
+  template <class Body>
+  void Phase(Body&& body) const {
+    for (int i = 0; i < size_; ++i) body(ThreadAt(i));
+  }
+
+  // As a warp does by shuffles, and then warp after warp.
+  template <class V, class Body>
+  V Sum(Body&& body) const {
+    std::vector<V> x(size_);
+    Phase([&](int thread) { x[thread] = body(thread); });
+    const int warp = size_ < 32 ? size_ : 32;
+    for (int offset = warp / 2; offset > 0; offset /= 2) {
+      std::vector<V> y(x);
+      for (int i = 0; i < size_; ++i) y[i] = x[i] + x[i ^ offset];
+      x = y;
+    }
+    V sum = x[0];
+    for (int i = warp; i < size_; i += warp) sum = sum + x[i];
+    return sum;
+  }
+
+  template <class V, class Body>
+  Largest<V> Best(Body&& body) const {
+    std::vector<Largest<V>> found(size_);
+    Phase([&](int thread) { found[thread] = body(thread); });
+    Largest<V> best = found[0];
+    for (const auto& x : found) best = best.Better(x);
+    return best;
+  }
+
+  template <class Body>
+  bool Any(Body&& body) const {
+    bool any = false;
+    Phase([&](int thread) { any |= body(thread); });
+    return any;
+  }
+
+ private:
+  int ThreadAt(int i) const {
+    if (order_ == Order::kForward) return i;
+    if (order_ == Order::kBackward) return size_ - 1 - i;
+    return i % 2 == 0 ? i / 2 : size_ - 1 - i / 2;  // from both ends
+  }
+
+  int size_;
+  Order order_;
+};
+
+}  // namespace linalg::team

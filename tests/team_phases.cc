@@ -1,0 +1,120 @@
+// The algorithms of kernels/team on the CPU: their threads run one after another, in a chosen
+// order.
+#include <cstdint>
+#include <vector>
+
+#include "kernels/team/cholesky.h"
+#include "kernels/team/eigh.h"
+#include "kernels/team/lu.h"
+#include "kernels/team/qr.h"
+#include "kernels/team/triangular.h"
+#include "tests/serial_team.h"
+
+namespace linalg::team {
+namespace {
+
+template <class E>
+int RunCholesky(SerialTeam team, int n, E* a, int ld, bool lower, bool symmetrize) {
+  LowerHermitianPart(team, n, a, ld, lower, symmetrize);
+  return Cholesky(team, n, a, ld);
+}
+
+template <class E>
+int RunLu(SerialTeam team, int rows, int cols, E* a, int ld, int* pivots, int* permutation,
+          int* again) {
+  const int info = Lu(team, rows, cols, a, ld, pivots, permutation);
+  PivotsToPermutation(team, rows < cols ? rows : cols, pivots, rows, again);
+  return info;
+}
+
+template <class E>
+void RunSolve(SerialTeam team, int n, E* a, int ld, bool lower, bool transpose, bool conjugate,
+              bool unit_diagonal, int cols, E* b, int ldb, const int* pivots, bool back) {
+  ApplyOperation(team, n, a, ld, transpose, conjugate);
+  if (pivots != nullptr && !back) ApplyPivots(team, n, pivots, false, cols, b, ldb);
+  Substitute(team, n, a, ld, lower != transpose, unit_diagonal, cols, b, ldb);
+  if (pivots != nullptr && back) ApplyPivots(team, n, pivots, true, cols, b, ldb);
+}
+
+template <class E>
+void RunDeterminant(int n, const E* lu, int ld, const int* pivots, E* det, E* sign,
+                    RealElement<E>* logarithm) {
+  auto product = Determinant(n, lu, ld, pivots);
+  *det = product.Value();
+  product.Normalise();
+  *sign = product.Sign();
+  *logarithm = product.LogarithmOfMagnitude();
+}
+
+// R stands in `r` before Q, of q_cols columns, takes its place in `a`. With `order`, pivoted.
+template <class E>
+void RunQr(SerialTeam team, int m, int n, int q_cols, E* a, int ld, E* r, E* taus, int* order) {
+  using V = RealElement<E>;
+  std::vector<E> partial(team.size());
+  if (order != nullptr) {
+    std::vector<V> norms(n), squares(team.size());
+    PivotedQr(team, m, n, a, ld, taus, partial.data(), norms.data(), squares.data(), order);
+  } else {
+    HouseholderQr(team, m, n, a, ld, taus, partial.data());
+  }
+  for (int i = 0; i < m * ld; ++i) r[i] = a[i];
+  const int count = m < n ? m : n;
+  HouseholderProduct(team, m, q_cols, count, a, ld, taus, partial.data());
+}
+
+template <class E>
+int RunEigh(SerialTeam team, int n, E* a, int ld, bool lower, bool symmetrize, bool vectors, E* v,
+            RealElement<E>* values, int* order) {
+  using V = RealElement<E>;
+  std::vector<Rotation<E>> rotations(PairsOf(n));
+  V unscale;
+  const int info =
+      vectors ? Jacobi<true>(team, n, lower, symmetrize, a, ld, v, rotations.data(), unscale)
+              : Jacobi<false>(team, n, lower, symmetrize, a, ld, v, rotations.data(), unscale);
+  SortDiagonal(team, n, a, ld, order);
+  for (int i = 0; i < n && info == 0; ++i) {
+    values[i] = unscale * small::Re(a[order[i] * ld + order[i]]);
+  }
+  return info;
+}
+
+}  // namespace
+}  // namespace linalg::team
+
+using namespace linalg::team;  // NOLINT
+using linalg::small::Complex;
+
+#define LINALG_TEST_FUNCTIONS(suffix, E)                                                           \
+  extern "C" int cholesky_##suffix(int size, int order, int n, E* a, int ld, int lower,            \
+                                   int symmetrize) {                                               \
+    return RunCholesky(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize);               \
+  }                                                                                                \
+  extern "C" int lu_##suffix(int size, int order, int rows, int cols, E* a, int ld, int* pivots,   \
+                             int* permutation, int* again) {                                       \
+    return RunLu(SerialTeam(size, Order(order)), rows, cols, a, ld, pivots, permutation, again);   \
+  }                                                                                                \
+  extern "C" void solve_##suffix(int size, int order, int n, E* a, int ld, int lower,              \
+                                 int transpose, int conjugate, int unit_diagonal, int cols, E* b,  \
+                                 int ldb, const int* pivots, int back) {                           \
+    RunSolve(SerialTeam(size, Order(order)), n, a, ld, lower, transpose, conjugate, unit_diagonal, \
+             cols, b, ldb, pivots, back);                                                          \
+  }                                                                                                \
+  extern "C" void determinant_##suffix(int n, const E* lu, int ld, const int* pivots, E* det,      \
+                                       E* sign, RealElement<E>* logarithm) {                       \
+    RunDeterminant(n, lu, ld, pivots, det, sign, logarithm);                                       \
+  }                                                                                                \
+  extern "C" void qr_##suffix(int size, int order, int m, int n, int q_cols, E* a, int ld, E* r,   \
+                              E* taus, int* columns) {                                             \
+    RunQr(SerialTeam(size, Order(order)), m, n, q_cols, a, ld, r, taus, columns);                  \
+  }                                                                                                \
+  extern "C" int eigh_##suffix(int size, int order, int n, E* a, int ld, int lower,                \
+                               int symmetrize, int vectors, E* v, RealElement<E>* values,          \
+                               int* places) {                                                      \
+    return RunEigh(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, vectors, v,        \
+                   values, places);                                                                \
+  }
+
+LINALG_TEST_FUNCTIONS(float32, float)
+LINALG_TEST_FUNCTIONS(float64, double)
+LINALG_TEST_FUNCTIONS(complex64, Complex<float>)
+LINALG_TEST_FUNCTIONS(complex128, Complex<double>)

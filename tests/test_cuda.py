@@ -1,0 +1,198 @@
+"""The CUDA backend as far as a machine without a GPU goes.
+
+The module loads and registers its targets, programs for CUDA call them in every mode of sharding as
+programs for the CPU do, and its kernels keep within their registers. The rest is in test_gpu.py.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.ffi
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import cases
+import linalg
+from linalg import _targets
+from sharded import BATCH, SECOND_BATCH, N, energy, make_mesh, place, split
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = sorted(path.name for path in (ROOT / "kernels/cuda").glob("*.cu"))
+
+if _targets.cuda_version() is None:
+  pytest.skip("this build has no CUDA module: there was no nvcc", allow_module_level=True)
+
+KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
+
+
+def _run(code, **environment):
+  return subprocess.run(
+      [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True,
+      timeout=120)
+
+
+def test_every_target():
+  """Catches an operation that quietly runs stock JAX on a GPU."""
+  header = (ROOT / "kernels/handlers.h").read_text()
+  both = header[: header.index("LINALG_FOR_EACH_CPU_TARGET")] if "CPU_TARGET" in header else header
+  declared = set(re.findall(r"visit\((linalg_\w+)\)", both))
+  assert len(declared) >= 17
+  assert declared == {name for name in declared if "cuda" in _targets.platforms(name)}
+
+
+def test_import_needs_no_library_of_nvidias():
+  """Nor a driver: they are opened when a handler first runs."""
+  result = _run(
+      "import linalg; from linalg import _cuda;"
+      "maps = open('/proc/self/maps').read();"
+      "assert 'cusolver' not in maps and 'cublas' not in maps and 'libcuda.' not in maps;"
+      "print(_cuda.runtime_version())")
+  assert result.returncode == 0, result.stderr
+  assert re.fullmatch(r"\(\d+, \d+\)\n", result.stdout)
+
+
+def test_missing_library_is_named():
+  result = _run("from linalg import _cuda; _cuda.load()", LD_LIBRARY_PATH="")
+  if result.returncode == 0:
+    pytest.skip("cuSOLVER and cuBLAS are installed here")
+  assert re.search(r"RuntimeError: libcublas.so.13 cannot be opened.*cuda13", result.stderr)
+
+
+def test_ffi_version():
+  """One guard for both backends: they are built with the same headers."""
+  assert _targets._cuda.ffi_version() == _targets.ffi_versions()[0]
+
+
+def test_show_config(capsys):
+  linalg.show_config()
+  (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("CUDA:"))
+  assert re.search(r"\d+\.\d+ built, \d+ GPUs; cuSOLVER and cuBLAS (found|not found)", line)
+
+
+def _calls(text):
+  """The calls of our handlers in a lowered program: targets, attributes, types, sharding rules."""
+  return [
+      re.sub(r"%\S+|loc\(.*\)", "", line).strip() for line in text.splitlines()
+      if "custom_call @linalg_" in line]
+
+
+def _same_calls(function, *operands):
+  """The program for CUDA calls the same targets, in the same way, as that for the CPU."""
+  traced = jax.jit(function).trace(*operands)
+  calls = {
+      platform: _calls(traced.lower(lowering_platforms=(platform,)).as_text())
+      for platform in ("cpu", "cuda")}
+  assert calls["cuda"], "no call of a handler"
+  assert calls["cuda"] == calls["cpu"]
+  return calls["cuda"]
+
+
+def test_calls(case, dtype, rng):
+  calls = _same_calls(case.results, *case.operands(rng, (3,), N, N, dtype))
+  for call in calls:
+    assert "num_batch_dims" in call
+    assert "sdy.sharding_rule" in call
+
+
+@pytest.mark.parametrize("n", [0, 1, 64, 65, 512])
+def test_sizes(case, n, rng):
+  _same_calls(case.results, *(
+      jax.ShapeDtypeStruct((2, *(n if size == N else size for size in x.shape[1:])), x.dtype)
+      for x in case.operands(rng, (2,), N, N, np.float32)))
+
+
+LAYOUTS = {
+    "x": ((8,), (BATCH,), ("x",)),
+    "xy": ((4, 2), (BATCH,), (("x", "y"),)),
+    "x,y": ((4, 2), (BATCH, SECOND_BATCH), ("x", "y")),
+    "None,x": ((8,), (3, BATCH), (None, "x")),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sharded(case, layout, kind, rng):
+  shape, batch, spec = LAYOUTS[layout]
+  mesh = make_mesh(shape, ("x", "y")[: len(shape)], kind)
+  _same_calls(case.results, *place(case.operands(rng, batch, N, N, np.float64), mesh, *spec))
+
+
+@KINDS
+def test_shard_map(case, kind, rng):
+  mesh = make_mesh(kind=kind)
+  operands = place(case.operands(rng, (BATCH,), N, N, np.float64), mesh, "x")
+  mapped = jax.shard_map(
+      case.results, mesh=mesh, in_specs=tuple(P("x") for _ in operands), out_specs=P("x"))
+  _same_calls(mapped, *operands)
+
+
+@KINDS
+def test_vmap(case, kind, rng):
+  mesh = make_mesh(kind=kind)
+  operands = place(case.operands(rng, (BATCH, 3), N, N, np.float64), mesh, "x")
+  _same_calls(jax.vmap(case.results, in_axes=1), *operands)
+
+
+@pytest.mark.parametrize(
+    "case", [x for x in cases.CASES if x.name != "lu_pivots_to_permutation"], ids=lambda x: x.name)
+@KINDS
+def test_gradient(case, kind, rng):
+  mesh = make_mesh(kind=kind)
+  operands = place(case.operands(rng, (BATCH,), N, N, np.float64), mesh, "x")
+  floating, merge = split(operands)
+  loss = lambda x: energy(case, 1, *merge(x)).sum()
+  _same_calls(jax.grad(loss), floating)
+
+
+def test_export(case, rng):
+  """A program exported with a symbolic batch, for both platforms, holds the call for each."""
+  operands = case.operands(rng, (3,), N, N, np.float64)
+  (b,) = export.symbolic_shape("b")
+  types = [jax.ShapeDtypeStruct((b, *x.shape[1:]), x.dtype) for x in operands]
+  exported = export.export(
+      jax.jit(case.results), platforms=["cpu", "cuda"],
+      disabled_checks=linalg.export_disabled_checks())(*types)
+  assert exported.platforms == ("cpu", "cuda")
+  assert "linalg_" in exported.mlir_module()
+  for x, y in zip(exported.call(*operands), jax.jit(case.results)(*operands), strict=True):
+    np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(params=SOURCES)
+def resources(request, tmp_path):
+  """What ptxas says of each kernel of one source: (name, registers, stack, spill stores)."""
+  nvcc = shutil.which("nvcc")
+  if nvcc is None:
+    pytest.skip("needs nvcc")
+  command = [
+      nvcc, "-cubin", "-arch=sm_90", "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false",
+      "-diag-suppress", "1675", "-I", str(ROOT), "-isystem", jax.ffi.include_dir(), "-Xptxas", "-v",
+      str(ROOT / "kernels/cuda" / request.param), "-o", str(tmp_path / "out.cubin")]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert done.returncode == 0, done.stderr
+  found = re.findall(
+      r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores.*?"
+      r"Used (\d+) registers", done.stderr, re.S)
+  return [(name, int(registers), int(stack), int(spilt)) for name, stack, spilt, registers in found]
+
+
+# Threads of a block times registers must leave room for several blocks on a multiprocessor, and
+# what does not fit in registers is slow memory: at most a few words that ptxas chose to keep there.
+MOST_REGISTERS = 128
+MOST_STACK_BYTES = 32
+
+
+def test_registers(resources):
+  assert resources
+  for name, registers, stack, spilt in resources:
+    assert registers <= MOST_REGISTERS, f"{name}: {registers} registers"
+    assert stack <= MOST_STACK_BYTES, f"{name}: {stack} bytes of local memory"
+    assert spilt <= MOST_STACK_BYTES, f"{name}: {spilt} bytes spilt"

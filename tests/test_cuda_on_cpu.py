@@ -1,0 +1,40 @@
+"""The handlers of kernels/cuda on the CPU, through the suites of the handlers for it.
+
+All but the launch of kernels, the barriers and NVIDIA's libraries is what a GPU runs: which path a
+matrix takes, its way to shared memory and back, the arithmetic, NaN and info, and what the vendor's
+routines are asked for. tests/cuda_on_cpu has what stands in for the rest.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import jax
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+STAND_IN = ROOT / "tests/cuda_on_cpu"
+SUITES = ("test_factorisations.py", "test_failures.py", "test_extremes.py", "test_in_place.py")
+
+
+@pytest.mark.timeout(900)
+def test_suites(tmp_path):
+  compiler = shutil.which("c++")
+  if compiler is None:
+    pytest.skip("needs a C++ compiler, c++")
+  library = tmp_path / "libcuda_on_cpu.so"
+  flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi"]
+  subprocess.run(
+      [compiler, *flags, "-shared", "-fPIC", "-I", str(STAND_IN), "-I", str(ROOT),
+       "-isystem", jax.ffi.include_dir(), "-include", str(STAND_IN / "cuda_runtime_api.h"),
+       str(STAND_IN / "cuda_on_cpu.cc"), "-o", str(library)], check=True)
+  paths = [str(STAND_IN), *filter(None, [os.environ.get("PYTHONPATH")])]
+  done = subprocess.run(
+      [sys.executable, "-m", "pytest", "-p", "plugin", "-n", "0", "-q", "--no-header",
+       "-p", "no:cacheprovider", "-k", "(float32 or complex128) and not gradients",
+       *(str(ROOT / "tests" / suite) for suite in SUITES)],
+      env=os.environ | {"CUDA_ON_CPU": str(library), "PYTHONPATH": os.pathsep.join(paths)},
+      cwd=ROOT, capture_output=True, text=True, check=False)
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

@@ -1,0 +1,259 @@
+"""The operation table on a GPU: residuals, SciPy's and CuPy's answers, failures, transforms, and
+the one device as a mesh.
+
+  python -m pytest -m gpu -n 0
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import cases
+import checks
+import linalg
+import matrices
+from linalg import _targets
+from sharded import energy, no_collectives, split
+
+pytestmark = pytest.mark.gpu
+
+
+def _gpus():
+  try:
+    return jax.devices("cuda")
+  except RuntimeError:
+    return []
+
+
+@pytest.fixture(autouse=True)
+def on_gpu():
+  if not _gpus():
+    pytest.skip("JAX finds no GPU")
+  if _targets.cuda_version() is None:
+    pytest.skip("this build has no CUDA module")
+  with jax.default_device(_gpus()[0]):
+    yield
+
+
+def _put(operands):
+  return tuple(jax.device_put(x, _gpus()[0]) for x in operands)
+
+
+def _results(case, operands):
+  function = jax.jit(case.results)
+  placed = _put(operands)
+  assert "linalg_" in function.lower(*placed).as_text()
+  return [np.asarray(x) for x in function(*placed)]
+
+
+def _check(case, operands):
+  results = _results(case, operands)
+  ratio = case.ratio(operands, results)
+  assert ratio <= case.limit, f"scaled residual {ratio}"
+  return results
+
+
+# On both sides of every cut-off: threads, parts of a warp, warps, blocks, the vendor's routines.
+SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 11, 12, 16, 17, 32, 33, 63, 64, 65, 128, 129, 200)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_residuals(case, dtype, n, rng):
+  _check(case, case.operands(rng, (7,), n, n, dtype))
+
+
+@pytest.mark.parametrize("n", [300, 512])
+@pytest.mark.parametrize("batch", [(), (2,), (40,)], ids=str)
+def test_large(case, dtype, n, batch, rng):
+  _check(case, case.operands(rng, batch, n, n, dtype))
+
+
+@pytest.mark.parametrize("case", cases.RECTANGULAR_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "shape", [(5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (512, 32), (32, 512), (300, 100),
+              (100, 300), (0, 3), (3, 0)], ids=str)
+@pytest.mark.parametrize("batch", [3, 30])
+def test_rectangles(case, dtype, shape, batch, rng):
+  _check(case, case.operands(rng, (batch,), *shape, dtype))
+
+
+@pytest.mark.parametrize("batch", [(), (0,), (1,), (3,), (2, 3), (1000,), (70000,)], ids=str)
+@pytest.mark.parametrize("n", [2, 10])
+def test_batches(case, batch, n, rng):
+  operands = case.operands(rng, batch, n, n, np.float32)
+  for result in _check(case, operands):
+    assert result.shape[: len(batch)] == batch
+
+
+@pytest.mark.parametrize("n", [3, 6, 20, 40, 80])
+def test_agrees_with_scipy(case, dtype, n, rng):
+  operands = case.operands(rng, (3,), n, n, dtype)
+  results = case.invariant([jnp.asarray(x) for x in _results(case, operands)])
+  for i in range(3):
+    for actual, expected in zip(results, case.expected(*(x[i] for x in operands)), strict=True):
+      scale = n * max(1.0, np.max(np.abs(expected), initial=0))
+      np.testing.assert_allclose(
+          actual[i], expected, rtol=0, atol=300 * np.finfo(dtype).eps * scale)
+
+
+@pytest.mark.parametrize("n", [3, 10, 40, 80])
+@pytest.mark.parametrize("batch", [3, 40])
+def test_a_bad_matrix_is_alone(case, dtype, n, batch, rng):
+  """NaN in one matrix leaves the bits of the others as they are."""
+  operands = case.operands(rng, (batch,), n, n, dtype)
+  spoilt = [x.copy() for x in operands]
+  for x in spoilt:
+    x[1] = np.nan if x.dtype.kind in "fc" else -1
+  for x, y in zip(_results(case, operands), _results(case, spoilt), strict=True):
+    assert np.delete(x, 1, 0).tobytes() == np.delete(y, 1, 0).tobytes()
+
+
+@pytest.mark.parametrize("n", [2, 10, 40, 80])
+def test_cholesky_info(dtype, n, rng):
+  a = matrices.positive_definite(rng, (4,), n, dtype)
+  a[1, n - 1, n - 1] = -1
+  a[2, 0, 0] = np.nan
+  for options in ({}, {"upper": True}, {"symmetrize_input": False}):
+    factor, info = linalg.cholesky_ex(*_put((a,)), **options)
+    np.testing.assert_array_equal(info, [0, n, 1, 0])
+    np.testing.assert_array_equal(np.isnan(factor).any((-2, -1)), [False, True, True, False])
+
+
+@pytest.mark.parametrize("n", [2, 10, 40, 80])
+def test_lu_info(dtype, n, rng):
+  a = matrices.general(rng, (4,), n, n, dtype)
+  a[1, :, n // 2] = 0
+  a[2, n - 1, n - 1] = np.nan
+  b = matrices.general(rng, (len(a),), n, 2, dtype)
+  expected = [0, n // 2 + 1, -1, 0]
+  np.testing.assert_array_equal(linalg.lu_ex(*_put((a,)))[-1], expected)
+  for x, info in (linalg.solve_ex(*_put((a, b))), linalg.inv_ex(*_put((a,)))):
+    np.testing.assert_array_equal(info, expected)
+    np.testing.assert_array_equal(np.isnan(x).all((-2, -1)), [False, True, True, False])
+  det = np.asarray(linalg.det(*_put((a,))))
+  assert det[1] == 0 and np.isnan(det[2])
+
+
+@pytest.mark.parametrize("n", [2, 10, 40, 80])
+def test_eigh_info(dtype, n, rng):
+  a = matrices.hermitian(rng, (3,), n, dtype)
+  a[1, n - 1, 0] = a[1, 0, n - 1] = np.inf
+  for uplo in "LU":
+    w, v, info = linalg.eigh_ex(*_put((a,)), uplo, symmetrize_input=False)
+    np.testing.assert_array_equal(info, [0, -1, 0])
+    np.testing.assert_array_equal(np.isnan(w).all(-1), [False, True, False])
+    assert checks.orthogonality(np.asarray(v)[[0, 2]]) <= 60
+
+
+@pytest.mark.parametrize("n", [4, 40, 80])
+@pytest.mark.parametrize("cols", [1, 70, 300])
+def test_shared_matrix(dtype, n, cols, rng):
+  """One matrix for a batch of right-hand sides, more of them than a team takes at a time."""
+  a = matrices.well_conditioned(rng, (), n, dtype)
+  b = matrices.general(rng, (5,), n, cols, dtype)
+  x = np.asarray(linalg.solve(*_put((a, b))))
+  assert checks.solution(np.broadcast_to(a, (5, n, n)), x, b) <= 30
+  packed, pivots, _ = linalg.lu(*_put((a,)))
+  for trans, op in enumerate((a, a.T, a.conj().T)):
+    x = np.asarray(linalg.lu_solve((packed, pivots), *_put((b,)), trans))
+    assert checks.solution(np.broadcast_to(op, (5, n, n)), x, b) <= 30
+
+
+@pytest.mark.parametrize("n", [5, 40, 80])
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("transpose_a, conjugate_a", [(0, 0), (1, 0), (1, 1), (0, 1)])
+@pytest.mark.parametrize("left_side", [True, False])
+def test_triangular(dtype, n, lower, transpose_a, conjugate_a, left_side, rng):
+  a = matrices.triangular(rng, (3,), n, dtype, lower=lower)
+  b = matrices.general(rng, (3,), *((n, 4) if left_side else (4, n)), dtype)
+  x = np.asarray(linalg.triangular_solve(
+      *_put((a, b)), left_side=left_side, lower=lower, transpose_a=bool(transpose_a),
+      conjugate_a=bool(conjugate_a)))
+  op = np.tril(a) if lower else np.triu(a)
+  op = op.mT if transpose_a else op
+  op = op.conj() if conjugate_a else op
+  if not left_side:
+    op, x, b = op.mT, x.mT, b.mT
+  assert checks.solution(op, x, b) <= 30
+
+
+@pytest.mark.parametrize("n", [6, 40, 80])
+def test_vmap_and_jit(case, n, rng):
+  operands = case.operands(rng, (3, 4), n, n, np.float64)
+  mapped = jax.jit(jax.vmap(case.results, in_axes=1, out_axes=1))(*_put(operands))
+  for x, y in zip(mapped, _results(case, operands), strict=True):
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-9 * np.max(np.abs(y), initial=1))
+
+
+@pytest.mark.parametrize(
+    "case", [x for x in cases.CASES if x.name != "lu_pivots_to_permutation"], ids=lambda x: x.name)
+@pytest.mark.parametrize("n", [5, 20])
+def test_gradient(case, n, rng):
+  """The gradient on the GPU is that on the CPU."""
+  operands = case.operands(rng, (3,), n, n, np.float64)
+  floating, merge = split(operands)
+  gradient = jax.jit(jax.grad(lambda x: energy(case, 1, *merge(x)).sum()))
+  actual = gradient(_put(floating))
+  with jax.default_device(jax.devices("cpu")[0]):
+    expected = gradient(tuple(jax.device_put(x, jax.devices("cpu")[0]) for x in floating))
+  for x, y in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-7 * np.max(np.abs(y), initial=1))
+
+
+def test_sharded(case, rng):
+  mesh = jax.make_mesh((1,), ("x",), devices=_gpus()[:1])
+  operands = case.operands(rng, (8,), 6, 6, np.float64)
+  sharded = tuple(jax.device_put(x, NamedSharding(mesh, P("x"))) for x in operands)
+  compiled = jax.jit(case.results).lower(*sharded).compile()
+  no_collectives(compiled.as_text())
+  for x, y in zip(compiled(*sharded), _results(case, operands), strict=True):
+    np.testing.assert_array_equal(x, y)
+
+
+def test_donated(dtype, rng):
+  """Factors and solutions in the memory of their operands."""
+  for n in (4, 40, 80):
+    a = matrices.positive_definite(rng, (5,), n, dtype)
+    b = matrices.general(rng, (5,), n, 3, dtype)
+    factor = lambda a: linalg.cho_factor(a, lower=True, overwrite_a=True)[0]
+    l = jax.jit(factor, donate_argnums=0)(*_put((a,)))
+    np.testing.assert_array_equal(l, linalg.cho_factor(*_put((a,)), lower=True)[0])
+    lu, pivots = jax.jit(
+        lambda a: linalg.lu_factor(a, overwrite_a=True), donate_argnums=0)(*_put((a,)))
+    solve = lambda b: linalg.lu_solve((lu, pivots), b, overwrite_b=True)
+    x = np.asarray(jax.jit(solve, donate_argnums=0)(*_put((b,))))
+    assert checks.solution(a, x, b) <= 30
+
+
+@pytest.mark.parametrize("n", [4, 40, 80])
+@pytest.mark.parametrize("name", ["cholesky", "solve", "inv", "det", "eigh", "qr"])
+def test_agrees_with_cupy(name, dtype, n, rng):
+  """A second opinion, on the same memory through DLPack."""
+  cupy = pytest.importorskip("cupy")
+  case = next(x for x in cases.CASES if x.name == name)
+  operands = case.operands(rng, (3,), n, n, dtype)
+  theirs = getattr(cupy.linalg, name)(*(cupy.from_dlpack(x) for x in _put(operands)))
+  theirs = theirs if isinstance(theirs, tuple) else (theirs,)
+  cupy.cuda.get_current_stream().synchronize()
+  theirs = [jnp.asarray(cupy.asnumpy(x)) for x in theirs]
+  ours = [jnp.asarray(x) for x in _results(case, operands)]
+  if name == "qr":  # R up to signs
+    ours, theirs = [jnp.abs(ours[1])], [jnp.abs(theirs[1])]
+  else:
+    ours, theirs = case.invariant(ours), case.invariant(theirs)
+  for x, y in zip(ours, theirs, strict=True):
+    scale = n * np.max(np.abs(y), initial=1)
+    np.testing.assert_allclose(x, y, rtol=0, atol=1000 * np.finfo(dtype).eps * scale)
+
+
+def test_program_can_be_captured(rng):
+  """Many calls of one compiled program, as when XLA replays it as a CUDA graph."""
+  a = matrices.positive_definite(rng, (64,), 8, np.float32)
+  function = jax.jit(lambda a: linalg.solve(linalg.cholesky(a), a))
+  (placed,) = _put((a,))
+  first = np.asarray(function(placed))
+  for _ in range(20):
+    np.testing.assert_array_equal(function(placed), first)

@@ -1,0 +1,345 @@
+"""The algorithms that a team of CUDA threads runs, on the CPU: thread after thread.
+
+They are compiled here from the headers that the CUDA module is made of, and run in several orders:
+a result that depends on the order is a race. kernels/team/team.h says what a phase is.
+"""
+
+import ctypes
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import cases
+import checks
+import linalg
+import matrices
+
+ROOT = pathlib.Path(__file__).parents[1]
+TEAMS = (1, 4, 32, 128)
+ORDERS = (0, 1, 2)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+  compiler = shutil.which("c++")
+  if compiler is None:
+    pytest.skip("needs a C++ compiler, c++")
+  path = tmp_path_factory.mktemp("team_phases") / "libteam_phases.so"
+  flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-psabi"]
+  subprocess.run(
+      [compiler, *flags, "-shared", "-fPIC", "-I", str(ROOT), str(ROOT / "tests/team_phases.cc"),
+       "-o", str(path)], check=True)
+  return ctypes.CDLL(str(path))
+
+
+def _padded(a, fill=np.nan):
+  """A copy with rows an odd number of elements apart, as in shared memory."""
+  rows, cols = a.shape
+  padded = np.full((rows, cols | 1), fill, a.dtype)
+  padded[:, :cols] = a
+  return padded
+
+
+def _integers(size):
+  return np.full(size, -7, np.int32)
+
+
+def _call(library, name, dtype, *arguments):
+  function = getattr(library, f"{name}_{np.dtype(dtype).name}")
+  return function(*(
+      x.ctypes.data_as(ctypes.c_void_p) if isinstance(x, np.ndarray) else
+      None if x is None else ctypes.c_int(int(x)) for x in arguments))
+
+
+def _in_all_orders(run):
+  """The results of `run(team, order)` for each size of a team: the same bits in every order."""
+  for team in TEAMS:
+    first, *others = [run(team, order) for order in ORDERS]
+    for other in others:
+      for x, y in zip(first, other, strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes(), f"a race, with {team} threads"
+    yield first
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 8, 17, 33, 64])
+@pytest.mark.parametrize("lower", [True, False])
+def test_cholesky(library, dtype, n, lower, rng):
+  a = matrices.positive_definite(rng, (), n, dtype)
+  given = np.tril(a) if lower else np.triu(a)  # with NaN in what must not be read
+  given[~(np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T)] = np.nan
+
+  def run(team, order):
+    factor = _padded(given)
+    info = _call(library, "cholesky", dtype, team, order, n, factor, factor.shape[1], lower, 0)
+    return info, np.tril(factor[:, :n])
+
+  for info, factor in _in_all_orders(run):
+    assert info == 0
+    product = checks.wide(factor) @ checks.adjoint(checks.wide(factor))
+    assert checks.factorisation(a, product, checks.eps(factor)) <= 10
+
+
+@pytest.mark.parametrize("value", [-1, 0, np.nan, np.inf])
+def test_cholesky_failure(library, dtype, value, rng):
+  n = 9
+  a = matrices.positive_definite(rng, (), n, dtype)
+  for k in range(n):
+    given = a.copy()
+    given[k, k] = value
+    for team in TEAMS:
+      factor = _padded(given)
+      info = _call(library, "cholesky", dtype, team, 0, n, factor, factor.shape[1], 1, 1)
+      assert info == k + 1
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 0), (0, 3), (3, 0), (1, 1), (5, 5), (17, 6), (6, 17), (64, 64)], ids=str)
+def test_lu(library, dtype, shape, rng):
+  m, n = shape
+  a = matrices.general(rng, (), m, n, dtype)
+
+  def run(team, order):
+    packed, pivots, rows, again = _padded(a), _integers(min(m, n)), _integers(m), _integers(m)
+    info = _call(
+        library, "lu", dtype, team, order, m, n, packed, packed.shape[1], pivots, rows, again)
+    return info, packed[:, :n], pivots, rows, again
+
+  expected = linalg.lu(a)
+  for info, packed, pivots, permutation, again in _in_all_orders(run):
+    assert info == 0
+    np.testing.assert_array_equal(permutation, again)
+    np.testing.assert_array_equal(pivots, expected[1])
+    np.testing.assert_array_equal(permutation, expected[2])
+    l = np.tril(checks.wide(packed)[:, : min(m, n)], -1) + np.eye(m, min(m, n))
+    u = np.triu(checks.wide(packed)[: min(m, n)])
+    assert checks.factorisation(a[permutation], l @ u, checks.eps(packed)) <= 10
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_lu_info(library, dtype, team, rng):
+  n = 7
+  a = matrices.general(rng, (), n, n, dtype)
+  for k in range(n):
+    for spoilt, expected in ((0, k + 1), (np.nan, -1)):
+      given = a.copy()
+      given[:, k] = spoilt
+      packed, pivots, rows, again = _padded(given), _integers(n), _integers(n), _integers(n)
+      info = _call(
+          library, "lu", dtype, team, 0, n, n, packed, packed.shape[1], pivots, rows, again)
+      assert info == expected
+      assert np.all((pivots >= np.arange(n)) & (pivots < n))
+      np.testing.assert_array_equal(np.sort(rows), np.arange(n))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 33])
+def test_determinant(library, dtype, n, rng):
+  a = matrices.well_conditioned(rng, (), n, dtype) * 1e3
+  packed, pivots = (np.asarray(x) for x in linalg.lu(a)[:2])
+  det, sign = np.zeros((2, 1), dtype)
+  logarithm = np.zeros(1, det.real.dtype)
+  padded = _padded(packed)
+  pivots = pivots.copy()
+  _call(library, "determinant", dtype, n, padded, padded.shape[1], pivots, det, sign, logarithm)
+  expected_sign, expected = np.linalg.slogdet(checks.wide(a))
+  tolerance = 100 * checks.eps(det) * max(n, 1)
+  np.testing.assert_allclose(sign[0], expected_sign, atol=tolerance)
+  np.testing.assert_allclose(logarithm[0], expected, rtol=tolerance, atol=tolerance)
+  with np.errstate(over="ignore"):
+    assert np.isfinite(det[0]) == (expected < np.log(np.finfo(dtype).max))
+
+
+@pytest.mark.parametrize("cols", [1, 3, 40])
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("operation", ["plain", "transpose", "adjoint", "conjugate"])
+@pytest.mark.parametrize("unit_diagonal", [True, False])
+def test_substitution(library, dtype, cols, lower, operation, unit_diagonal, rng):
+  n = 13
+  triangle = matrices.triangular(rng, (), n, dtype, lower=lower)
+  triangle = np.tril(triangle) if lower else np.triu(triangle)
+  given = triangle.copy()
+  if unit_diagonal:
+    triangle = triangle / n
+    given = triangle.copy()
+    np.fill_diagonal(triangle, 1)
+    np.fill_diagonal(given, np.nan)
+  given[np.tri(n, k=-1, dtype=bool).T if lower else np.tri(n, k=-1, dtype=bool)] = np.nan
+  b = matrices.general(rng, (), n, cols, dtype)
+  transpose = operation in ("transpose", "adjoint")
+  conjugate = operation in ("adjoint", "conjugate")
+  op = triangle.T if transpose else triangle
+  op = op.conj() if conjugate else op
+
+  def run(team, order):
+    a, x = _padded(given), _padded(b)
+    _call(library, "solve", dtype, team, order, n, a, a.shape[1], lower, transpose, conjugate,
+          unit_diagonal, cols, x, x.shape[1], None, 0)
+    return (x[:, :cols],)
+
+  for (x,) in _in_all_orders(run):
+    assert checks.solution(op, x, b) <= 10
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_pivots(library, back, rng):
+  n = 12
+  pivots = rng.integers(-1, n + 1, n).astype(np.int32)  # some exchange nothing
+  b = rng.standard_normal((n, 5))
+  expected = b.copy()
+  for k in reversed(range(n)) if back else range(n):
+    if 0 <= pivots[k] < n:
+      expected[[k, pivots[k]]] = expected[[pivots[k], k]]
+
+  def run(team, order):
+    a, x = _padded(np.eye(n)), _padded(b)
+    _call(library, "solve", np.float64, team, order, n, a, a.shape[1], 1, 0, 0, 0, 5, x, x.shape[1],
+          pivots, back)
+    return (x[:, :5],)
+
+  for (x,) in _in_all_orders(run):
+    np.testing.assert_array_equal(x, expected)
+
+
+def _run_qr(library, a, q_cols, pivoting):
+  m, n = a.shape
+  dtype = a.dtype
+
+  def run(team, order):
+    given = np.zeros((m, max(n, q_cols)), dtype)
+    given[:, :n] = a
+    packed = _padded(given)
+    r, taus = np.empty_like(packed), np.zeros(min(m, n), dtype)
+    columns = _integers(n) if pivoting else None
+    _call(
+        library, "qr", dtype, team, order, m, n, q_cols, packed, packed.shape[1], r, taus, columns)
+    return packed[:, :q_cols], r[:, :n], taus, np.arange(n) if columns is None else columns
+
+  return _in_all_orders(run)
+
+
+SHAPES = [(1, 1), (2, 2), (5, 5), (9, 4), (4, 9), (33, 33), (64, 20), (130, 7), (0, 3), (3, 0)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("pivoting", [False, True])
+def test_qr(library, dtype, shape, complete, pivoting, rng):
+  m, n = shape
+  a = matrices.general(rng, (), m, n, dtype)
+  q_cols = m if complete else min(m, n)
+  if a.size:
+    (raw, taus), *others = scipy.linalg.qr(a, mode="raw", pivoting=pivoting)
+  for q, packed, scales, order in _run_qr(library, a, q_cols, pivoting):
+    r = np.triu(packed[:q_cols])
+    assert checks.orthogonality(q) <= 10
+    product = checks.wide(q) @ checks.wide(r)
+    assert checks.factorisation(a[:, order], product, checks.eps(a)) <= 10
+    if a.size:
+      tolerance = 100 * checks.eps(a) * max(m, n)
+      np.testing.assert_allclose(packed, raw, atol=tolerance * np.abs(raw).max())
+      np.testing.assert_allclose(scales, taus, atol=tolerance)
+      if pivoting:
+        np.testing.assert_array_equal(order, others[-1])
+
+
+@pytest.mark.parametrize("exponent", [-1, 1])
+@pytest.mark.parametrize("pivoting", [False, True])
+def test_qr_of_extremes(library, dtype, exponent, pivoting, rng):
+  """Columns whose squares leave the range of the numbers, zero columns, and graded ones."""
+  limits = np.finfo(dtype)
+  largest = np.sqrt(limits.max) if exponent > 0 else limits.tiny / limits.eps
+  a = matrices.general(rng, (), 9, 6, dtype)
+  a *= np.asarray(largest if exponent < 0 else limits.max / 1e3, a.real.dtype)
+  a[:, 2] = 0
+  a[:, 4] *= limits.eps
+  for q, packed, _, order in _run_qr(library, a, 6, pivoting):
+    r = np.triu(packed[:6])
+    assert checks.orthogonality(q) <= 10
+    scale = 2.0 ** -np.frexp(np.abs(a).max())[1]
+    product = checks.wide(q) @ (checks.wide(r) * scale)
+    assert checks.factorisation(checks.wide(a[:, order]) * scale, product, checks.eps(a)) <= 10
+    if pivoting:
+      diagonal = np.abs(np.diagonal(r)).astype(np.float64)
+      assert np.all(diagonal[1:] <= diagonal[:-1] * (1 + 10 * checks.eps(a)))
+
+
+def _run_eigh(library, a, lower=True, symmetrize=True, vectors=True):
+  n, dtype = len(a), a.dtype
+
+  def run(team, order):
+    given = _padded(a)
+    v, w, places = np.full_like(given, np.nan), np.zeros(n, a.real.dtype), _integers(n)
+    info = _call(library, "eigh", dtype, team, order, n, given, given.shape[1], lower, symmetrize,
+                 vectors, v, w, places)
+    return info, w, v[:, places] if vectors and info == 0 else v[:, :n]
+
+  return _in_all_orders(run)
+
+
+def _check_eigh(a, w, v):
+  w, wide_v = checks.wide(w), checks.wide(v)
+  assert np.all(np.diff(w) >= 0)
+  assert checks.orthogonality(v) <= 30
+  assert checks.factorisation(a, (wide_v * w) @ checks.adjoint(wide_v), checks.eps(v)) <= 30
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 8, 17, 33, 64])
+def test_eigh(library, dtype, n, rng):
+  a = matrices.hermitian(rng, (), n, dtype)
+  for info, w, v in _run_eigh(library, a):
+    assert info == 0
+    _check_eigh(a, w, v)
+  for info, values, _ in _run_eigh(library, a, vectors=False):
+    assert info == 0
+    np.testing.assert_allclose(
+        values, np.linalg.eigvalsh(checks.wide(a)), rtol=0,
+        atol=10 * max(n, 1) * checks.eps(a) * max(1, np.abs(w).max(initial=0)))
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_eigh_reads_one_triangle(library, dtype, lower, rng):
+  n = 6
+  a = matrices.hermitian(rng, (), n, dtype)
+  given = a.copy()
+  given[np.tri(n, k=-1, dtype=bool).T if lower else np.tri(n, k=-1, dtype=bool)] = np.nan
+  for info, w, v in _run_eigh(library, given, lower, symmetrize=False):
+    assert info == 0
+    _check_eigh(a, w, v)
+
+
+@pytest.mark.parametrize("kind", ["zero", "identity", "repeated", "graded", "huge", "tiny", "ones"])
+def test_eigh_of_special_matrices(library, dtype, kind, rng):
+  n = 12
+  limits = np.finfo(dtype)
+  q = np.linalg.qr(matrices.general(rng, (), n, n, dtype))[0]
+  a = {
+      "zero": lambda: np.zeros((n, n)),
+      "identity": lambda: np.eye(n),
+      "repeated": lambda: (q * np.repeat([1, 2, 3], 4)) @ q.conj().T,
+      "graded": lambda: (q * np.logspace(0, -12, n)) @ q.conj().T,
+      "huge": lambda: matrices.hermitian(rng, (), n, dtype) * float(limits.max / 1e3),
+      "tiny": lambda: matrices.hermitian(rng, (), n, dtype) * float(limits.tiny * 1e3),
+      "ones": lambda: np.ones((n, n)),
+  }[kind]().astype(dtype)
+  a = (a / 2 + a.conj().T / 2).astype(dtype)
+  scale = 2.0 ** -np.frexp(np.abs(a).max())[1] if a.any() else 1.0
+  for info, w, v in _run_eigh(library, a):
+    assert info == 0
+    _check_eigh(checks.wide(a) * scale, checks.wide(w) * scale, v)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_eigh_of_what_is_not_finite(library, dtype, value, rng):
+  a = matrices.hermitian(rng, (), 5, dtype)
+  a[3, 1] = a[1, 3] = value
+  for info, _, _ in _run_eigh(library, a):
+    assert info == -1
+
+
+def test_dtypes_are_those_of_the_cases():
+  """The functions' names above are built from these."""
+  names = [np.dtype(x).name for x in cases.DTYPES]
+  assert names == ["float32", "float64", "complex64", "complex128"]
