@@ -385,7 +385,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
   args = parse_arguments()
   jax.config.update("jax_enable_x64", True)
-  jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda,cpu")
+  jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda")
   try:
     jax.devices()
   except RuntimeError as error:
