@@ -385,11 +385,11 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
   args = parse_arguments()
   jax.config.update("jax_enable_x64", True)
-  jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda,cpu")
+  jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda")
   try:
     jax.devices()
-  except RuntimeError as error:
-    sys.exit(f"--platform {args.platform}: {error}")
+  except (AssertionError, RuntimeError) as error:  # the former where jax has no plugin for GPUs
+    sys.exit(f"--platform {args.platform}: JAX finds no such device. {error}")
   try:
     peers = {name: PEERS[name]() for name in args.peers}
   except ImportError as error:
