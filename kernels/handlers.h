@@ -21,8 +21,7 @@
   visit(linalg_qr_r)                     \
   visit(linalg_slogdet)                  \
   visit(linalg_solve)                    \
-  visit(linalg_triangular_solve)         \
-  visit(linalg_tridiagonal_solve)
+  visit(linalg_triangular_solve)
 
 // Those that only the CPU has; elsewhere their operations lower to the fallback.
 #define LINALG_FOR_EACH_CPU_TARGET(visit) \
@@ -35,7 +34,8 @@
   visit(linalg_hessenberg_h)              \
   visit(linalg_schur)                     \
   visit(linalg_svd)                       \
-  visit(linalg_svdvals)
+  visit(linalg_svdvals)                   \
+  visit(linalg_tridiagonal_solve)
 // clang-format on
 
 #define LINALG_DECLARE_HANDLER(name) XLA_FFI_DECLARE_HANDLER_SYMBOL(name);

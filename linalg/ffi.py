@@ -39,17 +39,19 @@ class Operation:
     self.attributes = dict(attributes)
     self.platforms = rules.platforms
     self._rules = rules
+    in_place = {} if rules.in_place is None else {_primitive.OVERWRITE: False}
+    self._defaults = self.attributes | in_place
     self.primitive = _primitive.make_primitive(name, rules)
 
   def __call__(self, *operands: ArrayLike, **attributes: Any) -> Any:
     if len(operands) != len(self._rules.ranks):
       raise TypeError(
           f"{self.name} takes {len(self._rules.ranks)} operands, got {len(operands)}.")
-    if unknown := attributes.keys() - self.attributes.keys():
+    if unknown := attributes.keys() - self._defaults.keys():
       raise TypeError(f"{self.name} has no attribute {', '.join(sorted(unknown))}.")
     arrays = [jax.numpy.asarray(x) for x in operands]
     results = _primitive.bind(
-        self.primitive, self._rules, arrays, self.attributes | attributes)
+        self.primitive, self._rules, arrays, self._defaults | attributes)
     return results[0] if len(results) == 1 else tuple(results)
 
   def __repr__(self) -> str:
@@ -139,10 +141,7 @@ def operation(
       transpose=transpose,
       fallback=fallback,
       unshared=unshared)
-  defaults = dict(attributes or {})
-  if in_place is not None:
-    defaults[_primitive.OVERWRITE] = False
-  return Operation(name, defaults, rules)
+  return Operation(name, attributes or {}, rules)
 
 
 def refuse_sharded(name: str, *operands: jax.Array, rank: int = 2) -> None:
