@@ -132,7 +132,7 @@ def operation(
   rules = _primitive.Rules(
       ranks=tuple(len(dims) for dims in operands),
       results=result_types,
-      platforms=tuple(platforms or _targets.platforms(name) or ("cpu",)),
+      platforms=tuple((_targets.platforms(name) or ("cpu",)) if platforms is None else platforms),
       shared=frozenset(shared),
       unread=frozenset(unread),
       in_place=in_place,
