@@ -75,7 +75,7 @@ def test_no_elements(case, dtype, rng):
       "matrix_norm_-2", "vector_norm_-1", "vector_norm_0.5", "cross"):
     return  # which have no result, or that of a sum of nothing
   operands = case.operands(rng, (2,), 0, 0, dtype)
-  assert case.ratio(operands, case.results(*operands)) == 0
+  assert case.ratio(operands, case.results(*operands)) <= case.limit
 
 
 @CASES
