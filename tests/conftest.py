@@ -32,8 +32,34 @@ def dtype(request: pytest.FixtureRequest) -> np.dtype:
   return np.dtype(request.param)
 
 
+def _wants(config: pytest.Config, mark: str) -> bool:
+  return mark in (config.option.markexpr or "")
+
+
 def _wants_gpu(config: pytest.Config) -> bool:
-  return "gpu" in (config.option.markexpr or "")
+  return _wants(config, "gpu")
+
+
+# What a run leaves out unless asked for with `-m extended`: these suites take as long as all others
+# together, and no whole run of them has been seen yet on every supported version of JAX.
+EXTENDED_FILES = {
+    "test_composed.py", "test_cuda.py", "test_cuda_on_cpu.py", "test_numpy_suite.py",
+    "test_team_phases.py"}
+# Suites that compile many programs take the operations named below only then.
+COMPILING_FILES = {
+    "test_degenerate.py", "test_derivatives.py", "test_export.py", "test_shard_map.py",
+    "test_sharding.py", "test_sharding_derivatives.py", "test_sharding_explicit.py",
+    "test_shared_factor.py"}
+EXTENDED_OPERATIONS = ("svd", "eig_", "eigvals_", "eigh_generalized", "eigh_tridiagonal",
+                       "eigvalsh_tridiagonal", "schur", "hessenberg")
+
+
+def _is_extended(item: pytest.Item) -> bool:
+  if item.path.name in EXTENDED_FILES:
+    return True
+  case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
+  name = getattr(case, "name", "") + "_"
+  return item.path.name in COMPILING_FILES and name.startswith(EXTENDED_OPERATIONS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,10 +69,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-  gpu = [item for item in items if item.get_closest_marker("gpu")]
-  if gpu and not _wants_gpu(config):
-    config.hook.pytest_deselected(items=gpu)
-    items[:] = [item for item in items if item not in set(gpu)]
+  for item in items:
+    if _is_extended(item):
+      item.add_marker("extended")
+  for mark in ("gpu", "extended"):
+    left_out = {item for item in items if item.get_closest_marker(mark)}
+    if left_out and not _wants(config, mark):
+      config.hook.pytest_deselected(items=list(left_out))
+      items[:] = [item for item in items if item not in left_out]
   _expect_deviations(items)
 
 
@@ -64,4 +94,6 @@ def _expect_deviations(items: list[pytest.Item]) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
   if _wants_gpu(config):
     return f"gpu: JAX finds {jax.devices()}"
-  return "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one"
+  return (
+      "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one\n"
+      "extended: tests of that mark are left out, for their length; `pytest -m extended` runs them")
