@@ -313,8 +313,9 @@ def _svd_invariant(results):
   u, s, vh = results
   k = s.shape[-1]
   pairs = u[..., :k].mT[..., :, None] * vh[..., :k, None, :]
-  projectors = [x @ x.mT.conj() for v in (u, vh.mT.conj()) for x in (v[..., :k], v[..., k:])]
-  return s, pairs, *projectors
+  parts = [x for v in (u, vh.mT.conj()) for x in (v[..., :k], v[..., k:])]
+  # The product of a part without columns would be a constant of the whole batch.
+  return s, pairs, *(x @ x.mT.conj() for x in parts if x.shape[-1] != 0)
 
 
 def _svd_oracle(full_matrices):
