@@ -48,6 +48,11 @@ endif()
 enable_language(CUDA)
 message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
+# CMake 3.25 does not know that nvcc has C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 add_library(
   linalg_cuda_kernels STATIC
@@ -64,13 +69,11 @@ foreach(target linalg_cuda_kernels _cuda)
   target_include_directories(
     ${target} SYSTEM PRIVATE "${LINALG_XLA_INCLUDE_DIR}" ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 endforeach()
-# The standard is given by name: CMake 3.25 does not know that this nvcc has C++20.
-set_target_properties(linalg_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
-set_property(TARGET linalg_cuda_kernels PROPERTY CXX_STANDARD)
+set_target_properties(linalg_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20)
 # As on the CPU, products and sums are fused by name alone. Unknown to nvcc (1675) are pragmas for GCC.
 target_compile_options(
   linalg_cuda_kernels
-  PRIVATE -std=c++20 --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
+  PRIVATE --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
           -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
 target_compile_options(_cuda PRIVATE -Wall -Wextra)
 target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
