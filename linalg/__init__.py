@@ -9,6 +9,7 @@ from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
 from linalg._cholesky_update import cholesky_update, cholesky_update_ex
 from linalg._config import show_config
+from linalg._det import SlogdetResult, det, slogdet
 from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
 from linalg._eigh_generalized import eigh_generalized
@@ -37,7 +38,7 @@ from linalg._products import (
 )
 from linalg._qr import QRResult, qr
 from linalg._schur import rsf2csf, schur, schur_ex
-from linalg._solve import SlogdetResult, det, inv, inv_ex, slogdet, solve, solve_ex
+from linalg._solve import inv, inv_ex, solve, solve_ex
 from linalg._sqrtm import sqrtm
 from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._targets import export_disabled_checks, include_dir

@@ -1,7 +1,6 @@
-"""Linear systems, inverses and determinants, from LU factors."""
+"""Linear systems and inverses, from LU factors."""
 
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +10,16 @@ from linalg import ffi
 from linalg._array import (
     as_arrays,
     check_square,
-    diagonal,
-    expand,
     hermitian_part,
     matmul,
     nan_where,
-    on_diagonal,
-    permutation_matrix,
     triangle,
 )
 from linalg._checks import check, check_factors
 from linalg._lu import lu_p, lu_solve_fallback, lu_solve_p
 from linalg._positive import positive_solve
-from linalg._triangular import triangular_solve_p
 
-__all__ = [
-    "SlogdetResult", "det", "inv", "inv_ex", "slogdet", "solve", "solve_ex",
-]
+__all__ = ["inv", "inv_ex", "solve", "solve_ex"]
 
 
 def _factored_solve_jvp(primals, tangents, **attributes):
@@ -244,130 +236,3 @@ def inv_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
     a singular matrix, or -1 where the LU factors hold NaN; the inverse is NaN in both cases.
   """
   return _inv("inv_ex", a)
-
-
-class SlogdetResult(NamedTuple):
-  """The sign (a phase, if complex) of a determinant, and the logarithm of its magnitude."""
-
-  sign: jax.Array
-  logabsdet: jax.Array
-
-
-def _slogdet_jvp(primals, tangents):
-  # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
-  (a,), (da,) = primals, tangents
-  sign, logabsdet = slogdet_p(a)
-  packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
-  trace = jnp.trace(factored_solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
-  turn = sign * (trace - trace.real) if jnp.iscomplexobj(a) else None
-  return (sign, logabsdet), (turn, trace.real)
-
-
-slogdet_p = ffi.operation(
-    "linalg_slogdet",
-    "n n -> (), ()",
-    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
-    jvp=_slogdet_jvp,
-    fallback=lambda a: list(jnp.linalg.slogdet(a)))
-
-
-@functools.partial(jax.jit, static_argnames="method")
-def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
-  """The sign and the logarithm of the determinant; `jax.numpy.linalg.slogdet`.
-
-  Args:
-    a: matrices (..., n, n).
-    method: 'lu', the default, or 'qr', which is accepted for real matrices and computed by LU too.
-
-  Returns:
-    SlogdetResult(sign, logabsdet), each (...): det A = sign * exp(logabsdet). A singular matrix has
-    sign 0 and logabsdet -inf.
-
-  Algorithm: as for `det`; the exponent does not overflow.
-  """
-  (a,), dtype = as_arrays("slogdet", a)
-  check_square("slogdet", a)
-  if method not in (None, "lu", "qr"):
-    raise ValueError(
-        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
-  sign, logabsdet = slogdet_p(a)
-  return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
-
-
-def _det_jvp(primals, tangents):
-  # Jacobi's formula: d det A = tr(adj(A) dA).
-  (a,), (da,) = primals, tangents
-  if (closed_form := _CLOSED_FORMS.get(a.shape[-1])) is not None:
-    return det_p(a), jax.jvp(closed_form, (a,), (da,))[1]
-  return det_p(a), jnp.trace(_adjugate_product(a, da), axis1=-2, axis2=-1)
-
-
-# The determinant as a polynomial, whose derivatives of any order are finite.
-_CLOSED_FORMS = {
-    0: lambda a: jnp.ones_like(a, shape=a.shape[:-2]),
-    1: lambda a: a[..., 0, 0],
-    2: lambda a: a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0],
-    3: lambda a: (
-        a[..., 0, 0] * (a[..., 1, 1] * a[..., 2, 2] - a[..., 1, 2] * a[..., 2, 1])
-        + a[..., 0, 1] * (a[..., 1, 2] * a[..., 2, 0] - a[..., 1, 0] * a[..., 2, 2])
-        + a[..., 0, 2] * (a[..., 1, 0] * a[..., 2, 1] - a[..., 1, 1] * a[..., 2, 0])),
-}
-
-
-def _scaled_product(x):
-  """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
-  size = jnp.abs(x)
-  powers = jnp.floor(jnp.log2(jax.lax.stop_gradient(size)))
-  logarithm = jnp.sum(jnp.log2(size * jnp.exp2(-powers)), axis=-1)
-  whole = jnp.floor(jax.lax.stop_gradient(logarithm))
-  product = jnp.prod(x / size, axis=-1) * jnp.exp2(logarithm - whole)
-  return product, jnp.sum(powers, axis=-1) + whole
-
-
-def _adjugate_product(a, b):
-  """adj(A) B, right for a singular A too.
-
-  adj(A) = det(A) A⁻¹ is a polynomial in A. With P A = L U it is ±adj(U) L⁻¹ P; where one pivot is
-  zero, that of a U whose pivot is tiny instead is the same up to rounding. With two zero pivots it
-  is 0.
-  """
-  packed, pivots, permutation, _ = lu_p(a)
-  pivots_of_u = diagonal(packed)
-  zero = pivots_of_u == 0
-  tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
-  pivots_of_u = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), pivots_of_u)
-  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
-  det, exponent = _scaled_product(pivots_of_u)
-  packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
-  # Half of the power before and half after: either alone might be out of range.
-  half = jnp.floor(exponent / 2)
-  x = (det * jnp.where(odd, -1, 1) * jnp.exp2(half))[..., None, None] * b
-  x = matmul(permutation_matrix(permutation, b.dtype), x)
-  x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
-  x = triangular_solve_p(packed, x, left_side=True, lower=False)
-  x = jnp.exp2(exponent - half)[..., None, None] * x
-  return jnp.where((zero.sum(-1) < 2)[..., None, None], x, 0)
-
-
-det_p = ffi.operation(
-    "linalg_det", "n n -> ()", [0], jvp=_det_jvp, fallback=lambda a: [jnp.linalg.det(a)])
-
-
-@jax.jit
-def det(a: ArrayLike) -> jax.Array:
-  """The determinant; `jax.numpy.linalg.det`.
-
-  Args:
-    a: matrices (..., n, n).
-
-  Returns:
-    The determinants (...), 0 for a singular matrix and 1 for n = 0. Their gradient is right at
-    singular matrices too; further derivatives are for n <= 3, and beyond it NaN there.
-
-  Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
-  pivoting (LAPACK getrf), the product of the pivots taken with its exponent apart, so that it does
-  not overflow on the way.
-  """
-  (a,), dtype = as_arrays("det", a)
-  check_square("det", a)
-  return det_p(a).astype(dtype)

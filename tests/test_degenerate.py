@@ -78,6 +78,14 @@ def test_det_of_lower_rank(n, dtype, rng):
 
 
 @each_dtype
+@pytest.mark.parametrize("n", [4, 6, 20])
+def test_det_of_nilpotent_matrices(n, dtype, rng):
+  """Of rank n - 1, and every pivot is zero."""
+  del rng
+  _assert_adjugate(_gradient_of_det(np.eye(n, k=1, dtype=dtype)[None]), np.eye(n, k=1)[None])
+
+
+@each_dtype
 def test_det_of_numerical_rank(dtype, rng):
   """Singular up to rounding: 1 / pivot is huge, and its product with the determinant is not."""
   a = matrices.general(rng, (4,), 5, 5, dtype)
@@ -86,6 +94,45 @@ def test_det_of_numerical_rank(dtype, rng):
   for one, g in zip(a, gradient, strict=True):
     expected = _adjugate(one).T
     np.testing.assert_allclose(g, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+
+
+def _hessian_of_det(a):
+  """By minors of order n - 2: right for every rank."""
+  n = a.shape[-1]
+  result = np.zeros((n,) * 4, a.dtype)
+  for i, j, k, l in np.ndindex(n, n, n, n):
+    if i != k and j != l:
+      minor = np.delete(np.delete(a, (i, k), 0), (j, l), 1)
+      sign = (-1) ** (i + j + k + l) * (1 if (i < k) == (j < l) else -1)
+      result[i, j, k, l] = sign * (np.linalg.det(minor) if n > 2 else 1)
+  return result
+
+
+@each_dtype
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev], ids=lambda outer: outer.__name__)
+@pytest.mark.parametrize("n", [2, 3, 4, 6])
+def test_second_derivative_of_det(n, outer, dtype, rng):
+  """Of matrices of every rank; through the singular values, it divides by none that is zero."""
+  holomorphic = np.iscomplexobj(dtype())
+  hessian = jax.jit(jax.vmap(outer(
+      jax.grad(linalg.det, holomorphic=holomorphic), holomorphic=holomorphic)))
+  a = np.stack([
+      matrices.general(rng, (), n, rank, dtype) @ matrices.general(rng, (), rank, n, dtype)
+      for rank in range(n + 1)])
+  a[1] = np.eye(n)
+  a[-2, :, -1] = 0
+  for one, actual in zip(a, hessian(a), strict=True):
+    scale = np.abs(one).max() ** (n - 2)
+    np.testing.assert_allclose(actual, _hessian_of_det(one), rtol=0, atol=1e-11 * scale)
+
+
+def test_second_derivative_of_det_out_of_range():
+  """The product of all entries but two is in range, those of some of them are not."""
+  a = np.diag(np.array(10 * [1e4] + 20 * [1e-2] + [3, 0], np.float32))
+  corner = np.zeros_like(a)
+  corner[-1, -1] = 1
+  _, change = jax.jit(lambda a, da: jax.jvp(jax.grad(linalg.det), (a,), (da,)))(a, corner)
+  np.testing.assert_allclose(change[-2, -2], 1, rtol=1e-4)
 
 
 VALUES = {

@@ -1,0 +1,308 @@
+"""Determinants, from LU factors."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_square,
+    diagonal,
+    expand,
+    matmul,
+    on_diagonal,
+    permutation_matrix,
+)
+from linalg._lu import lu_p
+from linalg._solve import factored_solve_p
+from linalg._svd import svd_p
+from linalg._triangular import triangular_solve_p
+
+__all__ = ["SlogdetResult", "det", "slogdet"]
+
+
+class SlogdetResult(NamedTuple):
+  """The sign (a phase, if complex) of a determinant, and the logarithm of its magnitude."""
+
+  sign: jax.Array
+  logabsdet: jax.Array
+
+
+def _slogdet_jvp(primals, tangents):
+  # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
+  (a,), (da,) = primals, tangents
+  sign, logabsdet = slogdet_p(a)
+  packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
+  trace = jnp.trace(factored_solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
+  turn = sign * (trace - trace.real) if jnp.iscomplexobj(a) else None
+  return (sign, logabsdet), (turn, trace.real)
+
+
+slogdet_p = ffi.operation(
+    "linalg_slogdet",
+    "n n -> (), ()",
+    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
+    jvp=_slogdet_jvp,
+    fallback=lambda a: list(jnp.linalg.slogdet(a)))
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
+  """The sign and the logarithm of the determinant; `jax.numpy.linalg.slogdet`.
+
+  Args:
+    a: matrices (..., n, n).
+    method: 'lu', the default, or 'qr', which is accepted for real matrices and computed by LU too.
+
+  Returns:
+    SlogdetResult(sign, logabsdet), each (...): det A = sign * exp(logabsdet). A singular matrix has
+    sign 0 and logabsdet -inf.
+
+  Algorithm: as for `det`; the exponent does not overflow.
+  """
+  (a,), dtype = as_arrays("slogdet", a)
+  check_square("slogdet", a)
+  if method not in (None, "lu", "qr"):
+    raise ValueError(
+        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
+  sign, logabsdet = slogdet_p(a)
+  return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
+
+
+def _det_jvp(primals, tangents):
+  # Jacobi's formula: d det A = tr(adj(A) dA).
+  (a,), (da,) = primals, tangents
+  if (closed_form := _CLOSED_FORMS.get(a.shape[-1])) is not None:
+    return det_p(a), jax.jvp(closed_form, (a,), (da,))[1]
+  return det_p(a), jnp.trace(adjugate_p(a, da), axis1=-2, axis2=-1)
+
+
+# The determinant as a polynomial, whose derivatives of any order are finite.
+_CLOSED_FORMS = {
+    0: lambda a: jnp.ones_like(a, shape=a.shape[:-2]),
+    1: lambda a: a[..., 0, 0],
+    2: lambda a: a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0],
+    3: lambda a: (
+        a[..., 0, 0] * (a[..., 1, 1] * a[..., 2, 2] - a[..., 1, 2] * a[..., 2, 1])
+        + a[..., 0, 1] * (a[..., 1, 2] * a[..., 2, 0] - a[..., 1, 0] * a[..., 2, 2])
+        + a[..., 0, 2] * (a[..., 1, 0] * a[..., 2, 1] - a[..., 1, 1] * a[..., 2, 0])),
+}
+
+
+def _scaled_product(x):
+  """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
+  size = jnp.abs(x)
+  powers = jnp.floor(jnp.log2(jax.lax.stop_gradient(size)))
+  logarithm = jnp.sum(jnp.log2(size * jnp.exp2(-powers)), axis=-1)
+  whole = jnp.floor(jax.lax.stop_gradient(logarithm))
+  product = jnp.prod(x / size, axis=-1) * jnp.exp2(logarithm - whole)
+  return product, jnp.sum(powers, axis=-1) + whole
+
+
+def _reflect(x):
+  """Q X, with a reflection Q whose last column is orthogonal to no vector that comes up."""
+  n = x.shape[-2]
+  q = jnp.cos(1 + jnp.arange(n, dtype=jnp.finfo(x.dtype).dtype))
+  v = q / jnp.linalg.vector_norm(q) - (jnp.arange(n) == n - 1)
+  v = (v / jnp.linalg.vector_norm(v)).astype(x.dtype)
+  return x - 2 * v[:, None] * jnp.sum(v[:, None] * x, axis=-2, keepdims=True)
+
+
+def _adjugate_times(a, b):
+  """adj(A) B from LU factors.
+
+  With P A = L U it is ±adj(U) L⁻¹ P B; where one pivot is zero, that of a U whose pivot is tiny
+  instead is the same up to rounding. With two zero pivots it is -Q adj(A Q) B: of A Q with a rank of
+  n - 1 the last pivot alone is zero, and where others are too, the adjugate is zero.
+  """
+  twice = (jnp.sum(diagonal(lu_p(a)[0]) == 0, axis=-1) >= 2)[..., None, None]
+  packed, pivots, permutation, _ = lu_p(jnp.where(twice, _reflect(a.mT).mT, a))
+  pivots_of_u = diagonal(packed)
+  zero = pivots_of_u == 0
+  tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
+  pivots_of_u = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), pivots_of_u)
+  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
+  det, exponent = _scaled_product(pivots_of_u)
+  packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
+  # Half of the power before and half after: either alone might be out of range.
+  half = jnp.floor(exponent / 2)
+  x = (det * jnp.where(odd, -1, 1) * jnp.exp2(half))[..., None, None] * b
+  x = matmul(permutation_matrix(permutation, b.dtype), x)
+  x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
+  x = triangular_solve_p(packed, x, left_side=True, lower=False)
+  x = jnp.exp2(exponent - half)[..., None, None] * jnp.where(twice, -_reflect(x), x)
+  return [jnp.where((zero.sum(-1) < 2)[..., None, None], x, 0)]
+
+
+def _products_without_two(s):
+  """(g, e): g 2^e, where gᵢⱼ is the product of all but sᵢ and sⱼ, and 0 for i = j.
+
+  s descends and is not negative. Apart from its two smallest, what is divided by is no smaller than
+  what the quotient is multiplied by.
+  """
+  n = s.shape[-1]
+  large, small = s[..., :-2], s[..., -2:]
+  zero = large == 0
+  inverse = jnp.where(zero, 0, 1 / jnp.where(zero, 1, large))
+  product, exponent = _scaled_product(jnp.where(zero, 1, large))
+  product = jnp.where(zero.any(-1), 0, product)[..., None, None]
+  low, high = small[..., 1:], small[..., :1]
+  both = (inverse * low)[..., :, None] * (inverse * high)[..., None, :]
+  one = inverse[..., :, None] * small[..., None, ::-1]
+  last = 1 - jnp.eye(2, dtype=s.dtype)
+  g = jnp.block([[both, one], [one.mT, jnp.broadcast_to(last, (*s.shape[:-1], 2, 2))]])
+  return product * (g * (1 - jnp.eye(n, dtype=s.dtype))), exponent
+
+
+def _adjugate_jvp(primals, tangents):
+  # Of S + P, S being diagonal, adj has the derivative diag(G diag P) - G ∘ P, with the products of
+  # all but two of S in G; for A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S) Uᴴ.
+  (a, b), (da, db) = primals, tangents
+  x = adjugate_p(a, b)
+  dx = None if db is None else adjugate_p(a, db)
+  if da is None:
+    return x, dx
+  u, s, vh, _ = svd_p(a)
+  g, exponent = _products_without_two(s)
+  half = jnp.exp2(jnp.floor(exponent / 2))[..., None, None]
+  rest = jnp.exp2(exponent - jnp.floor(exponent / 2))[..., None, None]
+  p = matmul(matmul(adjoint(u), da), adjoint(vh))
+  change = matmul(g.astype(p.dtype), diagonal(p)[..., None]) * jnp.eye(p.shape[-1], dtype=p.dtype)
+  change = half * (change - g * p)
+  change = (det_p(u) * det_p(vh))[..., None, None] * matmul(
+      matmul(adjoint(vh), change), matmul(adjoint(u), b))
+  change = rest * change
+  return x, change if dx is None else change + dx
+
+
+def _adjugate_transpose(cotangents, operands):
+  a, _ = operands
+  return None, adjugate_p(a.mT, cotangents[0])
+
+
+# adj(A) B, adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its
+# derivative.
+adjugate_p = ffi.operation(
+    "adjugate",
+    "n n, n k -> n k",
+    [1],
+    platforms=(),
+    jvp=_adjugate_jvp,
+    transpose=_adjugate_transpose,
+    fallback=_adjugate_times)
+
+
+det_p = ffi.operation(
+    "linalg_slogdet",
+    "n n -> (), ()",
+    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
+    jvp=_slogdet_jvp,
+    fallback=lambda a: list(jnp.linalg.slogdet(a)))
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
+  """The sign and the logarithm of the determinant; `jax.numpy.linalg.slogdet`.
+
+  Args:
+    a: matrices (..., n, n).
+    method: 'lu', the default, or 'qr', which is accepted for real matrices and computed by LU too.
+
+  Returns:
+    SlogdetResult(sign, logabsdet), each (...): det A = sign * exp(logabsdet). A singular matrix has
+    sign 0 and logabsdet -inf.
+
+  Algorithm: as for `det`; the exponent does not overflow.
+  """
+  (a,), dtype = as_arrays("slogdet", a)
+  check_square("slogdet", a)
+  if method not in (None, "lu", "qr"):
+    raise ValueError(
+        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
+  sign, logabsdet = slogdet_p(a)
+  return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
+
+
+def _det_jvp(primals, tangents):
+  # Jacobi's formula: d det A = tr(adj(A) dA).
+  (a,), (da,) = primals, tangents
+  if (closed_form := _CLOSED_FORMS.get(a.shape[-1])) is not None:
+    return det_p(a), jax.jvp(closed_form, (a,), (da,))[1]
+  return det_p(a), jnp.trace(adjugate_p(a, da), axis1=-2, axis2=-1)
+
+
+# The determinant as a polynomial, whose derivatives of any order are finite.
+_CLOSED_FORMS = {
+    0: lambda a: jnp.ones_like(a, shape=a.shape[:-2]),
+    1: lambda a: a[..., 0, 0],
+    2: lambda a: a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0],
+    3: lambda a: (
+        a[..., 0, 0] * (a[..., 1, 1] * a[..., 2, 2] - a[..., 1, 2] * a[..., 2, 1])
+        + a[..., 0, 1] * (a[..., 1, 2] * a[..., 2, 0] - a[..., 1, 0] * a[..., 2, 2])
+        + a[..., 0, 2] * (a[..., 1, 0] * a[..., 2, 1] - a[..., 1, 1] * a[..., 2, 0])),
+}
+
+
+def _scaled_product(x):
+  """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
+  size = jnp.abs(x)
+  powers = jnp.floor(jnp.log2(jax.lax.stop_gradient(size)))
+  logarithm = jnp.sum(jnp.log2(size * jnp.exp2(-powers)), axis=-1)
+  whole = jnp.floor(jax.lax.stop_gradient(logarithm))
+  product = jnp.prod(x / size, axis=-1) * jnp.exp2(logarithm - whole)
+  return product, jnp.sum(powers, axis=-1) + whole
+
+
+def _adjugate_product(a, b):
+  """adj(A) B, right for a singular A too.
+
+  adj(A) = det(A) A⁻¹ is a polynomial in A. With P A = L U it is ±adj(U) L⁻¹ P; where one pivot is
+  zero, that of a U whose pivot is tiny instead is the same up to rounding. With two zero pivots it
+  is 0.
+  """
+  packed, pivots, permutation, _ = lu_p(a)
+  pivots_of_u = diagonal(packed)
+  zero = pivots_of_u == 0
+  tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
+  pivots_of_u = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), pivots_of_u)
+  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
+  det, exponent = _scaled_product(pivots_of_u)
+  packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
+  # Half of the power before and half after: either alone might be out of range.
+  half = jnp.floor(exponent / 2)
+  x = (det * jnp.where(odd, -1, 1) * jnp.exp2(half))[..., None, None] * b
+  x = matmul(permutation_matrix(permutation, b.dtype), x)
+  x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
+  x = triangular_solve_p(packed, x, left_side=True, lower=False)
+  x = jnp.exp2(exponent - half)[..., None, None] * x
+  return jnp.where((zero.sum(-1) < 2)[..., None, None], x, 0)
+
+
+det_p = ffi.operation(
+    "linalg_det", "n n -> ()", [0], jvp=_det_jvp, fallback=lambda a: [jnp.linalg.det(a)])
+
+
+@jax.jit
+def det(a: ArrayLike) -> jax.Array:
+  """The determinant; `jax.numpy.linalg.det`.
+
+  Args:
+    a: matrices (..., n, n).
+
+  Returns:
+    The determinants (...), 0 for a singular matrix and 1 for n = 0. Their first two derivatives are
+    right at singular matrices too, and all others for n <= 3; beyond it the third and further ones
+    need distinct singular values.
+
+  Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
+  pivoting (LAPACK getrf), the product of the pivots taken with its exponent apart, so that it does
+  not overflow on the way.
+  """
+  (a,), dtype = as_arrays("det", a)
+  check_square("det", a)
+  return det_p(a).astype(dtype)
