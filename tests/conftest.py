@@ -87,8 +87,6 @@ def _expect_deviations(items: list[pytest.Item]) -> None:
     name = item.nodeid.partition("::")[2]
     if reason := getattr(module, "DEVIATIONS", {}).get(name):
       item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
-    if name in getattr(module, "ROUNDING", ()):
-      item.add_marker(pytest.mark.xfail(reason="rounding in single precision", strict=False))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -2,7 +2,8 @@
 
 A copy of NumPy's test module is loaded in which `np.linalg`, `linalg` and the names imported from
 it are ours, wrapped so that they take what NumPy's take, and give NumPy arrays, of a subclass where
-the operand is, and LinAlgError where ours raise ValueError or return NaN.
+the operand is, and LinAlgError where ours raise ValueError or return NaN. Single precision is
+compared with 5 decimals rather than 6: the residuals of these tests are a few units of the sixth.
 """
 
 import functools
@@ -23,6 +24,7 @@ FOREIGN = {
     "TestMultiDot.test_dynamic_programming_optimization_and_out": "out=",
     "TestMultiDot.test_dynamic_programming_logic": "a private function of NumPy's",
     "TestMatrixPower.test_large_power": "a power of 2^100, whose products XLA compiles for minutes",
+    "TestLstsq.test_rcond": "a rank of 3 that the rounding of NumPy's LAPACK makes 4",
     "test_byteorder_check": "operands of foreign byte order",
     "test_generalized_raise_multiloop": "floating-point flags and views of memory",
     "test_xerbla_override": "NumPy's own LAPACK",
@@ -66,15 +68,6 @@ DEVIATIONS: dict[str, str] = {
        for kind in ("Double", "Single", "Int64")},
     **{f"TestNorm{kind}::test_bad_args": _AXIS for kind in ("Double", "Single", "Int64")},
 }
-
-# Tests that compare float32 or complex64 with 6 decimals, which another order of operations and
-# another machine may miss by a unit; they may fail or pass.
-ROUNDING = (
-    "TestSolve::test_generalized_sq_cases", "TestLstsq::test_nonsq_cases",
-    "TestLstsq::test_sq_cases",
-    "TestLstsq::test_rcond", "TestEighCases::test_generalized_herm_cases",
-    "TestQR::test_mode_all_but_economic")
-
 
 # NumPy takes lists as arrays, JAX does not: the first operand, of these the second too.
 BOTH = ("cross", "lstsq", "matmul", "outer", "solve", "tensordot", "tensorsolve", "vecdot")
@@ -141,6 +134,7 @@ def _load() -> types.ModuleType:
   spec.loader.exec_module(module)
   shim = _NumPy()
   module.np, module.linalg = shim, shim.linalg
+  module.assert_almost_equal = functools.partial(module.assert_almost_equal, single_decimal=5)
   for name in ("matrix_power", "matrix_rank", "multi_dot", "norm"):
     setattr(module, name, getattr(shim.linalg, name))
   return module
