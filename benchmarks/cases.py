@@ -70,6 +70,11 @@ POSITIVE_DEFINITE = Operand(_square, _positive_definite)
 FACTOR = Operand(_square, _factor)
 LOWER_FACTOR = Operand(_square, _lower_factor)
 COLUMN = Operand(lambda n: (n, 1), _uniform)
+TALL = Operand(lambda n: (4 * n, n), _uniform)
+TALL_COLUMN = Operand(lambda n: (4 * n, 1), _uniform)
+VECTOR = Operand(lambda n: (n,), _uniform)
+DIAGONAL = Operand(lambda n: (n,), lambda *of: _uniform(*of) + 3)
+UPPER_FACTOR = Operand(_square, lambda *of: np.triu(_factor(*of)))
 PIVOTS = Operand(lambda n: (n,), _pivots)
 
 
@@ -86,7 +91,7 @@ class Case(NamedTuple):
   operands: tuple[Operand, ...]
   flops: Callable[[int], float]  # of one real matrix, to leading order
   peers: Mapping[str, Callable[[Any], Callable[..., Any]]] = {}
-  dtype: str | None = None  # the only one that the operation has
+  dtypes: tuple[str, ...] = ("f32", "f64", "c64", "c128")  # those that the operation has
 
   def nbytes(self, n: int, batch: int, dtype: str) -> int:
     size = sum(math.prod(operand.core(n)) for operand in self.operands)
@@ -105,7 +110,9 @@ def _in(path, *libraries):
 CASES = [
     Case(
         "cholesky", linalg.cholesky, jnp.linalg.cholesky, (POSITIVE_DEFINITE,),
-        lambda n: n**3 / 3, _in("linalg.cholesky", "numpy", "torch", "cupy")),
+        lambda n: n**3 / 3,
+        _in("linalg.cholesky", "numpy", "torch", "cupy")
+        | {"scale": lambda jax: jax.jit(lambda a: a * 1.5)}),
     Case(
         "lu", linalg.lu, jax.lax.linalg.lu, (GENERAL,),
         lambda n: 2 * n**3 / 3, _in("linalg.lu_factor", "torch")),
@@ -145,6 +152,25 @@ CASES = [
     Case(
         "slogdet", linalg.slogdet, jnp.linalg.slogdet, (GENERAL,),
         lambda n: 2 * n**3 / 3, _in("linalg.slogdet", "numpy", "torch", "cupy")),
+    Case(
+        "lstsq", linalg.lstsq, jax.vmap(jnp.linalg.lstsq), (TALL, TALL_COLUMN),
+        lambda n: 56 * n**3, _in("linalg.lstsq", "torch")),
+    Case(
+        "pinv", linalg.pinv, jnp.linalg.pinv, (GENERAL,),
+        lambda n: 24 * n**3, _in("linalg.pinv", "numpy", "torch", "cupy")),
+    Case(
+        "cond", linalg.cond, jnp.linalg.cond, (GENERAL,),
+        lambda n: 8 * n**3 / 3, _in("linalg.cond", "numpy", "torch", "cupy")),
+    Case(
+        "expm", linalg.expm, jax.scipy.linalg.expm, (GENERAL,),
+        lambda n: 16 * n**3, _in("linalg.matrix_exp", "torch")),
+    Case(
+        "tridiagonal_solve", linalg.tridiagonal_solve, jax.lax.linalg.tridiagonal_solve,
+        (VECTOR, DIAGONAL, VECTOR, COLUMN), lambda n: 8 * n),
+    Case(
+        "cholesky_update", linalg.cholesky_update,
+        lambda r, w: jax.lax.map(lambda one: jax.lax.linalg.cholesky_update(*one), (r, w)),
+        (UPPER_FACTOR, VECTOR), lambda n: 3 * n**2, dtypes=("f32", "f64")),
     # As many right-hand sides as rows, where the other solves have one: this times trsm, not trsv.
     Case(
         "triangular_solve",
@@ -173,5 +199,5 @@ CASES = [
         lambda pivots: jax.lax.linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
         (PIVOTS,),
         lambda n: n,
-        dtype="i32"),
+        dtypes=("i32",)),
 ]

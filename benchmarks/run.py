@@ -92,7 +92,12 @@ def _cupy() -> Peer:
   return Peer(cupy, "cupy", cupy.asarray, lambda x: cupy.cuda.get_current_stream().synchronize())
 
 
-PEERS = {"numpy": _numpy, "torch": _torch, "cupy": _cupy}
+def _scale() -> Peer:
+  return Peer(jax, "scale", jax.device_put, jax.block_until_ready)
+
+
+# The last is a yardstick, the product of an operand and a number: its time is that of the memory.
+PEERS = {"numpy": _numpy, "torch": _torch, "cupy": _cupy, "scale": _scale}
 
 
 def make_contestants(
@@ -231,11 +236,22 @@ class Cell(NamedTuple):
     return self.batch * (1e-6 + self.flops() / (rate * self.n / (self.n + 128)))
 
 
+MEMORY = "memory"  # among the batches: as many matrices as --memory allows
+
+
+def _batch(text: str) -> int | str:
+  return text if text == MEMORY else int(text)
+
+
+def largest_batch(case: Case, n: int, dtype: str, mebibytes: float) -> int:
+  return int(mebibytes * 2**20) // case.nbytes(n, 1, dtype)
+
+
 def plan(args: argparse.Namespace) -> list[Cell]:
   return [
-      Cell(case, n, batch, dtype)
+      Cell(case, n, largest_batch(case, n, dtype, args.memory) if batch == MEMORY else batch, dtype)
       for case in CASES if case.name in args.ops
-      for dtype in ([case.dtype] if case.dtype else args.dtypes)
+      for dtype in case.dtypes if dtype in (*args.dtypes, "i32")
       for batch in args.batches
       for n in args.sizes
   ]
@@ -356,9 +372,11 @@ def parse_arguments() -> argparse.Namespace:
   add("--quick", action="store_true", help="a small grid: a minute or two instead of ten")
   add("--ops", nargs="+", choices=ops, default=ops, metavar="OP", help=", ".join(ops))
   add("--sizes", nargs="+", type=int, metavar="N")
-  add("--batches", nargs="+", type=int, metavar="BATCH")
+  add("--batches", nargs="+", type=_batch, metavar="BATCH",
+      help=f"numbers of matrices, or '{MEMORY}': as many as --memory allows")
   add("--dtypes", nargs="+", choices=dtypes)
-  add("--peers", nargs="+", choices=list(PEERS), default=[], help="other libraries to time")
+  add("--peers", nargs="+", choices=list(PEERS), default=[],
+      help="other libraries to time; `scale` is the product of the operand and a number")
   add("--platform", choices=["cpu", "gpu"], default="cpu",
       help="where to run; `gpu` has a grid of its own, and CuPy as a peer if it is installed")
   add("--rounds", type=int, help="at most so many samples of each contestant in a cell")
