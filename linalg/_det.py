@@ -117,8 +117,8 @@ def _adjugate_times(a, b):
   """adj(A) B from LU factors.
 
   With P A = L U it is ±adj(U) L⁻¹ P B; where one pivot is zero, that of a U whose pivot is tiny
-  instead is the same up to rounding. With two zero pivots it is -Q adj(A Q) B: of A Q with a rank of
-  n - 1 the last pivot alone is zero, and where others are too, the adjugate is zero.
+  instead is the same up to rounding. With two zero pivots it is -Q adj(A Q) B: of A Q with a rank
+  of n - 1 the last pivot alone is zero, and where others are too, the adjugate is zero.
   """
   twice = (jnp.sum(diagonal(lu_p(a)[0]) == 0, axis=-1) >= 2)[..., None, None]
   packed, pivots, permutation, _ = lu_p(jnp.where(twice, _reflect(a.mT).mT, a))
@@ -195,92 +195,6 @@ adjugate_p = ffi.operation(
     jvp=_adjugate_jvp,
     transpose=_adjugate_transpose,
     fallback=_adjugate_times)
-
-
-det_p = ffi.operation(
-    "linalg_slogdet",
-    "n n -> (), ()",
-    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
-    jvp=_slogdet_jvp,
-    fallback=lambda a: list(jnp.linalg.slogdet(a)))
-
-
-@functools.partial(jax.jit, static_argnames="method")
-def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
-  """The sign and the logarithm of the determinant; `jax.numpy.linalg.slogdet`.
-
-  Args:
-    a: matrices (..., n, n).
-    method: 'lu', the default, or 'qr', which is accepted for real matrices and computed by LU too.
-
-  Returns:
-    SlogdetResult(sign, logabsdet), each (...): det A = sign * exp(logabsdet). A singular matrix has
-    sign 0 and logabsdet -inf.
-
-  Algorithm: as for `det`; the exponent does not overflow.
-  """
-  (a,), dtype = as_arrays("slogdet", a)
-  check_square("slogdet", a)
-  if method not in (None, "lu", "qr"):
-    raise ValueError(
-        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
-  sign, logabsdet = slogdet_p(a)
-  return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
-
-
-def _det_jvp(primals, tangents):
-  # Jacobi's formula: d det A = tr(adj(A) dA).
-  (a,), (da,) = primals, tangents
-  if (closed_form := _CLOSED_FORMS.get(a.shape[-1])) is not None:
-    return det_p(a), jax.jvp(closed_form, (a,), (da,))[1]
-  return det_p(a), jnp.trace(adjugate_p(a, da), axis1=-2, axis2=-1)
-
-
-# The determinant as a polynomial, whose derivatives of any order are finite.
-_CLOSED_FORMS = {
-    0: lambda a: jnp.ones_like(a, shape=a.shape[:-2]),
-    1: lambda a: a[..., 0, 0],
-    2: lambda a: a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0],
-    3: lambda a: (
-        a[..., 0, 0] * (a[..., 1, 1] * a[..., 2, 2] - a[..., 1, 2] * a[..., 2, 1])
-        + a[..., 0, 1] * (a[..., 1, 2] * a[..., 2, 0] - a[..., 1, 0] * a[..., 2, 2])
-        + a[..., 0, 2] * (a[..., 1, 0] * a[..., 2, 1] - a[..., 1, 1] * a[..., 2, 0])),
-}
-
-
-def _scaled_product(x):
-  """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
-  size = jnp.abs(x)
-  powers = jnp.floor(jnp.log2(jax.lax.stop_gradient(size)))
-  logarithm = jnp.sum(jnp.log2(size * jnp.exp2(-powers)), axis=-1)
-  whole = jnp.floor(jax.lax.stop_gradient(logarithm))
-  product = jnp.prod(x / size, axis=-1) * jnp.exp2(logarithm - whole)
-  return product, jnp.sum(powers, axis=-1) + whole
-
-
-def _adjugate_product(a, b):
-  """adj(A) B, right for a singular A too.
-
-  adj(A) = det(A) A⁻¹ is a polynomial in A. With P A = L U it is ±adj(U) L⁻¹ P; where one pivot is
-  zero, that of a U whose pivot is tiny instead is the same up to rounding. With two zero pivots it
-  is 0.
-  """
-  packed, pivots, permutation, _ = lu_p(a)
-  pivots_of_u = diagonal(packed)
-  zero = pivots_of_u == 0
-  tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
-  pivots_of_u = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), pivots_of_u)
-  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
-  det, exponent = _scaled_product(pivots_of_u)
-  packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
-  # Half of the power before and half after: either alone might be out of range.
-  half = jnp.floor(exponent / 2)
-  x = (det * jnp.where(odd, -1, 1) * jnp.exp2(half))[..., None, None] * b
-  x = matmul(permutation_matrix(permutation, b.dtype), x)
-  x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
-  x = triangular_solve_p(packed, x, left_side=True, lower=False)
-  x = jnp.exp2(exponent - half)[..., None, None] * x
-  return jnp.where((zero.sum(-1) < 2)[..., None, None], x, 0)
 
 
 det_p = ffi.operation(
