@@ -188,7 +188,7 @@ def _adjugate_transpose(cotangents, operands):
 # adj(A) B, adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its
 # derivative.
 adjugate_p = ffi.operation(
-    "adjugate",
+    "linalg_adjugate",
     "n n, n k -> n k",
     [1],
     platforms=(),
