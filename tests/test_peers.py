@@ -1,14 +1,140 @@
-"""What docs/functions.md says about the peers, run. A peer that mends it makes a test fail, and the
-page is to be changed."""
+"""What docs/functions.md says of this package and its peers, run. A peer that mends it makes a test
+fail, and the page is to be changed."""
+
+import importlib.metadata
+import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 import pytest
+import scipy.linalg
 from jax.sharding import AxisType
 
-from sharded import make_mesh, place
+import linalg
+import matrices
+from sharded import collectives, make_mesh, place
+
+PAGE = (pathlib.Path(__file__).parents[1] / "docs" / "functions.md").read_text()
+HEADER = re.search(r"\| linalg \| jax ([\d.]+) \| NumPy ([\d.]+) \| SciPy ([\d.]+) ", PAGE)
+# Function -> the letters of this package, jax, NumPy and SciPy; "–" where it is missing.
+TABLE = {
+    name: [cell.replace(" ", "").replace("2-D", "") for cell in cells.split("|")[:4]]
+    for name, cells in re.findall(r"^\| `(\w+)` \| ([\wi\-– |]+)$", PAGE, re.MULTILINE)}
+PEERS = {
+    "jax": (1, (jnp.linalg, jax.scipy.linalg, jax.lax.linalg)),
+    "numpy": (2, (np.linalg,)),
+    "scipy": (3, (scipy.linalg,)),
+}
+EYE = np.eye(3)
+
+
+def _operands(name, batch, rng):
+  a = matrices.positive_definite(rng, batch, 3, np.dtype(np.float64))
+  b = matrices.general(rng, batch, 3, 2, np.dtype(np.float64))
+  factor = np.linalg.cholesky(a)
+  x, y, z = (matrices.general(rng, batch, 3, 3, np.dtype(np.float64))[..., i] for i in range(3))
+  return {
+      "solve": (a, b),
+      "lstsq": (a, b),
+      "solve_triangular": (factor, b),
+      "vector_norm": (x,),
+      "eigh_tridiagonal": (np.arange(3) + x / 9, y[..., 1:]),
+      "tridiagonal_solve": (x, y + 9, z, b),
+      "cholesky_update": (factor.mT, x),
+  }.get(name, (a,))
+
+
+def _degenerate(name, rng):
+  operands = _operands(name, (), rng)
+  if name in ("vector_norm", "det"):
+    return (np.zeros_like(operands[0]),)
+  return tuple(EYE if x.shape == (3, 3) else x for x in operands)
+
+
+def _function(name, libraries):
+  """The function that the letters are about, or None: from arrays to a list of arrays."""
+  function = next((getattr(x, name) for x in libraries if hasattr(x, name)), None)
+  if function is None:
+    return None
+  options = {"vector_norm": {"axis": -1}, "solve_triangular": {"lower": True}}.get(name, {})
+
+  def call(*operands):
+    results = function(*operands, **options)
+    results = results if isinstance(results, (tuple, list)) else (results,)
+    # cho_factor tells which triangle too.
+    return [x for x in results if not isinstance(x, bool) and x.dtype != bool]
+
+  return call
+
+
+def _takes_batches(function, name, rng):
+  operands = _operands(name, (2,), rng)
+  for i in range(2):
+    one = function(*(x[i] for x in operands))
+    for x, y in zip(function(*operands), one, strict=True):
+      np.testing.assert_allclose(np.asarray(x)[i], y, rtol=0, atol=1e-8)
+
+
+def _has_finite_gradients(function, operands):
+  def loss(*operands):
+    return sum(
+        jnp.sum(jnp.abs(x) ** 2 * jnp.arange(1, x.size + 1).reshape(x.shape))
+        for x in function(*operands) if jnp.issubdtype(x.dtype, jnp.inexact))
+
+  assert all(np.isfinite(x).all() for x in jax.jit(jax.grad(loss, range(len(operands))))(*operands))
+
+
+def _stays_sharded(function, name, rng):
+  operands = place(_operands(name, (16,), rng), make_mesh(kind=AxisType.Explicit), "x")
+  assert not collectives(jax.jit(function).lower(*operands).compile().as_text())
+
+
+def _takes_halves(function, name, rng):
+  results = function(*(x.astype(np.float16) for x in _operands(name, (), rng)))
+  assert results[0].dtype in (np.float16, np.complex64, np.int32, np.int64)
+
+
+CHECKS = {
+    "b": _takes_batches,
+    "d": lambda function, name, rng: _has_finite_gradients(function, _operands(name, (), rng)),
+    "e": lambda function, name, rng: _has_finite_gradients(function, _degenerate(name, rng)),
+    "s": _stays_sharded,
+    "h": _takes_halves,
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_ours(name, rng):
+  function = _function(name, (linalg,))
+  for letter in TABLE[name][0]:
+    if letter == "i":
+      assert hasattr(linalg, f"{name}_ex")
+    else:
+      CHECKS[letter](function, name, rng)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("name", TABLE)
+def test_theirs(name, peer, rng):
+  column, libraries = PEERS[peer]
+  version = importlib.metadata.version(peer)
+  if not f"{version}.".startswith(f"{HEADER[column]}."):
+    pytest.skip(f"the page is about {peer} {HEADER[column]}, this is {version}")
+  function = _function(name, libraries)
+  if TABLE[name][column] == "–":
+    assert function is None
+    return
+  for letter in "bdesh" if peer == "jax" else "b":
+    try:
+      CHECKS[letter](function, name, rng)
+      passed = True
+    except Exception:  # whatever a library says where it cannot
+      passed = False
+    assert passed == (letter in TABLE[name][column]), letter
 
 
 def test_stock_lstsq():
