@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "xla/ffi/api/ffi.h"
 
@@ -130,6 +131,39 @@ T* Elements(const ffi::AnyBuffer& buffer, int64_t count, std::string_view operan
 template <class T>
 T* Elements(ffi::Result<ffi::AnyBuffer>& buffer, int64_t count, std::string_view operand) {
   return Elements<T>(*buffer, count, operand);
+}
+
+namespace internal {
+
+// A binding cannot be moved out of a function, only be made by the last call in it.
+template <int kOperands, int kResults, class Binding>
+auto WithBuffers(Binding&& binding) {
+  if constexpr (kOperands > 0) {
+    return WithBuffers<kOperands - 1, kResults>(std::move(binding).template Arg<ffi::AnyBuffer>());
+  } else if constexpr (kResults > 1) {
+    return WithBuffers<0, kResults - 1>(std::move(binding).template Ret<ffi::AnyBuffer>());
+  } else {
+    return std::move(binding).template Ret<ffi::AnyBuffer>();
+  }
+}
+
+template <class Context, class... Contexts, class Binding>
+auto WithContexts(Binding&& binding) {
+  if constexpr (sizeof...(Contexts) > 0) {
+    return WithContexts<Contexts...>(std::move(binding).template Ctx<Context>());
+  } else {
+    return std::move(binding).template Ctx<Context>();
+  }
+}
+
+}  // namespace internal
+
+// What a handler takes: its contexts, one at least, then buffers for its operands and for its
+// results, one at least. Attributes are added to that.
+template <int kOperands, int kResults, class... Contexts>
+auto Signature() {
+  return internal::WithBuffers<kOperands, kResults>(
+      internal::WithContexts<Contexts...>(ffi::Ffi::Bind()));
 }
 
 }  // namespace linalg

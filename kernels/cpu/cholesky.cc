@@ -127,18 +127,10 @@ ffi::Error CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBu
 }  // namespace linalg
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky, linalg::Cholesky,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("symmetrize"));
+                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("symmetrize")));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky_solve, linalg::CholeskySolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    linalg_cholesky_solve, linalg::CholeskySolve,
+    (linalg::Signature<2, 1, linalg::ffi::ThreadPool>().Attr<bool>("lower")));

@@ -80,75 +80,48 @@ void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
   });
 }
 
-ffi::Error EigLeft(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
-                   ffi::Result<ffi::AnyBuffer> left, ffi::Result<ffi::AnyBuffer> right,
-                   ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eig_left", [&] {
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `left` and `right` are null where a handler has no such result.
+ffi::Error RunEig(std::string_view target, ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values,
+                  Result* left, Result* right, Result& info) {
+  return Guard(target, [&] {
     const BatchShape shape = SplitSquareBatch(a, "a");
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       using C = std::complex<Real<T>>;
+      const auto vectors = [&](Result* result, std::string_view name) -> C* {
+        return result ? ResultElements<C>(*result, batch * n * n, name) : nullptr;
+      };
       EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
                Elements<C>(values, batch * n, "the eigenvalues"),
-               ResultElements<C>(left, batch * n * n, "the left eigenvectors"),
-               ResultElements<C>(right, batch * n * n, "the eigenvectors"),
+               vectors(left, "the left eigenvectors"), vectors(right, "the eigenvectors"),
                Elements<int32_t>(info, batch, "info"));
     });
   });
 }
 
-ffi::Error Eig(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
-               ffi::Result<ffi::AnyBuffer> right, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eig", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using C = std::complex<Real<T>>;
-      EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-               Elements<C>(values, batch * n, "the eigenvalues"), static_cast<C*>(nullptr),
-               ResultElements<C>(right, batch * n * n, "the eigenvectors"),
-               Elements<int32_t>(info, batch, "info"));
-    });
-  });
+ffi::Error EigLeft(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result left, Result right,
+                   Result info) {
+  return RunEig("linalg_eig_left", pool, a, values, &left, &right, info);
 }
 
-ffi::Error Eigvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
-                   ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigvals", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using C = std::complex<Real<T>>;
-      EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-               Elements<C>(values, batch * n, "the eigenvalues"), static_cast<C*>(nullptr),
-               static_cast<C*>(nullptr), Elements<int32_t>(info, batch, "info"));
-    });
-  });
+ffi::Error Eig(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result right, Result info) {
+  return RunEig("linalg_eig", pool, a, values, nullptr, &right, info);
+}
+
+ffi::Error Eigvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info) {
+  return RunEig("linalg_eigvals", pool, a, values, nullptr, nullptr, info);
 }
 
 }  // namespace
 }  // namespace linalg
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig_left, linalg::EigLeft,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 4, linalg::ffi::ThreadPool>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig, linalg::Eig,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 3, linalg::ffi::ThreadPool>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvals, linalg::Eigvals,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));

@@ -131,20 +131,11 @@ ffi::Error Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::Any
 }  // namespace linalg
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh, linalg::Eigh,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("symmetrize"));
+                              (linalg::Signature<1, 3, linalg::ffi::ThreadPool>()
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("symmetrize")));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::Eigvalsh,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("symmetrize"));
+                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("symmetrize")));

@@ -67,14 +67,7 @@ ffi::Error HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::
 }  // namespace linalg
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg, linalg::Hessenberg,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg_h, linalg::HessenbergH,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 1, linalg::ffi::ThreadPool>()));

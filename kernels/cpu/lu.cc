@@ -232,34 +232,15 @@ ffi::Error Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
 }  // namespace linalg
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu, linalg::Lu,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 4, linalg::ffi::ThreadPool>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_pivots_to_permutation, linalg::LuPivotsToPermutation,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 1, linalg::ffi::ThreadPool>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_solve, linalg::LuSolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("transpose")
-                                  .Attr<bool>("conjugate"));
+                              (linalg::Signature<3, 1, linalg::ffi::ThreadPool>()
+                                   .Attr<bool>("transpose")
+                                   .Attr<bool>("conjugate")));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::Solve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<2, 2, linalg::ffi::ThreadPool>()));

@@ -63,9 +63,4 @@ ffi::Error Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuf
 }  // namespace linalg
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_schur, linalg::Schur,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 3, linalg::ffi::ThreadPool>()));

@@ -53,13 +53,9 @@ ffi::Error TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffe
 }  // namespace linalg
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_triangular_solve, linalg::TriangularSolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("left_side")
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("transpose_a")
-                                  .Attr<bool>("conjugate_a")
-                                  .Attr<bool>("unit_diagonal"));
+                              (linalg::Signature<2, 1, linalg::ffi::ThreadPool>()
+                                   .Attr<bool>("left_side")
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("transpose_a")
+                                   .Attr<bool>("conjugate_a")
+                                   .Attr<bool>("unit_diagonal")));

@@ -42,13 +42,6 @@ ffi::Error TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuf
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_tridiagonal_solve, linalg::TridiagonalSolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("perturb_singular"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    linalg_tridiagonal_solve, linalg::TridiagonalSolve,
+    (linalg::Signature<4, 2, linalg::ffi::ThreadPool>().Attr<bool>("perturb_singular")));
