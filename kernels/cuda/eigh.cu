@@ -7,14 +7,12 @@
 // identity; it gets NaN and info = -1.
 #include "kernels/team/eigh.h"
 
-#include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
 
 namespace linalg::cuda {
 namespace {
-
-constexpr int kNotFinite = -1;
 
 template <class E>
 struct EighProblem {
@@ -103,16 +101,6 @@ struct CopyHermitian {
   }
 };
 
-// Puts what was noted before the vendor's info, and NaN where either is not 0.
-struct MergeInfo {
-  int32_t* info;
-  const int32_t* vendors;
-
-  __device__ void operator()(int64_t i) const {
-    if (info[i] == 0) info[i] = vendors[i];
-  }
-};
-
 template <class T>
 void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
                 const EighProblem<Element<T>>& of) {
@@ -127,12 +115,10 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const auto job = of.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const vendor::Syev<T, Real<T>> syev(solver, parameters, job, vendor::kUpper, n, batch, a,
                                       of.values);
-  char* const device_work = scratch.Take<char>(static_cast<int64_t>(syev.device_bytes));
-  std::vector<char> host_work(std::max<size_t>(syev.host_bytes, 1));
+  Workspace work(scratch, syev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
-  syev.Run(a, of.values, device_work, host_work.data(), vendors_info);
-  // The host's memory must outlive what the stream still does with it.
-  if (syev.host_bytes > 0) Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  syev.Run(a, of.values, work.device(), work.host(), vendors_info);
+  work.Release(stream);
   ForEach(stream, batch, MergeInfo{of.info, vendors_info});
   ForEach(stream, batch * n, FillFailed<Real<T>>{of.values, n, of.info});
   if (of.vectors != nullptr) {

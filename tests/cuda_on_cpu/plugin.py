@@ -7,8 +7,24 @@ import os
 import types
 
 import jax
+from scipy.linalg import cython_lapack
 
 _library = ctypes.CDLL(os.environ["CUDA_ON_CPU"])
+
+
+def _lapack(name: str) -> ctypes.c_void_p:
+  capsule = cython_lapack.__pyx_capi__[name]
+  api = ctypes.pythonapi
+  api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+  api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+  api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+  return ctypes.c_void_p(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
+
+
+for _letter in "sdcz":
+  _library.set_lapack(
+      ctypes.c_char(_letter.encode()), _lapack(f"{_letter}gesdd"), _lapack(f"{_letter}geev"))
+
 _import_module = importlib.import_module
 
 
