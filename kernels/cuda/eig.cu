@@ -66,8 +66,7 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
     }
   }
   ForEach(stream, batch, MergeInfo{info, vendors_info});
-  ForEach(stream, batch * n,
-          ScaleBack<Element<C>>{AsElements(values), n, scales.inverses, info});
+  ForEach(stream, batch * n, ScaleBack<Element<C>>{AsElements(values), n, scales.inverses, info});
   if (vectors == nullptr) return;
   ForEach(stream, batch * size, FillFailed<Element<C>>{AsElements(vectors), size, info});
 }

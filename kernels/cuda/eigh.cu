@@ -1,5 +1,5 @@
-// Eigenvalues and eigenvectors of Hermitian matrices, and of tridiagonal ones, which are written out
-// in full: cuSOLVER has nothing for them.
+// Eigenvalues and eigenvectors of Hermitian matrices, and of tridiagonal ones, which are written
+// out in full: cuSOLVER has nothing for them.
 //
 // Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones
 // by cuSOLVER: XsyevBatched, or Xsyevd for a single matrix, in place in the output. It is given
@@ -234,18 +234,16 @@ ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
                            ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
                            ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
                            ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigh_tridiagonal", [&] {
-    RunTridiagonal(stream, allocator, diagonal, above, values, &vectors, info);
-  });
+  return Guard("linalg_eigh_tridiagonal",
+               [&] { RunTridiagonal(stream, allocator, diagonal, above, values, &vectors, info); });
 }
 
 ffi::Error EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
                                ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
                                ffi::Result<ffi::AnyBuffer> values,
                                ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigvalsh_tridiagonal", [&] {
-    RunTridiagonal(stream, allocator, diagonal, above, values, nullptr, info);
-  });
+  return Guard("linalg_eigvalsh_tridiagonal",
+               [&] { RunTridiagonal(stream, allocator, diagonal, above, values, nullptr, info); });
 }
 
 }  // namespace

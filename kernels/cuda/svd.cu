@@ -169,7 +169,8 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
     ForEach(stream, batch * of.RightSize(), WriteIdentity<E>{of.n, of.vh});
     return;
   }
-  if (of.u != nullptr ? RunTeamSvd<true>(stream, batch, of) : RunTeamSvd<false>(stream, batch, of)) {
+  if (of.u != nullptr ? RunTeamSvd<true>(stream, batch, of)
+                      : RunTeamSvd<false>(stream, batch, of)) {
     return;
   }
   Scratch scratch(allocator);
@@ -204,11 +205,10 @@ ffi::Error Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
     const BatchShape shape = SplitBatch(a, 2, "a");
     const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      RunSvd<T>(
-          stream, allocator, batch,
-          {ToInt(m), ToInt(n), false, AsElements(Elements<T>(a, batch * m * n, "a")), nullptr,
-           Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"), nullptr,
-           Elements<int32_t>(info, batch, "info")});
+      RunSvd<T>(stream, allocator, batch,
+                {ToInt(m), ToInt(n), false, AsElements(Elements<T>(a, batch * m * n, "a")), nullptr,
+                 Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"), nullptr,
+                 Elements<int32_t>(info, batch, "info")});
     });
   });
 }

@@ -302,10 +302,10 @@ class Geev {
   Geev(Solver solver, SolverParameters parameters, Job job, int64_t n, const T* a, const C* w,
        const T* v)
       : solver_(solver), parameters_(parameters), job_(job), n_(n) {
-    Check(functions.cusolverDnXgeev_bufferSize(
-              solver, parameters, kNoVectors, job, n, kDataType<T>, a, n, kDataType<C>, w,
-              kDataType<T>, nullptr, n, kDataType<T>, v, n, kDataType<T>, &device_bytes,
-              &host_bytes),
+    Check(functions.cusolverDnXgeev_bufferSize(solver, parameters, kNoVectors, job, n, kDataType<T>,
+                                               a, n, kDataType<C>, w, kDataType<T>, nullptr, n,
+                                               kDataType<T>, v, n, kDataType<T>, &device_bytes,
+                                               &host_bytes),
           "cusolverDnXgeev_bufferSize");
   }
 

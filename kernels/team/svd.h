@@ -59,8 +59,7 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
   using V = RealElement<E>;
   const int pairs = PairsOf(n), rounds = n + n % 2 - 1;
   const Grid grid(team.size(), pairs);
-  const V tolerance =
-      std::numeric_limits<V>::epsilon() * (V(2) + small::Sqrt(static_cast<V>(m)));
+  const V tolerance = std::numeric_limits<V>::epsilon() * (V(2) + small::Sqrt(static_cast<V>(m)));
   E* const a = work.a;
   const int ld = work.ld;
   bool turned = true;
@@ -158,8 +157,7 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
   using Range = small::JacobiRange<V>;
   E* const a = work.a;
   const int ld = work.ld;
-  const V largest =
-      LargestPart<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
+  const V largest = LargestPart<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
   if (largest == std::numeric_limits<V>::infinity()) return -1;
   V unscale;
   const V scale = PowerOfTwoScale(largest, unscale);
@@ -181,8 +179,8 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
         square = small::NormAdd(a[i * ld + j], square);
         raised = small::NormAdd(Range::kUp * a[i * ld + j], raised);
       }
-      work.norms[j] = square > Range::kNull ? small::Sqrt(square)
-                                            : V(1) / Range::kUp * small::Sqrt(raised);
+      work.norms[j] =
+          square > Range::kNull ? small::Sqrt(square) : V(1) / Range::kUp * small::Sqrt(raised);
     }
   });
   team.Phase([&](int thread) {
@@ -210,7 +208,8 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
         PermuteRow(n, work.order, a + i * ld);
         for (int j = 0; j < n; ++j) a[i * ld + j] = work.norms[j] * a[i * ld + j];
       }
-      for (int i = thread; i < n; i += team.size()) PermuteRow(n, work.order, work.v + i * work.ldv);
+      for (int i = thread; i < n; i += team.size())
+        PermuteRow(n, work.order, work.v + i * work.ldv);
     });
     if (rank < n || n < width) CompleteColumns(team, m, n, width, rank, work);
   }

@@ -237,18 +237,16 @@ int OfType(cudaDataType type, Body&& body) {
 
 int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w,
                int* info) {
-  return OfType(type, [&]<class T>(std::type_identity<T>) {
-    return Syev<T>(job, uplo, n, a, ld, w, info);
-  });
+  return OfType(
+      type, [&]<class T>(std::type_identity<T>) { return Syev<T>(job, uplo, n, a, ld, w, info); });
 }
 
 // A status other than success where the documentation forbids the arguments, and for what may keep
 // an iteration from ending.
 template <class T>
 bool IsFinite(int64_t count, const T* a) {
-  return std::all_of(a, a + count, [](T x) {
-    return std::isfinite(std::real(x)) && std::isfinite(std::imag(x));
-  });
+  return std::all_of(
+      a, a + count, [](T x) { return std::isfinite(std::real(x)) && std::isfinite(std::imag(x)); });
 }
 
 int Gesvd(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t m, int64_t n,
@@ -348,11 +346,10 @@ bool FillAll() {
                                      const void*, int64_t, cudaDataType, size_t* device,
                                      size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXgesvd = &Gesvd;
-  f.cusolverDnXgeev_bufferSize = [](Solver, SolverParameters, int, int, int64_t, cudaDataType,
-                                    const void*, int64_t, cudaDataType, const void*, cudaDataType,
-                                    const void*, int64_t, cudaDataType, const void*, int64_t,
-                                    cudaDataType, size_t* device,
-                                    size_t* host) { return *device = *host = 8, 0; };
+  f.cusolverDnXgeev_bufferSize =
+      [](Solver, SolverParameters, int, int, int64_t, cudaDataType, const void*, int64_t,
+         cudaDataType, const void*, cudaDataType, const void*, int64_t, cudaDataType, const void*,
+         int64_t, cudaDataType, size_t* device, size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXgeev = &Geev;
   Fill(typed_functions<float>);
   Fill(typed_functions<double>);

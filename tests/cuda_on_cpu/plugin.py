@@ -13,12 +13,11 @@ _library = ctypes.CDLL(os.environ["CUDA_ON_CPU"])
 
 
 def _lapack(name: str) -> ctypes.c_void_p:
+  get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+  get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+  get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
   capsule = cython_lapack.__pyx_capi__[name]
-  api = ctypes.pythonapi
-  api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
-  api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-  api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-  return ctypes.c_void_p(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
+  return ctypes.c_void_p(get_pointer(capsule, get_name(capsule)))
 
 
 for _letter in "sdcz":
