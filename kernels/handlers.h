@@ -14,6 +14,8 @@
   visit(linalg_eigvals)                  \
   visit(linalg_eigvalsh)                 \
   visit(linalg_eigvalsh_tridiagonal)     \
+  visit(linalg_hessenberg)               \
+  visit(linalg_hessenberg_h)             \
   visit(linalg_householder_product)      \
   visit(linalg_householder_qr)           \
   visit(linalg_inv)                      \
@@ -33,8 +35,6 @@
 // Those that only the CPU has; elsewhere their operations lower to the fallback.
 #define LINALG_FOR_EACH_CPU_TARGET(visit) \
   visit(linalg_eig_left)                  \
-  visit(linalg_hessenberg)                \
-  visit(linalg_hessenberg_h)              \
   visit(linalg_schur)
 // clang-format on
 

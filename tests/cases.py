@@ -607,3 +607,7 @@ CASES = (
 
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.name != "lu_pivots_to_permutation")
+
+
+def with_handlers(platform) -> list[Case]:
+  return [case for case in CASES if case.has_handlers(platform)]

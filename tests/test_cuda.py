@@ -31,7 +31,7 @@ if _targets.cuda_version() is None:
   pytest.skip("this build has no CUDA module: there was no nvcc", allow_module_level=True)
 
 # What the others lower to is tested in test_export.py.
-HANDLED = [case for case in cases.CASES if case.has_handlers("cuda")]
+HANDLED = cases.with_handlers("cuda")
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)

@@ -16,7 +16,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 STAND_IN = ROOT / "tests/cuda_on_cpu"
-SUITES = ("test_factorisations.py", "test_failures.py", "test_extremes.py", "test_in_place.py")
+SUITES = (
+    "test_factorisations.py", "test_failures.py", "test_extremes.py", "test_in_place.py",
+    "test_svd.py", "test_matrix_functions.py::test_tridiagonal_solve")
 
 
 @pytest.mark.timeout(900)

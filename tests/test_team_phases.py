@@ -414,3 +414,25 @@ def test_svd_of_what_is_not_finite(library, dtype, value, rng):
   a[3, 1] = value
   for info, *_ in _run_svd(library, a, 3):
     assert info == -1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 33, 64])
+def test_hessenberg(library, dtype, n, rng):
+  a = matrices.general(rng, (), n, n, dtype)
+
+  def run(team, order):
+    given = _padded(a)
+    h = np.empty_like(given)
+    _call(library, "hessenberg", dtype, team, order, n, given, given.shape[1], h)
+    q = np.eye(n, dtype=dtype)
+    q[1:, 1:] = given[1:, : n - 1]
+    return np.triu(h[:, :n], -1), q
+
+  expected = scipy.linalg.hessenberg(checks.wide(a))
+  for h, q in _in_all_orders(run):
+    assert checks.orthogonality(q) <= 10
+    product = checks.wide(q) @ checks.wide(h) @ checks.adjoint(checks.wide(q))
+    assert checks.factorisation(a, product, checks.eps(a)) <= 10
+    assert not np.diagonal(h, -1).imag.any()
+    np.testing.assert_allclose(np.sign(np.diagonal(h, -1).real[:-1]),
+                               np.sign(np.diagonal(expected, -1).real[:-1]))

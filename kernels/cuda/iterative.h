@@ -2,6 +2,7 @@
 // a norm near 1, and what becomes of their info.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cuda/batch.h"
@@ -18,19 +19,21 @@ class Workspace {
   template <class Routine>
   Workspace(Scratch& scratch, const Routine& routine)
       : device_(scratch.Take<char>(static_cast<int64_t>(routine.device_bytes))),
-        host_(routine.host_bytes) {}
+        host_(std::max<size_t>(routine.host_bytes, 1)),
+        uses_host_(routine.host_bytes > 0) {}
 
   void* device() { return device_; }
   void* host() { return host_.data(); }
 
   // The host's memory must outlive what the stream still does with it, before it is used again.
   void Release(cudaStream_t stream) const {
-    if (!host_.empty()) Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    if (uses_host_) Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
 
  private:
   char* device_;
   std::vector<char> host_;
+  bool uses_host_;
 };
 
 // Puts what was noted before the vendor's info.

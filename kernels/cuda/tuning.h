@@ -23,7 +23,8 @@ inline constexpr int64_t kTeamEigh = 64;
 inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
 
-// QR of matrices that fill at most so many bytes of shared memory, of any shape.
+// QR and Hessenberg form of matrices that fill at most so many bytes of shared memory, of any
+// shape.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
 // From this batch on, larger ones are factored by a block each in global memory; below, one after
 // another by the vendor's routine, which has no batched one.

@@ -57,6 +57,7 @@ struct CtxDecoding<PlatformStream<cudaStream_t>> {
 #include "kernels/cuda/cholesky.cu"
 #include "kernels/cuda/eig.cu"
 #include "kernels/cuda/eigh.cu"
+#include "kernels/cuda/hessenberg.cu"
 #include "kernels/cuda/inverse.cu"
 #include "kernels/cuda/lu.cu"
 #include "kernels/cuda/qr.cu"
