@@ -57,11 +57,15 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 add_library(
   linalg_cuda_kernels STATIC
   kernels/cuda/cholesky.cu
+  kernels/cuda/eig.cu
   kernels/cuda/eigh.cu
+  kernels/cuda/hessenberg.cu
   kernels/cuda/inverse.cu
   kernels/cuda/lu.cu
   kernels/cuda/qr.cu
-  kernels/cuda/triangular.cu)
+  kernels/cuda/svd.cu
+  kernels/cuda/triangular.cu
+  kernels/cuda/tridiagonal_solve.cu)
 nanobind_add_module(
   _cuda NB_STATIC NOMINSIZE kernels/cuda/module.cc kernels/cuda/handles.cc kernels/cuda/vendor.cc)
 foreach(target linalg_cuda_kernels _cuda)

@@ -8,8 +8,14 @@
   visit(linalg_cholesky)                 \
   visit(linalg_cholesky_solve)           \
   visit(linalg_det)                      \
+  visit(linalg_eig)                      \
   visit(linalg_eigh)                     \
+  visit(linalg_eigh_tridiagonal)         \
+  visit(linalg_eigvals)                  \
   visit(linalg_eigvalsh)                 \
+  visit(linalg_eigvalsh_tridiagonal)     \
+  visit(linalg_hessenberg)               \
+  visit(linalg_hessenberg_h)             \
   visit(linalg_householder_product)      \
   visit(linalg_householder_qr)           \
   visit(linalg_inv)                      \
@@ -21,21 +27,15 @@
   visit(linalg_qr_r)                     \
   visit(linalg_slogdet)                  \
   visit(linalg_solve)                    \
-  visit(linalg_triangular_solve)
+  visit(linalg_svd)                      \
+  visit(linalg_svdvals)                  \
+  visit(linalg_triangular_solve)         \
+  visit(linalg_tridiagonal_solve)
 
 // Those that only the CPU has; elsewhere their operations lower to the fallback.
 #define LINALG_FOR_EACH_CPU_TARGET(visit) \
-  visit(linalg_eig)                       \
   visit(linalg_eig_left)                  \
-  visit(linalg_eigh_tridiagonal)          \
-  visit(linalg_eigvals)                   \
-  visit(linalg_eigvalsh_tridiagonal)      \
-  visit(linalg_hessenberg)                \
-  visit(linalg_hessenberg_h)              \
-  visit(linalg_schur)                     \
-  visit(linalg_svd)                       \
-  visit(linalg_svdvals)                   \
-  visit(linalg_tridiagonal_solve)
+  visit(linalg_schur)
 // clang-format on
 
 #define LINALG_DECLARE_HANDLER(name) XLA_FFI_DECLARE_HANDLER_SYMBOL(name);

@@ -1,5 +1,6 @@
 """The table of operations that drives every suite: a new operation needs one entry here."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import scipy.linalg
 import checks
 import linalg
 import matrices
+from linalg import _targets
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 
@@ -60,6 +62,12 @@ class Case:
   def results(self, *operands) -> tuple[jax.Array, ...]:
     results = self.call(*operands)
     return tuple(results) if isinstance(results, tuple) else (results,)
+
+  def has_handlers(self, platform) -> bool:
+    """Whether all targets that it calls are registered for a platform."""
+    operands = self.operands(np.random.default_rng(0), (2,), 4, 4, np.float32)
+    targets = set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(self.results)(*operands))))
+    return all(platform in _targets.platforms(target) for target in targets)
 
 
 def _general(rng, batch, m, n, dtype):
@@ -599,3 +607,7 @@ CASES = (
 
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.name != "lu_pivots_to_permutation")
+
+
+def with_handlers(platform) -> list[Case]:
+  return [case for case in CASES if case.has_handlers(platform)]

@@ -5,8 +5,9 @@
 
 #include "kernels/team/cholesky.h"
 #include "kernels/team/eigh.h"
+#include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
-#include "kernels/team/qr.h"
+#include "kernels/team/svd.h"
 #include "kernels/team/triangular.h"
 #include "tests/serial_team.h"
 
@@ -78,6 +79,29 @@ int RunEigh(SerialTeam team, int n, E* a, int ld, bool lower, bool symmetrize, b
   return info;
 }
 
+// H stands in `h` before the vectors take its place in `a`.
+template <class E>
+void RunHessenberg(SerialTeam team, int n, E* a, int ld, E* h) {
+  std::vector<E> taus(n), partial(team.size());
+  Hessenberg(team, n, a, ld, taus.data(), partial.data());
+  for (int i = 0; i < n * ld; ++i) h[i] = a[i];
+  HessenbergVectors(team, n, a, ld, taus.data(), partial.data());
+}
+
+// U takes the place of `a`, in its first `width` columns; v is n by n.
+template <class E>
+int RunSvd(SerialTeam team, int m, int n, int width, bool vectors, E* a, int ld, E* v,
+           RealElement<E>* values) {
+  std::vector<ColumnSums<E>> sums(team.size());
+  std::vector<RealElement<E>> norms(n);
+  std::vector<int> order(n);
+  std::vector<E> taus(n), partial(team.size());
+  const SvdWork<E> work{
+      a, ld, v, n, sums.data(), values, norms.data(), order.data(), taus.data(), partial.data()};
+  return vectors ? JacobiSvd<true>(team, m, n, width, work)
+                 : JacobiSvd<false>(team, m, n, width, work);
+}
+
 }  // namespace
 }  // namespace linalg::team
 
@@ -112,9 +136,14 @@ using linalg::small::Complex;
                                int* places) {                                                      \
     return RunEigh(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, vectors, v,        \
                    values, places);                                                                \
+  }                                                                                                \
+  extern "C" int svd_##suffix(int size, int order, int m, int n, int width, int vectors, E* a,     \
+                              int ld, E* v, RealElement<E>* values) {                              \
+    return RunSvd(SerialTeam(size, Order(order)), m, n, width, vectors, a, ld, v, values);         \
+  }                                                                                                \
+  extern "C" void hessenberg_##suffix(int size, int order, int n, E* a, int ld, E* h) {            \
+    RunHessenberg(SerialTeam(size, Order(order)), n, a, ld, h);                                    \
   }
 
 LINALG_TEST_FUNCTIONS(float32, float)
-LINALG_TEST_FUNCTIONS(float64, double)
-LINALG_TEST_FUNCTIONS(complex64, Complex<float>)
 LINALG_TEST_FUNCTIONS(complex128, Complex<double>)

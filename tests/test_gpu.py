@@ -38,6 +38,14 @@ def on_gpu():
     yield
 
 
+HANDLED = cases.with_handlers("cuda")
+
+
+@pytest.fixture(params=HANDLED, ids=lambda case: case.name)
+def case(request):
+  return request.param
+
+
 def _put(operands):
   return tuple(jax.device_put(x, _gpus()[0]) for x in operands)
 
@@ -148,6 +156,43 @@ def test_eigh_info(dtype, n, rng):
     assert checks.orthogonality(np.asarray(v)[[0, 2]]) <= 60
 
 
+@pytest.mark.parametrize("n", [2, 10, 40, 80])
+def test_svd_and_eig_info(dtype, n, rng):
+  a = matrices.general(rng, (3,), n, n, dtype)
+  a[1, n - 1, 0] = np.nan
+  for *results, info in (linalg.svd_ex(*_put((a,))), linalg.eig_ex(*_put((a,)))):
+    np.testing.assert_array_equal(info, [0, -1, 0])
+    for x in results:
+      np.testing.assert_array_equal(np.isnan(x).reshape(3, -1).all(-1), [False, True, False])
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (30, 12), (12, 30), (90, 80)], ids=str)
+def test_svd_of_low_rank(dtype, shape, rng):
+  """Vectors without a singular value are orthonormal all the same."""
+  m, n = shape
+  a = matrices.general(rng, (3,), m, 5, dtype) @ matrices.general(rng, (3,), 5, n, dtype)
+  u, s, vh = (np.asarray(x) for x in linalg.svd(*_put((a,))))
+  assert checks.orthogonality(u) <= 30
+  assert checks.orthogonality(checks.adjoint(vh)) <= 30
+  k = min(shape)
+  product = checks.wide(u)[..., :k] * s[..., None, :] @ checks.wide(vh)[..., :k, :]
+  assert checks.factorisation(a, product, checks.eps(u)) <= 30
+
+
+@pytest.mark.parametrize("n", [1, 2, 33, 1000])
+@pytest.mark.parametrize("batch", [1, 3, 300])
+def test_tridiagonal_solve(dtype, n, batch, rng):
+  dl, d, du = (matrices.general(rng, (batch,), 1, n, dtype)[:, 0] for _ in range(3))
+  d += 12
+  x = matrices.general(rng, (batch,), n, 2, dtype)
+  b = d[..., None] * x
+  b[:, 1:] += dl[:, 1:, None] * x[:, :-1]
+  b[:, :-1] += du[:, :-1, None] * x[:, 1:]
+  solution, info = linalg.tridiagonal_solve_ex(*_put((dl, d, du, b)))
+  assert not np.any(info)
+  np.testing.assert_allclose(solution, x, rtol=0, atol=1000 * np.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("n", [4, 40, 80])
 @pytest.mark.parametrize("cols", [1, 70, 300])
 def test_shared_matrix(dtype, n, cols, rng):
@@ -189,7 +234,7 @@ def test_vmap_and_jit(case, n, rng):
 
 
 @pytest.mark.parametrize(
-    "case", [x for x in cases.CASES if x.name != "lu_pivots_to_permutation"], ids=lambda x: x.name)
+    "case", [x for x in HANDLED if x in cases.DIFFERENTIABLE_CASES], ids=lambda x: x.name)
 @pytest.mark.parametrize("n", [5, 20])
 def test_gradient(case, n, rng):
   """The gradient on the GPU is that on the CPU."""

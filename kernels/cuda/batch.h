@@ -42,4 +42,16 @@ struct FillFailed {
   }
 };
 
+// Identities of order n.
+template <class E>
+struct WriteIdentity {
+  int64_t n;
+  E* x;
+
+  __device__ void operator()(int64_t place) const {
+    using V = small::RealElement<E>;
+    StoreGlobal<E>(small::FromReal<E>(V(place / n % n == place % n)), x + place);
+  }
+};
+
 }  // namespace linalg::cuda

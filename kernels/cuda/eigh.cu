@@ -1,4 +1,5 @@
-// Eigenvalues and eigenvectors of Hermitian matrices.
+// Eigenvalues and eigenvectors of Hermitian matrices, and of tridiagonal ones, which are written
+// out in full: cuSOLVER has nothing for them.
 //
 // Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones
 // by cuSOLVER: XsyevBatched, or Xsyevd for a single matrix, in place in the output. It is given
@@ -7,14 +8,12 @@
 // identity; it gets NaN and info = -1.
 #include "kernels/team/eigh.h"
 
-#include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
 
 namespace linalg::cuda {
 namespace {
-
-constexpr int kNotFinite = -1;
 
 template <class E>
 struct EighProblem {
@@ -103,16 +102,6 @@ struct CopyHermitian {
   }
 };
 
-// Puts what was noted before the vendor's info, and NaN where either is not 0.
-struct MergeInfo {
-  int32_t* info;
-  const int32_t* vendors;
-
-  __device__ void operator()(int64_t i) const {
-    if (info[i] == 0) info[i] = vendors[i];
-  }
-};
-
 template <class T>
 void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
                 const EighProblem<Element<T>>& of) {
@@ -127,12 +116,10 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const auto job = of.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const vendor::Syev<T, Real<T>> syev(solver, parameters, job, vendor::kUpper, n, batch, a,
                                       of.values);
-  char* const device_work = scratch.Take<char>(static_cast<int64_t>(syev.device_bytes));
-  std::vector<char> host_work(std::max<size_t>(syev.host_bytes, 1));
+  Workspace work(scratch, syev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
-  syev.Run(a, of.values, device_work, host_work.data(), vendors_info);
-  // The host's memory must outlive what the stream still does with it.
-  if (syev.host_bytes > 0) Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  syev.Run(a, of.values, work.device(), work.host(), vendors_info);
+  work.Release(stream);
   ForEach(stream, batch, MergeInfo{of.info, vendors_info});
   ForEach(stream, batch * n, FillFailed<Real<T>>{of.values, n, of.info});
   if (of.vectors != nullptr) {
@@ -201,6 +188,64 @@ ffi::Error Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
   });
 }
 
+// The diagonal and what is above it of Hermitian tridiagonal matrices.
+template <class E>
+struct WriteTridiagonal {
+  int64_t n;
+  const small::RealElement<E>* diagonal;
+  const E* above;
+  E* a;
+
+  __device__ void operator()(int64_t place) const {
+    const int64_t matrix = place / (n * n), i = place / n % n, j = place % n;
+    E x{};
+    if (i == j) x = small::FromReal<E>(diagonal[matrix * n + i]);
+    if (i + 1 == j) x = LoadGlobal(above + matrix * (n - 1) + i);
+    StoreGlobal<E>(x, a + place);
+  }
+};
+
+// `vectors` is null if only values are wanted.
+void RunTridiagonal(cudaStream_t stream, ffi::ScratchAllocator& allocator,
+                    const ffi::AnyBuffer& diagonal, const ffi::AnyBuffer& above,
+                    ffi::Result<ffi::AnyBuffer>& values, ffi::Result<ffi::AnyBuffer>* vectors,
+                    ffi::Result<ffi::AnyBuffer>& info) {
+  const BatchShape shape = SplitBatch(diagonal, 1, "d");
+  const int64_t batch = shape.batch, n = shape.cols, beside = std::max<int64_t>(n - 1, 0);
+  if (SplitBatch(above, 1, "e").cols != beside) {
+    throw BadArgument("e", "have an element less than d");
+  }
+  DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
+    using E = Element<T>;
+    T* const vectors_data =
+        vectors != nullptr ? Elements<T>(*vectors, batch * n * n, "the eigenvectors") : nullptr;
+    E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
+    ForEach(stream, batch * n * n,
+            WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                                AsElements(Elements<T>(above, batch * beside, "e")), a});
+    RunEigh<T>(stream, allocator, batch,
+               {ToInt(n), false, false, a, AsElements(vectors_data),
+                Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                Elements<int32_t>(info, batch, "info")});
+  });
+}
+
+ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                           ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
+                           ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
+                           ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eigh_tridiagonal",
+               [&] { RunTridiagonal(stream, allocator, diagonal, above, values, &vectors, info); });
+}
+
+ffi::Error EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                               ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
+                               ffi::Result<ffi::AnyBuffer> values,
+                               ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eigvalsh_tridiagonal",
+               [&] { RunTridiagonal(stream, allocator, diagonal, above, values, nullptr, info); });
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
@@ -224,3 +269,22 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::cuda::Eigvalsh,
                                   .Ret<xla::ffi::AnyBuffer>()
                                   .Attr<bool>("lower")
                                   .Attr<bool>("symmetrize"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::cuda::EighTridiagonal,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh_tridiagonal, linalg::cuda::EigvalshTridiagonal,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

@@ -79,17 +79,6 @@ struct TeamInverse {
   }
 };
 
-template <class E>
-struct WriteIdentity {
-  int64_t n;
-  E* x;
-
-  __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
-    StoreGlobal<E>(small::FromReal<E>(V(place / n % n == place % n)), x + place);
-  }
-};
-
 template <class T>
 LuProblem<T> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const T* a, int32_t* info) {
   return {batch,

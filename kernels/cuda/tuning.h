@@ -18,7 +18,13 @@ inline constexpr int64_t kTeamTriangular = 64;
 inline constexpr int64_t kTeamLuBytes = 90 << 10;
 inline constexpr int64_t kTeamEigh = 64;
 
-// QR of matrices that fill at most so many bytes of shared memory, of any shape.
+// SVD of matrices whose shorter side is within this, which fill at most so many bytes with their
+// vectors.
+inline constexpr int64_t kTeamSvd = 64;
+inline constexpr int64_t kTeamSvdBytes = 160 << 10;
+
+// QR and Hessenberg form of matrices that fill at most so many bytes of shared memory, of any
+// shape.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
 // From this batch on, larger ones are factored by a block each in global memory; below, one after
 // another by the vendor's routine, which has no batched one.
@@ -32,7 +38,7 @@ inline int TeamSize(int64_t n) {
   return n <= 32 ? 32 : 128;
 }
 
-// The same for QR, whose threads share the columns and then the rows.
+// The same for QR and SVD, whose threads share the columns and then the rows.
 inline int QrTeamSize(int64_t rows, int64_t cols) {
   if (rows * cols > 32 * 32) return 128;
   return rows * cols > 16 * 16 ? 32 : TeamSize(rows < cols ? rows : cols);

@@ -93,6 +93,10 @@ void Load() {
   LINALG_FIND(solver, cusolverDnXsyevd);
   LINALG_FIND(solver, cusolverDnXsyevBatched_bufferSize);
   LINALG_FIND(solver, cusolverDnXsyevBatched);
+  LINALG_FIND(solver, cusolverDnXgesvd_bufferSize);
+  LINALG_FIND(solver, cusolverDnXgesvd);
+  LINALG_FIND(solver, cusolverDnXgeev_bufferSize);
+  LINALG_FIND(solver, cusolverDnXgeev);
   LINALG_FIND(blas, cublasCreate_v2);
   LINALG_FIND(blas, cublasSetStream_v2);
 #undef LINALG_FIND

@@ -45,6 +45,25 @@ struct Functions {
                                 cudaDataType, void* a, int64_t ld, cudaDataType, void* w,
                                 cudaDataType, void* device_work, size_t, void* host_work, size_t,
                                 int* info, int64_t batch);
+  int (*cusolverDnXgesvd_bufferSize)(Solver, SolverParameters, signed char jobu, signed char jobvt,
+                                     int64_t m, int64_t n, cudaDataType, const void* a, int64_t lda,
+                                     cudaDataType, const void* s, cudaDataType, const void* u,
+                                     int64_t ldu, cudaDataType, const void* vt, int64_t ldvt,
+                                     cudaDataType, size_t*, size_t*);
+  int (*cusolverDnXgesvd)(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t m,
+                          int64_t n, cudaDataType, void* a, int64_t lda, cudaDataType, void* s,
+                          cudaDataType, void* u, int64_t ldu, cudaDataType, void* vt, int64_t ldvt,
+                          cudaDataType, void* device_work, size_t, void* host_work, size_t,
+                          int* info);
+  int (*cusolverDnXgeev_bufferSize)(Solver, SolverParameters, int jobvl, int jobvr, int64_t n,
+                                    cudaDataType, const void* a, int64_t lda, cudaDataType,
+                                    const void* w, cudaDataType, const void* vl, int64_t ldvl,
+                                    cudaDataType, const void* vr, int64_t ldvr, cudaDataType,
+                                    size_t*, size_t*);
+  int (*cusolverDnXgeev)(Solver, SolverParameters, int jobvl, int jobvr, int64_t n, cudaDataType,
+                         void* a, int64_t lda, cudaDataType, void* w, cudaDataType, void* vl,
+                         int64_t ldvl, cudaDataType, void* vr, int64_t ldvr, cudaDataType,
+                         void* device_work, size_t, void* host_work, size_t, int* info);
   int (*cublasCreate_v2)(Blas*);
   int (*cublasSetStream_v2)(Blas, cudaStream_t);
 };
@@ -226,6 +245,88 @@ class Syev {
   Job job_;
   FillMode uplo_;
   int64_t n_, batch_;
+};
+
+// Singular values s, descending, and vectors of an m by n matrix, m >= n, which is overwritten:
+// the first `cols` columns of U, n or m of them, and Vᴴ; or none where cols is 0.
+template <class T, class Real>
+class Gesvd {
+ public:
+  // cusolverDnXgesvd_bufferSize(handle, params, jobu, jobvt, m, n, dataTypeA, A, lda, dataTypeS, S,
+  //     dataTypeU, U, ldu, dataTypeVT, VT, ldvt, computeType, workspaceInBytesOnDevice,
+  //     workspaceInBytesOnHost)
+  Gesvd(Solver solver, SolverParameters parameters, int64_t m, int64_t n, int64_t cols, const T* a,
+        const Real* s, const T* u, const T* vh)
+      : solver_(solver),
+        parameters_(parameters),
+        job_(cols == 0   ? 'N'
+             : cols == n ? 'S'
+                         : 'A'),
+        m_(m),
+        n_(n) {
+    Check(functions.cusolverDnXgesvd_bufferSize(
+              solver, parameters, job_, job_, m, n, kDataType<T>, a, m, kDataType<Real>, s,
+              kDataType<T>, u, m, kDataType<T>, vh, n, kDataType<T>, &device_bytes, &host_bytes),
+          "cusolverDnXgesvd_bufferSize");
+  }
+
+  // cusolverDnXgesvd(handle, params, jobu, jobvt, m, n, dataTypeA, A, lda, dataTypeS, S, dataTypeU,
+  //     U, ldu, dataTypeVT, VT, ldvt, computeType, bufferOnDevice, workspaceInBytesOnDevice,
+  //     bufferOnHost, workspaceInBytesOnHost, info)
+  void Run(T* a, Real* s, T* u, T* vh, void* device_work, void* host_work, int* info) const {
+    Check(functions.cusolverDnXgesvd(solver_, parameters_, job_, job_, m_, n_, kDataType<T>, a, m_,
+                                     kDataType<Real>, s, kDataType<T>, u, m_, kDataType<T>, vh, n_,
+                                     kDataType<T>, device_work, device_bytes, host_work, host_bytes,
+                                     info),
+          "cusolverDnXgesvd");
+  }
+
+  size_t device_bytes = 0, host_bytes = 0;
+
+ private:
+  Solver solver_;
+  SolverParameters parameters_;
+  signed char job_;
+  int64_t m_, n_;
+};
+
+// Eigenvalues w, complex, of a general matrix, which is overwritten, and right eigenvectors of
+// length 1 with a real largest element. Those of a pair of conjugate eigenvalues of a real matrix
+// are two real columns: the first one's real and imaginary part.
+template <class T, class C>
+class Geev {
+ public:
+  // cusolverDnXgeev_bufferSize(handle, params, jobvl, jobvr, n, dataTypeA, A, lda, dataTypeW, W,
+  //     dataTypeVL, VL, ldvl, dataTypeVR, VR, ldvr, computeType, workspaceInBytesOnDevice,
+  //     workspaceInBytesOnHost)
+  Geev(Solver solver, SolverParameters parameters, Job job, int64_t n, const T* a, const C* w,
+       const T* v)
+      : solver_(solver), parameters_(parameters), job_(job), n_(n) {
+    Check(functions.cusolverDnXgeev_bufferSize(solver, parameters, kNoVectors, job, n, kDataType<T>,
+                                               a, n, kDataType<C>, w, kDataType<T>, nullptr, n,
+                                               kDataType<T>, v, n, kDataType<T>, &device_bytes,
+                                               &host_bytes),
+          "cusolverDnXgeev_bufferSize");
+  }
+
+  // cusolverDnXgeev(handle, params, jobvl, jobvr, n, dataTypeA, A, lda, dataTypeW, W, dataTypeVL,
+  //     VL, ldvl, dataTypeVR, VR, ldvr, computeType, bufferOnDevice, workspaceInBytesOnDevice,
+  //     bufferOnHost, workspaceInBytesOnHost, info)
+  void Run(T* a, C* w, T* v, void* device_work, void* host_work, int* info) const {
+    Check(functions.cusolverDnXgeev(solver_, parameters_, kNoVectors, job_, n_, kDataType<T>, a, n_,
+                                    kDataType<C>, w, kDataType<T>, nullptr, n_, kDataType<T>, v, n_,
+                                    kDataType<T>, device_work, device_bytes, host_work, host_bytes,
+                                    info),
+          "cusolverDnXgeev");
+  }
+
+  size_t device_bytes = 0, host_bytes = 0;
+
+ private:
+  Solver solver_;
+  SolverParameters parameters_;
+  Job job_;
+  int64_t n_;
 };
 
 }  // namespace linalg::cuda::vendor

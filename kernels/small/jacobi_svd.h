@@ -32,19 +32,6 @@ using JacobiRow = Vector<T, kJacobiChains>;
 
 inline constexpr int kJacobiSweeps = 40;
 
-// Squared norms of rows of a matrix of norm 1: what is not above kNull is too small for squares and
-// products of squares, and is taken to be of no direction; pairs of rows below kShort are scaled.
-template <class T>
-struct JacobiRange;
-template <>
-struct JacobiRange<float> {
-  static constexpr float kNull = 0x1p-70f, kShort = 0x1p-10f, kUp = 0x1p60f;
-};
-template <>
-struct JacobiRange<double> {
-  static constexpr double kNull = 0x1p-860, kShort = 0x1p-10, kUp = 0x1p600;
-};
-
 template <class V, class Row, int kCount>
 LINALG_INLINE V SumChains(const Row (&chains)[kCount]) {
   static_assert(sizeof(chains) == kJacobiChains * sizeof(V));

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
 #include <immintrin.h>
@@ -265,9 +266,14 @@ LINALG_INLINE V QuietNaN() {
   return Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN());
 }
 
+// What a pointer, or what stands for one, points to.
+template <class Pointer>
+using Pointed = std::remove_cvref_t<decltype(std::declval<Pointer>()[0])>;
+
 // Replaces the elements by NaN in the lanes where the mask holds.
-template <class E>
-LINALG_INLINE void FillNaN(Mask<RealElement<E>> mask, int64_t count, E* a) {
+template <class Pointer>
+LINALG_INLINE void FillNaN(Mask<RealElement<Pointed<Pointer>>> mask, int64_t count, Pointer a) {
+  using E = Pointed<Pointer>;
   if (!Any(mask)) return;
   E nan = FromReal<E>(QuietNaN<RealElement<E>>());
   if constexpr (kComplexElement<E>) nan.im = nan.re;

@@ -29,4 +29,18 @@ struct SquareRange<double> {
   static constexpr double kLeast = 0x1p-960, kMost = 0x1p1000, kUp = 0x1p600, kDown = 0x1p-600;
 };
 
+// Squared norms of rows or columns of a matrix of norm 1: what is not above kNull is too small for
+// squares and products of squares, and is taken to be of no direction; pairs of those below kShort
+// are scaled.
+template <class T>
+struct JacobiRange;
+template <>
+struct JacobiRange<float> {
+  static constexpr float kNull = 0x1p-70f, kShort = 0x1p-10f, kUp = 0x1p60f;
+};
+template <>
+struct JacobiRange<double> {
+  static constexpr double kNull = 0x1p-860, kShort = 0x1p-10, kUp = 0x1p600;
+};
+
 }  // namespace linalg::small

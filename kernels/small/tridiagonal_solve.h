@@ -13,28 +13,26 @@ LINALG_INLINE void Exchange(Mask<RealElement<E>> mask, E& a, E& b) {
 }
 
 // The system's diagonals: lower[i] is A(i, i-1), upper[i] is A(i, i+1); lower[0] and upper[n-1] are
-// not read. `second` is room for the second upper diagonal that row exchanges make.
-template <class E>
+// not read. `second` is room for the second upper diagonal that row exchanges make. A Pointer is an
+// E*, or takes strides.
+template <class Pointer>
 struct Tridiagonal {
-  E* lower;
-  E* diagonal;
-  E* upper;
-  E* second;
+  Pointer lower, diagonal, upper, second;
 };
 
 // Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. Returns info: 0, the
 // 1-based index of the first zero pivot, or -1 where a pivot is NaN; x is NaN in both cases.
 // `perturb` takes pivots that are smaller than eps max |U| to be that large.
-template <class E>
-LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<E> a, bool perturb, int cols,
-                                              E* x) {
+template <class E, class Pointer = E*>
+LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, bool perturb, int cols,
+                                              Pointer x) {
   using V = RealElement<E>;
   const E zero = FromReal<E>(V{});
   V info{}, largest{};
   Mask<V> undefined = V{} != V{};
   if (n > 0) a.upper[n - 1] = zero;
   for (int i = 0; i < n; ++i) {
-    E* const row = x + i * cols;
+    const Pointer row = x + i * cols;
     a.second[i] = zero;
     if (i + 1 < n) {
       E head = a.lower[i + 1], middle = a.diagonal[i + 1], tail = a.upper[i + 1];
@@ -71,7 +69,7 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<E> a, bool pert
   }
   info = undefined ? Broadcast<V>(-1) : info;
   for (int i = n - 1; i >= 0; --i) {
-    E* const row = x + i * cols;
+    const Pointer row = x + i * cols;
     const Divisor<E> divisor(a.diagonal[i]);
     for (int j = 0; j < cols; ++j) {
       if (i + 1 < n) row[j] = NegMulAdd(a.upper[i], row[cols + j], row[j]);

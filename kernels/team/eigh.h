@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/team/cholesky.h"
+#include "kernels/team/scale.h"
 
 namespace linalg::team {
 
@@ -35,32 +36,6 @@ struct Pair {
 };
 
 LINALG_INLINE int PairsOf(int n) { return (n + 1) / 2; }
-
-// 2^-k for x of 2^k or a little more, and the `inverse` 2^k; 1 for what has no such power.
-template <class V>
-LINALG_TEAM V PowerOfTwoScale(V x, V& inverse) {
-  V scale = inverse = V(1);
-  if (!(x > V(0) && x < std::numeric_limits<V>::infinity())) return scale;
-  // Neither overflows: the smallest normal number's inverse is in range.
-  const V smallest = std::numeric_limits<V>::min();
-  V y = x < smallest ? smallest : x;
-  constexpr int kSteps = sizeof(V) == 4 ? 6 : 9;
-  V powers[kSteps + 1];
-  powers[0] = V(2);
-  for (int i = 0; i < kSteps; ++i) powers[i + 1] = powers[i] * powers[i];
-  for (int i = kSteps; i >= 0; --i) {
-    if (y >= powers[i]) {
-      y *= V(1) / powers[i];
-      scale *= V(1) / powers[i];
-      inverse *= powers[i];
-    } else if (y * powers[i] <= V(1)) {
-      y *= powers[i];
-      scale *= powers[i];
-      inverse *= V(1) / powers[i];
-    }
-  }
-  return scale;
-}
 
 // The rotation that makes the element z beside the diagonal elements x and y zero.
 template <class E>
@@ -104,30 +79,11 @@ LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* 
   using V = RealElement<E>;
   const Grid grid = RowGrid(team);
   LowerHermitianPart(team, n, a, ld, lower, symmetrize);
-  const bool infinite = team.Any([&](int thread) {
-    bool found = false;
-    ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-      if (j > i) return;
-      const E zero = V(0) * a[i * ld + j];
-      found |= small::Magnitude(zero) != V(0);
-    });
-    return found;
+  const V largest = LargestPart<V>(team, n * n, [&](int e) {
+    const int i = e / n, j = e % n;
+    return j > i ? E{} : a[i * ld + j];
   });
-  if (infinite) return -1;
-  const V largest = team.template Best<V>([&](int thread) {
-                          Largest<V> best{V(0), n};
-                          ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-                            if (j > i) return;
-                            V size = small::Abs(small::Re(a[i * ld + j]));
-                            if constexpr (small::kComplexElement<E>) {
-                              const V other = small::Abs(a[i * ld + j].im);
-                              size = other > size ? other : size;
-                            }
-                            best = best.Better({size, 0});
-                          });
-                          return best;
-                        })
-                        .value;
+  if (largest == std::numeric_limits<V>::infinity()) return -1;
   const V scale = PowerOfTwoScale(largest, unscale);
   team.Phase([&](int thread) {
     ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {

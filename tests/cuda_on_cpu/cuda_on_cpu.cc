@@ -1,6 +1,7 @@
 // The handlers of kernels/cuda as handlers for the CPU: all but the kernels' launch, the teams'
 // barriers and the vendor's libraries is what a GPU runs. In place of cuSOLVER and cuBLAS stand
-// textbook routines with their interfaces, column-major, which read and write what those do.
+// textbook routines with their interfaces, column-major, which read and write what those do, and
+// SciPy's LAPACK for gesvd and geev.
 #include <complex>
 #include <cstdlib>
 #include <map>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/batch.h"
+#include "kernels/cpu/lapack.h"
 #include "kernels/ffi.h"
 
 namespace xla::ffi {
@@ -53,11 +55,15 @@ struct CtxDecoding<PlatformStream<cudaStream_t>> {
 
 #define ScratchAllocator HostAllocator
 #include "kernels/cuda/cholesky.cu"
+#include "kernels/cuda/eig.cu"
 #include "kernels/cuda/eigh.cu"
+#include "kernels/cuda/hessenberg.cu"
 #include "kernels/cuda/inverse.cu"
 #include "kernels/cuda/lu.cu"
 #include "kernels/cuda/qr.cu"
+#include "kernels/cuda/svd.cu"
 #include "kernels/cuda/triangular.cu"
+#include "kernels/cuda/tridiagonal_solve.cu"
 
 namespace linalg::cuda {
 namespace vendor {
@@ -215,18 +221,64 @@ int Syev(int job, int uplo, int64_t order, void* data, int64_t ld, void* w, int*
   return 0;
 }
 
-int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w,
-               int* info) {
+// body(std::type_identity<T>{})
+template <class Body>
+int OfType(cudaDataType type, Body&& body) {
   switch (type) {
     case CUDA_R_32F:
-      return Syev<float>(job, uplo, n, a, ld, w, info);
+      return body(std::type_identity<float>{});
     case CUDA_R_64F:
-      return Syev<double>(job, uplo, n, a, ld, w, info);
+      return body(std::type_identity<double>{});
     case CUDA_C_32F:
-      return Syev<std::complex<float>>(job, uplo, n, a, ld, w, info);
+      return body(std::type_identity<std::complex<float>>{});
     default:
-      return Syev<std::complex<double>>(job, uplo, n, a, ld, w, info);
+      return body(std::type_identity<std::complex<double>>{});
   }
+}
+
+int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w,
+               int* info) {
+  return OfType(
+      type, [&]<class T>(std::type_identity<T>) { return Syev<T>(job, uplo, n, a, ld, w, info); });
+}
+
+// A status other than success where the documentation forbids the arguments, and for what may keep
+// an iteration from ending.
+template <class T>
+bool IsFinite(int64_t count, const T* a) {
+  return std::all_of(
+      a, a + count, [](T x) { return std::isfinite(std::real(x)) && std::isfinite(std::imag(x)); });
+}
+
+int Gesvd(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t m, int64_t n,
+          cudaDataType type, void* a, int64_t lda, cudaDataType real, void* s, cudaDataType type_u,
+          void* u, int64_t ldu, cudaDataType type_vt, void* vt, int64_t ldvt, cudaDataType compute,
+          void*, size_t, void*, size_t, int* info) {
+  if (jobu != jobvt || m < n || lda != m || ldu != m || ldvt != n) return 1;
+  if (type_u != type || type_vt != type || compute != type) return 2;
+  return OfType(type, [&]<class T>(std::type_identity<T>) {
+    auto* const matrix = static_cast<T*>(a);
+    if (real != kDataType<Real<T>> || !IsFinite(m * n, matrix)) return 3;
+    lapack::Gesdd<T> gesdd(static_cast<char>(jobu), m, n);
+    *info = gesdd(matrix, static_cast<Real<T>*>(s), static_cast<T*>(u), static_cast<T*>(vt));
+    return 0;
+  });
+}
+
+int Geev(Solver, SolverParameters, int jobvl, int jobvr, int64_t n, cudaDataType type, void* a,
+         int64_t lda, cudaDataType complex, void* w, cudaDataType, void*, int64_t,
+         cudaDataType type_vr, void* vr, int64_t ldvr, cudaDataType compute, void*, size_t, void*,
+         size_t, int* info) {
+  if (jobvl != kNoVectors || lda != n || ldvr != n) return 1;
+  if (type_vr != type || compute != type) return 2;
+  return OfType(type, [&]<class T>(std::type_identity<T>) {
+    using C = std::complex<Real<T>>;
+    auto* const matrix = static_cast<T*>(a);
+    if (complex != kDataType<C> || !IsFinite(n * n, matrix)) return 3;
+    lapack::Geev<T> geev(n, false, jobvr == kVectors);
+    *info = geev(matrix, static_cast<C*>(w), nullptr, static_cast<T*>(vr));
+    return 0;
+  });
 }
 
 int64_t SizeOf(cudaDataType type) { return type == CUDA_R_32F ? 4 : type == CUDA_C_64F ? 16 : 8; }
@@ -289,6 +341,17 @@ bool FillAll() {
     }
     return 0;
   };
+  f.cusolverDnXgesvd_bufferSize = [](Solver, SolverParameters, signed char, signed char, int64_t,
+                                     int64_t, cudaDataType, const void*, int64_t, cudaDataType,
+                                     const void*, cudaDataType, const void*, int64_t, cudaDataType,
+                                     const void*, int64_t, cudaDataType, size_t* device,
+                                     size_t* host) { return *device = *host = 8, 0; };
+  f.cusolverDnXgesvd = &Gesvd;
+  f.cusolverDnXgeev_bufferSize =
+      [](Solver, SolverParameters, int, int, int64_t, cudaDataType, const void*, int64_t,
+         cudaDataType, const void*, cudaDataType, const void*, int64_t, cudaDataType, const void*,
+         int64_t, cudaDataType, size_t* device, size_t* host) { return *device = *host = 8, 0; };
+  f.cusolverDnXgeev = &Geev;
   Fill(typed_functions<float>);
   Fill(typed_functions<double>);
   Fill(typed_functions<std::complex<float>>);
@@ -318,3 +381,13 @@ template class Lent<SolverHandle>;
 template class Lent<vendor::Blas>;
 
 }  // namespace linalg::cuda
+
+// LAPACK's routines of one letter, from SciPy: tests/cuda_on_cpu/plugin.py.
+extern "C" void set_lapack(char letter, void (*gesdd)(), void (*geev)()) {
+  const auto set = [&](auto& routines) { routines.gesdd = gesdd, routines.geev = geev; };
+  using linalg::lapack::routines;
+  if (letter == 's') set(routines<float>);
+  if (letter == 'd') set(routines<double>);
+  if (letter == 'c') set(routines<std::complex<float>>);
+  if (letter == 'z') set(routines<std::complex<double>>);
+}

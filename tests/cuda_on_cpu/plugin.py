@@ -7,8 +7,23 @@ import os
 import types
 
 import jax
+from scipy.linalg import cython_lapack
 
 _library = ctypes.CDLL(os.environ["CUDA_ON_CPU"])
+
+
+def _lapack(name: str) -> ctypes.c_void_p:
+  get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+  get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+  get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+  capsule = cython_lapack.__pyx_capi__[name]
+  return ctypes.c_void_p(get_pointer(capsule, get_name(capsule)))
+
+
+for _letter in "sdcz":
+  _library.set_lapack(
+      ctypes.c_char(_letter.encode()), _lapack(f"{_letter}gesdd"), _lapack(f"{_letter}geev"))
+
 _import_module = importlib.import_module
 
 

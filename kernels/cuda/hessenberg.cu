@@ -1,0 +1,129 @@
+// Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
+//
+// One matrix per team of threads, row-major, in shared memory up to kTeamQrBytes; a larger one per
+// block in global memory. cuSOLVER has no such routine. Nothing is iterated: NaN and Inf pass
+// through.
+#include "kernels/team/hessenberg.h"
+
+#include "kernels/cuda/launch.h"
+#include "kernels/handlers.h"
+
+namespace linalg::cuda {
+namespace {
+
+template <class E>
+struct HessenbergProblem {
+  int n;
+  const E* a;
+  E* h;
+  E* q;  // or null, if it is not wanted
+};
+
+template <class E, bool kGlobal>
+struct TeamHessenberg {
+  static constexpr int kMostThreads = kGlobal ? 256 : kBlockThreads;
+  HessenbergProblem<E> of;
+  int ld;
+  E* work;  // the matrices, if they are in global memory
+  int matrix, taus, partial;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    using V = small::RealElement<E>;
+    const int n = of.n;
+    const int64_t size = static_cast<int64_t>(n) * n;
+    E* a;
+    if constexpr (kGlobal) {
+      a = work + i * n * ld;
+    } else {
+      a = At<E>(slice, matrix);
+    }
+    LoadMatrix(team, of.a + i * size, n, n, a, ld);
+    team::Hessenberg(team, n, a, ld, At<E>(slice, taus), At<E>(slice, partial));
+    StoreMatrix(team, n, n, of.h + i * size,
+                [&](int row, int col) { return row > col + 1 ? E{} : a[row * ld + col]; });
+    if (of.q == nullptr) return;
+    team::HessenbergVectors(team, n, a, ld, At<E>(slice, taus), At<E>(slice, partial));
+    StoreMatrix(team, n, n, of.q + i * size, [&](int row, int col) {
+      return row == 0 || col == 0 ? small::FromReal<E>(V(row == col)) : a[row * ld + col - 1];
+    });
+  }
+};
+
+// Launches teams, if their matrices fit in shared memory or are not there.
+template <bool kGlobal, class E>
+bool LaunchHessenberg(cudaStream_t stream, int64_t batch, const HessenbergProblem<E>& of, int ld,
+                      int team_size, E* work) {
+  Slice slice(sizeof(small::RealElement<E>));
+  TeamHessenberg<E, kGlobal> job{of, ld, work, 0, 0, 0};
+  job.matrix = slice.Take<E>(kGlobal ? 0 : of.n * static_cast<int64_t>(ld));
+  job.taus = slice.Take<E>(of.n);
+  job.partial = slice.Take<E>(team_size);
+  if (slice.bytes() > SharedBytes()) return false;
+  LaunchTeams(stream, job, batch, team_size, slice);
+  return true;
+}
+
+template <class T>
+void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+                   const HessenbergProblem<Element<T>>& of) {
+  using E = Element<T>;
+  if (batch == 0 || of.n == 0) return;
+  const int64_t ld = of.n | 1, size = of.n * ld;
+  const int stride = ToInt(ld);
+  if (size * static_cast<int64_t>(sizeof(T)) <= kTeamQrBytes &&
+      LaunchHessenberg<false, E>(stream, batch, of, stride, TeamSize(of.n), nullptr)) {
+    return;
+  }
+  ToInt(size);
+  T* const work = Scratch(allocator).Take<T>(batch * size);
+  if (!LaunchHessenberg<true, E>(stream, batch, of, stride, 256, AsElements(work))) {
+    throw std::length_error("a column is too large for the shared memory of this GPU");
+  }
+}
+
+ffi::Error Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                      ffi::Result<ffi::AnyBuffer> h, ffi::Result<ffi::AnyBuffer> q) {
+  return Guard("linalg_hessenberg", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      T* const h_data = Elements<T>(h, batch * n * n, "h");
+      T* const q_data = Elements<T>(q, batch * n * n, "q");
+      RunHessenberg<T>(stream, allocator, batch,
+                       {ToInt(n), AsElements(Elements<T>(a, batch * n * n, "a")),
+                        AsElements(h_data), AsElements(q_data)});
+    });
+  });
+}
+
+ffi::Error HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                       ffi::Result<ffi::AnyBuffer> h) {
+  return Guard("linalg_hessenberg_h", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      T* const h_data = Elements<T>(h, batch * n * n, "h");
+      RunHessenberg<T>(
+          stream, allocator, batch,
+          {ToInt(n), AsElements(Elements<T>(a, batch * n * n, "a")), AsElements(h_data), nullptr});
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg::cuda
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg, linalg::cuda::Hessenberg,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg_h, linalg::cuda::HessenbergH,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

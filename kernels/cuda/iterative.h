@@ -1,0 +1,117 @@
+// Around the vendor's iterations, which may not end on NaN: what they are given, finite matrices of
+// a norm near 1, and what becomes of their info.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/batch.h"
+#include "kernels/team/scale.h"
+
+namespace linalg::cuda {
+
+// The info of a matrix that holds NaN or Inf.
+inline constexpr int kNotFinite = -1;
+
+// What a routine of cuSOLVER works in, on the device and on the host.
+class Workspace {
+ public:
+  template <class Routine>
+  Workspace(Scratch& scratch, const Routine& routine)
+      : device_(scratch.Take<char>(static_cast<int64_t>(routine.device_bytes))),
+        host_(std::max<size_t>(routine.host_bytes, 1)),
+        uses_host_(routine.host_bytes > 0) {}
+
+  void* device() { return device_; }
+  void* host() { return host_.data(); }
+
+  // The host's memory must outlive what the stream still does with it, before it is used again.
+  void Release(cudaStream_t stream) const {
+    if (uses_host_) Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+
+ private:
+  char* device_;
+  std::vector<char> host_;
+  bool uses_host_;
+};
+
+// Puts what was noted before the vendor's info.
+struct MergeInfo {
+  int32_t* info;
+  const int32_t* vendors;
+
+  __device__ void operator()(int64_t i) const {
+    if (info[i] == 0) info[i] = vendors[i];
+  }
+};
+
+// Of each of a batch of matrices, `size` elements each: 0 or kNotFinite, and powers of two that
+// bring its largest element near 1, and back.
+template <class E>
+struct FindScales {
+  static constexpr int kMostThreads = 256;
+  using V = small::RealElement<E>;
+  const E* a;
+  int64_t size;
+  int32_t* info;
+  V* scales;
+  V* inverses;
+
+  __device__ void Run(const Team& team, int64_t matrix, char*) const {
+    const V largest = team::LargestPart<V>(
+        team, size, [&](int64_t i) { return LoadGlobal(a + matrix * size + i); });
+    team.Phase([&](int thread) {
+      if (thread != 0) return;
+      info[matrix] = largest <= std::numeric_limits<V>::max() ? 0 : kNotFinite;
+      V inverse;
+      scales[matrix] = team::PowerOfTwoScale(largest, inverse);
+      inverses[matrix] = inverse;
+    });
+  }
+};
+
+template <class E>
+FindScales<E> MeasureBatch(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t size,
+                           const E* a, int32_t* info) {
+  using V = small::RealElement<E>;
+  const FindScales<E> job{a, size, info, scratch.Take<V>(batch), scratch.Take<V>(batch)};
+  LaunchTeams(stream, job, batch, FindScales<E>::kMostThreads, Slice(sizeof(V)));
+  return job;
+}
+
+// A row-major matrix of those, scaled, or transposed; the identity in place of what is not finite.
+template <class E>
+struct CopyScaled {
+  FindScales<E> of;
+  int64_t matrix, rows, cols;
+  bool transpose;
+  E* target;
+
+  __device__ void operator()(int64_t place) const {
+    using V = small::RealElement<E>;
+    const int64_t i = place / cols, j = place % cols;
+    const E x = of.info[matrix] != 0
+                    ? small::FromReal<E>(V(i == j))
+                    : of.scales[matrix] * LoadGlobal(of.a + matrix * of.size + place);
+    StoreGlobal<E>(x, target + (transpose ? j * rows + i : place));
+  }
+};
+
+// What is proportional to the matrices, `count` numbers for each: scaled back, or NaN where info is
+// not 0.
+template <class E>
+struct ScaleBack {
+  E* x;
+  int64_t count;
+  const small::RealElement<E>* inverses;
+  const int32_t* info;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t matrix = i / count;
+    const E value = info[matrix] != 0 ? NaN<E>() : inverses[matrix] * LoadGlobal(x + i);
+    StoreGlobal<E>(value, x + i);
+  }
+};
+
+}  // namespace linalg::cuda

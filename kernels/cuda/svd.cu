@@ -1,0 +1,235 @@
+// Singular values and vectors.
+//
+// Matrices whose shorter side is at most kTeamSvd by Jacobi's method, one per team of threads in
+// shared memory; a wide one as its adjoint. Larger ones by cuSOLVER's gesvd, one after another: it
+// wants no fewer rows than columns, column-major, which a wide row-major matrix is as it lies in
+// memory: then U and Vᴴ are its VT and U as they lie there. A matrix that holds NaN or Inf goes to
+// it as the identity; it gets NaN and info = -1.
+#include "kernels/team/svd.h"
+
+#include "kernels/cuda/handles.h"
+#include "kernels/cuda/iterative.h"
+#include "kernels/handlers.h"
+
+namespace linalg::cuda {
+namespace {
+
+template <class E>
+struct SvdProblem {
+  using V = small::RealElement<E>;
+  int m, n;
+  bool full;
+  const E* a;
+  E* u;  // or null, with vh, if only values are wanted
+  V* s;
+  E* vh;
+  int32_t* info;
+
+  __host__ __device__ bool Tall() const { return m >= n; }
+  __host__ __device__ int Longer() const { return m > n ? m : n; }
+  __host__ __device__ int Shorter() const { return m > n ? n : m; }
+  // Columns of U of a tall matrix, of V of a wide one.
+  __host__ __device__ int Width() const { return full ? Longer() : Shorter(); }
+  __host__ __device__ int64_t LeftSize() const {
+    return static_cast<int64_t>(m) * (full ? m : Shorter());
+  }
+  __host__ __device__ int64_t RightSize() const {
+    return static_cast<int64_t>(n) * (full ? n : Shorter());
+  }
+};
+
+// Places in a slice.
+struct SvdPlaces {
+  int a, v, sums, values, norms, order, taus, partial;
+};
+
+template <class E, bool kVectors>
+struct TeamSvd {
+  static constexpr int kMostThreads = kBlockThreads;
+  using V = small::RealElement<E>;
+  SvdProblem<E> of;
+  int ld, ldv;
+  SvdPlaces places;
+
+  __device__ void Run(const Team& team, int64_t matrix, char* slice) const {
+    const int m = of.Longer(), n = of.Shorter();
+    const team::SvdWork<E> work{At<E>(slice, places.a),
+                                ld,
+                                At<E>(slice, places.v),
+                                ldv,
+                                At<team::ColumnSums<E>>(slice, places.sums),
+                                At<V>(slice, places.values),
+                                At<V>(slice, places.norms),
+                                At<int32_t>(slice, places.order),
+                                At<E>(slice, places.taus),
+                                At<E>(slice, places.partial)};
+    Load(team, of.a + matrix * m * n, work.a);
+    const int info = team::JacobiSvd<kVectors>(team, m, n, of.Width(), work);
+    team.Phase([&](int thread) {
+      for (int k = thread; k < n; k += team.size()) {
+        of.s[matrix * n + k] = info != 0 ? NaN<V>() : work.values[k];
+      }
+      if (thread == 0) of.info[matrix] = info;
+    });
+    if constexpr (kVectors) {
+      E* const u = of.u + matrix * of.LeftSize();
+      E* const vh = of.vh + matrix * of.RightSize();
+      const auto left = [&](int i, int j) { return info != 0 ? NaN<E>() : work.a[i * ld + j]; };
+      const auto right = [&](int i, int j) { return info != 0 ? NaN<E>() : work.v[i * ldv + j]; };
+      if (of.Tall()) {
+        StoreMatrix(team, m, of.Width(), u, left);
+        StoreMatrix(team, n, n, vh, [&](int i, int j) { return small::Conj(right(j, i)); });
+      } else {
+        StoreMatrix(team, n, n, u, right);
+        StoreMatrix(team, of.Width(), m, vh, [&](int i, int j) { return small::Conj(left(j, i)); });
+      }
+    }
+  }
+
+ private:
+  __device__ void Load(const Team& team, const E* source, E* a) const {
+    if (of.Tall()) return LoadMatrix(team, source, of.m, of.n, a, ld);
+    team.Phase([&](int thread) {
+      for (int e = thread; e < of.m * of.n; e += team.size()) {
+        a[e % of.n * ld + e / of.n] = small::Conj(LoadGlobal(source + e));
+      }
+    });
+  }
+};
+
+// Launches teams, if their matrices fit in shared memory.
+template <bool kVectors, class E>
+bool RunTeamSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& of) {
+  using V = small::RealElement<E>;
+  const int64_t m = of.Longer(), n = of.Shorter();
+  const int64_t ld = (kVectors ? of.Width() : of.Shorter()) | 1, ldv = n | 1;
+  const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
+  if (n > kTeamSvd || bytes > kTeamSvdBytes) return false;
+  const int team_size = QrTeamSize(m, n);
+  Slice slice(sizeof(V));
+  TeamSvd<E, kVectors> job{of, static_cast<int>(ld), static_cast<int>(ldv), {}};
+  job.places = {slice.Take<E>(m * ld),
+                slice.Take<E>(kVectors ? n * ldv : 0),
+                slice.Take<team::ColumnSums<E>>(team_size),
+                slice.Take<V>(n),
+                slice.Take<V>(n),
+                slice.Take<int32_t>(n),
+                slice.Take<E>(kVectors ? n : 0),
+                slice.Take<E>(kVectors ? team_size : 0)};
+  if (slice.bytes() > SharedBytes()) return false;
+  LaunchTeams(stream, job, batch, team_size, slice);
+  return true;
+}
+
+template <class T>
+void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
+               const SvdProblem<Element<T>>& of) {
+  using E = Element<T>;
+  const int64_t m = of.Longer(), n = of.Shorter(), width = of.Width();
+  const bool vectors = of.u != nullptr, copied = vectors && of.Tall();
+  const auto scales = MeasureBatch(stream, scratch, batch, m * n, of.a, of.info);
+  T* const matrix = scratch.Take<T>(m * n);
+  auto* const u = reinterpret_cast<T*>(of.u);
+  auto* const vh = reinterpret_cast<T*>(of.vh);
+  T* const left = copied ? scratch.Take<T>(m * width) : vh;
+  T* const right = copied ? scratch.Take<T>(n * n) : u;
+  const LentSolver lent(stream);
+  const auto [solver, parameters] = lent.get();
+  const vendor::Gesvd<T, Real<T>> gesvd(solver, parameters, m, n, vectors ? width : 0, matrix, of.s,
+                                        left, right);
+  Workspace work(scratch, gesvd);
+  int32_t* const vendors_info = scratch.Take<int32_t>(batch);
+  for (int64_t i = 0; i < batch; ++i) {
+    ForEach(stream, m * n, CopyScaled<E>{scales, i, of.m, of.n, of.Tall(), AsElements(matrix)});
+    const bool in_place = vectors && !copied;
+    gesvd.Run(matrix, of.s + i * n, left + (in_place ? i * of.RightSize() : 0),
+              right + (in_place ? i * of.LeftSize() : 0), work.device(), work.host(),
+              vendors_info + i);
+    work.Release(stream);
+    if (!copied) continue;
+    Transpose(stream, 1, width, m, static_cast<const T*>(left), 0, u + i * of.LeftSize(), 0);
+    Transpose(stream, 1, n, n, static_cast<const T*>(right), 0, vh + i * of.RightSize(), 0);
+  }
+  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
+  ForEach(stream, batch * n, ScaleBack<Real<T>>{of.s, n, scales.inverses, of.info});
+  if (!vectors) return;
+  ForEach(stream, batch * of.LeftSize(), FillFailed<E>{of.u, of.LeftSize(), of.info});
+  ForEach(stream, batch * of.RightSize(), FillFailed<E>{of.vh, of.RightSize(), of.info});
+}
+
+template <class T>
+void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+            const SvdProblem<Element<T>>& of) {
+  using E = Element<T>;
+  if (batch == 0) return;
+  if (of.Shorter() == 0) {
+    Check(cudaMemsetAsync(of.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
+    if (of.u == nullptr || !of.full) return;
+    ForEach(stream, batch * of.LeftSize(), WriteIdentity<E>{of.m, of.u});
+    ForEach(stream, batch * of.RightSize(), WriteIdentity<E>{of.n, of.vh});
+    return;
+  }
+  if (of.u != nullptr ? RunTeamSvd<true>(stream, batch, of)
+                      : RunTeamSvd<false>(stream, batch, of)) {
+    return;
+  }
+  Scratch scratch(allocator);
+  VendorSvd<T>(stream, scratch, batch, of);
+}
+
+ffi::Error Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+               ffi::Result<ffi::AnyBuffer> u, ffi::Result<ffi::AnyBuffer> s,
+               ffi::Result<ffi::AnyBuffer> vh, ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_svd", [&] {
+    const BatchShape shape = SplitBatch(a, 2, "a");
+    const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
+    // Its shape tells whether the square factors are asked for.
+    const int64_t cols = SplitBatch(*u, 2, "u").cols, rows = SplitBatch(*vh, 2, "vh").rows;
+    if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
+    const bool full = cols != k || rows != k;
+    if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      T* const u_data = Elements<T>(u, batch * m * (full ? m : k), "u");
+      T* const vh_data = Elements<T>(vh, batch * n * (full ? n : k), "vh");
+      RunSvd<T>(stream, allocator, batch,
+                {ToInt(m), ToInt(n), full, AsElements(Elements<T>(a, batch * m * n, "a")),
+                 AsElements(u_data), Elements<Real<T>>(s, batch * k, "the singular values"),
+                 AsElements(vh_data), Elements<int32_t>(info, batch, "info")});
+    });
+  });
+}
+
+ffi::Error Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                   ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_svdvals", [&] {
+    const BatchShape shape = SplitBatch(a, 2, "a");
+    const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      RunSvd<T>(stream, allocator, batch,
+                {ToInt(m), ToInt(n), false, AsElements(Elements<T>(a, batch * m * n, "a")), nullptr,
+                 Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"), nullptr,
+                 Elements<int32_t>(info, batch, "info")});
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg::cuda
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svd, linalg::cuda::Svd,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svdvals, linalg::cuda::Svdvals,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Ctx<xla::ffi::ScratchAllocator>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());

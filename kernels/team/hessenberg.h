@@ -1,0 +1,66 @@
+// Hessenberg form by Householder reflectors by a team of threads, with LAPACK's conventions:
+// A = Q H Qᴴ, Q the product of reflectors that leave the first row alone, H's subdiagonal real.
+//
+// Without its first row, A is brought to the triangular form of kernels/team/qr.h; each reflector
+// is applied from the right too.
+#pragma once
+
+#include "kernels/team/qr.h"
+
+namespace linalg::team {
+
+// Multiplies columns [k + 1, n) by I - tau v vᴴ from the right, v being column k from row k + 1 on,
+// its first element 1. `partial` has an element for each thread.
+template <class Team, class E>
+LINALG_TEAM void ReflectFromRight(const Team& team, int n, E* a, int ld, int k, E tau, E* partial) {
+  const Grid grid(team.size(), n);
+  const auto v = [&](int j) {
+    return j == k + 1 ? small::FromReal<E>(RealElement<E>(1)) : a[j * ld + k];
+  };
+  for (int first = 0; first < n; first += grid.lanes) {
+    team.Phase([&](int thread) {
+      const int i = first + grid.Lane(thread);
+      if (i >= n) return;
+      E sum{};
+      for (int j = k + 1 + grid.Group(thread); j < n; j += grid.groups) {
+        sum = small::NegMulAdd(-a[i * ld + j], v(j), sum);
+      }
+      partial[thread] = sum;
+    });
+    team.Phase([&](int thread) {
+      const int lane = grid.Lane(thread), i = first + lane;
+      if (i >= n) return;
+      E sum = partial[lane];
+      for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.lanes + lane];
+      sum = small::Mul(tau, sum);
+      for (int j = k + 1 + grid.Group(thread); j < n; j += grid.groups) {
+        a[i * ld + j] = small::NegMulAdd(sum, small::Conj(v(j)), a[i * ld + j]);
+      }
+    });
+  }
+}
+
+// Replaces the n by n matrix by H, and the reflectors below it; taus has n - 1 elements.
+template <class Team, class E>
+LINALG_TEAM void Hessenberg(const Team& team, int n, E* a, int ld, E* taus, E* partial) {
+  const Grid grid(team.size(), n);
+  E* const below = a + ld;
+  for (int k = 0; k + 1 < n; ++k) {
+    const E tau = MakeReflector(team, n - 1, below, ld, k);
+    ReflectFromRight(team, n, a, ld, k, tau, partial);
+    Reflect<false>(team, grid, n - 1, n, below, ld, k, small::Conj(tau), partial);
+    team.Phase([&](int thread) {
+      if (thread == 0) taus[k] = tau;
+    });
+  }
+}
+
+// Replaces the reflectors by Q without its first row and its first column, which are the
+// identity's, one row down.
+template <class Team, class E>
+LINALG_TEAM void HessenbergVectors(const Team& team, int n, E* a, int ld, const E* taus,
+                                   E* partial) {
+  HouseholderProduct(team, n - 1, n - 1, n - 1, a + ld, ld, taus, partial);
+}
+
+}  // namespace linalg::team

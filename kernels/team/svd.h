@@ -1,0 +1,222 @@
+// Singular values and vectors by a team of threads: one-sided Jacobi (Hestenes, 1958). Rotations of
+// pairs of columns, those of a round of a tournament at a time, make the columns of W = A V
+// orthogonal; their norms are the singular values, W's columns over them U. Matrices are scaled by
+// a power of two to a norm near 1. What a rank-deficient or a rectangular matrix leaves of U is
+// completed to an orthonormal basis by reflectors.
+#pragma once
+
+#include "kernels/team/eigh.h"
+#include "kernels/team/qr.h"
+
+namespace linalg::team {
+
+// A thread's part of pᴴ p, qᴴ q and pᴴ q of two columns.
+template <class E>
+struct ColumnSums {
+  RealElement<E> first, second;
+  E product;
+};
+
+// What JacobiSvd works in, for an m by n matrix, m >= n.
+template <class E>
+struct SvdWork {
+  using V = RealElement<E>;
+  E* a;  // the matrix, and U in the end, rows `ld` apart
+  int ld;
+  E* v;  // n by n, rows `ldv` apart, if vectors are wanted
+  int ldv;
+  ColumnSums<E>* sums;  // one for each thread
+  V* values;            // n
+  V* norms;             // n
+  int* order;           // n
+  E* taus;              // n, if vectors are wanted
+  E* partial;           // one for each thread, if vectors are wanted
+};
+
+// Columns of smaller norm have no direction, in a matrix of norm 1.
+template <class V>
+LINALG_TEAM bool IsNull(V norm) {
+  return !(norm * norm > small::JacobiRange<V>::kNull);
+}
+
+// The rotation that makes two columns orthogonal, given their sums; none where they are.
+template <class E>
+LINALG_TEAM Rotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> tolerance) {
+  using V = RealElement<E>;
+  using Range = small::JacobiRange<V>;
+  const bool swap = sums.second > sums.first;
+  const V larger = swap ? sums.second : sums.first, smaller = swap ? sums.first : sums.second;
+  if (!(smaller > Range::kNull)) return {V(1), V(0), small::FromReal<E>(V(1))};
+  const V scale = larger < Range::kShort ? V(1) / larger : V(1);
+  const V negligible = tolerance * small::Sqrt((scale * larger) * (scale * smaller));
+  return MakeRotation(scale * sums.first, scale * sums.second, scale * sums.product, negligible);
+}
+
+// Makes the columns of `a` orthogonal, and with kVectors rotates those of v alike. Returns whether
+// the last sweep had nothing left to turn.
+template <bool kVectors, class Team, class E>
+LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdWork<E>& work) {
+  using V = RealElement<E>;
+  const int pairs = PairsOf(n), rounds = n + n % 2 - 1;
+  const Grid grid(team.size(), pairs);
+  const V tolerance = std::numeric_limits<V>::epsilon() * (V(2) + small::Sqrt(static_cast<V>(m)));
+  E* const a = work.a;
+  const int ld = work.ld;
+  bool turned = true;
+  for (int sweep = 0; turned && sweep < kJacobiSweeps; ++sweep) {
+    turned = false;
+    for (int round = 0; round < rounds; ++round) {
+      for (int first = 0; first < pairs; first += grid.lanes) {
+        team.Phase([&](int thread) {
+          const auto [i, j] = Pair(n, round, first + grid.Lane(thread));
+          if (first + grid.Lane(thread) >= pairs || j >= n) return;
+          ColumnSums<E> sums{};
+          for (int k = grid.Group(thread); k < m; k += grid.groups) {
+            const E p = a[k * ld + i], q = a[k * ld + j];
+            sums.first = small::NormAdd(p, sums.first);
+            sums.second = small::NormAdd(q, sums.second);
+            sums.product = small::NegMulAdd(-small::Conj(p), q, sums.product);
+          }
+          work.sums[thread] = sums;
+        });
+        turned |= team.Any([&](int thread) {
+          const int lane = grid.Lane(thread);
+          const auto [i, j] = Pair(n, round, first + lane);
+          if (first + lane >= pairs || j >= n) return false;
+          ColumnSums<E> sums = work.sums[lane];
+          for (int g = 1; g < grid.groups; ++g) {
+            const ColumnSums<E> other = work.sums[g * grid.lanes + lane];
+            sums.first = sums.first + other.first;
+            sums.second = sums.second + other.second;
+            sums.product = sums.product + other.product;
+          }
+          const Rotation<E> rotation = OrthogonalRotation(sums, tolerance);
+          if (rotation.sine == V(0)) return false;
+          const E phase = small::Conj(rotation.phase);
+          const auto rotate = [&](int rows, E* x, int stride) {
+            for (int k = grid.Group(thread); k < rows; k += grid.groups) {
+              E p = x[k * stride + i], q = small::Mul(phase, x[k * stride + j]);
+              Rotate(rotation.cosine, rotation.sine, p, q);
+              x[k * stride + i] = p;
+              x[k * stride + j] = q;
+            }
+          };
+          rotate(m, a, ld);
+          if constexpr (kVectors) rotate(n, work.v, work.ldv);
+          return true;
+        });
+      }
+    }
+  }
+  return !turned;
+}
+
+// row[k] = row[order[k]], cycle by cycle.
+template <class E>
+LINALG_TEAM void PermuteRow(int n, const int* order, E* row) {
+  for (int start = 0; start < n; ++start) {
+    int k = order[start];
+    while (k > start) k = order[k];
+    if (k < start) continue;  // done from there
+    const E first = row[start];
+    int to = start;
+    for (int from = order[to]; from != start; to = from, from = order[to]) row[to] = row[from];
+    row[to] = first;
+  }
+}
+
+// Replaces unit columns, of which those from `rank` on are zero, by as many as `width` orthonormal
+// ones: the same ones up to `rank`, to rounding.
+template <class Team, class E>
+LINALG_TEAM void CompleteColumns(const Team& team, int m, int n, int width, int rank,
+                                 const SvdWork<E>& work) {
+  using V = RealElement<E>;
+  E* const a = work.a;
+  const int ld = work.ld;
+  // Orthonormal columns have a diagonal R, of signs.
+  HouseholderQr(team, m, n, a, ld, work.taus, work.partial);
+  team.Phase([&](int thread) {
+    for (int j = thread; j < rank; j += team.size()) {
+      work.norms[j] = small::CopySign(V(1), small::Re(a[j * ld + j]));
+    }
+  });
+  HouseholderProduct(team, m, width, n, a, ld, work.taus, work.partial);
+  team.Phase([&](int thread) {
+    for (int i = thread; i < m; i += team.size()) {
+      for (int j = 0; j < rank; ++j) a[i * ld + j] = work.norms[j] * a[i * ld + j];
+    }
+  });
+}
+
+// Singular values of work.a in work.values, descending. With kVectors also the first `width`
+// columns of U in work.a, n <= width <= m, and V in work.v. Returns 0, -1 for a matrix that is not
+// finite, or 1 if it did not converge.
+template <bool kVectors, class Team, class E>
+LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWork<E>& work) {
+  using V = RealElement<E>;
+  using Range = small::JacobiRange<V>;
+  E* const a = work.a;
+  const int ld = work.ld;
+  const V largest = LargestPart<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
+  if (largest == std::numeric_limits<V>::infinity()) return -1;
+  V unscale;
+  const V scale = PowerOfTwoScale(largest, unscale);
+  const Grid rows = RowGrid(team);
+  team.Phase([&](int thread) {
+    ForEachElement(rows, thread, 0, m, 0, n,
+                   [&](int i, int j) { a[i * ld + j] = scale * a[i * ld + j]; });
+    if constexpr (kVectors) {
+      ForEachElement(rows, thread, 0, n, 0, n, [&](int i, int j) {
+        work.v[i * work.ldv + j] = small::FromReal<E>(V(i == j));
+      });
+    }
+  });
+  if (!OrthogonaliseColumns<kVectors>(team, m, n, work)) return 1;
+  team.Phase([&](int thread) {
+    for (int j = thread; j < n; j += team.size()) {
+      V square{}, raised{};
+      for (int i = 0; i < m; ++i) {
+        square = small::NormAdd(a[i * ld + j], square);
+        raised = small::NormAdd(Range::kUp * a[i * ld + j], raised);
+      }
+      work.norms[j] =
+          square > Range::kNull ? small::Sqrt(square) : V(1) / Range::kUp * small::Sqrt(raised);
+    }
+  });
+  team.Phase([&](int thread) {
+    for (int j = thread; j < n; j += team.size()) {
+      const V norm = work.norms[j];
+      int place = 0;
+      for (int k = 0; k < n; ++k) {
+        const V other = work.norms[k];
+        place += other > norm || (other == norm && k < j);
+      }
+      work.order[place] = j;
+      work.values[place] = norm;
+    }
+  });
+  if constexpr (kVectors) {
+    int rank = n;
+    while (rank > 0 && IsNull(work.values[rank - 1])) --rank;
+    team.Phase([&](int thread) {
+      for (int j = thread; j < n; j += team.size()) {
+        work.norms[j] = j < rank ? V(1) / work.values[j] : V(0);
+      }
+    });
+    team.Phase([&](int thread) {
+      for (int i = thread; i < m; i += team.size()) {
+        PermuteRow(n, work.order, a + i * ld);
+        for (int j = 0; j < n; ++j) a[i * ld + j] = work.norms[j] * a[i * ld + j];
+      }
+      for (int i = thread; i < n; i += team.size())
+        PermuteRow(n, work.order, work.v + i * work.ldv);
+    });
+    if (rank < n || n < width) CompleteColumns(team, m, n, width, rank, work);
+  }
+  team.Phase([&](int thread) {
+    for (int j = thread; j < n; j += team.size()) work.values[j] = unscale * work.values[j];
+  });
+  return 0;
+}
+
+}  // namespace linalg::team
