@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-import cases
 import checks
 import linalg
 import matrices
@@ -224,4 +223,3 @@ COMPOSED: tuple[Case, ...] = (
 )
 
 DIFFERENTIABLE = tuple(case for case in COMPOSED if case.name != "matrix_rank")
-DTYPES = cases.DTYPES

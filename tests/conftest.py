@@ -13,6 +13,15 @@ import pytest  # noqa: E402
 jax.config.update("jax_enable_x64", True)
 
 import cases  # noqa: E402
+import sharded  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+  """Those of thousands of tests take gigabytes."""
+  yield
+  sharded.forget()
+  jax.clear_caches()
 
 
 @pytest.fixture
@@ -26,10 +35,17 @@ def case(request: pytest.FixtureRequest) -> cases.Case:
   return request.param
 
 
-@pytest.fixture(params=cases.DTYPES, ids=lambda dtype: np.dtype(dtype).name)
-def dtype(request: pytest.FixtureRequest) -> np.dtype:
-  """Every dtype that LAPACK computes in."""
-  return np.dtype(request.param)
+# What is a matter of arithmetic is tried with every dtype that LAPACK computes in. Elsewhere two of
+# them, which differ in width and in being complex, show as much.
+ARITHMETIC = {"test_extremes.py", "test_factorisations.py", "test_gpu.py"}
+TWO_DTYPES = (np.float32, np.complex128)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+  marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+  if "dtype" in metafunc.fixturenames and not any("dtype" in names for names in marked):
+    dtypes = cases.DTYPES if metafunc.definition.path.name in ARITHMETIC else TWO_DTYPES
+    metafunc.parametrize("dtype", [np.dtype(x) for x in dtypes], ids=lambda dtype: dtype.name)
 
 
 def _wants(config: pytest.Config, mark: str) -> bool:

@@ -2,6 +2,8 @@
 hold."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +66,18 @@ def compile_local(function, operands, **options):
   no_collectives(text)
   nothing_global(text)
   return compiled
+
+
+_unsharded: dict[Any, Callable[..., Any]] = {}
+forget = _unsharded.clear
+
+
+def unsharded(case, operands):
+  """The results on one device, compiled once for all tests of a case and a shape."""
+  key = case.name, *((x.shape, x.dtype) for x in operands)
+  if key not in _unsharded:
+    _unsharded[key] = quick_compile(case.results, operands)
+  return _unsharded[key](*operands)
 
 
 def same_bits(actual, expected):

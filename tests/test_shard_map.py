@@ -26,6 +26,7 @@ from sharded import (
   same_bits,
   sharded_like,
   split,
+  unsharded,
 )
 
 
@@ -37,7 +38,7 @@ def test_manual(case, dtype, kind, rng):
   sharded = place(operands, mesh, "x")
   function = jax.shard_map(case.results, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
   results = compile_local(function, sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x")
 
 
@@ -53,7 +54,7 @@ def test_partial_manual(case, kind, rng):
     pytest.skip("this jax's shard_map gathers over Explicit axes that are not manual")
   function = manual(case.results)
   results = compile_local(function, sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x", "y")
 
 
@@ -62,7 +63,7 @@ def test_vmap_and_scan(case, rng):
   mesh = make_mesh()
   operands = case.operands(rng, (3, BATCH), N, N, np.float64)
   sharded = place(operands, mesh, None, "x")
-  expected = jax.jit(case.results)(*operands)
+  expected = unsharded(case, operands)
 
   def scan(*operands):
     first = case.results(*(x[0] for x in operands))
@@ -122,7 +123,7 @@ def test_abstract_mesh(case, rng):
   traced = jax.jit(manual).trace(*types)
   assert "linalg_" in traced.lower(lowering_platforms=("cpu",)).as_text()
   sharded = place(operands, concrete, "x")
-  same_bits(jax.jit(manual)(*sharded), jax.jit(case.results)(*operands))
+  same_bits(jax.jit(manual)(*sharded), unsharded(case, operands))
 
 
 SOLVES = {
@@ -201,6 +202,6 @@ def test_pmap(case, rng):
     pytest.skip("this JAX has no pmap")
   operands = case.operands(rng, (8, 3), N, N, np.float64)
   results = jax.pmap(case.results)(*operands)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   for x in results:
     assert len(x.sharding.device_set) == 8

@@ -22,6 +22,7 @@ from sharded import (
   place,
   same_bits,
   sharded_like,
+  unsharded,
 )
 
 # (mesh, batch, how it is sharded)
@@ -48,7 +49,7 @@ def test_layouts(case, layout, kind, rng):
   operands = case.operands(rng, batch, N, N, np.float64)
   sharded = place(operands, mesh, *spec)
   results = compile_local(case.results, sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, *spec)
 
 
@@ -59,7 +60,7 @@ def test_dtypes(case, dtype, kind, rng):
   operands = case.operands(rng, (BATCH,), 4, 4, dtype)
   sharded = place(operands, mesh, "x")
   results = compile_local(case.results, sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x")
 
 
@@ -74,7 +75,7 @@ def test_gspmd(case, rng):
     results = compile_local(case.results, sharded)(*sharded)
   finally:
     jax.config.update("jax_use_shardy_partitioner", shardy)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x")
 
 
@@ -88,7 +89,7 @@ def test_rectangular(case, shape, kind, rng):
   operands = case.operands(rng, (BATCH,), *shape, np.complex64)
   sharded = place(operands, mesh, "x")
   results = compile_local(case.results, sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x")
 
 
@@ -109,7 +110,7 @@ def test_uneven_batch(case, rng):
   calls = [line for line in text.splitlines() if 'custom_call_target="linalg_' in line]
   assert calls
   nothing_global("\n".join(calls), 29)
-  same_bits(compiled(*operands), jax.jit(case.results)(*operands))
+  same_bits(compiled(*operands), unsharded(case, operands))
 
 
 @KINDS
@@ -124,7 +125,7 @@ def test_vmap(case, axis, kind, rng):
       jax.device_put(x, NamedSharding(mesh, P(*(None,) * dim, "x")))
       for x, dim in zip(moved, in_axes, strict=True)]
   results = compile_local(jax.vmap(case.results, in_axes), sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x")
 
 
@@ -140,7 +141,7 @@ def test_nested_vmap(case, kind, rng):
     return jax.vmap(jax.vmap(case.results))(*operands), inner_x(*operands)
 
   straight, swapped = compile_local(function, sharded)(*sharded)
-  expected = jax.jit(case.results)(*operands)
+  expected = unsharded(case, operands)
   same_bits(straight, expected)
   same_bits(swapped, [np.swapaxes(x, 0, 1) for x in expected])
   sharded_like(straight, mesh, "x", "y")
@@ -158,7 +159,7 @@ def test_vmap_with_spmd_axis_name(case, rng):
     return case.results(*jax.lax.with_sharding_constraint(operands, inner))
 
   results = compile_local(jax.vmap(function, spmd_axis_name="x"), sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x", "y")
 
 
@@ -203,7 +204,7 @@ def test_eager(case, kind, rng):
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
   sharded = place(operands, mesh, "x")
-  expected = jax.jit(case.results)(*operands)
+  expected = unsharded(case, operands)
   results = case.results(*sharded)
   same_bits(results, expected)
   sharded_like(results, mesh, "x")
@@ -232,7 +233,7 @@ def test_one_matrix_of_nan(case, kind, rng):
   """Catches a failure that spreads: to the other matrices of its device, or to other devices."""
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
-  clean = jax.jit(case.results)(*operands)
+  clean = unsharded(case, operands)
   spoilt = tuple(np.array(x) for x in operands)
   for x in spoilt:
     x[7] = np.nan if x.dtype == np.float64 else 0
@@ -248,7 +249,7 @@ def test_shardings_of_jit(case, rng):
   mesh = make_mesh()
   sharding = NamedSharding(mesh, P("x"))
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
-  expected = jax.jit(case.results)(*operands)
+  expected = unsharded(case, operands)
 
   compiled = compile_local(case.results, operands, in_shardings=sharding, out_shardings=sharding)
   results = compiled(*place(operands, mesh, "x"))
@@ -273,7 +274,7 @@ def test_donation(case, rng):
   everything = tuple(range(len(operands)))
   compiled = compile_local(case.results, sharded, donate_argnums=everything)
   results = compiled(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x")
 
 
@@ -287,7 +288,7 @@ def test_sharded_matrix_dimension(case, spec, rng):
       jax.device_put(x, NamedSharding(mesh, P(*spec[: x.ndim])))
       for x in operands if all(size % 4 == 0 for size in x.shape)]
   sharded += list(operands[len(sharded) :])
-  same_bits(jax.jit(case.results)(*sharded), jax.jit(case.results)(*operands))
+  same_bits(jax.jit(case.results)(*sharded), unsharded(case, operands))
 
 
 def test_two_meshes_share_a_program(case, rng, monkeypatch):

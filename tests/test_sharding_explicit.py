@@ -22,6 +22,7 @@ from sharded import (
   place,
   same_bits,
   sharded_like,
+  unsharded,
 )
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
@@ -63,7 +64,7 @@ def test_mixed_mesh(case, kinds, rng):
   operands = case.operands(rng, (BATCH, SECOND_BATCH), N, N, np.float64)
   sharded = place(operands, mesh, "x", "y")
   results = compile_local(case.results, sharded)(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   sharded_like(results, mesh, "x", "y")
   batch_spec = tuple(name if kind == EXPLICIT else None for name, kind in zip("xy", kinds))
   for spec in _specs(results):
@@ -74,7 +75,7 @@ def test_auto_axes(case, rng):
   """A function in Auto mode inside an Explicit program, and the other way round."""
   explicit, auto = make_mesh(kind=EXPLICIT), make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
-  expected = jax.jit(case.results)(*operands)
+  expected = unsharded(case, operands)
 
   sharded = place(operands, explicit, "x")
   results = compile_local(auto_axes(case.results, out_sharding=P("x")), sharded)(*sharded)
@@ -108,7 +109,7 @@ def test_sharded_matrix_dimension_is_refused(case, rng):
         mended = jax.sharding.reshard(
             spoilt[i], eval(advice, {"PartitionSpec": P, "P": P}))  # noqa: S307
       results = jax.jit(case.results)(*sharded[:i], mended, *sharded[i + 1 :])
-      same_bits(results, jax.jit(case.results)(*operands))
+      same_bits(results, unsharded(case, operands))
 
 
 def test_conflicting_batches_are_refused():
@@ -184,7 +185,7 @@ def test_type_with_mesh_in_context(case, rng):
     no_collectives(compiled.as_text())
     nothing_global(compiled.as_text())
     results = compiled(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, unsharded(case, operands))
   for x in results:
     assert jax.typeof(x).sharding.mesh == mesh.abstract_mesh
     assert x.sharding.is_equivalent_to(NamedSharding(mesh, P("x")), x.ndim)

@@ -22,12 +22,6 @@ TEAMS = (1, 4, 32, 128)
 ORDERS = (0, 1, 2)
 
 
-@pytest.fixture(params=[np.float32, np.complex128], ids=lambda dtype: dtype.__name__)
-def dtype(request):
-  """Both precisions, and both kinds of numbers: others are made of the same templates."""
-  return np.dtype(request.param)
-
-
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
   compiler = shutil.which("c++")

@@ -65,7 +65,7 @@ def _alone_and_in_batches(case, dtype, n, sizes, rng):
   same_bits([np.asarray(x)[-1] for x in function(*operands)], last)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 16, 33])
+@pytest.mark.parametrize("n", [1, 5, 33])
 def test_batch_invariance(case, dtype, n, rng):
   """Catches bits that depend on a matrix's neighbours, on its place, or on the threads."""
   _alone_and_in_batches(case, dtype, n, (1, 2, 3, 7, 17, 70), rng)

@@ -196,11 +196,7 @@ ffi::Error Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky, linalg::cuda::Cholesky,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("symmetrize"));
+                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("symmetrize")));

@@ -250,41 +250,21 @@ ffi::Error EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator alloca
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh, linalg::cuda::Eigh,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("symmetrize"));
+                              (linalg::Signature<1, 3, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("symmetrize")));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::cuda::Eigvalsh,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("symmetrize"));
+                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("symmetrize")));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::cuda::EighTridiagonal,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<2, 3, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh_tridiagonal, linalg::cuda::EigvalshTridiagonal,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<2, 2, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));

@@ -114,16 +114,9 @@ ffi::Error HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg, linalg::cuda::Hessenberg,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg_h, linalg::cuda::HessenbergH,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 1, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));

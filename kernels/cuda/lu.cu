@@ -388,27 +388,14 @@ LINALG_INSTANTIATE(std::complex<double>)
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu, linalg::cuda::Lu,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<1, 4, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_pivots_to_permutation, linalg::cuda::LuPivotsToPermutation,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>(),
-                              {xla::ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    linalg_lu_pivots_to_permutation, linalg::cuda::LuPivotsToPermutation,
+    (linalg::Signature<1, 1, linalg::ffi::PlatformStream<cudaStream_t>>()),
+    {xla::ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::cuda::Solve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>());
+                              (linalg::Signature<2, 2, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));

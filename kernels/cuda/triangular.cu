@@ -388,34 +388,21 @@ template void Substitute(cudaStream_t, Scratch&, const Substitution&,
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_triangular_solve, linalg::cuda::TriangularSolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("left_side")
-                                  .Attr<bool>("lower")
-                                  .Attr<bool>("transpose_a")
-                                  .Attr<bool>("conjugate_a")
-                                  .Attr<bool>("unit_diagonal"));
+                              (linalg::Signature<2, 1, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("left_side")
+                                   .Attr<bool>("lower")
+                                   .Attr<bool>("transpose_a")
+                                   .Attr<bool>("conjugate_a")
+                                   .Attr<bool>("unit_diagonal")));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky_solve, linalg::cuda::CholeskySolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("lower"));
+                              (linalg::Signature<2, 1, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("lower")));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_solve, linalg::cuda::LuSolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("transpose")
-                                  .Attr<bool>("conjugate"));
+                              (linalg::Signature<3, 1, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("transpose")
+                                   .Attr<bool>("conjugate")));

@@ -73,13 +73,6 @@ ffi::Error TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_tridiagonal_solve, linalg::cuda::TridiagonalSolve,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Ctx<xla::ffi::ScratchAllocator>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Arg<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .Attr<bool>("perturb_singular"));
+                              (linalg::Signature<4, 2, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("perturb_singular")));
