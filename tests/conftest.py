@@ -57,7 +57,7 @@ def _wants_gpu(config: pytest.Config) -> bool:
 
 
 # What a run leaves out unless asked for with `-m extended`, since it takes as long as all the rest:
-# what is composed in Python, others' tests, and CUDA's handlers. CI runs it on one version of Python.
+# what is composed in Python, others' tests, CUDA's handlers. CI runs it on one version of Python.
 EXTENDED_FILES = {
     "test_composed.py", "test_cuda.py", "test_cuda_on_cpu.py", "test_numpy_suite.py",
     "test_team_phases.py"}
