@@ -20,10 +20,13 @@ Cell = dict[str, Any]
 class Report:
   """The measured cells of a file, over one rival."""
 
-  def __init__(self, data: dict[str, Any], rival: str, sizes: list[int] | None):
+  def __init__(
+      self, data: dict[str, Any], rival: str, sizes: list[int] | None, batches: list[int] | None):
     self.header = {key: value for key, value in data.items() if key != "cells"}
     self.rival = rival
-    cells = [cell for cell in data["cells"] if sizes is None or cell["n"] in sizes]
+    cells = [
+        cell for cell in data["cells"]
+        if (sizes is None or cell["n"] in sizes) and (batches is None or batch_of(cell) in batches)]
     self.skipped = [cell for cell in cells if "skipped" in cell]
     self.cells = [cell for cell in cells if rival in cell.get("speedup", ())]
     self.ops = list(dict.fromkeys(cell["op"] for cell in self.cells))
@@ -44,19 +47,28 @@ class Report:
     """The cells of a floating dtype, and those of operations on integers."""
     return [cell for cell in self.cells if cell["dtype"] in (dtype, "i32")]
 
-  def usual_batches(self, cells: list[Cell]) -> dict[int, int]:
+  def usual_batches(self, cells: list[Cell]) -> dict[int, float]:
     """For each n the largest batch that most operations were measured at; 0 if there is none."""
     batches = {}
     for n in self.sizes:
       found = [at_largest_batch(cells, op, n) for op in self.ops]
-      counts = collections.Counter(cell["batch"] for cell in found if cell)
+      counts = collections.Counter(batch_of(cell) for cell in found if cell)
       batches[n] = max(counts, key=lambda batch: (counts[batch], batch), default=0)
     return batches
 
 
+def batch_of(cell: Cell) -> float:
+  """The length of the batch; infinity where it is what fills the memory, whatever that is."""
+  return math.inf if cell.get("fills_memory") else cell["batch"]
+
+
+def batch_name(batch: float) -> str:
+  return "memory" if batch == math.inf else str(batch or "")
+
+
 def at_largest_batch(cells: list[Cell], op: str, n: int) -> Cell | None:
   found = [cell for cell in cells if cell["op"] == op and cell["n"] == n]
-  return max(found, key=lambda cell: cell["batch"], default=None)
+  return max(found, key=batch_of, default=None)
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -91,12 +103,12 @@ def table_by_size(report: Report, dtype: str) -> Table:
   table = Table(title=f"Speed-up over {report.rival}, {dtype}, at the largest batch measured")
   table.add_column("op\nbatch", no_wrap=True)
   for n in report.sizes:
-    table.add_column(f"n={n}\n{batches[n] or ''}", justify="right", no_wrap=True)
+    table.add_column(f"n={n}\n{batch_name(batches[n])}", justify="right", no_wrap=True)
   for op in report.ops:
     row = []
     for n in report.sizes:
       cell = at_largest_batch(cells, op, n)
-      mark = "*" if cell and cell["batch"] != batches[n] else ""
+      mark = "*" if cell and batch_of(cell) != batches[n] else ""
       if mark:
         table.caption = "*: at a smaller or larger batch than is named above the column"
       row.append(coloured(report.speedup(cell), mark) if cell else "")
@@ -174,14 +186,15 @@ def markdown(report: Report) -> str:
   rows = [
       ["op", *(f"n={n}" for n in report.sizes)],
       ["---", *("---:" for _ in report.sizes)],
-      ["*batch*", *(alternatives([f"*{batch[n]}*" for batch in usual]) for n in report.sizes)],
+      ["*batch*", *(
+          alternatives([f"*{batch_name(batch[n])}*" for batch in usual]) for n in report.sizes)],
   ]
   for op in report.ops:
     row = [op]
     for n in report.sizes:
       found = [at_largest_batch(cells, op, n) for cells in by_dtype]
       texts = [
-          number(report.speedup(cell)) + "\\*" * (cell["batch"] != batch[n]) if cell else "–"
+          number(report.speedup(cell)) + "\\*" * (batch_of(cell) != batch[n]) if cell else "–"
           for cell, batch in zip(found, usual, strict=True)]
       row.append(texts[0] if all(cell is found[0] for cell in found) else " / ".join(texts))
     rows.append(row)
@@ -228,7 +241,7 @@ def plot(
 
   cells = report.of_dtype(dtype)
   ops = [op for op in report.ops if any(cell["op"] == op for cell in cells)]
-  batches = sorted({cell["batch"] for cell in cells})
+  batches = sorted({batch_of(cell) for cell in cells})
   colours = dict(zip(batches, plt.cm.viridis(np.linspace(0, 0.85, len(batches))), strict=True))
   columns = min(4, len(ops))
   rows = -(-len(ops) // columns)
@@ -239,7 +252,7 @@ def plot(
   for axis, op in zip(axes.flat, ops, strict=False):
     for batch in batches:
       line = sorted(
-          (cell for cell in cells if cell["op"] == op and cell["batch"] == batch),
+          (cell for cell in cells if cell["op"] == op and batch_of(cell) == batch),
           key=lambda cell: cell["n"])
       if not line:
         continue
@@ -264,8 +277,8 @@ def plot(
   figure.supylabel(label, fontsize=10)
   figure.suptitle(f"{dtype}\n{describe(report.header)}", fontsize=9)
   figure.legend(
-      [handles[batch] for batch in batches], [str(batch) for batch in batches], title="batch",
-      loc="outside right upper")
+      [handles[batch] for batch in batches], [batch_name(batch) for batch in batches],
+      title="batch", loc="outside right upper")
   figure.savefig(path, dpi=130)
   plt.close(figure)
 
@@ -275,9 +288,11 @@ def main() -> None:
   parser.add_argument("file", type=pathlib.Path, help="the JSON that run.py wrote")
   parser.add_argument("--over", default="stock", help="the rival (default: %(default)s)")
   parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="only these n")
+  parser.add_argument("--batches", nargs="+", type=float, metavar="BATCH",
+                      help="only these batches; inf for those that fill the memory")
   parser.add_argument("--markdown", action="store_true", help="one Markdown table and no plots")
   args = parser.parse_args()
-  report = Report(json.loads(args.file.read_text()), args.over, args.sizes)
+  report = Report(json.loads(args.file.read_text()), args.over, args.sizes, args.batches)
   if not report.cells:
     sys.exit(f"{args.file} has no cell that was measured against {args.over}.")
   if args.markdown:

@@ -218,12 +218,14 @@ class Cell(NamedTuple):
   n: int
   batch: int
   dtype: str
+  fills_memory: bool = False  # the batch is as large as --memory allows
 
   def __str__(self) -> str:
     return f"{self.case.name} n={self.n} batch={self.batch} {self.dtype}"
 
   def key(self) -> dict[str, Any]:
-    return {"op": self.case.name, "n": self.n, "batch": self.batch, "dtype": self.dtype}
+    key = {"op": self.case.name, "n": self.n, "batch": self.batch, "dtype": self.dtype}
+    return key | ({"fills_memory": True} if self.fills_memory else {})
 
   def flops(self) -> float:
     """Of one matrix; of products of complex numbers, their real ones."""
@@ -243,13 +245,15 @@ def _batch(text: str) -> int | str:
   return text if text == MEMORY else int(text)
 
 
-def largest_batch(case: Case, n: int, dtype: str, mebibytes: float) -> int:
-  return int(mebibytes * 2**20) // case.nbytes(n, 1, dtype)
-
-
 def plan(args: argparse.Namespace) -> list[Cell]:
+  def cell(case, n, batch, dtype):
+    if batch != MEMORY:
+      return Cell(case, n, batch, dtype)
+    batch = int(args.memory * 2**20) // case.nbytes(n, 1, dtype)
+    return Cell(case, n, batch, dtype, fills_memory=True)
+
   return [
-      Cell(case, n, largest_batch(case, n, dtype, args.memory) if batch == MEMORY else batch, dtype)
+      cell(case, n, batch, dtype)
       for case in CASES if case.name in args.ops
       for dtype in case.dtypes if dtype in (*args.dtypes, "i32")
       for batch in args.batches

@@ -37,7 +37,7 @@ def _update(name, r, w, sign):
   total = 1 + sign * jnp.cumsum(squares, axis=-1)
   failed = ~(total > 0)  # NaN too
   total = jnp.where(failed, 1, total)
-  before = jnp.concatenate([jnp.ones_like(total[..., :1]), total[..., :-1]], axis=-1)
+  before = jnp.where(jnp.arange(total.shape[-1]) == 0, 1, jnp.roll(total, 1, axis=-1))
   weighted = l * p[..., None, :]
   right = jnp.flip(jnp.cumsum(jnp.flip(weighted, -1), axis=-1), -1) - weighted
   column = sign * p.conj() / jnp.sqrt(total * before)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import ffi
@@ -146,17 +147,18 @@ def _products_without_two(s):
   what the quotient is multiplied by.
   """
   n = s.shape[-1]
-  large, small = s[..., :-2], s[..., -2:]
-  zero = large == 0
-  inverse = jnp.where(zero, 0, 1 / jnp.where(zero, 1, large))
-  product, exponent = _scaled_product(jnp.where(zero, 1, large))
+  large = np.arange(n) < n - 2
+  first, second = large[:, None], large[None, :]
+  high, low = s[..., -2, None], s[..., -1, None]
+  zero = large & (s == 0)
+  inverse = jnp.where(large & ~zero, 1 / jnp.where(s == 0, 1, s), 0)
+  product, exponent = _scaled_product(jnp.where(large & ~zero, s, 1))
   product = jnp.where(zero.any(-1), 0, product)[..., None, None]
-  low, high = small[..., 1:], small[..., :1]
+  other = jnp.where(np.arange(n) == n - 2, low, high)  # of the two smallest
   both = (inverse * low)[..., :, None] * (inverse * high)[..., None, :]
-  one = inverse[..., :, None] * small[..., None, ::-1]
-  last = 1 - jnp.eye(2, dtype=s.dtype)
-  g = jnp.block([[both, one], [one.mT, jnp.broadcast_to(last, (*s.shape[:-1], 2, 2))]])
-  return product * (g * (1 - jnp.eye(n, dtype=s.dtype))), exponent
+  one = inverse[..., :, None] * other[..., None, :]
+  g = jnp.where(first & second, both, jnp.where(first, one, jnp.where(second, one.mT, 1)))
+  return jnp.where(np.eye(n, dtype=bool), 0, product * g), exponent
 
 
 def _adjugate_jvp(primals, tangents):

@@ -46,7 +46,7 @@ def _power_sum(x, p, axis, keepdims):
   terms = jnp.where(zero, 0 if p > 0 else jnp.inf, jnp.where(zero, 1, size) ** p)
   total = jnp.sum(terms, axis=axis, keepdims=True)
   plain = (total != 0) & ~jnp.isinf(total)
-  end = jnp.where((total == 0) == (p > 0), 0, jnp.inf).astype(size.dtype)
+  end = jax.lax.stop_gradient(total if p > 0 else 1 / total)
   result = jnp.where(plain, jnp.where(plain, total, 1) ** (1 / p), end) * scale
   return result if keepdims else jnp.squeeze(result, axis)
 

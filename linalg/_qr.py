@@ -81,7 +81,7 @@ def _factors_jvp(a, da, q, r):
   dq, dr = _thin_jvp(q[..., :n], r[..., :n, :], da)
   if q.shape[-1] > n:
     dq = jnp.concatenate([dq, _complement_jvp(q, dq, n)], axis=-1)
-    dr = jnp.concatenate([dr, jnp.zeros_like(r[..., n:, :])], axis=-2)
+    dr = jnp.concatenate([dr, jax.lax.stop_gradient(r[..., n:, :])], axis=-2)  # zeros
   return dq, dr
 
 
