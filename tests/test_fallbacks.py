@@ -91,7 +91,7 @@ def _check(name, attributes, operands, dtype):
   close(fallback, handler, 200 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("name, attributes", _variants())
+@pytest.mark.parametrize("name, attributes", list(_variants()))
 def test_values(name, attributes, rng):
   """Catches a triangle, a transposition or a conjugate that only one of the two knows of."""
   operands = _operands(name, attributes, (3,), (N, N), np.complex128, rng)
