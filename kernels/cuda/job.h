@@ -53,11 +53,16 @@ inline int ToInt(int64_t size) {
 // Memory that lives until the handler's work on its stream is done.
 class Scratch {
  public:
+  // XLA refuses to be asked for more, and gives more: whole blocks of device memory.
+  static constexpr size_t kAlignment = 16;
+
   explicit Scratch(ffi::ScratchAllocator& allocator) : allocator_(allocator) {}
 
   template <class T>
   T* Take(int64_t count) {
-    const auto memory = allocator_.Allocate(std::max<int64_t>(count, 1) * sizeof(T), 256);
+    static_assert(alignof(T) <= kAlignment);
+    const auto memory = allocator_.Allocate(std::max<int64_t>(count, 1) * sizeof(T), kAlignment);
+    // XLA's reason stays with XLA: with an alignment that it takes, memory is all it can lack.
     if (!memory.has_value()) throw std::bad_alloc();
     return static_cast<T*>(*memory);
   }

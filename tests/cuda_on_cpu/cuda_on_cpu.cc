@@ -20,6 +20,7 @@ namespace xla::ffi {
 class HostAllocator {
  public:
   std::optional<void*> Allocate(size_t size, size_t alignment) {
+    if (alignment > 16) return std::nullopt;  // as XLA_FFI_DeviceMemory_Allocate
     void* const memory =
         std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     std::memset(memory, -1, size);
