@@ -54,13 +54,15 @@ inline int TeamsPerBlock(int64_t batch, int team_size, int64_t bytes) {
   return teams;
 }
 
+// Always the same limit, the GPU's: it belongs to the kernel, which other threads launch too.
 template <class Kernel>
 void AllowShared(Kernel* kernel, int64_t bytes) {
-  if (bytes > SharedBytes()) {
+  const int64_t most = SharedBytes();
+  if (bytes > most) {
     throw std::length_error("a matrix is too large for the shared memory of this GPU");
   }
   Check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
         "cudaFuncSetAttribute");
 }
 
