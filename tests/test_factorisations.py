@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import cases
+import linalg
+import matrices
 
 SIZES = (0, 1, 2, 3, 4, 5, 8, 10, 16, 17, 33)
 BATCHES = ((), (0,), (1,), (3,), (2, 3), (70,))
@@ -27,6 +29,13 @@ def test_square_residuals(case, dtype, n, rng):
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (0, 3), (3, 0)])
 def test_rectangular_residuals(case, dtype, shape, rng):
   _check(case, case.operands(rng, (3,), *shape, dtype))
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (4, 0), (0, 0), (160, 130)], ids=str)
+def test_product_of_no_reflectors(shape, dtype, rng):
+  a = matrices.general(rng, (3,), *shape, dtype)
+  q = linalg.householder_product(a, np.zeros((3, 0), dtype))
+  np.testing.assert_array_equal(q, np.broadcast_to(np.eye(*shape, dtype=dtype), a.shape))
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)

@@ -13,18 +13,22 @@
 namespace linalg::cuda {
 namespace {
 
-// What is made of m by n matrices, `count` reflectors each. Results that are not wanted are null.
+// What is made of m by n matrices, `count` reflectors each. What is wanted is told apart from where
+// it goes, which may be null for a buffer without elements.
 template <class E>
 struct QrProblem {
   int m, n, count;
   const E* a;
-  const E* taus_in = nullptr;  // where `a` holds reflectors already
-  E* taus = nullptr;           // wanted with the reflectors below R
-  E* r = nullptr;
+  bool factored = false;  // `a` and `taus_in` hold reflectors already
+  const E* taus_in = nullptr;
+  bool packed = false;  // the reflectors are wanted below R, with their taus
+  E* taus = nullptr;
+  E* r = nullptr;  // its r_rows first rows
   int r_rows = 0;
-  E* q = nullptr;
+  E* q = nullptr;  // its q_cols first columns
   int q_cols = 0;
-  int32_t* order = nullptr;  // of the columns, where they are pivoted
+  bool pivoted = false;  // the columns, to `order`
+  int32_t* order = nullptr;
 
   __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
 };
@@ -55,7 +59,7 @@ struct TeamQr {
     E* const taus = At<E>(slice, places.taus);
     E* const partial = At<E>(slice, places.partial);
     LoadMatrix(team, of.a + i * size, m, n, a, ld);
-    if (of.taus_in != nullptr) {
+    if (of.factored) {
       team.Phase([&](int thread) {
         for (int k = thread; k < of.count; k += team.size()) {
           taus[k] = LoadGlobal(of.taus_in + i * of.count + k);
@@ -64,19 +68,19 @@ struct TeamQr {
     } else {
       Factor(team, i, slice, a, taus, partial);
     }
-    if (of.r != nullptr) {
-      const bool packed = of.taus != nullptr;
-      StoreMatrix(team, of.r_rows, n, of.r + static_cast<int64_t>(of.r_rows) * n * i,
-                  [&](int row, int col) { return packed || row <= col ? a[row * ld + col] : E{}; });
+    if (of.r_rows > 0) {
+      StoreMatrix(
+          team, of.r_rows, n, of.r + static_cast<int64_t>(of.r_rows) * n * i,
+          [&](int row, int col) { return of.packed || row <= col ? a[row * ld + col] : E{}; });
     }
-    if (of.taus != nullptr) {
+    if (of.packed) {
       team.Phase([&](int thread) {
         for (int k = thread; k < of.count; k += team.size()) {
           StoreGlobal<E>(taus[k], of.taus + i * of.count + k);
         }
       });
     }
-    if (of.q != nullptr) {
+    if (of.q_cols > 0) {
       team::HouseholderProduct(team, m, of.q_cols, of.count, a, ld, taus, partial);
       StoreMatrix(team, m, of.q_cols, of.q + static_cast<int64_t>(m) * of.q_cols * i,
                   [&](int row, int col) { return a[row * ld + col]; });
@@ -86,7 +90,7 @@ struct TeamQr {
  private:
   __device__ void Factor(const Team& team, int64_t i, char* slice, E* a, E* taus,
                          E* partial) const {
-    if (of.order == nullptr) {
+    if (!of.pivoted) {
       team::HouseholderQr(team, of.m, of.n, a, ld, taus, partial);
     } else {
       team::PivotedQr(team, of.m, of.n, a, ld, taus, partial, At<V>(slice, places.norms),
@@ -103,8 +107,8 @@ Slice MakeSlice(const QrProblem<E>& of, int team_size, int ld, bool global, QrPl
   places.matrix = global ? 0 : slice.Take<E>(static_cast<int64_t>(of.m) * ld);
   places.taus = slice.Take<E>(of.count);
   places.partial = slice.Take<E>(team_size);
-  places.norms = slice.Take<V>(of.order == nullptr ? 0 : of.n);
-  places.squares = slice.Take<V>(of.order == nullptr ? 0 : team_size);
+  places.norms = slice.Take<V>(of.pivoted ? of.n : 0);
+  places.squares = slice.Take<V>(of.pivoted ? team_size : 0);
   return slice;
 }
 
@@ -144,9 +148,8 @@ void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const vendor::Solver solver = lent.get().solver;
   int32_t* const info = scratch.Take<int32_t>(1);
   const T* taus = reinterpret_cast<const T*>(of.taus_in);
-  if (taus == nullptr) {
-    T* const made =
-        of.taus != nullptr ? reinterpret_cast<T*>(of.taus) : scratch.Take<T>(batch * count);
+  if (!of.factored) {
+    T* const made = of.packed ? reinterpret_cast<T*>(of.taus) : scratch.Take<T>(batch * count);
     const int work_size = vendor::GeqrfWork(solver, m, n, a, m);
     T* const work = scratch.Take<T>(work_size);
     for (int64_t i = 0; i < batch; ++i) {
@@ -154,16 +157,16 @@ void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
     }
     taus = made;
   }
-  if (r != nullptr && of.taus != nullptr) {
+  if (of.packed) {
     Transpose(stream, batch, n, m, static_cast<const T*>(a), column_major, r, input);
-  } else if (r != nullptr) {
+  } else if (of.r_rows > 0) {
     // Of the m rows of a column-major matrix the first r_rows are wanted.
     const int64_t r_size = static_cast<int64_t>(of.r_rows) * n;
     ForEach(stream, batch * r_size,
             UpperTriangle<Element<T>>{AsElements(static_cast<const T*>(a)), of.r, m, n, of.r_rows,
                                       column_major});
   }
-  if (q != nullptr) {
+  if (of.q_cols > 0) {
     const int work_size = vendor::OrgqrWork(solver, m, of.q_cols, count, a, m, taus);
     T* const work = scratch.Take<T>(work_size);
     for (int64_t i = 0; i < batch; ++i) {
@@ -190,7 +193,7 @@ void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
     }
   }
   Scratch scratch(allocator);
-  if (of.order == nullptr && batch < kGlobalQrBatch) {
+  if (!of.pivoted && of.count > 0 && batch < kGlobalQrBatch) {
     return VendorQr<T>(stream, scratch, batch, of);
   }
   ToInt(of.m * ld);
@@ -210,6 +213,7 @@ ffi::Error HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, f
                 .n = ToInt(n),
                 .count = ToInt(k),
                 .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+                .packed = true,
                 .taus = AsElements(Elements<T>(taus, batch * k, "taus")),
                 .r = AsElements(packed_data),
                 .r_rows = ToInt(m)});
@@ -231,6 +235,7 @@ ffi::Error HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocat
                 .n = ToInt(n),
                 .count = ToInt(k),
                 .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+                .factored = true,
                 .taus_in = AsElements(taus_data),
                 .q = AsElements(Elements<T>(q, batch * m * n, "q")),
                 .q_cols = ToInt(n)});
@@ -288,6 +293,7 @@ ffi::Error QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
     const BatchShape shape = SplitBatch(a, 2, "a");
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       auto problem = ReadProblem<T>(a, &q, r);
+      problem.pivoted = true;
       problem.order = Elements<int32_t>(order, shape.batch * shape.cols, "the permutation");
       RunQr<T>(stream, allocator, shape.batch, problem);
     });

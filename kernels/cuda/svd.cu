@@ -18,9 +18,9 @@ template <class E>
 struct SvdProblem {
   using V = small::RealElement<E>;
   int m, n;
-  bool full;
+  bool vectors, full;
   const E* a;
-  E* u;  // or null, with vh, if only values are wanted
+  E* u;  // used, with vh, if vectors are wanted
   V* s;
   E* vh;
   int32_t* info;
@@ -126,7 +126,7 @@ void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
                const SvdProblem<Element<T>>& of) {
   using E = Element<T>;
   const int64_t m = of.Longer(), n = of.Shorter(), width = of.Width();
-  const bool vectors = of.u != nullptr, copied = vectors && of.Tall();
+  const bool vectors = of.vectors, copied = vectors && of.Tall();
   const auto scales = MeasureBatch(stream, scratch, batch, m * n, of.a, of.info);
   T* const matrix = scratch.Take<T>(m * n);
   auto* const u = reinterpret_cast<T*>(of.u);
@@ -164,13 +164,12 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
   if (batch == 0) return;
   if (of.Shorter() == 0) {
     Check(cudaMemsetAsync(of.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
-    if (of.u == nullptr || !of.full) return;
+    if (!of.vectors || !of.full) return;
     ForEach(stream, batch * of.LeftSize(), WriteIdentity<E>{of.m, of.u});
     ForEach(stream, batch * of.RightSize(), WriteIdentity<E>{of.n, of.vh});
     return;
   }
-  if (of.u != nullptr ? RunTeamSvd<true>(stream, batch, of)
-                      : RunTeamSvd<false>(stream, batch, of)) {
+  if (of.vectors ? RunTeamSvd<true>(stream, batch, of) : RunTeamSvd<false>(stream, batch, of)) {
     return;
   }
   Scratch scratch(allocator);
@@ -192,7 +191,7 @@ ffi::Error Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuf
       T* const u_data = Elements<T>(u, batch * m * (full ? m : k), "u");
       T* const vh_data = Elements<T>(vh, batch * n * (full ? n : k), "vh");
       RunSvd<T>(stream, allocator, batch,
-                {ToInt(m), ToInt(n), full, AsElements(Elements<T>(a, batch * m * n, "a")),
+                {ToInt(m), ToInt(n), true, full, AsElements(Elements<T>(a, batch * m * n, "a")),
                  AsElements(u_data), Elements<Real<T>>(s, batch * k, "the singular values"),
                  AsElements(vh_data), Elements<int32_t>(info, batch, "info")});
     });
@@ -206,9 +205,9 @@ ffi::Error Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
     const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       RunSvd<T>(stream, allocator, batch,
-                {ToInt(m), ToInt(n), false, AsElements(Elements<T>(a, batch * m * n, "a")), nullptr,
-                 Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"), nullptr,
-                 Elements<int32_t>(info, batch, "info")});
+                {ToInt(m), ToInt(n), false, false, AsElements(Elements<T>(a, batch * m * n, "a")),
+                 nullptr, Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+                 nullptr, Elements<int32_t>(info, batch, "info")});
     });
   });
 }

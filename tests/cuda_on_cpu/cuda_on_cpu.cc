@@ -2,8 +2,10 @@
 // barriers and the vendor's libraries is what a GPU runs. In place of cuSOLVER and cuBLAS stand
 // textbook routines with their interfaces, column-major, which read and write what those do, and
 // SciPy's LAPACK for gesvd and geev.
+#include <algorithm>
 #include <complex>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,8 +54,32 @@ struct CtxDecoding<PlatformStream<cudaStream_t>> {
   }
 };
 
+// As a GPU's runtime does, buffers without elements have no address.
+inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
+  const auto clear = [](int64_t count, void** buffers) {
+    for (int64_t i = 0; i < count; ++i) {
+      auto* const buffer = static_cast<XLA_FFI_Buffer*>(buffers[i]);
+      const auto* const sizes = buffer->dims;
+      if (std::find(sizes, sizes + buffer->rank, 0) != sizes + buffer->rank) {
+        buffer->data = nullptr;
+      }
+    }
+  };
+  // XLA asks for a handler's traits without buffers.
+  clear(frame->args.size, frame->args.args);
+  clear(frame->rets.size, frame->rets.rets);
+}
+
 }  // namespace xla::ffi
 
+#undef XLA_FFI_DEFINE_HANDLER_SYMBOL
+#define XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function, ...)    \
+  extern "C" XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) {  \
+    XLA_FFI_DEFINE_HANDLER(handler, function, ##__VA_ARGS__); \
+    xla::ffi::ClearEmpty(frame);                              \
+    return (*handler)(frame);                                 \
+  }                                                           \
+  static_assert(true)
 #define ScratchAllocator HostAllocator
 #include "kernels/cuda/cholesky.cu"
 #include "kernels/cuda/eig.cu"
