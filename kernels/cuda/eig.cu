@@ -4,12 +4,17 @@
 // real matrix's vectors come as real and imaginary parts in neighbouring columns, and are put
 // together here. A matrix that holds NaN or Inf goes to it as the identity; it gets NaN and
 // info = -1.
+#include <mutex>
+
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
 
 namespace linalg::cuda {
 namespace {
+
+// Xgeev has a race between host threads before CUDA 13.0 Update 1.
+std::mutex geev_mutex;
 
 // Row-major complex vectors from the real columns of a matrix with eigenvalues w.
 template <class V>
@@ -23,9 +28,10 @@ struct JoinColumns {
     const int64_t i = place / n, j = place % n;
     const V sign = LoadGlobal(w + j).im;
     small::Complex<V> x{columns[j * n + i], V(0)};
-    // The first of a pair is that with the positive imaginary part.
-    if (sign > V(0)) x.im = columns[(j + 1) * n + i];
-    if (sign < V(0)) x = {columns[(j - 1) * n + i], -x.re};
+    // The first of a pair is that with the positive imaginary part. After an iteration that failed
+    // one may lack the other.
+    if (sign > V(0) && j + 1 < n) x.im = columns[(j + 1) * n + i];
+    if (sign < V(0) && j > 0) x = {columns[(j - 1) * n + i], -x.re};
     StoreGlobal(x, target + place);
   }
 };
@@ -50,13 +56,19 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
   const auto [solver, parameters] = lent.get();
   const auto job = vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const vendor::Geev<T, C> geev(solver, parameters, job, n, matrix, values, columns);
-  Workspace work(scratch, geev);
+  Workspace work(stream, scratch, geev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; ++i) {
     ForEach(stream, size, CopyScaled<Element<T>>{scales, i, n, n, true, AsElements(matrix)});
     C* const w = values + i * n;
-    geev.Run(matrix, w, columns, work.device(), work.host(), vendors_info + i);
-    work.Release(stream);
+    // Under the mutex nothing but Xgeev is waited for: what is on the stream before it may need
+    // another device, whose thread may want the mutex.
+    Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    {
+      const std::lock_guard<std::mutex> lock(geev_mutex);
+      geev.Run(matrix, w, columns, work.device(), work.host(), vendors_info + i);
+      work.Wait();
+    }
     if (vectors == nullptr) continue;
     C* const target = vectors + i * size;
     if constexpr (kIsComplex<T>) {

@@ -2,8 +2,8 @@
 // out in full: cuSOLVER has nothing for them.
 //
 // Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones
-// by cuSOLVER: XsyevBatched, or Xsyevd for a single matrix, in place in the output. It is given
-// both triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
+// by cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It is given both
+// triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
 // issue 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the
 // identity; it gets NaN and info = -1.
 #include "kernels/team/eigh.h"
@@ -59,23 +59,7 @@ struct TeamEigh {
   }
 };
 
-// Notes in info which matrices are not finite.
-template <class E>
-struct MarkInfinite {
-  EighProblem<E> of;
-
-  __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
-    const int64_t n = of.n, matrix = place / (n * n), i = place / n % n, j = place % n;
-    if (!of.symmetrize && (of.lower ? j > i : j < i)) return;
-    E x = LoadGlobal(of.a + place);
-    if (i == j) x = small::FromReal<E>(small::Re(x));
-    const E zero = V(0) * x;
-    if (small::Magnitude(zero) != V(0)) of.info[matrix] = kNotFinite;
-  }
-};
-
-// The Hermitian part with both triangles; the identity in place of what is not finite.
+// The Hermitian part with both triangles.
 template <class E>
 struct CopyHermitian {
   EighProblem<E> of;
@@ -86,9 +70,7 @@ struct CopyHermitian {
     const int64_t n = of.n, matrix = place / (n * n), i = place / n % n, j = place % n;
     const E* const a = of.a + matrix * n * n;
     E x;
-    if (of.info[matrix] != 0) {
-      x = small::FromReal<E>(V(i == j));
-    } else if (i == j) {
+    if (i == j) {
       x = small::FromReal<E>(small::Re(LoadGlobal(a + i * n + i)));
     } else if (of.symmetrize) {
       x = V(0.5) * LoadGlobal(a + i * n + j) + V(0.5) * small::Conj(LoadGlobal(a + j * n + i));
@@ -102,26 +84,48 @@ struct CopyHermitian {
   }
 };
 
+// In place scaled; the identity in place of what is not finite.
+template <class E>
+struct ScaleInPlace {
+  FindScales<E> of;
+  int64_t n;
+  E* a;
+
+  __device__ void operator()(int64_t place) const {
+    using V = small::RealElement<E>;
+    const int64_t matrix = place / of.size, i = place / n % n, j = place % n;
+    StoreGlobal<E>(of.info[matrix] != 0 ? small::FromReal<E>(V(i == j))
+                                        : of.scales[matrix] * LoadGlobal(a + place),
+                   a + place);
+  }
+};
+
 template <class T>
 void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
                 const EighProblem<Element<T>>& of) {
   using E = Element<T>;
   const int64_t n = of.n, size = n * n;
-  Check(cudaMemsetAsync(of.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
-  ForEach(stream, batch * size, MarkInfinite<E>{of});
   T* const a = scratch.Take<T>(batch * size);
-  ForEach(stream, batch * size, CopyHermitian<E>{of, AsElements(a)});
+  E* const elements = AsElements(a);
+  ForEach(stream, batch * size, CopyHermitian<E>{of, elements});
+  const auto scales =
+      MeasureBatch(stream, scratch, batch, size, static_cast<const E*>(elements), of.info);
+  ForEach(stream, batch * size, ScaleInPlace<E>{scales, n, elements});
   const LentSolver lent(stream);
   const auto [solver, parameters] = lent.get();
   const auto job = of.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
-  const vendor::Syev<T, Real<T>> syev(solver, parameters, job, vendor::kUpper, n, batch, a,
-                                      of.values);
-  Workspace work(scratch, syev);
+  using Syev = vendor::Syev<T, Real<T>>;
+  const int64_t piece = std::min(batch, Syev::MostBatch(n));
+  const Syev syev(solver, parameters, job, vendor::kUpper, n, piece, a, of.values);
+  Workspace work(stream, scratch, syev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
-  syev.Run(a, of.values, work.device(), work.host(), vendors_info);
-  work.Release(stream);
+  for (int64_t i = 0; i < batch; i += piece) {
+    syev.Run(a + i * size, of.values + i * n, std::min(piece, batch - i), work.device(),
+             work.host(), vendors_info + i);
+    work.Release();
+  }
   ForEach(stream, batch, MergeInfo{of.info, vendors_info});
-  ForEach(stream, batch * n, FillFailed<Real<T>>{of.values, n, of.info});
+  ForEach(stream, batch * n, ScaleBack<Real<T>>{of.values, n, scales.inverses, of.info});
   if (of.vectors != nullptr) {
     Transpose(stream, batch, n, n, static_cast<const T*>(a), size, reinterpret_cast<T*>(of.vectors),
               size);

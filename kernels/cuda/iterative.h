@@ -17,23 +17,38 @@ inline constexpr int kNotFinite = -1;
 class Workspace {
  public:
   template <class Routine>
-  Workspace(Scratch& scratch, const Routine& routine)
-      : device_(scratch.Take<char>(static_cast<int64_t>(routine.device_bytes))),
+  Workspace(cudaStream_t stream, Scratch& scratch, const Routine& routine)
+      : stream_(stream),
+        device_(scratch.Take<char>(static_cast<int64_t>(routine.device_bytes))),
         host_(std::max<size_t>(routine.host_bytes, 1)),
         uses_host_(routine.host_bytes > 0) {}
+  ~Workspace() {
+    if (lent_) static_cast<void>(cudaStreamSynchronize(stream_));
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
 
   void* device() { return device_; }
-  void* host() { return host_.data(); }
+  void* host() {
+    lent_ = uses_host_;
+    return host_.data();
+  }
 
   // The host's memory must outlive what the stream still does with it, before it is used again.
-  void Release(cudaStream_t stream) const {
-    if (uses_host_) Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  void Release() {
+    if (lent_) Wait();
+  }
+  void Wait() {
+    Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    lent_ = false;
   }
 
  private:
+  cudaStream_t stream_;
   char* device_;
   std::vector<char> host_;
   bool uses_host_;
+  bool lent_ = false;
 };
 
 // Puts what was noted before the vendor's info.

@@ -137,7 +137,7 @@ void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const auto [solver, parameters] = lent.get();
   const vendor::Gesvd<T, Real<T>> gesvd(solver, parameters, m, n, vectors ? width : 0, matrix, of.s,
                                         left, right);
-  Workspace work(scratch, gesvd);
+  Workspace work(stream, scratch, gesvd);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; ++i) {
     ForEach(stream, m * n, CopyScaled<E>{scales, i, of.m, of.n, of.Tall(), AsElements(matrix)});
@@ -145,7 +145,7 @@ void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
     gesvd.Run(matrix, of.s + i * n, left + (in_place ? i * of.RightSize() : 0),
               right + (in_place ? i * of.LeftSize() : 0), work.device(), work.host(),
               vendors_info + i);
-    work.Release(stream);
+    work.Release();
     if (!copied) continue;
     Transpose(stream, 1, width, m, static_cast<const T*>(left), 0, u + i * of.LeftSize(), 0);
     Transpose(stream, 1, n, n, static_cast<const T*>(right), 0, vh + i * of.RightSize(), 0);

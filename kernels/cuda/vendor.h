@@ -8,9 +8,11 @@
 #include <cuda_runtime_api.h>
 #include <library_types.h>
 
+#include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -199,6 +201,14 @@ void TrsmBatched(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal 
 template <class T, class Real>
 class Syev {
  public:
+  // The largest batch that it is sure to take: beyond 2^31 bytes it has failed (jax issue 33062),
+  // and beyond some 32000 matrices.
+  static int64_t MostBatch(int64_t n) {
+    const int64_t within_bytes =
+        std::numeric_limits<int>::max() / (n * n * static_cast<int64_t>(sizeof(T)));
+    return std::max<int64_t>(1, std::min<int64_t>(within_bytes, 16384));
+  }
+
   // cusolverDnXsyevd_bufferSize(handle, params, jobz, uplo, n, dataTypeA, A, lda, dataTypeW, W,
   //     computeType, workspaceInBytesOnDevice, workspaceInBytesOnHost)
   // cusolverDnXsyevBatched_bufferSize(..., workspaceInBytesOnHost, batchSize)
@@ -222,7 +232,8 @@ class Syev {
   // cusolverDnXsyevd(handle, params, jobz, uplo, n, dataTypeA, A, lda, dataTypeW, W, computeType,
   //     bufferOnDevice, workspaceInBytesOnDevice, bufferOnHost, workspaceInBytesOnHost, info)
   // cusolverDnXsyevBatched(..., info, batchSize)
-  void Run(T* a, Real* w, void* device_work, void* host_work, int* info) const {
+  // `count` matrices, at most as many as the work space is for.
+  void Run(T* a, Real* w, int64_t count, void* device_work, void* host_work, int* info) const {
     const auto& f = functions;
     if (batch_ == 1) {
       Check(f.cusolverDnXsyevd(solver_, parameters_, job_, uplo_, n_, kDataType<T>, a, n_,
@@ -232,7 +243,7 @@ class Syev {
     } else {
       Check(f.cusolverDnXsyevBatched(solver_, parameters_, job_, uplo_, n_, kDataType<T>, a, n_,
                                      kDataType<Real>, w, kDataType<T>, device_work, device_bytes,
-                                     host_work, host_bytes, info, batch_),
+                                     host_work, host_bytes, info, count),
             "cusolverDnXsyevBatched");
     }
   }

@@ -360,6 +360,7 @@ bool FillAll() {
                                 cudaDataType type, void* a, int64_t ld, cudaDataType real, void* w,
                                 cudaDataType, void*, size_t, void*, size_t, int* info,
                                 int64_t batch) {
+    if (batch > 1 << 14 || batch * n * n * SizeOf(type) > std::numeric_limits<int>::max()) return 3;
     for (int64_t i = 0; i < batch; ++i) {
       const int status =
           SyevOfType(job, uplo, n, type, static_cast<char*>(a) + i * n * n * SizeOf(type), ld,
