@@ -33,9 +33,9 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER "${LINALG_NVCC}")
   endif()
 endif()
-# Machine code of the H100 and H200, and code that drivers compile for what comes after them.
+# Machine code of the H100 and H200, and code that drivers compile for every other GPU from the A100 on.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES "90-real;90-virtual")
+  set(CMAKE_CUDA_ARCHITECTURES "80-virtual;90-real")
 endif()
 check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)

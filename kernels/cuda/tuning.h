@@ -9,6 +9,10 @@ namespace linalg::cuda {
 // A matrix of at most so many bytes, with what is solved with it, is worked on by one thread.
 inline constexpr int64_t kAloneBytes = 512;
 
+// What the launches count on that do not look whether their shared memory fits, those of Cholesky,
+// LU and determinants: a block of any GPU from compute capability 8.0 on may have 99 KiB.
+inline constexpr int64_t kLeastSharedBytes = 98 << 10;
+
 // The largest n of square matrices that a team of threads works on in shared memory; beyond, the
 // vendor's routines.
 inline constexpr int64_t kTeamCholesky = 64;
@@ -16,6 +20,10 @@ inline constexpr int64_t kTeamLu = 64;
 inline constexpr int64_t kTeamTriangular = 64;
 // LU of rectangles too, whose shorter side is within kTeamLu, in so many bytes.
 inline constexpr int64_t kTeamLuBytes = 90 << 10;
+// Their elements, of 16 bytes at most, with some of the rows' own numbers.
+static_assert(kTeamLuBytes + (4 << 10) <= kLeastSharedBytes);
+static_assert(kTeamCholesky * (kTeamCholesky + 1) * 16 + (4 << 10) <= kLeastSharedBytes);
+static_assert(kTeamLu * (kTeamLu + 1) * 16 + (4 << 10) <= kLeastSharedBytes);
 inline constexpr int64_t kTeamEigh = 64;
 
 // SVD of matrices whose shorter side is within this, which fill at most so many bytes with their
