@@ -179,6 +179,7 @@ void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
 template <class T>
 void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
   lapack::Load();
+  AdviseHugePages(systems);
   const int64_t n = systems.n, size = systems.size();
   const bool shared = systems.a_stride == 0 && systems.batch > 1;
   const BlasThreads threads(ThreadsFor(systems.batch, n));

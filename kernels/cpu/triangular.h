@@ -5,9 +5,11 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/small/triangular.h"
+#include "kernels/systems.h"
 
 namespace linalg {
 
@@ -53,39 +55,9 @@ void SolveTriangular(const Triangle& triangle, int64_t n, const T* a, int64_t ro
   if (conjugate_b) Conjugate(rows * cols, b);
 }
 
-// A batch of systems; one `a` of rank 2 serves them all.
 template <class T>
-struct Systems {
-  const T* a;
-  const T* b;
-  T* x;
-  int64_t batch, n, rows, cols;
-  int64_t a_stride;  // from one system's matrix to the next: 0 if they share it
-
-  int64_t size() const { return rows * cols; }
-  double Operations() const { return static_cast<double>(n * size()); }
-};
-
-template <class T>
-Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
-                       ffi::Result<ffi::AnyBuffer>& x, bool left_side) {
-  const BatchShape matrix = SplitSquareBatch(a, "a");
-  const BatchShape rhs = SplitBatch(b, 2, "b");
-  const int64_t n = matrix.rows;
-  if ((left_side ? rhs.rows : rhs.cols) != n) {
-    throw BadArgument("b", std::string("have as many ") + (left_side ? "rows" : "columns") +
-                               " as the triangular matrix");
-  }
-  const bool shared = a.dimensions().size() == 2;
-  if (!shared && matrix.batch != rhs.batch) throw BadArgument("b", "have the batch size of a");
-  return {Elements<T>(a, matrix.batch * n * n, "a"),
-          Elements<T>(b, rhs.batch * rhs.size(), "b"),
-          ResultElements<T>(x, rhs.batch * rhs.size(), "x"),
-          rhs.batch,
-          n,
-          rhs.rows,
-          rhs.cols,
-          shared ? 0 : n * n};
+void AdviseHugePages(const Systems<T>& systems) {
+  AdviseHugePages(systems.x, systems.batch * systems.size() * sizeof(T));
 }
 
 // Calls solve(index, a, x) for each system, x holding the right-hand sides to be solved in place;
@@ -95,6 +67,7 @@ void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double oper
                    Solve&& solve) {
   lapack::Load();
   const int64_t size = systems.size();
+  AdviseHugePages(systems);
   const BlasThreads threads(ThreadsFor(systems.batch, systems.n));
   const double nanoseconds = LapackNanoseconds(operations);
   ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
@@ -117,6 +90,7 @@ bool UseSmallTriangular(const Systems<T>& systems) {
 template <class T, class Solve>
 void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
                         Solve&& solve) {
+  AdviseHugePages(systems);
   constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
   const int64_t matrix = systems.n * systems.n, size = systems.size();
   const double nanoseconds =

@@ -1,0 +1,46 @@
+// Operands of the handlers that solve with given triangles or factors, on any backend.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+// A batch of systems; one `a` of rank 2 serves them all.
+template <class T>
+struct Systems {
+  const T* a;
+  const T* b;
+  T* x;
+  int64_t batch, n, rows, cols;
+  int64_t a_stride;  // from one system's matrix to the next: 0 if they share it
+
+  int64_t size() const { return rows * cols; }
+  double Operations() const { return static_cast<double>(n * size()); }
+};
+
+template <class T>
+Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
+                       ffi::Result<ffi::AnyBuffer>& x, bool left_side) {
+  const BatchShape matrix = SplitSquareBatch(a, "a");
+  const BatchShape rhs = SplitBatch(b, 2, "b");
+  const int64_t n = matrix.rows;
+  if ((left_side ? rhs.rows : rhs.cols) != n) {
+    throw BadArgument("b", std::string("have as many ") + (left_side ? "rows" : "columns") +
+                               " as the triangular matrix");
+  }
+  const bool shared = a.dimensions().size() == 2;
+  if (!shared && matrix.batch != rhs.batch) throw BadArgument("b", "have the batch size of a");
+  return {Elements<T>(a, matrix.batch * n * n, "a"),
+          Elements<T>(b, rhs.batch * rhs.size(), "b"),
+          Elements<T>(x, rhs.batch * rhs.size(), "x"),
+          rhs.batch,
+          n,
+          rhs.rows,
+          rhs.cols,
+          shared ? 0 : n * n};
+}
+
+}  // namespace linalg
