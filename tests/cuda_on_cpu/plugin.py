@@ -4,6 +4,8 @@ variable CUDA_ON_CPU names, in place of its own."""
 import ctypes
 import importlib
 import os
+import pathlib
+import re
 import types
 
 import jax
@@ -24,6 +26,11 @@ for _letter in "sdcz":
   _library.set_lapack(
       ctypes.c_char(_letter.encode()), _lapack(f"{_letter}gesdd"), _lapack(f"{_letter}geev"))
 
+_header = (pathlib.Path(__file__).parents[2] / "kernels/handlers.h").read_text()
+_shared, _cpu_only = (
+    set(re.findall(r"visit\((linalg_\w+)\)", part))
+    for part in _header.split("LINALG_FOR_EACH_CPU_TARGET")[:2])
+
 _import_module = importlib.import_module
 
 
@@ -31,9 +38,10 @@ def _with_our_handlers(name: str, package: str | None = None):
   module = _import_module(name, package)
   if not name.startswith("linalg._cpu_"):
     return module
-  ours = {
-      target: jax.ffi.pycapsule(getattr(_library, target)) if hasattr(_library, target) else own
-      for target, own in module.targets().items()}
+  own = module.targets()
+  assert own.keys() == _shared | _cpu_only
+  # All of them: one that the library lacked would be tested with the CPU's handler.
+  ours = own | {target: jax.ffi.pycapsule(getattr(_library, target)) for target in _shared}
   members = {key: getattr(module, key) for key in dir(module)}
   return types.SimpleNamespace(**members | {"targets": lambda: ours})
 
