@@ -4,6 +4,8 @@ the one device as a mesh.
   python -m pytest -m gpu -n 0
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -294,11 +296,36 @@ def test_agrees_with_cupy(name, dtype, n, rng):
     np.testing.assert_allclose(x, y, rtol=0, atol=1000 * np.finfo(dtype).eps * scale)
 
 
+def _permutation(pivots, size):
+  order = np.tile(np.arange(size, dtype=np.int32), (len(pivots), 1))
+  for row, steps in zip(order, pivots, strict=True):
+    for k, pivot in enumerate(steps):
+      row[[k, pivot]] = row[[pivot, k]]
+  return order
+
+
 def test_program_can_be_captured(rng):
-  """Many calls of one compiled program, as when XLA replays it as a CUDA graph."""
-  a = matrices.positive_definite(rng, (64,), 8, np.float32)
-  function = jax.jit(lambda a: linalg.solve(linalg.cholesky(a), a))
-  (placed,) = _put((a,))
-  first = np.asarray(function(placed))
-  for _ in range(20):
-    np.testing.assert_array_equal(function(placed), first)
+  """What XLA records as a CUDA graph is replayed on other numbers, in other memory.
+
+  lu_pivots_to_permutation is the one target that XLA may record. Each of its calls depends on the
+  one before, and the operands of all runs live on.
+  """
+  n, calls = 40, 12
+
+  @functools.partial(jax.jit, compiler_options={"xla_gpu_graph_min_graph_size": 1})
+  def function(pivots):
+    results = []
+    for _ in range(calls):
+      results.append(linalg.lu_pivots_to_permutation(pivots, n))
+      pivots = jnp.maximum(results[-1], jnp.arange(n, dtype=jnp.int32))
+    return results
+
+  runs = []
+  for _ in range(8):
+    pivots = rng.integers(np.arange(n), n, (64, n), dtype=np.int32)
+    (placed,) = _put((pivots,))
+    runs.append((placed, function(placed)))
+    for actual in runs[-1][1]:
+      expected = _permutation(pivots, n)
+      np.testing.assert_array_equal(actual, expected)
+      pivots = np.maximum(expected, np.arange(n, dtype=np.int32))
