@@ -106,6 +106,14 @@ def _scaled_product(x):
   return product, jnp.sum(jnp.round(jnp.log2(powers)), axis=-1) + whole
 
 
+def _halves(exponent):
+  """Two factors of 2^exponent, for before and after: it alone might be out of range."""
+  half = jnp.floor(exponent / 2)
+  return tuple(
+      jnp.ldexp(jnp.ones_like(x), x.astype(jnp.int32))[..., None, None]
+      for x in (half, exponent - half))
+
+
 def _reflect(x):
   """Q X with a reflection Q; no vector of simple numbers is orthogonal to its last column."""
   n = x.shape[-2]
@@ -131,16 +139,15 @@ def _adjugate_times(a, b):
   backward = functools.partial(triangular_solve_p, packed, left_side=True, lower=False)
   odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
   det, exponent = _scaled_product(pivots_of_u)
-  # Half of the power before and half after: either alone might be out of range.
-  half = jnp.floor(exponent / 2)
-  x = (det * jnp.where(odd, -1, 1) * jnp.exp2(half))[..., None, None] * b
+  before, after = _halves(exponent)
+  x = before * (det * jnp.where(odd, -1, 1))[..., None, None] * b
   x = matmul(permutation_matrix(permutation, b.dtype), x)
   x = backward(triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True))
   unit = zero[..., None].astype(x.dtype)
   along = backward(unit) * jnp.sum(unit * x, axis=-2, keepdims=True)
   count = jnp.sum(zero, axis=-1)[..., None, None]
   x = jnp.where(count == 0, x, jnp.where(count == 1, along, 0))
-  return [jnp.exp2(exponent - half)[..., None, None] * jnp.where(twice, -_reflect(x), x)]
+  return [after * jnp.where(twice, -_reflect(x), x)]
 
 
 def _products_without_two(s):
@@ -171,14 +178,13 @@ def _derivative_of_adjugate(da, b, u, s, vh):
   all but two of S in G; for A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S) Uᴴ.
   """
   g, exponent = _products_without_two(s)
-  half = jnp.exp2(jnp.floor(exponent / 2))[..., None, None]
-  rest = jnp.exp2(exponent - jnp.floor(exponent / 2))[..., None, None]
+  before, after = _halves(exponent)
   p = matmul(matmul(adjoint(u), da), adjoint(vh))
   change = matmul(g.astype(p.dtype), diagonal(p)[..., None]) * jnp.eye(p.shape[-1], dtype=p.dtype)
-  change = half * (change - g * p)
+  change = before * (change - g * p)
   change = (det_p(u) * det_p(vh))[..., None, None] * matmul(
       matmul(adjoint(vh), change), matmul(adjoint(u), b))
-  return rest * change
+  return after * change
 
 
 def _adjugate_jvp(primals, tangents):

@@ -132,8 +132,10 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     does not converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
 
   An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A
-  derivative has a meaning only where that choice has no effect; at equal eigenvalues it is that of
-  symmetric functions of them and of projectors onto their common space, not that of a general f(A).
+  derivative has a meaning only where that choice has no effect; at equal eigenvalues the first is
+  that of symmetric functions of them and of projectors onto their common space, not that of a
+  general f(A). Second derivatives at equal eigenvalues are finite and not right: `funm_hermitian`
+  has them.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 

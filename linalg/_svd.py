@@ -209,8 +209,9 @@ def svd(
 
   A pair of singular vectors is determined up to a common phase, those of equal singular values up
   to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
-  singular values it is right for symmetric functions of them, for projectors onto their common
-  spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has none.
+  singular values the first is right for symmetric functions of them, for projectors onto their
+  common spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has
+  none. Second derivatives at equal values are finite and not right: `polar` has them.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
