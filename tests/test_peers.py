@@ -67,7 +67,7 @@ def _function(name, libraries):
     results = function(*operands, **options)
     results = results if isinstance(results, (tuple, list)) else (results,)
     # cho_factor tells which triangle too.
-    return [x for x in results if not isinstance(x, bool) and getattr(x, "dtype", None) != bool]
+    return [x for x in results if jnp.result_type(x) != jnp.bool_]
 
   return call
 
