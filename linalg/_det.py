@@ -19,6 +19,7 @@ from linalg._array import (
     matmul,
     on_diagonal,
     permutation_matrix,
+    reciprocal,
 )
 from linalg._lu import lu_p
 from linalg._solve import factored_solve_p
@@ -161,7 +162,7 @@ def _products_without_two(s):
   first, second = large[:, None], large[None, :]
   high, low = s[..., -2, None], s[..., -1, None]
   zero = large & (s == 0)
-  inverse = jnp.where(large & ~zero, 1 / jnp.where(s == 0, 1, s), 0)
+  inverse = reciprocal(s, large & ~zero)
   product, exponent = _scaled_product(jnp.where(large & ~zero, s, 1))
   product = jnp.where(zero.any(-1), 0, product)[..., None, None]
   other = jnp.where(np.arange(n) == n - 2, low, high)  # of the two smallest

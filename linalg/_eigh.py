@@ -14,13 +14,16 @@ from linalg._array import (
     check_square,
     diagonal,
     hermitian_part,
+    info_of_nan,
     matmul,
+    reciprocal,
+    smallest_gap,
 )
-from linalg._checks import check
+from linalg._checks import check, unconverged
 
 __all__ = ["EighResult", "eigh", "eigh_ex", "eigvalsh"]
 
-_FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
+_FAILED = unconverged("eigendecomposition")
 
 
 class EighResult(NamedTuple):
@@ -49,8 +52,7 @@ def eigenpairs_jvp(w, v, c):
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
-  equal = jnp.abs(gaps) <= 8 * w.shape[-1] ** 0.5 * jnp.finfo(w.dtype).eps * norm
-  f = jnp.where(equal, 0, 1 / jnp.where(equal, 1, gaps))
+  f = reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1])))
   return _real_diagonal(c), matmul(v, f * c)
 
 
@@ -64,7 +66,7 @@ def _eigh_jvp(primals, tangents, *, lower, symmetrize):
 def _eigh_fallback(a, *, lower, symmetrize):
   a = hermitian_part(a, lower=lower, symmetrize=symmetrize)
   v, w = jax.lax.linalg.eigh(a, symmetrize_input=False)
-  return [w, v, jnp.where(jnp.isnan(w).any(-1), -1, 0).astype(jnp.int32)]
+  return [w, v, info_of_nan(w, 1)]
 
 
 eigh_p = ffi.operation(

@@ -9,13 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
-    adjoint,
-    as_arrays,
-    check_square,
-    identity,
-    matmul,
-)
+from linalg._array import adjoint, as_arrays, check_square, identity, matmul, symmetrized
 from linalg._eigh import eigh, eigvalsh
 
 __all__ = ["funm_hermitian", "inverse_pth_root"]
@@ -207,7 +201,7 @@ def funm_hermitian(
   (a,), dtype = as_arrays("funm_hermitian", a)
   check_square("funm_hermitian", a)
   if symmetrize_input:
-    a = (a + adjoint(a)) / 2
+    a = symmetrized(a)
   result = _apply(a, f)
   if jnp.iscomplexobj(result):
     dtype = jnp.promote_types(dtype, jnp.complex64)
@@ -228,7 +222,7 @@ def _inverse_pth_root(a, p, ridge, symmetrize_input):
   (a,), dtype = as_arrays("inverse_pth_root", a)
   check_square("inverse_pth_root", a)
   if symmetrize_input:
-    a = (a + adjoint(a)) / 2
+    a = symmetrized(a)
   if ridge is not None:
     largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
     a = a + (ridge * largest)[..., None, None].astype(a.dtype) * identity(a)

@@ -110,6 +110,11 @@ CHECKS = {
 }
 
 
+def test_every_row_is_read():
+  rows = re.search(r"\| linalg \| jax .*?\n\n", PAGE, re.DOTALL)[0].strip().splitlines()[2:]
+  assert len(rows) == len(TABLE)
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_ours(name, rng):
   function = _function(name, (linalg,))
