@@ -88,10 +88,15 @@ def triangle(a: jax.Array, *, lower: bool, unit_diagonal: bool = False) -> jax.A
   return jnp.triu(a, 1 if unit_diagonal else 0)
 
 
+def symmetrized(a: jax.Array) -> jax.Array:
+  """(A + Aᴴ) / 2"""
+  return (a + adjoint(a)) / 2
+
+
 def hermitian_part(a: jax.Array, *, lower: bool, symmetrize: bool) -> jax.Array:
   """The Hermitian matrix that a handler reads from `a`, as a function to differentiate."""
   if symmetrize:
-    return (a + adjoint(a)) / 2
+    return symmetrized(a)
   strict = triangle(a, lower=lower, unit_diagonal=True)
   diagonal = jnp.where(on_diagonal(a), a.real, 0)
   return strict + adjoint(strict) + diagonal.astype(a.dtype)
@@ -101,6 +106,21 @@ def nan_where(failed: jax.Array, x: jax.Array, core: int) -> jax.Array:
   """`x` with NaN in place of the matrices (or vectors: core=1) that `failed` marks."""
   failed = failed.reshape(failed.shape + (1,) * core)
   return jnp.where(failed, jnp.nan, x)
+
+
+def info_of_nan(x: jax.Array, core: int) -> jax.Array:
+  """-1 for what holds NaN among its last `core` dimensions, else 0."""
+  return jnp.where(jnp.isnan(x).any(tuple(range(-core, 0))), -1, 0).astype(jnp.int32)
+
+
+def reciprocal(x: jax.Array, keep: jax.Array) -> jax.Array:
+  """1 / x where `keep`, else 0."""
+  return jnp.where(keep, 1 / jnp.where(keep, x, 1), 0)
+
+
+def smallest_gap(norm: jax.Array, n: Any) -> jax.Array:
+  """8 √n eps ‖A‖: eigenvalues or singular values of A that are as close as this count as equal."""
+  return 8 * n**0.5 * jnp.finfo(norm.dtype).eps * norm
 
 
 def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:

@@ -25,6 +25,11 @@ class LinAlgError(np.linalg.LinAlgError):
   __module__ = "linalg"
 
 
+def unconverged(result: str) -> str:
+  """What is said of a matrix whose iteration failed, with info -1 for NaN and Inf."""
+  return f"has no {result}: it holds NaN or Inf, or did not converge (info {{info}})."
+
+
 _ARRAY = object()  # stands for an array among the leaves of the arguments
 
 # Part of the key of JAX's caches: a function traced without checks is traced anew with them.

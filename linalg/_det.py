@@ -12,12 +12,14 @@ from linalg import ffi
 from linalg._array import (
     adjoint,
     as_arrays,
+    binade,
     check_square,
     diagonal,
     expand,
     matmul,
     on_diagonal,
     permutation_matrix,
+    reciprocal,
 )
 from linalg._lu import lu_p
 from linalg._solve import factored_solve_p
@@ -98,46 +100,55 @@ _CLOSED_FORMS = {
 def _scaled_product(x):
   """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
   size = jnp.abs(x)
-  powers = jnp.floor(jnp.log2(jax.lax.stop_gradient(size)))
-  logarithm = jnp.sum(jnp.log2(size * jnp.exp2(-powers)), axis=-1)
+  powers = binade(size)
+  logarithm = jnp.sum(jnp.log2(size / powers), axis=-1)
   whole = jnp.floor(jax.lax.stop_gradient(logarithm))
   product = jnp.prod(x / size, axis=-1) * jnp.exp2(logarithm - whole)
-  return product, jnp.sum(powers, axis=-1) + whole
+  return product, jnp.sum(jnp.round(jnp.log2(powers)), axis=-1) + whole
+
+
+def _halves(exponent):
+  """Two factors of 2^exponent, for before and after: it alone might be out of range."""
+  half = jnp.floor(exponent / 2)
+  return tuple(
+      jnp.ldexp(jnp.ones_like(x), x.astype(jnp.int32))[..., None, None]
+      for x in (half, exponent - half))
 
 
 def _reflect(x):
-  """Q X, with a reflection Q whose last column is orthogonal to no vector that comes up."""
+  """Q X with a reflection Q; no vector of simple numbers is orthogonal to its last column."""
   n = x.shape[-2]
   q = jnp.cos(1 + jnp.arange(n, dtype=jnp.finfo(x.dtype).dtype))
-  v = q / jnp.linalg.vector_norm(q) - (jnp.arange(n) == n - 1)
-  v = (v / jnp.linalg.vector_norm(v)).astype(x.dtype)
-  return x - 2 * v[:, None] * jnp.sum(v[:, None] * x, axis=-2, keepdims=True)
+  v = q / jnp.sqrt(jnp.sum(q * q)) - (jnp.arange(n) == n - 1)
+  v = (v / jnp.sqrt(jnp.sum(v * v))).astype(x.dtype)[:, None]
+  return x - 2 * v * jnp.sum(v * x, axis=-2, keepdims=True)
 
 
 def _adjugate_times(a, b):
   """adj(A) B from LU factors.
 
-  With P A = L U it is ±adj(U) L⁻¹ P B; where one pivot is zero, that of a U whose pivot is tiny
-  instead is the same up to rounding. With two zero pivots it is -Q adj(A Q) B: of A Q with a rank
-  of n - 1 the last pivot alone is zero, and where others are too, the adjugate is zero.
+  With P A = L U it is ±adj(U) L⁻¹ P B. Where U has one zero pivot, V be U with 1 in its place; then
+  adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹. With two zero pivots adj(A) is
+  -Q adj(A Q): of A Q with a rank of n - 1 the last pivot alone is zero, and where others are too,
+  the adjugate is zero.
   """
   twice = (jnp.sum(diagonal(lu_p(a)[0]) == 0, axis=-1) >= 2)[..., None, None]
   packed, pivots, permutation, _ = lu_p(jnp.where(twice, _reflect(a.mT).mT, a))
-  pivots_of_u = diagonal(packed)
-  zero = pivots_of_u == 0
-  tiny = jnp.finfo(a.dtype).eps ** 2 * jnp.max(jnp.abs(a), axis=(-2, -1))[..., None]
-  pivots_of_u = jnp.where(zero, jnp.where(tiny == 0, 1, tiny).astype(a.dtype), pivots_of_u)
+  zero = diagonal(packed) == 0
+  pivots_of_u = jnp.where(zero, 1, diagonal(packed))
+  packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
+  backward = functools.partial(triangular_solve_p, packed, left_side=True, lower=False)
   odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
   det, exponent = _scaled_product(pivots_of_u)
-  packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
-  # Half of the power before and half after: either alone might be out of range.
-  half = jnp.floor(exponent / 2)
-  x = (det * jnp.where(odd, -1, 1) * jnp.exp2(half))[..., None, None] * b
+  before, after = _halves(exponent)
+  x = before * (det * jnp.where(odd, -1, 1))[..., None, None] * b
   x = matmul(permutation_matrix(permutation, b.dtype), x)
-  x = triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True)
-  x = triangular_solve_p(packed, x, left_side=True, lower=False)
-  x = jnp.exp2(exponent - half)[..., None, None] * jnp.where(twice, -_reflect(x), x)
-  return [jnp.where((zero.sum(-1) < 2)[..., None, None], x, 0)]
+  x = backward(triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True))
+  unit = zero[..., None].astype(x.dtype)
+  along = backward(unit) * jnp.sum(unit * x, axis=-2, keepdims=True)
+  count = jnp.sum(zero, axis=-1)[..., None, None]
+  x = jnp.where(count == 0, x, jnp.where(count == 1, along, 0))
+  return [after * jnp.where(twice, -_reflect(x), x)]
 
 
 def _products_without_two(s):
@@ -151,7 +162,7 @@ def _products_without_two(s):
   first, second = large[:, None], large[None, :]
   high, low = s[..., -2, None], s[..., -1, None]
   zero = large & (s == 0)
-  inverse = jnp.where(large & ~zero, 1 / jnp.where(s == 0, 1, s), 0)
+  inverse = reciprocal(s, large & ~zero)
   product, exponent = _scaled_product(jnp.where(large & ~zero, s, 1))
   product = jnp.where(zero.any(-1), 0, product)[..., None, None]
   other = jnp.where(np.arange(n) == n - 2, low, high)  # of the two smallest
@@ -161,24 +172,38 @@ def _products_without_two(s):
   return jnp.where(np.eye(n, dtype=bool), 0, product * g), exponent
 
 
+def _derivative_of_adjugate(da, b, u, s, vh):
+  """The derivative of adj(A) along dA times B, from A's singular values: at any rank.
+
+  Of S + P, S being diagonal, adj has the derivative diag(G diag P) - G ∘ P, with the products of
+  all but two of S in G; for A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S) Uᴴ.
+  """
+  g, exponent = _products_without_two(s)
+  before, after = _halves(exponent)
+  p = matmul(matmul(adjoint(u), da), adjoint(vh))
+  change = matmul(g.astype(p.dtype), diagonal(p)[..., None]) * jnp.eye(p.shape[-1], dtype=p.dtype)
+  change = before * (change - g * p)
+  change = (det_p(u) * det_p(vh))[..., None, None] * matmul(
+      matmul(adjoint(vh), change), matmul(adjoint(u), b))
+  return after * change
+
+
 def _adjugate_jvp(primals, tangents):
-  # Of S + P, S being diagonal, adj has the derivative diag(G diag P) - G ∘ P, with the products of
-  # all but two of S in G; for A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S) Uᴴ.
   (a, b), (da, db) = primals, tangents
   x = adjugate_p(a, b)
   dx = None if db is None else adjugate_p(a, db)
   if da is None:
     return x, dx
+  # Away from singular matrices adj(A) is det(A) A⁻¹, which has derivatives of any order; those of
+  # singular vectors want distinct values.
   u, s, vh, _ = svd_p(a)
-  g, exponent = _products_without_two(s)
-  half = jnp.exp2(jnp.floor(exponent / 2))[..., None, None]
-  rest = jnp.exp2(exponent - jnp.floor(exponent / 2))[..., None, None]
-  p = matmul(matmul(adjoint(u), da), adjoint(vh))
-  change = matmul(g.astype(p.dtype), diagonal(p)[..., None]) * jnp.eye(p.shape[-1], dtype=p.dtype)
-  change = half * (change - g * p)
-  change = (det_p(u) * det_p(vh))[..., None, None] * matmul(
-      matmul(adjoint(vh), change), matmul(adjoint(u), b))
-  change = rest * change
+  regular = (s[..., -1] > jnp.finfo(s.dtype).eps ** 0.25 * s[..., 0])[..., None, None]
+  safe = jnp.where(regular, a, jnp.eye(a.shape[-1], dtype=a.dtype))
+  packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(safe))
+  solve = functools.partial(factored_solve_p, safe, packed, pivots)
+  trace = jnp.trace(solve(da), axis1=-2, axis2=-1)[..., None, None]
+  change = jnp.where(
+      regular, trace * x - solve(matmul(da, x)), _derivative_of_adjugate(da, b, u, s, vh))
   return x, change if dx is None else change + dx
 
 
@@ -211,9 +236,9 @@ def det(a: ArrayLike) -> jax.Array:
     a: matrices (..., n, n).
 
   Returns:
-    The determinants (...), 0 for a singular matrix and 1 for n = 0. Their first two derivatives are
-    right at singular matrices too, and all others for n <= 3; beyond it the third and further ones
-    need distinct singular values.
+    The determinants (...), 0 for a singular matrix and 1 for n = 0. Their derivatives are right at
+    singular matrices too: of any order for n <= 3, beyond it the first two, and further ones where
+    the singular values are distinct.
 
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
   pivoting (LAPACK getrf), the product of the pivots taken with its exponent apart, so that it does

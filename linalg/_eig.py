@@ -8,13 +8,22 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_square, diagonal, matmul
-from linalg._checks import check
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_square,
+    diagonal,
+    info_of_nan,
+    matmul,
+    reciprocal,
+    smallest_gap,
+)
+from linalg._checks import check, unconverged
 from linalg._solve import solve_p
 
 __all__ = ["EigResult", "eig", "eig_ex", "eigvals", "eigvals_ex"]
 
-_FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
+_FAILED = unconverged("eigendecomposition")
 
 
 class EigResult(NamedTuple):
@@ -50,8 +59,7 @@ def _vectors_jvp(a, w, v, c):
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.sum(jnp.abs(a), axis=-1, keepdims=True), axis=-2, keepdims=True, initial=0)
-  equal = jnp.abs(gaps) <= 8 * w.shape[-1] ** 0.5 * jnp.finfo(w.dtype).eps * norm
-  moved = matmul(v, jnp.where(equal, 0, 1 / jnp.where(equal, 1, gaps)) * c)
+  moved = matmul(v, reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1]))) * c)
   largest = _largest(jax.lax.stop_gradient(v))
   at_largest = lambda x: jnp.sum(jnp.where(largest, x, 0), axis=-2, keepdims=True)
   stretch = -jnp.sum(v.conj() * moved, axis=-2, keepdims=True).real
@@ -85,7 +93,7 @@ def _make_fallback(left, right):
   def fallback(a):
     results = jax.lax.linalg.eig(
         a, compute_left_eigenvectors=left, compute_right_eigenvectors=right)
-    return [*results, jnp.where(jnp.isnan(results[0]).any(-1), -1, 0).astype(jnp.int32)]
+    return [*results, info_of_nan(results[0], 1)]
 
   return fallback
 

@@ -14,13 +14,16 @@ from linalg._array import (
     check_square,
     diagonal,
     hermitian_part,
+    info_of_nan,
     matmul,
+    reciprocal,
+    smallest_gap,
 )
-from linalg._checks import check
+from linalg._checks import check, unconverged
 
 __all__ = ["EighResult", "eigh", "eigh_ex", "eigvalsh"]
 
-_FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
+_FAILED = unconverged("eigendecomposition")
 
 
 class EighResult(NamedTuple):
@@ -49,8 +52,7 @@ def eigenpairs_jvp(w, v, c):
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
-  equal = jnp.abs(gaps) <= 8 * w.shape[-1] ** 0.5 * jnp.finfo(w.dtype).eps * norm
-  f = jnp.where(equal, 0, 1 / jnp.where(equal, 1, gaps))
+  f = reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1])))
   return _real_diagonal(c), matmul(v, f * c)
 
 
@@ -64,7 +66,7 @@ def _eigh_jvp(primals, tangents, *, lower, symmetrize):
 def _eigh_fallback(a, *, lower, symmetrize):
   a = hermitian_part(a, lower=lower, symmetrize=symmetrize)
   v, w = jax.lax.linalg.eigh(a, symmetrize_input=False)
-  return [w, v, jnp.where(jnp.isnan(w).any(-1), -1, 0).astype(jnp.int32)]
+  return [w, v, info_of_nan(w, 1)]
 
 
 eigh_p = ffi.operation(
@@ -132,8 +134,10 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     does not converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
 
   An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A
-  derivative has a meaning only where that choice has no effect; at equal eigenvalues it is that of
-  symmetric functions of them and of projectors onto their common space, not that of a general f(A).
+  derivative has a meaning only where that choice has no effect; at equal eigenvalues the first is
+  that of symmetric functions of them and of projectors onto their common space, not that of a
+  general f(A). Second derivatives at equal eigenvalues are finite and not right: `funm_hermitian`
+  has them.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 

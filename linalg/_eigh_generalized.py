@@ -9,14 +9,14 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._array import adjoint, as_arrays, check_square, hermitian_part, matmul
-from linalg._checks import check
+from linalg._checks import check, unconverged
 from linalg._cholesky import cholesky_p
 from linalg._eigh import eigh_p, eigvalsh_p
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["eigh_generalized"]
 
-_FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
+_FAILED = unconverged("eigendecomposition")
 _INDEFINITE = "has an indefinite b: its leading minor of order {info} is not positive."
 
 

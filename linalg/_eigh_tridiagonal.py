@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, check_arrays, diagonal, expand, matmul
-from linalg._checks import check
+from linalg._array import adjoint, check_arrays, diagonal, expand, info_of_nan, matmul
+from linalg._checks import check, unconverged
 from linalg._eigh import eigenpairs_jvp
 
 __all__ = ["eigh_tridiagonal"]
 
-_FAILED = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info {info})."
+_FAILED = unconverged("eigendecomposition")
 
 
 def _dense(d, e):
@@ -47,7 +47,7 @@ def _eigvalsh_tridiagonal_jvp(primals, tangents):
 
 def _eigh_tridiagonal_fallback(d, e):
   v, w = jax.lax.linalg.eigh(_dense(d, e), symmetrize_input=False)
-  return [w, v, jnp.where(jnp.isnan(w).any(-1), -1, 0).astype(jnp.int32)]
+  return [w, v, info_of_nan(w, 1)]
 
 
 def _eigvalsh_tridiagonal_fallback(d, e):

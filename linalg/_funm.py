@@ -9,13 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
-    adjoint,
-    as_arrays,
-    check_square,
-    identity,
-    matmul,
-)
+from linalg._array import adjoint, as_arrays, check_square, identity, matmul, symmetrized
 from linalg._eigh import eigh, eigvalsh
 
 __all__ = ["funm_hermitian", "inverse_pth_root"]
@@ -109,18 +103,12 @@ def _derivative(a, w, v, e, *, f):
 
 
 def _derivative_jvp(primals, tangents, *, f):
-  # The second derivative in the directions B and C is, in the eigenvectors' basis, the sum over k
-  # of f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
   a, w, v, e = primals
   da, _, _, de = tangents
   value = _derivative_p(*primals, f=f)
   change = None if de is None else _derivative_p(a, w, v, de, f=f)
   if da is not None:
-    b, c = (_between(adjoint(v), x.astype(e.dtype)) for x in (e, da))
-    second = _second_differences(f, w).astype(e.dtype)
-    both = jnp.einsum("...ikj,...ik,...kj->...ij", second, b, c, precision="highest")
-    both = both + jnp.einsum("...ikj,...ik,...kj->...ij", second, c, b, precision="highest")
-    curved = _between(v, both)
+    curved = _second_derivative_p(*primals, da.astype(e.dtype), f=f)
     change = curved if change is None else change + curved
   return value, change
 
@@ -140,6 +128,47 @@ _derivative_p = ffi.operation(
     jvp=_derivative_jvp,
     transpose=_derivative_transpose,
     fallback=_derivative)
+
+
+def _second_derivative(a, w, v, e, c, *, f):
+  # In the directions B and C it is, in the eigenvectors' basis, the sum over k of
+  # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
+  del a
+  e, c = (_between(adjoint(v), x) for x in (e, c))
+  second = _second_differences(f, w).astype(e.dtype)
+  product = functools.partial(jnp.einsum, "...ikj,...ik,...kj->...ij", precision="highest")
+  return [_between(v, product(second, e, c) + product(second, c, e))]
+
+
+def _second_derivative_jvp(primals, tangents, *, f):
+  a, w, v, e, c = primals
+  da, _, _, de, dc = tangents
+  if da is not None:
+    raise NotImplementedError(
+        "funm_hermitian has derivatives of first and second order alone: the third was asked for.")
+  changes = [
+      _second_derivative_p(a, w, v, *directions, f=f)
+      for directions, tangent in (((de, c), de), ((e, dc), dc)) if tangent is not None]
+  return _second_derivative_p(*primals, f=f), sum(changes[1:], changes[0])
+
+
+def _second_derivative_transpose(cotangents, operands, *, f):
+  a, w, v, e, c = operands
+  ct = _second_derivative_p(
+      a.conj(), w, v.conj(), cotangents[0], (c if e is None else e).mT, f=f)
+  return None, None, None, *((ct, None) if e is None else (None, ct))
+
+
+# Linear in each of its last two operands.
+_second_derivative_p = ffi.operation(
+    "linalg_funm_second_derivative",
+    "n n, n, n n, n n, n n -> n n",
+    [3],
+    attributes={"f": None},
+    platforms=(),
+    jvp=_second_derivative_jvp,
+    transpose=_second_derivative_transpose,
+    fallback=_second_derivative)
 
 
 def _apply(a, f):
@@ -167,12 +196,12 @@ def funm_hermitian(
 
   The first and second derivatives are exact at any eigenvalues, equal and nearly equal ones
   included: they are made of divided differences of `f`, of which f' is the limit (Daleckii and
-  Krein). Autodiff of `eigh` cannot give them.
+  Krein). Autodiff of `eigh` cannot give them. To ask for third ones is a NotImplementedError.
   """
   (a,), dtype = as_arrays("funm_hermitian", a)
   check_square("funm_hermitian", a)
   if symmetrize_input:
-    a = (a + adjoint(a)) / 2
+    a = symmetrized(a)
   result = _apply(a, f)
   if jnp.iscomplexobj(result):
     dtype = jnp.promote_types(dtype, jnp.complex64)
@@ -193,7 +222,7 @@ def _inverse_pth_root(a, p, ridge, symmetrize_input):
   (a,), dtype = as_arrays("inverse_pth_root", a)
   check_square("inverse_pth_root", a)
   if symmetrize_input:
-    a = (a + adjoint(a)) / 2
+    a = symmetrized(a)
   if ridge is not None:
     largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
     a = a + (ridge * largest)[..., None, None].astype(a.dtype) * identity(a)

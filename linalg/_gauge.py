@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_square, matmul
+from linalg._array import adjoint, as_arrays, check_square, matmul, smallest_gap
 from linalg._eigh import eigh
 
 __all__ = ["eigh_gauge_error"]
@@ -43,8 +43,7 @@ def eigh_gauge_error(
   skew = (x - adjoint(x)) / 2
   gaps = jnp.abs(w[..., None, :] - w[..., :, None])
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
-  equal = gaps <= 8 * w.shape[-1] ** 0.5 * jnp.finfo(w.dtype).eps * norm
-  free = jnp.where(equal, skew, 0)
+  free = jnp.where(gaps <= smallest_gap(norm, w.shape[-1]), skew, 0)
 
   def size(m):
     return jnp.sqrt(jnp.sum(m.real**2 + m.imag**2, axis=(-2, -1)))

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_matrix, matmul
-from linalg._pinv import pseudo_inverse, truncated_inverses
+from linalg._array import adjoint, as_arrays, check_matrix, matmul, reciprocal
+from linalg._pinv import pseudo_inverse
 from linalg._svd import svd
 
 __all__ = ["lstsq"]
@@ -42,7 +42,7 @@ def _lstsq(a, b, rcond):
     u, s, vh = svd(a, full_matrices=False)
     kept = (s > 0) & (s >= jnp.asarray(rcond, s.dtype)[..., None] * s[..., :1])
     rank = jnp.sum(kept, axis=-1)
-    inverses = truncated_inverses(s, kept | jnp.isnan(s))  # NaN is kept, so that it is seen
+    inverses = reciprocal(s, kept | jnp.isnan(s))  # NaN is kept, so that it is seen
     x = _solution(a, b, *jax.lax.stop_gradient((u, inverses, vh)))
   residual = b - matmul(a, x)
   residuals = jnp.sum(residual.real**2 + residual.imag**2, axis=-2)

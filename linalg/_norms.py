@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._array import as_arrays, binade
+from linalg._array import as_arrays, binade, check_arrays
 from linalg._svd import svdvals
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]
@@ -162,6 +162,10 @@ def vector_norm(
   Algorithm: sums of numbers divided by a power of two (p = 2) or by the largest of them, so that
   nothing is out of range unless the norm is.
   """
+  check_arrays("vector_norm", x)
+  x = jnp.asarray(x)
+  if not jnp.issubdtype(x.dtype, jnp.inexact):
+    x = x.astype(jnp.result_type(float))  # as in jax.numpy, not as elsewhere
   x, dtype = _operand("vector_norm", x)
   if axis is None:
     axes = tuple(range(x.ndim))

@@ -7,7 +7,16 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_arrays, check_matrix, check_square, matmul
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_arrays,
+    check_matrix,
+    check_square,
+    matmul,
+    reciprocal,
+    symmetrized,
+)
 from linalg._eigh import eigh, eigvalsh
 from linalg._norms import matrix_norm
 from linalg._solve import inv, inv_ex
@@ -41,11 +50,6 @@ def _(primals, tangents):
   return p, dp
 
 
-def truncated_inverses(s, keep):
-  """1 / s where `keep`, else 0."""
-  return jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)
-
-
 @functools.partial(jax.jit, static_argnames="hermitian")
 def _pinv(a, rtol, hermitian):
   (a,), dtype = as_arrays("pinv", a)
@@ -56,7 +60,7 @@ def _pinv(a, rtol, hermitian):
     rtol = 10.0 * max(a.shape[-2:]) * jnp.finfo(dtype).eps
   if hermitian:
     check_square("pinv", a)
-    a = (a + adjoint(a)) / 2
+    a = symmetrized(a)
     s, u = eigh(jax.lax.stop_gradient(a))
     vh = adjoint(u)
   else:
@@ -64,7 +68,7 @@ def _pinv(a, rtol, hermitian):
   size = jnp.abs(s)
   cutoff = jnp.asarray(rtol, s.dtype)[..., None] * jnp.max(size, axis=-1, keepdims=True)
   # NaN is kept, so that it is seen.
-  return pseudo_inverse(a, u, truncated_inverses(s, ~(size <= cutoff)), vh).astype(dtype)
+  return pseudo_inverse(a, u, reciprocal(s, ~(size <= cutoff)), vh).astype(dtype)
 
 
 def pinv(

@@ -5,16 +5,12 @@ import functools
 import jax
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_matrix, matmul
-from linalg._pinv import pseudo_inverse, truncated_inverses
+from linalg._array import adjoint, as_arrays, check_matrix, matmul, reciprocal, symmetrized
+from linalg._pinv import pseudo_inverse
 from linalg._svd import svd
 from linalg._sylvester import lyapunov_p
 
 __all__ = ["polar"]
-
-
-def _hermitian(a):
-  return (a + adjoint(a)) / 2
 
 
 @jax.custom_jvp
@@ -32,11 +28,11 @@ def _(primals, tangents):
   a, u, s, vh = primals
   da = tangents[0]
   w = _unitary(*primals)
-  p = _hermitian(matmul(adjoint(w), a))
+  p = symmetrized(matmul(adjoint(w), a))
   k = matmul(adjoint(w), da)
   dw = matmul(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k)))
   if a.shape[-2] > a.shape[-1]:
-    inverse = pseudo_inverse(p, adjoint(vh), truncated_inverses(s, s != 0), vh)
+    inverse = pseudo_inverse(p, adjoint(vh), reciprocal(s, s != 0), vh)
     dw = dw + matmul(da - matmul(w, k), inverse)
   return w, dw
 
@@ -79,4 +75,4 @@ def polar(
     unitary = _unitary(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
   unitary = unitary if tall is a else adjoint(unitary)
   product = matmul(adjoint(unitary), a) if side == "right" else matmul(a, adjoint(unitary))
-  return unitary.astype(dtype), _hermitian(product).astype(dtype)
+  return unitary.astype(dtype), symmetrized(product).astype(dtype)

@@ -7,13 +7,23 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_square, diagonal, expand, matmul, on_diagonal
-from linalg._checks import check
+from linalg._array import (
+    adjoint,
+    as_arrays,
+    check_square,
+    diagonal,
+    expand,
+    info_of_nan,
+    matmul,
+    on_diagonal,
+    smallest_gap,
+)
+from linalg._checks import check, unconverged
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["rsf2csf", "schur", "schur_ex"]
 
-_FAILED = "has no Schur form: it holds NaN or Inf, or did not converge (info {info})."
+_FAILED = unconverged("Schur form")
 
 
 def _beside_diagonal(a, offset):
@@ -74,7 +84,7 @@ def _lower_rotation(t, f):
   n = t.shape[-1]
   row, col = expand(jnp.arange(n)[:, None], t), expand(jnp.arange(n), t)
   norm = jnp.max(jnp.sum(jnp.abs(t), axis=-1), axis=-1, keepdims=True, initial=0)
-  threshold = 8 * n**0.5 * jnp.finfo(t.dtype).eps * norm
+  threshold = smallest_gap(norm, n)
 
   def step(x, j):
     of_column = lambda a: jnp.sum(jnp.where(col == j, a, 0), axis=-1, keepdims=True)
@@ -125,7 +135,7 @@ def _schur_jvp(primals, tangents):
 
 def _schur_fallback(a):
   t, z = jax.lax.linalg.schur(a)
-  return [t, z, jnp.where(jnp.isnan(t).any((-2, -1)), -1, 0).astype(jnp.int32)]
+  return [t, z, info_of_nan(t, 2)]
 
 
 schur_p = ffi.operation(

@@ -14,16 +14,19 @@ from linalg._array import (
     as_arrays,
     check_matrix,
     diagonal,
+    info_of_nan,
     matmul,
     nan_where,
     permutation_matrix,
+    reciprocal,
+    smallest_gap,
 )
-from linalg._checks import check
+from linalg._checks import check, unconverged
 from linalg._eigh import eigh_p, eigvalsh_p
 
 __all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
 
-_FAILED = "has no singular values: it holds NaN or Inf, or did not converge (info {info})."
+_FAILED = unconverged("singular values")
 
 
 class SVDResult(NamedTuple):
@@ -32,12 +35,6 @@ class SVDResult(NamedTuple):
   U: jax.Array
   S: jax.Array
   Vh: jax.Array
-
-
-def _reciprocal(x, threshold):
-  """1 / x, and 0 where |x| does not exceed the threshold."""
-  small = jnp.abs(x) <= threshold
-  return jnp.where(small, 0, 1 / jnp.where(small, 1, x))
 
 
 def _vectors_jvp(a, da, u, s, vh):
@@ -61,12 +58,13 @@ def _vectors_jvp(a, da, u, s, vh):
   forward = matmul(da, v1)
   p = matmul(adjoint(u1), forward)
   row, col = s[..., None, :], s[..., :, None]
-  threshold = 8 * k**0.5 * jnp.finfo(s.dtype).eps * jnp.max(row, axis=-1, initial=0, keepdims=True)
-  together = (p + adjoint(p)) * _reciprocal(row - col, threshold)
-  apart = (p - adjoint(p)) * _reciprocal(row + col, threshold)
+  threshold = smallest_gap(jnp.max(row, axis=-1, initial=0, keepdims=True), k)
+  inverse_of = lambda x: reciprocal(x, ~(jnp.abs(x) <= threshold))
+  together = (p + adjoint(p)) * inverse_of(row - col)
+  apart = (p - adjoint(p)) * inverse_of(row + col)
   du = matmul(u1, (together + apart) / 2)
   dv = matmul(v1, (together - apart) / 2)
-  inverse = _reciprocal(row, threshold)
+  inverse = inverse_of(row)
   m, n = a.shape[-2:]
   if m > n:
     outside = (forward - matmul(u1, p)) * inverse
@@ -93,7 +91,7 @@ def _make_operation(signature, full_matrices):
 
   def fallback(a):
     u, s, vh = jax.lax.linalg.svd(a, full_matrices=full_matrices)
-    info = _info_of(s)
+    info = info_of_nan(s, 1)
     return [nan_where(info != 0, u, core=2), s, nan_where(info != 0, vh, core=2), info]
 
   operation = ffi.operation(
@@ -103,10 +101,6 @@ def _make_operation(signature, full_matrices):
       jvp=jvp,
       fallback=fallback)
   return operation
-
-
-def _info_of(s):
-  return jnp.where(jnp.isnan(s).any(-1), -1, 0).astype(jnp.int32)
 
 
 svd_p = _make_operation("m n -> m min(m,n), min(m,n), min(m,n) n, ()", full_matrices=False)
@@ -122,7 +116,7 @@ def _svdvals_jvp(primals, tangents):
 
 def _svdvals_fallback(a):
   s = jax.lax.linalg.svd(a, compute_uv=False)
-  return [s, _info_of(s)]
+  return [s, info_of_nan(s, 1)]
 
 
 svdvals_p = ffi.operation(
@@ -209,8 +203,9 @@ def svd(
 
   A pair of singular vectors is determined up to a common phase, those of equal singular values up
   to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
-  singular values it is right for symmetric functions of them, for projectors onto their common
-  spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has none.
+  singular values the first is right for symmetric functions of them, for projectors onto their
+  common spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has
+  none. Second derivatives at equal values are finite and not right: `polar` has them.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from linalg import ffi
-from linalg._array import adjoint, diagonal, expand, matmul, on_diagonal
+from linalg._array import adjoint, diagonal, expand, matmul, on_diagonal, reciprocal
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["lyapunov_p", "sylvester_p"]
@@ -36,7 +36,7 @@ def _lyapunov_transpose(cotangents, operands):
 def _lyapunov(a, w, v, c):
   del a
   sums = w[..., :, None] + w[..., None, :]
-  inverse = jnp.where(sums == 0, 0, 1 / jnp.where(sums == 0, 1, sums))
+  inverse = reciprocal(sums, sums != 0)
   return [matmul(matmul(v, inverse * matmul(adjoint(v), matmul(c, v))), adjoint(v))]
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import as_arrays
+from linalg._array import as_arrays, info_of_nan
 from linalg._checks import check_factors
 
 __all__ = ["tridiagonal_solve", "tridiagonal_solve_ex"]
@@ -53,7 +53,7 @@ def _transpose(cotangents, operands, **attributes):
 def _fallback(dl, d, du, b, *, perturb_singular):
   x = jax.lax.linalg.tridiagonal_solve(
       dl, d, du, b, **({"perturb_singular": True} if perturb_singular else {}))
-  return [x, jnp.where(jnp.isnan(x).any((-2, -1)), -1, 0).astype(jnp.int32)]
+  return [x, info_of_nan(x, 2)]
 
 
 tridiagonal_solve_p = ffi.operation(

@@ -85,6 +85,23 @@ def test_det_of_nilpotent_matrices(n, dtype, rng):
   _assert_adjugate(_gradient_of_det(np.eye(n, k=1, dtype=dtype)[None]), np.eye(n, k=1)[None])
 
 
+@pytest.mark.parametrize(
+    "dtype, large", [(np.float32, 1e10), (np.float64, 1e20)], ids=["float32", "float64"])
+def test_det_of_graded_matrices(dtype, large):
+  """A number that is tiny beside the largest pivot is none beside the others."""
+  gradient = jax.grad(linalg.det)(np.diag(np.array([large, 1 / large, 1, 0], dtype)))
+  np.testing.assert_allclose(gradient, np.diag([0, 0, 0, 1]), rtol=1e-6)
+
+
+def test_third_derivative_of_det(rng):
+  """Where singular values are equal: det(I + t B) has the coefficients of B's characteristic
+  polynomial."""
+  b = rng.standard_normal((4, 4))
+  along = lambda t: linalg.det(np.eye(4) + t * b)
+  expected = -6 * np.poly(b)[3]
+  np.testing.assert_allclose(jax.grad(jax.grad(jax.grad(along)))(0.0), expected, rtol=1e-12)
+
+
 @each_dtype
 def test_det_of_numerical_rank(dtype, rng):
   """Singular up to rounding: 1 / pivot is huge, and its product with the determinant is not."""
@@ -540,7 +557,10 @@ def test_close_eigenvalues_in_float32(rng):
 def test_gradient_of_det_out_of_range(dtype):
   """Products of pivots that leave the range on the way to a gradient that is in it."""
   large = 2.0 ** int(np.log2(float(np.finfo(dtype).max)) * 0.6)
-  for diagonal in ([large, large, 1 / large, 1 / large], [1 / large, large, 1 / large, large]):
+  top = np.finfo(dtype).max / 2
+  for diagonal in ([large, large, 1 / large, 1 / large], [1 / large, large, 1 / large, large],
+                   [top, 1, 1 / large, 1]):
     diagonal = np.array(diagonal, dtype)
     gradient = np.diag(jax.grad(linalg.det)(np.diag(diagonal)))
-    np.testing.assert_allclose(gradient, 1 / diagonal, rtol=16 * np.finfo(dtype).eps)
+    expected = np.prod(np.longdouble(diagonal)) / diagonal
+    np.testing.assert_allclose(gradient, expected.astype(dtype), rtol=16 * np.finfo(dtype).eps)

@@ -180,3 +180,11 @@ def test_block_diag():
   np.testing.assert_array_equal(
       result[0, 0], scipy.linalg.block_diag(a[0, 0], b[0], np.arange(2)))
   assert linalg.block_diag().shape == (1, 0)
+
+
+def test_third_derivative_of_funm_hermitian():
+  """An error, not the 0 of what is taken for constant."""
+  third = jax.grad(jax.grad(jax.grad(
+      lambda x: linalg.funm_hermitian(x * jnp.eye(2), lambda w: w**5)[0, 0])))
+  with pytest.raises(NotImplementedError, match="third"):
+    third(1.0)

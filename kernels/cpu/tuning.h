@@ -21,12 +21,19 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
 // tiny and of large matrices. Only the order of magnitude matters.
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
-// The largest n that goes to the algorithms of kernels/small.
-inline constexpr int64_t kSmallCholesky = 64;
-inline constexpr int64_t kSmallQr = 128;
-// Above this, their columns run in lanes, one matrix at a time; the bits are the same.
+// The largest n that goes to the algorithms of kernels/small. Beside each, how many times faster
+// than stock JAX, which calls LAPACK, a batch of 256 is on either side, float32 / float64: Intel
+// Xeon with AVX-512, two cores, 21 November 2026,
+// benchmarks/results/intel-xeon-processor-2026-11-21.json.
+inline constexpr int64_t kSmallCholesky = 64;    // n = 64: 3.9 / 2.9, 128: 1.0 / 2.3
+inline constexpr int64_t kSmallEigh = 96;        // n = 64: 6.2 / 2.7, 128: 2.1 / 2.8
+inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
+inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
+inline constexpr int64_t kSmallQr = 128;         // n = 64: 4.6 / 4.6, 128: 7.5 / 5.5
+// Above this, QR's columns run in lanes, one matrix at a time; the bits are the same. Up to n = 32
+// that takes 1.3 to 3.4 times as long as one matrix per lane, at 48 as long (AMD EPYC with AVX-512,
+// two cores, 21 November 2026; both ways built and timed in one process).
 inline constexpr int64_t kSmallQrInLanes = 48;
-inline constexpr int64_t kSmallEigh = 96;
 // One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
@@ -35,8 +42,6 @@ template <class T>
 inline constexpr int64_t kSmallSvd = sizeof(T) == 16 ? 24 : 32;
 // Without vectors LAPACK has much less to do, and Jacobi has not: a single matrix breaks even.
 inline constexpr int64_t kSmallSvdvals = 12;
-inline constexpr int64_t kSmallLu = 32;
-inline constexpr int64_t kSmallTriangular = 32;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
 inline constexpr double kSmallTriangularOperations = 8192;
 
