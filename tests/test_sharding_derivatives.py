@@ -79,6 +79,7 @@ def test_first_order(case, kind, dtype, rng):
   _check(_first_order, case, kind, np.dtype(dtype), rng)
 
 
+@pytest.mark.extended
 @QUICK_CASES
 def test_grad_of_checkpointed_scan(case, rng):
   """Catches residuals of a loop, stacked or recomputed, that lose their sharding."""
@@ -102,12 +103,14 @@ def _check_one(function, case, n, rng):
   sharded_like(results, mesh, "x")
 
 
+@pytest.mark.extended
 @QUICK_CASES
 def test_jacobians(case, rng):
   """Catches a rule that, under vmap, broadcasts the factors along the wrong dimension."""
   _check_one(lambda f: lambda a: (jax.jacfwd(f)(a), jax.jacrev(f)(a)), case, N, rng)
 
 
+@pytest.mark.extended
 @QUICK_CASES
 def test_hessian(case, rng):
   """Catches a rule whose own derivative cannot be taken, or gathers."""
