@@ -1,8 +1,8 @@
 """Determinants, from LU factors.
 
-Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. It is
-made of LU factors where these show what A's rank is, and its derivative of singular values where A
-is nearly singular, so that neither divides by a pivot or a singular value that is zero.
+Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. It
+is made of LU factors, and its derivative of singular values where A is nearly singular; neither
+divides by a pivot or a singular value that is zero.
 """
 
 import functools
