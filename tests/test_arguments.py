@@ -130,7 +130,7 @@ def test_result_dtypes(name, dtype, x64):
   """Stock's; and where it has none for half precision or integers, the operand's or the default."""
   ours, stock = PAIRS[name]
   with jax.enable_x64(x64):
-    a = jnp.ones((3, 3), dtype)
+    a = jnp.asarray(np.ones((3, 3), dtype))
     actual = _dtypes(ours, name, a)
     if dtype in HALF:
       wanted = jnp.complex64 if name in COMPLEX else dtype
