@@ -13,6 +13,7 @@ from linalg._array import (
     check_arrays,
     check_matrix,
     check_square,
+    identity,
     matmul,
     reciprocal,
     symmetrized,
@@ -146,7 +147,8 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     p: the norm, as in `matrix_norm`. None is 2, the largest singular value over the smallest.
 
   Returns:
-    The condition numbers, real (...): inf for a singular matrix, where the derivative is 0.
+    The condition numbers, real (...): inf for a singular matrix and for one that holds Inf and no
+    NaN, where the derivative is 0.
   """
   check_arrays("cond", x)
   (a,), dtype = as_arrays("cond", x)
@@ -154,7 +156,12 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     raise ValueError(f"cond: input array must be at least 2D; got {a.shape=}")
   if 0 in a.shape[-2:]:
     raise ValueError(f"cond: input array must not be empty; got {a.shape=}")
-  real = jnp.finfo(dtype).dtype
+  infinite = jnp.isinf(a).any((-2, -1)) & ~jnp.isnan(a).any((-2, -1))
+  finite = jnp.where(infinite[..., None, None], identity(a), a)
+  return jnp.where(infinite, jnp.inf, _cond(finite, p)).astype(jnp.finfo(dtype).dtype)
+
+
+def _cond(a, p):
   if p is None or p in (2, -2):
     s = svdvals(a)
     largest, smallest = s[..., 0], s[..., -1]
@@ -164,11 +171,11 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     else:
       zero = smallest == 0
       result = jnp.where(zero, jnp.inf, largest / jnp.where(zero, 1, smallest))
-    return result.astype(real)
+    return result
   if a.shape[-2] != a.shape[-1]:
     raise ValueError(f"cond: for {p=}, array must be square; got {a.shape=}")
   _, info = inv_ex(jax.lax.stop_gradient(a))
   singular = info > 0
   regular = jnp.where(singular[..., None, None], jnp.eye(a.shape[-1], dtype=a.dtype), a)
   result = matrix_norm(regular, ord=p) * matrix_norm(inv(regular), ord=p)
-  return jnp.where(singular, jnp.inf, result).astype(real)
+  return jnp.where(singular, jnp.inf, result)
