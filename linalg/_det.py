@@ -21,6 +21,7 @@ from linalg._array import (
     check_square,
     diagonal,
     expand,
+    identity,
     matmul,
     on_diagonal,
     permutation_matrix,
@@ -186,7 +187,7 @@ def _derivative_of_adjugate(da, b, u, s, vh):
   g, exponent = _products_without_two(s)
   before, after = _halves(exponent)
   p = matmul(matmul(adjoint(u), da), adjoint(vh))
-  change = matmul(g.astype(p.dtype), diagonal(p)[..., None]) * jnp.eye(p.shape[-1], dtype=p.dtype)
+  change = matmul(g.astype(p.dtype), diagonal(p)[..., None]) * identity(p)
   change = before * (change - g * p)
   change = (det_p(u) * det_p(vh))[..., None, None] * matmul(
       matmul(adjoint(vh), change), matmul(adjoint(u), b))
@@ -203,7 +204,7 @@ def _adjugate_jvp(primals, tangents):
   # singular vectors want distinct values.
   u, s, vh, _ = svd_p(a)
   regular = (s[..., -1] > jnp.finfo(s.dtype).eps ** 0.25 * s[..., 0])[..., None, None]
-  safe = jnp.where(regular, a, jnp.eye(a.shape[-1], dtype=a.dtype))
+  safe = jnp.where(regular, a, identity(a))
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(safe))
   solve = functools.partial(factored_solve_p, safe, packed, pivots)
   trace = jnp.trace(solve(da), axis1=-2, axis2=-1)[..., None, None]

@@ -176,6 +176,6 @@ def _cond(a, p):
     raise ValueError(f"cond: for {p=}, array must be square; got {a.shape=}")
   _, info = inv_ex(jax.lax.stop_gradient(a))
   singular = info > 0
-  regular = jnp.where(singular[..., None, None], jnp.eye(a.shape[-1], dtype=a.dtype), a)
+  regular = jnp.where(singular[..., None, None], identity(a), a)
   result = matrix_norm(regular, ord=p) * matrix_norm(inv(regular), ord=p)
   return jnp.where(singular, jnp.inf, result)
