@@ -63,6 +63,7 @@ add_library(
   kernels/cuda/inverse.cu
   kernels/cuda/lu.cu
   kernels/cuda/qr.cu
+  kernels/cuda/schur.cu
   kernels/cuda/svd.cu
   kernels/cuda/triangular.cu
   kernels/cuda/tridiagonal_solve.cu)

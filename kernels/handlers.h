@@ -1,4 +1,4 @@
-// The targets: one handler of the same name, operands and attributes on every backend that has it.
+// The targets: one handler of the same name, operands and attributes on every backend.
 #pragma once
 
 #include "xla/ffi/api/ffi.h"
@@ -9,6 +9,7 @@
   visit(linalg_cholesky_solve)           \
   visit(linalg_det)                      \
   visit(linalg_eig)                      \
+  visit(linalg_eig_left)                 \
   visit(linalg_eigh)                     \
   visit(linalg_eigh_tridiagonal)         \
   visit(linalg_eigvals)                  \
@@ -25,20 +26,15 @@
   visit(linalg_qr)                       \
   visit(linalg_qr_pivoted)               \
   visit(linalg_qr_r)                     \
+  visit(linalg_schur)                    \
   visit(linalg_slogdet)                  \
   visit(linalg_solve)                    \
   visit(linalg_svd)                      \
   visit(linalg_svdvals)                  \
   visit(linalg_triangular_solve)         \
   visit(linalg_tridiagonal_solve)
-
-// Those that only the CPU has; elsewhere their operations lower to the fallback.
-#define LINALG_FOR_EACH_CPU_TARGET(visit) \
-  visit(linalg_eig_left)                  \
-  visit(linalg_schur)
 // clang-format on
 
 #define LINALG_DECLARE_HANDLER(name) XLA_FFI_DECLARE_HANDLER_SYMBOL(name);
 LINALG_FOR_EACH_TARGET(LINALG_DECLARE_HANDLER)
-LINALG_FOR_EACH_CPU_TARGET(LINALG_DECLARE_HANDLER)
 #undef LINALG_DECLARE_HANDLER

@@ -83,7 +83,6 @@ NB_MODULE(LINALG_MODULE, m) {
         nb::dict targets;
 #define LINALG_ADD_TARGET(name) targets[#name] = nb::capsule(reinterpret_cast<void*>(name));
         LINALG_FOR_EACH_TARGET(LINALG_ADD_TARGET)
-        LINALG_FOR_EACH_CPU_TARGET(LINALG_ADD_TARGET)
 #undef LINALG_ADD_TARGET
         return targets;
       },

@@ -1,17 +1,87 @@
-// Eigenvalues and right eigenvectors of general matrices; complex, whatever the operand is.
+// Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
 //
-// cuSOLVER's geev, which has no left vectors, on a column-major copy of one matrix after another. A
-// real matrix's vectors come as real and imaginary parts in neighbouring columns, and are put
-// together here. A matrix that holds NaN or Inf goes to it as the identity; it gets NaN and
-// info = -1.
+// Up to kTeamEig one matrix per team of threads in shared memory, by its Schur form. Larger ones of
+// a large batch, or with left vectors, which cuSOLVER lacks, do the same in global memory, a block
+// each; else cuSOLVER's geev takes a column-major copy of one matrix after another. A real matrix's
+// vectors come from it as real and imaginary parts in neighbouring columns, and are put together
+// here. A matrix that holds NaN or Inf goes to it as the identity; it gets NaN and info = -1.
 #include <mutex>
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
+#include "kernels/cuda/schur.h"
 #include "kernels/handlers.h"
+#include "kernels/team/eigenvectors.h"
 
 namespace linalg::cuda {
 namespace {
+
+// What is made of n by n matrices: vectors that are not wanted are null.
+template <class T>
+struct EigProblem {
+  using E = Element<T>;
+  using C = small::Complex<small::RealElement<E>>;
+  int n;
+  const E* a;
+  C* values;
+  C* left;
+  C* right;
+  int32_t* info;
+
+  __host__ __device__ int64_t Size() const { return static_cast<int64_t>(n) * n; }
+};
+
+template <class T, bool kVectors>
+struct TeamEig {
+  static constexpr int kMostThreads = kBlockThreads;
+  using E = Element<T>;
+  using V = small::RealElement<E>;
+  using C = small::Complex<V>;
+  EigProblem<T> of;
+  SchurPlaces places;
+  int diagonal, x;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int n = of.n;
+    const team::SchurWork<E> work = SchurWorkAt<E>(slice, places);
+    V* const d = At<V>(slice, diagonal);
+    LoadMatrix(team, of.a + i * of.Size(), n, n, work.Operand(), work.ld);
+    V unscale = V(1);
+    const int info = team::Schur<kVectors>(team, n, work, d, unscale);
+    const E* const t = kVectors ? work.t : work.Operand();
+    team.Phase([&](int thread) {
+      for (int k = thread; k < n; k += team.size()) {
+        of.values[i * n + k] = info != 0 ? NaN<C>() : unscale * team::Eigenvalue(n, t, work.ld, k);
+      }
+      if (thread == 0) of.info[i] = info;
+    });
+    if constexpr (kVectors) {
+      for (int side = 0; side < 2; ++side) {
+        const bool left = side == 0;
+        C* const target = left ? of.left : of.right;
+        if (target == nullptr) continue;
+        C* const vectors = target + i * of.Size();
+        if (info != 0) {
+          StoreMatrix(team, n, n, vectors, [](int, int) { return NaN<C>(); });
+        } else {
+          team::SchurEigenvectors(team, n, t, work.z, work.ld, d, left, At<C>(slice, x), work.ld,
+                                  vectors);
+        }
+      }
+    }
+  }
+};
+
+template <bool kVectors, class T>
+void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& of) {
+  using E = Element<T>;
+  using V = small::RealElement<E>;
+  Slice slice(sizeof(V));
+  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, kBlockThreads, kVectors), 0, 0};
+  job.diagonal = slice.Take<V>(of.n);
+  job.x = slice.Take<small::Complex<V>>(kVectors ? of.n * int64_t{job.places.ld} : 0);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, TeamSize(of.n), slice);
+}
 
 // Xgeev has a race between host threads before CUDA 13.0 Update 1.
 std::mutex geev_mutex;
@@ -36,25 +106,17 @@ struct JoinColumns {
   }
 };
 
-// `vectors` is null if only values are wanted.
 template <class T>
-void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch, int64_t n,
-            const T* a, std::complex<Real<T>>* values, std::complex<Real<T>>* vectors,
-            int32_t* info) {
+void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& of) {
   using C = std::complex<Real<T>>;
-  if (batch == 0) return;
-  if (n == 0) {
-    Check(cudaMemsetAsync(info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
-    return;
-  }
-  Scratch scratch(allocator);
-  const int64_t size = n * n;
-  const auto scales = MeasureBatch(stream, scratch, batch, size, AsElements(a), info);
+  const int64_t n = of.n, size = of.Size();
+  const auto scales = MeasureBatch(stream, scratch, batch, size, of.a, of.info);
   T* const matrix = scratch.Take<T>(size);
-  T* const columns = vectors != nullptr ? scratch.Take<T>(size) : nullptr;
+  T* const columns = of.right != nullptr ? scratch.Take<T>(size) : nullptr;
   const LentSolver lent(stream);
   const auto [solver, parameters] = lent.get();
-  const auto job = vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
+  const auto job = of.right != nullptr ? vendor::kVectors : vendor::kNoVectors;
+  C* const values = reinterpret_cast<C*>(of.values);
   const vendor::Geev<T, C> geev(solver, parameters, job, n, matrix, values, columns);
   Workspace work(stream, scratch, geev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
@@ -69,52 +131,74 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
       geev.Run(matrix, w, columns, work.device(), work.host(), vendors_info + i);
       work.Wait();
     }
-    if (vectors == nullptr) continue;
-    C* const target = vectors + i * size;
+    if (of.right == nullptr) continue;
+    auto* const target = of.right + i * size;
     if constexpr (kIsComplex<T>) {
-      Transpose(stream, 1, n, n, static_cast<const T*>(columns), 0, target, 0);
+      Transpose(stream, 1, n, n, static_cast<const T*>(columns), 0, reinterpret_cast<T*>(target),
+                0);
     } else {
-      ForEach(stream, size, JoinColumns<T>{n, AsElements(w), columns, AsElements(target)});
+      ForEach(stream, size, JoinColumns<T>{n, AsElements(w), columns, target});
     }
   }
-  ForEach(stream, batch, MergeInfo{info, vendors_info});
-  ForEach(stream, batch * n, ScaleBack<Element<C>>{AsElements(values), n, scales.inverses, info});
-  if (vectors == nullptr) return;
-  ForEach(stream, batch * size, FillFailed<Element<C>>{AsElements(vectors), size, info});
+  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
+  ForEach(stream, batch * n, ScaleBack<Element<C>>{of.values, n, scales.inverses, of.info});
+  if (of.right == nullptr) return;
+  ForEach(stream, batch * size, FillFailed<Element<C>>{of.right, size, of.info});
+}
+
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `left` and `right` are null where a handler has no such result.
+ffi::Error RunEig(std::string_view target, cudaStream_t stream, ffi::ScratchAllocator& allocator,
+                  ffi::AnyBuffer a, Result& values, Result* left, Result* right, Result& info) {
+  return Guard(target, [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t batch = shape.batch, n = shape.rows;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      using C = std::complex<Real<T>>;
+      const auto vectors = [&](Result* result, std::string_view name) {
+        return result != nullptr ? AsElements(Elements<C>(*result, batch * n * n, name)) : nullptr;
+      };
+      const EigProblem<T> of{ToInt(n),
+                             AsElements(Elements<T>(a, batch * n * n, "a")),
+                             AsElements(Elements<C>(values, batch * n, "the eigenvalues")),
+                             vectors(left, "the left eigenvectors"),
+                             vectors(right, "the eigenvectors"),
+                             Elements<int32_t>(info, batch, "info")};
+      if (batch == 0) return;
+      Scratch scratch(allocator);
+      if (n > kTeamEig && batch < kGlobalEigBatch && left == nullptr) {
+        VendorEig(stream, scratch, batch, of);
+      } else if (right != nullptr) {
+        RunTeamEig<true>(stream, scratch, batch, of);
+      } else {
+        RunTeamEig<false>(stream, scratch, batch, of);
+      }
+    });
+  });
+}
+
+ffi::Error EigLeft(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                   Result values, Result left, Result right, Result info) {
+  return RunEig("linalg_eig_left", stream, allocator, a, values, &left, &right, info);
 }
 
 ffi::Error Eig(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-               ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
-               ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eig", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using C = std::complex<Real<T>>;
-      RunEig<T>(stream, allocator, batch, n, Elements<T>(a, batch * n * n, "a"),
-                Elements<C>(values, batch * n, "the eigenvalues"),
-                Elements<C>(vectors, batch * n * n, "the eigenvectors"),
-                Elements<int32_t>(info, batch, "info"));
-    });
-  });
+               Result values, Result right, Result info) {
+  return RunEig("linalg_eig", stream, allocator, a, values, nullptr, &right, info);
 }
 
 ffi::Error Eigvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                   ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigvals", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using C = std::complex<Real<T>>;
-      RunEig<T>(stream, allocator, batch, n, Elements<T>(a, batch * n * n, "a"),
-                Elements<C>(values, batch * n, "the eigenvalues"), nullptr,
-                Elements<int32_t>(info, batch, "info"));
-    });
-  });
+                   Result values, Result info) {
+  return RunEig("linalg_eigvals", stream, allocator, a, values, nullptr, nullptr, info);
 }
 
 }  // namespace
 }  // namespace linalg::cuda
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig_left, linalg::cuda::EigLeft,
+                              (linalg::Signature<1, 4, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig, linalg::cuda::Eig,
                               (linalg::Signature<1, 3, linalg::ffi::PlatformStream<cudaStream_t>,

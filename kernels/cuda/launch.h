@@ -9,7 +9,7 @@ namespace linalg::cuda {
 // One matrix per thread: the block loads its matrices together, each thread works on its own, and
 // the block stores the results together, so that global memory is read and written in whole lines.
 template <class Job>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThreads)
     RunAlone(const Job job, int64_t batch, int64_t bytes) {
   extern __shared__ __align__(16) char memory[];
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -26,17 +26,21 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// One matrix per team.
-template <class Job>
-__global__ void __launch_bounds__(Job::kMostThreads)
-    RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes) {
+// One matrix per team. With kAnywhere the slices are in `global` memory, unless that is null.
+template <bool kAnywhere, class Job>
+__global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMostThreads)
+    RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes, char* global) {
   extern __shared__ __align__(16) char memory[];
   __shared__ __align__(16) char meeting[kMeetingBytes];
   const Team team(team_size, meeting);
   const int teams = blockDim.x / team_size, mine = threadIdx.x / team_size;
   const int64_t step = static_cast<int64_t>(gridDim.x) * teams;
+  char* slices = memory;
+  if constexpr (kAnywhere) {
+    if (global != nullptr) slices = global + blockIdx.x * teams * bytes;
+  }
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * teams + mine; i < batch; i += step) {
-    job.Run(team, i, memory + mine * bytes);
+    job.Run(team, i, slices + mine * bytes);
   }
 }
 
@@ -76,15 +80,32 @@ void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice
   Check(cudaGetLastError(), "launching a kernel");
 }
 
-template <class Job>
+template <bool kAnywhere = false, class Job>
 void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_size,
                  const Slice& slice) {
   if (batch == 0) return;
   const int teams = TeamsPerBlock(batch, team_size, slice.bytes());
   const int64_t bytes = teams * slice.bytes();
-  if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<Job>, bytes);
-  RunTeams<Job><<<GridSize((batch + teams - 1) / teams), teams * team_size, bytes, stream>>>(
-      job, batch, team_size, slice.bytes());
+  if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<kAnywhere, Job>, bytes);
+  const unsigned blocks = GridSize((batch + teams - 1) / teams);
+  RunTeams<kAnywhere>
+      <<<blocks, teams * team_size, bytes, stream>>>(job, batch, team_size, slice.bytes(), nullptr);
+  Check(cudaGetLastError(), "launching a kernel");
+}
+
+// The same, for slices that may be too large for shared memory: those are in scratch memory, one
+// for each of at most kGlobalBlocks blocks, whose teams are of Job::kMostThreads.
+template <class Job>
+void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
+                         int team_size, const Slice& slice) {
+  if (batch == 0) return;
+  if (slice.bytes() <= SharedBytes()) {
+    return LaunchTeams<true>(stream, job, batch, team_size, slice);
+  }
+  const int64_t blocks = std::min(batch, kGlobalBlocks);
+  char* const global = scratch.Take<char>(blocks * slice.bytes());
+  RunTeams<true><<<GridSize(blocks), Job::kMostThreads, 0, stream>>>(job, batch, Job::kMostThreads,
+                                                                     slice.bytes(), global);
   Check(cudaGetLastError(), "launching a kernel");
 }
 

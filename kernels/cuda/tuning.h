@@ -38,6 +38,15 @@ inline constexpr int64_t kTeamQrBytes = 160 << 10;
 // another by the vendor's routine, which has no batched one.
 inline constexpr int64_t kGlobalQrBatch = 24;
 
+// The largest n of general eigenproblems that a team of threads works on in shared memory. From this
+// batch on, larger ones are left to a block each in global memory too; below, to the vendor's
+// routine, one after another, where that has what is wanted.
+inline constexpr int64_t kTeamEig = 64;
+inline constexpr int64_t kGlobalEigBatch = 24;
+
+// Blocks that work in global memory at a time, some for each multiprocessor.
+inline constexpr int64_t kGlobalBlocks = 1024;
+
 // Threads of a team for matrices whose longer side is n.
 inline int TeamSize(int64_t n) {
   if (n <= 4) return 4;
@@ -54,6 +63,9 @@ inline int QrTeamSize(int64_t rows, int64_t cols) {
 
 // Threads of a block, unless its team is larger.
 inline constexpr int kBlockThreads = 128;
+// Threads of a multiprocessor that registers must suffice for: 128 each. ptxas, which is not told so
+// otherwise, takes fewer and spills some.
+inline constexpr int kResidentThreads = 512;
 // A block takes fewer teams than it has threads for rather than more shared memory than this, so
 // that several blocks share a multiprocessor; and rather than leave multiprocessors idle.
 inline constexpr int64_t kBlockBytes = 48 << 10;

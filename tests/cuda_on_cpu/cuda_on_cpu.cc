@@ -88,6 +88,7 @@ inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
 #include "kernels/cuda/inverse.cu"
 #include "kernels/cuda/lu.cu"
 #include "kernels/cuda/qr.cu"
+#include "kernels/cuda/schur.cu"
 #include "kernels/cuda/svd.cu"
 #include "kernels/cuda/triangular.cu"
 #include "kernels/cuda/tridiagonal_solve.cu"

@@ -27,9 +27,7 @@ for _letter in "sdcz":
       ctypes.c_char(_letter.encode()), _lapack(f"{_letter}gesdd"), _lapack(f"{_letter}geev"))
 
 _header = (pathlib.Path(__file__).parents[2] / "kernels/handlers.h").read_text()
-_shared, _cpu_only = (
-    set(re.findall(r"visit\((linalg_\w+)\)", part))
-    for part in _header.split("LINALG_FOR_EACH_CPU_TARGET")[:2])
+_targets = set(re.findall(r"visit\((linalg_\w+)\)", _header))
 
 _import_module = importlib.import_module
 
@@ -39,9 +37,8 @@ def _with_our_handlers(name: str, package: str | None = None):
   if not name.startswith("linalg._cpu_"):
     return module
   own = module.targets()
-  assert own.keys() == _shared | _cpu_only
-  # All of them: one that the library lacked would be tested with the CPU's handler.
-  ours = own | {target: jax.ffi.pycapsule(getattr(_library, target)) for target in _shared}
+  assert own.keys() == _targets
+  ours = {target: jax.ffi.pycapsule(getattr(_library, target)) for target in _targets}
   members = {key: getattr(module, key) for key in dir(module)}
   return types.SimpleNamespace(**members | {"targets": lambda: ours})
 

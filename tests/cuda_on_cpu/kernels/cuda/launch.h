@@ -52,6 +52,14 @@ void LaunchTeams(cudaStream_t, const Job& job, int64_t batch, int team_size, con
   for (int64_t i = 0; i < batch; ++i) job.Run(Team(team_size), i, memory.get());
 }
 
+template <class Job>
+void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
+                         int team_size, const Slice& slice) {
+  if (slice.bytes() <= SharedBytes()) return LaunchTeams(stream, job, batch, team_size, slice);
+  char* const memory = scratch.Take<char>(slice.bytes());
+  for (int64_t i = 0; i < batch; ++i) job.Run(Team(Job::kMostThreads), i, memory);
+}
+
 template <class Body>
 void ForEach(cudaStream_t, int64_t count, const Body& body) {
   for (int64_t i = 0; i < count; ++i) body(i);

@@ -1,0 +1,229 @@
+// Eigenvalues and eigenvectors from a Schur form, A = Z T Zᴴ, real with blocks of order 2 or
+// complex: back substitution in T for each eigenvalue (LAPACK's trevc), by a thread each.
+//
+// Where eigenvalues are equal up to rounding, T - λ is perturbed, as in LAPACK; vectors that grow
+// out of range are scaled down.
+#pragma once
+
+#include "kernels/small/triangular.h"
+#include "kernels/team/team.h"
+
+namespace linalg::team {
+
+// Whether row k of T is the first of a block of order 2.
+template <class E>
+LINALG_TEAM bool BeginsBlock(int n, const E* t, int ld, int k) {
+  if constexpr (small::kComplexElement<E>) return false;
+  return k + 1 < n && small::Magnitude(t[(k + 1) * ld + k]) != RealElement<E>(0);
+}
+
+// The eigenvalue at place k of T's diagonal; of a pair, the first has the positive imaginary part.
+template <class E>
+LINALG_TEAM small::Complex<RealElement<E>> Eigenvalue(int n, const E* t, int ld, int k) {
+  if constexpr (small::kComplexElement<E>) {
+    return t[k * ld + k];
+  } else {
+    const bool first = BeginsBlock(n, t, ld, k);
+    if (!first && !(k > 0 && BeginsBlock(n, t, ld, k - 1))) return {t[k * ld + k], E(0)};
+    const int b = first ? k : k - 1;
+    const E size =
+        small::Sqrt(small::Abs(t[b * ld + b + 1])) * small::Sqrt(small::Abs(t[(b + 1) * ld + b]));
+    return {t[k * ld + k], first ? size : -size};
+  }
+}
+
+// One eigenvector of T by back substitution, or by forward substitution in Tᴴ: for the eigenvalue
+// at place k, the first of its block, in column k of x, whose rows are ldx apart.
+template <class E>
+class TriangularVector {
+  using V = RealElement<E>;
+  using C = small::Complex<V>;
+
+ public:
+  LINALG_TEAM TriangularVector(int n, const E* t, int ld, C* x, int ldx, int k, bool left)
+      : n_(n), ld_(ld), ldx_(ldx), k_(k), left_(left), t_(t), x_(x + k) {
+    lambda_ = Eigenvalue(n, t, ld, k);
+    const V eps = std::numeric_limits<V>::epsilon();
+    const V relative = eps * small::Magnitude(lambda_);
+    const V least = std::numeric_limits<V>::min() * (static_cast<V>(n) / eps);
+    least_ = relative > least ? relative : least;
+    if (left) lambda_ = small::Conj(lambda_);
+  }
+
+  // The rows [begin, end) that it fills, of a T of norm near 1; the others are zero.
+  LINALG_TEAM void Solve() {
+    const bool pair = BeginsBlock(n_, t_, ld_, k_);
+    x_[k_ * ldx_] = {V(1), V(0)};
+    if (pair) StartPair();
+    begin_ = k_;
+    end_ = k_ + (pair ? 2 : 1);
+    if (left_) {
+      while (end_ < n_) Extend(end_, BeginsBlock(n_, t_, ld_, end_));
+    } else {
+      while (begin_ > 0) {
+        const bool block = begin_ > 1 && BeginsBlock(n_, t_, ld_, begin_ - 2);
+        Extend(begin_ - (block ? 2 : 1), block);
+      }
+    }
+  }
+
+  LINALG_TEAM int begin() const { return begin_; }
+  LINALG_TEAM int end() const { return end_; }
+
+ private:
+  // An element of T, or of Tᴴ.
+  LINALG_TEAM E At(int i, int j) const {
+    return left_ ? small::Conj(t_[j * ld_ + i]) : t_[i * ld_ + j];
+  }
+
+  // The vector of the block itself.
+  LINALG_TEAM void StartPair() {
+    const V above = small::Re(At(k_, k_ + 1)), below = small::Re(At(k_ + 1, k_));
+    if (small::Abs(above) >= small::Abs(below)) {
+      x_[(k_ + 1) * ldx_] = {V(0), lambda_.im / above};
+    } else {
+      x_[k_ * ldx_] = {-lambda_.im / below, V(0)};
+      x_[(k_ + 1) * ldx_] = {V(0), V(1)};
+    }
+  }
+
+  // -Σ At(i, j) xⱼ over the rows that are known
+  LINALG_TEAM C Residual(int i) const {
+    C sum{};
+    for (int j = begin_; j < end_; ++j) {
+      const E a = At(i, j);
+      const C y = x_[j * ldx_];
+      if constexpr (small::kComplexElement<E>) {
+        sum = small::NegMulAdd(a, y, sum);
+      } else {
+        sum = {small::MulAdd(-a, y.re, sum.re), small::MulAdd(-a, y.im, sum.im)};
+      }
+    }
+    return sum;
+  }
+
+  LINALG_TEAM C Shifted(int i) const {
+    const E a = At(i, i);
+    if constexpr (small::kComplexElement<E>) {
+      return a - lambda_;
+    } else {
+      return {a - lambda_.re, -lambda_.im};
+    }
+  }
+
+  // x / y with a y that is perturbed if it is too small; what is known, and `others`, are scaled
+  // down if the quotient is out of range.
+  template <class... Others>
+  LINALG_TEAM C Divide(C x, C y, Others&... others) {
+    // With a factor of Balance, squares of it are in range.
+    constexpr V kMost = sizeof(V) == 4 ? V(0x1p25) : V(0x1p200);
+    if (small::Magnitude(y) < least_) y = {least_, V(0)};
+    const V size = small::Magnitude(x), limit = kMost * small::Magnitude(y);
+    if (size > limit) {
+      const V scale = limit / size;
+      for (int j = begin_; j < end_; ++j) x_[j * ldx_] = scale * x_[j * ldx_];
+      x = scale * x;
+      ((others = scale * others), ...);
+    }
+    return small::Divisor<C>(y).Divide(x);
+  }
+
+  // The rows of the next block, at i.
+  LINALG_TEAM void Extend(int i, bool pair) {
+    C first = Residual(i);
+    if (!pair) {
+      first = Divide(first, Shifted(i));
+      x_[i * ldx_] = first;
+    } else {
+      C second = Residual(i + 1);
+      // [[p, b], [c, q]], b and c real and not zero: eliminated by the larger of p and c.
+      const V b = small::Re(At(i, i + 1)), c = small::Re(At(i + 1, i));
+      const C p = Shifted(i), q = Shifted(i + 1);
+      if (small::Magnitude(p) >= small::Abs(c)) {
+        const C factor = small::Divisor<C>(p).Divide({c, V(0)});
+        second = Divide(small::NegMulAdd(factor, first, second),
+                        C{small::MulAdd(-factor.re, b, q.re), small::MulAdd(-factor.im, b, q.im)},
+                        first);
+        first = Divide(first - b * second, p, second);
+      } else {
+        const C factor = (V(1) / c) * p;
+        const C saved = second;
+        C rest = saved;
+        second = Divide(small::NegMulAdd(factor, saved, first), C{b, V(0)} - small::Mul(factor, q),
+                        rest);
+        first = Divide(small::NegMulAdd(q, second, rest), {c, V(0)}, second);
+      }
+      x_[i * ldx_] = first;
+      x_[(i + 1) * ldx_] = second;
+      ++i;
+    }
+    if (left_) {
+      end_ = i + 1;
+    } else {
+      begin_ = pair ? i - 1 : i;
+    }
+  }
+
+  int n_, ld_, ldx_, k_;
+  bool left_;
+  const E* t_;
+  C* x_;
+  C lambda_;
+  V least_;
+  int begin_ = 0, end_ = 0;
+};
+
+// The eigenvectors of A from those of T, of length 1 and with a real largest element, row-major in
+// `vectors` (n, n): right ones, or with `left` those with yᴴ A = λ yᴴ. Their rows are multiplied by
+// `diagonal`, or for left ones divided, which is of A = D T₁ D⁻¹. x is work space (n, ldx).
+template <class Team, class E>
+LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E* z, int ld,
+                                   const RealElement<E>* diagonal, bool left,
+                                   small::Complex<RealElement<E>>* x, int ldx,
+                                   small::Complex<RealElement<E>>* vectors) {
+  using V = RealElement<E>;
+  using C = small::Complex<V>;
+  team.Phase([&](int thread) {
+    for (int k = thread; k < n; k += team.size()) {
+      if (k > 0 && BeginsBlock(n, t, ld, k - 1)) continue;  // the conjugate of the one before
+      const bool pair = BeginsBlock(n, t, ld, k);
+      TriangularVector<E> of_t(n, t, ld, x, ldx, k, left);
+      of_t.Solve();
+      V squares = V(0), largest = V(0);
+      C at_largest{V(1), V(0)};
+      for (int i = 0; i < n; ++i) {
+        C sum{};
+        for (int j = of_t.begin(); j < of_t.end(); ++j) {
+          const E a = z[i * ld + j];
+          const C y = x[j * ldx + k];
+          if constexpr (small::kComplexElement<E>) {
+            sum = small::NegMulAdd(-a, y, sum);
+          } else {
+            sum = {small::MulAdd(a, y.re, sum.re), small::MulAdd(a, y.im, sum.im)};
+          }
+        }
+        sum = (left ? V(1) / diagonal[i] : diagonal[i]) * sum;
+        const V square = small::NormAdd(sum, V(0));
+        squares += square;
+        if (square > largest) {
+          largest = square;
+          at_largest = sum;
+        }
+        vectors[static_cast<int64_t>(i) * n + k] = sum;
+      }
+      const V inverse = V(1) / small::Sqrt(squares);
+      const bool real = !small::kComplexElement<E> && !pair;
+      const C phase =
+          real ? C{V(1), V(0)} : (V(1) / small::Sqrt(largest)) * small::Conj(at_largest);
+      for (int i = 0; i < n; ++i) {
+        C* const row = vectors + static_cast<int64_t>(i) * n;
+        C y = small::Mul(phase, inverse * row[k]);
+        if (!real && row[k].re == at_largest.re && row[k].im == at_largest.im) y.im = V(0);
+        row[k] = y;
+        if (pair) row[k + 1] = small::Conj(y);
+      }
+    }
+  });
+}
+
+}  // namespace linalg::team
