@@ -1,12 +1,15 @@
 // The algorithms of kernels/team on the CPU: their threads run one after another, in a chosen
 // order.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "kernels/team/cholesky.h"
+#include "kernels/team/eigenvectors.h"
 #include "kernels/team/eigh.h"
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
+#include "kernels/team/schur.h"
 #include "kernels/team/svd.h"
 #include "kernels/team/triangular.h"
 #include "tests/serial_team.h"
@@ -102,6 +105,31 @@ int RunSvd(SerialTeam team, int m, int n, int width, bool vectors, E* a, int ld,
                  : JacobiSvd<false>(team, m, n, width, work);
 }
 
+// T and Z, of a matrix that is balanced first if there is a `diagonal`, and what T is to be
+// multiplied by. `values` too, and with a diagonal the vectors.
+template <class E>
+int RunSchur(SerialTeam team, int n, const E* a, int ld, bool vectors, E* t, E* z,
+             RealElement<E>* diagonal, RealElement<E>* unscale,
+             small::Complex<RealElement<E>>* values, small::Complex<RealElement<E>>* left,
+             small::Complex<RealElement<E>>* right) {
+  std::vector<E> taus(n), partial(team.size()), shifted(n * ld + 1), form(n * ld);
+  const SchurWork<E> work{shifted.data(), form.data(), ld, taus.data(), partial.data()};
+  std::copy(a, a + n * ld, work.Operand());
+  const int info = vectors ? Schur<true>(team, n, work, diagonal, *unscale)
+                           : Schur<false>(team, n, work, diagonal, *unscale);
+  if (info != 0) return info;
+  const E* const made = vectors ? form.data() : work.Operand();
+  for (int k = 0; k < n; ++k) values[k] = *unscale * Eigenvalue(n, made, ld, k);
+  if (!vectors) return info;
+  std::copy(form.begin(), form.end(), t);
+  std::copy_n(shifted.begin(), n * ld, z);
+  if (diagonal == nullptr) return info;
+  std::vector<small::Complex<RealElement<E>>> x(n * ld);
+  SchurEigenvectors(team, n, t, z, ld, diagonal, true, x.data(), ld, left);
+  SchurEigenvectors(team, n, t, z, ld, diagonal, false, x.data(), ld, right);
+  return info;
+}
+
 }  // namespace
 }  // namespace linalg::team
 
@@ -143,6 +171,13 @@ using linalg::small::Complex;
   }                                                                                                \
   extern "C" void hessenberg_##suffix(int size, int order, int n, E* a, int ld, E* h) {            \
     RunHessenberg(SerialTeam(size, Order(order)), n, a, ld, h);                                    \
+  }                                                                                                \
+  extern "C" int schur_##suffix(int size, int order, int n, const E* a, int ld, int vectors, E* t, \
+                                E* z, RealElement<E>* diagonal, RealElement<E>* unscale,           \
+                                Complex<RealElement<E>>* values, Complex<RealElement<E>>* left,    \
+                                Complex<RealElement<E>>* right) {                                  \
+    return RunSchur(SerialTeam(size, Order(order)), n, a, ld, vectors, t, z, diagonal, unscale,    \
+                    values, left, right);                                                          \
   }
 
 LINALG_TEST_FUNCTIONS(float32, float)

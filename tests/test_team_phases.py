@@ -430,3 +430,113 @@ def test_hessenberg(library, dtype, n, rng):
     assert not np.diagonal(h, -1).imag.any()
     np.testing.assert_allclose(np.sign(np.diagonal(h, -1).real[:-1]),
                                np.sign(np.diagonal(expected, -1).real[:-1]))
+
+
+def _run_schur(library, a, balance=False, vectors=True):
+  """(info, values), T and Z or with `balance` the left and right eigenvectors, if wanted."""
+  n = len(a)
+  complex_dtype = np.result_type(a.dtype, np.complex64)
+
+  def run(team, order):
+    given = _padded(a)
+    t, z = np.zeros_like(given), np.zeros_like(given)
+    unscale, values = np.ones(1, a.real.dtype), np.zeros(n, complex_dtype)
+    left, right = np.zeros((2, n, n), complex_dtype)
+    info = _call(
+        library, "schur", a.dtype, team, order, n, given, given.shape[1], vectors, t, z,
+        np.zeros(n, a.real.dtype) if balance else None, unscale, values, left, right)
+    if not vectors:
+      return info, values
+    return (info, values, left, right) if balance else (info, values, t[:, :n] * unscale, z[:, :n])
+
+  return _in_all_orders(run)
+
+
+def _general(kind, n, dtype, rng):
+  """Matrices with blocks, with equal eigenvalues, without vectors, out of balance, or at a loss for
+  a shift."""
+  limits = np.finfo(dtype)
+  a = matrices.general(rng, (), n, n, dtype)
+  scales = np.logspace(-4, 4, n)
+  return {
+      "general": lambda: a,
+      "zero": lambda: np.zeros((n, n)),
+      "identity": lambda: np.eye(n),
+      "ones": lambda: np.ones((n, n)),
+      "upper": lambda: np.triu(a),
+      "lower": lambda: np.tril(a, -1) / 4 + np.diag(1 + np.arange(n) / n),
+      "skew": lambda: a - a.T,
+      "orthogonal": lambda: np.linalg.qr(a)[0],
+      "cyclic": lambda: np.roll(np.eye(n), 1, axis=0),
+      "rotations": lambda: np.kron(np.eye(n), [[0, 1], [-1, 0]])[:n, :n],
+      "jordan": lambda: np.eye(n) / 2 + np.eye(n, k=1),
+      "companion": lambda: scipy.linalg.companion(np.poly(np.linspace(1, 2, n))),
+      "unbalanced": lambda: scales[:, None] * a / scales,
+      "huge": lambda: a * float(limits.max / 1e3),
+      "tiny": lambda: a * float(limits.tiny * 1e3),
+  }[kind]().astype(dtype)
+
+
+GENERAL = (
+    "general", "zero", "identity", "ones", "upper", "lower", "skew", "orthogonal", "cyclic",
+    "rotations", "jordan", "companion", "unbalanced", "huge", "tiny")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 33])
+@pytest.mark.parametrize("kind", GENERAL)
+def test_schur(library, dtype, n, kind, rng):
+  a = _general(kind, n, dtype, rng)
+  scale = 2.0 ** -np.frexp(np.abs(a).max())[1] if a.any() else 1.0
+  for info, values, t, z in _run_schur(library, a):
+    assert info == 0
+    assert checks.orthogonality(z) <= 30
+    wide = checks.wide(t) * scale
+    product = checks.wide(z) @ wide @ checks.adjoint(checks.wide(z))
+    assert checks.factorisation(checks.wide(a) * scale, product, checks.eps(a)) <= 30
+    below = np.diagonal(t, -1)
+    assert not np.tril(t, -2).any()
+    assert not (below[1:] * below[:-1]).any()
+    if np.iscomplexobj(a):
+      assert not below.any()
+    else:
+      (first,) = np.nonzero(below)
+      assert np.all(t[first, first] == t[first + 1, first + 1])
+      assert np.all(wide[first, first + 1] * wide[first + 1, first] < 0)
+    of_t = np.diagonal(t) + 0j
+    np.testing.assert_array_equal(values.real, of_t.real)
+  for info, values in _run_schur(library, a, vectors=False):
+    assert info == 0
+    trace = np.trace(checks.wide(a) * scale)
+    assert abs(checks.wide(values).sum() * scale - trace) <= 30 * n * checks.eps(a)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 33])
+@pytest.mark.parametrize("kind", GENERAL)
+def test_eigenvectors(library, dtype, n, kind, rng):
+  a = _general(kind, n, dtype, rng)
+  scale = 2.0 ** -np.frexp(np.abs(a).max())[1] if a.any() else 1.0
+  wide = checks.wide(a) * scale
+  for info, values, left, right in _run_schur(library, a, balance=True):
+    assert info == 0
+    w = checks.wide(values) * scale
+    for matrix, lambdas, vectors in (
+        (wide, w, checks.wide(right)), (checks.adjoint(wide), np.conj(w), checks.wide(left))):
+      residual = np.abs(matrix @ vectors - vectors * lambdas).max()
+      size = max(np.abs(matrix).sum(axis=0).max(), np.finfo(np.float64).tiny)
+      assert residual <= 30 * n * checks.eps(a) * size
+      np.testing.assert_allclose(
+          np.linalg.norm(vectors, axis=0), 1, rtol=0, atol=30 * checks.eps(a))
+      sizes = np.abs(vectors)
+      largest = sizes >= (1 - 10 * checks.eps(a)) * sizes.max(axis=0)  # as far as rounding tells
+      assert np.all(np.any(largest & (vectors.imag == 0), axis=0))
+    if not np.iscomplexobj(a):  # pairs are pairs, and real ones have real vectors
+      np.testing.assert_array_equal(np.sort_complex(values), np.sort_complex(values.conj()))
+      assert not right[:, values.imag == 0].imag.any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_schur_of_what_is_not_finite(library, dtype, value, rng):
+  a = matrices.general(rng, (), 5, 5, dtype)
+  a[3, 1] = value
+  for info, *_ in _run_schur(library, a):
+    assert info == -1

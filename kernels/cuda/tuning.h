@@ -38,8 +38,8 @@ inline constexpr int64_t kTeamQrBytes = 160 << 10;
 // another by the vendor's routine, which has no batched one.
 inline constexpr int64_t kGlobalQrBatch = 24;
 
-// The largest n of general eigenproblems that a team of threads works on in shared memory. From this
-// batch on, larger ones are left to a block each in global memory too; below, to the vendor's
+// The largest n of general eigenproblems that a team of threads works on whatever the batch. From
+// this batch on, larger ones are left to a block each in global memory too; below, to the vendor's
 // routine, one after another, where that has what is wanted.
 inline constexpr int64_t kTeamEig = 64;
 inline constexpr int64_t kGlobalEigBatch = 24;
@@ -63,8 +63,8 @@ inline int QrTeamSize(int64_t rows, int64_t cols) {
 
 // Threads of a block, unless its team is larger.
 inline constexpr int kBlockThreads = 128;
-// Threads of a multiprocessor that registers must suffice for: 128 each. ptxas, which is not told so
-// otherwise, takes fewer and spills some.
+// Threads of a multiprocessor that registers must suffice for, 128 each: ptxas, where it is not
+// told so, takes fewer and spills some.
 inline constexpr int kResidentThreads = 512;
 // A block takes fewer teams than it has threads for rather than more shared memory than this, so
 // that several blocks share a multiprocessor; and rather than leave multiprocessors idle.
