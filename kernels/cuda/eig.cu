@@ -33,7 +33,7 @@ struct EigProblem {
 
 template <class T, bool kVectors>
 struct TeamEig {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using E = Element<T>;
   using V = small::RealElement<E>;
   using C = small::Complex<V>;
@@ -77,7 +77,7 @@ void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigP
   using E = Element<T>;
   using V = small::RealElement<E>;
   Slice slice(sizeof(V));
-  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, kBlockThreads, kVectors), 0, 0};
+  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, kVectors), 0, 0};
   job.diagonal = slice.Take<V>(of.n);
   job.x = slice.Take<small::Complex<V>>(kVectors ? of.n * int64_t{job.places.ld} : 0);
   LaunchTeamsAnywhere(stream, scratch, job, batch, TeamSize(of.n), slice);

@@ -1,8 +1,7 @@
 // Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
 //
-// One matrix per team of threads, row-major, in shared memory up to kTeamQrBytes; a larger one per
-// block in global memory. cuSOLVER has no such routine. Nothing is iterated: NaN and Inf pass
-// through.
+// One matrix per team of threads, row-major, in shared memory where it fits; a larger one per block
+// in global memory. cuSOLVER has no such routine. Nothing is iterated: NaN and Inf pass through.
 #include "kernels/team/hessenberg.h"
 
 #include "kernels/cuda/launch.h"
@@ -19,24 +18,17 @@ struct HessenbergProblem {
   E* q;  // or null, if it is not wanted
 };
 
-template <class E, bool kGlobal>
+template <class E>
 struct TeamHessenberg {
-  static constexpr int kMostThreads = kGlobal ? 256 : kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   HessenbergProblem<E> of;
-  int ld;
-  E* work;  // the matrices, if they are in global memory
-  int matrix, taus, partial;
+  int ld, matrix, taus, partial;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     using V = small::RealElement<E>;
     const int n = of.n;
     const int64_t size = static_cast<int64_t>(n) * n;
-    E* a;
-    if constexpr (kGlobal) {
-      a = work + i * n * ld;
-    } else {
-      a = At<E>(slice, matrix);
-    }
+    E* const a = At<E>(slice, matrix);
     LoadMatrix(team, of.a + i * size, n, n, a, ld);
     team::Hessenberg(team, n, a, ld, At<E>(slice, taus), At<E>(slice, partial));
     StoreMatrix(team, n, n, of.h + i * size,
@@ -49,36 +41,17 @@ struct TeamHessenberg {
   }
 };
 
-// Launches teams, if their matrices fit in shared memory or are not there.
-template <bool kGlobal, class E>
-bool LaunchHessenberg(cudaStream_t stream, int64_t batch, const HessenbergProblem<E>& of, int ld,
-                      int team_size, E* work) {
-  Slice slice(sizeof(small::RealElement<E>));
-  TeamHessenberg<E, kGlobal> job{of, ld, work, 0, 0, 0};
-  job.matrix = slice.Take<E>(kGlobal ? 0 : of.n * static_cast<int64_t>(ld));
-  job.taus = slice.Take<E>(of.n);
-  job.partial = slice.Take<E>(team_size);
-  if (slice.bytes() > SharedBytes()) return false;
-  LaunchTeams(stream, job, batch, team_size, slice);
-  return true;
-}
-
-template <class T>
+template <class E>
 void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
-                   const HessenbergProblem<Element<T>>& of) {
-  using E = Element<T>;
-  if (batch == 0 || of.n == 0) return;
-  const int64_t ld = of.n | 1, size = of.n * ld;
-  const int stride = ToInt(ld);
-  if (size * static_cast<int64_t>(sizeof(T)) <= kTeamQrBytes &&
-      LaunchHessenberg<false, E>(stream, batch, of, stride, TeamSize(of.n), nullptr)) {
-    return;
-  }
-  ToInt(size);
-  T* const work = Scratch(allocator).Take<T>(batch * size);
-  if (!LaunchHessenberg<true, E>(stream, batch, of, stride, 256, AsElements(work))) {
-    throw std::length_error("a column is too large for the shared memory of this GPU");
-  }
+                   const HessenbergProblem<E>& of) {
+  const int64_t ld = of.n | 1;
+  Slice slice(sizeof(small::RealElement<E>));
+  TeamHessenberg<E> job{of, static_cast<int>(ld), 0, 0, 0};
+  job.matrix = slice.Take<E>(of.n * ld);
+  job.taus = slice.Take<E>(of.n);
+  job.partial = slice.Take<E>(kGlobalThreads);
+  Scratch scratch(allocator);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, TeamSize(of.n), slice);
 }
 
 ffi::Error Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
@@ -89,9 +62,9 @@ ffi::Error Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi:
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* const h_data = Elements<T>(h, batch * n * n, "h");
       T* const q_data = Elements<T>(q, batch * n * n, "q");
-      RunHessenberg<T>(stream, allocator, batch,
-                       {ToInt(n), AsElements(Elements<T>(a, batch * n * n, "a")),
-                        AsElements(h_data), AsElements(q_data)});
+      RunHessenberg<Element<T>>(stream, allocator, batch,
+                                {ToInt(n), AsElements(Elements<T>(a, batch * n * n, "a")),
+                                 AsElements(h_data), AsElements(q_data)});
     });
   });
 }
@@ -103,7 +76,7 @@ ffi::Error HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* const h_data = Elements<T>(h, batch * n * n, "h");
-      RunHessenberg<T>(
+      RunHessenberg<Element<T>>(
           stream, allocator, batch,
           {ToInt(n), AsElements(Elements<T>(a, batch * n * n, "a")), AsElements(h_data), nullptr});
     });

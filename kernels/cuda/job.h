@@ -45,7 +45,7 @@ inline void Check(cudaError_t status, const char* what) {
 inline int ToInt(int64_t size) {
   if (size > std::numeric_limits<int>::max()) {
     throw std::length_error(
-        "the matrices are too large for the 32-bit integers of CUDA's libraries");
+        "the matrices are too large for the 32-bit integers of CUDA's libraries and kernels");
   }
   return static_cast<int>(size);
 }
@@ -80,9 +80,9 @@ class Slice {
 
   template <class X>
   int Take(int64_t count) {
-    const int64_t offset = bytes_;
+    const int offset = ToInt(bytes_);
     bytes_ += (count * static_cast<int64_t>(sizeof(X)) + unit_ - 1) / unit_ * unit_;
-    return static_cast<int>(offset);
+    return offset;
   }
 
   int64_t bytes() const { return (bytes_ / unit_ | 1) * unit_; }

@@ -26,8 +26,9 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThread
   }
 }
 
-// One matrix per team. With kAnywhere the slices are in `global` memory, unless that is null.
-template <bool kAnywhere, class Job>
+// One matrix per team. With kGlobal a block's slices are in `global` memory, which else is not
+// used.
+template <bool kGlobal, class Job>
 __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMostThreads)
     RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes, char* global) {
   extern __shared__ __align__(16) char memory[];
@@ -35,10 +36,7 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   const Team team(team_size, meeting);
   const int teams = blockDim.x / team_size, mine = threadIdx.x / team_size;
   const int64_t step = static_cast<int64_t>(gridDim.x) * teams;
-  char* slices = memory;
-  if constexpr (kAnywhere) {
-    if (global != nullptr) slices = global + blockIdx.x * teams * bytes;
-  }
+  char* const slices = kGlobal ? global + blockIdx.x * teams * bytes : memory;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * teams + mine; i < batch; i += step) {
     job.Run(team, i, slices + mine * bytes);
   }
@@ -80,15 +78,15 @@ void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice
   Check(cudaGetLastError(), "launching a kernel");
 }
 
-template <bool kAnywhere = false, class Job>
+template <class Job>
 void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_size,
                  const Slice& slice) {
   if (batch == 0) return;
   const int teams = TeamsPerBlock(batch, team_size, slice.bytes());
   const int64_t bytes = teams * slice.bytes();
-  if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<kAnywhere, Job>, bytes);
+  if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<false, Job>, bytes);
   const unsigned blocks = GridSize((batch + teams - 1) / teams);
-  RunTeams<kAnywhere>
+  RunTeams<false>
       <<<blocks, teams * team_size, bytes, stream>>>(job, batch, team_size, slice.bytes(), nullptr);
   Check(cudaGetLastError(), "launching a kernel");
 }
@@ -100,7 +98,7 @@ void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, 
                          int team_size, const Slice& slice) {
   if (batch == 0) return;
   if (slice.bytes() <= SharedBytes()) {
-    return LaunchTeams<true>(stream, job, batch, team_size, slice);
+    return LaunchTeams(stream, job, batch, team_size, slice);
   }
   const int64_t blocks = std::min(batch, kGlobalBlocks);
   char* const global = scratch.Take<char>(blocks * slice.bytes());

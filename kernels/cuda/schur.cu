@@ -12,7 +12,7 @@ namespace {
 
 template <class E>
 struct TeamSchur {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   int n;
   const E* a;
   E* form;
@@ -52,7 +52,7 @@ ffi::Error Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
       T* const form_data = Elements<T>(form, batch * size, "the Schur form");
       T* const vectors_data = Elements<T>(vectors, batch * size, "the Schur vectors");
       Slice slice(sizeof(small::RealElement<E>));
-      const SchurPlaces places = TakeSchurWork<E>(slice, n, kBlockThreads, true);
+      const SchurPlaces places = TakeSchurWork<E>(slice, n, true);
       const TeamSchur<E> job{n,
                              AsElements(Elements<T>(a, batch * size, "a")),
                              AsElements(form_data),

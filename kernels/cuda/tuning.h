@@ -31,8 +31,7 @@ inline constexpr int64_t kTeamEigh = 64;
 inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
 
-// QR and Hessenberg form of matrices that fill at most so many bytes of shared memory, of any
-// shape.
+// QR of matrices that fill at most so many bytes of shared memory, of any shape.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
 // From this batch on, larger ones are factored by a block each in global memory; below, one after
 // another by the vendor's routine, which has no batched one.
@@ -44,8 +43,9 @@ inline constexpr int64_t kGlobalQrBatch = 24;
 inline constexpr int64_t kTeamEig = 64;
 inline constexpr int64_t kGlobalEigBatch = 24;
 
-// Blocks that work in global memory at a time, some for each multiprocessor.
+// Blocks that work in global memory at a time, some for each multiprocessor, and their threads.
 inline constexpr int64_t kGlobalBlocks = 1024;
+inline constexpr int kGlobalThreads = 256;
 
 // Threads of a team for matrices whose longer side is n.
 inline int TeamSize(int64_t n) {
