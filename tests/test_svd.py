@@ -41,6 +41,24 @@ def test_ranks(shape, full_matrices, dtype, rng):
       linalg.svdvals(a), s, rtol=0, atol=30 * np.finfo(dtype).eps * np.max(s))
 
 
+@pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
+@pytest.mark.parametrize(
+    ("shape", "batch"),
+    [((70, 66), 24), ((66, 70), 24), ((70, 66), 2), ((66, 70), 2), ((1030, 70), 2), ((70, 1030), 2)],
+    ids=str)
+def test_large(shape, batch, full_matrices, dtype, rng):
+  """Both sides of every cut-off of the CUDA handlers; one matrix is not finite."""
+  a = matrices.general(rng, (batch,), *shape, dtype)
+  a[0, 1, 2] = np.inf
+  u, s, vh, info = linalg.svd_ex(a, full_matrices)
+  np.testing.assert_array_equal(info, np.where(np.arange(batch) == 0, -1, 0))
+  for x in (u, s, vh):
+    assert np.isnan(np.asarray(x)[0]).all()
+  assert _residual(a[1:], u[1:], s[1:], vh[1:]) <= 50
+  np.testing.assert_allclose(
+      linalg.svdvals(a)[1:], s[1:], rtol=0, atol=30 * np.finfo(dtype).eps * np.max(s[1:]))
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_bits_do_not_depend_on_the_batch(shape, dtype, rng):
   """A matrix alone is one lane of nothing; in a batch it shares registers of several widths."""

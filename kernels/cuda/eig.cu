@@ -77,10 +77,10 @@ void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigP
   using E = Element<T>;
   using V = small::RealElement<E>;
   Slice slice(sizeof(V));
-  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, kVectors), 0, 0};
+  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, LargeTeamSize(of.n), kVectors), 0, 0};
   job.diagonal = slice.Take<V>(of.n);
   job.x = slice.Take<small::Complex<V>>(kVectors ? of.n * int64_t{job.places.ld} : 0);
-  LaunchTeamsAnywhere(stream, scratch, job, batch, TeamSize(of.n), slice);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(of.n), slice);
 }
 
 // Xgeev has a race between host threads before CUDA 13.0 Update 1.
@@ -114,10 +114,10 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
   T* const matrix = scratch.Take<T>(size);
   T* const columns = of.right != nullptr ? scratch.Take<T>(size) : nullptr;
   const LentSolver lent(stream);
-  const auto [solver, parameters] = lent.get();
   const auto job = of.right != nullptr ? vendor::kVectors : vendor::kNoVectors;
   C* const values = reinterpret_cast<C*>(of.values);
-  const vendor::Geev<T, C> geev(solver, parameters, job, n, matrix, values, columns);
+  const vendor::Geev<T, C> geev(lent.get().solver, lent.get().parameters, job, n, matrix, values,
+                                columns);
   Workspace work(stream, scratch, geev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; ++i) {
@@ -167,7 +167,7 @@ ffi::Error RunEig(std::string_view target, cudaStream_t stream, ffi::ScratchAllo
                              Elements<int32_t>(info, batch, "info")};
       if (batch == 0) return;
       Scratch scratch(allocator);
-      if (n > kTeamEig && batch < kGlobalEigBatch && left == nullptr) {
+      if (n > kTeamEig && batch < kGlobalBatch && left == nullptr) {
         VendorEig(stream, scratch, batch, of);
       } else if (right != nullptr) {
         RunTeamEig<true>(stream, scratch, batch, of);

@@ -112,11 +112,11 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
       MeasureBatch(stream, scratch, batch, size, static_cast<const E*>(elements), of.info);
   ForEach(stream, batch * size, ScaleInPlace<E>{scales, n, elements});
   const LentSolver lent(stream);
-  const auto [solver, parameters] = lent.get();
   const auto job = of.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   using Syev = vendor::Syev<T, Real<T>>;
   const int64_t piece = std::min(batch, Syev::MostBatch(n));
-  const Syev syev(solver, parameters, job, vendor::kUpper, n, piece, a, of.values);
+  const Syev syev(lent.get().solver, lent.get().parameters, job, vendor::kUpper, n, piece, a,
+                  of.values);
   Workspace work(stream, scratch, syev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; i += piece) {

@@ -27,6 +27,7 @@ void Make(cudaStream_t stream, SolverHandle& handle) {
   const auto& f = vendor::functions;
   vendor::Check(f.cusolverDnCreate(&handle.solver), "cusolverDnCreate");
   vendor::Check(f.cusolverDnCreateParams(&handle.parameters), "cusolverDnCreateParams");
+  vendor::Check(f.cusolverDnCreateGesvdjInfo(&handle.jacobi), "cusolverDnCreateGesvdjInfo");
   vendor::Check(f.cusolverDnSetStream(handle.solver, stream), "cusolverDnSetStream");
 }
 

@@ -9,6 +9,7 @@ namespace linalg::cuda {
 struct SolverHandle {
   vendor::Solver solver = nullptr;
   vendor::SolverParameters parameters = nullptr;
+  vendor::JacobiParameters jacobi = nullptr;
 };
 
 // Takes a handle, or makes one, and gives it back. Loads the libraries first.

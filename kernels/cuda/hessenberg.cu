@@ -49,9 +49,9 @@ void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_
   TeamHessenberg<E> job{of, static_cast<int>(ld), 0, 0, 0};
   job.matrix = slice.Take<E>(of.n * ld);
   job.taus = slice.Take<E>(of.n);
-  job.partial = slice.Take<E>(kGlobalThreads);
+  job.partial = slice.Take<E>(LargeTeamSize(of.n));
   Scratch scratch(allocator);
-  LaunchTeamsAnywhere(stream, scratch, job, batch, TeamSize(of.n), slice);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(of.n), slice);
 }
 
 ffi::Error Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

@@ -91,8 +91,8 @@ void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_si
   Check(cudaGetLastError(), "launching a kernel");
 }
 
-// The same, for slices that may be too large for shared memory: those are in scratch memory, one
-// for each of at most kGlobalBlocks blocks, whose teams are of Job::kMostThreads.
+// The same, for slices that may be too large for shared memory: those are in scratch memory, of at
+// most kGlobalBlocks blocks.
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {
@@ -102,8 +102,8 @@ void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, 
   }
   const int64_t blocks = std::min(batch, kGlobalBlocks);
   char* const global = scratch.Take<char>(blocks * slice.bytes());
-  RunTeams<true><<<GridSize(blocks), Job::kMostThreads, 0, stream>>>(job, batch, Job::kMostThreads,
-                                                                     slice.bytes(), global);
+  RunTeams<true>
+      <<<GridSize(blocks), team_size, 0, stream>>>(job, batch, team_size, slice.bytes(), global);
   Check(cudaGetLastError(), "launching a kernel");
 }
 

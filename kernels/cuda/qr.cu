@@ -193,7 +193,7 @@ void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
     }
   }
   Scratch scratch(allocator);
-  if (!of.pivoted && of.count > 0 && batch < kGlobalQrBatch) {
+  if (!of.pivoted && of.count > 0 && batch < kGlobalBatch) {
     return VendorQr<T>(stream, scratch, batch, of);
   }
   ToInt(of.m * ld);

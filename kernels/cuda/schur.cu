@@ -52,7 +52,7 @@ ffi::Error Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
       T* const form_data = Elements<T>(form, batch * size, "the Schur form");
       T* const vectors_data = Elements<T>(vectors, batch * size, "the Schur vectors");
       Slice slice(sizeof(small::RealElement<E>));
-      const SchurPlaces places = TakeSchurWork<E>(slice, n, true);
+      const SchurPlaces places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true);
       const TeamSchur<E> job{n,
                              AsElements(Elements<T>(a, batch * size, "a")),
                              AsElements(form_data),
@@ -60,7 +60,7 @@ ffi::Error Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
                              Elements<int32_t>(info, batch, "info"),
                              places};
       Scratch scratch(allocator);
-      LaunchTeamsAnywhere(stream, scratch, job, batch, TeamSize(n), slice);
+      LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), slice);
     });
   });
 }

@@ -14,10 +14,10 @@ struct SchurPlaces {
 
 // The arrays of team::SchurWork; without `vectors` T takes the operand's place.
 template <class E>
-SchurPlaces TakeSchurWork(Slice& slice, int n, bool vectors) {
+SchurPlaces TakeSchurWork(Slice& slice, int n, int team_size, bool vectors) {
   const int64_t ld = n | 1;
   return {ToInt(ld), slice.Take<E>(1 + n * ld), slice.Take<E>(vectors ? n * ld : 0),
-          slice.Take<E>(n), slice.Take<E>(kGlobalThreads)};
+          slice.Take<E>(n), slice.Take<E>(team_size)};
 }
 
 template <class E>

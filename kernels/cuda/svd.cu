@@ -1,10 +1,11 @@
 // Singular values and vectors.
 //
 // Matrices whose shorter side is at most kTeamSvd by Jacobi's method, one per team of threads in
-// shared memory; a wide one as its adjoint. Larger ones by cuSOLVER's gesvd, one after another: it
-// wants no fewer rows than columns, column-major, which a wide row-major matrix is as it lies in
-// memory: then U and Vᴴ are its VT and U as they lie there. A matrix that holds NaN or Inf goes to
-// it as the identity; it gets NaN and info = -1.
+// shared memory; a wide one as its adjoint. Larger ones of a large batch do the same in global
+// memory, a block each; else cuSOLVER takes one after another. Its gesvdj takes a row-major matrix
+// as it lies in memory, transposed: then Vᴴ is its U as it lies there. Its gesvd, for the largest,
+// wants no fewer rows than columns, which a wide matrix has as it lies: then U and Vᴴ are its VT
+// and U. A matrix that holds NaN or Inf goes to both as the identity; it gets NaN and info = -1.
 #include "kernels/team/svd.h"
 
 #include "kernels/cuda/handles.h"
@@ -45,7 +46,7 @@ struct SvdPlaces {
 
 template <class E, bool kVectors>
 struct TeamSvd {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using V = small::RealElement<E>;
   SvdProblem<E> of;
   int ld, ldv;
@@ -97,15 +98,16 @@ struct TeamSvd {
   }
 };
 
-// Launches teams, if their matrices fit in shared memory.
+// Launches teams, unless the matrices are too large for them.
 template <bool kVectors, class E>
-bool RunTeamSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& of) {
+bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& of) {
   using V = small::RealElement<E>;
   const int64_t m = of.Longer(), n = of.Shorter();
   const int64_t ld = (kVectors ? of.Width() : of.Shorter()) | 1, ldv = n | 1;
   const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
-  if (n > kTeamSvd || bytes > kTeamSvdBytes) return false;
-  const int team_size = QrTeamSize(m, n);
+  const bool small = n <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, SharedBytes());
+  if (!small && (batch < kGlobalBatch || m * n > kGlobalSvdElements)) return false;
+  const int team_size = small ? QrTeamSize(m, n) : kGlobalThreads;
   Slice slice(sizeof(V));
   TeamSvd<E, kVectors> job{of, static_cast<int>(ld), static_cast<int>(ldv), {}};
   job.places = {slice.Take<E>(m * ld),
@@ -116,45 +118,88 @@ bool RunTeamSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& of) {
                 slice.Take<int32_t>(n),
                 slice.Take<E>(kVectors ? n : 0),
                 slice.Take<E>(kVectors ? team_size : 0)};
-  if (slice.bytes() > SharedBytes()) return false;
-  LaunchTeams(stream, job, batch, team_size, slice);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
   return true;
+}
+
+// factor(i, info) with each matrix scaled in `matrix`, or its transpose; and what comes before and
+// after routines of the vendor's.
+template <class T, class Factor>
+void ForEachScaled(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                   const SvdProblem<Element<T>>& of, bool transpose, T* matrix, Factor&& factor) {
+  using E = Element<T>;
+  const int64_t size = static_cast<int64_t>(of.m) * of.n, n = of.Shorter();
+  const auto scales = MeasureBatch(stream, scratch, batch, size, of.a, of.info);
+  int32_t* const vendors_info = scratch.Take<int32_t>(batch);
+  for (int64_t i = 0; i < batch; ++i) {
+    ForEach(stream, size, CopyScaled<E>{scales, i, of.m, of.n, transpose, AsElements(matrix)});
+    factor(i, vendors_info + i);
+  }
+  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
+  ForEach(stream, batch * n, ScaleBack<Real<T>>{of.s, n, scales.inverses, of.info});
+  if (!of.vectors) return;
+  ForEach(stream, batch * of.LeftSize(), FillFailed<E>{of.u, of.LeftSize(), of.info});
+  ForEach(stream, batch * of.RightSize(), FillFailed<E>{of.vh, of.RightSize(), of.info});
 }
 
 template <class T>
 void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
                const SvdProblem<Element<T>>& of) {
-  using E = Element<T>;
   const int64_t m = of.Longer(), n = of.Shorter(), width = of.Width();
-  const bool vectors = of.vectors, copied = vectors && of.Tall();
-  const auto scales = MeasureBatch(stream, scratch, batch, m * n, of.a, of.info);
-  T* const matrix = scratch.Take<T>(m * n);
+  const bool vectors = of.vectors, copied = vectors && of.Tall(), in_place = vectors && !copied;
   auto* const u = reinterpret_cast<T*>(of.u);
   auto* const vh = reinterpret_cast<T*>(of.vh);
   T* const left = copied ? scratch.Take<T>(m * width) : vh;
   T* const right = copied ? scratch.Take<T>(n * n) : u;
+  T* const matrix = scratch.Take<T>(m * n);
   const LentSolver lent(stream);
-  const auto [solver, parameters] = lent.get();
-  const vendor::Gesvd<T, Real<T>> gesvd(solver, parameters, m, n, vectors ? width : 0, matrix, of.s,
-                                        left, right);
+  const vendor::Gesvd<T, Real<T>> gesvd(lent.get().solver, lent.get().parameters, m, n,
+                                        vectors ? width : 0, matrix, of.s, left, right);
   Workspace work(stream, scratch, gesvd);
-  int32_t* const vendors_info = scratch.Take<int32_t>(batch);
-  for (int64_t i = 0; i < batch; ++i) {
-    ForEach(stream, m * n, CopyScaled<E>{scales, i, of.m, of.n, of.Tall(), AsElements(matrix)});
-    const bool in_place = vectors && !copied;
+  ForEachScaled<T>(stream, scratch, batch, of, of.Tall(), matrix, [&](int64_t i, int32_t* info) {
     gesvd.Run(matrix, of.s + i * n, left + (in_place ? i * of.RightSize() : 0),
-              right + (in_place ? i * of.LeftSize() : 0), work.device(), work.host(),
-              vendors_info + i);
+              right + (in_place ? i * of.LeftSize() : 0), work.device(), work.host(), info);
     work.Release();
-    if (!copied) continue;
+    if (!copied) return;
     Transpose(stream, 1, width, m, static_cast<const T*>(left), 0, u + i * of.LeftSize(), 0);
     Transpose(stream, 1, n, n, static_cast<const T*>(right), 0, vh + i * of.RightSize(), 0);
+  });
+}
+
+// The conjugate of a column-major matrix, row-major.
+template <class E>
+struct WriteConjugate {
+  int64_t rows, cols;
+  const E* source;
+  E* target;
+
+  __device__ void operator()(int64_t place) const {
+    const int64_t i = place / cols, j = place % cols;
+    StoreGlobal<E>(small::Conj(LoadGlobal(source + j * rows + i)), target + place);
   }
-  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
-  ForEach(stream, batch * n, ScaleBack<Real<T>>{of.s, n, scales.inverses, of.info});
-  if (!vectors) return;
-  ForEach(stream, batch * of.LeftSize(), FillFailed<E>{of.u, of.LeftSize(), of.info});
-  ForEach(stream, batch * of.RightSize(), FillFailed<E>{of.vh, of.RightSize(), of.info});
+};
+
+template <class T>
+void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                     const SvdProblem<Element<T>>& of) {
+  using E = Element<T>;
+  auto* const vh = reinterpret_cast<T*>(of.vh);
+  // They are used, and of this size, whatever is wanted.
+  T* const left = of.vectors ? vh : scratch.Take<T>(of.RightSize());
+  T* const right = scratch.Take<T>(of.LeftSize());
+  T* const matrix = scratch.Take<T>(static_cast<int64_t>(of.m) * of.n);
+  const LentSolver lent(stream);
+  const vendor::Gesvdj<T, Real<T>> gesvdj(lent.get().solver, lent.get().jacobi, of.vectors, of.full,
+                                          of.n, of.m, matrix, of.s, left, right);
+  Workspace work(stream, scratch, gesvdj);
+  ForEachScaled<T>(stream, scratch, batch, of, false, matrix, [&](int64_t i, int32_t* info) {
+    gesvdj.Run(matrix, of.s + i * of.Shorter(), left + (of.vectors ? i * of.RightSize() : 0), right,
+               work.device(), info);
+    if (!of.vectors) return;
+    ForEach(
+        stream, of.LeftSize(),
+        WriteConjugate<E>{of.m, of.LeftSize() / of.m, AsElements(right), of.u + i * of.LeftSize()});
+  });
 }
 
 template <class T>
@@ -169,11 +214,16 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
     ForEach(stream, batch * of.RightSize(), WriteIdentity<E>{of.n, of.vh});
     return;
   }
-  if (of.vectors ? RunTeamSvd<true>(stream, batch, of) : RunTeamSvd<false>(stream, batch, of)) {
+  Scratch scratch(allocator);
+  if (of.vectors ? RunTeamSvd<true>(stream, scratch, batch, of)
+                 : RunTeamSvd<false>(stream, scratch, batch, of)) {
     return;
   }
-  Scratch scratch(allocator);
-  VendorSvd<T>(stream, scratch, batch, of);
+  if (of.Longer() <= kVendorJacobiSvd) {
+    VendorJacobiSvd<T>(stream, scratch, batch, of);
+  } else {
+    VendorSvd<T>(stream, scratch, batch, of);
+  }
 }
 
 ffi::Error Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

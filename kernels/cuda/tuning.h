@@ -30,18 +30,21 @@ inline constexpr int64_t kTeamEigh = 64;
 // vectors.
 inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
+// A block each in global memory takes those of at most so many elements.
+inline constexpr int64_t kGlobalSvdElements = 256 * 256;
+// The vendor's Jacobi method up to this longer side, as stock JAX chooses it.
+inline constexpr int64_t kVendorJacobiSvd = 1024;
 
 // QR of matrices that fill at most so many bytes of shared memory, of any shape.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
-// From this batch on, larger ones are factored by a block each in global memory; below, one after
-// another by the vendor's routine, which has no batched one.
-inline constexpr int64_t kGlobalQrBatch = 24;
 
-// The largest n of general eigenproblems that a team of threads works on whatever the batch. From
-// this batch on, larger ones are left to a block each in global memory too; below, to the vendor's
-// routine, one after another, where that has what is wanted.
+// From this batch on, matrices that are larger than a team takes in shared memory are worked on by
+// a block each in global memory; below, one after another by the vendor's routine, which has no
+// batched one.
+inline constexpr int64_t kGlobalBatch = 24;
+
+// The largest n of general eigenproblems that a team works on whatever the batch.
 inline constexpr int64_t kTeamEig = 64;
-inline constexpr int64_t kGlobalEigBatch = 24;
 
 // Blocks that work in global memory at a time, some for each multiprocessor, and their threads.
 inline constexpr int64_t kGlobalBlocks = 1024;
@@ -54,6 +57,9 @@ inline int TeamSize(int64_t n) {
   if (n <= 16) return 16;
   return n <= 32 ? 32 : 128;
 }
+
+// The same in kernels for any n.
+inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThreads; }
 
 // The same for QR and SVD, whose threads share the columns and then the rows.
 inline int QrTeamSize(int64_t rows, int64_t cols) {

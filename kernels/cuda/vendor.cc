@@ -65,6 +65,8 @@ void FindTyped(const Library& solver, const Library& blas, const std::string& le
   in_solver("geqrf", f.geqrf);
   in_solver(orgqr + "_bufferSize", f.orgqr_bufferSize);
   in_solver(orgqr, f.orgqr);
+  in_solver("gesvdj_bufferSize", f.gesvdj_bufferSize);
+  in_solver("gesvdj", f.gesvdj);
   blas.Find("cublas" + letter + "getrfBatched", f.getrfBatched);
   blas.Find("cublas" + letter + "trsm_v2", f.trsm);
   blas.Find("cublas" + letter + "trsmBatched", f.trsmBatched);
@@ -89,6 +91,7 @@ void Load() {
   LINALG_FIND(solver, cusolverDnCreate);
   LINALG_FIND(solver, cusolverDnSetStream);
   LINALG_FIND(solver, cusolverDnCreateParams);
+  LINALG_FIND(solver, cusolverDnCreateGesvdjInfo);
   LINALG_FIND(solver, cusolverDnXsyevd_bufferSize);
   LINALG_FIND(solver, cusolverDnXsyevd);
   LINALG_FIND(solver, cusolverDnXsyevBatched_bufferSize);

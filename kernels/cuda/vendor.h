@@ -21,6 +21,7 @@ namespace linalg::cuda::vendor {
 
 using Solver = struct cusolverDnContext*;
 using SolverParameters = struct cusolverDnParams*;
+using JacobiParameters = struct gesvdjInfo*;
 using Blas = struct cublasContext*;
 
 enum FillMode : int { kLower = 0, kUpper = 1 };                     // cublasFillMode_t
@@ -33,6 +34,7 @@ struct Functions {
   int (*cusolverDnCreate)(Solver*);
   int (*cusolverDnSetStream)(Solver, cudaStream_t);
   int (*cusolverDnCreateParams)(SolverParameters*);
+  int (*cusolverDnCreateGesvdjInfo)(JacobiParameters*);
   int (*cusolverDnXsyevd_bufferSize)(Solver, SolverParameters, int job, int uplo, int64_t n,
                                      cudaDataType, const void* a, int64_t ld, cudaDataType,
                                      const void* w, cudaDataType, size_t*, size_t*);
@@ -73,6 +75,7 @@ struct Functions {
 // One pointer per function, named after its type by a letter; for complex types orgqr is ungqr.
 template <class T>
 struct TypedFunctions {
+  using Real = decltype(std::real(T()));
   int (*potrf_bufferSize)(Solver, int uplo, int n, T* a, int ld, int* size);
   int (*potrf)(Solver, int uplo, int n, T* a, int ld, T* work, int size, int* info);
   int (*potrfBatched)(Solver, int uplo, int n, T** a, int ld, int* info, int batch);
@@ -83,6 +86,11 @@ struct TypedFunctions {
   int (*orgqr_bufferSize)(Solver, int m, int n, int k, const T* a, int ld, const T* tau, int* size);
   int (*orgqr)(Solver, int m, int n, int k, T* a, int ld, const T* tau, T* work, int size,
                int* info);
+  int (*gesvdj_bufferSize)(Solver, int job, int econ, int m, int n, const T* a, int lda,
+                           const Real* s, const T* u, int ldu, const T* v, int ldv, int* size,
+                           JacobiParameters);
+  int (*gesvdj)(Solver, int job, int econ, int m, int n, T* a, int lda, Real* s, T* u, int ldu,
+                T* v, int ldv, T* work, int size, int* info, JacobiParameters);
   int (*getrfBatched)(Blas, int n, T* const* a, int ld, int* pivots, int* info, int batch);
   int (*trsm)(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
               const T* a, int lda, T* b, int ldb);
@@ -299,6 +307,46 @@ class Gesvd {
   SolverParameters parameters_;
   signed char job_;
   int64_t m_, n_;
+};
+
+// Singular values s, descending, and vectors of an m by n matrix, which is overwritten, by Jacobi's
+// method: U and V, square with `full`, else of min(m, n) columns. Both are work space where no
+// vectors are wanted.
+template <class T, class Real>
+class Gesvdj {
+ public:
+  // cusolverDn<t>gesvdj_bufferSize(handle, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, lwork,
+  //     params)
+  Gesvdj(Solver solver, JacobiParameters parameters, bool vectors, bool full, int m, int n,
+         const T* a, const Real* s, const T* u, const T* v)
+      : solver_(solver),
+        parameters_(parameters),
+        job_(vectors ? kVectors : kNoVectors),
+        economic_(full ? 0 : 1),
+        m_(m),
+        n_(n) {
+    Check(typed_functions<T>.gesvdj_bufferSize(solver, job_, economic_, m, n, a, m, s, u, m, v, n,
+                                               &size_, parameters),
+          "gesvdj_bufferSize");
+    device_bytes = static_cast<size_t>(size_) * sizeof(T);
+  }
+
+  // cusolverDn<t>gesvdj(handle, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info,
+  //     params)
+  void Run(T* a, Real* s, T* u, T* v, void* device_work, int* info) const {
+    Check(typed_functions<T>.gesvdj(solver_, job_, economic_, m_, n_, a, m_, s, u, m_, v, n_,
+                                    static_cast<T*>(device_work), size_, info, parameters_),
+          "gesvdj");
+  }
+
+  size_t device_bytes = 0, host_bytes = 0;
+
+ private:
+  Solver solver_;
+  JacobiParameters parameters_;
+  Job job_;
+  int economic_, m_, n_;
+  int size_ = 0;
 };
 
 // Eigenvalues w, complex, of a general matrix, which is overwritten, and right eigenvectors of

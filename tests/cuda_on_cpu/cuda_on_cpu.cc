@@ -293,6 +293,25 @@ int Gesvd(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t
   });
 }
 
+// U and V are written whether they are wanted or not, as work space may be.
+template <class T>
+int Gesvdj(Solver, int job, int economic, int m, int n, T* a, int lda, Real<T>* s, T* u, int ldu,
+           T* v, int ldv, T*, int, int* info, JacobiParameters) {
+  if (lda != m || ldu != m || ldv != n) return 1;
+  if (!IsFinite(int64_t{m} * n, a)) return 3;
+  const int64_t rows = economic ? std::min(m, n) : n, cols = economic ? std::min(m, n) : m;
+  std::fill_n(u, m * cols, std::numeric_limits<Real<T>>::quiet_NaN());
+  std::fill_n(v, n * rows, std::numeric_limits<Real<T>>::quiet_NaN());
+  std::vector<T> vt(rows * n);
+  lapack::Gesdd<T> gesdd(job == kNoVectors ? 'N' : economic ? 'S' : 'A', m, n);
+  *info = gesdd(a, s, u, vt.data());
+  if (job == kNoVectors) return 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < n; ++j) v[i * n + j] = ConjugateOf(vt[j * rows + i]);
+  }
+  return 0;
+}
+
 int Geev(Solver, SolverParameters, int jobvl, int jobvr, int64_t n, cudaDataType type, void* a,
          int64_t lda, cudaDataType complex, void* w, cudaDataType, void*, int64_t,
          cudaDataType type_vr, void* vr, int64_t ldvr, cudaDataType compute, void*, size_t, void*,
@@ -327,6 +346,9 @@ void Fill(TypedFunctions<T>& f) {
     return *size = 1, 0;
   };
   f.orgqr = &Orgqr<T>;
+  f.gesvdj_bufferSize = [](Solver, int, int, int, int, const T*, int, const Real<T>*, const T*, int,
+                           const T*, int, int* size, JacobiParameters) { return *size = 1, 0; };
+  f.gesvdj = &Gesvdj<T>;
   f.getrfBatched = [](Blas, int n, T* const* a, int ld, int* pivots, int* info, int batch) {
     for (int i = 0; i < batch; ++i) {
       Getrf<T>(nullptr, n, n, a[i], ld, nullptr, pivots + static_cast<int64_t>(i) * n, info + i);

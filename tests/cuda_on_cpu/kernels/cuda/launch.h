@@ -56,8 +56,9 @@ template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {
   if (slice.bytes() <= SharedBytes()) return LaunchTeams(stream, job, batch, team_size, slice);
+  if (team_size > Job::kMostThreads) throw std::logic_error("too many threads");
   char* const memory = scratch.Take<char>(slice.bytes());
-  for (int64_t i = 0; i < batch; ++i) job.Run(Team(Job::kMostThreads), i, memory);
+  for (int64_t i = 0; i < batch; ++i) job.Run(Team(team_size), i, memory);
 }
 
 template <class Body>
