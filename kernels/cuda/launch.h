@@ -88,8 +88,9 @@ void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_si
   Check(cudaGetLastError(), "launching a kernel");
 }
 
+// Two blocks on a multiprocessor leave a thread 128 registers.
 template <class Body>
-__global__ void __launch_bounds__(256) RunForEach(const Body body, int64_t count) {
+__global__ void __launch_bounds__(256, 2) RunForEach(const Body body, int64_t count) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step) {
