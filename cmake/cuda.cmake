@@ -59,6 +59,7 @@ add_library(
   kernels/cuda/cholesky.cu
   kernels/cuda/eig.cu
   kernels/cuda/eigh.cu
+  kernels/cuda/eigvalsh_tridiagonal.cu
   kernels/cuda/hessenberg.cu
   kernels/cuda/inverse.cu
   kernels/cuda/lu.cu

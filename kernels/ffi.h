@@ -3,6 +3,7 @@
 // handler outside this project can be written with it too (`linalg.include_dir()`).
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <cstdint>
 #include <exception>
@@ -115,6 +116,21 @@ inline BatchShape SplitSquareBatch(const ffi::AnyBuffer& buffer, std::string_vie
   const BatchShape shape = SplitBatch(buffer, 2, operand);
   if (shape.rows != shape.cols) throw BadArgument(operand, "be a batch of square matrices");
   return shape;
+}
+
+// A batch of tridiagonal matrices by their diagonals (…, n) and what lies beside them (…, n - 1).
+struct TridiagonalShape {
+  int64_t batch, n, beside;
+};
+
+inline TridiagonalShape SplitTridiagonalBatch(const ffi::AnyBuffer& diagonal,
+                                              const ffi::AnyBuffer& beside) {
+  const BatchShape shape = SplitBatch(diagonal, 1, "d");
+  const int64_t count = std::max<int64_t>(shape.cols - 1, 0);
+  if (SplitBatch(beside, 1, "e").cols != count) {
+    throw BadArgument("e", "have an element less than d");
+  }
+  return {shape.batch, shape.cols, count};
 }
 
 // The elements of a buffer, once its dtype and their number are what the handler counts on.

@@ -181,8 +181,9 @@ def test_svd_of_low_rank(dtype, shape, rng):
   assert checks.factorisation(a, product, checks.eps(u)) <= 30
 
 
-@pytest.mark.parametrize("n", [1, 2, 33, 1000])
-@pytest.mark.parametrize("batch", [1, 3, 300])
+@pytest.mark.parametrize("batch, n", [
+    (1, 1), (3, 2), (300, 33), (3, 63), (3, 64), (300, 1000), (4096, 65), (4097, 65),
+    (1, 1_000_003)])
 def test_tridiagonal_solve(dtype, n, batch, rng):
   dl, d, du = (matrices.general(rng, (batch,), 1, n, dtype)[:, 0] for _ in range(3))
   d += 12
@@ -193,6 +194,28 @@ def test_tridiagonal_solve(dtype, n, batch, rng):
   solution, info = linalg.tridiagonal_solve_ex(*_put((dl, d, du, b)))
   assert not np.any(info)
   np.testing.assert_allclose(solution, x, rtol=0, atol=1000 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("n", [65, 20_001])
+def test_tridiagonal_info(dtype, n):
+  """Of singular matrices, one of them so but for rounding, and of one with NaN."""
+  dl, d, du = (np.tile(np.asarray(x, dtype), (4, n)) for x in (-1, 2, -1))
+  d[1, [0, -1]] = 1
+  d[2], dl[2] = 0, 1
+  d[3, n // 2] = np.nan
+  x, info = linalg.tridiagonal_solve_ex(*_put((dl, d, du, np.ones((4, n, 2), dtype))))
+  np.testing.assert_array_equal(info, [0, n, n, -1])
+  np.testing.assert_array_equal(np.isnan(x).all((1, 2)), [False, True, True, True])
+
+
+def test_many_eigenvalues_of_a_tridiagonal_matrix(dtype):
+  """Of more rows than the matrix written out would fit in memory with."""
+  n = 200_000
+  d, e = np.full(n, 2, dtype), np.full(n - 1, -1, dtype)
+  w = np.asarray(linalg.eigh_tridiagonal(*_put((d, e)), eigvals_only=True))
+  assert np.all(np.diff(w) >= 0)
+  expected = 4 * np.sin(np.pi * np.arange(1, n + 1) / (2 * n + 2)) ** 2
+  np.testing.assert_allclose(w, expected, rtol=0, atol=10 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("n", [4, 40, 80])

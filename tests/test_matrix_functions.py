@@ -117,44 +117,6 @@ def test_cholesky_update_and_downdate(dtype, rng):
   assert np.isnan(lowered[1]).all()
 
 
-def _dense(dl, d, du):
-  return np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 17, 400])
-def test_tridiagonal_solve(n, dtype, rng):
-  """A diagonal of zeros here and there needs pivoting; every batch gives a system the same bits."""
-  batch = 19
-  dl, d, du = (matrices.general(rng, (batch,), 1, n, dtype)[:, 0] for _ in range(3))
-  if n > 1:
-    d[:, : n - 1 : 3] = 0
-  b = matrices.general(rng, (batch,), n, 2, dtype)
-  x, info = linalg.tridiagonal_solve_ex(dl, d, du, b)
-  assert not np.any(info)
-  for i in range(batch):
-    a = _dense(dl[i], d[i], du[i])
-    norm = lambda m: np.max(np.sum(np.abs(m), axis=-1))
-    error = norm(a @ np.asarray(x[i], np.complex128) - b[i])
-    assert error <= 30 * np.finfo(dtype).eps * norm(a) * norm(np.asarray(x[i]))
-    np.testing.assert_array_equal(linalg.tridiagonal_solve(dl[i], d[i], du[i], b[i]), x[i])
-
-
-def test_singular_tridiagonal_systems(rng):
-  """info names the zero pivot, NaN stays in its system, and perturbation makes x finite."""
-  d = np.tile([1.0, 0, 2], (3, 1))
-  dl, du = np.zeros((3, 3)), np.zeros((3, 3))
-  d[0, 1] = 1
-  d[2, 0] = np.nan
-  x, info = linalg.tridiagonal_solve_ex(dl, d, du, np.ones((3, 3, 1)))
-  np.testing.assert_array_equal(info, [0, 2, -1])
-  assert np.isfinite(x[0]).all() and np.isnan(x[1:]).all()
-  perturbed = linalg.tridiagonal_solve(dl[:2], d[:2], du[:2], np.ones((2, 3, 1)),
-                                       perturb_singular=True)
-  assert np.isfinite(perturbed).all()
-  with pytest.raises(linalg.LinAlgError, match=r"index \(1\) is singular: pivot 2"):
-    linalg.checked(linalg.tridiagonal_solve)(dl[:2], d[:2], du[:2], np.ones((2, 3, 1)))
-
-
 @BOTH
 @pytest.mark.parametrize("lower", [False, True])
 def test_solve_reads_one_triangle(lower, dtype, rng):

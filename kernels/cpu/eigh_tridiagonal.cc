@@ -69,23 +69,15 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
   });
 }
 
-int64_t TridiagonalSize(const BatchShape& diagonal, const ffi::AnyBuffer& beside) {
-  const int64_t n = diagonal.cols;
-  if (SplitBatch(beside, 1, "e").cols != std::max<int64_t>(n - 1, 0)) {
-    throw BadArgument("e", "have an element less than d");
-  }
-  return n;
-}
-
 ffi::Error EighTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
                            ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
                            ffi::Result<ffi::AnyBuffer> info) {
   return Guard("linalg_eigh_tridiagonal", [&] {
-    const BatchShape shape = SplitBatch(diagonal, 1, "d");
-    const int64_t batch = shape.batch, n = TridiagonalSize(shape, beside);
+    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
+    const int64_t batch = shape.batch, n = shape.n;
     DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
       TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                       Elements<T>(beside, batch * std::max<int64_t>(n - 1, 0), "e"),
+                       Elements<T>(beside, batch * shape.beside, "e"),
                        ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
                        Elements<Real<T>>(values, batch * n, "the eigenvalues"),
                        Elements<int32_t>(info, batch, "info"));
@@ -97,12 +89,11 @@ ffi::Error EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ff
                                ffi::Result<ffi::AnyBuffer> values,
                                ffi::Result<ffi::AnyBuffer> info) {
   return Guard("linalg_eigvalsh_tridiagonal", [&] {
-    const BatchShape shape = SplitBatch(diagonal, 1, "d");
-    const int64_t batch = shape.batch, n = TridiagonalSize(shape, beside);
+    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
+    const int64_t batch = shape.batch, n = shape.n;
     DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
       TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                       Elements<T>(beside, batch * std::max<int64_t>(n - 1, 0), "e"),
-                       static_cast<T*>(nullptr),
+                       Elements<T>(beside, batch * shape.beside, "e"), static_cast<T*>(nullptr),
                        Elements<Real<T>>(values, batch * n, "the eigenvalues"),
                        Elements<int32_t>(info, batch, "info"));
     });

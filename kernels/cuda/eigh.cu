@@ -1,5 +1,5 @@
-// Eigenvalues and eigenvectors of Hermitian matrices, and of tridiagonal ones, which are written
-// out in full: cuSOLVER has nothing for them.
+// Eigenvalues and eigenvectors of Hermitian matrices; and of tridiagonal ones with vectors, which
+// are written out in full: cuSOLVER has nothing for them.
 //
 // Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones
 // by cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It is given both
@@ -209,45 +209,26 @@ struct WriteTridiagonal {
   }
 };
 
-// `vectors` is null if only values are wanted.
-void RunTridiagonal(cudaStream_t stream, ffi::ScratchAllocator& allocator,
-                    const ffi::AnyBuffer& diagonal, const ffi::AnyBuffer& above,
-                    ffi::Result<ffi::AnyBuffer>& values, ffi::Result<ffi::AnyBuffer>* vectors,
-                    ffi::Result<ffi::AnyBuffer>& info) {
-  const BatchShape shape = SplitBatch(diagonal, 1, "d");
-  const int64_t batch = shape.batch, n = shape.cols, beside = std::max<int64_t>(n - 1, 0);
-  if (SplitBatch(above, 1, "e").cols != beside) {
-    throw BadArgument("e", "have an element less than d");
-  }
-  DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
-    using E = Element<T>;
-    T* const vectors_data =
-        vectors != nullptr ? Elements<T>(*vectors, batch * n * n, "the eigenvectors") : nullptr;
-    E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
-    ForEach(stream, batch * n * n,
-            WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                                AsElements(Elements<T>(above, batch * beside, "e")), a});
-    RunEigh<T>(stream, allocator, batch,
-               {ToInt(n), false, false, a, AsElements(vectors_data),
-                Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                Elements<int32_t>(info, batch, "info")});
-  });
-}
-
 ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
                            ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
                            ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
                            ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigh_tridiagonal",
-               [&] { RunTridiagonal(stream, allocator, diagonal, above, values, &vectors, info); });
-}
-
-ffi::Error EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                               ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
-                               ffi::Result<ffi::AnyBuffer> values,
-                               ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigvalsh_tridiagonal",
-               [&] { RunTridiagonal(stream, allocator, diagonal, above, values, nullptr, info); });
+  return Guard("linalg_eigh_tridiagonal", [&] {
+    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
+    const int64_t batch = shape.batch, n = shape.n;
+    DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
+      using E = Element<T>;
+      T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
+      E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
+      ForEach(stream, batch * n * n,
+              WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                                  AsElements(Elements<T>(above, batch * shape.beside, "e")), a});
+      RunEigh<T>(stream, allocator, batch,
+                 {ToInt(n), false, false, a, AsElements(vectors_data),
+                  Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                  Elements<int32_t>(info, batch, "info")});
+    });
+  });
 }
 
 }  // namespace
@@ -267,8 +248,4 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::cuda::Eigvalsh,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::cuda::EighTridiagonal,
                               (linalg::Signature<2, 3, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh_tridiagonal, linalg::cuda::EigvalshTridiagonal,
-                              (linalg::Signature<2, 2, linalg::ffi::PlatformStream<cudaStream_t>,
                                                  linalg::ffi::ScratchAllocator>()));

@@ -107,8 +107,11 @@ void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, 
   Check(cudaGetLastError(), "launching a kernel");
 }
 
+inline constexpr int kForEachThreads = 256;
+
 template <class Body>
-__global__ void __launch_bounds__(256) RunForEach(const Body body, int64_t count) {
+__global__ void __launch_bounds__(kForEachThreads, kResidentThreads / kForEachThreads)
+    RunForEach(const Body body, int64_t count) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step) {
@@ -120,10 +123,9 @@ __global__ void __launch_bounds__(256) RunForEach(const Body body, int64_t count
 template <class Body>
 void ForEach(cudaStream_t stream, int64_t count, const Body& body) {
   if (count == 0) return;
-  constexpr int kThreads = 256;
   constexpr int64_t kMostBlocks = 1 << 14;
-  const int64_t blocks = std::min((count + kThreads - 1) / kThreads, kMostBlocks);
-  RunForEach<Body><<<GridSize(blocks), kThreads, 0, stream>>>(body, count);
+  const int64_t blocks = std::min((count + kForEachThreads - 1) / kForEachThreads, kMostBlocks);
+  RunForEach<Body><<<GridSize(blocks), kForEachThreads, 0, stream>>>(body, count);
   Check(cudaGetLastError(), "launching a kernel");
 }
 

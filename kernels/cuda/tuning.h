@@ -50,6 +50,14 @@ inline constexpr int64_t kTeamEig = 64;
 inline constexpr int64_t kGlobalBlocks = 1024;
 inline constexpr int kGlobalThreads = 256;
 
+// Tridiagonal systems of at least so many rows, in a batch of at most so many, have many threads
+// each, which takes several launches and some four times the memory traffic of a thread each.
+inline constexpr int64_t kLongTridiagonal = 64;
+inline constexpr int64_t kFewTridiagonal = 4096;
+// Runs of rows that a thread joins, one after another, at each level of the reduction: a smaller
+// number makes more levels, of two launches each.
+inline constexpr int kTridiagonalRuns = 8;
+
 // Threads of a team for matrices whose longer side is n.
 inline int TeamSize(int64_t n) {
   if (n <= 4) return 4;

@@ -220,6 +220,17 @@ LINALG_INLINE E NegMulAdd(E a, E b, E c) {
   }
 }
 
+// conj(a) b + c
+template <class E>
+LINALG_INLINE E ConjMulAdd(E a, E b, E c) {
+  if constexpr (kComplexElement<E>) {
+    return {MulAdd(a.im, b.im, MulAdd(a.re, b.re, c.re)),
+            MulAdd(-a.im, b.re, MulAdd(a.re, b.im, c.im))};
+  } else {
+    return MulAdd(a, b, c);
+  }
+}
+
 template <class E>
 LINALG_INLINE E Mul(E a, E b) {
   if constexpr (kComplexElement<E>) {

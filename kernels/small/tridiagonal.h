@@ -91,17 +91,6 @@ LINALG_INLINE void ForEachBlock(int first, int last, Body&& body) {
   if constexpr (kBlock > 1) ForEachBlock<kBlock / 2>(first, last, body);
 }
 
-// conj(a) b + c
-template <class E>
-LINALG_INLINE E ConjMulAdd(E a, E b, E c) {
-  if constexpr (kComplexElement<E>) {
-    return {MulAdd(a.im, b.im, MulAdd(a.re, b.re, c.re)),
-            MulAdd(-a.im, b.re, MulAdd(a.re, b.im, c.im))};
-  } else {
-    return MulAdd(a, b, c);
-  }
-}
-
 // Re(conj(a) b) + c
 template <class E>
 LINALG_INLINE RealElement<E> RealDotAdd(E a, E b, RealElement<E> c) {

@@ -84,6 +84,7 @@ inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
 #include "kernels/cuda/cholesky.cu"
 #include "kernels/cuda/eig.cu"
 #include "kernels/cuda/eigh.cu"
+#include "kernels/cuda/eigvalsh_tridiagonal.cu"
 #include "kernels/cuda/hessenberg.cu"
 #include "kernels/cuda/inverse.cu"
 #include "kernels/cuda/lu.cu"

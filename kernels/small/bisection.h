@@ -1,0 +1,47 @@
+// Eigenvalues of real symmetric tridiagonal matrices by bisection, each by itself: an eigenvalue is
+// where the number of negative pivots of T - x I changes (Sturm counts; Golub and Van Loan, Matrix
+// Computations, 4th ed., 8.4), as LAPACK's stebz. The counts are those of a matrix whose elements
+// differ by a few roundings (Demmel, Dhillon and Ren, ETNA 3, 1995).
+#pragma once
+
+#include "kernels/small/lanes.h"
+
+namespace linalg::small {
+
+// A row of a matrix whose elements, or real and imaginary parts before the off-diagonal ones became
+// real, are less than 2: |d| < 2 and |e|² < 8, so that all eigenvalues lie within (-8, 8).
+template <class T>
+struct alignas(2 * sizeof(T)) SturmRow {
+  T diagonal, square;  // the square of the element above the diagonal's; 0 in the first row
+};
+
+// How many eigenvalues are at most x.
+template <class T>
+LINALG_INLINE int64_t SturmCount(int64_t n, const SturmRow<T>* rows, T x) {
+  constexpr T kLeastPivot = 8 * std::numeric_limits<T>::min();  // 8 / kLeastPivot is in range
+  T pivot = T(1);
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    pivot = rows[i].diagonal - rows[i].square / pivot - x;
+    if (Abs(pivot) < kLeastPivot) pivot = -kLeastPivot;
+    count += pivot < T(0);
+  }
+  return count;
+}
+
+// The least x at which more than k eigenvalues are counted, to the next number above or to a
+// fraction of eps. Two k follow the same bisection until one goes left and the larger one right:
+// eigenvalues ascend whatever the counts are.
+template <class T>
+LINALG_INLINE T BisectEigenvalue(int64_t n, const SturmRow<T>* rows, int64_t k) {
+  constexpr int kSteps = std::numeric_limits<T>::digits + 6;  // of 16 they leave eps / 8
+  T low = T(-8), high = T(8);
+  for (int step = 0; step < kSteps; ++step) {
+    const T middle = T(0.5) * (low + high);
+    if (middle == low || middle == high) break;
+    (SturmCount(n, rows, middle) > k ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,135 @@
+// Tridiagonal systems by orthogonal reduction, for many threads per system: a run of rows is left
+// with two once the unknowns within it are eliminated, and neighbouring runs are joined into one
+// (S. J. Wright, Stable parallel algorithms for two-point boundary value problems, SIAM J. Sci.
+// Stat. Comput. 13, 1992: structured orthogonal factorisation). By rotations, since multipliers at
+// most 1 do not keep the elements of such rows from growing exponentially; and since a singular
+// run, which cyclic reduction fails on, is no exception.
+#pragma once
+
+#include "kernels/small/scale.h"
+#include "kernels/small/triangular.h"
+
+namespace linalg::small {
+
+// A row in the unknowns before a run, first and last in it, and behind it.
+template <class E>
+struct EndRow {
+  E before, first, last, behind, rhs;
+};
+
+// What a run of at least two rows is left with.
+template <class E>
+struct Run {
+  EndRow<E> row[2];
+};
+
+// A row in the two unknowns on both sides of the seam between runs too: the last one of the run
+// that ends there, and the first one of the run that follows.
+template <class E>
+struct SeamRow {
+  E left, right;
+  EndRow<E> ends;
+};
+
+// The unitary (conj(p) conj(q); -q p) that takes (x, y) to (length, 0).
+template <class E>
+class GivensRotation {
+  using V = RealElement<E>;
+
+ public:
+  LINALG_INLINE GivensRotation(E x, E y) {
+    const V a = Magnitude(x), b = Magnitude(y);
+    V unscale;
+    const V scale = PowerOfTwoScale(a > b ? a : b, unscale);
+    const E u = scale * x, v = scale * y;
+    const V length = Sqrt(NormAdd(u, NormAdd(v, V{}))), inverse = V(1) / length;
+    p_ = length == V{} ? FromReal<E>(V(1)) : inverse * u;
+    q_ = length == V{} ? E{} : inverse * v;
+  }
+
+  LINALG_INLINE void Apply(E& x, E& y) const {
+    const E rotated = ConjMulAdd(q_, y, Mul(Conj(p_), x));
+    y = NegMulAdd(q_, x, Mul(p_, y));
+    x = rotated;
+  }
+
+ private:
+  E p_, q_;
+};
+
+template <class E>
+LINALG_INLINE void Rotate(const GivensRotation<E>& rotation, EndRow<E>& x, EndRow<E>& y) {
+  rotation.Apply(x.before, y.before);
+  rotation.Apply(x.first, y.first);
+  rotation.Apply(x.last, y.last);
+  rotation.Apply(x.behind, y.behind);
+  rotation.Apply(x.rhs, y.rhs);
+}
+
+template <class E>
+LINALG_INLINE void Rotate(const GivensRotation<E>& rotation, SeamRow<E>& x, SeamRow<E>& y) {
+  rotation.Apply(x.left, y.left);
+  rotation.Apply(x.right, y.right);
+  Rotate(rotation, x.ends, y.ends);
+}
+
+// A row by the power of two that brings its largest coefficient near 1: rotations mix rows, and one
+// of small coefficients would not survive beside large ones.
+template <class E>
+LINALG_INLINE EndRow<E> Equilibrate(const EndRow<E>& row) {
+  using V = RealElement<E>;
+  V largest{}, inverse;
+  for (const V size :
+       {Magnitude(row.before), Magnitude(row.first), Magnitude(row.last), Magnitude(row.behind)}) {
+    largest = size > largest ? size : largest;
+  }
+  const V scale = PowerOfTwoScale(largest, inverse);
+  return {scale * row.before, scale * row.first, scale * row.last, scale * row.behind,
+          scale * row.rhs};
+}
+
+// Joins to `run` the one that follows. Calls seam(0, row) and seam(1, row) with the rows of the
+// unknowns beside the seam: both are in the first one, the right one alone in the second.
+template <class E, class Seam>
+LINALG_INLINE void JoinRuns(Run<E>& run, Run<E> next, Seam&& seam) {
+  Rotate(GivensRotation<E>(run.row[0].last, run.row[1].last), run.row[0], run.row[1]);
+  Rotate(GivensRotation<E>(next.row[0].before, next.row[1].before), next.row[0], next.row[1]);
+  const auto row_before = [](const EndRow<E>& row) {
+    return SeamRow<E>{row.last, row.behind, {row.before, row.first, E{}, E{}, row.rhs}};
+  };
+  const auto row_behind = [](const EndRow<E>& row) {
+    return SeamRow<E>{row.before, row.first, {E{}, E{}, row.last, row.behind, row.rhs}};
+  };
+  SeamRow<E> u = row_before(run.row[0]), x = row_behind(next.row[0]);
+  Rotate(GivensRotation<E>(u.left, x.left), u, x);
+  seam(0, u);
+  SeamRow<E> v = row_before(run.row[1]), y = row_behind(next.row[1]);
+  Rotate(GivensRotation<E>(v.right, y.right), v, y);
+  Rotate(GivensRotation<E>(v.right, x.right), v, x);
+  seam(1, v);
+  run = {{x.ends, y.ends}};
+}
+
+// Joins a run that is the whole system to itself: what is left of the seam is its last unknown,
+// what is right of it its first.
+template <class E>
+LINALG_INLINE void CloseRun(Run<E> run, SeamRow<E> (&seam)[2]) {
+  Rotate(GivensRotation<E>(run.row[0].last, run.row[1].last), run.row[0], run.row[1]);
+  for (int k = 0; k < 2; ++k) {
+    seam[k] = {run.row[k].last, run.row[k].first, {E{}, E{}, E{}, E{}, run.row[k].rhs}};
+  }
+}
+
+// The unknowns beside a seam from those at the ends of the joined runs.
+template <class E>
+LINALG_INLINE void SolveSeam(const SeamRow<E> (&seam)[2], E before, E first, E last, E behind,
+                             E& left, E& right) {
+  const auto rest = [&](const EndRow<E>& row) {
+    const E x = NegMulAdd(row.first, first, NegMulAdd(row.before, before, row.rhs));
+    return NegMulAdd(row.behind, behind, NegMulAdd(row.last, last, x));
+  };
+  right = Divisor<E>(seam[1].right).Divide(rest(seam[1].ends));
+  left = Divisor<E>(seam[0].left).Divide(NegMulAdd(seam[0].right, right, rest(seam[0].ends)));
+}
+
+}  // namespace linalg::small

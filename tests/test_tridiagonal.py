@@ -1,0 +1,146 @@
+"""Tridiagonal matrices for which pivoting or scaling matters, or parts that are singular."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import linalg
+import matrices
+
+
+def _multiply(dl, d, du, x):
+  """A x of matrices or of their magnitudes, in double precision."""
+  y = d[..., None] * x
+  y[..., 1:, :] += dl[..., 1:, None] * x[..., :-1, :]
+  y[..., :-1, :] += du[..., :-1, None] * x[..., 1:, :]
+  return y
+
+
+def _check(dl, d, du, b, x):
+  """Row by row, relative to the row's elements and to x."""
+  eps = np.finfo(np.asarray(x).dtype).eps
+  dl, d, du, x = (np.asarray(a, np.complex128) for a in (dl, d, du, x))
+  residual = np.abs(_multiply(dl, d, du, x) - b)
+  rows = _multiply(*(np.abs(a) for a in (dl, d, du)), np.ones((*d.shape, 1)))
+  assert np.all(residual <= 30 * eps * rows * np.abs(x).max((-2, -1), keepdims=True))
+
+
+def _random(rng, batch, n, dtype, cols=2):
+  diagonals = [matrices.general(rng, (batch,), 1, n, dtype)[:, 0] for _ in range(3)]
+  return *diagonals, matrices.general(rng, (batch,), n, cols, dtype)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 63, 64, 65, 400])
+def test_tridiagonal_solve(n, dtype, rng):
+  """A diagonal of zeros here and there needs pivoting; every batch gives a system the same bits."""
+  batch = 19
+  dl, d, du, b = _random(rng, batch, n, dtype)
+  if n > 1:
+    d[:, : n - 1 : 3] = 0
+  x, info = linalg.tridiagonal_solve_ex(dl, d, du, b)
+  assert not np.any(info)
+  _check(dl, d, du, b, x)
+  for i in range(batch):
+    np.testing.assert_array_equal(linalg.tridiagonal_solve(dl[i], d[i], du[i], b[i]), x[i])
+
+
+# (lower, diagonal, upper) for n rows. Parts of some of them are singular, or have solutions that
+# grow, where the whole is well-conditioned.
+LONG = {
+    "no diagonal": lambda n: (np.ones(n), np.zeros(n), np.ones(n)),
+    "exchanges": lambda n: (np.arange(n) % 2, np.zeros(n), np.arange(1, n + 1) % 2),
+    "growing": lambda n: (np.full(n, -0.9), np.full(n, 0.9), np.ones(n)),
+    "growing backwards": lambda n: (np.ones(n), np.full(n, 0.9), np.full(n, -0.9)),
+    "oscillating": lambda n: (np.ones(n), np.full(n, -1.2345), np.ones(n)),
+    "advection": lambda n: (-np.ones(n), np.full(n, 1e-3), np.ones(n)),
+    "Laplacian": lambda n: (-np.ones(n), np.full(n, 2.0), -np.ones(n)),
+    "triangular": lambda n: (np.full(n, 0.7), np.ones(n), np.zeros(n)),
+    "graded": lambda n: np.outer([1, -3, 1.5], np.logspace(0, -20, n)),
+}
+
+
+@pytest.mark.parametrize("n", [64, 1000, 4098])
+@pytest.mark.parametrize("kind", LONG)
+def test_long_tridiagonal_systems(kind, n, dtype, rng):
+  dl, d, du = (np.asarray(x, dtype) for x in LONG[kind](n))
+  b = matrices.general(rng, (), n, 3, dtype)
+  x, info = linalg.tridiagonal_solve_ex(dl, d, du, b)
+  assert info == 0
+  _check(dl, d, du, b, x)
+
+
+@pytest.mark.parametrize("batch, n", [(4096, 64), (4097, 64), (1, 100_003)])
+def test_many_and_large_tridiagonal_systems(batch, n, rng):
+  dl, d, du, b = _random(rng, batch, n, np.float32, cols=1)
+  d += np.copysign(3, d)
+  x, info = linalg.tridiagonal_solve_ex(dl, d, du, b)
+  assert not np.any(info)
+  _check(dl, d, du, b, x)
+
+
+def test_singular_tridiagonal_systems(rng):
+  """info names the zero pivot, NaN stays in its system, and perturbation makes x finite."""
+  d = np.tile([1.0, 0, 2], (3, 1))
+  dl, du = np.zeros((3, 3)), np.zeros((3, 3))
+  d[0, 1] = 1
+  d[2, 0] = np.nan
+  x, info = linalg.tridiagonal_solve_ex(dl, d, du, np.ones((3, 3, 1)))
+  np.testing.assert_array_equal(info, [0, 2, -1])
+  assert np.isfinite(x[0]).all() and np.isnan(x[1:]).all()
+  perturbed = linalg.tridiagonal_solve(dl[:2], d[:2], du[:2], np.ones((2, 3, 1)),
+                                       perturb_singular=True)
+  assert np.isfinite(perturbed).all()
+  with pytest.raises(linalg.LinAlgError, match=r"index \(1\) is singular: pivot 2"):
+    linalg.checked(linalg.tridiagonal_solve)(dl[:2], d[:2], du[:2], np.ones((2, 3, 1)))
+
+
+@pytest.mark.parametrize("n", [65, 1001, 20_001])
+def test_singular_long_tridiagonal_systems(n, dtype):
+  """A pivot that elimination finds to be zero is found by whatever else solves long systems."""
+  k = n // 3
+  dl, d, du = (np.tile(np.asarray(x, dtype), (6, 1)) for x in LONG["Laplacian"](n))
+  d[1, [0, -1]] = 1  # the constants are null vectors, and here those of the first k rows alone
+  d[2, [0, k - 1]], dl[2, k], du[2, k - 1] = 1, 0, 0
+  du[3, k - 1] = d[3, k] = dl[3, k + 1] = 0
+  d[4], dl[4] = 0, 1
+  d[5, k] = np.nan
+  dl[:, 0] = du[:, -1] = np.nan  # are not read
+  x, info = linalg.tridiagonal_solve_ex(dl, d, du, np.ones((6, n, 2), dtype))
+  assert info[0] == 0 and np.isfinite(x[0]).all()
+  np.testing.assert_array_equal(info[1:], [n, k, k + 1, n, -1])
+  assert np.isnan(x[1:]).all()
+  perturbed = linalg.tridiagonal_solve(
+      dl[:5], d[:5], du[:5], np.ones((5, n, 2), dtype), perturb_singular=True)
+  assert np.isfinite(perturbed).all()
+
+
+def _check_eigenvalues(d, e, scale=1.0):
+  """Beside those of the matrix whose off-diagonal elements are real and positive."""
+  w = np.asarray(linalg.eigh_tridiagonal(d, e, eigvals_only=True)).astype(np.float64) / scale
+  assert np.all(np.diff(w) >= 0)
+  expected = scipy.linalg.eigvalsh_tridiagonal(
+      np.real(d).astype(np.float64) / scale, np.abs(e).astype(np.float64) / scale)
+  tolerance = 4 * len(d) * np.finfo(d.dtype).eps * np.abs(expected).max()
+  np.testing.assert_allclose(w, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("n", [2, 21, 64, 65, 301])
+@pytest.mark.parametrize("kind", ["clusters", "zero", "equal", "split", "graded"])
+def test_tridiagonal_eigenvalues(kind, n, dtype, rng):
+  d, e = {
+      "clusters": lambda: (np.abs(np.arange(n) - n // 2), np.ones(n - 1)),  # Wilkinson's
+      "zero": lambda: (np.zeros(n), np.zeros(n - 1)),
+      "equal": lambda: (np.ones(n), np.zeros(n - 1)),
+      "split": lambda: (np.arange(n) % 5, np.arange(n - 1) % 3),
+      "graded": lambda: (np.logspace(0, -30, n), np.logspace(-1, -31, n)[1:]),
+  }[kind]()
+  phases = np.exp(1j * np.arange(n - 1)) if dtype.kind == "c" else np.ones(n - 1)
+  _check_eigenvalues(d.astype(dtype), (e * phases).astype(dtype))
+
+
+@pytest.mark.parametrize("exponent", [-0.95, -0.5, 0.5, 0.95])
+def test_tridiagonal_eigenvalues_out_of_range_when_squared(exponent, dtype, rng):
+  n, scale = 40, float(2.0 ** np.floor(exponent * np.log2(float(np.finfo(dtype).max))))
+  d = matrices.general(rng, (), 1, n, dtype)[0].real
+  e = matrices.general(rng, (), 1, n - 1, dtype)[0]
+  _check_eigenvalues((scale * d).astype(dtype), (scale * e).astype(dtype), scale)
