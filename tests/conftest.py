@@ -5,6 +5,9 @@ import os
 
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8")
+if "PYTEST_XDIST_WORKER" in os.environ:
+  # The workers share the processors: threads of each one's OpenBLAS would spin for the others'.
+  os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
