@@ -10,7 +10,6 @@ import sys
 import tomllib
 
 import jax
-import numpy as np
 import pytest
 
 import linalg
@@ -103,10 +102,3 @@ def test_show_config(capsys):
   lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
   assert list(lines) == ["instruction set", "LAPACK", "batches", "XLA FFI", "JAX", "CUDA"]
   assert jax.__version__ in lines["JAX"]
-
-
-def test_blas_threads_are_put_back():
-  """The user's number of OpenBLAS threads is theirs again after a batch and after an error."""
-  before = _targets.blas_threads()
-  jax.block_until_ready(linalg.cholesky(np.stack([np.eye(200)] * 8)))
-  assert _targets.blas_threads() == before
