@@ -28,8 +28,7 @@ template <class E>
 struct SmallCholesky {
   using V = small::RealElement<E>;
   CholeskyOperands<E> of;
-  Staged matrix;
-  int failed;
+  Staged matrix, info;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
     matrix.Load(of.a, first, count, memory, bytes);
@@ -37,17 +36,13 @@ struct SmallCholesky {
   __device__ void Run(char* slice) const {
     E* const a = At<E>(slice, matrix.offset);
     small::LowerHermitianPart(a, of.n, of.lower, of.symmetrize);
-    const V info = small::Cholesky(a, of.n);
-    small::FinishTriangle(a, of.n, of.lower, info);
-    *At<V>(slice, failed) = info;
+    const V failed = small::Cholesky(a, of.n);
+    small::FinishTriangle(a, of.n, of.lower, failed);
+    *At<V>(slice, info.offset) = failed;
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Store(of.factor, first, count, memory, bytes,
-                 [&](char* slice, int place) { return At<E>(slice, matrix.offset)[place]; });
-    if (static_cast<int>(threadIdx.x) < count) {
-      of.info[first + threadIdx.x] =
-          static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, failed));
-    }
+    matrix.Store(of.factor, first, count, memory, bytes);
+    info.StoreIntegers<V>(of.info, first, count, memory, bytes);
   }
 };
 
@@ -178,7 +173,7 @@ ffi::Error Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
       Slice slice(sizeof(V));
       if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
         const Staged matrix(size, size, slice.Take<E>(size));
-        const int failed = slice.Take<V>(1);
+        const Staged failed(1, 1, slice.Take<V>(1));
         LaunchAlone(stream, SmallCholesky<E>{of, matrix, failed}, batch, slice);
       } else if (n <= kTeamCholesky) {
         const int ld = of.n | 1;

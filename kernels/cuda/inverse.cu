@@ -22,28 +22,24 @@ struct SmallInverse {
   const E* a;
   E* inverse;
   int32_t* info_out;
-  Staged matrix;
-  int result, spare, info;
+  Staged matrix, result, info;
+  int spare;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
     matrix.Load(a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
     E* const factors = At<E>(slice, matrix.offset);
-    E* const target = At<E>(slice, result);
+    E* const target = At<E>(slice, result.offset);
     V* const pivots = At<V>(slice, spare);
     const V singular = small::Lu(n, n, factors, pivots, pivots + n);
     small::Invert(n, factors, pivots + n, target);
     small::FillNaN(singular != V(0), n * n, target);
-    *At<V>(slice, info) = singular;
+    *At<V>(slice, info.offset) = singular;
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Store(inverse, first, count, memory, bytes,
-                 [&](char* slice, int place) { return At<E>(slice, result)[place]; });
-    if (static_cast<int>(threadIdx.x) < count) {
-      info_out[first + threadIdx.x] =
-          static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, info));
-    }
+    result.Store(inverse, first, count, memory, bytes);
+    info.StoreIntegers<V>(info_out, first, count, memory, bytes);
   }
 };
 
@@ -99,10 +95,11 @@ void Invert(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t n, con
   Slice slice(sizeof(Real<T>));
   if (2 * size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
     const Staged matrix(size, size, slice.Take<E>(size));
-    const int result = slice.Take<E>(size), spare = slice.Take<Real<T>>(2 * n),
-              place = slice.Take<Real<T>>(1);
+    const Staged result(size, size, slice.Take<E>(size));
+    const int spare = slice.Take<Real<T>>(2 * n);
+    const Staged singular(1, 1, slice.Take<Real<T>>(1));
     const SmallInverse<E> job{ToInt(n), AsElements(a), AsElements(inverse), info, matrix, result,
-                              spare,    place};
+                              singular, spare};
     return LaunchAlone(stream, job, batch, slice);
   }
   if (n <= kTeamLu) {

@@ -179,6 +179,22 @@ struct Staged {
                      target + (first + matrix) * stride + place);
     }
   }
+
+  template <class E>
+  __device__ __forceinline__ void Store(E* target, int64_t first, int count, char* memory,
+                                        int64_t bytes) const {
+    Store(target, first, count, memory, bytes,
+          [&](char* slice, int place) { return At<E>(slice, offset)[place]; });
+  }
+
+  // Integers, which algorithms for one matrix per lane or thread hold as numbers V.
+  template <class V>
+  __device__ __forceinline__ void StoreIntegers(int32_t* target, int64_t first, int count,
+                                                char* memory, int64_t bytes) const {
+    Store(target, first, count, memory, bytes, [&](char* slice, int place) {
+      return static_cast<int32_t>(At<V>(slice, offset)[place]);
+    });
+  }
 };
 
 // Bytes of shared memory that a block may have.

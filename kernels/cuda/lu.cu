@@ -24,30 +24,21 @@ struct SmallLu {
   const E* a;
   E* packed;
   int32_t *pivots_out, *permutation_out, *info_out;
-  Staged matrix, pivots, permutation;
-  int info;
+  Staged matrix, pivots, permutation, info;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
     matrix.Load(a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    *At<V>(slice, info) = small::Lu(rows, cols, At<E>(slice, matrix.offset),
-                                    At<V>(slice, pivots.offset), At<V>(slice, permutation.offset));
+    *At<V>(slice, info.offset) =
+        small::Lu(rows, cols, At<E>(slice, matrix.offset), At<V>(slice, pivots.offset),
+                  At<V>(slice, permutation.offset));
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Store(packed, first, count, memory, bytes,
-                 [&](char* slice, int place) { return At<E>(slice, matrix.offset)[place]; });
-    const auto store_integers = [&](const Staged& staged, int32_t* target) {
-      staged.Store(target, first, count, memory, bytes, [&](char* slice, int place) {
-        return static_cast<int32_t>(At<V>(slice, staged.offset)[place]);
-      });
-    };
-    store_integers(pivots, pivots_out);
-    store_integers(permutation, permutation_out);
-    if (static_cast<int>(threadIdx.x) < count) {
-      info_out[first + threadIdx.x] =
-          static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, info));
-    }
+    matrix.Store(packed, first, count, memory, bytes);
+    pivots.StoreIntegers<V>(pivots_out, first, count, memory, bytes);
+    permutation.StoreIntegers<V>(permutation_out, first, count, memory, bytes);
+    info.StoreIntegers<V>(info_out, first, count, memory, bytes);
   }
 };
 
@@ -136,8 +127,8 @@ struct SmallSolve {
   const E* b;
   E* x;
   int32_t* info_out;
-  Staged matrix, rhs;
-  int spare, info;
+  Staged matrix, rhs, info;
+  int spare;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
     matrix.Load(a, first, count, memory, bytes);
@@ -152,15 +143,11 @@ struct SmallSolve {
     small::SolveLower(n, factors, true, cols, solution);
     small::SolveUpper(n, factors, false, cols, solution);
     small::FillNaN(singular != V(0), n * cols, solution);
-    *At<V>(slice, info) = singular;
+    *At<V>(slice, info.offset) = singular;
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    rhs.Store(x, first, count, memory, bytes,
-              [&](char* slice, int place) { return At<E>(slice, rhs.offset)[place]; });
-    if (static_cast<int>(threadIdx.x) < count) {
-      info_out[first + threadIdx.x] =
-          static_cast<int32_t>(*At<V>(memory + threadIdx.x * bytes, info));
-    }
+    rhs.Store(x, first, count, memory, bytes);
+    info.StoreIntegers<V>(info_out, first, count, memory, bytes);
   }
 };
 
@@ -244,8 +231,9 @@ void SolveBatch(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems
   if (!shared && (n * n + n * cols) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
     const Staged matrix(n * n, n * n, slice.Take<E>(n * n)),
         rhs(n * cols, n * cols, slice.Take<E>(n * cols));
-    const int spare = slice.Take<Real<T>>(2 * n), place = slice.Take<Real<T>>(1);
-    const SmallSolve<E> job{ToInt(n), ToInt(cols), a, b, x, info, matrix, rhs, spare, place};
+    const int spare = slice.Take<Real<T>>(2 * n);
+    const Staged singular(1, 1, slice.Take<Real<T>>(1));
+    const SmallSolve<E> job{ToInt(n), ToInt(cols), a, b, x, info, matrix, rhs, singular, spare};
     return LaunchAlone(stream, job, systems.batch, slice);
   }
   if (!shared && n <= kTeamLu && cols <= kColumnsOfTeam) {
@@ -325,9 +313,10 @@ void OwnLu(cudaStream_t stream, const LuProblem<T>& problem) {
     const Staged matrix(size, size, slice.Take<E>(size));
     const Staged steps(count, count, slice.Take<Real<T>>(count));
     const Staged order(m, m, slice.Take<Real<T>>(m));
-    const SmallLu<E> job{
-        rows,   cols,  AsElements(a), AsElements(packed),    pivots, permutation, info,
-        matrix, steps, order,         slice.Take<Real<T>>(1)};
+    const Staged singular(1, 1, slice.Take<Real<T>>(1));
+    const SmallLu<E> job{rows,   cols,        AsElements(a), AsElements(packed),
+                         pivots, permutation, info,          matrix,
+                         steps,  order,       singular};
     return LaunchAlone(stream, job, batch, slice);
   }
   const int ld = cols | 1;

@@ -69,8 +69,7 @@ struct SmallSubstitution {
     }
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    rhs.Store(x, first, count, memory, bytes,
-              [&](char* slice, int place) { return At<E>(slice, rhs.offset)[place]; });
+    rhs.Store(x, first, count, memory, bytes);
   }
 
  private:
