@@ -1,6 +1,7 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// One matrix per team of threads, row-major throughout: in shared memory up to kTeamQrBytes, which
+// Tiny matrices, but for column pivoting, one per thread in shared memory, up to kAloneQrBytes.
+// Others one per team of threads, row-major throughout: in shared memory up to kTeamQrBytes, which
 // holds 512 by 32 too, R leaving before Q takes its place. Larger matrices of a large batch, and
 // all larger ones with column pivoting, which cuSOLVER lacks, do the same in global memory, a block
 // each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
@@ -9,6 +10,7 @@
 #include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/handlers.h"
+#include "kernels/small/householder.h"
 
 namespace linalg::cuda {
 namespace {
@@ -32,6 +34,63 @@ struct QrProblem {
 
   __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
 };
+
+// The reflectors' vectors, and R beside them where they leave room, are held as LAPACK packs them,
+// column-major: so Q can take the place of the matrix before R is stored.
+template <class E>
+struct SmallQr {
+  QrProblem<E> of;
+  Staged matrix, scales, r, q;
+  Divider by_cols;
+
+  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
+    matrix.Load(of.a, first, count, memory, bytes);
+    if (of.factored) scales.Load(of.taus_in, first, count, memory, bytes);
+  }
+  __device__ void Run(char* slice) const {
+    const int m = of.m, n = of.n;
+    E* const a = At<E>(slice, matrix.offset);
+    E* const packed = At<E>(slice, r.offset);
+    E* const taus = At<E>(slice, scales.offset);
+    if (of.factored) {
+      small::UnpackReflectors(a, n, m, of.count, packed);
+    } else {
+      small::HouseholderQr<E>(a, n, m, n, packed, taus);
+      for (int i = 0; i < of.count; ++i) {
+        for (int j = i; j < n; ++j) packed[j * m + i] = a[i * n + j];
+      }
+    }
+    if (of.q_cols > 0) {
+      small::HouseholderProduct<E>(a, of.q_cols, m, of.q_cols, of.count, packed, taus);
+    }
+  }
+  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
+    r.Store(of.r, first, count, memory, bytes, [&](char* slice, unsigned place) {
+      const unsigned i = by_cols(place), j = place - i * of.n;
+      return of.packed || i <= j ? At<E>(slice, r.offset)[j * of.m + i] : E{};
+    });
+    if (of.packed) scales.Store(of.taus, first, count, memory, bytes);
+    q.Store(of.q, first, count, memory, bytes);
+  }
+};
+
+template <class E>
+bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& of, int64_t batch) {
+  const int64_t m = of.m, n = of.n, r_size = of.r_rows * n, q_size = m * of.q_cols;
+  const int64_t elements = m * of.Columns() + m * n + of.count;
+  if (of.pivoted || elements * static_cast<int64_t>(sizeof(E)) > kAloneQrBytes) return false;
+  Slice slice(sizeof(small::RealElement<E>));
+  const int matrix = slice.Take<E>(m * of.Columns()), packed = slice.Take<E>(m * n);
+  const Staged scales(of.count, of.count, slice.Take<E>(of.count));
+  const SmallQr<E> job{of,
+                       Staged(m * n, m * n, matrix),
+                       scales,
+                       Staged(r_size, r_size, packed),
+                       Staged(q_size, q_size, matrix),
+                       Divider(n)};
+  LaunchAlone(stream, job, batch, slice);
+  return true;
+}
 
 // Places in a slice.
 struct QrPlaces {
@@ -182,7 +241,7 @@ template <class T>
 void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
            const QrProblem<Element<T>>& of) {
   using E = Element<T>;
-  if (batch == 0) return;
+  if (batch == 0 || RunSmallQr(stream, of, batch)) return;
   const int64_t ld = of.Columns() | 1;
   const int team_size = QrTeamSize(of.m, of.Columns());
   if (of.m * ld * static_cast<int64_t>(sizeof(T)) <= kTeamQrBytes) {
