@@ -1,7 +1,8 @@
 // Eigenvalues and eigenvectors of Hermitian matrices; and of tridiagonal ones with vectors, which
 // are written out in full: cuSOLVER has nothing for them.
 //
-// Up to kTeamEigh by Jacobi's method, one matrix per team of threads in shared memory. Larger ones
+// Tiny ones by the QL iteration of kernels/small, one matrix per thread in shared memory, up to
+// kAloneEighBytes; up to kTeamEigh by Jacobi's method, one per team of threads there. Larger ones
 // by cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It is given both
 // triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
 // issue 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the
@@ -11,6 +12,7 @@
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
+#include "kernels/small/eigh.h"
 
 namespace linalg::cuda {
 namespace {
@@ -25,6 +27,48 @@ struct EighProblem {
   V* values;
   int32_t* info;
 };
+
+template <class E, bool kVectors>
+struct SmallEigh {
+  using V = small::RealElement<E>;
+  using Work = small::EigenWork<E, V>;
+  EighProblem<E> of;
+  Staged matrix, values, info;  // a slice begins with its Work, and that with the matrix
+
+  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
+    matrix.Load(of.a, first, count, memory, bytes);
+  }
+  __device__ void Run(char* slice) const {
+    *At<V>(slice, info.offset) =
+        small::EigenHermitian<kVectors>(WorkIn(slice), of.n, of.lower, of.symmetrize);
+  }
+  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
+    if constexpr (kVectors) matrix.Store(of.vectors, first, count, memory, bytes);
+    values.Store(of.values, first, count, memory, bytes,
+                 [&](char* slice, int place) { return WorkIn(slice).d[place]; });
+    info.StoreIntegers<V>(of.info, first, count, memory, bytes);
+  }
+
+ private:
+  __device__ Work WorkIn(char* slice) const { return Work(At<V>(slice, 0), of.n, kVectors); }
+};
+
+template <bool kVectors, class E>
+bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
+  using V = small::RealElement<E>;
+  using Work = small::EigenWork<E, V>;
+  const int64_t n = of.n;
+  // The iteration wants a last row. Eigenvalues alone have the same cut-off, and the same bits.
+  if (n == 0 || Work::Size(n, true) * static_cast<int64_t>(sizeof(V)) > kAloneEighBytes) {
+    return false;
+  }
+  Slice slice(sizeof(V));
+  slice.Take<V>(Work::Size(n, kVectors));
+  const Staged info(1, 1, slice.Take<V>(1));
+  const SmallEigh<E, kVectors> job{of, Staged(n * n, n * n, 0), Staged(n, n, 0), info};
+  LaunchAlone(stream, job, batch, slice);
+  return true;
+}
 
 template <class E, bool kVectors>
 struct TeamEigh {
@@ -135,6 +179,7 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
 
 template <bool kVectors, class E>
 bool RunTeamEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
+  if (of.n > kTeamEigh) return false;
   Slice slice(sizeof(small::RealElement<E>));
   const int ld = of.n | 1;
   slice.Take<E>(of.n * ld);
@@ -147,15 +192,18 @@ bool RunTeamEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
   return true;
 }
 
+template <bool kVectors, class E>
+bool RunOwnEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
+  return RunSmallEigh<kVectors>(stream, batch, of) || RunTeamEigh<kVectors>(stream, batch, of);
+}
+
 template <class T>
 void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
              const EighProblem<Element<T>>& of) {
   if (batch == 0) return;
-  if (of.n <= kTeamEigh) {
-    if (of.vectors != nullptr ? RunTeamEigh<true>(stream, batch, of)
-                              : RunTeamEigh<false>(stream, batch, of)) {
-      return;
-    }
+  if (of.vectors != nullptr ? RunOwnEigh<true>(stream, batch, of)
+                            : RunOwnEigh<false>(stream, batch, of)) {
+    return;
   }
   Scratch scratch(allocator);
   VendorEigh<T>(stream, scratch, batch, of);

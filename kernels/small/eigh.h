@@ -40,15 +40,17 @@ LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* si
   for (int b = 0; b < kBlock; ++b) StoreUnaligned(y[b], at(first, b));
 }
 
-// So many sweeps' rotations reach the vectors together, while a block of columns is in the cache.
-inline constexpr int kPendingSweeps = 8;
+// So many sweeps' rotations reach the vectors together, while a block of columns is in the cache. A
+// single matrix that has no registers of columns, as a CUDA thread's, has no cache to gain by it.
+template <class Row>
+inline constexpr int kPendingSweeps = kLanesOf<Row> == 1 ? 1 : 8;
 // LAPACK's limit of sweeps, times n.
 inline constexpr int kQlSweeps = 30;
 
 // Diagonalises the tridiagonal matrix of diagonal d and off-diagonal e, both of n elements though
 // the last of e is of no account, of norm about 1. With kVectors, z receives the transposed
-// eigenvectors; `sine` and `shear` are work space of kPendingSweeps times n elements. Returns how
-// many elements of e did not vanish.
+// eigenvectors; `sine` and `shear` are work space of kPendingSweeps<Row> times n elements.
+// Returns how many elements of e did not vanish.
 template <bool kVectors, class Row, class V>
 LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shear) {
   using Limits = std::numeric_limits<Lane<V>>;
@@ -62,7 +64,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
     for (int i = 0; i < n * stride; ++i) z[i] = zero;
     for (int i = 0; i < n; ++i) z[i * stride + i] = one;
   }
-  int pending = 0, firsts[kPendingSweeps], lasts[kPendingSweeps];
+  int pending = 0, firsts[kPendingSweeps<Row>], lasts[kPendingSweeps<Row>];
   const auto rotate = [&](int sweeps) {
     if constexpr (kVectors) {
       ForEachBlock<8>(0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int register_first) {
@@ -153,7 +155,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
     if constexpr (kVectors) {
       firsts[pending] = first;
       lasts[pending] = last;
-      if (++pending == kPendingSweeps) rotate(sweep + 1);
+      if (++pending == kPendingSweeps<Row>) rotate(sweep + 1);
     }
   }
   V left = zero;
@@ -200,12 +202,13 @@ struct EigenWork {
   static constexpr int kParts = kComplexElement<E> ? 2 : 1;
 
   static int64_t Size(int64_t n, bool vectors) {
-    const int64_t rows =
-        n * (vectors ? 3 : 2) * kParts + (kTridiagonalRows + 1) * kParts + 3 + 2 * kPendingSweeps;
+    const int64_t rows = n * (vectors ? 3 : 2) * kParts + (kTridiagonalRows + 1) * kParts + 3 +
+                         2 * kPendingSweeps<Row>;
     return rows * RowStride<V, Row>(static_cast<int>(n));
   }
 
-  EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
+  // constexpr, so that CUDA threads may call it.
+  constexpr EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
     const auto take = [&](int rows) {
       V* taken = memory;
       memory += rows * stride;
@@ -221,8 +224,8 @@ struct EigenWork {
     rows = take_rows(kTridiagonalRows);
     tau = reinterpret_cast<E*>(take(kParts));
     for (V** vector : {&d, &e, &order}) *vector = take(1);
-    sine = take(kPendingSweeps);
-    shear = take(kPendingSweeps);
+    sine = take(kPendingSweeps<Row>);
+    shear = take(kPendingSweeps<Row>);
   }
 
   int stride;
