@@ -1,16 +1,18 @@
 // Singular values and vectors.
 //
-// Matrices whose shorter side is at most kTeamSvd by Jacobi's method, one per team of threads in
-// shared memory; a wide one as its adjoint. Larger ones of a large batch do the same in global
-// memory, a block each; else cuSOLVER takes one after another. Its gesvdj takes a row-major matrix
-// as it lies in memory, transposed: then Vᴴ is its U as it lies there. Its gesvd, for the largest,
-// wants no fewer rows than columns, which a wide matrix has as it lies: then U and Vᴴ are its VT
-// and U. A matrix that holds NaN or Inf goes to both as the identity; it gets NaN and info = -1.
+// By Jacobi's method in shared memory: square matrices up to kAloneSvdBytes one per thread, others
+// whose shorter side is at most kTeamSvd one per team of threads, a wide one as its adjoint. Larger
+// ones of a large batch do the same in global memory, a block each; else cuSOLVER takes one after
+// another. Its gesvdj takes a row-major matrix as it lies in memory, transposed: then Vᴴ is its U
+// as it lies there. Its gesvd, for the largest, wants no fewer rows than columns, which a wide
+// matrix has as it lies: then U and Vᴴ are its VT and U. A matrix that holds NaN or Inf goes to
+// both as the identity; it gets NaN and info = -1.
 #include "kernels/team/svd.h"
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
+#include "kernels/small/jacobi_svd.h"
 
 namespace linalg::cuda {
 namespace {
@@ -38,6 +40,49 @@ struct SvdProblem {
     return static_cast<int64_t>(n) * (full ? n : Shorter());
   }
 };
+
+template <class E, bool kVectors>
+struct SmallSvd {
+  using V = small::RealElement<E>;
+  using Work = small::JacobiWork<E, V, true>;
+  SvdProblem<E> of;
+  Staged matrix, values, info;  // a slice begins with its Work, and that with the matrix
+
+  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
+    matrix.Load(of.a, first, count, memory, bytes);
+  }
+  __device__ void Run(char* slice) const {
+    *At<V>(slice, info.offset) = small::JacobiSvd<kVectors>(WorkIn(slice), of.n, of.n, false);
+  }
+  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
+    if constexpr (kVectors) {
+      matrix.Store(of.u, first, count, memory, bytes,
+                   [&](char* slice, int place) { return WorkIn(slice).left[place]; });
+      matrix.Store(of.vh, first, count, memory, bytes,
+                   [&](char* slice, int place) { return WorkIn(slice).right[place]; });
+    }
+    values.Store(of.s, first, count, memory, bytes,
+                 [&](char* slice, int place) { return WorkIn(slice).s[place]; });
+    info.StoreIntegers<V>(of.info, first, count, memory, bytes);
+  }
+
+ private:
+  __device__ Work WorkIn(char* slice) const { return Work(At<V>(slice, 0), of.n, of.n, false); }
+};
+
+// Launches threads, if their matrices are square and fit in their share of shared memory.
+template <bool kVectors, class E>
+bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& of) {
+  using V = small::RealElement<E>;
+  const int64_t n = of.n, size = SmallSvd<E, kVectors>::Work::Size(n, n, false);
+  if (of.m != n || size * static_cast<int64_t>(sizeof(V)) > kAloneSvdBytes) return false;
+  Slice slice(sizeof(V));
+  slice.Take<V>(size);
+  const Staged info(1, 1, slice.Take<V>(1));
+  const SmallSvd<E, kVectors> job{of, Staged(n * n, n * n, 0), Staged(n, n, 0), info};
+  LaunchAlone(stream, job, batch, slice);
+  return true;
+}
 
 // Places in a slice.
 struct SvdPlaces {
@@ -202,6 +247,12 @@ void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   });
 }
 
+template <bool kVectors, class E>
+bool RunOwnSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& of) {
+  return RunSmallSvd<kVectors>(stream, batch, of) ||
+         RunTeamSvd<kVectors>(stream, scratch, batch, of);
+}
+
 template <class T>
 void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
             const SvdProblem<Element<T>>& of) {
@@ -215,8 +266,8 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
     return;
   }
   Scratch scratch(allocator);
-  if (of.vectors ? RunTeamSvd<true>(stream, scratch, batch, of)
-                 : RunTeamSvd<false>(stream, scratch, batch, of)) {
+  if (of.vectors ? RunOwnSvd<true>(stream, scratch, batch, of)
+                 : RunOwnSvd<false>(stream, scratch, batch, of)) {
     return;
   }
   if (of.Longer() <= kVendorJacobiSvd) {

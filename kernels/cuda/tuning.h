@@ -8,11 +8,13 @@ namespace linalg::cuda {
 
 // A matrix of at most so many bytes, with what is solved with it, is worked on by one thread.
 inline constexpr int64_t kAloneBytes = 512;
-// QR and eigh by one thread hold several arrays for each matrix: at most so many bytes together. In
-// four blocks of kBlockBytes, a multiprocessor's share, QR then has two warps on each of its four
-// schedulers to hide latency behind one another; with fewer, a team's threads would do as well. eigh
-// makes do with one: a team's Jacobi takes several times the operations of the QL iteration.
+// QR, SVD and eigh by one thread hold several arrays for each matrix: at most so many bytes
+// together. In four blocks of kBlockBytes, a multiprocessor's share, QR and SVD then have two warps
+// on each of its four schedulers to hide latency behind one another; with fewer, a team's threads
+// would do as well. eigh makes do with one: a team's Jacobi takes several times the operations of
+// the QL iteration.
 inline constexpr int64_t kAloneQrBytes = 768;
+inline constexpr int64_t kAloneSvdBytes = 768;
 inline constexpr int64_t kAloneEighBytes = 1536;
 
 // What the launches count on that do not look whether their shared memory fits, those of Cholesky,

@@ -259,8 +259,9 @@ LINALG_INLINE void SortRows(RealElement<E>* s, Rows<E, Row> a, Rows<E, Row> g, i
   }
 }
 
-// What JacobiSvd works in, in elements V of memory that it is handed.
-template <class E, class Row>
+// What JacobiSvd works in, in elements V of memory that it is handed. kSquare says that matrices
+// are known to be square, which takes less memory and much less code.
+template <class E, class Row, bool kSquare = false>
 struct JacobiWork {
   using V = RealElement<E>;
   static constexpr int kParts = kComplexElement<E> ? 2 : 1;
@@ -269,11 +270,13 @@ struct JacobiWork {
   static int64_t Size(int64_t rows, int64_t cols, bool full) {
     const int64_t m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
     const int64_t stride = RowStride<V, Row>(static_cast<int>(n));
-    const int64_t reflectors = m > n ? m * n + n : 0;
-    return (m * n + 2 * m * width + n * n + reflectors + (2 * n + 1) * stride) * kParts + n;
+    const int64_t reflectors = m > n ? m * n + n : 0, long_factors = kSquare ? 1 : 2;
+    return (m * n + long_factors * m * width + n * n + reflectors + (2 * n + 1) * stride) * kParts +
+           n;
   }
 
-  JacobiWork(V* memory, int rows, int cols, bool full) {
+  // constexpr, so that CUDA threads may call it.
+  constexpr JacobiWork(V* memory, int rows, int cols, bool full) {
     const int m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
     const int stride = RowStride<V, Row>(n);
     const auto take = [&](int count) {
@@ -291,7 +294,7 @@ struct JacobiWork {
     matrix = take_elements(m * n);
     left = take_elements(m * width);
     right = take_elements(n * n);
-    q = take_elements(m * width);
+    q = take_elements(kSquare ? 0 : m * width);
     reflectors = take_elements(m > n ? m * n : 0);
     taus = take_elements(m > n ? n : 0);
     a = take_rows(n);
@@ -311,13 +314,13 @@ struct JacobiWork {
 // U in work.left and Vᴴ in work.right, if rows >= cols; otherwise U in work.right and Vᴴ in
 // work.left. Returns 0, -1 in the lanes whose matrix holds NaN or Inf, or 1 in those that did not
 // converge; the results are NaN there.
-template <bool kVectors, class E, class Row>
-LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row>& work, int rows, int cols,
+template <bool kVectors, class E, class Row, bool kSquare>
+LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row, kSquare>& work, int rows, int cols,
                                        bool full) {
   using V = RealElement<E>;
   const auto [matrix, left, right, q, reflectors, taus, a, g, fresh, s] = work;
   const V zero{}, one = Broadcast<V>(1);
-  const bool tall = rows >= cols;
+  const bool tall = kSquare || rows >= cols;
   const int m = tall ? rows : cols, n = tall ? cols : rows, width = full ? m : n;
   // Zeros, or NaN from a matrix that is not finite.
   V probe = zero, largest = zero;
@@ -338,7 +341,7 @@ LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row>& work, int rows,
     const E x = scale * (tall ? matrix[i * n + j] : Conj(matrix[j * m + i]));
     return Choose(finite, x, FromReal<E>(i == j ? one : zero));
   };
-  if (m > n) {
+  if (!kSquare && m > n) {
     for (int i = 0; i < m; ++i) {
       for (int j = 0; j < n; ++j) q[i * n + j] = at(i, j);
     }
@@ -346,7 +349,7 @@ LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row>& work, int rows,
   }
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < n; ++j) {
-      a.Below(i).Set(j, m > n ? q[i * n + j] : at(i, j));
+      a.Below(i).Set(j, !kSquare && m > n ? q[i * n + j] : at(i, j));
       g.Below(i).Set(j, FromReal<E>(i == j ? one : zero));
     }
     for (int j = n; j < PaddedColumns<V, Row>(n); ++j) {
@@ -365,7 +368,7 @@ LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row>& work, int rows,
   if constexpr (kVectors) {
     // With A = Q R: U = Q Gᴴ. Of a wide matrix, Uᴴ and V are wanted.
     const auto at_left = [&](int i, int j) -> E& { return left[tall ? i * width + j : j * m + i]; };
-    if (m > n) {
+    if (!kSquare && m > n) {
       HouseholderProduct<E>(q, width, m, width, n, reflectors, taus);
       for (int k = 0; k < n; ++k) {
         for (int j = 0; j < n; ++j) right[k * n + j] = -Conj(g.Below(j).Get(k));
