@@ -44,8 +44,8 @@ def test_ranks(shape, full_matrices, dtype, rng):
 @pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
 @pytest.mark.parametrize(
     ("shape", "batch"),
-    [((70, 66), 24), ((66, 70), 24), ((70, 66), 2), ((66, 70), 2), ((1030, 70), 2), ((70, 1030), 2)],
-    ids=str)
+    [((70, 66), 24), ((66, 70), 24), ((70, 66), 2), ((66, 70), 2), ((1030, 70), 2),
+     ((70, 1030), 2)], ids=str)
 def test_large(shape, batch, full_matrices, dtype, rng):
   """Both sides of every cut-off of the CUDA handlers; one matrix is not finite."""
   a = matrices.general(rng, (batch,), *shape, dtype)

@@ -97,24 +97,18 @@ struct QrPlaces {
   int matrix, taus, partial, norms, squares;
 };
 
-template <class E, bool kGlobal>
+template <class E>
 struct TeamQr {
-  static constexpr int kMostThreads = kGlobal ? 256 : kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using V = small::RealElement<E>;
   QrProblem<E> of;
   QrPlaces places;
   int ld;
-  E* work;  // the matrices, if they are in global memory
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int m = of.m, n = of.n;
     const int64_t size = static_cast<int64_t>(m) * n;
-    E* a;
-    if constexpr (kGlobal) {
-      a = work + i * m * ld;
-    } else {
-      a = At<E>(slice, places.matrix);
-    }
+    E* const a = At<E>(slice, places.matrix);
     E* const taus = At<E>(slice, places.taus);
     E* const partial = At<E>(slice, places.partial);
     LoadMatrix(team, of.a + i * size, m, n, a, ld);
@@ -158,25 +152,15 @@ struct TeamQr {
   }
 };
 
-// The slice of a team; the matrix is in it unless it is in global memory.
 template <class E>
-Slice MakeSlice(const QrProblem<E>& of, int team_size, int ld, bool global, QrPlaces& places) {
+void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& of, int64_t batch,
+               int team_size, int64_t ld) {
   using V = small::RealElement<E>;
   Slice slice(sizeof(V));
-  places.matrix = global ? 0 : slice.Take<E>(static_cast<int64_t>(of.m) * ld);
-  places.taus = slice.Take<E>(of.count);
-  places.partial = slice.Take<E>(team_size);
-  places.norms = slice.Take<V>(of.pivoted ? of.n : 0);
-  places.squares = slice.Take<V>(of.pivoted ? team_size : 0);
-  return slice;
-}
-
-template <bool kGlobal, class E>
-void RunTeamQr(cudaStream_t stream, const QrProblem<E>& of, int64_t batch, int team_size, int ld,
-               E* work) {
-  TeamQr<E, kGlobal> job{of, {}, ld, work};
-  const Slice slice = MakeSlice(of, team_size, ld, kGlobal, job.places);
-  LaunchTeams(stream, job, batch, team_size, slice);
+  TeamQr<E> job{of, {}, ToInt(ld)};
+  job.places = {slice.Take<E>(of.m * ld), slice.Take<E>(of.count), slice.Take<E>(team_size),
+                slice.Take<V>(of.pivoted ? of.n : 0), slice.Take<V>(of.pivoted ? team_size : 0)};
+  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 
 // The first r_rows rows of the upper triangles of column-major m by n matrices, row-major.
@@ -242,22 +226,15 @@ void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
            const QrProblem<Element<T>>& of) {
   using E = Element<T>;
   if (batch == 0 || RunSmallQr(stream, of, batch)) return;
-  const int64_t ld = of.Columns() | 1;
-  const int team_size = QrTeamSize(of.m, of.Columns());
-  if (of.m * ld * static_cast<int64_t>(sizeof(T)) <= kTeamQrBytes) {
-    QrPlaces places;
-    const Slice slice = MakeSlice(of, team_size, static_cast<int>(ld), false, places);
-    if (slice.bytes() <= SharedBytes()) {
-      return RunTeamQr<false, E>(stream, of, batch, team_size, static_cast<int>(ld), nullptr);
-    }
-  }
   Scratch scratch(allocator);
-  if (!of.pivoted && of.count > 0 && batch < kGlobalBatch) {
+  const int64_t ld = of.Columns() | 1;
+  const int64_t bytes = of.m * ld * static_cast<int64_t>(sizeof(T));
+  const bool is_small = bytes <= std::min(kTeamQrBytes, SharedBytes());
+  if (!is_small && !of.pivoted && of.count > 0 && batch < kGlobalBatch) {
     return VendorQr<T>(stream, scratch, batch, of);
   }
-  ToInt(of.m * ld);
-  T* const work = scratch.Take<T>(batch * of.m * ld);
-  RunTeamQr<true, E>(stream, of, batch, 256, static_cast<int>(ld), AsElements(work));
+  const int team_size = is_small ? QrTeamSize(of.m, of.Columns()) : kGlobalThreads;
+  RunTeamQr<E>(stream, scratch, of, batch, team_size, ld);
 }
 
 ffi::Error HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

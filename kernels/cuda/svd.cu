@@ -150,9 +150,9 @@ bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdP
   const int64_t m = of.Longer(), n = of.Shorter();
   const int64_t ld = (kVectors ? of.Width() : of.Shorter()) | 1, ldv = n | 1;
   const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
-  const bool small = n <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, SharedBytes());
-  if (!small && (batch < kGlobalBatch || m * n > kGlobalSvdElements)) return false;
-  const int team_size = small ? QrTeamSize(m, n) : kGlobalThreads;
+  const bool is_small = n <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, SharedBytes());
+  if (!is_small && (batch < kGlobalBatch || m * n > kGlobalSvdElements)) return false;
+  const int team_size = is_small ? QrTeamSize(m, n) : kGlobalThreads;
   Slice slice(sizeof(V));
   TeamSvd<E, kVectors> job{of, static_cast<int>(ld), static_cast<int>(ldv), {}};
   job.places = {slice.Take<E>(m * ld),
