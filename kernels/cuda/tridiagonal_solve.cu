@@ -64,9 +64,9 @@ void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<
   const int64_t batch = of.batch, n = of.n;
   T* const matrices = scratch.Take<T>(4 * n * batch);
   T* const work = scratch.Take<T>(n * of.cols * batch);
-  int64_t k = 0;
-  for (const T* const diagonal : {of.lower, of.diagonal, of.upper}) {
-    Transpose(stream, 1, batch, n, diagonal, 0, matrices + k++ * n * batch, 0);
+  const T* const diagonals[] = {of.lower, of.diagonal, of.upper};
+  for (int64_t k = 0; k < 3; ++k) {
+    Transpose(stream, 1, batch, n, diagonals[k], 0, matrices + k * n * batch, 0);
   }
   Transpose(stream, 1, batch, n * of.cols, of.b, 0, work, 0);
   ForEach(stream, batch,

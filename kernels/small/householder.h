@@ -26,8 +26,7 @@ LINALG_INLINE B LoadColumns(const E* source, std::index_sequence<kIndex...>) {
     using V = RealElement<B>;
     const auto* parts = reinterpret_cast<const Lane<V>*>(source);
     const V low = LoadUnaligned<V>(parts), high = LoadUnaligned<V>(parts + kLanesOf<V>);
-    return {__builtin_shufflevector(low, high, (2 * kIndex)...),
-            __builtin_shufflevector(low, high, (2 * kIndex + 1)...)};
+    return {Shuffle<(2 * kIndex)...>(low, high), Shuffle<(2 * kIndex + 1)...>(low, high)};
   } else {
     return LoadUnaligned<B>(source);
   }
@@ -45,11 +44,9 @@ LINALG_INLINE void StoreColumns(B x, E* target, std::index_sequence<kIndex...>) 
     using V = RealElement<B>;
     constexpr size_t kLanes = kLanesOf<V>;
     auto* parts = reinterpret_cast<Lane<V>*>(target);
-    StoreUnaligned<V>(__builtin_shufflevector(x.re, x.im, (kIndex / 2 + (kIndex % 2) * kLanes)...),
-                      parts);
-    StoreUnaligned<V>(
-        __builtin_shufflevector(x.re, x.im, (kLanes / 2 + kIndex / 2 + (kIndex % 2) * kLanes)...),
-        parts + kLanes);
+    StoreUnaligned<V>(Shuffle<(kIndex / 2 + (kIndex % 2) * kLanes)...>(x.re, x.im), parts);
+    StoreUnaligned<V>(Shuffle<(kLanes / 2 + kIndex / 2 + (kIndex % 2) * kLanes)...>(x.re, x.im),
+                      parts + kLanes);
   } else {
     StoreUnaligned(x, target);
   }

@@ -25,14 +25,22 @@ LINALG_INLINE void StoreUnaligned(V x, Lane<V>* target) {
   std::memcpy(target, &x, sizeof(V));
 }
 
+// The lanes at kPlaces of `low` and `high`, one after the other.
+template <size_t... kPlaces, class V>
+LINALG_INLINE auto Shuffle(V low, V high) {
+#if defined(__CUDACC__)
+  static_assert(kLanesOf<V> == 0, "nvcc expands no packs here, and has no lanes to shuffle");
+#else
+  return __builtin_shufflevector(low, high, kPlaces...);
+#endif
+}
+
 // One step of a transposition: exchanges blocks of kStep lanes between registers kStep apart.
 template <int kStep, class V, size_t... kIndex>
 LINALG_INLINE void ExchangeBlocks(V& a, V& b, std::index_sequence<kIndex...>) {
   constexpr size_t kLanes = sizeof...(kIndex);
-  const V low =
-      __builtin_shufflevector(a, b, ((kIndex & kStep) ? kLanes + kIndex - kStep : kIndex)...);
-  const V high =
-      __builtin_shufflevector(a, b, ((kIndex & kStep) ? kLanes + kIndex : kIndex + kStep)...);
+  const V low = Shuffle<((kIndex & kStep) ? kLanes + kIndex - kStep : kIndex)...>(a, b);
+  const V high = Shuffle<((kIndex & kStep) ? kLanes + kIndex : kIndex + kStep)...>(a, b);
   a = low;
   b = high;
 }
@@ -53,7 +61,7 @@ LINALG_INLINE void TransposeSquares(V* x) {
 
 template <class V, size_t... kIndex>
 LINALG_INLINE auto Join(V low, V high, std::index_sequence<kIndex...>) {
-  return __builtin_shufflevector(low, high, kIndex...);
+  return Shuffle<kIndex...>(low, high);
 }
 
 // A register of pieces of kPiece elements, from rows kPiece apart.
@@ -70,7 +78,7 @@ LINALG_INLINE Vector<T, kLanes> LoadPieces(const T* source, int64_t stride) {
 
 template <int kOffset, class V, size_t... kIndex>
 LINALG_INLINE auto Part(V x, std::index_sequence<kIndex...>) {
-  return __builtin_shufflevector(x, x, (kOffset + kIndex)...);
+  return Shuffle<(kOffset + kIndex)...>(x, x);
 }
 
 template <class T, int kLanes, int kPiece>
@@ -111,7 +119,7 @@ LINALG_INLINE void UnpackSquare(const V* source, Lane<V>* target, int64_t stride
 
 template <size_t kFirst, class V, size_t... kIndex>
 LINALG_INLINE V EverySecond(V low, V high, std::index_sequence<kIndex...>) {
-  return __builtin_shufflevector(low, high, (kFirst + 2 * kIndex)...);
+  return Shuffle<(kFirst + 2 * kIndex)...>(low, high);
 }
 
 // Tuples of kCount elements that fill kCount registers become a register for each place in the
@@ -135,7 +143,7 @@ LINALG_INLINE void SplitTuples(const V* x, V* target) {
 template <size_t kFirst, class V, size_t... kIndex>
 LINALG_INLINE V Alternate(V even, V odd, std::index_sequence<kIndex...>) {
   constexpr size_t kLanes = sizeof...(kIndex);
-  return __builtin_shufflevector(even, odd, ((kIndex & 1 ? kLanes : 0) + kFirst + kIndex / 2)...);
+  return Shuffle<((kIndex & 1 ? kLanes : 0) + kFirst + kIndex / 2)...>(even, odd);
 }
 
 // The inverse of SplitTuples.
