@@ -453,8 +453,8 @@ def _run_schur(library, a, balance=False, vectors=True):
 
 
 def _general(kind, n, dtype, rng):
-  """Matrices with blocks, with equal eigenvalues, without vectors, out of balance, or at a loss for
-  a shift."""
+  """Matrices with blocks, with equal eigenvalues, without vectors, out of balance, such that balancing
+  may spoil, or at a loss for a shift."""
   limits = np.finfo(dtype)
   a = matrices.general(rng, (), n, n, dtype)
   scales = np.logspace(-4, 4, n)
@@ -472,6 +472,9 @@ def _general(kind, n, dtype, rng):
       "jordan": lambda: np.eye(n) / 2 + np.eye(n, k=1),
       "companion": lambda: scipy.linalg.companion(np.poly(np.linspace(1, 2, n))),
       "unbalanced": lambda: scales[:, None] * a / scales,
+      "isolated": lambda: np.tril(a, -1) + np.diag(np.logspace(0, -20, n)),
+      "rank": lambda: np.linalg.qr(a[:, :2] @ a[:2])[1].T,
+      "frank": lambda: np.triu(n - np.maximum.outer(np.arange(n), np.arange(n)), -1),
       "huge": lambda: a * float(limits.max / 1e3),
       "tiny": lambda: a * float(limits.tiny * 1e3),
   }[kind]().astype(dtype)
@@ -479,7 +482,7 @@ def _general(kind, n, dtype, rng):
 
 GENERAL = (
     "general", "zero", "identity", "ones", "upper", "lower", "skew", "orthogonal", "cyclic",
-    "rotations", "jordan", "companion", "unbalanced", "huge", "tiny")
+    "rotations", "jordan", "companion", "unbalanced", "isolated", "rank", "frank", "huge", "tiny")
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 33])
@@ -532,6 +535,17 @@ def test_eigenvectors(library, dtype, n, kind, rng):
     if not np.iscomplexobj(a):  # pairs are pairs, and real ones have real vectors
       np.testing.assert_array_equal(np.sort_complex(values), np.sort_complex(values.conj()))
       assert not right[:, values.imag == 0].imag.any()
+
+
+@pytest.mark.parametrize("n", [3, 10])
+def test_balance(library, dtype, n, rng):
+  """Eigenvalues that are lost beside the largest elements unless D spans thirty decades."""
+  del rng
+  a = np.eye(n, k=1, dtype=dtype)
+  a[-1, 0] = 1e-30
+  for info, values, *_ in _run_schur(library, a, balance=True):
+    assert info == 0
+    np.testing.assert_allclose(np.abs(values), 1e-30 ** (1 / n), rtol=100 * checks.eps(a))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

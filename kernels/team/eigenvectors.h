@@ -6,7 +6,8 @@
 #pragma once
 
 #include "kernels/small/triangular.h"
-#include "kernels/team/team.h"
+#include "kernels/team/balance.h"
+#include "kernels/team/scale.h"
 
 namespace linalg::team {
 
@@ -115,8 +116,7 @@ class TriangularVector {
   // down if the quotient is out of range.
   template <class... Others>
   LINALG_TEAM C Divide(C x, C y, Others&... others) {
-    // With a factor of Balance, squares of it are in range.
-    constexpr V kMost = sizeof(V) == 4 ? V(0x1p25) : V(0x1p200);
+    constexpr V kMost = BalanceRange<V>::kMostOfVector;
     if (small::Magnitude(y) < least_) y = {least_, V(0)};
     const V size = small::Magnitude(x), limit = kMost * small::Magnitude(y);
     if (size > limit) {
@@ -189,8 +189,7 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
       const bool pair = BeginsBlock(n, t, ld, k);
       TriangularVector<E> of_t(n, t, ld, x, ldx, k, left);
       of_t.Solve();
-      V squares = V(0), largest = V(0);
-      C at_largest{V(1), V(0)};
+      V size = V(0);
       for (int i = 0; i < n; ++i) {
         C sum{};
         for (int j = of_t.begin(); j < of_t.end(); ++j) {
@@ -203,13 +202,22 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
           }
         }
         sum = (left ? V(1) / diagonal[i] : diagonal[i]) * sum;
-        const V square = small::NormAdd(sum, V(0));
+        size = small::Magnitude(sum) > size ? small::Magnitude(sum) : size;
+        vectors[static_cast<int64_t>(i) * n + k] = sum;
+      }
+      V unscale;
+      const V scale = PowerOfTwoScale(size, unscale);
+      V squares = V(0), largest = V(0);
+      C at_largest{V(1), V(0)};
+      for (int i = 0; i < n; ++i) {
+        C& y = vectors[static_cast<int64_t>(i) * n + k];
+        y = scale * y;
+        const V square = small::NormAdd(y, V(0));
         squares += square;
         if (square > largest) {
           largest = square;
-          at_largest = sum;
+          at_largest = y;
         }
-        vectors[static_cast<int64_t>(i) * n + k] = sum;
       }
       const V inverse = V(1) / small::Sqrt(squares);
       const bool real = !small::kComplexElement<E> && !pair;
