@@ -105,7 +105,9 @@ def tridiagonal_solve(
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
-  Algorithm: elimination with partial pivoting, as LAPACK's gtsv.
+  Algorithm: elimination with partial pivoting, as LAPACK's gtsv. A few long systems on a GPU are
+  reduced by rotations (Wright, Stable parallel algorithms for two-point boundary value problems,
+  1992), which find a singular system only where a pivot comes within rounding of zero.
   """
   x, info = _solve("tridiagonal_solve", dl, d, du, b, perturb_singular)
   check_factors("tridiagonal_solve", info)

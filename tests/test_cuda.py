@@ -184,8 +184,8 @@ def resources(request, tmp_path):
   return [(name, int(registers), int(stack), int(spilt)) for name, stack, spilt, registers in found]
 
 
-# Threads of a block times registers must leave room for several blocks on a multiprocessor, and
-# what does not fit in registers is slow memory: at most a few words that ptxas chose to keep there.
+# Registers must leave room for several blocks on a multiprocessor, to which launch bounds hold most
+# kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep there.
 MOST_REGISTERS = 128
 MOST_STACK_BYTES = 16
 

@@ -85,6 +85,13 @@ STOCK = {
 }
 
 
+@pytest.mark.parametrize(("name", "n"), [("qr", 210), ("eig", 70), ("eigvals", 70)])
+def test_residuals_of_many_large(name, n, dtype, rng):
+  """Catches a path that CUDA's handlers take for large batches of larger matrices alone."""
+  (case,) = (case for case in cases.CASES if case.name == name)
+  _check(case, case.operands(rng, (24,), n, n, dtype))
+
+
 @pytest.mark.parametrize("name", STOCK)
 @pytest.mark.parametrize("n", [3, 8, 16, 31])
 def test_no_worse_than_stock(name, dtype, n, rng):

@@ -453,7 +453,7 @@ def _run_schur(library, a, balance=False, vectors=True):
 
 
 def _general(kind, n, dtype, rng):
-  """Matrices with blocks, with equal eigenvalues, without vectors, out of balance, such that balancing
+  """Matrices with blocks, with equal eigenvalues, without vectors, out of balance, that balancing
   may spoil, or at a loss for a shift."""
   limits = np.finfo(dtype)
   a = matrices.general(rng, (), n, n, dtype)

@@ -1,10 +1,10 @@
 // Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
 //
-// Up to kTeamEig one matrix per team of threads in shared memory, by its Schur form. Larger ones of
-// a large batch, or with left vectors, which cuSOLVER lacks, do the same in global memory, a block
-// each; else cuSOLVER's geev takes a column-major copy of one matrix after another. A real matrix's
-// vectors come from it as real and imaginary parts in neighbouring columns, and are put together
-// here. A matrix that holds NaN or Inf goes to it as the identity; it gets NaN and info = -1.
+// By the Schur form of one matrix per team of threads, in shared memory where that fits, else in
+// global memory; a few matrices beyond kTeamEig by cuSOLVER's geev, which has no left vectors, on a
+// column-major copy of one after another. A real matrix's vectors come from it as real and
+// imaginary parts in neighbouring columns, and are put together here. A matrix that holds NaN or
+// Inf, which gets NaN and info = -1, goes to it as the identity.
 #include <mutex>
 
 #include "kernels/cuda/handles.h"

@@ -1,12 +1,11 @@
 // Singular values and vectors.
 //
-// By Jacobi's method in shared memory: square matrices up to kAloneSvdBytes one per thread, others
-// whose shorter side is at most kTeamSvd one per team of threads, a wide one as its adjoint. Larger
-// ones of a large batch do the same in global memory, a block each; else cuSOLVER takes one after
-// another. Its gesvdj takes a row-major matrix as it lies in memory, transposed: then Vᴴ is its U
-// as it lies there. Its gesvd, for the largest, wants no fewer rows than columns, which a wide
-// matrix has as it lies: then U and Vᴴ are its VT and U. A matrix that holds NaN or Inf goes to
-// both as the identity; it gets NaN and info = -1.
+// By Jacobi's method: tiny square matrices one per thread; others one per team of threads, a wide
+// one as its adjoint, in shared memory, or if they are many in global memory. Else cuSOLVER takes
+// one after another. gesvdj is given the row-major matrix as it lies, transposed: Vᴴ is its U as it
+// lies there. gesvd, for the largest, wants no fewer rows than columns, which a wide matrix has as
+// it lies: U and Vᴴ are its VT and U. To both a matrix that holds NaN or Inf, which gets NaN and
+// info = -1, goes as the identity.
 #include "kernels/team/svd.h"
 
 #include "kernels/cuda/handles.h"
@@ -151,7 +150,7 @@ bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdP
   const int64_t ld = (kVectors ? of.Width() : of.Shorter()) | 1, ldv = n | 1;
   const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
   const bool is_small = n <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, SharedBytes());
-  if (!is_small && (batch < kGlobalBatch || m * n > kGlobalSvdElements)) return false;
+  if (!is_small && (batch < kGlobalBatch || m * ld > kGlobalSvdElements)) return false;
   const int team_size = is_small ? QrTeamSize(m, n) : kGlobalThreads;
   Slice slice(sizeof(V));
   TeamSvd<E, kVectors> job{of, static_cast<int>(ld), static_cast<int>(ldv), {}};

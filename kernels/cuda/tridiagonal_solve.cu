@@ -1,9 +1,8 @@
 // Tridiagonal systems.
 //
-// Many or short ones: one per thread, by elimination with partial pivoting. The operands are first
-// laid out with element i of every system beside those of the others, so that neighbouring threads
-// read neighbouring words. Few long ones: by orthogonal reduction, level by level, each thread
-// joining a group of neighbouring runs of rows, until one run is left; and back. Its rotations
+// Many or short ones: one per thread, by elimination with partial pivoting, laid out so that
+// neighbouring threads read neighbouring words. Few long ones: by orthogonal reduction, level by
+// level, each thread joining neighbouring runs of rows, until one run is left; and back. Rotations
 // round zero pivots away: a system with one that may be such is solved again by elimination, for
 // info. So is, to begin with, what is to have its pivots perturbed.
 #include <cmath>

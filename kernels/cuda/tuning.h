@@ -38,8 +38,9 @@ inline constexpr int64_t kTeamEigh = 64;
 // vectors.
 inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
-// A block each in global memory takes those of at most so many elements.
-inline constexpr int64_t kGlobalSvdElements = 256 * 256;
+// A block each in global memory takes those whose U, or V of a wide one, has at most so many
+// elements.
+inline constexpr int64_t kGlobalSvdElements = 260 * 260;
 // The vendor's Jacobi method up to this longer side, as stock JAX chooses it.
 inline constexpr int64_t kVendorJacobiSvd = 1024;
 
@@ -54,8 +55,9 @@ inline constexpr int64_t kGlobalBatch = 24;
 // The largest n of general eigenproblems that a team works on whatever the batch.
 inline constexpr int64_t kTeamEig = 64;
 
-// Blocks that work in global memory at a time, some for each multiprocessor, and their threads.
-inline constexpr int64_t kGlobalBlocks = 1024;
+// Blocks that work in global memory at a time, two on each multiprocessor of an H200, and their
+// threads.
+inline constexpr int64_t kGlobalBlocks = 2 * 132;
 inline constexpr int kGlobalThreads = 256;
 
 // Tridiagonal systems of at least so many rows, in a batch of at most so many, have many threads

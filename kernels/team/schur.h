@@ -1,10 +1,8 @@
 // Schur form of general matrices by a team of threads, A = Z T Zᴴ: Hessenberg form, then the QR
 // iteration with implicit shifts and with LAPACK's criteria (lahqr; Golub and Van Loan, Matrix
 // Computations, 4th ed., 7.5). Real matrices take two shifts at a time, so that T is real, with
-// blocks of order 2 as LAPACK has them.
-//
-// A step moves the bulge by a reflector of three elements, or two, which every thread computes for
-// itself; the threads share the columns and the rows that it changes.
+// blocks of order 2 as LAPACK has them. A step moves the bulge by a reflector of three elements, or
+// two, which every thread makes for itself; they share the columns and the rows that it changes.
 #pragma once
 
 #include "kernels/small/triangular.h"

@@ -1,5 +1,5 @@
 // In place of the header of the same name: jobs run matrix after matrix, thread after thread.
-// Shared memory holds NaN at first, and what lies behind it is watched.
+// Shared memory, or global memory in its place, holds NaN at first; what lies behind it is watched.
 #pragma once
 
 #include <vector>
@@ -53,12 +53,12 @@ void LaunchTeams(cudaStream_t, const Job& job, int64_t batch, int team_size, con
 }
 
 template <class Job>
-void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
+void LaunchTeamsAnywhere(cudaStream_t stream, Scratch&, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {
   if (slice.bytes() <= SharedBytes()) return LaunchTeams(stream, job, batch, team_size, slice);
   if (team_size > Job::kMostThreads) throw std::logic_error("too many threads");
-  char* const memory = scratch.Take<char>(slice.bytes());
-  for (int64_t i = 0; i < batch; ++i) job.Run(Team(team_size), i, memory);
+  SharedMemory memory(slice.bytes());
+  for (int64_t i = 0; i < batch; ++i) job.Run(Team(team_size), i, memory.get());
 }
 
 // From both ends: what one element's body reads of another's is not to be counted on.
