@@ -115,8 +115,10 @@ int RunSchur(SerialTeam team, int n, const E* a, int ld, bool vectors, E* t, E* 
   std::vector<E> taus(n), partial(team.size()), shifted(n * ld + 1), form(n * ld);
   const SchurWork<E> work{shifted.data(), form.data(), ld, taus.data(), partial.data()};
   std::copy(a, a + n * ld, work.Operand());
-  const int info = vectors ? Schur<true>(team, n, work, diagonal, *unscale)
-                           : Schur<false>(team, n, work, diagonal, *unscale);
+  std::vector<int> places(n);
+  const Balanced<RealElement<E>> balanced{diagonal, places.data()};
+  const int info = vectors ? Schur<true>(team, n, work, balanced, *unscale)
+                           : Schur<false>(team, n, work, balanced, *unscale);
   if (info != 0) return info;
   const E* const made = vectors ? form.data() : work.Operand();
   for (int k = 0; k < n; ++k) values[k] = *unscale * Eigenvalue(n, made, ld, k);
@@ -125,8 +127,8 @@ int RunSchur(SerialTeam team, int n, const E* a, int ld, bool vectors, E* t, E* 
   std::copy_n(shifted.begin(), n * ld, z);
   if (diagonal == nullptr) return info;
   std::vector<small::Complex<RealElement<E>>> x(n * ld);
-  SchurEigenvectors(team, n, t, z, ld, diagonal, true, x.data(), ld, left);
-  SchurEigenvectors(team, n, t, z, ld, diagonal, false, x.data(), ld, right);
+  SchurEigenvectors(team, n, t, z, ld, balanced, true, x.data(), ld, left);
+  SchurEigenvectors(team, n, t, z, ld, balanced, false, x.data(), ld, right);
   return info;
 }
 

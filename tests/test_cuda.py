@@ -185,7 +185,7 @@ def resources(request, tmp_path):
 
 
 # Registers must leave room for several blocks on a multiprocessor, to which launch bounds hold most
-# kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep there.
+# kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep so.
 MOST_REGISTERS = 128
 MOST_STACK_BYTES = 16
 

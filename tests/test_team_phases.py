@@ -537,6 +537,16 @@ def test_eigenvectors(library, dtype, n, kind, rng):
       assert not right[:, values.imag == 0].imag.any()
 
 
+@pytest.mark.parametrize("n", [1, 2, 9, 33])
+def test_eigenvalues_of_permuted_triangles(library, dtype, n, rng):
+  """They are the diagonal's, to the last bit."""
+  order = rng.permutation(n)
+  a = np.triu(matrices.general(rng, (), n, n, dtype))[order][:, order]
+  for info, values, *_ in _run_schur(library, a, balance=True):
+    assert info == 0
+    np.testing.assert_array_equal(np.sort_complex(values), np.sort_complex(np.diagonal(a)))
+
+
 @pytest.mark.parametrize("n", [3, 10])
 def test_balance(library, dtype, n, rng):
   """Eigenvalues that are lost beside the largest elements unless D spans thirty decades."""

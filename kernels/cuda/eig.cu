@@ -39,15 +39,15 @@ struct TeamEig {
   using C = small::Complex<V>;
   EigProblem<T> of;
   SchurPlaces places;
-  int diagonal, x;
+  int diagonal, order, x;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = of.n;
     const team::SchurWork<E> work = SchurWorkAt<E>(slice, places);
-    V* const d = At<V>(slice, diagonal);
+    const team::Balanced<V> balanced{At<V>(slice, diagonal), At<int32_t>(slice, order)};
     LoadMatrix(team, of.a + i * of.Size(), n, n, work.Operand(), work.ld);
     V unscale = V(1);
-    const int info = team::Schur<kVectors>(team, n, work, d, unscale);
+    const int info = team::Schur<kVectors>(team, n, work, balanced, unscale);
     const E* const t = kVectors ? work.t : work.Operand();
     team.Phase([&](int thread) {
       for (int k = thread; k < n; k += team.size()) {
@@ -64,8 +64,8 @@ struct TeamEig {
         if (info != 0) {
           StoreMatrix(team, n, n, vectors, [](int, int) { return NaN<C>(); });
         } else {
-          team::SchurEigenvectors(team, n, t, work.z, work.ld, d, left, At<C>(slice, x), work.ld,
-                                  vectors);
+          team::SchurEigenvectors(team, n, t, work.z, work.ld, balanced, left, At<C>(slice, x),
+                                  work.ld, vectors);
         }
       }
     }
@@ -77,8 +77,10 @@ void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigP
   using E = Element<T>;
   using V = small::RealElement<E>;
   Slice slice(sizeof(V));
-  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, LargeTeamSize(of.n), kVectors), 0, 0};
+  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, LargeTeamSize(of.n), kVectors), 0, 0,
+                           0};
   job.diagonal = slice.Take<V>(of.n);
+  job.order = slice.Take<int32_t>(of.n);
   job.x = slice.Take<small::Complex<V>>(kVectors ? of.n * int64_t{job.places.ld} : 0);
   LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(of.n), slice);
 }

@@ -26,7 +26,7 @@ struct TeamSchur {
     const int64_t size = static_cast<int64_t>(n) * n;
     LoadMatrix(team, a + i * size, n, n, work.Operand(), work.ld);
     V unscale = V(1);
-    const int info = team::Schur<true>(team, n, work, static_cast<V*>(nullptr), unscale);
+    const int info = team::Schur<true>(team, n, work, team::Balanced<V>{}, unscale);
     const auto store = [&](E* target, V factor, const E* source) {
       StoreMatrix(team, n, n, target + i * size, [&](int row, int col) {
         return info != 0 ? NaN<E>() : factor * source[row * work.ld + col];

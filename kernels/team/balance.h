@@ -1,7 +1,7 @@
-// Balancing of general matrices by a team of threads: a diagonal similarity by powers of two after
-// which row i and column i have about the same norm, as LAPACK's gebal (James, Langou and Lowery,
-// On matrix balancing and eigenvector computation, 2014). Nothing is permuted; but rows and columns
-// that gebal would move out of the way, because they isolate an eigenvalue, keep their scale.
+// Balancing of general matrices by a team of threads, as LAPACK's gebal: a permutation that brings
+// what isolates an eigenvalue to the matrix's corners, where it is upper triangular, and a diagonal
+// similarity by powers of two after which row i and column i of the rest have about the same norm
+// (James, Langou and Lowery, On matrix balancing and eigenvector computation, 2014).
 #pragma once
 
 #include "kernels/small/norm.h"
@@ -28,56 +28,73 @@ struct BalanceRange<double> {
   static constexpr double kUp = 0x1p300;
 };
 
-// Replaces A, of elements of at most about 1, by D⁻¹ A D; `diagonal` receives D.
+// What Balance has done: row i of the balanced matrix is row order[i] of A, over diagonal[i].
+template <class V>
+struct Balanced {
+  V* diagonal;
+  int* order;
+};
+
+// Replaces A, of elements of at most about 1, by D⁻¹ Pᵀ A P D.
 template <class Team, class E>
-LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, RealElement<E>* diagonal) {
+LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealElement<E>> balanced) {
   using V = RealElement<E>;
   using Range = BalanceRange<V>;
-  // In place of D's element: the index isolates an eigenvalue.
-  const V isolated = V(0);
+  V* const diagonal = balanced.diagonal;
+  int* const order = balanced.order;
   team.Phase([&](int thread) {
-    for (int i = thread; i < n; i += team.size()) diagonal[i] = V(1);
+    for (int i = thread; i < n; i += team.size()) {
+      diagonal[i] = V(1);
+      order[i] = i;
+    }
   });
-  // The sums of size(element) over column i, as the real part, and row i, but for isolated indices.
+  int first = 0, end = n;  // of what is not isolated
+  // The sums there of size(element) over column i, as the real part, and over row i.
   const auto sums = [&](int i, auto&& size) {
     return team.template Sum<small::Complex<V>>([&](int thread) {
       small::Complex<V> sum{};
-      for (int j = thread; j < n; j += team.size()) {
-        if (diagonal[j] == isolated) continue;
+      for (int j = first + thread; j < end; j += team.size()) {
         sum.re += size(a[j * ld + i]);
         sum.im += size(a[i * ld + j]);
       }
       return sum;
     });
   };
-  const auto set = [&](int i, V value) {
-    team.Phase([&](int) {});  // every thread has read the element
+  const auto exchange = [&](int i, int j) {
+    const auto swap = [](auto& x, auto& y) {
+      const auto z = x;
+      x = y;
+      y = z;
+    };
     team.Phase([&](int thread) {
-      if (thread == 0) diagonal[i] = value;
+      for (int k = thread; k < n; k += team.size()) swap(a[i * ld + k], a[j * ld + k]);
+      if (thread == 0) swap(order[i], order[j]);
+    });
+    team.Phase([&](int thread) {
+      for (int k = thread; k < n; k += team.size()) swap(a[k * ld + i], a[k * ld + j]);
     });
   };
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    for (int i = 0; i < n; ++i) {
-      if (diagonal[i] == isolated) continue;
-      const auto is_set = [](E x) { return V(small::Magnitude(x) != V(0)); };
-      const V own = is_set(a[i * ld + i]);
-      const auto [column, row] = sums(i, is_set);
-      if (column != own && row != own) continue;
-      changed = true;
-      set(i, isolated);
+  for (int i = first; i < end;) {
+    const auto is_set = [](E x) { return V(small::Magnitude(x) != V(0)); };
+    const V own = is_set(a[i * ld + i]);
+    const auto [column, row] = sums(i, is_set);
+    if (row == own) {
+      exchange(i, --end);
+      i = first;
+    } else if (column == own) {
+      exchange(i, first++);
+      i = first;
+    } else {
+      ++i;
     }
   }
-  changed = true;
+  bool changed = true;
   for (int pass = 0; changed && pass < kBalancePasses; ++pass) {
     changed = false;
-    for (int i = 0; i < n; ++i) {
-      const V before = diagonal[i];
-      if (before == isolated) continue;
+    for (int i = first; i < end; ++i) {
       const auto [columns, rows] =
           sums(i, [](E x) { return small::NormAdd(Range::kUp * x, V(0)); });
-      const V column = small::Sqrt(columns), row = small::Sqrt(rows);
+      const V column = small::Sqrt(columns), row = small::Sqrt(rows), before = diagonal[i];
       if (!(column > V(0) && row > V(0))) continue;
       V factor = V(1), c = column, r = row;
       while (c < r / V(2) && factor * before < Range::kMost) {
@@ -88,8 +105,9 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, RealElement<E>* 
       }
       if (!(c + r < V(0.95) * (column + row))) continue;
       changed = true;
-      set(i, factor * before);
+      team.Phase([&](int) {});  // every thread has read the element of D
       team.Phase([&](int thread) {
+        if (thread == 0) diagonal[i] = factor * before;
         const V inverse = V(1) / factor;
         for (int j = thread; j < n; j += team.size()) {
           if (j == i) continue;
@@ -99,11 +117,6 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, RealElement<E>* 
       });
     }
   }
-  team.Phase([&](int thread) {
-    for (int i = thread; i < n; i += team.size()) {
-      if (diagonal[i] == isolated) diagonal[i] = V(1);
-    }
-  });
 }
 
 }  // namespace linalg::team

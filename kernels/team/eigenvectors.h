@@ -174,11 +174,11 @@ class TriangularVector {
 };
 
 // The eigenvectors of A from those of T, of length 1 and with a real largest element, row-major in
-// `vectors` (n, n): right ones, or with `left` those with yᴴ A = λ yᴴ. Their rows are multiplied by
-// `diagonal`, or for left ones divided, which is of A = D T₁ D⁻¹. x is work space (n, ldx).
+// `vectors` (n, n): right ones, or with `left` those with yᴴ A = λ yᴴ. T and Z are of the balanced
+// matrix. x is work space (n, ldx).
 template <class Team, class E>
 LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E* z, int ld,
-                                   const RealElement<E>* diagonal, bool left,
+                                   Balanced<RealElement<E>> balanced, bool left,
                                    small::Complex<RealElement<E>>* x, int ldx,
                                    small::Complex<RealElement<E>>* vectors) {
   using V = RealElement<E>;
@@ -201,9 +201,10 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
             sum = {small::MulAdd(a, y.re, sum.re), small::MulAdd(a, y.im, sum.im)};
           }
         }
-        sum = (left ? V(1) / diagonal[i] : diagonal[i]) * sum;
+        const V d = balanced.diagonal[i];
+        sum = (left ? V(1) / d : d) * sum;
         size = small::Magnitude(sum) > size ? small::Magnitude(sum) : size;
-        vectors[static_cast<int64_t>(i) * n + k] = sum;
+        vectors[static_cast<int64_t>(balanced.order[i]) * n + k] = sum;
       }
       V unscale;
       const V scale = PowerOfTwoScale(size, unscale);

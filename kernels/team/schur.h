@@ -415,12 +415,12 @@ class QrIteration {
 };
 
 // Makes T, in work.t, and Z, in work.z, of the operand; without kVectors T's diagonal blocks alone,
-// in the operand's place. T is A's times 1 / unscale. With `diagonal` (n elements), A is first
-// balanced: T is of D⁻¹ A D. Returns 0, -1 for a matrix that is not finite, or what
-// QrIteration::Run returns.
+// in the operand's place. T is A's times 1 / unscale; or, if there is room for what that is, the
+// balanced matrix's. Returns 0, -1 for a matrix that is not finite, or what QrIteration::Run
+// returns.
 template <bool kVectors, class Team, class E>
-LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work, RealElement<E>* diagonal,
-                      RealElement<E>& unscale) {
+LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
+                      Balanced<RealElement<E>> balanced, RealElement<E>& unscale) {
   using V = RealElement<E>;
   E* const a = work.Operand();
   const int ld = work.ld;
@@ -432,7 +432,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work, RealEle
     ForEachElement(grid, thread, 0, n, 0, n,
                    [&](int i, int j) { a[i * ld + j] = scale * a[i * ld + j]; });
   });
-  if (diagonal != nullptr) Balance(team, n, a, ld, diagonal);
+  if (balanced.diagonal != nullptr) Balance(team, n, a, ld, balanced);
   Hessenberg(team, n, a, ld, work.taus, work.partial);
   E* const t = kVectors ? work.t : a;
   team.Phase([&](int thread) {
