@@ -10,6 +10,26 @@
 
 namespace linalg::team {
 
+// Of the reflector that makes beta of alpha and zeros of what is below it: tau, and what that is
+// multiplied by for v.
+template <class E>
+struct ReflectorScale {
+  E tau, inverse;
+
+  LINALG_TEAM ReflectorScale(E alpha, RealElement<E> beta) {
+    using V = RealElement<E>;
+    if constexpr (small::kComplexElement<E>) {
+      tau = {(beta - alpha.re) / beta, -alpha.im / beta};
+      const V re = alpha.re - beta;
+      const V square = V(1) / small::MulAdd(alpha.im, alpha.im, re * re);
+      inverse = {re * square, -alpha.im * square};
+    } else {
+      tau = (beta - alpha) / beta;
+      inverse = V(1) / (alpha - beta);
+    }
+  }
+};
+
 // Makes the reflector of column k, in place; returns tau.
 template <class Team, class E>
 LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
@@ -49,25 +69,16 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
   }
   const E head = scale * alpha;
   const V beta = -small::CopySign(small::Sqrt(total), small::Re(head));
-  E tau, inverse;
-  if constexpr (small::kComplexElement<E>) {
-    tau = {(beta - head.re) / beta, -head.im / beta};
-    const V re = head.re - beta;
-    const V square = V(1) / small::MulAdd(head.im, head.im, re * re);
-    inverse = {re * square, -head.im * square};
-  } else {
-    tau = (beta - head) / beta;
-    inverse = V(1) / (head - beta);
-  }
-  if (nothing) tau = inverse = E{};
+  ReflectorScale<E> made(head, beta);
+  if (nothing) made.tau = made.inverse = E{};
   team.Phase([&](int thread) {
     if (thread == 0)
       a[k * ld + k] = small::FromReal<E>(unscale * (nothing ? small::Re(head) : beta));
     for (int i = k + 1 + thread; i < m; i += team.size()) {
-      a[i * ld + k] = small::Mul(inverse, scale * a[i * ld + k]);
+      a[i * ld + k] = small::Mul(made.inverse, scale * a[i * ld + k]);
     }
   });
-  return tau;
+  return made.tau;
 }
 
 // Multiplies columns [first, last), as many as the grid has lanes or fewer, from row k on by

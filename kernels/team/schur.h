@@ -159,16 +159,7 @@ LINALG_TEAM E MakeBulgeReflector(E* x, RealElement<E>& beta) {
   }
   const V length = -small::CopySign(small::Sqrt(small::NormAdd(alpha, tail)), small::Re(alpha));
   beta = size * length;
-  E tau, inverse;
-  if constexpr (small::kComplexElement<E>) {
-    tau = {(length - alpha.re) / length, -alpha.im / length};
-    const V re = alpha.re - length;
-    const V square = V(1) / small::MulAdd(alpha.im, alpha.im, re * re);
-    inverse = {re * square, -alpha.im * square};
-  } else {
-    tau = (length - alpha) / length;
-    inverse = V(1) / (alpha - length);
-  }
+  const auto [tau, inverse] = ReflectorScale<E>(alpha, length);
   for (int i = 1; i < kBulge<E>; ++i) x[i] = small::Mul(inverse, x[i]);
   return tau;
 }
