@@ -63,7 +63,7 @@ def _wants_gpu(config: pytest.Config) -> bool:
 # what is composed in Python, others' tests, CUDA's handlers. CI runs it on one version of Python.
 EXTENDED_FILES = {
     "test_composed.py", "test_cuda.py", "test_cuda_on_cpu.py", "test_numpy_suite.py",
-    "test_team_phases.py"}
+    "test_team_phases.py", "test_team_races.py"}
 # Suites that compile many programs take the operations named below only then.
 COMPILING_FILES = {
     "test_degenerate.py", "test_derivatives.py", "test_export.py", "test_shard_map.py",

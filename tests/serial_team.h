@@ -1,11 +1,33 @@
 // A team of threads, as kernels/team/team.h asks for, that run one after another.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "kernels/team/team.h"
 
 namespace linalg::team {
+
+// As a warp does by shuffles, and then warp after warp.
+template <class V>
+V SumAsWarps(std::vector<V> x) {
+  const int size = static_cast<int>(x.size()), warp = size < 32 ? size : 32;
+  for (int offset = warp / 2; offset > 0; offset /= 2) {
+    std::vector<V> y(x);
+    for (int i = 0; i < size; ++i) y[i] = x[i] + x[i ^ offset];
+    x = y;
+  }
+  V sum = x[0];
+  for (int i = warp; i < size; i += warp) sum = sum + x[i];
+  return sum;
+}
+
+template <class V>
+Largest<V> BestOf(const std::vector<Largest<V>>& found) {
+  Largest<V> best = found[0];
+  for (const auto& x : found) best = best.Better(x);
+  return best;
+}
 
 enum class Order : int { kForward, kBackward, kScrambled };
 
@@ -15,34 +37,29 @@ class SerialTeam {
 
   int size() const { return size_; }
 
+  // body(team), which is that of all its threads.
+  template <class Body>
+  int Run(Body&& body) const {
+    return body(*this);
+  }
+
   template <class Body>
   void Phase(Body&& body) const {
     for (int i = 0; i < size_; ++i) body(ThreadAt(i));
   }
 
-  // As a warp does by shuffles, and then warp after warp.
   template <class V, class Body>
   V Sum(Body&& body) const {
     std::vector<V> x(size_);
     Phase([&](int thread) { x[thread] = body(thread); });
-    const int warp = size_ < 32 ? size_ : 32;
-    for (int offset = warp / 2; offset > 0; offset /= 2) {
-      std::vector<V> y(x);
-      for (int i = 0; i < size_; ++i) y[i] = x[i] + x[i ^ offset];
-      x = y;
-    }
-    V sum = x[0];
-    for (int i = warp; i < size_; i += warp) sum = sum + x[i];
-    return sum;
+    return SumAsWarps(std::move(x));
   }
 
   template <class V, class Body>
   Largest<V> Best(Body&& body) const {
     std::vector<Largest<V>> found(size_);
     Phase([&](int thread) { found[thread] = body(thread); });
-    Largest<V> best = found[0];
-    for (const auto& x : found) best = best.Better(x);
-    return best;
+    return BestOf(found);
   }
 
   template <class Body>

@@ -11,7 +11,8 @@
 // Sums and the like are barriers too. What stands between two phases is computed by every thread
 // alike, from memory that the next phase does not write. Within a phase no thread reads what
 // another one writes, so that the threads may run in any order, one after another too: tests do so
-// on the CPU. In CUDA a team is a part of a warp, a warp or a block (kernels/cuda/team.h).
+// on the CPU, and at the same time to find races. In CUDA a team is a part of a warp, a warp or a
+// block (kernels/cuda/team.h).
 //
 // Matrices are row-major, rows `ld` apart; an odd `ld` spreads a column over the banks of shared
 // memory. Elements and their arithmetic are those of kernels/small, in the same order for each

@@ -1,0 +1,285 @@
+// The algorithms of kernels/team by a team of threads that run at the same time, for
+// ThreadSanitizer. LINALG_TEST_ELEMENT is the matrices' element. The results are compared to those
+// of threads that run one after another, of which tests/test_team_phases.py knows that they are
+// right.
+//
+//   team_races          what has no race
+//   team_races --race   what has one
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tests/serial_team.h"
+#include "tests/team_drivers.h"
+#include "tests/thread_team.h"
+
+namespace linalg::team {
+namespace {
+
+using E = LINALG_TEST_ELEMENT;
+using V = RealElement<E>;
+using C = small::Complex<V>;
+
+enum class Kind : int {
+  kGeneral,
+  kDefinite,
+  kZero,
+  kIdentity,
+  kCyclic,  // stays as it is until there is an exceptional shift
+  kPairs,   // of eigenvalues
+  kRankOne,
+  kUnbalanced,
+  kLower,  // each of its rows isolates an eigenvalue
+  kHuge,
+  kTiny,
+  kNaN,
+  kInfinite,
+};
+constexpr Kind kLastKind = Kind::kInfinite;
+
+// Rows that are an odd number of elements apart, as in shared memory.
+int LdOf(int cols) { return cols | 1; }
+
+template <class X, class Draw>
+X Element(Draw&& draw) {
+  if constexpr (small::kComplexElement<X>) {
+    const auto re = draw();
+    return {re, draw()};
+  } else {
+    return draw();
+  }
+}
+
+std::vector<E> Matrix(Kind kind, int rows, int cols) {
+  using Limits = std::numeric_limits<V>;
+  const int ld = LdOf(cols);
+  std::mt19937 random(7 * rows + cols);
+  std::uniform_real_distribution<V> between(V(-1), V(1));
+  std::vector<E> a(rows * ld);
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < cols; ++j) {
+      E x = Element<E>([&] { return between(random); });
+      const bool last = i == rows - 1 && j == cols - 1;
+      const auto real = [](V y) { return small::FromReal<E>(y); };
+      switch (kind) {
+        case Kind::kGeneral:
+          break;
+        case Kind::kDefinite:
+          if (i == j) x = real(V(4 * rows));
+          break;
+        case Kind::kZero:
+          x = E{};
+          break;
+        case Kind::kIdentity:
+          x = real(V(i == j));
+          break;
+        case Kind::kCyclic:
+          x = real(V(j == (i + 1) % cols));
+          break;
+        case Kind::kPairs:
+          x = real((i ^ 1) == j ? V(j - i) : V(0));
+          break;
+        case Kind::kRankOne:
+          x = V(j + 1) * real(V(i % 3 - 1));
+          break;
+        case Kind::kUnbalanced:
+          x = std::ldexp(V(1), 3 * (i - j)) * x;
+          break;
+        case Kind::kLower:
+          if (j > i) x = E{};
+          break;
+        case Kind::kHuge:
+          x = Limits::max() / V(1024) * x;
+          break;
+        case Kind::kTiny:
+          x = Limits::min() * V(1024) * x;
+          break;
+        case Kind::kNaN:
+          if (last) x = real(Limits::quiet_NaN());
+          break;
+        case Kind::kInfinite:
+          if (last) x = real(Limits::infinity());
+          break;
+      }
+      a[i * ld + j] = x;
+    }
+  }
+  return a;
+}
+
+// All numbers that a run makes.
+class Results {
+ public:
+  void Add(int x) { numbers_.push_back(x); }
+  void Add(V x) { numbers_.push_back(x); }
+  void Add(C x) { Add(x.re), Add(x.im); }
+  template <class X>
+  void Add(const std::vector<X>& xs) {
+    for (const X& x : xs) Add(x);
+  }
+
+  bool operator==(const Results& other) const {
+    if (numbers_.size() != other.numbers_.size()) return false;
+    for (size_t i = 0; i < numbers_.size(); ++i) {
+      const double x = numbers_[i], y = other.numbers_[i];
+      if (!(x == y || (x != x && y != y))) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<double> numbers_;
+};
+
+// The algorithms, with their options, on a matrix of a kind and an order n.
+
+constexpr auto kTryCholesky = [](const auto& teams, Kind kind, int n, Results& results) {
+  for (const bool lower : {false, true}) {
+    for (const bool symmetrize : {false, true}) {
+      auto a = Matrix(kind, n, n);
+      results.Add(RunCholesky(teams, n, a.data(), LdOf(n), lower, symmetrize));
+      results.Add(a);
+    }
+  }
+};
+
+constexpr auto kTryLu = [](const auto& teams, Kind kind, int n, Results& results) {
+  for (const auto& [rows, cols] : {std::pair(n, n), {n + 5, n}, {n, n + 5}}) {
+    auto a = Matrix(kind, rows, cols);
+    std::vector<int> pivots(n), permutation(rows), again(rows);
+    results.Add(RunLu(teams, rows, cols, a.data(), LdOf(cols), pivots.data(), permutation.data(),
+                      again.data()));
+    results.Add(a), results.Add(pivots), results.Add(permutation), results.Add(again);
+  }
+};
+
+constexpr auto kTrySubstitution = [](const auto& teams, Kind kind, int n, Results& results) {
+  std::vector<int> pivots(n);
+  for (int i = 0; i < n; ++i) pivots[i] = (i * 5 + 3) % (n + 1);  // n exchanges nothing
+  const int cols = 7;
+  for (int options = 0; options < 32; ++options) {
+    const auto option = [&](int bit) { return (options >> bit & 1) != 0; };
+    auto a = Matrix(kind, n, n), b = Matrix(Kind::kGeneral, n, cols);
+    RunSolve(teams, n, a.data(), LdOf(n), option(0), option(1), option(2), option(3), cols,
+             b.data(), LdOf(cols), pivots.data(), option(4));
+    results.Add(a), results.Add(b);
+  }
+};
+
+constexpr auto kTryQr = [](const auto& teams, Kind kind, int n, Results& results) {
+  for (const auto& [m, cols] : {std::pair(n, n), {n + 5, n}, {n, n + 5}}) {
+    for (const bool pivoting : {false, true}) {
+      const int width = m > cols ? m : cols;  // there is room for all of Q
+      auto a = Matrix(kind, m, width), r = a;
+      std::vector<E> taus(n);
+      std::vector<int> order(cols);
+      RunQr(teams, m, cols, m, a.data(), LdOf(width), r.data(), taus.data(),
+            pivoting ? order.data() : nullptr);
+      results.Add(a), results.Add(r), results.Add(taus), results.Add(order);
+    }
+  }
+};
+
+constexpr auto kTryEigh = [](const auto& teams, Kind kind, int n, Results& results) {
+  for (const bool vectors : {false, true}) {
+    auto a = Matrix(kind, n, n);
+    std::vector<E> v(a.size());
+    std::vector<V> values(n);
+    std::vector<int> order(n);
+    results.Add(RunEigh(teams, n, a.data(), LdOf(n), true, vectors, vectors, v.data(),
+                        values.data(), order.data()));
+    results.Add(a), results.Add(v), results.Add(values), results.Add(order);
+  }
+};
+
+constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& results) {
+  for (const int m : {n, n + 5}) {
+    for (const int width : {0, n, m}) {  // without vectors, and with so many
+      auto a = Matrix(kind, m, m);       // there is room for a wide U
+      std::vector<E> v(n * n);
+      std::vector<V> values(n);
+      results.Add(
+          RunSvd(teams, m, n, width, width > 0, a.data(), LdOf(m), v.data(), values.data()));
+      results.Add(a), results.Add(v), results.Add(values);
+    }
+  }
+};
+
+constexpr auto kTryHessenberg = [](const auto& teams, Kind kind, int n, Results& results) {
+  auto a = Matrix(kind, n, n), h = a;
+  RunHessenberg(teams, n, a.data(), LdOf(n), h.data());
+  results.Add(a), results.Add(h);
+};
+
+constexpr auto kTrySchur = [](const auto& teams, Kind kind, int n, Results& results) {
+  for (const bool vectors : {false, true}) {
+    for (const bool balance : {false, true}) {
+      const auto a = Matrix(kind, n, n);
+      std::vector<E> t(a.size()), z(a.size());
+      std::vector<V> diagonal(n);
+      std::vector<C> values(n), left(n * n), right(n * n);
+      V unscale{};
+      results.Add(RunSchur(teams, n, a.data(), LdOf(n), vectors, t.data(), z.data(),
+                           balance ? diagonal.data() : nullptr, &unscale, values.data(),
+                           left.data(), right.data()));
+      results.Add(t), results.Add(z), results.Add(diagonal), results.Add(unscale);
+      results.Add(values), results.Add(left), results.Add(right);
+    }
+  }
+};
+
+// By a part of a warp, and by two warps: `large` is an order for those.
+template <class Try>
+void Check(const char* name, int large, const Try& try_on) {
+  const auto check = [&](int size, Kind kind, int n) {
+    Results serial, threads;
+    try_on(SerialTeam(size, Order::kForward), kind, n, serial);
+    try_on(Threads(size), kind, n, threads);
+    if (serial == threads) return;
+    std::fprintf(stderr, "%s, %d threads, order %d, kind %d: not what comes of one after another\n",
+                 name, size, n, static_cast<int>(kind));
+    std::exit(1);
+  };
+  for (int kind = 0; kind <= static_cast<int>(kLastKind); ++kind) {
+    for (const int n : {1, 2, 3, 9}) check(4, Kind(kind), n);
+  }
+  check(64, Kind::kGeneral, large);
+}
+
+// 35: more rows than a warp has threads. The iterations would take long.
+void CheckAll() {
+  Check("cholesky", 35, kTryCholesky);
+  Check("lu", 35, kTryLu);
+  Check("substitution", 5, kTrySubstitution);
+  Check("qr", 35, kTryQr);
+  Check("eigh", 5, kTryEigh);
+  Check("svd", 5, kTrySvd);
+  Check("hessenberg", 35, kTryHessenberg);
+  Check("schur", 5, kTrySchur);
+}
+
+// A barrier is missing: what every thread reads between two phases, the next one writes.
+int Race() {
+  int shared = 0;
+  return Threads(4).Run([&](const auto& team) {
+    team.Phase([](int) {});
+    const int read = shared;
+    team.Phase([&](int thread) {
+      if (thread == 0) shared = read + 1;
+    });
+    return read;
+  });
+}
+
+}  // namespace
+}  // namespace linalg::team
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--race") == 0) return linalg::team::Race();
+  linalg::team::CheckAll();
+}
