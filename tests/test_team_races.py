@@ -24,7 +24,7 @@ def _run(command):
   options = f"halt_on_error=1:exitcode={EXIT_CODE}"
   return subprocess.run(
       command, env=os.environ | {"TSAN_OPTIONS": options}, capture_output=True, text=True,
-      check=False, timeout=200)
+      check=False, timeout=400)
 
 
 def _compiler_and_prefix(folder):
