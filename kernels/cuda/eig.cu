@@ -112,7 +112,6 @@ template <class T>
 void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& of) {
   using C = std::complex<Real<T>>;
   const int64_t n = of.n, size = of.Size();
-  const auto scales = MeasureBatch(stream, scratch, batch, size, of.a, of.info);
   T* const matrix = scratch.Take<T>(size);
   T* const columns = of.right != nullptr ? scratch.Take<T>(size) : nullptr;
   const LentSolver lent(stream);
@@ -121,19 +120,17 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
   const vendor::Geev<T, C> geev(lent.get().solver, lent.get().parameters, job, n, matrix, values,
                                 columns);
   Workspace work(stream, scratch, geev);
-  int32_t* const vendors_info = scratch.Take<int32_t>(batch);
-  for (int64_t i = 0; i < batch; ++i) {
-    ForEach(stream, size, CopyScaled<Element<T>>{scales, i, n, n, true, AsElements(matrix)});
+  const auto run = [&](int64_t i, int32_t* info) {
     C* const w = values + i * n;
     // Under the mutex nothing but Xgeev is waited for: what is on the stream before it may need
     // another device, whose thread may want the mutex.
     Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     {
       const std::lock_guard<std::mutex> lock(geev_mutex);
-      geev.Run(matrix, w, columns, work.device(), work.host(), vendors_info + i);
+      geev.Run(matrix, w, columns, work.device(), work.host(), info);
       work.Wait();
     }
-    if (of.right == nullptr) continue;
+    if (of.right == nullptr) return;
     auto* const target = of.right + i * size;
     if constexpr (kIsComplex<T>) {
       Transpose(stream, 1, n, n, static_cast<const T*>(columns), 0, reinterpret_cast<T*>(target),
@@ -141,8 +138,8 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
     } else {
       ForEach(stream, size, JoinColumns<T>{n, AsElements(w), columns, target});
     }
-  }
-  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
+  };
+  const auto scales = ForEachScaled(stream, scratch, batch, n, n, of.a, true, matrix, of.info, run);
   ForEach(stream, batch * n, ScaleBack<Element<C>>{of.values, n, scales.inverses, of.info});
   if (of.right == nullptr) return;
   ForEach(stream, batch * size, FillFailed<Element<C>>{of.right, size, of.info});

@@ -113,6 +113,24 @@ struct CopyScaled {
   }
 };
 
+// routine(i, info) with one matrix after another in `matrix`, as CopyScaled puts it there. Returns
+// what the results are to be scaled back by; info is complete.
+template <class T, class Routine>
+FindScales<Element<T>> ForEachScaled(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                                     int64_t rows, int64_t cols, const Element<T>* a,
+                                     bool transpose, T* matrix, int32_t* info, Routine&& routine) {
+  const int64_t size = rows * cols;
+  const auto scales = MeasureBatch(stream, scratch, batch, size, a, info);
+  int32_t* const vendors_info = scratch.Take<int32_t>(batch);
+  for (int64_t i = 0; i < batch; ++i) {
+    ForEach(stream, size,
+            CopyScaled<Element<T>>{scales, i, rows, cols, transpose, AsElements(matrix)});
+    routine(i, vendors_info + i);
+  }
+  ForEach(stream, batch, MergeInfo{info, vendors_info});
+  return scales;
+}
+
 // What is proportional to the matrices, `count` numbers for each: scaled back, or NaN where info is
 // not 0.
 template <class E>

@@ -166,20 +166,14 @@ bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdP
   return true;
 }
 
-// factor(i, info) with each matrix scaled in `matrix`, or its transpose; and what comes before and
-// after routines of the vendor's.
+// factor(i, info) for each matrix, scaled, in `matrix`, or its transpose.
 template <class T, class Factor>
-void ForEachScaled(cudaStream_t stream, Scratch& scratch, int64_t batch,
-                   const SvdProblem<Element<T>>& of, bool transpose, T* matrix, Factor&& factor) {
+void FactorEach(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                const SvdProblem<Element<T>>& of, bool transpose, T* matrix, Factor&& factor) {
   using E = Element<T>;
-  const int64_t size = static_cast<int64_t>(of.m) * of.n, n = of.Shorter();
-  const auto scales = MeasureBatch(stream, scratch, batch, size, of.a, of.info);
-  int32_t* const vendors_info = scratch.Take<int32_t>(batch);
-  for (int64_t i = 0; i < batch; ++i) {
-    ForEach(stream, size, CopyScaled<E>{scales, i, of.m, of.n, transpose, AsElements(matrix)});
-    factor(i, vendors_info + i);
-  }
-  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
+  const auto scales =
+      ForEachScaled(stream, scratch, batch, of.m, of.n, of.a, transpose, matrix, of.info, factor);
+  const int64_t n = of.Shorter();
   ForEach(stream, batch * n, ScaleBack<Real<T>>{of.s, n, scales.inverses, of.info});
   if (!of.vectors) return;
   ForEach(stream, batch * of.LeftSize(), FillFailed<E>{of.u, of.LeftSize(), of.info});
@@ -200,7 +194,7 @@ void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const vendor::Gesvd<T, Real<T>> gesvd(lent.get().solver, lent.get().parameters, m, n,
                                         vectors ? width : 0, matrix, of.s, left, right);
   Workspace work(stream, scratch, gesvd);
-  ForEachScaled<T>(stream, scratch, batch, of, of.Tall(), matrix, [&](int64_t i, int32_t* info) {
+  FactorEach<T>(stream, scratch, batch, of, of.Tall(), matrix, [&](int64_t i, int32_t* info) {
     gesvd.Run(matrix, of.s + i * n, left + (in_place ? i * of.RightSize() : 0),
               right + (in_place ? i * of.LeftSize() : 0), work.device(), work.host(), info);
     work.Release();
@@ -236,7 +230,7 @@ void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const vendor::Gesvdj<T, Real<T>> gesvdj(lent.get().solver, lent.get().jacobi, of.vectors, of.full,
                                           of.n, of.m, matrix, of.s, left, right);
   Workspace work(stream, scratch, gesvdj);
-  ForEachScaled<T>(stream, scratch, batch, of, false, matrix, [&](int64_t i, int32_t* info) {
+  FactorEach<T>(stream, scratch, batch, of, false, matrix, [&](int64_t i, int32_t* info) {
     gesvdj.Run(matrix, of.s + i * of.Shorter(), left + (of.vectors ? i * of.RightSize() : 0), right,
                work.device(), info);
     if (!of.vectors) return;
