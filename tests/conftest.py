@@ -40,14 +40,18 @@ def case(request: pytest.FixtureRequest) -> cases.Case:
 
 # What is a matter of arithmetic is tried with every dtype that LAPACK computes in. Elsewhere two of
 # them, which differ in width and in being complex, show as much.
-ARITHMETIC = {"test_extremes.py", "test_factorisations.py", "test_gpu.py"}
+ARITHMETIC = {"values/test_extremes.py", "values/test_factorisations.py", "cuda/test_gpu.py"}
 TWO_DTYPES = (np.float32, np.complex128)
+
+
+def _file(item: pytest.Item) -> str:
+  return "/".join(item.path.parts[-2:])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
   marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
   if "dtype" in metafunc.fixturenames and not any("dtype" in names for names in marked):
-    dtypes = cases.DTYPES if metafunc.definition.path.name in ARITHMETIC else TWO_DTYPES
+    dtypes = cases.DTYPES if _file(metafunc.definition) in ARITHMETIC else TWO_DTYPES
     metafunc.parametrize("dtype", [np.dtype(x) for x in dtypes], ids=lambda dtype: dtype.name)
 
 
@@ -62,23 +66,23 @@ def _wants_gpu(config: pytest.Config) -> bool:
 # What a run leaves out unless asked for with `-m extended`, since it takes as long as all the rest:
 # what is composed in Python, others' tests, CUDA's handlers. CI runs it on one version of Python.
 EXTENDED_FILES = {
-    "test_composed.py", "test_cuda.py", "test_cuda_on_cpu.py", "test_numpy_suite.py",
-    "test_team_phases.py", "test_team_races.py"}
+    "values/test_composed.py", "cuda/test_programs.py", "cuda/test_on_cpu.py",
+    "api/test_numpy_suite.py", "cuda/test_phases.py", "cuda/test_races.py"}
 # Suites that compile many programs take the operations named below only then.
 COMPILING_FILES = {
-    "test_degenerate.py", "test_derivatives.py", "test_export.py", "test_shard_map.py",
-    "test_sharding.py", "test_sharding_derivatives.py", "test_sharding_explicit.py",
-    "test_shared_factor.py"}
+    "derivatives/test_degenerate.py", "derivatives/test_operations.py", "sharding/test_export.py",
+    "sharding/test_shard_map.py", "sharding/test_layouts.py", "sharding/test_derivatives.py",
+    "sharding/test_explicit.py", "sharding/test_shared_factor.py"}
 EXTENDED_OPERATIONS = ("svd", "eig_", "eigvals_", "eigh_generalized", "eigh_tridiagonal",
                        "eigvalsh_tridiagonal", "schur", "hessenberg")
 
 
 def _is_extended(item: pytest.Item) -> bool:
-  if item.path.name in EXTENDED_FILES:
+  if _file(item) in EXTENDED_FILES:
     return True
   case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
   name = getattr(case, "name", "") + "_"
-  return item.path.name in COMPILING_FILES and name.startswith(EXTENDED_OPERATIONS)
+  return _file(item) in COMPILING_FILES and name.startswith(EXTENDED_OPERATIONS)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/serial_team.h"
+#include "tests/cuda/serial_team.h"
 
 namespace linalg::team {
 

@@ -24,13 +24,13 @@ import linalg
 from linalg import _targets
 from sharded import BATCH, SECOND_BATCH, N, energy, make_mesh, place, split
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 SOURCES = sorted(path.name for path in (ROOT / "kernels/cuda").glob("*.cu"))
 
 if _targets.cuda_version() is None:
   pytest.skip("this build has no CUDA module: there was no nvcc", allow_module_level=True)
 
-# What the others lower to is tested in test_export.py.
+# What the others lower to is tested in sharding/test_export.py.
 HANDLED = cases.with_handlers("cuda")
 
 

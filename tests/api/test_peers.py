@@ -17,7 +17,7 @@ import linalg
 import matrices
 from sharded import collectives, make_mesh, place
 
-PAGE = (pathlib.Path(__file__).parents[1] / "docs" / "functions.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "functions.md").read_text()
 HEADER = re.search(r"\| linalg \| jax ([\d.]+) \| NumPy ([\d.]+) \| SciPy ([\d.]+) ", PAGE)
 # Function -> the letters of this package, jax, NumPy and SciPy; "–" where it is missing.
 TABLE = {

@@ -9,7 +9,7 @@ import time
 
 import cases
 
-SCRIPT = pathlib.Path(__file__).with_name("distributed_process.py")
+SCRIPT = pathlib.Path(__file__).parents[1] / "support/distributed_process.py"
 SECONDS = 120
 
 

@@ -1,4 +1,4 @@
-"""Lets `import linalg` take the handlers of cuda_on_cpu.cc, from the library that the environment
+"""Lets `import linalg` take the handlers in handlers.cc, from the library that the environment
 variable CUDA_ON_CPU names, in place of its own."""
 
 import ctypes
@@ -26,7 +26,7 @@ for _letter in "sdcz":
   _library.set_lapack(
       ctypes.c_char(_letter.encode()), _lapack(f"{_letter}gesdd"), _lapack(f"{_letter}geev"))
 
-_header = (pathlib.Path(__file__).parents[2] / "kernels/handlers.h").read_text()
+_header = (pathlib.Path(__file__).parents[3] / "kernels/handlers.h").read_text()
 _targets = set(re.findall(r"visit\((linalg_\w+)\)", _header))
 
 _import_module = importlib.import_module

@@ -1,6 +1,6 @@
 """The algorithms that a team of CUDA threads runs, on the CPU: by threads at the same time.
 
-tests/test_team_phases.py runs one thread after another, which cannot show that a barrier is missing
+tests/cuda/test_phases.py runs one thread after another, which cannot show that a barrier is missing
 between what every thread reads for itself and the next phase, which writes it. ThreadSanitizer
 reports two accesses without a barrier in between, in whatever order they came.
 """
@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=thread", "-pthread", "-ffp-contract=off"]
 WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi"]
 ELEMENTS = {"float32": "float", "complex128": "linalg::small::Complex<double>"}
@@ -52,8 +52,8 @@ def test_races(dtype, tmp_path):
   program = tmp_path / "team_races"
   element = f"-DLINALG_TEST_ELEMENT={ELEMENTS[dtype.name]}"
   subprocess.run(
-      [compiler, *FLAGS, *WARNINGS, "-I", str(ROOT), element, str(ROOT / "tests/team_races.cc"),
-       "-o", str(program)], check=True)
+      [compiler, *FLAGS, *WARNINGS, "-I", str(ROOT), element,
+       str(ROOT / "tests/cuda/team_races.cc"), "-o", str(program)], check=True)
   racing = _run([*prefix, str(program), "--race"])
   assert racing.returncode == EXIT_CODE and "data race" in racing.stderr, racing.stderr
   done = _run([*prefix, str(program)])

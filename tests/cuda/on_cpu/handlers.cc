@@ -434,7 +434,7 @@ template class Lent<vendor::Blas>;
 
 }  // namespace linalg::cuda
 
-// LAPACK's routines of one letter, from SciPy: tests/cuda_on_cpu/plugin.py.
+// LAPACK's routines of one letter, from SciPy: tests/cuda/on_cpu/plugin.py.
 extern "C" void set_lapack(char letter, void (*gesdd)(), void (*geev)()) {
   const auto set = [&](auto& routines) { routines.gesdd = gesdd, routines.geev = geev; };
   using linalg::lapack::routines;

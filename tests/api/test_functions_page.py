@@ -5,12 +5,12 @@ import re
 
 import linalg
 
-TESTS = pathlib.Path(__file__).parent
+TESTS = pathlib.Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "functions.md").read_text()
 
 
 def test_named_tests_exist():
-  named = set(re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", PAGE))
+  named = set(re.findall(r"`(\w+/test_\w+\.py)(?:::(test_\w+))?`", PAGE))
   assert named
   for file, test in named:
     text = (TESTS / file).read_text()

@@ -39,7 +39,8 @@ _COMPLEX = "eigenvalues of general matrices are complex, whatever they are, as i
 _TEXT = "the text of the error"
 _AXIS = "a ValueError, where NumPy has a subclass of it"
 
-# Hundreds of shapes that XLA compiles one by one; test_norms.py::test_against_numpy does as much.
+# Hundreds of shapes that XLA compiles one by one; values/test_norms.py::test_against_numpy does as
+# much.
 FOREIGN |= {
     f"TestNorm{kind}.test_{name}": "minutes of compilation"
     for kind in ("Double", "Single", "Int64") for name in ("axis", "keepdims")}

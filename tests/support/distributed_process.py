@@ -1,6 +1,7 @@
-"""One of the processes that `test_distributed.py` starts: number, count and address are arguments.
+"""One of the processes that `sharding/test_distributed.py` starts.
 
-Each holds four devices and a part of one global batch, and checks that part with SciPy.
+Its number, their count and the address are arguments. Each holds four devices and a part of one
+global batch, and checks that part with SciPy.
 """
 
 import os

@@ -17,7 +17,7 @@ import checks
 import linalg
 import matrices
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 TEAMS = (1, 4, 32, 128)
 ORDERS = (0, 1, 2)
 
@@ -30,8 +30,8 @@ def library(tmp_path_factory):
   path = tmp_path_factory.mktemp("team_phases") / "libteam_phases.so"
   flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-psabi"]
   subprocess.run(
-      [compiler, *flags, "-shared", "-fPIC", "-I", str(ROOT), str(ROOT / "tests/team_phases.cc"),
-       "-o", str(path)], check=True)
+      [compiler, *flags, "-shared", "-fPIC", "-I", str(ROOT),
+       str(ROOT / "tests/cuda/team_phases.cc"), "-o", str(path)], check=True)
   return ctypes.CDLL(str(path))
 
 

@@ -1,7 +1,7 @@
 // In place of the header of the same name: a team whose threads run one after another.
 #pragma once
 
-#include "tests/serial_team.h"
+#include "tests/cuda/serial_team.h"
 
 namespace linalg::cuda {
 

@@ -1,6 +1,6 @@
 """Meshes with Explicit axes: the types that results have, and what is refused.
 
-`test_sharding.py` runs most modes on Explicit meshes as well; here is what only they have.
+`test_layouts.py` runs most modes on Explicit meshes as well; here is what only they have.
 """
 
 import jax

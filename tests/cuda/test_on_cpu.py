@@ -2,7 +2,7 @@
 
 All but the launch of kernels, the barriers and NVIDIA's libraries is what a GPU runs: which path a
 matrix takes, its way to shared memory and back, the arithmetic, NaN and info, and what the vendor's
-routines are asked for. tests/cuda_on_cpu has what stands in for the rest.
+routines are asked for. tests/cuda/on_cpu has what stands in for the rest.
 """
 
 import os
@@ -14,11 +14,11 @@ import sys
 import jax
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
-STAND_IN = ROOT / "tests/cuda_on_cpu"
+ROOT = pathlib.Path(__file__).parents[2]
+STAND_IN = ROOT / "tests/cuda/on_cpu"
 SUITES = (
-    "test_factorisations.py", "test_failures.py", "test_extremes.py", "test_in_place.py",
-    "test_svd.py", "test_tridiagonal.py")
+    "values/test_factorisations.py", "values/test_failures.py", "values/test_extremes.py",
+    "values/test_in_place.py", "values/test_svd.py", "values/test_tridiagonal.py")
 # Stock JAX's residuals on the CPU are no measure: there LAPACK sums block by block, which rounds
 # less than the teams' sums. The gates of the other tests hold.
 CHOSEN = "not float64 and not complex64 and not gradients and not no_worse_than_stock"
@@ -34,7 +34,7 @@ def test_suites(tmp_path):
   subprocess.run(
       [compiler, *flags, "-shared", "-fPIC", "-I", str(STAND_IN), "-I", str(ROOT),
        "-isystem", jax.ffi.include_dir(), "-include", str(STAND_IN / "cuda_runtime_api.h"),
-       str(STAND_IN / "cuda_on_cpu.cc"), "-o", str(library)], check=True)
+       str(STAND_IN / "handlers.cc"), "-o", str(library)], check=True)
   paths = [str(STAND_IN), *filter(None, [os.environ.get("PYTHONPATH")])]
   done = subprocess.run(
       [sys.executable, "-m", "pytest", "-p", "plugin", "-n", "0", "-q", "--no-header",

@@ -1,4 +1,4 @@
-"""Programs that `test_threads.py` runs in processes of their own, under a time limit.
+"""Programs that `values/test_threads.py` runs in processes of their own, under a time limit.
 
 The scenario and the number of virtual devices are arguments.
 """

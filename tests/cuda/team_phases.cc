@@ -1,7 +1,7 @@
 // The algorithms of kernels/team on the CPU: their threads run one after another, in a chosen
 // order.
-#include "tests/serial_team.h"
-#include "tests/team_drivers.h"
+#include "tests/cuda/serial_team.h"
+#include "tests/cuda/team_drivers.h"
 
 namespace linalg::team {
 namespace {

@@ -13,7 +13,7 @@ import linalg
 import matrices
 from sharded import make_mesh, place, same_bits
 
-SCRIPT = pathlib.Path(__file__).with_name("thread_scenarios.py")
+SCRIPT = pathlib.Path(__file__).parents[1] / "support/thread_scenarios.py"
 SECONDS = 120
 
 

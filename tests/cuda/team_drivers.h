@@ -1,6 +1,6 @@
 // What the tests run of kernels/team. `teams` is a SerialTeam, or the Threads of
-// tests/thread_team.h; what it runs may be run by several threads at once, and writes what they
-// share in phases alone.
+// tests/cuda/thread_team.h; what it runs may be run by several threads at once, and writes what
+// they share in phases alone.
 #pragma once
 
 #include <algorithm>

@@ -147,7 +147,7 @@ def test_disabled_checks():
 def test_lowering_without_handlers(case, platform, rng):
   """Catches a fallback that cannot be lowered, and a handler called where there is none."""
   if case.has_handlers(platform):
-    pytest.skip("this build has handlers for it: tests/test_cuda.py")
+    pytest.skip("this build has handlers for it: tests/cuda/test_programs.py")
   operands = case.operands(rng, (3,), N, N, np.float32)
   platforms, what = case.absent
   if platform in platforms:

@@ -15,7 +15,7 @@ import pytest
 import linalg
 from linalg import _targets
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def _run(code, **environment):

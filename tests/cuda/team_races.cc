@@ -1,6 +1,6 @@
 // The algorithms of kernels/team by a team of threads that run at the same time, for
 // ThreadSanitizer. LINALG_TEST_ELEMENT is the matrices' element. The results are compared to those
-// of threads that run one after another, of which tests/test_team_phases.py knows that they are
+// of threads that run one after another, of which tests/cuda/test_phases.py knows that they are
 // right.
 //
 //   team_races          what has no race
@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/serial_team.h"
-#include "tests/team_drivers.h"
-#include "tests/thread_team.h"
+#include "tests/cuda/serial_team.h"
+#include "tests/cuda/team_drivers.h"
+#include "tests/cuda/thread_team.h"
 
 namespace linalg::team {
 namespace {
