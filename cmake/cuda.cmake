@@ -57,16 +57,17 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 add_library(
   linalg_cuda_kernels STATIC
   kernels/cuda/cholesky.cu
+  kernels/cuda/det.cu
   kernels/cuda/eig.cu
   kernels/cuda/eigh.cu
-  kernels/cuda/eigvalsh_tridiagonal.cu
+  kernels/cuda/eigh_tridiagonal.cu
   kernels/cuda/hessenberg.cu
-  kernels/cuda/inverse.cu
   kernels/cuda/lu.cu
   kernels/cuda/qr.cu
   kernels/cuda/schur.cu
+  kernels/cuda/solve.cu
   kernels/cuda/svd.cu
-  kernels/cuda/triangular.cu
+  kernels/cuda/triangular_solve.cu
   kernels/cuda/tridiagonal_solve.cu)
 nanobind_add_module(
   _cuda NB_STATIC NOMINSIZE kernels/cuda/module.cc kernels/cuda/handles.cc kernels/cuda/vendor.cc)

@@ -7,6 +7,7 @@
 #include <complex>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -41,6 +42,14 @@ class BadArgument : public std::invalid_argument {
   BadArgument(std::string_view operand, std::string_view expected)
       : std::invalid_argument(std::string(operand) + " must " + std::string(expected)) {}
 };
+
+// A size as LAPACK, NVIDIA's libraries and kernels take it.
+inline int ToInt(int64_t size) {
+  if (size > std::numeric_limits<int>::max()) {
+    throw std::length_error("the matrices are too large for 32-bit integers");
+  }
+  return static_cast<int>(size);
+}
 
 // Runs `body` and reports whatever it throws as an FFI error that starts with the target's name.
 template <class Body>

@@ -19,7 +19,7 @@ PRIVATE_JAX = ("jax._src", "jax.extend", "jax.interpreters")
 PYTHON_API = ("Python.h", "nanobind/", "dlfcn.h")
 BATCH_POLICY = (
     "kernels/cpu/batch.h", "kernels/cpu/tiles.h", "kernels/cpu/tuning.h",
-    "kernels/cpu/triangular.h")
+    "kernels/cpu/substitution.h")
 THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
 
 
@@ -51,6 +51,11 @@ RULES = [
     Rule(("kernels/handlers.h",), ("kernels/",)),
     Rule(("kernels/*/lapack.*", "kernels/cuda/vendor.*", "kernels/*/blas_threads.*"),
          ("xla/", "kernels/handlers.h", *BATCH_POLICY)),
+    Rule(("kernels/arithmetic/*",),
+         ("kernels/small/", "kernels/team/", "xla/", "kernels/ffi.h", "kernels/handlers.h",
+          "kernels/cpu/", "kernels/cuda/", *THREADS)),
+    Rule(("kernels/small/*",), ("kernels/team/",)),
+    Rule(("kernels/team/*",), ("kernels/small/",)),
     Rule(("kernels/small/*", "kernels/team/*"),
          ("xla/", "kernels/ffi.h", "kernels/handlers.h", "kernels/cpu/", "kernels/cuda/",
           *THREADS)),

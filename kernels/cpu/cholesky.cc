@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/triangular.h"
+#include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/hermitian.h"
 
@@ -58,7 +58,7 @@ void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPar
   const auto factor_group = [&]<class V>(int64_t i, V* registers) {
     auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
     LoadElements(a + i * size, size, size, matrix);
-    small::LowerHermitianPart(matrix, static_cast<int>(n), part.lower, part.symmetrize);
+    small::LowerHermitianPart(matrix, static_cast<int>(n), part);
     const V failed = small::Cholesky(matrix, static_cast<int>(n));
     small::FinishTriangle(matrix, static_cast<int>(n), part.lower, failed);
     StoreElements(matrix, size, factor + i * size);

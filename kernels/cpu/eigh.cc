@@ -26,8 +26,10 @@ bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
   ForEachInTriangle(pool, n, part, a, [&](int64_t i, int64_t j, T element) {
     if (part.lower) {
       target[j * n + i] = element;
+    } else if constexpr (kIsComplex<T>) {
+      target[i * n + j] = std::conj(element);
     } else {
-      target[i * n + j] = Conj(element);
+      target[i * n + j] = element;
     }
     if (!(std::isfinite(std::real(element)) && std::isfinite(std::imag(element)))) {
       finite.store(false, std::memory_order_relaxed);
@@ -40,7 +42,7 @@ bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
 template <bool kVectors, class T>
 void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                T* vectors, Real<T>* values, int32_t* info) {
-  using Row = small::Vector<Real<T>, kLanes<T>>;
+  using Row = Vector<Real<T>, kLanes<T>>;
   const int order = ToInt(n);
   const int64_t count = n * n;
   const int64_t size = std::max<int64_t>(
@@ -52,17 +54,17 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
     const auto solve = [&]<class R>(std::type_identity<R>) {
       const small::EigenWork<Element<T, V>, R> work(registers, order, kVectors);
       LoadElements(a + i * count, count, count, work.matrix);
-      const V failed = small::EigenHermitian<kVectors>(work, order, part.lower, part.symmetrize);
+      const V failed = small::EigenHermitian<kVectors>(work, order, part);
       StoreElements(work.d, n, values + i * n);
       if constexpr (kVectors) StoreElements(work.matrix, count, vectors + i * count);
       StoreIntegers(&failed, 1, info + i);
     };
-    if constexpr (small::kLanesOf<V> > 1) {
+    if constexpr (kLanesOf<V> > 1) {
       solve(std::type_identity<V>());
     } else if (order > kLanes<T> / 2) {
       solve(std::type_identity<Row>());  // a single matrix has its rows in registers
     } else {
-      solve(std::type_identity<small::Vector<Real<T>, 16 / sizeof(Real<T>)>>());
+      solve(std::type_identity<Vector<Real<T>, 16 / sizeof(Real<T>)>>());
     }
   });
 }

@@ -6,11 +6,11 @@
 #include <memory>
 #include <new>
 
+#include "kernels/arithmetic/element.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
-#include "kernels/small/lanes.h"
 #include "kernels/small/pack.h"
 
 namespace linalg {
@@ -61,10 +61,10 @@ class Registers {
 template <int kWidth, class T, class Run>
 void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
                     Run&& run, bool in_place) {
-  using V = small::Vector<Real<T>, kWidth>;
+  using V = Vector<Real<T>, kWidth>;
   const int64_t groups = batch / kWidth;
   ForEachRange(pool, groups, nanoseconds, [&](int64_t first, int64_t last) {
-    const Registers<small::Vector<Real<T>, kLanes<T>>> memory(size);
+    const Registers<Vector<Real<T>, kLanes<T>>> memory(size);
     V* const registers = reinterpret_cast<V*>(memory.get());
     for (int64_t group = first; group < last; ++group) {
       run.template operator()<V>(group * kWidth, registers);
@@ -116,26 +116,26 @@ void DispatchSize(int64_t n, Body&& body) {
 // Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.
 template <class E, class T>
 LINALG_INLINE void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
-  constexpr int64_t kParts = small::kComplexElement<E> ? 2 : 1;
+  constexpr int64_t kParts = kComplexElement<E> ? 2 : 1;
   small::Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
-              reinterpret_cast<small::RealElement<E>*>(elements));
+              reinterpret_cast<RealElement<E>*>(elements));
 }
 
 template <class E, class T>
 void StoreElements(const E* elements, int64_t count, T* target) {
-  constexpr int64_t kParts = small::kComplexElement<E> ? 2 : 1;
-  small::Unpack(reinterpret_cast<const small::RealElement<E>*>(elements), count * kParts,
-                count * kParts, reinterpret_cast<Real<T>*>(target));
+  constexpr int64_t kParts = kComplexElement<E> ? 2 : 1;
+  small::Unpack(reinterpret_cast<const RealElement<E>*>(elements), count * kParts, count * kParts,
+                reinterpret_cast<Real<T>*>(target));
 }
 
 // Small integers in lanes of V, to and from a batch of int32 vectors, `count` each and `stride`
 // apart.
 template <class V>
 void StoreIntegers(const V* source, int64_t count, int32_t* target) {
-  if constexpr (small::kLanesOf<V> == 1) {
+  if constexpr (kLanesOf<V> == 1) {
     for (int64_t i = 0; i < count; ++i) target[i] = static_cast<int32_t>(source[i]);
   } else {
-    using Integers = small::Vector<int32_t, small::kLanesOf<V>>;
+    using Integers = Vector<int32_t, kLanesOf<V>>;
     constexpr int64_t kBlock = 16;
     Integers block[kBlock];
     for (int64_t first = 0; first < count; first += kBlock) {
@@ -150,10 +150,10 @@ void StoreIntegers(const V* source, int64_t count, int32_t* target) {
 
 template <class V>
 void LoadIntegers(const int32_t* source, int64_t stride, int64_t count, V* target) {
-  if constexpr (small::kLanesOf<V> == 1) {
+  if constexpr (kLanesOf<V> == 1) {
     for (int64_t i = 0; i < count; ++i) target[i] = static_cast<V>(source[i]);
   } else {
-    using Integers = small::Vector<int32_t, small::kLanesOf<V>>;
+    using Integers = Vector<int32_t, kLanesOf<V>>;
     constexpr int64_t kBlock = 16;
     Integers block[kBlock];
     for (int64_t first = 0; first < count; first += kBlock) {
@@ -163,9 +163,5 @@ void LoadIntegers(const int32_t* source, int64_t stride, int64_t count, V* targe
     }
   }
 }
-
-// The element type of algorithms on T in lanes V.
-template <class T, class V>
-using Element = std::conditional_t<kIsComplex<T>, small::Complex<V>, V>;
 
 }  // namespace linalg

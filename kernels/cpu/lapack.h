@@ -18,13 +18,6 @@
 
 namespace linalg {
 
-inline int ToInt(int64_t size) {
-  if (size > std::numeric_limits<int>::max()) {
-    throw std::length_error("the matrix is too large for LAPACK's 32-bit integers");
-  }
-  return static_cast<int>(size);
-}
-
 // Uninitialised scratch memory; throws std::bad_alloc.
 template <class T>
 std::unique_ptr<T[]> Scratch(int64_t size) {

@@ -100,10 +100,10 @@ struct SmallQr {
 
   void Run(ffi::ThreadPool& pool, int64_t batch) const {
     using One = Element<T, Real<T>>;
-    using Columns = Element<T, small::Vector<Real<T>, kLanes<T>>>;
+    using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
     if (std::max(m, n) > kSmallQrInLanes) {
-      constexpr int kWidth = small::kColumnsOf<Columns, One>;
+      constexpr int kWidth = kColumns<One, Columns>;
       const double nanoseconds = SmallNanoseconds(1, Size<1>() * kParts, operations / kLanes<T>);
       ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
         const Registers<Columns> memory(Size<kWidth>() / kWidth + 1);
@@ -138,7 +138,7 @@ struct SmallQr {
 
   template <class E>
   static void Load(const T* source, int64_t rows, int64_t cols, int64_t stride, E* target) {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const int64_t group = rows * cols * kParts;
     if (stride == cols) stride = cols *= std::exchange(rows, 1);
     for (int64_t i = 0; i < rows; ++i) {
@@ -151,7 +151,7 @@ struct SmallQr {
 
   template <class E>
   static void Store(const E* source, int64_t rows, int64_t cols, int64_t stride, T* target) {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const int64_t group = rows * cols * kParts;
     if (stride == cols) cols *= std::exchange(rows, 1);
     for (int64_t i = 0; i < rows; ++i) {
@@ -163,7 +163,7 @@ struct SmallQr {
   // Matrix `i`, or as many from there on as E has lanes. R is stored before Q takes its place.
   template <class B, class E>
   void Make(int64_t i, E* memory) const {
-    constexpr int kWidth = small::kColumnsOf<B, E>;
+    constexpr int kWidth = kColumns<E, B>;
     const int64_t stride = Stride<kWidth>(n), q_stride = Stride<kWidth>(q_cols);
     E* const matrix = memory + (stride - n);
     E* const vectors = memory + m * std::max(stride, q_stride);

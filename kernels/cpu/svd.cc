@@ -73,7 +73,7 @@ struct Svd {
   template <bool kVectors>
   void RunSmall(ffi::ThreadPool& pool, int64_t batch) const {
     using Row = small::JacobiRow<Real<T>>;
-    using Lanes = small::Vector<Real<T>, kLanes<T>>;
+    using Lanes = Vector<Real<T>, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
     const int64_t k = std::min(m, n);
     const int64_t size = std::max<int64_t>(
@@ -84,7 +84,7 @@ struct Svd {
     const double nanoseconds = SmallNanoseconds(kLanes<T>, m * n, operations);
     ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
       using E = Element<T, V>;
-      using R = std::conditional_t<small::kLanesOf<V> == 1, Row, V>;
+      using R = std::conditional_t<kLanesOf<V> == 1, Row, V>;
       const small::JacobiWork<E, R> work(registers, rows, cols, full);
       LoadElements(a + i * m * n, m * n, m * n, work.matrix);
       const V failed = small::JacobiSvd<kVectors>(work, rows, cols, full);

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <complex>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
+#include "kernels/arithmetic/hermitian.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/ffi.h"
 
@@ -54,34 +55,6 @@ void TransposeInPlace(ffi::ThreadPool& pool, int64_t n, T* a) {
   });
 }
 
-template <class T>
-T Conj(T x) {
-  if constexpr (kIsComplex<T>) return std::conj(x);
-  return x;
-}
-
-template <class T>
-constexpr T NaN() {
-  constexpr Real<T> nan = std::numeric_limits<Real<T>>::quiet_NaN();
-  if constexpr (kIsComplex<T>) return T(nan, nan);
-  return nan;
-}
-
-// How a handler reads a Hermitian operand: the mean of the operand and its adjoint, or one triangle
-// of it and never the other. The diagonal's imaginary part counts for nothing.
-struct HermitianPart {
-  bool lower;
-  bool symmetrize;
-
-  template <class T>
-  T At(const T* a, int64_t n, int64_t i, int64_t j) const {
-    if (i == j) return std::real(a[i * n + i]);
-    if (!symmetrize) return a[i * n + j];
-    // Halved first: the sum of two large elements could overflow.
-    return Real<T>(0.5) * a[i * n + j] + Real<T>(0.5) * Conj(a[j * n + i]);
-  }
-};
-
 // Calls body(i, j, element) for the named triangle of the Hermitian part of `a`.
 template <class T, class Body>
 void ForEachInTriangle(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
@@ -91,7 +64,12 @@ void ForEachInTriangle(ffi::ThreadPool& pool, int64_t n, HermitianPart part, con
     for (int64_t i = i0; i < i1; ++i) {
       const int64_t first = part.lower ? j0 : std::max(i, j0);
       const int64_t last = part.lower ? std::min(i + 1, j1) : j1;
-      for (int64_t j = first; j < last; ++j) body(i, j, part.At(a, n, i, j));
+      for (int64_t j = first; j < last; ++j) {
+        const auto get = [=](int64_t k, int64_t l) {
+          return std::bit_cast<Element<T>>(a[k * n + l]);
+        };
+        body(i, j, std::bit_cast<T>(part.At(i, j, get)));
+      }
     }
   });
 }

@@ -1,16 +1,17 @@
-// Cholesky factors of Hermitian positive definite matrices.
+// Cholesky factors of Hermitian positive definite matrices, and solves with them.
 //
 // One matrix per thread or per team of threads where it fits in shared memory. Beyond, cuSOLVER's
 // potrf works in place in the output: a row-major lower triangle is a column-major upper one, so
 // nothing is transposed. One pass before it copies and symmetrises the triangle; one after it
 // clears the other one and puts NaN where the matrix is not positive definite.
-#include "kernels/team/cholesky.h"
-
-#include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/passes.h"
+#include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/cholesky.h"
 #include "kernels/small/hermitian.h"
+#include "kernels/team/cholesky.h"
+#include "kernels/team/hermitian.h"
 
 namespace linalg::cuda {
 namespace {
@@ -21,12 +22,12 @@ struct CholeskyOperands {
   E* factor;
   int32_t* info;
   int n;
-  bool lower, symmetrize;
+  HermitianPart part;
 };
 
 template <class E>
 struct SmallCholesky {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   CholeskyOperands<E> of;
   Staged matrix, info;
 
@@ -35,9 +36,9 @@ struct SmallCholesky {
   }
   __device__ void Run(char* slice) const {
     E* const a = At<E>(slice, matrix.offset);
-    small::LowerHermitianPart(a, of.n, of.lower, of.symmetrize);
+    small::LowerHermitianPart(a, of.n, of.part);
     const V failed = small::Cholesky(a, of.n);
-    small::FinishTriangle(a, of.n, of.lower, failed);
+    small::FinishTriangle(a, of.n, of.part.lower, failed);
     *At<V>(slice, info.offset) = failed;
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
@@ -56,12 +57,12 @@ struct TeamCholesky {
     const int n = of.n;
     E* const a = At<E>(slice, 0);
     LoadMatrix(team, of.a + i * n * n, n, n, a, ld);
-    team::LowerHermitianPart(team, n, a, ld, of.lower, of.symmetrize);
+    team::LowerHermitianPart(team, n, a, ld, of.part);
     const int failed = team::Cholesky(team, n, a, ld);
     StoreMatrix(team, n, n, of.factor + i * n * n, [&](int row, int col) {
-      if (of.lower ? col > row : col < row) return E{};
+      if (of.part.lower ? col > row : col < row) return E{};
       if (failed != 0) return NaN<E>();
-      return of.lower ? a[row * ld + col] : small::Conj(a[col * ld + row]);
+      return of.part.lower ? a[row * ld + col] : Conj(a[col * ld + row]);
     });
     team.Phase([&](int thread) {
       if (thread == 0) of.info[i] = failed;
@@ -75,16 +76,10 @@ struct CopyTriangle {
   CholeskyOperands<E> of;
 
   __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
     const int64_t n = of.n, matrix = place / (n * n), i = place / n % n, j = place % n;
-    if (of.lower ? j > i : j < i) return;
+    if (of.part.lower ? j > i : j < i) return;
     const E* const a = of.a + matrix * n * n;
-    E x = LoadGlobal(a + i * n + j);
-    if (i == j) {
-      x = small::FromReal<E>(small::Re(x));
-    } else if (of.symmetrize) {
-      x = V(0.5) * x + V(0.5) * small::Conj(LoadGlobal(a + j * n + i));
-    }
+    const E x = of.part.At(i, j, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
     StoreGlobal<E>(x, of.factor + place);
   }
 };
@@ -96,14 +91,14 @@ struct CheckDiagonal {
   CholeskyOperands<E> of;
 
   __device__ void Run(const Team& team, int64_t matrix, char*) const {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const int64_t n = of.n;
     const E* const factor = of.factor + matrix * n * n;
     const int found = of.info[matrix], end = found > 0 ? found - 1 : of.n;
     const auto first = team.Best<V>([&](int thread) {
       team::Largest<V> bad{V(0), of.n};
       for (int i = thread; i < end; i += team.size()) {
-        const V x = small::Re(factor[i * n + i]);
+        const V x = Re(factor[i * n + i]);
         const bool good = x > V(0) && x < std::numeric_limits<V>::infinity();
         bad = bad.Better({V(good ? 0 : 1), good ? of.n : i});
       }
@@ -121,7 +116,7 @@ struct FinishFactor {
 
   __device__ void operator()(int64_t place) const {
     const int64_t n = of.n, i = place / n % n, j = place % n;
-    if (of.lower ? j > i : j < i) {
+    if (of.part.lower ? j > i : j < i) {
       StoreGlobal<E>(E{}, of.factor + place);
     } else if (of.info[place / (n * n)] != 0) {
       StoreGlobal<E>(NaN<E>(), of.factor + place);
@@ -137,7 +132,7 @@ void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* fac
   const vendor::Solver solver = lent.get().solver;
   const int n = of.n;
   const int64_t size = static_cast<int64_t>(n) * n;
-  const auto uplo = of.lower ? vendor::kUpper : vendor::kLower;
+  const auto uplo = of.part.lower ? vendor::kUpper : vendor::kLower;
   ForEach(stream, batch * size, CopyTriangle<E>{of});
   if (UseBatchedRoutine(batch, n)) {
     T** const pointers = MakePointers(stream, scratch, factor, size, batch);
@@ -161,14 +156,13 @@ ffi::Error Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
     const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       using E = Element<T>;
-      using V = small::RealElement<E>;
+      using V = RealElement<E>;
       T* const factor_data = Elements<T>(factor, batch * size, "the factor");
       const CholeskyOperands<E> of{AsElements(Elements<T>(a, batch * size, "a")),
                                    AsElements(factor_data),
                                    Elements<int32_t>(info, batch, "info"),
                                    ToInt(n),
-                                   lower,
-                                   symmetrize};
+                                   {lower, symmetrize}};
       if (batch == 0) return;
       Slice slice(sizeof(V));
       if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
@@ -187,6 +181,18 @@ ffi::Error Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
   });
 }
 
+ffi::Error CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                         ffi::AnyBuffer factor, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
+                         bool lower) {
+  return Guard("linalg_cholesky_solve", [&] {
+    Scratch scratch(allocator);
+    const Substitution substitution{.with = Substitution::With::kCholesky, .lower = lower};
+    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+      Substitute(stream, scratch, substitution, ReadSystems<T>(factor, b, x, true));
+    });
+  });
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
@@ -195,3 +201,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky, linalg::cuda::Cholesky,
                                                  linalg::ffi::ScratchAllocator>()
                                    .Attr<bool>("lower")
                                    .Attr<bool>("symmetrize")));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky_solve, linalg::cuda::CholeskySolve,
+                              (linalg::Signature<2, 1, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("lower")));

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
-#include "kernels/cuda/schur.h"
+#include "kernels/cuda/schur_work.h"
 #include "kernels/handlers.h"
 #include "kernels/team/eigenvectors.h"
 
@@ -20,7 +20,7 @@ namespace {
 template <class T>
 struct EigProblem {
   using E = Element<T>;
-  using C = small::Complex<small::RealElement<E>>;
+  using C = Complex<RealElement<E>>;
   int n;
   const E* a;
   C* values;
@@ -35,8 +35,8 @@ template <class T, bool kVectors>
 struct TeamEig {
   static constexpr int kMostThreads = kGlobalThreads;
   using E = Element<T>;
-  using V = small::RealElement<E>;
-  using C = small::Complex<V>;
+  using V = RealElement<E>;
+  using C = Complex<V>;
   EigProblem<T> of;
   SchurPlaces places;
   int diagonal, order, x;
@@ -75,13 +75,13 @@ struct TeamEig {
 template <bool kVectors, class T>
 void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& of) {
   using E = Element<T>;
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   Slice slice(sizeof(V));
   TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, LargeTeamSize(of.n), kVectors), 0, 0,
                            0};
   job.diagonal = slice.Take<V>(of.n);
   job.order = slice.Take<int32_t>(of.n);
-  job.x = slice.Take<small::Complex<V>>(kVectors ? of.n * int64_t{job.places.ld} : 0);
+  job.x = slice.Take<Complex<V>>(kVectors ? of.n * int64_t{job.places.ld} : 0);
   LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(of.n), slice);
 }
 
@@ -92,14 +92,14 @@ std::mutex geev_mutex;
 template <class V>
 struct JoinColumns {
   int64_t n;
-  const small::Complex<V>* w;
+  const Complex<V>* w;
   const V* columns;
-  small::Complex<V>* target;
+  Complex<V>* target;
 
   __device__ void operator()(int64_t place) const {
     const int64_t i = place / n, j = place % n;
     const V sign = LoadGlobal(w + j).im;
-    small::Complex<V> x{columns[j * n + i], V(0)};
+    Complex<V> x{columns[j * n + i], V(0)};
     // The first of a pair is that with the positive imaginary part. After an iteration that failed
     // one may lack the other.
     if (sign > V(0) && j + 1 < n) x.im = columns[(j + 1) * n + i];

@@ -1,5 +1,4 @@
-// Eigenvalues and eigenvectors of Hermitian matrices; and of tridiagonal ones with vectors, which
-// are written out in full: cuSOLVER has nothing for them.
+// Eigenvalues and eigenvectors of Hermitian matrices.
 //
 // Tiny ones by the QL iteration of kernels/small, one matrix per thread in shared memory, up to
 // kAloneEighBytes; up to kTeamEigh by Jacobi's method, one per team of threads there. Larger ones
@@ -7,30 +6,19 @@
 // triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
 // issue 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the
 // identity; it gets NaN and info = -1.
-#include "kernels/team/eigh.h"
-
+#include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
 #include "kernels/small/eigh.h"
+#include "kernels/team/eigh.h"
 
 namespace linalg::cuda {
 namespace {
 
-template <class E>
-struct EighProblem {
-  using V = small::RealElement<E>;
-  int n;
-  bool lower, symmetrize;
-  const E* a;
-  E* vectors;  // or null, if only values are wanted
-  V* values;
-  int32_t* info;
-};
-
 template <class E, bool kVectors>
 struct SmallEigh {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
   EighProblem<E> of;
   Staged matrix, values, info;  // a slice begins with its Work, and that with the matrix
@@ -39,8 +27,7 @@ struct SmallEigh {
     matrix.Load(of.a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    *At<V>(slice, info.offset) =
-        small::EigenHermitian<kVectors>(WorkIn(slice), of.n, of.lower, of.symmetrize);
+    *At<V>(slice, info.offset) = small::EigenHermitian<kVectors>(WorkIn(slice), of.n, of.part);
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     if constexpr (kVectors) matrix.Store(of.vectors, first, count, memory, bytes);
@@ -55,7 +42,7 @@ struct SmallEigh {
 
 template <bool kVectors, class E>
 bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
   const int64_t n = of.n;
   // The iteration wants a last row. Eigenvalues alone have the same cut-off, and the same bits.
@@ -73,7 +60,7 @@ bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) 
 template <class E, bool kVectors>
 struct TeamEigh {
   static constexpr int kMostThreads = kBlockThreads;
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   EighProblem<E> of;
   int ld, vectors, rotations, order;
 
@@ -85,13 +72,12 @@ struct TeamEigh {
     int32_t* const places = At<int32_t>(slice, order);
     LoadMatrix(team, of.a + i * size, n, n, a, ld);
     V unscale = V(1);
-    const int info = team::Jacobi<kVectors>(team, n, of.lower, of.symmetrize, a, ld, v,
-                                            At<team::Rotation<E>>(slice, rotations), unscale);
+    const int info = team::Jacobi<kVectors>(team, n, of.part, a, ld, v,
+                                            At<Rotation<E>>(slice, rotations), unscale);
     if (info == 0) team::SortDiagonal(team, n, a, ld, places);
     team.Phase([&](int thread) {
       for (int k = thread; k < n; k += team.size()) {
-        of.values[i * n + k] =
-            info != 0 ? NaN<V>() : unscale * small::Re(a[places[k] * ld + places[k]]);
+        of.values[i * n + k] = info != 0 ? NaN<V>() : unscale * Re(a[places[k] * ld + places[k]]);
       }
       if (thread == 0) of.info[i] = info;
     });
@@ -110,19 +96,9 @@ struct CopyHermitian {
   E* target;
 
   __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
     const int64_t n = of.n, matrix = place / (n * n), i = place / n % n, j = place % n;
     const E* const a = of.a + matrix * n * n;
-    E x;
-    if (i == j) {
-      x = small::FromReal<E>(small::Re(LoadGlobal(a + i * n + i)));
-    } else if (of.symmetrize) {
-      x = V(0.5) * LoadGlobal(a + i * n + j) + V(0.5) * small::Conj(LoadGlobal(a + j * n + i));
-    } else if (of.lower == (j < i)) {
-      x = LoadGlobal(a + i * n + j);
-    } else {
-      x = small::Conj(LoadGlobal(a + j * n + i));
-    }
+    const E x = of.part.At(i, j, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
     // To the vendor, (j, i) of a column-major matrix: the operand's conjugate would be read there.
     StoreGlobal<E>(x, target + matrix * n * n + j * n + i);
   }
@@ -136,11 +112,11 @@ struct ScaleInPlace {
   E* a;
 
   __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const int64_t matrix = place / of.size, i = place / n % n, j = place % n;
-    StoreGlobal<E>(of.info[matrix] != 0 ? small::FromReal<E>(V(i == j))
-                                        : of.scales[matrix] * LoadGlobal(a + place),
-                   a + place);
+    StoreGlobal<E>(
+        of.info[matrix] != 0 ? FromReal<E>(V(i == j)) : of.scales[matrix] * LoadGlobal(a + place),
+        a + place);
   }
 };
 
@@ -180,12 +156,12 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
 template <bool kVectors, class E>
 bool RunTeamEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
   if (of.n > kTeamEigh) return false;
-  Slice slice(sizeof(small::RealElement<E>));
+  Slice slice(sizeof(RealElement<E>));
   const int ld = of.n | 1;
   slice.Take<E>(of.n * ld);
   TeamEigh<E, kVectors> job{of, ld, 0, 0, 0};
   job.vectors = slice.Take<E>(kVectors ? of.n * ld : 0);
-  job.rotations = slice.Take<team::Rotation<E>>(team::PairsOf(of.n));
+  job.rotations = slice.Take<Rotation<E>>(team::PairsOf(of.n));
   job.order = slice.Take<int32_t>(of.n);
   if (slice.bytes() > SharedBytes()) return false;
   LaunchTeams(stream, job, batch, TeamSize(of.n), slice);
@@ -197,18 +173,6 @@ bool RunOwnEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
   return RunSmallEigh<kVectors>(stream, batch, of) || RunTeamEigh<kVectors>(stream, batch, of);
 }
 
-template <class T>
-void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
-             const EighProblem<Element<T>>& of) {
-  if (batch == 0) return;
-  if (of.vectors != nullptr ? RunOwnEigh<true>(stream, batch, of)
-                            : RunOwnEigh<false>(stream, batch, of)) {
-    return;
-  }
-  Scratch scratch(allocator);
-  VendorEigh<T>(stream, scratch, batch, of);
-}
-
 ffi::Error Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
                 ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
                 ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
@@ -217,10 +181,13 @@ ffi::Error Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBu
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
-      RunEigh<T>(stream, allocator, batch,
-                 {ToInt(n), lower, symmetrize, AsElements(Elements<T>(a, batch * n * n, "a")),
-                  AsElements(vectors_data), Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                  Elements<int32_t>(info, batch, "info")});
+      SolveEigh<T>(stream, allocator, batch,
+                   {ToInt(n),
+                    {lower, symmetrize},
+                    AsElements(Elements<T>(a, batch * n * n, "a")),
+                    AsElements(vectors_data),
+                    Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                    Elements<int32_t>(info, batch, "info")});
     });
   });
 }
@@ -232,54 +199,40 @@ ffi::Error Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
     const BatchShape shape = SplitSquareBatch(a, "a");
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      RunEigh<T>(stream, allocator, batch,
-                 {ToInt(n), lower, symmetrize, AsElements(Elements<T>(a, batch * n * n, "a")),
-                  nullptr, Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                  Elements<int32_t>(info, batch, "info")});
-    });
-  });
-}
-
-// The diagonal and what is above it of Hermitian tridiagonal matrices.
-template <class E>
-struct WriteTridiagonal {
-  int64_t n;
-  const small::RealElement<E>* diagonal;
-  const E* above;
-  E* a;
-
-  __device__ void operator()(int64_t place) const {
-    const int64_t matrix = place / (n * n), i = place / n % n, j = place % n;
-    E x{};
-    if (i == j) x = small::FromReal<E>(diagonal[matrix * n + i]);
-    if (i + 1 == j) x = LoadGlobal(above + matrix * (n - 1) + i);
-    StoreGlobal<E>(x, a + place);
-  }
-};
-
-ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                           ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
-                           ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
-                           ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigh_tridiagonal", [&] {
-    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
-    const int64_t batch = shape.batch, n = shape.n;
-    DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
-      using E = Element<T>;
-      T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
-      E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
-      ForEach(stream, batch * n * n,
-              WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                                  AsElements(Elements<T>(above, batch * shape.beside, "e")), a});
-      RunEigh<T>(stream, allocator, batch,
-                 {ToInt(n), false, false, a, AsElements(vectors_data),
-                  Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                  Elements<int32_t>(info, batch, "info")});
+      SolveEigh<T>(stream, allocator, batch,
+                   {ToInt(n),
+                    {lower, symmetrize},
+                    AsElements(Elements<T>(a, batch * n * n, "a")),
+                    nullptr,
+                    Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                    Elements<int32_t>(info, batch, "info")});
     });
   });
 }
 
 }  // namespace
+
+template <class T>
+void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+               const EighProblem<Element<T>>& of) {
+  if (batch == 0) return;
+  if (of.vectors != nullptr ? RunOwnEigh<true>(stream, batch, of)
+                            : RunOwnEigh<false>(stream, batch, of)) {
+    return;
+  }
+  Scratch scratch(allocator);
+  VendorEigh<T>(stream, scratch, batch, of);
+}
+
+template void SolveEigh<float>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
+                               const EighProblem<float>&);
+template void SolveEigh<double>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
+                                const EighProblem<double>&);
+template void SolveEigh<std::complex<float>>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
+                                             const EighProblem<Complex<float>>&);
+template void SolveEigh<std::complex<double>>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
+                                              const EighProblem<Complex<double>>&);
+
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh, linalg::cuda::Eigh,
@@ -293,7 +246,3 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::cuda::Eigvalsh,
                                                  linalg::ffi::ScratchAllocator>()
                                    .Attr<bool>("lower")
                                    .Attr<bool>("symmetrize")));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::cuda::EighTridiagonal,
-                              (linalg::Signature<2, 3, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));

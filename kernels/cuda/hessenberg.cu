@@ -25,7 +25,7 @@ struct TeamHessenberg {
   int ld, matrix, taus, partial;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const int n = of.n;
     const int64_t size = static_cast<int64_t>(n) * n;
     E* const a = At<E>(slice, matrix);
@@ -36,7 +36,7 @@ struct TeamHessenberg {
     if (of.q == nullptr) return;
     team::HessenbergVectors(team, n, a, ld, At<E>(slice, taus), At<E>(slice, partial));
     StoreMatrix(team, n, n, of.q + i * size, [&](int row, int col) {
-      return row == 0 || col == 0 ? small::FromReal<E>(V(row == col)) : a[row * ld + col - 1];
+      return row == 0 || col == 0 ? FromReal<E>(V(row == col)) : a[row * ld + col - 1];
     });
   }
 };
@@ -45,7 +45,7 @@ template <class E>
 void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
                    const HessenbergProblem<E>& of) {
   const int64_t ld = of.n | 1;
-  Slice slice(sizeof(small::RealElement<E>));
+  Slice slice(sizeof(RealElement<E>));
   TeamHessenberg<E> job{of, static_cast<int>(ld), 0, 0, 0};
   job.matrix = slice.Take<E>(of.n * ld);
   job.taus = slice.Take<E>(of.n);

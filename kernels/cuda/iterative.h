@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cuda/batch.h"
-#include "kernels/team/scale.h"
+#include "kernels/arithmetic/scale.h"
+#include "kernels/cuda/passes.h"
+#include "kernels/team/largest.h"
 
 namespace linalg::cuda {
 
@@ -66,7 +67,7 @@ struct MergeInfo {
 template <class E>
 struct FindScales {
   static constexpr int kMostThreads = 256;
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   const E* a;
   int64_t size;
   int32_t* info;
@@ -80,7 +81,7 @@ struct FindScales {
       if (thread != 0) return;
       info[matrix] = largest <= std::numeric_limits<V>::max() ? 0 : kNotFinite;
       V inverse;
-      scales[matrix] = team::PowerOfTwoScale(largest, inverse);
+      scales[matrix] = PowerOfTwoScale(largest, inverse);
       inverses[matrix] = inverse;
     });
   }
@@ -89,7 +90,7 @@ struct FindScales {
 template <class E>
 FindScales<E> MeasureBatch(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t size,
                            const E* a, int32_t* info) {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   const FindScales<E> job{a, size, info, scratch.Take<V>(batch), scratch.Take<V>(batch)};
   LaunchTeams(stream, job, batch, FindScales<E>::kMostThreads, Slice(sizeof(V)));
   return job;
@@ -104,10 +105,10 @@ struct CopyScaled {
   E* target;
 
   __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const int64_t i = place / cols, j = place % cols;
     const E x = of.info[matrix] != 0
-                    ? small::FromReal<E>(V(i == j))
+                    ? FromReal<E>(V(i == j))
                     : of.scales[matrix] * LoadGlobal(of.a + matrix * of.size + place);
     StoreGlobal<E>(x, target + (transpose ? j * rows + i : place));
   }
@@ -137,7 +138,7 @@ template <class E>
 struct ScaleBack {
   E* x;
   int64_t count;
-  const small::RealElement<E>* inverses;
+  const RealElement<E>* inverses;
   const int32_t* info;
 
   __device__ void operator()(int64_t i) const {

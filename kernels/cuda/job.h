@@ -9,24 +9,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/arithmetic/element.h"
 #include "kernels/cuda/team.h"
 #include "kernels/cuda/tuning.h"
 #include "kernels/ffi.h"
 
 namespace linalg::cuda {
 
-template <class T>
-struct ElementOf {
-  using Type = T;
-};
-template <class R>
-struct ElementOf<std::complex<R>> {
-  using Type = small::Complex<R>;
-};
-// The type that algorithms compute with, of the same layout.
-template <class T>
-using Element = typename ElementOf<T>::Type;
-
+// The same memory as what algorithms compute with.
 template <class T>
 auto* AsElements(T* data) {
   if constexpr (std::is_const_v<T>) {
@@ -40,14 +30,6 @@ inline void Check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) {
     throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
   }
-}
-
-inline int ToInt(int64_t size) {
-  if (size > std::numeric_limits<int>::max()) {
-    throw std::length_error(
-        "the matrices are too large for the 32-bit integers of CUDA's libraries and kernels");
-  }
-  return static_cast<int>(size);
 }
 
 // Memory that lives until the handler's work on its stream is done.
@@ -100,10 +82,10 @@ __device__ __forceinline__ X* At(char* slice, int offset) {
 // Elements of global memory: a complex one in one access.
 template <class E>
 __device__ __forceinline__ E LoadGlobal(const E* source) {
-  if constexpr (std::is_same_v<E, small::Complex<float>>) {
+  if constexpr (std::is_same_v<E, Complex<float>>) {
     const float2 x = *reinterpret_cast<const float2*>(source);
     return {x.x, x.y};
-  } else if constexpr (std::is_same_v<E, small::Complex<double>>) {
+  } else if constexpr (std::is_same_v<E, Complex<double>>) {
     const double2 x = *reinterpret_cast<const double2*>(source);
     return {x.x, x.y};
   } else {
@@ -112,23 +94,12 @@ __device__ __forceinline__ E LoadGlobal(const E* source) {
 }
 template <class E>
 __device__ __forceinline__ void StoreGlobal(E x, E* target) {
-  if constexpr (std::is_same_v<E, small::Complex<float>>) {
+  if constexpr (std::is_same_v<E, Complex<float>>) {
     *reinterpret_cast<float2*>(target) = make_float2(x.re, x.im);
-  } else if constexpr (std::is_same_v<E, small::Complex<double>>) {
+  } else if constexpr (std::is_same_v<E, Complex<double>>) {
     *reinterpret_cast<double2*>(target) = make_double2(x.re, x.im);
   } else {
     *target = x;
-  }
-}
-
-template <class E>
-__device__ __forceinline__ E NaN() {
-  using V = small::RealElement<E>;
-  const V nan = std::numeric_limits<V>::quiet_NaN();
-  if constexpr (small::kComplexElement<E>) {
-    return {nan, nan};
-  } else {
-    return nan;
   }
 }
 

@@ -1,25 +1,24 @@
-// LU with partial pivoting, and solves that factor on the way.
+// LU with partial pivoting, and solves with given factors.
 //
-// One matrix per thread or per team of threads where it fits in shared memory; a solve substitutes
-// there too. Beyond, cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a
-// column-major copy. Pivots count from 0 and become the permutation on the device. A singular
-// matrix is not a failure: info is the 1-based index of the first zero pivot.
-#include "kernels/cuda/lu.h"
+// One matrix per thread or per team of threads where it fits in shared memory. Beyond, cuBLAS's
+// getrfBatched, or cuSOLVER's getrf for one matrix after another, on a column-major copy. Pivots
+// count from 0 and become the permutation on the device. A singular matrix is not a failure: info
+// is the 1-based index of the first zero pivot.
+#include "kernels/cuda/lu_factors.h"
 
-#include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
-#include "kernels/cuda/triangular.h"
+#include "kernels/cuda/passes.h"
+#include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/lu.h"
-#include "kernels/team/triangular.h"
 
 namespace linalg::cuda {
 namespace {
 
 template <class E>
 struct SmallLu {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   int rows, cols;
   const E* a;
   E* packed;
@@ -88,7 +87,7 @@ struct MarkNaN {
   int32_t* info;
 
   __device__ void operator()(int64_t i) const {
-    const auto magnitude = small::Magnitude(LoadGlobal(a + i));
+    const auto magnitude = Magnitude(LoadGlobal(a + i));
     if (magnitude != magnitude) info[i / size] = -1;
   }
 };
@@ -116,138 +115,6 @@ struct MakePermutation {
     });
   }
 };
-
-// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would
-// leave those entries finite that do not meet one.
-template <class E>
-struct SmallSolve {
-  using V = small::RealElement<E>;
-  int n, cols;
-  const E* a;
-  const E* b;
-  E* x;
-  int32_t* info_out;
-  Staged matrix, rhs, info;
-  int spare;
-
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(a, first, count, memory, bytes);
-    rhs.Load(b, first, count, memory, bytes);
-  }
-  __device__ void Run(char* slice) const {
-    E* const factors = At<E>(slice, matrix.offset);
-    E* const solution = At<E>(slice, rhs.offset);
-    V* const pivots = At<V>(slice, spare);
-    const V singular = small::Lu(n, n, factors, pivots, pivots + n);
-    small::ApplyPivots(n, pivots, true, false, cols, solution);
-    small::SolveLower(n, factors, true, cols, solution);
-    small::SolveUpper(n, factors, false, cols, solution);
-    small::FillNaN(singular != V(0), n * cols, solution);
-    *At<V>(slice, info.offset) = singular;
-  }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    rhs.Store(x, first, count, memory, bytes);
-    info.StoreIntegers<V>(info_out, first, count, memory, bytes);
-  }
-};
-
-template <class E>
-struct TeamSolve {
-  static constexpr int kMostThreads = kBlockThreads;
-  int n, cols, ld, ld_rhs;
-  const E* a;
-  const E* b;
-  E* x;
-  int32_t* info_out;
-  int rhs, pivots, permutation;
-
-  __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    E* const factors = At<E>(slice, 0);
-    E* const solution = At<E>(slice, rhs);
-    int32_t* const order = At<int32_t>(slice, permutation);
-    const int64_t size = static_cast<int64_t>(n) * cols;
-    LoadMatrix(team, a + i * n * n, n, n, factors, ld);
-    const int info = team::Lu(team, n, n, factors, ld, At<int32_t>(slice, pivots), order);
-    team.Phase([&](int thread) {
-      for (int e = thread; e < n * cols; e += team.size()) {
-        const int row = e / cols, col = e % cols;
-        solution[row * ld_rhs + col] = LoadGlobal(b + i * size + order[row] * cols + col);
-      }
-    });
-    team::Substitute(team, n, factors, ld, true, true, cols, solution, ld_rhs);
-    team::Substitute(team, n, factors, ld, false, false, cols, solution, ld_rhs);
-    StoreMatrix(team, n, cols, x + i * size, [&](int row, int col) {
-      return info != 0 ? NaN<E>() : solution[row * ld_rhs + col];
-    });
-    team.Phase([&](int thread) {
-      if (thread == 0) info_out[i] = info;
-    });
-  }
-};
-
-struct Broadcast {
-  int32_t* values;
-
-  __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
-};
-
-template <class T>
-void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
-  using E = Element<T>;
-  const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
-  const LuProblem<T> problem{matrices,
-                             n,
-                             n,
-                             systems.a,
-                             scratch.Take<T>(matrices * n * n),
-                             scratch.Take<int32_t>(matrices * n),
-                             scratch.Take<int32_t>(matrices * n),
-                             info};
-  const bool own = UseOwnLu<T>(n, n);
-  own ? OwnLu(stream, problem) : VendorLu(stream, scratch, problem);
-  // One matrix for the whole batch is factored once.
-  if (matrices < systems.batch) ForEach(stream, systems.batch - 1, Broadcast{info});
-  Systems<T> factored = systems;
-  factored.a = problem.packed;
-  Substitute(stream, scratch,
-             Substitution{.with = Substitution::With::kLu,
-                          .pivots = problem.pivots,
-                          .pivots_stride = matrices < systems.batch ? 0 : n,
-                          .column_major = !own},
-             factored);
-  ForEach(stream, systems.batch * systems.size(),
-          FillFailed<E>{AsElements(systems.x), std::max<int64_t>(systems.size(), 1), info});
-}
-
-template <class T>
-void SolveBatch(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
-  using E = Element<T>;
-  const int64_t n = systems.n, cols = systems.cols;
-  const bool shared = systems.a_stride == 0 && systems.batch > 1;
-  const E* const a = AsElements(systems.a);
-  const E* const b = AsElements(systems.b);
-  E* const x = AsElements(systems.x);
-  Slice slice(sizeof(Real<T>));
-  if (!shared && (n * n + n * cols) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const Staged matrix(n * n, n * n, slice.Take<E>(n * n)),
-        rhs(n * cols, n * cols, slice.Take<E>(n * cols));
-    const int spare = slice.Take<Real<T>>(2 * n);
-    const Staged singular(1, 1, slice.Take<Real<T>>(1));
-    const SmallSolve<E> job{ToInt(n), ToInt(cols), a, b, x, info, matrix, rhs, singular, spare};
-    return LaunchAlone(stream, job, systems.batch, slice);
-  }
-  if (!shared && n <= kTeamLu && cols <= kColumnsOfTeam) {
-    const int ld = ToInt(n | 1), ld_rhs = ToInt(cols | 1);
-    slice.Take<E>(n * ld);
-    const int rhs = slice.Take<E>(n * ld_rhs), pivots = slice.Take<int32_t>(n),
-              order = slice.Take<int32_t>(n);
-    if (slice.bytes() <= SharedBytes()) {
-      const TeamSolve<E> job{ToInt(n), ToInt(cols), ld, ld_rhs, a, b, x, info, rhs, pivots, order};
-      return LaunchTeams(stream, job, systems.batch, TeamSize(n), slice);
-    }
-  }
-  SolveInSteps(stream, scratch, systems, info);
-}
 
 ffi::Error Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
               ffi::Result<ffi::AnyBuffer> lu, ffi::Result<ffi::AnyBuffer> pivots,
@@ -287,15 +154,26 @@ ffi::Error LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
   });
 }
 
-ffi::Error Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                 ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-                 ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_solve", [&] {
+ffi::Error LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,
+                   ffi::AnyBuffer pivots, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
+                   bool transpose, bool conjugate) {
+  return Guard("linalg_lu_solve", [&] {
     Scratch scratch(allocator);
+    const BatchShape shape = SplitBatch(pivots, 1, "pivots");
+    const bool shared = pivots.dimensions().size() == 1;
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const auto systems = ReadSystems<T>(a, b, x, true);
-      int32_t* const info_data = Elements<int32_t>(info, systems.batch, "info");
-      if (systems.batch > 0) SolveBatch(stream, scratch, systems, info_data);
+      const auto systems = ReadSystems<T>(lu, b, x, true);
+      if (shape.cols != systems.n) throw BadArgument("pivots", "have one element per row");
+      if (!shared && shape.batch != systems.batch) {
+        throw BadArgument("pivots", "have the batch size of b");
+      }
+      const Substitution substitution{
+          .with = Substitution::With::kLu,
+          .transpose = transpose,
+          .conjugate = conjugate,
+          .pivots = Elements<int32_t>(pivots, shape.batch * systems.n, "pivots"),
+          .pivots_stride = shared ? 0 : systems.n};
+      Substitute(stream, scratch, substitution, systems);
     });
   });
 }
@@ -385,6 +263,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     (linalg::Signature<1, 1, linalg::ffi::PlatformStream<cudaStream_t>>()),
     {xla::ffi::Traits::kCmdBufferCompatible});
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::cuda::Solve,
-                              (linalg::Signature<2, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_solve, linalg::cuda::LuSolve,
+                              (linalg::Signature<3, 1, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()
+                                   .Attr<bool>("transpose")
+                                   .Attr<bool>("conjugate")));

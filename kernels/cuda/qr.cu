@@ -7,8 +7,8 @@
 // each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
 #include "kernels/team/qr.h"
 
-#include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"
 #include "kernels/small/householder.h"
 
@@ -79,7 +79,7 @@ bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& of, int64_t batch) {
   const int64_t m = of.m, n = of.n, r_size = of.r_rows * n, q_size = m * of.q_cols;
   const int64_t elements = m * of.Columns() + m * n + of.count;
   if (of.pivoted || elements * static_cast<int64_t>(sizeof(E)) > kAloneQrBytes) return false;
-  Slice slice(sizeof(small::RealElement<E>));
+  Slice slice(sizeof(RealElement<E>));
   const int matrix = slice.Take<E>(m * of.Columns()), packed = slice.Take<E>(m * n);
   const Staged scales(of.count, of.count, slice.Take<E>(of.count));
   const SmallQr<E> job{of,
@@ -100,7 +100,7 @@ struct QrPlaces {
 template <class E>
 struct TeamQr {
   static constexpr int kMostThreads = kGlobalThreads;
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   QrProblem<E> of;
   QrPlaces places;
   int ld;
@@ -155,7 +155,7 @@ struct TeamQr {
 template <class E>
 void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& of, int64_t batch,
                int team_size, int64_t ld) {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   Slice slice(sizeof(V));
   TeamQr<E> job{of, {}, ToInt(ld)};
   job.places = {slice.Take<E>(of.m * ld), slice.Take<E>(of.count), slice.Take<E>(team_size),

@@ -3,7 +3,7 @@
 // One matrix per team of threads, in shared memory where it fits with Z, else in global memory, a
 // block each. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose iteration does
 // not end, gets NaN; info is -1, or LAPACK's.
-#include "kernels/cuda/schur.h"
+#include "kernels/cuda/schur_work.h"
 
 #include "kernels/handlers.h"
 
@@ -21,7 +21,7 @@ struct TeamSchur {
   SchurPlaces places;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const team::SchurWork<E> work = SchurWorkAt<E>(slice, places);
     const int64_t size = static_cast<int64_t>(n) * n;
     LoadMatrix(team, a + i * size, n, n, work.Operand(), work.ld);
@@ -51,7 +51,7 @@ ffi::Error Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
       using E = Element<T>;
       T* const form_data = Elements<T>(form, batch * size, "the Schur form");
       T* const vectors_data = Elements<T>(vectors, batch * size, "the Schur vectors");
-      Slice slice(sizeof(small::RealElement<E>));
+      Slice slice(sizeof(RealElement<E>));
       const SchurPlaces places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true);
       const TeamSchur<E> job{n,
                              AsElements(Elements<T>(a, batch * size, "a")),

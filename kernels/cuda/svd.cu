@@ -18,7 +18,7 @@ namespace {
 
 template <class E>
 struct SvdProblem {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   int m, n;
   bool vectors, full;
   const E* a;
@@ -42,7 +42,7 @@ struct SvdProblem {
 
 template <class E, bool kVectors>
 struct SmallSvd {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   using Work = small::JacobiWork<E, V, true>;
   SvdProblem<E> of;
   Staged matrix, values, info;  // a slice begins with its Work, and that with the matrix
@@ -72,7 +72,7 @@ struct SmallSvd {
 // Launches threads, if their matrices are square and fit in their share of shared memory.
 template <bool kVectors, class E>
 bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& of) {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   const int64_t n = of.n, size = SmallSvd<E, kVectors>::Work::Size(n, n, false);
   if (of.m != n || size * static_cast<int64_t>(sizeof(V)) > kAloneSvdBytes) return false;
   Slice slice(sizeof(V));
@@ -91,7 +91,7 @@ struct SvdPlaces {
 template <class E, bool kVectors>
 struct TeamSvd {
   static constexpr int kMostThreads = kGlobalThreads;
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   SvdProblem<E> of;
   int ld, ldv;
   SvdPlaces places;
@@ -123,10 +123,10 @@ struct TeamSvd {
       const auto right = [&](int i, int j) { return info != 0 ? NaN<E>() : work.v[i * ldv + j]; };
       if (of.Tall()) {
         StoreMatrix(team, m, of.Width(), u, left);
-        StoreMatrix(team, n, n, vh, [&](int i, int j) { return small::Conj(right(j, i)); });
+        StoreMatrix(team, n, n, vh, [&](int i, int j) { return Conj(right(j, i)); });
       } else {
         StoreMatrix(team, n, n, u, right);
-        StoreMatrix(team, of.Width(), m, vh, [&](int i, int j) { return small::Conj(left(j, i)); });
+        StoreMatrix(team, of.Width(), m, vh, [&](int i, int j) { return Conj(left(j, i)); });
       }
     }
   }
@@ -136,7 +136,7 @@ struct TeamSvd {
     if (of.Tall()) return LoadMatrix(team, source, of.m, of.n, a, ld);
     team.Phase([&](int thread) {
       for (int e = thread; e < of.m * of.n; e += team.size()) {
-        a[e % of.n * ld + e / of.n] = small::Conj(LoadGlobal(source + e));
+        a[e % of.n * ld + e / of.n] = Conj(LoadGlobal(source + e));
       }
     });
   }
@@ -145,7 +145,7 @@ struct TeamSvd {
 // Launches teams, unless the matrices are too large for them.
 template <bool kVectors, class E>
 bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& of) {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   const int64_t m = of.Longer(), n = of.Shorter();
   const int64_t ld = (kVectors ? of.Width() : of.Shorter()) | 1, ldv = n | 1;
   const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
@@ -213,7 +213,7 @@ struct WriteConjugate {
 
   __device__ void operator()(int64_t place) const {
     const int64_t i = place / cols, j = place % cols;
-    StoreGlobal<E>(small::Conj(LoadGlobal(source + j * rows + i)), target + place);
+    StoreGlobal<E>(Conj(LoadGlobal(source + j * rows + i)), target + place);
   }
 };
 

@@ -7,7 +7,7 @@ namespace linalg::cuda {
 
 template <class E>
 __device__ __forceinline__ E Shuffle(unsigned mask, E x, int offset) {
-  if constexpr (small::kComplexElement<E>) {
+  if constexpr (kComplexElement<E>) {
     return {__shfl_xor_sync(mask, x.re, offset), __shfl_xor_sync(mask, x.im, offset)};
   } else {
     return __shfl_xor_sync(mask, x, offset);

@@ -79,7 +79,7 @@ void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<
 // it will be solved for.
 template <class E>
 struct LongSystems : TridiagonalProblem<E> {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
 
   __device__ __forceinline__ int64_t Rows() const { return this->n + this->n % 2; }
 
@@ -88,7 +88,7 @@ struct LongSystems : TridiagonalProblem<E> {
     return LoadGlobal(this->lower + system * this->n + row);
   }
   __device__ __forceinline__ E Diagonal(int64_t system, int64_t row) const {
-    if (row >= this->n) return small::FromReal<E>(V(1));
+    if (row >= this->n) return FromReal<E>(V(1));
     return LoadGlobal(this->diagonal + system * this->n + row);
   }
   __device__ __forceinline__ E Upper(int64_t system, int64_t row) const {
@@ -106,14 +106,14 @@ struct LongSystems : TridiagonalProblem<E> {
 
   // Threads that find a system suspect write the same.
   __device__ __forceinline__ void CheckPivot(int64_t system, E pivot, V negligible) const {
-    if (!(small::Magnitude(pivot) > negligible)) this->info[system] = 1;
+    if (!(Magnitude(pivot) > negligible)) this->info[system] = 1;
   }
 };
 
 // Runs of rows, and the seams between those that a thread joins.
 template <class E>
 struct Level {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   static constexpr int kEnds = 8, kSeam = 11;
 
   int64_t batch;

@@ -4,7 +4,7 @@
 // differ by a few roundings (Demmel, Dhillon and Ren, ETNA 3, 1995).
 #pragma once
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
 namespace linalg::small {
 

@@ -4,7 +4,7 @@
 // updated kept in registers. Only the lower triangle is read and written.
 #pragma once
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
 namespace linalg::small {
 

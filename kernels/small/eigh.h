@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic/scale.h"
 #include "kernels/small/hermitian.h"
-#include "kernels/small/scale.h"
 #include "kernels/small/tridiagonal.h"
 
 namespace linalg::small {
@@ -240,12 +240,12 @@ struct EigenWork {
 // the columns of work.matrix. Returns 0, or -1 in the lanes whose matrix holds NaN or Inf, or the
 // number of off-diagonal elements that did not converge to zero; the results are NaN there.
 template <bool kVectors, class E, class Row>
-LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n, bool lower,
-                                            bool symmetrize) {
+LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n,
+                                            HermitianPart part) {
   using V = RealElement<E>;
   const auto [stride, matrix, a, z, rows, tau, d, e, order, sine, shear] = work;
   const V zero{}, one = Broadcast<V>(1);
-  LowerHermitianPart(matrix, n, lower, symmetrize);
+  LowerHermitianPart(matrix, n, part);
   // Zeros, or NaN from a matrix that is not finite.
   V probe = zero, largest = zero;
   for (int i = 0; i < n; ++i) {

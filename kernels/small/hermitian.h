@@ -1,26 +1,17 @@
 // What goes into and comes out of an algorithm on Hermitian matrices, one per lane.
 #pragma once
 
-#include <utility>
-
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/hermitian.h"
 
 namespace linalg::small {
 
-// Replaces the lower triangle by that of the Hermitian part: the mean of `a` and its adjoint, or
-// what the named triangle alone says. The diagonal's imaginary part becomes 0.
+// Replaces the lower triangle by that of the Hermitian part.
 template <class E>
-LINALG_INLINE void LowerHermitianPart(E* a, int n, bool lower, bool symmetrize) {
-  using V = RealElement<E>;
-  const V half = Broadcast<V>(Lane<V>(0.5));
+LINALG_INLINE void LowerHermitianPart(E* a, int n, HermitianPart part) {
   for (int i = 0; i < n; ++i) {
-    for (int j = 0; j < i; ++j) {
-      E& below = a[i * n + j];
-      const E above = Conj(a[j * n + i]);
-      // Halved first: the sum of two large elements could overflow.
-      below = symmetrize ? half * below + half * above : lower ? below : above;
+    for (int j = 0; j <= i; ++j) {
+      a[i * n + j] = part.At(i, j, [=](int k, int l) { return a[k * n + l]; });
     }
-    a[i * n + i] = FromReal<E>(Re(a[i * n + i]));
   }
 }
 

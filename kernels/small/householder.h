@@ -9,64 +9,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/small/norm.h"
-#include "kernels/small/pack.h"
+#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/reflector.h"
+#include "kernels/arithmetic/rows.h"
 
 namespace linalg::small {
-
-// How many elements E a block B holds.
-template <class B, class E>
-inline constexpr int kColumnsOf = sizeof(B) / sizeof(E);
-
-template <class B, class E, size_t... kIndex>
-LINALG_INLINE B LoadColumns(const E* source, std::index_sequence<kIndex...>) {
-  if constexpr (std::is_same_v<B, E>) {
-    return *source;
-  } else if constexpr (kComplexElement<E>) {
-    using V = RealElement<B>;
-    const auto* parts = reinterpret_cast<const Lane<V>*>(source);
-    const V low = LoadUnaligned<V>(parts), high = LoadUnaligned<V>(parts + kLanesOf<V>);
-    return {Shuffle<(2 * kIndex)...>(low, high), Shuffle<(2 * kIndex + 1)...>(low, high)};
-  } else {
-    return LoadUnaligned<B>(source);
-  }
-}
-template <class B, class E>
-LINALG_INLINE B LoadColumns(const E* source) {
-  return LoadColumns<B>(source, std::make_index_sequence<kColumnsOf<B, E>>());
-}
-
-template <class B, class E, size_t... kIndex>
-LINALG_INLINE void StoreColumns(B x, E* target, std::index_sequence<kIndex...>) {
-  if constexpr (std::is_same_v<B, E>) {
-    *target = x;
-  } else if constexpr (kComplexElement<E>) {
-    using V = RealElement<B>;
-    constexpr size_t kLanes = kLanesOf<V>;
-    auto* parts = reinterpret_cast<Lane<V>*>(target);
-    StoreUnaligned<V>(Shuffle<(kIndex / 2 + (kIndex % 2) * kLanes)...>(x.re, x.im), parts);
-    StoreUnaligned<V>(Shuffle<(kLanes / 2 + kIndex / 2 + (kIndex % 2) * kLanes)...>(x.re, x.im),
-                      parts + kLanes);
-  } else {
-    StoreUnaligned(x, target);
-  }
-}
-template <class B, class E>
-LINALG_INLINE void StoreColumns(B x, E* target) {
-  StoreColumns(x, target, std::make_index_sequence<kColumnsOf<B, E>>());
-}
-
-// The element in every column of a block, its sign of zero included.
-template <class B, class E>
-LINALG_INLINE B Spread(E x) {
-  if constexpr (std::is_same_v<B, E>) {
-    return x;
-  } else if constexpr (kComplexElement<E>) {
-    return {Spread<RealElement<B>>(x.re), Spread<RealElement<B>>(x.im)};
-  } else {
-    return x - B{};
-  }
-}
 
 // The sum of |a|² over elements [1, count) of a column, in four chains.
 template <class E>
@@ -113,12 +60,9 @@ LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
   Mask<V> nothing{};
   const Mask<V> rare = (total > most) | (total < least) | (tail == V{});
   if (Any(rare)) [[unlikely]] {
-    const V scale = total > most    ? Broadcast<V>(Range::kDown)
-                    : total < least ? Broadcast<V>(Range::kUp)
-                                    : one;
-    unscale = total > most    ? Broadcast<V>(1 / Range::kDown)
-              : total < least ? Broadcast<V>(1 / Range::kUp)
-                              : one;
+    const SquareScale<V> range(total);
+    const V scale = range.scale;
+    unscale = range.unscale;
     Mask<V> something{};
     if constexpr (kComplexElement<E>) something = alpha.im != V{};
     for (int i = 1; i < count; ++i) {
@@ -136,18 +80,8 @@ LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
     total = NormAdd(alpha, tail);
   }
   const V beta = -CopySign(Sqrt(total), Re(alpha));
-  E tau, inverse;
-  if constexpr (kComplexElement<E>) {
-    tau = {(beta - alpha.re) / beta, -alpha.im / beta};
-    const V re = alpha.re - beta;
-    const V square = one / MulAdd(alpha.im, alpha.im, re * re);
-    inverse = {re * square, -alpha.im * square};
-  } else {
-    tau = (beta - alpha) / beta;
-    inverse = one / (alpha - beta);
-  }
-  tau = Choose(nothing, E{}, tau);
-  inverse = Choose(nothing, E{}, inverse);
+  const ReflectorScale<E> made(alpha, beta);
+  const E tau = Choose(nothing, E{}, made.tau), inverse = Choose(nothing, E{}, made.inverse);
   a[0] = FromReal<E>(unscale * (nothing ? Re(alpha) : beta));
   for (int i = 1; i < count; ++i) {
     v[i] = Mul(inverse, a[i * ld]);
@@ -162,7 +96,7 @@ LINALG_INLINE void StoreFrom(B x, E* target, int first) {
   if constexpr (kMasked) {
     using V = RealElement<B>;
     V order;
-    for (int i = 0; i < kColumnsOf<B, E>; ++i) order[i] = static_cast<Lane<V>>(i);
+    for (int i = 0; i < kColumns<E, B>; ++i) order[i] = static_cast<Lane<V>>(i);
     const Mask<V> keep = order < Broadcast<V>(static_cast<Lane<V>>(first));
     x = Choose(keep, LoadColumns<B>(target), x);
   }
@@ -184,12 +118,13 @@ LINALG_INLINE void ReflectBlock(E* a, int ld, int count, const E* v, E tau, int 
   const B row = kNewRow ? B{} : LoadColumns<B>(a);
   B sum = row;
   for (int i = 1; i < count; ++i)
-    sum = NegMulAdd(Spread<B>(-Conj(v[i])), LoadColumns<B>(a + i * ld), sum);
-  sum = Mul(Spread<B>(tau), sum);
+    sum = NegMulAdd(Widen<RealElement<B>>(-Conj(v[i])), LoadColumns<B>(a + i * ld), sum);
+  sum = Mul(Widen<RealElement<B>>(tau), sum);
   StoreFrom<kMasked>(row - sum, a, first);
   for (int i = 1; i < count; ++i) {
     E* target = a + i * ld;
-    StoreFrom<kMasked>(NegMulAdd(Spread<B>(v[i]), sum, LoadColumns<B>(target)), target, first);
+    StoreFrom<kMasked>(NegMulAdd(Widen<RealElement<B>>(v[i]), sum, LoadColumns<B>(target)), target,
+                       first);
   }
 }
 
@@ -200,9 +135,9 @@ LINALG_INLINE void ReflectBlock(E* a, int ld, int count, const E* v, E tau, int 
 template <int kBlocks, bool kNewRows, bool kMasked, class B, class E>
 LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E top_tau,
                                       const E* next, E next_tau, E cross, int first) {
-  constexpr int kWidth = kColumnsOf<B, E>;
+  constexpr int kWidth = kColumns<E, B>;
   B sums[2][kBlocks];
-  const B top_1 = Spread<B>(top[1]);
+  const B top_1 = Widen<RealElement<B>>(top[1]);
 #pragma GCC unroll 8
   for (int c = 0; c < kBlocks; ++c) {
     if constexpr (kNewRows) {
@@ -213,7 +148,8 @@ LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E t
     }
   }
   for (int i = 2; i < count; ++i) {
-    const B left_0 = Spread<B>(-Conj(top[i])), left_1 = Spread<B>(-Conj(next[i]));
+    const B left_0 = Widen<RealElement<B>>(-Conj(top[i])),
+            left_1 = Widen<RealElement<B>>(-Conj(next[i]));
 #pragma GCC unroll 8
     for (int c = 0; c < kBlocks; ++c) {
       const B x = LoadColumns<B>(a + i * ld + c * kWidth);
@@ -221,7 +157,8 @@ LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E t
       sums[1][c] = NegMulAdd(left_1, x, sums[1][c]);
     }
   }
-  const B factor_0 = Spread<B>(top_tau), factor_1 = Spread<B>(next_tau), mixed = Spread<B>(cross);
+  const B factor_0 = Widen<RealElement<B>>(top_tau), factor_1 = Widen<RealElement<B>>(next_tau),
+          mixed = Widen<RealElement<B>>(cross);
 #pragma GCC unroll 8
   for (int c = 0; c < kBlocks; ++c) {
     if constexpr (kNewRows) {
@@ -238,7 +175,7 @@ LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E t
     StoreFrom<kMasked>(NegMulAdd(top_1, sums[0][c], row_1) - sums[1][c], target + ld, first);
   }
   for (int i = 2; i < count; ++i) {
-    const B left_0 = Spread<B>(top[i]), left_1 = Spread<B>(next[i]);
+    const B left_0 = Widen<RealElement<B>>(top[i]), left_1 = Widen<RealElement<B>>(next[i]);
 #pragma GCC unroll 8
     for (int c = 0; c < kBlocks; ++c) {
       E* target = a + i * ld + c * kWidth;
@@ -252,7 +189,7 @@ LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E t
 // cols). What is left of them before the first full block lies in a block that begins before them,
 // of which only columns from `first` on change.
 template <int kWidth, int kMost, class Body>
-LINALG_INLINE void ForEachBlock(int cols, Body&& body) {
+LINALG_INLINE void ForEachColumnBlock(int cols, Body&& body) {
   int j = 0;
   if constexpr (kWidth > 1) {
     j = cols % kWidth;
@@ -286,7 +223,7 @@ LINALG_INLINE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
     E* top = v + k * m + k;
     taus[k] = !kComplexElement<E> && rows == 1 ? E{} : MakeReflector(corner, ld, rows, top);
     if (k + 1 == count) {
-      ForEachBlock<kColumnsOf<B, E>, 1>(n - k - 1, [&]<int, bool kMasked>(int j, int first) {
+      ForEachColumnBlock<kColumns<E, B>, 1>(n - k - 1, [&]<int, bool kMasked>(int j, int first) {
         ReflectBlock<false, kMasked, B>(corner + 1 + j, ld, rows, top, Conj(taus[k]), first);
       });
       break;
@@ -298,7 +235,7 @@ LINALG_INLINE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
                       : MakeReflector(corner + ld + 1, ld, rows - 1, next + 1);
     if (n == k + 2) break;
     const E cross = ReflectorDot(next + 1, top + 1, 1, rows - 1);
-    ForEachBlock<kColumnsOf<B, E>, kReflectBlocks<B, E>>(
+    ForEachColumnBlock<kColumns<E, B>, kReflectBlocks<B, E>>(
         n - k - 2, [&]<int kBlocks, bool kMasked>(int j, int first) {
           ReflectBlocksTwice<kBlocks, false, kMasked, B>(
               corner + 2 + j, ld, rows, top, Conj(taus[k]), next, Conj(taus[k + 1]), cross, first);
@@ -324,7 +261,7 @@ LINALG_INLINE void HouseholderProduct(E* q, int ld, int m, int cols, int count, 
   if (k % 2 != 0) {
     --k;
     E* corner = q + k * ld + k;
-    ForEachBlock<kColumnsOf<B, E>, 1>(cols - k - 1, [&]<int, bool kMasked>(int j, int first) {
+    ForEachColumnBlock<kColumns<E, B>, 1>(cols - k - 1, [&]<int, bool kMasked>(int j, int first) {
       ReflectBlock<true, kMasked, B>(corner + 1 + j, ld, m - k, v + k * m + k, taus[k], first);
     });
     UnitReflected(corner, ld, m - k, v + k * m + k, taus[k]);
@@ -337,7 +274,7 @@ LINALG_INLINE void HouseholderProduct(E* q, int ld, int m, int cols, int count, 
     const E* next = top + m;
     if (cols > k + 2) {
       const E cross = Conj(ReflectorDot(next + 1, top + 1, 1, rows - 1));
-      ForEachBlock<kColumnsOf<B, E>, kReflectBlocks<B, E>>(
+      ForEachColumnBlock<kColumns<E, B>, kReflectBlocks<B, E>>(
           cols - k - 2, [&]<int kBlocks, bool kMasked>(int j, int first) {
             ReflectBlocksTwice<kBlocks, true, kMasked, B>(corner + 2 + j, ld, rows, top, taus[k],
                                                           next, taus[k + 1], cross, first);

@@ -12,10 +12,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/rows.h"
+#include "kernels/arithmetic/scale.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/matmul.h"
-#include "kernels/small/scale.h"
-#include "kernels/small/tridiagonal.h"
 
 namespace linalg::small {
 

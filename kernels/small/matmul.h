@@ -3,7 +3,7 @@
 // mostly smaller than what it is taken from.
 #pragma once
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
 namespace linalg::small {
 

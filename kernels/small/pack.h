@@ -9,31 +9,9 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
 namespace linalg::small {
-
-template <class V>
-LINALG_INLINE V LoadUnaligned(const Lane<V>* source) {
-  V x;
-  std::memcpy(&x, source, sizeof(V));
-  return x;
-}
-
-template <class V>
-LINALG_INLINE void StoreUnaligned(V x, Lane<V>* target) {
-  std::memcpy(target, &x, sizeof(V));
-}
-
-// The lanes at kPlaces of `low` and `high`, one after the other.
-template <size_t... kPlaces, class V>
-LINALG_INLINE auto Shuffle(V low, V high) {
-#if defined(__CUDACC__)
-  static_assert(kLanesOf<V> == 0, "nvcc expands no packs here, and has no lanes to shuffle");
-#else
-  return __builtin_shufflevector(low, high, kPlaces...);
-#endif
-}
 
 // One step of a transposition: exchanges blocks of kStep lanes between registers kStep apart.
 template <int kStep, class V, size_t... kIndex>

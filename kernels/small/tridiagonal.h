@@ -7,79 +7,9 @@
 // holds one element of several matrices, several columns where V is one matrix's plain number.
 #pragma once
 
-#include "kernels/small/lanes.h"
-#include "kernels/small/pack.h"
+#include "kernels/arithmetic/rows.h"
 
 namespace linalg::small {
-
-// E, for as many columns as a Row holds.
-template <class E, class Row>
-using RowElement = std::conditional_t<kComplexElement<E>, Complex<Row>, Row>;
-
-template <class Row, class E>
-LINALG_INLINE RowElement<E, Row> Widen(E x) {
-  if constexpr (kComplexElement<E>) {
-    return {Widen<Row>(x.re), Widen<Row>(x.im)};
-  } else if constexpr (std::is_same_v<E, Row>) {
-    return x;
-  } else {
-    return Broadcast<Row>(x);
-  }
-}
-
-// Columns in a Row.
-template <class V, class Row>
-inline constexpr int kColumns = kLanesOf<Row> / kLanesOf<V>;
-
-template <class V, class Row>
-constexpr int PaddedColumns(int n) {
-  return (n + kColumns<V, Row> - 1) / kColumns<V, Row> * kColumns<V, Row>;
-}
-
-// Registers V from one row to the next. Rows a power of two apart would share few sets of the
-// cache.
-template <class V, class Row>
-constexpr int RowStride(int n) {
-  return PaddedColumns<V, Row>(n) + (kColumns<V, Row> == 1 && n % 16 == 0);
-}
-
-// A matrix with real and imaginary parts apart, and rows padded to a whole number of Row.
-template <class E, class Row>
-struct Rows {
-  using V = RealElement<E>;
-
-  V* re;
-  V* im;
-  int stride;
-
-  LINALG_INLINE Rows Below(int i) const { return {re + i * stride, im + i * stride, stride}; }
-
-  LINALG_INLINE E Get(int i) const {
-    if constexpr (kComplexElement<E>) {
-      return {re[i], im[i]};
-    } else {
-      return re[i];
-    }
-  }
-  LINALG_INLINE void Set(int i, E x) const {
-    re[i] = Re(x);
-    if constexpr (kComplexElement<E>) im[i] = x.im;
-  }
-  LINALG_INLINE RowElement<E, Row> Load(int i) const {
-    const auto load = [&](const V* part) {
-      return LoadUnaligned<Row>(reinterpret_cast<const Lane<V>*>(part + i));
-    };
-    if constexpr (kComplexElement<E>) {
-      return {load(re), load(im)};
-    } else {
-      return load(re);
-    }
-  }
-  LINALG_INLINE void Store(int i, RowElement<E, Row> x) const {
-    StoreUnaligned(Re(x), reinterpret_cast<Lane<V>*>(re + i));
-    if constexpr (kComplexElement<E>) StoreUnaligned(x.im, reinterpret_cast<Lane<V>*>(im + i));
-  }
-};
 
 // Calls body(std::integral_constant<int, kBlock>, first) for blocks that cover [first, last), the
 // largest ones first.

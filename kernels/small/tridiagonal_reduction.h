@@ -6,8 +6,9 @@
 // run, which cyclic reduction fails on, is no exception.
 #pragma once
 
-#include "kernels/small/scale.h"
-#include "kernels/small/triangular.h"
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/rotation.h"
+#include "kernels/arithmetic/scale.h"
 
 namespace linalg::small {
 
@@ -29,32 +30,6 @@ template <class E>
 struct SeamRow {
   E left, right;
   EndRow<E> ends;
-};
-
-// The unitary (conj(p) conj(q); -q p) that takes (x, y) to (length, 0).
-template <class E>
-class GivensRotation {
-  using V = RealElement<E>;
-
- public:
-  LINALG_INLINE GivensRotation(E x, E y) {
-    const V a = Magnitude(x), b = Magnitude(y);
-    V unscale;
-    const V scale = PowerOfTwoScale(a > b ? a : b, unscale);
-    const E u = scale * x, v = scale * y;
-    const V length = Sqrt(NormAdd(u, NormAdd(v, V{}))), inverse = V(1) / length;
-    p_ = length == V{} ? FromReal<E>(V(1)) : inverse * u;
-    q_ = length == V{} ? E{} : inverse * v;
-  }
-
-  LINALG_INLINE void Apply(E& x, E& y) const {
-    const E rotated = ConjMulAdd(q_, y, Mul(Conj(p_), x));
-    y = NegMulAdd(q_, x, Mul(p_, y));
-    x = rotated;
-  }
-
- private:
-  E p_, q_;
 };
 
 template <class E>

@@ -4,7 +4,7 @@
 // (James, Langou and Lowery, On matrix balancing and eigenvector computation, 2014).
 #pragma once
 
-#include "kernels/small/norm.h"
+#include "kernels/arithmetic/norm.h"
 #include "kernels/team/team.h"
 
 namespace linalg::team {
@@ -51,8 +51,8 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealEle
   int first = 0, end = n;  // of what is not isolated
   // The sums there of size(element) over column i, as the real part, and over row i.
   const auto sums = [&](int i, auto&& size) {
-    return team.template Sum<small::Complex<V>>([&](int thread) {
-      small::Complex<V> sum{};
+    return team.template Sum<Complex<V>>([&](int thread) {
+      Complex<V> sum{};
       for (int j = first + thread; j < end; j += team.size()) {
         sum.re += size(a[j * ld + i]);
         sum.im += size(a[i * ld + j]);
@@ -75,7 +75,7 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealEle
     });
   };
   for (int i = first; i < end;) {
-    const auto is_set = [](E x) { return V(small::Magnitude(x) != V(0)); };
+    const auto is_set = [](E x) { return V(Magnitude(x) != V(0)); };
     const V own = is_set(a[i * ld + i]);
     const auto [column, row] = sums(i, is_set);
     if (row == own) {
@@ -92,9 +92,8 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealEle
   for (int pass = 0; changed && pass < kBalancePasses; ++pass) {
     changed = false;
     for (int i = first; i < end; ++i) {
-      const auto [columns, rows] =
-          sums(i, [](E x) { return small::NormAdd(Range::kUp * x, V(0)); });
-      const V column = small::Sqrt(columns), row = small::Sqrt(rows), before = diagonal[i];
+      const auto [columns, rows] = sums(i, [](E x) { return NormAdd(Range::kUp * x, V(0)); });
+      const V column = Sqrt(columns), row = Sqrt(rows), before = diagonal[i];
       if (!(column > V(0) && row > V(0))) continue;
       V factor = V(1), c = column, r = row;
       while (c < r / V(2) && factor * before < Range::kMost) {

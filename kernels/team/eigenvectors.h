@@ -5,30 +5,29 @@
 // out of range are scaled down.
 #pragma once
 
-#include "kernels/small/triangular.h"
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/scale.h"
 #include "kernels/team/balance.h"
-#include "kernels/team/scale.h"
 
 namespace linalg::team {
 
 // Whether row k of T is the first of a block of order 2.
 template <class E>
 LINALG_TEAM bool BeginsBlock(int n, const E* t, int ld, int k) {
-  if constexpr (small::kComplexElement<E>) return false;
-  return k + 1 < n && small::Magnitude(t[(k + 1) * ld + k]) != RealElement<E>(0);
+  if constexpr (kComplexElement<E>) return false;
+  return k + 1 < n && Magnitude(t[(k + 1) * ld + k]) != RealElement<E>(0);
 }
 
 // The eigenvalue at place k of T's diagonal; of a pair, the first has the positive imaginary part.
 template <class E>
-LINALG_TEAM small::Complex<RealElement<E>> Eigenvalue(int n, const E* t, int ld, int k) {
-  if constexpr (small::kComplexElement<E>) {
+LINALG_TEAM Complex<RealElement<E>> Eigenvalue(int n, const E* t, int ld, int k) {
+  if constexpr (kComplexElement<E>) {
     return t[k * ld + k];
   } else {
     const bool first = BeginsBlock(n, t, ld, k);
     if (!first && !(k > 0 && BeginsBlock(n, t, ld, k - 1))) return {t[k * ld + k], E(0)};
     const int b = first ? k : k - 1;
-    const E size =
-        small::Sqrt(small::Abs(t[b * ld + b + 1])) * small::Sqrt(small::Abs(t[(b + 1) * ld + b]));
+    const E size = Sqrt(Abs(t[b * ld + b + 1])) * Sqrt(Abs(t[(b + 1) * ld + b]));
     return {t[k * ld + k], first ? size : -size};
   }
 }
@@ -38,17 +37,17 @@ LINALG_TEAM small::Complex<RealElement<E>> Eigenvalue(int n, const E* t, int ld,
 template <class E>
 class TriangularVector {
   using V = RealElement<E>;
-  using C = small::Complex<V>;
+  using C = Complex<V>;
 
  public:
   LINALG_TEAM TriangularVector(int n, const E* t, int ld, C* x, int ldx, int k, bool left)
       : n_(n), ld_(ld), ldx_(ldx), k_(k), left_(left), t_(t), x_(x + k) {
     lambda_ = Eigenvalue(n, t, ld, k);
     const V eps = std::numeric_limits<V>::epsilon();
-    const V relative = eps * small::Magnitude(lambda_);
+    const V relative = eps * Magnitude(lambda_);
     const V least = std::numeric_limits<V>::min() * (static_cast<V>(n) / eps);
     least_ = relative > least ? relative : least;
-    if (left) lambda_ = small::Conj(lambda_);
+    if (left) lambda_ = Conj(lambda_);
   }
 
   // The rows [begin, end) that it fills, of a T of norm near 1; the others are zero.
@@ -73,14 +72,12 @@ class TriangularVector {
 
  private:
   // An element of T, or of Tᴴ.
-  LINALG_TEAM E At(int i, int j) const {
-    return left_ ? small::Conj(t_[j * ld_ + i]) : t_[i * ld_ + j];
-  }
+  LINALG_TEAM E At(int i, int j) const { return left_ ? Conj(t_[j * ld_ + i]) : t_[i * ld_ + j]; }
 
   // The vector of the block itself.
   LINALG_TEAM void StartPair() {
-    const V above = small::Re(At(k_, k_ + 1)), below = small::Re(At(k_ + 1, k_));
-    if (small::Abs(above) >= small::Abs(below)) {
+    const V above = Re(At(k_, k_ + 1)), below = Re(At(k_ + 1, k_));
+    if (Abs(above) >= Abs(below)) {
       x_[(k_ + 1) * ldx_] = {V(0), lambda_.im / above};
     } else {
       x_[k_ * ldx_] = {-lambda_.im / below, V(0)};
@@ -94,10 +91,10 @@ class TriangularVector {
     for (int j = begin_; j < end_; ++j) {
       const E a = At(i, j);
       const C y = x_[j * ldx_];
-      if constexpr (small::kComplexElement<E>) {
-        sum = small::NegMulAdd(a, y, sum);
+      if constexpr (kComplexElement<E>) {
+        sum = NegMulAdd(a, y, sum);
       } else {
-        sum = {small::MulAdd(-a, y.re, sum.re), small::MulAdd(-a, y.im, sum.im)};
+        sum = {MulAdd(-a, y.re, sum.re), MulAdd(-a, y.im, sum.im)};
       }
     }
     return sum;
@@ -105,7 +102,7 @@ class TriangularVector {
 
   LINALG_TEAM C Shifted(int i) const {
     const E a = At(i, i);
-    if constexpr (small::kComplexElement<E>) {
+    if constexpr (kComplexElement<E>) {
       return a - lambda_;
     } else {
       return {a - lambda_.re, -lambda_.im};
@@ -117,15 +114,15 @@ class TriangularVector {
   template <class... Others>
   LINALG_TEAM C Divide(C x, C y, Others&... others) {
     constexpr V kMost = BalanceRange<V>::kMostOfVector;
-    if (small::Magnitude(y) < least_) y = {least_, V(0)};
-    const V size = small::Magnitude(x), limit = kMost * small::Magnitude(y);
+    if (Magnitude(y) < least_) y = {least_, V(0)};
+    const V size = Magnitude(x), limit = kMost * Magnitude(y);
     if (size > limit) {
       const V scale = limit / size;
       for (int j = begin_; j < end_; ++j) x_[j * ldx_] = scale * x_[j * ldx_];
       x = scale * x;
       ((others = scale * others), ...);
     }
-    return small::Divisor<C>(y).Divide(x);
+    return Divisor<C>(y).Divide(x);
   }
 
   // The rows of the next block, at i.
@@ -137,21 +134,19 @@ class TriangularVector {
     } else {
       C second = Residual(i + 1);
       // [[p, b], [c, q]], b and c real and not zero: eliminated by the larger of p and c.
-      const V b = small::Re(At(i, i + 1)), c = small::Re(At(i + 1, i));
+      const V b = Re(At(i, i + 1)), c = Re(At(i + 1, i));
       const C p = Shifted(i), q = Shifted(i + 1);
-      if (small::Magnitude(p) >= small::Abs(c)) {
-        const C factor = small::Divisor<C>(p).Divide({c, V(0)});
-        second = Divide(small::NegMulAdd(factor, first, second),
-                        C{small::MulAdd(-factor.re, b, q.re), small::MulAdd(-factor.im, b, q.im)},
-                        first);
+      if (Magnitude(p) >= Abs(c)) {
+        const C factor = Divisor<C>(p).Divide({c, V(0)});
+        second = Divide(NegMulAdd(factor, first, second),
+                        C{MulAdd(-factor.re, b, q.re), MulAdd(-factor.im, b, q.im)}, first);
         first = Divide(first - b * second, p, second);
       } else {
         const C factor = (V(1) / c) * p;
         const C saved = second;
         C rest = saved;
-        second = Divide(small::NegMulAdd(factor, saved, first), C{b, V(0)} - small::Mul(factor, q),
-                        rest);
-        first = Divide(small::NegMulAdd(q, second, rest), {c, V(0)}, second);
+        second = Divide(NegMulAdd(factor, saved, first), C{b, V(0)} - Mul(factor, q), rest);
+        first = Divide(NegMulAdd(q, second, rest), {c, V(0)}, second);
       }
       x_[i * ldx_] = first;
       x_[(i + 1) * ldx_] = second;
@@ -179,10 +174,10 @@ class TriangularVector {
 template <class Team, class E>
 LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E* z, int ld,
                                    Balanced<RealElement<E>> balanced, bool left,
-                                   small::Complex<RealElement<E>>* x, int ldx,
-                                   small::Complex<RealElement<E>>* vectors) {
+                                   Complex<RealElement<E>>* x, int ldx,
+                                   Complex<RealElement<E>>* vectors) {
   using V = RealElement<E>;
-  using C = small::Complex<V>;
+  using C = Complex<V>;
   team.Phase([&](int thread) {
     for (int k = thread; k < n; k += team.size()) {
       if (k > 0 && BeginsBlock(n, t, ld, k - 1)) continue;  // the conjugate of the one before
@@ -195,15 +190,15 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
         for (int j = of_t.begin(); j < of_t.end(); ++j) {
           const E a = z[i * ld + j];
           const C y = x[j * ldx + k];
-          if constexpr (small::kComplexElement<E>) {
-            sum = small::NegMulAdd(-a, y, sum);
+          if constexpr (kComplexElement<E>) {
+            sum = NegMulAdd(-a, y, sum);
           } else {
-            sum = {small::MulAdd(a, y.re, sum.re), small::MulAdd(a, y.im, sum.im)};
+            sum = {MulAdd(a, y.re, sum.re), MulAdd(a, y.im, sum.im)};
           }
         }
         const V d = balanced.diagonal[i];
         sum = (left ? V(1) / d : d) * sum;
-        size = small::Magnitude(sum) > size ? small::Magnitude(sum) : size;
+        size = Magnitude(sum) > size ? Magnitude(sum) : size;
         vectors[static_cast<int64_t>(balanced.order[i]) * n + k] = sum;
       }
       V unscale;
@@ -213,23 +208,22 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
       for (int i = 0; i < n; ++i) {
         C& y = vectors[static_cast<int64_t>(i) * n + k];
         y = scale * y;
-        const V square = small::NormAdd(y, V(0));
+        const V square = NormAdd(y, V(0));
         squares += square;
         if (square > largest) {
           largest = square;
           at_largest = y;
         }
       }
-      const V inverse = V(1) / small::Sqrt(squares);
-      const bool real = !small::kComplexElement<E> && !pair;
-      const C phase =
-          real ? C{V(1), V(0)} : (V(1) / small::Sqrt(largest)) * small::Conj(at_largest);
+      const V inverse = V(1) / Sqrt(squares);
+      const bool real = !kComplexElement<E> && !pair;
+      const C phase = real ? C{V(1), V(0)} : (V(1) / Sqrt(largest)) * Conj(at_largest);
       for (int i = 0; i < n; ++i) {
         C* const row = vectors + static_cast<int64_t>(i) * n;
-        C y = small::Mul(phase, inverse * row[k]);
+        C y = Mul(phase, inverse * row[k]);
         if (!real && row[k].re == at_largest.re && row[k].im == at_largest.im) y.im = V(0);
         row[k] = y;
-        if (pair) row[k + 1] = small::Conj(y);
+        if (pair) row[k + 1] = Conj(y);
       }
     }
   });

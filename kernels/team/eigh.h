@@ -3,21 +3,15 @@
 // Computations, 4th ed., 8.5). Matrices are scaled by a power of two to a norm near 1.
 #pragma once
 
-#include "kernels/team/cholesky.h"
-#include "kernels/team/scale.h"
+#include "kernels/arithmetic/rotation.h"
+#include "kernels/arithmetic/scale.h"
+#include "kernels/team/hermitian.h"
+#include "kernels/team/largest.h"
 
 namespace linalg::team {
 
 // Sweeps over all pairs; five to ten are usual.
 inline constexpr int kJacobiSweeps = 40;
-
-// A rotation of rows and columns i and j, as cosine, sine and phase: the new columns are
-// c i - s conj(e) j and s i + c conj(e) j.
-template <class E>
-struct Rotation {
-  RealElement<E> cosine, sine;
-  E phase;
-};
 
 // The two that meet at table `pair` in round `round`, i < j; j is n where one of an odd number
 // rests.
@@ -37,48 +31,15 @@ struct Pair {
 
 LINALG_INLINE int PairsOf(int n) { return (n + 1) / 2; }
 
-// The rotation that makes the element z beside the diagonal elements x and y zero.
-template <class E>
-LINALG_TEAM Rotation<E> MakeRotation(RealElement<E> x, RealElement<E> y, E z,
-                                     RealElement<E> negligible) {
-  using V = RealElement<E>;
-  V size;
-  if constexpr (small::kComplexElement<E>) {
-    size = small::Sqrt(small::NormAdd(z, V(0)));
-  } else {
-    size = small::Abs(z);
-  }
-  if (!(size > negligible)) return {V(1), V(0), small::FromReal<E>(V(1))};
-  const V ratio = (y - x) / (V(2) * size), length = small::Sqrt(small::MulAdd(ratio, ratio, V(1)));
-  const V tangent = V(1) / (ratio < V(0) ? ratio - length : ratio + length);
-  const V cosine = V(1) / small::Sqrt(small::MulAdd(tangent, tangent, V(1)));
-  return {cosine, tangent * cosine, (V(1) / size) * z};
-}
-
-// a - b and so on with real factors: (c x - s y, s x + c y).
-template <class E>
-LINALG_TEAM void Rotate(RealElement<E> cosine, RealElement<E> sine, E& x, E& y) {
-  const auto combine = [](RealElement<E> p, E a, RealElement<E> q, E b) {
-    if constexpr (small::kComplexElement<E>) {
-      return E{small::MulAdd(p, a.re, q * b.re), small::MulAdd(p, a.im, q * b.im)};
-    } else {
-      return small::MulAdd(p, a, q * b);
-    }
-  };
-  const E first = combine(cosine, x, -sine, y);
-  y = combine(sine, x, cosine, y);
-  x = first;
-}
-
 // Diagonalises the Hermitian part of `a`, whose diagonal becomes the eigenvalues, not sorted; the
 // columns of v, if wanted (kVectors), their vectors. `rotations` has PairsOf(n) elements. Returns
 // 0, -1 for a matrix that is not finite, or 1 if it did not converge.
 template <bool kVectors, class Team, class E>
-LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* a, int ld, E* v,
+LINALG_TEAM int Jacobi(const Team& team, int n, HermitianPart part, E* a, int ld, E* v,
                        Rotation<E>* rotations, RealElement<E>& unscale) {
   using V = RealElement<E>;
   const Grid grid = RowGrid(team);
-  LowerHermitianPart(team, n, a, ld, lower, symmetrize);
+  LowerHermitianPart(team, n, a, ld, part);
   const V largest = LargestPart<V>(team, n * n, [&](int e) {
     const int i = e / n, j = e % n;
     return j > i ? E{} : a[i * ld + j];
@@ -87,11 +48,11 @@ LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* 
   const V scale = PowerOfTwoScale(largest, unscale);
   team.Phase([&](int thread) {
     ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-      if constexpr (kVectors) v[i * ld + j] = small::FromReal<E>(V(i == j));
+      if constexpr (kVectors) v[i * ld + j] = FromReal<E>(V(i == j));
       if (j > i) return;
       const E x = scale * a[i * ld + j];
       a[i * ld + j] = x;
-      if (j < i) a[j * ld + i] = small::Conj(x);
+      if (j < i) a[j * ld + i] = Conj(x);
     });
   });
   // Relative to the norm, as every error of the method.
@@ -101,7 +62,7 @@ LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* 
     const bool open = team.Any([&](int thread) {
       bool found = false;
       ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-        if (j < i) found |= small::Magnitude(a[i * ld + j]) > V(2) * negligible;
+        if (j < i) found |= Magnitude(a[i * ld + j]) > V(2) * negligible;
       });
       return found;
     });
@@ -111,8 +72,8 @@ LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* 
         for (int p = thread; p < pairs; p += team.size()) {
           const auto [i, j] = Pair(n, round, p);
           if (j >= n) continue;
-          rotations[p] = MakeRotation(small::Re(a[i * ld + i]), small::Re(a[j * ld + j]),
-                                      a[i * ld + j], negligible);
+          rotations[p] =
+              MakeRotation(Re(a[i * ld + i]), Re(a[j * ld + j]), a[i * ld + j], negligible);
         }
       });
       team.Phase([&](int thread) {  // rows
@@ -122,7 +83,7 @@ LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* 
           const Rotation<E> rotation = rotations[p];
           if (rotation.sine == V(0)) continue;
           for (int k = grid.Lane(thread); k < n; k += grid.lanes) {
-            E x = a[i * ld + k], y = small::Mul(rotation.phase, a[j * ld + k]);
+            E x = a[i * ld + k], y = Mul(rotation.phase, a[j * ld + k]);
             Rotate(rotation.cosine, rotation.sine, x, y);
             a[i * ld + k] = x;
             a[j * ld + k] = y;
@@ -135,14 +96,14 @@ LINALG_TEAM int Jacobi(const Team& team, int n, bool lower, bool symmetrize, E* 
           if (j >= n) continue;
           const Rotation<E> rotation = rotations[p];
           if (rotation.sine == V(0)) continue;
-          const E phase = small::Conj(rotation.phase);
+          const E phase = Conj(rotation.phase);
           for (int k = grid.Lane(thread); k < n; k += grid.lanes) {
-            E x = a[k * ld + i], y = small::Mul(phase, a[k * ld + j]);
+            E x = a[k * ld + i], y = Mul(phase, a[k * ld + j]);
             Rotate(rotation.cosine, rotation.sine, x, y);
-            a[k * ld + i] = k == j ? E{} : k == i ? small::FromReal<E>(small::Re(x)) : x;
-            a[k * ld + j] = k == i ? E{} : k == j ? small::FromReal<E>(small::Re(y)) : y;
+            a[k * ld + i] = k == j ? E{} : k == i ? FromReal<E>(Re(x)) : x;
+            a[k * ld + j] = k == i ? E{} : k == j ? FromReal<E>(Re(y)) : y;
             if constexpr (kVectors) {
-              x = v[k * ld + i], y = small::Mul(phase, v[k * ld + j]);
+              x = v[k * ld + i], y = Mul(phase, v[k * ld + j]);
               Rotate(rotation.cosine, rotation.sine, x, y);
               v[k * ld + i] = x;
               v[k * ld + j] = y;
@@ -160,10 +121,10 @@ template <class Team, class E>
 LINALG_TEAM void SortDiagonal(const Team& team, int n, const E* a, int ld, int* order) {
   team.Phase([&](int thread) {
     for (int i = thread; i < n; i += team.size()) {
-      const RealElement<E> w = small::Re(a[i * ld + i]);
+      const RealElement<E> w = Re(a[i * ld + i]);
       int rank = 0;
       for (int j = 0; j < n; ++j) {
-        const RealElement<E> other = small::Re(a[j * ld + j]);
+        const RealElement<E> other = Re(a[j * ld + j]);
         rank += other < w || (other == w && j < i);
       }
       order[rank] = i;

@@ -14,16 +14,14 @@ namespace linalg::team {
 template <class Team, class E>
 LINALG_TEAM void ReflectFromRight(const Team& team, int n, E* a, int ld, int k, E tau, E* partial) {
   const Grid grid(team.size(), n);
-  const auto v = [&](int j) {
-    return j == k + 1 ? small::FromReal<E>(RealElement<E>(1)) : a[j * ld + k];
-  };
+  const auto v = [&](int j) { return j == k + 1 ? FromReal<E>(RealElement<E>(1)) : a[j * ld + k]; };
   for (int first = 0; first < n; first += grid.lanes) {
     team.Phase([&](int thread) {
       const int i = first + grid.Lane(thread);
       if (i >= n) return;
       E sum{};
       for (int j = k + 1 + grid.Group(thread); j < n; j += grid.groups) {
-        sum = small::NegMulAdd(-a[i * ld + j], v(j), sum);
+        sum = NegMulAdd(-a[i * ld + j], v(j), sum);
       }
       partial[thread] = sum;
     });
@@ -32,9 +30,9 @@ LINALG_TEAM void ReflectFromRight(const Team& team, int n, E* a, int ld, int k, 
       if (i >= n) return;
       E sum = partial[lane];
       for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.lanes + lane];
-      sum = small::Mul(tau, sum);
+      sum = Mul(tau, sum);
       for (int j = k + 1 + grid.Group(thread); j < n; j += grid.groups) {
-        a[i * ld + j] = small::NegMulAdd(sum, small::Conj(v(j)), a[i * ld + j]);
+        a[i * ld + j] = NegMulAdd(sum, Conj(v(j)), a[i * ld + j]);
       }
     });
   }
@@ -48,7 +46,7 @@ LINALG_TEAM void Hessenberg(const Team& team, int n, E* a, int ld, E* taus, E* p
   for (int k = 0; k + 1 < n; ++k) {
     const E tau = MakeReflector(team, n - 1, below, ld, k);
     ReflectFromRight(team, n, a, ld, k, tau, partial);
-    Reflect<false>(team, grid, n - 1, n, below, ld, k, small::Conj(tau), partial);
+    Reflect<false>(team, grid, n - 1, n, below, ld, k, Conj(tau), partial);
     team.Phase([&](int thread) {
       if (thread == 0) taus[k] = tau;
     });

@@ -1,7 +1,8 @@
 // LU with partial pivoting by a team of threads, in place, right-looking; and what follows from it.
 #pragma once
 
-#include "kernels/small/lu.h"
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/scaled_product.h"
 #include "kernels/team/team.h"
 
 namespace linalg::team {
@@ -36,7 +37,7 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
     const auto best = team.template Best<V>([&](int thread) {
       Largest<V> largest{V(-1), rows};
       for (int i = k + thread; i < rows; i += team.size()) {
-        const V size = small::Magnitude(a[i * ld + k]);
+        const V size = Magnitude(a[i * ld + k]);
         const V value = size == size ? size : i == k ? kInfinity : V(-1);
         largest = largest.Better({value, i});
       }
@@ -54,7 +55,7 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
     if (pivot != k) ExchangeRows(team, cols, a + pivot * ld, a + k * ld);
     if (best.value == V(0) && singular == 0) singular = k + 1;
     const E divisor_of = a[k * ld + k];
-    const small::Divisor<E> divisor(best.value == V(0) ? small::FromReal<E>(V(1)) : divisor_of);
+    const Divisor<E> divisor(best.value == V(0) ? FromReal<E>(V(1)) : divisor_of);
     team.Phase([&](int thread) {
       for (int i = k + 1 + thread; i < rows; i += team.size()) {
         a[i * ld + k] = divisor.Divide(a[i * ld + k]);
@@ -72,8 +73,8 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
 
 // The product of the pivots with the sign of the permutation.
 template <class E>
-LINALG_TEAM small::ScaledProduct<E> Determinant(int n, const E* lu, int ld, const int* pivots) {
-  small::ScaledProduct<E> det;
+LINALG_TEAM ScaledProduct<E> Determinant(int n, const E* lu, int ld, const int* pivots) {
+  ScaledProduct<E> det;
   for (int i = 0; i < n; ++i) {
     const E pivot = lu[i * ld + i];
     det.Multiply(pivots[i] == i ? pivot : -pivot);

@@ -5,77 +5,53 @@
 // product with v is summed by the threads that hold its rows; each then changes its own rows.
 #pragma once
 
-#include "kernels/small/norm.h"
+#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/reflector.h"
 #include "kernels/team/team.h"
 
 namespace linalg::team {
-
-// Of the reflector that makes beta of alpha and zeros of what is below it: tau, and what that is
-// multiplied by for v.
-template <class E>
-struct ReflectorScale {
-  E tau, inverse;
-
-  LINALG_TEAM ReflectorScale(E alpha, RealElement<E> beta) {
-    using V = RealElement<E>;
-    if constexpr (small::kComplexElement<E>) {
-      tau = {(beta - alpha.re) / beta, -alpha.im / beta};
-      const V re = alpha.re - beta;
-      const V square = V(1) / small::MulAdd(alpha.im, alpha.im, re * re);
-      inverse = {re * square, -alpha.im * square};
-    } else {
-      tau = (beta - alpha) / beta;
-      inverse = V(1) / (alpha - beta);
-    }
-  }
-};
 
 // Makes the reflector of column k, in place; returns tau.
 template <class Team, class E>
 LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
   using V = RealElement<E>;
-  using Range = small::SquareRange<V>;
+  using Range = SquareRange<V>;
   const E alpha = a[k * ld + k];
   const auto tail_squares = [&](V scale) {
     return team.template Sum<V>([&](int thread) {
       V sum{};
       for (int i = k + 1 + thread; i < m; i += team.size()) {
-        sum = small::NormAdd(scale * a[i * ld + k], sum);
+        sum = NormAdd(scale * a[i * ld + k], sum);
       }
       return sum;
     });
   };
   V scale = V(1), unscale = V(1);
-  V tail = tail_squares(scale), total = small::NormAdd(alpha, tail);
+  V tail = tail_squares(scale), total = NormAdd(alpha, tail);
   bool nothing = false;
   if (total > Range::kMost || total < Range::kLeast || tail == V(0)) {
-    if (total > Range::kMost) {
-      scale = Range::kDown;
-      unscale = 1 / Range::kDown;
-    } else if (total < Range::kLeast) {
-      scale = Range::kUp;
-      unscale = 1 / Range::kUp;
-    }
+    const SquareScale<V> range(total);
+    scale = range.scale;
+    unscale = range.unscale;
     nothing = !team.Any([&](int thread) {
       bool something = false;
       for (int i = k + 1 + thread; i < m; i += team.size()) {
-        something |= small::Magnitude(a[i * ld + k]) != V(0);
+        something |= Magnitude(a[i * ld + k]) != V(0);
       }
       return something;
     });
-    if constexpr (small::kComplexElement<E>) nothing = nothing && alpha.im == V(0);
+    if constexpr (kComplexElement<E>) nothing = nothing && alpha.im == V(0);
     tail = tail_squares(scale);
-    total = small::NormAdd(scale * alpha, tail);
+    total = NormAdd(scale * alpha, tail);
   }
   const E head = scale * alpha;
-  const V beta = -small::CopySign(small::Sqrt(total), small::Re(head));
+  const V beta = -CopySign(Sqrt(total), Re(head));
   ReflectorScale<E> made(head, beta);
   if (nothing) made.tau = made.inverse = E{};
   team.Phase([&](int thread) {
-    if (thread == 0)
-      a[k * ld + k] = small::FromReal<E>(unscale * (nothing ? small::Re(head) : beta));
+    if (thread == 0) a[k * ld + k] = FromReal<E>(unscale * (nothing ? Re(head) : beta));
     for (int i = k + 1 + thread; i < m; i += team.size()) {
-      a[i * ld + k] = small::Mul(made.inverse, scale * a[i * ld + k]);
+      a[i * ld + k] = Mul(made.inverse, scale * a[i * ld + k]);
     }
   });
   return made.tau;
@@ -94,7 +70,7 @@ LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int
     E sum{};
     if (!kNewRow && grid.Group(thread) == 0) sum = a[k * ld + j];
     for (int i = k + 1 + grid.Group(thread); i < m; i += grid.groups) {
-      sum = small::NegMulAdd(-small::Conj(a[i * ld + k]), a[i * ld + j], sum);
+      sum = NegMulAdd(-Conj(a[i * ld + k]), a[i * ld + j], sum);
     }
     partial[thread] = sum;
   });
@@ -103,7 +79,7 @@ LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int
     if (j >= last) return;
     E sum = partial[lane];
     for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.lanes + lane];
-    sum = small::Mul(tau, sum);
+    sum = Mul(tau, sum);
     if (grid.Group(thread) == 0) a[k * ld + j] = (kNewRow ? E{} : a[k * ld + j]) - sum;
     RealElement<E> squares{};
     constexpr int kBlock = 4;
@@ -112,17 +88,17 @@ LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int
       E x[kBlock];
       for (int c = 0; c < kBlock; ++c) {
         const int row = (i + c * grid.groups) * ld;
-        x[c] = small::NegMulAdd(a[row + k], sum, a[row + j]);
+        x[c] = NegMulAdd(a[row + k], sum, a[row + j]);
       }
       for (int c = 0; c < kBlock; ++c) {
         a[(i + c * grid.groups) * ld + j] = x[c];
-        squares = small::NormAdd(x[c], squares);
+        squares = NormAdd(x[c], squares);
       }
     }
     for (; i < m; i += grid.groups) {
-      const E x = small::NegMulAdd(a[i * ld + k], sum, a[i * ld + j]);
+      const E x = NegMulAdd(a[i * ld + k], sum, a[i * ld + j]);
       a[i * ld + j] = x;
-      squares = small::NormAdd(x, squares);
+      squares = NormAdd(x, squares);
     }
     changed(thread, squares);
   });
@@ -146,7 +122,7 @@ LINALG_TEAM void HouseholderQr(const Team& team, int m, int n, E* a, int ld, E* 
   const Grid grid(team.size(), n);
   for (int k = 0; k < count; ++k) {
     const E tau = MakeReflector(team, m, a, ld, k);
-    Reflect<false>(team, grid, m, n, a, ld, k, small::Conj(tau), partial);
+    Reflect<false>(team, grid, m, n, a, ld, k, Conj(tau), partial);
     team.Phase([&](int thread) {
       if (thread == 0) taus[k] = tau;
     });
@@ -162,7 +138,7 @@ LINALG_TEAM void HouseholderProduct(const Team& team, int m, int cols, int count
   team.Phase([&](int thread) {
     for (int j = count + grid.Lane(thread); j < cols; j += grid.lanes) {
       for (int i = grid.Group(thread); i < m; i += grid.groups) {
-        a[i * ld + j] = small::FromReal<E>(V(i == j));
+        a[i * ld + j] = FromReal<E>(V(i == j));
       }
     }
   });
@@ -172,7 +148,7 @@ LINALG_TEAM void HouseholderProduct(const Team& team, int m, int cols, int count
     team.Phase([&](int thread) {
       for (int i = thread; i < m; i += team.size()) {
         E& x = a[i * ld + k];
-        x = i < k ? E{} : i == k ? small::FromReal<E>(V(1)) - tau : small::NegMulAdd(tau, x, E{});
+        x = i < k ? E{} : i == k ? FromReal<E>(V(1)) - tau : NegMulAdd(tau, x, E{});
       }
     });
   }
@@ -183,13 +159,12 @@ template <class E>
 LINALG_TEAM RealElement<E> ColumnNorm(int first, int m, const E* column, int ld,
                                       RealElement<E> squares) {
   using V = RealElement<E>;
-  using Range = small::SquareRange<V>;
-  if (!(squares > Range::kMost || squares < Range::kLeast)) return small::Sqrt(squares);
-  const bool large = squares > Range::kMost;
-  const V scale = large ? Range::kDown : Range::kUp;
+  using Range = SquareRange<V>;
+  if (!(squares > Range::kMost || squares < Range::kLeast)) return Sqrt(squares);
+  const SquareScale<V> range(squares);
   V sum{};
-  for (int i = first; i < m; ++i) sum = small::NormAdd(scale * column[i * ld], sum);
-  return (large ? 1 / Range::kDown : 1 / Range::kUp) * small::Sqrt(sum);
+  for (int i = first; i < m; ++i) sum = NormAdd(range.scale * column[i * ld], sum);
+  return range.unscale * Sqrt(sum);
 }
 
 // HouseholderQr with the column of the largest remaining norm brought to the front at each step;
@@ -204,7 +179,7 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
   team.Phase([&](int thread) {
     for (int j = thread; j < n; j += team.size()) {
       V sum{};
-      for (int i = 0; i < m; ++i) sum = small::NormAdd(a[i * ld + j], sum);
+      for (int i = 0; i < m; ++i) sum = NormAdd(a[i * ld + j], sum);
       norms[j] = ColumnNorm(0, m, a + j, ld, sum);
       order[j] = j;
     }
@@ -237,7 +212,7 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
     const E tau = MakeReflector(team, m, a, ld, k);
     for (int first = k + 1; first < n; first += grid.lanes) {
       const int last = first + grid.lanes < n ? first + grid.lanes : n;
-      ReflectBlock<false>(team, grid, m, first, last, a, ld, k, small::Conj(tau), partial,
+      ReflectBlock<false>(team, grid, m, first, last, a, ld, k, Conj(tau), partial,
                           [&](int thread, V sum) { squares[thread] = sum; });
       team.Phase([&](int thread) {
         const int j = first + grid.Lane(thread);

@@ -5,11 +5,12 @@
 // two, which every thread makes for itself; they share the columns and the rows that it changes.
 #pragma once
 
-#include "kernels/small/triangular.h"
+#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/reflector.h"
+#include "kernels/arithmetic/scale.h"
 #include "kernels/team/balance.h"
-#include "kernels/team/eigh.h"
 #include "kernels/team/hessenberg.h"
-#include "kernels/team/scale.h"
+#include "kernels/team/largest.h"
 
 namespace linalg::team {
 
@@ -30,7 +31,7 @@ inline constexpr int kSchurSteps = 30;
 
 // Rows that a step of the bulge changes.
 template <class E>
-inline constexpr int kBulge = small::kComplexElement<E> ? 2 : 3;
+inline constexpr int kBulge = kComplexElement<E> ? 2 : 3;
 
 template <class V>
 LINALG_TEAM V Largest3(V x, V y, V z) {
@@ -40,19 +41,18 @@ LINALG_TEAM V Largest3(V x, V y, V z) {
 
 // The principal square root of numbers whose squares are in range.
 template <class V>
-LINALG_TEAM small::Complex<V> ComplexSqrt(small::Complex<V> x) {
-  const V length = small::Sqrt(small::NormAdd(x, V(0)));
-  const V root = small::Sqrt((length + small::Abs(x.re)) / V(2));
+LINALG_TEAM Complex<V> ComplexSqrt(Complex<V> x) {
+  const V length = Sqrt(NormAdd(x, V(0)));
+  const V root = Sqrt((length + Abs(x.re)) / V(2));
   if (!(root > V(0))) return {V(0), V(0)};
   const V other = x.im / (V(2) * root);
-  return x.re >= V(0) ? small::Complex<V>{root, other}
-                      : small::Complex<V>{small::Abs(other), small::CopySign(root, x.im)};
+  return x.re >= V(0) ? Complex<V>{root, other} : Complex<V>{Abs(other), CopySign(root, x.im)};
 }
 
 // The rotation that brings [[a, b], [c, d]] to the standard form of a real Schur block, which takes
 // its place: upper triangular, or a = d and b c < 0 (LAPACK's lanv2). As cosine and sine.
 template <class V>
-LINALG_TEAM small::Complex<V> StandardiseBlock(V& a, V& b, V& c, V& d) {
+LINALG_TEAM Complex<V> StandardiseBlock(V& a, V& b, V& c, V& d) {
   const V eps = std::numeric_limits<V>::epsilon();
   if (c == V(0)) return {V(1), V(0)};
   if (b == V(0)) {
@@ -65,20 +65,19 @@ LINALG_TEAM small::Complex<V> StandardiseBlock(V& a, V& b, V& c, V& d) {
   }
   const V gap = a - d;
   if (gap == V(0) && (b < V(0)) != (c < V(0))) return {V(1), V(0)};
-  const V half = gap / V(2), size_b = small::Abs(b), size_c = small::Abs(c);
+  const V half = gap / V(2), size_b = Abs(b), size_c = Abs(c);
   const V larger = size_b > size_c ? size_b : size_c;
-  const V smaller =
-      small::CopySign(size_b > size_c ? size_c : size_b, b) * small::CopySign(V(1), c);
-  const V scale = small::Abs(half) > larger ? small::Abs(half) : larger;
+  const V smaller = CopySign(size_b > size_c ? size_c : size_b, b) * CopySign(V(1), c);
+  const V scale = Abs(half) > larger ? Abs(half) : larger;
   const V square = (half / scale) * half + (larger / scale) * smaller;
   V cosine, sine;
   if (square >= V(4) * eps) {
     // Two real eigenvalues.
-    const V z = half + small::CopySign(small::Sqrt(scale) * small::Sqrt(square), half);
+    const V z = half + CopySign(Sqrt(scale) * Sqrt(square), half);
     a = d + z;
     d = d - (larger / z) * smaller;
-    const V size = small::Abs(z) > size_c ? small::Abs(z) : size_c;
-    const V p = z / size, q = c / size, length = small::Sqrt(small::MulAdd(p, p, q * q));
+    const V size = Abs(z) > size_c ? Abs(z) : size_c;
+    const V p = z / size, q = c / size, length = Sqrt(MulAdd(p, p, q * q));
     cosine = p / length;
     sine = q / length;
     b = b - c;
@@ -87,10 +86,10 @@ LINALG_TEAM small::Complex<V> StandardiseBlock(V& a, V& b, V& c, V& d) {
   }
   // A pair, or real ones that are almost equal: makes the diagonal elements equal.
   const V sum = b + c;
-  const V size = small::Abs(gap) > small::Abs(sum) ? small::Abs(gap) : small::Abs(sum);
-  const V p = gap / size, q = sum / size, length = small::Sqrt(small::MulAdd(p, p, q * q));
-  cosine = small::Sqrt((V(1) + small::Abs(q) / length) / V(2));
-  sine = -(p / V(2) / (length * cosine)) * small::CopySign(V(1), q);
+  const V size = Abs(gap) > Abs(sum) ? Abs(gap) : Abs(sum);
+  const V p = gap / size, q = sum / size, length = Sqrt(MulAdd(p, p, q * q));
+  cosine = Sqrt((V(1) + Abs(q) / length) / V(2));
+  sine = -(p / V(2) / (length * cosine)) * CopySign(V(1), q);
   const V aa = a * cosine + b * sine, bb = b * cosine - a * sine;
   const V cc = c * cosine + d * sine, dd = d * cosine - c * sine;
   a = aa * cosine + cc * sine;
@@ -105,8 +104,8 @@ LINALG_TEAM small::Complex<V> StandardiseBlock(V& a, V& b, V& c, V& d) {
     return {-sine, cosine};
   }
   if ((b < V(0)) != (c < V(0))) return {cosine, sine};
-  const V root_b = small::Sqrt(small::Abs(b)), root_c = small::Sqrt(small::Abs(c));
-  const V shift = small::CopySign(root_b * root_c, c), over = V(1) / small::Sqrt(small::Abs(b + c));
+  const V root_b = Sqrt(Abs(b)), root_c = Sqrt(Abs(c));
+  const V shift = CopySign(root_b * root_c, c), over = V(1) / Sqrt(Abs(b + c));
   d = a - shift;
   a = a + shift;
   b = b - c;
@@ -120,12 +119,12 @@ template <class E>
 LINALG_TEAM void ApplyBulge(int count, E tau, const E* v, E* x, int stride) {
   E sum = x[0];
   for (int i = 1; i < kBulge<E>; ++i) {
-    if (i < count) sum = small::NegMulAdd(-small::Conj(v[i]), x[i * stride], sum);
+    if (i < count) sum = NegMulAdd(-Conj(v[i]), x[i * stride], sum);
   }
-  sum = small::Mul(tau, sum);
+  sum = Mul(tau, sum);
   x[0] = x[0] - sum;
   for (int i = 1; i < kBulge<E>; ++i) {
-    if (i < count) x[i * stride] = small::NegMulAdd(v[i], sum, x[i * stride]);
+    if (i < count) x[i * stride] = NegMulAdd(v[i], sum, x[i * stride]);
   }
 }
 
@@ -136,7 +135,7 @@ LINALG_TEAM E MakeBulgeReflector(E* x, RealElement<E>& beta) {
   using V = RealElement<E>;
   V size = V(0);
   for (int i = 0; i < kBulge<E>; ++i) {
-    size = small::Magnitude(x[i]) > size ? small::Magnitude(x[i]) : size;
+    size = Magnitude(x[i]) > size ? Magnitude(x[i]) : size;
   }
   // Subnormal numbers have no inverse; they are of no account in a matrix of norm 1.
   const V scale = size > std::numeric_limits<V>::min() ? V(1) / size : V(0);
@@ -147,20 +146,20 @@ LINALG_TEAM E MakeBulgeReflector(E* x, RealElement<E>& beta) {
   for (int i = 0; i < kBulge<E>; ++i) {
     x[i] = scale * x[i];
     if (i == 0) continue;
-    tail = small::NormAdd(x[i], tail);
-    nothing = nothing && small::Magnitude(x[i]) == V(0);
+    tail = NormAdd(x[i], tail);
+    nothing = nothing && Magnitude(x[i]) == V(0);
   }
   const E alpha = x[0];
-  if constexpr (small::kComplexElement<E>) nothing = nothing && alpha.im == V(0);
-  beta = size * small::Re(alpha);
+  if constexpr (kComplexElement<E>) nothing = nothing && alpha.im == V(0);
+  beta = size * Re(alpha);
   if (nothing) {
     for (int i = 0; i < kBulge<E>; ++i) x[i] = E{};
     return E{};
   }
-  const V length = -small::CopySign(small::Sqrt(small::NormAdd(alpha, tail)), small::Re(alpha));
+  const V length = -CopySign(Sqrt(NormAdd(alpha, tail)), Re(alpha));
   beta = size * length;
   const auto [tau, inverse] = ReflectorScale<E>(alpha, length);
-  for (int i = 1; i < kBulge<E>; ++i) x[i] = small::Mul(inverse, x[i]);
+  for (int i = 1; i < kBulge<E>; ++i) x[i] = Mul(inverse, x[i]);
   return tau;
 }
 
@@ -168,8 +167,8 @@ LINALG_TEAM E MakeBulgeReflector(E* x, RealElement<E>& beta) {
 template <bool kVectors, class Team, class E>
 class QrIteration {
   using V = RealElement<E>;
-  using Shift = small::Complex<V>;
-  static constexpr bool kComplex = small::kComplexElement<E>;
+  using Shift = Complex<V>;
+  static constexpr bool kComplex = kComplexElement<E>;
 
  public:
   // With kVectors, all of T is made and z is multiplied by the reflectors; else T's diagonal blocks
@@ -197,7 +196,7 @@ class QrIteration {
 
  private:
   LINALG_TEAM E& At(int i, int j) const { return h_[i * ld_ + j]; }
-  LINALG_TEAM V Size(int i, int j) const { return small::Magnitude(At(i, j)); }
+  LINALG_TEAM V Size(int i, int j) const { return Magnitude(At(i, j)); }
 
   // Whether the element below the diagonal in row k is negligible (Ahues and Tisseur, A new
   // deflation criterion for the QR algorithm, 1997).
@@ -212,7 +211,7 @@ class QrIteration {
       if (k + 1 < n_) beside += Size(k + 1, k);
     }
     if (!(below <= eps * beside)) return false;
-    const V above = Size(k - 1, k), gap = small::Magnitude(At(k - 1, k - 1) - At(k, k));
+    const V above = Size(k - 1, k), gap = Magnitude(At(k - 1, k - 1) - At(k, k));
     const V more = above > below ? above : below, less = above > below ? below : above;
     const V wide = Size(k, k) > gap ? Size(k, k) : gap,
             narrow = Size(k, k) > gap ? gap : Size(k, k);
@@ -240,7 +239,7 @@ class QrIteration {
 
   // One eigenvalue, or the block of two.
   LINALG_TEAM void Deflate(int first, int end) const {
-    small::Complex<V> rotation{V(1), V(0)};
+    Complex<V> rotation{V(1), V(0)};
     V block[4] = {};
     if constexpr (!kComplex) {
       if (first < end) {
@@ -284,16 +283,16 @@ class QrIteration {
         return {base.re + size, base.im};
       }
       const E corner = At(end, end), half = V(0.5) * (At(end - 1, end - 1) - corner);
-      const V size = Largest3(small::Magnitude(half), Size(end - 1, end), Size(end, end - 1));
+      const V size = Largest3(Magnitude(half), Size(end - 1, end), Size(end, end - 1));
       if (size == V(0)) return corner;
       const V scale = V(1) / size;
       const E x = scale * half;
-      const E product = small::Mul(scale * At(end - 1, end), scale * At(end, end - 1));
-      E y = ComplexSqrt(small::Mul(x, x) + product);
+      const E product = Mul(scale * At(end - 1, end), scale * At(end, end - 1));
+      E y = ComplexSqrt(Mul(x, x) + product);
       if (x.re * y.re + x.im * y.im < V(0)) y = -y;
       const E sum = x + y;
-      if (small::Magnitude(sum) == V(0)) return corner;
-      return corner - size * small::Divisor<E>(sum).Divide(product);
+      if (Magnitude(sum) == V(0)) return corner;
+      return corner - size * Divisor<E>(sum).Divide(product);
     } else {
       V a, b, c, d;
       if (exceptional) {
@@ -306,15 +305,15 @@ class QrIteration {
         a = At(end - 1, end - 1), b = At(end - 1, end);
         c = At(end, end - 1), d = At(end, end);
       }
-      const V size = small::Abs(a) + small::Abs(b) + small::Abs(c) + small::Abs(d);
+      const V size = Abs(a) + Abs(b) + Abs(c) + Abs(d);
       if (size == V(0)) return {V(0), V(0)};
       const V scale = V(1) / size;
       a *= scale, b *= scale, c *= scale, d *= scale;
       const V middle = (a + d) / V(2), determinant = (a - middle) * (d - middle) - b * c;
-      const V root = small::Sqrt(small::Abs(determinant));
+      const V root = Sqrt(Abs(determinant));
       if (determinant >= V(0)) return {size * middle, size * root};
       const V low = middle - root, high = middle + root;
-      return {size * (small::Abs(high - d) <= small::Abs(low - d) ? high : low), V(0)};
+      return {size * (Abs(high - d) <= Abs(low - d) ? high : low), V(0)};
     }
   }
 
@@ -322,18 +321,18 @@ class QrIteration {
   LINALG_TEAM void StartVector(int m, Shift shift, E* v) const {
     if constexpr (kComplex) {
       const E gap = At(m, m) - shift;
-      const V size = small::Magnitude(gap) + Size(m + 1, m);
+      const V size = Magnitude(gap) + Size(m + 1, m);
       const V scale = size > V(0) ? V(1) / size : V(0);
       v[0] = scale * gap;
       v[1] = scale * At(m + 1, m);
     } else {
       const V gap = At(m, m) - shift.re;
-      const V size = small::Abs(gap) + small::Abs(shift.im) + Size(m + 1, m);
+      const V size = Abs(gap) + Abs(shift.im) + Size(m + 1, m);
       const V below = At(m + 1, m) / size;
       v[0] = below * At(m, m + 1) + gap * (gap / size) + shift.im * (shift.im / size);
       v[1] = below * (At(m, m) + At(m + 1, m + 1) - V(2) * shift.re);
       v[2] = below * At(m + 2, m + 1);
-      const V sum = small::Abs(v[0]) + small::Abs(v[1]) + small::Abs(v[2]);
+      const V sum = Abs(v[0]) + Abs(v[1]) + Abs(v[2]);
       const V scale = sum > std::numeric_limits<V>::min() ? V(1) / sum : V(0);
       for (int i = 0; i < 3; ++i) v[i] *= scale;
     }
@@ -343,14 +342,13 @@ class QrIteration {
   LINALG_TEAM bool MayStart(int m, Shift shift) const {
     E v[kBulge<E>];
     StartVector(m, shift, v);
-    V rest = small::Magnitude(v[1]);
+    V rest = Magnitude(v[1]);
     V beside = Size(m, m) + Size(m + 1, m + 1);
     if constexpr (!kComplex) {
-      rest += small::Magnitude(v[2]);
+      rest += Magnitude(v[2]);
       beside += Size(m - 1, m - 1);
     }
-    return Size(m, m - 1) * rest <=
-           std::numeric_limits<V>::epsilon() * small::Magnitude(v[0]) * beside;
+    return Size(m, m - 1) * rest <= std::numeric_limits<V>::epsilon() * Magnitude(v[0]) * beside;
   }
 
   LINALG_TEAM void Sweep(int first, int end, Shift shift) const {
@@ -371,11 +369,11 @@ class QrIteration {
       const E tau = MakeBulgeReflector(v, beta);
       team_.Phase([&](int thread) {  // rows, but for the column that the reflector was read from
         for (int j = k + thread; j <= last_col; j += team_.size()) {
-          ApplyBulge(count, small::Conj(tau), v, &At(k, j), ld_);
+          ApplyBulge(count, Conj(tau), v, &At(k, j), ld_);
         }
       });
       E conjugate[kBulge<E>];
-      for (int i = 0; i < kBulge<E>; ++i) conjugate[i] = small::Conj(v[i]);
+      for (int i = 0; i < kBulge<E>; ++i) conjugate[i] = Conj(v[i]);
       team_.Phase([&](int thread) {  // columns
         const int last_row = k + kBulge<E> < end ? k + kBulge<E> : end;
         for (int i = first_row + thread; i <= last_row; i += team_.size()) {
@@ -388,12 +386,12 @@ class QrIteration {
         }
         if (thread != 0) return;
         if (k > start) {
-          At(k, k - 1) = small::FromReal<E>(beta);
+          At(k, k - 1) = FromReal<E>(beta);
           for (int i = 1; i < kBulge<E>; ++i) {
             if (i < count) At(k + i, k - 1) = E{};
           }
         } else if (k > first) {
-          At(k, k - 1) = small::Mul(small::FromReal<E>(V(1)) - small::Conj(tau), At(k, k - 1));
+          At(k, k - 1) = Mul(FromReal<E>(V(1)) - Conj(tau), At(k, k - 1));
         }
       });
     }
@@ -440,7 +438,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
     HessenbergVectors(team, n, a, ld, work.taus, work.partial);
     team.Phase([&](int thread) {
       for (int i = thread; i < n; i += team.size()) {
-        work.z[i] = small::FromReal<E>(V(i == 0));
+        work.z[i] = FromReal<E>(V(i == 0));
         if (i > 0) work.z[i * ld] = E{};
       }
     });

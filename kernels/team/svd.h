@@ -36,19 +36,19 @@ struct SvdWork {
 // Columns of smaller norm have no direction, in a matrix of norm 1.
 template <class V>
 LINALG_TEAM bool IsNull(V norm) {
-  return !(norm * norm > small::JacobiRange<V>::kNull);
+  return !(norm * norm > JacobiRange<V>::kNull);
 }
 
 // The rotation that makes two columns orthogonal, given their sums; none where they are.
 template <class E>
 LINALG_TEAM Rotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> tolerance) {
   using V = RealElement<E>;
-  using Range = small::JacobiRange<V>;
+  using Range = JacobiRange<V>;
   const bool swap = sums.second > sums.first;
   const V larger = swap ? sums.second : sums.first, smaller = swap ? sums.first : sums.second;
-  if (!(smaller > Range::kNull)) return {V(1), V(0), small::FromReal<E>(V(1))};
+  if (!(smaller > Range::kNull)) return {V(1), V(0), FromReal<E>(V(1))};
   const V scale = larger < Range::kShort ? V(1) / larger : V(1);
-  const V negligible = tolerance * small::Sqrt((scale * larger) * (scale * smaller));
+  const V negligible = tolerance * Sqrt((scale * larger) * (scale * smaller));
   return MakeRotation(scale * sums.first, scale * sums.second, scale * sums.product, negligible);
 }
 
@@ -59,7 +59,7 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
   using V = RealElement<E>;
   const int pairs = PairsOf(n), rounds = n + n % 2 - 1;
   const Grid grid(team.size(), pairs);
-  const V tolerance = std::numeric_limits<V>::epsilon() * (V(2) + small::Sqrt(static_cast<V>(m)));
+  const V tolerance = std::numeric_limits<V>::epsilon() * (V(2) + Sqrt(static_cast<V>(m)));
   E* const a = work.a;
   const int ld = work.ld;
   bool turned = true;
@@ -73,9 +73,9 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
           ColumnSums<E> sums{};
           for (int k = grid.Group(thread); k < m; k += grid.groups) {
             const E p = a[k * ld + i], q = a[k * ld + j];
-            sums.first = small::NormAdd(p, sums.first);
-            sums.second = small::NormAdd(q, sums.second);
-            sums.product = small::NegMulAdd(-small::Conj(p), q, sums.product);
+            sums.first = NormAdd(p, sums.first);
+            sums.second = NormAdd(q, sums.second);
+            sums.product = NegMulAdd(-Conj(p), q, sums.product);
           }
           work.sums[thread] = sums;
         });
@@ -92,10 +92,10 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
           }
           const Rotation<E> rotation = OrthogonalRotation(sums, tolerance);
           if (rotation.sine == V(0)) return false;
-          const E phase = small::Conj(rotation.phase);
+          const E phase = Conj(rotation.phase);
           const auto rotate = [&](int rows, E* x, int stride) {
             for (int k = grid.Group(thread); k < rows; k += grid.groups) {
-              E p = x[k * stride + i], q = small::Mul(phase, x[k * stride + j]);
+              E p = x[k * stride + i], q = Mul(phase, x[k * stride + j]);
               Rotate(rotation.cosine, rotation.sine, p, q);
               x[k * stride + i] = p;
               x[k * stride + j] = q;
@@ -137,7 +137,7 @@ LINALG_TEAM void CompleteColumns(const Team& team, int m, int n, int width, int 
   HouseholderQr(team, m, n, a, ld, work.taus, work.partial);
   team.Phase([&](int thread) {
     for (int j = thread; j < rank; j += team.size()) {
-      work.norms[j] = small::CopySign(V(1), small::Re(a[j * ld + j]));
+      work.norms[j] = CopySign(V(1), Re(a[j * ld + j]));
     }
   });
   HouseholderProduct(team, m, width, n, a, ld, work.taus, work.partial);
@@ -154,7 +154,7 @@ LINALG_TEAM void CompleteColumns(const Team& team, int m, int n, int width, int 
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWork<E>& work) {
   using V = RealElement<E>;
-  using Range = small::JacobiRange<V>;
+  using Range = JacobiRange<V>;
   E* const a = work.a;
   const int ld = work.ld;
   const V largest = LargestPart<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
@@ -166,9 +166,8 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
     ForEachElement(rows, thread, 0, m, 0, n,
                    [&](int i, int j) { a[i * ld + j] = scale * a[i * ld + j]; });
     if constexpr (kVectors) {
-      ForEachElement(rows, thread, 0, n, 0, n, [&](int i, int j) {
-        work.v[i * work.ldv + j] = small::FromReal<E>(V(i == j));
-      });
+      ForEachElement(rows, thread, 0, n, 0, n,
+                     [&](int i, int j) { work.v[i * work.ldv + j] = FromReal<E>(V(i == j)); });
     }
   });
   if (!OrthogonaliseColumns<kVectors>(team, m, n, work)) return 1;
@@ -176,11 +175,10 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
     for (int j = thread; j < n; j += team.size()) {
       V square{}, raised{};
       for (int i = 0; i < m; ++i) {
-        square = small::NormAdd(a[i * ld + j], square);
-        raised = small::NormAdd(Range::kUp * a[i * ld + j], raised);
+        square = NormAdd(a[i * ld + j], square);
+        raised = NormAdd(Range::kUp * a[i * ld + j], raised);
       }
-      work.norms[j] =
-          square > Range::kNull ? small::Sqrt(square) : V(1) / Range::kUp * small::Sqrt(raised);
+      work.norms[j] = square > Range::kNull ? Sqrt(square) : V(1) / Range::kUp * Sqrt(raised);
     }
   });
   team.Phase([&](int thread) {

@@ -15,11 +15,11 @@
 // block (kernels/cuda/team.h).
 //
 // Matrices are row-major, rows `ld` apart; an odd `ld` spreads a column over the banks of shared
-// memory. Elements and their arithmetic are those of kernels/small, in the same order for each
+// memory. Elements and their arithmetic are those of kernels/arithmetic, in the same order for each
 // element of a factor, so that a matrix has the same factors as there.
 #pragma once
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
 #if defined(__CUDACC__)
 #define LINALG_TEAM __device__ __forceinline__
@@ -28,8 +28,6 @@
 #endif
 
 namespace linalg::team {
-
-using small::RealElement;
 
 // A place and how much speaks for it; the better of two, the first if they are alike.
 template <class V>
@@ -85,9 +83,9 @@ LINALG_TEAM void SubtractFromRow(E left, E* row, int first, int last, int step, 
       x[c] = row[j + c * step];
       y[c] = right(j + c * step);
     }
-    for (int c = 0; c < kBlock; ++c) row[j + c * step] = small::NegMulAdd(left, y[c], x[c]);
+    for (int c = 0; c < kBlock; ++c) row[j + c * step] = NegMulAdd(left, y[c], x[c]);
   }
-  for (; j < last; j += step) row[j] = small::NegMulAdd(left, right(j), row[j]);
+  for (; j < last; j += step) row[j] = NegMulAdd(left, right(j), row[j]);
 }
 
 // Whether a NaN stands anywhere in the matrix.
@@ -97,7 +95,7 @@ LINALG_TEAM bool HasNaN(const Team& team, int rows, int cols, const E* a, int ld
   return team.Any([&](int thread) {
     bool found = false;
     ForEachElement(grid, thread, 0, rows, 0, cols, [&](int i, int j) {
-      const RealElement<E> magnitude = small::Magnitude(a[i * ld + j]);
+      const RealElement<E> magnitude = Magnitude(a[i * ld + j]);
       found |= magnitude != magnitude;
     });
     return found;

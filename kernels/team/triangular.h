@@ -1,7 +1,7 @@
 // Substitution by a team of threads: a row of the solution, then its part in all rows to come.
 #pragma once
 
-#include "kernels/small/triangular.h"
+#include "kernels/arithmetic/divisor.h"
 #include "kernels/team/team.h"
 
 namespace linalg::team {
@@ -14,7 +14,7 @@ LINALG_TEAM void Substitute(const Team& team, int n, const E* a, int ld, bool lo
   for (int step = 0; step < n; ++step) {
     const int k = lower ? step : n - 1 - step;
     if (!unit_diagonal) {
-      const small::Divisor<E> divisor(a[k * ld + k]);
+      const Divisor<E> divisor(a[k * ld + k]);
       team.Phase([&](int thread) {
         for (int j = thread; j < cols; j += team.size()) {
           b[k * ldb + j] = divisor.Divide(b[k * ldb + j]);
@@ -35,9 +35,9 @@ LINALG_TEAM void Substitute(const Team& team, int n, const E* a, int ld, bool lo
 template <class Team, class E>
 LINALG_TEAM void ApplyOperation(const Team& team, int n, E* a, int ld, bool transpose,
                                 bool conjugate) {
-  if (!transpose && !(conjugate && small::kComplexElement<E>)) return;
+  if (!transpose && !(conjugate && kComplexElement<E>)) return;
   const Grid grid = RowGrid(team);
-  const auto op = [&](E x) { return conjugate ? small::Conj(x) : x; };
+  const auto op = [&](E x) { return conjugate ? Conj(x) : x; };
   team.Phase([&](int thread) {
     ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
       if (!transpose) {

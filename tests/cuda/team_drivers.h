@@ -10,6 +10,7 @@
 #include "kernels/team/cholesky.h"
 #include "kernels/team/eigenvectors.h"
 #include "kernels/team/eigh.h"
+#include "kernels/team/hermitian.h"
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/schur.h"
@@ -28,7 +29,7 @@ void Copy(const Team& team, int count, const E* from, E* to) {
 template <class Teams, class E>
 int RunCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize) {
   return teams.Run([&](const auto& team) {
-    LowerHermitianPart(team, n, a, ld, lower, symmetrize);
+    LowerHermitianPart(team, n, a, ld, HermitianPart{lower, symmetrize});
     return Cholesky(team, n, a, ld);
   });
 }
@@ -81,13 +82,13 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
   return teams.Run([&](const auto& team) {
     V unscale = V(1);
     const int info =
-        vectors ? Jacobi<true>(team, n, lower, symmetrize, a, ld, v, rotations.data(), unscale)
-                : Jacobi<false>(team, n, lower, symmetrize, a, ld, v, rotations.data(), unscale);
+        vectors ? Jacobi<true>(team, n, {lower, symmetrize}, a, ld, v, rotations.data(), unscale)
+                : Jacobi<false>(team, n, {lower, symmetrize}, a, ld, v, rotations.data(), unscale);
     if (info != 0) return info;
     SortDiagonal(team, n, a, ld, order);
     team.Phase([&](int thread) {
       for (int i = thread; i < n; i += team.size()) {
-        values[i] = unscale * small::Re(a[order[i] * ld + order[i]]);
+        values[i] = unscale * Re(a[order[i] * ld + order[i]]);
       }
     });
     return info;
@@ -126,12 +127,11 @@ int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int 
 // multiplied by. `values` too, and with a diagonal the vectors.
 template <class Teams, class E>
 int RunSchur(const Teams& teams, int n, const E* a, int ld, bool vectors, E* t, E* z,
-             RealElement<E>* diagonal, RealElement<E>* unscale,
-             small::Complex<RealElement<E>>* values, small::Complex<RealElement<E>>* left,
-             small::Complex<RealElement<E>>* right) {
+             RealElement<E>* diagonal, RealElement<E>* unscale, Complex<RealElement<E>>* values,
+             Complex<RealElement<E>>* left, Complex<RealElement<E>>* right) {
   using V = RealElement<E>;
   std::vector<E> taus(n), partial(teams.size()), shifted(n * ld + 1), form(n * ld);
-  std::vector<small::Complex<V>> x(n * ld);
+  std::vector<Complex<V>> x(n * ld);
   std::vector<int> places(n);
   const Balanced<V> balanced{diagonal, places.data()};
   const SchurWork<E> work{shifted.data(), form.data(), ld, taus.data(), partial.data()};

@@ -20,7 +20,7 @@ void RunDeterminant(int n, const E* lu, int ld, const int* pivots, E* det, E* si
 }  // namespace linalg::team
 
 using namespace linalg::team;  // NOLINT
-using linalg::small::Complex;
+using linalg::Complex;
 
 #define LINALG_TEST_FUNCTIONS(suffix, E)                                                           \
   extern "C" int cholesky_##suffix(int size, int order, int n, E* a, int ld, int lower,            \

@@ -23,7 +23,7 @@ namespace {
 
 using E = LINALG_TEST_ELEMENT;
 using V = RealElement<E>;
-using C = small::Complex<V>;
+using C = Complex<V>;
 
 enum class Kind : int {
   kGeneral,
@@ -47,7 +47,7 @@ int LdOf(int cols) { return cols | 1; }
 
 template <class X, class Draw>
 X Element(Draw&& draw) {
-  if constexpr (small::kComplexElement<X>) {
+  if constexpr (kComplexElement<X>) {
     const auto re = draw();
     return {re, draw()};
   } else {
@@ -65,7 +65,7 @@ std::vector<E> Matrix(Kind kind, int rows, int cols) {
     for (int j = 0; j < cols; ++j) {
       E x = Element<E>([&] { return between(random); });
       const bool last = i == rows - 1 && j == cols - 1;
-      const auto real = [](V y) { return small::FromReal<E>(y); };
+      const auto real = [](V y) { return FromReal<E>(y); };
       switch (kind) {
         case Kind::kGeneral:
           break;

@@ -82,16 +82,17 @@ inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
   static_assert(true)
 #define ScratchAllocator HostAllocator
 #include "kernels/cuda/cholesky.cu"
+#include "kernels/cuda/det.cu"
 #include "kernels/cuda/eig.cu"
 #include "kernels/cuda/eigh.cu"
-#include "kernels/cuda/eigvalsh_tridiagonal.cu"
+#include "kernels/cuda/eigh_tridiagonal.cu"
 #include "kernels/cuda/hessenberg.cu"
-#include "kernels/cuda/inverse.cu"
 #include "kernels/cuda/lu.cu"
 #include "kernels/cuda/qr.cu"
 #include "kernels/cuda/schur.cu"
+#include "kernels/cuda/solve.cu"
 #include "kernels/cuda/svd.cu"
-#include "kernels/cuda/triangular.cu"
+#include "kernels/cuda/triangular_solve.cu"
 #include "kernels/cuda/tridiagonal_solve.cu"
 
 namespace linalg::cuda {
@@ -230,7 +231,7 @@ int Syev(int job, int uplo, int64_t order, void* data, int64_t ld, void* w, int*
   const int n = static_cast<int>(order);
   const Columns<T> a{static_cast<T*>(data), static_cast<int>(ld)};
   std::vector<E> rows(n * n), v(n * n);
-  std::vector<team::Rotation<E>> rotations(n);
+  std::vector<Rotation<E>> rotations(n);
   std::vector<int> places(n);
   auto* const elements = reinterpret_cast<T*>(rows.data());
   for (int i = 0; i < n; ++i) {

@@ -49,8 +49,8 @@ struct WriteIdentity {
   E* x;
 
   __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
-    StoreGlobal<E>(small::FromReal<E>(V(place / n % n == place % n)), x + place);
+    using V = RealElement<E>;
+    StoreGlobal<E>(FromReal<E>(V(place / n % n == place % n)), x + place);
   }
 };
 

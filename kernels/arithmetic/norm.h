@@ -1,9 +1,9 @@
 // Norms of columns whose squares may leave the range of the numbers.
 #pragma once
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
-namespace linalg::small {
+namespace linalg {
 
 template <class V>
 LINALG_INLINE V CopySign(V magnitude, V sign) {
@@ -29,6 +29,22 @@ struct SquareRange<double> {
   static constexpr double kLeast = 0x1p-960, kMost = 0x1p1000, kUp = 0x1p600, kDown = 0x1p-600;
 };
 
+// The power of two by which columns of the sum of squares `total` are multiplied first, and its
+// inverse: 1 within the range.
+template <class V>
+struct SquareScale {
+  V scale, unscale;
+
+  LINALG_INLINE explicit SquareScale(V total) {
+    using Range = SquareRange<Lane<V>>;
+    const auto large = total > Broadcast<V>(Range::kMost);
+    const auto small = total < Broadcast<V>(Range::kLeast);
+    const V one = Broadcast<V>(1);
+    scale = large ? Broadcast<V>(Range::kDown) : small ? Broadcast<V>(Range::kUp) : one;
+    unscale = large ? Broadcast<V>(1 / Range::kDown) : small ? Broadcast<V>(1 / Range::kUp) : one;
+  }
+};
+
 // Squared norms of rows or columns of a matrix of norm 1: what is not above kNull is too small for
 // squares and products of squares, and is taken to be of no direction; pairs of those below kShort
 // are scaled.
@@ -43,4 +59,4 @@ struct JacobiRange<double> {
   static constexpr double kNull = 0x1p-860, kShort = 0x1p-10, kUp = 0x1p600;
 };
 
-}  // namespace linalg::small
+}  // namespace linalg

@@ -1,12 +1,15 @@
-// Eigenvalues of Hermitian tridiagonal matrices, without vectors: bisection, an eigenvalue per
-// thread. Neighbouring threads read the same element of the same matrix at a time. Memory is
-// proportional to n, and the n² divisions per step are spread over n threads. A matrix that holds
-// NaN or Inf gets NaN and info = -1.
-#include "kernels/small/bisection.h"
-
+// Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
+//
+// Values alone by bisection, an eigenvalue per thread: neighbouring threads read the same element
+// of the same matrix at a time, memory is proportional to n, and the n² divisions per step are
+// spread over n threads. With vectors as a full matrix: cuSOLVER has nothing for them. A matrix
+// that holds NaN or Inf gets NaN and info = -1.
+#include "kernels/arithmetic/scale.h"
+#include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/handlers.h"
-#include "kernels/team/scale.h"
+#include "kernels/small/bisection.h"
+#include "kernels/team/largest.h"
 
 namespace linalg::cuda {
 namespace {
@@ -15,7 +18,7 @@ namespace {
 template <class E>
 struct PrepareSturm {
   static constexpr int kMostThreads = kBlockThreads;
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   int64_t n;
   const V* diagonal;
   const E* above;
@@ -31,11 +34,11 @@ struct PrepareSturm {
         team::LargestPart<V>(team, n - 1, [&](int64_t i) { return LoadGlobal(e + i); });
     const V largest = largest_d > largest_e ? largest_d : largest_e;
     V inverse;
-    const V scale = team::PowerOfTwoScale(largest, inverse);
+    const V scale = PowerOfTwoScale(largest, inverse);
     team.Phase([&](int thread) {
       for (int64_t i = thread; i < n; i += team.size()) {
         const E before = i == 0 ? E{} : scale * LoadGlobal(e + i - 1);
-        rows[matrix * n + i] = {scale * d[i], small::NormAdd(before, V(0))};
+        rows[matrix * n + i] = {scale * d[i], NormAdd(before, V(0))};
       }
       if (thread != 0) return;
       inverses[matrix] = inverse;
@@ -47,10 +50,10 @@ struct PrepareSturm {
 template <class E>
 struct FindEigenvalue {
   PrepareSturm<E> of;
-  small::RealElement<E>* values;
+  RealElement<E>* values;
 
   __device__ void operator()(int64_t place) const {
-    using V = small::RealElement<E>;
+    using V = RealElement<E>;
     const int64_t n = of.n, matrix = place / n;
     values[place] =
         of.info[matrix] != 0
@@ -82,9 +85,55 @@ ffi::Error EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator alloca
   });
 }
 
+// The diagonal and what is above it of Hermitian tridiagonal matrices.
+template <class E>
+struct WriteTridiagonal {
+  int64_t n;
+  const RealElement<E>* diagonal;
+  const E* above;
+  E* a;
+
+  __device__ void operator()(int64_t place) const {
+    const int64_t matrix = place / (n * n), i = place / n % n, j = place % n;
+    E x{};
+    if (i == j) x = FromReal<E>(diagonal[matrix * n + i]);
+    if (i + 1 == j) x = LoadGlobal(above + matrix * (n - 1) + i);
+    StoreGlobal<E>(x, a + place);
+  }
+};
+
+ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                           ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
+                           ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
+                           ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_eigh_tridiagonal", [&] {
+    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
+    const int64_t batch = shape.batch, n = shape.n;
+    DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
+      using E = Element<T>;
+      T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
+      E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
+      ForEach(stream, batch * n * n,
+              WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                                  AsElements(Elements<T>(above, batch * shape.beside, "e")), a});
+      SolveEigh<T>(stream, allocator, batch,
+                   {ToInt(n),
+                    {false, false},
+                    a,
+                    AsElements(vectors_data),
+                    Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                    Elements<int32_t>(info, batch, "info")});
+    });
+  });
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh_tridiagonal, linalg::cuda::EigvalshTridiagonal,
                               (linalg::Signature<2, 2, linalg::ffi::PlatformStream<cudaStream_t>,
+                                                 linalg::ffi::ScratchAllocator>()));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::cuda::EighTridiagonal,
+                              (linalg::Signature<2, 3, linalg::ffi::PlatformStream<cudaStream_t>,
                                                  linalg::ffi::ScratchAllocator>()));

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
-namespace linalg::small {
+namespace linalg {
 
 // 2^-k for |x| of 2^k or a little more, and the `inverse` 2^k; k is such that both are normal.
 template <class V>
@@ -28,4 +28,4 @@ LINALG_INLINE V PowerOfTwoScale(V x, V& inverse) {
   return scale;
 }
 
-}  // namespace linalg::small
+}  // namespace linalg

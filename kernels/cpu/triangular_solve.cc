@@ -1,6 +1,6 @@
 // Triangular systems: one trsm (trsv for one right-hand side) per matrix, in place in the output
 // and without a transposition.
-#include "kernels/cpu/triangular.h"
+#include "kernels/cpu/substitution.h"
 
 #include "kernels/handlers.h"
 

@@ -18,6 +18,19 @@ struct LuProblem {
   int64_t size() const { return rows * cols; }
 };
 
+// Square matrices whose factors are only needed on the way.
+template <class T>
+LuProblem<T> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const T* a, int32_t* info) {
+  return {batch,
+          n,
+          n,
+          a,
+          scratch.Take<T>(batch * n * n),
+          scratch.Take<int32_t>(batch * n),
+          scratch.Take<int32_t>(batch * n),
+          info};
+}
+
 // Whether matrices are factored in shared memory, to row-major factors.
 template <class T>
 bool UseOwnLu(int64_t rows, int64_t cols) {

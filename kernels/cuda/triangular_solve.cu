@@ -4,11 +4,11 @@
 // team with up to kColumnsOfTeam of them. Larger ones go to cuBLAS's trsm, in place in the output:
 // to it a row-major matrix is its transpose, so the triangle and the side flip and the operation
 // stays.
-#include "kernels/cuda/triangular.h"
+#include "kernels/cuda/substitution.h"
 
-#include "kernels/cuda/batch.h"
 #include "kernels/cuda/handles.h"
-#include "kernels/cuda/lu.h"
+#include "kernels/cuda/lu_factors.h"
+#include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/lu.h"
@@ -21,7 +21,7 @@ using With = Substitution::With;
 
 template <class E>
 struct SmallSubstitution {
-  using V = small::RealElement<E>;
+  using V = RealElement<E>;
   Substitution of;
   const E* a;
   const E* b;
@@ -162,9 +162,7 @@ template <class E>
 struct ConjugateAll {
   E* x;
 
-  __device__ void operator()(int64_t i) const {
-    StoreGlobal<E>(small::Conj(LoadGlobal(x + i)), x + i);
-  }
+  __device__ void operator()(int64_t i) const { StoreGlobal<E>(Conj(LoadGlobal(x + i)), x + i); }
 };
 
 // The rows of b in another order: x[i] = b[permutation[i]], or the other way round.
@@ -305,42 +303,6 @@ ffi::Error TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
   });
 }
 
-ffi::Error CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                         ffi::AnyBuffer factor, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-                         bool lower) {
-  return Guard("linalg_cholesky_solve", [&] {
-    Scratch scratch(allocator);
-    const Substitution substitution{.with = With::kCholesky, .lower = lower};
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      Substitute(stream, scratch, substitution, ReadSystems<T>(factor, b, x, true));
-    });
-  });
-}
-
-ffi::Error LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,
-                   ffi::AnyBuffer pivots, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-                   bool transpose, bool conjugate) {
-  return Guard("linalg_lu_solve", [&] {
-    Scratch scratch(allocator);
-    const BatchShape shape = SplitBatch(pivots, 1, "pivots");
-    const bool shared = pivots.dimensions().size() == 1;
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const auto systems = ReadSystems<T>(lu, b, x, true);
-      if (shape.cols != systems.n) throw BadArgument("pivots", "have one element per row");
-      if (!shared && shape.batch != systems.batch) {
-        throw BadArgument("pivots", "have the batch size of b");
-      }
-      const Substitution substitution{
-          .with = With::kLu,
-          .transpose = transpose,
-          .conjugate = conjugate,
-          .pivots = Elements<int32_t>(pivots, shape.batch * systems.n, "pivots"),
-          .pivots_stride = shared ? 0 : systems.n};
-      Substitute(stream, scratch, substitution, systems);
-    });
-  });
-}
-
 }  // namespace
 
 template <class T>
@@ -394,14 +356,3 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_triangular_solve, linalg::cuda::TriangularS
                                    .Attr<bool>("transpose_a")
                                    .Attr<bool>("conjugate_a")
                                    .Attr<bool>("unit_diagonal")));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky_solve, linalg::cuda::CholeskySolve,
-                              (linalg::Signature<2, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("lower")));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_solve, linalg::cuda::LuSolve,
-                              (linalg::Signature<3, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("transpose")
-                                   .Attr<bool>("conjugate")));

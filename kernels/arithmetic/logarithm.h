@@ -7,9 +7,9 @@
 
 #include <bit>
 
-#include "kernels/small/lanes.h"
+#include "kernels/arithmetic/element.h"
 
-namespace linalg::small {
+namespace linalg {
 
 // first + x (second + x (...))
 template <class V>
@@ -86,4 +86,4 @@ LINALG_INLINE V Logarithm(V x, V exponent) {
   return (x > V{}) & (x < Broadcast<V>(kInfinity)) ? log : special;
 }
 
-}  // namespace linalg::small
+}  // namespace linalg

@@ -1,4 +1,4 @@
-// The arithmetic that the algorithms for small matrices are written in: "one matrix per lane".
+// The elements that algorithms compute with: "one matrix per lane", or one alone.
 //
 // V is a vector register that holds the same element of several matrices, one per lane, or a plain
 // float or double: one matrix. An element of a matrix is a V, or a Complex<V>. Products and sums
@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cmath>
+#include <complex>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -23,7 +25,7 @@
 #define LINALG_INLINE inline __attribute__((always_inline))
 #endif
 
-namespace linalg::small {
+namespace linalg {
 
 template <class T, int kLanes>
 struct VectorOf {
@@ -80,6 +82,28 @@ LINALG_INLINE bool Any(M mask) {
     for (unsigned i = 1; i < sizeof(M) / sizeof(mask[0]); ++i) any |= mask[i];
     return any != 0;
   }
+}
+
+template <class V>
+LINALG_INLINE V LoadUnaligned(const Lane<V>* source) {
+  V x;
+  std::memcpy(&x, source, sizeof(V));
+  return x;
+}
+
+template <class V>
+LINALG_INLINE void StoreUnaligned(V x, Lane<V>* target) {
+  std::memcpy(target, &x, sizeof(V));
+}
+
+// The lanes at kPlaces of `low` and `high`, one after the other.
+template <size_t... kPlaces, class V>
+LINALG_INLINE auto Shuffle(V low, V high) {
+#if defined(__CUDACC__)
+  static_assert(kLanesOf<V> == 0, "nvcc expands no packs here, and has no lanes to shuffle");
+#else
+  return __builtin_shufflevector(low, high, kPlaces...);
+#endif
 }
 
 // x where the mask holds, else 0.
@@ -153,11 +177,19 @@ template <class V>
 struct RealOfElement<Complex<V>> {
   using Type = V;
 };
+template <class R>
+struct RealOfElement<std::complex<R>> {
+  using Type = R;
+};
 // The V of an element.
 template <class E>
 using RealElement = typename RealOfElement<E>::Type;
 template <class E>
 inline constexpr bool kComplexElement = !std::is_same_v<E, RealElement<E>>;
+
+// What algorithms compute with for numbers T, in lanes V; of the same layout where V is one number.
+template <class T, class V = RealElement<T>>
+using Element = std::conditional_t<kComplexElement<T>, Complex<V>, V>;
 
 template <class V>
 LINALG_INLINE Complex<V> operator+(Complex<V> a, Complex<V> b) {
@@ -272,9 +304,26 @@ LINALG_INLINE RealElement<E> Magnitude(E a) {
   }
 }
 
-template <class V>
-LINALG_INLINE V QuietNaN() {
-  return Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN());
+// |a|, for numbers whose squares are in range.
+template <class E>
+LINALG_INLINE RealElement<E> Modulus(E a) {
+  if constexpr (kComplexElement<E>) {
+    return Sqrt(NormAdd(a, RealElement<E>{}));
+  } else {
+    return Abs(a);
+  }
+}
+
+// NaN in every lane, in both parts of a complex number.
+template <class E>
+LINALG_INLINE E NaN() {
+  using V = RealElement<E>;
+  const V nan = Broadcast<V>(std::numeric_limits<Lane<V>>::quiet_NaN());
+  if constexpr (kComplexElement<E>) {
+    return {nan, nan};
+  } else {
+    return nan;
+  }
 }
 
 // What a pointer, or what stands for one, points to.
@@ -286,9 +335,8 @@ template <class Pointer>
 LINALG_INLINE void FillNaN(Mask<RealElement<Pointed<Pointer>>> mask, int64_t count, Pointer a) {
   using E = Pointed<Pointer>;
   if (!Any(mask)) return;
-  E nan = FromReal<E>(QuietNaN<RealElement<E>>());
-  if constexpr (kComplexElement<E>) nan.im = nan.re;
+  const E nan = NaN<E>();
   for (int64_t i = 0; i < count; ++i) a[i] = Choose(mask, nan, a[i]);
 }
 
-}  // namespace linalg::small
+}  // namespace linalg

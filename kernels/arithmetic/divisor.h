@@ -1,0 +1,44 @@
+// Division of many elements by one.
+#pragma once
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg {
+
+// Division by a number that many are divided by: a multiplication by the reciprocal, of the number
+// scaled up where it is so small that the reciprocal would overflow.
+template <class E>
+class Divisor {
+  using V = RealElement<E>;
+  using T = Lane<V>;
+
+ public:
+  LINALG_INLINE explicit Divisor(E x) {
+    const V size = Magnitude(x);
+    const auto tiny = (size < Broadcast<V>(2 * std::numeric_limits<T>::min())) & (size > V{});
+    constexpr T kUp = 1 / (std::numeric_limits<T>::epsilon() * std::numeric_limits<T>::epsilon());
+    scale_ = tiny ? Broadcast<V>(kUp) : Broadcast<V>(1);
+    inverse_ = Reciprocal(scale_ * x);
+  }
+
+  LINALG_INLINE E Divide(E x) const { return Mul(inverse_, scale_ * x); }
+
+ private:
+  static LINALG_INLINE E Reciprocal(E x) {
+    if constexpr (kComplexElement<E>) {
+      // By its larger part first: |x|² may overflow where 1 / x does not.
+      const V re = Abs(x.re), im = Abs(x.im);
+      const V scale = Broadcast<V>(1) / (re > im ? re : im);
+      const V p = x.re * scale, q = x.im * scale;
+      const V inverse = scale / MulAdd(p, p, q * q);
+      return {p * inverse, -q * inverse};
+    } else {
+      return Broadcast<V>(1) / x;
+    }
+  }
+
+  V scale_;
+  E inverse_;
+};
+
+}  // namespace linalg

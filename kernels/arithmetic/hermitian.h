@@ -1,0 +1,29 @@
+// The Hermitian part of an operand, element by element: one rule for every path of every backend.
+#pragma once
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg {
+
+// How a Hermitian operand is read: the mean of the operand and its adjoint, or one triangle of it
+// and never the other. The diagonal's imaginary part counts for nothing.
+struct HermitianPart {
+  bool lower;
+  bool symmetrize;
+
+  // The element at (i, j), get(i, j) being the operand's.
+  template <class Get>
+  LINALG_INLINE auto At(int64_t i, int64_t j, Get&& get) const {
+    using E = std::remove_cvref_t<decltype(get(i, j))>;
+    using V = RealElement<E>;
+    if (i == j) return FromReal<E>(Re(get(i, i)));
+    if (symmetrize) {
+      // Halved first: the sum of two large elements could overflow.
+      const V half = Broadcast<V>(Lane<V>(0.5));
+      return half * get(i, j) + half * Conj(get(j, i));
+    }
+    return lower == (j < i) ? get(i, j) : Conj(get(j, i));
+  }
+};
+
+}  // namespace linalg

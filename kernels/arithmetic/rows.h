@@ -1,0 +1,119 @@
+// One matrix with neighbouring columns in a register, where matrices in lanes have one element of
+// each in it: a Row is the register, of one matrix's numbers V, or V itself. An algorithm that is
+// written for Rows makes the same operations on each element either way.
+#pragma once
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg {
+
+// E, for as many columns as a Row holds.
+template <class E, class Row>
+using RowElement = std::conditional_t<kComplexElement<E>, Complex<Row>, Row>;
+
+// Columns in a Row, or in a block B of elements E.
+template <class E, class B>
+inline constexpr int kColumns = sizeof(B) / sizeof(E);
+
+// The element in every column, its sign of zero included.
+template <class Row, class E>
+LINALG_INLINE RowElement<E, Row> Widen(E x) {
+  if constexpr (kComplexElement<E>) {
+    return {Widen<Row>(x.re), Widen<Row>(x.im)};
+  } else if constexpr (std::is_same_v<E, Row>) {
+    return x;
+  } else {
+    return x - Row{};
+  }
+}
+
+// Neighbouring elements of a row in memory, as a block B; complex ones lie there part by part.
+template <class B, class E, size_t... kIndex>
+LINALG_INLINE B LoadColumns(const E* source, std::index_sequence<kIndex...>) {
+  if constexpr (std::is_same_v<B, E>) {
+    return *source;
+  } else if constexpr (kComplexElement<E>) {
+    using V = RealElement<B>;
+    const auto* parts = reinterpret_cast<const Lane<V>*>(source);
+    const V low = LoadUnaligned<V>(parts), high = LoadUnaligned<V>(parts + kLanesOf<V>);
+    return {Shuffle<(2 * kIndex)...>(low, high), Shuffle<(2 * kIndex + 1)...>(low, high)};
+  } else {
+    return LoadUnaligned<B>(source);
+  }
+}
+template <class B, class E>
+LINALG_INLINE B LoadColumns(const E* source) {
+  return LoadColumns<B>(source, std::make_index_sequence<kColumns<E, B>>());
+}
+
+template <class B, class E, size_t... kIndex>
+LINALG_INLINE void StoreColumns(B x, E* target, std::index_sequence<kIndex...>) {
+  if constexpr (std::is_same_v<B, E>) {
+    *target = x;
+  } else if constexpr (kComplexElement<E>) {
+    using V = RealElement<B>;
+    constexpr size_t kLanes = kLanesOf<V>;
+    auto* parts = reinterpret_cast<Lane<V>*>(target);
+    StoreUnaligned<V>(Shuffle<(kIndex / 2 + (kIndex % 2) * kLanes)...>(x.re, x.im), parts);
+    StoreUnaligned<V>(Shuffle<(kLanes / 2 + kIndex / 2 + (kIndex % 2) * kLanes)...>(x.re, x.im),
+                      parts + kLanes);
+  } else {
+    StoreUnaligned(x, target);
+  }
+}
+template <class B, class E>
+LINALG_INLINE void StoreColumns(B x, E* target) {
+  StoreColumns(x, target, std::make_index_sequence<kColumns<E, B>>());
+}
+
+template <class V, class Row>
+constexpr int PaddedColumns(int n) {
+  return (n + kColumns<V, Row> - 1) / kColumns<V, Row> * kColumns<V, Row>;
+}
+
+// Registers V from one row to the next. Rows a power of two apart would share few sets of the
+// cache.
+template <class V, class Row>
+constexpr int RowStride(int n) {
+  return PaddedColumns<V, Row>(n) + (kColumns<V, Row> == 1 && n % 16 == 0);
+}
+
+// A matrix with real and imaginary parts apart, and rows padded to a whole number of Row.
+template <class E, class Row>
+struct Rows {
+  using V = RealElement<E>;
+
+  V* re;
+  V* im;
+  int stride;
+
+  LINALG_INLINE Rows Below(int i) const { return {re + i * stride, im + i * stride, stride}; }
+
+  LINALG_INLINE E Get(int i) const {
+    if constexpr (kComplexElement<E>) {
+      return {re[i], im[i]};
+    } else {
+      return re[i];
+    }
+  }
+  LINALG_INLINE void Set(int i, E x) const {
+    re[i] = Re(x);
+    if constexpr (kComplexElement<E>) im[i] = x.im;
+  }
+  LINALG_INLINE RowElement<E, Row> Load(int i) const {
+    const auto load = [&](const V* part) {
+      return LoadUnaligned<Row>(reinterpret_cast<const Lane<V>*>(part + i));
+    };
+    if constexpr (kComplexElement<E>) {
+      return {load(re), load(im)};
+    } else {
+      return load(re);
+    }
+  }
+  LINALG_INLINE void Store(int i, RowElement<E, Row> x) const {
+    StoreUnaligned(Re(x), reinterpret_cast<Lane<V>*>(re + i));
+    if constexpr (kComplexElement<E>) StoreUnaligned(x.im, reinterpret_cast<Lane<V>*>(im + i));
+  }
+};
+
+}  // namespace linalg

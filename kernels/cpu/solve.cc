@@ -1,0 +1,153 @@
+// Solutions of linear systems, and inverses, by LU with partial pivoting.
+//
+// Small matrices are factored in lanes, and what they solve is substituted there; larger ones go to
+// getrf, trsm and getri. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
+// throughout.
+#include <algorithm>
+
+#include "kernels/cpu/lu_factors.h"
+#include "kernels/cpu/substitution.h"
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace {
+
+// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would
+// leave those entries finite that do not meet one.
+template <class T>
+void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+  const int n = ToInt(systems.n), cols = ToInt(systems.cols);
+  const int64_t matrix = systems.n * systems.n;
+  const double factoring = static_cast<double>(matrix) * n / 3;
+  const auto substitute = [=](auto* factors, auto* pivots, auto singular, auto* x) {
+    small::ApplyPivots(n, pivots, true, false, cols, x);
+    small::SolveLower(n, factors, true, cols, x);
+    small::SolveUpper(n, factors, false, cols, x);
+    FillNaN(singular != decltype(singular){}, systems.size(), x);
+  };
+  if (systems.a_stride != 0 || systems.batch == 1) {
+    return ForEachSmallSystem(pool, systems, factoring + systems.Operations(),
+                              [&](int64_t i, auto* a, auto* x, auto* spare) {
+                                const auto singular = small::Lu(n, n, a, spare, spare + n);
+                                substitute(a, spare, singular, x);
+                                StoreIntegers(&singular, 1, info + i);
+                              });
+  }
+  // One matrix for the whole batch is factored once.
+  const auto factors = Scratch<T>(matrix);
+  const auto pivots = Scratch<int32_t>(n);
+  ForEachSmallLu<T>(pool, 1, n, n, 0, systems.a, [&](auto& group, auto singular) {
+    StoreElements(group.a, matrix, factors.get());
+    StoreIntegers(group.pivots, n, pivots.get());
+    StoreIntegers(&singular, 1, info);
+  });
+  std::fill(info + 1, info + systems.batch, info[0]);
+  Systems<T> factored = systems;
+  factored.a = factors.get();
+  ForEachSmallSystem(pool, factored, systems.Operations(),
+                     [&]<class E>(int64_t, E* a, E* x, RealElement<E>* spare) {
+                       using V = RealElement<E>;
+                       LoadIntegers(pivots.get(), 0, n, spare);
+                       substitute(a, spare, Broadcast<V>(static_cast<float>(info[0])), x);
+                     });
+}
+
+template <class T>
+void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+  lapack::Load();
+  AdviseHugePages(systems);
+  const int64_t n = systems.n, size = systems.size();
+  const bool shared = systems.a_stride == 0 && systems.batch > 1;
+  const BlasThreads threads(ThreadsFor(systems.batch, n));
+  // The column-major factors are row-major ones of the transpose.
+  const Triangle l{.lower = false, .transpose = true, .unit_diagonal = true};
+  const Triangle u{.lower = true, .transpose = true};
+  const auto substitute = [&](Factors<T>& factors, bool failed, int64_t i) {
+    T* const x = systems.x + i * size;
+    if (failed) return std::fill(x, x + size, NaN<T>());
+    std::copy(systems.b + i * size, systems.b + (i + 1) * size, x);
+    ExchangeRows(n, factors.pivots(), systems.cols, x, false);
+    SolveTriangular(l, n, factors.lu(), n, systems.cols, x);
+    SolveTriangular(u, n, factors.lu(), n, systems.cols, x);
+  };
+  const auto factor = [&](Factors<T>& factors, int64_t i) {
+    info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
+    return info[i] != 0;
+  };
+  Factors<T> common(shared ? n : 0, shared ? n : 0);
+  const bool common_failed = shared && factor(common, 0);
+  const double nanoseconds =
+      LapackNanoseconds(systems.Operations()) + (shared ? 0 : LuNanoseconds(n, n));
+  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
+    if (shared) {
+      for (int64_t i = first; i < last; ++i) substitute(common, common_failed, i);
+      return;
+    }
+    Factors<T> factors(n, n);
+    for (int64_t i = first; i < last; ++i) substitute(factors, factor(factors, i), i);
+  });
+  if (shared) std::fill(info + 1, info + systems.batch, info[0]);
+}
+
+ffi::Error Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                 ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_solve", [&] {
+    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+      const auto systems = ReadSystems<T>(a, b, x, true);
+      int32_t* info_data = Elements<int32_t>(info, systems.batch, "info");
+      if (systems.batch == 0) return;
+      if (UseSmallLu(systems.n, systems.n) && UseSmallTriangular(systems)) {
+        SmallSolve(pool, systems, info_data);
+      } else {
+        LargeSolve(pool, systems, info_data);
+      }
+    });
+  });
+}
+
+ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> inverse,
+               ffi::Result<ffi::AnyBuffer> info) {
+  return Guard("linalg_inv", [&] {
+    const BatchShape shape = SplitSquareBatch(a, "a");
+    const int64_t n = shape.rows, size = shape.size(), batch = shape.batch;
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      const T* a_data = Elements<T>(a, batch * size, "a");
+      T* inverse_data = ResultElements<T>(inverse, batch * size, "the inverse");
+      int32_t* info_data = Elements<int32_t>(info, batch, "info");
+      if (UseSmallLu(n, n)) {
+        return ForEachSmallLu<T>(pool, batch, n, n, size, a_data, [&](auto& group, auto singular) {
+          small::Invert(static_cast<int>(n), group.a, group.permutation, group.spare);
+          FillNaN(singular != decltype(singular){}, size, group.spare);
+          StoreElements(group.spare, size, inverse_data + group.first * size);
+          StoreIntegers(&singular, 1, info_data + group.first);
+        });
+      }
+      lapack::Load();
+      const BlasThreads threads(ThreadsFor(batch, n));
+      ForEachRange(pool, batch, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
+        Factors<T> factors(n, n);
+        const auto work = Scratch<T>(lapack::GetriWork(n));
+        for (int64_t i = first; i < last; ++i) {
+          T* target = inverse_data + i * size;
+          info_data[i] = factors.Factor(pool, a_data + i * size);
+          if (info_data[i] != 0) {
+            std::fill(target, target + size, NaN<T>());
+          } else if (n > 0) {
+            for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
+            lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.get());
+            Transpose(pool, n, n, factors.lu(), n, target, n);
+          }
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::Solve,
+                              (linalg::Signature<2, 2, linalg::ffi::ThreadPool>()));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_inv, linalg::Inv,
+                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));

@@ -1,0 +1,24 @@
+// Hermitian eigenproblems as the handlers share them.
+#pragma once
+
+#include "kernels/arithmetic/hermitian.h"
+#include "kernels/cuda/job.h"
+
+namespace linalg::cuda {
+
+template <class E>
+struct EighProblem {
+  using V = RealElement<E>;
+  int n;
+  HermitianPart part;
+  const E* a;
+  E* vectors;  // or null, if only values are wanted
+  V* values;
+  int32_t* info;
+};
+
+template <class T>
+void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+               const EighProblem<Element<T>>& problem);
+
+}  // namespace linalg::cuda
