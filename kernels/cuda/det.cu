@@ -3,6 +3,7 @@
 // In shared memory where the matrix fits: one per thread, or one per team. Beyond, the vendor's LU.
 // A determinant is a product kept apart from its exponent, so that it overflows only if the result
 // does.
+#include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/handlers.h"

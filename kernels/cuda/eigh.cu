@@ -6,6 +6,7 @@
 // triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
 // issue 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the
 // identity; it gets NaN and info = -1.
+#include "kernels/arithmetic/rotation.h"
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic/hermitian.h"
+#include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/hermitian.h"
 #include "kernels/small/tridiagonal.h"

@@ -5,6 +5,7 @@
 // permutations are kept as lanes of V, which hold such small integers exactly.
 #pragma once
 
+#include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/small/triangular.h"
 

@@ -1,6 +1,7 @@
 // Tridiagonal systems, one per lane: elimination with partial pivoting, as LAPACK's gtsv.
 #pragma once
 
+#include "kernels/arithmetic/divisor.h"
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {

@@ -4,7 +4,7 @@
 // (James, Langou and Lowery, On matrix balancing and eigenvector computation, 2014).
 #pragma once
 
-#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/element.h"
 #include "kernels/team/team.h"
 
 namespace linalg::team {

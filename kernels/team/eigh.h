@@ -3,6 +3,7 @@
 // Computations, 4th ed., 8.5). Matrices are scaled by a power of two to a norm near 1.
 #pragma once
 
+#include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/team/hermitian.h"

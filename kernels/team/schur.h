@@ -5,8 +5,10 @@
 // two, which every thread makes for itself; they share the columns and the rows that it changes.
 #pragma once
 
+#include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/norm.h"
 #include "kernels/arithmetic/reflector.h"
+#include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/team/balance.h"
 #include "kernels/team/hessenberg.h"

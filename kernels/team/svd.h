@@ -5,6 +5,9 @@
 // completed to an orthonormal basis by reflectors.
 #pragma once
 
+#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/rotation.h"
+#include "kernels/arithmetic/scale.h"
 #include "kernels/team/eigh.h"
 #include "kernels/team/qr.h"
 

@@ -21,6 +21,7 @@ void RunDeterminant(int n, const E* lu, int ld, const int* pivots, E* det, E* si
 
 using namespace linalg::team;  // NOLINT
 using linalg::Complex;
+using linalg::RealElement;
 
 #define LINALG_TEST_FUNCTIONS(suffix, E)                                                           \
   extern "C" int cholesky_##suffix(int size, int order, int n, E* a, int ld, int lower,            \

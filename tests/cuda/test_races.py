@@ -16,7 +16,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=thread", "-pthread", "-ffp-contract=off"]
 WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi"]
-ELEMENTS = {"float32": "float", "complex128": "linalg::small::Complex<double>"}
+ELEMENTS = {"float32": "float", "complex128": "linalg::Complex<double>"}
 EXIT_CODE = 66
 
 

@@ -238,7 +238,7 @@ int Syev(int job, int uplo, int64_t order, void* data, int64_t ld, void* w, int*
     for (int j = i; j < n; ++j) elements[i * n + j] = a(i, j);
   }
   R unscale;
-  *info = team::Jacobi<true>(Team(1), n, false, false, rows.data(), n, v.data(), rotations.data(),
+  *info = team::Jacobi<true>(Team(1), n, {false, false}, rows.data(), n, v.data(), rotations.data(),
                              unscale);
   if (*info != 0) return 0;
   team::SortDiagonal(Team(1), n, rows.data(), n, places.data());
