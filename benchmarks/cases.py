@@ -1,16 +1,14 @@
-"""What is timed: for each operation ours, stock JAX's, other libraries', and the operands."""
+"""What is timed: operations of the package's table, beside other libraries' and with operands of
+their own, which are quick to make and whose results meet no subnormal number."""
 
 import math
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import jax.scipy.linalg
 import numpy as np
 
-import linalg
+from linalg._cases import COMPOSED, DECOMPOSITIONS
 
 DTYPES = {
     "f32": np.dtype(np.float32),
@@ -79,19 +77,27 @@ PIVOTS = Operand(lambda n: (n,), _pivots)
 
 
 class Case(NamedTuple):
-  """One operation.
+  """One operation of the package's table, as it is timed.
 
   An entry of `peers` is a function of a library, which returns what to time on the operands. The
   key names the library, or the one whose names it has taken over.
   """
 
   name: str
-  ours: Callable[..., Any]
-  stock: Callable[..., Any]
   operands: tuple[Operand, ...]
   flops: Callable[[int], float]  # of one real matrix, to leading order
   peers: Mapping[str, Callable[[Any], Callable[..., Any]]] = {}
   dtypes: tuple[str, ...] = ("f32", "f64", "c64", "c128")  # those that the operation has
+
+  @property
+  def ours(self) -> Callable[..., Any]:
+    return TABLE[self.name].call
+
+  @property
+  def stock(self) -> Callable[..., Any]:
+    stock = TABLE[self.name].stock
+    assert stock is not None
+    return stock
 
   def nbytes(self, n: int, batch: int, dtype: str) -> int:
     size = sum(math.prod(operand.core(n)) for operand in self.operands)
@@ -103,101 +109,46 @@ class Case(NamedTuple):
         operand.fill(rng, (batch, *operand.core(n)), DTYPES[dtype]) for operand in self.operands]
 
 
+TABLE = {case.name: case for case in (*DECOMPOSITIONS, *COMPOSED)}
+
+
 def _in(path, *libraries):
   return dict.fromkeys(libraries, attrgetter(path))
 
 
 CASES = [
-    Case(
-        "cholesky", linalg.cholesky, jnp.linalg.cholesky, (POSITIVE_DEFINITE,),
-        lambda n: n**3 / 3,
-        _in("linalg.cholesky", "numpy", "torch", "cupy")
-        | {"scale": lambda jax: jax.jit(lambda a: a * 1.5)}),
-    Case(
-        "lu", linalg.lu, jax.lax.linalg.lu, (GENERAL,),
-        lambda n: 2 * n**3 / 3, _in("linalg.lu_factor", "torch")),
-    Case(
-        "qr", linalg.qr, jnp.linalg.qr, (GENERAL,),
-        lambda n: 8 * n**3 / 3, _in("linalg.qr", "numpy", "torch", "cupy")),
-    Case(
-        "eigh", linalg.eigh, jnp.linalg.eigh, (HERMITIAN,),
-        lambda n: 9 * n**3, _in("linalg.eigh", "numpy", "torch", "cupy")),
-    Case(
-        "eigvalsh", linalg.eigvalsh, jnp.linalg.eigvalsh, (HERMITIAN,),
-        lambda n: 4 * n**3 / 3, _in("linalg.eigvalsh", "numpy", "torch", "cupy")),
-    Case(
-        "svd", linalg.svd, jnp.linalg.svd, (GENERAL,),
-        lambda n: 22 * n**3, _in("linalg.svd", "numpy", "torch")),
-    Case(
-        "svdvals", linalg.svdvals, jnp.linalg.svdvals, (GENERAL,),
-        lambda n: 8 * n**3 / 3, _in("linalg.svdvals", "numpy", "torch")),
-    Case(
-        "eig", linalg.eig, jnp.linalg.eig, (GENERAL,),
-        lambda n: 25 * n**3, _in("linalg.eig", "numpy", "torch")),
-    Case(
-        "eigvals", linalg.eigvals, jnp.linalg.eigvals, (GENERAL,),
-        lambda n: 10 * n**3, _in("linalg.eigvals", "numpy", "torch")),
-    Case(
-        "schur", linalg.schur, jax.scipy.linalg.schur, (GENERAL,),
-        lambda n: 25 * n**3),
-    Case(
-        "solve", linalg.solve, jnp.linalg.solve, (GENERAL, COLUMN),
-        lambda n: 2 * n**3 / 3 + 2 * n**2, _in("linalg.solve", "numpy", "torch", "cupy")),
-    Case(
-        "inv", linalg.inv, jnp.linalg.inv, (GENERAL,),
-        lambda n: 2 * n**3, _in("linalg.inv", "numpy", "torch", "cupy")),
-    Case(
-        "det", linalg.det, jnp.linalg.det, (GENERAL,),
-        lambda n: 2 * n**3 / 3, _in("linalg.det", "numpy", "torch", "cupy")),
-    Case(
-        "slogdet", linalg.slogdet, jnp.linalg.slogdet, (GENERAL,),
-        lambda n: 2 * n**3 / 3, _in("linalg.slogdet", "numpy", "torch", "cupy")),
-    Case(
-        "lstsq", linalg.lstsq, jax.vmap(jnp.linalg.lstsq), (TALL, TALL_COLUMN),
-        lambda n: 56 * n**3, _in("linalg.lstsq", "torch")),
-    Case(
-        "pinv", linalg.pinv, jnp.linalg.pinv, (GENERAL,),
-        lambda n: 24 * n**3, _in("linalg.pinv", "numpy", "torch", "cupy")),
-    Case(
-        "cond", linalg.cond, jnp.linalg.cond, (GENERAL,),
-        lambda n: 8 * n**3 / 3, _in("linalg.cond", "numpy", "torch", "cupy")),
-    Case(
-        "expm", linalg.expm, jax.scipy.linalg.expm, (GENERAL,),
-        lambda n: 16 * n**3, _in("linalg.matrix_exp", "torch")),
-    Case(
-        "tridiagonal_solve", linalg.tridiagonal_solve, jax.lax.linalg.tridiagonal_solve,
-        (VECTOR, DIAGONAL, VECTOR, COLUMN), lambda n: 8 * n),
-    Case(
-        "cholesky_update", linalg.cholesky_update,
-        lambda r, w: jax.lax.map(lambda one: jax.lax.linalg.cholesky_update(*one), (r, w)),
-        (UPPER_FACTOR, VECTOR), lambda n: 3 * n**2, dtypes=("f32", "f64")),
+    Case("cholesky", (POSITIVE_DEFINITE,), lambda n: n**3 / 3,
+         _in("linalg.cholesky", "numpy", "torch", "cupy")
+         | {"scale": lambda jax: jax.jit(lambda a: a * 1.5)}),
+    Case("lu", (GENERAL,), lambda n: 2 * n**3 / 3, _in("linalg.lu_factor", "torch")),
+    Case("qr", (GENERAL,), lambda n: 8 * n**3 / 3, _in("linalg.qr", "numpy", "torch", "cupy")),
+    Case("eigh", (HERMITIAN,), lambda n: 9 * n**3, _in("linalg.eigh", "numpy", "torch", "cupy")),
+    Case("eigvalsh", (HERMITIAN,), lambda n: 4 * n**3 / 3,
+         _in("linalg.eigvalsh", "numpy", "torch", "cupy")),
+    Case("svd", (GENERAL,), lambda n: 22 * n**3, _in("linalg.svd", "numpy", "torch")),
+    Case("svdvals", (GENERAL,), lambda n: 8 * n**3 / 3, _in("linalg.svdvals", "numpy", "torch")),
+    Case("eig", (GENERAL,), lambda n: 25 * n**3, _in("linalg.eig", "numpy", "torch")),
+    Case("eigvals", (GENERAL,), lambda n: 10 * n**3, _in("linalg.eigvals", "numpy", "torch")),
+    Case("schur", (GENERAL,), lambda n: 25 * n**3),
+    Case("solve", (GENERAL, COLUMN), lambda n: 2 * n**3 / 3 + 2 * n**2,
+         _in("linalg.solve", "numpy", "torch", "cupy")),
+    Case("inv", (GENERAL,), lambda n: 2 * n**3, _in("linalg.inv", "numpy", "torch", "cupy")),
+    Case("det", (GENERAL,), lambda n: 2 * n**3 / 3, _in("linalg.det", "numpy", "torch", "cupy")),
+    Case("slogdet", (GENERAL,), lambda n: 2 * n**3 / 3,
+         _in("linalg.slogdet", "numpy", "torch", "cupy")),
+    Case("lstsq", (TALL, TALL_COLUMN), lambda n: 56 * n**3, _in("linalg.lstsq", "torch")),
+    Case("pinv", (GENERAL,), lambda n: 24 * n**3, _in("linalg.pinv", "numpy", "torch", "cupy")),
+    Case("cond", (GENERAL,), lambda n: 8 * n**3 / 3,
+         _in("linalg.cond", "numpy", "torch", "cupy")),
+    Case("expm", (GENERAL,), lambda n: 16 * n**3, _in("linalg.matrix_exp", "torch")),
+    Case("tridiagonal_solve", (VECTOR, DIAGONAL, VECTOR, COLUMN), lambda n: 8 * n),
+    Case("cholesky_update", (UPPER_FACTOR, VECTOR), lambda n: 3 * n**2, dtypes=("f32", "f64")),
     # As many right-hand sides as rows, where the other solves have one: this times trsm, not trsv.
-    Case(
-        "triangular_solve",
-        lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
-        lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
-        (LOWER_FACTOR, GENERAL),
-        lambda n: n**3,
-        {"torch": lambda torch: lambda a, b: torch.linalg.solve_triangular(a, b, upper=False)}),
-    Case(
-        "cho_solve",
-        lambda c, b: linalg.cho_solve((c, True), b),
-        lambda c, b: jax.scipy.linalg.cho_solve((c, True), b),
-        (LOWER_FACTOR, COLUMN),
-        lambda n: 2 * n**2,
-        {"torch": lambda torch: lambda c, b: torch.cholesky_solve(b, c)}),
-    Case(
-        "lu_solve",
-        lambda lu, pivots, b: linalg.lu_solve((lu, pivots), b),
-        lambda lu, pivots, b: jax.scipy.linalg.lu_solve((lu, pivots), b),
-        (FACTOR, PIVOTS, COLUMN),
-        lambda n: 2 * n**2,
-        {"torch": lambda torch: lambda lu, p, b: torch.linalg.lu_solve(lu, p + 1, b)}),
-    Case(
-        "lu_pivots_to_permutation",
-        lambda pivots: linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
-        lambda pivots: jax.lax.linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
-        (PIVOTS,),
-        lambda n: n,
-        dtypes=("i32",)),
+    Case("triangular_solve", (LOWER_FACTOR, GENERAL), lambda n: n**3,
+         {"torch": lambda torch: lambda a, b: torch.linalg.solve_triangular(a, b, upper=False)}),
+    Case("cho_solve", (LOWER_FACTOR, COLUMN), lambda n: 2 * n**2,
+         {"torch": lambda torch: lambda c, b: torch.cholesky_solve(b, c)}),
+    Case("lu_solve", (FACTOR, PIVOTS, COLUMN), lambda n: 2 * n**2,
+         {"torch": lambda torch: lambda lu, p, b: torch.linalg.lu_solve(lu, p + 1, b)}),
+    Case("lu_pivots_to_permutation", (PIVOTS,), lambda n: n, dtypes=("i32",)),
 ]

@@ -38,20 +38,19 @@ def case(request: pytest.FixtureRequest) -> cases.Case:
   return request.param
 
 
-# What is a matter of arithmetic is tried with every dtype that LAPACK computes in. Elsewhere two of
-# them, which differ in width and in being complex, show as much.
-ARITHMETIC = {"values/test_extremes.py", "values/test_factorisations.py", "cuda/test_gpu.py"}
+# Two that differ in width and in being complex show as much as four, but where arithmetic is tried:
+# there the mark `all_dtypes` stands.
 TWO_DTYPES = (np.float32, np.complex128)
 
 
-def _file(item: pytest.Item) -> str:
-  return "/".join(item.path.parts[-2:])
+def _chooses_dtypes(test: pytest.Item | pytest.Function) -> bool:
+  return any("dtype" in mark.args[0] for mark in test.iter_markers("parametrize"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-  marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
-  if "dtype" in metafunc.fixturenames and not any("dtype" in names for names in marked):
-    dtypes = cases.DTYPES if _file(metafunc.definition) in ARITHMETIC else TWO_DTYPES
+  test = metafunc.definition
+  if "dtype" in metafunc.fixturenames and not _chooses_dtypes(test):
+    dtypes = cases.DTYPES if test.get_closest_marker("all_dtypes") else TWO_DTYPES
     metafunc.parametrize("dtype", [np.dtype(x) for x in dtypes], ids=lambda dtype: dtype.name)
 
 
@@ -63,26 +62,24 @@ def _wants_gpu(config: pytest.Config) -> bool:
   return _wants(config, "gpu")
 
 
-# What a run leaves out unless asked for with `-m extended`, since it takes as long as all the rest:
-# what is composed in Python, others' tests, CUDA's handlers. CI runs it on one version of Python.
-EXTENDED_FILES = {
-    "values/test_composed.py", "cuda/test_programs.py", "cuda/test_on_cpu.py",
-    "api/test_numpy_suite.py", "cuda/test_phases.py", "cuda/test_races.py"}
-# Suites that compile many programs take the operations named below only then.
-COMPILING_FILES = {
-    "derivatives/test_degenerate.py", "derivatives/test_operations.py", "sharding/test_export.py",
-    "sharding/test_shard_map.py", "sharding/test_layouts.py", "sharding/test_derivatives.py",
-    "sharding/test_explicit.py", "sharding/test_shared_factor.py"}
-EXTENDED_OPERATIONS = ("svd", "eig_", "eigvals_", "eigh_generalized", "eigh_tridiagonal",
-                       "eigvalsh_tridiagonal", "schur", "hessenberg")
+def _parameters(item: pytest.Item) -> tuple[cases.Case | None, np.dtype | None]:
+  """The case and the dtype, where conftest has chosen it."""
+  parameters = getattr(getattr(item, "callspec", None), "params", {})
+  case = parameters.get("case")
+  dtype = None if _chooses_dtypes(item) else parameters.get("dtype")
+  return case if isinstance(case, cases.Case) else None, dtype
 
 
-def _is_extended(item: pytest.Item) -> bool:
-  if _file(item) in EXTENDED_FILES:
-    return True
-  case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
-  name = getattr(case, "name", "") + "_"
-  return _file(item) in COMPILING_FILES and name.startswith(EXTENDED_OPERATIONS)
+def _makes_no_difference(item: pytest.Item) -> bool:
+  """Whether the test with another dtype does the same."""
+  case, dtype = _parameters(item)
+  return case is not None and dtype is not None and dtype not in case.dtypes
+
+
+def _is_slow(item: pytest.Item) -> bool:
+  """Whether it compiles programs of an operation whose programs take long to compile."""
+  case, _ = _parameters(item)
+  return case is not None and case.slow and item.get_closest_marker("compiles") is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,8 +89,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+  items[:] = [item for item in items if not _makes_no_difference(item)]
   for item in items:
-    if _is_extended(item):
+    if _is_slow(item):
       item.add_marker("extended")
   for mark in ("gpu", "extended"):
     left_out = {item for item in items if item.get_closest_marker(mark)}

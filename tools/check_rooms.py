@@ -24,11 +24,13 @@ THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
 
 
 class Rule(NamedTuple):
-  """The files that match one of `files`, and none of `but`, know nothing that is `banned`."""
+  """The files that match one of `files`, and none of `but`, know nothing that is `banned`, but for
+  what is `allowed`."""
 
   files: tuple[str, ...]
   banned: tuple[str, ...]
   but: tuple[str, ...] = ()
+  allowed: tuple[str, ...] = ()
 
 
 RULES = [
@@ -42,7 +44,10 @@ RULES = [
               "linalg/_targets.py")),
     Rule(("linalg/_primitive.py",), ("linalg", "scipy")),
     Rule(("linalg/_targets.py", "linalg/_array.py", "linalg/_checks.py"), ("linalg.ffi",)),
-    Rule(("linalg/__main__.py", "examples/*.py"), ("linalg._",)),
+    Rule(("linalg/__main__.py", "linalg/_cases/*.py", "benchmarks/*.py", "examples/*.py"),
+         ("linalg._",), allowed=("linalg._cases",)),
+    Rule(("linalg/*.py", "examples/*.py"), ("linalg._cases",),
+         but=("linalg/__main__.py", "linalg/_cases/*.py")),
     # C++: `banned` are headers.
     Rule(("kernels/*",), PYTHON_API,
          but=("kernels/*/module.*", "kernels/*/isa.*", "kernels/cuda/vendor.cc")),
@@ -91,9 +96,12 @@ def breaches(path: pathlib.Path) -> Iterator[str]:
   name = path.relative_to(ROOT).as_posix()
   python = path.suffix == ".py"
   matches = lambda patterns: any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-  banned = {b for r in RULES if matches(r.files) and not matches(r.but) for b in r.banned}
+  rules = [r for r in RULES if matches(r.files) and not matches(r.but)]
+  breaks = lambda used, rule: (
+      any(knows(used, b, python) for b in rule.banned)
+      and not any(knows(used, a, python) for a in rule.allowed))
   for line, used in modules(path) if python else headers(path):
-    if any(knows(used, b, python) for b in banned):
+    if any(breaks(used, rule) for rule in rules):
       yield f"{name}:{line}: must not know {used}"
   if python and fnmatch.fnmatch(name, "linalg/_*.py"):
     yield from private_imports(name, path)

@@ -13,8 +13,11 @@ import types
 import jax
 import numpy as np
 import numpy.linalg.tests.test_linalg as original
+import pytest
 
 import linalg
+
+pytestmark = pytest.mark.extended
 
 # What is NumPy's alone: its C implementation, memory and threads, array subclasses, dtypes that
 # JAX lacks.

@@ -40,8 +40,7 @@ def _derivatives(function):
   return program
 
 
-each_differentiable = pytest.mark.parametrize(
-    "case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
+each_differentiable = cases.each(cases.DIFFERENTIABLE_CASES)
 
 
 @each_differentiable
@@ -49,7 +48,7 @@ def test_derivatives_keep_the_dtype(case, dtype, rng):
   """A float64 constant in a rule would widen the tangents of float32, and slow a whole program."""
   function, operands = _split(case, case.operands(rng, (2,), 3, 3, dtype))
   results, tangents, gradients, second, mapped = jax.eval_shape(_derivatives(function), *operands)
-  assert {x.dtype for x in results} <= case.dtypes(dtype)
+  assert {x.dtype for x in results} <= case.result_dtypes(dtype)
   assert [x.dtype for x in tangents] == [x.dtype for x in results]
   assert not any(x.weak_type for x in jax.tree.leaves((results, tangents, gradients, second)))
   for some in (gradients, second, mapped):
@@ -127,12 +126,12 @@ def test_32_bit_mode(case, dtype, rng):
   with jax.enable_x64(False):
     results = case.results(*operands)
     assert case.ratio(operands, [np.asarray(x) for x in results]) <= case.limit
-    assert {x.dtype for x in results} <= case.dtypes(dtype) | {np.dtype(np.int32)}
+    assert {x.dtype for x in results} <= case.result_dtypes(dtype) | {np.dtype(np.int32)}
     assert not any(x.weak_type for x in results)
     if case in cases.DIFFERENTIABLE_CASES:
       function, inexact = _split(case, operands)
       found = jax.eval_shape(_derivatives(function), *inexact)
-      assert {x.dtype for x in jax.tree.leaves(found)} <= case.dtypes(dtype)
+      assert {x.dtype for x in jax.tree.leaves(found)} <= case.result_dtypes(dtype)
 
 
 def test_symbolic_zeros(rng):

@@ -14,13 +14,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import cases
-import checks
 import linalg
 import matrices
 from linalg import _targets
+from linalg._cases import checks
 from sharded import energy, no_collectives, split
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.all_dtypes]
 
 
 def _gpus():
@@ -81,7 +81,7 @@ def test_large(case, dtype, n, batch, rng):
   _check(case, case.operands(rng, batch, n, n, dtype))
 
 
-@pytest.mark.parametrize("case", cases.RECTANGULAR_CASES, ids=lambda case: case.name)
+@cases.each(cases.RECTANGULAR_CASES)
 @pytest.mark.parametrize(
     "shape", [(5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (512, 32), (32, 512), (300, 100),
               (100, 300), (0, 3), (3, 0)], ids=str)
@@ -258,8 +258,7 @@ def test_vmap_and_jit(case, n, rng):
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-9 * np.max(np.abs(y), initial=1))
 
 
-@pytest.mark.parametrize(
-    "case", [x for x in HANDLED if x in cases.DIFFERENTIABLE_CASES], ids=lambda x: x.name)
+@cases.each([x for x in HANDLED if x in cases.DIFFERENTIABLE_CASES])
 @pytest.mark.parametrize("n", [5, 20])
 def test_gradient(case, n, rng):
   """The gradient on the GPU is that on the CPU."""
@@ -303,7 +302,7 @@ def test_donated(dtype, rng):
 def test_agrees_with_cupy(name, dtype, n, rng):
   """A second opinion, on the same memory through DLPack."""
   cupy = pytest.importorskip("cupy")
-  case = next(x for x in cases.CASES if x.name == name)
+  case = cases.named(name)
   operands = case.operands(rng, (3,), n, n, dtype)
   theirs = getattr(cupy.linalg, name)(*(cupy.from_dlpack(x) for x in _put(operands)))
   theirs = theirs if isinstance(theirs, tuple) else (theirs,)

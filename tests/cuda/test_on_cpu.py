@@ -14,6 +14,8 @@ import sys
 import jax
 import pytest
 
+pytestmark = pytest.mark.extended
+
 ROOT = pathlib.Path(__file__).parents[2]
 STAND_IN = ROOT / "tests/cuda/on_cpu"
 SUITES = (

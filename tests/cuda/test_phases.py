@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-import checks
 import linalg
 import matrices
+from linalg._cases import checks
+
+pytestmark = pytest.mark.extended
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEAMS = (1, 4, 32, 128)

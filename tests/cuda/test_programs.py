@@ -24,6 +24,8 @@ import linalg
 from linalg import _targets
 from sharded import BATCH, SECOND_BATCH, N, energy, make_mesh, place, split
 
+pytestmark = pytest.mark.extended
+
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCES = sorted(path.name for path in (ROOT / "kernels/cuda").glob("*.cu"))
 
@@ -142,8 +144,7 @@ def test_vmap(case, rng):
   _same_calls(jax.vmap(case.results, in_axes=1), *operands)
 
 
-@pytest.mark.parametrize(
-    "case", [x for x in HANDLED if x in cases.DIFFERENTIABLE_CASES], ids=lambda x: x.name)
+@cases.each([x for x in HANDLED if x in cases.DIFFERENTIABLE_CASES])
 def test_gradient(case, rng):
   mesh = make_mesh(kind=AxisType.Explicit)
   operands = place(case.operands(rng, (BATCH,), N, N, np.float64), mesh, "x")

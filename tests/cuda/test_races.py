@@ -13,6 +13,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 ROOT = pathlib.Path(__file__).parents[2]
 FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=thread", "-pthread", "-ffp-contract=off"]
 WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi"]

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import cases
-import checks
 import derivatives
 import linalg
 import matrices
+from linalg._cases import checks
+
+pytestmark = pytest.mark.compiles
 
 each_dtype = pytest.mark.parametrize(
     "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
@@ -473,7 +475,7 @@ def test_raw_qr_of_an_upper_triangle(dtype, rng):
 
 
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
+@cases.each(cases.DIFFERENTIABLE_CASES)
 def test_empty(case, batch, rng):
   """Matrices without elements have derivatives of their shapes: indices -1 and -2 are not there."""
   operands = [np.asarray(x) for x in case.operands(rng, batch, 0, 0, np.float64)]

@@ -16,18 +16,14 @@ import derivatives
 import linalg
 import matrices
 
-RECTANGULAR = [case for case in cases.CASES if case.rectangular]
+pytestmark = pytest.mark.compiles
 
 each_dtype = pytest.mark.parametrize(
     "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
 
 
-def _each(some):
-  return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
-
-
 @each_dtype
-@_each(cases.DIFFERENTIABLE_CASES)
+@cases.each(cases.DIFFERENTIABLE_CASES)
 def test_square(case, dtype, rng):
   derivatives.check(
       lambda *x: case.invariant(case.results(*x)), case.operands(rng, (), 4, 4, dtype), rng)
@@ -36,7 +32,7 @@ def test_square(case, dtype, rng):
 @pytest.mark.parametrize(
     "shape, dtype", [((4, 2), np.complex128), ((4, 2), np.float64), ((2, 4), np.complex128)],
     ids=["tall-complex128", "tall-float64", "wide-complex128"])
-@_each(RECTANGULAR)
+@cases.each(cases.RECTANGULAR_CASES)
 def test_rectangular(case, shape, dtype, rng):
   """A tall factor has a complement, a wide one columns that follow the others."""
   derivatives.check(

@@ -26,12 +26,12 @@ from sharded import (
   split,
 )
 
-CASES = pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
+pytestmark = pytest.mark.compiles
+
+CASES = cases.each(cases.DIFFERENTIABLE_CASES)
 # The derivative of Householder reflectors is a scan in JAX, slow to compile: once in each mode.
 SCANS = ("qr_raw", "householder_product")
-QUICK_CASES = pytest.mark.parametrize(
-    "case", [case for case in cases.DIFFERENTIABLE_CASES if case.name not in SCANS],
-    ids=lambda case: case.name)
+QUICK_CASES = cases.each([case for case in cases.DIFFERENTIABLE_CASES if case.name not in SCANS])
 N = 4
 
 

@@ -25,6 +25,8 @@ from sharded import (
   unsharded,
 )
 
+pytestmark = pytest.mark.compiles
+
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 
 

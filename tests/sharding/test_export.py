@@ -27,7 +27,8 @@ from sharded import (
   split,
 )
 
-RECTANGULAR = [case for case in cases.CASES if case.rectangular]
+pytestmark = pytest.mark.compiles
+
 
 
 def _export(function, types, **options):
@@ -71,7 +72,7 @@ def test_symbolic_size(case, rng):
     same_bits(exported.call(*operands), jax.jit(case.results)(*operands))
 
 
-@pytest.mark.parametrize("case", RECTANGULAR, ids=lambda case: case.name)
+@cases.each(cases.RECTANGULAR_CASES)
 def test_symbolic_rectangle(case, rng):
   """Catches min(m, n) decided while both are symbols."""
   b, m, n = export.symbolic_shape("b, m, n")
@@ -82,7 +83,7 @@ def test_symbolic_rectangle(case, rng):
     same_bits(exported.call(*operands), jax.jit(case.results)(*operands))
 
 
-@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
+@cases.each(cases.DIFFERENTIABLE_CASES)
 def test_vjp(case, rng):
   """vjp_order=1 with a symbolic batch: catches a derivative rule that needs known sizes."""
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
@@ -146,7 +147,7 @@ def test_disabled_checks():
 @pytest.mark.parametrize("platform", ["tpu", "cuda", "rocm"])
 def test_lowering_without_handlers(case, platform, rng):
   """Catches a fallback that cannot be lowered, and a handler called where there is none."""
-  if case.has_handlers(platform):
+  if cases.has_handlers(case, platform):
     pytest.skip("this build has handlers for it: tests/cuda/test_programs.py")
   operands = case.operands(rng, (3,), N, N, np.float32)
   platforms, what = case.absent

@@ -25,6 +25,8 @@ from sharded import (
   unsharded,
 )
 
+pytestmark = pytest.mark.compiles
+
 # (mesh, batch, how it is sharded)
 LAYOUTS = {
     "x": ((8,), (BATCH,), ("x",)),

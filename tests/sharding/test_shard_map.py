@@ -29,6 +29,8 @@ from sharded import (
   unsharded,
 )
 
+pytestmark = pytest.mark.compiles
+
 
 @KINDS
 def test_manual(case, dtype, kind, rng):
@@ -84,7 +86,7 @@ def test_vmap_and_scan(case, rng):
   same_bits(before, [np.stack([x[0], x[0], x[1]]) for x in expected])
 
 
-@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
+@cases.each(cases.DIFFERENTIABLE_CASES)
 def test_gradients(case, rng):
   """grad inside and outside: catches a tangent that does not vary over the axes of its primal."""
   mesh = make_mesh()

@@ -29,6 +29,8 @@ from sharded import (
   sharded_like,
 )
 
+pytestmark = pytest.mark.compiles
+
 N, K = 7, 3
 
 

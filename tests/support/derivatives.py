@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import checks
 import matrices
+from linalg._cases import checks
 
 STENCIL = np.array([-1, 9, -45, 0, 45, -9, 1]) / 60
 STEP = 2e-4

@@ -62,7 +62,7 @@ def main(process, processes, address):
       check_local_shards(case, operands, compile_local(invariant, arrays)(*arrays))
 
   # Collectives between the processes work, so the absence of any above is no accident.
-  (case,) = (case for case in cases.CASES if case.name == "cholesky")
+  case = cases.named("cholesky")
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
   arrays = [place_globally(x, sharding) for x in operands]
 

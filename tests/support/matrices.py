@@ -1,40 +1,16 @@
-"""Random operands of known kinds, seeded by the caller's generator."""
+"""Random matrices: the table's own, and LAPACK's test matrices."""
 
 import numpy as np
 
+from linalg._cases.matrices import (
+  general,
+  hermitian,
+  positive_definite,
+  triangular,
+  well_conditioned,
+)
 
-def general(rng, batch, m, n, dtype):
-  """Independent normal entries."""
-  a = rng.standard_normal((*batch, m, n))
-  if np.issubdtype(dtype, np.complexfloating):
-    a = a + 1j * rng.standard_normal((*batch, m, n))
-  return a.astype(dtype)
-
-
-def well_conditioned(rng, batch, n, dtype):
-  """Square, with a dominant diagonal of random phase."""
-  a = general(rng, batch, n, n, dtype)
-  phase = general(rng, batch, 1, n, dtype)
-  phase = phase / np.abs(phase)
-  return (a + 2 * np.sqrt(n + 1) * np.eye(n) * phase).astype(dtype)
-
-
-def hermitian(rng, batch, n, dtype):
-  a = general(rng, batch, n, n, dtype)
-  return (a + np.swapaxes(a, -1, -2).conj()) / 2
-
-
-def positive_definite(rng, batch, n, dtype):
-  a = general(rng, batch, n, n, dtype)
-  return (a @ np.swapaxes(a, -1, -2).conj() + n * np.eye(n)).astype(dtype)
-
-
-def triangular(rng, batch, n, dtype, *, lower):
-  """Well conditioned, with normal entries in the other triangle too: nobody may read them."""
-  a = well_conditioned(rng, batch, n, dtype) / np.sqrt(n + 1)
-  strict = np.tril if lower else np.triu
-  return np.where(strict(np.ones((n, n), bool)), a, general(rng, batch, n, n, dtype)).astype(dtype)
-
+__all__ = ["general", "hermitian", "positive_definite", "triangular", "well_conditioned"]
 
 # LAPACK's own test matrices, one of each kind in a batch: LAPACK Working Note 41, and the comments
 # of DLATMS, DLATB4, DCHKPO and DDRVST.

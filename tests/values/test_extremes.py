@@ -7,9 +7,11 @@ determinant is often out of range where none of its factors is.
 import numpy as np
 import pytest
 
-import checks
 import linalg
 import matrices
+from linalg._cases import checks
+
+pytestmark = pytest.mark.all_dtypes
 
 
 def _subnormal(dtype):

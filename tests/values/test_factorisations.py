@@ -1,13 +1,14 @@
 """Every operation is right: scaled residuals, and SciPy's own answer, for all shapes and dtypes."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import cases
 import linalg
 import matrices
+
+pytestmark = pytest.mark.all_dtypes
 
 SIZES = (0, 1, 2, 3, 4, 5, 8, 10, 16, 17, 33)
 BATCHES = ((), (0,), (1,), (3,), (2, 3), (70,))
@@ -25,7 +26,7 @@ def test_square_residuals(case, dtype, n, rng):
   _check(case, case.operands(rng, (7,), n, n, dtype))
 
 
-@pytest.mark.parametrize("case", cases.RECTANGULAR_CASES, ids=lambda case: case.name)
+@cases.each(cases.RECTANGULAR_CASES)
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (0, 3), (3, 0)])
 def test_rectangular_residuals(case, dtype, shape, rng):
   _check(case, case.operands(rng, (3,), *shape, dtype))
@@ -65,39 +66,31 @@ def test_agrees_with_scipy(case, dtype, rng):
   _check_oracle(case, case.operands(rng, (3,), 6, 6, dtype))
 
 
-@pytest.mark.parametrize("case", cases.RECTANGULAR_CASES, ids=lambda case: case.name)
+@cases.each(cases.RECTANGULAR_CASES)
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
 def test_rectangular_agrees_with_scipy(case, dtype, shape, rng):
   _check_oracle(case, case.operands(rng, (3,), *shape, dtype))
 
 
-# What JAX computes with LAPACK. Determinants are not among them: in double precision their residual
-# is against a LAPACK result of the same precision.
-STOCK = {
-    "cholesky": jnp.linalg.cholesky,
-    "lu": jax.lax.linalg.lu,
-    "qr": jnp.linalg.qr,
-    "eigh": jnp.linalg.eigh,
-    "solve": jnp.linalg.solve,
-    "inv": jnp.linalg.inv,
-    "triangular_solve": lambda a, b: jax.lax.linalg.triangular_solve(
-        a, b, left_side=True, lower=True),
-}
-
-
 @pytest.mark.parametrize(("name", "n"), [("qr", 210), ("eig", 70), ("eigvals", 70)])
 def test_residuals_of_many_large(name, n, dtype, rng):
   """Catches a path that CUDA's handlers take for large batches of larger matrices alone."""
-  (case,) = (case for case in cases.CASES if case.name == name)
+  case = cases.named(name)
   _check(case, case.operands(rng, (24,), n, n, dtype))
 
 
-@pytest.mark.parametrize("name", STOCK)
+# What JAX computes with LAPACK. Determinants are not among them: in double precision their residual
+# is against a LAPACK result of the same precision.
+BY_LAPACK = [
+    cases.named(name)
+    for name in ("cholesky", "lu", "qr", "eigh", "solve", "inv", "triangular_solve")]
+
+
+@cases.each(BY_LAPACK)
 @pytest.mark.parametrize("n", [3, 8, 16, 31])
-def test_no_worse_than_stock(name, dtype, n, rng):
+def test_no_worse_than_stock(case, dtype, n, rng):
   """Catches a kernel that rounds more than it must: the gates above would not notice for long."""
-  case = next(case for case in cases.CASES if case.name == name)
   operands = case.operands(rng, (300,), n, n, dtype)
   ours = case.ratio(operands, [np.asarray(x) for x in case.results(*operands)])
-  stock = case.ratio(operands, [np.asarray(x) for x in jax.tree.leaves(STOCK[name](*operands))])
+  stock = case.ratio(operands, [np.asarray(x) for x in jax.tree.leaves(case.stock(*operands))])
   assert ours <= 2 * stock, f"scaled residuals of up to {ours}, stock's {stock}"

@@ -56,7 +56,7 @@ def test_neighbours_keep_their_bits(case, dtype, n, rng):
 WHOLE = [case for case in cases.CASES if case.ranks == (2,) or case.name == "solve"]
 
 
-@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
+@cases.each(WHOLE)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_nan_is_not_swallowed(case, dtype, n, rng):
   """A NaN at any place of the diagonal shows in the results, in one of them at least."""
@@ -287,7 +287,7 @@ def test_failures_under_vmap(dtype, rng):
       assert actual.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("case", cases.DIFFERENTIABLE_CASES, ids=lambda case: case.name)
+@cases.each(cases.DIFFERENTIABLE_CASES)
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
 def test_gradients_of_neighbours(case, dtype, rng):
   """A NaN multiplied by a zero cotangent is NaN: it must stay in its own matrix's gradient."""

@@ -53,7 +53,7 @@ def _variants():
 
 def _operands(name, attributes, batch, shape, dtype, rng):
   key = name.removesuffix("_p")
-  (case,) = (case for case in cases.CASES if case.name == CASES.get(key, key))
+  case = cases.named(CASES.get(key, key))
   operands = case.operands(rng, batch, *shape, dtype)
   if name == "factored_solve_p":
     operands = (operands[0], *linalg.lu_factor(operands[0]), operands[1])
@@ -80,7 +80,7 @@ def _determined(name, results):
   """The results without the choices that an algorithm is free to make."""
   if name in ("eig_p", "eig_left_p", "eigh_p", "eigh_tridiagonal_p", "svd_p", "svd_full_p"):
     key = name.removesuffix("_p")
-    (case,) = (case for case in cases.CASES if case.name == CASES.get(key, key))
+    case = cases.named(CASES.get(key, key))
     return [*case.invariant(results[:-1]), results[-1]]
   return results
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import cases
-import checks
 import linalg
 import matrices
+from linalg._cases import checks
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
 SHAPES = ((1, 5), (5, 1), (3, 10), (10, 3), (20, 50), (50, 20))

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 import cases
-import checks
 import linalg
+from linalg._cases import checks
 
 # Compiling is slow, and a matrix that fails is worth more than many that pass.
 settings = hypothesis.settings(deadline=None, max_examples=40, derandomize=True)
@@ -37,7 +37,7 @@ def matrices(draw, square=False):
 
 
 def _case(name):
-  (case,) = (case for case in cases.CASES if case.name == name)
+  case = cases.named(name)
   return case
 
 

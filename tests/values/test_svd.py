@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import checks
 import linalg
 import matrices
+from linalg._cases import checks
 
 SHAPES = [(1, 1), (3, 3), (9, 9), (24, 24), (32, 32), (33, 33), (5, 1), (1, 5), (20, 7), (7, 20)]
 

@@ -1,0 +1,77 @@
+"""What the table holds of one operation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
+
+
+def _same(results):
+  return results
+
+
+@dataclass(frozen=True)
+class Case:
+  """One operation.
+
+  Attributes:
+    name: the function's, or that and what is particular.
+    call: the operation; an array or a tuple of arrays from arrays with any batch dimensions.
+    operands: (rng, batch shape, m, n, dtype) -> operands. Square operations ignore m.
+    ranks: the number of core dimensions of each operand.
+    ratio: (operands, results) -> the worst scaled error of the batch.
+    oracle: SciPy's or NumPy's answer for one matrix, a tuple; its invariants equal ours up to
+      rounding.
+    stock: stock JAX's function of the same operands and meaning, where there is one.
+    invariant: results -> results without the choice of signs or bases that the operation leaves
+      open. For derivatives the suites drop integers among the results.
+    rectangular: whether m != n makes sense.
+    limit: what `ratio` must not exceed.
+    complex: whether real operands have complex results.
+    dtypes: those that make a difference.
+    stock_dtypes: those that `stock` takes.
+    differentiable: whether any result is.
+    slow: whether its programs take long to compile.
+    variant: whether another case is of the same handler or function.
+    exact: whether `ratio` is the distance from the exact result, rather than a residual.
+    empty: whether there is a result for matrices without entries.
+    absent: the platforms for which stock JAX, and so this package, has nothing, and what its error
+      is about.
+  """
+
+  name: str
+  call: Callable[..., Any]
+  operands: Callable[..., tuple[np.ndarray, ...]]
+  ranks: tuple[int, ...]
+  ratio: Callable[..., float]
+  oracle: Callable[..., Any]
+  stock: Callable[..., Any] | None = None
+  invariant: Callable[..., Any] = _same
+  rectangular: bool = False
+  limit: float = 30.0
+  complex: bool = False
+  dtypes: tuple[Any, ...] = DTYPES
+  stock_dtypes: tuple[Any, ...] = DTYPES
+  differentiable: bool = True
+  slow: bool = False
+  variant: bool = False
+  exact: bool = False
+  empty: bool = True
+  absent: tuple[tuple[str, ...], str] = ((), "")
+
+  def result_dtypes(self, dtype) -> set[np.dtype]:
+    """Those that inexact results of operands of a dtype may have."""
+    return {np.dtype(dtype), np.finfo(dtype).dtype} | (
+        {np.result_type(dtype, np.complex64)} if self.complex else set())
+
+  def expected(self, *operands) -> tuple[np.ndarray, ...]:
+    """The oracle's invariant results for one matrix."""
+    return tuple(np.asarray(x) for x in self.invariant(self.oracle(*operands)))
+
+  def results(self, *operands) -> tuple[jax.Array, ...]:
+    results = self.call(*operands)
+    return tuple(results) if isinstance(results, tuple) else (results,)

@@ -1,0 +1,547 @@
+"""The operations that have handlers of their own, as cases."""
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+import scipy.linalg
+
+import linalg
+from linalg._cases import checks, matrices
+from linalg._cases.case import Case
+from linalg._cases.operands import (
+    general,
+    hermitian,
+    positive_definite,
+    square,
+    square_general,
+    with_columns,
+)
+
+
+def _unit_scaled(rng, batch, m, n, dtype):
+  """Square, with a determinant that float32 can hold."""
+  (a,) = square(rng, batch, m, n, dtype)
+  return ((a / (2 * np.sqrt(n + 1))).astype(dtype),)
+
+
+def _pivots(rng, batch, m, n, dtype):
+  del m, dtype
+  low = np.broadcast_to(np.arange(n), (*batch, n))
+  return (rng.integers(low, max(n, 1)).astype(np.int32),)
+
+
+def _lower(rng, batch, m, n, dtype):
+  del m
+  return (matrices.triangular(rng, batch, n, dtype, lower=True),)
+
+
+def _upper_right(rng, batch, m, n, dtype):
+  """For X op(A) = B: B's columns are A's size."""
+  del m
+  a = matrices.triangular(rng, batch, n, dtype, lower=False)
+  return a, matrices.general(rng, batch, 3, n, dtype)
+
+
+def _cholesky_factor(rng, batch, m, n, dtype):
+  (a,) = positive_definite(rng, batch, m, n, dtype)
+  return (np.linalg.cholesky(a),) if n else (a,)
+
+
+def _lu_factors(rng, batch, m, n, dtype):
+  (a,) = square(rng, batch, m, n, dtype)
+  packed, pivots, _ = linalg.lu(a)
+  return np.asarray(packed), np.asarray(pivots)
+
+
+def _reflectors(rng, batch, m, n, dtype):
+  m = max(m, n)
+  h, taus = linalg.qr(matrices.general(rng, batch, m, n, dtype), mode="raw")
+  return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)
+
+
+def _unpack_lu(packed):
+  packed = checks.wide(packed)
+  m, n = packed.shape[-2:]
+  k = min(m, n)
+  l = np.tril(packed[..., :k], -1) + np.eye(m, k)
+  return l, np.triu(packed[..., :k, :])
+
+
+def _take(a, order, axis):
+  order = np.expand_dims(np.asarray(order), -1 if axis == -2 else -2)
+  return np.take_along_axis(np.asarray(a), order, axis=axis)
+
+
+def _lu_ratio(operands, results):
+  (a,), (packed, pivots, permutation) = operands, results
+  l, u = _unpack_lu(packed)
+  expected = linalg.lu_pivots_to_permutation(pivots, a.shape[-2])
+  np.testing.assert_array_equal(permutation, expected)
+  return checks.factorisation(_take(a, permutation, -2), l @ u, checks.eps(packed))
+
+
+def _lu_oracle(a):
+  if not a.size:
+    return a, np.zeros(0, np.int32), np.arange(a.shape[0], dtype=np.int32)
+  packed, pivots = scipy.linalg.lu_factor(a)
+  permutation = np.arange(a.shape[0], dtype=np.int32)
+  for i, j in enumerate(pivots):
+    permutation[[i, j]] = permutation[[j, i]]
+  return packed, pivots, permutation
+
+
+def _permutation_oracle(pivots):
+  permutation = np.arange(len(pivots), dtype=np.int32)
+  for i, j in enumerate(pivots):
+    permutation[[i, j]] = permutation[[j, i]]
+  return (permutation,)
+
+
+def _permutation_ratio(operands, results):
+  (pivots,), (permutation,) = operands, results
+  same = all(
+      np.array_equal(_permutation_oracle(pivots[i])[0], permutation[i])
+      for i in np.ndindex(pivots.shape[:-1]))
+  return 0.0 if same else np.inf
+
+
+def _cholesky_ratio(lower):
+  def ratio(operands, results):
+    (a,), (factor,) = operands, results
+    f = checks.wide(factor)
+    np.testing.assert_array_equal(f, np.tril(f) if lower else np.triu(f))
+    product = f @ checks.adjoint(f) if lower else checks.adjoint(f) @ f
+    return checks.factorisation(a, product, checks.eps(factor))
+
+  return ratio
+
+
+def _qr_ratio(operands, results):
+  (a,), (q, r) = operands, results
+  np.testing.assert_array_equal(r, np.triu(r))
+  return max(
+      checks.orthogonality(q),
+      checks.factorisation(a, checks.wide(q) @ checks.wide(r), checks.eps(q)))
+
+
+def _qr_r_ratio(operands, results):
+  # Rᴴ R = Aᴴ A, up to the rounding of the products; scaled, since squares overflow.
+  (a,), (r,) = operands, results
+  scale = 2.0 ** -np.frexp(np.max(np.abs(a), initial=0))[1]
+  a, wide_r = scale * checks.wide(a), scale * checks.wide(r)
+  return checks.factorisation(
+      checks.adjoint(a) @ a, checks.adjoint(wide_r) @ wide_r, 2 * checks.eps(r))
+
+
+def _qr_raw_ratio(operands, results):
+  (a,), (h, taus) = operands, results
+  m, n = a.shape[-2:]
+  packed = np.swapaxes(np.asarray(h), -1, -2)
+  full = np.zeros((*a.shape[:-2], m, m), packed.dtype)
+  full[..., : min(m, n)] = packed[..., : min(m, n)]
+  q = linalg.householder_product(full, taus)
+  return _qr_ratio(operands, (np.asarray(q), np.triu(packed)))
+
+
+def _qr_pivoted_ratio(operands, results):
+  (a,), (q, r, permutation) = operands, results
+  diagonal = np.abs(np.diagonal(r, axis1=-2, axis2=-1))
+  slack = 1 + 10 * checks.eps(r)
+  assert np.all(diagonal[..., 1:] <= slack * diagonal[..., :-1])
+  return _qr_ratio((_take(a, permutation, -1),), (q, r))
+
+
+def _householder_ratio(operands, results):
+  # The product of unit reflectors with LAPACK's scales is orthogonal; its values are the oracle's.
+  (q,) = results
+  return checks.orthogonality(q)
+
+
+def _qr_oracle(mode):
+  def oracle(a):
+    k = a.shape[0] if mode == "full" else min(a.shape)
+    if not a.size:
+      return np.eye(a.shape[0], k, dtype=a.dtype), np.zeros((k, a.shape[1]), a.dtype)
+    return scipy.linalg.qr(a, mode=mode)
+
+  return oracle
+
+
+def _qr_raw_oracle(a):
+  if not a.size:
+    return a.T, np.zeros(0, a.dtype)
+  (packed, taus), _ = scipy.linalg.qr(a, mode="raw")
+  return packed.T, taus
+
+
+def _qr_pivoted_oracle(a):
+  if not a.size:
+    return *_qr_oracle("economic")(a), np.arange(a.shape[1])
+  return scipy.linalg.qr(a, mode="economic", pivoting=True)
+
+
+def _householder_oracle(a, taus):
+  q = np.eye(*a.shape, dtype=np.complex128 if np.iscomplexobj(a) else np.float64)
+  for k in reversed(range(len(taus))):
+    v = np.concatenate([np.zeros(k), [1.0], a[k + 1 :, k]])
+    q = q - taus[k] * np.outer(v, v.conj() @ q)
+  return (q.astype(a.dtype),)
+
+
+def _eigh_ratio(operands, results):
+  (a,), (w, v) = operands, results
+  w, wide_v = checks.wide(w), checks.wide(v)
+  assert np.all(np.diff(w) >= 0)
+  product = (wide_v * w[..., None, :]) @ checks.adjoint(wide_v)
+  return max(checks.orthogonality(v), checks.factorisation(a, product, checks.eps(v)))
+
+
+def _eigvalsh_ratio(operands, results):
+  (a,), (w,) = operands, results
+  expected = np.linalg.eigvalsh(checks.wide(a))
+  scale = np.max(np.abs(expected), axis=-1, initial=0) * max(a.shape[-1], 1) * checks.eps(w)
+  return checks.worst(np.max(np.abs(w - expected), axis=-1, initial=0), scale)
+
+
+def _eigh_invariant(results):
+  # A spectral function and the projectors onto the eigenvectors do not depend on their phases.
+  w, v = results
+  projectors = v.mT[..., :, None] * v.mT.conj()[..., None, :]
+  return w, projectors
+
+
+def _svd_ratio(operands, results):
+  (a,), (u, s, vh) = operands, results
+  k = s.shape[-1]
+  s = checks.wide(s)
+  assert np.all(s >= 0)
+  assert np.all(np.diff(s) <= 0)
+  product = checks.wide(u)[..., :k] * s[..., None, :] @ checks.wide(vh)[..., :k, :]
+  return max(
+      checks.orthogonality(u), checks.orthogonality(checks.adjoint(np.asarray(vh))),
+      checks.factorisation(a, product, checks.eps(u)))
+
+
+def _svdvals_ratio(operands, results):
+  (a,), (s,) = operands, results
+  assert np.all(s >= 0)
+  assert np.all(np.diff(checks.wide(s)) <= 0)
+  scale = 2.0 ** -np.frexp(np.max(np.abs(a), initial=0))[1]
+  expected = np.linalg.svd(scale * checks.wide(a), compute_uv=False)
+  bound = np.max(expected, axis=-1, initial=0) * max(*a.shape[-2:], 1) * checks.eps(s)
+  error = np.max(np.abs(scale * checks.wide(s) - expected), axis=-1, initial=0)
+  return checks.worst(error, bound)
+
+
+def _svd_invariant(results):
+  # A pair of vectors has a common phase, the columns that complete a basis any rotation.
+  u, s, vh = results
+  k = s.shape[-1]
+  pairs = u[..., :k].mT[..., :, None] * vh[..., :k, None, :]
+  parts = [x for v in (u, vh.mT.conj()) for x in (v[..., :k], v[..., k:])]
+  # The product of a part without columns would be a constant of the whole batch.
+  return s, pairs, *(x @ x.mT.conj() for x in parts if x.shape[-1] != 0)
+
+
+def _svd_oracle(full_matrices):
+  return lambda a: tuple(np.linalg.svd(a, full_matrices=full_matrices))
+
+
+def _eig_ratio(operands, results):
+  (a,), (w, v) = operands, results
+  precision, a, w, v = checks.eps(v), checks.wide(a), checks.wide(w), checks.wide(v)
+  largest = np.take_along_axis(v, np.abs(v).argmax(-2, keepdims=True), -2) if v.size else v
+  residual = checks.norm1(a @ v - v * w[..., None, :])
+  return max(
+      checks.worst(residual, checks.norm1(a) * checks.norm1(v) * precision),
+      checks.worst(np.abs(np.linalg.norm(v, axis=-2) - 1), precision * max(v.shape[-1], 1)),
+      checks.worst(np.abs(largest.imag), precision))
+
+
+def _eig_left_ratio(operands, results):
+  (a,), (w, left, right) = operands, results
+  return max(
+      _eig_ratio((checks.adjoint(a),), (np.conj(w), left)), _eig_ratio(operands, (w, right)))
+
+
+def _eigvals_ratio(operands, results):
+  # The trace of A and of its powers; eigenvalues one by one depend on their condition.
+  (a,), (w,) = operands, results
+  n = max(a.shape[-1], 1)
+  a, wide_w = checks.wide(a), checks.wide(w)
+  error = np.abs(np.trace(a, axis1=-2, axis2=-1) - wide_w.sum(-1))
+  return checks.worst(error, n * np.linalg.norm(a, axis=(-2, -1)) * checks.eps(w))
+
+
+def _eig_invariant(results):
+  # The sign of a vector is LAPACK's choice.
+  w, *vectors = results
+  return w, *(v.mT[..., :, None] * v.mT[..., None, :] for v in vectors)
+
+
+def _eig_oracle(left):
+  def oracle(a):
+    if not a.size:
+      empty = a.astype(np.result_type(a, np.complex64))
+      return empty[0:0, 0], *[empty] * (2 if left else 1)
+    return scipy.linalg.eig(a, left=left)
+
+  return oracle
+
+
+def _schur_ratio(operands, results):
+  (a,), (t, z) = operands, results
+  below = np.tril(np.asarray(t), -1)
+  if np.iscomplexobj(t):
+    assert not below.any()
+  else:
+    # Two by two blocks on the diagonal, none beside another, of equal diagonals.
+    blocks = np.diagonal(below, -1, -2, -1) != 0
+    assert np.count_nonzero(below) == np.count_nonzero(blocks)
+    assert not np.any(blocks[..., 1:] & blocks[..., :-1])
+    diagonal = np.diagonal(t, axis1=-2, axis2=-1)
+    assert np.all((diagonal[..., 1:] == diagonal[..., :-1]) | ~blocks)
+  product = checks.wide(z) @ checks.wide(t) @ checks.adjoint(checks.wide(z))
+  return max(checks.orthogonality(z), checks.factorisation(a, product, checks.eps(z)))
+
+
+def _hessenberg_ratio(operands, results):
+  (a,), (h, q) = operands, results
+  h = np.asarray(h)
+  assert not np.tril(h, -2).any()
+  assert not np.tril(np.triu(h, -1), -1).imag.any()
+  product = checks.wide(q) @ checks.wide(h) @ checks.adjoint(checks.wide(q))
+  return max(checks.orthogonality(q), checks.factorisation(a, product, checks.eps(q)))
+
+
+def _hessenberg_h_ratio(operands, results):
+  (a,), (h,) = operands, results
+  expected, q = linalg.hessenberg(a, calc_q=True)
+  np.testing.assert_array_equal(h, expected)
+  return _hessenberg_ratio(operands, (h, q))
+
+
+def _unitary_similarity_invariant(results):
+  # Rows and columns of the form, and columns of the vectors, have a common sign or phase.
+  t, z = results
+  return abs(t) ** 2, z.mT[..., :, None] * z.mT.conj()[..., None, :]
+
+
+def _schur_invariant(results):
+  # A quarter turn within a block, which exchanges its off-diagonal elements, is open too.
+  t, z = results
+  sums = (abs(t) ** 4).sum((-2, -1))
+  return sums, *_unitary_similarity_invariant(linalg.rsf2csf(t, z))
+
+
+def _schur_oracle(output):
+  def oracle(a):
+    complex_output = output == "complex"
+    dtype = np.result_type(a, np.complex64) if complex_output else a.dtype
+    if not a.size:
+      return a.astype(dtype), a.astype(dtype)
+    return scipy.linalg.schur(a, output="complex" if np.iscomplexobj(a) else output)
+
+  return oracle
+
+
+def _tridiagonal(rng, batch, m, n, dtype):
+  del m
+  d = matrices.general(rng, batch, 1, n, dtype)[..., 0, :]
+  e = matrices.general(rng, batch, 1, max(n - 1, 0), dtype)[..., 0, :]
+  return d.real.astype(dtype), e
+
+
+def _tridiagonal_product(d, e):
+  place = np.arange(d.shape[-1])
+  a = np.zeros((*d.shape, d.shape[-1]), d.dtype)
+  a[..., place, place] = d
+  a[..., place[:-1], place[1:]] = e
+  a[..., place[1:], place[:-1]] = np.conj(e)
+  return a
+
+
+def _pair(rng, batch, m, n, dtype):
+  return (*hermitian(rng, batch, m, n, dtype), *positive_definite(rng, batch, m, n, dtype))
+
+
+def _pencil_ratio(operands, results):
+  # ‖A V - B V W‖ / (n ‖A‖ ‖V‖ eps) and B-orthonormality, for a B of condition about 1.
+  (a, b), (w, v) = operands, results
+  precision, a, b, w, v = checks.eps(v), *map(checks.wide, (a, b, w, v))
+  n = max(a.shape[-1], 1)
+  assert np.all(np.diff(w) >= 0)
+  identity = checks.adjoint(v) @ b @ v
+  scale = checks.norm1(a) * checks.norm1(v) * n * precision
+  return max(
+      checks.worst(checks.norm1(a @ v - b @ v * w[..., None, :]), scale),
+      checks.worst(checks.norm1(identity - np.eye(a.shape[-1])), n * precision))
+
+
+def _solution_ratio(matrix):
+  def ratio(operands, results):
+    *a, b = operands
+    (x,) = results
+    return checks.solution(matrix(*a), x, b)
+
+  return ratio
+
+
+def _lower_part(a):
+  return np.tril(a)
+
+
+def _cholesky_product(l):
+  return checks.wide(l) @ checks.adjoint(checks.wide(l))
+
+
+def _lu_product(packed, pivots):
+  l, u = _unpack_lu(packed)
+  permutation = linalg.lu_pivots_to_permutation(pivots, packed.shape[-1])
+  return _take(l @ u, np.argsort(permutation), -2)
+
+
+def _right_ratio(operands, results):
+  # X Aᴴ = B is conj(A) Xᵀ = Bᵀ.
+  (a, b), (x,) = operands, results
+  swap = lambda y: np.swapaxes(np.asarray(y), -1, -2)
+  return checks.solution(np.triu(a).conj(), swap(x), swap(b))
+
+
+def _inv_ratio(operands, results):
+  # ||I - A X|| / (n ||A|| ||X|| eps)
+  (a,), (x,) = operands, results
+  return checks.solution(a, x, np.broadcast_to(np.eye(a.shape[-1]), a.shape))
+
+
+def _det_ratio(operands, results):
+  # The determinant of a matrix near A: relative to the condition, and n steps of rounding.
+  (a,), (det,) = operands, results
+  expected = np.linalg.det(checks.wide(a))
+  scale = np.abs(expected) * max(a.shape[-1], 1) ** 2 * checks.eps(det)
+  return checks.worst(np.abs(checks.wide(det) - expected), scale)
+
+
+def _slogdet_ratio(operands, results):
+  (a,), (sign, logabsdet) = operands, results
+  expected_sign, expected = np.linalg.slogdet(checks.wide(a))
+  scale = max(a.shape[-1], 1) ** 2 * checks.eps(sign)
+  return max(
+      checks.worst(np.abs(sign - expected_sign), scale),
+      checks.worst(np.abs(logabsdet - expected), scale * np.maximum(np.abs(expected), 1)))
+
+
+def _solve_oracle(a, b):
+  return (np.linalg.solve(a, b),)
+
+
+NOT_CPU = ("cuda", "rocm", "tpu")
+
+DECOMPOSITIONS: tuple[Case, ...] = (
+    Case("cholesky", linalg.cholesky, positive_definite, (2,), _cholesky_ratio(lower=True),
+         lambda a: (np.linalg.cholesky(a),), jnp.linalg.cholesky),
+    Case("cholesky_upper", lambda a: linalg.cholesky(a, upper=True), positive_definite, (2,),
+         _cholesky_ratio(lower=False), lambda a: (np.linalg.cholesky(a).conj().T,),
+         lambda a: jnp.linalg.cholesky(a, upper=True), variant=True),
+    Case("lu", linalg.lu, general, (2,), _lu_ratio, _lu_oracle, jax.lax.linalg.lu,
+         rectangular=True),
+    Case("lu_pivots_to_permutation",
+         lambda pivots: linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
+         _pivots, (1,), _permutation_ratio, _permutation_oracle,
+         lambda pivots: jax.lax.linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
+         dtypes=(np.float32,), differentiable=False),  # of integers: one dtype is as good as four
+    Case("qr", linalg.qr, general, (2,), _qr_ratio, _qr_oracle("economic"), jnp.linalg.qr,
+         rectangular=True),
+    Case("qr_complete", lambda a: linalg.qr(a, mode="complete"), general, (2,), _qr_ratio,
+         _qr_oracle("full"), lambda a: jnp.linalg.qr(a, mode="complete"), rectangular=True,
+         variant=True),
+    Case("qr_r", lambda a: linalg.qr(a, mode="r"), general, (2,), _qr_r_ratio,
+         lambda a: (_qr_oracle("economic")(a)[1],), lambda a: jnp.linalg.qr(a, mode="r"),
+         rectangular=True, variant=True),
+    Case("qr_raw", lambda a: linalg.qr(a, mode="raw"), general, (2,), _qr_raw_ratio,
+         _qr_raw_oracle, lambda a: jnp.linalg.qr(a, mode="raw"), rectangular=True, variant=True),
+    Case("qr_pivoted", lambda a: linalg.qr(a, pivoting=True), general, (2,), _qr_pivoted_ratio,
+         _qr_pivoted_oracle, lambda a: jax.lax.linalg.qr(a, pivoting=True, full_matrices=False),
+         rectangular=True, absent=(("tpu",), "geqp3")),
+    Case("householder_product", linalg.householder_product, _reflectors, (2, 1),
+         _householder_ratio, _householder_oracle, jax.lax.linalg.householder_product),
+    Case("eigh", linalg.eigh, hermitian, (2,), _eigh_ratio,
+         lambda a: tuple(scipy.linalg.eigh(a, driver="evd")) if a.size else (a.real[0:0, 0], a),
+         jnp.linalg.eigh, invariant=_eigh_invariant, limit=60.0),
+    Case("eigvalsh", linalg.eigvalsh, hermitian, (2,), _eigvalsh_ratio,
+         lambda a: (np.linalg.eigvalsh(a),), jnp.linalg.eigvalsh, limit=60.0),
+    Case("svd", linalg.svd, general, (2,), _svd_ratio, _svd_oracle(full_matrices=True),
+         jnp.linalg.svd, invariant=_svd_invariant, rectangular=True, limit=50.0, slow=True),
+    Case("svd_thin", lambda a: linalg.svd(a, full_matrices=False), general, (2,), _svd_ratio,
+         _svd_oracle(full_matrices=False), lambda a: jnp.linalg.svd(a, full_matrices=False),
+         invariant=_svd_invariant, rectangular=True, limit=50.0, slow=True, variant=True),
+    Case("svdvals", linalg.svdvals, general, (2,), _svdvals_ratio,
+         lambda a: (np.linalg.svd(a, compute_uv=False),), jnp.linalg.svdvals, rectangular=True,
+         limit=50.0, slow=True),
+    Case("eig", linalg.eig, square_general, (2,), _eig_ratio, _eig_oracle(left=False),
+         jnp.linalg.eig, invariant=_eig_invariant, limit=20.0, complex=True, slow=True,
+         absent=(("tpu",), "eig")),
+    Case("eig_left", lambda a: linalg.eig(a, left=True), square_general, (2,), _eig_left_ratio,
+         _eig_oracle(left=True), lambda a: jax.lax.linalg.eig(a, compute_left_eigenvectors=True),
+         invariant=_eig_invariant, limit=20.0, complex=True, slow=True, variant=True,
+         absent=(("tpu",), "eig")),
+    Case("eigvals", linalg.eigvals, square_general, (2,), _eigvals_ratio,
+         lambda a: (scipy.linalg.eigvals(a) if a.size else np.zeros(0, complex),),
+         jnp.linalg.eigvals, limit=20.0, complex=True, slow=True, absent=(("tpu",), "eig")),
+    Case("schur", linalg.schur, square_general, (2,), _schur_ratio, _schur_oracle("real"),
+         jax.scipy.linalg.schur, invariant=_schur_invariant, limit=20.0, slow=True,
+         absent=(NOT_CPU, "schur")),
+    Case("schur_complex", lambda a: linalg.schur(a, "complex"), square_general, (2,),
+         _schur_ratio, _schur_oracle("complex"), lambda a: jax.scipy.linalg.schur(a, "complex"),
+         invariant=_unitary_similarity_invariant, limit=20.0, complex=True, slow=True,
+         variant=True, absent=(NOT_CPU, "schur")),
+    Case("hessenberg", lambda a: linalg.hessenberg(a, calc_q=True), square_general, (2,),
+         _hessenberg_ratio,
+         lambda a: scipy.linalg.hessenberg(a, calc_q=True) if a.size else (a, a),
+         lambda a: jax.scipy.linalg.hessenberg(a, calc_q=True), slow=True,
+         absent=(NOT_CPU, "hessenberg")),
+    Case("hessenberg_h", linalg.hessenberg, square_general, (2,), _hessenberg_h_ratio,
+         lambda a: (scipy.linalg.hessenberg(a) if a.size else a,), jax.scipy.linalg.hessenberg,
+         slow=True, variant=True, absent=(NOT_CPU, "hessenberg")),
+    Case("eigh_tridiagonal", linalg.eigh_tridiagonal, _tridiagonal, (1, 1),
+         lambda operands, results: _eigh_ratio((_tridiagonal_product(*operands),), results),
+         lambda d, e: tuple(np.linalg.eigh(_tridiagonal_product(d, e))),
+         invariant=_eigh_invariant, limit=60.0, slow=True),
+    Case("eigvalsh_tridiagonal", lambda d, e: linalg.eigh_tridiagonal(d, e, eigvals_only=True),
+         _tridiagonal, (1, 1),
+         lambda operands, results: _eigvalsh_ratio((_tridiagonal_product(*operands),), results),
+         lambda d, e: (np.linalg.eigvalsh(_tridiagonal_product(d, e)),),
+         jax.vmap(lambda d, e: jax.scipy.linalg.eigh_tridiagonal(d, e, eigvals_only=True)),
+         limit=60.0, slow=True),
+    Case("eigh_generalized", linalg.eigh_generalized, _pair, (2, 2), _pencil_ratio,
+         lambda a, b: scipy.linalg.eigh(a, b) if a.size else (a.real[0:0, 0], a),
+         invariant=_eigh_invariant, limit=60.0, slow=True),
+    Case("triangular_solve",
+         lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
+         with_columns(_lower), (2, 2), _solution_ratio(_lower_part),
+         lambda a, b: _solve_oracle(np.tril(a), b),
+         lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=True)),
+    Case("triangular_solve_right",
+         lambda a, b: linalg.triangular_solve(a, b, transpose_a=True, conjugate_a=True),
+         _upper_right, (2, 2), _right_ratio,
+         lambda a, b: (np.linalg.solve(np.triu(a).conj(), b.T).T,),
+         lambda a, b: jax.lax.linalg.triangular_solve(a, b, transpose_a=True, conjugate_a=True),
+         variant=True),
+    Case("cho_solve", lambda l, b: linalg.cho_solve((l, True), b),
+         with_columns(_cholesky_factor), (2, 2), _solution_ratio(_cholesky_product),
+         lambda l, b: _solve_oracle(_cholesky_product(l), b),
+         lambda l, b: jax.scipy.linalg.cho_solve((l, True), b)),
+    Case("lu_solve", lambda lu, pivots, b: linalg.lu_solve((lu, pivots), b),
+         with_columns(_lu_factors), (2, 1, 2), _solution_ratio(_lu_product),
+         lambda lu, pivots, b: _solve_oracle(_lu_product(lu, pivots), b),
+         lambda lu, pivots, b: jax.scipy.linalg.lu_solve((lu, pivots), b)),
+    Case("solve", linalg.solve, with_columns(square), (2, 2), _solution_ratio(lambda a: a),
+         _solve_oracle, jnp.linalg.solve),
+    Case("inv", linalg.inv, square, (2,), _inv_ratio, lambda a: (np.linalg.inv(a),),
+         jnp.linalg.inv),
+    Case("det", linalg.det, _unit_scaled, (2,), _det_ratio, lambda a: (np.linalg.det(a),),
+         jnp.linalg.det),
+    Case("slogdet", linalg.slogdet, square, (2,), _slogdet_ratio,
+         lambda a: tuple(np.linalg.slogdet(a)), jnp.linalg.slogdet),
+)
