@@ -313,7 +313,7 @@ def main() -> None:
   except ModuleNotFoundError as error:
     if error.name != "matplotlib":
       raise
-    sys.exit("The plots need matplotlib: pip install 'linalg[bench]'")
+    sys.exit("The plots need matplotlib: pip install 'jax-linalg[bench]'")
 
 
 if __name__ == "__main__":

@@ -341,9 +341,10 @@ def describe_machine(device: Any) -> dict[str, Any]:
 
 
 def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
-  packages = ["linalg", "jax", "jaxlib", "numpy", "scipy"]
+  packages = ["jax", "jaxlib", "numpy", "scipy"]
   return {
       "python": platform.python_version(),
+      "linalg": importlib.metadata.version("jax-linalg"),
       **{name: importlib.metadata.version(name) for name in packages},
       **{name: peer.library.__version__ for name, peer in peers.items()}}
 

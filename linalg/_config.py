@@ -16,7 +16,7 @@ def _cuda() -> str:
     _targets.load_cuda_libraries()
     libraries = "found"
   except RuntimeError:
-    libraries = "not found (pip install 'linalg[cuda13]')"
+    libraries = "not found (pip install 'jax-linalg[cuda13]')"
   return (
       f"{version[0]}.{version[1]} built, {_targets.cuda_devices()} GPUs; cuSOLVER and cuBLAS "
       f"{libraries}")

@@ -24,7 +24,7 @@ void* Open(const std::string& name) {
   }
   throw std::runtime_error(
       name +
-      " cannot be opened. It comes with `pip install 'linalg[cuda13]'`, or with a CUDA 13 "
+      " cannot be opened. It comes with `pip install 'jax-linalg[cuda13]'`, or with a CUDA 13 "
       "toolkit whose libraries are on LD_LIBRARY_PATH:" +
       errors);
 }
