@@ -28,18 +28,27 @@ bool AllFinite(const T* a, int64_t count) {
 // The info of a matrix for which that does not hold.
 inline constexpr int kNotFinite = -1;
 
-// The exponent of the largest element if it is so large or small that geev and gees scale the
-// matrix, else 0. They do not scale the eigenvalues back in the OpenBLAS 0.3.30 of SciPy 1.17,
-// where the eigenvalue of the matrix 1e300 is 1.5e138.
+// The exponent of the largest real or imaginary part, or 0 if there is none but zeros.
 template <class T>
-int ExponentOutOfRange(const T* a, int64_t count) {
-  using Limits = std::numeric_limits<Real<T>>;
-  constexpr int kMost = Limits::max_exponent / 2 - Limits::digits - 2;
+int LargestExponent(const T* a, int64_t count) {
   const auto* parts = reinterpret_cast<const Real<T>*>(a);
   Real<T> largest = 0;
   for (int64_t i = 0; i < count * kPartsOf<T>; ++i) largest = std::max(largest, std::abs(parts[i]));
-  const int exponent = largest == 0 ? 0 : std::ilogb(largest);
-  return std::abs(exponent) < kMost ? 0 : exponent;
+  return largest == 0 ? 0 : std::ilogb(largest);
+}
+
+// Below this exponent, and above its negative, geev and gees do not scale a matrix. Where they do,
+// they do not scale the eigenvalues back in the OpenBLAS 0.3.30 of SciPy 1.17, where the eigenvalue
+// of the matrix 1e300 is 1.5e138.
+template <class T>
+inline constexpr int kUnscaledExponents =
+    std::numeric_limits<Real<T>>::max_exponent / 2 - std::numeric_limits<Real<T>>::digits - 2;
+
+// The exponent of the largest element if it is so large or small, else 0.
+template <class T>
+int ExponentOutOfRange(const T* a, int64_t count) {
+  const int exponent = LargestExponent(a, count);
+  return std::abs(exponent) < kUnscaledExponents<T> ? 0 : exponent;
 }
 
 template <class T>
