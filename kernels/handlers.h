@@ -1,40 +1,125 @@
-// The targets: one handler of the same name, operands and attributes on every backend.
+// The targets: one handler of the same name, operands and attributes on every backend that has it.
+// What stands in this table is declared, bound and registered everywhere from here, and compared
+// with the signatures in linalg/ by a test.
 #pragma once
 
-#include "xla/ffi/api/ffi.h"
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <utility>
 
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
+
+// The target, the backends that have a handler of it, how many operands and results it has, and its
+// attributes, which are of type bool.
 // clang-format off
-#define LINALG_FOR_EACH_TARGET(visit)    \
-  visit(linalg_cholesky)                 \
-  visit(linalg_cholesky_solve)           \
-  visit(linalg_det)                      \
-  visit(linalg_eig)                      \
-  visit(linalg_eig_left)                 \
-  visit(linalg_eigh)                     \
-  visit(linalg_eigh_tridiagonal)         \
-  visit(linalg_eigvals)                  \
-  visit(linalg_eigvalsh)                 \
-  visit(linalg_eigvalsh_tridiagonal)     \
-  visit(linalg_hessenberg)               \
-  visit(linalg_hessenberg_h)             \
-  visit(linalg_householder_product)      \
-  visit(linalg_householder_qr)           \
-  visit(linalg_inv)                      \
-  visit(linalg_lu)                       \
-  visit(linalg_lu_pivots_to_permutation) \
-  visit(linalg_lu_solve)                 \
-  visit(linalg_qr)                       \
-  visit(linalg_qr_pivoted)               \
-  visit(linalg_qr_r)                     \
-  visit(linalg_schur)                    \
-  visit(linalg_slogdet)                  \
-  visit(linalg_solve)                    \
-  visit(linalg_svd)                      \
-  visit(linalg_svdvals)                  \
-  visit(linalg_triangular_solve)         \
-  visit(linalg_tridiagonal_solve)
+#define LINALG_FOR_EACH_TARGET(visit)                                              \
+  visit(linalg_cholesky, kBoth, 1, 2, "lower", "symmetrize")                       \
+  visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
+  visit(linalg_det, kBoth, 1, 1)                                                   \
+  visit(linalg_eig, kBoth, 1, 3)                                                   \
+  visit(linalg_eig_left, kBoth, 1, 4)                                              \
+  visit(linalg_eigh, kBoth, 1, 3, "lower", "symmetrize")                           \
+  visit(linalg_eigh_tridiagonal, kBoth, 2, 3)                                      \
+  visit(linalg_eigvals, kBoth, 1, 2)                                               \
+  visit(linalg_eigvalsh, kBoth, 1, 2, "lower", "symmetrize")                       \
+  visit(linalg_eigvalsh_tridiagonal, kBoth, 2, 2)                                  \
+  visit(linalg_hessenberg, kBoth, 1, 2)                                            \
+  visit(linalg_hessenberg_h, kBoth, 1, 1)                                          \
+  visit(linalg_householder_product, kBoth, 2, 1)                                   \
+  visit(linalg_householder_qr, kBoth, 1, 2)                                        \
+  visit(linalg_inv, kBoth, 1, 2)                                                   \
+  visit(linalg_lu, kBoth, 1, 4)                                                    \
+  visit(linalg_lu_pivots_to_permutation, kBoth, 1, 1)                              \
+  visit(linalg_lu_solve, kBoth, 3, 1, "transpose", "conjugate")                    \
+  visit(linalg_qr, kBoth, 1, 2)                                                    \
+  visit(linalg_qr_pivoted, kBoth, 1, 3)                                            \
+  visit(linalg_qr_r, kBoth, 1, 1)                                                  \
+  visit(linalg_schur, kBoth, 1, 3)                                                 \
+  visit(linalg_slogdet, kBoth, 1, 2)                                               \
+  visit(linalg_solve, kBoth, 2, 2)                                                 \
+  visit(linalg_svd, kBoth, 1, 4)                                                   \
+  visit(linalg_svdvals, kBoth, 1, 2)                                               \
+  visit(linalg_triangular_solve, kBoth, 2, 1, "left_side", "lower", "transpose_a", \
+        "conjugate_a", "unit_diagonal")                                            \
+  visit(linalg_tridiagonal_solve, kBoth, 4, 2, "perturb_singular")
 // clang-format on
 
-#define LINALG_DECLARE_HANDLER(name) XLA_FFI_DECLARE_HANDLER_SYMBOL(name);
+struct Target {
+  std::string_view name;
+  Backends backends;
+  int operands, results;
+  std::array<const char*, 5> attributes;  // null from the first one on that it lacks
+};
+
+#define LINALG_DESCRIBE_TARGET(name, backends, operands, results, ...) \
+  {#name, backends, operands, results, {__VA_ARGS__}},
+inline constexpr Target kTargets[] = {LINALG_FOR_EACH_TARGET(LINALG_DESCRIBE_TARGET)};
+#undef LINALG_DESCRIBE_TARGET
+
+consteval size_t TargetIndex(std::string_view name) {
+  size_t i = 0;
+  while (kTargets[i].name != name) ++i;  // one that is not in the table does not compile
+  return i;
+}
+
+namespace internal {
+
+template <size_t kTarget, size_t kAttribute>
+inline constexpr bool kHasAttribute = [] {
+  constexpr auto kAttributes = kTargets[kTarget].attributes;
+  if constexpr (kAttribute < kAttributes.size()) return kAttributes[kAttribute] != nullptr;
+  return false;
+}();
+
+// As WithBuffers.
+template <size_t kTarget, size_t kAttribute, class Binding>
+auto WithAttributes(Binding&& binding) {
+  constexpr const char* kName = kTargets[kTarget].attributes[kAttribute];
+  if constexpr (kHasAttribute<kTarget, kAttribute + 1>) {
+    return WithAttributes<kTarget, kAttribute + 1>(std::move(binding).template Attr<bool>(kName));
+  } else {
+    return std::move(binding).template Attr<bool>(kName);
+  }
+}
+
+template <size_t kTarget, class... Contexts>
+auto Bind() {
+  constexpr int kOperands = kTargets[kTarget].operands, kResults = kTargets[kTarget].results;
+  if constexpr (kHasAttribute<kTarget, 0>) {
+    return WithAttributes<kTarget, 0>(Signature<kOperands, kResults, Contexts...>());
+  } else {
+    return Signature<kOperands, kResults, Contexts...>();
+  }
+}
+
+// A handler's first arguments tell what it is given beside its buffers.
+template <size_t kTarget, class... Rest>
+auto BindFor(ffi::Error (*)(ffi::ThreadPool, Rest...)) {
+  return Bind<kTarget, ffi::ThreadPool>();
+}
+template <size_t kTarget, class Stream, class... Rest>
+auto BindFor(ffi::Error (*)(Stream*, ffi::AnyBuffer, Rest...)) {
+  return Bind<kTarget, ffi::PlatformStream<Stream*>>();
+}
+template <size_t kTarget, class Stream, class... Rest>
+auto BindFor(ffi::Error (*)(Stream*, ffi::ScratchAllocator, Rest...)) {
+  return Bind<kTarget, ffi::PlatformStream<Stream*>, ffi::ScratchAllocator>();
+}
+
+}  // namespace internal
+}  // namespace linalg
+
+#define LINALG_DECLARE_HANDLER(name, ...) XLA_FFI_DECLARE_HANDLER_SYMBOL(name);
 LINALG_FOR_EACH_TARGET(LINALG_DECLARE_HANDLER)
 #undef LINALG_DECLARE_HANDLER
+
+// Defines the handler of a target in the table: `function`, and XLA's traits if it has any.
+#define LINALG_HANDLER(name, function, ...) \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(            \
+      name, function,                       \
+      (linalg::internal::BindFor<linalg::TargetIndex(#name)>(&function)), ##__VA_ARGS__)

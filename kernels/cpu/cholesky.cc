@@ -126,11 +126,5 @@ ffi::Error CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBu
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky, linalg::Cholesky,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("symmetrize")));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    linalg_cholesky_solve, linalg::CholeskySolve,
-    (linalg::Signature<2, 1, linalg::ffi::ThreadPool>().Attr<bool>("lower")));
+LINALG_HANDLER(linalg_cholesky, linalg::Cholesky);
+LINALG_HANDLER(linalg_cholesky_solve, linalg::CholeskySolve);

@@ -74,8 +74,5 @@ ffi::Error Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyB
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_det, linalg::Det,
-                              (linalg::Signature<1, 1, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_slogdet, linalg::Slogdet,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_det, linalg::Det);
+LINALG_HANDLER(linalg_slogdet, linalg::Slogdet);

@@ -117,11 +117,6 @@ ffi::Error Eigvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig_left, linalg::EigLeft,
-                              (linalg::Signature<1, 4, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig, linalg::Eig,
-                              (linalg::Signature<1, 3, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvals, linalg::Eigvals,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_eig_left, linalg::EigLeft);
+LINALG_HANDLER(linalg_eig, linalg::Eig);
+LINALG_HANDLER(linalg_eigvals, linalg::Eigvals);

@@ -132,12 +132,5 @@ ffi::Error Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::Any
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh, linalg::Eigh,
-                              (linalg::Signature<1, 3, linalg::ffi::ThreadPool>()
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("symmetrize")));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::Eigvalsh,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("symmetrize")));
+LINALG_HANDLER(linalg_eigh, linalg::Eigh);
+LINALG_HANDLER(linalg_eigvalsh, linalg::Eigvalsh);

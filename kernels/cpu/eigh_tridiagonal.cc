@@ -103,8 +103,5 @@ ffi::Error EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ff
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::EighTridiagonal,
-                              (linalg::Signature<2, 3, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh_tridiagonal, linalg::EigvalshTridiagonal,
-                              (linalg::Signature<2, 2, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_eigh_tridiagonal, linalg::EighTridiagonal);
+LINALG_HANDLER(linalg_eigvalsh_tridiagonal, linalg::EigvalshTridiagonal);

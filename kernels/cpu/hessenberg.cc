@@ -66,8 +66,5 @@ ffi::Error HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg, linalg::Hessenberg,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg_h, linalg::HessenbergH,
-                              (linalg::Signature<1, 1, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_hessenberg, linalg::Hessenberg);
+LINALG_HANDLER(linalg_hessenberg_h, linalg::HessenbergH);

@@ -130,13 +130,6 @@ ffi::Error LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivot
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu, linalg::Lu,
-                              (linalg::Signature<1, 4, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_pivots_to_permutation, linalg::LuPivotsToPermutation,
-                              (linalg::Signature<1, 1, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_solve, linalg::LuSolve,
-                              (linalg::Signature<3, 1, linalg::ffi::ThreadPool>()
-                                   .Attr<bool>("transpose")
-                                   .Attr<bool>("conjugate")));
+LINALG_HANDLER(linalg_lu, linalg::Lu);
+LINALG_HANDLER(linalg_lu_pivots_to_permutation, linalg::LuPivotsToPermutation);
+LINALG_HANDLER(linalg_lu_solve, linalg::LuSolve);

@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/blas_threads.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/handlers.h"
+#include "kernels/module.h"
 
 namespace nb = nanobind;
 
@@ -77,16 +77,7 @@ void LoadFromScipy() {
 
 NB_MODULE(LINALG_MODULE, m) {
   linalg::lapack::SetLoader(linalg::LoadFromScipy);
-  m.def(
-      "targets",
-      [] {
-        nb::dict targets;
-#define LINALG_ADD_TARGET(name) targets[#name] = nb::capsule(reinterpret_cast<void*>(name));
-        LINALG_FOR_EACH_TARGET(LINALG_ADD_TARGET)
-#undef LINALG_ADD_TARGET
-        return targets;
-      },
-      nb::sig("def targets() -> dict[str, object]"), "The handlers by target name, as capsules.");
+  linalg::AddTargets<linalg::kCpu>(m);
   // Without the GIL: a handler may hold the lock that this waits for, and wait for the GIL.
   m.def("load", &linalg::lapack::Load, nb::call_guard<nb::gil_scoped_release>(),
         nb::sig("def load() -> None"), "Takes LAPACK from SciPy, unless that is done.");

@@ -360,17 +360,8 @@ ffi::Error QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::An
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_qr, linalg::HouseholderQr,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_product, linalg::HouseholderProduct,
-                              (linalg::Signature<2, 1, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr, linalg::Qr,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_r, linalg::QrR,
-                              (linalg::Signature<1, 1, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_pivoted, linalg::QrPivoted,
-                              (linalg::Signature<1, 3, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_householder_qr, linalg::HouseholderQr);
+LINALG_HANDLER(linalg_householder_product, linalg::HouseholderProduct);
+LINALG_HANDLER(linalg_qr, linalg::Qr);
+LINALG_HANDLER(linalg_qr_r, linalg::QrR);
+LINALG_HANDLER(linalg_qr_pivoted, linalg::QrPivoted);

@@ -106,5 +106,4 @@ ffi::Error Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuf
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_schur, linalg::Schur,
-                              (linalg::Signature<1, 3, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_schur, linalg::Schur);

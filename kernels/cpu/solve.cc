@@ -146,8 +146,5 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::Solve,
-                              (linalg::Signature<2, 2, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_inv, linalg::Inv,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_solve, linalg::Solve);
+LINALG_HANDLER(linalg_inv, linalg::Inv);

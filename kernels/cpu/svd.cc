@@ -156,8 +156,5 @@ ffi::Error Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyB
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svd, linalg::SvdHandler,
-                              (linalg::Signature<1, 4, linalg::ffi::ThreadPool>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svdvals, linalg::Svdvals,
-                              (linalg::Signature<1, 2, linalg::ffi::ThreadPool>()));
+LINALG_HANDLER(linalg_svd, linalg::SvdHandler);
+LINALG_HANDLER(linalg_svdvals, linalg::Svdvals);

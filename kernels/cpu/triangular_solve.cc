@@ -52,10 +52,4 @@ ffi::Error TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffe
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_triangular_solve, linalg::TriangularSolve,
-                              (linalg::Signature<2, 1, linalg::ffi::ThreadPool>()
-                                   .Attr<bool>("left_side")
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("transpose_a")
-                                   .Attr<bool>("conjugate_a")
-                                   .Attr<bool>("unit_diagonal")));
+LINALG_HANDLER(linalg_triangular_solve, linalg::TriangularSolve);

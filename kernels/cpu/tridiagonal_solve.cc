@@ -42,6 +42,4 @@ ffi::Error TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuf
 }  // namespace
 }  // namespace linalg
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    linalg_tridiagonal_solve, linalg::TridiagonalSolve,
-    (linalg::Signature<4, 2, linalg::ffi::ThreadPool>().Attr<bool>("perturb_singular")));
+LINALG_HANDLER(linalg_tridiagonal_solve, linalg::TridiagonalSolve);

@@ -196,13 +196,5 @@ ffi::Error CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky, linalg::cuda::Cholesky,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("symmetrize")));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_cholesky_solve, linalg::cuda::CholeskySolve,
-                              (linalg::Signature<2, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("lower")));
+LINALG_HANDLER(linalg_cholesky, linalg::cuda::Cholesky);
+LINALG_HANDLER(linalg_cholesky_solve, linalg::cuda::CholeskySolve);

@@ -146,10 +146,5 @@ ffi::Error Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_det, linalg::cuda::Det,
-                              (linalg::Signature<1, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_slogdet, linalg::cuda::Slogdet,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_det, linalg::cuda::Det);
+LINALG_HANDLER(linalg_slogdet, linalg::cuda::Slogdet);

@@ -195,14 +195,6 @@ ffi::Error Eigvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig_left, linalg::cuda::EigLeft,
-                              (linalg::Signature<1, 4, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eig, linalg::cuda::Eig,
-                              (linalg::Signature<1, 3, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvals, linalg::cuda::Eigvals,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_eig_left, linalg::cuda::EigLeft);
+LINALG_HANDLER(linalg_eig, linalg::cuda::Eig);
+LINALG_HANDLER(linalg_eigvals, linalg::cuda::Eigvals);

@@ -236,14 +236,5 @@ template void SolveEigh<std::complex<double>>(cudaStream_t, ffi::ScratchAllocato
 
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh, linalg::cuda::Eigh,
-                              (linalg::Signature<1, 3, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("symmetrize")));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh, linalg::cuda::Eigvalsh,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("symmetrize")));
+LINALG_HANDLER(linalg_eigh, linalg::cuda::Eigh);
+LINALG_HANDLER(linalg_eigvalsh, linalg::cuda::Eigvalsh);

@@ -130,10 +130,5 @@ ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigvalsh_tridiagonal, linalg::cuda::EigvalshTridiagonal,
-                              (linalg::Signature<2, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_eigh_tridiagonal, linalg::cuda::EighTridiagonal,
-                              (linalg::Signature<2, 3, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_eigvalsh_tridiagonal, linalg::cuda::EigvalshTridiagonal);
+LINALG_HANDLER(linalg_eigh_tridiagonal, linalg::cuda::EighTridiagonal);

@@ -86,10 +86,5 @@ ffi::Error HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg, linalg::cuda::Hessenberg,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_hessenberg_h, linalg::cuda::HessenbergH,
-                              (linalg::Signature<1, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_hessenberg, linalg::cuda::Hessenberg);
+LINALG_HANDLER(linalg_hessenberg_h, linalg::cuda::HessenbergH);

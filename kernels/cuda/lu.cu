@@ -254,17 +254,7 @@ LINALG_INSTANTIATE(std::complex<double>)
 
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu, linalg::cuda::Lu,
-                              (linalg::Signature<1, 4, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    linalg_lu_pivots_to_permutation, linalg::cuda::LuPivotsToPermutation,
-    (linalg::Signature<1, 1, linalg::ffi::PlatformStream<cudaStream_t>>()),
-    {xla::ffi::Traits::kCmdBufferCompatible});
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_lu_solve, linalg::cuda::LuSolve,
-                              (linalg::Signature<3, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("transpose")
-                                   .Attr<bool>("conjugate")));
+LINALG_HANDLER(linalg_lu, linalg::cuda::Lu);
+LINALG_HANDLER(linalg_lu_pivots_to_permutation, linalg::cuda::LuPivotsToPermutation,
+               {xla::ffi::Traits::kCmdBufferCompatible});
+LINALG_HANDLER(linalg_lu_solve, linalg::cuda::LuSolve);

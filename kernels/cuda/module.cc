@@ -5,21 +5,12 @@
 #include <nanobind/stl/vector.h>
 
 #include "kernels/cuda/vendor.h"
-#include "kernels/handlers.h"
+#include "kernels/module.h"
 
 namespace nb = nanobind;
 
 NB_MODULE(_cuda, m) {
-  m.def(
-      "targets",
-      [] {
-        nb::dict targets;
-#define LINALG_ADD_TARGET(name) targets[#name] = nb::capsule(reinterpret_cast<void*>(name));
-        LINALG_FOR_EACH_TARGET(LINALG_ADD_TARGET)
-#undef LINALG_ADD_TARGET
-        return targets;
-      },
-      nb::sig("def targets() -> dict[str, object]"), "The handlers by target name, as capsules.");
+  linalg::AddTargets<linalg::kCuda>(m);
   m.def("set_library_directories", &linalg::cuda::vendor::SetDirectories, nb::arg("directories"),
         "Where to look for cuSOLVER and cuBLAS after the dynamic linker has.");
   m.def("load", &linalg::cuda::vendor::Load, nb::call_guard<nb::gil_scoped_release>(),

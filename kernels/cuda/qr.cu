@@ -339,22 +339,8 @@ ffi::Error QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_qr, linalg::cuda::HouseholderQr,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_householder_product, linalg::cuda::HouseholderProduct,
-                              (linalg::Signature<2, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr, linalg::cuda::Qr,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_r, linalg::cuda::QrR,
-                              (linalg::Signature<1, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_qr_pivoted, linalg::cuda::QrPivoted,
-                              (linalg::Signature<1, 3, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_householder_qr, linalg::cuda::HouseholderQr);
+LINALG_HANDLER(linalg_householder_product, linalg::cuda::HouseholderProduct);
+LINALG_HANDLER(linalg_qr, linalg::cuda::Qr);
+LINALG_HANDLER(linalg_qr_r, linalg::cuda::QrR);
+LINALG_HANDLER(linalg_qr_pivoted, linalg::cuda::QrPivoted);

@@ -68,6 +68,4 @@ ffi::Error Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_schur, linalg::cuda::Schur,
-                              (linalg::Signature<1, 3, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_schur, linalg::cuda::Schur);

@@ -270,10 +270,5 @@ ffi::Error Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuf
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_solve, linalg::cuda::Solve,
-                              (linalg::Signature<2, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_inv, linalg::cuda::Inv,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_solve, linalg::cuda::Solve);
+LINALG_HANDLER(linalg_inv, linalg::cuda::Inv);

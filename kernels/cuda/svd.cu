@@ -309,10 +309,5 @@ ffi::Error Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svd, linalg::cuda::Svd,
-                              (linalg::Signature<1, 4, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_svdvals, linalg::cuda::Svdvals,
-                              (linalg::Signature<1, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()));
+LINALG_HANDLER(linalg_svd, linalg::cuda::Svd);
+LINALG_HANDLER(linalg_svdvals, linalg::cuda::Svdvals);

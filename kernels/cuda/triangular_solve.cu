@@ -348,11 +348,4 @@ template void Substitute(cudaStream_t, Scratch&, const Substitution&,
 
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_triangular_solve, linalg::cuda::TriangularSolve,
-                              (linalg::Signature<2, 1, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("left_side")
-                                   .Attr<bool>("lower")
-                                   .Attr<bool>("transpose_a")
-                                   .Attr<bool>("conjugate_a")
-                                   .Attr<bool>("unit_diagonal")));
+LINALG_HANDLER(linalg_triangular_solve, linalg::cuda::TriangularSolve);

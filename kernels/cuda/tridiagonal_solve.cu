@@ -372,7 +372,4 @@ ffi::Error TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator
 }  // namespace
 }  // namespace linalg::cuda
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(linalg_tridiagonal_solve, linalg::cuda::TridiagonalSolve,
-                              (linalg::Signature<4, 2, linalg::ffi::PlatformStream<cudaStream_t>,
-                                                 linalg::ffi::ScratchAllocator>()
-                                   .Attr<bool>("perturb_singular")));
+LINALG_HANDLER(linalg_tridiagonal_solve, linalg::cuda::TridiagonalSolve);

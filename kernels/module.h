@@ -1,0 +1,45 @@
+// What the Python module of a backend offers of the table of targets.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "kernels/handlers.h"
+
+namespace linalg {
+
+template <Backends kBackend>
+void AddTargets(nanobind::module_& m) {
+  namespace nb = nanobind;
+  m.def(
+      "targets",
+      [] {
+        nb::dict targets;
+#define LINALG_ADD_TARGET(name, backends, ...)                   \
+  if constexpr (((backends) & kBackend) != 0) {                  \
+    targets[#name] = nb::capsule(reinterpret_cast<void*>(name)); \
+  }
+        LINALG_FOR_EACH_TARGET(LINALG_ADD_TARGET)
+#undef LINALG_ADD_TARGET
+        return targets;
+      },
+      nb::sig("def targets() -> dict[str, object]"), "The handlers by target name, as capsules.");
+  m.def(
+      "signatures",
+      [] {
+        nb::dict signatures;
+        for (const Target& target : kTargets) {
+          if ((target.backends & kBackend) == 0) continue;
+          nb::dict attributes;
+          for (const char* attribute : target.attributes) {
+            if (attribute != nullptr) attributes[attribute] = nb::borrow(&PyBool_Type);
+          }
+          signatures[nb::str(target.name.data(), target.name.size())] =
+              nb::make_tuple(target.operands, target.results, attributes);
+        }
+        return signatures;
+      },
+      nb::sig("def signatures() -> dict[str, tuple[int, int, dict[str, type]]]"),
+      "How many operands and results each target has, and the types of its attributes.");
+}
+
+}  // namespace linalg
