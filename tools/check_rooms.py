@@ -50,10 +50,13 @@ RULES = [
          but=("linalg/__main__.py", "linalg/_cases/*.py")),
     # C++: `banned` are headers.
     Rule(("kernels/*",), PYTHON_API,
-         but=("kernels/*/module.*", "kernels/*/isa.*", "kernels/cuda/vendor.cc")),
+         but=("kernels/module.h", "kernels/*/module.*", "kernels/*/isa.*",
+              "kernels/cuda/vendor.cc")),
     Rule(("kernels/cuda/vendor.cc",), ("Python.h", "nanobind/")),
     Rule(("kernels/ffi.h", "kernels/cpu/batch.h"), ("kernels/",)),  # they are installed alone
-    Rule(("kernels/handlers.h",), ("kernels/",)),
+    Rule(("kernels/handlers.h", "kernels/module.h"),
+         ("kernels/arithmetic/", "kernels/small/", "kernels/team/", "kernels/cpu/",
+          "kernels/cuda/")),
     Rule(("kernels/*/lapack.*", "kernels/cuda/vendor.*", "kernels/*/blas_threads.*"),
          ("xla/", "kernels/handlers.h", *BATCH_POLICY)),
     Rule(("kernels/arithmetic/*",),

@@ -1,6 +1,5 @@
 """What `import linalg` does: one module loaded, its targets registered, nothing else imported."""
 
-import ast
 import json
 import os
 import pathlib
@@ -10,7 +9,9 @@ import sys
 import tomllib
 
 import jax
+import numpy as np
 import pytest
+from jaxlib.mlir import ir
 
 import linalg
 from linalg import _targets
@@ -24,22 +25,52 @@ def _run(code, **environment):
       timeout=120)
 
 
+SIGNATURES = _targets._cpu.signatures()
+OPERATIONS = list(dict.fromkeys(
+    value for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
+    for value in vars(module).values() if isinstance(value, linalg.ffi.Operation)))
+
+
 def test_targets_are_the_handlers():
   """Catches a handler that nothing registers, and one that the export list lacks."""
-  header = (ROOT / "kernels/handlers.h").read_text()
-  declared = set(re.findall(r"visit\((linalg_\w+)\)", header))
   exported = {check.is_custom_call() for check in linalg.export_disabled_checks()}
-  assert declared and declared <= exported
+  assert len(SIGNATURES) >= 28
+  assert SIGNATURES.keys() == _targets._cpu.targets().keys() <= exported
 
 
 def test_every_target_is_called():
   """Catches a handler that no operation calls any more."""
-  header = (ROOT / "kernels/handlers.h").read_text()
-  strings = {
-      node.value for path in (ROOT / "linalg").glob("_*.py")
-      for node in ast.walk(ast.parse(path.read_text()))
-      if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-  assert set(re.findall(r"visit\((linalg_\w+)\)", header)) <= strings
+  assert SIGNATURES.keys() <= {operation.name for operation in OPERATIONS}
+
+
+def test_a_target_is_in_the_same_file_on_every_backend():
+  files = [
+      {target: path.stem for path in (ROOT / "kernels" / folder).iterdir()
+       for target in re.findall(r"^LINALG_HANDLER\((linalg_\w+),", path.read_text(), re.M)}
+      for folder in ("cpu", "cuda")]
+  assert files[0].keys() == SIGNATURES.keys()
+  assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    "operation", [x for x in OPERATIONS if x.name in SIGNATURES], ids=lambda x: x.name)
+def test_signature(operation):
+  """What a call hands to the handler is what the table of targets says that it takes."""
+  operands = [np.zeros((4,) * rank, np.float32) for rank in operation._rules.ranks]
+  calls = []
+
+  def visit(op):
+    if op.name == "stablehlo.custom_call":
+      calls.append(op.opview)
+    return ir.WalkResult.ADVANCE
+
+  jax.jit(operation).lower(*operands).compiler_ir("stablehlo").operation.walk(visit)
+  (call,) = (x for x in calls if x.call_target_name.value == operation.name)
+  # A size is told by the shapes; no handler asks for it.
+  attributes = {
+      x.name: {"i1": bool}.get(str(x.attr.type)) for x in call.attributes["mhlo.backend_config"]
+      if x.name != "permutation_size"}
+  assert (len(call.operands), len(call.results), attributes) == SIGNATURES[operation.name]
 
 
 @pytest.mark.parametrize("built, installed, fits", [
