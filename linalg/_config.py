@@ -12,14 +12,15 @@ def _cuda() -> str:
   version = _targets.cuda_version()
   if version is None:
     return "no handlers in this build; other platforms run stock JAX"
+  built = f"{version[0]}.{version[1]} built, {_targets.cuda_devices()} GPUs"
+  if reason := _targets.cuda_refusal():
+    return f"{built}; not used, stock JAX runs there: {reason}"
   try:
     _targets.load_cuda_libraries()
     libraries = "found"
   except RuntimeError:
     libraries = "not found (pip install 'jax-linalg[cuda13]')"
-  return (
-      f"{version[0]}.{version[1]} built, {_targets.cuda_devices()} GPUs; cuSOLVER and cuBLAS "
-      f"{libraries}")
+  return f"{built}; cuSOLVER and cuBLAS {libraries}"
 
 
 def show_config() -> None:

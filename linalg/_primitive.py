@@ -43,6 +43,7 @@ class Rules(NamedTuple):
   unread: frozenset[int] = frozenset()  # operands that the handler does not receive
   in_place: tuple[int, int] | None = None  # an operand, and the result that may take its memory
   prepare: Callable[[str], None] = lambda platform: None  # called when a call is lowered
+  refusal: Callable[[str], str | None] = lambda platform: None  # why it then calls the fallback
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
@@ -307,6 +308,8 @@ def _transpose(rule, cotangents, *operands, **attributes):
 
 
 def _lower(name, rules, platform, ctx, *operands, **attributes):
+  if rules.fallback is not None and rules.refusal(platform) is not None:
+    return mlir.lower_fun(rules.fallback, multiple_results=True)(ctx, *operands, **attributes)
   rules.prepare(platform)
   overwrite = attributes.pop(OVERWRITE, False)
   num_batch_dims = _num_batch_dims(ctx.avals_in, rules.ranks)

@@ -3,7 +3,9 @@
 import importlib.util
 import os
 import pathlib
+import pkgutil
 import re
+from collections.abc import Iterable
 from typing import Protocol, cast
 
 import jax
@@ -41,6 +43,7 @@ class _CudaModule(_Module, Protocol):
   def set_library_directories(self, directories: list[str]) -> None: ...
   def device_count(self) -> int: ...
   def runtime_version(self) -> tuple[int, int]: ...
+  def driver_version(self) -> tuple[int, int]: ...
 
 
 def _load_cpu() -> tuple[str, _CpuModule]:
@@ -72,6 +75,42 @@ def _load_cuda() -> _CudaModule | None:
   folders = wheels.submodule_search_locations if wheels else None
   module.set_library_directories([str(pathlib.Path(x) / "cu13/lib") for x in folders or []])
   return module
+
+
+def plugin_refusal(built: tuple[int, int], plugins: Iterable[int]) -> str | None:
+  """Why handlers built with CUDA `built` are not registered beside jax's plugins for these major
+  versions of CUDA, if they are not: they call libraries that come with the plugin, of its version.
+
+  Without a plugin they are: programs are then lowered and exported for another machine's GPU.
+  """
+  others = sorted(set(plugins))
+  if not others or built[0] in others:
+    return None
+  return f"jax's plugin is for CUDA {others[-1]}"
+
+
+def device_refusal(
+    built: tuple[int, int], driver: tuple[int, int], capabilities: Iterable[str]) -> str | None:
+  """Why handlers built with CUDA `built` do not run with this driver on GPUs of these compute
+  capabilities, if they do not."""
+  if driver < (built[0], 0):
+    return f"the driver is for CUDA {driver[0]}.{driver[1]}"
+  for capability in capabilities:
+    if tuple(map(int, capability.split("."))) < _LEAST_CAPABILITY:
+      return f"there is a GPU of compute capability {capability}"
+  return None
+
+
+# What the kernels are compiled for at least.
+_LEAST_CAPABILITY = (8, 0)
+
+
+def _cuda_plugins() -> list[int]:
+  """The major versions of CUDA that jax has a plugin for here, found as jax finds them."""
+  namespace = importlib.util.find_spec("jax_plugins")
+  folders = namespace.submodule_search_locations if namespace else None
+  names = (module.name for module in pkgutil.iter_modules(folders or []))
+  return [int(match[1]) for name in names if (match := re.fullmatch(r"xla_cuda(\d+)", name))]
 
 
 isa, _cpu = _load_cpu()
@@ -124,6 +163,22 @@ def platforms(name: str) -> tuple[str, ...]:
   return tuple(dict.fromkeys(_registered.get(name, ())))
 
 
+def refusal(name: str, platform: str) -> str | None:
+  """Why a program for `platform` should not call our handler of `name`, if it should not.
+
+  Asked when a call is lowered: to know the GPUs is to initialise JAX's backends, which an import
+  must not do. All processes of a program say the same.
+  """
+  if platform != "cuda" or _cuda is None or name not in _names:
+    return None
+  try:
+    gpus = jax.devices("cuda")
+  except RuntimeError:
+    return None  # lowered for a platform that this process does not have
+  capabilities = (gpu.compute_capability for gpu in gpus)
+  return device_refusal(_cuda.runtime_version(), _cuda.driver_version(), capabilities)
+
+
 def prepare(name: str, platform: str) -> None:
   """Loads what the handler of `name` calls, before a program that uses it can run.
 
@@ -172,6 +227,14 @@ def cuda_version() -> tuple[int, int] | None:
   return None if _cuda is None else _cuda.runtime_version()
 
 
+def cuda_refusal() -> str | None:
+  """Why the handlers for CUDA are not used here, if they are not."""
+  if _cuda is None:
+    return None
+  plugin = plugin_refusal(_cuda.runtime_version(), _cuda_plugins())
+  return plugin or refusal(next(iter(_names)), "cuda")
+
+
 def cuda_devices() -> int:
   """How many GPUs CUDA finds."""
   return 0 if _cuda is None else _cuda.device_count()
@@ -184,8 +247,12 @@ def load_cuda_libraries() -> None:
     _cuda.load()
 
 
-for _platform, _module in ("cpu", _cpu), ("cuda", _cuda):
-  if _module is not None:
-    check_ffi_version(_module.ffi_version(), _installed_ffi_version())
-    for _name, _handler in _module.targets().items():
-      register(_name, _handler, _platform)
+def _register_all(module: _Module, platform: str) -> None:
+  check_ffi_version(module.ffi_version(), _installed_ffi_version())
+  for name, handler in module.targets().items():
+    register(name, handler, platform)
+
+
+_register_all(_cpu, "cpu")
+if _cuda is not None and plugin_refusal(_cuda.runtime_version(), _cuda_plugins()) is None:
+  _register_all(_cuda, "cuda")

@@ -100,7 +100,8 @@ def operation(
       that is linear in some operands. Those are None among `operands`; the rule returns their
       cotangents, and None for the others.
     fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`, for
-      platforms that are not among `platforms`.
+      platforms that are not among `platforms`, and for GPUs that this package's own handlers are
+      not made for.
     unshared: the same function by other operations, `unshared(*operands, **attributes) -> list of
       results`, for `vmap` where a shared operand would be copied, having a batch of its own but not
       that of the others.
@@ -137,6 +138,7 @@ def operation(
       unread=frozenset(unread),
       in_place=in_place,
       prepare=functools.partial(_targets.prepare, name),
+      refusal=functools.partial(_targets.refusal, name),
       jvp=jvp,
       transpose=transpose,
       fallback=fallback,

@@ -13,9 +13,12 @@ class Divisor {
   using T = Lane<V>;
 
  public:
+  // Below this the reciprocal may overflow.
+  static constexpr T kTiny = 2 * std::numeric_limits<T>::min();
+
   LINALG_INLINE explicit Divisor(E x) {
     const V size = Magnitude(x);
-    const auto tiny = (size < Broadcast<V>(2 * std::numeric_limits<T>::min())) & (size > V{});
+    const auto tiny = (size < Broadcast<V>(kTiny)) & (size > V{});
     constexpr T kUp = 1 / (std::numeric_limits<T>::epsilon() * std::numeric_limits<T>::epsilon());
     scale_ = tiny ? Broadcast<V>(kUp) : Broadcast<V>(1);
     inverse_ = Reciprocal(scale_ * x);

@@ -114,7 +114,7 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
     return LaunchTeams(stream, job, batch, TeamSize(n), slice);
   }
   Scratch scratch(allocator);
-  const auto problem = MakeProblem(scratch, batch, n, a_data, scratch.Take<int32_t>(batch));
+  const auto problem = MakeProblem(scratch, batch, n, a_data, scratch.Take<int32_t>(batch), false);
   VendorLu(stream, scratch, problem);
   const E* const factors = AsElements(static_cast<const T*>(problem.packed));
   ForEach(stream, batch, DeterminantOfFactors<E>{ToInt(n), factors, problem.pivots, results});

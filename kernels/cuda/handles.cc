@@ -2,10 +2,10 @@
 
 #include <map>
 #include <mutex>
-#include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
+
+#include "kernels/cuda/status.h"
 
 namespace linalg::cuda {
 namespace {
@@ -23,18 +23,36 @@ Pool<Handle>& ThePool() {
   return *pool;
 }
 
-void Make(cudaStream_t stream, SolverHandle& handle) {
+void Make(SolverHandle& handle) {
   const auto& f = vendor::functions;
   vendor::Check(f.cusolverDnCreate(&handle.solver), "cusolverDnCreate");
   vendor::Check(f.cusolverDnCreateParams(&handle.parameters), "cusolverDnCreateParams");
   vendor::Check(f.cusolverDnCreateGesvdjInfo(&handle.jacobi), "cusolverDnCreateGesvdjInfo");
-  vendor::Check(f.cusolverDnSetStream(handle.solver, stream), "cusolverDnSetStream");
 }
 
-void Make(cudaStream_t stream, vendor::Blas& handle) {
-  const auto& f = vendor::functions;
-  vendor::Check(f.cublasCreate_v2(&handle), "cublasCreate");
-  vendor::Check(f.cublasSetStream_v2(handle, stream), "cublasSetStream");
+void Make(vendor::Blas& handle) {
+  vendor::Check(vendor::functions.cublasCreate_v2(&handle), "cublasCreate");
+}
+
+void SetStream(const SolverHandle& handle, cudaStream_t stream) {
+  vendor::Check(vendor::functions.cusolverDnSetStream(handle.solver, stream),
+                "cusolverDnSetStream");
+}
+
+void SetStream(vendor::Blas handle, cudaStream_t stream) {
+  vendor::Check(vendor::functions.cublasSetStream_v2(handle, stream), "cublasSetStream");
+}
+
+// A free handle, if there is one.
+template <class Handle>
+bool Take(const std::pair<int, cudaStream_t>& place, Handle& handle) {
+  auto& pool = ThePool<Handle>();
+  const std::lock_guard<std::mutex> lock(pool.mutex);
+  auto& free = pool.free[place];
+  if (free.empty()) return false;
+  handle = free.back();
+  free.pop_back();
+  return true;
 }
 
 }  // namespace
@@ -42,20 +60,10 @@ void Make(cudaStream_t stream, vendor::Blas& handle) {
 template <class Handle>
 Lent<Handle>::Lent(cudaStream_t stream) : stream_(stream) {
   vendor::Load();
-  if (const cudaError_t status = cudaGetDevice(&device_); status != cudaSuccess) {
-    throw std::runtime_error(std::string("cudaGetDevice: ") + cudaGetErrorString(status));
-  }
-  auto& pool = ThePool<Handle>();
-  {
-    const std::lock_guard<std::mutex> lock(pool.mutex);
-    auto& free = pool.free[{device_, stream_}];
-    if (!free.empty()) {
-      handle_ = free.back();
-      free.pop_back();
-      return;
-    }
-  }
-  Make(stream, handle_);
+  cuda::Check(cudaGetDevice(&device_), "cudaGetDevice");
+  if (!Take({device_, stream_}, handle_)) Make(handle_);
+  // Another stream may have the address of one that is gone.
+  SetStream(handle_, stream_);
 }
 
 template <class Handle>

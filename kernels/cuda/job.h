@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
-#include <string>
 
 #include "kernels/arithmetic/element.h"
+#include "kernels/cuda/status.h"
 #include "kernels/cuda/team.h"
 #include "kernels/cuda/tuning.h"
 #include "kernels/ffi.h"
@@ -23,12 +23,6 @@ auto* AsElements(T* data) {
     return reinterpret_cast<const Element<std::remove_const_t<T>>*>(data);
   } else {
     return reinterpret_cast<Element<T>*>(data);
-  }
-}
-
-inline void Check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
   }
 }
 

@@ -42,8 +42,18 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   }
 }
 
-inline unsigned GridSize(int64_t blocks) {
-  return static_cast<unsigned>(std::min<int64_t>(blocks, std::numeric_limits<int>::max()));
+// Of as many blocks as there may be: kernels go on from one matrix to the next.
+template <class... Parameters, class... Arguments>
+void Launch(cudaStream_t stream, int64_t blocks, int threads, int64_t bytes,
+            void (*kernel)(Parameters...), const Arguments&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      static_cast<unsigned>(std::min<int64_t>(blocks, std::numeric_limits<int>::max()));
+  config.blockDim = threads;
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream;
+  Check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
+        "launching a kernel");
 }
 
 // How many teams, of `bytes` of shared memory each, a block has.
@@ -73,9 +83,8 @@ void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice
   if (batch == 0) return;
   const int threads = TeamsPerBlock(batch, 1, slice.bytes());
   const int64_t bytes = threads * slice.bytes();
-  RunAlone<Job><<<GridSize((batch + threads - 1) / threads), threads, bytes, stream>>>(
-      job, batch, slice.bytes());
-  Check(cudaGetLastError(), "launching a kernel");
+  Launch(stream, (batch + threads - 1) / threads, threads, bytes, &RunAlone<Job>, job, batch,
+         slice.bytes());
 }
 
 template <class Job>
@@ -85,10 +94,8 @@ void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_si
   const int teams = TeamsPerBlock(batch, team_size, slice.bytes());
   const int64_t bytes = teams * slice.bytes();
   if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<false, Job>, bytes);
-  const unsigned blocks = GridSize((batch + teams - 1) / teams);
-  RunTeams<false>
-      <<<blocks, teams * team_size, bytes, stream>>>(job, batch, team_size, slice.bytes(), nullptr);
-  Check(cudaGetLastError(), "launching a kernel");
+  Launch(stream, (batch + teams - 1) / teams, teams * team_size, bytes, &RunTeams<false, Job>, job,
+         batch, team_size, slice.bytes(), nullptr);
 }
 
 // The same, for slices that may be too large for shared memory: those are in scratch memory, of at
@@ -102,9 +109,8 @@ void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, 
   }
   const int64_t blocks = std::min(batch, kGlobalBlocks);
   char* const global = scratch.Take<char>(blocks * slice.bytes());
-  RunTeams<true>
-      <<<GridSize(blocks), team_size, 0, stream>>>(job, batch, team_size, slice.bytes(), global);
-  Check(cudaGetLastError(), "launching a kernel");
+  Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, slice.bytes(),
+         global);
 }
 
 inline constexpr int kForEachThreads = 256;
@@ -125,14 +131,14 @@ void ForEach(cudaStream_t stream, int64_t count, const Body& body) {
   if (count == 0) return;
   constexpr int64_t kMostBlocks = 1 << 14;
   const int64_t blocks = std::min((count + kForEachThreads - 1) / kForEachThreads, kMostBlocks);
-  RunForEach<Body><<<GridSize(blocks), kForEachThreads, 0, stream>>>(body, count);
-  Check(cudaGetLastError(), "launching a kernel");
+  Launch(stream, blocks, kForEachThreads, 0, &RunForEach<Body>, body, count);
 }
 
 inline constexpr int kTransposeTile = 32;
+inline constexpr int kTransposeThreads = 256;
 
 template <class E>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kTransposeThreads)
     RunTranspose(int64_t batch, int64_t rows, int64_t cols, const E* source, int64_t source_size,
                  E* target, int64_t target_size) {
   __shared__ __align__(16) char memory[kTransposeTile * (kTransposeTile + 1) * sizeof(E)];
@@ -170,9 +176,8 @@ void Transpose(cudaStream_t stream, int64_t batch, int64_t rows, int64_t cols, c
   const int64_t tiles = batch * ((rows + kTransposeTile - 1) / kTransposeTile) *
                         ((cols + kTransposeTile - 1) / kTransposeTile);
   if (tiles == 0) return;
-  RunTranspose<Element<T>><<<GridSize(tiles), 256, 0, stream>>>(
-      batch, rows, cols, AsElements(source), source_size, AsElements(target), target_size);
-  Check(cudaGetLastError(), "launching a kernel");
+  Launch(stream, tiles, kTransposeThreads, 0, &RunTranspose<Element<T>>, batch, rows, cols,
+         AsElements(source), source_size, AsElements(target), target_size);
 }
 
 }  // namespace linalg::cuda

@@ -11,7 +11,9 @@
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
+#include "kernels/small/triangular.h"
 #include "kernels/team/lu.h"
+#include "kernels/team/triangular.h"
 
 namespace linalg::cuda {
 namespace {
@@ -77,6 +79,79 @@ struct CountFromZero {
     // Where NaN was compared, anything may stand there.
     const int64_t k = i % count, pivot = int64_t{pivots[i]} - 1;
     pivots[i] = static_cast<int32_t>(pivot >= k && pivot < size ? pivot : k);
+  }
+};
+
+// info from the factors, for the vendor's is not always right: 0, or from 1 the first pivot that is
+// 0. What the vendor makes of a pivot whose reciprocal overflows may be anything, in its LU and in
+// its substitution. So such a matrix is factored again, by a team in global memory, unless it is
+// substituted with, where that pivot counts as 0.
+template <class E>
+struct CheckPivots {
+  static constexpr int kMostThreads = kGlobalThreads;
+  using V = RealElement<E>;
+
+  int rows, cols;
+  const E* a;
+  E* packed;
+  int32_t* pivots;
+  int32_t* permutation;
+  int32_t* info;
+  bool substitutes;
+
+  __device__ void Run(const Team& team, int64_t i, char*) const {
+    const int64_t size = static_cast<int64_t>(rows) * cols;
+    E* const factors = packed + i * size;
+    constexpr V kTiny = Divisor<E>::kTiny;
+    const bool strict = substitutes;
+    int found = First(team, factors, [=](V x) { return x == V(0) || (strict && x < kTiny); });
+    if (!strict && First(team, factors, [=](V x) { return x > V(0) && x < kTiny; }) != 0) {
+      if (size <= std::numeric_limits<int>::max()) {
+        found =
+            FactorAgain(team, a + i * size, factors, pivots + i * Count(), permutation + i * rows);
+      } else {  // too many for a team's integers: that they are wrong is said by NaN
+        team.Phase([&](int thread) {
+          if (thread == 0) factors[0] = NaN<E>();
+        });
+      }
+    }
+    team.Phase([&](int thread) {
+      if (thread == 0) info[i] = found;
+    });
+  }
+
+ private:
+  __device__ int Count() const { return rows < cols ? rows : cols; }
+
+  // The first pivot, from 1, whose magnitude is so, or 0.
+  template <class Is>
+  __device__ int First(const Team& team, const E* factors, Is&& is) const {
+    const auto first = team.Best<V>([&](int thread) {
+      team::Largest<V> best{V(0), -1};
+      for (int k = thread; k < Count(); k += team.size()) {
+        const V pivot = Magnitude(factors[static_cast<int64_t>(k) * rows + k]);
+        if (is(pivot)) best = best.Better({V(1), k});
+      }
+      return best;
+    });
+    return first.index + 1;
+  }
+
+  __device__ int FactorAgain(const Team& team, const E* matrix, E* factors, int32_t* steps,
+                             int32_t* order) const {
+    LoadMatrix(team, matrix, rows, cols, factors, cols);
+    const int found = team::Lu(team, rows, cols, factors, cols, steps, order);
+    team.Phase([&](int thread) {  // the vendor's count from 1
+      for (int k = thread; k < Count(); k += team.size()) ++steps[k];
+    });
+    if (rows == cols) {
+      team::ApplyOperation(team, rows, factors, cols, true, false);
+    } else {
+      team.Phase([&](int thread) {
+        if (thread == 0) small::Transpose(rows, cols, factors);
+      });
+    }
+    return found;
   }
 };
 
@@ -183,7 +258,7 @@ ffi::Error LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 template <class T>
 void OwnLu(cudaStream_t stream, const LuProblem<T>& problem) {
   using E = Element<T>;
-  const auto& [batch, m, n, a, packed, pivots, permutation, info] = problem;
+  const auto& [batch, m, n, a, packed, pivots, permutation, info, _] = problem;
   const int rows = ToInt(m), cols = ToInt(n);
   const int64_t size = m * n, count = std::min(m, n);
   Slice slice(sizeof(Real<T>));
@@ -208,7 +283,7 @@ void OwnLu(cudaStream_t stream, const LuProblem<T>& problem) {
 template <class T>
 void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem) {
   using E = Element<T>;
-  const auto& [batch, rows, cols, a, packed, pivots, permutation, info] = problem;
+  const auto& [batch, rows, cols, a, packed, pivots, permutation, info, _] = problem;
   const int m = ToInt(rows), n = ToInt(cols), count = std::min(m, n);
   const int64_t size = problem.size();
   if (size == 0) {
@@ -227,6 +302,15 @@ void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem
         vendor::Getrf(solver, m, n, packed + i * size, m, work, pivots + i * count, info + i);
       }
     }
+    const CheckPivots<E> check{.rows = m,
+                               .cols = n,
+                               .a = AsElements(a),
+                               .packed = AsElements(packed),
+                               .pivots = pivots,
+                               .permutation = permutation,
+                               .info = info,
+                               .substitutes = problem.substitutes};
+    LaunchTeams(stream, check, batch, kGlobalThreads, Slice(sizeof(Real<T>)));
     ForEach(stream, batch * size,
             MarkNaN<E>{AsElements(static_cast<const T*>(packed)), size, info});
   }

@@ -14,13 +14,16 @@ struct LuProblem {
   int32_t* pivots;
   int32_t* permutation;
   int32_t* info;
+  // Of the vendor's LU: whether its substitution follows.
+  bool substitutes = false;
 
   int64_t size() const { return rows * cols; }
 };
 
 // Square matrices whose factors are only needed on the way.
 template <class T>
-LuProblem<T> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const T* a, int32_t* info) {
+LuProblem<T> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const T* a, int32_t* info,
+                         bool substitutes) {
   return {batch,
           n,
           n,
@@ -28,7 +31,8 @@ LuProblem<T> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const T* a,
           scratch.Take<T>(batch * n * n),
           scratch.Take<int32_t>(batch * n),
           scratch.Take<int32_t>(batch * n),
-          info};
+          info,
+          substitutes};
 }
 
 // Whether matrices are factored in shared memory, to row-major factors.
@@ -44,7 +48,8 @@ bool UseOwnLu(int64_t rows, int64_t cols) {
 template <class T>
 void OwnLu(cudaStream_t stream, const LuProblem<T>& problem);
 
-// The same by cuSOLVER or cuBLAS, but the factors are column-major.
+// The same by cuSOLVER or cuBLAS, but the factors are column-major. What they do with a pivot whose
+// reciprocal overflows is made good, or, with `substitutes`, is the info.
 template <class T>
 void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem);
 

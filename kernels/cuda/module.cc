@@ -19,7 +19,9 @@ NB_MODULE(_cuda, m) {
       "device_count",
       [] {
         int count = 0;
-        return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+        if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+        cudaGetLastError();  // it would be the next launch's
+        return 0;
       },
       nb::sig("def device_count() -> int"), "The GPUs that CUDA finds; 0 without a driver.");
   m.def(
@@ -27,6 +29,15 @@ NB_MODULE(_cuda, m) {
       [] { return nb::make_tuple(CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); },
       nb::sig("def runtime_version() -> tuple[int, int]"),
       "The version of CUDA it was built with.");
+  m.def(
+      "driver_version",
+      [] {
+        int version = 0;
+        cudaDriverGetVersion(&version);
+        return nb::make_tuple(version / 1000, version % 1000 / 10);
+      },
+      nb::sig("def driver_version() -> tuple[int, int]"),
+      "The latest version of CUDA that the driver knows; (0, 0) without a driver.");
   m.def(
       "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
       nb::sig("def ffi_version() -> tuple[int, int]"),

@@ -92,7 +92,7 @@ template <class T>
 void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
   using E = Element<T>;
   const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
-  const LuProblem<T> problem = MakeProblem(scratch, matrices, n, systems.a, info);
+  const LuProblem<T> problem = MakeProblem(scratch, matrices, n, systems.a, info, true);
   const bool own = UseOwnLu<T>(n, n);
   own ? OwnLu(stream, problem) : VendorLu(stream, scratch, problem);
   // One matrix for the whole batch is factored once.
@@ -225,7 +225,7 @@ void Invert(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t n, con
       return LaunchTeams(stream, job, batch, TeamSize(n), slice);
     }
   }
-  const LuProblem<T> problem = MakeProblem(scratch, batch, n, a, info);
+  const LuProblem<T> problem = MakeProblem(scratch, batch, n, a, info, true);
   VendorLu(stream, scratch, problem);
   T* const identity = scratch.Take<T>(batch * size);
   ForEach(stream, batch * size, WriteIdentity<E>{n, AsElements(identity)});

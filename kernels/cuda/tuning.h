@@ -96,6 +96,10 @@ inline constexpr int64_t kBlockBytes = 48 << 10;
 inline constexpr int64_t kBlocksWanted = 256;
 
 // The vendor's batched LU and Cholesky, rather than one matrix after another, as stock JAX chooses.
+// potrfBatched too, whatever the size: that it gave NaN for large ill-conditioned matrices which
+// potrf factors (pytorch issue 53879) was before CUDA 11.3, and one after another takes a hundred
+// times as long at n = 100. A GPU test looks for it, test_ill_conditioned_cholesky: where it fails,
+// leave those sizes to potrf here.
 inline bool UseBatchedRoutine(int64_t batch, int64_t n) { return batch > 1 && n / batch <= 128; }
 
 }  // namespace linalg::cuda

@@ -4,12 +4,14 @@ The module loads and registers its targets, programs for CUDA call them in every
 programs for the CPU do, and its kernels keep within their registers. The rest is in test_gpu.py.
 """
 
+import importlib.util
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import types
 
 import jax
 import jax.ffi
@@ -31,6 +33,8 @@ SOURCES = sorted(path.name for path in (ROOT / "kernels/cuda").glob("*.cu"))
 
 if _targets.cuda_version() is None:
   pytest.skip("this build has no CUDA module: there was no nvcc", allow_module_level=True)
+if reason := _targets.cuda_refusal():
+  pytest.skip(f"the CUDA module is not used here: {reason}", allow_module_level=True)
 
 # What the others lower to is tested in sharding/test_export.py.
 HANDLED = cases.with_handlers("cuda")
@@ -80,6 +84,82 @@ def test_show_config(capsys):
   linalg.show_config()
   (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("CUDA:"))
   assert re.search(r"\d+\.\d+ built, \d+ GPUs; cuSOLVER and cuBLAS (found|not found)", line)
+
+
+@pytest.mark.parametrize("plugins, usable", [
+    ([], True), ([13], True), ([12, 13], True), ([12], False), ([14], False)])
+def test_plugin(plugins, usable):
+  assert (_targets.plugin_refusal((13, 0), plugins) is None) is usable
+
+
+@pytest.mark.parametrize("driver, capabilities, usable", [
+    ((13, 0), [], True), ((13, 2), ["8.0", "12.0"], True), ((14, 0), ["9.0"], True),
+    ((12, 9), ["9.0"], False), ((13, 0), ["7.5"], False), ((13, 0), ["9.0", "7.0"], False)])
+def test_device(driver, capabilities, usable):
+  assert (_targets.device_refusal((13, 0), driver, capabilities) is None) is usable
+
+
+def test_plugin_for_another_cuda(tmp_path):
+  """With jax[cuda12] programs for a GPU are stock JAX's, and show_config says so."""
+  (tmp_path / "jax_plugins/xla_cuda12").mkdir(parents=True)
+  (tmp_path / "jax_plugins/xla_cuda12/__init__.py").write_text("def initialize(): pass")
+  paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+  result = _run(
+      "import jax, linalg;"
+      "lowered = jax.jit(linalg.cholesky).trace(jax.numpy.eye(3));"
+      "assert '@linalg_' in lowered.lower(lowering_platforms=('cpu',)).as_text();"
+      "assert '@linalg_' not in lowered.lower(lowering_platforms=('cuda',)).as_text();"
+      "linalg.show_config()", PYTHONPATH=os.pathsep.join(paths))
+  assert result.returncode == 0, result.stderr
+  assert re.search(r"CUDA: .*not used.*jax's plugin is for CUDA 12", result.stdout)
+
+
+@pytest.fixture
+def gpu_of(monkeypatch):
+  """A function that lets JAX find one GPU of a compute capability."""
+  def find(capability):
+    devices = jax.devices
+    monkeypatch.setattr(jax, "devices", lambda backend=None: (
+        [types.SimpleNamespace(compute_capability=capability)] if backend == "cuda"
+        else devices(backend)))
+    monkeypatch.setattr(_targets, "_cuda", types.SimpleNamespace(
+        runtime_version=lambda: (13, 0), driver_version=lambda: (13, 0),
+        device_count=lambda: 1, load=lambda: None))
+
+  return find
+
+
+@pytest.mark.parametrize("capability, handled", [("7.5", False), ("8.0", True)])
+def test_old_gpu(case, capability, handled, gpu_of, rng, capsys):
+  """A GPU that the kernels are not compiled for runs stock JAX, as far as that goes."""
+  gpu_of(capability)
+  traced = jax.jit(case.results).trace(*case.operands(rng, (3,), N, N, np.float32))
+  platforms, reason = case.absent
+  if not handled and "cuda" in platforms:
+    with pytest.raises(NotImplementedError, match=reason):
+      traced.lower(lowering_platforms=("cuda",))
+  else:
+    assert bool(_calls(traced.lower(lowering_platforms=("cuda",)).as_text())) is handled
+  linalg.show_config()
+  assert ("compute capability 7.5" in capsys.readouterr().out) is not handled
+
+
+@pytest.mark.parametrize("demand", ["AUTO", "ON"])
+def test_old_nvcc(demand, tmp_path):
+  """An nvcc of CUDA 12 is refused, or left alone, when the build is configured."""
+  cmake = shutil.which("cmake")
+  if cmake is None or importlib.util.find_spec("nanobind") is None:
+    pytest.skip("needs cmake and nanobind")
+  nvcc = tmp_path / "nvcc"
+  nvcc.write_text("#!/bin/sh\necho Cuda compilation tools, release 12.9, V12.9.86")
+  nvcc.chmod(0o755)
+  done = subprocess.run(
+      [cmake, "-S", str(ROOT), "-B", str(tmp_path / "build"), f"-DLINALG_CUDA={demand}",
+       f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DPython_EXECUTABLE={sys.executable}",
+       "-DCMAKE_BUILD_TYPE=Release"], capture_output=True, text=True, check=False)
+  said = " ".join((done.stdout + done.stderr).split())
+  assert f"{nvcc} is not an nvcc of CUDA 13 or later" in said
+  assert (done.returncode == 0) is (demand == "AUTO"), said
 
 
 def _calls(text):
@@ -163,6 +243,17 @@ def test_export(case, rng):
   assert "linalg_" in exported.mlir_module()
   for x, y in zip(exported.call(*operands), jax.jit(case.results)(*operands), strict=True):
     np.testing.assert_array_equal(x, y)
+
+
+def test_runtime(tmp_path):
+  compiler = shutil.which("c++")
+  if compiler is None:
+    pytest.skip("needs a C++ compiler, c++")
+  stand_in = ROOT / "tests/cuda/on_cpu"
+  subprocess.run(
+      [compiler, "-std=c++20", "-I", str(stand_in), "-I", str(ROOT), str(stand_in / "runtime.cc"),
+       "-o", str(tmp_path / "runtime")], check=True)
+  subprocess.run([tmp_path / "runtime"], check=True)
 
 
 @pytest.fixture(params=SOURCES)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #define __device__
 #define __host__
@@ -12,11 +13,13 @@
 
 using cudaStream_t = struct Stream*;
 
-enum cudaError_t { cudaSuccess = 0 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 
 inline const char* cudaGetErrorString(cudaError_t) { return "failed"; }
+inline thread_local cudaError_t last_error = cudaSuccess;
+inline cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 227 << 10;

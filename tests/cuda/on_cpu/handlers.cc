@@ -141,24 +141,24 @@ int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
   return 0;
 }
 
+// With the faults that libraries have had: an info that says nothing, and reciprocals of pivots
+// that are too small to have one.
 template <class T>
 int Getrf(Solver, int m, int n, T* data, int ld, T*, int* pivots, int* info) {
   const Columns<T> a{data, ld};
   const auto size = [](T x) { return std::abs(std::real(x)) + std::abs(std::imag(x)); };
-  *info = 0;
+  *info = 7;
   for (int k = 0; k < std::min(m, n); ++k) {
     int pivot = k;
     for (int i = k + 1; i < m; ++i) {
       if (size(a(i, k)) > size(a(pivot, k))) pivot = i;
     }
     pivots[k] = pivot + 1;
-    if (a(pivot, k) == T(0)) {
-      if (*info == 0) *info = k + 1;
-      continue;
-    }
+    if (a(pivot, k) == T(0)) continue;
     for (int j = 0; j < n; ++j) std::swap(a(k, j), a(pivot, j));
+    const T inverse = Real<T>(1) / a(k, k);
     for (int i = k + 1; i < m; ++i) {
-      a(i, k) /= a(k, k);
+      a(i, k) *= inverse;
       for (int j = k + 1; j < n; ++j) a(i, j) -= a(i, k) * a(k, j);
     }
   }
@@ -217,7 +217,7 @@ int TrsmOne(Blas, int side, int uplo, int trans, int diag, int m, int n, const T
       const int i = lower ? step : order - 1 - step;
       T sum = *alpha * x(i);
       for (int j = lower ? 0 : i + 1; j < (lower ? i : order); ++j) sum -= get(i, j) * x(j);
-      x(i) = diag == kUnit ? sum : sum / get(i, i);
+      x(i) = diag == kUnit ? sum : sum * (Real<T>(1) / get(i, i));
     }
   }
   return 0;
