@@ -354,7 +354,7 @@ def default_output(machine: dict[str, Any]) -> pathlib.Path:
   name = re.sub(r"\((r|tm)\)", "", name.lower())
   name = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
   stem = f"{name}-{datetime.date.today().isoformat()}"
-  folder = pathlib.Path(__file__).parent / "results"
+  folder = pathlib.Path("benchmark-results")  # git ignores it; to commit a run, move its file
   path, count = folder / f"{stem}.json", 1
   while path.exists():
     count += 1
@@ -392,7 +392,7 @@ def parse_arguments() -> argparse.Namespace:
   add("--memory", type=float, metavar="MIB",
       help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
   add("--output", type=pathlib.Path,
-      help="default: benchmarks/results/<device>-<date>.json")
+      help="default: ./benchmark-results/<device>-<date>.json")
   args = parser.parse_args()
   grid = GRIDS["quick" if args.quick else "gpu" if args.platform == "gpu" else "full"]
   for name, value in ({"memory": 64} | grid).items():

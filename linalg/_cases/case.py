@@ -36,7 +36,7 @@ class Case:
     stock_dtypes: those that `stock` takes.
     differentiable: whether any result is.
     slow: whether its programs take long to compile.
-    variant: whether another case is of the same handler or function.
+    variant: whether another case calls the same handler, or composed function, in its usual way.
     exact: whether `ratio` is the distance from the exact result, rather than a residual.
     empty: whether there is a result for matrices without entries.
     absent: the platforms for which stock JAX, and so this package, has nothing, and what its error

@@ -1,0 +1,58 @@
+"""The table of operations leaves nothing out: no handler and no public function."""
+
+import inspect
+import re
+
+import jax
+import numpy as np
+
+import linalg
+from cases import CASES, COMPOSED
+from linalg import __main__, _targets
+
+# Public functions without a case, and why.
+LEFT_OUT = {
+    "cho_factor": "cholesky in another form, with a triangle that is not set to 0",
+    "lu_factor": "lu without the permutation",
+    "rsf2csf": "takes two results of schur; the invariant of its case calls it",
+    "solve_triangular": "triangular_solve with other flags",
+    "eigh_gauge_error": "takes a function",
+    "multi_dot": "jax.numpy's own; takes no batch",
+    "outer": "jax.numpy's own; takes no batch",
+    "tensordot": "jax.numpy's own; takes no batch",
+    "tensorinv": "takes no batch",
+    "tensorsolve": "takes no batch",
+}
+OF_THE_PACKAGE = {"checked", "export_disabled_checks", "include_dir", "show_config"}
+
+
+def _targets_of(case):
+  operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32))
+  return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(case.results)(*operands))))
+
+
+def test_every_handler_is_called():
+  """`python -m linalg` says that it runs every operation that has a handler."""
+  called = set().union(*(_targets_of(case) for case in __main__.cases()))
+  handled = {
+      name for name in (check.is_custom_call() for check in linalg.export_disabled_checks())
+      if name.startswith("linalg_") and "cpu" in _targets.platforms(name)}
+  assert handled and handled <= called
+
+
+def test_every_function_has_a_case():
+  functions = {
+      name for name in linalg.__all__
+      if inspect.isfunction(inspect.unwrap(getattr(linalg, name)))} - OF_THE_PACKAGE
+  functions = {name.removesuffix("_ex") for name in functions}
+  assert functions >= LEFT_OUT.keys()
+  names = [case.name for case in (*CASES, *COMPOSED)]
+  assert len(names) == len(set(names))
+  without = {
+      name for name in functions
+      if not any(case == name or case.startswith(f"{name}_") for case in names)}
+  assert without == LEFT_OUT.keys()
+  shown = [case.name for case in __main__.cases()]
+  assert not {
+      name for name in functions - LEFT_OUT.keys()
+      if not any(case == name or case.startswith(f"{name}_") for case in shown)}

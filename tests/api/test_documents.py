@@ -1,0 +1,91 @@
+"""The documents: every Python block runs, and prints what stands beside its calls of print.
+
+A block with a comment `<!-- part of FILE -->` in the line above is not run: its parts, between
+empty lines, stand in that file, which CI runs.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import jax
+import pytest
+
+import linalg
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+class Block(NamedTuple):
+  place: str
+  source: str | None  # the file that it is part of
+  code: str
+
+
+def _blocks() -> list[Block]:
+  found = []
+  for page in PAGES:
+    text = page.read_text()
+    for match in re.finditer(
+        r"^(?:<!-- part of (\S+) -->\n)?```python[^\n]*\n(.*?)^```$", text, re.M | re.S):
+      line = text.count("\n", 0, match.start(2))
+      found.append(Block(f"{page.relative_to(ROOT)}:{line}", match[1], match[2]))
+  return found
+
+
+BLOCKS = _blocks()
+PARTS = [block for block in BLOCKS if block.source]
+
+
+def _each(blocks):
+  return pytest.mark.parametrize("block", blocks, ids=lambda block: block.place)
+
+
+def test_no_block_is_missed():
+  """Catches a fence that the pattern above does not know: indented, or in capitals."""
+  fences = sum(
+      len(re.findall(r"^\s*(?:```|~~~)\s*py", page.read_text(), re.M | re.I)) for page in PAGES)
+  assert len(BLOCKS) == fences > 0
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+  """Where blocks run: `build` has the handler of examples/own_handler, by the user's command."""
+  folder = tmp_path_factory.mktemp("documents")
+  (folder / "build").mkdir()
+  compiler = shutil.which("c++")
+  if compiler is None:
+    pytest.skip("needs a C++ compiler, c++")
+  subprocess.run(
+      [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-isystem", jax.ffi.include_dir(), "-I",
+       linalg.include_dir(), str(ROOT / "examples/own_handler/tridiagonal.cc"), "-o",
+       str(folder / "build/libtridiagonal.so")], check=True)
+  return folder
+
+
+@_each([block for block in BLOCKS if not block.source])
+def test_runs(block, folder):
+  environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+  environment.pop("XLA_FLAGS", None)
+  done = subprocess.run(
+      [sys.executable, "-c", block.code], cwd=folder, env=environment, capture_output=True,
+      text=True, check=False, timeout=300)
+  assert done.returncode == 0, done.stderr[-3000:]
+  printed = done.stdout.splitlines()
+  beside = re.findall(r"^\s*print\(.*\)(?:  # (.*))?$", block.code, re.M)
+  assert len(printed) == len(beside)
+  for line, comment in zip(printed, beside, strict=True):
+    assert not comment or comment.startswith(line) or (
+        comment.endswith("…") and line.startswith(comment.rstrip(" …"))), line
+
+
+@_each(PARTS)
+def test_is_part_of_a_file(block):
+  source = (ROOT / block.source).read_text()
+  for part in re.split(r"\n\n+", block.code.strip()):
+    assert part in source, part
