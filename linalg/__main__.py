@@ -85,6 +85,14 @@ def cases() -> list[Case]:
   return [case for case in (*DECOMPOSITIONS, *COMPOSED) if not case.variant]
 
 
+def residual(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndarray]) -> float:
+  """The worst of the batch, scaled; infinite where the results have the wrong form."""
+  try:
+    return case.ratio(operands, results)
+  except AssertionError:
+    return float("inf")
+
+
 def difference(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndarray]) -> float:
   """The largest from SciPy's results, relative to their size and n eps cond(A)."""
   n = max(operands[0].shape[-1], 1)
@@ -128,7 +136,7 @@ def observe(case: Case, sharding: NamedSharding, options: argparse.Namespace) ->
 
   arrays = [np.asarray(x) for x in results]
   return Outcome(
-      case, None if case.exact else case.ratio(operands, arrays),
+      case, None if case.exact else residual(case, operands, arrays),
       difference(case, operands, arrays), len(re.findall(COLLECTIVES, ours.as_text() or "")),
       all(x.sharding.is_equivalent_to(sharding, x.ndim) for x in results),
       medians[0], medians[1] if len(medians) > 1 else None)
