@@ -78,7 +78,8 @@ def _both(name, attributes, operands):
 
 def _determined(name, results):
   """The results without the choices that an algorithm is free to make."""
-  if name in ("eig_p", "eig_left_p", "eigh_p", "eigh_tridiagonal_p", "svd_p", "svd_full_p"):
+  if name in ("eig_p", "eig_left_p", "eigh_p", "eigh_tridiagonal_p", "schur_p", "svd_p",
+              "svd_full_p"):
     key = name.removesuffix("_p")
     case = cases.named(CASES.get(key, key))
     return [*case.invariant(results[:-1]), results[-1]]
