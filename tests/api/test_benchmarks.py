@@ -1,0 +1,30 @@
+"""benchmarks/: what is timed is of the package's table, and runs leave tracked files alone."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import cases, run
+machine = {"platform": "cpu", "cpu": "Some (R) CPU"}
+print(json.dumps({
+    "path": str(run.default_output(machine).resolve()),
+    "without stock": [case.name for case in cases.CASES if cases.TABLE[case.name].stock is None],
+}))
+"""
+
+
+def test_cases_and_output(tmp_path):
+  done = subprocess.run(
+      [sys.executable, "-c", PROGRAM, str(ROOT / "benchmarks")], cwd=tmp_path,
+      capture_output=True, text=True, check=False, timeout=120)
+  assert done.returncode == 0, done.stderr
+  found = json.loads(done.stdout)
+  path = pathlib.Path(found["path"])
+  assert path.parent == tmp_path / "benchmark-results" and path.name.startswith("some-cpu-")
+  assert "/benchmark-results/" in (ROOT / ".gitignore").read_text().splitlines()
+  assert not found["without stock"]
