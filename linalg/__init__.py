@@ -45,6 +45,7 @@ from linalg._targets import export_disabled_checks, include_dir
 from linalg._tensors import tensorinv, tensorsolve
 from linalg._triangular import solve_triangular, triangular_solve
 from linalg._tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
+from linalg._version import __version__ as __version__
 
 __all__ = [
     "EigResult",

@@ -5,6 +5,7 @@ A factorisation that fails gives NaN for that matrix alone, and its `_ex` form r
 nothing of this is in the program.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -34,12 +35,19 @@ _ARRAY = object()  # stands for an array among the leaves of the arguments
 
 # Part of the key of JAX's caches: a function traced without checks is traced anew with them.
 _checking = jax.make_user_context(False)
+_called = jax.make_user_context("")  # the public function that was called, while checking
+
+
+def called(name: str) -> contextlib.AbstractContextManager[Any]:
+  """Within it failures are those of the public function `name`, unless another one called it."""
+  return _called(name) if _checking.value and not _called.value else contextlib.nullcontext()
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
   """`function`, raising LinAlgError where a factorisation in it fails.
 
-  The error names the operation, the index of the first matrix that failed in its batch, and what
+  The error names the function of this package that was called (that of `pinv` says `pinv`, though
+  the singular values failed), the index of the first matrix that failed in its batch, and what
   failed in it. The function is compiled with `jax.jit` and runs to its end before it raises: use it
   to find a failure. The checks of a sharded batch take an all-reduce. Within a function that `vmap`
   maps, the index is that in the batch which that function sees.
@@ -90,15 +98,15 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   return wrapper
 
 
-def check_factors(name: str, info: jax.Array) -> None:
+def check_factors(info: jax.Array) -> None:
   """`check` for LU factors, which may be singular or hold NaN."""
   if not _checking.value:
     return
-  check(name, jnp.maximum(info, 0), "is singular: pivot {info} of its LU factors is zero.")
-  check(name, jnp.minimum(info, 0), "has no LU factors: they would hold NaN.")
+  check(jnp.maximum(info, 0), "is singular: pivot {info} of its LU factors is zero.")
+  check(jnp.minimum(info, 0), "has no LU factors: they would hold NaN.")
 
 
-def check(name: str, info: jax.Array, what: str) -> None:
+def check(info: jax.Array, what: str) -> None:
   """Under `checked`, reports the first nonzero `info`; `what` may use it as {info}."""
   if not _checking.value or info.size == 0:
     return
@@ -110,5 +118,5 @@ def check(name: str, info: jax.Array, what: str) -> None:
   index = jnp.unravel_index(first, info.shape)
   place = "(" + ", ".join(f"{{i{axis}}}" for axis in range(info.ndim)) + ")"
   values: dict[str, Any] = {f"i{axis}": i for axis, i in enumerate(index)}
-  checkify.check(
-      jnp.all(info == 0), f"{name}: the matrix at index {place} {what}", info=flat[first], **values)
+  text = f"{_called.value}: the matrix at index {place} {what}"
+  checkify.check(jnp.all(info == 0), text, info=flat[first], **values)

@@ -7,17 +7,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
-    adjoint,
-    as_arrays,
-    as_columns,
-    check_square,
-    hermitian_part,
-    matmul,
-    on_diagonal,
-    triangle,
-)
+from linalg._algebra import adjoint, hermitian_part, minus, on_diagonal, product, triangle
 from linalg._checks import check
+from linalg._operands import as_arrays, as_columns, check_square
+from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["cho_factor", "cho_solve", "cholesky", "cholesky_ex"]
@@ -34,7 +27,7 @@ def _cholesky_jvp(primals, tangents, *, lower, symmetrize):
   inner = triangular_solve_p(
       l, inner, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
   phi = jnp.where(on_diagonal(inner), inner / 2, jnp.tril(inner))
-  dl = matmul(l, phi)
+  dl = product(l, phi)
   return (factor, info), (dl if lower else adjoint(dl), None)
 
 
@@ -65,8 +58,8 @@ def _cholesky_solve_jvp(primals, tangents, *, lower):
     to_l = (lambda f: triangle(f, lower=True)) if lower else (
         lambda f: adjoint(triangle(f, lower=False)))
     l, dl = to_l(factor), to_l(dfactor)
-    change = matmul(dl, matmul(adjoint(l), x)) + matmul(l, matmul(adjoint(dl), x))
-    rhs = -change if db is None else db - change
+    change = product(dl, product(adjoint(l), x)) + product(l, product(adjoint(dl), x))
+    rhs = minus(db, change)
   return x, cholesky_solve_p(factor, rhs, lower=lower)
 
 
@@ -104,11 +97,11 @@ def _factor(name, a, upper, symmetrize_input, overwrite=False):
 
 def _checked_factor(name, a, upper, symmetrize_input, overwrite=False):
   factor, info = _factor(name, a, upper, symmetrize_input, overwrite)
-  check(name, info, "is not positive definite: its leading minor of order {info} is not positive.")
+  check(info, "is not positive definite: its leading minor of order {info} is not positive.")
   return factor
 
 
-@functools.partial(jax.jit, static_argnames=("upper", "symmetrize_input"))
+@public("upper", "symmetrize_input")
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> jax.Array:
   """The Cholesky factor of Hermitian positive definite matrices: A = L Lᴴ, or A = Uᴴ U.
 
@@ -129,7 +122,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
   return _checked_factor("cholesky", a, upper, symmetrize_input)
 
 
-@functools.partial(jax.jit, static_argnames=("upper", "symmetrize_input"))
+@public("upper", "symmetrize_input")
 def cholesky_ex(
     a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 ) -> tuple[jax.Array, jax.Array]:
@@ -150,6 +143,7 @@ def _cho_factor(a, lower, overwrite):
   return _checked_factor("cho_factor", a, not lower, symmetrize_input=False, overwrite=overwrite)
 
 
+@public("lower", "overwrite_a", "check_finite", compiled=False)
 def cho_factor(
     a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[jax.Array, bool]:
@@ -178,6 +172,7 @@ def _cho_solve(c, b, lower, overwrite):
   return (x[..., 0] if vector else x).astype(dtype)
 
 
+@public("overwrite_b", "check_finite", compiled=False)
 def cho_solve(
     c_and_lower: tuple[ArrayLike, bool],
     b: ArrayLike,

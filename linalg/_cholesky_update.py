@@ -1,19 +1,14 @@
 """Cholesky factors of matrices that change by a matrix of rank one."""
 
-import functools
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import (
-    adjoint,
-    as_arrays,
-    check_square,
-    nan_where,
-    triangle,
-)
+from linalg._algebra import adjoint, expand, nan_where, triangle
 from linalg._checks import check
+from linalg._operands import as_arrays, check_square
+from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["cholesky_update", "cholesky_update_ex"]
@@ -37,18 +32,21 @@ def _update(name, r, w, sign):
   total = 1 + sign * jnp.cumsum(squares, axis=-1)
   failed = ~(total > 0)  # NaN too
   total = jnp.where(failed, 1, total)
-  before = jnp.where(jnp.arange(total.shape[-1]) == 0, 1, jnp.roll(total, 1, axis=-1))
+  index = expand(jnp.arange(r.shape[-1], dtype=jnp.int32), total)
+  before = jnp.where(index == 0, 1, jnp.roll(total, 1, axis=-1))
+  l = expand(l, p[..., None])
   weighted = l * p[..., None, :]
   right = jnp.flip(jnp.cumsum(jnp.flip(weighted, -1), axis=-1), -1) - weighted
-  column = sign * p.conj() / jnp.sqrt(total * before)
-  factor = l * jnp.sqrt(total / before)[..., None, :] + right * column[..., None, :]
-  order = jnp.arange(1, r.shape[-1] + 1, dtype=jnp.int32)
+  column = sign * p.conj() / jnp.sqrt(total * before).astype(p.dtype)
+  factor = (
+      l * jnp.sqrt(total / before)[..., None, :].astype(l.dtype) + right * column[..., None, :])
+  order = 1 + index
   first = jnp.min(jnp.where(failed, order, r.shape[-1] + 1), axis=-1, initial=r.shape[-1] + 1)
   info = jnp.where(first <= r.shape[-1], first, 0)
   return nan_where(info != 0, triangle(adjoint(factor), lower=False), core=2).astype(dtype), info
 
 
-@functools.partial(jax.jit, static_argnames="downdate")
+@public("downdate")
 def cholesky_update(
     r_matrix: ArrayLike, w_vector: ArrayLike, *, downdate: bool = False
 ) -> jax.Array:
@@ -69,12 +67,12 @@ def cholesky_update(
   Saunders (1974), method C1. Derivatives go through it.
   """
   factor, info = _update("cholesky_update", r_matrix, w_vector, -1 if downdate else 1)
-  check("cholesky_update", info, "is not positive definite after the downdate: its leading minor "
+  check(info, "is not positive definite after the downdate: its leading minor "
         "of order {info} is not positive.")
   return factor
 
 
-@functools.partial(jax.jit, static_argnames="downdate")
+@public("downdate")
 def cholesky_update_ex(
     r_matrix: ArrayLike, w_vector: ArrayLike, *, downdate: bool = False
 ) -> tuple[jax.Array, jax.Array]:

@@ -14,20 +14,22 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
+from linalg._algebra import (
     adjoint,
-    as_arrays,
     binade,
-    check_square,
-    diagonal,
+    diagonal_of,
     expand,
     identity,
-    matmul,
+    imaginary,
     on_diagonal,
     permutation_matrix,
+    plus,
+    product,
     reciprocal,
 )
 from linalg._lu import lu_p
+from linalg._operands import as_arrays, check_square, real_dtype
+from linalg._public import public
 from linalg._solve import factored_solve_p
 from linalg._svd import svd_p
 from linalg._triangular import triangular_solve_p
@@ -48,19 +50,19 @@ def _slogdet_jvp(primals, tangents):
   sign, logabsdet = slogdet_p(a)
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
   trace = jnp.trace(factored_solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
-  turn = sign * (trace - trace.real) if jnp.iscomplexobj(a) else None
+  turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(a) else None
   return (sign, logabsdet), (turn, trace.real)
 
 
 slogdet_p = ffi.operation(
     "linalg_slogdet",
     "n n -> (), ()",
-    lambda dtype: (dtype, jnp.finfo(dtype).dtype),
+    lambda dtype: (dtype, real_dtype(dtype)),
     jvp=_slogdet_jvp,
     fallback=lambda a: list(jnp.linalg.slogdet(a)))
 
 
-@functools.partial(jax.jit, static_argnames="method")
+@public("method")
 def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   """The sign and the logarithm of the determinant; `jax.numpy.linalg.slogdet`.
 
@@ -80,7 +82,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     raise ValueError(
         f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
   sign, logabsdet = slogdet_p(a)
-  return SlogdetResult(sign.astype(dtype), logabsdet.astype(jnp.finfo(dtype).dtype))
+  return SlogdetResult(sign.astype(dtype), logabsdet.astype(real_dtype(dtype)))
 
 
 def _det_jvp(primals, tangents):
@@ -109,46 +111,55 @@ def _scaled_product(x):
   powers = binade(size)
   logarithm = jnp.sum(jnp.log2(size / powers), axis=-1)
   whole = jnp.floor(jax.lax.stop_gradient(logarithm))
-  product = jnp.prod(x / size, axis=-1) * jnp.exp2(logarithm - whole)
-  return product, jnp.sum(jnp.round(jnp.log2(powers)), axis=-1) + whole
+  phase = jnp.prod(x / size.astype(x.dtype), axis=-1)
+  exponent = jnp.sum(jnp.round(jnp.log2(powers)), axis=-1) + whole
+  return phase * jnp.exp2(logarithm - whole).astype(x.dtype), exponent
 
 
-def _halves(exponent):
+def _halves(exponent, dtype):
   """Two factors of 2^exponent, for before and after: it alone might be out of range."""
   half = jnp.floor(exponent / 2)
   return tuple(
-      jnp.ldexp(jnp.ones_like(x), x.astype(jnp.int32))[..., None, None]
+      jnp.ldexp(jnp.ones_like(x), x.astype(jnp.int32))[..., None, None].astype(dtype)
       for x in (half, exponent - half))
 
 
 def _reflect(x):
-  """Q X with a reflection Q; no vector of simple numbers is orthogonal to its last column."""
+  """Q X, with a reflection Q = I - 2 v vᴴ that mixes all rows.
+
+  v is such that Q's last column is q, of cosines: a vector that no simple matrix has among the
+  vectors that are orthogonal to its null space.
+  """
   n = x.shape[-2]
-  q = jnp.cos(1 + jnp.arange(n, dtype=jnp.finfo(x.dtype).dtype))
-  v = q / jnp.sqrt(jnp.sum(q * q)) - (jnp.arange(n) == n - 1)
-  v = (v / jnp.sqrt(jnp.sum(v * v))).astype(x.dtype)[:, None]
+  q = jnp.cos(1 + jnp.arange(n, dtype=real_dtype(x.dtype)))
+  v = q / jnp.sqrt(jnp.sum(q * q)) - (jnp.arange(n) == n - 1).astype(q.dtype)
+  v = expand((v / jnp.sqrt(jnp.sum(v * v))).astype(x.dtype)[:, None], x)
   return x - 2 * v * jnp.sum(v * x, axis=-2, keepdims=True)
 
 
 def _adjugate_times(a, b):
   """adj(A) B from LU factors.
 
-  With P A = L U it is ±adj(U) L⁻¹ P B. Where U has one zero pivot, V be U with 1 in its place; then
-  adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹. With two zero pivots adj(A) is
-  -Q adj(A Q): of A Q with a rank of n - 1 the last pivot alone is zero, and where others are too,
-  the adjugate is zero.
+  With P A = L U it is ±adj(U) L⁻¹ P B, and there are three cases:
+
+  - No pivot is zero: adj(U) = det(U) U⁻¹.
+  - One pivot is zero, the k-th: adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹,
+    where V is U with 1 for that pivot.
+  - More are zero, which elimination can leave of a rank of n - 1 too. With the reflection Q,
+    adj(A) = -Q adj(A Q), and the LU factors of A Q have one zero pivot, the last, if the rank is
+    n - 1; if there are more, the rank is lower and the adjugate is zero.
   """
-  twice = (jnp.sum(diagonal(lu_p(a)[0]) == 0, axis=-1) >= 2)[..., None, None]
+  twice = (jnp.sum(diagonal_of(lu_p(a)[0]) == 0, axis=-1) >= 2)[..., None, None]
   packed, pivots, permutation, _ = lu_p(jnp.where(twice, _reflect(a.mT).mT, a))
-  zero = diagonal(packed) == 0
-  pivots_of_u = jnp.where(zero, 1, diagonal(packed))
+  zero = diagonal_of(packed) == 0
+  pivots_of_u = jnp.where(zero, 1, diagonal_of(packed))
   packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
   backward = functools.partial(triangular_solve_p, packed, left_side=True, lower=False)
-  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1]), pivots), axis=-1) % 2
+  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1], dtype=pivots.dtype), pivots), axis=-1) % 2
   det, exponent = _scaled_product(pivots_of_u)
-  before, after = _halves(exponent)
+  before, after = _halves(exponent, b.dtype)
   x = before * (det * jnp.where(odd, -1, 1))[..., None, None] * b
-  x = matmul(permutation_matrix(permutation, b.dtype), x)
+  x = product(permutation_matrix(permutation, b.dtype), x)
   x = backward(triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True))
   unit = zero[..., None].astype(x.dtype)
   along = backward(unit) * jnp.sum(unit * x, axis=-2, keepdims=True)
@@ -164,18 +175,19 @@ def _products_without_two(s):
   what the quotient is multiplied by.
   """
   n = s.shape[-1]
-  large = np.arange(n) < n - 2
-  first, second = large[:, None], large[None, :]
+  index = expand(np.arange(n), s)
+  large = index < n - 2
+  first, second = large[..., :, None], large[..., None, :]
   high, low = s[..., -2, None], s[..., -1, None]
   zero = large & (s == 0)
   inverse = reciprocal(s, large & ~zero)
-  product, exponent = _scaled_product(jnp.where(large & ~zero, s, 1))
-  product = jnp.where(zero.any(-1), 0, product)[..., None, None]
-  other = jnp.where(np.arange(n) == n - 2, low, high)  # of the two smallest
+  whole, exponent = _scaled_product(jnp.where(large & ~zero, s, 1))
+  whole = jnp.where(zero.any(-1), 0, whole)[..., None, None]
+  other = jnp.where(index == n - 2, low, high)  # of the two smallest
   both = (inverse * low)[..., :, None] * (inverse * high)[..., None, :]
   one = inverse[..., :, None] * other[..., None, :]
   g = jnp.where(first & second, both, jnp.where(first, one, jnp.where(second, one.mT, 1)))
-  return jnp.where(np.eye(n, dtype=bool), 0, product * g), exponent
+  return jnp.where(on_diagonal(g), 0, whole * g), exponent
 
 
 def _derivative_of_adjugate(da, b, u, s, vh):
@@ -185,12 +197,13 @@ def _derivative_of_adjugate(da, b, u, s, vh):
   all but two of S in G; for A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S) Uᴴ.
   """
   g, exponent = _products_without_two(s)
-  before, after = _halves(exponent)
-  p = matmul(matmul(adjoint(u), da), adjoint(vh))
-  change = matmul(g.astype(p.dtype), diagonal(p)[..., None]) * identity(p)
+  g = g.astype(da.dtype)
+  before, after = _halves(exponent, da.dtype)
+  p = product(product(adjoint(u), da), adjoint(vh))
+  change = product(g, diagonal_of(p)[..., None]) * identity(p)
   change = before * (change - g * p)
-  change = (det_p(u) * det_p(vh))[..., None, None] * matmul(
-      matmul(adjoint(vh), change), matmul(adjoint(u), b))
+  change = (det_p(u) * det_p(vh))[..., None, None] * product(
+      product(adjoint(vh), change), product(adjoint(u), b))
   return after * change
 
 
@@ -209,8 +222,8 @@ def _adjugate_jvp(primals, tangents):
   solve = functools.partial(factored_solve_p, safe, packed, pivots)
   trace = jnp.trace(solve(da), axis1=-2, axis2=-1)[..., None, None]
   change = jnp.where(
-      regular, trace * x - solve(matmul(da, x)), _derivative_of_adjugate(da, b, u, s, vh))
-  return x, change if dx is None else change + dx
+      regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, b, u, s, vh))
+  return x, plus(dx, change)
 
 
 def _adjugate_transpose(cotangents, operands):
@@ -221,7 +234,7 @@ def _adjugate_transpose(cotangents, operands):
 # adj(A) B, adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its
 # derivative.
 adjugate_p = ffi.operation(
-    "linalg_adjugate",
+    "adjugate",
     "n n, n k -> n k",
     [1],
     platforms=(),
@@ -234,7 +247,7 @@ det_p = ffi.operation(
     "linalg_det", "n n -> ()", [0], jvp=_det_jvp, fallback=lambda a: [jnp.linalg.det(a)])
 
 
-@jax.jit
+@public()
 def det(a: ArrayLike) -> jax.Array:
   """The determinant; `jax.numpy.linalg.det`.
 

@@ -1,24 +1,16 @@
 """Eigenvalues and eigenvectors of general matrices."""
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
-    adjoint,
-    as_arrays,
-    check_square,
-    diagonal,
-    info_of_nan,
-    matmul,
-    reciprocal,
-    smallest_gap,
-)
+from linalg._algebra import adjoint, diagonal_of, info_of_nan, product, reciprocal, smallest_gap
 from linalg._checks import check, unconverged
+from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._public import public
 from linalg._solve import solve_p
 
 __all__ = ["EigResult", "eig", "eig_ex", "eigvals", "eigvals_ex"]
@@ -33,13 +25,9 @@ class EigResult(NamedTuple):
   eigenvectors: jax.Array
 
 
-def _complex(dtype):
-  return jnp.result_type(dtype, jnp.complex64)
-
-
 def _rotate(v, da):
   """V⁻¹ dA V"""
-  return solve_p(v, matmul(da.astype(v.dtype), v))[0]
+  return solve_p(v, product(da.astype(v.dtype), v))[0]
 
 
 def _largest(v):
@@ -59,7 +47,7 @@ def _vectors_jvp(a, w, v, c):
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.sum(jnp.abs(a), axis=-1, keepdims=True), axis=-2, keepdims=True, initial=0)
-  moved = matmul(v, reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1]))) * c)
+  moved = product(v, reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1]))) * c)
   largest = _largest(jax.lax.stop_gradient(v))
   at_largest = lambda x: jnp.sum(jnp.where(largest, x, 0), axis=-2, keepdims=True)
   stretch = -jnp.sum(v.conj() * moved, axis=-2, keepdims=True).real
@@ -71,7 +59,7 @@ def _eig_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   w, v, info = eig_p(a)
   c = _rotate(v, da)
-  return (w, v, info), (diagonal(c), _vectors_jvp(a, w, v, c), None)
+  return (w, v, info), (diagonal_of(c), _vectors_jvp(a, w, v, c), None)
 
 
 def _eig_left_jvp(primals, tangents):
@@ -80,13 +68,13 @@ def _eig_left_jvp(primals, tangents):
   w, left, right, info = eig_left_p(a)
   c = _rotate(right, da)
   dleft = _vectors_jvp(adjoint(a), w.conj(), left, _rotate(left, adjoint(da)))
-  return (w, left, right, info), (diagonal(c), dleft, _vectors_jvp(a, w, right, c), None)
+  return (w, left, right, info), (diagonal_of(c), dleft, _vectors_jvp(a, w, right, c), None)
 
 
 def _eigvals_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   w, v, info = eig_p(a)
-  return (w, info), (diagonal(_rotate(v, da)), None)
+  return (w, info), (diagonal_of(_rotate(v, da)), None)
 
 
 def _make_fallback(left, right):
@@ -101,21 +89,21 @@ def _make_fallback(left, right):
 eig_p = ffi.operation(
     "linalg_eig",
     "n n -> n, n n, ()",
-    lambda dtype: (_complex(dtype), _complex(dtype), jnp.int32),
+    lambda dtype: (complex_dtype(dtype), complex_dtype(dtype), jnp.int32),
     jvp=_eig_jvp,
     fallback=_make_fallback(left=False, right=True))
 
 eig_left_p = ffi.operation(
     "linalg_eig_left",
     "n n -> n, n n, n n, ()",
-    lambda dtype: (_complex(dtype), _complex(dtype), _complex(dtype), jnp.int32),
+    lambda dtype: (complex_dtype(dtype), complex_dtype(dtype), complex_dtype(dtype), jnp.int32),
     jvp=_eig_left_jvp,
     fallback=_make_fallback(left=True, right=True))
 
 eigvals_p = ffi.operation(
     "linalg_eigvals",
     "n n -> n, ()",
-    lambda dtype: (_complex(dtype), jnp.int32),
+    lambda dtype: (complex_dtype(dtype), jnp.int32),
     jvp=_eigvals_jvp,
     fallback=_make_fallback(left=False, right=False))
 
@@ -126,7 +114,21 @@ def _eig(name, a, left):
   return (eig_left_p if left else eig_p)(a)
 
 
-@functools.partial(jax.jit, static_argnames=("left",))
+@overload
+def eig(a: ArrayLike, *, left: Literal[False] = False) -> EigResult: ...
+
+
+@overload
+def eig(a: ArrayLike, *, left: Literal[True]) -> tuple[jax.Array, jax.Array, jax.Array]: ...
+
+
+@overload
+def eig(
+    a: ArrayLike, *, left: bool = False
+) -> EigResult | tuple[jax.Array, jax.Array, jax.Array]: ...
+
+
+@public("left")
 def eig(a: ArrayLike, *, left: bool = False) -> Any:
   """Eigenvalues and eigenvectors of general matrices; `jax.numpy.linalg.eig`.
 
@@ -150,11 +152,27 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   Algorithm: LAPACK geev, the shifted QR iteration. float16 and bfloat16 are computed in float32.
   """
   w, *vectors, info = _eig("eig", a, left)
-  check("eig", info, _FAILED)
+  check(info, _FAILED)
   return (w, *vectors) if left else EigResult(w, *vectors)
 
 
-@functools.partial(jax.jit, static_argnames=("left",))
+@overload
+def eig_ex(
+    a: ArrayLike, *, left: Literal[False] = False
+) -> tuple[jax.Array, jax.Array, jax.Array]: ...
+
+
+@overload
+def eig_ex(
+    a: ArrayLike, *, left: Literal[True]
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]: ...
+
+
+@overload
+def eig_ex(a: ArrayLike, *, left: bool = False) -> tuple[jax.Array, ...]: ...
+
+
+@public("left")
 def eig_ex(a: ArrayLike, *, left: bool = False) -> tuple[jax.Array, ...]:
   """`eig`, with what went wrong for each matrix.
 
@@ -175,7 +193,7 @@ def _eigvals(name, a):
   return eigvals_p(a)
 
 
-@jax.jit
+@public()
 def eigvals(a: ArrayLike) -> jax.Array:
   """Eigenvalues of general matrices; `jax.numpy.linalg.eigvals`.
 
@@ -188,11 +206,11 @@ def eigvals(a: ArrayLike) -> jax.Array:
   Algorithm: LAPACK geev without vectors.
   """
   w, info = _eigvals("eigvals", a)
-  check("eigvals", info, _FAILED)
+  check(info, _FAILED)
   return w
 
 
-@jax.jit
+@public()
 def eigvals_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
   """`eigvals`, with what went wrong for each matrix.
 

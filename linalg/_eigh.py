@@ -1,6 +1,5 @@
 """Eigenvalues and eigenvectors of Hermitian matrices."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -8,22 +7,23 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
+from linalg._algebra import (
     adjoint,
-    as_arrays,
-    check_square,
-    diagonal,
+    diagonal_of,
     hermitian_part,
     info_of_nan,
-    matmul,
+    product,
     reciprocal,
     smallest_gap,
 )
 from linalg._checks import check, unconverged
+from linalg._operands import as_arrays, check_square, real_dtype
+from linalg._public import public
 
 __all__ = ["EighResult", "eigh", "eigh_ex", "eigvalsh"]
 
 _FAILED = unconverged("eigendecomposition")
+_PAIRS = {"UPLO": "Pairs of matrices are for eigh_generalized(a, b)."}
 
 
 class EighResult(NamedTuple):
@@ -35,11 +35,11 @@ class EighResult(NamedTuple):
 
 def _rotate(v, da):
   """Vᴴ dA V"""
-  return matmul(adjoint(v), matmul(da, v))
+  return product(adjoint(v), product(da, v))
 
 
 def _real_diagonal(c):
-  return diagonal(c).real
+  return diagonal_of(c).real
 
 
 def eigenpairs_jvp(w, v, c):
@@ -53,7 +53,7 @@ def eigenpairs_jvp(w, v, c):
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
   f = reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1])))
-  return _real_diagonal(c), matmul(v, f * c)
+  return _real_diagonal(c), product(v, f.astype(c.dtype) * c)
 
 
 def _eigh_jvp(primals, tangents, *, lower, symmetrize):
@@ -72,7 +72,7 @@ def _eigh_fallback(a, *, lower, symmetrize):
 eigh_p = ffi.operation(
     "linalg_eigh",
     "n n -> n, n n, ()",
-    lambda dtype, **_: (jnp.finfo(dtype).dtype, dtype, jnp.int32),
+    lambda dtype, **_: (real_dtype(dtype), dtype, jnp.int32),
     attributes={"lower": True, "symmetrize": True},
     jvp=_eigh_jvp,
     fallback=_eigh_fallback)
@@ -93,7 +93,7 @@ def _eigvalsh_fallback(a, *, lower, symmetrize):
 eigvalsh_p = ffi.operation(
     "linalg_eigvalsh",
     "n n -> n, ()",
-    lambda dtype, **_: (jnp.finfo(dtype).dtype, jnp.int32),
+    lambda dtype, **_: (real_dtype(dtype), jnp.int32),
     attributes={"lower": True, "symmetrize": True},
     jvp=_eigvalsh_jvp,
     fallback=_eigvalsh_fallback)
@@ -115,10 +115,10 @@ def _operand(name, a, uplo):
 def _eigh(name, a, uplo, symmetrize_input):
   a, dtype, lower = _operand(name, a, uplo)
   w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize_input)
-  return w.astype(jnp.finfo(dtype).dtype), v.astype(dtype), info
+  return w.astype(real_dtype(dtype)), v.astype(dtype), info
 
 
-@functools.partial(jax.jit, static_argnames=("UPLO", "symmetrize_input"))
+@public("UPLO", "symmetrize_input", hints=_PAIRS)
 def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
   """Eigenvalues and eigenvectors of Hermitian matrices; `jax.numpy.linalg.eigh`.
 
@@ -144,11 +144,11 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
   Algorithm: divide and conquer, LAPACK syevd (heevd).
   """
   w, v, info = _eigh("eigh", a, UPLO, symmetrize_input)
-  check("eigh", info, _FAILED)
+  check(info, _FAILED)
   return EighResult(w, v)
 
 
-@functools.partial(jax.jit, static_argnames=("UPLO", "symmetrize_input"))
+@public("UPLO", "symmetrize_input", hints=_PAIRS)
 def eigh_ex(
     a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -164,7 +164,7 @@ def eigh_ex(
   return _eigh("eigh_ex", a, UPLO, symmetrize_input)
 
 
-@functools.partial(jax.jit, static_argnames=("UPLO", "symmetrize_input"))
+@public("UPLO", "symmetrize_input", hints=_PAIRS)
 def eigvalsh(
     a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True
 ) -> jax.Array:
@@ -180,5 +180,5 @@ def eigvalsh(
   """
   a, dtype, lower = _operand("eigvalsh", a, UPLO)
   w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize_input)
-  check("eigvalsh", info, _FAILED)
-  return w.astype(jnp.finfo(dtype).dtype)
+  check(info, _FAILED)
+  return w.astype(real_dtype(dtype))

@@ -1,17 +1,17 @@
 """Generalised eigenvalues and eigenvectors of pairs of Hermitian matrices."""
 
-import functools
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
-import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_square, hermitian_part, matmul
+from linalg._algebra import adjoint, hermitian_part, product
 from linalg._checks import check, unconverged
 from linalg._cholesky import cholesky_p
 from linalg._eigh import eigh_p, eigvalsh_p
+from linalg._operands import as_arrays, check_square, real_dtype
+from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["eigh_generalized"]
@@ -26,21 +26,81 @@ def _reduce(a, factor, problem):
     half = triangular_solve_p(factor, a, left_side=True, lower=True)
     return triangular_solve_p(
         factor, half, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
-  return matmul(adjoint(factor), matmul(a, factor))
+  return product(adjoint(factor), product(a, factor))
 
 
 def _restore(factor, y, problem):
   """The eigenvectors of the problem from those of C."""
   if problem == 3:
-    return matmul(factor, y)
+    return product(factor, y)
   return triangular_solve_p(
       factor, y, left_side=True, lower=True, transpose_a=True, conjugate_a=True)
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals",
-                     "type", "check_finite"))
+@overload
+def eigh_generalized(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    eigvals_only: Literal[False] = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def eigh_generalized(
+    a: ArrayLike,
+    b: ArrayLike | None,
+    lower: bool,
+    eigvals_only: Literal[True],
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+) -> jax.Array: ...
+
+
+@overload
+def eigh_generalized(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    *,
+    eigvals_only: Literal[True],
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+) -> jax.Array: ...
+
+
+@overload
+def eigh_generalized(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...
+
+
+@public(
+    "lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals", "type",
+    "check_finite")
 def eigh_generalized(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -93,16 +153,16 @@ def eigh_generalized(
           f"Incompatible shapes for arguments to {name}(): {operands[0].shape} and "
           f"{operands[1].shape}")
     factor, info = cholesky_p(operands[1], lower=lower, symmetrize=False)
-    check(name, info, _INDEFINITE)
+    check(info, _INDEFINITE)
     factor = factor if lower else adjoint(factor)
     matrix = _reduce(matrix, factor, type)
   chosen = slice(None) if eigvals is None else slice(eigvals[0], eigvals[1] + 1)
-  real = jnp.finfo(dtype).dtype
+  real = real_dtype(dtype)
   if eigvals_only:
     w, info = eigvalsh_p(matrix, lower=True, symmetrize=True)
-    check(name, info, _FAILED)
+    check(info, _FAILED)
     return w[..., chosen].astype(real)
   w, v, info = eigh_p(matrix, lower=True, symmetrize=True)
-  check(name, info, _FAILED)
+  check(info, _FAILED)
   v = v if factor is None else _restore(factor, v, type)
   return w[..., chosen].astype(real), v[..., chosen].astype(dtype)

@@ -1,7 +1,7 @@
 """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices."""
 
 import functools
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.core
@@ -9,9 +9,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, check_arrays, diagonal, expand, info_of_nan, matmul
+from linalg._algebra import adjoint, diagonal_of, expand, info_of_nan, product, without_none
 from linalg._checks import check, unconverged
 from linalg._eigh import eigenpairs_jvp
+from linalg._operands import check_arrays, compute_dtype, real_dtype
+from linalg._public import public
 
 __all__ = ["eigh_tridiagonal"]
 
@@ -23,16 +25,16 @@ def _dense(d, e):
   n = d.shape[-1]
   square = d[..., None]
   shift = expand(jnp.eye(e.shape[-1], n, dtype=e.dtype), square)
-  above = jnp.where(expand(jnp.eye(n, k=1, dtype=bool), square), matmul(shift.mT, e[..., None]), 0)
-  on_diagonal = expand(jnp.eye(n, dtype=bool), square)
-  return jnp.where(on_diagonal, square, 0).astype(e.dtype) + above + adjoint(above)
+  shifted = product(shift.mT, e[..., None])
+  above = jnp.where(expand(jnp.eye(n, k=1, dtype=bool), square), shifted, 0)
+  diagonal = jnp.where(expand(jnp.eye(n, dtype=bool), square), square, 0)
+  return diagonal.astype(e.dtype) + above + adjoint(above)
 
 
 def _rotate(v, primals, tangents):
   """Vᴴ dT V"""
-  dd, de = (
-      jnp.zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True))
-  return matmul(adjoint(v), matmul(_dense(dd, de), v))
+  dd, de = without_none(primals, tangents)
+  return product(adjoint(v), product(_dense(dd, de), v))
 
 
 def _eigh_tridiagonal_jvp(primals, tangents):
@@ -42,7 +44,7 @@ def _eigh_tridiagonal_jvp(primals, tangents):
 
 def _eigvalsh_tridiagonal_jvp(primals, tangents):
   w, v, info = eigh_tridiagonal_p(*primals)
-  return (w, info), (diagonal(_rotate(v, primals, tangents)).real, None)
+  return (w, info), (diagonal_of(_rotate(v, primals, tangents)).real, None)
 
 
 def _eigh_tridiagonal_fallback(d, e):
@@ -84,7 +86,7 @@ def _operands(d, e):
     raise ValueError(
         f"Arguments to {name}() must have shapes [..., n] and [..., n - 1], got {d.shape} and "
         f"{e.shape}")
-  compute = jnp.promote_types(d.dtype, jnp.float32)
+  compute = compute_dtype(d.dtype)
   return d.astype(compute), e.astype(compute), d.dtype
 
 
@@ -108,16 +110,56 @@ def _eigh_tridiagonal(d, e, eigvals_only, select, select_range):
   d, e, dtype = _operands(d, e)
   chosen = _chosen(select, select_range)
   d = d.real
-  real = jnp.finfo(dtype).dtype
+  real = real_dtype(dtype)
   if eigvals_only:
     w, info = eigvalsh_tridiagonal_p(d, e)
   else:
     w, v, info = eigh_tridiagonal_p(d, e)
-  check("eigh_tridiagonal", info, _FAILED)
+  check(info, _FAILED)
   w = w[..., chosen].astype(real)
   return w if eigvals_only else (w, v[..., chosen].astype(dtype))
 
 
+@overload
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: Literal[False] = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+    key: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: Literal[True],
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+    key: jax.Array | None = None,
+) -> jax.Array: ...
+
+
+@overload
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+    key: jax.Array | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...
+
+
+@public("eigvals_only", "select", "select_range", compiled=False)
 def eigh_tridiagonal(
     d: ArrayLike,
     e: ArrayLike,

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_square, identity, matmul, symmetrized
+from linalg._algebra import adjoint, expand, identity, plus, product, symmetrized
 from linalg._eigh import eigh, eigvalsh
+from linalg._given_factors import given_factors
+from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._public import public
 
 __all__ = ["funm_hermitian", "inverse_pth_root"]
 
@@ -42,7 +44,7 @@ def _differences(f, w):
   integral = sum(weight * _slope(f)(x + t * gap) for t, weight in _RULE)
   rounding = 4 * jnp.finfo(w.dtype).eps * (jnp.abs(fx) + jnp.abs(fy))
   error = jnp.where(gap == 0, jnp.inf, rounding / jnp.abs(safe))
-  chosen = _choose(integral, (fy - fx) / safe, error)
+  chosen = _choose(integral, (fy - fx) / safe.astype(fx.dtype), error)
   good = chosen == integral
   return chosen, jnp.where(good, 4 * jnp.finfo(w.dtype).eps * jnp.abs(chosen), error)
 
@@ -59,13 +61,14 @@ def _second_differences(f, w):
   pairs = [(first[..., None, :, :], error[..., None, :, :]),
            (first[..., :, None, :], error[..., :, None, :]),
            (first[..., :, :, None], error[..., :, :, None])]
-  quotient = bound = widest = jnp.zeros(())
+  bound = widest = jnp.zeros_like(w, shape=(1,) * ends[0].ndim)
+  quotient = bound.astype(first.dtype)
   for i, k in ((0, 1), (0, 2), (1, 2)):
     gap = ends[k] - ends[i]
     safe = jnp.where(gap == 0, 1, gap)
     (high, high_error), (low, low_error) = pairs[i], pairs[k]
     wider = jnp.abs(gap) > widest
-    quotient = jnp.where(wider, (high - low) / safe, quotient)
+    quotient = jnp.where(wider, (high - low) / safe.astype(first.dtype), quotient)
     bound = jnp.where(wider, (high_error + low_error) / jnp.abs(safe), bound)
     widest = jnp.where(wider, jnp.abs(gap), widest)
   curvature = _slope(_slope(f))
@@ -78,28 +81,42 @@ def _second_differences(f, w):
 
 def _between(v, x):
   """V X Vᴴ"""
-  return matmul(matmul(v, x), adjoint(v))
+  return product(product(v, x), adjoint(v))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _function(f, a, w, v):
-  """V f(w) Vᴴ as a function of A = V diag(w) Vᴴ alone."""
-  del a
-  return matmul(v * f(w)[..., None, :], adjoint(v))
+def _dtype_of_function(a, w, v, *, f):
+  complex_values = jnp.issubdtype(
+      jax.eval_shape(f, jax.ShapeDtypeStruct((1,), w)).dtype, jnp.complexfloating)
+  return [complex_dtype(v) if complex_values else v]
 
 
-@_function.defjvp
-def _(f, primals, tangents):
-  value = _function(f, *primals)
+def _function(w, v, *, f):
+  (dtype,) = _dtype_of_function(None, w.dtype, v.dtype, f=f)
+  v = v.astype(dtype)
+  return product(v * f(w)[..., None, :].astype(dtype), adjoint(v))
+
+
+def _function_jvp(primals, tangents, *, f):
+  value = _function_p(*primals, f=f)
   return value, _derivative_p(*primals, tangents[0].astype(value.dtype), f=f)
 
 
-def _derivative(a, w, v, e, *, f):
+# V f(w) Vᴴ of A = V diag(w) Vᴴ.
+_function_p = given_factors(
+    "funm_hermitian",
+    "n n, n, n n -> n n",
+    _dtype_of_function,
+    _function,
+    attributes={"f": None},
+    jvp=_function_jvp)
+
+
+def _derivative(w, v, e, *, f):
   # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ; Daleckii and Krein. Higham, Functions of matrices (2008),
   # theorem 3.11.
-  del a
+  v = v.astype(e.dtype)
   differences, _ = _differences(f, w)
-  return [_between(v, differences * _between(adjoint(v), e))]
+  return _between(v, differences.astype(e.dtype) * _between(adjoint(v), e))
 
 
 def _derivative_jvp(primals, tangents, *, f):
@@ -109,7 +126,7 @@ def _derivative_jvp(primals, tangents, *, f):
   change = None if de is None else _derivative_p(a, w, v, de, f=f)
   if da is not None:
     curved = _second_derivative_p(*primals, da.astype(e.dtype), f=f)
-    change = curved if change is None else change + curved
+    change = plus(change, curved)
   return value, change
 
 
@@ -118,26 +135,25 @@ def _derivative_transpose(cotangents, operands, *, f):
   return None, None, None, _derivative_p(a.conj(), w, v.conj(), cotangents[0], f=f)
 
 
-# Linear in its last operand; a primitive for the sake of its derivatives, without a handler.
-_derivative_p = ffi.operation(
-    "linalg_funm_derivative",
+# Linear in its last operand.
+_derivative_p = given_factors(
+    "funm_derivative",
     "n n, n, n n, n n -> n n",
     [3],
+    _derivative,
     attributes={"f": None},
-    platforms=(),
     jvp=_derivative_jvp,
-    transpose=_derivative_transpose,
-    fallback=_derivative)
+    transpose=_derivative_transpose)
 
 
-def _second_derivative(a, w, v, e, c, *, f):
+def _second_derivative(w, v, e, c, *, f):
   # In the directions B and C it is, in the eigenvectors' basis, the sum over k of
   # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
-  del a
+  v = v.astype(e.dtype)
   e, c = (_between(adjoint(v), x) for x in (e, c))
   second = _second_differences(f, w).astype(e.dtype)
-  product = functools.partial(jnp.einsum, "...ikj,...ik,...kj->...ij", precision="highest")
-  return [_between(v, product(second, e, c) + product(second, c, e))]
+  weighted = functools.partial(jnp.einsum, "...ikj,...ik,...kj->...ij", precision="highest")
+  return _between(v, weighted(second, e, c) + weighted(second, c, e))
 
 
 def _second_derivative_jvp(primals, tangents, *, f):
@@ -160,22 +176,22 @@ def _second_derivative_transpose(cotangents, operands, *, f):
 
 
 # Linear in each of its last two operands.
-_second_derivative_p = ffi.operation(
-    "linalg_funm_second_derivative",
+_second_derivative_p = given_factors(
+    "funm_second_derivative",
     "n n, n, n n, n n, n n -> n n",
     [3],
+    _second_derivative,
     attributes={"f": None},
-    platforms=(),
     jvp=_second_derivative_jvp,
-    transpose=_second_derivative_transpose,
-    fallback=_second_derivative)
+    transpose=_second_derivative_transpose)
 
 
 def _apply(a, f):
   w, v = eigh(jax.lax.stop_gradient(a))
-  return _function(f, a, w, v)
+  return _function_p(a, w, v, f=f)
 
 
+@public("f", "symmetrize_input", compiled=False)
 def funm_hermitian(
     a: ArrayLike, f: Callable[[jax.Array], jax.Array], *, symmetrize_input: bool = True
 ) -> jax.Array:
@@ -204,7 +220,7 @@ def funm_hermitian(
     a = symmetrized(a)
   result = _apply(a, f)
   if jnp.iscomplexobj(result):
-    dtype = jnp.promote_types(dtype, jnp.complex64)
+    dtype = complex_dtype(dtype)
   return result.astype(dtype)
 
 
@@ -217,37 +233,66 @@ def _inverse_root(p):
   return f
 
 
+@functools.cache
+def _inverse_root_from_one(p):
+  """Of numbers that ought to be at least 1; those that rounding has made less count as 1."""
+  return lambda x: jnp.where(x < 1, 1, x) ** (-1 / p)
+
+
+def _shift(a, ridge, epsilon):
+  """What is added to the eigenvalues: relative to the largest, and absolute."""
+  largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
+  shift = sum(
+      expand(jnp.asarray(x, largest.dtype), largest) * size
+      for x, size in ((ridge, largest), (epsilon, 1)) if x is not None)
+  # The eigenvalues are divided by it, and must stay in range.
+  return jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest)
+
+
 @functools.partial(jax.jit, static_argnames=("p", "symmetrize_input"))
-def _inverse_pth_root(a, p, ridge, symmetrize_input):
+def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
   (a,), dtype = as_arrays("inverse_pth_root", a)
   check_square("inverse_pth_root", a)
   if symmetrize_input:
     a = symmetrized(a)
-  if ridge is not None:
-    largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
-    a = a + (ridge * largest)[..., None, None].astype(a.dtype) * identity(a)
-  return _apply(a, _inverse_root(p)).astype(dtype)
+  if ridge is None and epsilon is None:
+    return _apply(a, _inverse_root(p)).astype(dtype)
+  # (A + s I)^(-1/p) = s^(-1/p) (A / s + I)^(-1/p), where the bound of the eigenvalues is 1: a
+  # function to be applied to them must not refer to s.
+  shift = _shift(a, ridge, epsilon)[..., None, None]
+  root = _apply(a / shift.astype(a.dtype) + identity(a), _inverse_root_from_one(p))
+  return (root * (shift ** (-1 / p)).astype(root.dtype)).astype(dtype)
 
 
+@public("p", "symmetrize_input", compiled=False)
 def inverse_pth_root(
     a: ArrayLike,
     p: float,
     *,
     ridge_epsilon: ArrayLike | None = None,
+    epsilon: ArrayLike | None = None,
     symmetrize_input: bool = True,
 ) -> jax.Array:
   """A^(-1/p) of Hermitian positive definite matrices, as preconditioned optimisers use.
 
   Args:
     a: Hermitian matrices (..., n, n).
-    p: any number but 0: 2 for the inverse square root.
+    p: any number but 0: 2 for the inverse square root, 4 in Shampoo for a matrix of gradients.
     ridge_epsilon: for semidefinite matrices: that many times the largest eigenvalue is added to
-      the diagonal first.
+      the diagonal; a number, or one for each matrix.
+    epsilon: is added to the diagonal too, as it is, for matrices that may be zero.
     symmetrize_input: as for `funm_hermitian`.
 
   Returns:
-    The roots (..., n, n); NaN where the matrix is not positive definite.
+    The roots (..., n, n). Without either epsilon, NaN where the matrix is not positive definite.
+    With one, eigenvalues below 0, as rounding to bfloat16 makes them of small ones, count as 0
+    before it is added, and NaN is left for what holds NaN or Inf, and for a zero matrix without
+    `epsilon`.
+
+  Statistics of gradients that begin as zero and are kept in float32 or bfloat16 are usually given
+  `ridge_epsilon=1e-6, epsilon=1e-12`: a zero matrix has the root 1e-12^(-1/p) I. What is added is
+  at least the root of the least normal number (1e-19 in float32) times the largest eigenvalue.
 
   Algorithm and derivatives: those of `funm_hermitian`.
   """
-  return _inverse_pth_root(a, p, ridge_epsilon, symmetrize_input)
+  return _inverse_pth_root(a, p, ridge_epsilon, epsilon, symmetrize_input)

@@ -6,12 +6,15 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_square, matmul, smallest_gap
+from linalg._algebra import adjoint, product, smallest_gap
 from linalg._eigh import eigh
+from linalg._operands import as_arrays, check_square
+from linalg._public import public
 
 __all__ = ["eigh_gauge_error"]
 
 
+@public("loss", compiled=False)
 def eigh_gauge_error(
     loss: Callable[[jax.Array, jax.Array], jax.Array], a: ArrayLike
 ) -> jax.Array:
@@ -39,7 +42,7 @@ def eigh_gauge_error(
   w, v = jax.lax.stop_gradient(eigh(a))
   slope = jax.grad(lambda v: loss(w, v))(v).conj()  # dloss = Re tr(slopeᴴ dV)
   # dV = V X with a skew-Hermitian X, within the clusters.
-  x = matmul(adjoint(v), slope)
+  x = product(adjoint(v), slope)
   skew = (x - adjoint(x)) / 2
   gaps = jnp.abs(w[..., None, :] - w[..., :, None])
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]

@@ -1,13 +1,16 @@
 """Hessenberg form of general matrices."""
 
-import functools
+
+from typing import Literal, overload
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import adjoint, as_arrays, check_square, expand, matmul
+from linalg._algebra import adjoint, expand, imaginary, product, zeros_like
+from linalg._operands import as_arrays, check_square
+from linalg._public import public
 
 __all__ = ["hessenberg"]
 
@@ -27,18 +30,18 @@ def _rotation(h, f):
     column = of_column(h)
     pivot = jnp.sum(jnp.where(row == j + 1, column, 0), axis=-2, keepdims=True)
     known = jnp.where(row <= j, column, 0)
-    rest = of_column(f) + matmul(h, of_column(x)) - matmul(x, known)
+    rest = of_column(f) + product(h, of_column(x)) - product(x, known)
     rest = jnp.where(pivot == 0, 0, rest / jnp.where(pivot == 0, 1, pivot))
     at_pivot = row == j + 1
     if jnp.iscomplexobj(h):
-      rest = jnp.where(at_pivot, 1j * rest.imag, rest)
+      rest = jnp.where(at_pivot, imaginary(rest.imag), rest)
     else:
       rest = jnp.where(at_pivot, 0, rest)
     # Above the diagonal stand the columns before, turned over.
     above = -adjoint(jnp.sum(jnp.where(at_pivot, x, 0), axis=-2, keepdims=True))
     return jnp.where(col == j + 1, jnp.where(row <= j, above, rest), x), None
 
-  return jax.lax.scan(step, jnp.tril(f, -n), jnp.arange(n - 1))[0]
+  return jax.lax.scan(step, zeros_like(f), jnp.arange(n - 1))[0]
 
 
 def _hessenberg_jvp(primals, tangents):
@@ -48,9 +51,9 @@ def _hessenberg_jvp(primals, tangents):
   h, q = hessenberg_p(a)
   if h.shape[-1] == 0:
     return (h, q), (da, da)
-  f = matmul(adjoint(q), matmul(da, q))
+  f = product(adjoint(q), product(da, q))
   x = _rotation(h, f)
-  return (h, q), (jnp.triu(f + matmul(h, x) - matmul(x, h), -1), matmul(q, x))
+  return (h, q), (jnp.triu(f + product(h, x) - product(x, h), -1), product(q, x))
 
 
 def _hessenberg_fallback(a):
@@ -78,7 +81,29 @@ hessenberg_h_p = ffi.operation(
     fallback=lambda a: [jax.scipy.linalg.hessenberg(a, calc_q=False)])
 
 
-@functools.partial(jax.jit, static_argnames=("calc_q", "overwrite_a", "check_finite"))
+@overload
+def hessenberg(
+    a: ArrayLike,
+    *,
+    calc_q: Literal[False] = False,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+) -> jax.Array: ...
+
+
+@overload
+def hessenberg(
+    a: ArrayLike, *, calc_q: Literal[True], overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def hessenberg(
+    a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...
+
+
+@public("calc_q", "overwrite_a", "check_finite")
 def hessenberg(
     a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> jax.Array | tuple[jax.Array, jax.Array]:

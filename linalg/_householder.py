@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import as_arrays, check_matrix, expand, identity, matmul
+from linalg._algebra import expand, identity, product, without_none, zeros_like
+from linalg._operands import as_arrays, check_matrix
+from linalg._public import public
 
 __all__ = ["householder_product"]
 
@@ -16,7 +18,7 @@ __all__ = ["householder_product"]
 
 def _apply_reflector(v, tau, a):
   """(I - tau v vᴴ) A"""
-  return a - (tau[..., None] * v)[..., None] * matmul(v.conj()[..., None, :], a)
+  return a - (tau[..., None] * v)[..., None] * product(v.conj()[..., None, :], a)
 
 
 def _householder_qr_scan(a):
@@ -52,7 +54,7 @@ def _householder_product_scan(a, taus):
   rows = a.shape[-2]
   count = taus.shape[-1]
   v = jnp.tril(a[..., :count], -1) + identity(a, rows, count)
-  start = jnp.tril(a, -rows) + identity(a)  # zeros that are sharded like a
+  start = zeros_like(a) + identity(a)
 
   def step(q, reflector):
     v, tau = reflector
@@ -63,9 +65,7 @@ def _householder_product_scan(a, taus):
 
 
 def _jvp_of(function, primals, tangents):
-  tangents = tuple(
-      jnp.zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True))
-  return jax.jvp(function, tuple(primals), tangents)[1]
+  return jax.jvp(function, tuple(primals), tuple(without_none(primals, tangents)))[1]
 
 
 def _householder_qr_jvp(primals, tangents):
@@ -91,7 +91,7 @@ householder_product_p = ffi.operation(
     fallback=lambda a, taus: [jax.lax.linalg.householder_product(a, taus)])
 
 
-@jax.jit
+@public()
 def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
   """The product of Householder reflectors; `jax.lax.linalg.householder_product`.
 

@@ -4,47 +4,59 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_matrix, matmul, reciprocal
-from linalg._pinv import pseudo_inverse
+from linalg._algebra import adjoint, expand, minus, product, reciprocal
+from linalg._given_factors import given_factors
+from linalg._operands import as_arrays, check_matrix, real_dtype
+from linalg._pinv import per_matrix, pseudo_inverse_p
+from linalg._public import public
 from linalg._svd import svd
 
 __all__ = ["lstsq"]
 
 
-@jax.custom_jvp
-def _solution(a, b, u, inverses, vh):
-  """A⁺ b from A's singular vectors, which are constants to derivatives."""
-  del a
-  return matmul(adjoint(vh), inverses[..., :, None] * matmul(adjoint(u), b))
+def _solution(u, inverses, vh, b):
+  inverses = expand(inverses[..., :, None], b).astype(b.dtype)
+  return product(adjoint(vh), inverses * product(adjoint(u), b))
 
 
-@_solution.defjvp
-def _(primals, tangents):
+def _solution_jvp(primals, tangents):
   # With P = A⁺ and r = b - A x, dx = P (db - dA x) + P Pᴴ dAᴴ r + (I - P A) dAᴴ Pᴴ x; Golub and
   # Pereyra (1973). It holds where the rank is constant.
-  a, b, *factors = primals
-  da, db = tangents[:2]
-  x = _solution(a, b, *factors)
-  p = pseudo_inverse(a, *factors)
+  a, *factors, b = primals
+  da, *_, db = tangents
+  x = _solution_p(*primals)
+  p = pseudo_inverse_p(a, *factors)
+  if da is None:
+    return x, product(p, db)
   dah = adjoint(da)
-  turned = matmul(dah, matmul(adjoint(p), x))
-  moved = db - matmul(da, x) + matmul(adjoint(p), matmul(dah, b - matmul(a, x)))
-  return x, matmul(p, moved) + turned - matmul(p, matmul(a, turned))
+  turned = product(dah, product(adjoint(p), x))
+  moved = minus(db, product(da, x)) + product(adjoint(p), product(dah, b - product(a, x)))
+  return x, product(p, moved) + turned - product(p, product(a, turned))
+
+
+# A⁺ b, with the inverses of the singular values, 0 for those that count as 0.
+_solution_p = given_factors(
+    "least_squares",
+    "m n, m r, r, r n, m k -> n k",
+    [4],
+    _solution,
+    shared=[0, 1, 2, 3],
+    jvp=_solution_jvp)
 
 
 def _lstsq(a, b, rcond):
   """x, the residuals, the rank and the singular values; `b` holds columns."""
   if 0 in a.shape[-2:]:
-    x = matmul(a.mT, b)
+    x = product(a.mT, b)
     s = jnp.sum(a.real, axis=-1)[..., :0]
     rank = jnp.sum(s > 0, axis=-1)
   else:
     u, s, vh = svd(a, full_matrices=False)
-    kept = (s > 0) & (s >= jnp.asarray(rcond, s.dtype)[..., None] * s[..., :1])
+    kept = (s > 0) & (s >= per_matrix(rcond, s) * s[..., :1])
     rank = jnp.sum(kept, axis=-1)
     inverses = reciprocal(s, kept | jnp.isnan(s))  # NaN is kept, so that it is seen
-    x = _solution(a, b, *jax.lax.stop_gradient((u, inverses, vh)))
-  residual = b - matmul(a, x)
+    x = _solution_p(a, *jax.lax.stop_gradient((u, inverses, vh)), b)
+  residual = b - product(a, x)
   residuals = jnp.sum(residual.real**2 + residual.imag**2, axis=-2)
   return x, residuals, rank, s
 
@@ -64,11 +76,12 @@ def _solve(a, b, rcond):
   else:
     rcond = jnp.where(jnp.asarray(rcond) < 0, eps, rcond)
   x, residuals, rank, s = _lstsq(a, columns, rcond)
-  real = jnp.finfo(dtype).dtype
+  real = real_dtype(dtype)
   x = x[..., 0] if vector else x
   return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
 
 
+@public("numpy_resid", compiled=False)
 def lstsq(
     a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:

@@ -8,18 +8,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
-    as_arrays,
-    as_columns,
-    check_arrays,
-    check_matrix,
-    check_square,
-    expand,
-    identity,
-    matmul,
-    permutation_matrix,
-)
+from linalg._algebra import expand, identity, minus, permutation_matrix, product
 from linalg._checks import check_factors
+from linalg._operands import as_arrays, as_columns, check_arrays, check_matrix, check_square
+from linalg._public import public
 from linalg._triangular import parse_trans, triangular_solve_p
 
 __all__ = ["lu", "lu_ex", "lu_factor", "lu_pivots_to_permutation", "lu_solve"]
@@ -45,10 +37,10 @@ def _lu_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   packed, pivots, permutation, info = lu_p(a)
   l, u = _square_factors(packed)
-  permuted = matmul(permutation_matrix(permutation, da.dtype), da)
+  permuted = product(permutation_matrix(permutation, da.dtype), da)
   inner = triangular_solve_p(l, permuted, left_side=True, lower=True, unit_diagonal=True)
   inner = triangular_solve_p(u, inner, left_side=False, lower=False)
-  dpacked = matmul(l, jnp.tril(inner, -1)) + matmul(jnp.triu(inner), u)
+  dpacked = product(l, jnp.tril(inner, -1)) + product(jnp.triu(inner), u)
   return (packed, pivots, permutation, info), (dpacked, None, None, None)
 
 
@@ -68,7 +60,7 @@ lu_p = ffi.operation(
     jvp=_lu_jvp,
     fallback=_lu_fallback)
 
-lu_pivots_to_permutation_p = ffi.operation(
+lu_pivots_to_permutation_p: ffi.Operation = ffi.operation(
     "linalg_lu_pivots_to_permutation",
     "k -> permutation_size",
     [jnp.int32],
@@ -94,13 +86,13 @@ def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
     n = packed.shape[-1]
     permutation = lu_pivots_to_permutation_p(pivots, permutation_size=n)
     # As a matrix, so that one for the whole batch need not be broadcast.
-    y = matmul(permutation_matrix(permutation, x.dtype), x)
-    change = solve(matmul(u.mT, matmul(dl.mT, y)) + matmul(du.mT, matmul(l.mT, y)))
+    y = product(permutation_matrix(permutation, x.dtype), x)
+    change = solve(product(u.mT, product(dl.mT, y)) + product(du.mT, product(l.mT, y)))
   else:
     inner = functools.partial(triangular_solve_p, packed, left_side=True, conjugate_a=conjugate)
-    change = inner(matmul(dl, matmul(u, x)), lower=True, unit_diagonal=True) + matmul(du, x)
+    change = inner(product(dl, product(u, x)), lower=True, unit_diagonal=True) + product(du, x)
     change = inner(change, lower=False)
-  return x, -change if db is None else solve(db) - change
+  return x, minus(None if db is None else solve(db), change)
 
 
 def _lu_solve_transpose(cotangents, operands, *, transpose, conjugate):
@@ -109,7 +101,7 @@ def _lu_solve_transpose(cotangents, operands, *, transpose, conjugate):
   return None, None, lu_solve_p(packed, pivots, ct, transpose=not transpose, conjugate=conjugate)
 
 
-def lu_solve_fallback(packed, pivots, b, *, transpose, conjugate):
+def _lu_solve_fallback(packed, pivots, b, *, transpose, conjugate):
   packed, b = (packed, b.conj()) if conjugate and not transpose else (packed, b)
   trans = 0 if not transpose else 2 if conjugate else 1
   packed = jnp.broadcast_to(packed, (*b.shape[:-2], *packed.shape[-2:]))
@@ -127,7 +119,7 @@ lu_solve_p = ffi.operation(
     in_place=(2, 0),
     jvp=_lu_solve_jvp,
     transpose=_lu_solve_transpose,
-    fallback=lu_solve_fallback)
+    fallback=_lu_solve_fallback)
 
 
 def _factor(name, a, overwrite=False):
@@ -137,7 +129,7 @@ def _factor(name, a, overwrite=False):
   return packed.astype(dtype), pivots, permutation, info
 
 
-@jax.jit
+@public()
 def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
   """LU factors with partial pivoting, P A = L U; `jax.lax.linalg.lu`.
 
@@ -161,7 +153,7 @@ def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
   return packed, pivots, permutation
 
 
-@jax.jit
+@public()
 def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """`lu`, with the place of a zero pivot.
 
@@ -176,6 +168,7 @@ def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   return _factor("lu_ex", a)
 
 
+@public("permutation_size", compiled=False)
 def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> jax.Array:
   """The permutation that a sequence of row exchanges makes.
 
@@ -208,10 +201,11 @@ def _lu_pivots_to_permutation(pivots, permutation_size):
 @functools.partial(jax.jit, static_argnames="overwrite")
 def _lu_factor(a, overwrite):
   packed, pivots, _, info = _factor("lu_factor", a, overwrite)
-  check_factors("lu_factor", info)
+  check_factors(info)
   return packed, pivots
 
 
+@public("overwrite_a", "check_finite", compiled=False)
 def lu_factor(
     a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[jax.Array, jax.Array]:
@@ -249,6 +243,7 @@ def _lu_solve(packed, pivots, b, trans, overwrite):
   return (x[..., 0] if vector else x).astype(dtype)
 
 
+@public("trans", "overwrite_b", "check_finite", compiled=False)
 def lu_solve(
     lu_and_piv: tuple[ArrayLike, ArrayLike],
     b: ArrayLike,

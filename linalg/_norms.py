@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._array import as_arrays, binade, check_arrays
+from linalg._algebra import binade
+from linalg._operands import as_arrays, check_arrays, real_dtype
+from linalg._public import public
 from linalg._svd import svdvals
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]
@@ -62,7 +64,7 @@ def _vector_norm(x, order, axis, keepdims):
   if order == -np.inf:
     return jnp.min(jnp.abs(x), axis=axis, keepdims=keepdims)
   if order == 0:
-    return jnp.sum(x != 0, axis=axis, keepdims=keepdims, dtype=jnp.finfo(x.dtype).dtype)
+    return jnp.sum(x != 0, axis=axis, keepdims=keepdims, dtype=real_dtype(x.dtype))
   if order == 1:
     return jnp.sum(jnp.abs(x), axis=axis, keepdims=keepdims)
   return _power_sum(x, order, axis, keepdims)
@@ -96,10 +98,10 @@ def _canonical(axis, ndim):
 
 def _operand(name, x):
   (x,), dtype = as_arrays(name, x)
-  return x, jnp.finfo(dtype).dtype
+  return x, real_dtype(dtype)
 
 
-@functools.partial(jax.jit, static_argnames=("ord", "axis", "keepdims"))
+@public("ord", "axis", "keepdims")
 def norm(
     x: ArrayLike,
     ord: int | str | None = None,
@@ -119,26 +121,26 @@ def norm(
   Returns:
     The norms, real.
   """
-  x, dtype = _operand("norm", x)
+  a, dtype = _operand("norm", x)
   if axis is None and ord is None:
-    axes = tuple(range(x.ndim))
-    return _euclidean(x, axes, keepdims).astype(dtype)
+    axes = tuple(range(a.ndim))
+    return _euclidean(a, axes, keepdims).astype(dtype)
   if axis is None:
-    axes = tuple(range(x.ndim))
+    axes = tuple(range(a.ndim))
   else:
-    axes = tuple(_canonical(i, x.ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
+    axes = tuple(_canonical(i, a.ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
   if len(axes) == 1:
-    return _vector_norm(x, ord, axes, keepdims).astype(dtype)
+    return _vector_norm(a, ord, axes, keepdims).astype(dtype)
   if len(axes) != 2:
     raise ValueError(
         f"Improper number of axes for norm: {axis=}. Pass one axis to compute a vector-norm, or "
         "two axes to compute a matrix-norm.")
   if axes[0] == axes[1]:
     raise ValueError("Duplicate axes given.")
-  return _matrix_norm(x, ord, axes, keepdims).astype(dtype)
+  return _matrix_norm(a, ord, axes, keepdims).astype(dtype)
 
 
-@functools.partial(jax.jit, static_argnames=("axis", "keepdims", "ord"))
+@public("axis", "keepdims", "ord")
 def vector_norm(
     x: ArrayLike,
     /,
@@ -163,18 +165,18 @@ def vector_norm(
   nothing is out of range unless the norm is.
   """
   check_arrays("vector_norm", x)
-  x = jnp.asarray(x)
-  if not jnp.issubdtype(x.dtype, jnp.inexact):
-    x = x.astype(jnp.result_type(float))  # as in jax.numpy, not as elsewhere
-  x, dtype = _operand("vector_norm", x)
+  a = jnp.asarray(x)
+  if not jnp.issubdtype(a.dtype, jnp.inexact):
+    a = a.astype(jnp.result_type(float))  # as in jax.numpy, not as elsewhere
+  a, dtype = _operand("vector_norm", a)
   if axis is None:
-    axes = tuple(range(x.ndim))
+    axes = tuple(range(a.ndim))
   else:
-    axes = tuple(_canonical(i, x.ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
-  return _vector_norm(x, ord, axes, keepdims).astype(dtype)
+    axes = tuple(_canonical(i, a.ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
+  return _vector_norm(a, ord, axes, keepdims).astype(dtype)
 
 
-@functools.partial(jax.jit, static_argnames=("keepdims", "ord"))
+@public("keepdims", "ord")
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> jax.Array:
   """The norm of matrices; `jax.numpy.linalg.matrix_norm`.
 
@@ -188,7 +190,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
   Returns:
     The norms, real (...). The derivative is a subgradient where there is no gradient.
   """
-  x, dtype = _operand("matrix_norm", x)
-  if x.ndim < 2:
-    raise ValueError(f"Argument to matrix_norm() must have shape [..., m, n], got {x.shape}")
-  return _matrix_norm(x, ord, (x.ndim - 2, x.ndim - 1), keepdims).astype(dtype)
+  a, dtype = _operand("matrix_norm", x)
+  if a.ndim < 2:
+    raise ValueError(f"Argument to matrix_norm() must have shape [..., m, n], got {a.shape}")
+  return _matrix_norm(a, ord, (a.ndim - 2, a.ndim - 1), keepdims).astype(dtype)

@@ -7,48 +7,48 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import (
-    adjoint,
-    as_arrays,
-    check_arrays,
-    check_matrix,
-    check_square,
-    identity,
-    matmul,
-    reciprocal,
-    symmetrized,
-)
+from linalg._algebra import adjoint, expand, identity, product, reciprocal, symmetrized
 from linalg._eigh import eigh, eigvalsh
+from linalg._given_factors import given_factors
 from linalg._norms import matrix_norm
+from linalg._operands import as_arrays, check_arrays, check_matrix, check_square, real_dtype
+from linalg._public import public
 from linalg._solve import inv, inv_ex
 from linalg._svd import svd, svdvals
 
 __all__ = ["cond", "matrix_rank", "pinv"]
 
 
-@jax.custom_jvp
-def pseudo_inverse(a, u, inverses, vh):
-  """A⁺ = V diag(inverses) Uᴴ, as a function of A alone: the factors are constants to derivatives.
-
-  `inverses` are those of the singular values, 0 for those that count as 0.
-  """
-  del a
-  return matmul(adjoint(vh), inverses[..., :, None] * adjoint(u))
+def _pseudo_inverse(u, inverses, vh):
+  return product(adjoint(vh), inverses[..., :, None].astype(u.dtype) * adjoint(u))
 
 
-@pseudo_inverse.defjvp
-def _(primals, tangents):
+def _pseudo_inverse_jvp(primals, tangents):
   # dP = -P dA P + P Pᴴ dAᴴ (I - A P) + (I - P A) dAᴴ Pᴴ P; Golub and Pereyra, The differentiation
   # of pseudo-inverses and nonlinear least squares problems whose variables separate, SIAM J. Numer.
   # Anal. 10 (1973). It holds where the rank is constant.
   a, *factors = primals
-  p = pseudo_inverse(a, *factors)
+  p = pseudo_inverse_p(a, *factors)
   dah = adjoint(tangents[0])
-  left = matmul(p, matmul(adjoint(p), dah))
-  right = matmul(matmul(dah, adjoint(p)), p)
-  dp = (left - matmul(matmul(left, a), p) + right - matmul(p, matmul(a, right))
-        - matmul(matmul(p, tangents[0]), p))
+  left = product(p, product(adjoint(p), dah))
+  right = product(product(dah, adjoint(p)), p)
+  dp = (left - product(product(left, a), p) + right - product(p, product(a, right))
+        - product(product(p, tangents[0]), p))
   return p, dp
+
+
+# A⁺ = V diag(inverses) Uᴴ, with the inverses of the singular values, 0 for those that count as 0.
+pseudo_inverse_p = given_factors(
+    "pseudo_inverse",
+    "m n, m k, k, k n -> n m",
+    [0],
+    _pseudo_inverse,
+    jvp=_pseudo_inverse_jvp)
+
+
+def per_matrix(x, s):
+  """A number, or one for each matrix, to compare with the singular values `s`."""
+  return expand(jnp.asarray(x, s.dtype)[..., None], s)
 
 
 @functools.partial(jax.jit, static_argnames="hermitian")
@@ -67,11 +67,12 @@ def _pinv(a, rtol, hermitian):
   else:
     u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=False)
   size = jnp.abs(s)
-  cutoff = jnp.asarray(rtol, s.dtype)[..., None] * jnp.max(size, axis=-1, keepdims=True)
+  cutoff = per_matrix(rtol, s) * jnp.max(size, axis=-1, keepdims=True)
   # NaN is kept, so that it is seen.
-  return pseudo_inverse(a, u, reciprocal(s, ~(size <= cutoff)), vh).astype(dtype)
+  return pseudo_inverse_p(a, u, reciprocal(s, ~(size <= cutoff)), vh).astype(dtype)
 
 
+@public("hermitian", compiled=False)
 def pinv(
     a: ArrayLike,
     rtol: ArrayLike | None = None,
@@ -101,7 +102,7 @@ def pinv(
   return _pinv(a, rtol, hermitian)
 
 
-@functools.partial(jax.jit, static_argnames="hermitian")
+@public("hermitian")
 def matrix_rank(
     M: ArrayLike,
     rtol: ArrayLike | None = None,
@@ -132,13 +133,13 @@ def matrix_rank(
   if tol is None:
     if rtol is None:
       rtol = max(a.shape[-2:]) * jnp.finfo(dtype).eps
-    bound = jnp.asarray(rtol, s.dtype)[..., None] * jnp.max(s, axis=-1, keepdims=True, initial=0)
+    bound = per_matrix(rtol, s) * jnp.max(s, axis=-1, keepdims=True, initial=0)
   else:
-    bound = jnp.asarray(tol, s.dtype)[..., None]
+    bound = per_matrix(tol, s)
   return jnp.sum(s > bound, axis=-1)
 
 
-@functools.partial(jax.jit, static_argnames="p")
+@public("p")
 def cond(x: ArrayLike, p: Any = None) -> jax.Array:
   """Condition numbers, ‖A‖ ‖A⁻¹‖; `jax.numpy.linalg.cond`.
 
@@ -158,7 +159,7 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     raise ValueError(f"cond: input array must not be empty; got {a.shape=}")
   infinite = jnp.isinf(a).any((-2, -1)) & ~jnp.isnan(a).any((-2, -1))
   finite = jnp.where(infinite[..., None, None], identity(a), a)
-  return jnp.where(infinite, jnp.inf, _cond(finite, p)).astype(jnp.finfo(dtype).dtype)
+  return jnp.where(infinite, jnp.inf, _cond(finite, p)).astype(real_dtype(dtype))
 
 
 def _cond(a, p):

@@ -1,43 +1,46 @@
 """The polar decomposition."""
 
-import functools
 
 import jax
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_matrix, matmul, reciprocal, symmetrized
-from linalg._pinv import pseudo_inverse
+from linalg._algebra import adjoint, product, reciprocal, symmetrized
+from linalg._given_factors import given_factors
+from linalg._operands import as_arrays, check_matrix
+from linalg._pinv import pseudo_inverse_p
+from linalg._public import public
 from linalg._svd import svd
 from linalg._sylvester import lyapunov_p
 
 __all__ = ["polar"]
 
 
-@jax.custom_jvp
-def _unitary(a, u, s, vh):
-  """The unitary factor U Vᴴ of a tall A, whose singular vectors are constants to derivatives."""
-  del a, s
-  return matmul(u, vh)
-
-
-@_unitary.defjvp
-def _(primals, tangents):
+def _unitary_jvp(primals, tangents):
   # With A = W P and K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ; Higham,
   # Functions of matrices (2008), section 8. Nothing depends on how singular vectors split a common
   # space.
   a, u, s, vh = primals
   da = tangents[0]
-  w = _unitary(*primals)
-  p = symmetrized(matmul(adjoint(w), a))
-  k = matmul(adjoint(w), da)
-  dw = matmul(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k)))
+  w = _unitary_p(*primals)
+  p = symmetrized(product(adjoint(w), a))
+  k = product(adjoint(w), da)
+  dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k)))
   if a.shape[-2] > a.shape[-1]:
-    inverse = pseudo_inverse(p, adjoint(vh), reciprocal(s, s != 0), vh)
-    dw = dw + matmul(da - matmul(w, k), inverse)
+    inverse = pseudo_inverse_p(p, adjoint(vh), reciprocal(s, s != 0), vh)
+    dw = dw + product(da - product(w, k), inverse)
   return w, dw
 
 
-@functools.partial(jax.jit, static_argnames=("side", "method", "eps", "max_iterations"))
+# The unitary factor U Vᴴ of a tall A.
+_unitary_p = given_factors(
+    "polar_unitary",
+    "m n, m n, n, n n -> m n",
+    [0],
+    lambda u, s, vh: product(u, vh),
+    jvp=_unitary_jvp)
+
+
+@public("side", "method", "eps", "max_iterations")
 def polar(
     a: ArrayLike,
     side: str = "right",
@@ -72,7 +75,7 @@ def polar(
   if 0 in a.shape[-2:]:
     unitary = tall
   else:
-    unitary = _unitary(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
+    unitary = _unitary_p(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
   unitary = unitary if tall is a else adjoint(unitary)
-  product = matmul(adjoint(unitary), a) if side == "right" else matmul(a, adjoint(unitary))
-  return unitary.astype(dtype), symmetrized(product).astype(dtype)
+  p = product(adjoint(unitary), a) if side == "right" else product(a, adjoint(unitary))
+  return unitary.astype(dtype), symmetrized(p).astype(dtype)

@@ -4,9 +4,9 @@ import functools
 
 import jax
 
-from linalg import ffi
-from linalg._array import matmul, nan_where
+from linalg._algebra import minus, nan_where, product
 from linalg._cholesky import cholesky_p, cholesky_solve_p
+from linalg._given_factors import given_factors
 
 __all__ = ["positive_solve"]
 
@@ -19,8 +19,7 @@ def _jvp(primals, tangents, *, lower):
   x = solve(b)
   if da is None:
     return x, solve(db)
-  change = matmul(da, x)
-  return x, solve(-change if db is None else db - change)
+  return x, solve(minus(db, product(da, x)))
 
 
 def _transpose(cotangents, operands, *, lower):
@@ -29,17 +28,16 @@ def _transpose(cotangents, operands, *, lower):
   return None, None, _factored_solve_p(a, factor, cotangents[0].conj(), lower=lower).conj()
 
 
-# A⁻¹ b, given A's Cholesky factor too: a function of A and b alone.
-_factored_solve_p = ffi.operation(
-    cholesky_solve_p.name,
+# A⁻¹ b, given A's Cholesky factor.
+_factored_solve_p = given_factors(
+    "positive_solve",
     "n n, n n, n k -> n k",
     [2],
+    cholesky_solve_p,
     attributes=cholesky_solve_p.attributes,
     shared=[0, 1],
-    unread=[0],
     jvp=_jvp,
-    transpose=_transpose,
-    fallback=lambda a, factor, b, lower: [cholesky_solve_p(factor, b, lower=lower)])
+    transpose=_transpose)
 
 
 def positive_solve(a, b):

@@ -8,13 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._array import as_arrays, check_arrays, check_square, identity, matmul, nan_where
+from linalg._algebra import expand, identity, nan_where, product, zeros_like
+from linalg._operands import as_arrays, check_arrays, check_square
+from linalg._public import public
 from linalg._solve import inv, solve
 from linalg._triangular import triangular_solve
 
 __all__ = ["expm", "matrix_power"]
 
 
+@public("n", compiled=False)
 def matrix_power(a: ArrayLike, n: int) -> jax.Array:
   """A to the integer power n; `jax.numpy.linalg.matrix_power`.
 
@@ -45,15 +48,15 @@ def _matrix_power(a, n):
   exact = not jnp.issubdtype(a.dtype, jnp.inexact) and n >= 0
   (base,), dtype = ([a], a.dtype) if exact else as_arrays("matrix_power", a)
   if n == 0:
-    return jnp.zeros_like(a) + identity(a)
+    return zeros_like(a) + identity(a)
   if n < 0:
     base, n = inv(base), -n
   factors = []
   while n:
     n, odd = divmod(n, 2)
     factors += [base] * odd
-    base = matmul(base, base) if n else base
-  return functools.reduce(matmul, factors).astype(dtype)
+    base = product(base, base) if n else base
+  return functools.reduce(product, factors).astype(dtype)
 
 
 # Of the [m/m] Padé approximant's numerator, from the constant; and the 1-norm up to which its
@@ -70,18 +73,18 @@ def _pade(a, coefficients):
   """The odd and the even part of the numerator of the approximant."""
   b = [float(x) for x in coefficients]
   eye = identity(a)
-  a2 = matmul(a, a)
-  a4 = matmul(a2, a2)
-  a6 = matmul(a4, a2)
+  a2 = product(a, a)
+  a4 = product(a2, a2)
+  a6 = product(a4, a2)
   odd = b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye
   even = b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * eye
   if len(b) > 8:
-    odd = odd + matmul(a6, b[13] * a6 + b[11] * a4 + b[9] * a2)
-    even = even + matmul(a6, b[12] * a6 + b[10] * a4 + b[8] * a2)
-  return matmul(a, odd), even
+    odd = odd + product(a6, b[13] * a6 + b[11] * a4 + b[9] * a2)
+    even = even + product(a6, b[12] * a6 + b[10] * a4 + b[8] * a2)
+  return product(a, odd), even
 
 
-@functools.partial(jax.jit, static_argnames=("upper_triangular", "max_squarings"))
+@public("upper_triangular", "max_squarings")
 def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> jax.Array:
   """The matrix exponential; `jax.scipy.linalg.expm`.
 
@@ -104,9 +107,11 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   coefficients, bound = _PADE[jnp.finfo(a.dtype).bits]
   norm = jnp.max(jnp.sum(jnp.abs(jax.lax.stop_gradient(a)), axis=-2), axis=-1, initial=0)
   limit = max_squarings + 1
-  bounds = np.ldexp(bound, np.arange(limit + 1)).astype(norm.dtype)
-  squarings = jnp.sum(~(norm[..., None] <= bounds), axis=-1)
-  scale = jnp.min(jnp.where(norm[..., None] <= bounds, bounds / bound, jnp.inf), axis=-1)
+  bounds = expand(
+      np.ldexp(bound, np.arange(limit + 1)).astype(norm.dtype), norm[..., None])
+  within = norm[..., None] <= bounds
+  squarings = jnp.sum(~within, axis=-1)
+  scale = jnp.min(jnp.where(within, bounds / bound, jnp.inf), axis=-1)
   odd, even = _pade(a / scale[..., None, None].astype(a.dtype), coefficients)
   if upper_triangular:
     result = triangular_solve(even - odd, even + odd, left_side=True, lower=False)
@@ -114,7 +119,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     result = solve(even - odd, even + odd)
 
   def square(x, i):
-    return jnp.where((i < squarings)[..., None, None], matmul(x, x), x), None
+    return jnp.where((i < squarings)[..., None, None], product(x, x), x), None
 
   result, _ = jax.lax.scan(square, result, jnp.arange(limit))
   return nan_where(squarings > limit, result, core=2).astype(dtype)

@@ -26,7 +26,7 @@ try:
   from jax._src.core import ShardingTypeError  # pyright: ignore[reportAssignmentType]
 except ImportError:  # not exported by jax.errors; any TypeError does
 
-  class ShardingTypeError(TypeError):
+  class ShardingTypeError(TypeError):  # type: ignore[no-redef]
     """A sharding that an operation cannot take."""
 
 
@@ -40,7 +40,6 @@ class Rules(NamedTuple):
   results: Callable[..., Sequence[tuple[Shape, Any]]]  # (shapes, dtypes, **attributes)
   platforms: tuple[str, ...]
   shared: frozenset[int] = frozenset()  # operands that may lack all batch dimensions
-  unread: frozenset[int] = frozenset()  # operands that the handler does not receive
   in_place: tuple[int, int] | None = None  # an operand, and the result that may take its memory
   prepare: Callable[[str], None] = lambda platform: None  # called when a call is lowered
   refusal: Callable[[str], str | None] = lambda platform: None  # why it then calls the fallback
@@ -184,10 +183,10 @@ def bind(primitive: Primitive, rules: Rules, operands, attributes) -> list[jax.A
   num_batch_dims = _num_batch_dims(operands, rules.ranks)
   shared = [
       i for i in rules.shared if num_batch_dims > 0 and operands[i].ndim == rules.ranks[i]]
-  padding = max([1 + rules.ranks[i] - num_batch_dims for i in shared], default=0)
-  padding = tuple(range(num_batch_dims, num_batch_dims + max(padding, 0)))
+  missing = max([1 + rules.ranks[i] - num_batch_dims for i in shared], default=0)
+  padding = tuple(range(num_batch_dims, num_batch_dims + max(missing, 0)))
   others = [i for i in range(len(operands)) if i not in shared]
-  batched = _broadcast(
+  batched = broadcast_batches(
       primitive.name, [operands[i] for i in others], [rules.ranks[i] for i in others])
   for i, x in zip(others, batched, strict=True):
     operands[i] = lax.expand_dims(x, padding)
@@ -204,7 +203,7 @@ def _match_manual_axes(operands):
   ]
 
 
-def _broadcast(name, operands, ranks):
+def broadcast_batches(name, operands, ranks):
   """Broadcasts the batch dimensions, and their sharding in the types of Explicit meshes."""
   batches = [x.shape[: x.ndim - rank] for x, rank in zip(operands, ranks, strict=True)]
   batch = jax.numpy.broadcast_shapes(*batches)
@@ -313,17 +312,15 @@ def _lower(name, rules, platform, ctx, *operands, **attributes):
   rules.prepare(platform)
   overwrite = attributes.pop(OVERWRITE, False)
   num_batch_dims = _num_batch_dims(ctx.avals_in, rules.ranks)
-  read = [i for i in range(len(operands)) if i not in rules.unread]
-  ctx = ctx.replace(avals_in=[ctx.avals_in[i] for i in read])
   attributes_of_call = _partitioning_attributes(
       num_batch_dims,
-      [(x.shape, x.ndim - rules.ranks[i]) for i, x in zip(read, ctx.avals_in, strict=True)],
+      [(x.shape, x.ndim - rank) for x, rank in zip(ctx.avals_in, rules.ranks, strict=True)],
       [(y.shape, num_batch_dims) for y in ctx.avals_out])
   # XLA copies an operand that is needed afterwards, or that belongs to the caller.
-  aliases = {read.index(rules.in_place[0]): rules.in_place[1]} if overwrite else None
+  aliases = {rules.in_place[0]: rules.in_place[1]} if overwrite else None
   lower = jax.ffi.ffi_lowering(
       name, operand_output_aliases=aliases, extra_attributes=attributes_of_call)
-  return lower(ctx, *(operands[i] for i in read), **attributes)
+  return lower(ctx, *operands, **attributes)
 
 
 def _partitioning_attributes(num_batch_dims, operands, results):

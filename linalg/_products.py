@@ -19,7 +19,9 @@ from jax.numpy.linalg import (
 )
 from jax.typing import ArrayLike
 
-from linalg._array import check_arrays, check_matrix, on_diagonal
+from linalg._algebra import expand, on_diagonal
+from linalg._operands import check_arrays, check_matrix
+from linalg._public import public
 
 __all__ = [
     "block_diag", "cross", "diagonal", "matmul", "matrix_transpose", "multi_dot", "outer",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 
+@public("offset", compiled=False)
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> jax.Array:
   """Diagonals of matrices; `jax.numpy.linalg.diagonal`.
 
@@ -49,6 +52,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> jax.Array:
   return masked.any(-1) if x.dtype == bool else jnp.sum(masked, axis=-1, dtype=x.dtype)
 
 
+@public(compiled=False)
 def block_diag(*arrs: ArrayLike) -> jax.Array:
   """Matrices along the diagonal of a matrix; `jax.scipy.linalg.block_diag`, batched.
 
@@ -63,12 +67,13 @@ def block_diag(*arrs: ArrayLike) -> jax.Array:
   dtype = jnp.result_type(*arrs)
   blocks = [jnp.atleast_2d(jnp.asarray(x, dtype=dtype)) for x in arrs]
   rows, cols = (sum(x.shape[dim] for x in blocks) for dim in (-2, -1))
+  widest = max(blocks, key=lambda x: x.ndim)
   row = col = 0
   placed = []
   for x in blocks:
     m, n = x.shape[-2:]
     around = ((row, rows - row - m), (col, cols - col - n))
-    placed.append(jnp.pad(x, ((0, 0),) * (x.ndim - 2) + around))
+    placed.append(expand(jnp.pad(x, ((0, 0),) * (x.ndim - 2) + around), widest))
     row, col = row + m, col + n
   # A sum broadcasts the batch shapes, and their sharding.
   return functools.reduce(jnp.add, placed)

@@ -1,24 +1,17 @@
 """QR factors, plain and column-pivoted."""
 
-import functools
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
-    adjoint,
-    as_arrays,
-    check_matrix,
-    identity,
-    matmul,
-    on_diagonal,
-    permutation_matrix,
-)
+from linalg._algebra import adjoint, identity, imaginary, on_diagonal, permutation_matrix, product
 from linalg._householder import householder_qr_p
 from linalg._lu import lu_p, lu_solve_p
+from linalg._operands import as_arrays, check_matrix
+from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["QRResult", "qr"]
@@ -40,12 +33,12 @@ def _thin_jvp(q, r, da):
   and deep matrices, arXiv:2009.10071.
   """
   da_rinv = triangular_solve_p(r, da, left_side=False, lower=False)
-  c = matmul(adjoint(q), da_rinv)
+  c = product(adjoint(q), da_rinv)
   low = jnp.tril(c, -1)
   skew = low - adjoint(low)
   if jnp.iscomplexobj(c):
-    skew = skew + jnp.where(on_diagonal(c), 1j * c.imag, 0)
-  return matmul(q, skew - c) + da_rinv, matmul(c - skew, r)
+    skew = skew + jnp.where(on_diagonal(c), imaginary(c.imag), 0)
+  return product(q, skew - c) + da_rinv, product(c - skew, r)
 
 
 def _complement_jvp(q, dq_thin, n):
@@ -64,9 +57,9 @@ def _complement_jvp(q, dq_thin, n):
   singular = (info > 0)[..., None, None]
   packed = jnp.where(singular, eye, packed)
   zh = lu_solve_p(packed, pivots, adjoint(bottom), transpose=True, conjugate=True)
-  moved = matmul(dq_thin, zh) - matmul(
-      q1 + matmul(q2, adjoint(zh)), adjoint(dbottom - matmul(adjoint(zh), dtop)))
-  rigid = -matmul(q1, matmul(adjoint(dq_thin), q2))
+  moved = product(dq_thin, zh) - product(
+      q1 + product(q2, adjoint(zh)), adjoint(dbottom - product(adjoint(zh), dtop)))
+  rigid = -product(q1, product(adjoint(dq_thin), q2))
   return jnp.where(singular, rigid, moved)
 
 
@@ -76,7 +69,7 @@ def _factors_jvp(a, da, q, r):
   if m < n:
     # A = [A₁ A₂] with a square A₁ = Q R₁; then R₂ = Qᴴ A₂.
     dq, dr1 = _thin_jvp(q, r[..., :m], da[..., :m])
-    dr2 = matmul(adjoint(dq), a[..., m:]) + matmul(adjoint(q), da[..., m:])
+    dr2 = product(adjoint(dq), a[..., m:]) + product(adjoint(q), da[..., m:])
     return dq, jnp.concatenate([dr1, dr2], axis=-1)
   dq, dr = _thin_jvp(q[..., :n], r[..., :n, :], da)
   if q.shape[-1] > n:
@@ -86,7 +79,7 @@ def _factors_jvp(a, da, q, r):
 
 
 def _permute_cols(a, order):
-  return matmul(a, permutation_matrix(order, a.dtype).mT)
+  return product(a, permutation_matrix(order, a.dtype).mT)
 
 
 def _make_operations(signature, complete):
@@ -133,8 +126,44 @@ qr_r_p = ffi.operation(
     fallback=lambda a: [jax.lax.linalg.qr(a, full_matrices=False)[1]])
 
 
-@functools.partial(jax.jit, static_argnames=("mode", "pivoting"))
-def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False):
+@overload
+def qr(
+    a: ArrayLike,
+    mode: Literal["reduced", "full", "complete", "raw"] = "reduced",
+    *,
+    pivoting: Literal[False] = False,
+) -> QRResult: ...
+
+
+@overload
+def qr(
+    a: ArrayLike, mode: Literal["r"], *, pivoting: Literal[False] = False
+) -> jax.Array: ...
+
+
+@overload
+def qr(
+    a: ArrayLike,
+    mode: Literal["reduced", "full", "complete"] = "reduced",
+    *,
+    pivoting: Literal[True],
+) -> tuple[jax.Array, jax.Array, jax.Array]: ...
+
+
+@overload
+def qr(
+    a: ArrayLike, mode: Literal["r"], *, pivoting: Literal[True]
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def qr(
+    a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False
+) -> Any: ...
+
+
+@public("mode", "pivoting")
+def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
   """QR factors, A = Q R; `jax.numpy.linalg.qr`, and with column pivoting A[:, permutation] = Q R.
 
   Args:

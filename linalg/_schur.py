@@ -1,24 +1,24 @@
 """Schur form of general matrices."""
 
-import functools
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
+from linalg._algebra import (
     adjoint,
-    as_arrays,
-    check_square,
-    diagonal,
+    diagonal_of,
     expand,
     info_of_nan,
-    matmul,
     on_diagonal,
+    product,
     smallest_gap,
+    zeros_like,
 )
 from linalg._checks import check, unconverged
+from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["rsf2csf", "schur", "schur_ex"]
@@ -40,7 +40,7 @@ def _next(x, offset=1):
 
 def _blocks(t):
   """Of each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for what is outside."""
-  d = diagonal(t)
+  d = diagonal_of(t)
   above = jnp.sum(jnp.where(_beside_diagonal(t, 1), t, 0), axis=-1)
   below = jnp.sum(jnp.where(_beside_diagonal(t, -1), t, 0), axis=-2)
   return d, above, below, _next(d)
@@ -55,16 +55,16 @@ def _triangulating(t, first):
   a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
   half = (a - d) / 2
   size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
-  size = jnp.where(size == 0, 1, size)
+  size = jnp.where(size == 0, 1, size).astype(t.dtype)
   half, b, c = half / size, b / size, c / size
   square = half * half + b * c
-  complex_square = square.astype(jnp.result_type(t, jnp.complex64))
+  complex_square = square.astype(complex_dtype(t.dtype))
   root = jnp.sqrt(jnp.where(square == 0, 1, complex_square))
   root = jnp.where(square == 0, 0, root)
   root = jnp.where((half.real < 0) & (root.real > 0), -root, root)
-  x = half + root
+  x = half.astype(root.dtype) + root
   length = jnp.sqrt(jnp.where(first, jnp.abs(x) ** 2 + jnp.abs(c) ** 2, 1))
-  cosine, sine = x / length, (c / length).astype(x.dtype)
+  cosine, sine = (y.astype(x.dtype) / length.astype(x.dtype) for y in (x, c))
   cosine = jnp.where(first, cosine, 0)
   sine = jnp.where(first, sine, 0)
   second = _next(first.astype(x.dtype), -1)
@@ -90,14 +90,13 @@ def _lower_rotation(t, f):
     of_column = lambda a: jnp.sum(jnp.where(col == j, a, 0), axis=-1, keepdims=True)
     own = jnp.sum(jnp.where((col == j) & (row == j), t, 0), axis=(-2, -1), keepdims=True)
     gap = jnp.where(on_diagonal(t), t - own, t)
-    fixed = (jnp.abs(diagonal(gap)) <= threshold)[..., None] | (row <= j)
+    fixed = (jnp.abs(diagonal_of(gap)) <= threshold)[..., None] | (row <= j)
     matrix = jnp.where(fixed, on_diagonal(t).astype(t.dtype), gap)
-    rhs = jnp.where(fixed, 0, matmul(x, of_column(t)) - of_column(f))
+    rhs = jnp.where(fixed, 0, product(x, of_column(t)) - of_column(f))
     column = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
     return jnp.where(col == j, column, x), None
 
-  zeros = jnp.tril(f, -n)
-  return jax.lax.scan(step, zeros, jnp.arange(n))[0]
+  return jax.lax.scan(step, zeros_like(f), jnp.arange(n))[0]
 
 
 def _skew(lower):
@@ -110,27 +109,27 @@ def _schur_jvp(primals, tangents):
   # made triangular for this; within a block X is the rotation that keeps the diagonal equal.
   (a,), (da,) = primals, tangents
   t, z, info = schur_p(a)
-  f = matmul(adjoint(z), matmul(da, z))
+  f = product(adjoint(z), product(da, z))
   if jnp.iscomplexobj(t):
     x = _skew(_lower_rotation(t, f))
-    dt = jnp.triu(f + matmul(t, x) - matmul(x, t))
+    dt = jnp.triu(f + product(t, x) - product(x, t))
   else:
     a, above, below, _ = _blocks(t)
     first = below != 0
     w = _triangulating(t, first)
-    triangular = jnp.triu(matmul(adjoint(w), matmul(t.astype(w.dtype), w)))
-    lower = _lower_rotation(triangular, matmul(adjoint(w), matmul(f.astype(w.dtype), w)))
+    triangular = jnp.triu(product(adjoint(w), product(t.astype(w.dtype), w)))
+    lower = _lower_rotation(triangular, product(adjoint(w), product(f.astype(w.dtype), w)))
     in_block = _beside_diagonal(t, -1) & first[..., None, :]
-    lower = jnp.where(in_block, 0, jnp.tril(matmul(w, matmul(lower, adjoint(w))).real, -1))
+    lower = jnp.where(in_block, 0, jnp.tril(product(w, product(lower, adjoint(w))).real, -1))
     x = _skew(lower)
-    change = diagonal(f + matmul(t, x) - matmul(x, t))
+    change = diagonal_of(f + product(t, x) - product(x, t))
     flexible = first & (above + below != 0)
     angle = (_next(change) - change) / (2 * jnp.where(flexible, above + below, 1))
     angle = jnp.where(flexible, angle, 0)
     x = x + _skew(jnp.where(in_block, angle[..., None, :], 0))
-    dt = f + matmul(t, x) - matmul(x, t)
+    dt = f + product(t, x) - product(x, t)
     dt = jnp.triu(dt) + jnp.where(in_block, dt, 0)
-  return (t, z, info), (dt, matmul(z, x), None)
+  return (t, z, info), (dt, product(z, x), None)
 
 
 def _schur_fallback(a):
@@ -152,13 +151,13 @@ def _schur(name, a, output):
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
   if output == "complex":
-    a = a.astype(jnp.result_type(a, jnp.complex64))
+    a = a.astype(complex_dtype(a.dtype))
     dtype = a.dtype
   t, z, info = schur_p(a)
   return t.astype(dtype), z.astype(dtype), info
 
 
-@functools.partial(jax.jit, static_argnames=("output",))
+@public("output")
 def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
   """Schur form of general matrices, A = Z T Zᴴ; `jax.scipy.linalg.schur`.
 
@@ -181,11 +180,11 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
   Algorithm: LAPACK gees, the shifted QR iteration.
   """
   t, z, info = _schur("schur", a, output)
-  check("schur", info, _FAILED)
+  check(info, _FAILED)
   return t, z
 
 
-@functools.partial(jax.jit, static_argnames=("output",))
+@public("output")
 def schur_ex(
     a: ArrayLike, output: str = "real"
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -201,7 +200,7 @@ def schur_ex(
   return _schur("schur_ex", a, output)
 
 
-@functools.partial(jax.jit, static_argnames=("check_finite",))
+@public("check_finite")
 def rsf2csf(
     T: ArrayLike, Z: ArrayLike, check_finite: bool = True
 ) -> tuple[jax.Array, jax.Array]:
@@ -226,6 +225,7 @@ def rsf2csf(
   a, _, below, d = _blocks(t)
   first = jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
   w = _triangulating(t, first)
-  triangular = jnp.triu(matmul(adjoint(w), matmul(t.astype(w.dtype), w)))
-  dtype = jnp.result_type(dtype, jnp.complex64)
-  return triangular.astype(dtype), matmul(z.astype(w.dtype), w).astype(dtype)
+  triangular = jnp.triu(product(adjoint(w), product(t.astype(w.dtype), w)))
+  dtype = complex_dtype(dtype)
+  triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))
+  return triangular.astype(dtype), product(z.astype(w.dtype), w).astype(dtype)

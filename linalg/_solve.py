@@ -7,17 +7,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
-    as_arrays,
-    check_square,
-    hermitian_part,
-    matmul,
-    nan_where,
-    triangle,
-)
+from linalg._algebra import hermitian_part, minus, nan_where, product, triangle
 from linalg._checks import check, check_factors
-from linalg._lu import lu_p, lu_solve_fallback, lu_solve_p
+from linalg._given_factors import given_factors
+from linalg._lu import lu_p, lu_solve_p
+from linalg._operands import as_arrays, check_square
 from linalg._positive import positive_solve
+from linalg._public import public
 
 __all__ = ["inv", "inv_ex", "solve", "solve_ex"]
 
@@ -32,8 +28,7 @@ def _factored_solve_jvp(primals, tangents, **attributes):
     return x, solve(db)
   da = da.mT if attributes["transpose"] else da
   da = da.conj() if attributes["conjugate"] else da
-  change = matmul(da, x)
-  return x, solve(-change if db is None else db - change)
+  return x, solve(minus(db, product(da, x)))
 
 
 def _factored_solve_transpose(cotangents, operands, *, transpose, conjugate):
@@ -43,17 +38,16 @@ def _factored_solve_transpose(cotangents, operands, *, transpose, conjugate):
   return None, None, None, x
 
 
-# A⁻¹ b, given A's LU factors too: a function of A and b alone, whatever made the factors.
-factored_solve_p = ffi.operation(
-    lu_solve_p.name,
+# A⁻¹ b, given A's LU factors.
+factored_solve_p = given_factors(
+    "factored_solve",
     "n n, n n, n, n k -> n k",
     [3],
+    lu_solve_p,
     attributes=lu_solve_p.attributes,
     shared=[0, 1, 2],
-    unread=[0],
     jvp=_factored_solve_jvp,
-    transpose=_factored_solve_transpose,
-    fallback=lambda a, *operands, **attributes: lu_solve_fallback(*operands, **attributes))
+    transpose=_factored_solve_transpose)
 
 
 def _factor_and_solve(a, b):
@@ -67,14 +61,14 @@ def _factor_and_solve(a, b):
 def _solve_jvp(primals, tangents):
   (a, b), (da, db) = primals, tangents
   x, info, solve = _factor_and_solve(a, b)
-  change = None if da is None else matmul(da, x)
-  dx = solve(db if change is None else -change if db is None else db - change)
-  return (x, _for_each(x, info)), (dx, None)
+  dx = solve(db if da is None else minus(db, product(da, x)))
+  return (x, _info_of_solutions(x, info)), (dx, None)
 
 
-def _for_each(x, info):
+def _info_of_solutions(x, info):
   """The info of each solution, where one matrix may have served them all."""
-  return info + jnp.sum(jnp.zeros_like(x, jnp.int32), axis=(-2, -1), dtype=jnp.int32)
+  info, _ = ffi.broadcast_batches("solve", (info, x), (0, 2))
+  return info
 
 
 def _solve_transpose(cotangents, operands):
@@ -85,7 +79,7 @@ def _solve_transpose(cotangents, operands):
 
 def _solve_in_steps(a, b):
   x, info, _ = _factor_and_solve(a, b)
-  return [x, _for_each(x, info)]
+  return [x, _info_of_solutions(x, info)]
 
 
 solve_p = ffi.operation(
@@ -134,7 +128,7 @@ def _solve(name, a, b, assume_a, lower):
   return (x[..., 0] if b.ndim == 1 else x).astype(dtype), info
 
 
-@functools.partial(jax.jit, static_argnames=("assume_a", "lower"))
+@public("assume_a", "lower")
 def solve(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
 ) -> jax.Array:
@@ -159,14 +153,14 @@ def solve(
   """
   x, info = _solve("solve", a, b, assume_a, lower)
   if assume_a == "pos":
-    check("solve", info, "is not positive definite: its leading minor of order {info} is not "
+    check(info, "is not positive definite: its leading minor of order {info} is not "
           "positive.")
   else:
-    check_factors("solve", info)
+    check_factors(info)
   return x
 
 
-@functools.partial(jax.jit, static_argnames=("assume_a", "lower"))
+@public("assume_a", "lower")
 def solve_ex(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
 ) -> tuple[jax.Array, jax.Array]:
@@ -187,7 +181,7 @@ def _inv_jvp(primals, tangents):
   # dX = -X dA X
   (a,), (da,) = primals, tangents
   x, info = inv_p(a)
-  return (x, info), (-matmul(matmul(x, da), x), None)
+  return (x, info), (-product(product(x, da), x), None)
 
 
 def _inv_fallback(a):
@@ -206,7 +200,7 @@ def _inv(name, a):
   return x.astype(dtype), info
 
 
-@jax.jit
+@public()
 def inv(a: ArrayLike) -> jax.Array:
   """The inverse; `jax.numpy.linalg.inv`. To solve a system, `solve` is faster and more accurate.
 
@@ -220,11 +214,11 @@ def inv(a: ArrayLike) -> jax.Array:
   Algorithm: LAPACK getrf and getri.
   """
   x, info = _inv("inv", a)
-  check_factors("inv", info)
+  check_factors(info)
   return x
 
 
-@jax.jit
+@public()
 def inv_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
   """`inv`, with what went wrong for each matrix.
 

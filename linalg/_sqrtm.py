@@ -4,7 +4,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import adjoint, as_arrays, check_square, diagonal, expand, matmul, on_diagonal
+from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, product, zeros_like
+from linalg._given_factors import given_factors
+from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._public import public
 from linalg._schur import schur
 from linalg._sylvester import columns, shifted_triangle, sylvester_p
 from linalg._triangular import triangular_solve_p
@@ -19,50 +22,50 @@ def _root_of_triangle(t):
   Schur method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
   """
   n = t.shape[-1]
-  root = jnp.sqrt(diagonal(t))
+  root = jnp.sqrt(diagonal_of(t))
   row = expand(jnp.arange(n), root)
 
   def step(r, column):
     j, tj, shift = column
     above = jnp.where(row < j, tj, 0)
     matrix = shifted_triangle(r, shift, from_row=j)
-    zero = diagonal(matrix) == 0
+    zero = diagonal_of(matrix) == 0
     safe = jnp.where(zero[..., None] & on_diagonal(matrix), 1, matrix)
     rj = triangular_solve_p(safe, above[..., None], left_side=True, lower=False)[..., 0]
     rj = jnp.where(zero & (rj != 0), jnp.nan, rj)
     rj = jnp.where(row == j, shift[..., None], rj)
     return jnp.where(expand(jnp.arange(n), r) == j, rj[..., None], r), None
 
-  r, _ = jax.lax.scan(step, t * 0, (jnp.arange(n), columns(t), columns(root)))
+  r, _ = jax.lax.scan(step, zeros_like(t), (jnp.arange(n), columns(t), columns(root)))
   return r
 
 
-@jax.custom_jvp
-def _root(a, x, r, z):
-  """x, a function of A alone: X = Z R Zᴴ and its factors are constants to derivatives."""
-  del a, r, z
-  return x
-
-
-@_root.defjvp
-def _(primals, tangents):
+def _root_jvp(primals, tangents):
   # X dX + dX X = dA
-  _, _, r, z = primals
-  x = _root(*primals)
+  _, r, z = primals
+  x = _root_p(*primals)
   return x, sylvester_p(x, r, z, tangents[0])
+
+
+# X = Z R Zᴴ with X X = A.
+_root_p = given_factors(
+    "sqrtm",
+    "n n, n n, n n -> n n",
+    [0],
+    lambda r, z: product(z, product(r, adjoint(z))),
+    jvp=_root_jvp)
 
 
 @jax.jit
 def _sqrtm(a):
   (a,), dtype = as_arrays("sqrtm", a)
   check_square("sqrtm", a)
-  a = a.astype(jnp.promote_types(a.dtype, jnp.complex64))
+  a = a.astype(complex_dtype(a.dtype))
   t, z = schur(jax.lax.stop_gradient(a), output="complex")
-  r = _root_of_triangle(t)
-  x = matmul(z, matmul(r, adjoint(z)))
-  return _root(a, x, r, z).astype(jnp.promote_types(dtype, jnp.complex64))
+  return _root_p(a, _root_of_triangle(t), z).astype(complex_dtype(dtype))
 
 
+@public("blocksize", compiled=False)
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   """The principal square root, X X = A; `jax.scipy.linalg.sqrtm`, batched.
 

@@ -1,7 +1,6 @@
 """Singular values and vectors."""
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.core
@@ -9,20 +8,20 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import (
+from linalg._algebra import (
     adjoint,
-    as_arrays,
-    check_matrix,
-    diagonal,
+    diagonal_of,
     info_of_nan,
-    matmul,
     nan_where,
     permutation_matrix,
+    product,
     reciprocal,
     smallest_gap,
 )
 from linalg._checks import check, unconverged
 from linalg._eigh import eigh_p, eigvalsh_p
+from linalg._operands import as_arrays, check_matrix, real_dtype
+from linalg._public import public
 
 __all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
 
@@ -55,30 +54,30 @@ def _vectors_jvp(a, da, u, s, vh):
   k = s.shape[-1]
   u1, v = u[..., :k], adjoint(vh)
   v1 = v[..., :k]
-  forward = matmul(da, v1)
-  p = matmul(adjoint(u1), forward)
+  forward = product(da, v1)
+  p = product(adjoint(u1), forward)
   row, col = s[..., None, :], s[..., :, None]
   threshold = smallest_gap(jnp.max(row, axis=-1, initial=0, keepdims=True), k)
-  inverse_of = lambda x: reciprocal(x, ~(jnp.abs(x) <= threshold))
+  inverse_of = lambda x: reciprocal(x, ~(jnp.abs(x) <= threshold)).astype(p.dtype)
   together = (p + adjoint(p)) * inverse_of(row - col)
   apart = (p - adjoint(p)) * inverse_of(row + col)
-  du = matmul(u1, (together + apart) / 2)
-  dv = matmul(v1, (together - apart) / 2)
+  du = product(u1, (together + apart) / 2)
+  dv = product(v1, (together - apart) / 2)
   inverse = inverse_of(row)
   m, n = a.shape[-2:]
   if m > n:
-    outside = (forward - matmul(u1, p)) * inverse
+    outside = (forward - product(u1, p)) * inverse
     du = du + outside
     if u.shape[-1] > k:
       u2 = u[..., k:]
-      du = jnp.concatenate([du, -matmul(u1, matmul(adjoint(outside), u2))], axis=-1)
+      du = jnp.concatenate([du, -product(u1, product(adjoint(outside), u2))], axis=-1)
   if m < n:
-    outside = (matmul(adjoint(da), u1) - matmul(v1, adjoint(p))) * inverse
+    outside = (product(adjoint(da), u1) - product(v1, adjoint(p))) * inverse
     dv = dv + outside
     if vh.shape[-2] > k:
       v2 = v[..., k:]
-      dv = jnp.concatenate([dv, -matmul(v1, matmul(adjoint(outside), v2))], axis=-1)
-  return du, diagonal(p).real, adjoint(dv)
+      dv = jnp.concatenate([dv, -product(v1, product(adjoint(outside), v2))], axis=-1)
+  return du, diagonal_of(p).real, adjoint(dv)
 
 
 def _make_operation(signature, full_matrices):
@@ -97,7 +96,7 @@ def _make_operation(signature, full_matrices):
   operation = ffi.operation(
       "linalg_svd",
       signature,
-      lambda dtype: (dtype, jnp.finfo(dtype).dtype, dtype, jnp.int32),
+      lambda dtype: (dtype, real_dtype(dtype), dtype, jnp.int32),
       jvp=jvp,
       fallback=fallback)
   return operation
@@ -111,7 +110,7 @@ def _svdvals_jvp(primals, tangents):
   # dS = Re diag(Uᴴ dA V)
   (a,), (da,) = primals, tangents
   u, s, vh, info = svd_p(a)
-  return (s, info), (jnp.sum(u.conj() * matmul(da, adjoint(vh)), axis=-2).real, None)
+  return (s, info), (jnp.sum(u.conj() * product(da, adjoint(vh)), axis=-2).real, None)
 
 
 def _svdvals_fallback(a):
@@ -122,7 +121,7 @@ def _svdvals_fallback(a):
 svdvals_p = ffi.operation(
     "linalg_svdvals",
     "m n -> min(m,n), ()",
-    lambda dtype: (jnp.finfo(dtype).dtype, jnp.int32),
+    lambda dtype: (real_dtype(dtype), jnp.int32),
     jvp=_svdvals_jvp,
     fallback=_svdvals_fallback)
 
@@ -137,15 +136,15 @@ def _hermitian_svd(a):
   # A = V diag(w) Vᴴ = V diag|w| (V diag(sign w))ᴴ
   w, v, info = eigh_p(a, lower=True, symmetrize=True)
   order = _descending(w)
-  s = matmul(order, jnp.abs(w)[..., None])[..., 0]
-  sign = jnp.where(w < 0, -1, 1).astype(w.dtype)
+  s = product(order, jnp.abs(w)[..., None])[..., 0]
+  sign = jnp.where(w < 0, -1, 1).astype(v.dtype)
   columns = order.mT.astype(v.dtype)
-  return matmul(v, columns), s, adjoint(matmul(v * sign[..., None, :], columns)), info
+  return product(v, columns), s, adjoint(product(v * sign[..., None, :], columns)), info
 
 
 def _hermitian_svdvals(a):
   w, info = eigvalsh_p(a, lower=True, symmetrize=True)
-  return matmul(_descending(w), jnp.abs(w)[..., None])[..., 0], info
+  return product(_descending(w), jnp.abs(w)[..., None])[..., 0], info
 
 
 def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tuple[Any, ...]:
@@ -164,7 +163,7 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
           f"subset_by_index must be a range within (0, {whole[1]}), got {subset_by_index}")
     whole = subset_by_index
   chosen = slice(*whole)
-  real = jnp.finfo(dtype).dtype
+  real = real_dtype(dtype)
   if not compute_uv:
     s, info = (_hermitian_svdvals if hermitian else svdvals_p)(a)
     return s[..., chosen].astype(real), info
@@ -177,7 +176,48 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
 _STATIC = ("full_matrices", "compute_uv", "hermitian", "subset_by_index")
 
 
-@functools.partial(jax.jit, static_argnames=_STATIC)
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: Literal[True] = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> SVDResult: ...
+
+
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool,
+    compute_uv: Literal[False],
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> jax.Array: ...
+
+
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    *,
+    compute_uv: Literal[False],
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> jax.Array: ...
+
+
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> SVDResult | jax.Array: ...
+
+
+@public(*_STATIC)
 def svd(
     a: ArrayLike,
     full_matrices: bool = True,
@@ -212,11 +252,52 @@ def svd(
   Algorithm: one-sided Jacobi for small matrices, divide and conquer for others, LAPACK gesdd.
   """
   *factors, info = _svd("svd", a, full_matrices, compute_uv, hermitian, subset_by_index)
-  check("svd", info, _FAILED)
+  check(info, _FAILED)
   return SVDResult(*factors) if compute_uv else factors[0]
 
 
-@functools.partial(jax.jit, static_argnames=_STATIC)
+@overload
+def svd_ex(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: Literal[True] = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]: ...
+
+
+@overload
+def svd_ex(
+    a: ArrayLike,
+    full_matrices: bool,
+    compute_uv: Literal[False],
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def svd_ex(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    *,
+    compute_uv: Literal[False],
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def svd_ex(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[jax.Array, ...]: ...
+
+
+@public(*_STATIC)
 def svd_ex(
     a: ArrayLike,
     full_matrices: bool = True,
@@ -236,7 +317,7 @@ def svd_ex(
   return _svd("svd_ex", a, full_matrices, compute_uv, hermitian, subset_by_index)
 
 
-@jax.jit
+@public()
 def svdvals(x: ArrayLike, /) -> jax.Array:
   """Singular values; `jax.numpy.linalg.svdvals`.
 
@@ -249,11 +330,11 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Algorithm: LAPACK gesdd without vectors.
   """
   s, info = _svd("svdvals", x, True, False, False, None)
-  check("svdvals", info, _FAILED)
+  check(info, _FAILED)
   return s
 
 
-@jax.jit
+@public()
 def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
   """`svdvals`, with what went wrong for each matrix.
 

@@ -1,14 +1,22 @@
 """Linear matrix equations, whose solutions are the derivatives of matrix functions.
 
-Their operations have no handler: they are composed of others, and are primitives for the sake of
-their derivatives, which hold at any spectrum.
+Their derivatives hold at any spectrum.
 """
 
 import jax
 import jax.numpy as jnp
 
-from linalg import ffi
-from linalg._array import adjoint, diagonal, expand, matmul, on_diagonal, reciprocal
+from linalg._algebra import (
+    adjoint,
+    diagonal_of,
+    expand,
+    minus,
+    on_diagonal,
+    product,
+    reciprocal,
+    zeros_like,
+)
+from linalg._given_factors import given_factors
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["lyapunov_p", "sylvester_p"]
@@ -17,10 +25,7 @@ __all__ = ["lyapunov_p", "sylvester_p"]
 def _solution_jvp(solve, x, primals, tangents):
   """X of A X + X A = C moves so that A dX + dX A = dC - dA X - X dA."""
   da, dc = tangents[0], tangents[-1]
-  rhs = dc
-  if da is not None:
-    change = matmul(da, x) + matmul(x, da)
-    rhs = -change if dc is None else dc - change
+  rhs = dc if da is None else minus(dc, product(da, x) + product(x, da))
   return x, solve(*primals[:-1], rhs)
 
 
@@ -33,23 +38,20 @@ def _lyapunov_transpose(cotangents, operands):
   return None, None, None, lyapunov_p(a.conj(), w, v.conj(), cotangents[0])
 
 
-def _lyapunov(a, w, v, c):
-  del a
+def _lyapunov(w, v, c):
   sums = w[..., :, None] + w[..., None, :]
-  inverse = reciprocal(sums, sums != 0)
-  return [matmul(matmul(v, inverse * matmul(adjoint(v), matmul(c, v))), adjoint(v))]
+  inverse = reciprocal(sums, sums != 0).astype(c.dtype)
+  return product(product(v, inverse * product(adjoint(v), product(c, v))), adjoint(v))
 
 
 # X of A X + X A = C with a Hermitian A = V diag(w) Vᴴ; where eigenvalues add up to 0, the least X.
-# A function of A and C alone: its factors are constants to derivatives.
-lyapunov_p = ffi.operation(
-    "linalg_lyapunov",
+lyapunov_p = given_factors(
+    "lyapunov",
     "n n, n, n n, n n -> n n",
     [3],
-    platforms=(),
+    _lyapunov,
     jvp=_lyapunov_jvp,
-    transpose=_lyapunov_transpose,
-    fallback=_lyapunov)
+    transpose=_lyapunov_transpose)
 
 
 def _sylvester_jvp(primals, tangents):
@@ -71,36 +73,34 @@ def columns(a):
 
 def shifted_triangle(t, shift, from_row=None):
   """T + shift I, with ones on the diagonal in the rows from `from_row` on."""
-  diagonal_of_sum = diagonal(t) + shift[..., None]
+  diagonal_of_sum = diagonal_of(t) + shift[..., None]
   if from_row is not None:
     row = expand(jnp.arange(t.shape[-1]), diagonal_of_sum)
     diagonal_of_sum = jnp.where(row < from_row, diagonal_of_sum, 1)
   return jnp.where(on_diagonal(t), diagonal_of_sum[..., None], t)
 
 
-def _sylvester(a, t, z, c):
+def _sylvester(t, z, c):
   # In the basis Z, T Y + Y T = C gives column j from those before it:
   # (T + Tⱼⱼ I) yⱼ = cⱼ - Σ_{k<j} yₖ Tₖⱼ. Bartels and Stewart, Comm. ACM 15 (1972).
-  del a
-  c = matmul(adjoint(z), matmul(c, z))
+  c = product(adjoint(z), product(c, z))
 
   def step(y, column):
     j, cj, tj, shift = column
-    rhs = cj[..., None] - matmul(y, tj[..., None])
+    rhs = cj[..., None] - product(y, tj[..., None])
     yj = triangular_solve_p(shifted_triangle(t, shift), rhs, left_side=True, lower=False)
     return jnp.where(expand(jnp.arange(t.shape[-1]), y) == j, yj, y), None
 
-  columns_of = (jnp.arange(t.shape[-1]), columns(c), columns(t), columns(diagonal(t)))
-  y, _ = jax.lax.scan(step, c * 0, columns_of)
-  return [matmul(z, matmul(y, adjoint(z)))]
+  columns_of = (jnp.arange(t.shape[-1]), columns(c), columns(t), columns(diagonal_of(t)))
+  y, _ = jax.lax.scan(step, zeros_like(c), columns_of)
+  return product(z, product(y, adjoint(z)))
 
 
-# X of A X + X A = C with A = Z T Zᴴ, T upper triangular and Z unitary; a function of A and C alone.
-sylvester_p = ffi.operation(
-    "linalg_sylvester",
+# X of A X + X A = C with A = Z T Zᴴ, T upper triangular and Z unitary.
+sylvester_p = given_factors(
+    "sylvester",
     "n n, n n, n n, n n -> n n",
     [3],
-    platforms=(),
+    _sylvester,
     jvp=_sylvester_jvp,
-    transpose=_sylvester_transpose,
-    fallback=_sylvester)
+    transpose=_sylvester_transpose)

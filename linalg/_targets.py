@@ -13,10 +13,10 @@ import jax.export
 
 try:
   from linalg import _isa
-except ImportError as error:
+except ImportError:
   raise ImportError(
       "linalg's compiled modules are missing: `linalg` was imported from a source tree that is not "
-      "installed. Run `pip install -e .` in it, or leave the tree.") from error
+      "installed. Run `pip install -e .` in it, or leave the tree.") from None
 
 
 class _Module(Protocol):

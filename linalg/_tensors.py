@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._array import check_arrays
+from linalg._operands import check_arrays
+from linalg._public import public
 from linalg._solve import inv, solve
 
 __all__ = ["tensorinv", "tensorsolve"]
 
 
+@public("ind", compiled=False)
 def tensorinv(a: ArrayLike, ind: int = 2) -> jax.Array:
   """The inverse with respect to `tensordot(a, b, ind)`; `jax.numpy.linalg.tensorinv`.
 
@@ -36,6 +38,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> jax.Array:
   return inv(a.reshape(math.prod(rows), math.prod(cols))).reshape(*cols, *rows)
 
 
+@public("axes", compiled=False)
 def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None) -> jax.Array:
   """x with tensordot(a, x, x.ndim) = b; `jax.numpy.linalg.tensorsolve`.
 

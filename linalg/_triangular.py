@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import as_arrays, as_columns, check_square, matmul, triangle
+from linalg._algebra import minus, product, triangle
+from linalg._operands import as_arrays, as_columns, check_square
+from linalg._public import public
 
 __all__ = ["solve_triangular", "triangular_solve"]
 
@@ -27,8 +29,8 @@ def _triangular_solve_jvp(primals, tangents, **attributes):
   if da is not None:
     da = triangle(da, lower=attributes["lower"], unit_diagonal=attributes["unit_diagonal"])
     da = _transposed(da, attributes["transpose_a"], attributes["conjugate_a"])
-    change = matmul(da, x) if attributes["left_side"] else matmul(x, da)
-    rhs = -change if db is None else db - change
+    change = product(da, x) if attributes["left_side"] else product(x, da)
+    rhs = minus(db, change)
   return x, triangular_solve_p(a, rhs, **attributes)
 
 
@@ -61,9 +63,7 @@ triangular_solve_p = ffi.operation(
     fallback=_triangular_solve_fallback)
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal"))
+@public("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
 def triangular_solve(
     a: ArrayLike,
     b: ArrayLike,
@@ -137,6 +137,7 @@ def _solve_triangular(a, b, trans, lower, unit_diagonal, overwrite):
   return (x[..., 0] if vector else x).astype(dtype)
 
 
+@public("trans", "lower", "unit_diagonal", "overwrite_b", "check_finite", compiled=False)
 def solve_triangular(
     a: ArrayLike,
     b: ArrayLike,

@@ -1,14 +1,15 @@
 """Tridiagonal systems."""
 
-import functools
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._array import as_arrays, info_of_nan
+from linalg._algebra import info_of_nan, minus, without_none
 from linalg._checks import check_factors
+from linalg._operands import as_arrays
+from linalg._public import public
 
 __all__ = ["tridiagonal_solve", "tridiagonal_solve_ex"]
 
@@ -34,10 +35,8 @@ def _jvp(primals, tangents, **attributes):
   x, info = tridiagonal_solve_p(*matrix, b, **attributes)
   rhs = db
   if any(t is not None for t in moved):
-    ddl, dd, ddu = (
-        jnp.zeros_like(m) if t is None else t for m, t in zip(matrix, moved, strict=True))
-    change = _multiply(ddl, dd, ddu, x)
-    rhs = -change if db is None else db - change
+    ddl, dd, ddu = without_none(matrix, moved)
+    rhs = minus(db, _multiply(ddl, dd, ddu, x))
   dx, _ = tridiagonal_solve_p(*matrix, rhs, **attributes)
   return (x, info), (dx, None)
 
@@ -80,7 +79,7 @@ def _solve(name, dl, d, du, b, perturb_singular):
   return (x[..., 0] if vector else x).astype(dtype), info
 
 
-@functools.partial(jax.jit, static_argnames="perturb_singular")
+@public("perturb_singular")
 def tridiagonal_solve(
     dl: ArrayLike,
     d: ArrayLike,
@@ -110,11 +109,11 @@ def tridiagonal_solve(
   1992), which find a singular system only where a pivot comes within rounding of zero.
   """
   x, info = _solve("tridiagonal_solve", dl, d, du, b, perturb_singular)
-  check_factors("tridiagonal_solve", info)
+  check_factors(info)
   return x
 
 
-@functools.partial(jax.jit, static_argnames="perturb_singular")
+@public("perturb_singular")
 def tridiagonal_solve_ex(
     dl: ArrayLike,
     d: ArrayLike,

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from linalg import _primitive, _targets
 
-__all__ = ["Operation", "operation", "refuse_sharded", "register_target"]
+__all__ = ["Operation", "broadcast_batches", "operation", "refuse_sharded", "register_target"]
 
 
 def register_target(name: str, handler: object, *, platform: str = "cpu") -> None:
@@ -65,7 +65,6 @@ def operation(
     *,
     attributes: Mapping[str, Any] | None = None,
     shared: Sequence[int] = (),
-    unread: Sequence[int] = (),
     in_place: tuple[int, int] | None = None,
     platforms: Sequence[str] | None = None,
     jvp: Callable[..., Any] | None = None,
@@ -86,7 +85,6 @@ def operation(
       scalars, or strings. A call may override them by keyword.
     shared: the operands that the handler also takes without batch dimensions, one for the whole
       batch. Others are broadcast.
-    unread: operands that the handler does not receive: the derivative rules alone need them.
     in_place: an operand and a result of its shape and dtype that the handler also takes in the same
       memory. A call may ask for that with `overwrite=True`, which saves memory where the operand is
       an argument that `jax.jit` was told to donate; of one that lives on, XLA makes a copy. The
@@ -135,7 +133,6 @@ def operation(
       results=result_types,
       platforms=tuple((_targets.platforms(name) or ("cpu",)) if platforms is None else platforms),
       shared=frozenset(shared),
-      unread=frozenset(unread),
       in_place=in_place,
       prepare=functools.partial(_targets.prepare, name),
       refusal=functools.partial(_targets.refusal, name),
@@ -144,6 +141,22 @@ def operation(
       fallback=fallback,
       unshared=unshared)
   return Operation(name, attributes or {}, rules)
+
+
+def broadcast_batches(
+    name: str, operands: Sequence[jax.Array], ranks: Sequence[int]
+) -> list[jax.Array]:
+  """Operands whose batch dimensions are broadcast against each other, and their sharding too.
+
+  As an operation does it with those of its operands that are not shared: for functions that return
+  what they have not given to an operation.
+
+  Args:
+    name: the function's, for errors.
+    operands: arrays of shape (*batch, *core).
+    ranks: the number of core dimensions of each.
+  """
+  return _primitive.broadcast_batches(name, list(operands), ranks)
 
 
 def refuse_sharded(name: str, *operands: jax.Array, rank: int = 2) -> None:

@@ -14,6 +14,9 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
+# The package mixes no dtypes and no ranks, so that it works in programs that forbid that.
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
 
 import cases  # noqa: E402
 import sharded  # noqa: E402
@@ -25,6 +28,13 @@ def forget_programs():
   yield
   sharded.forget()
   jax.clear_caches()
+
+
+@pytest.fixture
+def standard_promotion():
+  """JAX's defaults, for tests of what mixed dtypes and ranks give, or by those who mix them."""
+  with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    yield
 
 
 @pytest.fixture

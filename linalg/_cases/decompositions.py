@@ -369,7 +369,8 @@ def _pair(rng, batch, m, n, dtype):
 def _pencil_ratio(operands, results):
   # ‖A V - B V W‖ / (n ‖A‖ ‖V‖ eps) and B-orthonormality, for a B of condition about 1.
   (a, b), (w, v) = operands, results
-  precision, a, b, w, v = checks.eps(v), *map(checks.wide, (a, b, w, v))
+  precision = checks.eps(v)
+  a, b, w, v = map(checks.wide, (a, b, w, v))
   n = max(a.shape[-1], 1)
   assert np.all(np.diff(w) >= 0)
   identity = checks.adjoint(v) @ b @ v

@@ -163,7 +163,7 @@ def test_half_precision_is_rounded_once(name, dtype, rng):
 
 def _weak(value):
   """A weakly typed matrix, as arithmetic with Python scalars makes it."""
-  weak = jax.lax.broadcast(value, (3, 3)) * jnp.eye(3, dtype=bool)
+  weak = jnp.where(jnp.eye(3, dtype=bool), jax.lax.broadcast(value, (3, 3)), type(value)(0))
   assert weak.weak_type
   return weak
 
@@ -177,6 +177,7 @@ TWO_OPERANDS = {
 
 
 @pytest.mark.parametrize("name", TWO_OPERANDS)
+@pytest.mark.usefixtures("standard_promotion")
 def test_promotion(name):
   """Operands of two dtypes, weak types and integers among them, promote as in stock."""
   ours, stock = PAIRS[name]
@@ -244,6 +245,20 @@ def test_broadcasting(batches, rng):
 
 
 @pytest.mark.parametrize("name", TWO_OPERANDS)
+def test_strict_promotion(name):
+  """Under JAX's strict promotion two dtypes are an error, as in stock, and two ranks are not."""
+  for function in PAIRS[name]:
+    with pytest.raises(jax.dtypes.TypePromotionError, match="float(32|64)"):
+      jax.eval_shape(
+          lambda a, b, f=function: TWO_OPERANDS[name](f, a, b), jnp.eye(3, dtype=jnp.float32),
+          jnp.eye(3, dtype=jnp.float64))
+  batched = jax.eval_shape(
+      lambda a, b: TWO_OPERANDS[name](PAIRS[name][0], a, b), jnp.ones((4, 3, 3)), jnp.ones((3, 2)))
+  assert batched.shape == (4, 3, 2)
+
+
+@pytest.mark.parametrize("name", TWO_OPERANDS)
+@pytest.mark.usefixtures("standard_promotion")
 def test_vectors(name, rng):
   """One-dimensional right-hand sides, of one matrix or of a batch."""
   ours, stock = PAIRS[name]

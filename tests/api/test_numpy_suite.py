@@ -17,7 +17,8 @@ import pytest
 
 import linalg
 
-pytestmark = pytest.mark.extended
+# Its operands are lists, and mix dtypes of all kinds.
+pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("standard_promotion")]
 
 # What is NumPy's alone: its C implementation, memory and threads, array subclasses, dtypes that
 # JAX lacks.

@@ -84,7 +84,7 @@ def _takes_batches(function, name, rng):
 def _has_finite_derivatives(function, operands):
   def loss(*operands):
     return sum(
-        jnp.sum(jnp.abs(x) ** 2 * jnp.arange(1, x.size + 1).reshape(x.shape))
+        jnp.sum(jnp.abs(x) ** 2 * jnp.arange(1.0, x.size + 1).reshape(x.shape))
         for x in function(*operands) if jnp.issubdtype(x.dtype, jnp.inexact))
 
   gradients = jax.jit(jax.grad(loss, range(len(operands))))(*operands)
@@ -172,7 +172,7 @@ def test_numpy_norm():
 def test_stock_spectral_function():
   def function(a):
     w, v = jnp.linalg.eigh(a)
-    return jnp.sum((v * jnp.exp(w)) @ v.T)
+    return jnp.sum((v * jnp.exp(w)[None]) @ v.T)
 
   assert np.isnan(jax.grad(function)(jnp.eye(3))).any()
 

@@ -204,6 +204,7 @@ def test_projectors_at_equal_eigenvalues(dtype, rng):
   # The projectors onto the eigenspaces of the least, and of the greatest eigenvalue; and the whole.
   masks = np.stack(
       [values == values[:, :1], values == values[:, -1:], np.ones_like(values)], axis=1)
+  masks = masks.astype(dtype)
 
   def projectors(a):
     v = linalg.eigh(a).eigenvectors
@@ -365,7 +366,7 @@ def test_svd_of_a_hermitian_matrix(rng):
 
   def invariants(a, svd):
     u, s, vh = svd(a, hermitian=True)
-    polar, value = u @ vh, (u * s[..., None, :]) @ vh
+    polar, value = u @ vh, (u * s[..., None, :].astype(u.dtype)) @ vh
     library = np if svd is np.linalg.svd else jnp
     return library.concatenate([polar, value], axis=-1)
 
@@ -387,7 +388,7 @@ def test_general_matrices_with_equal_eigenvalues(dtype, rng):
 
   def projector(a):
     w, v = linalg.eig(a)
-    return (v * (w.real > 0)) @ jnp.linalg.inv(v)
+    return (v * (w.real > 0)[None].astype(v.dtype)) @ jnp.linalg.inv(v)
 
   slope = jax.jvp(projector, (a,), (direction,))[1]
   p = x @ np.diag(values > 0) @ np.linalg.inv(x)

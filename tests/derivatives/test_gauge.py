@@ -20,10 +20,11 @@ def _projector(v, columns):
 def test_invariant_losses(values, dtype, rng):
   """A spectral sum, a function of the matrix, and a projector onto a whole eigenspace."""
   a = np.stack([matrices.with_eigenvalues(rng, np.array(values), dtype) for _ in range(3)])
-  weight = matrices.hermitian(rng, (), 4, dtype)
+  weight = matrices.hermitian(rng, (1,), 4, dtype)
   losses = (
       lambda w, v: jnp.sum(jnp.log(w)),
-      lambda w, v: jnp.sum(weight * ((v * jnp.exp(w)[..., None, :]) @ v.mT.conj())).real,
+      lambda w, v: jnp.sum(weight * linalg.matmul(
+          v * jnp.exp(w)[..., None, :].astype(dtype), v.mT.conj())).real,
       lambda w, v: jnp.sum(weight * _projector(v, slice(2, 4))).real,
   )
   for loss in losses:

@@ -84,8 +84,8 @@ def test_gradient_of_the_unnamed_triangle(name, lower, rng):
   """It is zero, NaN there or not: 0 * NaN in a derivative rule would spoil the rest."""
   a = matrices.positive_definite(rng, (2,), 4, np.complex128)
   loss = lambda a: sum(
-      jnp.sum(jnp.abs(x) ** 2 * jnp.arange(1, 5)) for x in jax.tree.leaves(HERMITIAN[name](a,
-      lower)))
+      jnp.sum(jnp.sum(jnp.abs(x) ** 2, range(x.ndim - 1)) * jnp.arange(1.0, 5.0))
+      for x in jax.tree.leaves(HERMITIAN[name](a, lower)))
   gradient = jax.jit(jax.grad(loss))
   actual = gradient(_spoilt(a, lower=lower))
   _assert_same_bits(actual, gradient(a))

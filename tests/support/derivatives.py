@@ -25,10 +25,10 @@ QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pass
 @functools.partial(jax.jit, static_argnums=0, compiler_options=QUICKLY)
 def _all_modes(function, primals, tangents, cotangents):
   """(values, first derivatives) along the stencil, and every derivative at its middle."""
-  steps = STEP * jnp.arange(-3, 4)
+  steps = STEP * jnp.arange(-3.0, 4.0)
 
   def along(x, dx):
-    return x + steps.reshape((-1,) + (1,) * x.ndim) * dx
+    return x[None] + steps.reshape((-1,) + (1,) * x.ndim).astype(dx.dtype) * dx[None]
 
   def first(*x):
     return jax.jvp(function, x, tangents)[1]

@@ -114,9 +114,11 @@ def energy(case, batch_dims, *operands):
   for x in results:
     if jnp.issubdtype(x.dtype, jnp.inexact):
       core = x.shape[batch_dims:]
-      weights = np.cos(np.arange(np.prod(core, dtype=int))).reshape(core)
+      weights = np.cos(np.arange(np.prod(core, dtype=int)))
+      weights = weights.reshape((1,) * batch_dims + core)
       square = x.real**2 + x.imag**2 if jnp.iscomplexobj(x) else x**2
-      total = total + jnp.sum(weights * square, axis=tuple(range(batch_dims, x.ndim)))
+      square = weights * square.astype(weights.dtype)
+      total = total + jnp.sum(square, axis=tuple(range(batch_dims, x.ndim)))
   return total
 
 

@@ -192,7 +192,7 @@ def test_determinants(dtype, n):
   _, worst = matrices.conditions(dtype)
   types = {k: a for k, a in _nonsingular(n, dtype).items() if not k.startswith("worst")}
   a = np.stack(list(types.values()))
-  det, (sign, logabsdet) = np.asarray(linalg.det(a)), linalg.slogdet(a)
+  det, sign, logabsdet = map(np.asarray, (linalg.det(a), *linalg.slogdet(a)))
   finfo = np.finfo(dtype)
   ratios = {}
   for i, (name, (mantissa, exponent, condition)) in enumerate(

@@ -1,0 +1,80 @@
+"""What may come in: arrays of numbers of one dtype, and of the right shape."""
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+
+def check_arrays(name: str, *operands: Any) -> None:
+  """Raises TypeError for what is no array of numbers."""
+  for i, x in enumerate(operands):
+    if not (hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x)):
+      raise TypeError(
+          f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
+    dtype = getattr(x, "dtype", np.dtype(bool))
+    if not (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)):
+      raise TypeError(f"{name} takes arrays of numbers, got {dtype} at position {i}.")
+
+
+def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
+  """The operands as arrays of one dtype that LAPACK computes in, and the dtype to return.
+
+  64-bit integers become float64, other integers and booleans float32, as in jax.numpy. float16 and
+  bfloat16 are computed in float32, and the results rounded to the operands' dtype.
+  """
+  check_arrays(name, *operands)
+  dtype = jnp.result_type(*operands)
+  if not jnp.issubdtype(dtype, jnp.inexact):
+    dtype = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
+  compute = compute_dtype(dtype)
+  return [jnp.asarray(x, dtype=compute) for x in operands], dtype
+
+
+def compute_dtype(dtype: Any) -> np.dtype:
+  """The inexact dtype to compute in: float32 for float16 and bfloat16, others as they are."""
+  return np.dtype(np.float32) if jnp.finfo(dtype).bits < 32 else np.dtype(dtype)
+
+
+def real_dtype(dtype: Any) -> np.dtype:
+  """The dtype of the real part of numbers of a dtype."""
+  return jnp.finfo(dtype).dtype
+
+
+def complex_dtype(dtype: Any) -> np.dtype:
+  """The complex dtype of a dtype's precision, and at least complex64."""
+  return np.dtype(np.complex128 if jnp.finfo(dtype).bits == 64 else np.complex64)
+
+
+def check_square(name: str, a: jax.Array) -> None:
+  if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+    raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
+
+
+def check_matrix(name: str, a: jax.Array) -> None:
+  if a.ndim < 2:
+    raise ValueError(f"Argument to {name}() must have shape [..., m, n], got {a.shape}")
+
+
+def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
+  """The right-hand sides as columns (..., n, k), and whether they were vectors (..., n).
+
+  As in jax.scipy.linalg: a one-dimensional `b` is a vector, and so, with a warning, is one that has
+  a dimension less than `a` and ends in n.
+  """
+  if b.ndim == 0:
+    raise ValueError(f"Argument b to {name}() must have rank at least 1, got shape {b.shape}")
+  vector = b.ndim == 1
+  if not vector and a.ndim == b.ndim + 1 and a.shape[-1] == b.shape[-1]:
+    warnings.warn(
+        f"{name}: batched 1D solves with b.ndim > 1 are deprecated, and in the future will be "
+        f"treated as a batched 2D solve. Use b[..., None] and .squeeze(-1) to avoid this warning.",
+        FutureWarning, stacklevel=3)
+    vector = True
+  columns = b[..., None] if vector else b
+  if columns.shape[-2] != a.shape[-1]:
+    raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
+  return columns, vector

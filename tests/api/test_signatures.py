@@ -1,0 +1,67 @@
+"""docs/functions.md says whose signature each function has; the installed JAX has it, and the page
+names all namesakes."""
+
+import inspect
+import pathlib
+import re
+
+import jax.lax.linalg
+import jax.numpy.linalg
+import jax.scipy.linalg
+import pytest
+
+import linalg
+
+PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "functions.md").read_text()
+SECTION = PAGE[PAGE.index("## Whose signatures"):].partition("\n## ")[0]
+MODULES = {
+    "jax.numpy.linalg": jax.numpy.linalg,
+    "jax.scipy.linalg": jax.scipy.linalg,
+    "jax.lax.linalg": jax.lax.linalg,
+}
+ROWS = [
+    (follows, re.findall(r"`(\w+)`", functions), [x for x in namesakes.split(", ") if x.strip()])
+    for follows, functions, namesakes in re.findall(
+        r"^\| (jax[\w.]+) \| ([^|]+) \| ([^|]*)\|$", SECTION, re.MULTILINE)]
+FOLLOWED = {name: follows for follows, functions, _ in ROWS for name in functions}
+# Keyword-only parameters that the page says are ours.
+ADDED = {
+    name: set(re.findall(r"(\w+)=", options))
+    for name, options in re.findall(r"`(\w+)\((\w+=[^)]*)\)`", SECTION)}
+OURS = {
+    "checked", "eigh_gauge_error", "eigh_generalized", "export_disabled_checks",
+    "funm_hermitian", "include_dir", "inverse_pth_root", "show_config"}
+
+
+def _parameters(function):
+  return [(x.name, x.kind, x.default) for x in inspect.signature(function).parameters.values()]
+
+
+def test_every_function_has_a_row():
+  functions = {
+      name for name in linalg.__all__
+      if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))}
+  assert len(FOLLOWED) == sum(len(functions) for _, functions, _ in ROWS)  # none has two
+  assert FOLLOWED.keys() == {x for x in functions if not x.endswith("_ex")} - OURS
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_signature_of_the_one_it_follows(name):
+  """Names, kinds, order and defaults of the parameters."""
+  followed = _parameters(getattr(MODULES[FOLLOWED[name]], name))
+  if name == "lu":
+    followed = [("a", *rest) for _, *rest in followed]
+  added = ADDED.get(name, set())
+  ours = _parameters(getattr(linalg, name))
+  assert all(kind == inspect.Parameter.KEYWORD_ONLY for x, kind, _ in ours if x in added)
+  assert [x for x in ours if x[0] not in added] == followed
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1][0]}")
+def test_namesakes(row):
+  """The order in which the modules are followed, and who else has the name."""
+  follows, functions, namesakes = row
+  for name in functions:
+    having = [module for module in MODULES if hasattr(MODULES[module], name)]
+    assert follows == ("jax.lax.linalg" if name == "lu" else having[0])
+    assert [module for module in having if module != follows] == [x.strip() for x in namesakes]

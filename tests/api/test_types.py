@@ -1,0 +1,42 @@
+"""mypy and pyright know the signatures and the results of the public functions."""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import linalg
+
+FILE = pathlib.Path(__file__).with_name("types_of_results.py")
+ROOT = FILE.parents[2]
+CHECKERS = {
+    "mypy": ("--strict", "--warn-unused-ignores", "--follow-imports=silent", str(FILE)),
+    "pyright": (
+        "--project", str(FILE.with_name("pyrightconfig.json")), "--pythonpath", sys.executable),
+}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_types_of_results(checker):
+  if importlib.util.find_spec(checker) is None:
+    pytest.skip(f"{checker} is not installed: it is in the extra `dev`")
+  done = subprocess.run(
+      [sys.executable, "-m", checker, *CHECKERS[checker]], cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_function_is_asserted():
+  """But for JAX's own, and those of no result, or of the options of others."""
+  asserted = set(re.findall(r"linalg\.(\w+)\(", FILE.read_text()))
+  others = {
+      "cross", "diagonal", "eigh_gauge_error", "eigvals_ex", "export_disabled_checks",
+      "include_dir", "lu_pivots_to_permutation", "matmul", "matrix_transpose", "multi_dot",
+      "outer", "show_config", "svdvals_ex", "tensordot", "trace", "vecdot",
+      "cholesky_update_ex"}
+  functions = {
+      name for name in linalg.__all__
+      if callable(getattr(linalg, name)) and not isinstance(getattr(linalg, name), type)}
+  assert functions - asserted == others

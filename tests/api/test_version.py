@@ -1,0 +1,30 @@
+"""linalg.__version__ is that of the distribution."""
+
+import importlib.metadata
+import runpy
+
+import pytest
+
+import linalg
+from linalg import _version
+
+
+def test_version(monkeypatch):
+  run = lambda: runpy.run_path(_version.__file__)["__version__"]
+  assert isinstance(linalg.__version__, str) and linalg.__version__
+  monkeypatch.setattr(importlib.metadata, "version", lambda name: f"1.2.3 of {name}")
+  assert run() == "1.2.3 of jax-linalg"
+
+  def missing(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+  monkeypatch.setattr(importlib.metadata, "version", missing)
+  assert run() == "0+unknown"
+
+
+def test_version_of_the_installed_distribution():
+  try:
+    installed = importlib.metadata.version("jax-linalg")
+  except importlib.metadata.PackageNotFoundError:
+    pytest.skip("jax-linalg is not installed: this is a source tree that was built in place")
+  assert linalg.__version__ == installed

@@ -1,0 +1,150 @@
+"""A call with wrong arguments gives one TypeError about the function that was called."""
+
+import inspect
+import re
+import traceback
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linalg
+
+EYE = np.eye(3)
+FUNCTIONS = {
+    name: getattr(linalg, name) for name in linalg.__all__
+    if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))}
+# Of what cannot be called with as many matrices as it needs arguments.
+OPERANDS = {
+    "checked": (linalg.cholesky,),
+    "cho_solve": ((EYE, True), EYE),
+    "cholesky_update": (EYE, EYE[0]),
+    "cholesky_update_ex": (EYE, EYE[0]),
+    "eigh_gauge_error": (lambda w, v: w[0], EYE),
+    "eigh_tridiagonal": (EYE[0], EYE[0, 1:]),
+    "funm_hermitian": (EYE, jnp.exp),
+    "householder_product": (EYE, EYE[0]),
+    "inverse_pth_root": (EYE, 2),
+    "lu_pivots_to_permutation": (np.arange(3), 3),
+    "lu_solve": ((EYE, np.arange(3)), EYE),
+    "matrix_power": (EYE, 2),
+    "multi_dot": ([EYE, EYE],),
+    "tensorinv": (np.eye(4).reshape(2, 2, 2, 2),),
+    "tensorsolve": (np.eye(4).reshape(2, 2, 2, 2), np.ones((2, 2))),
+    "tridiagonal_solve": (EYE[0], EYE[1], EYE[2], EYE),
+    "tridiagonal_solve_ex": (EYE[0], EYE[1], EYE[2], EYE),
+}
+# JAX's own, whose errors of options are JAX's.
+STOCK = {
+    "cross", "matmul", "matrix_transpose", "multi_dot", "outer", "tensordot", "trace", "vecdot"}
+WITHOUT_OPERANDS = {"export_disabled_checks", "include_dir", "show_config"}
+OPTIONS = [
+    (name, parameter.name) for name, function in FUNCTIONS.items() if name not in STOCK
+    for parameter in inspect.signature(function).parameters.values()
+    if parameter.annotation in (
+        bool, int, str, str | None, int | str, int | str | None, int | None, tuple[int, int] | None)
+    or parameter.name in ("axis", "axes")]
+
+
+def _operands(name):
+  if name in OPERANDS or name in WITHOUT_OPERANDS:
+    return OPERANDS.get(name, ())
+  parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
+  return (EYE,) * sum(x.default is x.empty and x.kind != x.VAR_POSITIONAL for x in parameters)
+
+
+def _refuses(call, name, *words):
+  with pytest.raises(TypeError) as caught:
+    call()
+  message = str(caught.value)
+  assert type(caught.value) is TypeError
+  assert name in message
+  for word in words:
+    assert word in message
+  # Short, and no array printed in it; nor a second error under it.
+  assert len(message) < 400
+  assert not re.search(r"abstract array|[Nn]on-hashable|\[\[", message)
+  shown = "".join(traceback.format_exception(caught.value))
+  assert shown.count(f"TypeError: {message}") == 1
+  assert "direct cause" not in shown and "During handling" not in shown
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_unknown_keyword(name):
+  for value in (1, "x", EYE):
+    _refuses(lambda: FUNCTIONS[name](*_operands(name), foo=value), name, "'foo'")
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "block_diag"])
+def test_too_many_arguments(name):
+  _refuses(lambda: FUNCTIONS[name](*_operands(name), *range(20)), name, "positional")
+
+
+@pytest.mark.parametrize("name", [
+    name for name in FUNCTIONS if name != "block_diag" and name not in WITHOUT_OPERANDS])
+def test_missing_argument(name):
+  _refuses(FUNCTIONS[name], name, "missing")
+
+
+def _with_option(name, option, value):
+  """A call whose option has a value, at its place if it has one."""
+  function = FUNCTIONS[name]
+  bound = inspect.signature(function).bind_partial(*_operands(name))
+  bound.arguments[option] = value
+  return function(*bound.args, **bound.kwargs)
+
+
+# Options that are not looked at, or may be an array whose value is known.
+LAX = {"overwrite_a", "overwrite_b", "check_finite", "turbo", "n", "ind", "blocksize", "p"}
+
+
+@pytest.mark.parametrize("name, option", [x for x in OPTIONS if x[1] not in LAX])
+def test_array_for_an_option(name, option):
+  """Of more than one element, concrete or traced; and a list."""
+  kind = "an array; got float64[3,3]"
+  _refuses(lambda: _with_option(name, option, EYE), name, option, kind)
+  _refuses(lambda: _with_option(name, option, jnp.asarray(EYE)), name, option, kind)
+  _refuses(
+      lambda: jax.eval_shape(lambda x: _with_option(name, option, x), EYE), name, option, kind)
+
+
+def test_every_option_is_tried():
+  assert {"full_matrices", "UPLO", "mode", "axis", "ord", "lower", "trans"} <= {
+      option for _, option in OPTIONS}
+  assert len(OPTIONS) > 60
+
+
+def test_a_list_for_an_option():
+  _refuses(lambda: linalg.norm(EYE, axis=[0, 1]), "norm", "axis", "list")
+  _refuses(lambda: linalg.vector_norm(EYE, axis=(0, [1])), "vector_norm", "axis", "tuple")
+
+
+def test_a_string_for_an_array():
+  for call in (lambda: linalg.cholesky("a"), lambda: linalg.solve(EYE, "b")):
+    with pytest.raises(TypeError, match="requires ndarray or scalar arguments, got <class 'str'>"):
+      call()
+
+
+@pytest.mark.parametrize("name", ["eigh", "eigh_ex", "eigvalsh"])
+def test_a_pair_of_matrices(name):
+  """As scipy.linalg.eigh takes it."""
+  _refuses(lambda: FUNCTIONS[name](EYE, EYE), name, "eigh_generalized(a, b)")
+  _refuses(
+      lambda: jax.jit(lambda a, b: FUNCTIONS[name](a, b))(EYE, EYE), name, "eigh_generalized(a, b)")
+
+
+def test_errors_from_within_are_left_alone():
+  """A failure of the caller's own function is no wrong argument, whatever its kind."""
+
+  def f(w):
+    raise TypeError("mine")
+
+  with pytest.raises(TypeError, match="mine"):
+    linalg.funm_hermitian(EYE, f)
+
+
+def test_transformed_functions_are_compiled_as_such():
+  """JAX copies a function's attributes to what it makes of it: `lower` must not be one."""
+  mapped = jax.jit(jax.vmap(linalg.solve, in_axes=(None, 0)))
+  assert mapped.lower(EYE, np.ones((7, 3))).out_info.shape == (7, 3)

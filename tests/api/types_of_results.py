@@ -1,0 +1,102 @@
+"""What a type checker must know of the public functions: read by mypy and pyright, and not run."""
+
+from typing import assert_type
+
+import jax
+
+import linalg
+
+Arrays2 = tuple[jax.Array, jax.Array]
+Arrays3 = tuple[jax.Array, jax.Array, jax.Array]
+Arrays4 = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+def decompositions(a: jax.Array, flag: bool, mode: str) -> None:
+  assert_type(linalg.cholesky(a), jax.Array)
+  assert_type(linalg.cholesky(a, upper=True, symmetrize_input=False), jax.Array)
+  assert_type(linalg.cholesky_ex(a), Arrays2)
+  assert_type(linalg.cho_factor(a), tuple[jax.Array, bool])
+  assert_type(linalg.cho_solve((a, True), a), jax.Array)
+  assert_type(linalg.lu(a), Arrays3)
+  assert_type(linalg.lu_ex(a), Arrays4)
+  assert_type(linalg.lu_factor(a), Arrays2)
+  assert_type(linalg.lu_solve((a, a), a), jax.Array)
+  assert_type(linalg.eigh(a), linalg.EighResult)
+  assert_type(linalg.eigh(a, "U"), linalg.EighResult)
+  assert_type(linalg.eigh(a).eigenvalues, jax.Array)
+  assert_type(linalg.eigh_ex(a), Arrays3)
+  assert_type(linalg.eigvalsh(a), jax.Array)
+  assert_type(linalg.schur(a), Arrays2)
+  assert_type(linalg.schur_ex(a, "complex"), Arrays3)
+  assert_type(linalg.rsf2csf(a, a), Arrays2)
+  assert_type(linalg.polar(a), Arrays2)
+  assert_type(linalg.slogdet(a), linalg.SlogdetResult)
+  assert_type(linalg.slogdet(a).logabsdet, jax.Array)
+  assert_type(linalg.householder_product(a, a), jax.Array)
+
+
+def flags_that_change_the_result(a: jax.Array, flag: bool, mode: str) -> None:
+  assert_type(linalg.qr(a), linalg.QRResult)
+  assert_type(linalg.qr(a, "complete"), linalg.QRResult)
+  assert_type(linalg.qr(a, "r"), jax.Array)
+  assert_type(linalg.qr(a, pivoting=True), Arrays3)
+  assert_type(linalg.qr(a, mode="r", pivoting=True), Arrays2)
+  assert_type(linalg.svd(a), linalg.SVDResult)
+  assert_type(linalg.svd(a, False), linalg.SVDResult)
+  assert_type(linalg.svd(a, full_matrices=False, hermitian=True).U, jax.Array)
+  assert_type(linalg.svd(a, compute_uv=False), jax.Array)
+  assert_type(linalg.svd(a, False, False), jax.Array)
+  assert_type(linalg.svd(a, compute_uv=flag), linalg.SVDResult | jax.Array)
+  assert_type(linalg.svd_ex(a), Arrays4)
+  assert_type(linalg.svd_ex(a, compute_uv=False), Arrays2)
+  assert_type(linalg.svdvals(a), jax.Array)
+  assert_type(linalg.eig(a), linalg.EigResult)
+  assert_type(linalg.eig(a, left=True), Arrays3)
+  assert_type(linalg.eig_ex(a), Arrays3)
+  assert_type(linalg.eig_ex(a, left=True), Arrays4)
+  assert_type(linalg.eigvals(a), jax.Array)
+  assert_type(linalg.hessenberg(a), jax.Array)
+  assert_type(linalg.hessenberg(a, calc_q=True), Arrays2)
+  assert_type(linalg.eigh_tridiagonal(a, a), Arrays2)
+  assert_type(linalg.eigh_tridiagonal(a, a, eigvals_only=True), jax.Array)
+  assert_type(linalg.eigh_generalized(a, a), Arrays2)
+  assert_type(linalg.eigh_generalized(a, eigvals_only=True), jax.Array)
+  assert_type(linalg.eigh_generalized(a, a, True, True), jax.Array)
+
+
+def composed(a: jax.Array) -> None:
+  assert_type(linalg.solve(a, a, assume_a="pos"), jax.Array)
+  assert_type(linalg.solve_ex(a, a), Arrays2)
+  assert_type(linalg.inv(a), jax.Array)
+  assert_type(linalg.inv_ex(a), Arrays2)
+  assert_type(linalg.det(a), jax.Array)
+  assert_type(linalg.lstsq(a, a), Arrays4)
+  assert_type(linalg.pinv(a, rtol=1e-3), jax.Array)
+  assert_type(linalg.matrix_rank(a), jax.Array)
+  assert_type(linalg.cond(a), jax.Array)
+  assert_type(linalg.norm(a, 2, axis=(0, 1)), jax.Array)
+  assert_type(linalg.vector_norm(a, ord=3), jax.Array)
+  assert_type(linalg.matrix_norm(a), jax.Array)
+  assert_type(linalg.expm(a), jax.Array)
+  assert_type(linalg.sqrtm(a), jax.Array)
+  assert_type(linalg.matrix_power(a, 3), jax.Array)
+  assert_type(linalg.funm_hermitian(a, lambda w: w), jax.Array)
+  assert_type(linalg.inverse_pth_root(a, 4, epsilon=1e-12), jax.Array)
+  assert_type(linalg.triangular_solve(a, a, lower=True), jax.Array)
+  assert_type(linalg.solve_triangular(a, a, trans="T"), jax.Array)
+  assert_type(linalg.tridiagonal_solve(a, a, a, a), jax.Array)
+  assert_type(linalg.tridiagonal_solve_ex(a, a, a, a), Arrays2)
+  assert_type(linalg.cholesky_update(a, a, downdate=True), jax.Array)
+  assert_type(linalg.block_diag(a, a), jax.Array)
+  assert_type(linalg.tensorinv(a), jax.Array)
+  assert_type(linalg.tensorsolve(a, a), jax.Array)
+  assert_type(linalg.checked(linalg.eigh)(a), linalg.EighResult)
+  assert_type(linalg.__version__, str)
+
+
+def wrong_arguments(a: jax.Array) -> None:
+  """Each of these is an error, and an ignore that is not needed is one too."""
+  linalg.cholesky(a, a)  # type: ignore[arg-type,call-arg]  # pyright: ignore[reportCallIssue]
+  linalg.eigh(a, a)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+  linalg.inv(a, foo=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+  linalg.qr(a, pivot=True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

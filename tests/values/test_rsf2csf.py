@@ -1,0 +1,51 @@
+"""rsf2csf: the batches of T and Z broadcast, as in SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import linalg
+import matrices
+
+BATCHES = [((), ()), ((3,), ()), ((), (3,)), ((2, 1), (3,)), ((3,), (2, 1)), ((1,), (3,))]
+
+
+@pytest.mark.parametrize("batches", BATCHES, ids=str)
+def test_batches_broadcast(batches, rng):
+  """Both results have the whole batch, and are those of each pair alone."""
+  batch_t, batch_z = batches
+  batch = np.broadcast_shapes(*batches)
+  t, _ = linalg.schur(matrices.general(rng, batch_t, 5, 5, np.float64))
+  _, z = linalg.schur(matrices.general(rng, batch_z, 5, 5, np.float64))
+  actual = linalg.rsf2csf(t, z)
+  t, z = np.broadcast_to(t, (*batch, 5, 5)), np.broadcast_to(z, (*batch, 5, 5))
+  whole = linalg.rsf2csf(t, z)
+  for x, y in zip(actual, whole, strict=True):
+    assert x.shape == (*batch, 5, 5)
+    np.testing.assert_array_equal(x, y)
+  for i in np.ndindex(batch):
+    triangular, unitary = (np.asarray(x)[i] for x in actual)
+    np.testing.assert_array_equal(triangular, np.triu(triangular))
+    expected_t, expected_z = scipy.linalg.rsf2csf(t[i], z[i])
+    original = unitary @ triangular @ unitary.conj().T
+    np.testing.assert_allclose(
+        original, expected_z @ expected_t @ expected_z.conj().T, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
+def test_one_form_for_a_sharded_batch(kind, rng):
+  """T, which has no batch, gets that of Z and its sharding."""
+  mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,))
+  t, _ = linalg.schur(matrices.general(rng, (), 4, 4, np.float64))
+  _, z = linalg.schur(matrices.general(rng, (16,), 4, 4, np.float64))
+  expected = linalg.rsf2csf(t, z)
+  with jax.set_mesh(mesh):
+    sharding = NamedSharding(mesh, PartitionSpec("x"))
+    results = jax.jit(linalg.rsf2csf)(jnp.asarray(t), jax.device_put(z, sharding))
+    for x, y in zip(results, expected, strict=True):
+      np.testing.assert_allclose(x, y, atol=1e-13)
+      if kind == AxisType.Explicit:
+        assert x.sharding.is_equivalent_to(sharding, x.ndim)
