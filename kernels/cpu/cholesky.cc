@@ -4,14 +4,13 @@
 // row-major lower triangle is a column-major upper one, so neither the operand nor the factor is
 // transposed. One pass over the operand copies the triangle, symmetrises it and clears the other
 // one; a matrix that is not positive definite gets a triangle of NaN.
-#include "kernels/small/cholesky.h"
-
 #include <cmath>
 
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
-#include "kernels/small/hermitian.h"
+#include "kernels/small/solve.h"
 
 namespace linalg {
 namespace {
@@ -58,9 +57,7 @@ void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPar
   const auto factor_group = [&]<class V>(int64_t i, V* registers) {
     auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
     LoadElements(a + i * size, size, size, matrix);
-    small::LowerHermitianPart(matrix, static_cast<int>(n), part);
-    const V failed = small::Cholesky(matrix, static_cast<int>(n));
-    small::FinishTriangle(matrix, static_cast<int>(n), part.lower, failed);
+    const V failed = small::CholeskyFactor(matrix, static_cast<int>(n), part);
     StoreElements(matrix, size, factor + i * size);
     StoreIntegers(&failed, 1, info + i);
   };
@@ -76,14 +73,12 @@ ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::Any
       const T* a_data = Elements<T>(a, shape.batch * size, "a");
       T* factor_data = ResultElements<T>(factor, shape.batch * size, "the factor");
       int32_t* info_data = Elements<int32_t>(info, shape.batch, "info");
-      if (n <= kSmallCholesky) {
+      if (ChoosePath(Operation::kCholesky, n, n, kDtype<T>) == Path::kLanes) {
         return SmallCholesky(pool, shape.batch, n, {lower, symmetrize}, a_data, factor_data,
                              info_data);
       }
-      lapack::Load();
-      const BlasThreads threads(ThreadsFor(shape.batch, n));
       const double nanoseconds = LapackNanoseconds(n * n * n / 3.0);
-      ForEachRange(pool, shape.batch, nanoseconds, [&](int64_t first, int64_t last) {
+      ForEachByLapack(pool, shape.batch, n, nanoseconds, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
           info_data[i] =
               CholeskyOne(pool, n, {lower, symmetrize}, a_data + i * size, factor_data + i * size);
@@ -102,17 +97,10 @@ ffi::Error CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBu
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
       const auto systems = ReadSystems<T>(factor, b, x, true);
       const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
-      if (UseSmallTriangular(systems)) {
+      if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
         return ForEachSmallSystem(pool, systems, systems.Operations(),
                                   [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                                    const auto to_adjoint = [&] {
-                                      small::TransposeSquare(n, matrix);
-                                      small::Conjugate(n * n, matrix);
-                                    };
-                                    if (!lower) to_adjoint();
-                                    small::SolveLower(n, matrix, false, cols, rhs);
-                                    to_adjoint();
-                                    small::SolveUpper(n, matrix, false, cols, rhs);
+                                    small::CholeskySolve(n, matrix, lower, cols, rhs);
                                   });
       }
       ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {

@@ -4,6 +4,7 @@
 // from its exponent, so that it overflows only if the result does.
 #include <bit>
 
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/handlers.h"
 
@@ -16,16 +17,14 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
                         Write&& write) {
   const int64_t n = shape.rows, size = shape.size();
   const T* a_data = Elements<T>(a, shape.batch * size, "a");
-  if (UseSmallLu(n, n)) {
+  if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
     return DispatchSize(n, [&](auto order) {
       ForEachSmallGroup<T>(pool, shape.batch, order, order, 0, a_data, [&](auto& group) {
         write(group.first, small::Determinant(order, group.a, group.pivots, group.permutation));
       });
     });
   }
-  lapack::Load();
-  const BlasThreads threads(ThreadsFor(shape.batch, n));
-  ForEachRange(pool, shape.batch, LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
+  ForEachByLapack(pool, shape.batch, n, LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
     Factors<T> factors(n, n);
     for (int64_t i = first; i < last; ++i) {
       factors.Factor(pool, a_data + i * size);

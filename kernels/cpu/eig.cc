@@ -3,12 +3,11 @@
 // geev, on a column-major copy. A real matrix's vectors come as real and imaginary parts in
 // neighbouring columns, and are put together here. A matrix that holds NaN or Inf is not handed to
 // LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
-#include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 
 namespace linalg {
@@ -45,11 +44,9 @@ void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
               std::complex<Real<T>>* right, int32_t* info) {
   using C = std::complex<Real<T>>;
   if (n == 0) return std::fill(info, info + batch, 0);
-  lapack::Load();
   const int64_t size = n * n;
-  const BlasThreads threads(ThreadsFor(batch, n));
   const double nanoseconds = LapackNanoseconds((right ? 25.0 : 10.0) * n * size);
-  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
     lapack::Geev<T> geev(n, left != nullptr, right != nullptr);
     const auto matrix = Scratch<T>(size);
     const auto left_columns = Scratch<T>(left ? size : 0);

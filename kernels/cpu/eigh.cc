@@ -10,9 +10,9 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 #include "kernels/small/eigh.h"
 
@@ -74,15 +74,13 @@ template <class T>
 void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                T* vectors, Real<T>* values, int32_t* info) {
   if (n == 0) return std::fill(info, info + batch, 0);
-  if (n <= kSmallEigh) {
+  if (ChoosePath(Operation::kEigh, n, n, kDtype<T>) == Path::kLanes) {
     return vectors ? SmallEigh<true>(pool, batch, n, part, a, vectors, values, info)
                    : SmallEigh<false>(pool, batch, n, part, a, vectors, values, info);
   }
-  lapack::Load();
   const int64_t size = n * n;
-  const BlasThreads threads(ThreadsFor(batch, n));
   const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
-  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
     lapack::Syevd<T> syevd(n, vectors != nullptr);
     const auto scratch = Scratch<T>(vectors ? 0 : size);
     for (int64_t i = first; i < last; ++i) {

@@ -3,12 +3,11 @@
 // stevd: divide and conquer, or implicit QL if only values are wanted. A complex matrix is a real
 // one between phases. A matrix that holds NaN or
 // Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
-#include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 
 namespace linalg {
@@ -35,11 +34,9 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
                       const T* beside, T* vectors, Real<T>* values, int32_t* info) {
   using R = Real<T>;
   if (n == 0) return std::fill(info, info + batch, 0);
-  lapack::Load();
   const int64_t size = n * n;
-  const BlasThreads threads(ThreadsFor(batch, n));
   const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
-  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
     lapack::Stevd<R> stevd(n, vectors != nullptr);
     const auto e = Scratch<R>(n), columns = Scratch<R>(vectors ? size : 0);
     const auto phases = Scratch<T>(n);

@@ -1,11 +1,10 @@
 // Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
 //
 // gehrd and orghr, on a column-major copy. They iterate nothing: NaN and Inf pass through.
-#include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 
 namespace linalg {
@@ -15,12 +14,10 @@ namespace {
 template <class T>
 void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* h, T* q) {
   if (n == 0) return;
-  lapack::Load();
   const int order = ToInt(n);
   const int64_t size = n * n;
-  const BlasThreads threads(ThreadsFor(batch, n));
   const double nanoseconds = LapackNanoseconds((q ? 14.0 / 3 : 10.0 / 3) * n * size);
-  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
     const auto matrix = Scratch<T>(size), taus = Scratch<T>(n);
     const auto work = Scratch<T>(lapack::HessenbergWork(n));
     for (int64_t i = first; i < last; ++i) {

@@ -115,33 +115,33 @@ int Getri(int n, T* a, int ld, int* pivots, T* work) {
   return info;
 }
 
-// Up to this many reflectors the blocked routines call the unblocked ones, after some bookkeeping
-// that takes longer than a tiny matrix: those are called directly.
-inline constexpr int kUnblockedReflectors = 128;
-
 // GEQRF(M, N, A, LDA, TAU, WORK, LWORK, INFO)
-// GEQR2(M, N, A, LDA, TAU, WORK, INFO)
 inline int64_t QrWork(int64_t n) { return n * kBlock; }
 template <class T>
 void Geqrf(int m, int n, T* a, int ld, T* taus, T* work) {
   int info = 0, size = ToInt(QrWork(n));
-  if (std::min(m, n) <= kUnblockedReflectors) {
-    routines<T>.geqr2(&m, &n, a, &ld, taus, work, &info);
-  } else {
-    routines<T>.geqrf(&m, &n, a, &ld, taus, work, &size, &info);
-  }
+  routines<T>.geqrf(&m, &n, a, &ld, taus, work, &size, &info);
+}
+
+// GEQR2(M, N, A, LDA, TAU, WORK, INFO)
+template <class T>
+void Geqr2(int m, int n, T* a, int ld, T* taus, T* work) {
+  int info = 0;
+  routines<T>.geqr2(&m, &n, a, &ld, taus, work, &info);
 }
 
 // ORGQR(M, N, K, A, LDA, TAU, WORK, LWORK, INFO)
-// ORG2R(M, N, K, A, LDA, TAU, WORK, INFO)
 template <class T>
 void Orgqr(int m, int n, int k, T* a, int ld, T* taus, T* work) {
   int info = 0, size = ToInt(QrWork(n));
-  if (k <= kUnblockedReflectors) {
-    routines<T>.org2r(&m, &n, &k, a, &ld, taus, work, &info);
-  } else {
-    routines<T>.orgqr(&m, &n, &k, a, &ld, taus, work, &size, &info);
-  }
+  routines<T>.orgqr(&m, &n, &k, a, &ld, taus, work, &size, &info);
+}
+
+// ORG2R(M, N, K, A, LDA, TAU, WORK, INFO)
+template <class T>
+void Org2r(int m, int n, int k, T* a, int ld, T* taus, T* work) {
+  int info = 0;
+  routines<T>.org2r(&m, &n, &k, a, &ld, taus, work, &info);
 }
 
 // real:    GEQP3(M, N, A, LDA, JPVT, TAU, WORK, LWORK, INFO)

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
+#include "kernels/small/solve.h"
 
 namespace linalg {
 namespace {
@@ -37,7 +39,7 @@ ffi::Error Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
       int32_t* pivots_data = Elements<int32_t>(pivots, batch * k, "pivots");
       int32_t* permutation_data = Elements<int32_t>(permutation, batch * m, "permutation");
       int32_t* info_data = Elements<int32_t>(info, batch, "info");
-      if (UseSmallLu(m, n)) {
+      if (ChoosePath(Operation::kLu, m, n, kDtype<T>) == Path::kLanes) {
         const auto store = [&](auto& group, auto singular) {
           StoreElements(group.a, m * n, lu_data + group.first * m * n);
           StoreIntegers(group.pivots, k, pivots_data + group.first * k);
@@ -46,9 +48,7 @@ ffi::Error Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
         };
         return ForEachSmallLu<T>(pool, batch, m, n, 0, a_data, store, a_data == lu_data);
       }
-      lapack::Load();
-      const BlasThreads threads(ThreadsFor(batch, k));
-      ForEachRange(pool, batch, LuNanoseconds(m, n), [&](int64_t first, int64_t last) {
+      ForEachByLapack(pool, batch, k, LuNanoseconds(m, n), [&](int64_t first, int64_t last) {
         Factors<T> factors(m, n);
         for (int64_t i = first; i < last; ++i) {
           info_data[i] = factors.Factor(pool, a_data + i * m * n);
@@ -103,21 +103,14 @@ ffi::Error LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivot
         throw BadArgument("pivots", "have the batch size of b");
       }
       const auto* pivots_data = Elements<int32_t>(pivots, pivots_shape.batch * systems.n, "pivots");
-      if (UseSmallTriangular(systems)) {
+      if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
         const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
-        return ForEachSmallSystem(pool, systems, systems.Operations(),
-                                  [&](int64_t i, auto* matrix, auto* rhs, auto* steps) {
-                                    LoadIntegers(pivots_data + i * pivots_stride, pivots_stride, n,
-                                                 steps);
-                                    if (conjugate) small::Conjugate(n * n, matrix);
-                                    if (transpose) small::TransposeSquare(n, matrix);
-                                    if (!transpose)
-                                      small::ApplyPivots(n, steps, false, false, cols, rhs);
-                                    small::SolveLower(n, matrix, !transpose, cols, rhs);
-                                    small::SolveUpper(n, matrix, transpose, cols, rhs);
-                                    if (transpose)
-                                      small::ApplyPivots(n, steps, false, true, cols, rhs);
-                                  });
+        return ForEachSmallSystem(
+            pool, systems, systems.Operations(),
+            [&](int64_t i, auto* matrix, auto* rhs, auto* steps) {
+              LoadIntegers(pivots_data + i * pivots_stride, pivots_stride, n, steps);
+              small::LuSolve(n, matrix, steps, false, transpose, conjugate, cols, rhs);
+            });
       }
       ForEachSystem(pool, systems, systems.Operations(), [&](int64_t i, const T* matrix, T* rhs) {
         SubstituteLu(systems.n, matrix, pivots_data + i * pivots_stride, transpose, conjugate,

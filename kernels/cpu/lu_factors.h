@@ -69,8 +69,6 @@ struct SmallGroup {
   Element<T, V>* spare;  // as many elements as the caller asked for
 };
 
-inline bool UseSmallLu(int64_t rows, int64_t cols) { return std::max(rows, cols) <= kSmallLu; }
-
 // Loads a batch of small matrices and calls use(SmallGroup) for each group. `in_place` says that
 // results overwrite `a`.
 template <class T, class Rows, class Cols, class Use>

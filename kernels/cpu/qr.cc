@@ -3,8 +3,10 @@
 // Small matrices: kernels/small, one matrix per lane or one at a time with its columns in lanes.
 // Others: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same memory; Q
 // and R are transposed into the row-major results as they are written.
+#include "kernels/arithmetic/rows.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
@@ -30,7 +32,8 @@ class Reflectors {
   void Factor(ffi::ThreadPool& pool, const T* a) {
     if (count_ == 0) return;
     Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
-    lapack::Geqrf(ToInt(rows_), ToInt(cols_), a_.get(), ToInt(rows_), taus_.get(), work_.get());
+    const auto factor = count_ <= kUnblockedReflectors ? &lapack::Geqr2<T> : &lapack::Geqrf<T>;
+    factor(ToInt(rows_), ToInt(cols_), a_.get(), ToInt(rows_), taus_.get(), work_.get());
   }
 
   // The same with column pivoting; `order` receives the original indices of the columns.
@@ -74,8 +77,9 @@ class Reflectors {
   // The row-major rows-by-q_cols Q. Overwrites the reflectors.
   void WriteQ(ffi::ThreadPool& pool, int64_t q_cols, T* q) {
     if (rows_ == 0 || q_cols == 0) return;
-    lapack::Orgqr(ToInt(rows_), ToInt(q_cols), ToInt(count_), a_.get(), ToInt(rows_), taus_.get(),
-                  work_.get());
+    const auto multiply = count_ <= kUnblockedReflectors ? &lapack::Org2r<T> : &lapack::Orgqr<T>;
+    multiply(ToInt(rows_), ToInt(q_cols), ToInt(count_), a_.get(), ToInt(rows_), taus_.get(),
+             work_.get());
     Transpose(pool, q_cols, rows_, a_.get(), rows_, q, q_cols);
   }
 
@@ -84,21 +88,61 @@ class Reflectors {
   std::unique_ptr<T[]> a_, taus_, work_;
 };
 
-// What is made of small matrices, `count` reflectors each. Results that are not wanted are null.
+double QrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
+  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
+}
+
+// What is made of m by n matrices, `count` reflectors each. Results that are not wanted are null.
 template <class T>
-struct SmallQr {
+struct QrProblem {
   int64_t m, n, count;
   const T* a;
   const T* taus_in = nullptr;  // where `a` holds reflectors already
+  int32_t* order = nullptr;    // wanted with column pivoting
   T* taus = nullptr;           // wanted with the reflectors below R
   T* r = nullptr;
   int64_t r_rows = 0;
   T* q = nullptr;
   int64_t q_cols = 0;
 
-  static bool Takes(int64_t m, int64_t n) { return std::max(m, n) <= kSmallQr; }
-
   void Run(ffi::ThreadPool& pool, int64_t batch) const {
+    const Operation operation = order != nullptr ? Operation::kPivotedQr : Operation::kQr;
+    if (ChoosePath(operation, m, n, kDtype<T>) == Path::kLanes) {
+      RunLanes(pool, batch);
+    } else {
+      RunLapack(pool, batch);
+    }
+  }
+
+ private:
+  static constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+
+  void RunLapack(ffi::ThreadPool& pool, int64_t batch) const {
+    const double nanoseconds = (order != nullptr ? 2 : 1) * QrNanoseconds(m, n);
+    ForEachByLapack(pool, batch, std::min(m, n), nanoseconds, [&](int64_t first, int64_t last) {
+      Reflectors<T> reflectors(m, n, q_cols);
+      for (int64_t i = first; i < last; ++i) {
+        const T* const matrix = a + i * m * n;
+        if (taus_in != nullptr) {
+          reflectors.Set(pool, matrix, count, taus_in + i * count);
+        } else if (order != nullptr) {
+          reflectors.FactorPivoted(pool, matrix, order + i * n);
+        } else {
+          reflectors.Factor(pool, matrix);
+        }
+        if (taus != nullptr) {
+          reflectors.WritePacked(pool, r + i * m * n, taus + i * count);
+        } else if (r != nullptr) {
+          reflectors.WriteR(pool, r_rows, r + i * r_rows * n);
+        }
+        if (q != nullptr) reflectors.WriteQ(pool, q_cols, q + i * m * q_cols);
+      }
+    });
+  }
+
+  // One matrix per lane, or one at a time with its columns in lanes.
+  void RunLanes(ffi::ThreadPool& pool, int64_t batch) const {
     using One = Element<T, Real<T>>;
     using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
@@ -122,9 +166,6 @@ struct SmallQr {
     }
   }
 
- private:
-  static constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
-
   // Rows of one matrix are whole registers, with what they lack before the first column.
   template <int kWidth>
   static int64_t Stride(int64_t cols) {
@@ -140,7 +181,10 @@ struct SmallQr {
   static void Load(const T* source, int64_t rows, int64_t cols, int64_t stride, E* target) {
     using V = RealElement<E>;
     const int64_t group = rows * cols * kParts;
-    if (stride == cols) stride = cols *= std::exchange(rows, 1);
+    if (stride == cols) {  // the rows follow one another: one long row
+      stride = cols = rows * cols;
+      rows = 1;
+    }
     for (int64_t i = 0; i < rows; ++i) {
       // Blocks compute with what lies before the first column too: nothing slow.
       std::fill_n(target + i * stride - (stride - cols), stride - cols, E{});
@@ -153,7 +197,10 @@ struct SmallQr {
   static void Store(const E* source, int64_t rows, int64_t cols, int64_t stride, T* target) {
     using V = RealElement<E>;
     const int64_t group = rows * cols * kParts;
-    if (stride == cols) cols *= std::exchange(rows, 1);
+    if (stride == cols) {
+      cols = rows * cols;
+      rows = 1;
+    }
     for (int64_t i = 0; i < rows; ++i) {
       small::Unpack(reinterpret_cast<const V*>(source + i * stride), group, cols * kParts,
                     reinterpret_cast<Real<T>*>(target + i * cols));
@@ -192,11 +239,6 @@ struct SmallQr {
   }
 };
 
-double QrNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
-  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
-}
-
 ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> packed,
                          ffi::Result<ffi::AnyBuffer> taus) {
   return Guard("linalg_householder_qr", [&] {
@@ -206,25 +248,9 @@ ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       T* packed_data = ResultElements<T>(packed, batch * m * n, "the packed factors");
       T* taus_data = Elements<T>(taus, batch * k, "taus");
-      if (SmallQr<T>::Takes(m, n)) {
-        return SmallQr<T>{.m = m,
-                          .n = n,
-                          .count = k,
-                          .a = a_data,
-                          .taus = taus_data,
-                          .r = packed_data,
-                          .r_rows = m}
-            .Run(pool, batch);
-      }
-      lapack::Load();
-      const BlasThreads threads(ThreadsFor(batch, k));
-      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
-        Reflectors<T> reflectors(m, n, 0);
-        for (int64_t i = first; i < last; ++i) {
-          reflectors.Factor(pool, a_data + i * m * n);
-          reflectors.WritePacked(pool, packed_data + i * m * n, taus_data + i * k);
-        }
-      });
+      QrProblem<T>{
+          .m = m, .n = n, .count = k, .a = a_data, .taus = taus_data, .r = packed_data, .r_rows = m}
+          .Run(pool, batch);
     });
   });
 }
@@ -239,20 +265,9 @@ ffi::Error HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBu
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       const T* taus_data = Elements<T>(taus, batch * k, "taus");
       T* q_data = ResultElements<T>(q, batch * m * n, "q");
-      if (SmallQr<T>::Takes(m, n)) {
-        return SmallQr<T>{
-            .m = m, .n = n, .count = k, .a = a_data, .taus_in = taus_data, .q = q_data, .q_cols = n}
-            .Run(pool, batch);
-      }
-      lapack::Load();
-      const BlasThreads threads(ThreadsFor(batch, n));
-      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
-        Reflectors<T> reflectors(m, n, n);
-        for (int64_t i = first; i < last; ++i) {
-          reflectors.Set(pool, a_data + i * m * n, k, taus_data + i * k);
-          reflectors.WriteQ(pool, n, q_data + i * m * n);
-        }
-      });
+      QrProblem<T>{
+          .m = m, .n = n, .count = k, .a = a_data, .taus_in = taus_data, .q = q_data, .q_cols = n}
+          .Run(pool, batch);
     });
   });
 }
@@ -283,27 +298,15 @@ ffi::Error Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       T* q_data = ResultElements<T>(q, batch * m * q_cols, "q");
       T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
-      if (SmallQr<T>::Takes(m, n)) {
-        return SmallQr<T>{.m = m,
-                          .n = n,
-                          .count = std::min(m, n),
-                          .a = a_data,
-                          .r = r_data,
-                          .r_rows = r_rows,
-                          .q = q_data,
-                          .q_cols = q_cols}
-            .Run(pool, batch);
-      }
-      lapack::Load();
-      const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
-      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
-        Reflectors<T> reflectors(m, n, q_cols);
-        for (int64_t i = first; i < last; ++i) {
-          reflectors.Factor(pool, a_data + i * m * n);
-          reflectors.WriteR(pool, r_rows, r_data + i * r_rows * n);
-          reflectors.WriteQ(pool, q_cols, q_data + i * m * q_cols);
-        }
-      });
+      QrProblem<T>{.m = m,
+                   .n = n,
+                   .count = std::min(m, n),
+                   .a = a_data,
+                   .r = r_data,
+                   .r_rows = r_rows,
+                   .q = q_data,
+                   .q_cols = q_cols}
+          .Run(pool, batch);
     });
   });
 }
@@ -315,20 +318,9 @@ ffi::Error QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
                                      r_rows = r_rows]<class T>(std::type_identity<T>) {
       const T* a_data = Elements<T>(a, batch * m * n, "a");
       T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
-      if (SmallQr<T>::Takes(m, n)) {
-        return SmallQr<T>{
-            .m = m, .n = n, .count = std::min(m, n), .a = a_data, .r = r_data, .r_rows = r_rows}
-            .Run(pool, batch);
-      }
-      lapack::Load();
-      const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
-      ForEachRange(pool, batch, QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
-        Reflectors<T> reflectors(m, n, 0);
-        for (int64_t i = first; i < last; ++i) {
-          reflectors.Factor(pool, a_data + i * m * n);
-          reflectors.WriteR(pool, r_rows, r_data + i * r_rows * n);
-        }
-      });
+      QrProblem<T>{
+          .m = m, .n = n, .count = std::min(m, n), .a = a_data, .r = r_data, .r_rows = r_rows}
+          .Run(pool, batch);
     });
   });
 }
@@ -336,7 +328,6 @@ ffi::Error QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
 ffi::Error QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
                      ffi::Result<ffi::AnyBuffer> r, ffi::Result<ffi::AnyBuffer> order) {
   return Guard("linalg_qr_pivoted", [&] {
-    lapack::Load();
     const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, &*q, *r);
     DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
                                      r_rows = r_rows]<class T>(std::type_identity<T>) {
@@ -344,15 +335,16 @@ ffi::Error QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::An
       T* q_data = ResultElements<T>(q, batch * m * q_cols, "q");
       T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
       int32_t* order_data = Elements<int32_t>(order, batch * n, "the permutation");
-      const BlasThreads threads(ThreadsFor(batch, std::min(m, n)));
-      ForEachRange(pool, batch, 2 * QrNanoseconds(m, n), [&](int64_t first, int64_t last) {
-        Reflectors<T> reflectors(m, n, q_cols);
-        for (int64_t i = first; i < last; ++i) {
-          reflectors.FactorPivoted(pool, a_data + i * m * n, order_data + i * n);
-          reflectors.WriteR(pool, r_rows, r_data + i * r_rows * n);
-          reflectors.WriteQ(pool, q_cols, q_data + i * m * q_cols);
-        }
-      });
+      QrProblem<T>{.m = m,
+                   .n = n,
+                   .count = std::min(m, n),
+                   .a = a_data,
+                   .order = order_data,
+                   .r = r_data,
+                   .r_rows = r_rows,
+                   .q = q_data,
+                   .q_cols = q_cols}
+          .Run(pool, batch);
     });
   });
 }

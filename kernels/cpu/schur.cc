@@ -3,12 +3,11 @@
 // gees, in place in T's result, which one pass fills with A in column-major order. A matrix that
 // holds NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and
 // info = -1.
-#include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 
 namespace linalg {
@@ -62,31 +61,30 @@ template <class T>
 void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
                 int32_t* info) {
   if (n == 0) return std::fill(info, info + batch, 0);
-  lapack::Load();
   const int64_t size = n * n;
-  const BlasThreads threads(ThreadsFor(batch, n));
-  ForEachRange(pool, batch, LapackNanoseconds(25.0 * n * size), [&](int64_t first, int64_t last) {
-    lapack::Gees<T> gees(n);
-    for (int64_t i = first; i < last; ++i) {
-      T* const t = form + i * size;
-      T* const z = vectors + i * size;
-      info[i] = kNotFinite;
-      if (AllFinite(a + i * size, size)) {
-        if constexpr (kIsComplex<T>) {
-          info[i] = ComplexSchur(gees, pool, n, a + i * size, t, z);
-        } else {
-          info[i] = RealSchur(gees, pool, n, a + i * size, t, z);
-        }
-      }
-      for (T* matrix : {t, z}) {
-        if (info[i] != 0) {
-          std::fill(matrix, matrix + size, NaN<T>());
-        } else {
-          TransposeInPlace(pool, n, matrix);
-        }
-      }
-    }
-  });
+  ForEachByLapack(pool, batch, n, LapackNanoseconds(25.0 * n * size),
+                  [&](int64_t first, int64_t last) {
+                    lapack::Gees<T> gees(n);
+                    for (int64_t i = first; i < last; ++i) {
+                      T* const t = form + i * size;
+                      T* const z = vectors + i * size;
+                      info[i] = kNotFinite;
+                      if (AllFinite(a + i * size, size)) {
+                        if constexpr (kIsComplex<T>) {
+                          info[i] = ComplexSchur(gees, pool, n, a + i * size, t, z);
+                        } else {
+                          info[i] = RealSchur(gees, pool, n, a + i * size, t, z);
+                        }
+                      }
+                      for (T* matrix : {t, z}) {
+                        if (info[i] != 0) {
+                          std::fill(matrix, matrix + size, NaN<T>());
+                        } else {
+                          TransposeInPlace(pool, n, matrix);
+                        }
+                      }
+                    }
+                  });
 }
 
 ffi::Error Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> form,

@@ -5,31 +5,24 @@
 // throughout.
 #include <algorithm>
 
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
+#include "kernels/small/solve.h"
 
 namespace linalg {
 namespace {
 
-// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would
-// leave those entries finite that do not meet one.
 template <class T>
 void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
   const int n = ToInt(systems.n), cols = ToInt(systems.cols);
   const int64_t matrix = systems.n * systems.n;
   const double factoring = static_cast<double>(matrix) * n / 3;
-  const auto substitute = [=](auto* factors, auto* pivots, auto singular, auto* x) {
-    small::ApplyPivots(n, pivots, true, false, cols, x);
-    small::SolveLower(n, factors, true, cols, x);
-    small::SolveUpper(n, factors, false, cols, x);
-    FillNaN(singular != decltype(singular){}, systems.size(), x);
-  };
   if (systems.a_stride != 0 || systems.batch == 1) {
     return ForEachSmallSystem(pool, systems, factoring + systems.Operations(),
                               [&](int64_t i, auto* a, auto* x, auto* spare) {
-                                const auto singular = small::Lu(n, n, a, spare, spare + n);
-                                substitute(a, spare, singular, x);
+                                const auto singular = small::Solve(n, a, spare, spare + n, cols, x);
                                 StoreIntegers(&singular, 1, info + i);
                               });
   }
@@ -48,7 +41,8 @@ void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
                      [&]<class E>(int64_t, E* a, E* x, RealElement<E>* spare) {
                        using V = RealElement<E>;
                        LoadIntegers(pivots.get(), 0, n, spare);
-                       substitute(a, spare, Broadcast<V>(static_cast<float>(info[0])), x);
+                       const V singular = Broadcast<V>(static_cast<float>(info[0]));
+                       small::SolveFactored(n, a, spare, singular, cols, x);
                      });
 }
 
@@ -96,7 +90,7 @@ ffi::Error Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
       const auto systems = ReadSystems<T>(a, b, x, true);
       int32_t* info_data = Elements<int32_t>(info, systems.batch, "info");
       if (systems.batch == 0) return;
-      if (UseSmallLu(systems.n, systems.n) && UseSmallTriangular(systems)) {
+      if (ChoosePath(Operation::kSolve, systems) == Path::kLanes) {
         SmallSolve(pool, systems, info_data);
       } else {
         LargeSolve(pool, systems, info_data);
@@ -114,17 +108,15 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
       const T* a_data = Elements<T>(a, batch * size, "a");
       T* inverse_data = ResultElements<T>(inverse, batch * size, "the inverse");
       int32_t* info_data = Elements<int32_t>(info, batch, "info");
-      if (UseSmallLu(n, n)) {
-        return ForEachSmallLu<T>(pool, batch, n, n, size, a_data, [&](auto& group, auto singular) {
-          small::Invert(static_cast<int>(n), group.a, group.permutation, group.spare);
-          FillNaN(singular != decltype(singular){}, size, group.spare);
+      if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
+        return ForEachSmallGroup<T>(pool, batch, n, n, size, a_data, [&](auto& group) {
+          const auto singular = small::Inverse(static_cast<int>(n), group.a, group.pivots,
+                                               group.permutation, group.spare);
           StoreElements(group.spare, size, inverse_data + group.first * size);
           StoreIntegers(&singular, 1, info_data + group.first);
         });
       }
-      lapack::Load();
-      const BlasThreads threads(ThreadsFor(batch, n));
-      ForEachRange(pool, batch, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
+      ForEachByLapack(pool, batch, n, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
         Factors<T> factors(n, n);
         const auto work = Scratch<T>(lapack::GetriWork(n));
         for (int64_t i = first; i < last; ++i) {

@@ -1,26 +1,19 @@
 // Triangular solves on row-major matrices, shared by every handler that substitutes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "kernels/arithmetic/triangle.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
-#include "kernels/small/triangular.h"
 #include "kernels/systems.h"
 
 namespace linalg {
-
-// Which triangle of `a` is read, and what is solved with it: op(a) x = b, or x op(a) = b.
-struct Triangle {
-  bool lower;
-  bool transpose = false;
-  bool conjugate = false;
-  bool unit_diagonal = false;
-  bool left_side = true;
-};
 
 template <class T>
 void Conjugate(int64_t size, T* x) {
@@ -65,12 +58,10 @@ void AdviseHugePages(const Systems<T>& systems) {
 template <class T, class Solve>
 void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
                    Solve&& solve) {
-  lapack::Load();
   const int64_t size = systems.size();
   AdviseHugePages(systems);
-  const BlasThreads threads(ThreadsFor(systems.batch, systems.n));
   const double nanoseconds = LapackNanoseconds(operations);
-  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
+  ForEachByLapack(pool, systems.batch, systems.n, nanoseconds, [&](int64_t first, int64_t last) {
     if (systems.b != systems.x) {
       std::copy(systems.b + first * size, systems.b + last * size, systems.x + first * size);
     }
@@ -81,8 +72,9 @@ void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double oper
 }
 
 template <class T>
-bool UseSmallTriangular(const Systems<T>& systems) {
-  return systems.n <= kSmallTriangular && systems.Operations() <= kSmallTriangularOperations;
+Path ChoosePath(Operation operation, const Systems<T>& systems) {
+  const int64_t sides = systems.size() / std::max<int64_t>(systems.n, 1);
+  return ChoosePath(operation, systems.n, sides, kDtype<T>);
 }
 
 // The same for groups of small systems in lanes: solve(first, a, x, spare) may overwrite `a`, and

@@ -7,10 +7,10 @@
 // LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
 
@@ -37,14 +37,13 @@ struct Svd {
   void Run(ffi::ThreadPool& pool, int64_t batch) const {
     const int64_t k = std::min(m, n);
     if (k == 0) return RunEmpty(batch);
-    if (std::max(m, n) <= (u == nullptr ? kSmallSvdvals : kSmallSvd<T>)) {
+    const Operation operation = u == nullptr ? Operation::kSvdvals : Operation::kSvd;
+    if (ChoosePath(operation, m, n, kDtype<T>) == Path::kLanes) {
       return u == nullptr ? RunSmall<false>(pool, batch) : RunSmall<true>(pool, batch);
     }
-    lapack::Load();
-    const BlasThreads threads(ThreadsFor(batch, k));
     const double flops = (u != nullptr ? 9.0 : 3.0) * static_cast<double>(m * n * k);
     const char job = u == nullptr ? 'N' : full ? 'A' : 'S';
-    ForEachRange(pool, batch, LapackNanoseconds(flops), [&](int64_t first, int64_t last) {
+    ForEachByLapack(pool, batch, k, LapackNanoseconds(flops), [&](int64_t first, int64_t last) {
       lapack::Gesdd<T> gesdd(job, n, m);
       const auto scratch = Scratch<T>(m * n);
       for (int64_t i = first; i < last; ++i) {

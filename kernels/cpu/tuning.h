@@ -1,9 +1,13 @@
-// Every cut-off of the CPU handlers, and the cost estimates that decide about threads.
+// Every cut-off of the CPU handlers, the one choice of path, and the cost estimates that decide
+// about threads. How large the chunks are that threads take stands with them, in batch.h, which is
+// installed alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/blas_threads.h"
+#include "kernels/ffi.h"
 
 namespace linalg {
 
@@ -38,12 +42,63 @@ inline constexpr int64_t kSmallQrInLanes = 48;
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
 // benchmarks/run.py --ops svd svdvals --sizes 4 8 12 16 24 32 --batches 1 256
-template <class T>
-inline constexpr int64_t kSmallSvd = sizeof(T) == 16 ? 24 : 32;
+inline constexpr int64_t kSmallSvd = 32;
+inline constexpr int64_t kSmallSvdComplex128 = 24;
 // Without vectors LAPACK has much less to do, and Jacobi has not: a single matrix breaks even.
 inline constexpr int64_t kSmallSvdvals = 12;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
 inline constexpr double kSmallTriangularOperations = 8192;
+
+// Up to this many reflectors LAPACK's blocked routines call the unblocked ones, after some
+// bookkeeping that takes longer than a tiny matrix: those are called directly. 128 is the crossover
+// point that LAPACK's ILAENV names.
+inline constexpr int64_t kUnblockedReflectors = 128;
+
+// What works on a matrix: the algorithms of kernels/small in lanes, blocks of a large matrix in
+// registers, which no operation takes yet, or LAPACK.
+enum class Path { kLanes, kBlocked, kLapack };
+
+enum class Operation {
+  kCholesky,
+  kEigh,
+  kLu,  // and determinants and inverses
+  kPivotedQr,
+  kQr,     // and products of reflectors
+  kSolve,  // of order `rows`, with `cols` right-hand sides
+  kSvd,
+  kSvdvals,
+  kTriangularSolve,  // as kSolve; and with factors
+};
+
+// The path of matrices of `rows` by `cols`. It depends on the batch nowhere: a matrix has the same
+// bits in any.
+inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
+  const int64_t longer = std::max(rows, cols);
+  const auto lanes_if = [](bool small) { return small ? Path::kLanes : Path::kLapack; };
+  const bool brief = rows <= kSmallTriangular &&
+                     static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
+  switch (operation) {
+    case Operation::kCholesky:
+      return lanes_if(longer <= kSmallCholesky);
+    case Operation::kEigh:
+      return lanes_if(longer <= kSmallEigh);
+    case Operation::kLu:
+      return lanes_if(longer <= kSmallLu);
+    case Operation::kPivotedQr:
+      return Path::kLapack;
+    case Operation::kQr:
+      return lanes_if(longer <= kSmallQr);
+    case Operation::kSolve:
+      return lanes_if(rows <= kSmallLu && brief);
+    case Operation::kSvd:
+      return lanes_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
+    case Operation::kSvdvals:
+      return lanes_if(longer <= kSmallSvdvals);
+    case Operation::kTriangularSolve:
+      return lanes_if(brief);
+  }
+  return Path::kLapack;
+}
 
 // A group of matrices that takes more memory than this runs in registers of half the width, and so
 // in half of it.

@@ -8,8 +8,7 @@
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
-#include "kernels/small/cholesky.h"
-#include "kernels/small/hermitian.h"
+#include "kernels/small/solve.h"
 #include "kernels/team/cholesky.h"
 #include "kernels/team/hermitian.h"
 
@@ -36,10 +35,7 @@ struct SmallCholesky {
   }
   __device__ void Run(char* slice) const {
     E* const a = At<E>(slice, matrix.offset);
-    small::LowerHermitianPart(a, of.n, of.part);
-    const V failed = small::Cholesky(a, of.n);
-    small::FinishTriangle(a, of.n, of.part.lower, failed);
-    *At<V>(slice, info.offset) = failed;
+    *At<V>(slice, info.offset) = small::CholeskyFactor(a, of.n, of.part);
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     matrix.Store(of.factor, first, count, memory, bytes);

@@ -7,15 +7,13 @@
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
-#include "kernels/small/lu.h"
+#include "kernels/small/solve.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/triangular.h"
 
 namespace linalg::cuda {
 namespace {
 
-// x is NaN throughout where the matrix is singular or its factors hold NaN: substitution would
-// leave those entries finite that do not meet one.
 template <class E>
 struct SmallSolve {
   using V = RealElement<E>;
@@ -35,12 +33,7 @@ struct SmallSolve {
     E* const factors = At<E>(slice, matrix.offset);
     E* const solution = At<E>(slice, rhs.offset);
     V* const pivots = At<V>(slice, spare);
-    const V singular = small::Lu(n, n, factors, pivots, pivots + n);
-    small::ApplyPivots(n, pivots, true, false, cols, solution);
-    small::SolveLower(n, factors, true, cols, solution);
-    small::SolveUpper(n, factors, false, cols, solution);
-    FillNaN(singular != V(0), n * cols, solution);
-    *At<V>(slice, info.offset) = singular;
+    *At<V>(slice, info.offset) = small::Solve(n, factors, pivots, pivots + n, cols, solution);
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     rhs.Store(x, first, count, memory, bytes);
@@ -156,10 +149,7 @@ struct SmallInverse {
     E* const factors = At<E>(slice, matrix.offset);
     E* const target = At<E>(slice, result.offset);
     V* const pivots = At<V>(slice, spare);
-    const V singular = small::Lu(n, n, factors, pivots, pivots + n);
-    small::Invert(n, factors, pivots + n, target);
-    FillNaN(singular != V(0), n * n, target);
-    *At<V>(slice, info.offset) = singular;
+    *At<V>(slice, info.offset) = small::Inverse(n, factors, pivots, pivots + n, target);
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     result.Store(inverse, first, count, memory, bytes);

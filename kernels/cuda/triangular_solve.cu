@@ -10,7 +10,7 @@
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"
-#include "kernels/small/lu.h"
+#include "kernels/small/solve.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/triangular.h"
 
@@ -38,52 +38,18 @@ struct SmallSubstitution {
     E* const factors = At<E>(slice, matrix.offset);
     E* const solution = At<E>(slice, rhs.offset);
     if (of.with == With::kTriangle) {
-      // x op(a) = b is op(a)ᵀ xᵀ = bᵀ.
-      const bool transpose = of.transpose == of.left_side;
-      if (!of.left_side) small::Transpose(rows, cols, solution);
-      if (of.conjugate) small::Conjugate(n * n, factors);
-      if (transpose) small::TransposeSquare(n, factors);
-      const int count = of.left_side ? cols : rows;
-      if (of.lower != transpose) {
-        small::SolveLower(n, factors, of.unit_diagonal, count, solution);
-      } else {
-        small::SolveUpper(n, factors, of.unit_diagonal, count, solution);
-      }
-      if (!of.left_side) small::Transpose(cols, rows, solution);
+      small::TriangularSolve(
+          Triangle{of.lower, of.transpose, of.conjugate, of.unit_diagonal, of.left_side}, n,
+          factors, rows, cols, solution);
     } else if (of.with == With::kCholesky) {
-      const auto to_adjoint = [&] {
-        small::TransposeSquare(n, factors);
-        small::Conjugate(n * n, factors);
-      };
-      if (!of.lower) to_adjoint();
-      small::SolveLower(n, factors, false, cols, solution);
-      to_adjoint();
-      small::SolveUpper(n, factors, false, cols, solution);
+      small::CholeskySolve(n, factors, of.lower, cols, solution);
     } else {
-      if (of.conjugate) small::Conjugate(n * n, factors);
-      if (of.transpose) small::TransposeSquare(n, factors);
-      if (!of.transpose) Exchange(slice, solution);
-      small::SolveLower(n, factors, !of.transpose, cols, solution);
-      small::SolveUpper(n, factors, of.transpose, cols, solution);
-      if (of.transpose) Exchange(slice, solution);
+      small::LuSolve(n, factors, At<int32_t>(slice, steps.offset), false, of.transpose,
+                     of.conjugate, cols, solution);
     }
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     rhs.Store(x, first, count, memory, bytes);
-  }
-
- private:
-  __device__ void Exchange(char* slice, E* solution) const {
-    const int32_t* const pivots = At<int32_t>(slice, steps.offset);
-    for (int step = 0; step < n; ++step) {
-      const int k = of.transpose ? n - 1 - step : step, i = pivots[k];
-      if (i == k || i < 0 || i >= n) continue;
-      for (int j = 0; j < cols; ++j) {
-        const E y = solution[i * cols + j];
-        solution[i * cols + j] = solution[k * cols + j];
-        solution[k * cols + j] = y;
-      }
-    }
   }
 };
 

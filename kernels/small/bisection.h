@@ -39,7 +39,11 @@ LINALG_INLINE T BisectEigenvalue(int64_t n, const SturmRow<T>* rows, int64_t k) 
   for (int step = 0; step < kSteps; ++step) {
     const T middle = T(0.5) * (low + high);
     if (middle == low || middle == high) break;
-    (SturmCount(n, rows, middle) > k ? high : low) = middle;
+    if (SturmCount(n, rows, middle) > k) {
+      high = middle;
+    } else {
+      low = middle;
+    }
   }
   return high;
 }

@@ -5,6 +5,8 @@
 // permutations are kept as lanes of V, which hold such small integers exactly.
 #pragma once
 
+#include <utility>
+
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/small/triangular.h"
@@ -94,6 +96,16 @@ LINALG_INLINE void ApplyPivots(int n, const RealElement<E>* pivots, bool from_fa
       const auto picked = pivots[k] == Broadcast<RealElement<E>>(static_cast<float>(i));
       if (Any(picked)) ExchangeRows(picked, cols, b + i * cols, b + k * cols);
     }
+  }
+}
+
+// The same for one matrix whose pivots are integers; those outside the matrix are ignored.
+template <class E>
+LINALG_INLINE void ApplyPivots(int n, const int32_t* pivots, bool, bool back, int cols, E* b) {
+  for (int step = 0; step < n; ++step) {
+    const int k = back ? n - 1 - step : step, i = pivots[k];
+    if (i == k || i < 0 || i >= n) continue;
+    for (int j = 0; j < cols; ++j) std::swap(b[i * cols + j], b[k * cols + j]);
   }
 }
 
