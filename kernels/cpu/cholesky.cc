@@ -6,6 +6,7 @@
 // one; a matrix that is not positive definite gets a triangle of NaN.
 #include <cmath>
 
+#include "kernels/arithmetic/hermitian.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"

@@ -4,6 +4,7 @@
 // from its exponent, so that it overflows only if the result does.
 #include <bit>
 
+#include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/handlers.h"

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/arithmetic/hermitian.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"

@@ -4,6 +4,7 @@
 // potrf works in place in the output: a row-major lower triangle is a column-major upper one, so
 // nothing is transposed. One pass before it copies and symmetrises the triangle; one after it
 // clears the other one and puts NaN where the matrix is not positive definite.
+#include "kernels/arithmetic/hermitian.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"

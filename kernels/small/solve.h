@@ -4,6 +4,7 @@
 // Matrices are row-major and without gaps. Operands are overwritten.
 #pragma once
 
+#include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/triangle.h"
 #include "kernels/small/cholesky.h"
 #include "kernels/small/hermitian.h"
