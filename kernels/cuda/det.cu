@@ -38,43 +38,46 @@ struct SmallDeterminant {
   int n;
   const E* a;
   DeterminantResults<E> results;
-  Staged matrix;
-  int spare, result;
+  Staged<E> matrix;
+  Place<V> pivots, permutation;
+  Place<E> product;
+  Place<V> exponent;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
     matrix.Load(a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    V* const pivots = At<V>(slice, spare);
-    const auto product = small::Determinant(n, At<E>(slice, matrix.offset), pivots, pivots + n);
-    *At<E>(slice, result) = product.product;
-    At<V>(slice, spare)[0] = product.exponent;
+    const auto det =
+        small::Determinant(n, matrix.In(slice), pivots.In(slice), permutation.In(slice));
+    *product.In(slice) = det.product;
+    *exponent.In(slice) = det.exponent;
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     if (static_cast<int>(threadIdx.x) >= count) return;
     char* const slice = memory + threadIdx.x * bytes;
-    ScaledProduct<E> product;
-    product.product = *At<E>(slice, result);
-    product.exponent = At<V>(slice, spare)[0];
-    results.Write(first + threadIdx.x, product);
+    ScaledProduct<E> det;
+    det.product = *product.In(slice);
+    det.exponent = *exponent.In(slice);
+    results.Write(first + threadIdx.x, det);
   }
 };
 
 template <class E>
 struct TeamDeterminant {
   static constexpr int kMostThreads = kBlockThreads;
-  int n, ld;
+  int n;
   const E* a;
   DeterminantResults<E> results;
-  int pivots, permutation;
+  Place<E> matrix;
+  Place<int32_t> pivots, permutation;
+  int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    E* const factors = At<E>(slice, 0);
-    int32_t* const steps = At<int32_t>(slice, pivots);
-    LoadMatrix(team, a + i * n * n, n, n, factors, ld);
-    team::Lu(team, n, n, factors, ld, steps, At<int32_t>(slice, permutation));
+    LoadMatrix(team, a + i * n * n, n, n, matrix.In(slice), ld);
+    const auto det =
+        team::Determinant(team, n, matrix.In(slice), ld, pivots.In(slice), permutation.In(slice));
     team.Phase([&](int thread) {
-      if (thread == 0) results.Write(i, team::Determinant(n, factors, ld, steps));
+      if (thread == 0) results.Write(i, det);
     });
   }
 };
@@ -88,7 +91,7 @@ struct DeterminantOfFactors {
 
   __device__ void operator()(int64_t i) const {
     const int64_t size = static_cast<int64_t>(n) * n;
-    results.Write(i, team::Determinant(n, factors + i * size, n, pivots + i * n));
+    results.Write(i, team::ProductOfPivots(n, factors + i * size, n, pivots + i * n));
   }
 };
 
@@ -96,28 +99,41 @@ template <class T>
 void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const BatchShape& shape,
                   const ffi::AnyBuffer& a, const DeterminantResults<Element<T>>& results) {
   using E = Element<T>;
+  using V = RealElement<E>;
   const int64_t batch = shape.batch, n = shape.rows, size = n * n;
-  const T* const a_data = Elements<T>(a, batch * size, "a");
+  const E* const elements = AsElements(Elements<T>(a, batch * size, "a"));
   if (batch == 0) return;
-  Slice slice(sizeof(Real<T>));
+  Slice slice(sizeof(V));
   if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const Staged matrix(size, size, slice.Take<E>(size));
-    const int spare = slice.Take<Real<T>>(2 * n + 1), result = slice.Take<E>(1);
-    const SmallDeterminant<E> job{ToInt(n), AsElements(a_data), results, matrix, spare, result};
+    const SmallDeterminant<E> job{.n = ToInt(n),
+                                  .a = elements,
+                                  .results = results,
+                                  .matrix = {size, slice.Take<E>(size)},
+                                  .pivots = slice.Take<V>(n),
+                                  .permutation = slice.Take<V>(n),
+                                  .product = slice.Take<E>(1),
+                                  .exponent = slice.Take<V>(1)};
     return LaunchAlone(stream, job, batch, slice);
   }
   if (n <= kTeamLu) {
     const int ld = ToInt(n | 1);
-    slice.Take<E>(n * ld);
-    const int pivots = slice.Take<int32_t>(n), order = slice.Take<int32_t>(n);
-    const TeamDeterminant<E> job{ToInt(n), ld, AsElements(a_data), results, pivots, order};
+    const TeamDeterminant<E> job{.n = ToInt(n),
+                                 .a = elements,
+                                 .results = results,
+                                 .matrix = slice.Take<E>(n * ld),
+                                 .pivots = slice.Take<int32_t>(n),
+                                 .permutation = slice.Take<int32_t>(n),
+                                 .ld = ld};
     return LaunchTeams(stream, job, batch, TeamSize(n), slice);
   }
   Scratch scratch(allocator);
-  const auto problem = MakeProblem(scratch, batch, n, a_data, scratch.Take<int32_t>(batch), false);
-  VendorLu(stream, scratch, problem);
-  const E* const factors = AsElements(static_cast<const T*>(problem.packed));
-  ForEach(stream, batch, DeterminantOfFactors<E>{ToInt(n), factors, problem.pivots, results});
+  int32_t* const info = scratch.Take<int32_t>(batch);
+  const auto problem = MakeProblem(scratch, batch, n, elements, info, false);
+  VendorLu<T>(stream, scratch, problem);
+  ForEach(
+      stream, batch,
+      DeterminantOfFactors<E>{
+          .n = ToInt(n), .factors = problem.packed, .pivots = problem.pivots, .results = results});
 }
 
 ffi::Error Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

@@ -11,7 +11,7 @@
 #include "kernels/cuda/iterative.h"
 #include "kernels/cuda/schur_work.h"
 #include "kernels/handlers.h"
-#include "kernels/team/eigenvectors.h"
+#include "kernels/team/eig.h"
 
 namespace linalg::cuda {
 namespace {
@@ -37,52 +37,40 @@ struct TeamEig {
   using E = Element<T>;
   using V = RealElement<E>;
   using C = Complex<V>;
-  EigProblem<T> of;
-  SchurPlaces places;
-  int diagonal, order, x;
+  EigProblem<T> problem;
+  SchurPlaces<E> places;
+  Place<V> diagonal;
+  Place<int32_t> order;
+  Place<C> x;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int n = of.n;
-    const team::SchurWork<E> work = SchurWorkAt<E>(slice, places);
-    const team::Balanced<V> balanced{At<V>(slice, diagonal), At<int32_t>(slice, order)};
-    LoadMatrix(team, of.a + i * of.Size(), n, n, work.Operand(), work.ld);
-    V unscale = V(1);
-    const int info = team::Schur<kVectors>(team, n, work, balanced, unscale);
-    const E* const t = kVectors ? work.t : work.Operand();
-    team.Phase([&](int thread) {
-      for (int k = thread; k < n; k += team.size()) {
-        of.values[i * n + k] = info != 0 ? NaN<C>() : unscale * team::Eigenvalue(n, t, work.ld, k);
-      }
-      if (thread == 0) of.info[i] = info;
-    });
-    if constexpr (kVectors) {
-      for (int side = 0; side < 2; ++side) {
-        const bool left = side == 0;
-        C* const target = left ? of.left : of.right;
-        if (target == nullptr) continue;
-        C* const vectors = target + i * of.Size();
-        if (info != 0) {
-          StoreMatrix(team, n, n, vectors, [](int, int) { return NaN<C>(); });
-        } else {
-          team::SchurEigenvectors(team, n, t, work.z, work.ld, balanced, left, At<C>(slice, x),
-                                  work.ld, vectors);
-        }
-      }
-    }
+    const int n = problem.n;
+    const int64_t offset = i * problem.Size();
+    const team::SchurWork<E> work = places.In(slice);
+    const team::Balanced<V> balanced{diagonal.In(slice), order.In(slice)};
+    LoadMatrix(team, problem.a + offset, n, n, work.Operand(), work.ld);
+    const int info =
+        team::Eig<kVectors>(team, n, work, balanced, x.In(slice), problem.values + i * n,
+                            problem.left != nullptr ? problem.left + offset : nullptr,
+                            problem.right != nullptr ? problem.right + offset : nullptr);
+    StoreInfo(team, info, problem.info + i);
   }
 };
 
 template <bool kVectors, class T>
-void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& of) {
+void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                const EigProblem<T>& problem) {
   using E = Element<T>;
   using V = RealElement<E>;
   Slice slice(sizeof(V));
-  TeamEig<T, kVectors> job{of, TakeSchurWork<E>(slice, of.n, LargeTeamSize(of.n), kVectors), 0, 0,
-                           0};
-  job.diagonal = slice.Take<V>(of.n);
-  job.order = slice.Take<int32_t>(of.n);
-  job.x = slice.Take<Complex<V>>(kVectors ? of.n * int64_t{job.places.ld} : 0);
-  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(of.n), slice);
+  const auto places = TakeSchurWork<E>(slice, problem.n, LargeTeamSize(problem.n), kVectors);
+  const TeamEig<T, kVectors> job{
+      .problem = problem,
+      .places = places,
+      .diagonal = slice.Take<V>(problem.n),
+      .order = slice.Take<int32_t>(problem.n),
+      .x = slice.Take<Complex<V>>(kVectors ? problem.n * int64_t{places.ld} : 0)};
+  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(problem.n), slice);
 }
 
 // Xgeev has a race between host threads before CUDA 13.0 Update 1.
@@ -109,14 +97,14 @@ struct JoinColumns {
 };
 
 template <class T>
-void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& of) {
+void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& problem) {
   using C = std::complex<Real<T>>;
-  const int64_t n = of.n, size = of.Size();
+  const int64_t n = problem.n, size = problem.Size();
   T* const matrix = scratch.Take<T>(size);
-  T* const columns = of.right != nullptr ? scratch.Take<T>(size) : nullptr;
+  T* const columns = problem.right != nullptr ? scratch.Take<T>(size) : nullptr;
   const LentSolver lent(stream);
-  const auto job = of.right != nullptr ? vendor::kVectors : vendor::kNoVectors;
-  C* const values = reinterpret_cast<C*>(of.values);
+  const auto job = problem.right != nullptr ? vendor::kVectors : vendor::kNoVectors;
+  C* const values = reinterpret_cast<C*>(problem.values);
   const vendor::Geev<T, C> geev(lent.get().solver, lent.get().parameters, job, n, matrix, values,
                                 columns);
   Workspace work(stream, scratch, geev);
@@ -130,8 +118,8 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
       geev.Run(matrix, w, columns, work.device(), work.host(), info);
       work.Wait();
     }
-    if (of.right == nullptr) return;
-    auto* const target = of.right + i * size;
+    if (problem.right == nullptr) return;
+    auto* const target = problem.right + i * size;
     if constexpr (kIsComplex<T>) {
       Transpose(stream, 1, n, n, static_cast<const T*>(columns), 0, reinterpret_cast<T*>(target),
                 0);
@@ -139,10 +127,12 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
       ForEach(stream, size, JoinColumns<T>{n, AsElements(w), columns, target});
     }
   };
-  const auto scales = ForEachScaled(stream, scratch, batch, n, n, of.a, true, matrix, of.info, run);
-  ForEach(stream, batch * n, ScaleBack<Element<C>>{of.values, n, scales.inverses, of.info});
-  if (of.right == nullptr) return;
-  ForEach(stream, batch * size, FillFailed<Element<C>>{of.right, size, of.info});
+  const auto scales =
+      ForEachScaled(stream, scratch, batch, n, n, problem.a, true, matrix, problem.info, run);
+  ForEach(stream, batch * n,
+          ScaleBack<Element<C>>{problem.values, n, scales.inverses, problem.info});
+  if (problem.right == nullptr) return;
+  ForEach(stream, batch * size, FillFailed<Element<C>>{problem.right, size, problem.info});
 }
 
 using Result = ffi::Result<ffi::AnyBuffer>;
@@ -158,20 +148,21 @@ ffi::Error RunEig(std::string_view target, cudaStream_t stream, ffi::ScratchAllo
       const auto vectors = [&](Result* result, std::string_view name) {
         return result != nullptr ? AsElements(Elements<C>(*result, batch * n * n, name)) : nullptr;
       };
-      const EigProblem<T> of{ToInt(n),
-                             AsElements(Elements<T>(a, batch * n * n, "a")),
-                             AsElements(Elements<C>(values, batch * n, "the eigenvalues")),
-                             vectors(left, "the left eigenvectors"),
-                             vectors(right, "the eigenvectors"),
-                             Elements<int32_t>(info, batch, "info")};
+      const EigProblem<T> problem{
+          .n = ToInt(n),
+          .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+          .values = AsElements(Elements<C>(values, batch * n, "the eigenvalues")),
+          .left = vectors(left, "the left eigenvectors"),
+          .right = vectors(right, "the eigenvectors"),
+          .info = Elements<int32_t>(info, batch, "info")};
       if (batch == 0) return;
       Scratch scratch(allocator);
       if (n > kTeamEig && batch < kGlobalBatch && left == nullptr) {
-        VendorEig(stream, scratch, batch, of);
+        VendorEig(stream, scratch, batch, problem);
       } else if (right != nullptr) {
-        RunTeamEig<true>(stream, scratch, batch, of);
+        RunTeamEig<true>(stream, scratch, batch, problem);
       } else {
-        RunTeamEig<false>(stream, scratch, batch, of);
+        RunTeamEig<false>(stream, scratch, batch, problem);
       }
     });
   });

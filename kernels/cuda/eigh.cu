@@ -21,39 +21,45 @@ template <class E, bool kVectors>
 struct SmallEigh {
   using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
-  EighProblem<E> of;
-  Staged matrix, values, info;  // a slice begins with its Work, and that with the matrix
+  EighProblem<E> problem;
+  Place<V> work;     // a Work
+  Staged<E> matrix;  // at its beginning
+  Staged<V> values;
+  Staged<V> info;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(of.a, first, count, memory, bytes);
+    matrix.Load(problem.a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    *At<V>(slice, info.offset) = small::EigenHermitian<kVectors>(WorkIn(slice), of.n, of.part);
+    *info.In(slice) = small::EigenHermitian<kVectors>(WorkIn(slice), problem.n, problem.part);
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    if constexpr (kVectors) matrix.Store(of.vectors, first, count, memory, bytes);
-    values.Store(of.values, first, count, memory, bytes,
+    if constexpr (kVectors) matrix.Store(problem.vectors, first, count, memory, bytes);
+    values.Store(problem.values, first, count, memory, bytes,
                  [&](char* slice, int place) { return WorkIn(slice).d[place]; });
-    info.StoreIntegers<V>(of.info, first, count, memory, bytes);
+    info.StoreIntegers(problem.info, first, count, memory, bytes);
   }
 
  private:
-  __device__ Work WorkIn(char* slice) const { return Work(At<V>(slice, 0), of.n, kVectors); }
+  __device__ Work WorkIn(char* slice) const { return Work(work.In(slice), problem.n, kVectors); }
 };
 
 template <bool kVectors, class E>
-bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
+bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& problem) {
   using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
-  const int64_t n = of.n;
+  const int64_t n = problem.n;
   // The iteration wants a last row. Eigenvalues alone have the same cut-off, and the same bits.
   if (n == 0 || Work::Size(n, true) * static_cast<int64_t>(sizeof(V)) > kAloneEighBytes) {
     return false;
   }
   Slice slice(sizeof(V));
-  slice.Take<V>(Work::Size(n, kVectors));
-  const Staged info(1, 1, slice.Take<V>(1));
-  const SmallEigh<E, kVectors> job{of, Staged(n * n, n * n, 0), Staged(n, n, 0), info};
+  const Place<V> work = slice.Take<V>(Work::Size(n, kVectors));
+  const SmallEigh<E, kVectors> job{.problem = problem,
+                                   .work = work,
+                                   .matrix = {n * n, {work.offset}},
+                                   .values = {n, work},
+                                   .info = {1, slice.Take<V>(1)}};
   LaunchAlone(stream, job, batch, slice);
   return true;
 }
@@ -61,45 +67,38 @@ bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) 
 template <class E, bool kVectors>
 struct TeamEigh {
   static constexpr int kMostThreads = kBlockThreads;
-  using V = RealElement<E>;
-  EighProblem<E> of;
-  int ld, vectors, rotations, order;
+  EighProblem<E> problem;
+  Place<E> matrix, vectors;
+  Place<Rotation<E>> rotations;
+  Place<int32_t> order;
+  int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int n = of.n;
-    const int64_t size = static_cast<int64_t>(n) * n;
-    E* const a = At<E>(slice, 0);
-    E* const v = At<E>(slice, vectors);
-    int32_t* const places = At<int32_t>(slice, order);
-    LoadMatrix(team, of.a + i * size, n, n, a, ld);
-    V unscale = V(1);
-    const int info = team::Jacobi<kVectors>(team, n, of.part, a, ld, v,
-                                            At<Rotation<E>>(slice, rotations), unscale);
-    if (info == 0) team::SortDiagonal(team, n, a, ld, places);
-    team.Phase([&](int thread) {
-      for (int k = thread; k < n; k += team.size()) {
-        of.values[i * n + k] = info != 0 ? NaN<V>() : unscale * Re(a[places[k] * ld + places[k]]);
-      }
-      if (thread == 0) of.info[i] = info;
-    });
-    if constexpr (kVectors) {
-      StoreMatrix(team, n, n, of.vectors + i * size, [&](int row, int col) {
-        return info != 0 ? NaN<E>() : v[row * ld + places[col]];
-      });
-    }
+    const int n = problem.n;
+    const team::EighWork<E> work{.a = matrix.In(slice),
+                                 .ld = ld,
+                                 .v = vectors.In(slice),
+                                 .rotations = rotations.In(slice),
+                                 .order = order.In(slice)};
+    LoadMatrix(team, problem.a + i * n * n, n, n, work.a, ld);
+    const auto v =
+        team::EigenHermitian<kVectors>(team, n, problem.part, work, problem.values + i * n);
+    if constexpr (kVectors) StoreMatrix(team, n, n, problem.vectors + i * n * n, v);
+    StoreInfo(team, v.info, problem.info + i);
   }
 };
 
 // The Hermitian part with both triangles.
 template <class E>
 struct CopyHermitian {
-  EighProblem<E> of;
+  EighProblem<E> problem;
   E* target;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t n = of.n, matrix = place / (n * n), i = place / n % n, j = place % n;
-    const E* const a = of.a + matrix * n * n;
-    const E x = of.part.At(i, j, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
+    const int64_t n = problem.n, matrix = place / (n * n), i = place / n % n, j = place % n;
+    const E* const a = problem.a + matrix * n * n;
+    const E x =
+        problem.part.At(i, j, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
     // To the vendor, (j, i) of a column-major matrix: the operand's conjugate would be read there.
     StoreGlobal<E>(x, target + matrix * n * n + j * n + i);
   }
@@ -108,70 +107,72 @@ struct CopyHermitian {
 // In place scaled; the identity in place of what is not finite.
 template <class E>
 struct ScaleInPlace {
-  FindScales<E> of;
+  FindScales<E> problem;
   int64_t n;
   E* a;
 
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
-    const int64_t matrix = place / of.size, i = place / n % n, j = place % n;
-    StoreGlobal<E>(
-        of.info[matrix] != 0 ? FromReal<E>(V(i == j)) : of.scales[matrix] * LoadGlobal(a + place),
-        a + place);
+    const int64_t matrix = place / problem.size, i = place / n % n, j = place % n;
+    StoreGlobal<E>(problem.info[matrix] != 0 ? FromReal<E>(V(i == j))
+                                             : problem.scales[matrix] * LoadGlobal(a + place),
+                   a + place);
   }
 };
 
 template <class T>
 void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
-                const EighProblem<Element<T>>& of) {
+                const EighProblem<Element<T>>& problem) {
   using E = Element<T>;
-  const int64_t n = of.n, size = n * n;
+  const int64_t n = problem.n, size = n * n;
   T* const a = scratch.Take<T>(batch * size);
   E* const elements = AsElements(a);
-  ForEach(stream, batch * size, CopyHermitian<E>{of, elements});
+  ForEach(stream, batch * size, CopyHermitian<E>{problem, elements});
   const auto scales =
-      MeasureBatch(stream, scratch, batch, size, static_cast<const E*>(elements), of.info);
+      MeasureBatch(stream, scratch, batch, size, static_cast<const E*>(elements), problem.info);
   ForEach(stream, batch * size, ScaleInPlace<E>{scales, n, elements});
   const LentSolver lent(stream);
-  const auto job = of.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
+  const auto job = problem.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   using Syev = vendor::Syev<T, Real<T>>;
   const int64_t piece = std::min(batch, Syev::MostBatch(n));
   const Syev syev(lent.get().solver, lent.get().parameters, job, vendor::kUpper, n, piece, a,
-                  of.values);
+                  problem.values);
   Workspace work(stream, scratch, syev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; i += piece) {
-    syev.Run(a + i * size, of.values + i * n, std::min(piece, batch - i), work.device(),
+    syev.Run(a + i * size, problem.values + i * n, std::min(piece, batch - i), work.device(),
              work.host(), vendors_info + i);
     work.Release();
   }
-  ForEach(stream, batch, MergeInfo{of.info, vendors_info});
-  ForEach(stream, batch * n, ScaleBack<Real<T>>{of.values, n, scales.inverses, of.info});
-  if (of.vectors != nullptr) {
-    Transpose(stream, batch, n, n, static_cast<const T*>(a), size, reinterpret_cast<T*>(of.vectors),
-              size);
-    ForEach(stream, batch * size, FillFailed<E>{of.vectors, size, of.info});
+  ForEach(stream, batch, MergeInfo{problem.info, vendors_info});
+  ForEach(stream, batch * n, ScaleBack<Real<T>>{problem.values, n, scales.inverses, problem.info});
+  if (problem.vectors != nullptr) {
+    Transpose(stream, batch, n, n, static_cast<const T*>(a), size,
+              reinterpret_cast<T*>(problem.vectors), size);
+    ForEach(stream, batch * size, FillFailed<E>{problem.vectors, size, problem.info});
   }
 }
 
 template <bool kVectors, class E>
-bool RunTeamEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
-  if (of.n > kTeamEigh) return false;
+bool RunTeamEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& problem) {
+  if (problem.n > kTeamEigh) return false;
   Slice slice(sizeof(RealElement<E>));
-  const int ld = of.n | 1;
-  slice.Take<E>(of.n * ld);
-  TeamEigh<E, kVectors> job{of, ld, 0, 0, 0};
-  job.vectors = slice.Take<E>(kVectors ? of.n * ld : 0);
-  job.rotations = slice.Take<Rotation<E>>(team::PairsOf(of.n));
-  job.order = slice.Take<int32_t>(of.n);
+  const int ld = problem.n | 1;
+  const TeamEigh<E, kVectors> job{.problem = problem,
+                                  .matrix = slice.Take<E>(problem.n * ld),
+                                  .vectors = slice.Take<E>(kVectors ? problem.n * ld : 0),
+                                  .rotations = slice.Take<Rotation<E>>(team::PairsOf(problem.n)),
+                                  .order = slice.Take<int32_t>(problem.n),
+                                  .ld = ld};
   if (slice.bytes() > SharedBytes()) return false;
-  LaunchTeams(stream, job, batch, TeamSize(of.n), slice);
+  LaunchTeams(stream, job, batch, TeamSize(problem.n), slice);
   return true;
 }
 
 template <bool kVectors, class E>
-bool RunOwnEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& of) {
-  return RunSmallEigh<kVectors>(stream, batch, of) || RunTeamEigh<kVectors>(stream, batch, of);
+bool RunOwnEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& problem) {
+  return RunSmallEigh<kVectors>(stream, batch, problem) ||
+         RunTeamEigh<kVectors>(stream, batch, problem);
 }
 
 ffi::Error Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
@@ -183,12 +184,12 @@ ffi::Error Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBu
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
       SolveEigh<T>(stream, allocator, batch,
-                   {ToInt(n),
-                    {lower, symmetrize},
-                    AsElements(Elements<T>(a, batch * n * n, "a")),
-                    AsElements(vectors_data),
-                    Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                    Elements<int32_t>(info, batch, "info")});
+                   {.n = ToInt(n),
+                    .part = {lower, symmetrize},
+                    .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                    .vectors = AsElements(vectors_data),
+                    .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                    .info = Elements<int32_t>(info, batch, "info")});
     });
   });
 }
@@ -201,12 +202,12 @@ ffi::Error Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       SolveEigh<T>(stream, allocator, batch,
-                   {ToInt(n),
-                    {lower, symmetrize},
-                    AsElements(Elements<T>(a, batch * n * n, "a")),
-                    nullptr,
-                    Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                    Elements<int32_t>(info, batch, "info")});
+                   {.n = ToInt(n),
+                    .part = {lower, symmetrize},
+                    .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                    .vectors = nullptr,
+                    .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                    .info = Elements<int32_t>(info, batch, "info")});
     });
   });
 }
@@ -215,14 +216,14 @@ ffi::Error Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
 
 template <class T>
 void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
-               const EighProblem<Element<T>>& of) {
+               const EighProblem<Element<T>>& problem) {
   if (batch == 0) return;
-  if (of.vectors != nullptr ? RunOwnEigh<true>(stream, batch, of)
-                            : RunOwnEigh<false>(stream, batch, of)) {
+  if (problem.vectors != nullptr ? RunOwnEigh<true>(stream, batch, problem)
+                                 : RunOwnEigh<false>(stream, batch, problem)) {
     return;
   }
   Scratch scratch(allocator);
-  VendorEigh<T>(stream, scratch, batch, of);
+  VendorEigh<T>(stream, scratch, batch, problem);
 }
 
 template void SolveEigh<float>(cudaStream_t, ffi::ScratchAllocator&, int64_t,

@@ -49,16 +49,16 @@ struct PrepareSturm {
 
 template <class E>
 struct FindEigenvalue {
-  PrepareSturm<E> of;
+  PrepareSturm<E> prepared;
   RealElement<E>* values;
 
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
-    const int64_t n = of.n, matrix = place / n;
-    values[place] =
-        of.info[matrix] != 0
-            ? NaN<V>()
-            : of.inverses[matrix] * small::BisectEigenvalue(n, of.rows + matrix * n, place % n);
+    const int64_t n = prepared.n, matrix = place / n;
+    values[place] = prepared.info[matrix] != 0
+                        ? NaN<V>()
+                        : prepared.inverses[matrix] *
+                              small::BisectEigenvalue(n, prepared.rows + matrix * n, place % n);
   }
 };
 
@@ -72,12 +72,13 @@ ffi::Error EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator alloca
     DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
       using V = Real<T>;
       Scratch scratch(allocator);
-      const PrepareSturm<Element<T>> job{n,
-                                         Elements<V>(diagonal, batch * n, "d"),
-                                         AsElements(Elements<T>(above, batch * shape.beside, "e")),
-                                         scratch.Take<small::SturmRow<V>>(batch * n),
-                                         scratch.Take<V>(batch),
-                                         Elements<int32_t>(info, batch, "info")};
+      const PrepareSturm<Element<T>> job{
+          .n = n,
+          .diagonal = Elements<V>(diagonal, batch * n, "d"),
+          .above = AsElements(Elements<T>(above, batch * shape.beside, "e")),
+          .rows = scratch.Take<small::SturmRow<V>>(batch * n),
+          .inverses = scratch.Take<V>(batch),
+          .info = Elements<int32_t>(info, batch, "info")};
       LaunchTeams(stream, job, batch, TeamSize(n), Slice(sizeof(V)));
       ForEach(stream, batch * n,
               FindEigenvalue<Element<T>>{job, Elements<V>(values, batch * n, "the eigenvalues")});
@@ -117,12 +118,12 @@ ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
               WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
                                   AsElements(Elements<T>(above, batch * shape.beside, "e")), a});
       SolveEigh<T>(stream, allocator, batch,
-                   {ToInt(n),
-                    {false, false},
-                    a,
-                    AsElements(vectors_data),
-                    Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                    Elements<int32_t>(info, batch, "info")});
+                   {.n = ToInt(n),
+                    .part = {.lower = false, .symmetrize = false},
+                    .a = a,
+                    .vectors = AsElements(vectors_data),
+                    .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                    .info = Elements<int32_t>(info, batch, "info")});
     });
   });
 }

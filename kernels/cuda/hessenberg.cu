@@ -21,37 +21,36 @@ struct HessenbergProblem {
 template <class E>
 struct TeamHessenberg {
   static constexpr int kMostThreads = kGlobalThreads;
-  HessenbergProblem<E> of;
-  int ld, matrix, taus, partial;
+  HessenbergProblem<E> problem;
+  Place<E> matrix, taus, partial;
+  int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    using V = RealElement<E>;
-    const int n = of.n;
-    const int64_t size = static_cast<int64_t>(n) * n;
-    E* const a = At<E>(slice, matrix);
-    LoadMatrix(team, of.a + i * size, n, n, a, ld);
-    team::Hessenberg(team, n, a, ld, At<E>(slice, taus), At<E>(slice, partial));
-    StoreMatrix(team, n, n, of.h + i * size,
-                [&](int row, int col) { return row > col + 1 ? E{} : a[row * ld + col]; });
-    if (of.q == nullptr) return;
-    team::HessenbergVectors(team, n, a, ld, At<E>(slice, taus), At<E>(slice, partial));
-    StoreMatrix(team, n, n, of.q + i * size, [&](int row, int col) {
-      return row == 0 || col == 0 ? FromReal<E>(V(row == col)) : a[row * ld + col - 1];
-    });
+    const int n = problem.n;
+    const int64_t offset = i * n * n;
+    E* const a = matrix.In(slice);
+    LoadMatrix(team, problem.a + offset, n, n, a, ld);
+    team::Hessenberg(team, n, a, ld, taus.In(slice), partial.In(slice));
+    StoreMatrix(team, n, n, problem.h + offset, team::HessenbergForm<E>{a, ld});
+    if (problem.q == nullptr) return;
+    team::HessenbergVectors(team, n, a, ld, taus.In(slice), partial.In(slice));
+    StoreMatrix(team, n, n, problem.q + offset, team::HessenbergBasis<E>{a, ld});
   }
 };
 
 template <class E>
 void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
-                   const HessenbergProblem<E>& of) {
-  const int64_t ld = of.n | 1;
+                   const HessenbergProblem<E>& problem) {
+  const int n = problem.n, team_size = LargeTeamSize(n);
+  const int64_t ld = n | 1;
   Slice slice(sizeof(RealElement<E>));
-  TeamHessenberg<E> job{of, static_cast<int>(ld), 0, 0, 0};
-  job.matrix = slice.Take<E>(of.n * ld);
-  job.taus = slice.Take<E>(of.n);
-  job.partial = slice.Take<E>(LargeTeamSize(of.n));
+  const TeamHessenberg<E> job{.problem = problem,
+                              .matrix = slice.Take<E>(n * ld),
+                              .taus = slice.Take<E>(n),
+                              .partial = slice.Take<E>(team_size),
+                              .ld = ToInt(ld)};
   Scratch scratch(allocator);
-  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(of.n), slice);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 
 ffi::Error Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
@@ -63,8 +62,10 @@ ffi::Error Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi:
       T* const h_data = Elements<T>(h, batch * n * n, "h");
       T* const q_data = Elements<T>(q, batch * n * n, "q");
       RunHessenberg<Element<T>>(stream, allocator, batch,
-                                {ToInt(n), AsElements(Elements<T>(a, batch * n * n, "a")),
-                                 AsElements(h_data), AsElements(q_data)});
+                                {.n = ToInt(n),
+                                 .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                                 .h = AsElements(h_data),
+                                 .q = AsElements(q_data)});
     });
   });
 }
@@ -76,9 +77,11 @@ ffi::Error HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi
     const int64_t batch = shape.batch, n = shape.rows;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* const h_data = Elements<T>(h, batch * n * n, "h");
-      RunHessenberg<Element<T>>(
-          stream, allocator, batch,
-          {ToInt(n), AsElements(Elements<T>(a, batch * n * n, "a")), AsElements(h_data), nullptr});
+      RunHessenberg<Element<T>>(stream, allocator, batch,
+                                {.n = ToInt(n),
+                                 .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                                 .h = AsElements(h_data),
+                                 .q = nullptr});
     });
   });
 }

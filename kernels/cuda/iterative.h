@@ -66,7 +66,7 @@ struct MergeInfo {
 // bring its largest element near 1, and back.
 template <class E>
 struct FindScales {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   const E* a;
   int64_t size;
@@ -91,7 +91,11 @@ template <class E>
 FindScales<E> MeasureBatch(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t size,
                            const E* a, int32_t* info) {
   using V = RealElement<E>;
-  const FindScales<E> job{a, size, info, scratch.Take<V>(batch), scratch.Take<V>(batch)};
+  const FindScales<E> job{.a = a,
+                          .size = size,
+                          .info = info,
+                          .scales = scratch.Take<V>(batch),
+                          .inverses = scratch.Take<V>(batch)};
   LaunchTeams(stream, job, batch, FindScales<E>::kMostThreads, Slice(sizeof(V)));
   return job;
 }
@@ -99,7 +103,7 @@ FindScales<E> MeasureBatch(cudaStream_t stream, Scratch& scratch, int64_t batch,
 // A row-major matrix of those, scaled, or transposed; the identity in place of what is not finite.
 template <class E>
 struct CopyScaled {
-  FindScales<E> of;
+  FindScales<E> measured;
   int64_t matrix, rows, cols;
   bool transpose;
   E* target;
@@ -107,9 +111,10 @@ struct CopyScaled {
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
     const int64_t i = place / cols, j = place % cols;
-    const E x = of.info[matrix] != 0
-                    ? FromReal<E>(V(i == j))
-                    : of.scales[matrix] * LoadGlobal(of.a + matrix * of.size + place);
+    const E x =
+        measured.info[matrix] != 0
+            ? FromReal<E>(V(i == j))
+            : measured.scales[matrix] * LoadGlobal(measured.a + matrix * measured.size + place);
     StoreGlobal<E>(x, target + (transpose ? j * rows + i : place));
   }
 };

@@ -47,18 +47,28 @@ class Scratch {
   ffi::ScratchAllocator& allocator_;
 };
 
-// The places of a matrix's arrays in the shared memory of the threads that work on it, in units of
-// a real number. An odd number of them lies between two matrices, which spreads them over the
-// banks.
+// Where an array lies in every slice.
+template <class X>
+struct Place {
+  int offset;
+
+  __device__ __forceinline__ X* In(char* slice) const {
+    return reinterpret_cast<X*>(slice + offset);
+  }
+};
+
+// The shared memory of the threads that work on a matrix, in units of a real number, and the places
+// of the matrix's arrays in it. An odd number of units lies between two matrices, which spreads
+// them over the banks.
 class Slice {
  public:
   explicit Slice(int64_t unit) : unit_(unit) {}
 
   template <class X>
-  int Take(int64_t count) {
-    const int offset = ToInt(bytes_);
+  Place<X> Take(int64_t count) {
+    const Place<X> place{ToInt(bytes_)};
     bytes_ += (count * static_cast<int64_t>(sizeof(X)) + unit_ - 1) / unit_ * unit_;
-    return offset;
+    return place;
   }
 
   int64_t bytes() const { return (bytes_ / unit_ | 1) * unit_; }
@@ -67,11 +77,6 @@ class Slice {
   int64_t unit_;
   int64_t bytes_ = 0;
 };
-
-template <class X>
-__device__ __forceinline__ X* At(char* slice, int offset) {
-  return reinterpret_cast<X*>(slice + offset);
-}
 
 // Elements of global memory: a complex one in one access.
 template <class E>
@@ -114,51 +119,48 @@ class Divider {
 };
 
 // One array of every matrix that a block works on, `size` elements each: in global memory one after
-// another, `stride` apart (0: one for all of them), in shared memory at `offset` of each slice.
+// another, `stride` apart (0: one for all of them), in shared memory at its place in each slice.
+template <class X>
 struct Staged {
-  Staged(int64_t size, int64_t stride, int offset)
-      : size(static_cast<int>(size)), stride(stride), offset(offset), by_size(size) {}
+  Staged(int64_t size, int64_t stride, Place<X> place)
+      : place(place), size(static_cast<int>(size)), stride(stride), by_size(size) {}
+  Staged(int64_t size, Place<X> place) : Staged(size, size, place) {}
 
+  Place<X> place;
   int size;
   int64_t stride;
-  int offset;
   Divider by_size;
 
-  template <class E>
-  __device__ __forceinline__ void Load(const E* source, int64_t first, int count, char* memory,
+  __device__ __forceinline__ X* In(char* slice) const { return place.In(slice); }
+
+  __device__ __forceinline__ void Load(const X* source, int64_t first, int count, char* memory,
                                        int64_t bytes) const {
     for (unsigned e = threadIdx.x; e < static_cast<unsigned>(count * size); e += blockDim.x) {
-      const unsigned matrix = by_size(e), place = e - matrix * size;
-      At<E>(memory + matrix * bytes, offset)[place] =
-          LoadGlobal(source + (first + matrix) * stride + place);
+      const unsigned matrix = by_size(e), i = e - matrix * size;
+      In(memory + matrix * bytes)[i] = LoadGlobal(source + (first + matrix) * stride + i);
     }
   }
 
-  // target[...] = value(slice, place)
-  template <class E, class Value>
-  __device__ __forceinline__ void Store(E* target, int64_t first, int count, char* memory,
+  // target[...] = value(slice, i)
+  template <class Y, class Value>
+  __device__ __forceinline__ void Store(Y* target, int64_t first, int count, char* memory,
                                         int64_t bytes, Value&& value) const {
     for (unsigned e = threadIdx.x; e < static_cast<unsigned>(count * size); e += blockDim.x) {
-      const unsigned matrix = by_size(e), place = e - matrix * size;
-      StoreGlobal<E>(value(memory + matrix * bytes, place),
-                     target + (first + matrix) * stride + place);
+      const unsigned matrix = by_size(e), i = e - matrix * size;
+      StoreGlobal<Y>(value(memory + matrix * bytes, i), target + (first + matrix) * stride + i);
     }
   }
 
-  template <class E>
-  __device__ __forceinline__ void Store(E* target, int64_t first, int count, char* memory,
+  __device__ __forceinline__ void Store(X* target, int64_t first, int count, char* memory,
                                         int64_t bytes) const {
-    Store(target, first, count, memory, bytes,
-          [&](char* slice, int place) { return At<E>(slice, offset)[place]; });
+    Store(target, first, count, memory, bytes, [&](char* slice, int i) { return In(slice)[i]; });
   }
 
-  // Integers, which algorithms for one matrix per lane or thread hold as numbers V.
-  template <class V>
+  // Integers, which algorithms for one matrix per lane or thread hold as numbers.
   __device__ __forceinline__ void StoreIntegers(int32_t* target, int64_t first, int count,
                                                 char* memory, int64_t bytes) const {
-    Store(target, first, count, memory, bytes, [&](char* slice, int place) {
-      return static_cast<int32_t>(At<V>(slice, offset)[place]);
-    });
+    Store(target, first, count, memory, bytes,
+          [&](char* slice, int i) { return static_cast<int32_t>(In(slice)[i]); });
   }
 };
 
@@ -182,7 +184,7 @@ __device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, in
   });
 }
 
-// target[...] = value(i, j), rows `cols` apart
+// target[...] = value(i, j), rows `cols` apart; of what a team's algorithm has made, too
 template <class E, class Value>
 __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols, E* target,
                                             Value&& value) {
@@ -190,6 +192,28 @@ __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols
     for (int e = thread; e < rows * cols; e += team.size()) {
       StoreGlobal<E>(value(e / cols, e % cols), target + e);
     }
+  });
+}
+
+// The info of a team's matrix.
+__device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* target) {
+  team.Phase([&](int thread) {
+    if (thread == 0) *target = info;
+  });
+}
+
+// A team's own array, `count` elements, between global memory and its slice.
+template <class X>
+__device__ __forceinline__ void LoadArray(const Team& team, int count, const X* source, X* target) {
+  team.Phase([&](int thread) {
+    for (int k = thread; k < count; k += team.size()) target[k] = LoadGlobal(source + k);
+  });
+}
+template <class X>
+__device__ __forceinline__ void StoreArray(const Team& team, int count, const X* source,
+                                           X* target) {
+  team.Phase([&](int thread) {
+    for (int k = thread; k < count; k += team.size()) StoreGlobal<X>(source[k], target + k);
   });
 }
 

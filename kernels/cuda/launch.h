@@ -113,8 +113,6 @@ void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, 
          global);
 }
 
-inline constexpr int kForEachThreads = 256;
-
 template <class Body>
 __global__ void __launch_bounds__(kForEachThreads, kResidentThreads / kForEachThreads)
     RunForEach(const Body body, int64_t count) {
@@ -129,13 +127,9 @@ __global__ void __launch_bounds__(kForEachThreads, kResidentThreads / kForEachTh
 template <class Body>
 void ForEach(cudaStream_t stream, int64_t count, const Body& body) {
   if (count == 0) return;
-  constexpr int64_t kMostBlocks = 1 << 14;
-  const int64_t blocks = std::min((count + kForEachThreads - 1) / kForEachThreads, kMostBlocks);
+  const int64_t blocks = std::min((count + kForEachThreads - 1) / kForEachThreads, kForEachBlocks);
   Launch(stream, blocks, kForEachThreads, 0, &RunForEach<Body>, body, count);
 }
-
-inline constexpr int kTransposeTile = 32;
-inline constexpr int kTransposeThreads = 256;
 
 template <class E>
 __global__ void __launch_bounds__(kTransposeThreads)

@@ -21,52 +21,45 @@ namespace {
 template <class E>
 struct SmallLu {
   using V = RealElement<E>;
-  int rows, cols;
-  const E* a;
-  E* packed;
-  int32_t *pivots_out, *permutation_out, *info_out;
-  Staged matrix, pivots, permutation, info;
+  LuProblem<E> problem;
+  Staged<E> matrix;
+  Staged<V> pivots, permutation, info;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(a, first, count, memory, bytes);
+    matrix.Load(problem.a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    *At<V>(slice, info.offset) =
-        small::Lu(rows, cols, At<E>(slice, matrix.offset), At<V>(slice, pivots.offset),
-                  At<V>(slice, permutation.offset));
+    *info.In(slice) = small::Lu(problem.rows, problem.cols, matrix.In(slice), pivots.In(slice),
+                                permutation.In(slice));
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Store(packed, first, count, memory, bytes);
-    pivots.StoreIntegers<V>(pivots_out, first, count, memory, bytes);
-    permutation.StoreIntegers<V>(permutation_out, first, count, memory, bytes);
-    info.StoreIntegers<V>(info_out, first, count, memory, bytes);
+    matrix.Store(problem.packed, first, count, memory, bytes);
+    pivots.StoreIntegers(problem.pivots, first, count, memory, bytes);
+    permutation.StoreIntegers(problem.permutation, first, count, memory, bytes);
+    info.StoreIntegers(problem.info, first, count, memory, bytes);
   }
 };
 
 template <class E>
 struct TeamLu {
   static constexpr int kMostThreads = kBlockThreads;
-  int rows, cols, ld;
-  const E* a;
-  E* packed;
-  int32_t *pivots_out, *permutation_out, *info_out;
-  int pivots, permutation;
+  LuProblem<E> problem;
+  Place<E> matrix;
+  Place<int32_t> pivots, permutation;
+  int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    E* const matrix = At<E>(slice, 0);
-    int32_t* const steps = At<int32_t>(slice, pivots);
-    int32_t* const order = At<int32_t>(slice, permutation);
-    const int64_t size = static_cast<int64_t>(rows) * cols;
-    const int count = rows < cols ? rows : cols;
-    LoadMatrix(team, a + i * size, rows, cols, matrix, ld);
-    const int info = team::Lu(team, rows, cols, matrix, ld, steps, order);
-    StoreMatrix(team, rows, cols, packed + i * size,
-                [&](int row, int col) { return matrix[row * ld + col]; });
-    team.Phase([&](int thread) {
-      for (int k = thread; k < count; k += team.size()) pivots_out[i * count + k] = steps[k];
-      for (int k = thread; k < rows; k += team.size()) permutation_out[i * rows + k] = order[k];
-      if (thread == 0) info_out[i] = info;
-    });
+    const int rows = problem.rows, cols = problem.cols, count = problem.Count();
+    E* const factors = matrix.In(slice);
+    int32_t* const steps = pivots.In(slice);
+    int32_t* const order = permutation.In(slice);
+    LoadMatrix(team, problem.a + i * problem.Size(), rows, cols, factors, ld);
+    const int info = team::Lu(team, rows, cols, factors, ld, steps, order);
+    StoreMatrix(team, rows, cols, problem.packed + i * problem.Size(),
+                [&](int row, int col) { return factors[row * ld + col]; });
+    StoreArray(team, count, steps, problem.pivots + i * count);
+    StoreArray(team, rows, order, problem.permutation + i * rows);
+    StoreInfo(team, info, problem.info + i);
   }
 };
 
@@ -91,45 +84,34 @@ struct CheckPivots {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
 
-  int rows, cols;
-  const E* a;
-  E* packed;
-  int32_t* pivots;
-  int32_t* permutation;
-  int32_t* info;
-  bool substitutes;
+  LuProblem<E> problem;
 
   __device__ void Run(const Team& team, int64_t i, char*) const {
-    const int64_t size = static_cast<int64_t>(rows) * cols;
-    E* const factors = packed + i * size;
+    const int64_t size = problem.Size();
+    E* const factors = problem.packed + i * size;
     constexpr V kTiny = Divisor<E>::kTiny;
-    const bool strict = substitutes;
+    const bool strict = problem.substitutes;
     int found = First(team, factors, [=](V x) { return x == V(0) || (strict && x < kTiny); });
     if (!strict && First(team, factors, [=](V x) { return x > V(0) && x < kTiny; }) != 0) {
       if (size <= std::numeric_limits<int>::max()) {
-        found =
-            FactorAgain(team, a + i * size, factors, pivots + i * Count(), permutation + i * rows);
+        found = FactorAgain(team, i, factors);
       } else {  // too many for a team's integers: that they are wrong is said by NaN
         team.Phase([&](int thread) {
           if (thread == 0) factors[0] = NaN<E>();
         });
       }
     }
-    team.Phase([&](int thread) {
-      if (thread == 0) info[i] = found;
-    });
+    StoreInfo(team, found, problem.info + i);
   }
 
  private:
-  __device__ int Count() const { return rows < cols ? rows : cols; }
-
   // The first pivot, from 1, whose magnitude is so, or 0.
   template <class Is>
   __device__ int First(const Team& team, const E* factors, Is&& is) const {
     const auto first = team.Best<V>([&](int thread) {
       team::Largest<V> best{V(0), -1};
-      for (int k = thread; k < Count(); k += team.size()) {
-        const V pivot = Magnitude(factors[static_cast<int64_t>(k) * rows + k]);
+      for (int k = thread; k < problem.Count(); k += team.size()) {
+        const V pivot = Magnitude(factors[static_cast<int64_t>(k) * problem.rows + k]);
         if (is(pivot)) best = best.Better({V(1), k});
       }
       return best;
@@ -137,12 +119,14 @@ struct CheckPivots {
     return first.index + 1;
   }
 
-  __device__ int FactorAgain(const Team& team, const E* matrix, E* factors, int32_t* steps,
-                             int32_t* order) const {
-    LoadMatrix(team, matrix, rows, cols, factors, cols);
-    const int found = team::Lu(team, rows, cols, factors, cols, steps, order);
+  __device__ int FactorAgain(const Team& team, int64_t i, E* factors) const {
+    const int rows = problem.rows, cols = problem.cols, count = problem.Count();
+    int32_t* const steps = problem.pivots + i * count;
+    LoadMatrix(team, problem.a + i * problem.Size(), rows, cols, factors, cols);
+    const int found =
+        team::Lu(team, rows, cols, factors, cols, steps, problem.permutation + i * rows);
     team.Phase([&](int thread) {  // the vendor's count from 1
-      for (int k = thread; k < Count(); k += team.size()) ++steps[k];
+      for (int k = thread; k < count; k += team.size()) ++steps[k];
     });
     if (rows == cols) {
       team::ApplyOperation(team, rows, factors, cols, true, false);
@@ -174,20 +158,15 @@ struct MakePermutation {
   int32_t* permutation;
   int count, size;
   bool in_shared;
+  Place<int32_t> order, copy;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     int32_t* const target = permutation + i * size;
     const int32_t* const steps = pivots + i * count;
     if (!in_shared) return team::PivotsToPermutation(team, count, steps, size, target);
-    int32_t* const order = At<int32_t>(slice, 0);
-    int32_t* const copy = order + size;
-    team.Phase([&](int thread) {
-      for (int k = thread; k < count; k += team.size()) copy[k] = steps[k];
-    });
-    team::PivotsToPermutation(team, count, copy, size, order);
-    team.Phase([&](int thread) {
-      for (int k = thread; k < size; k += team.size()) target[k] = order[k];
-    });
+    LoadArray(team, count, steps, copy.In(slice));
+    team::PivotsToPermutation(team, count, copy.In(slice), size, order.In(slice));
+    StoreArray(team, size, order.In(slice), target);
   }
 };
 
@@ -199,20 +178,22 @@ ffi::Error Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
     const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* const lu_data = Elements<T>(lu, batch * m * n, "lu");
-      LuProblem<T> problem{batch,
-                           m,
-                           n,
-                           Elements<T>(a, batch * m * n, "a"),
-                           lu_data,
-                           Elements<int32_t>(pivots, batch * k, "pivots"),
-                           Elements<int32_t>(permutation, batch * m, "permutation"),
-                           Elements<int32_t>(info, batch, "info")};
+      LuProblem<Element<T>> problem{
+          .batch = batch,
+          .rows = ToInt(m),
+          .cols = ToInt(n),
+          .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+          .packed = AsElements(lu_data),
+          .pivots = Elements<int32_t>(pivots, batch * k, "pivots"),
+          .permutation = Elements<int32_t>(permutation, batch * m, "permutation"),
+          .info = Elements<int32_t>(info, batch, "info")};
       if (batch == 0) return;
       if (UseOwnLu<T>(m, n)) return OwnLu(stream, problem);
       Scratch scratch(allocator);
-      problem.packed = scratch.Take<T>(batch * m * n);
-      VendorLu(stream, scratch, problem);
-      Transpose(stream, batch, n, m, problem.packed, m * n, lu_data, m * n);
+      T* const packed = scratch.Take<T>(batch * m * n);
+      problem.packed = AsElements(packed);
+      VendorLu<T>(stream, scratch, problem);
+      Transpose(stream, batch, n, m, packed, m * n, lu_data, m * n);
     });
   });
 }
@@ -255,41 +236,40 @@ ffi::Error LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 
 }  // namespace
 
-template <class T>
-void OwnLu(cudaStream_t stream, const LuProblem<T>& problem) {
-  using E = Element<T>;
-  const auto& [batch, m, n, a, packed, pivots, permutation, info, _] = problem;
-  const int rows = ToInt(m), cols = ToInt(n);
-  const int64_t size = m * n, count = std::min(m, n);
-  Slice slice(sizeof(Real<T>));
-  if (size * static_cast<int64_t>(sizeof(T)) + (m + n) * 4 <= kAloneBytes) {
-    const Staged matrix(size, size, slice.Take<E>(size));
-    const Staged steps(count, count, slice.Take<Real<T>>(count));
-    const Staged order(m, m, slice.Take<Real<T>>(m));
-    const Staged singular(1, 1, slice.Take<Real<T>>(1));
-    const SmallLu<E> job{rows,   cols,        AsElements(a), AsElements(packed),
-                         pivots, permutation, info,          matrix,
-                         steps,  order,       singular};
-    return LaunchAlone(stream, job, batch, slice);
+template <class E>
+void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
+  using V = RealElement<E>;
+  const int64_t rows = problem.rows, cols = problem.cols, size = problem.Size();
+  const int count = problem.Count();
+  Slice slice(sizeof(V));
+  if (size * static_cast<int64_t>(sizeof(E)) + (rows + cols) * 4 <= kAloneBytes) {
+    const SmallLu<E> job{.problem = problem,
+                         .matrix = {size, slice.Take<E>(size)},
+                         .pivots = {count, slice.Take<V>(count)},
+                         .permutation = {rows, slice.Take<V>(rows)},
+                         .info = {1, slice.Take<V>(1)}};
+    return LaunchAlone(stream, job, problem.batch, slice);
   }
-  const int ld = cols | 1;
-  slice.Take<E>(m * ld);
-  const int steps = slice.Take<int32_t>(count), order = slice.Take<int32_t>(m);
-  const TeamLu<E> job{rows,   cols,        ld,   AsElements(a), AsElements(packed),
-                      pivots, permutation, info, steps,         order};
-  LaunchTeams(stream, job, batch, TeamSize(std::max(m, n)), slice);
+  const int ld = problem.cols | 1;
+  const TeamLu<E> job{.problem = problem,
+                      .matrix = slice.Take<E>(rows * ld),
+                      .pivots = slice.Take<int32_t>(count),
+                      .permutation = slice.Take<int32_t>(rows),
+                      .ld = ld};
+  LaunchTeams(stream, job, problem.batch, TeamSize(std::max(rows, cols)), slice);
 }
 
 template <class T>
-void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem) {
+void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<Element<T>>& problem) {
   using E = Element<T>;
-  const auto& [batch, rows, cols, a, packed, pivots, permutation, info, _] = problem;
-  const int m = ToInt(rows), n = ToInt(cols), count = std::min(m, n);
-  const int64_t size = problem.size();
+  const int64_t batch = problem.batch, size = problem.Size();
+  const int m = problem.rows, n = problem.cols, count = problem.Count();
+  int32_t *const pivots = problem.pivots, *const info = problem.info;
   if (size == 0) {
     Check(cudaMemsetAsync(info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
   } else {
-    Transpose(stream, batch, rows, cols, a, size, packed, size);
+    auto* const packed = reinterpret_cast<T*>(problem.packed);
+    Transpose(stream, batch, m, n, reinterpret_cast<const T*>(problem.a), size, packed, size);
     if (m == n && UseBatchedRoutine(batch, n)) {
       const LentBlas lent(stream);
       T** const pointers = MakePointers(stream, scratch, packed, size, batch);
@@ -302,34 +282,30 @@ void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem
         vendor::Getrf(solver, m, n, packed + i * size, m, work, pivots + i * count, info + i);
       }
     }
-    const CheckPivots<E> check{.rows = m,
-                               .cols = n,
-                               .a = AsElements(a),
-                               .packed = AsElements(packed),
-                               .pivots = pivots,
-                               .permutation = permutation,
-                               .info = info,
-                               .substitutes = problem.substitutes};
-    LaunchTeams(stream, check, batch, kGlobalThreads, Slice(sizeof(Real<T>)));
-    ForEach(stream, batch * size,
-            MarkNaN<E>{AsElements(static_cast<const T*>(packed)), size, info});
+    LaunchTeams(stream, CheckPivots<E>{problem}, batch, kGlobalThreads, Slice(sizeof(Real<T>)));
+    ForEach(stream, batch * size, MarkNaN<E>{problem.packed, size, info});
   }
   ForEach(stream, batch * count, CountFromZero{pivots, count, m});
-  PivotsToPermutation(stream, batch, count, m, pivots, permutation);
+  PivotsToPermutation(stream, batch, count, m, pivots, problem.permutation);
 }
 
 void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,
                          const int32_t* pivots, int32_t* permutation) {
   Slice slice(4);
   const bool in_shared = (size + count) * 4 <= kBlockBytes / 2;
-  if (in_shared) slice.Take<int32_t>(size + count);
-  const MakePermutation job{pivots, permutation, ToInt(count), ToInt(size), in_shared};
+  const MakePermutation job{.pivots = pivots,
+                            .permutation = permutation,
+                            .count = ToInt(count),
+                            .size = ToInt(size),
+                            .in_shared = in_shared,
+                            .order = slice.Take<int32_t>(in_shared ? size : 0),
+                            .copy = slice.Take<int32_t>(in_shared ? count : 0)};
   LaunchTeams(stream, job, batch, std::min(TeamSize(size), 32), slice);
 }
 
-#define LINALG_INSTANTIATE(T)                             \
-  template void OwnLu(cudaStream_t, const LuProblem<T>&); \
-  template void VendorLu(cudaStream_t, Scratch&, const LuProblem<T>&);
+#define LINALG_INSTANTIATE(T)                                      \
+  template void OwnLu(cudaStream_t, const LuProblem<Element<T>>&); \
+  template void VendorLu<T>(cudaStream_t, Scratch&, const LuProblem<Element<T>>&);
 LINALG_INSTANTIATE(float)
 LINALG_INSTANTIATE(double)
 LINALG_INSTANTIATE(std::complex<float>)

@@ -5,34 +5,36 @@
 
 namespace linalg::cuda {
 
-// Row-major matrices and what becomes of them; `packed` is where the factors go.
-template <class T>
+// Row-major matrices and what becomes of them.
+template <class E>
 struct LuProblem {
-  int64_t batch, rows, cols;
-  const T* a;
-  T* packed;
-  int32_t* pivots;
-  int32_t* permutation;
+  int64_t batch;
+  int rows, cols;
+  const E* a;
+  E* packed;             // where the factors go
+  int32_t* pivots;       // Count() of them
+  int32_t* permutation;  // `rows`
   int32_t* info;
   // Of the vendor's LU: whether its substitution follows.
   bool substitutes = false;
 
-  int64_t size() const { return rows * cols; }
+  __host__ __device__ int Count() const { return rows < cols ? rows : cols; }
+  __host__ __device__ int64_t Size() const { return static_cast<int64_t>(rows) * cols; }
 };
 
 // Square matrices whose factors are only needed on the way.
-template <class T>
-LuProblem<T> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const T* a, int32_t* info,
+template <class E>
+LuProblem<E> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const E* a, int32_t* info,
                          bool substitutes) {
-  return {batch,
-          n,
-          n,
-          a,
-          scratch.Take<T>(batch * n * n),
-          scratch.Take<int32_t>(batch * n),
-          scratch.Take<int32_t>(batch * n),
-          info,
-          substitutes};
+  return {.batch = batch,
+          .rows = ToInt(n),
+          .cols = ToInt(n),
+          .a = a,
+          .packed = scratch.Take<E>(batch * n * n),
+          .pivots = scratch.Take<int32_t>(batch * n),
+          .permutation = scratch.Take<int32_t>(batch * n),
+          .info = info,
+          .substitutes = substitutes};
 }
 
 // Whether matrices are factored in shared memory, to row-major factors.
@@ -43,15 +45,15 @@ bool UseOwnLu(int64_t rows, int64_t cols) {
          rows * ld * static_cast<int64_t>(sizeof(T)) + ints * 4 <= kTeamLuBytes;
 }
 
-// Factors in shared memory. pivots (min(rows, cols)) and permutation (rows) count from 0; info is
-// 0, from 1 the first pivot that is 0, or -1 where the factors hold NaN.
-template <class T>
-void OwnLu(cudaStream_t stream, const LuProblem<T>& problem);
+// Factors in shared memory. Pivots and permutation count from 0; info is 0, from 1 the first pivot
+// that is 0, or -1 where the factors hold NaN.
+template <class E>
+void OwnLu(cudaStream_t stream, const LuProblem<E>& problem);
 
 // The same by cuSOLVER or cuBLAS, but the factors are column-major. What they do with a pivot whose
 // reciprocal overflows is made good, or, with `substitutes`, is the info.
 template <class T>
-void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<T>& problem);
+void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<Element<T>>& problem);
 
 // The rows' order after the exchanges, in one launch; a pivot outside the permutation is ignored.
 void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,

@@ -39,127 +39,108 @@ struct QrProblem {
 // column-major: so Q can take the place of the matrix before R is stored.
 template <class E>
 struct SmallQr {
-  QrProblem<E> of;
-  Staged matrix, scales, r, q;
+  QrProblem<E> problem;
+  Staged<E> matrix, scales, r, q;
   Divider by_cols;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(of.a, first, count, memory, bytes);
-    if (of.factored) scales.Load(of.taus_in, first, count, memory, bytes);
+    matrix.Load(problem.a, first, count, memory, bytes);
+    if (problem.factored) scales.Load(problem.taus_in, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    const int m = of.m, n = of.n;
-    E* const a = At<E>(slice, matrix.offset);
-    E* const packed = At<E>(slice, r.offset);
-    E* const taus = At<E>(slice, scales.offset);
-    if (of.factored) {
-      small::UnpackReflectors(a, n, m, of.count, packed);
+    const int m = problem.m, n = problem.n;
+    E* const a = matrix.In(slice);
+    E* const packed = r.In(slice);
+    E* const taus = scales.In(slice);
+    if (problem.factored) {
+      small::UnpackReflectors(a, n, m, problem.count, packed);
     } else {
       small::HouseholderQr<E>(a, n, m, n, packed, taus);
-      for (int i = 0; i < of.count; ++i) {
+      for (int i = 0; i < problem.count; ++i) {
         for (int j = i; j < n; ++j) packed[j * m + i] = a[i * n + j];
       }
     }
-    if (of.q_cols > 0) {
-      small::HouseholderProduct<E>(a, of.q_cols, m, of.q_cols, of.count, packed, taus);
+    if (problem.q_cols > 0) {
+      small::HouseholderProduct<E>(a, problem.q_cols, m, problem.q_cols, problem.count, packed,
+                                   taus);
     }
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    r.Store(of.r, first, count, memory, bytes, [&](char* slice, unsigned place) {
-      const unsigned i = by_cols(place), j = place - i * of.n;
-      return of.packed || i <= j ? At<E>(slice, r.offset)[j * of.m + i] : E{};
+    r.Store(problem.r, first, count, memory, bytes, [&](char* slice, unsigned place) {
+      const unsigned i = by_cols(place), j = place - i * problem.n;
+      return problem.packed || i <= j ? r.In(slice)[j * problem.m + i] : E{};
     });
-    if (of.packed) scales.Store(of.taus, first, count, memory, bytes);
-    q.Store(of.q, first, count, memory, bytes);
+    if (problem.packed) scales.Store(problem.taus, first, count, memory, bytes);
+    q.Store(problem.q, first, count, memory, bytes);
   }
 };
 
 template <class E>
-bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& of, int64_t batch) {
-  const int64_t m = of.m, n = of.n, r_size = of.r_rows * n, q_size = m * of.q_cols;
-  const int64_t elements = m * of.Columns() + m * n + of.count;
-  if (of.pivoted || elements * static_cast<int64_t>(sizeof(E)) > kAloneQrBytes) return false;
+bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem, int64_t batch) {
+  const int64_t m = problem.m, n = problem.n, r_size = problem.r_rows * n,
+                q_size = m * problem.q_cols;
+  const int64_t elements = m * problem.Columns() + m * n + problem.count;
+  if (problem.pivoted || elements * static_cast<int64_t>(sizeof(E)) > kAloneQrBytes) return false;
   Slice slice(sizeof(RealElement<E>));
-  const int matrix = slice.Take<E>(m * of.Columns()), packed = slice.Take<E>(m * n);
-  const Staged scales(of.count, of.count, slice.Take<E>(of.count));
-  const SmallQr<E> job{of,
-                       Staged(m * n, m * n, matrix),
-                       scales,
-                       Staged(r_size, r_size, packed),
-                       Staged(q_size, q_size, matrix),
-                       Divider(n)};
+  const Place<E> matrix = slice.Take<E>(m * problem.Columns()), packed = slice.Take<E>(m * n);
+  const SmallQr<E> job{.problem = problem,
+                       .matrix = {m * n, matrix},
+                       .scales = {problem.count, slice.Take<E>(problem.count)},
+                       .r = {r_size, packed},
+                       .q = {q_size, matrix},
+                       .by_cols = Divider(n)};
   LaunchAlone(stream, job, batch, slice);
   return true;
 }
-
-// Places in a slice.
-struct QrPlaces {
-  int matrix, taus, partial, norms, squares;
-};
 
 template <class E>
 struct TeamQr {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
-  QrProblem<E> of;
-  QrPlaces places;
+  QrProblem<E> problem;
+  Place<E> matrix, taus, partial;
+  Place<V> norms, squares;
   int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int m = of.m, n = of.n;
-    const int64_t size = static_cast<int64_t>(m) * n;
-    E* const a = At<E>(slice, places.matrix);
-    E* const taus = At<E>(slice, places.taus);
-    E* const partial = At<E>(slice, places.partial);
-    LoadMatrix(team, of.a + i * size, m, n, a, ld);
-    if (of.factored) {
-      team.Phase([&](int thread) {
-        for (int k = thread; k < of.count; k += team.size()) {
-          taus[k] = LoadGlobal(of.taus_in + i * of.count + k);
-        }
-      });
+    const int m = problem.m, n = problem.n, count = problem.count;
+    const team::QrWork<E> work{.taus = taus.In(slice),
+                               .partial = partial.In(slice),
+                               .norms = norms.In(slice),
+                               .squares = squares.In(slice)};
+    E* const a = matrix.In(slice);
+    LoadMatrix(team, problem.a + static_cast<int64_t>(m) * n * i, m, n, a, ld);
+    if (problem.factored) {
+      LoadArray(team, count, problem.taus_in + i * count, work.taus);
     } else {
-      Factor(team, i, slice, a, taus, partial);
+      team::QrFactor(team, m, n, a, ld, work, problem.pivoted ? problem.order + i * n : nullptr);
     }
-    if (of.r_rows > 0) {
+    if (problem.r_rows > 0) {
       StoreMatrix(
-          team, of.r_rows, n, of.r + static_cast<int64_t>(of.r_rows) * n * i,
-          [&](int row, int col) { return of.packed || row <= col ? a[row * ld + col] : E{}; });
+          team, problem.r_rows, n, problem.r + static_cast<int64_t>(problem.r_rows) * n * i,
+          [&](int row, int col) { return problem.packed || row <= col ? a[row * ld + col] : E{}; });
     }
-    if (of.packed) {
-      team.Phase([&](int thread) {
-        for (int k = thread; k < of.count; k += team.size()) {
-          StoreGlobal<E>(taus[k], of.taus + i * of.count + k);
-        }
-      });
-    }
-    if (of.q_cols > 0) {
-      team::HouseholderProduct(team, m, of.q_cols, of.count, a, ld, taus, partial);
-      StoreMatrix(team, m, of.q_cols, of.q + static_cast<int64_t>(m) * of.q_cols * i,
+    if (problem.packed) StoreArray(team, count, work.taus, problem.taus + i * count);
+    if (problem.q_cols > 0) {
+      team::HouseholderProduct(team, m, problem.q_cols, count, a, ld, work.taus, work.partial);
+      StoreMatrix(team, m, problem.q_cols, problem.q + static_cast<int64_t>(m) * problem.q_cols * i,
                   [&](int row, int col) { return a[row * ld + col]; });
-    }
-  }
-
- private:
-  __device__ void Factor(const Team& team, int64_t i, char* slice, E* a, E* taus,
-                         E* partial) const {
-    if (!of.pivoted) {
-      team::HouseholderQr(team, of.m, of.n, a, ld, taus, partial);
-    } else {
-      team::PivotedQr(team, of.m, of.n, a, ld, taus, partial, At<V>(slice, places.norms),
-                      At<V>(slice, places.squares), of.order + i * of.n);
     }
   }
 };
 
 template <class E>
-void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& of, int64_t batch,
+void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& problem, int64_t batch,
                int team_size, int64_t ld) {
   using V = RealElement<E>;
   Slice slice(sizeof(V));
-  TeamQr<E> job{of, {}, ToInt(ld)};
-  job.places = {slice.Take<E>(of.m * ld), slice.Take<E>(of.count), slice.Take<E>(team_size),
-                slice.Take<V>(of.pivoted ? of.n : 0), slice.Take<V>(of.pivoted ? team_size : 0)};
+  const TeamQr<E> job{.problem = problem,
+                      .matrix = slice.Take<E>(problem.m * ld),
+                      .taus = slice.Take<E>(problem.count),
+                      .partial = slice.Take<E>(team_size),
+                      .norms = slice.Take<V>(problem.pivoted ? problem.n : 0),
+                      .squares = slice.Take<V>(problem.pivoted ? team_size : 0),
+                      .ld = ToInt(ld)};
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 
@@ -178,21 +159,22 @@ struct UpperTriangle {
 
 template <class T>
 void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
-              const QrProblem<Element<T>>& of) {
-  const int m = of.m, n = of.n, count = of.count;
+              const QrProblem<Element<T>>& problem) {
+  const int m = problem.m, n = problem.n, count = problem.count;
   const int64_t input = static_cast<int64_t>(m) * n,
-                column_major = static_cast<int64_t>(m) * of.Columns();
+                column_major = static_cast<int64_t>(m) * problem.Columns();
   T* const a = scratch.Take<T>(batch * column_major);
-  const auto* const given = reinterpret_cast<const T*>(of.a);
-  auto* const r = reinterpret_cast<T*>(of.r);
-  auto* const q = reinterpret_cast<T*>(of.q);
+  const auto* const given = reinterpret_cast<const T*>(problem.a);
+  auto* const r = reinterpret_cast<T*>(problem.r);
+  auto* const q = reinterpret_cast<T*>(problem.q);
   Transpose(stream, batch, m, n, given, input, a, column_major);
   const LentSolver lent(stream);
   const vendor::Solver solver = lent.get().solver;
   int32_t* const info = scratch.Take<int32_t>(1);
-  const T* taus = reinterpret_cast<const T*>(of.taus_in);
-  if (!of.factored) {
-    T* const made = of.packed ? reinterpret_cast<T*>(of.taus) : scratch.Take<T>(batch * count);
+  const T* taus = reinterpret_cast<const T*>(problem.taus_in);
+  if (!problem.factored) {
+    T* const made =
+        problem.packed ? reinterpret_cast<T*>(problem.taus) : scratch.Take<T>(batch * count);
     const int work_size = vendor::GeqrfWork(solver, m, n, a, m);
     T* const work = scratch.Take<T>(work_size);
     for (int64_t i = 0; i < batch; ++i) {
@@ -200,41 +182,41 @@ void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
     }
     taus = made;
   }
-  if (of.packed) {
+  if (problem.packed) {
     Transpose(stream, batch, n, m, static_cast<const T*>(a), column_major, r, input);
-  } else if (of.r_rows > 0) {
+  } else if (problem.r_rows > 0) {
     // Of the m rows of a column-major matrix the first r_rows are wanted.
-    const int64_t r_size = static_cast<int64_t>(of.r_rows) * n;
+    const int64_t r_size = static_cast<int64_t>(problem.r_rows) * n;
     ForEach(stream, batch * r_size,
-            UpperTriangle<Element<T>>{AsElements(static_cast<const T*>(a)), of.r, m, n, of.r_rows,
-                                      column_major});
+            UpperTriangle<Element<T>>{AsElements(static_cast<const T*>(a)), problem.r, m, n,
+                                      problem.r_rows, column_major});
   }
-  if (of.q_cols > 0) {
-    const int work_size = vendor::OrgqrWork(solver, m, of.q_cols, count, a, m, taus);
+  if (problem.q_cols > 0) {
+    const int work_size = vendor::OrgqrWork(solver, m, problem.q_cols, count, a, m, taus);
     T* const work = scratch.Take<T>(work_size);
     for (int64_t i = 0; i < batch; ++i) {
-      vendor::Orgqr(solver, m, of.q_cols, count, a + i * column_major, m, taus + i * count, work,
-                    work_size, info);
+      vendor::Orgqr(solver, m, problem.q_cols, count, a + i * column_major, m, taus + i * count,
+                    work, work_size, info);
     }
-    Transpose(stream, batch, of.q_cols, m, static_cast<const T*>(a), column_major, q,
-              static_cast<int64_t>(m) * of.q_cols);
+    Transpose(stream, batch, problem.q_cols, m, static_cast<const T*>(a), column_major, q,
+              static_cast<int64_t>(m) * problem.q_cols);
   }
 }
 
 template <class T>
 void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
-           const QrProblem<Element<T>>& of) {
+           const QrProblem<Element<T>>& problem) {
   using E = Element<T>;
-  if (batch == 0 || RunSmallQr(stream, of, batch)) return;
+  if (batch == 0 || RunSmallQr(stream, problem, batch)) return;
   Scratch scratch(allocator);
-  const int64_t ld = of.Columns() | 1;
-  const int64_t bytes = of.m * ld * static_cast<int64_t>(sizeof(T));
+  const int64_t ld = problem.Columns() | 1;
+  const int64_t bytes = problem.m * ld * static_cast<int64_t>(sizeof(T));
   const bool is_small = bytes <= std::min(kTeamQrBytes, SharedBytes());
-  if (!is_small && !of.pivoted && of.count > 0 && batch < kGlobalBatch) {
-    return VendorQr<T>(stream, scratch, batch, of);
+  if (!is_small && !problem.pivoted && problem.count > 0 && batch < kGlobalBatch) {
+    return VendorQr<T>(stream, scratch, batch, problem);
   }
-  const int team_size = is_small ? QrTeamSize(of.m, of.Columns()) : kGlobalThreads;
-  RunTeamQr<E>(stream, scratch, of, batch, team_size, ld);
+  const int team_size = is_small ? QrTeamSize(problem.m, problem.Columns()) : kGlobalThreads;
+  RunTeamQr<E>(stream, scratch, problem, batch, team_size, ld);
 }
 
 ffi::Error HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

@@ -10,33 +10,35 @@
 namespace linalg::cuda {
 namespace {
 
+// Of n by n matrices.
 template <class E>
-struct TeamSchur {
-  static constexpr int kMostThreads = kGlobalThreads;
+struct SchurProblem {
   int n;
   const E* a;
   E* form;
   E* vectors;
-  int32_t* info_out;
-  SchurPlaces places;
+  int32_t* info;
+};
+
+template <class E>
+struct TeamSchur {
+  static constexpr int kMostThreads = kGlobalThreads;
+  SchurProblem<E> problem;
+  SchurPlaces<E> places;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     using V = RealElement<E>;
-    const team::SchurWork<E> work = SchurWorkAt<E>(slice, places);
-    const int64_t size = static_cast<int64_t>(n) * n;
-    LoadMatrix(team, a + i * size, n, n, work.Operand(), work.ld);
+    const int n = problem.n;
+    const int64_t offset = i * n * n;
+    const team::SchurWork<E> work = places.In(slice);
+    LoadMatrix(team, problem.a + offset, n, n, work.Operand(), work.ld);
     V unscale = V(1);
     const int info = team::Schur<true>(team, n, work, team::Balanced<V>{}, unscale);
-    const auto store = [&](E* target, V factor, const E* source) {
-      StoreMatrix(team, n, n, target + i * size, [&](int row, int col) {
-        return info != 0 ? NaN<E>() : factor * source[row * work.ld + col];
-      });
-    };
-    store(form, unscale, work.t);
-    store(vectors, V(1), work.z);
-    team.Phase([&](int thread) {
-      if (thread == 0) info_out[i] = info;
-    });
+    const team::Outcome<E> form{work.t, work.ld, info}, vectors{work.z, work.ld, info};
+    StoreMatrix(team, n, n, problem.form + offset,
+                [&](int row, int col) { return unscale * form(row, col); });
+    StoreMatrix(team, n, n, problem.vectors + offset, vectors);
+    StoreInfo(team, info, problem.info + i);
   }
 };
 
@@ -52,13 +54,13 @@ ffi::Error Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
       T* const form_data = Elements<T>(form, batch * size, "the Schur form");
       T* const vectors_data = Elements<T>(vectors, batch * size, "the Schur vectors");
       Slice slice(sizeof(RealElement<E>));
-      const SchurPlaces places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true);
-      const TeamSchur<E> job{n,
-                             AsElements(Elements<T>(a, batch * size, "a")),
-                             AsElements(form_data),
-                             AsElements(vectors_data),
-                             Elements<int32_t>(info, batch, "info"),
-                             places};
+      const SchurProblem<E> problem{.n = n,
+                                    .a = AsElements(Elements<T>(a, batch * size, "a")),
+                                    .form = AsElements(form_data),
+                                    .vectors = AsElements(vectors_data),
+                                    .info = Elements<int32_t>(info, batch, "info")};
+      const TeamSchur<E> job{.problem = problem,
+                             .places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true)};
       Scratch scratch(allocator);
       LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), slice);
     });

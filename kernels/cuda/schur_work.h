@@ -7,23 +7,30 @@
 
 namespace linalg::cuda {
 
-// Places in a slice, for matrices whose rows are `ld` apart.
+// Of matrices whose rows are `ld` apart.
+template <class E>
 struct SchurPlaces {
-  int ld, z, t, taus, partial;
+  Place<E> z, t, taus, partial;
+  int ld;
+
+  __device__ __forceinline__ team::SchurWork<E> In(char* slice) const {
+    return {.z = z.In(slice),
+            .t = t.In(slice),
+            .ld = ld,
+            .taus = taus.In(slice),
+            .partial = partial.In(slice)};
+  }
 };
 
-// The arrays of team::SchurWork; without `vectors` T takes the operand's place.
+// Without `vectors` T takes the operand's place.
 template <class E>
-SchurPlaces TakeSchurWork(Slice& slice, int n, int team_size, bool vectors) {
+SchurPlaces<E> TakeSchurWork(Slice& slice, int n, int team_size, bool vectors) {
   const int64_t ld = n | 1;
-  return {ToInt(ld), slice.Take<E>(1 + n * ld), slice.Take<E>(vectors ? n * ld : 0),
-          slice.Take<E>(n), slice.Take<E>(team_size)};
-}
-
-template <class E>
-__device__ __forceinline__ team::SchurWork<E> SchurWorkAt(char* slice, const SchurPlaces& places) {
-  return {At<E>(slice, places.z), At<E>(slice, places.t), places.ld, At<E>(slice, places.taus),
-          At<E>(slice, places.partial)};
+  return {.z = slice.Take<E>(1 + n * ld),
+          .t = slice.Take<E>(vectors ? n * ld : 0),
+          .taus = slice.Take<E>(n),
+          .partial = slice.Take<E>(team_size),
+          .ld = ToInt(ld)};
 }
 
 }  // namespace linalg::cuda

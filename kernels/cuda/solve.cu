@@ -8,70 +8,62 @@
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/solve.h"
-#include "kernels/team/lu.h"
-#include "kernels/team/triangular.h"
+#include "kernels/team/solve.h"
 
 namespace linalg::cuda {
 namespace {
 
+// Of n by n matrices with `cols` right-hand sides.
 template <class E>
-struct SmallSolve {
-  using V = RealElement<E>;
+struct SolveProblem {
   int n, cols;
   const E* a;
   const E* b;
   E* x;
-  int32_t* info_out;
-  Staged matrix, rhs, info;
-  int spare;
+  int32_t* info;
+};
+
+template <class E>
+struct SmallSolve {
+  using V = RealElement<E>;
+  SolveProblem<E> problem;
+  Staged<E> matrix, rhs;
+  Place<V> pivots, permutation;
+  Staged<V> info;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(a, first, count, memory, bytes);
-    rhs.Load(b, first, count, memory, bytes);
+    matrix.Load(problem.a, first, count, memory, bytes);
+    rhs.Load(problem.b, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    E* const factors = At<E>(slice, matrix.offset);
-    E* const solution = At<E>(slice, rhs.offset);
-    V* const pivots = At<V>(slice, spare);
-    *At<V>(slice, info.offset) = small::Solve(n, factors, pivots, pivots + n, cols, solution);
+    *info.In(slice) = small::Solve(problem.n, matrix.In(slice), pivots.In(slice),
+                                   permutation.In(slice), problem.cols, rhs.In(slice));
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    rhs.Store(x, first, count, memory, bytes);
-    info.StoreIntegers<V>(info_out, first, count, memory, bytes);
+    rhs.Store(problem.x, first, count, memory, bytes);
+    info.StoreIntegers(problem.info, first, count, memory, bytes);
   }
 };
 
 template <class E>
 struct TeamSolve {
   static constexpr int kMostThreads = kBlockThreads;
-  int n, cols, ld, ld_rhs;
-  const E* a;
-  const E* b;
-  E* x;
-  int32_t* info_out;
-  int rhs, pivots, permutation;
+  SolveProblem<E> problem;
+  Place<E> matrix, solution;
+  Place<int32_t> pivots, permutation;
+  int ld, ld_solution;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    E* const factors = At<E>(slice, 0);
-    E* const solution = At<E>(slice, rhs);
-    int32_t* const order = At<int32_t>(slice, permutation);
-    const int64_t size = static_cast<int64_t>(n) * cols;
-    LoadMatrix(team, a + i * n * n, n, n, factors, ld);
-    const int info = team::Lu(team, n, n, factors, ld, At<int32_t>(slice, pivots), order);
-    team.Phase([&](int thread) {
-      for (int e = thread; e < n * cols; e += team.size()) {
-        const int row = e / cols, col = e % cols;
-        solution[row * ld_rhs + col] = LoadGlobal(b + i * size + order[row] * cols + col);
-      }
-    });
-    team::Substitute(team, n, factors, ld, true, true, cols, solution, ld_rhs);
-    team::Substitute(team, n, factors, ld, false, false, cols, solution, ld_rhs);
-    StoreMatrix(team, n, cols, x + i * size, [&](int row, int col) {
-      return info != 0 ? NaN<E>() : solution[row * ld_rhs + col];
-    });
-    team.Phase([&](int thread) {
-      if (thread == 0) info_out[i] = info;
-    });
+    const int n = problem.n, cols = problem.cols;
+    E* const a = matrix.In(slice);
+    LoadMatrix(team, problem.a + i * n * n, n, n, a, ld);
+    const E* const b = problem.b + i * n * cols;
+    const auto x = team::Solve(
+        team, n, a, ld, pivots.In(slice), permutation.In(slice), cols,
+        [&](int row, int col) { return LoadGlobal(b + row * cols + col); }, solution.In(slice),
+        ld_solution);
+    StoreMatrix(team, n, cols, problem.x + i * n * cols, x);
+    StoreInfo(team, x.info, problem.info + i);
   }
 };
 
@@ -85,13 +77,13 @@ template <class T>
 void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
   using E = Element<T>;
   const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
-  const LuProblem<T> problem = MakeProblem(scratch, matrices, n, systems.a, info, true);
+  const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true);
   const bool own = UseOwnLu<T>(n, n);
-  own ? OwnLu(stream, problem) : VendorLu(stream, scratch, problem);
+  own ? OwnLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
   // One matrix for the whole batch is factored once.
   if (matrices < systems.batch) ForEach(stream, systems.batch - 1, CopyFirst{info});
   Systems<T> factored = systems;
-  factored.a = problem.packed;
+  factored.a = reinterpret_cast<const T*>(problem.packed);
   Substitute(stream, scratch,
              Substitution{.with = Substitution::With::kLu,
                           .pivots = problem.pivots,
@@ -105,127 +97,130 @@ void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& syste
 template <class T>
 void SolveBatch(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
   using E = Element<T>;
-  const int64_t n = systems.n, cols = systems.cols;
+  using V = RealElement<E>;
+  const int64_t n = systems.n, cols = systems.cols, size = n * n, rhs_size = n * cols;
   const bool shared = systems.a_stride == 0 && systems.batch > 1;
-  const E* const a = AsElements(systems.a);
-  const E* const b = AsElements(systems.b);
-  E* const x = AsElements(systems.x);
-  Slice slice(sizeof(Real<T>));
-  if (!shared && (n * n + n * cols) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const Staged matrix(n * n, n * n, slice.Take<E>(n * n)),
-        rhs(n * cols, n * cols, slice.Take<E>(n * cols));
-    const int spare = slice.Take<Real<T>>(2 * n);
-    const Staged singular(1, 1, slice.Take<Real<T>>(1));
-    const SmallSolve<E> job{ToInt(n), ToInt(cols), a, b, x, info, matrix, rhs, singular, spare};
+  const SolveProblem<E> problem{.n = ToInt(n),
+                                .cols = ToInt(cols),
+                                .a = AsElements(systems.a),
+                                .b = AsElements(systems.b),
+                                .x = AsElements(systems.x),
+                                .info = info};
+  Slice slice(sizeof(V));
+  if (!shared && (size + rhs_size) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
+    const SmallSolve<E> job{.problem = problem,
+                            .matrix = {size, slice.Take<E>(size)},
+                            .rhs = {rhs_size, slice.Take<E>(rhs_size)},
+                            .pivots = slice.Take<V>(n),
+                            .permutation = slice.Take<V>(n),
+                            .info = {1, slice.Take<V>(1)}};
     return LaunchAlone(stream, job, systems.batch, slice);
   }
   if (!shared && n <= kTeamLu && cols <= kColumnsOfTeam) {
-    const int ld = ToInt(n | 1), ld_rhs = ToInt(cols | 1);
-    slice.Take<E>(n * ld);
-    const int rhs = slice.Take<E>(n * ld_rhs), pivots = slice.Take<int32_t>(n),
-              order = slice.Take<int32_t>(n);
+    const int ld = ToInt(n | 1), ld_solution = ToInt(cols | 1);
+    const TeamSolve<E> job{.problem = problem,
+                           .matrix = slice.Take<E>(n * ld),
+                           .solution = slice.Take<E>(n * ld_solution),
+                           .pivots = slice.Take<int32_t>(n),
+                           .permutation = slice.Take<int32_t>(n),
+                           .ld = ld,
+                           .ld_solution = ld_solution};
     if (slice.bytes() <= SharedBytes()) {
-      const TeamSolve<E> job{ToInt(n), ToInt(cols), ld, ld_rhs, a, b, x, info, rhs, pivots, order};
       return LaunchTeams(stream, job, systems.batch, TeamSize(n), slice);
     }
   }
   SolveInSteps(stream, scratch, systems, info);
 }
 
+// Of n by n matrices.
 template <class E>
-struct SmallInverse {
-  using V = RealElement<E>;
+struct InverseProblem {
   int n;
   const E* a;
   E* inverse;
-  int32_t* info_out;
-  Staged matrix, result, info;
-  int spare;
+  int32_t* info;
+};
+
+template <class E>
+struct SmallInverse {
+  using V = RealElement<E>;
+  InverseProblem<E> problem;
+  Staged<E> matrix, inverse;
+  Place<V> pivots, permutation;
+  Staged<V> info;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(a, first, count, memory, bytes);
+    matrix.Load(problem.a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    E* const factors = At<E>(slice, matrix.offset);
-    E* const target = At<E>(slice, result.offset);
-    V* const pivots = At<V>(slice, spare);
-    *At<V>(slice, info.offset) = small::Inverse(n, factors, pivots, pivots + n, target);
+    *info.In(slice) = small::Inverse(problem.n, matrix.In(slice), pivots.In(slice),
+                                     permutation.In(slice), inverse.In(slice));
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    result.Store(inverse, first, count, memory, bytes);
-    info.StoreIntegers<V>(info_out, first, count, memory, bytes);
+    inverse.Store(problem.inverse, first, count, memory, bytes);
+    info.StoreIntegers(problem.info, first, count, memory, bytes);
   }
 };
 
 template <class E>
 struct TeamInverse {
   static constexpr int kMostThreads = kBlockThreads;
-  int n, ld;
-  const E* a;
-  E* inverse;
-  int32_t* info_out;
-  int result, pivots, permutation;
+  InverseProblem<E> problem;
+  Place<E> matrix, inverse;
+  Place<int32_t> pivots, permutation;
+  int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    using V = RealElement<E>;
-    E* const factors = At<E>(slice, 0);
-    E* const target = At<E>(slice, result);
-    int32_t* const order = At<int32_t>(slice, permutation);
-    LoadMatrix(team, a + i * n * n, n, n, factors, ld);
-    const int info = team::Lu(team, n, n, factors, ld, At<int32_t>(slice, pivots), order);
-    const team::Grid grid = team::RowGrid(team);
-    team.Phase([&](int thread) {
-      team::ForEachElement(grid, thread, 0, n, 0, n, [&](int row, int col) {
-        target[row * ld + col] = FromReal<E>(V(order[row] == col));
-      });
-    });
-    team::Substitute(team, n, factors, ld, true, true, n, target, ld);
-    team::Substitute(team, n, factors, ld, false, false, n, target, ld);
-    StoreMatrix(team, n, n, inverse + i * n * n,
-                [&](int row, int col) { return info != 0 ? NaN<E>() : target[row * ld + col]; });
-    team.Phase([&](int thread) {
-      if (thread == 0) info_out[i] = info;
-    });
+    const int n = problem.n;
+    E* const a = matrix.In(slice);
+    LoadMatrix(team, problem.a + i * n * n, n, n, a, ld);
+    const auto result = team::Inverse(team, n, a, ld, pivots.In(slice), permutation.In(slice),
+                                      inverse.In(slice), ld);
+    StoreMatrix(team, n, n, problem.inverse + i * n * n, result);
+    StoreInfo(team, result.info, problem.info + i);
   }
 };
 
 template <class T>
-void Invert(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t n, const T* a, T* inverse,
-            int32_t* info) {
+void Invert(cudaStream_t stream, Scratch& scratch, int64_t batch,
+            const InverseProblem<Element<T>>& problem) {
   using E = Element<T>;
-  const int64_t size = n * n;
-  Slice slice(sizeof(Real<T>));
+  using V = RealElement<E>;
+  const int64_t n = problem.n, size = n * n;
+  Slice slice(sizeof(V));
   if (2 * size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const Staged matrix(size, size, slice.Take<E>(size));
-    const Staged result(size, size, slice.Take<E>(size));
-    const int spare = slice.Take<Real<T>>(2 * n);
-    const Staged singular(1, 1, slice.Take<Real<T>>(1));
-    const SmallInverse<E> job{ToInt(n), AsElements(a), AsElements(inverse), info, matrix, result,
-                              singular, spare};
+    const SmallInverse<E> job{.problem = problem,
+                              .matrix = {size, slice.Take<E>(size)},
+                              .inverse = {size, slice.Take<E>(size)},
+                              .pivots = slice.Take<V>(n),
+                              .permutation = slice.Take<V>(n),
+                              .info = {1, slice.Take<V>(1)}};
     return LaunchAlone(stream, job, batch, slice);
   }
   if (n <= kTeamLu) {
-    const int ld = ToInt(n | 1);
-    slice.Take<E>(n * ld);
-    const int result = slice.Take<E>(n * ld), pivots = slice.Take<int32_t>(n),
-              order = slice.Take<int32_t>(n);
+    const int ld = problem.n | 1;
+    const TeamInverse<E> job{.problem = problem,
+                             .matrix = slice.Take<E>(n * ld),
+                             .inverse = slice.Take<E>(n * ld),
+                             .pivots = slice.Take<int32_t>(n),
+                             .permutation = slice.Take<int32_t>(n),
+                             .ld = ld};
     if (slice.bytes() <= SharedBytes()) {
-      const TeamInverse<E> job{ToInt(n), ld,     AsElements(a), AsElements(inverse),
-                               info,     result, pivots,        order};
       return LaunchTeams(stream, job, batch, TeamSize(n), slice);
     }
   }
-  const LuProblem<T> problem = MakeProblem(scratch, batch, n, a, info, true);
-  VendorLu(stream, scratch, problem);
+  const auto factored = MakeProblem(scratch, batch, n, problem.a, problem.info, true);
+  VendorLu<T>(stream, scratch, factored);
   T* const identity = scratch.Take<T>(batch * size);
   ForEach(stream, batch * size, WriteIdentity<E>{n, AsElements(identity)});
   Substitute(stream, scratch,
              Substitution{.with = Substitution::With::kLu,
-                          .pivots = problem.pivots,
+                          .pivots = factored.pivots,
                           .pivots_stride = n,
                           .column_major = true},
-             Systems<T>{problem.packed, identity, inverse, batch, n, n, n, size});
-  ForEach(stream, batch * size, FillFailed<E>{AsElements(inverse), size, info});
+             Systems<T>{reinterpret_cast<const T*>(factored.packed), identity,
+                        reinterpret_cast<T*>(problem.inverse), batch, n, n, n, size});
+  ForEach(stream, batch * size, FillFailed<E>{problem.inverse, size, problem.info});
 }
 
 ffi::Error Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
@@ -252,7 +247,11 @@ ffi::Error Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuf
       T* const inverse_data = Elements<T>(inverse, batch * size, "the inverse");
       int32_t* const info_data = Elements<int32_t>(info, batch, "info");
       if (batch == 0) return;
-      Invert(stream, scratch, batch, shape.rows, a_data, inverse_data, info_data);
+      Invert<T>(stream, scratch, batch,
+                {.n = ToInt(shape.rows),
+                 .a = AsElements(a_data),
+                 .inverse = AsElements(inverse_data),
+                 .info = info_data});
     });
   });
 }

@@ -23,9 +23,6 @@ struct Substitution {
   bool column_major = false;
 };
 
-// So many right-hand sides of one matrix a team takes at a time.
-inline constexpr int64_t kColumnsOfTeam = 64;
-
 template <class T>
 void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
                 const Systems<T>& systems);

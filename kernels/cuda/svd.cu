@@ -44,99 +44,105 @@ template <class E, bool kVectors>
 struct SmallSvd {
   using V = RealElement<E>;
   using Work = small::JacobiWork<E, V, true>;
-  SvdProblem<E> of;
-  Staged matrix, values, info;  // a slice begins with its Work, and that with the matrix
+  SvdProblem<E> problem;
+  Place<V> work;     // a Work
+  Staged<E> matrix;  // at its beginning
+  Staged<V> values;
+  Staged<V> info;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(of.a, first, count, memory, bytes);
+    matrix.Load(problem.a, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    *At<V>(slice, info.offset) = small::JacobiSvd<kVectors>(WorkIn(slice), of.n, of.n, false);
+    *info.In(slice) = small::JacobiSvd<kVectors>(WorkIn(slice), problem.n, problem.n, false);
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     if constexpr (kVectors) {
-      matrix.Store(of.u, first, count, memory, bytes,
+      matrix.Store(problem.u, first, count, memory, bytes,
                    [&](char* slice, int place) { return WorkIn(slice).left[place]; });
-      matrix.Store(of.vh, first, count, memory, bytes,
+      matrix.Store(problem.vh, first, count, memory, bytes,
                    [&](char* slice, int place) { return WorkIn(slice).right[place]; });
     }
-    values.Store(of.s, first, count, memory, bytes,
+    values.Store(problem.s, first, count, memory, bytes,
                  [&](char* slice, int place) { return WorkIn(slice).s[place]; });
-    info.StoreIntegers<V>(of.info, first, count, memory, bytes);
+    info.StoreIntegers(problem.info, first, count, memory, bytes);
   }
 
  private:
-  __device__ Work WorkIn(char* slice) const { return Work(At<V>(slice, 0), of.n, of.n, false); }
+  __device__ Work WorkIn(char* slice) const {
+    return Work(work.In(slice), problem.n, problem.n, false);
+  }
 };
 
 // Launches threads, if their matrices are square and fit in their share of shared memory.
 template <bool kVectors, class E>
-bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& of) {
+bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
   using V = RealElement<E>;
-  const int64_t n = of.n, size = SmallSvd<E, kVectors>::Work::Size(n, n, false);
-  if (of.m != n || size * static_cast<int64_t>(sizeof(V)) > kAloneSvdBytes) return false;
+  const int64_t n = problem.n, size = SmallSvd<E, kVectors>::Work::Size(n, n, false);
+  if (problem.m != n || size * static_cast<int64_t>(sizeof(V)) > kAloneSvdBytes) return false;
   Slice slice(sizeof(V));
-  slice.Take<V>(size);
-  const Staged info(1, 1, slice.Take<V>(1));
-  const SmallSvd<E, kVectors> job{of, Staged(n * n, n * n, 0), Staged(n, n, 0), info};
+  const Place<V> work = slice.Take<V>(size);
+  const SmallSvd<E, kVectors> job{.problem = problem,
+                                  .work = work,
+                                  .matrix = {n * n, {work.offset}},
+                                  .values = {n, work},
+                                  .info = {1, slice.Take<V>(1)}};
   LaunchAlone(stream, job, batch, slice);
   return true;
 }
-
-// Places in a slice.
-struct SvdPlaces {
-  int a, v, sums, values, norms, order, taus, partial;
-};
 
 template <class E, bool kVectors>
 struct TeamSvd {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
-  SvdProblem<E> of;
+  SvdProblem<E> problem;
+  Place<E> matrix, v;
+  Place<team::ColumnSums<E>> sums;
+  Place<V> values, norms;
+  Place<int32_t> order;
+  Place<E> taus, partial;
   int ld, ldv;
-  SvdPlaces places;
 
-  __device__ void Run(const Team& team, int64_t matrix, char* slice) const {
-    const int m = of.Longer(), n = of.Shorter();
-    const team::SvdWork<E> work{At<E>(slice, places.a),
-                                ld,
-                                At<E>(slice, places.v),
-                                ldv,
-                                At<team::ColumnSums<E>>(slice, places.sums),
-                                At<V>(slice, places.values),
-                                At<V>(slice, places.norms),
-                                At<int32_t>(slice, places.order),
-                                At<E>(slice, places.taus),
-                                At<E>(slice, places.partial)};
-    Load(team, of.a + matrix * m * n, work.a);
-    const int info = team::JacobiSvd<kVectors>(team, m, n, of.Width(), work);
+  __device__ void Run(const Team& team, int64_t index, char* slice) const {
+    const int m = problem.Longer(), n = problem.Shorter();
+    const team::SvdWork<E> work{.a = matrix.In(slice),
+                                .ld = ld,
+                                .v = v.In(slice),
+                                .ldv = ldv,
+                                .sums = sums.In(slice),
+                                .values = values.In(slice),
+                                .norms = norms.In(slice),
+                                .order = order.In(slice),
+                                .taus = taus.In(slice),
+                                .partial = partial.In(slice)};
+    Load(team, problem.a + index * m * n, work.a);
+    const int info = team::JacobiSvd<kVectors>(team, m, n, problem.Width(), work);
     team.Phase([&](int thread) {
       for (int k = thread; k < n; k += team.size()) {
-        of.s[matrix * n + k] = info != 0 ? NaN<V>() : work.values[k];
+        problem.s[index * n + k] = info != 0 ? NaN<V>() : work.values[k];
       }
-      if (thread == 0) of.info[matrix] = info;
     });
+    StoreInfo(team, info, problem.info + index);
     if constexpr (kVectors) {
-      E* const u = of.u + matrix * of.LeftSize();
-      E* const vh = of.vh + matrix * of.RightSize();
-      const auto left = [&](int i, int j) { return info != 0 ? NaN<E>() : work.a[i * ld + j]; };
-      const auto right = [&](int i, int j) { return info != 0 ? NaN<E>() : work.v[i * ldv + j]; };
-      if (of.Tall()) {
-        StoreMatrix(team, m, of.Width(), u, left);
+      E* const u = problem.u + index * problem.LeftSize();
+      E* const vh = problem.vh + index * problem.RightSize();
+      const team::Outcome<E> left{work.a, ld, info}, right{work.v, ldv, info};
+      if (problem.Tall()) {
+        StoreMatrix(team, m, problem.Width(), u, left);
         StoreMatrix(team, n, n, vh, [&](int i, int j) { return Conj(right(j, i)); });
       } else {
         StoreMatrix(team, n, n, u, right);
-        StoreMatrix(team, of.Width(), m, vh, [&](int i, int j) { return Conj(left(j, i)); });
+        StoreMatrix(team, problem.Width(), m, vh, [&](int i, int j) { return Conj(left(j, i)); });
       }
     }
   }
 
  private:
   __device__ void Load(const Team& team, const E* source, E* a) const {
-    if (of.Tall()) return LoadMatrix(team, source, of.m, of.n, a, ld);
+    if (problem.Tall()) return LoadMatrix(team, source, problem.m, problem.n, a, ld);
     team.Phase([&](int thread) {
-      for (int e = thread; e < of.m * of.n; e += team.size()) {
-        a[e % of.n * ld + e / of.n] = Conj(LoadGlobal(source + e));
+      for (int e = thread; e < problem.m * problem.n; e += team.size()) {
+        a[e % problem.n * ld + e / problem.n] = Conj(LoadGlobal(source + e));
       }
     });
   }
@@ -144,24 +150,27 @@ struct TeamSvd {
 
 // Launches teams, unless the matrices are too large for them.
 template <bool kVectors, class E>
-bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& of) {
+bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                const SvdProblem<E>& problem) {
   using V = RealElement<E>;
-  const int64_t m = of.Longer(), n = of.Shorter();
-  const int64_t ld = (kVectors ? of.Width() : of.Shorter()) | 1, ldv = n | 1;
+  const int64_t m = problem.Longer(), n = problem.Shorter();
+  const int64_t ld = (kVectors ? problem.Width() : problem.Shorter()) | 1, ldv = n | 1;
   const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
   const bool is_small = n <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, SharedBytes());
   if (!is_small && (batch < kGlobalBatch || m * ld > kGlobalSvdElements)) return false;
   const int team_size = is_small ? QrTeamSize(m, n) : kGlobalThreads;
   Slice slice(sizeof(V));
-  TeamSvd<E, kVectors> job{of, static_cast<int>(ld), static_cast<int>(ldv), {}};
-  job.places = {slice.Take<E>(m * ld),
-                slice.Take<E>(kVectors ? n * ldv : 0),
-                slice.Take<team::ColumnSums<E>>(team_size),
-                slice.Take<V>(n),
-                slice.Take<V>(n),
-                slice.Take<int32_t>(n),
-                slice.Take<E>(kVectors ? n : 0),
-                slice.Take<E>(kVectors ? team_size : 0)};
+  const TeamSvd<E, kVectors> job{.problem = problem,
+                                 .matrix = slice.Take<E>(m * ld),
+                                 .v = slice.Take<E>(kVectors ? n * ldv : 0),
+                                 .sums = slice.Take<team::ColumnSums<E>>(team_size),
+                                 .values = slice.Take<V>(n),
+                                 .norms = slice.Take<V>(n),
+                                 .order = slice.Take<int32_t>(n),
+                                 .taus = slice.Take<E>(kVectors ? n : 0),
+                                 .partial = slice.Take<E>(kVectors ? team_size : 0),
+                                 .ld = ToInt(ld),
+                                 .ldv = ToInt(ldv)};
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
   return true;
 }
@@ -169,39 +178,46 @@ bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdP
 // factor(i, info) for each matrix, scaled, in `matrix`, or its transpose.
 template <class T, class Factor>
 void FactorEach(cudaStream_t stream, Scratch& scratch, int64_t batch,
-                const SvdProblem<Element<T>>& of, bool transpose, T* matrix, Factor&& factor) {
+                const SvdProblem<Element<T>>& problem, bool transpose, T* matrix, Factor&& factor) {
   using E = Element<T>;
-  const auto scales =
-      ForEachScaled(stream, scratch, batch, of.m, of.n, of.a, transpose, matrix, of.info, factor);
-  const int64_t n = of.Shorter();
-  ForEach(stream, batch * n, ScaleBack<Real<T>>{of.s, n, scales.inverses, of.info});
-  if (!of.vectors) return;
-  ForEach(stream, batch * of.LeftSize(), FillFailed<E>{of.u, of.LeftSize(), of.info});
-  ForEach(stream, batch * of.RightSize(), FillFailed<E>{of.vh, of.RightSize(), of.info});
+  const auto scales = ForEachScaled(stream, scratch, batch, problem.m, problem.n, problem.a,
+                                    transpose, matrix, problem.info, factor);
+  const int64_t n = problem.Shorter();
+  ForEach(stream, batch * n, ScaleBack<Real<T>>{problem.s, n, scales.inverses, problem.info});
+  if (!problem.vectors) return;
+  ForEach(stream, batch * problem.LeftSize(),
+          FillFailed<E>{problem.u, problem.LeftSize(), problem.info});
+  ForEach(stream, batch * problem.RightSize(),
+          FillFailed<E>{problem.vh, problem.RightSize(), problem.info});
 }
 
 template <class T>
 void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
-               const SvdProblem<Element<T>>& of) {
-  const int64_t m = of.Longer(), n = of.Shorter(), width = of.Width();
-  const bool vectors = of.vectors, copied = vectors && of.Tall(), in_place = vectors && !copied;
-  auto* const u = reinterpret_cast<T*>(of.u);
-  auto* const vh = reinterpret_cast<T*>(of.vh);
+               const SvdProblem<Element<T>>& problem) {
+  const int64_t m = problem.Longer(), n = problem.Shorter(), width = problem.Width();
+  const bool vectors = problem.vectors, copied = vectors && problem.Tall(),
+             in_place = vectors && !copied;
+  auto* const u = reinterpret_cast<T*>(problem.u);
+  auto* const vh = reinterpret_cast<T*>(problem.vh);
   T* const left = copied ? scratch.Take<T>(m * width) : vh;
   T* const right = copied ? scratch.Take<T>(n * n) : u;
   T* const matrix = scratch.Take<T>(m * n);
   const LentSolver lent(stream);
   const vendor::Gesvd<T, Real<T>> gesvd(lent.get().solver, lent.get().parameters, m, n,
-                                        vectors ? width : 0, matrix, of.s, left, right);
+                                        vectors ? width : 0, matrix, problem.s, left, right);
   Workspace work(stream, scratch, gesvd);
-  FactorEach<T>(stream, scratch, batch, of, of.Tall(), matrix, [&](int64_t i, int32_t* info) {
-    gesvd.Run(matrix, of.s + i * n, left + (in_place ? i * of.RightSize() : 0),
-              right + (in_place ? i * of.LeftSize() : 0), work.device(), work.host(), info);
-    work.Release();
-    if (!copied) return;
-    Transpose(stream, 1, width, m, static_cast<const T*>(left), 0, u + i * of.LeftSize(), 0);
-    Transpose(stream, 1, n, n, static_cast<const T*>(right), 0, vh + i * of.RightSize(), 0);
-  });
+  FactorEach<T>(
+      stream, scratch, batch, problem, problem.Tall(), matrix, [&](int64_t i, int32_t* info) {
+        gesvd.Run(matrix, problem.s + i * n, left + (in_place ? i * problem.RightSize() : 0),
+                  right + (in_place ? i * problem.LeftSize() : 0), work.device(), work.host(),
+                  info);
+        work.Release();
+        if (!copied) return;
+        Transpose(stream, 1, width, m, static_cast<const T*>(left), 0, u + i * problem.LeftSize(),
+                  0);
+        Transpose(stream, 1, n, n, static_cast<const T*>(right), 0, vh + i * problem.RightSize(),
+                  0);
+      });
 }
 
 // The conjugate of a column-major matrix, row-major.
@@ -219,54 +235,55 @@ struct WriteConjugate {
 
 template <class T>
 void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
-                     const SvdProblem<Element<T>>& of) {
+                     const SvdProblem<Element<T>>& problem) {
   using E = Element<T>;
-  auto* const vh = reinterpret_cast<T*>(of.vh);
+  auto* const vh = reinterpret_cast<T*>(problem.vh);
   // They are used, and of this size, whatever is wanted.
-  T* const left = of.vectors ? vh : scratch.Take<T>(of.RightSize());
-  T* const right = scratch.Take<T>(of.LeftSize());
-  T* const matrix = scratch.Take<T>(static_cast<int64_t>(of.m) * of.n);
+  T* const left = problem.vectors ? vh : scratch.Take<T>(problem.RightSize());
+  T* const right = scratch.Take<T>(problem.LeftSize());
+  T* const matrix = scratch.Take<T>(static_cast<int64_t>(problem.m) * problem.n);
   const LentSolver lent(stream);
-  const vendor::Gesvdj<T, Real<T>> gesvdj(lent.get().solver, lent.get().jacobi, of.vectors, of.full,
-                                          of.n, of.m, matrix, of.s, left, right);
+  const vendor::Gesvdj<T, Real<T>> gesvdj(lent.get().solver, lent.get().jacobi, problem.vectors,
+                                          problem.full, problem.n, problem.m, matrix, problem.s,
+                                          left, right);
   Workspace work(stream, scratch, gesvdj);
-  FactorEach<T>(stream, scratch, batch, of, false, matrix, [&](int64_t i, int32_t* info) {
-    gesvdj.Run(matrix, of.s + i * of.Shorter(), left + (of.vectors ? i * of.RightSize() : 0), right,
-               work.device(), info);
-    if (!of.vectors) return;
-    ForEach(
-        stream, of.LeftSize(),
-        WriteConjugate<E>{of.m, of.LeftSize() / of.m, AsElements(right), of.u + i * of.LeftSize()});
+  FactorEach<T>(stream, scratch, batch, problem, false, matrix, [&](int64_t i, int32_t* info) {
+    gesvdj.Run(matrix, problem.s + i * problem.Shorter(),
+               left + (problem.vectors ? i * problem.RightSize() : 0), right, work.device(), info);
+    if (!problem.vectors) return;
+    ForEach(stream, problem.LeftSize(),
+            WriteConjugate<E>{problem.m, problem.LeftSize() / problem.m, AsElements(right),
+                              problem.u + i * problem.LeftSize()});
   });
 }
 
 template <bool kVectors, class E>
-bool RunOwnSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& of) {
-  return RunSmallSvd<kVectors>(stream, batch, of) ||
-         RunTeamSvd<kVectors>(stream, scratch, batch, of);
+bool RunOwnSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& problem) {
+  return RunSmallSvd<kVectors>(stream, batch, problem) ||
+         RunTeamSvd<kVectors>(stream, scratch, batch, problem);
 }
 
 template <class T>
 void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
-            const SvdProblem<Element<T>>& of) {
+            const SvdProblem<Element<T>>& problem) {
   using E = Element<T>;
   if (batch == 0) return;
-  if (of.Shorter() == 0) {
-    Check(cudaMemsetAsync(of.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
-    if (!of.vectors || !of.full) return;
-    ForEach(stream, batch * of.LeftSize(), WriteIdentity<E>{of.m, of.u});
-    ForEach(stream, batch * of.RightSize(), WriteIdentity<E>{of.n, of.vh});
+  if (problem.Shorter() == 0) {
+    Check(cudaMemsetAsync(problem.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
+    if (!problem.vectors || !problem.full) return;
+    ForEach(stream, batch * problem.LeftSize(), WriteIdentity<E>{problem.m, problem.u});
+    ForEach(stream, batch * problem.RightSize(), WriteIdentity<E>{problem.n, problem.vh});
     return;
   }
   Scratch scratch(allocator);
-  if (of.vectors ? RunOwnSvd<true>(stream, scratch, batch, of)
-                 : RunOwnSvd<false>(stream, scratch, batch, of)) {
+  if (problem.vectors ? RunOwnSvd<true>(stream, scratch, batch, problem)
+                      : RunOwnSvd<false>(stream, scratch, batch, problem)) {
     return;
   }
-  if (of.Longer() <= kVendorJacobiSvd) {
-    VendorJacobiSvd<T>(stream, scratch, batch, of);
+  if (problem.Longer() <= kVendorJacobiSvd) {
+    VendorJacobiSvd<T>(stream, scratch, batch, problem);
   } else {
-    VendorSvd<T>(stream, scratch, batch, of);
+    VendorSvd<T>(stream, scratch, batch, problem);
   }
 }
 
@@ -285,9 +302,15 @@ ffi::Error Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuf
       T* const u_data = Elements<T>(u, batch * m * (full ? m : k), "u");
       T* const vh_data = Elements<T>(vh, batch * n * (full ? n : k), "vh");
       RunSvd<T>(stream, allocator, batch,
-                {ToInt(m), ToInt(n), true, full, AsElements(Elements<T>(a, batch * m * n, "a")),
-                 AsElements(u_data), Elements<Real<T>>(s, batch * k, "the singular values"),
-                 AsElements(vh_data), Elements<int32_t>(info, batch, "info")});
+                {.m = ToInt(m),
+                 .n = ToInt(n),
+                 .vectors = true,
+                 .full = full,
+                 .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+                 .u = AsElements(u_data),
+                 .s = Elements<Real<T>>(s, batch * k, "the singular values"),
+                 .vh = AsElements(vh_data),
+                 .info = Elements<int32_t>(info, batch, "info")});
     });
   });
 }
@@ -299,9 +322,15 @@ ffi::Error Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
     const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       RunSvd<T>(stream, allocator, batch,
-                {ToInt(m), ToInt(n), false, false, AsElements(Elements<T>(a, batch * m * n, "a")),
-                 nullptr, Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
-                 nullptr, Elements<int32_t>(info, batch, "info")});
+                {.m = ToInt(m),
+                 .n = ToInt(n),
+                 .vectors = false,
+                 .full = false,
+                 .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+                 .u = nullptr,
+                 .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+                 .vh = nullptr,
+                 .info = Elements<int32_t>(info, batch, "info")});
     });
   });
 }

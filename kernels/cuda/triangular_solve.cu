@@ -11,45 +11,59 @@
 #include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"
 #include "kernels/small/solve.h"
-#include "kernels/team/lu.h"
-#include "kernels/team/triangular.h"
+#include "kernels/team/solve.h"
 
 namespace linalg::cuda {
 namespace {
 
 using With = Substitution::With;
 
+// What jobs know of a batch of systems.
+template <class E>
+struct SubstitutionProblem {
+  Substitution substitution;
+  int n, rows, cols;
+  const E* a;
+  int64_t a_stride;
+  const E* b;
+  E* x;
+
+  // x op(a) = b is op(a)ᵀ xᵀ = bᵀ.
+  __device__ bool Transposes() const { return substitution.transpose == substitution.left_side; }
+  __device__ int Sides() const { return substitution.left_side ? cols : rows; }
+};
+
 template <class E>
 struct SmallSubstitution {
   using V = RealElement<E>;
-  Substitution of;
-  const E* a;
-  const E* b;
-  E* x;
-  int n, rows, cols;
-  Staged matrix, rhs, steps;
+  SubstitutionProblem<E> problem;
+  Staged<E> matrix, rhs;
+  Staged<int32_t> pivots;
 
   __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(a, first, count, memory, bytes);
-    rhs.Load(b, first, count, memory, bytes);
-    if (of.pivots != nullptr) steps.Load(of.pivots, first, count, memory, bytes);
+    matrix.Load(problem.a, first, count, memory, bytes);
+    rhs.Load(problem.b, first, count, memory, bytes);
+    const Substitution& given = problem.substitution;
+    if (given.pivots != nullptr) pivots.Load(given.pivots, first, count, memory, bytes);
   }
   __device__ void Run(char* slice) const {
-    E* const factors = At<E>(slice, matrix.offset);
-    E* const solution = At<E>(slice, rhs.offset);
-    if (of.with == With::kTriangle) {
-      small::TriangularSolve(
-          Triangle{of.lower, of.transpose, of.conjugate, of.unit_diagonal, of.left_side}, n,
-          factors, rows, cols, solution);
-    } else if (of.with == With::kCholesky) {
-      small::CholeskySolve(n, factors, of.lower, cols, solution);
+    const Substitution& given = problem.substitution;
+    const int n = problem.n;
+    E* const factors = matrix.In(slice);
+    E* const solution = rhs.In(slice);
+    if (given.with == With::kTriangle) {
+      small::TriangularSolve(Triangle{given.lower, given.transpose, given.conjugate,
+                                      given.unit_diagonal, given.left_side},
+                             n, factors, problem.rows, problem.cols, solution);
+    } else if (given.with == With::kCholesky) {
+      small::CholeskySolve(n, factors, given.lower, problem.cols, solution);
     } else {
-      small::LuSolve(n, factors, At<int32_t>(slice, steps.offset), false, of.transpose,
-                     of.conjugate, cols, solution);
+      small::LuSolve(n, factors, pivots.In(slice), false, given.transpose, given.conjugate,
+                     problem.cols, solution);
     }
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    rhs.Store(x, first, count, memory, bytes);
+    rhs.Store(problem.x, first, count, memory, bytes);
   }
 };
 
@@ -57,51 +71,36 @@ struct SmallSubstitution {
 template <class E>
 struct TeamSubstitution {
   static constexpr int kMostThreads = kBlockThreads;
-  Substitution of;
-  const E* a;
-  const E* b;
-  E* x;
-  int n, rows, cols;
-  int64_t a_stride;
-  int ld, ld_rhs, rhs, steps;
+  SubstitutionProblem<E> problem;
+  Place<E> matrix, solution;
+  Place<int32_t> pivots;
+  int ld, ld_solution;
   int most, parts;  // right-hand sides at a time, and how many times
 
   __device__ void Run(const Team& team, int64_t index, char* slice) const {
+    const Substitution& given = problem.substitution;
     const int64_t i = index / parts;
-    const int sides = of.left_side ? cols : rows;
-    const int first = static_cast<int>(index % parts) * most;
-    const int count = sides - first < most ? sides - first : most;
-    E* const factors = At<E>(slice, 0);
-    E* const solution = At<E>(slice, rhs);
-    LoadMatrix(team, a + i * a_stride, n, n, factors, ld);
-    const int64_t offset = i * rows * cols;
+    const int n = problem.n, first = static_cast<int>(index % parts) * most;
+    const int left = problem.Sides() - first, count = left < most ? left : most;
+    E* const a = matrix.In(slice);
+    E* const x = solution.In(slice);
+    LoadMatrix(team, problem.a + i * problem.a_stride, n, n, a, ld);
+    const int64_t offset = i * problem.rows * problem.cols;
     ForEachSide(team, first, count, [&](int row, int side, int64_t place) {
-      solution[row * ld_rhs + side] = LoadGlobal(b + offset + place);
+      x[row * ld_solution + side] = LoadGlobal(problem.b + offset + place);
     });
-    if (of.with == With::kTriangle) {
-      const bool transpose = of.transpose == of.left_side;
-      team::ApplyOperation(team, n, factors, ld, transpose, of.conjugate);
-      team::Substitute(team, n, factors, ld, of.lower != transpose, of.unit_diagonal, count,
-                       solution, ld_rhs);
-    } else if (of.with == With::kCholesky) {
-      if (!of.lower) team::ApplyOperation(team, n, factors, ld, true, true);
-      team::Substitute(team, n, factors, ld, true, false, count, solution, ld_rhs);
-      team::ApplyOperation(team, n, factors, ld, true, true);
-      team::Substitute(team, n, factors, ld, false, false, count, solution, ld_rhs);
+    if (given.with == With::kTriangle) {
+      team::TriangularSolve(team, n, a, ld, given.lower, problem.Transposes(), given.conjugate,
+                            given.unit_diagonal, count, x, ld_solution);
+    } else if (given.with == With::kCholesky) {
+      team::CholeskySolve(team, n, a, ld, given.lower, count, x, ld_solution);
     } else {
-      int32_t* const pivots = At<int32_t>(slice, steps);
-      team.Phase([&](int thread) {
-        for (int k = thread; k < n; k += team.size())
-          pivots[k] = of.pivots[i * of.pivots_stride + k];
-      });
-      team::ApplyOperation(team, n, factors, ld, of.transpose, of.conjugate);
-      if (!of.transpose) team::ApplyPivots(team, n, pivots, false, count, solution, ld_rhs);
-      team::Substitute(team, n, factors, ld, true, !of.transpose, count, solution, ld_rhs);
-      team::Substitute(team, n, factors, ld, false, of.transpose, count, solution, ld_rhs);
-      if (of.transpose) team::ApplyPivots(team, n, pivots, true, count, solution, ld_rhs);
+      int32_t* const steps = pivots.In(slice);
+      LoadArray(team, n, given.pivots + i * given.pivots_stride, steps);
+      team::LuSolve(team, n, a, ld, steps, given.transpose, given.conjugate, count, x, ld_solution);
     }
     ForEachSide(team, first, count, [&](int row, int side, int64_t place) {
-      StoreGlobal<E>(solution[row * ld_rhs + side], x + offset + place);
+      StoreGlobal<E>(x[row * ld_solution + side], problem.x + offset + place);
     });
   }
 
@@ -110,11 +109,12 @@ struct TeamSubstitution {
   // which they lie in memory.
   template <class Body>
   __device__ void ForEachSide(const Team& team, int first, int count, Body&& body) const {
+    const int n = problem.n;
     team.Phase([&](int thread) {
       for (int e = thread; e < n * count; e += team.size()) {
-        if (of.left_side) {
+        if (problem.substitution.left_side) {
           const int row = e / count, side = e % count;
-          body(row, side, static_cast<int64_t>(row) * cols + first + side);
+          body(row, side, static_cast<int64_t>(row) * problem.cols + first + side);
         } else {
           const int side = e / n, row = e % n;
           body(row, side, static_cast<int64_t>(first + side) * n + row);
@@ -204,31 +204,32 @@ class VendorTriangles {
 };
 
 template <class T>
-void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution& of,
+void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
                       const Systems<T>& systems) {
   using E = Element<T>;
   const int64_t count = systems.batch * systems.size();
   VendorTriangles<T> triangles(stream, scratch, systems);
-  if (of.with == With::kTriangle) {
+  if (substitution.with == With::kTriangle) {
     Copy(stream, count, systems.b, systems.x);
-    triangles.Solve(of.lower, of.transpose, of.conjugate, of.unit_diagonal, of.left_side);
+    triangles.Solve(substitution.lower, substitution.transpose, substitution.conjugate,
+                    substitution.unit_diagonal, substitution.left_side);
     return;
   }
-  if (of.with == With::kCholesky) {
+  if (substitution.with == With::kCholesky) {
     // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
     Copy(stream, count, systems.b, systems.x);
-    triangles.Solve(of.lower, !of.lower, !of.lower, false);
-    triangles.Solve(of.lower, of.lower, of.lower, false);
+    triangles.Solve(substitution.lower, !substitution.lower, !substitution.lower, false);
+    triangles.Solve(substitution.lower, substitution.lower, substitution.lower, false);
     return;
   }
   const int n = ToInt(systems.n);
-  const int64_t permutations = of.pivots_stride == 0 ? 1 : systems.batch;
+  const int64_t permutations = substitution.pivots_stride == 0 ? 1 : systems.batch;
   int32_t* const permutation = scratch.Take<int32_t>(permutations * n);
-  PivotsToPermutation(stream, permutations, n, n, of.pivots, permutation);
-  const int64_t stride = of.pivots_stride == 0 ? 0 : n;
+  PivotsToPermutation(stream, permutations, n, n, substitution.pivots, permutation);
+  const int64_t stride = substitution.pivots_stride == 0 ? 0 : n;
   // The column-major factors are row-major ones of the transpose.
-  const bool transpose = of.transpose != of.column_major;
-  if (!of.transpose) {
+  const bool transpose = substitution.transpose != substitution.column_major;
+  if (!substitution.transpose) {
     const T* b = systems.b;
     if (b == systems.x) {  // in place
       T* const copy = scratch.Take<T>(count);
@@ -238,13 +239,13 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
     ForEach(stream, count,
             PermuteRows<E>{AsElements(b), AsElements(systems.x), permutation, stride, n,
                            systems.cols, false});
-    triangles.Solve(!of.column_major, transpose, of.conjugate, true);
-    triangles.Solve(of.column_major, transpose, of.conjugate, false);
+    triangles.Solve(!substitution.column_major, transpose, substitution.conjugate, true);
+    triangles.Solve(substitution.column_major, transpose, substitution.conjugate, false);
     return;
   }
   Copy(stream, count, systems.b, systems.x);
-  triangles.Solve(of.column_major, transpose, of.conjugate, false);
-  triangles.Solve(!of.column_major, transpose, of.conjugate, true);
+  triangles.Solve(substitution.column_major, transpose, substitution.conjugate, false);
+  triangles.Solve(!substitution.column_major, transpose, substitution.conjugate, true);
   T* const solved = scratch.Take<T>(count);
   Copy(stream, count, systems.x, solved);
   ForEach(stream, count,
@@ -272,37 +273,47 @@ ffi::Error TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
 }  // namespace
 
 template <class T>
-void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& of,
+void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
                 const Systems<T>& systems) {
   using E = Element<T>;
   const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
   if (systems.batch * systems.size() == 0) return;
-  const int64_t sides = of.left_side ? cols : rows, most = std::min(sides, kColumnsOfTeam);
-  const E* const a = AsElements(systems.a);
-  const E* const b = AsElements(systems.b);
-  E* const x = AsElements(systems.x);
+  const int64_t sides = substitution.left_side ? cols : rows,
+                most = std::min(sides, kColumnsOfTeam);
+  const SubstitutionProblem<E> problem{.substitution = substitution,
+                                       .n = ToInt(n),
+                                       .rows = ToInt(rows),
+                                       .cols = ToInt(cols),
+                                       .a = AsElements(systems.a),
+                                       .a_stride = systems.a_stride,
+                                       .b = AsElements(systems.b),
+                                       .x = AsElements(systems.x)};
   Slice slice(sizeof(Real<T>));
-  if (!of.column_major &&
+  if (!substitution.column_major &&
       (n * n + systems.size()) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const Staged matrix(n * n, systems.a_stride, slice.Take<E>(n * n));
-    const Staged rhs(systems.size(), systems.size(), slice.Take<E>(systems.size()));
-    const Staged steps(n, of.pivots_stride, slice.Take<int32_t>(n));
-    const SmallSubstitution<E> job{of,          a,           b,      x,   ToInt(n),
-                                   ToInt(rows), ToInt(cols), matrix, rhs, steps};
+    const SmallSubstitution<E> job{
+        .problem = problem,
+        .matrix = {n * n, systems.a_stride, slice.Take<E>(n * n)},
+        .rhs = {systems.size(), slice.Take<E>(systems.size())},
+        .pivots = {n, substitution.pivots_stride, slice.Take<int32_t>(n)}};
     return LaunchAlone(stream, job, systems.batch, slice);
   }
-  if (!of.column_major && n <= kTeamTriangular) {
-    const int ld = ToInt(n | 1), ld_rhs = ToInt(most | 1), parts = ToInt((sides + most - 1) / most);
-    slice.Take<E>(n * ld);
-    const int rhs = slice.Take<E>(n * ld_rhs), steps = slice.Take<int32_t>(n);
+  if (!substitution.column_major && n <= kTeamTriangular) {
+    const int ld = ToInt(n | 1), ld_solution = ToInt(most | 1);
+    const int parts = ToInt((sides + most - 1) / most);
+    const TeamSubstitution<E> job{.problem = problem,
+                                  .matrix = slice.Take<E>(n * ld),
+                                  .solution = slice.Take<E>(n * ld_solution),
+                                  .pivots = slice.Take<int32_t>(n),
+                                  .ld = ld,
+                                  .ld_solution = ld_solution,
+                                  .most = ToInt(most),
+                                  .parts = parts};
     if (slice.bytes() <= SharedBytes()) {
-      const TeamSubstitution<E> job{
-          of, a,      b,   x,     ToInt(n),    ToInt(rows), ToInt(cols), systems.a_stride,
-          ld, ld_rhs, rhs, steps, ToInt(most), parts};
       return LaunchTeams(stream, job, systems.batch * parts, TeamSize(n), slice);
     }
   }
-  VendorSubstitute(stream, scratch, of, systems);
+  VendorSubstitute(stream, scratch, substitution, systems);
 }
 
 template void Substitute(cudaStream_t, Scratch&, const Substitution&, const Systems<float>&);

@@ -58,20 +58,20 @@ struct TridiagonalProblem {
 };
 
 template <class T>
-void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T>& of,
+void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T>& systems,
                 bool perturb) {
-  const int64_t batch = of.batch, n = of.n;
+  const int64_t batch = systems.batch, n = systems.n;
   T* const matrices = scratch.Take<T>(4 * n * batch);
-  T* const work = scratch.Take<T>(n * of.cols * batch);
-  const T* const diagonals[] = {of.lower, of.diagonal, of.upper};
+  T* const work = scratch.Take<T>(n * systems.cols * batch);
+  const T* const diagonals[] = {systems.lower, systems.diagonal, systems.upper};
   for (int64_t k = 0; k < 3; ++k) {
     Transpose(stream, 1, batch, n, diagonals[k], 0, matrices + k * n * batch, 0);
   }
-  Transpose(stream, 1, batch, n * of.cols, of.b, 0, work, 0);
+  Transpose(stream, 1, batch, n * systems.cols, systems.b, 0, work, 0);
   ForEach(stream, batch,
-          SolveSystems<Element<T>>{ToInt(n), ToInt(of.cols), perturb, batch, AsElements(matrices),
-                                   AsElements(work), of.info});
-  Transpose(stream, 1, n * of.cols, batch, static_cast<const T*>(work), 0, of.x, 0);
+          SolveSystems<Element<T>>{ToInt(n), ToInt(systems.cols), perturb, batch,
+                                   AsElements(matrices), AsElements(work), systems.info});
+  Transpose(stream, 1, n * systems.cols, batch, static_cast<const T*>(work), 0, systems.x, 0);
 }
 
 // Long systems of an even number of rows: an odd one has a row x = 0 behind it. The right-hand side
@@ -152,15 +152,16 @@ __device__ __forceinline__ void StoreEnds(const small::EndRow<E>& row, Pointer t
 // right-hand sides repeat the work on the runs, which is less than to hand rotations on.
 template <class E>
 struct Group {
-  const LongSystems<E>& of;
+  const LongSystems<E>& systems;
   const Level<E>& level;
   int64_t system;
   int column, index, first, end;
 
-  __device__ __forceinline__ Group(const LongSystems<E>& of, const Level<E>& level, int64_t place)
-      : of(of), level(level), system(place / of.cols / level.groups) {
-    column = static_cast<int>(place % of.cols);
-    index = static_cast<int>(place / of.cols % level.groups);
+  __device__ __forceinline__ Group(const LongSystems<E>& systems, const Level<E>& level,
+                                   int64_t place)
+      : systems(systems), level(level), system(place / systems.cols / level.groups) {
+    column = static_cast<int>(place % systems.cols);
+    index = static_cast<int>(place / systems.cols % level.groups);
     first = index * kTridiagonalRuns;
     const int runs = static_cast<int>(level.runs);
     end = first + kTridiagonalRuns < runs ? first + kTridiagonalRuns : runs;
@@ -168,12 +169,12 @@ struct Group {
 
   __device__ __forceinline__ int64_t FirstRow(int run) const { return run * level.rows; }
   __device__ __forceinline__ int64_t LastRow(int run) const {
-    const int64_t behind = FirstRow(run + 1), rows = of.Rows();
+    const int64_t behind = FirstRow(run + 1), rows = systems.Rows();
     return (behind < rows ? behind : rows) - 1;
   }
-  __device__ __forceinline__ E X(int64_t row) const { return of.X(system, row, column); }
+  __device__ __forceinline__ E X(int64_t row) const { return systems.X(system, row, column); }
   __device__ __forceinline__ void SetX(int64_t row, E value) const {
-    of.SetX(system, row, column, value);
+    systems.SetX(system, row, column, value);
   }
 
   template <bool kLowest>
@@ -181,11 +182,12 @@ struct Group {
     const int64_t first_row = FirstRow(run), last_row = LastRow(run);
     const E first_rhs = X(first_row), last_rhs = X(last_row);
     if constexpr (kLowest) {
-      return {
-          {small::Equilibrate<E>({of.Lower(system, first_row), of.Diagonal(system, first_row),
-                                  of.Upper(system, first_row), E{}, first_rhs}),
-           small::Equilibrate<E>({E{}, of.Lower(system, last_row), of.Diagonal(system, last_row),
-                                  of.Upper(system, last_row), last_rhs})}};
+      return {{small::Equilibrate<E>({systems.Lower(system, first_row),
+                                      systems.Diagonal(system, first_row),
+                                      systems.Upper(system, first_row), E{}, first_rhs}),
+               small::Equilibrate<E>({E{}, systems.Lower(system, last_row),
+                                      systems.Diagonal(system, last_row),
+                                      systems.Upper(system, last_row), last_rhs})}};
     } else {
       const E* const from = level.Ends(system, run);
       return {{LoadEnds(from, first_rhs), LoadEnds(from + 4, last_rhs)}};
@@ -195,11 +197,11 @@ struct Group {
 
 template <class E, bool kLowest>
 struct ReduceLevel {
-  LongSystems<E> of;
+  LongSystems<E> systems;
   Level<E> level, above;
 
   __device__ void operator()(int64_t place) const {
-    const Group<E> group(of, level, place);
+    const Group<E> group(systems, level, place);
     small::Run<E> joined = group.template Load<kLowest>(group.first);
     for (int run = group.first + 1; run < group.end; ++run) {
       const auto store = [&](int k, const small::SeamRow<E>& seam) {
@@ -210,11 +212,11 @@ struct ReduceLevel {
           StoreGlobal(seam.left, &to[0]);
           StoreGlobal(seam.right, &to[1]);
           StoreEnds(seam.ends, to + 2);
-          of.CheckPivot(group.system, seam.left, level.negligible);
+          systems.CheckPivot(group.system, seam.left, level.negligible);
         } else {
           StoreGlobal(seam.right, &to[6]);
           StoreEnds(seam.ends, to + 7);
-          of.CheckPivot(group.system, seam.right, level.negligible);
+          systems.CheckPivot(group.system, seam.right, level.negligible);
         }
       };
       small::JoinRuns(joined, group.template Load<kLowest>(run), store);
@@ -231,29 +233,29 @@ struct ReduceLevel {
 // The highest level, of one run.
 template <class E>
 struct SolveEnds {
-  LongSystems<E> of;
+  LongSystems<E> systems;
   Level<E> level;
 
   __device__ void operator()(int64_t place) const {
-    const Group<E> group(of, level, place);
+    const Group<E> group(systems, level, place);
     small::SeamRow<E> seam[2];
     small::CloseRun(group.template Load<false>(0), seam);
     E left, right;
     small::SolveSeam(seam, E{}, E{}, E{}, E{}, left, right);
     group.SetX(group.LastRow(0), left);
     group.SetX(0, right);
-    of.CheckPivot(group.system, seam[0].left, level.negligible);
-    of.CheckPivot(group.system, seam[1].right, level.negligible);
+    systems.CheckPivot(group.system, seam[0].left, level.negligible);
+    systems.CheckPivot(group.system, seam[1].right, level.negligible);
   }
 };
 
 template <class E>
 struct SolveSeams {
-  LongSystems<E> of;
+  LongSystems<E> systems;
   Level<E> level;
 
   __device__ void operator()(int64_t place) const {
-    const Group<E> group(of, level, place);
+    const Group<E> group(systems, level, place);
     const int64_t first_row = group.FirstRow(group.first), last_row = group.LastRow(group.end - 1);
     const E before = group.X(first_row - 1), first = group.X(first_row);
     E last = group.X(last_row), behind = group.X(last_row + 1);
@@ -276,23 +278,23 @@ struct SolveSeams {
 // Suspect systems by elimination.
 template <class E>
 struct SolveSuspects {
-  LongSystems<E> of;
+  LongSystems<E> systems;
   E* work;  // four diagonals each
 
   __device__ void operator()(int64_t i) const {
-    if (of.info[i] == 0) return;
-    const int64_t n = of.n, size = n * of.cols;
+    if (systems.info[i] == 0) return;
+    const int64_t n = systems.n, size = n * systems.cols;
     E* const a = work + 4 * i * n;
-    E* const x = of.x + i * size;
+    E* const x = systems.x + i * size;
     for (int64_t k = 0; k < n; ++k) {
-      a[k] = of.Lower(i, k);
-      a[n + k] = of.Diagonal(i, k);
-      a[2 * n + k] = of.Upper(i, k);
+      a[k] = systems.Lower(i, k);
+      a[n + k] = systems.Diagonal(i, k);
+      a[2 * n + k] = systems.Upper(i, k);
     }
-    for (int64_t k = 0; k < size; ++k) x[k] = of.b[i * size + k];
-    of.info[i] = static_cast<int32_t>(
+    for (int64_t k = 0; k < size; ++k) x[k] = systems.b[i * size + k];
+    systems.info[i] = static_cast<int32_t>(
         small::SolveTridiagonal<E>(static_cast<int>(n), {a, a + n, a + 2 * n, a + 3 * n}, false,
-                                   static_cast<int>(of.cols), x));
+                                   static_cast<int>(systems.cols), x));
   }
 };
 
@@ -309,12 +311,13 @@ void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T
   using E = Element<T>;
   using V = Real<T>;
   const int64_t batch = problem.batch, n = problem.n, cols = problem.cols;
-  const LongSystems<E> of{{batch, n, cols, AsElements(problem.lower), AsElements(problem.diagonal),
-                           AsElements(problem.upper), AsElements(problem.b), AsElements(problem.x),
-                           problem.info}};
-  Check(cudaMemcpyAsync(of.x, of.b, batch * n * cols * sizeof(E), cudaMemcpyDeviceToDevice, stream),
+  const LongSystems<E> systems{{batch, n, cols, AsElements(problem.lower),
+                                AsElements(problem.diagonal), AsElements(problem.upper),
+                                AsElements(problem.b), AsElements(problem.x), problem.info}};
+  Check(cudaMemcpyAsync(systems.x, systems.b, batch * n * cols * sizeof(E),
+                        cudaMemcpyDeviceToDevice, stream),
         "cudaMemcpyAsync");
-  Check(cudaMemsetAsync(of.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
+  Check(cudaMemsetAsync(systems.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
   std::vector<Level<E>> levels;
   for (int64_t rows = 2, runs = (n + 1) / 2;; rows *= kTridiagonalRuns) {
     const int64_t groups = (runs + kTridiagonalRuns - 1) / kTridiagonalRuns;
@@ -327,16 +330,16 @@ void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T
   }
   static_assert(kLongTridiagonal > 2);  // so that there is a level above the lowest
   const auto count = [&](const Level<E>& level) { return batch * level.groups * cols; };
-  ForEach(stream, count(levels[0]), ReduceLevel<E, true>{of, levels[0], levels[1]});
+  ForEach(stream, count(levels[0]), ReduceLevel<E, true>{systems, levels[0], levels[1]});
   for (size_t k = 1; k + 1 < levels.size(); ++k) {
-    ForEach(stream, count(levels[k]), ReduceLevel<E, false>{of, levels[k], levels[k + 1]});
+    ForEach(stream, count(levels[k]), ReduceLevel<E, false>{systems, levels[k], levels[k + 1]});
   }
-  ForEach(stream, count(levels.back()), SolveEnds<E>{of, levels.back()});
+  ForEach(stream, count(levels.back()), SolveEnds<E>{systems, levels.back()});
   for (size_t k = levels.size() - 1; k-- > 0;) {
-    ForEach(stream, count(levels[k]), SolveSeams<E>{of, levels[k]});
+    ForEach(stream, count(levels[k]), SolveSeams<E>{systems, levels[k]});
   }
   // The lowest level's seams are no longer needed, and are more than four diagonals.
-  ForEach(stream, batch, SolveSuspects<E>{of, levels[0].seams});
+  ForEach(stream, batch, SolveSuspects<E>{systems, levels[0].seams});
 }
 
 ffi::Error TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer dl,
@@ -347,23 +350,23 @@ ffi::Error TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator
     const BatchShape shape = SplitBatch(b, 2, "b");
     const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const TridiagonalProblem<T> of{batch,
-                                     n,
-                                     cols,
-                                     Elements<T>(dl, batch * n, "dl"),
-                                     Elements<T>(d, batch * n, "d"),
-                                     Elements<T>(du, batch * n, "du"),
-                                     Elements<T>(b, batch * n * cols, "b"),
-                                     Elements<T>(x, batch * n * cols, "x"),
-                                     Elements<int32_t>(info, batch, "info")};
+      const TridiagonalProblem<T> systems{batch,
+                                          n,
+                                          cols,
+                                          Elements<T>(dl, batch * n, "dl"),
+                                          Elements<T>(d, batch * n, "d"),
+                                          Elements<T>(du, batch * n, "du"),
+                                          Elements<T>(b, batch * n * cols, "b"),
+                                          Elements<T>(x, batch * n * cols, "x"),
+                                          Elements<int32_t>(info, batch, "info")};
       if (batch == 0) return;
       ToInt(n * cols);
       Scratch scratch(allocator);
       const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
       if (is_long && !perturb_singular) {
-        SolveLong(stream, scratch, of);
+        SolveLong(stream, scratch, systems);
       } else {
-        SolveShort(stream, scratch, of, perturb_singular);
+        SolveShort(stream, scratch, systems, perturb_singular);
       }
     });
   });

@@ -26,6 +26,8 @@ inline constexpr int64_t kLeastSharedBytes = 98 << 10;
 inline constexpr int64_t kTeamCholesky = 64;
 inline constexpr int64_t kTeamLu = 64;
 inline constexpr int64_t kTeamTriangular = 64;
+// Right-hand sides of one matrix that a team takes at a time.
+inline constexpr int64_t kColumnsOfTeam = 64;
 // LU of rectangles too, whose shorter side is within kTeamLu, in so many bytes.
 inline constexpr int64_t kTeamLuBytes = 90 << 10;
 // Their elements, of 16 bytes at most, with some of the rows' own numbers.
@@ -94,6 +96,14 @@ inline constexpr int kResidentThreads = 512;
 // that several blocks share a multiprocessor; and rather than leave multiprocessors idle.
 inline constexpr int64_t kBlockBytes = 48 << 10;
 inline constexpr int64_t kBlocksWanted = 256;
+
+// Threads of a block of a pass over all elements of a batch, and blocks of one at most.
+inline constexpr int kForEachThreads = 256;
+inline constexpr int64_t kForEachBlocks = 1 << 14;
+
+// Sides of the tiles in which matrices are transposed, and threads for each.
+inline constexpr int kTransposeTile = 32;
+inline constexpr int kTransposeThreads = 256;
 
 // The vendor's batched LU and Cholesky, rather than one matrix after another, as stock JAX chooses.
 // potrfBatched too, whatever the size: that it gave NaN for large ill-conditioned matrices which

@@ -2,7 +2,7 @@
 // and written.
 #pragma once
 
-#include "kernels/team/team.h"
+#include "kernels/team/hermitian.h"
 
 namespace linalg::team {
 
@@ -31,6 +31,30 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
     });
   }
   return 0;
+}
+
+// The factor that is asked for, element by element, and its info: NaN in its triangle where that is
+// not 0.
+template <class E>
+struct TriangularFactor {
+  const E* a;
+  int ld;
+  bool lower;
+  int info;
+
+  LINALG_INLINE E operator()(int i, int j) const {
+    if (lower ? j > i : j < i) return E{};
+    if (info != 0) return NaN<E>();
+    return lower ? a[i * ld + j] : Conj(a[j * ld + i]);
+  }
+};
+
+// Factors the Hermitian part of `a`, in place.
+template <class Team, class E>
+LINALG_TEAM TriangularFactor<E> CholeskyFactor(const Team& team, int n, E* a, int ld,
+                                               HermitianPart part) {
+  LowerHermitianPart(team, n, a, ld, part);
+  return {a, ld, part.lower, Cholesky(team, n, a, ld)};
 }
 
 }  // namespace linalg::team

@@ -133,4 +133,46 @@ LINALG_TEAM void SortDiagonal(const Team& team, int n, const E* a, int ld, int* 
   });
 }
 
+// What EigenHermitian works in.
+template <class E>
+struct EighWork {
+  E* a;  // n by n; the operand
+  int ld;
+  E* v;                    // n by n, if vectors are wanted
+  Rotation<E>* rotations;  // PairsOf(n)
+  int* order;              // n
+};
+
+// Eigenvectors, column by column in the order of the eigenvalues.
+template <class E>
+struct Eigenvectors {
+  const E* v;
+  int ld;
+  const int* order;
+  int info;
+
+  LINALG_INLINE E operator()(int i, int j) const {
+    return info != 0 ? NaN<E>() : v[i * ld + order[j]];
+  }
+};
+
+// Eigenvalues of the Hermitian part of work.a in `values`, ascending, and with kVectors their
+// vectors; NaN where info is not 0. It is that of Jacobi.
+template <bool kVectors, class Team, class E>
+LINALG_TEAM Eigenvectors<E> EigenHermitian(const Team& team, int n, HermitianPart part,
+                                           const EighWork<E>& work, RealElement<E>* values) {
+  using V = RealElement<E>;
+  V unscale = V(1);
+  const int info =
+      Jacobi<kVectors>(team, n, part, work.a, work.ld, work.v, work.rotations, unscale);
+  if (info == 0) SortDiagonal(team, n, work.a, work.ld, work.order);
+  team.Phase([&](int thread) {
+    for (int k = thread; k < n; k += team.size()) {
+      const int i = info != 0 ? 0 : work.order[k];
+      values[k] = info != 0 ? NaN<V>() : unscale * Re(work.a[i * work.ld + i]);
+    }
+  });
+  return {work.v, work.ld, work.order, info};
+}
+
 }  // namespace linalg::team

@@ -61,4 +61,24 @@ LINALG_TEAM void HessenbergVectors(const Team& team, int n, E* a, int ld, const 
   HouseholderProduct(team, n - 1, n - 1, n - 1, a + ld, ld, taus, partial);
 }
 
+// H as Hessenberg leaves it in `a`, without the reflectors.
+template <class E>
+struct HessenbergForm {
+  const E* a;
+  int ld;
+
+  LINALG_INLINE E operator()(int i, int j) const { return i > j + 1 ? E{} : a[i * ld + j]; }
+};
+
+// Q as HessenbergVectors leaves it in `a`.
+template <class E>
+struct HessenbergBasis {
+  const E* a;
+  int ld;
+
+  LINALG_INLINE E operator()(int i, int j) const {
+    return i == 0 || j == 0 ? FromReal<E>(RealElement<E>(i == j)) : a[i * ld + j - 1];
+  }
+};
+
 }  // namespace linalg::team

@@ -228,4 +228,24 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
   }
 }
 
+// What QrFactor works in.
+template <class E>
+struct QrWork {
+  E* taus;                  // min(m, n)
+  E* partial;               // one for each thread
+  RealElement<E>* norms;    // n, if there are pivots
+  RealElement<E>* squares;  // one for each thread, if there are pivots
+};
+
+// R and reflectors in place of `a`; with an `order` (n), by columns of decreasing norm.
+template <class Team, class E>
+LINALG_TEAM void QrFactor(const Team& team, int m, int n, E* a, int ld, const QrWork<E>& work,
+                          int* order) {
+  if (order == nullptr) {
+    HouseholderQr(team, m, n, a, ld, work.taus, work.partial);
+  } else {
+    PivotedQr(team, m, n, a, ld, work.taus, work.partial, work.norms, work.squares, order);
+  }
+}
+
 }  // namespace linalg::team

@@ -41,6 +41,16 @@ struct Largest {
   }
 };
 
+// What an algorithm has left in `a`, element by element, and its info: NaN where that is not 0.
+template <class E>
+struct Outcome {
+  const E* a;
+  int ld;
+  int info;
+
+  LINALG_INLINE E operator()(int i, int j) const { return info != 0 ? NaN<E>() : a[i * ld + j]; }
+};
+
 // A team as rows of `lanes` threads that take neighbouring rows, or columns, of a matrix, and
 // `groups` such rows of threads that take turns in the other direction.
 struct Grid {

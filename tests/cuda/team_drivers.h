@@ -1,6 +1,6 @@
-// What the tests run of kernels/team. `teams` is a SerialTeam, or the Threads of
-// tests/cuda/thread_team.h; what it runs may be run by several threads at once, and writes what
-// they share in phases alone.
+// What the tests run of kernels/team: the drivers that CUDA's jobs call. `teams` is a SerialTeam,
+// or the Threads of tests/cuda/thread_team.h; what it runs may be run by several threads at once,
+// and writes what they share in phases alone.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "kernels/team/cholesky.h"
-#include "kernels/team/eigenvectors.h"
+#include "kernels/team/eig.h"
 #include "kernels/team/eigh.h"
-#include "kernels/team/hermitian.h"
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
+#include "kernels/team/qr.h"
 #include "kernels/team/schur.h"
+#include "kernels/team/solve.h"
 #include "kernels/team/svd.h"
-#include "kernels/team/triangular.h"
 
 namespace linalg::team {
 
@@ -26,11 +26,22 @@ void Copy(const Team& team, int count, const E* from, E* to) {
   });
 }
 
+// to[...] = value(i, j)
+template <class Team, class Value, class E>
+void Write(const Team& team, int rows, int cols, const Value& value, E* to, int ld) {
+  const Grid grid = RowGrid(team);
+  team.Phase([&](int thread) {
+    ForEachElement(grid, thread, 0, rows, 0, cols,
+                   [&](int i, int j) { to[i * ld + j] = value(i, j); });
+  });
+}
+
 template <class Teams, class E>
-int RunCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize) {
+int RunCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize, E* factor) {
   return teams.Run([&](const auto& team) {
-    LowerHermitianPart(team, n, a, ld, HermitianPart{lower, symmetrize});
-    return Cholesky(team, n, a, ld);
+    const auto made = CholeskyFactor(team, n, a, ld, HermitianPart{lower, symmetrize});
+    Write(team, n, n, made, factor, ld);
+    return made.info;
   });
 }
 
@@ -45,13 +56,70 @@ int RunLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, int
 }
 
 template <class Teams, class E>
-int RunSolve(const Teams& teams, int n, E* a, int ld, bool lower, bool transpose, bool conjugate,
-             bool unit_diagonal, int cols, E* b, int ldb, const int* pivots, bool back) {
+void RunTriangularSolve(const Teams& teams, int n, E* a, int ld, bool lower, bool transpose,
+                        bool conjugate, bool unit_diagonal, int cols, E* b, int ldb) {
+  teams.Run([&](const auto& team) {
+    TriangularSolve(team, n, a, ld, lower, transpose, conjugate, unit_diagonal, cols, b, ldb);
+    return 0;
+  });
+}
+
+template <class Teams, class E>
+void RunCholeskySolve(const Teams& teams, int n, E* factor, int ld, bool lower, int cols, E* b,
+                      int ldb) {
+  teams.Run([&](const auto& team) {
+    CholeskySolve(team, n, factor, ld, lower, cols, b, ldb);
+    return 0;
+  });
+}
+
+template <class Teams, class E>
+void RunLuSolve(const Teams& teams, int n, E* lu, int ld, const int* pivots, bool transpose,
+                bool conjugate, int cols, E* b, int ldb) {
+  teams.Run([&](const auto& team) {
+    LuSolve(team, n, lu, ld, pivots, transpose, conjugate, cols, b, ldb);
+    return 0;
+  });
+}
+
+template <class Teams, class E>
+int RunSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, int ldb, E* x) {
+  std::vector<E> solution(n * ldb);
+  std::vector<int> pivots(n), permutation(n);
   return teams.Run([&](const auto& team) {
-    ApplyOperation(team, n, a, ld, transpose, conjugate);
-    if (pivots != nullptr && !back) ApplyPivots(team, n, pivots, false, cols, b, ldb);
-    Substitute(team, n, a, ld, lower != transpose, unit_diagonal, cols, b, ldb);
-    if (pivots != nullptr && back) ApplyPivots(team, n, pivots, true, cols, b, ldb);
+    const auto rhs = [&](int i, int j) { return b[i * ldb + j]; };
+    const auto made =
+        Solve(team, n, a, ld, pivots.data(), permutation.data(), cols, rhs, solution.data(), ldb);
+    Write(team, n, cols, made, x, ldb);
+    return made.info;
+  });
+}
+
+template <class Teams, class E>
+int RunInverse(const Teams& teams, int n, E* a, int ld, E* inverse) {
+  std::vector<E> solution(n * ld);
+  std::vector<int> pivots(n), permutation(n);
+  return teams.Run([&](const auto& team) {
+    const auto made =
+        Inverse(team, n, a, ld, pivots.data(), permutation.data(), solution.data(), ld);
+    Write(team, n, n, made, inverse, ld);
+    return made.info;
+  });
+}
+
+template <class Teams, class E>
+void RunDeterminant(const Teams& teams, int n, E* a, int ld, E* det, E* sign,
+                    RealElement<E>* logarithm) {
+  std::vector<int> pivots(n), permutation(n);
+  teams.Run([&](const auto& team) {
+    auto product = Determinant(team, n, a, ld, pivots.data(), permutation.data());
+    team.Phase([&](int thread) {
+      if (thread != 0) return;
+      *det = product.Value();
+      product.Normalise();
+      *sign = product.Sign();
+      *logarithm = product.LogarithmOfMagnitude();
+    });
     return 0;
   });
 }
@@ -62,12 +130,9 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
   using V = RealElement<E>;
   std::vector<E> partial(teams.size());
   std::vector<V> norms(n), squares(teams.size());
+  const QrWork<E> work{taus, partial.data(), norms.data(), squares.data()};
   return teams.Run([&](const auto& team) {
-    if (order != nullptr) {
-      PivotedQr(team, m, n, a, ld, taus, partial.data(), norms.data(), squares.data(), order);
-    } else {
-      HouseholderQr(team, m, n, a, ld, taus, partial.data());
-    }
+    QrFactor(team, m, n, a, ld, work, order);
     Copy(team, m * ld, a, r);
     HouseholderProduct(team, m, q_cols, m < n ? m : n, a, ld, taus, partial.data());
     return 0;
@@ -76,33 +141,28 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
 
 template <class Teams, class E>
 int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize, bool vectors,
-            E* v, RealElement<E>* values, int* order) {
-  using V = RealElement<E>;
+            E* v, RealElement<E>* values) {
+  std::vector<E> work_v(n * ld);
   std::vector<Rotation<E>> rotations(PairsOf(n));
+  std::vector<int> order(n);
+  const EighWork<E> work{a, ld, work_v.data(), rotations.data(), order.data()};
+  const HermitianPart part{lower, symmetrize};
   return teams.Run([&](const auto& team) {
-    V unscale = V(1);
-    const int info =
-        vectors ? Jacobi<true>(team, n, {lower, symmetrize}, a, ld, v, rotations.data(), unscale)
-                : Jacobi<false>(team, n, {lower, symmetrize}, a, ld, v, rotations.data(), unscale);
-    if (info != 0) return info;
-    SortDiagonal(team, n, a, ld, order);
-    team.Phase([&](int thread) {
-      for (int i = thread; i < n; i += team.size()) {
-        values[i] = unscale * Re(a[order[i] * ld + order[i]]);
-      }
-    });
-    return info;
+    if (!vectors) return EigenHermitian<false>(team, n, part, work, values).info;
+    const auto made = EigenHermitian<true>(team, n, part, work, values);
+    Write(team, n, n, made, v, ld);
+    return made.info;
   });
 }
 
-// H stands in `h` before the vectors take its place in `a`.
 template <class Teams, class E>
-int RunHessenberg(const Teams& teams, int n, E* a, int ld, E* h) {
+int RunHessenberg(const Teams& teams, int n, E* a, int ld, E* h, E* q) {
   std::vector<E> taus(n), partial(teams.size());
   return teams.Run([&](const auto& team) {
     Hessenberg(team, n, a, ld, taus.data(), partial.data());
-    Copy(team, n * ld, a, h);
+    Write(team, n, n, HessenbergForm<E>{a, ld}, h, ld);
     HessenbergVectors(team, n, a, ld, taus.data(), partial.data());
+    Write(team, n, n, HessenbergBasis<E>{a, ld}, q, ld);
     return 0;
   });
 }
@@ -123,36 +183,52 @@ int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int 
   });
 }
 
-// T and Z, of a matrix that is balanced first if there is a `diagonal`, and what T is to be
-// multiplied by. `values` too, and with a diagonal the vectors.
+// What Schur works in, with the operand in its place.
+template <class E>
+struct SchurMemory {
+  SchurMemory(int team_size, int n, const E* a, int ld)
+      : taus(n), partial(team_size), shifted(n * ld + 1), form(n * ld), ld(ld) {
+    std::copy(a, a + n * ld, shifted.begin() + 1);
+  }
+
+  SchurWork<E> Work() { return {shifted.data(), form.data(), ld, taus.data(), partial.data()}; }
+
+  std::vector<E> taus, partial, shifted, form;
+  int ld;
+};
+
+// T, to be multiplied by `unscale`, and Z.
 template <class Teams, class E>
-int RunSchur(const Teams& teams, int n, const E* a, int ld, bool vectors, E* t, E* z,
-             RealElement<E>* diagonal, RealElement<E>* unscale, Complex<RealElement<E>>* values,
-             Complex<RealElement<E>>* left, Complex<RealElement<E>>* right) {
+int RunSchur(const Teams& teams, int n, const E* a, int ld, E* t, E* z, RealElement<E>* unscale) {
   using V = RealElement<E>;
-  std::vector<E> taus(n), partial(teams.size()), shifted(n * ld + 1), form(n * ld);
-  std::vector<Complex<V>> x(n * ld);
-  std::vector<int> places(n);
-  const Balanced<V> balanced{diagonal, places.data()};
-  const SchurWork<E> work{shifted.data(), form.data(), ld, taus.data(), partial.data()};
-  std::copy(a, a + n * ld, work.Operand());
+  SchurMemory<E> memory(teams.size(), n, a, ld);
+  const SchurWork<E> work = memory.Work();
   return teams.Run([&](const auto& team) {
     V power = V(1);
-    const int info = vectors ? Schur<true>(team, n, work, balanced, power)
-                             : Schur<false>(team, n, work, balanced, power);
-    if (info != 0) return info;
-    const E* const made = vectors ? work.t : work.Operand();
+    const int info = Schur<true>(team, n, work, Balanced<V>{}, power);
     team.Phase([&](int thread) {
       if (thread == 0) *unscale = power;
-      for (int k = thread; k < n; k += team.size()) values[k] = power * Eigenvalue(n, made, ld, k);
     });
-    if (!vectors) return info;
-    Copy(team, n * ld, work.t, t);
-    Copy(team, n * ld, work.z, z);
-    if (diagonal == nullptr) return info;
-    SchurEigenvectors(team, n, t, z, ld, balanced, true, x.data(), ld, left);
-    SchurEigenvectors(team, n, t, z, ld, balanced, false, x.data(), ld, right);
+    Write(team, n, n, Outcome<E>{work.t, ld, info}, t, ld);
+    Write(team, n, n, Outcome<E>{work.z, ld, info}, z, ld);
     return info;
+  });
+}
+
+template <class Teams, class E>
+int RunEig(const Teams& teams, int n, const E* a, int ld, bool vectors,
+           Complex<RealElement<E>>* values, Complex<RealElement<E>>* left,
+           Complex<RealElement<E>>* right) {
+  using V = RealElement<E>;
+  SchurMemory<E> memory(teams.size(), n, a, ld);
+  const SchurWork<E> work = memory.Work();
+  std::vector<Complex<V>> x(n * ld);
+  std::vector<V> diagonal(n);
+  std::vector<int> places(n);
+  const Balanced<V> balanced{diagonal.data(), places.data()};
+  return teams.Run([&](const auto& team) {
+    return vectors ? Eig<true>(team, n, work, balanced, x.data(), values, left, right)
+                   : Eig<false>(team, n, work, balanced, x.data(), values, left, right);
   });
 }
 

@@ -141,9 +141,9 @@ class Results {
 constexpr auto kTryCholesky = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const bool lower : {false, true}) {
     for (const bool symmetrize : {false, true}) {
-      auto a = Matrix(kind, n, n);
-      results.Add(RunCholesky(teams, n, a.data(), LdOf(n), lower, symmetrize));
-      results.Add(a);
+      auto a = Matrix(kind, n, n), factor = a;
+      results.Add(RunCholesky(teams, n, a.data(), LdOf(n), lower, symmetrize, factor.data()));
+      results.Add(a), results.Add(factor);
     }
   }
 };
@@ -162,13 +162,41 @@ constexpr auto kTrySubstitution = [](const auto& teams, Kind kind, int n, Result
   std::vector<int> pivots(n);
   for (int i = 0; i < n; ++i) pivots[i] = (i * 5 + 3) % (n + 1);  // n exchanges nothing
   const int cols = 7;
-  for (int options = 0; options < 32; ++options) {
-    const auto option = [&](int bit) { return (options >> bit & 1) != 0; };
+  const auto add = [&](auto&& solve) {
     auto a = Matrix(kind, n, n), b = Matrix(Kind::kGeneral, n, cols);
-    RunSolve(teams, n, a.data(), LdOf(n), option(0), option(1), option(2), option(3), cols,
-             b.data(), LdOf(cols), pivots.data(), option(4));
+    solve(a.data(), b.data());
     results.Add(a), results.Add(b);
+  };
+  for (int options = 0; options < 16; ++options) {
+    const auto option = [&](int bit) { return (options >> bit & 1) != 0; };
+    add([&](E* a, E* b) {
+      RunTriangularSolve(teams, n, a, LdOf(n), option(0), option(1), option(2), option(3), cols, b,
+                         LdOf(cols));
+    });
   }
+  for (const bool flag : {false, true}) {
+    add([&](E* a, E* b) { RunCholeskySolve(teams, n, a, LdOf(n), flag, cols, b, LdOf(cols)); });
+    for (const bool conjugate : {false, true}) {
+      add([&](E* a, E* b) {
+        RunLuSolve(teams, n, a, LdOf(n), pivots.data(), flag, conjugate, cols, b, LdOf(cols));
+      });
+    }
+  }
+};
+
+constexpr auto kTrySolve = [](const auto& teams, Kind kind, int n, Results& results) {
+  auto a = Matrix(kind, n, n), b = Matrix(Kind::kGeneral, n, 7), x = b;
+  results.Add(RunSolve(teams, n, a.data(), LdOf(n), 7, b.data(), LdOf(7), x.data()));
+  results.Add(a), results.Add(x);
+  a = Matrix(kind, n, n);
+  auto inverse = a;
+  results.Add(RunInverse(teams, n, a.data(), LdOf(n), inverse.data()));
+  results.Add(inverse);
+  a = Matrix(kind, n, n);
+  E det{}, sign{};
+  V logarithm{};
+  RunDeterminant(teams, n, a.data(), LdOf(n), &det, &sign, &logarithm);
+  results.Add(det), results.Add(sign), results.Add(logarithm);
 };
 
 constexpr auto kTryQr = [](const auto& teams, Kind kind, int n, Results& results) {
@@ -190,10 +218,9 @@ constexpr auto kTryEigh = [](const auto& teams, Kind kind, int n, Results& resul
     auto a = Matrix(kind, n, n);
     std::vector<E> v(a.size());
     std::vector<V> values(n);
-    std::vector<int> order(n);
-    results.Add(RunEigh(teams, n, a.data(), LdOf(n), true, vectors, vectors, v.data(),
-                        values.data(), order.data()));
-    results.Add(a), results.Add(v), results.Add(values), results.Add(order);
+    results.Add(
+        RunEigh(teams, n, a.data(), LdOf(n), true, vectors, vectors, v.data(), values.data()));
+    results.Add(a), results.Add(v), results.Add(values);
   }
 };
 
@@ -211,25 +238,26 @@ constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& result
 };
 
 constexpr auto kTryHessenberg = [](const auto& teams, Kind kind, int n, Results& results) {
-  auto a = Matrix(kind, n, n), h = a;
-  RunHessenberg(teams, n, a.data(), LdOf(n), h.data());
-  results.Add(a), results.Add(h);
+  auto a = Matrix(kind, n, n), h = a, q = a;
+  RunHessenberg(teams, n, a.data(), LdOf(n), h.data(), q.data());
+  results.Add(h), results.Add(q);
 };
 
 constexpr auto kTrySchur = [](const auto& teams, Kind kind, int n, Results& results) {
+  const auto a = Matrix(kind, n, n);
+  auto t = a, z = a;
+  V unscale{};
+  results.Add(RunSchur(teams, n, a.data(), LdOf(n), t.data(), z.data(), &unscale));
+  results.Add(t), results.Add(z), results.Add(unscale);
+};
+
+constexpr auto kTryEig = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const bool vectors : {false, true}) {
-    for (const bool balance : {false, true}) {
-      const auto a = Matrix(kind, n, n);
-      std::vector<E> t(a.size()), z(a.size());
-      std::vector<V> diagonal(n);
-      std::vector<C> values(n), left(n * n), right(n * n);
-      V unscale{};
-      results.Add(RunSchur(teams, n, a.data(), LdOf(n), vectors, t.data(), z.data(),
-                           balance ? diagonal.data() : nullptr, &unscale, values.data(),
-                           left.data(), right.data()));
-      results.Add(t), results.Add(z), results.Add(diagonal), results.Add(unscale);
-      results.Add(values), results.Add(left), results.Add(right);
-    }
+    const auto a = Matrix(kind, n, n);
+    std::vector<C> values(n), left(n * n), right(n * n);
+    results.Add(
+        RunEig(teams, n, a.data(), LdOf(n), vectors, values.data(), left.data(), right.data()));
+    results.Add(values), results.Add(left), results.Add(right);
   }
 };
 
@@ -256,11 +284,13 @@ void CheckAll() {
   Check("cholesky", 35, kTryCholesky);
   Check("lu", 35, kTryLu);
   Check("substitution", 5, kTrySubstitution);
+  Check("solve", 35, kTrySolve);
   Check("qr", 35, kTryQr);
   Check("eigh", 5, kTryEigh);
   Check("svd", 5, kTrySvd);
   Check("hessenberg", 35, kTryHessenberg);
   Check("schur", 5, kTrySchur);
+  Check("eig", 5, kTryEig);
 }
 
 // A barrier is missing: what every thread reads between two phases, the next one writes.
