@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
+#include "kernels/arithmetic/divisor.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/small/lu.h"
@@ -28,9 +31,12 @@ class Factors {
   int Factor(ffi::ThreadPool& pool, const T* a) {
     if (rows_ == 0 || cols_ == 0) return 0;
     Transpose(pool, rows_, cols_, a, cols_, lu_.get(), rows_);
-    const int info =
-        lapack::Getrf(ToInt(rows_), ToInt(cols_), lu_.get(), ToInt(rows_), pivots_.get());
+    int info = lapack::Getrf(ToInt(rows_), ToInt(cols_), lu_.get(), ToInt(rows_), pivots_.get());
     for (int64_t i = 0; i < pivot_count(); ++i) --pivots_[i];
+    if (LacksReciprocal()) {
+      Transpose(pool, rows_, cols_, a, cols_, lu_.get(), rows_);
+      info = FactorByDivision();
+    }
     const auto is_nan = [](T x) { return std::isnan(std::real(x)) || std::isnan(std::imag(x)); };
     return std::any_of(lu_.get(), lu_.get() + rows_ * cols_, is_nan) ? -1 : info;
   }
@@ -40,6 +46,50 @@ class Factors {
   T* lu() { return lu_.get(); }
 
  private:
+  // Whether some column was not divided by its pivot: OpenBLAS's getrf leaves it as it is, rows not
+  // exchanged, where the pivot is subnormal; info is 0 then. So a pivot of 0 has others below it.
+  bool LacksReciprocal() const {
+    for (int64_t k = 0; k < pivot_count(); ++k) {
+      const T* const pivot = lu_.get() + k * (rows_ + 1);
+      const auto not_zero = [](T x) { return x != T(0); };
+      if (HasNoReciprocal(*pivot)) return true;
+      if (*pivot == T(0) && std::any_of(pivot, pivot + (rows_ - k), not_zero)) return true;
+    }
+    return false;
+  }
+
+  // What getrf does, a column at a time, with pivots of any size.
+  int FactorByDivision() {
+    using E = Element<T, Real<T>>;
+    E* const lu = reinterpret_cast<E*>(lu_.get());
+    int info = 0;
+    for (int64_t k = 0; k < pivot_count(); ++k) {
+      E* const column = lu + k * rows_;
+      int64_t largest = k;
+      for (int64_t i = k + 1; i < rows_; ++i) {
+        if (Magnitude(column[i]) > Magnitude(column[largest])) largest = i;
+      }
+      pivots_[k] = static_cast<int32_t>(largest);
+      for (int64_t j = 0; largest != k && j < cols_; ++j) {
+        std::swap(lu[j * rows_ + k], lu[j * rows_ + largest]);
+      }
+      if (Magnitude(column[k]) == 0) {
+        if (info == 0) info = static_cast<int>(k + 1);
+        continue;
+      }
+      const Divisor<E> divisor(column[k]);
+      for (int64_t i = k + 1; i < rows_; ++i) column[i] = divisor.Divide(column[i]);
+      for (int64_t j = k + 1; j < cols_; ++j) {
+        E* const target = lu + j * rows_;
+        const E above = target[k];
+        for (int64_t i = k + 1; i < rows_; ++i) {
+          target[i] = NegMulAdd(column[i], above, target[i]);
+        }
+      }
+    }
+    return info;
+  }
+
   int64_t rows_, cols_;
   std::unique_ptr<T[]> lu_;
   std::unique_ptr<int32_t[]> pivots_;

@@ -1,4 +1,5 @@
-// What LAPACK's iterations take: finite matrices, of a norm that is not out of the ordinary.
+// What LAPACK and BLAS take: iterations finite matrices, of a norm that is not out of the ordinary;
+// divisions numbers that have reciprocals.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +28,16 @@ bool AllFinite(const T* a, int64_t count) {
 
 // The info of a matrix for which that does not hold.
 inline constexpr int kNotFinite = -1;
+
+// Whether 1 / x, or a number on the way to it, is out of range where x is neither 0 nor Inf. BLAS
+// divides by multiplying with reciprocals.
+template <class T>
+bool HasNoReciprocal(T x) {
+  using Limits = std::numeric_limits<Real<T>>;
+  const Real<T> size = std::max(std::abs(std::real(x)), std::abs(std::imag(x)));
+  return (size > 0 && size < 4 * Limits::min()) ||
+         (size > Limits::max() / 4 && size <= Limits::max());
+}
 
 // The exponent of the largest real or imaginary part, or 0 if there is none but zeros.
 template <class T>

@@ -1,8 +1,8 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
 // Small matrices are factored in lanes, and what they solve is substituted there; larger ones go to
-// getrf, trsm and getri. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
-// throughout.
+// getrf, trsm and getri, and to division where a pivot has no reciprocal. A matrix that is exactly
+// singular, or whose factors hold NaN, gets NaN throughout.
 #include <algorithm>
 
 #include "kernels/cpu/lapack_batch.h"
@@ -46,6 +46,17 @@ void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
                      });
 }
 
+// Replaces the n by cols matrix `x` by A⁻¹ x.
+template <class T>
+void Substitute(Factors<T>& factors, int64_t n, int64_t cols, T* x) {
+  // The column-major factors are row-major ones of the transpose.
+  const Triangle l{.lower = false, .transpose = true, .unit_diagonal = true};
+  const Triangle u{.lower = true, .transpose = true};
+  ExchangeRows(n, factors.pivots(), cols, x, false);
+  SolveTriangular(l, n, factors.lu(), n, cols, x);
+  SolveTriangular(u, n, factors.lu(), n, cols, x);
+}
+
 template <class T>
 void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
   lapack::Load();
@@ -53,16 +64,11 @@ void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
   const int64_t n = systems.n, size = systems.size();
   const bool shared = systems.a_stride == 0 && systems.batch > 1;
   const BlasThreads threads(ThreadsFor(systems.batch, n));
-  // The column-major factors are row-major ones of the transpose.
-  const Triangle l{.lower = false, .transpose = true, .unit_diagonal = true};
-  const Triangle u{.lower = true, .transpose = true};
   const auto substitute = [&](Factors<T>& factors, bool failed, int64_t i) {
     T* const x = systems.x + i * size;
     if (failed) return std::fill(x, x + size, NaN<T>());
     std::copy(systems.b + i * size, systems.b + (i + 1) * size, x);
-    ExchangeRows(n, factors.pivots(), systems.cols, x, false);
-    SolveTriangular(l, n, factors.lu(), n, systems.cols, x);
-    SolveTriangular(u, n, factors.lu(), n, systems.cols, x);
+    Substitute(factors, n, systems.cols, x);
   };
   const auto factor = [&](Factors<T>& factors, int64_t i) {
     info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
@@ -124,6 +130,10 @@ ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
           info_data[i] = factors.Factor(pool, a_data + i * size);
           if (info_data[i] != 0) {
             std::fill(target, target + size, NaN<T>());
+          } else if (DiagonalHasNoReciprocal(n, factors.lu())) {
+            std::fill(target, target + size, T(0));
+            for (int64_t k = 0; k < n; ++k) target[k * (n + 1)] = T(1);
+            Substitute(factors, n, n, target);
           } else if (n > 0) {
             for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
             lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.get());

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/triangle.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
@@ -22,6 +24,47 @@ void Conjugate(int64_t size, T* x) {
   }
 }
 
+// Whether the n by n triangle has a diagonal element that BLAS does not divide by.
+template <class T>
+bool DiagonalHasNoReciprocal(int64_t n, const T* a) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (HasNoReciprocal(a[i * (n + 1)])) return true;
+  }
+  return false;
+}
+
+// SolveTriangular for such a triangle.
+template <class T>
+void SubstituteByDivision(const Triangle& triangle, int64_t n, const T* a, int64_t rows,
+                          int64_t cols, T* b) {
+  using E = Element<T, Real<T>>;
+  // From the right it is the transpose's solve from the left, of each row of `b`.
+  const bool left = triangle.left_side, transpose = triangle.transpose == left;
+  const int64_t count = left ? cols : rows, step = left ? cols : 1, next = left ? 1 : cols;
+  const bool forward = triangle.lower != transpose;
+  const auto element = [&](int64_t i, int64_t j) {
+    const E x = reinterpret_cast<const E*>(a)[transpose ? j * n + i : i * n + j];
+    return triangle.conjugate ? Conj(x) : x;
+  };
+  E* const x = reinterpret_cast<E*>(b);
+  for (int64_t k = 0; k < n; ++k) {
+    const int64_t i = forward ? k : n - 1 - k;
+    for (int64_t j = forward ? 0 : i + 1; j < (forward ? i : n); ++j) {
+      const E factor = element(i, j);
+      for (int64_t c = 0; c < count; ++c) {
+        E& target = x[i * step + c * next];
+        target = NegMulAdd(factor, x[j * step + c * next], target);
+      }
+    }
+    if (triangle.unit_diagonal) continue;
+    const Divisor<E> divisor(element(i, i));
+    for (int64_t c = 0; c < count; ++c) {
+      E& target = x[i * step + c * next];
+      target = divisor.Divide(target);
+    }
+  }
+}
+
 // Replaces the row-major rows-by-cols `b` by the solution x.
 //
 // To BLAS a row-major matrix is its transpose: the triangle, the side and the order of `b` flip,
@@ -30,6 +73,9 @@ template <class T>
 void SolveTriangular(const Triangle& triangle, int64_t n, const T* a, int64_t rows, int64_t cols,
                      T* b) {
   if (rows == 0 || cols == 0) return;
+  if (!triangle.unit_diagonal && DiagonalHasNoReciprocal(n, a)) {
+    return SubstituteByDivision(triangle, n, a, rows, cols, b);
+  }
   const bool vector = (triangle.left_side ? cols : rows) == 1;
   // A column vector is not transposed by being stored row-major, so op is applied to a transpose.
   const bool transpose = vector && triangle.left_side ? !triangle.transpose : triangle.transpose;

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import linalg
+import matrices
 
 
 def _graded_rows(rng, batch, n, dtype, decades):
@@ -27,3 +28,147 @@ def test_schur_vectors_are_unitary(dtype, n, rng):
   assert np.max(np.abs(adjoint @ z - np.eye(n))) <= limit
   residual = np.max(np.abs(z @ t @ adjoint - a), axis=(-1, -2))
   assert np.max(residual / np.max(np.abs(a), axis=(-1, -2))) <= limit
+
+
+# Where rows, columns or both are of scales down to subnormal ones, with pivots that have no
+# reciprocal; the larger sizes go to LAPACK.
+GRADINGS = ["columns", "rows", "both", "last_column", "last_rows", "whole"]
+
+
+def _graded(rng, grading, n, dtype):
+  """A matrix with entries of at most about 1, and how far its smallest rows and columns reach."""
+  finfo = np.finfo(dtype)
+  lowest = finfo.minexp - finfo.nmant + 12
+  a = rng.standard_normal((n, n))
+  if np.issubdtype(dtype, np.complexfloating):
+    a = a + 1j * rng.standard_normal((n, n))
+  rows, cols = np.zeros(n), np.zeros(n)
+  if grading == "columns":
+    cols = rng.integers(lowest, 1, n)
+  elif grading == "rows":
+    rows = rng.integers(lowest, 1, n)
+  elif grading == "both":
+    rows, cols = rng.integers(lowest // 2, 1, (2, n))
+  elif grading == "last_column":
+    cols[-1] = lowest
+  elif grading == "last_rows":
+    rows[n // 2 :] = lowest
+  else:
+    rows[:] = lowest
+  exponents = (rows[:, None] + cols).astype(int)
+  parts = (np.ldexp(a.real, exponents), np.ldexp(a.imag, exponents))
+  return (parts[0] + 1j * parts[1] if np.iscomplexobj(a) else parts[0]).astype(dtype)
+
+
+def _wide(x):
+  x = np.asarray(x)
+  return x.astype(np.clongdouble if np.iscomplexobj(x) else np.longdouble)
+
+
+ALL_DTYPES = pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.complex64, np.complex128],
+    ids=lambda dtype: dtype.__name__)
+
+
+def _excess(error, scale, n, dtype):
+  """The worst error in units of n eps times the scale of its entry + the smallest subnormal."""
+  finfo = np.finfo(dtype)
+  unit = n * (float(finfo.eps) * scale + np.longdouble(finfo.smallest_subnormal))
+  return float(np.max(np.abs(error) / unit))
+
+
+@ALL_DTYPES
+@pytest.mark.parametrize("grading", GRADINGS)
+@pytest.mark.parametrize("n", [5, 33, 70])
+def test_lu_of_graded_matrices(grading, n, dtype, rng):
+  """Each entry of P A - L U, against the same entry of |L| |U|, though pivots are subnormal."""
+  a = _graded(rng, grading, n, dtype)
+  packed, _, permutation, info = linalg.lu_ex(a)
+  assert info == 0
+  packed = _wide(packed)
+  l, u = np.tril(packed, -1) + np.eye(n), np.triu(packed)
+  # By |re| + |im|, which partial pivoting compares, a multiplier is at most 1.
+  assert np.max(np.abs(l)) <= 1.5
+  error = l @ u - _wide(a)[np.asarray(permutation)]
+  assert _excess(error, np.abs(l) @ np.abs(u), n, dtype) <= 4
+
+
+@ALL_DTYPES
+@pytest.mark.parametrize("grading", GRADINGS)
+@pytest.mark.parametrize("n", [5, 33, 70])
+def test_solutions_of_graded_systems(grading, n, dtype, rng):
+  """The residual against |A| |x| for as large an x as is in range; one column, and several."""
+  a = _graded(rng, grading, n, dtype)
+  for cols in (1, 3):
+    b = (a @ rng.standard_normal((n, cols))).astype(dtype)
+    x, info = linalg.solve_ex(a, b)
+    assert info == 0
+    error = _wide(a) @ _wide(x) - _wide(b)
+    _, _, permutation = linalg.lu(a)
+    packed = np.abs(_wide(linalg.lu(a)[0]))
+    reach = (np.tril(packed, -1) + np.eye(n)) @ np.triu(packed) @ np.abs(_wide(x))
+    unit = np.empty_like(reach)
+    unit[np.asarray(permutation)] = reach
+    assert _excess(error, unit + np.abs(b), n, dtype) <= 8
+
+
+@ALL_DTYPES
+@pytest.mark.parametrize("grading", GRADINGS)
+@pytest.mark.parametrize("n", [5, 33, 70])
+def test_determinants_of_graded_matrices(grading, n, dtype, rng):
+  """Against elimination in long double; subnormal rows, in the matrix's dtype, hold few digits."""
+  a = _graded(rng, grading, n, dtype)
+  sign, logabsdet = linalg.slogdet(a)
+  rest, expected_sign, expected = _wide(a), 1.0, 0.0
+  for k in range(n):
+    pivot = k + np.argmax(np.abs(rest[k:, k]))
+    if pivot != k:
+      rest[[k, pivot]] = rest[[pivot, k]]
+      expected_sign = -expected_sign
+    size = np.abs(rest[k, k])
+    expected_sign, expected = expected_sign * rest[k, k] / size, expected + np.log(size)
+    rest[k + 1 :] -= np.outer(rest[k + 1 :, k] / rest[k, k], rest[k])
+  assert abs(complex(sign) - complex(expected_sign)) <= 0.25
+  assert abs(float(logabsdet) - float(expected)) <= 0.25
+
+
+@ALL_DTYPES
+@pytest.mark.parametrize("n", [5, 33, 70])
+def test_inverse_beside_overflow(n, dtype, rng):
+  """A unitary matrix with a subnormal column: a row of the inverse is just in range."""
+  tiny = np.ldexp(1.0, np.finfo(dtype).minexp - 1)
+  a = matrices.unitary(rng, n, dtype)
+  scales = np.where(np.arange(n) == n // 2, tiny, 1)
+  inverse, info = linalg.inv_ex((a * scales).astype(dtype))
+  assert info == 0
+  unscaled = _wide(inverse) * scales[:, None]
+  np.testing.assert_allclose(unscaled, a.conj().T, rtol=0, atol=30 * n * np.finfo(dtype).eps)
+
+
+@ALL_DTYPES
+@pytest.mark.parametrize("left_side", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("lower", [False, True], ids=["upper", "lower"])
+@pytest.mark.parametrize("n", [5, 40])
+def test_triangle_with_tiny_diagonal(n, lower, left_side, dtype, rng):
+  """Whose reciprocal is out of range, or a part of it on the way."""
+  finfo = np.finfo(dtype)
+  a = matrices.unitary(rng, n, dtype)
+  a = (np.tril(a, -1) if lower else np.triu(a, 1)) / n + np.eye(n)
+  k = n // 2
+  a[k] = a[:, k] = 0
+  for pivot in (64 * float(finfo.smallest_subnormal), float(finfo.max) / 1.5):
+    a[k, k] = pivot * (1 - 1j) if np.iscomplexobj(a) else pivot
+    for transpose in (False, True):
+      for conjugate in (False, True):
+        x = matrices.unitary(rng, n, dtype)[:3]
+        x = x.T if left_side else x
+        op = a.T if transpose else a
+        op = op.conj() if conjugate else op
+        b = (_wide(op) @ x if left_side else _wide(x) @ op).astype(dtype)
+        actual = linalg.triangular_solve(
+            a.astype(dtype), b, left_side=left_side, lower=lower, transpose_a=transpose,
+            conjugate_a=conjugate)
+        # A subnormal right-hand side holds few digits.
+        atol = np.where(np.arange(n) == k, 2.0**-6 if pivot < 1 else 0, 0) + 30 * n * finfo.eps
+        error = np.abs(np.asarray(actual) - x)
+        assert np.all(error <= (atol[:, None] if left_side else atol))
