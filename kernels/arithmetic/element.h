@@ -16,6 +16,8 @@
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
 #include <immintrin.h>
+#elif defined(__aarch64__) && !defined(__CUDACC__)
+#include <arm_neon.h>
 #endif
 
 // In CUDA the same algorithms run with one matrix per thread: V is a plain number there.
@@ -128,6 +130,11 @@ LINALG_INLINE V Sqrt(V x) {
     if constexpr (sizeof(Lane<V>) == 4) return (V)_mm256_sqrt_ps((__m256)x);
     if constexpr (sizeof(Lane<V>) == 8) return (V)_mm256_sqrt_pd((__m256d)x);
 #endif
+#if defined(__aarch64__) && !defined(__CUDACC__)
+  } else if constexpr (sizeof(V) == 16) {
+    if constexpr (sizeof(Lane<V>) == 4) return (V)vsqrtq_f32((float32x4_t)x);
+    if constexpr (sizeof(Lane<V>) == 8) return (V)vsqrtq_f64((float64x2_t)x);
+#endif
   } else {
     for (int i = 0; i < kLanesOf<V>; ++i) x[i] = Sqrt(x[i]);
     return x;
@@ -137,7 +144,7 @@ LINALG_INLINE V Sqrt(V x) {
 // a * b + c, rounded once where the machine has an instruction for it, else twice, on any width.
 template <class V>
 LINALG_INLINE V MulAdd(V a, V b, V c) {
-#if defined(__FMA__) || defined(__CUDA_ARCH__)
+#if defined(__FMA__) || defined(__CUDA_ARCH__) || defined(__aarch64__)
   if constexpr (std::is_same_v<V, float>) {
     return __builtin_fmaf(a, b, c);
   } else if constexpr (std::is_same_v<V, double>) {
@@ -156,6 +163,23 @@ LINALG_INLINE V MulAdd(V a, V b, V c) {
   } else {
     if constexpr (sizeof(Lane<V>) == 4) return (V)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
     if constexpr (sizeof(Lane<V>) == 8) return (V)_mm_fmadd_pd((__m128d)a, (__m128d)b, (__m128d)c);
+#elif defined(__aarch64__) && !defined(__CUDACC__)
+  } else if constexpr (sizeof(V) == 16) {
+    if constexpr (sizeof(Lane<V>) == 4)
+      return (V)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+    if constexpr (sizeof(Lane<V>) == 8)
+      return (V)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+  } else {
+    // Several registers, which one matrix alone may be given.
+    constexpr int kParts = sizeof(V) / 16;
+    using Part = Vector<Lane<V>, kLanesOf<V> / kParts>;
+    Part x[kParts], y[kParts], z[kParts];
+    std::memcpy(x, &a, sizeof(V));
+    std::memcpy(y, &b, sizeof(V));
+    std::memcpy(z, &c, sizeof(V));
+    for (int i = 0; i < kParts; ++i) z[i] = MulAdd(x[i], y[i], z[i]);
+    std::memcpy(&c, z, sizeof(V));
+    return c;
 #endif
   }
 #else

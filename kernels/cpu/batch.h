@@ -78,6 +78,18 @@ class SubnormalNumbers {
  private:
   static constexpr unsigned kFlush = 0x8040;  // flush results to zero, take operands as zero
   unsigned saved_;
+#elif defined(__aarch64__)
+  SubnormalNumbers() {
+    __asm__ volatile("mrs %0, fpcr" : "=r"(saved_));
+    if (saved_ & kFlush) __asm__ volatile("msr fpcr, %0" : : "r"(saved_ & ~kFlush) : "memory");
+  }
+  ~SubnormalNumbers() {
+    if (saved_ & kFlush) __asm__ volatile("msr fpcr, %0" : : "r"(saved_) : "memory");
+  }
+
+ private:
+  static constexpr uint64_t kFlush = uint64_t{1} << 24;  // operands and results, both as zero
+  uint64_t saved_;
 #else
   SubnormalNumbers() {}
 #endif

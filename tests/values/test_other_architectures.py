@@ -1,0 +1,92 @@
+"""The arithmetic of the kernels on an architecture that this machine does not have: arm64.
+
+Its instructions are read in a disassembly, and its results, where an emulator is at hand, compared
+with this machine's.
+"""
+
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+
+import jax
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+SOURCE = pathlib.Path(__file__).with_name("fused_products.cc")
+ARM = "aarch64-linux-gnu-"
+NOT_SUPPORTED = 77
+
+
+def _tool(name: str) -> str:
+  found = shutil.which(name)
+  if found is None:
+    pytest.skip(f"needs {name}")
+  return found
+
+
+def _flags() -> list[str]:
+  """Those that CMake compiles every level with."""
+  text = (ROOT / "CMakeLists.txt").read_text()
+  options = re.search(r"target_compile_options\(\s*\$\{module\} PRIVATE (-O3[^)]*)\)", text)
+  assert options is not None
+  assert "-ffp-contract=off" in options[1]
+  return ["-std=c++20", *options[1].split(), "-Wno-psabi"]
+
+
+def _compile(compiler, *options, output):
+  subprocess.run(
+      [_tool(compiler), *_flags(), *options, "-I", str(ROOT), "-isystem", jax.ffi.include_dir(),
+       str(SOURCE), "-o", str(output)], check=True)
+  return output
+
+
+@pytest.fixture(scope="module")
+def arm_program(tmp_path_factory):
+  output = tmp_path_factory.mktemp("arm64") / "fused_products"
+  return _compile(f"{ARM}g++", "-static", output=output)
+
+
+def _instructions(program) -> dict[str, list[str]]:
+  """The names of each function's instructions."""
+  text = subprocess.run(
+      [_tool(f"{ARM}objdump"), "-d", "-C", "--no-show-raw-insn", str(program)],
+      check=True, capture_output=True, text=True).stdout
+  functions = re.findall(r"^[0-9a-f]+ <(.*)>:\n((?:.+\n)+)", text, re.MULTILINE)
+  return {
+      name: re.findall(r"^\s*[0-9a-f]+:\t(\S+)", body, re.MULTILINE) for name, body in functions}
+
+
+def test_products_are_fused_on_arm64(arm_program):
+  """Catches a product and a sum that are rounded one by one, as without an instruction for both."""
+  functions = _instructions(arm_program)
+  separate = {"fmul", "fadd", "fsub"}
+  fused = {name: body for name, body in functions.items() if name.startswith("Fused")}
+  assert len(fused) == 5
+  for name, body in fused.items():
+    assert {"fmadd", "fmla"} & set(body), (name, body)
+    assert not separate & set(body), (name, body)
+  (cholesky,) = (
+      body for name, body in functions.items() if "PrintCholesky<float __vector(4)>" in name)
+  # All but the sums of blocks and the scaling by reciprocals, which are of lower order.
+  count = {name: cholesky.count(name) for name in ("fmla", "fmls", "fadd", "fmul")}
+  assert count["fmla"] + count["fmls"] > 100, count
+  assert count["fadd"] + count["fmul"] < count["fmla"] + count["fmls"], count
+  assert "fsqrt" in cholesky
+
+
+def test_bits_on_arm64(arm_program, tmp_path):
+  """The bits of x86-64-v3, and subnormal numbers while a handler works."""
+  emulator = _tool("qemu-aarch64")
+  actual = subprocess.run([emulator, str(arm_program)], check=True, capture_output=True, text=True)
+  assert actual.stdout.splitlines()[-1] == "before: 0, within: 1, after: 0"
+  if platform.machine() != "x86_64":
+    pytest.skip("compares with x86-64-v3, which this machine does not run")
+  # Fused by name alone: how far the compiler optimises makes no difference.
+  here = _compile("g++", "-march=x86-64-v3", "-O1", output=tmp_path / "fused_products")
+  expected = subprocess.run([here], check=False, capture_output=True, text=True)
+  if expected.returncode == NOT_SUPPORTED:
+    pytest.skip("compares with x86-64-v3, which this machine does not run")
+  assert expected.returncode == 0
+  assert actual.stdout == expected.stdout
