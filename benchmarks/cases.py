@@ -141,6 +141,7 @@ CASES = [
     Case("cond", (GENERAL,), lambda n: 8 * n**3 / 3,
          _in("linalg.cond", "numpy", "torch", "cupy")),
     Case("expm", (GENERAL,), lambda n: 16 * n**3, _in("linalg.matrix_exp", "torch")),
+    Case("matmul", (GENERAL, GENERAL), lambda n: 2 * n**3, _in("matmul", "numpy", "torch", "cupy")),
     Case("tridiagonal_solve", (VECTOR, DIAGONAL, VECTOR, COLUMN), lambda n: 8 * n),
     Case("cholesky_update", (UPPER_FACTOR, VECTOR), lambda n: 3 * n**2, dtypes=("f32", "f64")),
     # As many right-hand sides as rows, where the other solves have one: this times trsm, not trsv.

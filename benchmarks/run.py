@@ -31,6 +31,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+import linalg
 from cases import CASES, DTYPES, Case
 
 GRIDS = {
@@ -344,7 +345,7 @@ def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
   packages = ["jax", "jaxlib", "numpy", "scipy"]
   return {
       "python": platform.python_version(),
-      "linalg": importlib.metadata.version("jax-linalg"),
+      "linalg": linalg.__version__,
       **{name: importlib.metadata.version(name) for name in packages},
       **{name: peer.library.__version__ for name, peer in peers.items()}}
 

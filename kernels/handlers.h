@@ -36,6 +36,9 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_lu, kBoth, 1, 4)                                                    \
   visit(linalg_lu_pivots_to_permutation, kBoth, 1, 1)                              \
   visit(linalg_lu_solve, kBoth, 3, 1, "transpose", "conjugate")                    \
+  visit(linalg_matmul, kCpu, 2, 1)                                                 \
+  visit(linalg_matmul_transpose_a, kCpu, 2, 1)                                     \
+  visit(linalg_matmul_transpose_b, kCpu, 2, 1)                                     \
   visit(linalg_qr, kBoth, 1, 2)                                                    \
   visit(linalg_qr_pivoted, kBoth, 1, 3)                                            \
   visit(linalg_qr_r, kBoth, 1, 1)                                                  \

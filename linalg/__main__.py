@@ -22,6 +22,7 @@ import scipy
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
+import linalg
 from linalg._cases import COMPOSED, DECOMPOSITIONS, Case
 
 VIRTUAL_DEVICES = 8
@@ -151,7 +152,7 @@ def describe(sharding: NamedSharding, options: argparse.Namespace) -> str:
   mesh = ", ".join(f"{name}: {size}" for name, size in sharding.mesh.shape.items())
   return textwrap.fill(
       f"{len(devices)} {devices[0].device_kind} devices, mesh ({mesh}), {options.batch} "
-      f"{options.dtype} matrices with n={options.n}; linalg {version('jax-linalg')}, "
+      f"{options.dtype} matrices with n={options.n}; linalg {linalg.__version__}, "
       f"jax {jax.__version__}, jaxlib {version('jaxlib')}, SciPy {scipy.__version__}. "
       "Residuals and differences from SciPy are scaled, and have a limit; coll.: collectives in "
       "the compiled program.", WIDTH)

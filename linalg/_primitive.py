@@ -46,6 +46,7 @@ class Rules(NamedTuple):
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
+  suits: Callable[..., bool] = lambda *types, **attributes: True  # whether the handler is called
   unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
 
 
@@ -66,7 +67,7 @@ def make_primitive(name: str, rules: Rules) -> Primitive:
   """The primitive for the FFI target `name`; its results are always a list."""
   rules = rules._replace(**{
       field: _without_overwrite(rule)
-      for field in ("results", "jvp", "transpose", "fallback", "unshared")
+      for field in ("results", "jvp", "transpose", "fallback", "suits", "unshared")
       if (rule := getattr(rules, field)) is not None})
   primitive = Primitive(name)
   primitive.multiple_results = True
@@ -300,14 +301,21 @@ def _jvp(rule, primals, tangents, **attributes):
 def _transpose(rule, cotangents, *operands, **attributes):
   cotangents = [ad.instantiate_zeros(ct) for ct in cotangents]
   known = [None if ad.is_undefined_primal(x) else x for x in operands]
-  return list(rule(cotangents, known, **attributes))
+  found = rule(cotangents, known, **attributes)
+  return [ct if ct is None else _sum_to(ct, x.aval) for ct, x in zip(found, operands, strict=True)]
+
+
+def _sum_to(cotangent, aval):
+  """That of a shared operand is a sum over the batch which it has served."""
+  return cotangent.sum(range(cotangent.ndim - aval.ndim))
 
 
 # Lowering
 
 
 def _lower(name, rules, platform, ctx, *operands, **attributes):
-  if rules.fallback is not None and rules.refusal(platform) is not None:
+  suited = rules.suits(*ctx.avals_in, **attributes) and rules.refusal(platform) is None
+  if rules.fallback is not None and not suited:
     return mlir.lower_fun(rules.fallback, multiple_results=True)(ctx, *operands, **attributes)
   rules.prepare(platform)
   overwrite = attributes.pop(OVERWRITE, False)

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax.numpy.linalg import (
     cross,
-    matmul,
     matrix_transpose,
     multi_dot,
     outer,
@@ -24,7 +23,7 @@ from linalg._operands import check_arrays, check_matrix
 from linalg._public import public
 
 __all__ = [
-    "block_diag", "cross", "diagonal", "matmul", "matrix_transpose", "multi_dot", "outer",
+    "block_diag", "cross", "diagonal", "matrix_transpose", "multi_dot", "outer",
     "tensordot", "trace", "vecdot",
 ]
 

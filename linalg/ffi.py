@@ -70,6 +70,7 @@ def operation(
     jvp: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
     fallback: Callable[..., Any] | None = None,
+    suits: Callable[..., bool] | None = None,
     unshared: Callable[..., Any] | None = None,
 ) -> Operation:
   """A function that calls the FFI target `name` on batches of any shape.
@@ -100,6 +101,8 @@ def operation(
     fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`, for
       platforms that are not among `platforms`, and for GPUs that this package's own handlers are
       not made for.
+    suits: `suits(*types, **attributes) -> bool`, asked when a call is lowered: whether operands of
+      these shapes and dtypes go to the handler; the others go to `fallback`. By default all do.
     unshared: the same function by other operations, `unshared(*operands, **attributes) -> list of
       results`, for `vmap` where a shared operand would be copied, having a batch of its own but not
       that of the others.
@@ -139,6 +142,7 @@ def operation(
       jvp=jvp,
       transpose=transpose,
       fallback=fallback,
+      suits=suits or (lambda *types, **attributes: True),
       unshared=unshared)
   return Operation(name, attributes or {}, rules)
 

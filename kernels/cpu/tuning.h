@@ -114,4 +114,9 @@ inline double SmallNanoseconds(int lanes, int64_t count, double operations) {
   return 20.0 + static_cast<double>(count) * lanes * 0.1 + 0.3 * operations;
 }
 
+// Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.
+inline double ProductNanoseconds(size_t real_bytes, double operations) {
+  return 5.0 + 0.0125 * static_cast<double>(real_bytes) * operations;
+}
+
 }  // namespace linalg

@@ -23,6 +23,8 @@ LEFT_OUT = {
     "tensorinv": "takes no batch",
     "tensorsolve": "takes no batch",
 }
+# Handlers that no function calls but in its derivatives.
+OF_DERIVATIVES = {"linalg_matmul_transpose_a", "linalg_matmul_transpose_b"}
 OF_THE_PACKAGE = {"checked", "export_disabled_checks", "include_dir", "show_config"}
 
 
@@ -37,7 +39,7 @@ def test_every_handler_is_called():
   handled = {
       name for name in (check.is_custom_call() for check in linalg.export_disabled_checks())
       if name.startswith("linalg_") and "cpu" in _targets.platforms(name)}
-  assert handled and handled <= called
+  assert handled - called == OF_DERIVATIVES
 
 
 def test_every_function_has_a_case():

@@ -1,0 +1,163 @@
+// Products of small matrices: one matrix after another, its columns in lanes (kernels/small).
+//
+// XLA multiplies batches of them in a loop that takes up to 60 times as long; linalg/_matmul.py
+// leaves it those that it is good at. Rows are computed in whole registers, so what lies behind a
+// matrix is read and written with it. Within a range of the batch that is the next matrix, which is
+// computed later; at the end of a range, copies stand in.
+#include "kernels/small/matmul.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/results.h"
+#include "kernels/cpu/tuning.h"
+#include "kernels/handlers.h"
+#include "kernels/small/product.h"
+
+namespace linalg {
+namespace {
+
+// A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes or does nothing. An
+// operand of rank 2 serves them all.
+template <class T>
+struct Products {
+  using R = Real<T>;
+  static constexpr bool kComplex = kIsComplex<T>;
+  static constexpr int kParts = kComplex ? 2 : 1;
+
+  const R* a;
+  const R* b;
+  R* c;
+  int64_t batch;
+  int64_t a_stride, b_stride;  // reals from one product's operand to the next: 0 if they share it
+  int m, n, depth;
+  bool transpose_a, transpose_b;
+
+  void Run(ffi::ThreadPool& pool) const {
+    if (m == 0 || n == 0) return;
+    const int64_t row_bytes = int64_t{n} * sizeof(T);
+    if constexpr (kRegisterBytes > 32) {
+      if (row_bytes > 32) return RunIn<Vector<R, kRegisterBytes / sizeof(R)>>(pool);
+    }
+    if constexpr (kRegisterBytes > 16) {
+      if (row_bytes > 16) return RunIn<Vector<R, 32 / sizeof(R)>>(pool);
+    }
+    RunIn<Vector<R, 16 / sizeof(R)>>(pool);
+  }
+
+ private:
+  // Rows in blocks of about the same height, of which the last two may overlap.
+  template <class V>
+  void RunIn(ffi::ThreadPool& pool) const {
+    constexpr int kMostRows = kComplex || !small::kManyRegisters ? 4 : 8;
+    const int blocks = (m + kMostRows - 1) / kMostRows;
+    RunInBlocks<kMostRows, V>((m + blocks - 1) / blocks, pool);
+  }
+
+  template <int kRows, class V>
+  void RunInBlocks(int rows, ffi::ThreadPool& pool) const {
+    if constexpr (kRows > 1) {
+      if (rows < kRows) return RunInBlocks<kRows - 1, V>(rows, pool);
+    }
+    const double operations = double(m) * n * depth * kParts * kParts;
+    ForEachRange(pool, batch, ProductNanoseconds(sizeof(R), operations),
+                 [&](int64_t first, int64_t last) { RunRange<kRows, V>(first, last); });
+  }
+
+  template <int kRows, class V>
+  void RunRange(int64_t first, int64_t last) const {
+    constexpr int kWidth = kLanesOf<V>;
+    const int cols = n * kParts;
+    const int64_t b_size = int64_t{depth} * cols, c_size = int64_t{m} * cols;
+    // Reals behind a matrix that are touched with it; the batch has them but at its end.
+    const int64_t behind_c = std::max(0, kWidth - cols);
+    const int64_t behind_b = transpose_b ? behind_c * depth : behind_c;
+    const int64_t panels_size =
+        transpose_b ? int64_t{small::RegistersFor<V>(cols)} * depth * kWidth : 0;
+    const Registers<V> memory((panels_size + b_size + behind_b + c_size + behind_c) / kWidth + 1);
+    R* const panels = reinterpret_cast<R*>(memory.get());
+    R* const b_copy = panels + panels_size;
+    R* const c_copy = b_copy + b_size + behind_b;
+
+    const auto right_operand = [&](int64_t i) -> small::RightOperand<R> {
+      const R* source = b + i * b_stride;
+      if ((b_stride == 0 ? 0 : (batch - 1 - i) * b_stride) < behind_b) {
+        std::copy_n(source, b_size, b_copy);
+        std::fill_n(b_copy + b_size, behind_b, R(0));
+        source = b_copy;
+      }
+      if (!transpose_b) return {source, cols, kWidth, false};
+      small::TransposeToPanels<kComplex, V>(n, depth, source, panels);
+      return {panels, kWidth, int64_t{depth} * kWidth, true};
+    };
+    small::RightOperand<R> right{};
+    for (int64_t i = first; i < last; ++i) {
+      if (i == first || b_stride != 0) right = right_operand(i);
+      const R* const matrix = a + i * a_stride;
+      const small::Strided<R> left =
+          transpose_a ? small::Strided<R>{matrix, kParts, int64_t{m} * kParts}
+                      : small::Strided<R>{matrix, int64_t{depth} * kParts, kParts};
+      R* const target = c + i * c_size;
+      const bool at_end = (last - 1 - i) * c_size < behind_c;
+      small::Product<kComplex, kRows, V>(m, cols, depth, left, right, at_end ? c_copy : target);
+      if (at_end) std::copy_n(c_copy, c_size, target);
+    }
+  }
+};
+
+ffi::Error Multiply(std::string_view target, ffi::ThreadPool& pool, const ffi::AnyBuffer& a,
+                    const ffi::AnyBuffer& b, ffi::Result<ffi::AnyBuffer>& c, bool transpose_a,
+                    bool transpose_b) {
+  return Guard(target, [&] {
+    const BatchShape left = SplitBatch(a, 2, "a"), right = SplitBatch(b, 2, "b");
+    const BatchShape product = SplitBatch(*c, 2, "c");
+    const int64_t m = transpose_a ? left.cols : left.rows,
+                  n = transpose_b ? right.rows : right.cols;
+    const int64_t depth = transpose_a ? left.rows : left.cols;
+    if ((transpose_b ? right.cols : right.rows) != depth) {
+      throw BadArgument("b", "have the inner dimension of a");
+    }
+    if (product.rows != m || product.cols != n) throw BadArgument("c", "have the product's shape");
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      using R = Real<T>;
+      const auto stride = [&](const ffi::AnyBuffer& buffer, const BatchShape& shape,
+                              std::string_view name) -> int64_t {
+        if (buffer.dimensions().size() == 2) return 0;
+        if (shape.batch != product.batch) throw BadArgument(name, "have the batch size of c");
+        return shape.size() * Products<T>::kParts;
+      };
+      const Products<T> products{
+          .a = reinterpret_cast<const R*>(Elements<T>(a, left.batch * left.size(), "a")),
+          .b = reinterpret_cast<const R*>(Elements<T>(b, right.batch * right.size(), "b")),
+          .c = reinterpret_cast<R*>(ResultElements<T>(c, product.batch * product.size(), "c")),
+          .batch = product.batch,
+          .a_stride = stride(a, left, "a"),
+          .b_stride = stride(b, right, "b"),
+          .m = ToInt(m),
+          .n = ToInt(n),
+          .depth = ToInt(depth),
+          .transpose_a = transpose_a,
+          .transpose_b = transpose_b};
+      products.Run(pool);
+    });
+  });
+}
+
+ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                  ffi::Result<ffi::AnyBuffer> c) {
+  return Multiply("linalg_matmul", pool, a, b, c, false, false);
+}
+
+ffi::Error MatmulTransposeA(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                            ffi::Result<ffi::AnyBuffer> c) {
+  return Multiply("linalg_matmul_transpose_a", pool, a, b, c, true, false);
+}
+
+ffi::Error MatmulTransposeB(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                            ffi::Result<ffi::AnyBuffer> c) {
+  return Multiply("linalg_matmul_transpose_b", pool, a, b, c, false, true);
+}
+
+}  // namespace
+}  // namespace linalg
+
+LINALG_HANDLER(linalg_matmul, linalg::Matmul);
+LINALG_HANDLER(linalg_matmul_transpose_a, linalg::MatmulTransposeA);
+LINALG_HANDLER(linalg_matmul_transpose_b, linalg::MatmulTransposeB);

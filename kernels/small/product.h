@@ -1,0 +1,140 @@
+// c = op(a) op(b) for small row-major matrices, one after another: a row of c is a few registers,
+// to which rows of b are added.
+//
+// Lanes hold neighbouring columns, complex numbers in pairs of them, so that nothing is transposed
+// but a transposed b. A row that does not fill its register is computed, and stored, with what lies
+// behind it; the next row overwrites that. Each element is one chain of fused products in the order
+// of the depth, so that its bits depend neither on the other sizes nor on the place in a batch.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/small/pack.h"
+
+namespace linalg::small {
+
+// Reals from one row of a matrix to the next, and from one column to the next.
+template <class T>
+struct Strided {
+  const T* data;
+  int64_t row, col;
+};
+
+// The right operand: rows of registers, each `next` reals behind the one to its left. As it stands,
+// or in panels: the registers of kLanes columns one row after another.
+template <class T>
+struct RightOperand {
+  const T* data;
+  int64_t row, next;
+  bool in_panels;
+};
+
+template <class V, size_t... kIndex>
+LINALG_INLINE V SwapPairs(V x, std::index_sequence<kIndex...>) {
+  return Shuffle<(kIndex ^ 1)...>(x, x);
+}
+
+// (even, odd, even, odd, …)
+template <class V>
+LINALG_INLINE V InPairs(Lane<V> even, Lane<V> odd) {
+  V x{};
+  for (int i = 0; i < kLanesOf<V>; ++i) x[i] = i & 1 ? odd : even;
+  return x;
+}
+
+// The first column of a row's register: the last ones overlap rather than leave the row, unless the
+// row is shorter than they are.
+template <class V>
+LINALG_INLINE int FirstColumn(int index, int cols) {
+  constexpr int kWidth = kLanesOf<V>;
+  return cols <= kWidth ? 0 : std::min(index * kWidth, cols - kWidth);
+}
+
+template <class V>
+LINALG_INLINE int RegistersFor(int cols) {
+  return (cols + kLanesOf<V> - 1) / kLanesOf<V>;
+}
+
+// kRows rows and kCols registers of c.
+template <bool kComplex, int kRows, int kCols, class V>
+LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b, int64_t b_row,
+                                int64_t b_next, Lane<V>* const (&c)[kCols], int64_t c_row) {
+  const V signs = InPairs<V>(-1, 1);
+  V block[kRows][kCols] = {};
+  for (int k = 0; k < depth; ++k) {
+    V right[kCols], turned[kCols];
+#pragma GCC unroll 2
+    for (int j = 0; j < kCols; ++j) {
+      right[j] = LoadUnaligned<V>(b + k * b_row + j * b_next);
+      if constexpr (kComplex) {
+        // i b, which the imaginary parts of a multiply.
+        turned[j] = signs * SwapPairs(right[j], std::make_index_sequence<kLanesOf<V>>());
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const Lane<V>* const left = a.data + i * a.row + k * a.col;
+#pragma GCC unroll 2
+      for (int j = 0; j < kCols; ++j) {
+        block[i][j] = MulAdd(Broadcast<V>(left[0]), right[j], block[i][j]);
+        if constexpr (kComplex) {
+          block[i][j] = MulAdd(Broadcast<V>(left[1]), turned[j], block[i][j]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kCols; ++j) StoreUnaligned(block[i][j], c[j] + i * c_row);
+  }
+}
+
+// c (rows, cols) = a (rows, depth) b (depth, cols); rows >= kRows, and `cols` counts reals.
+template <bool kComplex, int kRows, class V>
+LINALG_INLINE void Product(int rows, int cols, int depth, Strided<Lane<V>> a,
+                           RightOperand<Lane<V>> b, Lane<V>* c) {
+  const int registers = RegistersFor<V>(cols);
+  for (int done = 0; done < rows; done += kRows) {
+    const int i = std::min(done, rows - kRows);
+    const Strided<Lane<V>> left{a.data + i * a.row, a.row, a.col};
+    Lane<V>* const target = c + i * cols;
+    const auto right = [&](int j) {
+      return b.data + (b.in_panels ? j * b.next : FirstColumn<V>(j, cols));
+    };
+    const auto first = [&](int j) { return target + FirstColumn<V>(j, cols); };
+    int j = 0;
+    for (; (j + 2) * kLanesOf<V> <= cols; j += 2) {
+      ProductBlock<kComplex, kRows, 2, V>(depth, left, right(j), b.row, b.next,
+                                          {first(j), first(j + 1)}, cols);
+    }
+    for (; j < registers; ++j) {
+      ProductBlock<kComplex, kRows, 1, V>(depth, left, right(j), b.row, b.next, {first(j)}, cols);
+    }
+  }
+}
+
+// The transpose of the rows-by-cols matrix `b`, in panels.
+template <bool kComplex, class V>
+LINALG_INLINE void TransposeToPanels(int rows, int cols, const Lane<V>* b, Lane<V>* panels) {
+  constexpr int kParts = kComplex ? 2 : 1, kWidth = kLanesOf<V> / kParts;
+  for (int j = 0; j < RegistersFor<V>(rows * kParts); ++j) {
+    const int first = FirstColumn<V>(j, rows * kParts) / kParts;
+    const Lane<V>* const source = b + first * cols * kParts;
+    Lane<V>* const panel = panels + j * cols * kLanesOf<V>;
+    if constexpr (kComplex && sizeof(Lane<V>) == 8) {
+      for (int k = 0; k < cols; ++k) {
+        for (int i = 0; i < kWidth; ++i) {
+          std::copy_n(source + (i * cols + k) * 2, 2, panel + k * kLanesOf<V> + i * 2);
+        }
+      }
+    } else {
+      // Moved as they are: a complex float as a lane of its size.
+      using Element = std::conditional_t<kComplex, double, Lane<V>>;
+      Pack(reinterpret_cast<const Element*>(source), cols, cols,
+           reinterpret_cast<Vector<Element, kWidth>*>(panel));
+    }
+  }
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,115 @@
+"""Products of small matrices by the handlers: values, bits, derivatives, sharding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.test_util import check_grads
+
+import linalg
+from linalg import _matmul
+from linalg._cases import matrices
+
+pytestmark = pytest.mark.all_dtypes
+# Rows that fill a register, or a few, or lack an element of one; blocks of rows that overlap.
+SIZES = [
+    (1, 4, 1), (4, 1, 4), (2, 4, 3), (4, 4, 4), (5, 6, 7), (7, 5, 6), (8, 8, 8), (9, 7, 17),
+    (16, 3, 16), (17, 33, 15), (12, 64, 31), (4, 0, 5), (0, 4, 5), (4, 5, 0)]
+BATCHES = [((16,), (16,)), ((), (19,)), ((37,), ())]
+OPERATIONS = {
+    "plain": (_matmul.matmul_p, False, False),
+    "transpose_a": (_matmul.matmul_transpose_a_p, True, False),
+    "transpose_b": (_matmul.matmul_transpose_b_p, False, True),
+}
+
+
+def _operands(rng, batches, m, depth, n, dtype):
+  return (
+      matrices.general(rng, batches[0], m, depth, dtype),
+      matrices.general(rng, batches[1], depth, n, dtype))
+
+
+def _turn(x, transpose):
+  return np.ascontiguousarray(np.swapaxes(x, -1, -2)) if transpose else x
+
+
+def _is_a_call(function, *operands):
+  text = jax.jit(function).lower(*operands).compile().as_text()
+  return "custom_call_target=\"linalg_matmul" in text
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_values(operation, sizes, dtype, rng):
+  """Against NumPy's, relative to |A| |B|: all sizes and layouts, one operand shared or none."""
+  m, depth, n = sizes
+  batches = BATCHES[(m + depth + n) % 3]
+  a, b = _operands(rng, batches, m, depth, n, dtype)
+  multiply, transpose_a, transpose_b = OPERATIONS[operation]
+  c = np.asarray(multiply(_turn(a, transpose_a), _turn(b, transpose_b)))
+  wide = np.result_type(dtype, np.float64)
+  expected = a.astype(wide) @ b.astype(wide)
+  assert c.dtype == dtype and c.shape == expected.shape
+  bound = 2 * (depth + 1) * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b))
+  assert np.all(np.abs(c - expected) <= bound)
+
+
+def test_the_handlers_are_called(dtype, rng):
+  """For what they are faster at, and for nothing else: else the other tests see XLA's products."""
+  a, b = _operands(rng, ((16,), (16,)), 5, 5, 5, dtype)
+  assert _is_a_call(linalg.matmul, a, b)
+  assert _is_a_call(jax.vmap(linalg.matmul), a, b)
+  assert _is_a_call(linalg.matmul, a[0], b[0])
+  assert _is_a_call(linalg.matmul, a[:, :3, :3], b[:, :3, :3]) == (dtype.kind == "c")
+  assert not _is_a_call(linalg.matmul, *_operands(rng, ((16,), (16,)), 65, 5, 5, dtype))
+  assert not _is_a_call(lambda a, b: linalg.matmul(a, b, precision="highest"), a, b)
+
+
+def test_bits_do_not_depend_on_the_batch(dtype, rng):
+  for m, depth, n in SIZES[:-3]:
+    a, b = _operands(rng, ((40,), (40,)), m, depth, n, dtype)
+    whole = np.asarray(linalg.matmul(a, b))
+    np.testing.assert_array_equal(linalg.matmul(a[7:30], b[7:30]), whole[7:30])
+    np.testing.assert_array_equal(linalg.matmul(a[7], b[7]), whole[7])
+
+
+def test_other_operands(rng, standard_promotion):
+  """What the handlers do not take is as in jax.numpy."""
+  a, b = _operands(rng, ((16,), (16,)), 4, 4, 4, np.float32)
+  for x, y in (
+      (a, b[0, :, 0]), (a[0, 0], b), (a.astype(np.int32), b.astype(np.int32)),
+      (a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)), (a, b.astype(np.float64))):
+    ours, stock = linalg.matmul(x, y), jnp.matmul(x, y)
+    assert ours.dtype == stock.dtype
+    np.testing.assert_array_equal(ours, stock)
+  with pytest.raises((TypeError, ValueError)):
+    linalg.matmul(a, b[:, :3])
+
+
+@pytest.mark.parametrize("batches", BATCHES, ids=str)
+def test_derivatives(batches, rng):
+  """To second order, in both modes, of an operand that is shared too."""
+  for dtype in (np.float64, np.complex128):
+    a, b = _operands(rng, batches, 4, 3, 2, dtype)
+    check_grads(linalg.matmul, (a, b), order=2, rtol=1e-6)
+
+
+def test_sharded(rng, dtype):
+  """A batch stays where it lies, forward and backward."""
+  mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+  a, b = (
+      jax.device_put(x, NamedSharding(mesh, PartitionSpec("x")))
+      for x in _operands(rng, ((32,), (32,)), 5, 6, 4, dtype))
+
+  def value_and_gradients(a, b):
+    c, transpose = jax.vjp(linalg.matmul, a, b)
+    return c, *transpose(c)
+
+  compiled = jax.jit(value_and_gradients).lower(a, b).compile()
+  text = compiled.as_text()
+  assert text.count("custom_call_target=\"linalg_matmul") == 3
+  assert "all-" not in text and "collective" not in text
+  c = compiled(a, b)[0]
+  assert c.sharding.spec[0] == "x"
+  np.testing.assert_allclose(c, np.asarray(a) @ np.asarray(b), rtol=1e-5, atol=1e-5)
