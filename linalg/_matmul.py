@@ -18,9 +18,9 @@ from linalg._public import public
 __all__ = ["matmul"]
 
 # Up to this size the handlers multiply 1024 matrices 1.1 to 37 times as fast as XLA, and a single
-# one as fast or faster (float32, float64, complex64; Intel Xeon with AVX-512, two cores, 22 November
-# 2026; benchmarks/run.py --ops matmul). Whether they are called does not depend on the batch, so
-# that a matrix has the same bits in any.
+# one as fast or faster (float32, float64, complex64; Intel Xeon with AVX-512, two cores, 22
+# November 2026; benchmarks/run.py --ops matmul). Whether they are called does not depend on the
+# batch, so that a matrix has the same bits in any.
 _LARGEST = 64
 # Real products up to this size are unrolled by XLA, in the loop of what stands around them.
 _UNROLLED = 3
