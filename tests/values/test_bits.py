@@ -12,6 +12,7 @@ import cases
 from sharded import same_bits
 
 SUMS = "XLA sums a few arrays in other orders than many"
+LOOPS = "XLA fuses products and sums in a loop over rows or not, by the batch's size (jax 0.12)"
 PRODUCTS = "XLA compiles products of complex numbers, or of small matrices, by the batch's size"
 
 # What does not keep it, and why: the README says so too.
@@ -27,6 +28,8 @@ OTHERS = {
     "cond_1": SUMS,
     "trace": SUMS,
     "vecdot": SUMS,
+    "cholesky_update": LOOPS,
+    "cholesky_update_down": LOOPS,
     "cross": PRODUCTS,
     "expm": PRODUCTS,
 }
