@@ -47,7 +47,7 @@ def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
 
 def zeros_like(a: jax.Array) -> jax.Array:
   """Zeros of the shape, dtype and sharding of `a`, whatever it holds: NaN * 0 is NaN."""
-  return jnp.where(jnp.zeros((1,) * a.ndim, bool), a, 0)
+  return jnp.where(jnp.zeros((1,) * a.ndim, bool), a, jnp.zeros((), a.dtype))
 
 
 def minus(x: jax.Array | None, y: jax.Array) -> jax.Array:
