@@ -31,9 +31,12 @@ def _with_our_handlers(name: str, package: str | None = None):
   module = _import_module(name, package)
   if not name.startswith("linalg._cpu_"):
     return module
-  ours = {target: jax.ffi.pycapsule(getattr(_library, target)) for target in module.targets()}
+  # What has no handler for CUDA keeps the CPU's.
+  handlers = {
+      target: jax.ffi.pycapsule(getattr(_library, target)) if hasattr(_library, target) else handler
+      for target, handler in module.targets().items()}
   members = {key: getattr(module, key) for key in dir(module)}
-  return types.SimpleNamespace(**members | {"targets": lambda: ours})
+  return types.SimpleNamespace(**members | {"targets": lambda: handlers})
 
 
 importlib.import_module = _with_our_handlers
