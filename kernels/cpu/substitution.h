@@ -38,10 +38,9 @@ template <class T>
 void SubstituteByDivision(const Triangle& triangle, int64_t n, const T* a, int64_t rows,
                           int64_t cols, T* b) {
   using E = Element<T, Real<T>>;
-  // From the right it is the transpose's solve from the left, of each row of `b`.
-  const bool left = triangle.left_side, transpose = triangle.transpose == left;
+  const bool left = triangle.left_side, transpose = triangle.Transposes();
   const int64_t count = left ? cols : rows, step = left ? cols : 1, next = left ? 1 : cols;
-  const bool forward = triangle.lower != transpose;
+  const bool forward = triangle.Forward();
   const auto element = [&](int64_t i, int64_t j) {
     const E x = reinterpret_cast<const E*>(a)[transpose ? j * n + i : i * n + j];
     return triangle.conjugate ? Conj(x) : x;

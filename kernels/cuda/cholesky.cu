@@ -179,7 +179,8 @@ ffi::Error CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
                          bool lower) {
   return Guard("linalg_cholesky_solve", [&] {
     Scratch scratch(allocator);
-    const Substitution substitution{.with = Substitution::With::kCholesky, .lower = lower};
+    const Substitution substitution{.with = Substitution::With::kCholesky,
+                                    .triangle = {.lower = lower}};
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
       Substitute(stream, scratch, substitution, ReadSystems<T>(factor, b, x, true));
     });

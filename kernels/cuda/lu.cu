@@ -225,8 +225,7 @@ ffi::Error LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
       }
       const Substitution substitution{
           .with = Substitution::With::kLu,
-          .transpose = transpose,
-          .conjugate = conjugate,
+          .triangle = {.transpose = transpose, .conjugate = conjugate},
           .pivots = Elements<int32_t>(pivots, shape.batch * systems.n, "pivots"),
           .pivots_stride = shared ? 0 : systems.n};
       Substitute(stream, scratch, substitution, systems);

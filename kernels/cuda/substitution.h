@@ -1,6 +1,7 @@
 // Substitution with given factors, shared by every handler that solves.
 #pragma once
 
+#include "kernels/arithmetic/triangle.h"
 #include "kernels/cuda/job.h"
 #include "kernels/systems.h"
 
@@ -11,11 +12,8 @@ struct Substitution {
   enum class With { kTriangle, kCholesky, kLu };
 
   With with = With::kTriangle;
-  bool lower = false;
-  bool transpose = false;
-  bool conjugate = false;
-  bool unit_diagonal = false;
-  bool left_side = true;
+  // Of a Cholesky factor only which triangle it is, of LU factors only the operation.
+  Triangle triangle = {};
   // Of LU factors: their exchanges, `pivots_stride` apart from one system's to the next.
   const int32_t* pivots = nullptr;
   int64_t pivots_stride = 0;

@@ -28,9 +28,7 @@ struct SubstitutionProblem {
   const E* b;
   E* x;
 
-  // x op(a) = b is op(a)ᵀ xᵀ = bᵀ.
-  __device__ bool Transposes() const { return substitution.transpose == substitution.left_side; }
-  __device__ int Sides() const { return substitution.left_side ? cols : rows; }
+  __device__ int Sides() const { return substitution.triangle.left_side ? cols : rows; }
 };
 
 template <class E>
@@ -52,14 +50,12 @@ struct SmallSubstitution {
     E* const factors = matrix.In(slice);
     E* const solution = rhs.In(slice);
     if (given.with == With::kTriangle) {
-      small::TriangularSolve(Triangle{given.lower, given.transpose, given.conjugate,
-                                      given.unit_diagonal, given.left_side},
-                             n, factors, problem.rows, problem.cols, solution);
+      small::TriangularSolve(given.triangle, n, factors, problem.rows, problem.cols, solution);
     } else if (given.with == With::kCholesky) {
-      small::CholeskySolve(n, factors, given.lower, problem.cols, solution);
+      small::CholeskySolve(n, factors, given.triangle.lower, problem.cols, solution);
     } else {
-      small::LuSolve(n, factors, pivots.In(slice), false, given.transpose, given.conjugate,
-                     problem.cols, solution);
+      small::LuSolve(n, factors, pivots.In(slice), false, given.triangle.transpose,
+                     given.triangle.conjugate, problem.cols, solution);
     }
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
@@ -90,14 +86,14 @@ struct TeamSubstitution {
       x[row * ld_solution + side] = LoadGlobal(problem.b + offset + place);
     });
     if (given.with == With::kTriangle) {
-      team::TriangularSolve(team, n, a, ld, given.lower, problem.Transposes(), given.conjugate,
-                            given.unit_diagonal, count, x, ld_solution);
+      team::TriangularSolve(team, given.triangle, n, a, ld, count, x, ld_solution);
     } else if (given.with == With::kCholesky) {
-      team::CholeskySolve(team, n, a, ld, given.lower, count, x, ld_solution);
+      team::CholeskySolve(team, n, a, ld, given.triangle.lower, count, x, ld_solution);
     } else {
       int32_t* const steps = pivots.In(slice);
       LoadArray(team, n, given.pivots + i * given.pivots_stride, steps);
-      team::LuSolve(team, n, a, ld, steps, given.transpose, given.conjugate, count, x, ld_solution);
+      team::LuSolve(team, n, a, ld, steps, given.triangle.transpose, given.triangle.conjugate,
+                    count, x, ld_solution);
     }
     ForEachSide(team, first, count, [&](int row, int side, int64_t place) {
       StoreGlobal<E>(x[row * ld_solution + side], problem.x + offset + place);
@@ -112,7 +108,7 @@ struct TeamSubstitution {
     const int n = problem.n;
     team.Phase([&](int thread) {
       for (int e = thread; e < n * count; e += team.size()) {
-        if (problem.substitution.left_side) {
+        if (problem.substitution.triangle.left_side) {
           const int row = e / count, side = e % count;
           body(row, side, static_cast<int64_t>(row) * problem.cols + first + side);
         } else {
@@ -165,15 +161,14 @@ class VendorTriangles {
     }
   }
 
-  void Solve(bool lower, bool transpose, bool conjugate, bool unit_diagonal,
-             bool left_side = true) {
-    conjugate = conjugate && kIsComplex<T>;
+  void Solve(const Triangle& triangle) {
+    const bool transpose = triangle.transpose, conjugate = triangle.conjugate && kIsComplex<T>;
     // What BLAS lacks, a conjugate without transposition, is the solve of conj(b).
     const bool conjugate_b = conjugate && !transpose;
-    const auto side = left_side ? vendor::kRight : vendor::kLeft;
-    const auto uplo = lower ? vendor::kUpper : vendor::kLower;
+    const auto side = triangle.left_side ? vendor::kRight : vendor::kLeft;
+    const auto uplo = triangle.lower ? vendor::kUpper : vendor::kLower;
     const auto op = !transpose ? vendor::kPlain : conjugate ? vendor::kAdjoint : vendor::kTranspose;
-    const auto diagonal = unit_diagonal ? vendor::kUnit : vendor::kNonUnit;
+    const auto diagonal = triangle.unit_diagonal ? vendor::kUnit : vendor::kNonUnit;
     const int rows = ToInt(systems_.rows), cols = ToInt(systems_.cols), n = ToInt(systems_.n);
     if (conjugate_b) Conjugate();
     if (a_ != nullptr) {
@@ -205,21 +200,23 @@ class VendorTriangles {
 
 template <class T>
 void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
+  const Triangle& given = substitution.triangle;
                       const Systems<T>& systems) {
   using E = Element<T>;
   const int64_t count = systems.batch * systems.size();
   VendorTriangles<T> triangles(stream, scratch, systems);
   if (substitution.with == With::kTriangle) {
     Copy(stream, count, systems.b, systems.x);
-    triangles.Solve(substitution.lower, substitution.transpose, substitution.conjugate,
-                    substitution.unit_diagonal, substitution.left_side);
+    triangles.Solve(given);
     return;
   }
   if (substitution.with == With::kCholesky) {
     // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
     Copy(stream, count, systems.b, systems.x);
-    triangles.Solve(substitution.lower, !substitution.lower, !substitution.lower, false);
-    triangles.Solve(substitution.lower, substitution.lower, substitution.lower, false);
+    const Triangle plain{.lower = given.lower};
+    const Triangle adjoint{.lower = given.lower, .transpose = true, .conjugate = true};
+    triangles.Solve(given.lower ? plain : adjoint);
+    triangles.Solve(given.lower ? adjoint : plain);
     return;
   }
   const int n = ToInt(systems.n);
@@ -228,8 +225,13 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
   PivotsToPermutation(stream, permutations, n, n, substitution.pivots, permutation);
   const int64_t stride = substitution.pivots_stride == 0 ? 0 : n;
   // The column-major factors are row-major ones of the transpose.
-  const bool transpose = substitution.transpose != substitution.column_major;
-  if (!substitution.transpose) {
+  const bool turned = substitution.column_major;
+  const Triangle l{.lower = !turned,
+                   .transpose = given.transpose != turned,
+                   .conjugate = given.conjugate,
+                   .unit_diagonal = true};
+  const Triangle u{.lower = turned, .transpose = l.transpose, .conjugate = given.conjugate};
+  if (!given.transpose) {
     const T* b = systems.b;
     if (b == systems.x) {  // in place
       T* const copy = scratch.Take<T>(count);
@@ -239,13 +241,13 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
     ForEach(stream, count,
             PermuteRows<E>{AsElements(b), AsElements(systems.x), permutation, stride, n,
                            systems.cols, false});
-    triangles.Solve(!substitution.column_major, transpose, substitution.conjugate, true);
-    triangles.Solve(substitution.column_major, transpose, substitution.conjugate, false);
+    triangles.Solve(l);
+    triangles.Solve(u);
     return;
   }
   Copy(stream, count, systems.b, systems.x);
-  triangles.Solve(substitution.column_major, transpose, substitution.conjugate, false);
-  triangles.Solve(!substitution.column_major, transpose, substitution.conjugate, true);
+  triangles.Solve(u);
+  triangles.Solve(l);
   T* const solved = scratch.Take<T>(count);
   Copy(stream, count, systems.x, solved);
   ForEach(stream, count,
@@ -259,11 +261,11 @@ ffi::Error TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
   return Guard("linalg_triangular_solve", [&] {
     Scratch scratch(allocator);
     const Substitution substitution{.with = With::kTriangle,
-                                    .lower = lower,
-                                    .transpose = transpose_a,
-                                    .conjugate = conjugate_a,
-                                    .unit_diagonal = unit_diagonal,
-                                    .left_side = left_side};
+                                    .triangle = {.lower = lower,
+                                                 .transpose = transpose_a,
+                                                 .conjugate = conjugate_a,
+                                                 .unit_diagonal = unit_diagonal,
+                                                 .left_side = left_side}};
     DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
       Substitute(stream, scratch, substitution, ReadSystems<T>(a, b, x, left_side));
     });
@@ -278,7 +280,7 @@ void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& subst
   using E = Element<T>;
   const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
   if (systems.batch * systems.size() == 0) return;
-  const int64_t sides = substitution.left_side ? cols : rows,
+  const int64_t sides = substitution.triangle.left_side ? cols : rows,
                 most = std::min(sides, kColumnsOfTeam);
   const SubstitutionProblem<E> problem{.substitution = substitution,
                                        .n = ToInt(n),

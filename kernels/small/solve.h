@@ -40,13 +40,11 @@ LINALG_INLINE void CholeskySolve(int n, E* factor, bool lower, int cols, E* x) {
 template <class E>
 LINALG_INLINE void TriangularSolve(const Triangle& triangle, int n, E* a, int rows, int cols,
                                    E* x) {
-  // x op(a) = b is op(a)ᵀ xᵀ = bᵀ.
-  const bool transpose = triangle.transpose == triangle.left_side;
   if (!triangle.left_side) Transpose(rows, cols, x);
   if (triangle.conjugate) Conjugate(n * n, a);
-  if (transpose) TransposeSquare(n, a);
+  if (triangle.Transposes()) TransposeSquare(n, a);
   const int count = triangle.left_side ? cols : rows;
-  if (triangle.lower != transpose) {
+  if (triangle.Forward()) {
     SolveLower(n, a, triangle.unit_diagonal, count, x);
   } else {
     SolveUpper(n, a, triangle.unit_diagonal, count, x);

@@ -3,17 +3,18 @@
 // right-hand sides, an n by `cols` matrix whose rows are `ldb` apart.
 #pragma once
 
+#include "kernels/arithmetic/triangle.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/triangular.h"
 
 namespace linalg::team {
 
-// op(A) x = b with a triangle of A.
+// op(A) x = b with a triangle of A; where that is x op(A) = b, `b` holds bᵀ.
 template <class Team, class E>
-LINALG_TEAM void TriangularSolve(const Team& team, int n, E* a, int ld, bool lower, bool transpose,
-                                 bool conjugate, bool unit_diagonal, int cols, E* b, int ldb) {
-  ApplyOperation(team, n, a, ld, transpose, conjugate);
-  Substitute(team, n, a, ld, lower != transpose, unit_diagonal, cols, b, ldb);
+LINALG_TEAM void TriangularSolve(const Team& team, const Triangle& triangle, int n, E* a, int ld,
+                                 int cols, E* b, int ldb) {
+  ApplyOperation(team, n, a, ld, triangle.Transposes(), triangle.conjugate);
+  Substitute(team, n, a, ld, triangle.Forward(), triangle.unit_diagonal, cols, b, ldb);
 }
 
 // A x = b with A = L Lᴴ, given L, or Lᴴ if not `lower`.

@@ -56,10 +56,10 @@ int RunLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, int
 }
 
 template <class Teams, class E>
-void RunTriangularSolve(const Teams& teams, int n, E* a, int ld, bool lower, bool transpose,
-                        bool conjugate, bool unit_diagonal, int cols, E* b, int ldb) {
+void RunTriangularSolve(const Teams& teams, const Triangle& triangle, int n, E* a, int ld, int cols,
+                        E* b, int ldb) {
   teams.Run([&](const auto& team) {
-    TriangularSolve(team, n, a, ld, lower, transpose, conjugate, unit_diagonal, cols, b, ldb);
+    TriangularSolve(team, triangle, n, a, ld, cols, b, ldb);
     return 0;
   });
 }

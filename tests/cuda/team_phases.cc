@@ -6,6 +6,7 @@
 using namespace linalg::team;  // NOLINT
 using linalg::Complex;
 using linalg::RealElement;
+using linalg::Triangle;
 
 #define LINALG_TEST_FUNCTIONS(suffix, E)                                                          \
   extern "C" int cholesky_##suffix(int size, int order, int n, E* a, int ld, int lower,           \
@@ -19,8 +20,9 @@ using linalg::RealElement;
   extern "C" void triangular_solve_##suffix(int size, int order, int n, E* a, int ld, int lower,  \
                                             int transpose, int conjugate, int unit_diagonal,      \
                                             int cols, E* b, int ldb) {                            \
-    RunTriangularSolve(SerialTeam(size, Order(order)), n, a, ld, lower, transpose, conjugate,     \
-                       unit_diagonal, cols, b, ldb);                                              \
+    RunTriangularSolve(SerialTeam(size, Order(order)),                                            \
+                       Triangle{lower != 0, transpose != 0, conjugate != 0, unit_diagonal != 0},  \
+                       n, a, ld, cols, b, ldb);                                                   \
   }                                                                                               \
   extern "C" void cholesky_solve_##suffix(int size, int order, int n, E* factor, int ld,          \
                                           int lower, int cols, E* b, int ldb) {                   \

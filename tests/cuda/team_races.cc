@@ -170,8 +170,8 @@ constexpr auto kTrySubstitution = [](const auto& teams, Kind kind, int n, Result
   for (int options = 0; options < 16; ++options) {
     const auto option = [&](int bit) { return (options >> bit & 1) != 0; };
     add([&](E* a, E* b) {
-      RunTriangularSolve(teams, n, a, LdOf(n), option(0), option(1), option(2), option(3), cols, b,
-                         LdOf(cols));
+      const Triangle triangle{option(0), option(1), option(2), option(3)};
+      RunTriangularSolve(teams, triangle, n, a, LdOf(n), cols, b, LdOf(cols));
     });
   }
   for (const bool flag : {false, true}) {
