@@ -5,6 +5,12 @@
 
 namespace linalg {
 
+template <class E>
+struct SignAndLogarithm {
+  E sign;
+  RealElement<E> logarithm;
+};
+
 // The number product * 2^(kExponentStep exponent).
 template <class E>
 struct ScaledProduct {
@@ -21,22 +27,19 @@ struct ScaledProduct {
     product = Normalise(product);
   }
 
-  // The same number, the square of whose product is in range.
-  LINALG_INLINE void Normalise() { product = Normalise(Normalise(product)); }
-
-  // Zero, or what remains of the normalised product without its magnitude.
-  LINALG_INLINE E Sign() const {
-    const V one = Broadcast<V>(1);
+  // Zero, or what remains without the magnitude; and the magnitude's logarithm.
+  LINALG_INLINE SignAndLogarithm<E> InParts() const {
+    ScaledProduct normal = *this;  // the square of whose product is in range
+    normal.product = normal.Normalise(normal.Normalise(product));
+    const E x = normal.product;
+    const V one = Broadcast<V>(1), size = Modulus(x);
+    E sign;
     if constexpr (kComplexElement<E>) {
-      const V size = Modulus(product);
-      return (one / (size == V{} ? one : size)) * product;
+      sign = (one / (size == V{} ? one : size)) * x;
     } else {
-      return product > V{} ? one : product < V{} ? -one : product;
+      sign = x > V{} ? one : x < V{} ? -one : x;
     }
-  }
-
-  LINALG_INLINE V LogarithmOfMagnitude() const {
-    return Logarithm(Modulus(product), Broadcast<V>(kExponentStep) * exponent);
+    return {sign, Logarithm(size, Broadcast<V>(kExponentStep) * normal.exponent)};
   }
 
   LINALG_INLINE E Value() const {
@@ -65,5 +68,25 @@ struct ScaledProduct {
     return (large ? Broadcast<V>(1 / kUp) : small ? Broadcast<V>(kUp) : one) * x;
   }
 };
+
+// The determinant from LU factors, whose rows or columns lie `ld` apart: the product of the pivots,
+// with a sign for every exchange. Steps count from 0, as integers or as numbers in lanes.
+template <class E, class Pivot>
+LINALG_INLINE ScaledProduct<E> ProductOfPivots(int64_t n, const E* lu, int64_t ld,
+                                               const Pivot* pivots) {
+  using V = RealElement<E>;
+  ScaledProduct<E> det;
+  for (int64_t i = 0; i < n; ++i) {
+    const E pivot = lu[i * (ld + 1)];
+    Mask<V> kept;
+    if constexpr (std::is_same_v<Pivot, int32_t>) {
+      kept = pivots[i] == i;
+    } else {
+      kept = pivots[i] == Broadcast<V>(static_cast<float>(i));
+    }
+    det.Multiply(Choose(kept, pivot, -pivot));
+  }
+  return det;
+}
 
 }  // namespace linalg

@@ -2,8 +2,6 @@
 //
 // Small matrices are factored in lanes, larger ones by getrf. A determinant is a product kept apart
 // from its exponent, so that it overflows only if the result does.
-#include <bit>
-
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/lu_factors.h"
@@ -29,13 +27,8 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
     Factors<T> factors(n, n);
     for (int64_t i = first; i < last; ++i) {
       factors.Factor(pool, a_data + i * size);
-      using E = Element<T, Real<T>>;
-      ScaledProduct<E> det;
-      for (int64_t k = 0; k < n; ++k) {
-        const T pivot = factors.lu()[k * n + k];
-        det.Multiply(std::bit_cast<E>(factors.pivots()[k] == k ? pivot : -pivot));
-      }
-      write(i, det);
+      const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu());
+      write(i, ProductOfPivots(n, lu, n, factors.pivots()));
     }
   });
 }
@@ -60,12 +53,10 @@ ffi::Error Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyB
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       T* sign_data = Elements<T>(sign, shape.batch, "sign");
       auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
-      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, auto det) {
-        det.Normalise();
-        const auto phase = det.Sign();
-        const auto logarithm = det.LogarithmOfMagnitude();
-        StoreElements(&phase, 1, sign_data + i);
-        StoreElements(&logarithm, 1, logabsdet_data + i);
+      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& det) {
+        const auto parts = det.InParts();
+        StoreElements(&parts.sign, 1, sign_data + i);
+        StoreElements(&parts.logarithm, 1, logabsdet_data + i);
       });
     });
   });

@@ -21,13 +21,13 @@ struct DeterminantResults {
   E* sign;
   V* logarithm;
 
-  __device__ void Write(int64_t i, ScaledProduct<E> product) const {
+  __device__ void Write(int64_t i, const ScaledProduct<E>& product) const {
     if (det != nullptr) {
       StoreGlobal<E>(product.Value(), det + i);
     } else {
-      product.Normalise();
-      StoreGlobal<E>(product.Sign(), sign + i);
-      logarithm[i] = product.LogarithmOfMagnitude();
+      const auto parts = product.InParts();
+      StoreGlobal<E>(parts.sign, sign + i);
+      logarithm[i] = parts.logarithm;
     }
   }
 };
@@ -91,7 +91,7 @@ struct DeterminantOfFactors {
 
   __device__ void operator()(int64_t i) const {
     const int64_t size = static_cast<int64_t>(n) * n;
-    results.Write(i, team::ProductOfPivots(n, factors + i * size, n, pivots + i * n));
+    results.Write(i, ProductOfPivots(n, factors + i * size, n, pivots + i * n));
   }
 };
 

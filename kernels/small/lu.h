@@ -109,18 +109,6 @@ LINALG_INLINE void ApplyPivots(int n, const int32_t* pivots, bool, bool back, in
   }
 }
 
-// The product of the pivots with the sign of the permutation.
-template <class E>
-LINALG_INLINE ScaledProduct<E> ProductOfPivots(int n, const E* lu, const RealElement<E>* pivots) {
-  ScaledProduct<E> det;
-  for (int i = 0; i < n; ++i) {
-    const E pivot = lu[i * n + i];
-    const auto kept = pivots[i] == Broadcast<RealElement<E>>(static_cast<float>(i));
-    det.Multiply(Choose(kept, pivot, -pivot));
-  }
-  return det;
-}
-
 // The determinant of a 2 by 2 or 3 by 3 matrix from products of its entries. `in_range` says where
 // nothing overflowed on the way, and what underflowed is below the rounding of the sum.
 template <int n, class E>
@@ -159,7 +147,7 @@ LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
   using V = RealElement<E>;
   const auto by_factors = [&] {
     Lu(n, n, a, pivots, permutation);
-    return ProductOfPivots(n, a, pivots);
+    return ProductOfPivots(n, a, n, pivots);
   };
   if (n == 2 || n == 3) {
     Mask<V> in_range;

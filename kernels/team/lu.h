@@ -71,17 +71,6 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
   return HasNaN(team, rows, cols, a, ld) ? -1 : singular;
 }
 
-// The product of the pivots with the sign of the permutation.
-template <class E>
-LINALG_TEAM ScaledProduct<E> ProductOfPivots(int n, const E* lu, int ld, const int* pivots) {
-  ScaledProduct<E> det;
-  for (int i = 0; i < n; ++i) {
-    const E pivot = lu[i * ld + i];
-    det.Multiply(pivots[i] == i ? pivot : -pivot);
-  }
-  return det;
-}
-
 // The determinant of the n by n matrix `a`, which its LU factors overwrite.
 template <class Team, class E>
 LINALG_TEAM ScaledProduct<E> Determinant(const Team& team, int n, E* a, int ld, int* pivots,

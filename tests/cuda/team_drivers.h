@@ -112,13 +112,13 @@ void RunDeterminant(const Teams& teams, int n, E* a, int ld, E* det, E* sign,
                     RealElement<E>* logarithm) {
   std::vector<int> pivots(n), permutation(n);
   teams.Run([&](const auto& team) {
-    auto product = Determinant(team, n, a, ld, pivots.data(), permutation.data());
+    const auto product = Determinant(team, n, a, ld, pivots.data(), permutation.data());
     team.Phase([&](int thread) {
       if (thread != 0) return;
       *det = product.Value();
-      product.Normalise();
-      *sign = product.Sign();
-      *logarithm = product.LogarithmOfMagnitude();
+      const auto parts = product.InParts();
+      *sign = parts.sign;
+      *logarithm = parts.logarithm;
     });
     return 0;
   });
