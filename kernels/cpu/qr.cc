@@ -3,6 +3,8 @@
 // Small matrices: kernels/small, one matrix per lane or one at a time with its columns in lanes.
 // Others: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same memory; Q
 // and R are transposed into the row-major results as they are written.
+#include "kernels/small/qr.h"
+
 #include "kernels/arithmetic/rows.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
@@ -10,7 +12,7 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
-#include "kernels/small/householder.h"
+#include "kernels/qr_shape.h"
 #include "kernels/small/pack.h"
 
 namespace linalg {
@@ -93,38 +95,36 @@ double QrNanoseconds(int64_t rows, int64_t cols) {
   return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
 }
 
-// What is made of m by n matrices, `count` reflectors each. Results that are not wanted are null.
+// What is made of matrices of this shape. Results that are not wanted are null.
 template <class T>
-struct QrProblem {
-  int64_t m, n, count;
+struct QrProblem : QrShape {
   const T* a;
-  const T* taus_in = nullptr;  // where `a` holds reflectors already
-  int32_t* order = nullptr;    // wanted with column pivoting
-  T* taus = nullptr;           // wanted with the reflectors below R
+  bool factored = false;  // `a` and `taus_in` hold reflectors already
+  const T* taus_in = nullptr;
+  int32_t* order = nullptr;  // wanted with column pivoting
+  T* taus = nullptr;         // wanted with the reflectors below R
   T* r = nullptr;
-  int64_t r_rows = 0;
   T* q = nullptr;
-  int64_t q_cols = 0;
 
-  void Run(ffi::ThreadPool& pool, int64_t batch) const {
+  void Run(ffi::ThreadPool& pool) const {
     const Operation operation = order != nullptr ? Operation::kPivotedQr : Operation::kQr;
     if (ChoosePath(operation, m, n, kDtype<T>) == Path::kLanes) {
-      RunLanes(pool, batch);
+      RunLanes(pool);
     } else {
-      RunLapack(pool, batch);
+      RunLapack(pool);
     }
   }
 
  private:
   static constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
 
-  void RunLapack(ffi::ThreadPool& pool, int64_t batch) const {
+  void RunLapack(ffi::ThreadPool& pool) const {
     const double nanoseconds = (order != nullptr ? 2 : 1) * QrNanoseconds(m, n);
     ForEachByLapack(pool, batch, std::min(m, n), nanoseconds, [&](int64_t first, int64_t last) {
       Reflectors<T> reflectors(m, n, q_cols);
       for (int64_t i = first; i < last; ++i) {
         const T* const matrix = a + i * m * n;
-        if (taus_in != nullptr) {
+        if (factored) {
           reflectors.Set(pool, matrix, count, taus_in + i * count);
         } else if (order != nullptr) {
           reflectors.FactorPivoted(pool, matrix, order + i * n);
@@ -142,7 +142,7 @@ struct QrProblem {
   }
 
   // One matrix per lane, or one at a time with its columns in lanes.
-  void RunLanes(ffi::ThreadPool& pool, int64_t batch) const {
+  void RunLanes(ffi::ThreadPool& pool) const {
     using One = Element<T, Real<T>>;
     using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
@@ -207,50 +207,60 @@ struct QrProblem {
     }
   }
 
-  // Matrix `i`, or as many from there on as E has lanes. R is stored before Q takes its place.
+  // Matrix `i`, or as many from there on as E has lanes.
   template <class B, class E>
   void Make(int64_t i, E* memory) const {
     constexpr int kWidth = kColumns<E, B>;
     const int64_t stride = Stride<kWidth>(n), q_stride = Stride<kWidth>(q_cols);
-    E* const matrix = memory + (stride - n);
     E* const vectors = memory + m * std::max(stride, q_stride);
-    E* const scales = vectors + m * count;
-    const int ld = static_cast<int>(stride), rows = static_cast<int>(m), cols = static_cast<int>(n);
-    Load(a + i * m * n, m, n, stride, matrix);
-    if (taus_in != nullptr) {
-      Load(taus_in + i * count, 1, count, count, scales);
-      small::UnpackReflectors(matrix, ld, rows, static_cast<int>(count), vectors);
-    } else {
-      small::HouseholderQr<B>(matrix, ld, rows, cols, vectors, scales);
-    }
-    if (taus != nullptr) {
-      small::PackReflectors(matrix, ld, rows, cols, vectors);
-      Store(scales, 1, count, count, taus + i * count);
-    }
-    if (r != nullptr) Store(matrix, r_rows, n, stride, r + i * r_rows * n);
-    if (q != nullptr) {
+    const small::QrWork<E> work{.a = memory + (stride - n),
+                                .ld = static_cast<int>(stride),
+                                .vectors = vectors,
+                                .taus = vectors + m * count,
+                                .q = memory + (q_stride - q_cols),
+                                .ldq = static_cast<int>(q_stride)};
+    const int rows = static_cast<int>(m), cols = static_cast<int>(n);
+    Load(a + i * m * n, m, n, stride, work.a);
+    if (factored) Load(taus_in + i * count, 1, count, count, work.taus);
+    const auto take = [&] {
+      if (taus != nullptr) {
+        small::PackReflectors(work.a, work.ld, rows, cols, work.vectors);
+        Store(work.taus, 1, count, count, taus + i * count);
+      }
+      if (r != nullptr) Store(work.a, r_rows, n, stride, r + i * r_rows * n);
       if (q_stride > stride) std::fill_n(memory, m * q_stride, E{});
-      E* const product = memory + (q_stride - q_cols);
-      small::HouseholderProduct<B>(product, static_cast<int>(q_stride), rows,
-                                   static_cast<int>(q_cols), static_cast<int>(count), vectors,
-                                   scales);
-      Store(product, m, q_cols, q_stride, q + i * m * q_cols);
-    }
+    };
+    small::Qr<B>(rows, cols, static_cast<int>(count), factored, static_cast<int>(q_cols), work,
+                 take);
+    if (q != nullptr) Store(work.q, m, q_cols, q_stride, q + i * m * q_cols);
   }
 };
+
+template <class T>
+QrProblem<T> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a) {
+  return {shape, Elements<T>(a, shape.batch * shape.m * shape.n, "a")};
+}
+
+// For R, and for Q if it is wanted.
+template <class T>
+QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q,
+                         ffi::Result<ffi::AnyBuffer>& r) {
+  auto problem = ReadProblem<T>(ReadQrShape(a, q == nullptr ? nullptr : &**q, *r), a);
+  const auto [batch, m, n, count, q_cols, r_rows] = static_cast<const QrShape&>(problem);
+  if (q != nullptr) problem.q = ResultElements<T>(*q, batch * m * q_cols, "q");
+  problem.r = ResultElements<T>(r, batch * r_rows * n, "r");
+  return problem;
+}
 
 ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> packed,
                          ffi::Result<ffi::AnyBuffer> taus) {
   return Guard("linalg_householder_qr", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a");
-    const int64_t m = shape.rows, n = shape.cols, k = std::min(m, n), batch = shape.batch;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* packed_data = ResultElements<T>(packed, batch * m * n, "the packed factors");
-      T* taus_data = Elements<T>(taus, batch * k, "taus");
-      QrProblem<T>{
-          .m = m, .n = n, .count = k, .a = a_data, .taus = taus_data, .r = packed_data, .r_rows = m}
-          .Run(pool, batch);
+      auto problem = ReadProblem<T>(ReadPackedShape(a), a);
+      const int64_t batch = problem.batch;
+      problem.r = ResultElements<T>(packed, batch * problem.m * problem.n, "the packed factors");
+      problem.taus = Elements<T>(taus, batch * problem.count, "taus");
+      problem.Run(pool);
     });
   });
 }
@@ -258,93 +268,39 @@ ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi
 ffi::Error HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus,
                               ffi::Result<ffi::AnyBuffer> q) {
   return Guard("linalg_householder_product", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a"), taus_shape = SplitBatch(taus, 1, "taus");
-    const int64_t m = shape.rows, n = shape.cols, k = taus_shape.cols, batch = shape.batch;
-    if (m < n || n < k) throw BadArgument("a", "have rows >= columns >= the number of taus");
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      const T* a_data = Elements<T>(a, batch * m * n, "a");
-      const T* taus_data = Elements<T>(taus, batch * k, "taus");
-      T* q_data = ResultElements<T>(q, batch * m * n, "q");
-      QrProblem<T>{
-          .m = m, .n = n, .count = k, .a = a_data, .taus_in = taus_data, .q = q_data, .q_cols = n}
-          .Run(pool, batch);
+      auto problem = ReadProblem<T>(ReadProductShape(a, taus), a);
+      const int64_t batch = problem.batch;
+      problem.factored = true;
+      problem.taus_in = Elements<T>(taus, batch * problem.count, "taus");
+      problem.q = ResultElements<T>(q, batch * problem.m * problem.n, "q");
+      problem.Run(pool);
     });
   });
-}
-
-// Q's and R's shapes tell what is asked for: the reduced or the complete factors, or R alone.
-struct QrShape {
-  int64_t batch, m, n, q_cols, r_rows;
-};
-
-QrShape ReadQrShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* q, const ffi::AnyBuffer& r) {
-  const BatchShape shape = SplitBatch(a, 2, "a");
-  QrShape qr{shape.batch, shape.rows, shape.cols, 0, SplitBatch(r, 2, "r").rows};
-  const int64_t k = std::min(qr.m, qr.n);
-  if (qr.r_rows != k && qr.r_rows != qr.m) throw BadArgument("r", "have min(m, n) or m rows");
-  if (q != nullptr) {
-    qr.q_cols = SplitBatch(*q, 2, "q").cols;
-    if (qr.q_cols != qr.r_rows) throw BadArgument("q", "have as many columns as r has rows");
-  }
-  return qr;
 }
 
 ffi::Error Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
               ffi::Result<ffi::AnyBuffer> r) {
   return Guard("linalg_qr", [&] {
-    const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, &*q, *r);
-    DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
-                                     r_rows = r_rows]<class T>(std::type_identity<T>) {
-      const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* q_data = ResultElements<T>(q, batch * m * q_cols, "q");
-      T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
-      QrProblem<T>{.m = m,
-                   .n = n,
-                   .count = std::min(m, n),
-                   .a = a_data,
-                   .r = r_data,
-                   .r_rows = r_rows,
-                   .q = q_data,
-                   .q_cols = q_cols}
-          .Run(pool, batch);
-    });
+    DispatchDtype(a.element_type(),
+                  [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, &q, r).Run(pool); });
   });
 }
 
 ffi::Error QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> r) {
   return Guard("linalg_qr_r", [&] {
-    const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, nullptr, *r);
-    DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n,
-                                     r_rows = r_rows]<class T>(std::type_identity<T>) {
-      const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
-      QrProblem<T>{
-          .m = m, .n = n, .count = std::min(m, n), .a = a_data, .r = r_data, .r_rows = r_rows}
-          .Run(pool, batch);
-    });
+    DispatchDtype(a.element_type(),
+                  [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, nullptr, r).Run(pool); });
   });
 }
 
 ffi::Error QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
                      ffi::Result<ffi::AnyBuffer> r, ffi::Result<ffi::AnyBuffer> order) {
   return Guard("linalg_qr_pivoted", [&] {
-    const auto [batch, m, n, q_cols, r_rows] = ReadQrShape(a, &*q, *r);
-    DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n, q_cols = q_cols,
-                                     r_rows = r_rows]<class T>(std::type_identity<T>) {
-      const T* a_data = Elements<T>(a, batch * m * n, "a");
-      T* q_data = ResultElements<T>(q, batch * m * q_cols, "q");
-      T* r_data = ResultElements<T>(r, batch * r_rows * n, "r");
-      int32_t* order_data = Elements<int32_t>(order, batch * n, "the permutation");
-      QrProblem<T>{.m = m,
-                   .n = n,
-                   .count = std::min(m, n),
-                   .a = a_data,
-                   .order = order_data,
-                   .r = r_data,
-                   .r_rows = r_rows,
-                   .q = q_data,
-                   .q_cols = q_cols}
-          .Run(pool, batch);
+    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+      auto problem = ReadProblem<T>(a, &q, r);
+      problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
+      problem.Run(pool);
     });
   });
 }

@@ -10,7 +10,8 @@
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"
-#include "kernels/small/householder.h"
+#include "kernels/qr_shape.h"
+#include "kernels/small/qr.h"
 
 namespace linalg::cuda {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 // it goes, which may be null for a buffer without elements.
 template <class E>
 struct QrProblem {
+  int64_t batch;
   int m, n, count;
   const E* a;
   bool factored = false;  // `a` and `taus_in` hold reflectors already
@@ -51,19 +53,18 @@ struct SmallQr {
     const int m = problem.m, n = problem.n;
     E* const a = matrix.In(slice);
     E* const packed = r.In(slice);
-    E* const taus = scales.In(slice);
-    if (problem.factored) {
-      small::UnpackReflectors(a, n, m, problem.count, packed);
-    } else {
-      small::HouseholderQr<E>(a, n, m, n, packed, taus);
+    const small::QrWork<E> work{.a = a,
+                                .ld = n,
+                                .vectors = packed,
+                                .taus = scales.In(slice),
+                                .q = a,
+                                .ldq = problem.q_cols};
+    small::Qr<E>(m, n, problem.count, problem.factored, problem.q_cols, work, [&] {
+      if (problem.r_rows == 0) return;
       for (int i = 0; i < problem.count; ++i) {
         for (int j = i; j < n; ++j) packed[j * m + i] = a[i * n + j];
       }
-    }
-    if (problem.q_cols > 0) {
-      small::HouseholderProduct<E>(a, problem.q_cols, m, problem.q_cols, problem.count, packed,
-                                   taus);
-    }
+    });
   }
   __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
     r.Store(problem.r, first, count, memory, bytes, [&](char* slice, unsigned place) {
@@ -76,7 +77,7 @@ struct SmallQr {
 };
 
 template <class E>
-bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem, int64_t batch) {
+bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem) {
   const int64_t m = problem.m, n = problem.n, r_size = problem.r_rows * n,
                 q_size = m * problem.q_cols;
   const int64_t elements = m * problem.Columns() + m * n + problem.count;
@@ -89,7 +90,7 @@ bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem, int64_t batch)
                        .r = {r_size, packed},
                        .q = {q_size, matrix},
                        .by_cols = Divider(n)};
-  LaunchAlone(stream, job, batch, slice);
+  LaunchAlone(stream, job, problem.batch, slice);
   return true;
 }
 
@@ -112,17 +113,20 @@ struct TeamQr {
     LoadMatrix(team, problem.a + static_cast<int64_t>(m) * n * i, m, n, a, ld);
     if (problem.factored) {
       LoadArray(team, count, problem.taus_in + i * count, work.taus);
-    } else {
-      team::QrFactor(team, m, n, a, ld, work, problem.pivoted ? problem.order + i * n : nullptr);
     }
-    if (problem.r_rows > 0) {
-      StoreMatrix(
-          team, problem.r_rows, n, problem.r + static_cast<int64_t>(problem.r_rows) * n * i,
-          [&](int row, int col) { return problem.packed || row <= col ? a[row * ld + col] : E{}; });
-    }
-    if (problem.packed) StoreArray(team, count, work.taus, problem.taus + i * count);
+    const auto take = [&] {
+      if (problem.r_rows > 0) {
+        StoreMatrix(team, problem.r_rows, n,
+                    problem.r + static_cast<int64_t>(problem.r_rows) * n * i,
+                    [&](int row, int col) {
+                      return problem.packed || row <= col ? a[row * ld + col] : E{};
+                    });
+      }
+      if (problem.packed) StoreArray(team, count, work.taus, problem.taus + i * count);
+    };
+    team::Qr(team, m, n, count, problem.factored, problem.pivoted ? problem.order + i * n : nullptr,
+             problem.q_cols, a, ld, work, take);
     if (problem.q_cols > 0) {
-      team::HouseholderProduct(team, m, problem.q_cols, count, a, ld, work.taus, work.partial);
       StoreMatrix(team, m, problem.q_cols, problem.q + static_cast<int64_t>(m) * problem.q_cols * i,
                   [&](int row, int col) { return a[row * ld + col]; });
     }
@@ -130,8 +134,8 @@ struct TeamQr {
 };
 
 template <class E>
-void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& problem, int64_t batch,
-               int team_size, int64_t ld) {
+void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& problem, int team_size,
+               int64_t ld) {
   using V = RealElement<E>;
   Slice slice(sizeof(V));
   const TeamQr<E> job{.problem = problem,
@@ -141,7 +145,7 @@ void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& proble
                       .norms = slice.Take<V>(problem.pivoted ? problem.n : 0),
                       .squares = slice.Take<V>(problem.pivoted ? team_size : 0),
                       .ld = ToInt(ld)};
-  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
+  LaunchTeamsAnywhere(stream, scratch, job, problem.batch, team_size, slice);
 }
 
 // The first r_rows rows of the upper triangles of column-major m by n matrices, row-major.
@@ -158,8 +162,8 @@ struct UpperTriangle {
 };
 
 template <class T>
-void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
-              const QrProblem<Element<T>>& problem) {
+void VendorQr(cudaStream_t stream, Scratch& scratch, const QrProblem<Element<T>>& problem) {
+  const int64_t batch = problem.batch;
   const int m = problem.m, n = problem.n, count = problem.count;
   const int64_t input = static_cast<int64_t>(m) * n,
                 column_major = static_cast<int64_t>(m) * problem.Columns();
@@ -204,37 +208,57 @@ void VendorQr(cudaStream_t stream, Scratch& scratch, int64_t batch,
 }
 
 template <class T>
-void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator,
            const QrProblem<Element<T>>& problem) {
   using E = Element<T>;
-  if (batch == 0 || RunSmallQr(stream, problem, batch)) return;
+  if (problem.batch == 0 || RunSmallQr(stream, problem)) return;
   Scratch scratch(allocator);
   const int64_t ld = problem.Columns() | 1;
   const int64_t bytes = problem.m * ld * static_cast<int64_t>(sizeof(T));
   const bool is_small = bytes <= std::min(kTeamQrBytes, SharedBytes());
-  if (!is_small && !problem.pivoted && problem.count > 0 && batch < kGlobalBatch) {
-    return VendorQr<T>(stream, scratch, batch, problem);
+  if (!is_small && !problem.pivoted && problem.count > 0 && problem.batch < kGlobalBatch) {
+    return VendorQr<T>(stream, scratch, problem);
   }
   const int team_size = is_small ? QrTeamSize(problem.m, problem.Columns()) : kGlobalThreads;
-  RunTeamQr<E>(stream, scratch, problem, batch, team_size, ld);
+  RunTeamQr<E>(stream, scratch, problem, team_size, ld);
+}
+
+template <class T>
+QrProblem<Element<T>> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a) {
+  return {.batch = shape.batch,
+          .m = ToInt(shape.m),
+          .n = ToInt(shape.n),
+          .count = ToInt(shape.count),
+          .a = AsElements(Elements<T>(a, shape.batch * shape.m * shape.n, "a")),
+          .r_rows = ToInt(shape.r_rows),
+          .q_cols = ToInt(shape.q_cols)};
+}
+
+// For R, and for Q if it is wanted.
+template <class T>
+QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q,
+                                  ffi::Result<ffi::AnyBuffer>& r) {
+  const QrShape shape = ReadQrShape(a, q == nullptr ? nullptr : &**q, *r);
+  auto problem = ReadProblem<T>(shape, a);
+  if (q != nullptr) {
+    problem.q = AsElements(Elements<T>(*q, shape.batch * shape.m * shape.q_cols, "q"));
+  }
+  problem.r = AsElements(Elements<T>(r, shape.batch * shape.r_rows * shape.n, "r"));
+  return problem;
 }
 
 ffi::Error HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
                          ffi::Result<ffi::AnyBuffer> packed, ffi::Result<ffi::AnyBuffer> taus) {
   return Guard("linalg_householder_qr", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a");
-    const int64_t m = shape.rows, n = shape.cols, k = std::min(m, n), batch = shape.batch;
+    const QrShape shape = ReadPackedShape(a);
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const packed_data = Elements<T>(packed, batch * m * n, "the packed factors");
-      RunQr<T>(stream, allocator, batch,
-               {.m = ToInt(m),
-                .n = ToInt(n),
-                .count = ToInt(k),
-                .a = AsElements(Elements<T>(a, batch * m * n, "a")),
-                .packed = true,
-                .taus = AsElements(Elements<T>(taus, batch * k, "taus")),
-                .r = AsElements(packed_data),
-                .r_rows = ToInt(m)});
+      auto problem = ReadProblem<T>(shape, a);
+      T* const packed_data =
+          Elements<T>(packed, shape.batch * shape.m * shape.n, "the packed factors");
+      problem.packed = true;
+      problem.taus = AsElements(Elements<T>(taus, shape.batch * shape.count, "taus"));
+      problem.r = AsElements(packed_data);
+      RunQr<T>(stream, allocator, problem);
     });
   });
 }
@@ -243,53 +267,23 @@ ffi::Error HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocat
                               ffi::AnyBuffer a, ffi::AnyBuffer taus,
                               ffi::Result<ffi::AnyBuffer> q) {
   return Guard("linalg_householder_product", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a"), taus_shape = SplitBatch(taus, 1, "taus");
-    const int64_t m = shape.rows, n = shape.cols, k = taus_shape.cols, batch = shape.batch;
-    if (m < n || n < k) throw BadArgument("a", "have rows >= columns >= the number of taus");
+    const QrShape shape = ReadProductShape(a, taus);
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      const T* const taus_data = Elements<T>(taus, batch * k, "taus");
-      RunQr<T>(stream, allocator, batch,
-               {.m = ToInt(m),
-                .n = ToInt(n),
-                .count = ToInt(k),
-                .a = AsElements(Elements<T>(a, batch * m * n, "a")),
-                .factored = true,
-                .taus_in = AsElements(taus_data),
-                .q = AsElements(Elements<T>(q, batch * m * n, "q")),
-                .q_cols = ToInt(n)});
+      auto problem = ReadProblem<T>(shape, a);
+      const T* const taus_data = Elements<T>(taus, shape.batch * shape.count, "taus");
+      problem.factored = true;
+      problem.taus_in = AsElements(taus_data);
+      problem.q = AsElements(Elements<T>(q, shape.batch * shape.m * shape.n, "q"));
+      RunQr<T>(stream, allocator, problem);
     });
   });
-}
-
-// Q's and R's shapes tell what is asked for: the reduced or the complete factors, or R alone.
-template <class T>
-QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q,
-                                  ffi::Result<ffi::AnyBuffer>& r) {
-  const BatchShape shape = SplitBatch(a, 2, "a");
-  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
-  const int64_t r_rows = SplitBatch(*r, 2, "r").rows;
-  if (r_rows != k && r_rows != m) throw BadArgument("r", "have min(m, n) or m rows");
-  QrProblem<Element<T>> problem{.m = ToInt(m),
-                                .n = ToInt(n),
-                                .count = ToInt(k),
-                                .a = AsElements(Elements<T>(a, batch * m * n, "a")),
-                                .r = AsElements(Elements<T>(r, batch * r_rows * n, "r")),
-                                .r_rows = ToInt(r_rows)};
-  if (q != nullptr) {
-    const int64_t q_cols = SplitBatch(**q, 2, "q").cols;
-    if (q_cols != r_rows) throw BadArgument("q", "have as many columns as r has rows");
-    problem.q = AsElements(Elements<T>(*q, batch * m * q_cols, "q"));
-    problem.q_cols = ToInt(q_cols);
-  }
-  return problem;
 }
 
 ffi::Error Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
               ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r) {
   return Guard("linalg_qr", [&] {
-    const int64_t batch = SplitBatch(a, 2, "a").batch;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      RunQr<T>(stream, allocator, batch, ReadProblem<T>(a, &q, r));
+      RunQr<T>(stream, allocator, ReadProblem<T>(a, &q, r));
     });
   });
 }
@@ -297,9 +291,8 @@ ffi::Error Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
 ffi::Error QrR(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
                ffi::Result<ffi::AnyBuffer> r) {
   return Guard("linalg_qr_r", [&] {
-    const int64_t batch = SplitBatch(a, 2, "a").batch;
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      RunQr<T>(stream, allocator, batch, ReadProblem<T>(a, nullptr, r));
+      RunQr<T>(stream, allocator, ReadProblem<T>(a, nullptr, r));
     });
   });
 }
@@ -308,12 +301,11 @@ ffi::Error QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
                      ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r,
                      ffi::Result<ffi::AnyBuffer> order) {
   return Guard("linalg_qr_pivoted", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a");
     DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
       auto problem = ReadProblem<T>(a, &q, r);
       problem.pivoted = true;
-      problem.order = Elements<int32_t>(order, shape.batch * shape.cols, "the permutation");
-      RunQr<T>(stream, allocator, shape.batch, problem);
+      problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
+      RunQr<T>(stream, allocator, problem);
     });
   });
 }

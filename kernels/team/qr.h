@@ -228,7 +228,7 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
   }
 }
 
-// What QrFactor works in.
+// What Qr works in.
 template <class E>
 struct QrWork {
   E* taus;                  // min(m, n)
@@ -237,15 +237,19 @@ struct QrWork {
   RealElement<E>* squares;  // one for each thread, if there are pivots
 };
 
-// R and reflectors in place of `a`; with an `order` (n), by columns of decreasing norm.
-template <class Team, class E>
-LINALG_TEAM void QrFactor(const Team& team, int m, int n, E* a, int ld, const QrWork<E>& work,
-                          int* order) {
-  if (order == nullptr) {
+// R and `count` reflectors in place of the m by n matrix `a`, with an `order` (n) by columns of
+// decreasing norm; or, if `factored`, the given ones, which stand below its diagonal. Then take()
+// may take what it likes, before the first q_cols columns of their product take its place.
+template <class Team, class E, class Take>
+LINALG_TEAM void Qr(const Team& team, int m, int n, int count, bool factored, int* order,
+                    int q_cols, E* a, int ld, const QrWork<E>& work, Take&& take) {
+  if (!factored && order == nullptr) {
     HouseholderQr(team, m, n, a, ld, work.taus, work.partial);
-  } else {
+  } else if (!factored) {
     PivotedQr(team, m, n, a, ld, work.taus, work.partial, work.norms, work.squares, order);
   }
+  take();
+  if (q_cols > 0) HouseholderProduct(team, m, q_cols, count, a, ld, work.taus, work.partial);
 }
 
 }  // namespace linalg::team

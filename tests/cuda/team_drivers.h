@@ -132,9 +132,8 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
   std::vector<V> norms(n), squares(teams.size());
   const QrWork<E> work{taus, partial.data(), norms.data(), squares.data()};
   return teams.Run([&](const auto& team) {
-    QrFactor(team, m, n, a, ld, work, order);
-    Copy(team, m * ld, a, r);
-    HouseholderProduct(team, m, q_cols, m < n ? m : n, a, ld, taus, partial.data());
+    Qr(team, m, n, std::min(m, n), false, order, q_cols, a, ld, work,
+       [&] { Copy(team, m * ld, a, r); });
     return 0;
   });
 }

@@ -1,0 +1,47 @@
+// Shapes of the handlers that make Q and R, on any backend.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+// Of m by n matrices with `count` reflectors the first q_cols columns of Q, if any, and the first
+// r_rows rows of R.
+struct QrShape {
+  int64_t batch, m, n, count;
+  int64_t q_cols = 0;
+  int64_t r_rows = 0;
+};
+
+// Q's and R's shapes tell what is asked for: the reduced or the complete factors, or, without `q`,
+// R alone.
+inline QrShape ReadQrShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* q,
+                           const ffi::AnyBuffer& r) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  const int64_t k = std::min(m, n), r_rows = SplitBatch(r, 2, "r").rows;
+  if (r_rows != k && r_rows != m) throw BadArgument("r", "have min(m, n) or m rows");
+  const int64_t q_cols = q == nullptr ? 0 : SplitBatch(*q, 2, "q").cols;
+  if (q != nullptr && q_cols != r_rows) {
+    throw BadArgument("q", "have as many columns as r has rows");
+  }
+  return {.batch = batch, .m = m, .n = n, .count = k, .q_cols = q_cols, .r_rows = r_rows};
+}
+
+// Of R and the reflectors packed below it.
+inline QrShape ReadPackedShape(const ffi::AnyBuffer& a) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  return {.batch = batch, .m = m, .n = n, .count = std::min(m, n), .r_rows = m};
+}
+
+// Of Q from given reflectors.
+inline QrShape ReadProductShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer& taus) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  const int64_t k = SplitBatch(taus, 1, "taus").cols;
+  if (m < n || n < k) throw BadArgument("a", "have rows >= columns >= the number of taus");
+  return {.batch = batch, .m = m, .n = n, .count = k, .q_cols = n};
+}
+
+}  // namespace linalg
