@@ -32,15 +32,13 @@ struct SmallCholesky {
   Staged<E> matrix;
   Staged<V> info;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-  }
+  __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
     *info.In(slice) = small::CholeskyFactor(matrix.In(slice), problem.n, problem.part);
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Store(problem.factor, first, count, memory, bytes);
-    info.StoreIntegers(problem.info, first, count, memory, bytes);
+  __device__ void Store(const Block& block) const {
+    matrix.Store(problem.factor, block);
+    info.StoreIntegers(problem.info, block);
   }
 };
 

@@ -43,22 +43,20 @@ struct SmallDeterminant {
   Place<E> product;
   Place<V> exponent;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(a, first, count, memory, bytes);
-  }
+  __device__ void Load(const Block& block) const { matrix.Load(a, block); }
   __device__ void Run(char* slice) const {
     const auto det =
         small::Determinant(n, matrix.In(slice), pivots.In(slice), permutation.In(slice));
     *product.In(slice) = det.product;
     *exponent.In(slice) = det.exponent;
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    if (static_cast<int>(threadIdx.x) >= count) return;
-    char* const slice = memory + threadIdx.x * bytes;
+  __device__ void Store(const Block& block) const {
+    if (static_cast<int>(threadIdx.x) >= block.count) return;
+    char* const slice = block.Slice(threadIdx.x);
     ScaledProduct<E> det;
     det.product = *product.In(slice);
     det.exponent = *exponent.In(slice);
-    results.Write(first + threadIdx.x, det);
+    results.Write(block.first + threadIdx.x, det);
   }
 };
 

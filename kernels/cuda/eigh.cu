@@ -27,17 +27,15 @@ struct SmallEigh {
   Staged<V> values;
   Staged<V> info;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-  }
+  __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
     *info.In(slice) = small::EigenHermitian<kVectors>(WorkIn(slice), problem.n, problem.part);
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    if constexpr (kVectors) matrix.Store(problem.vectors, first, count, memory, bytes);
-    values.Store(problem.values, first, count, memory, bytes,
+  __device__ void Store(const Block& block) const {
+    if constexpr (kVectors) matrix.Store(problem.vectors, block);
+    values.Store(problem.values, block,
                  [&](char* slice, int place) { return WorkIn(slice).d[place]; });
-    info.StoreIntegers(problem.info, first, count, memory, bytes);
+    info.StoreIntegers(problem.info, block);
   }
 
  private:

@@ -118,6 +118,19 @@ class Divider {
   unsigned magic_, divisor_;
 };
 
+// The matrices that a block works on at a time, a thread each: `count` of the batch from `first`
+// on, with their slices of shared memory.
+struct Block {
+  int64_t first;
+  int count;
+  char* memory;
+  int64_t slice_bytes;
+
+  __device__ __forceinline__ char* Slice(unsigned matrix) const {
+    return memory + matrix * slice_bytes;
+  }
+};
+
 // One array of every matrix that a block works on, `size` elements each: in global memory one after
 // another, `stride` apart (0: one for all of them), in shared memory at its place in each slice.
 template <class X>
@@ -133,34 +146,36 @@ struct Staged {
 
   __device__ __forceinline__ X* In(char* slice) const { return place.In(slice); }
 
-  __device__ __forceinline__ void Load(const X* source, int64_t first, int count, char* memory,
-                                       int64_t bytes) const {
-    for (unsigned e = threadIdx.x; e < static_cast<unsigned>(count * size); e += blockDim.x) {
-      const unsigned matrix = by_size(e), i = e - matrix * size;
-      In(memory + matrix * bytes)[i] = LoadGlobal(source + (first + matrix) * stride + i);
-    }
+  __device__ __forceinline__ void Load(const X* source, const Block& block) const {
+    ForEachElement(block, [&](unsigned matrix, unsigned i) {
+      In(block.Slice(matrix))[i] = LoadGlobal(source + (block.first + matrix) * stride + i);
+    });
   }
 
   // target[...] = value(slice, i)
   template <class Y, class Value>
-  __device__ __forceinline__ void Store(Y* target, int64_t first, int count, char* memory,
-                                        int64_t bytes, Value&& value) const {
-    for (unsigned e = threadIdx.x; e < static_cast<unsigned>(count * size); e += blockDim.x) {
-      const unsigned matrix = by_size(e), i = e - matrix * size;
-      StoreGlobal<Y>(value(memory + matrix * bytes, i), target + (first + matrix) * stride + i);
-    }
+  __device__ __forceinline__ void Store(Y* target, const Block& block, Value&& value) const {
+    ForEachElement(block, [&](unsigned matrix, unsigned i) {
+      StoreGlobal<Y>(value(block.Slice(matrix), i), target + (block.first + matrix) * stride + i);
+    });
   }
 
-  __device__ __forceinline__ void Store(X* target, int64_t first, int count, char* memory,
-                                        int64_t bytes) const {
-    Store(target, first, count, memory, bytes, [&](char* slice, int i) { return In(slice)[i]; });
+  __device__ __forceinline__ void Store(X* target, const Block& block) const {
+    Store(target, block, [&](char* slice, int i) { return In(slice)[i]; });
   }
 
   // Integers, which algorithms for one matrix per lane or thread hold as numbers.
-  __device__ __forceinline__ void StoreIntegers(int32_t* target, int64_t first, int count,
-                                                char* memory, int64_t bytes) const {
-    Store(target, first, count, memory, bytes,
-          [&](char* slice, int i) { return static_cast<int32_t>(In(slice)[i]); });
+  __device__ __forceinline__ void StoreIntegers(int32_t* target, const Block& block) const {
+    Store(target, block, [&](char* slice, int i) { return static_cast<int32_t>(In(slice)[i]); });
+  }
+
+ private:
+  template <class Body>
+  __device__ __forceinline__ void ForEachElement(const Block& block, Body&& body) const {
+    for (unsigned e = threadIdx.x; e < static_cast<unsigned>(block.count * size); e += blockDim.x) {
+      const unsigned matrix = by_size(e);
+      body(matrix, e - matrix * size);
+    }
   }
 };
 

@@ -17,11 +17,12 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThread
        first += step) {
     const int64_t left = batch - first;
     const int count = left < blockDim.x ? static_cast<int>(left) : static_cast<int>(blockDim.x);
-    job.Load(first, count, memory, bytes);
+    const Block block{first, count, memory, bytes};
+    job.Load(block);
     __syncthreads();
-    if (static_cast<int>(threadIdx.x) < count) job.Run(memory + threadIdx.x * bytes);
+    if (static_cast<int>(threadIdx.x) < count) job.Run(block.Slice(threadIdx.x));
     __syncthreads();
-    job.Store(first, count, memory, bytes);
+    job.Store(block);
     __syncthreads();
   }
 }

@@ -25,18 +25,16 @@ struct SmallLu {
   Staged<E> matrix;
   Staged<V> pivots, permutation, info;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-  }
+  __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
     *info.In(slice) = small::Lu(problem.rows, problem.cols, matrix.In(slice), pivots.In(slice),
                                 permutation.In(slice));
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Store(problem.packed, first, count, memory, bytes);
-    pivots.StoreIntegers(problem.pivots, first, count, memory, bytes);
-    permutation.StoreIntegers(problem.permutation, first, count, memory, bytes);
-    info.StoreIntegers(problem.info, first, count, memory, bytes);
+  __device__ void Store(const Block& block) const {
+    matrix.Store(problem.packed, block);
+    pivots.StoreIntegers(problem.pivots, block);
+    permutation.StoreIntegers(problem.permutation, block);
+    info.StoreIntegers(problem.info, block);
   }
 };
 

@@ -45,9 +45,9 @@ struct SmallQr {
   Staged<E> matrix, scales, r, q;
   Divider by_cols;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-    if (problem.factored) scales.Load(problem.taus_in, first, count, memory, bytes);
+  __device__ void Load(const Block& block) const {
+    matrix.Load(problem.a, block);
+    if (problem.factored) scales.Load(problem.taus_in, block);
   }
   __device__ void Run(char* slice) const {
     const int m = problem.m, n = problem.n;
@@ -66,13 +66,13 @@ struct SmallQr {
       }
     });
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    r.Store(problem.r, first, count, memory, bytes, [&](char* slice, unsigned place) {
+  __device__ void Store(const Block& block) const {
+    r.Store(problem.r, block, [&](char* slice, unsigned place) {
       const unsigned i = by_cols(place), j = place - i * problem.n;
       return problem.packed || i <= j ? r.In(slice)[j * problem.m + i] : E{};
     });
-    if (problem.packed) scales.Store(problem.taus, first, count, memory, bytes);
-    q.Store(problem.q, first, count, memory, bytes);
+    if (problem.packed) scales.Store(problem.taus, block);
+    q.Store(problem.q, block);
   }
 };
 

@@ -13,9 +13,10 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices with `cols` right-hand sides.
+// Of n by n matrices: A x = b with `cols` right-hand sides, or the inverse x, if there is no b.
 template <class E>
 struct SolveProblem {
+  int64_t batch;
   int n, cols;
   const E* a;
   const E* b;
@@ -23,29 +24,35 @@ struct SolveProblem {
   int32_t* info;
 };
 
-template <class E>
+template <class E, bool kInverse>
 struct SmallSolve {
   using V = RealElement<E>;
   SolveProblem<E> problem;
-  Staged<E> matrix, rhs;
+  Staged<E> matrix, solution;
   Place<V> pivots, permutation;
   Staged<V> info;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-    rhs.Load(problem.b, first, count, memory, bytes);
+  __device__ void Load(const Block& block) const {
+    matrix.Load(problem.a, block);
+    if constexpr (!kInverse) solution.Load(problem.b, block);
   }
   __device__ void Run(char* slice) const {
-    *info.In(slice) = small::Solve(problem.n, matrix.In(slice), pivots.In(slice),
-                                   permutation.In(slice), problem.cols, rhs.In(slice));
+    E* const a = matrix.In(slice);
+    E* const x = solution.In(slice);
+    if constexpr (kInverse) {
+      *info.In(slice) = small::Inverse(problem.n, a, pivots.In(slice), permutation.In(slice), x);
+    } else {
+      *info.In(slice) =
+          small::Solve(problem.n, a, pivots.In(slice), permutation.In(slice), problem.cols, x);
+    }
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    rhs.Store(problem.x, first, count, memory, bytes);
-    info.StoreIntegers(problem.info, first, count, memory, bytes);
+  __device__ void Store(const Block& block) const {
+    solution.Store(problem.x, block);
+    info.StoreIntegers(problem.info, block);
   }
 };
 
-template <class E>
+template <class E, bool kInverse>
 struct TeamSolve {
   static constexpr int kMostThreads = kBlockThreads;
   SolveProblem<E> problem;
@@ -57,15 +64,55 @@ struct TeamSolve {
     const int n = problem.n, cols = problem.cols;
     E* const a = matrix.In(slice);
     LoadMatrix(team, problem.a + i * n * n, n, n, a, ld);
-    const E* const b = problem.b + i * n * cols;
-    const auto x = team::Solve(
-        team, n, a, ld, pivots.In(slice), permutation.In(slice), cols,
-        [&](int row, int col) { return LoadGlobal(b + row * cols + col); }, solution.In(slice),
-        ld_solution);
+    const auto x = Solve(team, i, slice, a);
     StoreMatrix(team, n, cols, problem.x + i * n * cols, x);
     StoreInfo(team, x.info, problem.info + i);
   }
+
+ private:
+  __device__ team::Outcome<E> Solve(const Team& team, int64_t i, char* slice, E* a) const {
+    const int n = problem.n, cols = problem.cols;
+    int32_t* const steps = pivots.In(slice);
+    int32_t* const order = permutation.In(slice);
+    if constexpr (kInverse) {
+      return team::Inverse(team, n, a, ld, steps, order, solution.In(slice), ld_solution);
+    } else {
+      const E* const b = problem.b + i * n * cols;
+      const auto rhs = [&](int row, int col) { return LoadGlobal(b + row * cols + col); };
+      return team::Solve(team, n, a, ld, steps, order, cols, rhs, solution.In(slice), ld_solution);
+    }
+  }
 };
+
+// Launches threads or teams, if their matrices fit in shared memory with what is solved with them.
+template <bool kInverse, class E>
+bool SolveInShared(cudaStream_t stream, const SolveProblem<E>& problem) {
+  using V = RealElement<E>;
+  const int64_t n = problem.n, cols = problem.cols, size = n * n, x_size = n * cols;
+  Slice slice(sizeof(V));
+  if ((size + x_size) * static_cast<int64_t>(sizeof(E)) <= kAloneBytes) {
+    const SmallSolve<E, kInverse> job{.problem = problem,
+                                      .matrix = {size, slice.Take<E>(size)},
+                                      .solution = {x_size, slice.Take<E>(x_size)},
+                                      .pivots = slice.Take<V>(n),
+                                      .permutation = slice.Take<V>(n),
+                                      .info = {1, slice.Take<V>(1)}};
+    LaunchAlone(stream, job, problem.batch, slice);
+    return true;
+  }
+  if (n > kTeamLu || cols > kColumnsOfTeam) return false;
+  const int ld = problem.n | 1, ld_solution = problem.cols | 1;
+  const TeamSolve<E, kInverse> job{.problem = problem,
+                                   .matrix = slice.Take<E>(n * ld),
+                                   .solution = slice.Take<E>(n * ld_solution),
+                                   .pivots = slice.Take<int32_t>(n),
+                                   .permutation = slice.Take<int32_t>(n),
+                                   .ld = ld,
+                                   .ld_solution = ld_solution};
+  if (slice.bytes() > SharedBytes()) return false;
+  LaunchTeams(stream, job, problem.batch, TeamSize(n), slice);
+  return true;
+}
 
 struct CopyFirst {
   int32_t* values;
@@ -96,119 +143,23 @@ void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& syste
 
 template <class T>
 void SolveBatch(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
-  using E = Element<T>;
-  using V = RealElement<E>;
-  const int64_t n = systems.n, cols = systems.cols, size = n * n, rhs_size = n * cols;
   const bool shared = systems.a_stride == 0 && systems.batch > 1;
-  const SolveProblem<E> problem{.n = ToInt(n),
-                                .cols = ToInt(cols),
-                                .a = AsElements(systems.a),
-                                .b = AsElements(systems.b),
-                                .x = AsElements(systems.x),
-                                .info = info};
-  Slice slice(sizeof(V));
-  if (!shared && (size + rhs_size) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const SmallSolve<E> job{.problem = problem,
-                            .matrix = {size, slice.Take<E>(size)},
-                            .rhs = {rhs_size, slice.Take<E>(rhs_size)},
-                            .pivots = slice.Take<V>(n),
-                            .permutation = slice.Take<V>(n),
-                            .info = {1, slice.Take<V>(1)}};
-    return LaunchAlone(stream, job, systems.batch, slice);
-  }
-  if (!shared && n <= kTeamLu && cols <= kColumnsOfTeam) {
-    const int ld = ToInt(n | 1), ld_solution = ToInt(cols | 1);
-    const TeamSolve<E> job{.problem = problem,
-                           .matrix = slice.Take<E>(n * ld),
-                           .solution = slice.Take<E>(n * ld_solution),
-                           .pivots = slice.Take<int32_t>(n),
-                           .permutation = slice.Take<int32_t>(n),
-                           .ld = ld,
-                           .ld_solution = ld_solution};
-    if (slice.bytes() <= SharedBytes()) {
-      return LaunchTeams(stream, job, systems.batch, TeamSize(n), slice);
-    }
-  }
+  const SolveProblem<Element<T>> problem{.batch = systems.batch,
+                                         .n = ToInt(systems.n),
+                                         .cols = ToInt(systems.cols),
+                                         .a = AsElements(systems.a),
+                                         .b = AsElements(systems.b),
+                                         .x = AsElements(systems.x),
+                                         .info = info};
+  if (!shared && SolveInShared<false>(stream, problem)) return;
   SolveInSteps(stream, scratch, systems, info);
 }
 
-// Of n by n matrices.
-template <class E>
-struct InverseProblem {
-  int n;
-  const E* a;
-  E* inverse;
-  int32_t* info;
-};
-
-template <class E>
-struct SmallInverse {
-  using V = RealElement<E>;
-  InverseProblem<E> problem;
-  Staged<E> matrix, inverse;
-  Place<V> pivots, permutation;
-  Staged<V> info;
-
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-  }
-  __device__ void Run(char* slice) const {
-    *info.In(slice) = small::Inverse(problem.n, matrix.In(slice), pivots.In(slice),
-                                     permutation.In(slice), inverse.In(slice));
-  }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    inverse.Store(problem.inverse, first, count, memory, bytes);
-    info.StoreIntegers(problem.info, first, count, memory, bytes);
-  }
-};
-
-template <class E>
-struct TeamInverse {
-  static constexpr int kMostThreads = kBlockThreads;
-  InverseProblem<E> problem;
-  Place<E> matrix, inverse;
-  Place<int32_t> pivots, permutation;
-  int ld;
-
-  __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int n = problem.n;
-    E* const a = matrix.In(slice);
-    LoadMatrix(team, problem.a + i * n * n, n, n, a, ld);
-    const auto result = team::Inverse(team, n, a, ld, pivots.In(slice), permutation.In(slice),
-                                      inverse.In(slice), ld);
-    StoreMatrix(team, n, n, problem.inverse + i * n * n, result);
-    StoreInfo(team, result.info, problem.info + i);
-  }
-};
-
 template <class T>
-void Invert(cudaStream_t stream, Scratch& scratch, int64_t batch,
-            const InverseProblem<Element<T>>& problem) {
+void Invert(cudaStream_t stream, Scratch& scratch, const SolveProblem<Element<T>>& problem) {
   using E = Element<T>;
-  using V = RealElement<E>;
-  const int64_t n = problem.n, size = n * n;
-  Slice slice(sizeof(V));
-  if (2 * size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-    const SmallInverse<E> job{.problem = problem,
-                              .matrix = {size, slice.Take<E>(size)},
-                              .inverse = {size, slice.Take<E>(size)},
-                              .pivots = slice.Take<V>(n),
-                              .permutation = slice.Take<V>(n),
-                              .info = {1, slice.Take<V>(1)}};
-    return LaunchAlone(stream, job, batch, slice);
-  }
-  if (n <= kTeamLu) {
-    const int ld = problem.n | 1;
-    const TeamInverse<E> job{.problem = problem,
-                             .matrix = slice.Take<E>(n * ld),
-                             .inverse = slice.Take<E>(n * ld),
-                             .pivots = slice.Take<int32_t>(n),
-                             .permutation = slice.Take<int32_t>(n),
-                             .ld = ld};
-    if (slice.bytes() <= SharedBytes()) {
-      return LaunchTeams(stream, job, batch, TeamSize(n), slice);
-    }
-  }
+  if (SolveInShared<true>(stream, problem)) return;
+  const int64_t batch = problem.batch, n = problem.n, size = n * n;
   const auto factored = MakeProblem(scratch, batch, n, problem.a, problem.info, true);
   VendorLu<T>(stream, scratch, factored);
   T* const identity = scratch.Take<T>(batch * size);
@@ -219,8 +170,8 @@ void Invert(cudaStream_t stream, Scratch& scratch, int64_t batch,
                           .pivots_stride = n,
                           .column_major = true},
              Systems<T>{reinterpret_cast<const T*>(factored.packed), identity,
-                        reinterpret_cast<T*>(problem.inverse), batch, n, n, n, size});
-  ForEach(stream, batch * size, FillFailed<E>{problem.inverse, size, problem.info});
+                        reinterpret_cast<T*>(problem.x), batch, n, n, n, size});
+  ForEach(stream, batch * size, FillFailed<E>{problem.x, size, problem.info});
 }
 
 ffi::Error Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
@@ -247,10 +198,13 @@ ffi::Error Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuf
       T* const inverse_data = Elements<T>(inverse, batch * size, "the inverse");
       int32_t* const info_data = Elements<int32_t>(info, batch, "info");
       if (batch == 0) return;
-      Invert<T>(stream, scratch, batch,
-                {.n = ToInt(shape.rows),
+      Invert<T>(stream, scratch,
+                {.batch = batch,
+                 .n = ToInt(shape.rows),
+                 .cols = ToInt(shape.rows),
                  .a = AsElements(a_data),
-                 .inverse = AsElements(inverse_data),
+                 .b = nullptr,
+                 .x = AsElements(inverse_data),
                  .info = info_data});
     });
   });

@@ -50,22 +50,19 @@ struct SmallSvd {
   Staged<V> values;
   Staged<V> info;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-  }
+  __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
     *info.In(slice) = small::JacobiSvd<kVectors>(WorkIn(slice), problem.n, problem.n, false);
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
+  __device__ void Store(const Block& block) const {
     if constexpr (kVectors) {
-      matrix.Store(problem.u, first, count, memory, bytes,
+      matrix.Store(problem.u, block,
                    [&](char* slice, int place) { return WorkIn(slice).left[place]; });
-      matrix.Store(problem.vh, first, count, memory, bytes,
+      matrix.Store(problem.vh, block,
                    [&](char* slice, int place) { return WorkIn(slice).right[place]; });
     }
-    values.Store(problem.s, first, count, memory, bytes,
-                 [&](char* slice, int place) { return WorkIn(slice).s[place]; });
-    info.StoreIntegers(problem.info, first, count, memory, bytes);
+    values.Store(problem.s, block, [&](char* slice, int place) { return WorkIn(slice).s[place]; });
+    info.StoreIntegers(problem.info, block);
   }
 
  private:

@@ -38,11 +38,11 @@ struct SmallSubstitution {
   Staged<E> matrix, rhs;
   Staged<int32_t> pivots;
 
-  __device__ void Load(int64_t first, int count, char* memory, int64_t bytes) const {
-    matrix.Load(problem.a, first, count, memory, bytes);
-    rhs.Load(problem.b, first, count, memory, bytes);
+  __device__ void Load(const Block& block) const {
+    matrix.Load(problem.a, block);
+    rhs.Load(problem.b, block);
     const Substitution& given = problem.substitution;
-    if (given.pivots != nullptr) pivots.Load(given.pivots, first, count, memory, bytes);
+    if (given.pivots != nullptr) pivots.Load(given.pivots, block);
   }
   __device__ void Run(char* slice) const {
     const Substitution& given = problem.substitution;
@@ -58,9 +58,7 @@ struct SmallSubstitution {
                      given.triangle.conjugate, problem.cols, solution);
     }
   }
-  __device__ void Store(int64_t first, int count, char* memory, int64_t bytes) const {
-    rhs.Store(problem.x, first, count, memory, bytes);
-  }
+  __device__ void Store(const Block& block) const { rhs.Store(problem.x, block); }
 };
 
 // A team takes a matrix and a part of its right-hand sides.
@@ -200,9 +198,9 @@ class VendorTriangles {
 
 template <class T>
 void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
-  const Triangle& given = substitution.triangle;
                       const Systems<T>& systems) {
   using E = Element<T>;
+  const Triangle& given = substitution.triangle;
   const int64_t count = systems.batch * systems.size();
   VendorTriangles<T> triangles(stream, scratch, systems);
   if (substitution.with == With::kTriangle) {

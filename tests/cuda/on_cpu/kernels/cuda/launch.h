@@ -34,13 +34,10 @@ void LaunchAlone(cudaStream_t, const Job& job, int64_t batch, const Slice& slice
   for (int64_t first = 0; first < batch; first += kThreads) {
     SharedMemory memory(kThreads * bytes);
     const int count = static_cast<int>(std::min<int64_t>(kThreads, batch - first));
-    for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x) {
-      job.Load(first, count, memory.get(), bytes);
-    }
-    for (int i = 0; i < count; ++i) job.Run(memory.get() + i * bytes);
-    for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x) {
-      job.Store(first, count, memory.get(), bytes);
-    }
+    const Block block{first, count, memory.get(), bytes};
+    for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x) job.Load(block);
+    for (int i = 0; i < count; ++i) job.Run(block.Slice(i));
+    for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x) job.Store(block);
   }
 }
 
