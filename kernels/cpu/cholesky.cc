@@ -65,49 +65,45 @@ void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPar
   ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
 }
 
-ffi::Error Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> factor,
-                    ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
-  return Guard("linalg_cholesky", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t n = shape.rows, size = shape.size();
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      const T* a_data = Elements<T>(a, shape.batch * size, "a");
-      T* factor_data = ResultElements<T>(factor, shape.batch * size, "the factor");
-      int32_t* info_data = Elements<int32_t>(info, shape.batch, "info");
-      if (ChoosePath(Operation::kCholesky, n, n, kDtype<T>) == Path::kLanes) {
-        return SmallCholesky(pool, shape.batch, n, {lower, symmetrize}, a_data, factor_data,
-                             info_data);
+void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> factor,
+              ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t n = shape.rows, size = shape.size();
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    const T* a_data = Elements<T>(a, shape.batch * size, "a");
+    T* factor_data = ResultElements<T>(factor, shape.batch * size, "the factor");
+    int32_t* info_data = Elements<int32_t>(info, shape.batch, "info");
+    if (ChoosePath(Operation::kCholesky, n, n, kDtype<T>) == Path::kLanes) {
+      return SmallCholesky(pool, shape.batch, n, {lower, symmetrize}, a_data, factor_data,
+                           info_data);
+    }
+    const double nanoseconds = LapackNanoseconds(n * n * n / 3.0);
+    ForEachByLapack(pool, shape.batch, n, nanoseconds, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        info_data[i] =
+            CholeskyOne(pool, n, {lower, symmetrize}, a_data + i * size, factor_data + i * size);
       }
-      const double nanoseconds = LapackNanoseconds(n * n * n / 3.0);
-      ForEachByLapack(pool, shape.batch, n, nanoseconds, [&](int64_t first, int64_t last) {
-        for (int64_t i = first; i < last; ++i) {
-          info_data[i] =
-              CholeskyOne(pool, n, {lower, symmetrize}, a_data + i * size, factor_data + i * size);
-        }
-      });
     });
   });
 }
 
-ffi::Error CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b,
-                         ffi::Result<ffi::AnyBuffer> x, bool lower) {
-  return Guard("linalg_cholesky_solve", [&] {
-    // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
-    const Triangle plain{.lower = lower};
-    const Triangle adjoint{.lower = lower, .transpose = true, .conjugate = true};
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const auto systems = ReadSystems<T>(factor, b, x, true);
-      const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
-      if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
-        return ForEachSmallSystem(pool, systems, systems.Operations(),
-                                  [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                                    small::CholeskySolve(n, matrix, lower, cols, rhs);
-                                  });
-      }
-      ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
-        SolveTriangular(lower ? plain : adjoint, systems.n, matrix, systems.n, systems.cols, rhs);
-        SolveTriangular(lower ? adjoint : plain, systems.n, matrix, systems.n, systems.cols, rhs);
-      });
+void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b,
+                   ffi::Result<ffi::AnyBuffer> x, bool lower) {
+  // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
+  const Triangle plain{.lower = lower};
+  const Triangle adjoint{.lower = lower, .transpose = true, .conjugate = true};
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(factor, b, x, true);
+    const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
+    if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
+      return ForEachSmallSystem(pool, systems, systems.Operations(),
+                                [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                                  small::CholeskySolve(n, matrix, lower, cols, rhs);
+                                });
+    }
+    ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
+      SolveTriangular(lower ? plain : adjoint, systems.n, matrix, systems.n, systems.cols, rhs);
+      SolveTriangular(lower ? adjoint : plain, systems.n, matrix, systems.n, systems.cols, rhs);
     });
   });
 }

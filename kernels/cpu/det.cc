@@ -33,31 +33,27 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
   });
 }
 
-ffi::Error Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> det) {
-  return Guard("linalg_det", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* det_data = Elements<T>(det, shape.batch, "det");
-      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& product) {
-        const auto value = product.Value();
-        StoreElements(&value, 1, det_data + i);
-      });
+void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> det) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* det_data = Elements<T>(det, shape.batch, "det");
+    ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& product) {
+      const auto value = product.Value();
+      StoreElements(&value, 1, det_data + i);
     });
   });
 }
 
-ffi::Error Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> sign,
-                   ffi::Result<ffi::AnyBuffer> logabsdet) {
-  return Guard("linalg_slogdet", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* sign_data = Elements<T>(sign, shape.batch, "sign");
-      auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
-      ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& det) {
-        const auto parts = det.InParts();
-        StoreElements(&parts.sign, 1, sign_data + i);
-        StoreElements(&parts.logarithm, 1, logabsdet_data + i);
-      });
+void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> sign,
+             ffi::Result<ffi::AnyBuffer> logabsdet) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* sign_data = Elements<T>(sign, shape.batch, "sign");
+    auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
+    ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& det) {
+      const auto parts = det.InParts();
+      StoreElements(&parts.sign, 1, sign_data + i);
+      StoreElements(&parts.logarithm, 1, logabsdet_data + i);
     });
   });
 }

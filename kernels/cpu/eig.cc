@@ -80,35 +80,33 @@ void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
 using Result = ffi::Result<ffi::AnyBuffer>;
 
 // `left` and `right` are null where a handler has no such result.
-ffi::Error RunEig(std::string_view target, ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values,
-                  Result* left, Result* right, Result& info) {
-  return Guard(target, [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using C = std::complex<Real<T>>;
-      const auto vectors = [&](Result* result, std::string_view name) -> C* {
-        return result ? ResultElements<C>(*result, batch * n * n, name) : nullptr;
-      };
-      EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-               Elements<C>(values, batch * n, "the eigenvalues"),
-               vectors(left, "the left eigenvectors"), vectors(right, "the eigenvectors"),
-               Elements<int32_t>(info, batch, "info"));
-    });
+void RunEig(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* left, Result* right,
+            Result& info) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using C = std::complex<Real<T>>;
+    const auto vectors = [&](Result* result, std::string_view name) -> C* {
+      return result ? ResultElements<C>(*result, batch * n * n, name) : nullptr;
+    };
+    EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+             Elements<C>(values, batch * n, "the eigenvalues"),
+             vectors(left, "the left eigenvectors"), vectors(right, "the eigenvectors"),
+             Elements<int32_t>(info, batch, "info"));
   });
 }
 
-ffi::Error EigLeft(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result left, Result right,
-                   Result info) {
-  return RunEig("linalg_eig_left", pool, a, values, &left, &right, info);
+void EigLeft(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result left, Result right,
+             Result info) {
+  RunEig(pool, a, values, &left, &right, info);
 }
 
-ffi::Error Eig(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result right, Result info) {
-  return RunEig("linalg_eig", pool, a, values, nullptr, &right, info);
+void Eig(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result right, Result info) {
+  RunEig(pool, a, values, nullptr, &right, info);
 }
 
-ffi::Error Eigvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info) {
-  return RunEig("linalg_eigvals", pool, a, values, nullptr, nullptr, info);
+void Eigvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info) {
+  RunEig(pool, a, values, nullptr, nullptr, info);
 }
 
 }  // namespace

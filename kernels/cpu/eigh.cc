@@ -100,31 +100,27 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   });
 }
 
-ffi::Error Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
-                ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info, bool lower,
-                bool symmetrize) {
-  return Guard("linalg_eigh", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
-                ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
-                Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                Elements<int32_t>(info, batch, "info"));
-    });
+void Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
+          ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info, bool lower,
+          bool symmetrize) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
+              ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
+              Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+              Elements<int32_t>(info, batch, "info"));
   });
 }
 
-ffi::Error Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
-                    ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
-  return Guard("linalg_eigvalsh", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
-                static_cast<T*>(nullptr), Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                Elements<int32_t>(info, batch, "info"));
-    });
+void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
+              ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
+              static_cast<T*>(nullptr), Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+              Elements<int32_t>(info, batch, "info"));
   });
 }
 

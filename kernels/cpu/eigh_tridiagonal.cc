@@ -66,34 +66,29 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
   });
 }
 
-ffi::Error EighTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
-                           ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
-                           ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigh_tridiagonal", [&] {
-    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
-    const int64_t batch = shape.batch, n = shape.n;
-    DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-      TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                       Elements<T>(beside, batch * shape.beside, "e"),
-                       ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
-                       Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                       Elements<int32_t>(info, batch, "info"));
-    });
+void EighTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                     ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
+                     ffi::Result<ffi::AnyBuffer> info) {
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
+  const int64_t batch = shape.batch, n = shape.n;
+  DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
+    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                     Elements<T>(beside, batch * shape.beside, "e"),
+                     ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
+                     Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                     Elements<int32_t>(info, batch, "info"));
   });
 }
 
-ffi::Error EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
-                               ffi::Result<ffi::AnyBuffer> values,
-                               ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigvalsh_tridiagonal", [&] {
-    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
-    const int64_t batch = shape.batch, n = shape.n;
-    DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-      TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                       Elements<T>(beside, batch * shape.beside, "e"), static_cast<T*>(nullptr),
-                       Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                       Elements<int32_t>(info, batch, "info"));
-    });
+void EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                         ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info) {
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
+  const int64_t batch = shape.batch, n = shape.n;
+  DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
+    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                     Elements<T>(beside, batch * shape.beside, "e"), static_cast<T*>(nullptr),
+                     Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                     Elements<int32_t>(info, batch, "info"));
   });
 }
 

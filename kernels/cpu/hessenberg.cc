@@ -36,27 +36,23 @@ void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a
   });
 }
 
-ffi::Error Hessenberg(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h,
-                      ffi::Result<ffi::AnyBuffer> q) {
-  return Guard("linalg_hessenberg", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-                      ResultElements<T>(h, batch * n * n, "h"),
-                      ResultElements<T>(q, batch * n * n, "q"));
-    });
+void Hessenberg(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h,
+                ffi::Result<ffi::AnyBuffer> q) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+                    ResultElements<T>(h, batch * n * n, "h"),
+                    ResultElements<T>(q, batch * n * n, "q"));
   });
 }
 
-ffi::Error HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h) {
-  return Guard("linalg_hessenberg_h", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-                      ResultElements<T>(h, batch * n * n, "h"), static_cast<T*>(nullptr));
-    });
+void HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+                    ResultElements<T>(h, batch * n * n, "h"), static_cast<T*>(nullptr));
   });
 }
 

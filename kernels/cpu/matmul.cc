@@ -102,57 +102,53 @@ struct Products {
   }
 };
 
-ffi::Error Multiply(std::string_view target, ffi::ThreadPool& pool, const ffi::AnyBuffer& a,
-                    const ffi::AnyBuffer& b, ffi::Result<ffi::AnyBuffer>& c, bool transpose_a,
-                    bool transpose_b) {
-  return Guard(target, [&] {
-    const BatchShape left = SplitBatch(a, 2, "a"), right = SplitBatch(b, 2, "b");
-    const BatchShape product = SplitBatch(*c, 2, "c");
-    const int64_t m = transpose_a ? left.cols : left.rows,
-                  n = transpose_b ? right.rows : right.cols;
-    const int64_t depth = transpose_a ? left.rows : left.cols;
-    if ((transpose_b ? right.cols : right.rows) != depth) {
-      throw BadArgument("b", "have the inner dimension of a");
-    }
-    if (product.rows != m || product.cols != n) throw BadArgument("c", "have the product's shape");
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using R = Real<T>;
-      const auto stride = [&](const ffi::AnyBuffer& buffer, const BatchShape& shape,
-                              std::string_view name) -> int64_t {
-        if (buffer.dimensions().size() == 2) return 0;
-        if (shape.batch != product.batch) throw BadArgument(name, "have the batch size of c");
-        return shape.size() * Products<T>::kParts;
-      };
-      const Products<T> products{
-          .a = reinterpret_cast<const R*>(Elements<T>(a, left.batch * left.size(), "a")),
-          .b = reinterpret_cast<const R*>(Elements<T>(b, right.batch * right.size(), "b")),
-          .c = reinterpret_cast<R*>(ResultElements<T>(c, product.batch * product.size(), "c")),
-          .batch = product.batch,
-          .a_stride = stride(a, left, "a"),
-          .b_stride = stride(b, right, "b"),
-          .m = ToInt(m),
-          .n = ToInt(n),
-          .depth = ToInt(depth),
-          .transpose_a = transpose_a,
-          .transpose_b = transpose_b};
-      products.Run(pool);
-    });
+void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
+              ffi::Result<ffi::AnyBuffer>& c, bool transpose_a, bool transpose_b) {
+  const BatchShape left = SplitBatch(a, 2, "a"), right = SplitBatch(b, 2, "b");
+  const BatchShape product = SplitBatch(*c, 2, "c");
+  const int64_t m = transpose_a ? left.cols : left.rows, n = transpose_b ? right.rows : right.cols;
+  const int64_t depth = transpose_a ? left.rows : left.cols;
+  if ((transpose_b ? right.cols : right.rows) != depth) {
+    throw BadArgument("b", "have the inner dimension of a");
+  }
+  if (product.rows != m || product.cols != n) throw BadArgument("c", "have the product's shape");
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
+    const auto stride = [&](const ffi::AnyBuffer& buffer, const BatchShape& shape,
+                            std::string_view name) -> int64_t {
+      if (buffer.dimensions().size() == 2) return 0;
+      if (shape.batch != product.batch) throw BadArgument(name, "have the batch size of c");
+      return shape.size() * Products<T>::kParts;
+    };
+    const Products<T> products{
+        .a = reinterpret_cast<const R*>(Elements<T>(a, left.batch * left.size(), "a")),
+        .b = reinterpret_cast<const R*>(Elements<T>(b, right.batch * right.size(), "b")),
+        .c = reinterpret_cast<R*>(ResultElements<T>(c, product.batch * product.size(), "c")),
+        .batch = product.batch,
+        .a_stride = stride(a, left, "a"),
+        .b_stride = stride(b, right, "b"),
+        .m = ToInt(m),
+        .n = ToInt(n),
+        .depth = ToInt(depth),
+        .transpose_a = transpose_a,
+        .transpose_b = transpose_b};
+    products.Run(pool);
   });
 }
 
-ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                  ffi::Result<ffi::AnyBuffer> c) {
-  return Multiply("linalg_matmul", pool, a, b, c, false, false);
+void Matmul(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+            ffi::Result<ffi::AnyBuffer> c) {
+  Multiply(pool, a, b, c, false, false);
 }
 
-ffi::Error MatmulTransposeA(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                            ffi::Result<ffi::AnyBuffer> c) {
-  return Multiply("linalg_matmul_transpose_a", pool, a, b, c, true, false);
+void MatmulTransposeA(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                      ffi::Result<ffi::AnyBuffer> c) {
+  Multiply(pool, a, b, c, true, false);
 }
 
-ffi::Error MatmulTransposeB(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                            ffi::Result<ffi::AnyBuffer> c) {
-  return Multiply("linalg_matmul_transpose_b", pool, a, b, c, false, true);
+void MatmulTransposeB(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                      ffi::Result<ffi::AnyBuffer> c) {
+  Multiply(pool, a, b, c, false, true);
 }
 
 }  // namespace

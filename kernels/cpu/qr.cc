@@ -252,56 +252,46 @@ QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q
   return problem;
 }
 
-ffi::Error HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> packed,
-                         ffi::Result<ffi::AnyBuffer> taus) {
-  return Guard("linalg_householder_qr", [&] {
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      auto problem = ReadProblem<T>(ReadPackedShape(a), a);
-      const int64_t batch = problem.batch;
-      problem.r = ResultElements<T>(packed, batch * problem.m * problem.n, "the packed factors");
-      problem.taus = Elements<T>(taus, batch * problem.count, "taus");
-      problem.Run(pool);
-    });
+void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> packed,
+                   ffi::Result<ffi::AnyBuffer> taus) {
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto problem = ReadProblem<T>(ReadPackedShape(a), a);
+    const int64_t batch = problem.batch;
+    problem.r = ResultElements<T>(packed, batch * problem.m * problem.n, "the packed factors");
+    problem.taus = Elements<T>(taus, batch * problem.count, "taus");
+    problem.Run(pool);
   });
 }
 
-ffi::Error HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus,
-                              ffi::Result<ffi::AnyBuffer> q) {
-  return Guard("linalg_householder_product", [&] {
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      auto problem = ReadProblem<T>(ReadProductShape(a, taus), a);
-      const int64_t batch = problem.batch;
-      problem.factored = true;
-      problem.taus_in = Elements<T>(taus, batch * problem.count, "taus");
-      problem.q = ResultElements<T>(q, batch * problem.m * problem.n, "q");
-      problem.Run(pool);
-    });
+void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus,
+                        ffi::Result<ffi::AnyBuffer> q) {
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto problem = ReadProblem<T>(ReadProductShape(a, taus), a);
+    const int64_t batch = problem.batch;
+    problem.factored = true;
+    problem.taus_in = Elements<T>(taus, batch * problem.count, "taus");
+    problem.q = ResultElements<T>(q, batch * problem.m * problem.n, "q");
+    problem.Run(pool);
   });
 }
 
-ffi::Error Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
-              ffi::Result<ffi::AnyBuffer> r) {
-  return Guard("linalg_qr", [&] {
-    DispatchDtype(a.element_type(),
-                  [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, &q, r).Run(pool); });
-  });
+void Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
+        ffi::Result<ffi::AnyBuffer> r) {
+  DispatchDtype(a.element_type(),
+                [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, &q, r).Run(pool); });
 }
 
-ffi::Error QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> r) {
-  return Guard("linalg_qr_r", [&] {
-    DispatchDtype(a.element_type(),
-                  [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, nullptr, r).Run(pool); });
-  });
+void QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> r) {
+  DispatchDtype(a.element_type(),
+                [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, nullptr, r).Run(pool); });
 }
 
-ffi::Error QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
-                     ffi::Result<ffi::AnyBuffer> r, ffi::Result<ffi::AnyBuffer> order) {
-  return Guard("linalg_qr_pivoted", [&] {
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      auto problem = ReadProblem<T>(a, &q, r);
-      problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
-      problem.Run(pool);
-    });
+void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
+               ffi::Result<ffi::AnyBuffer> r, ffi::Result<ffi::AnyBuffer> order) {
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto problem = ReadProblem<T>(a, &q, r);
+    problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
+    problem.Run(pool);
   });
 }
 

@@ -87,17 +87,15 @@ void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* 
                   });
 }
 
-ffi::Error Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> form,
-                 ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_schur", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      SchurBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-                 ResultElements<T>(form, batch * n * n, "the Schur form"),
-                 ResultElements<T>(vectors, batch * n * n, "the Schur vectors"),
-                 Elements<int32_t>(info, batch, "info"));
-    });
+void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> form,
+           ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    SchurBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
+               ResultElements<T>(form, batch * n * n, "the Schur form"),
+               ResultElements<T>(vectors, batch * n * n, "the Schur vectors"),
+               Elements<int32_t>(info, batch, "info"));
   });
 }
 

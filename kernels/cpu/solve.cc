@@ -89,58 +89,54 @@ void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
   if (shared) std::fill(info + 1, info + systems.batch, info[0]);
 }
 
-ffi::Error Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                 ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_solve", [&] {
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const auto systems = ReadSystems<T>(a, b, x, true);
-      int32_t* info_data = Elements<int32_t>(info, systems.batch, "info");
-      if (systems.batch == 0) return;
-      if (ChoosePath(Operation::kSolve, systems) == Path::kLanes) {
-        SmallSolve(pool, systems, info_data);
-      } else {
-        LargeSolve(pool, systems, info_data);
-      }
-    });
+void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
+           ffi::Result<ffi::AnyBuffer> info) {
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    int32_t* info_data = Elements<int32_t>(info, systems.batch, "info");
+    if (systems.batch == 0) return;
+    if (ChoosePath(Operation::kSolve, systems) == Path::kLanes) {
+      SmallSolve(pool, systems, info_data);
+    } else {
+      LargeSolve(pool, systems, info_data);
+    }
   });
 }
 
-ffi::Error Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> inverse,
-               ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_inv", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t n = shape.rows, size = shape.size(), batch = shape.batch;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      const T* a_data = Elements<T>(a, batch * size, "a");
-      T* inverse_data = ResultElements<T>(inverse, batch * size, "the inverse");
-      int32_t* info_data = Elements<int32_t>(info, batch, "info");
-      if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
-        return ForEachSmallGroup<T>(pool, batch, n, n, size, a_data, [&](auto& group) {
-          const auto singular = small::Inverse(static_cast<int>(n), group.a, group.pivots,
-                                               group.permutation, group.spare);
-          StoreElements(group.spare, size, inverse_data + group.first * size);
-          StoreIntegers(&singular, 1, info_data + group.first);
-        });
-      }
-      ForEachByLapack(pool, batch, n, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
-        Factors<T> factors(n, n);
-        const auto work = Scratch<T>(lapack::GetriWork(n));
-        for (int64_t i = first; i < last; ++i) {
-          T* target = inverse_data + i * size;
-          info_data[i] = factors.Factor(pool, a_data + i * size);
-          if (info_data[i] != 0) {
-            std::fill(target, target + size, NaN<T>());
-          } else if (DiagonalHasNoReciprocal(n, factors.lu())) {
-            std::fill(target, target + size, T(0));
-            for (int64_t k = 0; k < n; ++k) target[k * (n + 1)] = T(1);
-            Substitute(factors, n, n, target);
-          } else if (n > 0) {
-            for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
-            lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.get());
-            Transpose(pool, n, n, factors.lu(), n, target, n);
-          }
-        }
+void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> inverse,
+         ffi::Result<ffi::AnyBuffer> info) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t n = shape.rows, size = shape.size(), batch = shape.batch;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    const T* a_data = Elements<T>(a, batch * size, "a");
+    T* inverse_data = ResultElements<T>(inverse, batch * size, "the inverse");
+    int32_t* info_data = Elements<int32_t>(info, batch, "info");
+    if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
+      return ForEachSmallGroup<T>(pool, batch, n, n, size, a_data, [&](auto& group) {
+        const auto singular = small::Inverse(static_cast<int>(n), group.a, group.pivots,
+                                             group.permutation, group.spare);
+        StoreElements(group.spare, size, inverse_data + group.first * size);
+        StoreIntegers(&singular, 1, info_data + group.first);
       });
+    }
+    ForEachByLapack(pool, batch, n, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
+      Factors<T> factors(n, n);
+      const auto work = Scratch<T>(lapack::GetriWork(n));
+      for (int64_t i = first; i < last; ++i) {
+        T* target = inverse_data + i * size;
+        info_data[i] = factors.Factor(pool, a_data + i * size);
+        if (info_data[i] != 0) {
+          std::fill(target, target + size, NaN<T>());
+        } else if (DiagonalHasNoReciprocal(n, factors.lu())) {
+          std::fill(target, target + size, T(0));
+          for (int64_t k = 0; k < n; ++k) target[k * (n + 1)] = T(1);
+          Substitute(factors, n, n, target);
+        } else if (n > 0) {
+          for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
+          lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.get());
+          Transpose(pool, n, n, factors.lu(), n, target, n);
+        }
+      }
     });
   });
 }

@@ -107,48 +107,42 @@ struct Svd {
   }
 };
 
-ffi::Error SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> u,
-                      ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> vh,
-                      ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_svd", [&] {
-    const auto [batch, m, n] = SplitBatch(a, 2, "a");
-    const int64_t k = std::min(m, n), cols = SplitBatch(*u, 2, "u").cols;
-    // Its shape tells whether the square factors are asked for.
-    if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
-    const int64_t rows = SplitBatch(*vh, 2, "vh").rows;
-    const bool full = cols != k || rows != k;
-    if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
-    DispatchDtype(a.element_type(),
-                  [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
-                    Svd<T>{.m = m,
-                           .n = n,
-                           .full = full,
-                           .a = Elements<T>(a, batch * m * n, "a"),
-                           .u = ResultElements<T>(u, batch * m * (full ? m : k), "u"),
-                           .s = Elements<Real<T>>(s, batch * k, "the singular values"),
-                           .vh = ResultElements<T>(vh, batch * n * (full ? n : k), "vh"),
-                           .info = Elements<int32_t>(info, batch, "info")}
-                        .Run(pool, batch);
-                  });
+void SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> u,
+                ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> vh,
+                ffi::Result<ffi::AnyBuffer> info) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  const int64_t k = std::min(m, n), cols = SplitBatch(*u, 2, "u").cols;
+  // Its shape tells whether the square factors are asked for.
+  if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
+  const int64_t rows = SplitBatch(*vh, 2, "vh").rows;
+  const bool full = cols != k || rows != k;
+  if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
+  DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+    Svd<T>{.m = m,
+           .n = n,
+           .full = full,
+           .a = Elements<T>(a, batch * m * n, "a"),
+           .u = ResultElements<T>(u, batch * m * (full ? m : k), "u"),
+           .s = Elements<Real<T>>(s, batch * k, "the singular values"),
+           .vh = ResultElements<T>(vh, batch * n * (full ? n : k), "vh"),
+           .info = Elements<int32_t>(info, batch, "info")}
+        .Run(pool, batch);
   });
 }
 
-ffi::Error Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> s,
-                   ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_svdvals", [&] {
-    const auto [batch, m, n] = SplitBatch(a, 2, "a");
-    DispatchDtype(a.element_type(),
-                  [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
-                    Svd<T>{.m = m,
-                           .n = n,
-                           .full = false,
-                           .a = Elements<T>(a, batch * m * n, "a"),
-                           .u = nullptr,
-                           .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
-                           .vh = nullptr,
-                           .info = Elements<int32_t>(info, batch, "info")}
-                        .Run(pool, batch);
-                  });
+void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> s,
+             ffi::Result<ffi::AnyBuffer> info) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+    Svd<T>{.m = m,
+           .n = n,
+           .full = false,
+           .a = Elements<T>(a, batch * m * n, "a"),
+           .u = nullptr,
+           .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+           .vh = nullptr,
+           .info = Elements<int32_t>(info, batch, "info")}
+        .Run(pool, batch);
   });
 }
 

@@ -8,27 +8,25 @@
 namespace linalg {
 namespace {
 
-ffi::Error TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                           ffi::Result<ffi::AnyBuffer> x, bool left_side, bool lower,
-                           bool transpose_a, bool conjugate_a, bool unit_diagonal) {
-  return Guard("linalg_triangular_solve", [&] {
-    const Triangle triangle{.lower = lower,
-                            .transpose = transpose_a,
-                            .conjugate = conjugate_a,
-                            .unit_diagonal = unit_diagonal,
-                            .left_side = left_side};
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const auto systems = ReadSystems<T>(a, b, x, left_side);
-      if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
-        return ForEachSmallSystem(
-            pool, systems, systems.Operations(), [&](int64_t, auto* matrix, auto* rhs, auto*) {
-              small::TriangularSolve(triangle, ToInt(systems.n), matrix, ToInt(systems.rows),
-                                     ToInt(systems.cols), rhs);
-            });
-      }
-      ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
-        SolveTriangular(triangle, systems.n, matrix, systems.rows, systems.cols, rhs);
-      });
+void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                     ffi::Result<ffi::AnyBuffer> x, bool left_side, bool lower, bool transpose_a,
+                     bool conjugate_a, bool unit_diagonal) {
+  const Triangle triangle{.lower = lower,
+                          .transpose = transpose_a,
+                          .conjugate = conjugate_a,
+                          .unit_diagonal = unit_diagonal,
+                          .left_side = left_side};
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, left_side);
+    if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
+      return ForEachSmallSystem(
+          pool, systems, systems.Operations(), [&](int64_t, auto* matrix, auto* rhs, auto*) {
+            small::TriangularSolve(triangle, ToInt(systems.n), matrix, ToInt(systems.rows),
+                                   ToInt(systems.cols), rhs);
+          });
+    }
+    ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
+      SolveTriangular(triangle, systems.n, matrix, systems.rows, systems.cols, rhs);
     });
   });
 }

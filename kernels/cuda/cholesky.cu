@@ -138,50 +138,44 @@ void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* fac
   ForEach(stream, batch * size, FinishFactor<E>{problem});
 }
 
-ffi::Error Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                    ffi::Result<ffi::AnyBuffer> factor, ffi::Result<ffi::AnyBuffer> info,
-                    bool lower, bool symmetrize) {
-  return Guard("linalg_cholesky", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using E = Element<T>;
-      using V = RealElement<E>;
-      T* const factor_data = Elements<T>(factor, batch * size, "the factor");
-      const CholeskyProblem<E> problem{.n = ToInt(n),
-                                       .part = {lower, symmetrize},
-                                       .a = AsElements(Elements<T>(a, batch * size, "a")),
-                                       .factor = AsElements(factor_data),
-                                       .info = Elements<int32_t>(info, batch, "info")};
-      if (batch == 0) return;
-      Slice slice(sizeof(V));
-      if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
-        const SmallCholesky<E> job{.problem = problem,
-                                   .matrix = {size, slice.Take<E>(size)},
-                                   .info = {1, slice.Take<V>(1)}};
-        LaunchAlone(stream, job, batch, slice);
-      } else if (n <= kTeamCholesky) {
-        const int ld = problem.n | 1;
-        const TeamCholesky<E> job{.problem = problem, .matrix = slice.Take<E>(n * ld), .ld = ld};
-        LaunchTeams(stream, job, batch, TeamSize(n), slice);
-      } else {
-        Scratch scratch(allocator);
-        VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
-      }
-    });
+void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+              ffi::Result<ffi::AnyBuffer> factor, ffi::Result<ffi::AnyBuffer> info, bool lower,
+              bool symmetrize) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using E = Element<T>;
+    using V = RealElement<E>;
+    T* const factor_data = Elements<T>(factor, batch * size, "the factor");
+    const CholeskyProblem<E> problem{.n = ToInt(n),
+                                     .part = {lower, symmetrize},
+                                     .a = AsElements(Elements<T>(a, batch * size, "a")),
+                                     .factor = AsElements(factor_data),
+                                     .info = Elements<int32_t>(info, batch, "info")};
+    if (batch == 0) return;
+    Slice slice(sizeof(V));
+    if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
+      const SmallCholesky<E> job{
+          .problem = problem, .matrix = {size, slice.Take<E>(size)}, .info = {1, slice.Take<V>(1)}};
+      LaunchAlone(stream, job, batch, slice);
+    } else if (n <= kTeamCholesky) {
+      const int ld = problem.n | 1;
+      const TeamCholesky<E> job{.problem = problem, .matrix = slice.Take<E>(n * ld), .ld = ld};
+      LaunchTeams(stream, job, batch, TeamSize(n), slice);
+    } else {
+      Scratch scratch(allocator);
+      VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
+    }
   });
 }
 
-ffi::Error CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                         ffi::AnyBuffer factor, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-                         bool lower) {
-  return Guard("linalg_cholesky_solve", [&] {
-    Scratch scratch(allocator);
-    const Substitution substitution{.with = Substitution::With::kCholesky,
-                                    .triangle = {.lower = lower}};
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      Substitute(stream, scratch, substitution, ReadSystems<T>(factor, b, x, true));
-    });
+void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,
+                   ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool lower) {
+  Scratch scratch(allocator);
+  const Substitution substitution{.with = Substitution::With::kCholesky,
+                                  .triangle = {.lower = lower}};
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    Substitute(stream, scratch, substitution, ReadSystems<T>(factor, b, x, true));
   });
 }
 

@@ -134,26 +134,22 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
           .n = ToInt(n), .factors = problem.packed, .pivots = problem.pivots, .results = results});
 }
 
-ffi::Error Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-               ffi::Result<ffi::AnyBuffer> det) {
-  return Guard("linalg_det", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const det_data = Elements<T>(det, shape.batch, "det");
-      Determinants<T>(stream, allocator, shape, a, {AsElements(det_data), nullptr, nullptr});
-    });
+void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+         ffi::Result<ffi::AnyBuffer> det) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const det_data = Elements<T>(det, shape.batch, "det");
+    Determinants<T>(stream, allocator, shape, a, {AsElements(det_data), nullptr, nullptr});
   });
 }
 
-ffi::Error Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                   ffi::Result<ffi::AnyBuffer> sign, ffi::Result<ffi::AnyBuffer> logabsdet) {
-  return Guard("linalg_slogdet", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const sign_data = Elements<T>(sign, shape.batch, "sign");
-      auto* const logarithm = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
-      Determinants<T>(stream, allocator, shape, a, {nullptr, AsElements(sign_data), logarithm});
-    });
+void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+             ffi::Result<ffi::AnyBuffer> sign, ffi::Result<ffi::AnyBuffer> logabsdet) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const sign_data = Elements<T>(sign, shape.batch, "sign");
+    auto* const logarithm = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
+    Determinants<T>(stream, allocator, shape, a, {nullptr, AsElements(sign_data), logarithm});
   });
 }
 

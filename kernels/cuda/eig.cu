@@ -138,49 +138,47 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
 using Result = ffi::Result<ffi::AnyBuffer>;
 
 // `left` and `right` are null where a handler has no such result.
-ffi::Error RunEig(std::string_view target, cudaStream_t stream, ffi::ScratchAllocator& allocator,
-                  ffi::AnyBuffer a, Result& values, Result* left, Result* right, Result& info) {
-  return Guard(target, [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using C = std::complex<Real<T>>;
-      const auto vectors = [&](Result* result, std::string_view name) {
-        return result != nullptr ? AsElements(Elements<C>(*result, batch * n * n, name)) : nullptr;
-      };
-      const EigProblem<T> problem{
-          .n = ToInt(n),
-          .a = AsElements(Elements<T>(a, batch * n * n, "a")),
-          .values = AsElements(Elements<C>(values, batch * n, "the eigenvalues")),
-          .left = vectors(left, "the left eigenvectors"),
-          .right = vectors(right, "the eigenvectors"),
-          .info = Elements<int32_t>(info, batch, "info")};
-      if (batch == 0) return;
-      Scratch scratch(allocator);
-      if (n > kTeamEig && batch < kGlobalBatch && left == nullptr) {
-        VendorEig(stream, scratch, batch, problem);
-      } else if (right != nullptr) {
-        RunTeamEig<true>(stream, scratch, batch, problem);
-      } else {
-        RunTeamEig<false>(stream, scratch, batch, problem);
-      }
-    });
+void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a, Result& values,
+            Result* left, Result* right, Result& info) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using C = std::complex<Real<T>>;
+    const auto vectors = [&](Result* result, std::string_view name) {
+      return result != nullptr ? AsElements(Elements<C>(*result, batch * n * n, name)) : nullptr;
+    };
+    const EigProblem<T> problem{
+        .n = ToInt(n),
+        .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+        .values = AsElements(Elements<C>(values, batch * n, "the eigenvalues")),
+        .left = vectors(left, "the left eigenvectors"),
+        .right = vectors(right, "the eigenvectors"),
+        .info = Elements<int32_t>(info, batch, "info")};
+    if (batch == 0) return;
+    Scratch scratch(allocator);
+    if (n > kTeamEig && batch < kGlobalBatch && left == nullptr) {
+      VendorEig(stream, scratch, batch, problem);
+    } else if (right != nullptr) {
+      RunTeamEig<true>(stream, scratch, batch, problem);
+    } else {
+      RunTeamEig<false>(stream, scratch, batch, problem);
+    }
   });
 }
 
-ffi::Error EigLeft(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                   Result values, Result left, Result right, Result info) {
-  return RunEig("linalg_eig_left", stream, allocator, a, values, &left, &right, info);
+void EigLeft(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+             Result left, Result right, Result info) {
+  RunEig(stream, allocator, a, values, &left, &right, info);
 }
 
-ffi::Error Eig(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-               Result values, Result right, Result info) {
-  return RunEig("linalg_eig", stream, allocator, a, values, nullptr, &right, info);
+void Eig(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+         Result right, Result info) {
+  RunEig(stream, allocator, a, values, nullptr, &right, info);
 }
 
-ffi::Error Eigvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                   Result values, Result info) {
-  return RunEig("linalg_eigvals", stream, allocator, a, values, nullptr, nullptr, info);
+void Eigvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+             Result info) {
+  RunEig(stream, allocator, a, values, nullptr, nullptr, info);
 }
 
 }  // namespace

@@ -173,40 +173,36 @@ bool RunOwnEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& proble
          RunTeamEigh<kVectors>(stream, batch, problem);
 }
 
-ffi::Error Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
-                ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
-  return Guard("linalg_eigh", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
-      SolveEigh<T>(stream, allocator, batch,
-                   {.n = ToInt(n),
-                    .part = {lower, symmetrize},
-                    .a = AsElements(Elements<T>(a, batch * n * n, "a")),
-                    .vectors = AsElements(vectors_data),
-                    .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                    .info = Elements<int32_t>(info, batch, "info")});
-    });
+void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+          ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
+          ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
+    SolveEigh<T>(stream, allocator, batch,
+                 {.n = ToInt(n),
+                  .part = {lower, symmetrize},
+                  .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                  .vectors = AsElements(vectors_data),
+                  .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                  .info = Elements<int32_t>(info, batch, "info")});
   });
 }
 
-ffi::Error Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                    ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info,
-                    bool lower, bool symmetrize) {
-  return Guard("linalg_eigvalsh", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      SolveEigh<T>(stream, allocator, batch,
-                   {.n = ToInt(n),
-                    .part = {lower, symmetrize},
-                    .a = AsElements(Elements<T>(a, batch * n * n, "a")),
-                    .vectors = nullptr,
-                    .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                    .info = Elements<int32_t>(info, batch, "info")});
-    });
+void Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+              ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info, bool lower,
+              bool symmetrize) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    SolveEigh<T>(stream, allocator, batch,
+                 {.n = ToInt(n),
+                  .part = {lower, symmetrize},
+                  .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                  .vectors = nullptr,
+                  .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                  .info = Elements<int32_t>(info, batch, "info")});
   });
 }
 

@@ -62,27 +62,24 @@ struct FindEigenvalue {
   }
 };
 
-ffi::Error EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                               ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
-                               ffi::Result<ffi::AnyBuffer> values,
-                               ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigvalsh_tridiagonal", [&] {
-    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
-    const int64_t batch = shape.batch, n = shape.n;
-    DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
-      using V = Real<T>;
-      Scratch scratch(allocator);
-      const PrepareSturm<Element<T>> job{
-          .n = n,
-          .diagonal = Elements<V>(diagonal, batch * n, "d"),
-          .above = AsElements(Elements<T>(above, batch * shape.beside, "e")),
-          .rows = scratch.Take<small::SturmRow<V>>(batch * n),
-          .inverses = scratch.Take<V>(batch),
-          .info = Elements<int32_t>(info, batch, "info")};
-      LaunchTeams(stream, job, batch, TeamSize(n), Slice(sizeof(V)));
-      ForEach(stream, batch * n,
-              FindEigenvalue<Element<T>>{job, Elements<V>(values, batch * n, "the eigenvalues")});
-    });
+void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
+                         ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
+                         ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info) {
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
+  const int64_t batch = shape.batch, n = shape.n;
+  DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
+    using V = Real<T>;
+    Scratch scratch(allocator);
+    const PrepareSturm<Element<T>> job{
+        .n = n,
+        .diagonal = Elements<V>(diagonal, batch * n, "d"),
+        .above = AsElements(Elements<T>(above, batch * shape.beside, "e")),
+        .rows = scratch.Take<small::SturmRow<V>>(batch * n),
+        .inverses = scratch.Take<V>(batch),
+        .info = Elements<int32_t>(info, batch, "info")};
+    LaunchTeams(stream, job, batch, TeamSize(n), Slice(sizeof(V)));
+    ForEach(stream, batch * n,
+            FindEigenvalue<Element<T>>{job, Elements<V>(values, batch * n, "the eigenvalues")});
   });
 }
 
@@ -103,28 +100,25 @@ struct WriteTridiagonal {
   }
 };
 
-ffi::Error EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                           ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
-                           ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
-                           ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_eigh_tridiagonal", [&] {
-    const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
-    const int64_t batch = shape.batch, n = shape.n;
-    DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
-      using E = Element<T>;
-      T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
-      E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
-      ForEach(stream, batch * n * n,
-              WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                                  AsElements(Elements<T>(above, batch * shape.beside, "e")), a});
-      SolveEigh<T>(stream, allocator, batch,
-                   {.n = ToInt(n),
-                    .part = {.lower = false, .symmetrize = false},
-                    .a = a,
-                    .vectors = AsElements(vectors_data),
-                    .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                    .info = Elements<int32_t>(info, batch, "info")});
-    });
+void EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer diagonal,
+                     ffi::AnyBuffer above, ffi::Result<ffi::AnyBuffer> values,
+                     ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info) {
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
+  const int64_t batch = shape.batch, n = shape.n;
+  DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
+    using E = Element<T>;
+    T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
+    E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
+    ForEach(stream, batch * n * n,
+            WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
+                                AsElements(Elements<T>(above, batch * shape.beside, "e")), a});
+    SolveEigh<T>(stream, allocator, batch,
+                 {.n = ToInt(n),
+                  .part = {.lower = false, .symmetrize = false},
+                  .a = a,
+                  .vectors = AsElements(vectors_data),
+                  .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
+                  .info = Elements<int32_t>(info, batch, "info")});
   });
 }
 

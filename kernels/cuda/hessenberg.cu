@@ -53,36 +53,32 @@ void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 
-ffi::Error Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                      ffi::Result<ffi::AnyBuffer> h, ffi::Result<ffi::AnyBuffer> q) {
-  return Guard("linalg_hessenberg", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const h_data = Elements<T>(h, batch * n * n, "h");
-      T* const q_data = Elements<T>(q, batch * n * n, "q");
-      RunHessenberg<Element<T>>(stream, allocator, batch,
-                                {.n = ToInt(n),
-                                 .a = AsElements(Elements<T>(a, batch * n * n, "a")),
-                                 .h = AsElements(h_data),
-                                 .q = AsElements(q_data)});
-    });
+void Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                ffi::Result<ffi::AnyBuffer> h, ffi::Result<ffi::AnyBuffer> q) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const h_data = Elements<T>(h, batch * n * n, "h");
+    T* const q_data = Elements<T>(q, batch * n * n, "q");
+    RunHessenberg<Element<T>>(stream, allocator, batch,
+                              {.n = ToInt(n),
+                               .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                               .h = AsElements(h_data),
+                               .q = AsElements(q_data)});
   });
 }
 
-ffi::Error HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                       ffi::Result<ffi::AnyBuffer> h) {
-  return Guard("linalg_hessenberg_h", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, n = shape.rows;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const h_data = Elements<T>(h, batch * n * n, "h");
-      RunHessenberg<Element<T>>(stream, allocator, batch,
-                                {.n = ToInt(n),
-                                 .a = AsElements(Elements<T>(a, batch * n * n, "a")),
-                                 .h = AsElements(h_data),
-                                 .q = nullptr});
-    });
+void HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                 ffi::Result<ffi::AnyBuffer> h) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const h_data = Elements<T>(h, batch * n * n, "h");
+    RunHessenberg<Element<T>>(stream, allocator, batch,
+                              {.n = ToInt(n),
+                               .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                               .h = AsElements(h_data),
+                               .q = nullptr});
   });
 }
 

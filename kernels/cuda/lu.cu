@@ -168,66 +168,60 @@ struct MakePermutation {
   }
 };
 
-ffi::Error Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-              ffi::Result<ffi::AnyBuffer> lu, ffi::Result<ffi::AnyBuffer> pivots,
-              ffi::Result<ffi::AnyBuffer> permutation, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_lu", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a");
-    const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const lu_data = Elements<T>(lu, batch * m * n, "lu");
-      LuProblem<Element<T>> problem{
-          .batch = batch,
-          .rows = ToInt(m),
-          .cols = ToInt(n),
-          .a = AsElements(Elements<T>(a, batch * m * n, "a")),
-          .packed = AsElements(lu_data),
-          .pivots = Elements<int32_t>(pivots, batch * k, "pivots"),
-          .permutation = Elements<int32_t>(permutation, batch * m, "permutation"),
-          .info = Elements<int32_t>(info, batch, "info")};
-      if (batch == 0) return;
-      if (UseOwnLu<T>(m, n)) return OwnLu(stream, problem);
-      Scratch scratch(allocator);
-      T* const packed = scratch.Take<T>(batch * m * n);
-      problem.packed = AsElements(packed);
-      VendorLu<T>(stream, scratch, problem);
-      Transpose(stream, batch, n, m, packed, m * n, lu_data, m * n);
-    });
-  });
-}
-
-ffi::Error LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
-                                 ffi::Result<ffi::AnyBuffer> permutation) {
-  return Guard("linalg_lu_pivots_to_permutation", [&] {
-    const BatchShape shape = SplitBatch(pivots, 1, "pivots");
-    const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
-    if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
-    const int32_t* const steps = Elements<int32_t>(pivots, shape.batch * k, "pivots");
-    int32_t* const target = Elements<int32_t>(permutation, shape.batch * m, "permutation");
-    PivotsToPermutation(stream, shape.batch, k, m, steps, target);
-  });
-}
-
-ffi::Error LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,
-                   ffi::AnyBuffer pivots, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-                   bool transpose, bool conjugate) {
-  return Guard("linalg_lu_solve", [&] {
+void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+        ffi::Result<ffi::AnyBuffer> lu, ffi::Result<ffi::AnyBuffer> pivots,
+        ffi::Result<ffi::AnyBuffer> permutation, ffi::Result<ffi::AnyBuffer> info) {
+  const BatchShape shape = SplitBatch(a, 2, "a");
+  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const lu_data = Elements<T>(lu, batch * m * n, "lu");
+    LuProblem<Element<T>> problem{
+        .batch = batch,
+        .rows = ToInt(m),
+        .cols = ToInt(n),
+        .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+        .packed = AsElements(lu_data),
+        .pivots = Elements<int32_t>(pivots, batch * k, "pivots"),
+        .permutation = Elements<int32_t>(permutation, batch * m, "permutation"),
+        .info = Elements<int32_t>(info, batch, "info")};
+    if (batch == 0) return;
+    if (UseOwnLu<T>(m, n)) return OwnLu(stream, problem);
     Scratch scratch(allocator);
-    const BatchShape shape = SplitBatch(pivots, 1, "pivots");
-    const bool shared = pivots.dimensions().size() == 1;
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const auto systems = ReadSystems<T>(lu, b, x, true);
-      if (shape.cols != systems.n) throw BadArgument("pivots", "have one element per row");
-      if (!shared && shape.batch != systems.batch) {
-        throw BadArgument("pivots", "have the batch size of b");
-      }
-      const Substitution substitution{
-          .with = Substitution::With::kLu,
-          .triangle = {.transpose = transpose, .conjugate = conjugate},
-          .pivots = Elements<int32_t>(pivots, shape.batch * systems.n, "pivots"),
-          .pivots_stride = shared ? 0 : systems.n};
-      Substitute(stream, scratch, substitution, systems);
-    });
+    T* const packed = scratch.Take<T>(batch * m * n);
+    problem.packed = AsElements(packed);
+    VendorLu<T>(stream, scratch, problem);
+    Transpose(stream, batch, n, m, packed, m * n, lu_data, m * n);
+  });
+}
+
+void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
+                           ffi::Result<ffi::AnyBuffer> permutation) {
+  const BatchShape shape = SplitBatch(pivots, 1, "pivots");
+  const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
+  if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
+  const int32_t* const steps = Elements<int32_t>(pivots, shape.batch * k, "pivots");
+  int32_t* const target = Elements<int32_t>(permutation, shape.batch * m, "permutation");
+  PivotsToPermutation(stream, shape.batch, k, m, steps, target);
+}
+
+void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,
+             ffi::AnyBuffer pivots, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool transpose,
+             bool conjugate) {
+  Scratch scratch(allocator);
+  const BatchShape shape = SplitBatch(pivots, 1, "pivots");
+  const bool shared = pivots.dimensions().size() == 1;
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(lu, b, x, true);
+    if (shape.cols != systems.n) throw BadArgument("pivots", "have one element per row");
+    if (!shared && shape.batch != systems.batch) {
+      throw BadArgument("pivots", "have the batch size of b");
+    }
+    const Substitution substitution{
+        .with = Substitution::With::kLu,
+        .triangle = {.transpose = transpose, .conjugate = conjugate},
+        .pivots = Elements<int32_t>(pivots, shape.batch * systems.n, "pivots"),
+        .pivots_stride = shared ? 0 : systems.n};
+    Substitute(stream, scratch, substitution, systems);
   });
 }
 

@@ -247,66 +247,55 @@ QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyB
   return problem;
 }
 
-ffi::Error HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                         ffi::Result<ffi::AnyBuffer> packed, ffi::Result<ffi::AnyBuffer> taus) {
-  return Guard("linalg_householder_qr", [&] {
-    const QrShape shape = ReadPackedShape(a);
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      auto problem = ReadProblem<T>(shape, a);
-      T* const packed_data =
-          Elements<T>(packed, shape.batch * shape.m * shape.n, "the packed factors");
-      problem.packed = true;
-      problem.taus = AsElements(Elements<T>(taus, shape.batch * shape.count, "taus"));
-      problem.r = AsElements(packed_data);
-      RunQr<T>(stream, allocator, problem);
-    });
+void HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                   ffi::Result<ffi::AnyBuffer> packed, ffi::Result<ffi::AnyBuffer> taus) {
+  const QrShape shape = ReadPackedShape(a);
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto problem = ReadProblem<T>(shape, a);
+    T* const packed_data =
+        Elements<T>(packed, shape.batch * shape.m * shape.n, "the packed factors");
+    problem.packed = true;
+    problem.taus = AsElements(Elements<T>(taus, shape.batch * shape.count, "taus"));
+    problem.r = AsElements(packed_data);
+    RunQr<T>(stream, allocator, problem);
   });
 }
 
-ffi::Error HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                              ffi::AnyBuffer a, ffi::AnyBuffer taus,
-                              ffi::Result<ffi::AnyBuffer> q) {
-  return Guard("linalg_householder_product", [&] {
-    const QrShape shape = ReadProductShape(a, taus);
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      auto problem = ReadProblem<T>(shape, a);
-      const T* const taus_data = Elements<T>(taus, shape.batch * shape.count, "taus");
-      problem.factored = true;
-      problem.taus_in = AsElements(taus_data);
-      problem.q = AsElements(Elements<T>(q, shape.batch * shape.m * shape.n, "q"));
-      RunQr<T>(stream, allocator, problem);
-    });
+void HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                        ffi::AnyBuffer taus, ffi::Result<ffi::AnyBuffer> q) {
+  const QrShape shape = ReadProductShape(a, taus);
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto problem = ReadProblem<T>(shape, a);
+    const T* const taus_data = Elements<T>(taus, shape.batch * shape.count, "taus");
+    problem.factored = true;
+    problem.taus_in = AsElements(taus_data);
+    problem.q = AsElements(Elements<T>(q, shape.batch * shape.m * shape.n, "q"));
+    RunQr<T>(stream, allocator, problem);
   });
 }
 
-ffi::Error Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-              ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r) {
-  return Guard("linalg_qr", [&] {
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      RunQr<T>(stream, allocator, ReadProblem<T>(a, &q, r));
-    });
+void Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+        ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r) {
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunQr<T>(stream, allocator, ReadProblem<T>(a, &q, r));
   });
 }
 
-ffi::Error QrR(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-               ffi::Result<ffi::AnyBuffer> r) {
-  return Guard("linalg_qr_r", [&] {
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      RunQr<T>(stream, allocator, ReadProblem<T>(a, nullptr, r));
-    });
+void QrR(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+         ffi::Result<ffi::AnyBuffer> r) {
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunQr<T>(stream, allocator, ReadProblem<T>(a, nullptr, r));
   });
 }
 
-ffi::Error QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                     ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r,
-                     ffi::Result<ffi::AnyBuffer> order) {
-  return Guard("linalg_qr_pivoted", [&] {
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      auto problem = ReadProblem<T>(a, &q, r);
-      problem.pivoted = true;
-      problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
-      RunQr<T>(stream, allocator, problem);
-    });
+void QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+               ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r,
+               ffi::Result<ffi::AnyBuffer> order) {
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto problem = ReadProblem<T>(a, &q, r);
+    problem.pivoted = true;
+    problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
+    RunQr<T>(stream, allocator, problem);
   });
 }
 

@@ -42,28 +42,26 @@ struct TeamSchur {
   }
 };
 
-ffi::Error Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                 ffi::Result<ffi::AnyBuffer> form, ffi::Result<ffi::AnyBuffer> vectors,
-                 ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_schur", [&] {
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, size = shape.size();
-    const int n = ToInt(shape.rows);
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      using E = Element<T>;
-      T* const form_data = Elements<T>(form, batch * size, "the Schur form");
-      T* const vectors_data = Elements<T>(vectors, batch * size, "the Schur vectors");
-      Slice slice(sizeof(RealElement<E>));
-      const SchurProblem<E> problem{.n = n,
-                                    .a = AsElements(Elements<T>(a, batch * size, "a")),
-                                    .form = AsElements(form_data),
-                                    .vectors = AsElements(vectors_data),
-                                    .info = Elements<int32_t>(info, batch, "info")};
-      const TeamSchur<E> job{.problem = problem,
-                             .places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true)};
-      Scratch scratch(allocator);
-      LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), slice);
-    });
+void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+           ffi::Result<ffi::AnyBuffer> form, ffi::Result<ffi::AnyBuffer> vectors,
+           ffi::Result<ffi::AnyBuffer> info) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, size = shape.size();
+  const int n = ToInt(shape.rows);
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using E = Element<T>;
+    T* const form_data = Elements<T>(form, batch * size, "the Schur form");
+    T* const vectors_data = Elements<T>(vectors, batch * size, "the Schur vectors");
+    Slice slice(sizeof(RealElement<E>));
+    const SchurProblem<E> problem{.n = n,
+                                  .a = AsElements(Elements<T>(a, batch * size, "a")),
+                                  .form = AsElements(form_data),
+                                  .vectors = AsElements(vectors_data),
+                                  .info = Elements<int32_t>(info, batch, "info")};
+    const TeamSchur<E> job{.problem = problem,
+                           .places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true)};
+    Scratch scratch(allocator);
+    LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), slice);
   });
 }
 

@@ -174,39 +174,34 @@ void Invert(cudaStream_t stream, Scratch& scratch, const SolveProblem<Element<T>
   ForEach(stream, batch * size, FillFailed<E>{problem.x, size, problem.info});
 }
 
-ffi::Error Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                 ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-                 ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_solve", [&] {
-    Scratch scratch(allocator);
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const auto systems = ReadSystems<T>(a, b, x, true);
-      int32_t* const info_data = Elements<int32_t>(info, systems.batch, "info");
-      if (systems.batch > 0) SolveBatch(stream, scratch, systems, info_data);
-    });
+void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,
+           ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info) {
+  Scratch scratch(allocator);
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    int32_t* const info_data = Elements<int32_t>(info, systems.batch, "info");
+    if (systems.batch > 0) SolveBatch(stream, scratch, systems, info_data);
   });
 }
 
-ffi::Error Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-               ffi::Result<ffi::AnyBuffer> inverse, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_inv", [&] {
-    Scratch scratch(allocator);
-    const BatchShape shape = SplitSquareBatch(a, "a");
-    const int64_t batch = shape.batch, size = shape.size();
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      const T* const a_data = Elements<T>(a, batch * size, "a");
-      T* const inverse_data = Elements<T>(inverse, batch * size, "the inverse");
-      int32_t* const info_data = Elements<int32_t>(info, batch, "info");
-      if (batch == 0) return;
-      Invert<T>(stream, scratch,
-                {.batch = batch,
-                 .n = ToInt(shape.rows),
-                 .cols = ToInt(shape.rows),
-                 .a = AsElements(a_data),
-                 .b = nullptr,
-                 .x = AsElements(inverse_data),
-                 .info = info_data});
-    });
+void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+         ffi::Result<ffi::AnyBuffer> inverse, ffi::Result<ffi::AnyBuffer> info) {
+  Scratch scratch(allocator);
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, size = shape.size();
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    const T* const a_data = Elements<T>(a, batch * size, "a");
+    T* const inverse_data = Elements<T>(inverse, batch * size, "the inverse");
+    int32_t* const info_data = Elements<int32_t>(info, batch, "info");
+    if (batch == 0) return;
+    Invert<T>(stream, scratch,
+              {.batch = batch,
+               .n = ToInt(shape.rows),
+               .cols = ToInt(shape.rows),
+               .a = AsElements(a_data),
+               .b = nullptr,
+               .x = AsElements(inverse_data),
+               .info = info_data});
   });
 }
 

@@ -284,51 +284,47 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
   }
 }
 
-ffi::Error Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-               ffi::Result<ffi::AnyBuffer> u, ffi::Result<ffi::AnyBuffer> s,
-               ffi::Result<ffi::AnyBuffer> vh, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_svd", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a");
-    const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
-    // Its shape tells whether the square factors are asked for.
-    const int64_t cols = SplitBatch(*u, 2, "u").cols, rows = SplitBatch(*vh, 2, "vh").rows;
-    if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
-    const bool full = cols != k || rows != k;
-    if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      T* const u_data = Elements<T>(u, batch * m * (full ? m : k), "u");
-      T* const vh_data = Elements<T>(vh, batch * n * (full ? n : k), "vh");
-      RunSvd<T>(stream, allocator, batch,
-                {.m = ToInt(m),
-                 .n = ToInt(n),
-                 .vectors = true,
-                 .full = full,
-                 .a = AsElements(Elements<T>(a, batch * m * n, "a")),
-                 .u = AsElements(u_data),
-                 .s = Elements<Real<T>>(s, batch * k, "the singular values"),
-                 .vh = AsElements(vh_data),
-                 .info = Elements<int32_t>(info, batch, "info")});
-    });
+void Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+         ffi::Result<ffi::AnyBuffer> u, ffi::Result<ffi::AnyBuffer> s,
+         ffi::Result<ffi::AnyBuffer> vh, ffi::Result<ffi::AnyBuffer> info) {
+  const BatchShape shape = SplitBatch(a, 2, "a");
+  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
+  // Its shape tells whether the square factors are asked for.
+  const int64_t cols = SplitBatch(*u, 2, "u").cols, rows = SplitBatch(*vh, 2, "vh").rows;
+  if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
+  const bool full = cols != k || rows != k;
+  if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const u_data = Elements<T>(u, batch * m * (full ? m : k), "u");
+    T* const vh_data = Elements<T>(vh, batch * n * (full ? n : k), "vh");
+    RunSvd<T>(stream, allocator, batch,
+              {.m = ToInt(m),
+               .n = ToInt(n),
+               .vectors = true,
+               .full = full,
+               .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+               .u = AsElements(u_data),
+               .s = Elements<Real<T>>(s, batch * k, "the singular values"),
+               .vh = AsElements(vh_data),
+               .info = Elements<int32_t>(info, batch, "info")});
   });
 }
 
-ffi::Error Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                   ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> info) {
-  return Guard("linalg_svdvals", [&] {
-    const BatchShape shape = SplitBatch(a, 2, "a");
-    const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
-    DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-      RunSvd<T>(stream, allocator, batch,
-                {.m = ToInt(m),
-                 .n = ToInt(n),
-                 .vectors = false,
-                 .full = false,
-                 .a = AsElements(Elements<T>(a, batch * m * n, "a")),
-                 .u = nullptr,
-                 .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
-                 .vh = nullptr,
-                 .info = Elements<int32_t>(info, batch, "info")});
-    });
+void Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+             ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> info) {
+  const BatchShape shape = SplitBatch(a, 2, "a");
+  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunSvd<T>(stream, allocator, batch,
+              {.m = ToInt(m),
+               .n = ToInt(n),
+               .vectors = false,
+               .full = false,
+               .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+               .u = nullptr,
+               .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+               .vh = nullptr,
+               .info = Elements<int32_t>(info, batch, "info")});
   });
 }
 

@@ -253,20 +253,18 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
                          permutation, stride, n, systems.cols, true});
 }
 
-ffi::Error TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                           ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool left_side,
-                           bool lower, bool transpose_a, bool conjugate_a, bool unit_diagonal) {
-  return Guard("linalg_triangular_solve", [&] {
-    Scratch scratch(allocator);
-    const Substitution substitution{.with = With::kTriangle,
-                                    .triangle = {.lower = lower,
-                                                 .transpose = transpose_a,
-                                                 .conjugate = conjugate_a,
-                                                 .unit_diagonal = unit_diagonal,
-                                                 .left_side = left_side}};
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      Substitute(stream, scratch, substitution, ReadSystems<T>(a, b, x, left_side));
-    });
+void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+                     ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool left_side, bool lower,
+                     bool transpose_a, bool conjugate_a, bool unit_diagonal) {
+  Scratch scratch(allocator);
+  const Substitution substitution{.with = With::kTriangle,
+                                  .triangle = {.lower = lower,
+                                               .transpose = transpose_a,
+                                               .conjugate = conjugate_a,
+                                               .unit_diagonal = unit_diagonal,
+                                               .left_side = left_side}};
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    Substitute(stream, scratch, substitution, ReadSystems<T>(a, b, x, left_side));
   });
 }
 

@@ -342,33 +342,31 @@ void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T
   ForEach(stream, batch, SolveSuspects<E>{systems, levels[0].seams});
 }
 
-ffi::Error TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer dl,
-                            ffi::AnyBuffer d, ffi::AnyBuffer du, ffi::AnyBuffer b,
-                            ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info,
-                            bool perturb_singular) {
-  return Guard("linalg_tridiagonal_solve", [&] {
-    const BatchShape shape = SplitBatch(b, 2, "b");
-    const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
-    DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const TridiagonalProblem<T> systems{batch,
-                                          n,
-                                          cols,
-                                          Elements<T>(dl, batch * n, "dl"),
-                                          Elements<T>(d, batch * n, "d"),
-                                          Elements<T>(du, batch * n, "du"),
-                                          Elements<T>(b, batch * n * cols, "b"),
-                                          Elements<T>(x, batch * n * cols, "x"),
-                                          Elements<int32_t>(info, batch, "info")};
-      if (batch == 0) return;
-      ToInt(n * cols);
-      Scratch scratch(allocator);
-      const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
-      if (is_long && !perturb_singular) {
-        SolveLong(stream, scratch, systems);
-      } else {
-        SolveShort(stream, scratch, systems, perturb_singular);
-      }
-    });
+void TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer dl,
+                      ffi::AnyBuffer d, ffi::AnyBuffer du, ffi::AnyBuffer b,
+                      ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info,
+                      bool perturb_singular) {
+  const BatchShape shape = SplitBatch(b, 2, "b");
+  const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const TridiagonalProblem<T> systems{batch,
+                                        n,
+                                        cols,
+                                        Elements<T>(dl, batch * n, "dl"),
+                                        Elements<T>(d, batch * n, "d"),
+                                        Elements<T>(du, batch * n, "du"),
+                                        Elements<T>(b, batch * n * cols, "b"),
+                                        Elements<T>(x, batch * n * cols, "x"),
+                                        Elements<int32_t>(info, batch, "info")};
+    if (batch == 0) return;
+    ToInt(n * cols);
+    Scratch scratch(allocator);
+    const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
+    if (is_long && !perturb_singular) {
+      SolveLong(stream, scratch, systems);
+    } else {
+      SolveShort(stream, scratch, systems, perturb_singular);
+    }
   });
 }
 
