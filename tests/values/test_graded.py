@@ -112,6 +112,20 @@ def test_solutions_of_graded_systems(grading, n, dtype, rng):
     assert _excess(error, unit + np.abs(b), n, dtype) <= 8
 
 
+def _wide_slogdet(a):
+  """Phase and logarithm, by elimination in long double."""
+  rest, phase, logarithm = _wide(a), 1.0, np.longdouble(0)
+  for k in range(len(a)):
+    pivot = k + np.argmax(np.abs(rest[k:, k]))
+    if pivot != k:
+      rest[[k, pivot]] = rest[[pivot, k]]
+      phase = -phase
+    size = np.abs(rest[k, k])
+    phase, logarithm = phase * rest[k, k] / size, logarithm + np.log(size)
+    rest[k + 1 :] -= np.outer(rest[k + 1 :, k] / rest[k, k], rest[k])
+  return phase, logarithm
+
+
 @ALL_DTYPES
 @pytest.mark.parametrize("grading", GRADINGS)
 @pytest.mark.parametrize("n", [5, 33, 70])
@@ -119,17 +133,29 @@ def test_determinants_of_graded_matrices(grading, n, dtype, rng):
   """Against elimination in long double; subnormal rows, in the matrix's dtype, hold few digits."""
   a = _graded(rng, grading, n, dtype)
   sign, logabsdet = linalg.slogdet(a)
-  rest, expected_sign, expected = _wide(a), 1.0, 0.0
-  for k in range(n):
-    pivot = k + np.argmax(np.abs(rest[k:, k]))
-    if pivot != k:
-      rest[[k, pivot]] = rest[[pivot, k]]
-      expected_sign = -expected_sign
-    size = np.abs(rest[k, k])
-    expected_sign, expected = expected_sign * rest[k, k] / size, expected + np.log(size)
-    rest[k + 1 :] -= np.outer(rest[k + 1 :, k] / rest[k, k], rest[k])
+  expected_sign, expected = _wide_slogdet(a)
   assert abs(complex(sign) - complex(expected_sign)) <= 0.25
   assert abs(float(logabsdet) - float(expected)) <= 0.25
+
+
+@ALL_DTYPES
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("n", [5, 33, 70])
+def test_determinant_with_pivots_beyond_reciprocals(n, place, dtype, rng):
+  """Columns whose pivots have no reciprocal in range, and as many that bring the product back."""
+  finfo = np.finfo(dtype)
+  tiny, large = finfo.minexp - 4 - 14 * (finfo.bits == 64), finfo.maxexp - 8
+  exponents = np.zeros(n, int)
+  exponents[:2], exponents[-2:] = (tiny, large) if place == "first" else (large, tiny)
+  a = matrices.unitary(rng, n, dtype)
+  a = (_wide(a) * np.ldexp(np.longdouble(1), exponents)).astype(dtype)
+  phase, logarithm = _wide_slogdet(a)
+  expected = phase * np.exp(logarithm)
+  assert finfo.tiny < abs(expected) < 1
+  # A tiny column is subnormal: it is rounded to a multiple of the smallest one.
+  unit = float(finfo.eps) + np.ldexp(float(finfo.smallest_subnormal), -tiny)
+  for actual in (linalg.det(a), linalg.det(np.stack([a] * 17))[16]):
+    assert abs(_wide(actual) - expected) <= 8 * n * unit * abs(expected)
 
 
 @ALL_DTYPES
