@@ -2,13 +2,17 @@
 //
 // Small matrices go to kernels/small/eigh.h, one per lane. Larger ones go to syevd (heevd), by
 // divide and conquer, in place in the output, which one pass fills with the lower triangle in
-// column-major order. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may
-// not end on it: it gets NaN, and info = -1.
+// column-major order. Without vectors syevd iterates by QL, whose rounding errors add up: in
+// float32 the matrix is only reduced by LAPACK, and the QL iteration runs in float64. A matrix that
+// holds NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and
+// info = -1.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
 
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/arithmetic/scale.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
@@ -16,6 +20,7 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 #include "kernels/small/eigh.h"
+#include "kernels/small/root_free_ql.h"
 
 namespace linalg {
 namespace {
@@ -45,6 +50,7 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
                T* vectors, Real<T>* values, int32_t* info) {
   using Row = Vector<Real<T>, kLanes<T>>;
   const int order = ToInt(n);
+  const bool refine = n >= kLeastRefinedEigh;
   const int64_t count = n * n;
   const int64_t size = std::max<int64_t>(
       small::EigenWork<Element<T, Row>, Row>::Size(n, kVectors),
@@ -55,7 +61,7 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
     const auto solve = [&]<class R>(std::type_identity<R>) {
       const small::EigenWork<Element<T, V>, R> work(registers, order, kVectors);
       LoadElements(a + i * count, count, count, work.matrix);
-      const V failed = small::EigenHermitian<kVectors>(work, order, part);
+      const V failed = small::EigenHermitian<kVectors>(work, order, part, refine);
       StoreElements(work.d, n, values + i * n);
       if constexpr (kVectors) StoreElements(work.matrix, count, vectors + i * count);
       StoreIntegers(&failed, 1, info + i);
@@ -70,6 +76,46 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   });
 }
 
+// Eigenvalues alone of large matrices in float32 or complex64: sytrd (hetrd), then QL in float64.
+template <class T>
+class WideEigvalsh {
+  using R = Real<T>;
+
+ public:
+  explicit WideEigvalsh(int64_t n)
+      : n_(ToInt(n)),
+        beside_(Scratch<R>(n)),
+        taus_(Scratch<T>(n)),
+        work_(Scratch<T>(lapack::SytrdWork(n))),
+        wide_(Scratch<double>(2 * n)) {}
+
+  // The eigenvalues of the lower triangle `a`, which is overwritten; returns as LAPACK's info.
+  int operator()(T* a, R* w) {
+    R largest = 0, unscale;
+    ForEachElement(a, [&](T& x) {
+      largest = std::max({largest, std::abs(std::real(x)), std::abs(std::imag(x))});
+    });
+    const R scale = PowerOfTwoScale(largest, unscale);
+    ForEachElement(a, [&](T& x) { x *= scale; });
+    lapack::Sytrd('L', n_, a, w, beside_.get(), taus_.get(), work_.get());
+    const auto info = static_cast<int>(small::RootFreeQl(w, beside_.get(), n_, wide_.get()));
+    std::sort(w, w + n_);
+    for (int i = 0; i < n_; ++i) w[i] *= unscale;
+    return info;
+  }
+
+ private:
+  template <class Body>
+  void ForEachElement(T* a, Body&& body) {
+    for (int64_t j = 0; j < n_; ++j) std::for_each(a + j * n_ + j, a + (j + 1) * n_, body);
+  }
+
+  int n_;
+  std::unique_ptr<R[]> beside_;
+  std::unique_ptr<T[]> taus_, work_;
+  std::unique_ptr<double[]> wide_;
+};
+
 // Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
 template <class T>
 void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
@@ -82,21 +128,27 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   const int64_t size = n * n;
   const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
   ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
-    lapack::Syevd<T> syevd(n, vectors != nullptr);
     const auto scratch = Scratch<T>(vectors ? 0 : size);
-    for (int64_t i = first; i < last; ++i) {
-      T* matrix = vectors ? vectors + i * size : scratch.get();
-      Real<T>* w = values + i * n;
-      info[i] = CopyLower(pool, n, part, a + i * size, matrix) ? syevd('L', matrix, ToInt(n), w)
-                                                               : kNotFinite;
-      if (info[i] != 0) std::fill(w, w + n, NaN<Real<T>>());
-      if (!vectors) continue;
-      if (info[i] != 0) {
-        std::fill(matrix, matrix + size, NaN<T>());
-      } else {
-        TransposeInPlace(pool, n, matrix);
+    const auto solve = [&](auto&& eigh) {
+      for (int64_t i = first; i < last; ++i) {
+        T* matrix = vectors ? vectors + i * size : scratch.get();
+        Real<T>* w = values + i * n;
+        info[i] = CopyLower(pool, n, part, a + i * size, matrix) ? eigh(matrix, w) : kNotFinite;
+        if (info[i] != 0) std::fill(w, w + n, NaN<Real<T>>());
+        if (!vectors) continue;
+        if (info[i] != 0) {
+          std::fill(matrix, matrix + size, NaN<T>());
+        } else {
+          TransposeInPlace(pool, n, matrix);
+        }
       }
+    };
+    if constexpr (std::is_same_v<Real<T>, float>) {
+      if (!vectors) return solve(WideEigvalsh<T>(n));
     }
+    solve([n, syevd = lapack::Syevd<T>(n, vectors != nullptr)](T* matrix, Real<T>* w) mutable {
+      return syevd('L', matrix, ToInt(n), w);
+    });
   });
 }
 

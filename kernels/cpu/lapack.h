@@ -27,8 +27,8 @@ std::unique_ptr<T[]> Scratch(int64_t size) {
 namespace lapack {
 
 // One pointer per routine; the name in LAPACK is `prefix` + the member's name, but for complex
-// types orgqr is ungqr, org2r ung2r, orghr unghr and syevd heevd. Where the complex routine takes
-// other arguments, the pointer has no type. There is no complex stevd.
+// types orgqr is ungqr, org2r ung2r, orghr unghr, syevd heevd and sytrd hetrd. Where the complex
+// routine takes other arguments, the pointer has no type. There is no complex stevd.
 template <class T>
 struct Routines {
   using R = Real<T>;
@@ -42,6 +42,7 @@ struct Routines {
   void (*org2r)(int*, int*, int*, T*, int*, T*, T*, int*);
   void (*geqp3)();
   void (*syevd)();
+  void (*sytrd)(char*, int*, T*, int*, R*, R*, T*, T*, int*, int*);
   void (*stevd)(char*, int*, R*, R*, R*, int*, R*, int*, int*, int*, int*);
   void (*gesdd)();
   void (*geev)();
@@ -67,6 +68,7 @@ struct Routines {
     member(kIsComplex<T> ? "ung2r" : "org2r", &org2r);
     member("geqp3", &geqp3);
     member(kIsComplex<T> ? "heevd" : "syevd", &syevd);
+    member(kIsComplex<T> ? "hetrd" : "sytrd", &sytrd);
     if constexpr (!kIsComplex<T>) member("stevd", &stevd);
     member("gesdd", &gesdd);
     member("geev", &geev);
@@ -207,6 +209,14 @@ class Syevd {
   std::unique_ptr<Real<T>[]> real_work_;
   std::unique_ptr<int[]> int_work_;
 };
+
+// SYTRD(UPLO, N, A, LDA, D, E, TAU, WORK, LWORK, INFO)
+inline int64_t SytrdWork(int64_t n) { return n * kBlock; }
+template <class T>
+void Sytrd(char uplo, int n, T* a, Real<T>* d, Real<T>* e, T* taus, T* work) {
+  int info = 0, size = ToInt(SytrdWork(n));
+  routines<T>.sytrd(&uplo, &n, a, &n, d, e, taus, work, &size, &info);
+}
 
 // The size of a workspace from what a routine answers when it is asked: in single precision the
 // answer may be rounded down.

@@ -4,7 +4,10 @@
 // Martin, Reinsch and Wilkinson, The QR and QL algorithms for symmetric matrices, 1968). Every lane
 // works on its own block in its own sweep, with identity rotations where it has none; the rotations
 // go to the rows of the transposed eigenvectors of the tridiagonal matrix, which start from the
-// identity, and the reflectors follow. Matrices are scaled by a power of two to a norm near 1.
+// identity, and the reflectors follow. Rounding errors of the sweeps add up, in the eigenvalues to
+// many times those of the reduction: where that is to be refined, these are made anew from their
+// vectors, and without vectors those of float32 are iterated for in float64 (root_free_ql.h).
+// Matrices are scaled by a power of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +16,7 @@
 #include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/hermitian.h"
+#include "kernels/small/root_free_ql.h"
 #include "kernels/small/tridiagonal.h"
 
 namespace linalg::small {
@@ -46,8 +50,6 @@ LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* si
 // single matrix that has no registers of columns, as a CUDA thread's, has no cache to gain by it.
 template <class Row>
 inline constexpr int kPendingSweeps = kLanesOf<Row> == 1 ? 1 : 8;
-// LAPACK's limit of sweeps, times n.
-inline constexpr int kQlSweeps = 30;
 
 // Diagonalises the tridiagonal matrix of diagonal d and off-diagonal e, both of n elements though
 // the last of e is of no account, of norm about 1. With kVectors, z receives the transposed
@@ -165,6 +167,22 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
   return left;
 }
 
+// Replaces eigenvalues w of the tridiagonal matrix of diagonal d and off-diagonal e by the Rayleigh
+// quotients of their vectors, of norm 1, in the rows of z. The errors of QL's sweeps add up in the
+// values as in the vectors, but the quotients' are of the second order in those of the vectors.
+template <class V>
+LINALG_INLINE void RefineEigenvalues(const V* d, const V* e, int n, const V* z, int stride, V* w) {
+  const V two = Broadcast<V>(2);
+  for (int i = 0; i < n; ++i) {
+    const V* const v = z + i * stride;
+    const V x = w[i], last = v[n - 1];
+    const V sum = SumOf<V>(0, n - 1, [&](int j, V sum) {
+      return MulAdd(v[j], MulAdd(d[j] - x, v[j], two * e[j] * v[j + 1]), sum);
+    });
+    w[i] = x + MulAdd((d[n - 1] - x) * last, last, sum);
+  }
+}
+
 // Sorts d, and makes `order` the places that its elements come from.
 template <class V>
 LINALG_INLINE void SortAscending(V* d, int n, V* order) {
@@ -241,9 +259,10 @@ struct EigenWork {
 // Eigenvalues of the Hermitian part of work.matrix in work.d, ascending, and the eigenvectors in
 // the columns of work.matrix. Returns 0, or -1 in the lanes whose matrix holds NaN or Inf, or the
 // number of off-diagonal elements that did not converge to zero; the results are NaN there.
+// `refine` says that the eigenvalues are to be free of the sweeps' rounding errors.
 template <bool kVectors, class E, class Row>
 LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n,
-                                            HermitianPart part) {
+                                            HermitianPart part, bool refine = false) {
   using V = RealElement<E>;
   const auto [stride, matrix, a, z, rows, tau, d, e, order, sine, shear] = work;
   const V zero{}, one = Broadcast<V>(1);
@@ -277,7 +296,23 @@ LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n
   }
   Tridiagonalise(a, n, rows, d, e, tau);
   V* rotated = reinterpret_cast<V*>(matrix);
-  V info = ImplicitQl<kVectors, Row>(d, e, n, rotated, stride, sine, shear);
+  V info;
+  if constexpr (kVectors) {
+    // z is free as yet; the first of its rows alone where there is nothing beside the diagonal.
+    V *const diagonal = z.re, *const beside = z.Below(n > 1).re;
+    for (int i = 0; i < n; ++i) diagonal[i] = d[i];
+    for (int i = 0; i < n - 1; ++i) beside[i] = e[i];
+    info = ImplicitQl<true, Row>(d, e, n, rotated, stride, sine, shear);
+    if (refine) RefineEigenvalues(diagonal, beside, n, rotated, stride, d);
+  } else {
+    if constexpr (std::is_same_v<Lane<V>, float>) {
+      // What the reduction worked in is free, and larger.
+      if (refine) info = RootFreeQl(d, e, n, reinterpret_cast<Wide<V>*>(matrix));
+    } else {
+      refine = false;
+    }
+    if (!refine) info = ImplicitQl<false, Row>(d, e, n, rotated, stride, sine, shear);
+  }
   info = finite ? info : -one;
   SortAscending(d, n, order);
   // Zero is added, here and below, because a lane that rests while others work does not keep the
