@@ -4,16 +4,12 @@ Everything here is batched, keeps the sharding of a batch (no gathers, whose res
 mixes neither dtypes nor ranks.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-# In full precision, whatever the user's default for products is.
-product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
 
 def expand(x: jax.Array | np.ndarray, a: jax.Array) -> jax.Array:

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, hermitian_part, minus, on_diagonal, product, triangle
+from linalg._algebra import adjoint, hermitian_part, minus, on_diagonal, triangle
 from linalg._checks import check
+from linalg._linear import linear_pair
+from linalg._matmul import product
 from linalg._operands import as_arrays, as_columns, check_square
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
@@ -16,19 +18,35 @@ from linalg._triangular import triangular_solve_p
 __all__ = ["cho_factor", "cho_solve", "cholesky", "cholesky_ex"]
 
 
-def _cholesky_jvp(primals, tangents, *, lower, symmetrize):
+def _tangent(factor, da, *, lower, symmetrize):
   # dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal.
   # Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, eq. 8.
-  (a,), (da,) = primals, tangents
-  factor, info = cholesky_p(a, lower=lower, symmetrize=symmetrize)
   da = hermitian_part(da, lower=lower, symmetrize=symmetrize)
   l = factor if lower else adjoint(factor)
   inner = triangular_solve_p(l, da, left_side=True, lower=True)
   inner = triangular_solve_p(
       l, inner, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
-  phi = jnp.where(on_diagonal(inner), inner / 2, jnp.tril(inner))
-  dl = product(l, phi)
-  return (factor, info), (dl if lower else adjoint(dl), None)
+  dl = product(l, jnp.where(on_diagonal(inner), inner / 2, jnp.tril(inner)))
+  return [dl if lower else adjoint(dl)]
+
+
+# Larger matrices have more of the arithmetic of products than a matrix per lane gains by.
+_LARGEST_DERIVATIVE = 32
+
+cholesky_jvp_p, cholesky_vjp_p = linear_pair(
+    ("linalg_cholesky_jvp", "n n, n n -> n n", [0]),
+    ("linalg_cholesky_vjp", "n n, n n -> n n", [0]),
+    _tangent,
+    constants=1,
+    argument=lambda factor: factor,
+    attributes={"lower": True, "symmetrize": True},
+    suits=lambda factor, da, **_: factor.shape[-1] <= _LARGEST_DERIVATIVE)
+
+
+def _cholesky_jvp(primals, tangents, **attributes):
+  (a,), (da,) = primals, tangents
+  factor, info = cholesky_p(a, **attributes)
+  return (factor, info), (cholesky_jvp_p(factor, da, **attributes), None)
 
 
 def _cholesky_fallback(a, *, lower, symmetrize):
@@ -58,7 +76,7 @@ def _cholesky_solve_jvp(primals, tangents, *, lower):
     to_l = (lambda f: triangle(f, lower=True)) if lower else (
         lambda f: adjoint(triangle(f, lower=False)))
     l, dl = to_l(factor), to_l(dfactor)
-    change = product(dl, product(adjoint(l), x)) + product(l, product(adjoint(dl), x))
+    change = product(dl, product(l, x, adjoint_a=True)) + product(l, product(dl, x, adjoint_a=True))
     rhs = minus(db, change)
   return x, cholesky_solve_p(factor, rhs, lower=lower)
 

@@ -15,7 +15,6 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import (
-    adjoint,
     binade,
     diagonal_of,
     expand,
@@ -23,14 +22,13 @@ from linalg._algebra import (
     imaginary,
     on_diagonal,
     permutation_matrix,
-    plus,
-    product,
     reciprocal,
 )
 from linalg._lu import lu_p
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, real_dtype
 from linalg._public import public
-from linalg._solve import factored_solve_p
+from linalg._solve import factored_solve_p, inv_p
 from linalg._svd import svd_p
 from linalg._triangular import triangular_solve_p
 
@@ -48,8 +46,7 @@ def _slogdet_jvp(primals, tangents):
   # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
   (a,), (da,) = primals, tangents
   sign, logabsdet = slogdet_p(a)
-  packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(a))
-  trace = jnp.trace(factored_solve_p(a, packed, pivots, da), axis1=-2, axis2=-1)
+  trace = jnp.sum(inv_p(a)[0].mT * da, axis=(-2, -1))
   turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(a) else None
   return (sign, logabsdet), (turn, trace.real)
 
@@ -90,7 +87,7 @@ def _det_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   if (closed_form := _CLOSED_FORMS.get(a.shape[-1])) is not None:
     return det_p(a), jax.jvp(closed_form, (a,), (da,))[1]
-  return det_p(a), jnp.trace(adjugate_p(a, da), axis1=-2, axis2=-1)
+  return det_p(a), jnp.sum(adjugate_p(a).mT * da, axis=(-2, -1))
 
 
 # The determinant as a polynomial, whose derivatives of any order are finite.
@@ -137,10 +134,10 @@ def _reflect(x):
   return x - 2 * v * jnp.sum(v * x, axis=-2, keepdims=True)
 
 
-def _adjugate_times(a, b):
-  """adj(A) B from LU factors.
+def _adjugate(a):
+  """adj(A) from LU factors.
 
-  With P A = L U it is ±adj(U) L⁻¹ P B, and there are three cases:
+  With P A = L U it is ±adj(U) L⁻¹ P, and there are three cases:
 
   - No pivot is zero: adj(U) = det(U) U⁻¹.
   - One pivot is zero, the k-th: adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹,
@@ -157,15 +154,15 @@ def _adjugate_times(a, b):
   backward = functools.partial(triangular_solve_p, packed, left_side=True, lower=False)
   odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1], dtype=pivots.dtype), pivots), axis=-1) % 2
   det, exponent = _scaled_product(pivots_of_u)
-  before, after = _halves(exponent, b.dtype)
-  x = before * (det * jnp.where(odd, -1, 1))[..., None, None] * b
-  x = product(permutation_matrix(permutation, b.dtype), x)
+  before, after = _halves(exponent, a.dtype)
+  det = before * (det * jnp.where(odd, -1, 1))[..., None, None]
+  x = det * permutation_matrix(permutation, a.dtype)
   x = backward(triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True))
   unit = zero[..., None].astype(x.dtype)
   along = backward(unit) * jnp.sum(unit * x, axis=-2, keepdims=True)
   count = jnp.sum(zero, axis=-1)[..., None, None]
   x = jnp.where(count == 0, x, jnp.where(count == 1, along, 0))
-  return [after * jnp.where(twice, -_reflect(x), x)]
+  return after * jnp.where(twice, -_reflect(x), x)
 
 
 def _products_without_two(s):
@@ -190,8 +187,8 @@ def _products_without_two(s):
   return jnp.where(on_diagonal(g), 0, whole * g), exponent
 
 
-def _derivative_of_adjugate(da, b, u, s, vh):
-  """The derivative of adj(A) along dA times B, from A's singular values: at any rank.
+def _derivative_of_adjugate(da, u, s, vh):
+  """The derivative of adj(A) along dA, from A's singular values: at any rank.
 
   Of S + P, S being diagonal, adj has the derivative diag(G diag P) - G ∘ P, with the products of
   all but two of S in G; for A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S) Uᴴ.
@@ -199,20 +196,17 @@ def _derivative_of_adjugate(da, b, u, s, vh):
   g, exponent = _products_without_two(s)
   g = g.astype(da.dtype)
   before, after = _halves(exponent, da.dtype)
-  p = product(product(adjoint(u), da), adjoint(vh))
+  p = product(product(u, da, adjoint_a=True), vh, adjoint_b=True)
   change = product(g, diagonal_of(p)[..., None]) * identity(p)
   change = before * (change - g * p)
   change = (det_p(u) * det_p(vh))[..., None, None] * product(
-      product(adjoint(vh), change), product(adjoint(u), b))
+      product(vh, change, adjoint_a=True), u, adjoint_b=True)
   return after * change
 
 
 def _adjugate_jvp(primals, tangents):
-  (a, b), (da, db) = primals, tangents
-  x = adjugate_p(a, b)
-  dx = None if db is None else adjugate_p(a, db)
-  if da is None:
-    return x, dx
+  (a,), (da,) = primals, tangents
+  x = adjugate_p(a)
   # Away from singular matrices adj(A) is det(A) A⁻¹, which has derivatives of any order; those of
   # singular vectors want distinct values.
   u, s, vh, _ = svd_p(a)
@@ -221,26 +215,21 @@ def _adjugate_jvp(primals, tangents):
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(safe))
   solve = functools.partial(factored_solve_p, safe, packed, pivots)
   trace = jnp.trace(solve(da), axis1=-2, axis2=-1)[..., None, None]
-  change = jnp.where(
-      regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, b, u, s, vh))
-  return x, plus(dx, change)
+  return x, jnp.where(
+      regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, u, s, vh))
 
 
-def _adjugate_transpose(cotangents, operands):
-  a, _ = operands
-  return None, adjugate_p(a.mT, cotangents[0])
+# Up to this size the handler's matrices are factored in lanes.
+_LARGEST_ADJUGATE = 32
 
-
-# adj(A) B, adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its
-# derivative.
+# adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its derivative.
 adjugate_p = ffi.operation(
-    "adjugate",
-    "n n, n k -> n k",
-    [1],
-    platforms=(),
+    "linalg_adjugate",
+    "n n -> n n",
+    [0],
     jvp=_adjugate_jvp,
-    transpose=_adjugate_transpose,
-    fallback=_adjugate_times)
+    fallback=lambda a: [_adjugate(a)],
+    suits=lambda a: a.shape[-1] <= _LARGEST_ADJUGATE)
 
 
 det_p = ffi.operation(

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, diagonal_of, info_of_nan, product, reciprocal, smallest_gap
+from linalg._algebra import adjoint, diagonal_of, info_of_nan, reciprocal, smallest_gap
 from linalg._checks import check, unconverged
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 from linalg._solve import solve_p

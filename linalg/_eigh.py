@@ -7,16 +7,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import (
-    adjoint,
-    diagonal_of,
-    hermitian_part,
-    info_of_nan,
-    product,
-    reciprocal,
-    smallest_gap,
-)
+from linalg._algebra import diagonal_of, hermitian_part, info_of_nan, reciprocal, smallest_gap
 from linalg._checks import check, unconverged
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, real_dtype
 from linalg._public import public
 
@@ -35,7 +28,7 @@ class EighResult(NamedTuple):
 
 def _rotate(v, da):
   """Vᴴ dA V"""
-  return product(adjoint(v), product(da, v))
+  return product(v, product(da, v), adjoint_a=True)
 
 
 def _real_diagonal(c):

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, diagonal_of, expand, info_of_nan, product, without_none
+from linalg._algebra import adjoint, diagonal_of, expand, info_of_nan, without_none
 from linalg._checks import check, unconverged
 from linalg._eigh import eigenpairs_jvp
+from linalg._matmul import product
 from linalg._operands import check_arrays, compute_dtype, real_dtype
 from linalg._public import public
 
@@ -25,7 +26,7 @@ def _dense(d, e):
   n = d.shape[-1]
   square = d[..., None]
   shift = expand(jnp.eye(e.shape[-1], n, dtype=e.dtype), square)
-  shifted = product(shift.mT, e[..., None])
+  shifted = product(shift, e[..., None], transpose_a=True)
   above = jnp.where(expand(jnp.eye(n, k=1, dtype=bool), square), shifted, 0)
   diagonal = jnp.where(expand(jnp.eye(n, dtype=bool), square), square, 0)
   return diagonal.astype(e.dtype) + above + adjoint(above)
@@ -34,7 +35,7 @@ def _dense(d, e):
 def _rotate(v, primals, tangents):
   """Vᴴ dT V"""
   dd, de = without_none(primals, tangents)
-  return product(adjoint(v), product(_dense(dd, de), v))
+  return product(v, product(_dense(dd, de), v), adjoint_a=True)
 
 
 def _eigh_tridiagonal_jvp(primals, tangents):

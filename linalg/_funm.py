@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, identity, plus, product, symmetrized
+from linalg._algebra import adjoint, expand, identity, plus, symmetrized
 from linalg._eigh import eigh, eigvalsh
 from linalg._given_factors import given_factors
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 
@@ -81,7 +82,7 @@ def _second_differences(f, w):
 
 def _between(v, x):
   """V X Vᴴ"""
-  return product(product(v, x), adjoint(v))
+  return product(product(v, x), v, adjoint_b=True)
 
 
 def _dtype_of_function(a, w, v, *, f):
@@ -93,7 +94,7 @@ def _dtype_of_function(a, w, v, *, f):
 def _function(w, v, *, f):
   (dtype,) = _dtype_of_function(None, w.dtype, v.dtype, f=f)
   v = v.astype(dtype)
-  return product(v * f(w)[..., None, :].astype(dtype), adjoint(v))
+  return product(v * f(w)[..., None, :].astype(dtype), v, adjoint_b=True)
 
 
 def _function_jvp(primals, tangents, *, f):

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, product, smallest_gap
+from linalg._algebra import adjoint, smallest_gap
 from linalg._eigh import eigh
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square
 from linalg._public import public
 
@@ -42,7 +43,7 @@ def eigh_gauge_error(
   w, v = jax.lax.stop_gradient(eigh(a))
   slope = jax.grad(lambda v: loss(w, v))(v).conj()  # dloss = Re tr(slopeᴴ dV)
   # dV = V X with a skew-Hermitian X, within the clusters.
-  x = product(adjoint(v), slope)
+  x = product(v, slope, adjoint_a=True)
   skew = (x - adjoint(x)) / 2
   gaps = jnp.abs(w[..., None, :] - w[..., :, None])
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, expand, imaginary, product, zeros_like
+from linalg._algebra import adjoint, expand, imaginary, zeros_like
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square
 from linalg._public import public
 
@@ -51,7 +52,7 @@ def _hessenberg_jvp(primals, tangents):
   h, q = hessenberg_p(a)
   if h.shape[-1] == 0:
     return (h, q), (da, da)
-  f = product(adjoint(q), product(da, q))
+  f = product(q, product(da, q), adjoint_a=True)
   x = _rotation(h, f)
   return (h, q), (jnp.triu(f + product(h, x) - product(x, h), -1), product(q, x))
 

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import expand, identity, product, without_none, zeros_like
+from linalg._algebra import expand, identity, without_none, zeros_like
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix
 from linalg._public import public
 

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, minus, product, reciprocal
+from linalg._algebra import adjoint, expand, minus, reciprocal
 from linalg._given_factors import given_factors
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
 from linalg._pinv import per_matrix, pseudo_inverse_p
 from linalg._public import public
@@ -16,7 +17,7 @@ __all__ = ["lstsq"]
 
 def _solution(u, inverses, vh, b):
   inverses = expand(inverses[..., :, None], b).astype(b.dtype)
-  return product(adjoint(vh), inverses * product(adjoint(u), b))
+  return product(vh, inverses * product(u, b, adjoint_a=True), adjoint_a=True)
 
 
 def _solution_jvp(primals, tangents):
@@ -29,8 +30,8 @@ def _solution_jvp(primals, tangents):
   if da is None:
     return x, product(p, db)
   dah = adjoint(da)
-  turned = product(dah, product(adjoint(p), x))
-  moved = minus(db, product(da, x)) + product(adjoint(p), product(dah, b - product(a, x)))
+  turned = product(dah, product(p, x, adjoint_a=True))
+  moved = minus(db, product(da, x)) + product(p, product(dah, b - product(a, x)), adjoint_a=True)
   return x, product(p, moved) + turned - product(p, product(a, turned))
 
 
@@ -47,7 +48,7 @@ _solution_p = given_factors(
 def _lstsq(a, b, rcond):
   """x, the residuals, the rank and the singular values; `b` holds columns."""
   if 0 in a.shape[-2:]:
-    x = product(a.mT, b)
+    x = product(a, b, transpose_a=True)
     s = jnp.sum(a.real, axis=-1)[..., :0]
     rank = jnp.sum(s > 0, axis=-1)
   else:

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import expand, identity, minus, permutation_matrix, product
+from linalg._algebra import expand, identity, minus, permutation_matrix
 from linalg._checks import check_factors
+from linalg._matmul import product
 from linalg._operands import as_arrays, as_columns, check_arrays, check_matrix, check_square
 from linalg._public import public
 from linalg._triangular import parse_trans, triangular_solve_p
@@ -87,7 +88,9 @@ def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
     permutation = lu_pivots_to_permutation_p(pivots, permutation_size=n)
     # As a matrix, so that one for the whole batch need not be broadcast.
     y = product(permutation_matrix(permutation, x.dtype), x)
-    change = solve(product(u.mT, product(dl.mT, y)) + product(du.mT, product(l.mT, y)))
+    change = solve(
+        product(u, product(dl, y, transpose_a=True), transpose_a=True)
+        + product(du, product(l, y, transpose_a=True), transpose_a=True))
   else:
     inner = functools.partial(triangular_solve_p, packed, left_side=True, conjugate_a=conjugate)
     change = inner(product(dl, product(u, x)), lower=True, unit_diagonal=True) + product(du, x)

@@ -5,7 +5,7 @@ to handlers. Larger ones, and those of other platforms, stay XLA's.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,61 +24,109 @@ __all__ = ["matmul"]
 _LARGEST = 64
 # Real products up to this size are unrolled by XLA, in the loop of what stands around them.
 _UNROLLED = 3
+# That of the products in rules, whatever the user's default is.
+_FULL = jax.lax.Precision.HIGHEST
 
 
-def _suits(a: Any, b: Any) -> bool:
-  """Whether operands of these types are better off in a handler."""
+def _suits(a: Any, b: Any, **conjugate: bool) -> bool:
+  """Whether operands of these types are better off in a handler. Real matrices times vectors, and
+  columns times rows, are XLA's, who fuses the latter with what stands around them."""
+  if jnp.issubdtype(a.dtype, jnp.complexfloating):
+    return True
+  return min(b.shape[-2:]) > 1 and max(*a.shape[-2:], *b.shape[-2:]) > _UNROLLED
+
+
+class _Products(NamedTuple):
+  """op(A) op(B), where op is the identity, or the transpose of A or of B; either is conjugated if
+  `conjugate_a` or `conjugate_b` says so."""
+
+  plain: ffi.Operation
+  transpose_a: ffi.Operation
+  transpose_b: ffi.Operation
+
+
+def _make_products(precision: Any) -> _Products:
+  """The operations, with the precision of XLA's products where the handlers are not called."""
+
+  def of(x, conjugate):
+    return x.conj() if conjugate else x
+
+  def operation(name, signature, turn_a, turn_b, transpose):
+    def jvp(primals, tangents, **conjugate):
+      # d(A B) = dA B + A dB
+      (a, b), (da, db) = primals, tangents
+      terms = [
+          multiply(x, y, **conjugate)
+          for x, y in ((da, b), (a, db)) if x is not None and y is not None]
+      return multiply(a, b, **conjugate), functools.reduce(jnp.add, terms)
+
+    def fallback(a, b, conjugate_a, conjugate_b):
+      a, b = of(turn_a(a), conjugate_a), of(turn_b(b), conjugate_b)
+      return [jnp.matmul(a, b, precision=precision)]
+
+    def transposed(cotangents, operands, conjugate_a, conjugate_b):
+      (ct,), (a, b) = cotangents, operands
+      a_bar, b_bar = transpose(ct, a, b, conjugate_a, conjugate_b, conjugate_a != conjugate_b)
+      return (a_bar(), None) if a is None else (None, b_bar())
+
+    multiply = ffi.operation(
+        name, signature, [0], attributes={"conjugate_a": False, "conjugate_b": False},
+        shared=[0, 1], jvp=jvp, transpose=transposed, suits=_suits, fallback=fallback)
+    return multiply
+
+  # The cotangents of C = A B are C̄ Bᵀ and Aᵀ C̄, and so on: each of the three operations has those
+  # of the others. With a conjugated A, it is the conjugate of A's cotangent, and so is B's with B.
+
+  def plain_transpose(ct, a, b, conjugate_a, conjugate_b, either):
+    return (
+        lambda: transpose_b(ct, b, conjugate_a=conjugate_a, conjugate_b=either),
+        lambda: transpose_a(a, ct, conjugate_a=either, conjugate_b=conjugate_b))
+
+  def transpose_a_transpose(ct, a, b, conjugate_a, conjugate_b, either):
+    return (
+        lambda: transpose_b(b, ct, conjugate_a=either, conjugate_b=conjugate_a),
+        lambda: plain(a, ct, conjugate_a=either, conjugate_b=conjugate_b))
+
+  def transpose_b_transpose(ct, a, b, conjugate_a, conjugate_b, either):
+    return (
+        lambda: plain(ct, b, conjugate_a=conjugate_a, conjugate_b=either),
+        lambda: transpose_a(ct, a, conjugate_a=conjugate_b, conjugate_b=either))
+
+  as_it_is = lambda x: x
+  turned = lambda x: x.mT
+  plain = operation("linalg_matmul", "m k, k n -> m n", as_it_is, as_it_is, plain_transpose)
+  transpose_a = operation(
+      "linalg_matmul_transpose_a", "k m, k n -> m n", turned, as_it_is, transpose_a_transpose)
+  transpose_b = operation(
+      "linalg_matmul_transpose_b", "m k, n k -> m n", as_it_is, turned, transpose_b_transpose)
+  return _Products(plain, transpose_a, transpose_b)
+
+
+matmul_p = _make_products(None)
+exact_matmul_p = _make_products(_FULL)
+
+
+def product(
+    a: jax.Array, b: jax.Array, *, adjoint_a: bool = False, adjoint_b: bool = False,
+    transpose_a: bool = False,
+) -> jax.Array:
+  """op(A) op(B) in full precision, for derivative rules and composed functions."""
   is_complex = jnp.issubdtype(a.dtype, jnp.complexfloating)
-  return is_complex or max(*a.shape[-2:], *b.shape[-2:]) > _UNROLLED
-
-
-def _operation(name, signature, fallback, transpose):
-  """A bilinear operation."""
-
-  def jvp(primals, tangents):
-    # d(A B) = dA B + A dB
-    (a, b), (da, db) = primals, tangents
-    terms = [multiply(*x) for x in ((da, b), (a, db)) if x[0] is not None and x[1] is not None]
-    return multiply(a, b), functools.reduce(jnp.add, terms)
-
-  multiply = ffi.operation(
-      name, signature, [0], shared=[0, 1], jvp=jvp, transpose=transpose, suits=_suits,
-      fallback=lambda a, b: [fallback(a, b)])
-  return multiply
-
-
-# The cotangents of C = A B are C̄ Bᵀ and Aᵀ C̄, and so on: each of the three has those of the others.
-
-
-def _matmul_transpose(cotangents, operands):
-  (ct,), (a, b) = cotangents, operands
-  return (matmul_transpose_b_p(ct, b), None) if a is None else (None, matmul_transpose_a_p(a, ct))
-
-
-def _transpose_a_transpose(cotangents, operands):
-  (ct,), (a, b) = cotangents, operands
-  return (matmul_transpose_b_p(b, ct), None) if a is None else (None, matmul_p(a, ct))
-
-
-def _transpose_b_transpose(cotangents, operands):
-  (ct,), (a, b) = cotangents, operands
-  return (matmul_p(ct, b), None) if a is None else (None, matmul_transpose_a_p(ct, a))
-
-
-matmul_p = _operation("linalg_matmul", "m k, k n -> m n", jnp.matmul, _matmul_transpose)
-
-matmul_transpose_a_p = _operation(
-    "linalg_matmul_transpose_a", "k m, k n -> m n", lambda a, b: jnp.matmul(a.mT, b),
-    _transpose_a_transpose)
-
-matmul_transpose_b_p = _operation(
-    "linalg_matmul_transpose_b", "m k, n k -> m n", lambda a, b: jnp.matmul(a, b.mT),
-    _transpose_b_transpose)
+  turn_a = adjoint_a or transpose_a
+  conjugate_a, conjugate_b = adjoint_a and is_complex, adjoint_b and is_complex
+  if _are_small_matrices(a, b) and not (turn_a and adjoint_b):
+    multiply = (
+        exact_matmul_p.transpose_a if turn_a else
+        exact_matmul_p.transpose_b if adjoint_b else exact_matmul_p.plain)
+    return multiply(a, b, conjugate_a=conjugate_a, conjugate_b=conjugate_b)
+  a, b = a.mT if turn_a else a, b.mT if adjoint_b else b
+  return jnp.matmul(
+      a.conj() if conjugate_a else a, b.conj() if conjugate_b else b, precision=_FULL)
 
 
 def _are_small_matrices(x1: jax.Array, x2: jax.Array) -> bool:
   """Whether the operations take them, which leave a sharded matrix dimension to XLA too."""
-  if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-2] or x1.dtype != x2.dtype:
+  if min(x1.ndim, x2.ndim) < 2 or x1.dtype != x2.dtype:
     return False
   sizes = (*x1.shape[-2:], *x2.shape[-2:])
   sharded = any(tuple(jax.typeof(x).sharding.spec)[x.ndim - 2 :] != (None, None) for x in (x1, x2))
@@ -119,7 +167,8 @@ def matmul(
   """
   check_arrays("matmul", x1, x2)
   x1, x2 = jnp.asarray(x1), jnp.asarray(x2)
-  if precision is None and preferred_element_type is None and _are_small_matrices(x1, x2):
-    return matmul_p(x1, x2)
+  if (precision is None and preferred_element_type is None and _are_small_matrices(x1, x2)
+      and x1.shape[-1] == x2.shape[-2]):
+    return matmul_p.plain(x1, x2)
   return jnp.linalg.matmul(
       x1, x2, precision=precision, preferred_element_type=preferred_element_type)

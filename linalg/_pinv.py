@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, identity, product, reciprocal, symmetrized
+from linalg._algebra import adjoint, expand, identity, reciprocal, symmetrized
 from linalg._eigh import eigh, eigvalsh
 from linalg._given_factors import given_factors
+from linalg._matmul import product
 from linalg._norms import matrix_norm
 from linalg._operands import as_arrays, check_arrays, check_matrix, check_square, real_dtype
 from linalg._public import public
@@ -20,7 +21,7 @@ __all__ = ["cond", "matrix_rank", "pinv"]
 
 
 def _pseudo_inverse(u, inverses, vh):
-  return product(adjoint(vh), inverses[..., :, None].astype(u.dtype) * adjoint(u))
+  return product(vh, inverses[..., :, None].astype(u.dtype) * adjoint(u), adjoint_a=True)
 
 
 def _pseudo_inverse_jvp(primals, tangents):
@@ -30,8 +31,8 @@ def _pseudo_inverse_jvp(primals, tangents):
   a, *factors = primals
   p = pseudo_inverse_p(a, *factors)
   dah = adjoint(tangents[0])
-  left = product(p, product(adjoint(p), dah))
-  right = product(product(dah, adjoint(p)), p)
+  left = product(p, product(p, dah, adjoint_a=True))
+  right = product(product(dah, p, adjoint_b=True), p)
   dp = (left - product(product(left, a), p) + right - product(p, product(a, right))
         - product(product(p, tangents[0]), p))
   return p, dp

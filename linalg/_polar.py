@@ -4,8 +4,9 @@
 import jax
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, product, reciprocal, symmetrized
+from linalg._algebra import adjoint, reciprocal, symmetrized
 from linalg._given_factors import given_factors
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix
 from linalg._pinv import pseudo_inverse_p
 from linalg._public import public
@@ -22,8 +23,8 @@ def _unitary_jvp(primals, tangents):
   a, u, s, vh = primals
   da = tangents[0]
   w = _unitary_p(*primals)
-  p = symmetrized(product(adjoint(w), a))
-  k = product(adjoint(w), da)
+  p = symmetrized(product(w, a, adjoint_a=True))
+  k = product(w, da, adjoint_a=True)
   dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k)))
   if a.shape[-2] > a.shape[-1]:
     inverse = pseudo_inverse_p(p, adjoint(vh), reciprocal(s, s != 0), vh)
@@ -77,5 +78,7 @@ def polar(
   else:
     unitary = _unitary_p(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
   unitary = unitary if tall is a else adjoint(unitary)
-  p = product(adjoint(unitary), a) if side == "right" else product(a, adjoint(unitary))
+  p = (
+      product(unitary, a, adjoint_a=True) if side == "right" else
+      product(a, unitary, adjoint_b=True))
   return unitary.astype(dtype), symmetrized(p).astype(dtype)

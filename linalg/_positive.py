@@ -4,9 +4,10 @@ import functools
 
 import jax
 
-from linalg._algebra import minus, nan_where, product
+from linalg._algebra import minus, nan_where
 from linalg._cholesky import cholesky_p, cholesky_solve_p
 from linalg._given_factors import given_factors
+from linalg._matmul import product
 
 __all__ = ["positive_solve"]
 

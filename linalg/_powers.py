@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._algebra import expand, identity, nan_where, product, zeros_like
+from linalg._algebra import expand, identity, nan_where, zeros_like
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_arrays, check_square
 from linalg._public import public
 from linalg._solve import inv, solve

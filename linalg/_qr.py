@@ -7,9 +7,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, identity, imaginary, on_diagonal, permutation_matrix, product
+from linalg._algebra import adjoint, identity, imaginary, on_diagonal, permutation_matrix
 from linalg._householder import householder_qr_p
+from linalg._linear import linear_pair
 from linalg._lu import lu_p, lu_solve_p
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
@@ -24,8 +26,8 @@ class QRResult(NamedTuple):
   R: jax.Array
 
 
-def _thin_jvp(q, r, da):
-  """(dQ, dR) of a tall or square A = Q R.
+def _thin_tangents(q, r, da):
+  """[dQ, dR] of a tall or square A = Q R.
 
   With C = Qᴴ dA R⁻¹, dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹, where S is skew-Hermitian and has
   C's strictly lower triangle, so that dR is upper triangular with a real diagonal.
@@ -33,12 +35,24 @@ def _thin_jvp(q, r, da):
   and deep matrices, arXiv:2009.10071.
   """
   da_rinv = triangular_solve_p(r, da, left_side=False, lower=False)
-  c = product(adjoint(q), da_rinv)
+  c = product(q, da_rinv, adjoint_a=True)
   low = jnp.tril(c, -1)
   skew = low - adjoint(low)
   if jnp.iscomplexobj(c):
     skew = skew + jnp.where(on_diagonal(c), imaginary(c.imag), 0)
-  return product(q, skew - c) + da_rinv, product(c - skew, r)
+  return [product(q, skew - c) + da_rinv, product(c - skew, r)]
+
+
+# Up to this many rows, and so columns, the handlers' matrices are worked on in lanes.
+_LARGEST_DERIVATIVE = 32
+
+thin_jvp_p, thin_vjp_p = linear_pair(
+    ("linalg_qr_jvp", "m n, n n, m n -> m n, n n", [0, 0]),
+    ("linalg_qr_vjp", "m n, n n, m n, n n -> m n", [0]),
+    _thin_tangents,
+    constants=2,
+    argument=lambda q, r: q,
+    suits=lambda q, *_: q.shape[-2] <= _LARGEST_DERIVATIVE)
 
 
 def _complement_jvp(q, dq_thin, n):
@@ -58,8 +72,9 @@ def _complement_jvp(q, dq_thin, n):
   packed = jnp.where(singular, eye, packed)
   zh = lu_solve_p(packed, pivots, adjoint(bottom), transpose=True, conjugate=True)
   moved = product(dq_thin, zh) - product(
-      q1 + product(q2, adjoint(zh)), adjoint(dbottom - product(adjoint(zh), dtop)))
-  rigid = -product(q1, product(adjoint(dq_thin), q2))
+      q1 + product(q2, zh, adjoint_b=True), dbottom - product(zh, dtop, adjoint_a=True),
+      adjoint_b=True)
+  rigid = -product(q1, product(dq_thin, q2, adjoint_a=True))
   return jnp.where(singular, rigid, moved)
 
 
@@ -68,10 +83,10 @@ def _factors_jvp(a, da, q, r):
   m, n = a.shape[-2:]
   if m < n:
     # A = [A₁ A₂] with a square A₁ = Q R₁; then R₂ = Qᴴ A₂.
-    dq, dr1 = _thin_jvp(q, r[..., :m], da[..., :m])
-    dr2 = product(adjoint(dq), a[..., m:]) + product(adjoint(q), da[..., m:])
+    dq, dr1 = thin_jvp_p(q, r[..., :m], da[..., :m])
+    dr2 = product(dq, a[..., m:], adjoint_a=True) + product(q, da[..., m:], adjoint_a=True)
     return dq, jnp.concatenate([dr1, dr2], axis=-1)
-  dq, dr = _thin_jvp(q[..., :n], r[..., :n, :], da)
+  dq, dr = thin_jvp_p(q[..., :n], r[..., :n, :], da)
   if q.shape[-1] > n:
     dq = jnp.concatenate([dq, _complement_jvp(q, dq, n)], axis=-1)
     dr = jnp.concatenate([dr, jax.lax.stop_gradient(r[..., n:, :])], axis=-2)  # zeros

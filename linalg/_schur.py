@@ -12,11 +12,11 @@ from linalg._algebra import (
     expand,
     info_of_nan,
     on_diagonal,
-    product,
     smallest_gap,
     zeros_like,
 )
 from linalg._checks import check, unconverged
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
@@ -109,7 +109,7 @@ def _schur_jvp(primals, tangents):
   # made triangular for this; within a block X is the rotation that keeps the diagonal equal.
   (a,), (da,) = primals, tangents
   t, z, info = schur_p(a)
-  f = product(adjoint(z), product(da, z))
+  f = product(z, product(da, z), adjoint_a=True)
   if jnp.iscomplexobj(t):
     x = _skew(_lower_rotation(t, f))
     dt = jnp.triu(f + product(t, x) - product(x, t))
@@ -117,10 +117,10 @@ def _schur_jvp(primals, tangents):
     a, above, below, _ = _blocks(t)
     first = below != 0
     w = _triangulating(t, first)
-    triangular = jnp.triu(product(adjoint(w), product(t.astype(w.dtype), w)))
-    lower = _lower_rotation(triangular, product(adjoint(w), product(f.astype(w.dtype), w)))
+    triangular = jnp.triu(product(w, product(t.astype(w.dtype), w), adjoint_a=True))
+    lower = _lower_rotation(triangular, product(w, product(f.astype(w.dtype), w), adjoint_a=True))
     in_block = _beside_diagonal(t, -1) & first[..., None, :]
-    lower = jnp.where(in_block, 0, jnp.tril(product(w, product(lower, adjoint(w))).real, -1))
+    lower = jnp.where(in_block, 0, jnp.tril(product(w, product(lower, w, adjoint_b=True)).real, -1))
     x = _skew(lower)
     change = diagonal_of(f + product(t, x) - product(x, t))
     flexible = first & (above + below != 0)
@@ -225,7 +225,7 @@ def rsf2csf(
   a, _, below, d = _blocks(t)
   first = jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
   w = _triangulating(t, first)
-  triangular = jnp.triu(product(adjoint(w), product(t.astype(w.dtype), w)))
+  triangular = jnp.triu(product(w, product(t.astype(w.dtype), w), adjoint_a=True))
   dtype = complex_dtype(dtype)
   triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))
   return triangular.astype(dtype), product(z.astype(w.dtype), w).astype(dtype)

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import hermitian_part, minus, nan_where, product, triangle
+from linalg._algebra import hermitian_part, minus, nan_where, triangle
 from linalg._checks import check, check_factors
 from linalg._given_factors import given_factors
 from linalg._lu import lu_p, lu_solve_p
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square
 from linalg._positive import positive_solve
 from linalg._public import public

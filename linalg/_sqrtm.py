@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, product, zeros_like
+from linalg._algebra import diagonal_of, expand, on_diagonal, zeros_like
 from linalg._given_factors import given_factors
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 from linalg._schur import schur
@@ -52,7 +53,7 @@ _root_p = given_factors(
     "sqrtm",
     "n n, n n, n n -> n n",
     [0],
-    lambda r, z: product(z, product(r, adjoint(z))),
+    lambda r, z: product(z, product(r, z, adjoint_b=True)),
     jvp=_root_jvp)
 
 

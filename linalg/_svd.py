@@ -14,12 +14,12 @@ from linalg._algebra import (
     info_of_nan,
     nan_where,
     permutation_matrix,
-    product,
     reciprocal,
     smallest_gap,
 )
 from linalg._checks import check, unconverged
 from linalg._eigh import eigh_p, eigvalsh_p
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
 from linalg._public import public
 
@@ -55,7 +55,7 @@ def _vectors_jvp(a, da, u, s, vh):
   u1, v = u[..., :k], adjoint(vh)
   v1 = v[..., :k]
   forward = product(da, v1)
-  p = product(adjoint(u1), forward)
+  p = product(u1, forward, adjoint_a=True)
   row, col = s[..., None, :], s[..., :, None]
   threshold = smallest_gap(jnp.max(row, axis=-1, initial=0, keepdims=True), k)
   inverse_of = lambda x: reciprocal(x, ~(jnp.abs(x) <= threshold)).astype(p.dtype)
@@ -70,13 +70,13 @@ def _vectors_jvp(a, da, u, s, vh):
     du = du + outside
     if u.shape[-1] > k:
       u2 = u[..., k:]
-      du = jnp.concatenate([du, -product(u1, product(adjoint(outside), u2))], axis=-1)
+      du = jnp.concatenate([du, -product(u1, product(outside, u2, adjoint_a=True))], axis=-1)
   if m < n:
-    outside = (product(adjoint(da), u1) - product(v1, adjoint(p))) * inverse
+    outside = (product(da, u1, adjoint_a=True) - product(v1, p, adjoint_b=True)) * inverse
     dv = dv + outside
     if vh.shape[-2] > k:
       v2 = v[..., k:]
-      dv = jnp.concatenate([dv, -product(v1, product(adjoint(outside), v2))], axis=-1)
+      dv = jnp.concatenate([dv, -product(v1, product(outside, v2, adjoint_a=True))], axis=-1)
   return du, diagonal_of(p).real, adjoint(dv)
 
 
@@ -110,7 +110,7 @@ def _svdvals_jvp(primals, tangents):
   # dS = Re diag(Uᴴ dA V)
   (a,), (da,) = primals, tangents
   u, s, vh, info = svd_p(a)
-  return (s, info), (jnp.sum(u.conj() * product(da, adjoint(vh)), axis=-2).real, None)
+  return (s, info), (jnp.sum(u.conj() * product(da, vh, adjoint_b=True), axis=-2).real, None)
 
 
 def _svdvals_fallback(a):

@@ -6,17 +6,9 @@ Their derivatives hold at any spectrum.
 import jax
 import jax.numpy as jnp
 
-from linalg._algebra import (
-    adjoint,
-    diagonal_of,
-    expand,
-    minus,
-    on_diagonal,
-    product,
-    reciprocal,
-    zeros_like,
-)
+from linalg._algebra import diagonal_of, expand, minus, on_diagonal, reciprocal, zeros_like
 from linalg._given_factors import given_factors
+from linalg._matmul import product
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["lyapunov_p", "sylvester_p"]
@@ -41,7 +33,7 @@ def _lyapunov_transpose(cotangents, operands):
 def _lyapunov(w, v, c):
   sums = w[..., :, None] + w[..., None, :]
   inverse = reciprocal(sums, sums != 0).astype(c.dtype)
-  return product(product(v, inverse * product(adjoint(v), product(c, v))), adjoint(v))
+  return product(product(v, inverse * product(v, product(c, v), adjoint_a=True)), v, adjoint_b=True)
 
 
 # X of A X + X A = C with a Hermitian A = V diag(w) Vᴴ; where eigenvalues add up to 0, the least X.
@@ -83,7 +75,7 @@ def shifted_triangle(t, shift, from_row=None):
 def _sylvester(t, z, c):
   # In the basis Z, T Y + Y T = C gives column j from those before it:
   # (T + Tⱼⱼ I) yⱼ = cⱼ - Σ_{k<j} yₖ Tₖⱼ. Bartels and Stewart, Comm. ACM 15 (1972).
-  c = product(adjoint(z), product(c, z))
+  c = product(z, product(c, z), adjoint_a=True)
 
   def step(y, column):
     j, cj, tj, shift = column
@@ -93,7 +85,7 @@ def _sylvester(t, z, c):
 
   columns_of = (jnp.arange(t.shape[-1]), columns(c), columns(t), columns(diagonal_of(t)))
   y, _ = jax.lax.scan(step, zeros_like(c), columns_of)
-  return product(z, product(y, adjoint(z)))
+  return product(z, product(y, z, adjoint_b=True))
 
 
 # X of A X + X A = C with A = Z T Zᴴ, T upper triangular and Z unitary.

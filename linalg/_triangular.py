@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import minus, product, triangle
+from linalg._algebra import minus, triangle
+from linalg._matmul import product
 from linalg._operands import as_arrays, as_columns, check_square
 from linalg._public import public
 

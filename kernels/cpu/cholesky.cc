@@ -1,4 +1,5 @@
-// Cholesky factors of Hermitian positive definite matrices, and solves with them.
+// Cholesky factors of Hermitian positive definite matrices, their derivatives, and solves with
+// them.
 //
 // Small matrices are factored in lanes. For larger ones potrf works in place in the output: a
 // row-major lower triangle is a column-major upper one, so neither the operand nor the factor is
@@ -11,6 +12,7 @@
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
+#include "kernels/small/cholesky_derivative.h"
 #include "kernels/small/solve.h"
 
 namespace linalg {
@@ -87,6 +89,46 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
   });
 }
 
+// The derivatives, which are called for small matrices alone: derivative(n, factor, x) overwrites
+// x.
+template <class Derivative>
+void CholeskyDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor,
+                        const ffi::AnyBuffer& x, ffi::Result<ffi::AnyBuffer>& y,
+                        Derivative&& derivative) {
+  const BatchShape shape = SplitSquareBatch(x, "the derivative");
+  const int64_t n = shape.rows, size = shape.size();
+  DispatchDtype(x.element_type(), [&]<class T>(std::type_identity<T>) {
+    constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+    const T* factor_data = Elements<T>(factor, shape.batch * size, "the factor");
+    const T* x_data = Elements<T>(x, shape.batch * size, "the derivative");
+    T* y_data = ResultElements<T>(y, shape.batch * size, "the result");
+    const double nanoseconds =
+        SmallNanoseconds(kLanes<T>, 3 * size * kParts, n * size / 3.0 * kParts * kParts);
+    ForEachGroup<T>(pool, shape.batch, 2 * size * kParts, nanoseconds,
+                    [&]<class V>(int64_t i, V* registers) {
+                      auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
+                      LoadElements(factor_data + i * size, size, size, matrix);
+                      LoadElements(x_data + i * size, size, size, matrix + size);
+                      derivative(static_cast<int>(n), matrix, matrix + size);
+                      StoreElements(matrix + size, size, y_data + i * size);
+                    });
+  });
+}
+
+void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
+                 ffi::Result<ffi::AnyBuffer> dfactor, bool lower, bool symmetrize) {
+  CholeskyDerivative(pool, factor, da, dfactor, [&](int n, auto* l, auto* x) {
+    small::CholeskyJvp(n, l, HermitianPart{lower, symmetrize}, x);
+  });
+}
+
+void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
+                 ffi::Result<ffi::AnyBuffer> a_ct, bool lower, bool symmetrize) {
+  CholeskyDerivative(pool, factor, ct, a_ct, [&](int n, auto* l, auto* x) {
+    small::CholeskyVjp(n, l, HermitianPart{lower, symmetrize}, x);
+  });
+}
+
 void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b,
                    ffi::Result<ffi::AnyBuffer> x, bool lower) {
   // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
@@ -112,4 +154,6 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
 }  // namespace linalg
 
 LINALG_HANDLER(linalg_cholesky, linalg::Cholesky);
+LINALG_HANDLER(linalg_cholesky_jvp, linalg::CholeskyJvp);
+LINALG_HANDLER(linalg_cholesky_vjp, linalg::CholeskyVjp);
 LINALG_HANDLER(linalg_cholesky_solve, linalg::CholeskySolve);

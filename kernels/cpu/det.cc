@@ -1,11 +1,14 @@
-// Determinants from LU factors.
+// Determinants and adjugates from LU factors.
 //
 // Small matrices are factored in lanes, larger ones by getrf. A determinant is a product kept apart
 // from its exponent, so that it overflows only if the result does.
+#include <cstring>
+
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/handlers.h"
+#include "kernels/small/adjugate.h"
 
 namespace linalg {
 namespace {
@@ -58,8 +61,39 @@ void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer>
   });
 }
 
+// Called for small matrices alone.
+void Adjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> adjugate) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t size = shape.size();
+  const int n = ToInt(shape.rows);
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using Scalar = Element<T, Real<T>>;
+    const T* a_data = Elements<T>(a, shape.batch * size, "a");
+    T* target = ResultElements<T>(adjugate, shape.batch * size, "the adjugate");
+    ForEachSmallGroup<T>(pool, shape.batch, n, n, size, a_data, [&](auto& group) {
+      const auto singular =
+          small::Adjugate(n, group.a, group.pivots, group.permutation, group.spare);
+      StoreElements(group.spare, size, target + group.first * size);
+      using V = std::remove_const_t<decltype(singular)>;
+      if (!Any(singular > V{})) return;
+      int32_t info[kLanesOf<V>];
+      StoreIntegers(&singular, 1, info);
+      const auto places = Scratch<int>(2 * n);
+      const auto work = Scratch<Scalar>(size + 2 * n);
+      for (int64_t lane = 0; lane < kLanesOf<V>; ++lane) {
+        if (info[lane] <= 0) continue;
+        const int64_t offset = (group.first + lane) * size;
+        std::memcpy(work.get(), a_data + offset, size * sizeof(T));
+        small::AdjugateOfSingular(n, work.get(), places.get(), work.get() + size,
+                                  reinterpret_cast<Scalar*>(target + offset));
+      }
+    });
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
+LINALG_HANDLER(linalg_adjugate, linalg::Adjugate);
 LINALG_HANDLER(linalg_det, linalg::Det);
 LINALG_HANDLER(linalg_slogdet, linalg::Slogdet);

@@ -14,8 +14,8 @@
 namespace linalg {
 namespace {
 
-// A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes or does nothing. An
-// operand of rank 2 serves them all.
+// A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes, conjugates, both or
+// neither. An operand of rank 2 serves them all.
 template <class T>
 struct Products {
   using R = Real<T>;
@@ -28,7 +28,7 @@ struct Products {
   int64_t batch;
   int64_t a_stride, b_stride;  // reals from one product's operand to the next: 0 if they share it
   int m, n, depth;
-  bool transpose_a, transpose_b;
+  bool transpose_a, transpose_b, conjugate_a, conjugate_b;
 
   void Run(ffi::ThreadPool& pool) const {
     if (m == 0 || n == 0) return;
@@ -96,14 +96,16 @@ struct Products {
                       : small::Strided<R>{matrix, int64_t{depth} * kParts, kParts};
       R* const target = c + i * c_size;
       const bool at_end = (last - 1 - i) * c_size < behind_c;
-      small::Product<kComplex, kRows, V>(m, cols, depth, left, right, at_end ? c_copy : target);
+      small::Product<kComplex, kRows, V>(m, cols, depth, left, right, conjugate_a != conjugate_b,
+                                         conjugate_b, at_end ? c_copy : target);
       if (at_end) std::copy_n(c_copy, c_size, target);
     }
   }
 };
 
 void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
-              ffi::Result<ffi::AnyBuffer>& c, bool transpose_a, bool transpose_b) {
+              ffi::Result<ffi::AnyBuffer>& c, bool transpose_a, bool transpose_b, bool conjugate_a,
+              bool conjugate_b) {
   const BatchShape left = SplitBatch(a, 2, "a"), right = SplitBatch(b, 2, "b");
   const BatchShape product = SplitBatch(*c, 2, "c");
   const int64_t m = transpose_a ? left.cols : left.rows, n = transpose_b ? right.rows : right.cols;
@@ -131,24 +133,26 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
         .n = ToInt(n),
         .depth = ToInt(depth),
         .transpose_a = transpose_a,
-        .transpose_b = transpose_b};
+        .transpose_b = transpose_b,
+        .conjugate_a = conjugate_a,
+        .conjugate_b = conjugate_b};
     products.Run(pool);
   });
 }
 
-void Matmul(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-            ffi::Result<ffi::AnyBuffer> c) {
-  Multiply(pool, a, b, c, false, false);
+void Matmul(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> c,
+            bool conjugate_a, bool conjugate_b) {
+  Multiply(pool, a, b, c, false, false, conjugate_a, conjugate_b);
 }
 
 void MatmulTransposeA(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                      ffi::Result<ffi::AnyBuffer> c) {
-  Multiply(pool, a, b, c, true, false);
+                      ffi::Result<ffi::AnyBuffer> c, bool conjugate_a, bool conjugate_b) {
+  Multiply(pool, a, b, c, true, false, conjugate_a, conjugate_b);
 }
 
 void MatmulTransposeB(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                      ffi::Result<ffi::AnyBuffer> c) {
-  Multiply(pool, a, b, c, false, true);
+                      ffi::Result<ffi::AnyBuffer> c, bool conjugate_a, bool conjugate_b) {
+  Multiply(pool, a, b, c, false, true, conjugate_a, conjugate_b);
 }
 
 }  // namespace

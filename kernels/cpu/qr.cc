@@ -14,6 +14,7 @@
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/pack.h"
+#include "kernels/small/qr_derivative.h"
 
 namespace linalg {
 namespace {
@@ -295,6 +296,75 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
   });
 }
 
+// The derivatives of factors A = Q R with Q of the shape of A, which are called for small matrices
+// alone.
+template <class T>
+struct QrDerivative {
+  BatchShape shape;  // of Q
+  const T *q, *r;
+  const T *x, *dr;  // operands: dA alone, or the cotangents of Q and R
+  T *y, *y_r;       // results: dQ and dR, or A's cotangent alone
+
+  void Run(ffi::ThreadPool& pool) const {
+    constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+    const int m = ToInt(shape.rows), n = ToInt(shape.cols);
+    const int64_t size = shape.size(), square = shape.cols * shape.cols;
+    const int64_t count = 2 * size + 3 * square;
+    const double operations = 3.0 * static_cast<double>(size) * n * kParts * kParts;
+    ForEachGroup<T>(pool, shape.batch, count * kParts,
+                    SmallNanoseconds(kLanes<T>, count * kParts, operations),
+                    [&]<class V>(int64_t i, V* registers) {
+                      using E = Element<T, V>;
+                      E* const matrix = reinterpret_cast<E*>(registers);
+                      E *const triangle = matrix + size, *const target = triangle + square;
+                      E *const work = target + size, *const other = work + square;
+                      LoadElements(q + i * size, size, size, matrix);
+                      LoadElements(r + i * square, square, square, triangle);
+                      LoadElements(x + i * size, size, size, target);
+                      if (dr == nullptr) {
+                        small::QrJvp(m, n, matrix, triangle, target, work, other);
+                        StoreElements(other, square, y_r + i * square);
+                      } else {
+                        LoadElements(dr + i * square, square, square, other);
+                        small::QrVjp(m, n, matrix, triangle, target, work, other);
+                      }
+                      StoreElements(target, size, y + i * size);
+                    });
+  }
+};
+
+void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da,
+           ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dr) {
+  const BatchShape shape = SplitBatch(q, 2, "q");
+  const int64_t size = shape.batch * shape.size(), square = shape.batch * shape.cols * shape.cols;
+  DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
+    const QrDerivative<T> derivative{.shape = shape,
+                                     .q = Elements<T>(q, size, "q"),
+                                     .r = Elements<T>(r, square, "r"),
+                                     .x = Elements<T>(da, size, "da"),
+                                     .dr = nullptr,
+                                     .y = ResultElements<T>(dq, size, "dq"),
+                                     .y_r = ResultElements<T>(dr, square, "dr")};
+    derivative.Run(pool);
+  });
+}
+
+void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer q_ct,
+           ffi::AnyBuffer r_ct, ffi::Result<ffi::AnyBuffer> a_ct) {
+  const BatchShape shape = SplitBatch(q, 2, "q");
+  const int64_t size = shape.batch * shape.size(), square = shape.batch * shape.cols * shape.cols;
+  DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
+    const QrDerivative<T> derivative{.shape = shape,
+                                     .q = Elements<T>(q, size, "q"),
+                                     .r = Elements<T>(r, square, "r"),
+                                     .x = Elements<T>(q_ct, size, "the cotangent of q"),
+                                     .dr = Elements<T>(r_ct, square, "the cotangent of r"),
+                                     .y = ResultElements<T>(a_ct, size, "the cotangent of a"),
+                                     .y_r = nullptr};
+    derivative.Run(pool);
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
@@ -302,4 +372,6 @@ LINALG_HANDLER(linalg_householder_qr, linalg::HouseholderQr);
 LINALG_HANDLER(linalg_householder_product, linalg::HouseholderProduct);
 LINALG_HANDLER(linalg_qr, linalg::Qr);
 LINALG_HANDLER(linalg_qr_r, linalg::QrR);
+LINALG_HANDLER(linalg_qr_jvp, linalg::QrJvp);
+LINALG_HANDLER(linalg_qr_vjp, linalg::QrVjp);
 LINALG_HANDLER(linalg_qr_pivoted, linalg::QrPivoted);

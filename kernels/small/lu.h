@@ -164,14 +164,15 @@ LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
   return by_factors();
 }
 
-// inverse (n, n) = A⁻¹, from A's factors.
+// inverse (n, n) = A⁻¹ times a number, from A's factors.
 template <class E>
-LINALG_INLINE void Invert(int n, const E* lu, const RealElement<E>* permutation, E* inverse) {
+LINALG_INLINE void Invert(int n, const E* lu, const RealElement<E>* permutation, E scale,
+                          E* inverse) {
   using V = RealElement<E>;
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < n; ++j) {
       const auto here = permutation[i] == Broadcast<V>(static_cast<float>(j));
-      inverse[i * n + j] = FromReal<E>(here ? Broadcast<V>(1) : V{});
+      inverse[i * n + j] = Choose(here, scale, E{});
     }
   }
   SolveLower(n, lu, /*unit_diagonal=*/true, n, inverse);

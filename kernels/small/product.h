@@ -55,11 +55,12 @@ LINALG_INLINE int RegistersFor(int cols) {
   return (cols + kLanesOf<V> - 1) / kLanesOf<V>;
 }
 
-// kRows rows and kCols registers of c.
+// kRows rows and kCols registers of c. To conjugate b is to conjugate a instead, and the product.
 template <bool kComplex, int kRows, int kCols, class V>
 LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b, int64_t b_row,
-                                int64_t b_next, Lane<V>* const (&c)[kCols], int64_t c_row) {
-  const V signs = InPairs<V>(-1, 1);
+                                int64_t b_next, bool conjugate_a, bool conjugate_c,
+                                Lane<V>* const (&c)[kCols], int64_t c_row) {
+  const V signs = conjugate_a ? InPairs<V>(1, -1) : InPairs<V>(-1, 1);
   V block[kRows][kCols] = {};
   for (int k = 0; k < depth; ++k) {
     V right[kCols], turned[kCols];
@@ -67,7 +68,7 @@ LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b,
     for (int j = 0; j < kCols; ++j) {
       right[j] = LoadUnaligned<V>(b + k * b_row + j * b_next);
       if constexpr (kComplex) {
-        // i b, which the imaginary parts of a multiply.
+        // i b, or -i b, which the imaginary parts of a multiply.
         turned[j] = signs * SwapPairs(right[j], std::make_index_sequence<kLanesOf<V>>());
       }
     }
@@ -83,6 +84,13 @@ LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b,
       }
     }
   }
+  if (kComplex && conjugate_c) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+      for (int j = 0; j < kCols; ++j) block[i][j] *= InPairs<V>(1, -1);
+    }
+  }
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
@@ -90,10 +98,12 @@ LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b,
   }
 }
 
-// c (rows, cols) = a (rows, depth) b (depth, cols); rows >= kRows, and `cols` counts reals.
+// c (rows, cols) = a (rows, depth) b (depth, cols), a and then c conjugated if they are complex and
+// that is asked for; rows >= kRows, and `cols` counts reals.
 template <bool kComplex, int kRows, class V>
 LINALG_INLINE void Product(int rows, int cols, int depth, Strided<Lane<V>> a,
-                           RightOperand<Lane<V>> b, Lane<V>* c) {
+                           RightOperand<Lane<V>> b, bool conjugate_a, bool conjugate_c,
+                           Lane<V>* c) {
   const int registers = RegistersFor<V>(cols);
   for (int done = 0; done < rows; done += kRows) {
     const int i = std::min(done, rows - kRows);
@@ -105,11 +115,12 @@ LINALG_INLINE void Product(int rows, int cols, int depth, Strided<Lane<V>> a,
     const auto first = [&](int j) { return target + FirstColumn<V>(j, cols); };
     int j = 0;
     for (; (j + 2) * kLanesOf<V> <= cols; j += 2) {
-      ProductBlock<kComplex, kRows, 2, V>(depth, left, right(j), b.row, b.next,
-                                          {first(j), first(j + 1)}, cols);
+      ProductBlock<kComplex, kRows, 2, V>(depth, left, right(j), b.row, b.next, conjugate_a,
+                                          conjugate_c, {first(j), first(j + 1)}, cols);
     }
     for (; j < registers; ++j) {
-      ProductBlock<kComplex, kRows, 1, V>(depth, left, right(j), b.row, b.next, {first(j)}, cols);
+      ProductBlock<kComplex, kRows, 1, V>(depth, left, right(j), b.row, b.next, conjugate_a,
+                                          conjugate_c, {first(j)}, cols);
     }
   }
 }

@@ -89,7 +89,7 @@ template <class E>
 LINALG_INLINE RealElement<E> Inverse(int n, E* a, RealElement<E>* pivots,
                                      RealElement<E>* permutation, E* inverse) {
   const RealElement<E> singular = Lu(n, n, a, pivots, permutation);
-  Invert(n, a, permutation, inverse);
+  Invert(n, a, permutation, FromReal<E>(Broadcast<RealElement<E>>(1)), inverse);
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * n, inverse);
   return singular;
 }

@@ -26,9 +26,12 @@ def _run(code, **environment):
 
 
 SIGNATURES = _targets._cpu.signatures()
+# Those of the modules, and of the tuples in them that hold several.
 OPERATIONS = list(dict.fromkeys(
-    value for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
-    for value in vars(module).values() if isinstance(value, linalg.ffi.Operation)))
+    operation for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
+    for value in vars(module).values()
+    for operation in (value if isinstance(value, tuple) else (value,))
+    if isinstance(operation, linalg.ffi.Operation)))
 
 
 def test_targets_are_the_handlers():

@@ -18,9 +18,9 @@ SIZES = [
     (16, 3, 16), (17, 33, 15), (12, 64, 31), (4, 0, 5), (0, 4, 5), (4, 5, 0)]
 BATCHES = [((16,), (16,)), ((), (19,)), ((37,), ())]
 OPERATIONS = {
-    "plain": (_matmul.matmul_p, False, False),
-    "transpose_a": (_matmul.matmul_transpose_a_p, True, False),
-    "transpose_b": (_matmul.matmul_transpose_b_p, False, True),
+    "plain": (_matmul.matmul_p.plain, False, False),
+    "transpose_a": (_matmul.matmul_p.transpose_a, True, False),
+    "transpose_b": (_matmul.matmul_p.transpose_b, False, True),
 }
 
 
@@ -53,6 +53,35 @@ def test_values(operation, sizes, dtype, rng):
   assert c.dtype == dtype and c.shape == expected.shape
   bound = 2 * (depth + 1) * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b))
   assert np.all(np.abs(c - expected) <= bound)
+
+
+@pytest.mark.parametrize("conjugate", [(True, False), (False, True), (True, True)], ids=str)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_conjugates(operation, conjugate, rng):
+  """Of either operand, in every layout; real operands are what they are."""
+  for dtype in (np.complex64, np.complex128, np.float32):
+    a, b = _operands(rng, ((9,), (9,)), 5, 6, 7, dtype)
+    multiply, transpose_a, transpose_b = OPERATIONS[operation]
+    c = multiply(
+        _turn(a, transpose_a), _turn(b, transpose_b), conjugate_a=conjugate[0],
+        conjugate_b=conjugate[1])
+    expected = (a.conj() if conjugate[0] else a) @ (b.conj() if conjugate[1] else b)
+    np.testing.assert_allclose(c, expected, rtol=0, atol=50 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(
+    "turns", [{}, {"adjoint_a": True}, {"adjoint_b": True}, {"transpose_a": True}], ids=str)
+def test_products_of_rules(turns, rng):
+  """Values and second derivatives of the products that derivative rules are made of, by handlers
+  and beyond their sizes."""
+  for dtype, n in ((np.float64, 4), (np.complex128, 4), (np.complex128, 65)):
+    a, b = (matrices.general(rng, (2,), n, n, dtype) for _ in range(2))
+    left = np.swapaxes(a, -1, -2) if "adjoint_a" in turns or "transpose_a" in turns else a
+    left = left.conj() if "adjoint_a" in turns else left
+    right = np.swapaxes(b, -1, -2).conj() if "adjoint_b" in turns else b
+    np.testing.assert_allclose(_matmul.product(a, b, **turns), left @ right, rtol=1e-9, atol=1e-9)
+    if n == 4:
+      check_grads(lambda a, b: _matmul.product(a, b, **turns), (a, b), order=2, rtol=1e-6)
 
 
 def test_the_handlers_are_called(dtype, rng):

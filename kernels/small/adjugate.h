@@ -1,0 +1,98 @@
+// Adjugates of small matrices, adj(A) = det(A) A⁻¹ as the polynomial that it is: finite where A is
+// singular, and what the determinant's derivative is made of.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/scaled_product.h"
+#include "kernels/small/lu.h"
+
+namespace linalg::small {
+
+// A power of 2 by which one can multiply, 2^kExponentStep, its inverse or 1, and takes from the
+// exponent what it stands for.
+template <class E, class V = RealElement<E>>
+LINALG_INLINE V TakePower(V& exponent) {
+  const V one = Broadcast<V>(1), up = Broadcast<V>(ScaledProduct<E>::kUp);
+  const V turn = exponent > V{} ? one : exponent < V{} ? -one : V{};
+  exponent -= turn;
+  return turn > V{} ? up : turn < V{} ? one / up : one;
+}
+
+// adjugate (n, n) of the n by n matrix `a`, one per lane, which its LU factors overwrite; `pivots`
+// and `permutation` are room for n each. Returns what Lu returned: the lanes where that is positive
+// are left to AdjugateOfSingular.
+template <class E>
+LINALG_INLINE RealElement<E> Adjugate(int n, E* a, RealElement<E>* pivots,
+                                      RealElement<E>* permutation, E* adjugate) {
+  using V = RealElement<E>;
+  const V singular = Lu(n, n, a, pivots, permutation);
+  const ScaledProduct<E> det = ProductOfPivots(n, a, n, pivots);
+  // The determinant before substitution, where it can, since the inverse alone might overflow. What
+  // is left of its exponent leaves 0 or infinity before many steps.
+  V exponent = det.exponent;
+  Invert(n, a, permutation, TakePower<E>(exponent) * det.product, adjugate);
+  for (int step = 0; step < 8 && Any(exponent != V{}); ++step) {
+    const V power = TakePower<E>(exponent);
+    for (int i = 0; i < n * n; ++i) adjugate[i] = power * adjugate[i];
+  }
+  FillNaN(singular < V{}, n * n, adjugate);
+  return singular;
+}
+
+// The same for one matrix, by elimination with complete pivoting, P A Q = L U: a U of rank n - 1
+// has the adjugate d z eₙᵀ, with the product d of its pivots and z in its null space, zₙ = 1. One
+// of full rank after all, whose last pivot is below the rounding of the others, is treated as such.
+// `places` and `vectors` are room for 2 n.
+template <class T>
+void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* adjugate) {
+  int* const rows = places;
+  int* const cols = places + n;
+  for (int i = 0; i < n; ++i) rows[i] = cols[i] = i;
+  std::fill(adjugate, adjugate + n * n, T{});
+  ScaledProduct<T> product;
+  bool odd = false;
+  for (int k = 0; k < n - 1; ++k) {
+    int row = k, col = k;
+    for (int i = k; i < n; ++i) {
+      for (int j = k; j < n; ++j) {
+        if (Magnitude(a[i * n + j]) > Magnitude(a[row * n + col])) row = i, col = j;
+      }
+    }
+    const T pivot = a[row * n + col];
+    if (Magnitude(pivot) == 0) return;  // of rank less than n - 1: the adjugate is 0
+    product.Multiply(pivot);
+    odd ^= (row != k) != (col != k);
+    std::swap(rows[k], rows[row]);
+    std::swap(cols[k], cols[col]);
+    for (int j = 0; j < n; ++j) std::swap(a[k * n + j], a[row * n + j]);
+    for (int i = 0; i < n; ++i) std::swap(a[i * n + k], a[i * n + col]);
+    const Divisor<T> divisor(pivot);
+    for (int i = k + 1; i < n; ++i) {
+      const T factor = divisor.Divide(a[i * n + k]);
+      a[i * n + k] = factor;
+      for (int j = k + 1; j < n; ++j) a[i * n + j] = NegMulAdd(factor, a[k * n + j], a[i * n + j]);
+    }
+  }
+  // U z = 0 and w L = eₙᵀ.
+  T* const z = vectors;
+  T* const w = vectors + n;
+  z[n - 1] = w[n - 1] = T{1};
+  for (int i = n - 2; i >= 0; --i) {
+    T right{}, left{};
+    for (int j = i + 1; j < n; ++j) {
+      right = NegMulAdd(a[i * n + j], z[j], right);
+      left = NegMulAdd(a[j * n + i], w[j], left);
+    }
+    z[i] = Divisor<T>(a[i * n + i]).Divide(right);
+    w[i] = left;
+  }
+  const T value = odd ? -product.Value() : product.Value();
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j < n; ++j) adjugate[cols[i] * n + rows[j]] = Mul(Mul(value, z[i]), w[j]);
+  }
+}
+
+}  // namespace linalg::small

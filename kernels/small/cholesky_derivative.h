@@ -1,0 +1,145 @@
+// Derivatives of Cholesky factors of small matrices, one per lane: the tangent of L along dA, and
+// the cotangent of A for one of L.
+//
+// The factorisation column by column, differentiated line by line, and the same lines backward:
+// Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, section 4. Either costs
+// about twice the factorisation; no inverse is formed. Row-major n by n elements, of which the
+// lower triangles are read and written.
+#pragma once
+
+#include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/hermitian.h"
+#include "kernels/small/hermitian.h"
+#include "kernels/small/triangular.h"
+
+namespace linalg::small {
+
+// Rows i0.. of column j of dL, but for the division by the diagonal:
+// dA - sum over k < j of (dL_ik conj(L_jk) + L_ik conj(dL_jk)).
+template <int kRows, class E>
+LINALG_INLINE void CholeskyTangentRows(int n, int i0, int j, const E* l, const E* x,
+                                       E (&sum)[kRows]) {
+  E moved[kRows] = {}, kept[kRows] = {};
+  for (int k = 0; k < j; ++k) {
+    const E factor = Conj(l[j * n + k]), tangent = Conj(x[j * n + k]);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      moved[r] = NegMulAdd(x[(i0 + r) * n + k], factor, moved[r]);
+      kept[r] = NegMulAdd(l[(i0 + r) * n + k], tangent, kept[r]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) sum[r] = x[(i0 + r) * n + j] + (moved[r] + kept[r]);
+}
+
+// x: the lower triangle of dA := that of dL.
+template <class E>
+LINALG_INLINE void CholeskyTangent(int n, const E* l, E* x) {
+  using V = RealElement<E>;
+  for (int j = 0; j < n; ++j) {
+    const V inverse = Broadcast<V>(1) / Re(l[j * n + j]);
+    V diagonal;
+    const auto rows = [&]<int kRows>(std::integral_constant<int, kRows>, int i) {
+      E sum[kRows];
+      CholeskyTangentRows(n, i, j, l, x, sum);
+      for (int r = 0; r < kRows; ++r) {
+        x[(i + r) * n + j] = inverse * (sum[r] - diagonal * l[(i + r) * n + j]);
+      }
+    };
+    E sum[1];
+    CholeskyTangentRows(n, j, j, l, x, sum);
+    diagonal = Broadcast<V>(0.5f) * (inverse * Re(sum[0]));
+    x[j * n + j] = FromReal<E>(diagonal);
+    int i = j + 1;
+    for (; i + 4 <= n; i += 4) rows(std::integral_constant<int, 4>(), i);
+    for (; i < n; ++i) rows(std::integral_constant<int, 1>(), i);
+  }
+}
+
+// What the entries of column j in x, below the diagonal and on it, leave to kCols columns at k0.
+template <int kCols, class E>
+LINALG_INLINE void CholeskyCotangentColumns(int n, int j, int k0, const E* l, E* x) {
+  using V = RealElement<E>;
+  const V twice = Broadcast<V>(2) * Re(x[j * n + j]);
+  E factor[kCols], sum[kCols];
+#pragma GCC unroll 4
+  for (int c = 0; c < kCols; ++c) {
+    factor[c] = Conj(l[j * n + k0 + c]);
+    sum[c] = twice * l[j * n + k0 + c];
+  }
+  for (int i = j + 1; i < n; ++i) {
+    const E entry = x[i * n + j], negative = -entry;
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      x[i * n + k0 + c] = NegMulAdd(entry, factor[c], x[i * n + k0 + c]);
+      sum[c] = NegMulAdd(negative, l[i * n + k0 + c], sum[c]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < kCols; ++c) x[j * n + k0 + c] = x[j * n + k0 + c] - Conj(sum[c]);
+}
+
+// x: the lower triangle of L's cotangent := that of A's, as a function of that triangle alone.
+template <class E>
+LINALG_INLINE void CholeskyCotangent(int n, const E* l, E* x) {
+  using V = RealElement<E>;
+  for (int j = n - 1; j >= 0; --j) {
+    const V inverse = Broadcast<V>(1) / Re(l[j * n + j]);
+    V diagonal = Re(x[j * n + j]);
+    for (int i = j + 1; i < n; ++i) {
+      const E entry = inverse * x[i * n + j];
+      x[i * n + j] = entry;
+      diagonal = diagonal - Re(Mul(entry, l[i * n + j]));
+    }
+    x[j * n + j] = FromReal<E>(Broadcast<V>(0.5f) * (inverse * diagonal));
+    int k = 0;
+    for (; k + 4 <= j; k += 4) CholeskyCotangentColumns<4>(n, j, k, l, x);
+    for (; k < j; ++k) CholeskyCotangentColumns<1>(n, j, k, l, x);
+  }
+}
+
+// What LowerHermitianPart is to tangents, for cotangents: the whole matrix from a lower triangle.
+template <class E>
+LINALG_INLINE void HermitianPartCotangent(E* x, int n, HermitianPart part) {
+  using V = RealElement<E>;
+  const V half = Broadcast<V>(0.5f);
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const E entry = x[i * n + j], other = Conj(entry);
+      if (part.symmetrize) {
+        x[i * n + j] = half * entry;
+        x[j * n + i] = half * other;
+      } else {
+        x[i * n + j] = part.lower ? entry : E{};
+        x[j * n + i] = part.lower ? E{} : other;
+      }
+    }
+  }
+}
+
+// l: the factor, a lower one, or U = Lᴴ that becomes one. x: A's tangent := the factor's.
+template <class E>
+LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {
+  if (!part.lower) {
+    TransposeSquare(n, l);
+    Conjugate(n * n, l);
+  }
+  LowerHermitianPart(x, n, part);
+  CholeskyTangent(n, l, x);
+  FinishTriangle(x, n, part.lower, RealElement<E>{});
+}
+
+// The same backward. x: the factor's cotangent := A's.
+template <class E>
+LINALG_INLINE void CholeskyVjp(int n, E* l, HermitianPart part, E* x) {
+  if (!part.lower) {
+    for (E* matrix : {l, x}) {
+      TransposeSquare(n, matrix);
+      Conjugate(n * n, matrix);
+    }
+  }
+  CholeskyCotangent(n, l, x);
+  HermitianPartCotangent(x, n, part);
+}
+
+}  // namespace linalg::small

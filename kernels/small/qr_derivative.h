@@ -1,0 +1,79 @@
+// Derivatives of the factors of small matrices A = Q R, one per lane: their tangents along dA, and
+// the cotangent of A for those of Q and R.
+//
+// Q has the shape of A, m by n with m >= n, and R a real diagonal. With X = dA R⁻¹ and C = Qᴴ X,
+// W is upper triangular and has C's upper triangle plus the adjoint of its lower one: dR = W R and
+// dQ = X - Q W. Roberts and Roberts, QR and LQ decomposition matrix backpropagation algorithms for
+// square, wide, and deep matrices, arXiv:2009.10071. Row-major elements without gaps, all of them
+// overwritten; `w` is room for n by n.
+#pragma once
+
+#include "kernels/small/matmul.h"
+#include "kernels/small/triangular.h"
+
+namespace linalg::small {
+
+// Calls put(i, j, upper, lower) for the pairs of n by n elements on either side of the diagonal,
+// and put(i, i) for those on it.
+template <class OffDiagonal, class OnDiagonal>
+LINALG_INLINE void ForEachPair(int n, OffDiagonal&& off, OnDiagonal&& on) {
+  for (int i = 0; i < n; ++i) {
+    on(i * n + i);
+    for (int j = i + 1; j < n; ++j) off(i * n + j, j * n + i);
+  }
+}
+
+// x (m, n): dA := dQ; dr (n, n) := dR.
+template <class E>
+LINALG_INLINE void QrJvp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
+  Transpose(m, n, x);
+  TransposeSquare(n, r);
+  SolveLower(n, r, /*unit_diagonal=*/false, m, x);  // Xᵀ
+  std::fill(w, w + n * n, E{});
+  Conjugate(m * n, q);
+  MulSub(n, n, m, x, m, q, n, w, n);  // -Cᵀ
+  Conjugate(m * n, q);
+  // Wᵀ
+  ForEachPair(
+      n,
+      [&](int above, int below) {
+        w[below] = -(w[below] + Conj(w[above]));
+        w[above] = E{};
+      },
+      [&](int i) { w[i] = FromReal<E>(-Re(w[i])); });
+  Transpose(m, n, q);
+  MulSub(n, m, n, w, n, q, m, x, m);
+  Transpose(n, m, x);
+  std::fill(dr, dr + n * n, E{});
+  MulSub(n, n, n, r, n, w, n, dr, n);
+  TransposeSquare(n, dr);
+  for (int i = 0; i < n * n; ++i) dr[i] = -dr[i];
+}
+
+// x (m, n): Q's cotangent := A's; dr (n, n): R's.
+template <class E>
+LINALG_INLINE void QrVjp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
+  // W's cotangent, whose upper triangle counts.
+  std::fill(w, w + n * n, E{});
+  Transpose(m, n, q);
+  MulSub(n, n, m, q, m, x, n, w, n);
+  TransposeSquare(n, r);
+  for (int i = 0; i < n * n; ++i) dr[i] = -dr[i];
+  MulSub(n, n, n, dr, n, r, n, w, n);
+  TransposeSquare(n, r);
+  // The negative transpose of C's, which is Hermitian.
+  ForEachPair(
+      n,
+      [&](int above, int below) {
+        w[below] = -w[above];
+        w[above] = Conj(w[below]);
+      },
+      [&](int i) { w[i] = FromReal<E>(-Re(w[i])); });
+  Conjugate(m * n, q);
+  Transpose(m, n, x);
+  MulSub(n, m, n, w, n, q, m, x, m);
+  SolveUpper(n, r, /*unit_diagonal=*/false, m, x);
+  Transpose(n, m, x);
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,155 @@
+"""Derivative rules that have handlers: they do what their formula says."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.test_util import check_grads
+
+import linalg
+from linalg import _cholesky, _det, _qr
+from linalg._cases import matrices
+
+SIZES = [1, 2, 4, 7, 13, 32]
+ATTRIBUTES = [
+    {"lower": lower, "symmetrize": symmetrize}
+    for lower in (True, False) for symmetrize in (True, False)]
+
+
+def _operands(rng, n, dtype, batch=(19,)):
+  a = matrices.positive_definite(rng, batch, n, dtype)
+  return a, matrices.general(rng, batch, n, n, dtype)
+
+
+def _near(x, y, n):
+  x, y = np.asarray(x), np.asarray(y)
+  bound = (20 + 3 * n) * np.finfo(x.dtype).eps * np.abs(y).max(initial=0)
+  assert x.dtype == y.dtype
+  np.testing.assert_allclose(x, y, rtol=0, atol=bound)
+
+
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
+@pytest.mark.parametrize("n", SIZES)
+def test_cholesky(n, attributes, dtype, rng):
+  """Forward and backward, against the formula and its transpose."""
+  a, x = _operands(rng, n, dtype)
+  factor, _ = _cholesky.cholesky_p(a, **attributes)
+  formula = lambda da: _cholesky._tangent(factor, da, **attributes)[0]
+  _near(_cholesky.cholesky_jvp_p(factor, x, **attributes), formula(jnp.asarray(x)), n)
+  (expected,) = jax.linear_transpose(formula, jnp.asarray(x))(jnp.asarray(x))
+  _near(_cholesky.cholesky_vjp_p(factor, x, **attributes), expected, n)
+
+
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (4, 4), (5, 3), (13, 4), (7, 7), (32, 32)])
+def test_qr(m, n, dtype, rng):
+  """Forward and backward, against the formula and its transpose."""
+  a, da, q_ct = (jnp.asarray(matrices.general(rng, (19,), m, n, dtype)) for _ in range(3))
+  r_ct = jnp.asarray(matrices.general(rng, (19,), n, n, dtype))
+  q, r = linalg.qr(a + 2 * jnp.eye(m, n, dtype=dtype)[None])
+  formula = lambda da: _qr._thin_tangents(q, r, da)
+  for x, y in zip(_qr.thin_jvp_p(q, r, da), formula(da), strict=True):
+    np.testing.assert_allclose(
+        x, y, rtol=0, atol=60 * n * np.finfo(dtype).eps * (1 + np.abs(y).max()))
+  (expected,) = jax.linear_transpose(formula, da)([q_ct, r_ct])
+  found = _qr.thin_vjp_p(q, r, q_ct, r_ct)
+  assert found.dtype == dtype
+  np.testing.assert_allclose(
+      found, expected, rtol=0, atol=60 * n * np.finfo(dtype).eps * np.abs(expected).max())
+
+
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("n", [1, 4, 5, 8, 17, 32])
+def test_adjugate(n, dtype, rng):
+  """Of matrices of every rank in one batch, by singular values in double precision:
+  adj(U S Vᴴ) = det(U Vᴴ) V adj(S) Uᴴ."""
+  a = matrices.general(rng, (23,), n, n, dtype)
+  wide = np.result_type(dtype, np.float64)
+  # Whole numbers, so that a repeated or a zero row gives pivots that are exactly zero.
+  a = np.round(2 * a.real).astype(wide) + (1j * np.round(2 * a.imag) if dtype.kind == "c" else 0)
+  if n > 1:
+    a[3, 1] = a[3, 0]
+    a[4] = a[4] * (np.arange(n) != n // 2)
+  if n > 3:
+    a[5, 2:4] = a[5, :2]
+    a[6] = 0
+    a[7] = np.eye(n, k=1)  # of rank n - 1, and all pivots but one are zero
+  u, s, vh = np.linalg.svd(a)
+  others = np.stack([np.prod(np.delete(s, k, -1), axis=-1) for k in range(n)], axis=-1)
+  phase = np.linalg.det(u) * np.linalg.det(vh)
+  adjoint = lambda x: np.swapaxes(x, -1, -2).conj()
+  expected = phase[:, None, None] * (adjoint(vh) * others[:, None, :]) @ adjoint(u)
+  found = np.asarray(_det.adjugate_p(a.astype(dtype)))
+  assert found.dtype == dtype
+  # What rounding of A does to the products of all but one singular value.
+  bound = 100 * n * np.finfo(dtype).eps * s[:, 0] * np.prod(s[:, : max(n - 2, 0)], axis=-1)
+  assert np.all(np.abs(found - expected).max(axis=(-1, -2)) <= bound)
+  if n > 3:
+    np.testing.assert_array_equal(found[6], 0)
+
+
+def test_adjugates_in_range(dtype):
+  """The determinant alone would overflow, or the inverse would."""
+  big, small = (1e30, 1e-42) if dtype == np.float32 else (1e200, 1e-320)
+  for diagonal in ([big, big, 1 / big, 1 / big, 1 / big], [small, big, 1, 1 / big, 1]):
+    a = np.diag(np.asarray(diagonal, dtype))[None]
+    wide = np.diagonal(a.real, axis1=-2, axis2=-1)[0].astype(np.longdouble)
+    expected = np.diag([np.prod(np.delete(wide, k)) for k in range(5)])
+    np.testing.assert_allclose(_det.adjugate_p(a)[0], expected.astype(dtype), rtol=1e-5)
+
+
+@pytest.mark.parametrize("operation, target", [
+    (linalg.cholesky, "linalg_cholesky"), (lambda a: linalg.qr(a)[0], "linalg_qr")])
+def test_handlers_are_called_up_to_their_size(operation, target, rng):
+  """Once each; beyond it, substitution and products are faster."""
+  for n, count in ((32, 1), (33, 0)):
+    a, x = _operands(rng, n, np.float32)
+    gradient = jax.jit(jax.grad(lambda a, x=x: jnp.sum(operation(a) * x)))
+    text = gradient.lower(a).compile().as_text()
+    assert text.count(f'custom_call_target="{target}_vjp') == count
+    tangent = jax.jit(lambda a, x: jax.jvp(operation, (a,), (x,)))
+    text = tangent.lower(a, x).compile().as_text()
+    assert text.count(f'custom_call_target="{target}_jvp') == count
+
+
+@pytest.mark.parametrize("operation", [
+    linalg.cholesky, functools.partial(linalg.cholesky, upper=True),
+    lambda a: linalg.qr(a)[0], lambda a: linalg.qr(a)[1]])
+def test_derivatives_of_derivatives(operation, rng):
+  """In both modes, of the factors too."""
+  for dtype in (np.float64, np.complex128):
+    a, _ = _operands(rng, 4, dtype, (2,))
+    check_grads(operation, (a,), order=2, rtol=1e-5)
+
+
+def test_third_derivatives(rng):
+  a, _ = _operands(rng, 3, np.float64, (2,))
+  check_grads(linalg.cholesky, (a,), order=3, rtol=1e-5)
+
+
+def test_a_failed_matrix_spoils_its_own_derivative_alone(rng):
+  a, x = _operands(rng, 6, np.float64, (20,))
+  broken = a.copy()
+  broken[11] = -a[11]
+  gradient = jax.grad(lambda a: jnp.sum(linalg.cholesky(a) * x))
+  expected, found = np.array(gradient(a)), np.array(gradient(broken))
+  assert np.isnan(found[11]).all()
+  np.testing.assert_array_equal(np.delete(found, 11, 0), np.delete(expected, 11, 0))
+
+
+def test_sharded(rng):
+  """The gradient stays where the batch lies."""
+  mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+  a, x = (
+      jax.device_put(y, NamedSharding(mesh, PartitionSpec("x")))
+      for y in _operands(rng, 5, np.float64, (32,)))
+  gradient = jax.jit(lambda a, x: jax.vjp(linalg.cholesky, a)[1](x)[0])
+  compiled = gradient.lower(a, x).compile()
+  assert "all-" not in compiled.as_text()
+  found = compiled(a, x)
+  assert found.sharding.spec[0] == "x"
+  np.testing.assert_array_equal(found, gradient(np.asarray(a), np.asarray(x)))
