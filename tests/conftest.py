@@ -92,6 +92,13 @@ def _is_slow(item: pytest.Item) -> bool:
   return case is not None and case.slow and item.get_closest_marker("compiles") is not None
 
 
+def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
+  """Whether nobody asked for the rarest of its marks."""
+  marks = ("gpu", "exhaustive", "extended")
+  rarest = next((mark for mark in marks if item.get_closest_marker(mark)), None)
+  return rarest is not None and not _wants(config, rarest)
+
+
 def pytest_configure(config: pytest.Config) -> None:
   # Elsewhere the operands lie on the CPU, whether or not the machine has a GPU.
   if not _wants_gpu(config):
@@ -103,11 +110,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
   for item in items:
     if _is_slow(item):
       item.add_marker("extended")
-  for mark in ("gpu", "extended"):
-    left_out = {item for item in items if item.get_closest_marker(mark)}
-    if left_out and not _wants(config, mark):
-      config.hook.pytest_deselected(items=list(left_out))
-      items[:] = [item for item in items if item not in left_out]
+  left_out = {item for item in items if _is_left_out(config, item)}
+  config.hook.pytest_deselected(items=list(left_out))
+  items[:] = [item for item in items if item not in left_out]
   _expect_deviations(items)
 
 
@@ -125,4 +130,5 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"gpu: JAX finds {jax.devices()}"
   return (
       "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one\n"
-      "extended: tests of that mark are left out, for their length; `pytest -m extended` runs them")
+      "extended: tests of that mark are left out, for their length; `pytest -m extended` runs them\n"
+      "exhaustive: the same, even of `extended`; `pytest -m exhaustive` runs them")

@@ -461,7 +461,7 @@ DECOMPOSITIONS: tuple[Case, ...] = (
          lambda a: (_qr_oracle("economic")(a)[1],), lambda a: jnp.linalg.qr(a, mode="r"),
          rectangular=True),
     Case("qr_raw", lambda a: linalg.qr(a, mode="raw"), general, (2,), _qr_raw_ratio,
-         _qr_raw_oracle, lambda a: jnp.linalg.qr(a, mode="raw"), rectangular=True),
+         _qr_raw_oracle, lambda a: jnp.linalg.qr(a, mode="raw"), rectangular=True, slow=True),
     Case("qr_pivoted", lambda a: linalg.qr(a, pivoting=True), general, (2,), _qr_pivoted_ratio,
          _qr_pivoted_oracle, lambda a: jax.lax.linalg.qr(a, pivoting=True, full_matrices=False),
          rectangular=True, absent=(("tpu",), "geqp3")),

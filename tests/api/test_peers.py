@@ -17,6 +17,8 @@ import linalg
 import matrices
 from sharded import collectives, make_mesh, place
 
+pytestmark = pytest.mark.extended
+
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "functions.md").read_text()
 HEADER = re.search(r"\| linalg \| jax ([\d.]+) \| NumPy ([\d.]+) \| SciPy ([\d.]+) ", PAGE)
 # Function -> the letters of this package, jax, NumPy and SciPy; "–" where it is missing.

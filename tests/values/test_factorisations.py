@@ -87,7 +87,7 @@ BY_LAPACK = [
 
 
 @cases.each(BY_LAPACK)
-@pytest.mark.parametrize("n", [3, 8, 16, 31])
+@pytest.mark.parametrize("n", [3, 16])
 def test_no_worse_than_stock(case, dtype, n, rng):
   """Catches a kernel that rounds more than it must: the gates above would not notice for long."""
   operands = case.operands(rng, (300,), n, n, dtype)
