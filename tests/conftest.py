@@ -130,5 +130,5 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"gpu: JAX finds {jax.devices()}"
   return (
       "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one\n"
-      "extended: tests of that mark are left out, for their length; `pytest -m extended` runs them\n"
+      "extended: tests of that mark are left out, being long; `pytest -m extended` runs them\n"
       "exhaustive: the same, even of `extended`; `pytest -m exhaustive` runs them")
