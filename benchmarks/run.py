@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import platform
@@ -101,8 +102,23 @@ def _scale() -> Peer:
 PEERS = {"numpy": _numpy, "torch": _torch, "cupy": _cupy, "scale": _scale}
 
 
+def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Of a weighted sum of all results, in the first operand."""
+
+  def loss(*operands):
+    total = 0
+    for x in jax.tree.leaves(function(*operands)):
+      if jnp.issubdtype(x.dtype, jnp.inexact):
+        core = x.shape[1:]
+        weights = np.cos(np.arange(math.prod(core))).reshape(1, *core).astype(x.real.dtype)
+        total = total + jnp.sum(x.real * weights)
+    return total
+
+  return jax.value_and_grad(loss)
+
+
 def make_contestants(
-    case: Case, operands: list[np.ndarray], peers: dict[str, Peer]
+    case: Case, operands: list[np.ndarray], peers: dict[str, Peer], gradients: bool
 ) -> dict[str, Callable[[], Any]]:
   """By name, functions of nothing that compute the result and wait for it."""
 
@@ -111,9 +127,15 @@ def make_contestants(
     return lambda: wait(function(*placed))
 
   on_device = functools.partial(contestant, put=jax.device_put, wait=jax.block_until_ready)
-  contestants = {"ours": on_device(jax.jit(case.ours)), "stock": on_device(jax.jit(case.stock))}
+  if gradients:
+    functions = {
+        "ours": value_and_gradient(case.ours), "stock": value_and_gradient(case.stock),
+        "forward": case.ours}
+  else:
+    functions = {"ours": case.ours, "stock": case.stock}
+  contestants = {name: on_device(jax.jit(function)) for name, function in functions.items()}
   for name, peer in peers.items():
-    if peer.api in case.peers:
+    if peer.api in case.peers and not gradients:
       contestants[name] = contestant(case.peers[peer.api](peer.library), peer.put, peer.wait)
   return contestants
 
@@ -220,17 +242,24 @@ class Cell(NamedTuple):
   batch: int
   dtype: str
   fills_memory: bool = False  # the batch is as large as --memory allows
+  gradient: bool = False
+
+  @property
+  def op(self) -> str:
+    return f"grad {self.case.name}" if self.gradient else self.case.name
 
   def __str__(self) -> str:
-    return f"{self.case.name} n={self.n} batch={self.batch} {self.dtype}"
+    return f"{self.op} n={self.n} batch={self.batch} {self.dtype}"
 
   def key(self) -> dict[str, Any]:
-    key = {"op": self.case.name, "n": self.n, "batch": self.batch, "dtype": self.dtype}
+    key = {"op": self.op, "n": self.n, "batch": self.batch, "dtype": self.dtype}
     return key | ({"fills_memory": True} if self.fills_memory else {})
 
   def flops(self) -> float:
-    """Of one matrix; of products of complex numbers, their real ones."""
-    return self.case.flops(self.n) * (4 if DTYPES[self.dtype].kind == "c" else 1)
+    """Of one matrix; of products of complex numbers, their real ones. A gradient counts as twice
+    the forward pass, after that."""
+    real = 4 if DTYPES[self.dtype].kind == "c" else 1
+    return self.case.flops(self.n) * real * (3 if self.gradient else 1)
 
   def estimated_seconds(self, platform: str) -> float:
     """Of one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with n; on
@@ -249,14 +278,14 @@ def _batch(text: str) -> int | str:
 def plan(args: argparse.Namespace) -> list[Cell]:
   def cell(case, n, batch, dtype):
     if batch != MEMORY:
-      return Cell(case, n, batch, dtype)
+      return Cell(case, n, batch, dtype, gradient=args.gradients)
     batch = int(args.memory * 2**20) // case.nbytes(n, 1, dtype)
-    return Cell(case, n, batch, dtype, fills_memory=True)
+    return Cell(case, n, batch, dtype, fills_memory=True, gradient=args.gradients)
 
   return [
       cell(case, n, batch, dtype)
       for case in CASES if case.name in args.ops
-      for dtype in case.dtypes if dtype in (*args.dtypes, "i32")
+      for dtype in case.dtypes if dtype in (*args.dtypes, *([] if args.gradients else ["i32"]))
       for batch in args.batches
       for n in args.sizes
   ]
@@ -276,7 +305,7 @@ def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | No
 
 def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Any]:
   operands = cell.case.make_operands(cell.n, cell.batch, cell.dtype)
-  contestants = make_contestants(cell.case, operands, peers)
+  contestants = make_contestants(cell.case, operands, peers, cell.gradient)
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
       "flops": cell.batch * cell.flops(),
@@ -381,6 +410,9 @@ def parse_arguments() -> argparse.Namespace:
   add("--batches", nargs="+", type=_batch, metavar="BATCH",
       help=f"numbers of matrices, or '{MEMORY}': as many as --memory allows")
   add("--dtypes", nargs="+", choices=dtypes)
+  add("--gradients", action="store_true",
+      help="the value and the gradient of a sum of the results, beside stock's and beside our "
+      "forward pass; no peers")
   add("--peers", nargs="+", choices=list(PEERS), default=[],
       help="other libraries to time; `scale` is the product of the operand and a number")
   add("--platform", choices=["cpu", "gpu"], default="cpu",

@@ -24,7 +24,9 @@ LEFT_OUT = {
     "tensorsolve": "takes no batch",
 }
 # Handlers that no function calls but in its derivatives.
-OF_DERIVATIVES = {"linalg_matmul_transpose_a", "linalg_matmul_transpose_b"}
+OF_DERIVATIVES = {
+    "linalg_adjugate", "linalg_cholesky_jvp", "linalg_cholesky_vjp", "linalg_matmul_transpose_b",
+    "linalg_qr_jvp", "linalg_qr_vjp"}
 OF_THE_PACKAGE = {"checked", "export_disabled_checks", "include_dir", "show_config"}
 
 

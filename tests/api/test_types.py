@@ -19,7 +19,6 @@ CHECKERS = {
 }
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_types_of_results(checker):
   if importlib.util.find_spec(checker) is None:
