@@ -29,7 +29,7 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
   const int64_t n = matrix.rows;
   if ((left_side ? rhs.rows : rhs.cols) != n) {
     throw BadArgument("b", std::string("have as many ") + (left_side ? "rows" : "columns") +
-                               " as the triangular matrix");
+                               " as the matrix");
   }
   const bool shared = a.dimensions().size() == 2;
   if (!shared && matrix.batch != rhs.batch) throw BadArgument("b", "have the batch size of a");

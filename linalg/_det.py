@@ -26,7 +26,7 @@ from linalg._algebra import (
 )
 from linalg._lu import lu_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_square, real_dtype
+from linalg._operands import as_arrays, at_most, check_square, real_dtype
 from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p
 from linalg._svd import svd_p
@@ -219,7 +219,7 @@ def _adjugate_jvp(primals, tangents):
       regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, u, s, vh))
 
 
-# Up to this size the handler's matrices are factored in lanes.
+# Up to this size the handlers' LU factors are computed in lanes: kSmallLu of kernels/cpu/tuning.h.
 _LARGEST_ADJUGATE = 32
 
 # adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its derivative.
@@ -229,7 +229,7 @@ adjugate_p = ffi.operation(
     [0],
     jvp=_adjugate_jvp,
     fallback=lambda a: [_adjugate(a)],
-    suits=lambda a: a.shape[-1] <= _LARGEST_ADJUGATE)
+    suits=lambda a: at_most(a.shape[-1], _LARGEST_ADJUGATE))
 
 
 det_p = ffi.operation(

@@ -134,7 +134,8 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: divide and conquer, LAPACK syevd (heevd).
+  Algorithm: for small matrices reduction to tridiagonal form and QL iteration, one matrix per lane;
+  for others divide and conquer, LAPACK syevd (heevd).
   """
   w, v, info = _eigh("eigh", a, UPLO, symmetrize_input)
   check(info, _FAILED)

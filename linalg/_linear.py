@@ -68,7 +68,8 @@ def linear_pair(
 
   def transpose_backward(cotangents, operands, **values):
     found = _listed(forward_p(*operands[:constants], *cotangents, **values))
-    return *(None,) * constants, *found
+    return *(None,) * constants, *(
+        ct if x is None else None for x, ct in zip(operands[constants:], found, strict=True))
 
   forward_p: ffi.Operation = ffi.operation(
       *forward, attributes=attributes, suits=suits, fallback=formula,

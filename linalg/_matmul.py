@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from linalg import ffi
-from linalg._operands import check_arrays
+from linalg._operands import at_most, check_arrays
 from linalg._public import public
 
 __all__ = ["matmul"]
@@ -45,13 +45,19 @@ class _Products(NamedTuple):
   transpose_b: ffi.Operation
 
 
+# The cotangents of C = A B are C̄ Bᵀ and Aᵀ C̄, and so on: the operation that A's is, and whether C̄
+# is its first operand; and the same of B's.
+_COTANGENTS = {
+    "plain": (("transpose_b", True), ("transpose_a", False)),
+    "transpose_a": (("transpose_b", False), ("plain", False)),
+    "transpose_b": (("plain", True), ("transpose_a", True)),
+}
+
+
 def _make_products(precision: Any) -> _Products:
   """The operations, with the precision of XLA's products where the handlers are not called."""
 
-  def of(x, conjugate):
-    return x.conj() if conjugate else x
-
-  def operation(name, signature, turn_a, turn_b, transpose):
+  def operation(kind, target, signature, turn_a=lambda a: a, turn_b=lambda b: b):
     def jvp(primals, tangents, **conjugate):
       # d(A B) = dA B + A dB
       (a, b), (da, db) = primals, tangents
@@ -60,46 +66,35 @@ def _make_products(precision: Any) -> _Products:
           for x, y in ((da, b), (a, db)) if x is not None and y is not None]
       return multiply(a, b, **conjugate), functools.reduce(jnp.add, terms)
 
-    def fallback(a, b, conjugate_a, conjugate_b):
-      a, b = of(turn_a(a), conjugate_a), of(turn_b(b), conjugate_b)
-      return [jnp.matmul(a, b, precision=precision)]
-
-    def transposed(cotangents, operands, conjugate_a, conjugate_b):
+    def transpose(cotangents, operands, conjugate_a, conjugate_b):
       (ct,), (a, b) = cotangents, operands
-      a_bar, b_bar = transpose(ct, a, b, conjugate_a, conjugate_b, conjugate_a != conjugate_b)
-      return (a_bar(), None) if a is None else (None, b_bar())
+      (name, is_first), known, own = (
+          (_COTANGENTS[kind][0], b, conjugate_a) if a is None else
+          (_COTANGENTS[kind][1], a, conjugate_b))
+      # The cotangent of a conjugated operand is conjugated, all of it.
+      other = conjugate_a != conjugate_b
+      multiply = getattr(products, name)
+      found = (
+          multiply(ct, known, conjugate_a=own, conjugate_b=other) if is_first else
+          multiply(known, ct, conjugate_a=other, conjugate_b=own))
+      return (found, None) if a is None else (None, found)
+
+    def fallback(a, b, conjugate_a, conjugate_b):
+      a, b = turn_a(a), turn_b(b)
+      return [jnp.matmul(
+          a.conj() if conjugate_a else a, b.conj() if conjugate_b else b, precision=precision)]
 
     multiply = ffi.operation(
-        name, signature, [0], attributes={"conjugate_a": False, "conjugate_b": False},
-        shared=[0, 1], jvp=jvp, transpose=transposed, suits=_suits, fallback=fallback)
+        target, signature, [0], attributes={"conjugate_a": False, "conjugate_b": False},
+        shared=[0, 1], jvp=jvp, transpose=transpose, suits=_suits, fallback=fallback)
     return multiply
 
-  # The cotangents of C = A B are C̄ Bᵀ and Aᵀ C̄, and so on: each of the three operations has those
-  # of the others. With a conjugated A, it is the conjugate of A's cotangent, and so is B's with B.
-
-  def plain_transpose(ct, a, b, conjugate_a, conjugate_b, either):
-    return (
-        lambda: transpose_b(ct, b, conjugate_a=conjugate_a, conjugate_b=either),
-        lambda: transpose_a(a, ct, conjugate_a=either, conjugate_b=conjugate_b))
-
-  def transpose_a_transpose(ct, a, b, conjugate_a, conjugate_b, either):
-    return (
-        lambda: transpose_b(b, ct, conjugate_a=either, conjugate_b=conjugate_a),
-        lambda: plain(a, ct, conjugate_a=either, conjugate_b=conjugate_b))
-
-  def transpose_b_transpose(ct, a, b, conjugate_a, conjugate_b, either):
-    return (
-        lambda: plain(ct, b, conjugate_a=conjugate_a, conjugate_b=either),
-        lambda: transpose_a(ct, a, conjugate_a=conjugate_b, conjugate_b=either))
-
-  as_it_is = lambda x: x
-  turned = lambda x: x.mT
-  plain = operation("linalg_matmul", "m k, k n -> m n", as_it_is, as_it_is, plain_transpose)
-  transpose_a = operation(
-      "linalg_matmul_transpose_a", "k m, k n -> m n", turned, as_it_is, transpose_a_transpose)
-  transpose_b = operation(
-      "linalg_matmul_transpose_b", "m k, n k -> m n", as_it_is, turned, transpose_b_transpose)
-  return _Products(plain, transpose_a, transpose_b)
+  turn = lambda x: x.mT
+  products = _Products(
+      operation("plain", "linalg_matmul", "m k, k n -> m n"),
+      operation("transpose_a", "linalg_matmul_transpose_a", "k m, k n -> m n", turn_a=turn),
+      operation("transpose_b", "linalg_matmul_transpose_b", "m k, n k -> m n", turn_b=turn))
+  return products
 
 
 matmul_p = _make_products(None)
@@ -111,10 +106,10 @@ def product(
     transpose_a: bool = False,
 ) -> jax.Array:
   """op(A) op(B) in full precision, for derivative rules and composed functions."""
-  is_complex = jnp.issubdtype(a.dtype, jnp.complexfloating)
   turn_a = adjoint_a or transpose_a
-  conjugate_a, conjugate_b = adjoint_a and is_complex, adjoint_b and is_complex
-  if _are_small_matrices(a, b) and not (turn_a and adjoint_b):
+  assert not (turn_a and adjoint_b), "no operation has both operands transposed"
+  conjugate_a, conjugate_b = adjoint_a and jnp.iscomplexobj(a), adjoint_b and jnp.iscomplexobj(b)
+  if _are_small_matrices(a, b):
     multiply = (
         exact_matmul_p.transpose_a if turn_a else
         exact_matmul_p.transpose_b if adjoint_b else exact_matmul_p.plain)
@@ -132,7 +127,7 @@ def _are_small_matrices(x1: jax.Array, x2: jax.Array) -> bool:
   sharded = any(tuple(jax.typeof(x).sharding.spec)[x.ndim - 2 :] != (None, None) for x in (x1, x2))
   return (
       x1.dtype in (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128) and not sharded
-      and all(isinstance(size, int) and size <= _LARGEST for size in sizes))
+      and all(at_most(size, _LARGEST) for size in sizes))
 
 
 @public("precision", "preferred_element_type")
@@ -158,7 +153,8 @@ def matmul(
   Algorithm: on the CPU, float32, float64, complex64 and complex128 matrices of at most 64 rows and
   columns are multiplied by a handler, if neither `precision` nor `preferred_element_type` is given.
   Each element is one chain of fused products in the order of k, so that it has the same bits in
-  any batch. All others, and real products of at most 3 rows and columns, are XLA's.
+  any batch. All others are XLA's, and real products of at most 3 rows and columns, of a matrix and
+  a column, or of a column and a row.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -78,3 +78,8 @@ def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
   if columns.shape[-2] != a.shape[-1]:
     raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
   return columns, vector
+
+
+def at_most(size: Any, limit: int) -> bool:
+  """Whether a size is known, which one of jax.export may not be, and is no larger."""
+  return isinstance(size, int) and size <= limit

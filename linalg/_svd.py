@@ -327,7 +327,7 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Returns:
     The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
 
-  Algorithm: LAPACK gesdd without vectors.
+  Algorithm: one-sided Jacobi for small matrices, LAPACK gesdd without vectors for others.
   """
   s, info = _svd("svdvals", x, True, False, False, None)
   check(info, _FAILED)

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/small/tridiagonal_reduction.h"
+#include "kernels/small/tridiagonal_runs.h"
 #include "kernels/small/tridiagonal_solve.h"
 
 #include "kernels/cuda/launch.h"

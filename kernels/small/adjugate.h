@@ -89,9 +89,14 @@ void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* adjugate) {
     z[i] = Divisor<T>(a[i * n + i]).Divide(right);
     w[i] = left;
   }
-  const T value = odd ? -product.Value() : product.Value();
   for (int i = 0; i < n; ++i) {
-    for (int j = 0; j < n; ++j) adjugate[cols[i] * n + rows[j]] = Mul(Mul(value, z[i]), w[j]);
+    for (int j = 0; j < n; ++j) {
+      // The product of the pivots alone may be out of range.
+      ScaledProduct<T> entry = product;
+      entry.Multiply(odd ? -z[i] : z[i]);
+      entry.Multiply(w[j]);
+      adjugate[cols[i] * n + rows[j]] = entry.Value();
+    }
   }
 }
 

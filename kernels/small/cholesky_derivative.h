@@ -120,10 +120,7 @@ LINALG_INLINE void HermitianPartCotangent(E* x, int n, HermitianPart part) {
 // l: the factor, a lower one, or U = Lᴴ that becomes one. x: A's tangent := the factor's.
 template <class E>
 LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {
-  if (!part.lower) {
-    TransposeSquare(n, l);
-    Conjugate(n * n, l);
-  }
+  if (!part.lower) AdjointSquare(n, l);
   LowerHermitianPart(x, n, part);
   CholeskyTangent(n, l, x);
   FinishTriangle(x, n, part.lower, RealElement<E>{});
@@ -133,10 +130,8 @@ LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {
 template <class E>
 LINALG_INLINE void CholeskyVjp(int n, E* l, HermitianPart part, E* x) {
   if (!part.lower) {
-    for (E* matrix : {l, x}) {
-      TransposeSquare(n, matrix);
-      Conjugate(n * n, matrix);
-    }
+    AdjointSquare(n, l);
+    AdjointSquare(n, x);
   }
   CholeskyCotangent(n, l, x);
   HermitianPartCotangent(x, n, part);

@@ -17,7 +17,7 @@
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/hermitian.h"
 #include "kernels/small/root_free_ql.h"
-#include "kernels/small/tridiagonal.h"
+#include "kernels/small/tridiagonalise.h"
 
 namespace linalg::small {
 

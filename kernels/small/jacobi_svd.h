@@ -16,7 +16,7 @@
 #include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/householder.h"
-#include "kernels/small/matmul.h"
+#include "kernels/small/mul_sub.h"
 
 namespace linalg::small {
 

@@ -8,7 +8,9 @@
 // overwritten; `w` is room for n by n.
 #pragma once
 
-#include "kernels/small/matmul.h"
+#include <algorithm>
+
+#include "kernels/small/mul_sub.h"
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {

@@ -26,13 +26,9 @@ LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
 // x (n, cols) := A⁻¹ x, given A's factor: A = L Lᴴ with a lower one, A = Uᴴ U with an upper one.
 template <class E>
 LINALG_INLINE void CholeskySolve(int n, E* factor, bool lower, int cols, E* x) {
-  const auto to_adjoint = [&] {
-    TransposeSquare(n, factor);
-    Conjugate(n * n, factor);
-  };
-  if (!lower) to_adjoint();
+  if (!lower) AdjointSquare(n, factor);
   SolveLower(n, factor, /*unit_diagonal=*/false, cols, x);
-  to_adjoint();
+  AdjointSquare(n, factor);
   SolveUpper(n, factor, /*unit_diagonal=*/false, cols, x);
 }
 

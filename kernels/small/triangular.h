@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/arithmetic/divisor.h"
-#include "kernels/small/matmul.h"
+#include "kernels/small/mul_sub.h"
 
 namespace linalg::small {
 
@@ -23,6 +23,12 @@ LINALG_INLINE void TransposeSquare(int n, E* a) {
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < i; ++j) std::swap(a[i * n + j], a[j * n + i]);
   }
+}
+
+template <class E>
+LINALG_INLINE void AdjointSquare(int n, E* a) {
+  TransposeSquare(n, a);
+  Conjugate(n * n, a);
 }
 
 // Makes the row-major (rows, cols) matrix (cols, rows), following the cycles of the permutation.

@@ -29,10 +29,10 @@ def named(name: str) -> Case:
 
 
 def has_handlers(case: Case, platform: str) -> bool:
-  """Whether all targets that it calls are registered for a platform."""
+  """Whether it calls a target that is registered for a platform."""
   operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.float32)
   targets = set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(case.results)(*operands))))
-  return all(platform in _targets.platforms(target) for target in targets)
+  return any(platform in _targets.platforms(target) for target in targets)
 
 
 def with_handlers(platform: str) -> list[Case]:
