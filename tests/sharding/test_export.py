@@ -72,6 +72,19 @@ def test_symbolic_size(case, rng):
     same_bits(exported.call(*operands), jax.jit(case.results)(*operands))
 
 
+@cases.each([cases.named(name) for name in ("cholesky", "det", "inv", "qr", "slogdet")])
+def test_symbolic_size_of_gradients(case, rng):
+  """Catches a size that a rule compares with the largest of its handlers."""
+  gradient = lambda a: jax.grad(lambda a: sum(x.sum() for x in case.results(a)))(a)
+  b, n = export.symbolic_shape("b, n")
+  first = case.operands(rng, (3,), N, N, np.float64)
+  exported = _export(gradient, _types(first, (b,), {N: n, N - 1: n - 1}))
+  for batch, size in ((3, N), (2, 6)):
+    operands = case.operands(rng, (batch,), size, size, np.float64)
+    np.testing.assert_allclose(
+        exported.call(*operands), gradient(*operands), rtol=1e-9, atol=1e-9)
+
+
 @cases.each(cases.RECTANGULAR_CASES)
 def test_symbolic_rectangle(case, rng):
   """Catches min(m, n) decided while both are symbols."""
