@@ -28,8 +28,8 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
   const BatchShape rhs = SplitBatch(b, 2, "b");
   const int64_t n = matrix.rows;
   if ((left_side ? rhs.rows : rhs.cols) != n) {
-    throw BadArgument("b", std::string("have as many ") + (left_side ? "rows" : "columns") +
-                               " as the matrix");
+    throw BadArgument(
+        "b", std::string("have as many ") + (left_side ? "rows" : "columns") + " as the matrix");
   }
   const bool shared = a.dimensions().size() == 2;
   if (!shared && matrix.batch != rhs.batch) throw BadArgument("b", "have the batch size of a");

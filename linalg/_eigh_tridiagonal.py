@@ -25,7 +25,7 @@ def _dense(d, e):
   """The matrix of diagonal d, with e above it and its conjugate below."""
   n = d.shape[-1]
   square = d[..., None]
-  shift = expand(jnp.eye(e.shape[-1], n, dtype=e.dtype), square)
+  shift = jnp.eye(e.shape[-1], n, dtype=e.dtype)
   shifted = product(shift, e[..., None], transpose_a=True)
   above = jnp.where(expand(jnp.eye(n, k=1, dtype=bool), square), shifted, 0)
   diagonal = jnp.where(expand(jnp.eye(n, dtype=bool), square), square, 0)

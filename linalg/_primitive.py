@@ -133,11 +133,15 @@ def _abstract_eval(name, rules, *operands, **attributes):
 
   shapes = [x.shape[x.ndim - rank :] for x, rank in zip(operands, rules.ranks, strict=True)]
 
+  # A constant knows of no mesh.
+  shardings = [like.sharding, *(x.sharding for x in operands)]
+  sharding = next((x for x in shardings if not x.mesh.empty), like.sharding)
+
   def result(shape, dtype):
     spec = PartitionSpec(*batch_spec, *(None,) * len(shape))
     return like.update(
         shape=(*batch, *shape), dtype=np.dtype(dtype), weak_type=False,
-        sharding=like.sharding.update(spec=spec))
+        sharding=sharding.update(spec=spec))
 
   results = rules.results(shapes, [x.dtype for x in operands], **attributes)
   return [result(tuple(shape), dtype) for shape, dtype in results]

@@ -4,11 +4,11 @@
 // leaves it those that it is good at. Rows are computed in whole registers, so what lies behind a
 // matrix is read and written with it. Within a range of the batch that is the next matrix, which is
 // computed later; at the end of a range, copies stand in.
-#include "kernels/small/mul_sub.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
+#include "kernels/small/mul_sub.h"
 #include "kernels/small/product.h"
 
 namespace linalg {

@@ -142,3 +142,15 @@ def test_sharded(rng, dtype):
   c = compiled(a, b)[0]
   assert c.sharding.spec[0] == "x"
   np.testing.assert_allclose(c, np.asarray(a) @ np.asarray(b), rtol=1e-5, atol=1e-5)
+
+
+def test_a_constant_beside_a_sharded_operand(rng):
+  """Catches a result that has the mesh of the constant, which is none: what is jitted behind it
+  cannot be mapped over a sharded batch."""
+  mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+  a, b = _operands(rng, ((), (16,)), 4, 4, 4, np.float32)
+  sharded = jax.device_put(b, NamedSharding(mesh, PartitionSpec("x")))
+  one = jax.jit(lambda b: jnp.where(b > 0, linalg.matmul(jnp.asarray(a), b), jnp.float32(0)))
+  found = jax.jit(jax.vmap(one))(sharded)
+  assert found.sharding.spec[0] == "x"
+  np.testing.assert_array_equal(found, jax.vmap(one)(b))
