@@ -153,7 +153,7 @@ def main() -> None:
   jax.config.update("jax_enable_x64", True)
   table = Table(title=f"batch {args.batch}, jax {jax.__version__}")
   for column in ("program", "dtype", "ours, ms", "stock, ms", "stock / ours", "difference"):
-    table.add_column(column, justify="left" if column == "program" else "right")
+    table.add_column(column, justify="left" if column == "program" else "right", no_wrap=True)
   for name in args.programs:
     program = PROGRAMS[name]
     for dtype in args.dtypes:
