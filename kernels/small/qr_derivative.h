@@ -15,8 +15,8 @@
 
 namespace linalg::small {
 
-// Calls put(i, j, upper, lower) for the pairs of n by n elements on either side of the diagonal,
-// and put(i, i) for those on it.
+// Calls off(above, below) with the places of each two of n by n elements that face each other
+// across the diagonal, and on(place) for those on it.
 template <class OffDiagonal, class OnDiagonal>
 LINALG_INLINE void ForEachPair(int n, OffDiagonal&& off, OnDiagonal&& on) {
   for (int i = 0; i < n; ++i) {
