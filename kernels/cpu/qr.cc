@@ -302,8 +302,12 @@ template <class T>
 struct QrDerivative {
   BatchShape shape;  // of Q
   const T *q, *r;
-  const T *x, *dr;  // operands: dA alone, or the cotangents of Q and R
-  T *y, *y_r;       // results: dQ and dR, or A's cotangent alone
+  // Operands: dA alone, or the cotangents of Q and R.
+  const T* x;
+  const T* dr = nullptr;
+  // Results: dQ and dR, or A's cotangent alone.
+  T* y;
+  T* y_r = nullptr;
 
   void Run(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
@@ -333,34 +337,36 @@ struct QrDerivative {
   }
 };
 
+// What both derivatives read, `x` being the first operand behind the factors and `y` the first
+// result.
+template <class T>
+QrDerivative<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
+                               const ffi::AnyBuffer& x, ffi::Result<ffi::AnyBuffer>& y) {
+  const BatchShape shape = SplitBatch(q, 2, "q");
+  const int64_t size = shape.batch * shape.size();
+  return {.shape = shape,
+          .q = Elements<T>(q, size, "q"),
+          .r = Elements<T>(r, shape.batch * shape.cols * shape.cols, "r"),
+          .x = Elements<T>(x, size, "the derivative"),
+          .y = ResultElements<T>(y, size, "the result")};
+}
+
 void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da,
            ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dr) {
-  const BatchShape shape = SplitBatch(q, 2, "q");
-  const int64_t size = shape.batch * shape.size(), square = shape.batch * shape.cols * shape.cols;
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
-    const QrDerivative<T> derivative{.shape = shape,
-                                     .q = Elements<T>(q, size, "q"),
-                                     .r = Elements<T>(r, square, "r"),
-                                     .x = Elements<T>(da, size, "da"),
-                                     .dr = nullptr,
-                                     .y = ResultElements<T>(dq, size, "dq"),
-                                     .y_r = ResultElements<T>(dr, square, "dr")};
+    auto derivative = ReadDerivative<T>(q, r, da, dq);
+    const BatchShape& shape = derivative.shape;
+    derivative.y_r = ResultElements<T>(dr, shape.batch * shape.cols * shape.cols, "dr");
     derivative.Run(pool);
   });
 }
 
 void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer q_ct,
            ffi::AnyBuffer r_ct, ffi::Result<ffi::AnyBuffer> a_ct) {
-  const BatchShape shape = SplitBatch(q, 2, "q");
-  const int64_t size = shape.batch * shape.size(), square = shape.batch * shape.cols * shape.cols;
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
-    const QrDerivative<T> derivative{.shape = shape,
-                                     .q = Elements<T>(q, size, "q"),
-                                     .r = Elements<T>(r, square, "r"),
-                                     .x = Elements<T>(q_ct, size, "the cotangent of q"),
-                                     .dr = Elements<T>(r_ct, square, "the cotangent of r"),
-                                     .y = ResultElements<T>(a_ct, size, "the cotangent of a"),
-                                     .y_r = nullptr};
+    auto derivative = ReadDerivative<T>(q, r, q_ct, a_ct);
+    const BatchShape& shape = derivative.shape;
+    derivative.dr = Elements<T>(r_ct, shape.batch * shape.cols * shape.cols, "the cotangent of r");
     derivative.Run(pool);
   });
 }
