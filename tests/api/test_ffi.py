@@ -13,6 +13,7 @@ from jax.sharding import AxisType
 import linalg
 from linalg import _primitive, _targets
 from linalg._triangular import triangular_solve_p
+from quick import quick_compile
 from sharded import (
   BATCH,
   N,
@@ -21,7 +22,6 @@ from sharded import (
   make_mesh,
   no_collectives,
   place,
-  quick_compile,
   same_bits,
   sharded_like,
 )

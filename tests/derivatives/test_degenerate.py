@@ -14,6 +14,7 @@ import derivatives
 import linalg
 import matrices
 from linalg._cases import checks
+from quick import quick_jit
 
 pytestmark = pytest.mark.compiles
 
@@ -33,7 +34,7 @@ def _adjugate(a):
 
 def _gradient_of_det(a):
   holomorphic = np.iscomplexobj(a)
-  return np.asarray(jax.jit(jax.vmap(jax.grad(linalg.det, holomorphic=holomorphic)))(a))
+  return np.asarray(quick_jit(jax.vmap(jax.grad(linalg.det, holomorphic=holomorphic)))(a))
 
 
 def _assert_adjugate(gradient, a):
@@ -133,7 +134,7 @@ def _hessian_of_det(a):
 def test_second_derivative_of_det(n, outer, dtype, rng):
   """Of matrices of every rank; through the singular values, it divides by none that is zero."""
   holomorphic = np.iscomplexobj(dtype())
-  hessian = jax.jit(jax.vmap(outer(
+  hessian = quick_jit(jax.vmap(outer(
       jax.grad(linalg.det, holomorphic=holomorphic), holomorphic=holomorphic)))
   a = np.stack([
       matrices.general(rng, (), n, rank, dtype) @ matrices.general(rng, (), rank, n, dtype)
@@ -150,7 +151,7 @@ def test_second_derivative_of_det_out_of_range():
   a = np.diag(np.array(10 * [1e4] + 20 * [1e-2] + [3, 0], np.float32))
   corner = np.zeros_like(a)
   corner[-1, -1] = 1
-  _, change = jax.jit(lambda a, da: jax.jvp(jax.grad(linalg.det), (a,), (da,)))(a, corner)
+  _, change = quick_jit(lambda a, da: jax.jvp(jax.grad(linalg.det), (a,), (da,)))(a, corner)
   np.testing.assert_allclose(change[-2, -2], 1, rtol=1e-4)
 
 
@@ -186,7 +187,7 @@ def test_spectral_sums_at_equal_eigenvalues(dtype, rng):
   expected = np.trace(derivative @ direction, axis1=-2, axis2=-1).real
   for function in (linalg.eigvalsh, lambda a: linalg.eigh(a).eigenvalues):
     f = values(function)
-    gradient, slope, curvature = jax.jit(lambda a: (
+    gradient, slope, curvature = quick_jit(lambda a: (
         jax.grad(lambda a: jnp.sum(f(a)))(a), jax.jvp(f, (a,), (direction,))[1],
         jax.jvp(lambda a: jax.jvp(f, (a,), (direction,))[1], (a,), (direction,))[1]))(a)
     scale = 1e-12 * np.abs(derivative).max()
@@ -212,7 +213,7 @@ def test_projectors_at_equal_eigenvalues(dtype, rng):
 
   cotangent = _hermitian(rng, (len(a), 3), dtype)
 
-  @jax.jit
+  @quick_jit
   def derivatives(a):
     loss = lambda a: jnp.sum((cotangent * projectors(a)).real)
     return jax.jvp(projectors, (a,), (direction,))[1], jax.grad(loss)(a)
@@ -272,7 +273,7 @@ def _assert_derivatives(function, a, direction, expected, rng, tolerance):
   """Forward mode gives `expected`, and reverse mode its transpose."""
   cotangent = matrices.general(rng, expected.shape, 1, 1, expected.dtype)[..., 0, 0]
 
-  @jax.jit
+  @quick_jit
   def both(a):
     value, pullback = jax.vjp(function, a)
     return jax.jvp(function, (a,), (direction,))[1], pullback(cotangent.astype(value.dtype))[0]
@@ -346,7 +347,7 @@ def test_svd_of_rank_deficient_matrices(shape, dtype, rng):
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
   for full_matrices in (False, True):
     function = lambda a, full=full_matrices: tuple(linalg.svd(a, full))
-    tangents = jax.jit(lambda a, f=function: jax.jvp(f, (a,), (direction,))[1])(a)
+    tangents = quick_jit(lambda a, f=function: jax.jvp(f, (a,), (direction,))[1])(a)
     assert all(np.isfinite(x).all() for x in tangents)
 
   def leading(a, svd):
@@ -451,7 +452,7 @@ def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
   direction = matrices.general(rng, (2,), *shape, dtype)
   function = lambda a: tuple(linalg.qr(a, mode))
 
-  @jax.jit
+  @quick_jit
   def derivatives(a):
     gradient = jax.grad(lambda a: sum(jnp.sum(jnp.abs(x - 1) ** 2) for x in function(a)))
     return *jax.jvp(function, (a,), (direction,)), gradient(a)
@@ -527,9 +528,9 @@ def test_one_by_one(dtype, rng):
       "cho_solve": (lambda a: linalg.cho_solve((a, True), one), -2 / x**3),
       "lu_solve": (lambda a: linalg.lu_solve((a, np.zeros(1, np.int32)), one), -1 / x**2),
   }
-  slopes = jax.jit(lambda a: {
+  slopes = quick_jit(lambda a: {
       name: jax.jvp(f, (a,), (one,))[1] for name, (f, _) in expected.items()})(a)
-  gradients = jax.jit(lambda a: {
+  gradients = quick_jit(lambda a: {
       name: jax.grad(lambda a, f=f: jnp.sum(f(a).real))(a) for name, (f, _) in expected.items()})(a)
   for name, (_, value) in expected.items():
     np.testing.assert_allclose(jnp.ravel(slopes[name]), [value], rtol=1e-12, err_msg=name)

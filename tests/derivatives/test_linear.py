@@ -1,17 +1,16 @@
 """Derivative rules that have handlers: they do what their formula says."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from jax.test_util import check_grads
 
+import derivatives
 import linalg
 from linalg import _cholesky, _det, _qr
 from linalg._cases import matrices
+from quick import quick_jit
 
 SIZES = [1, 2, 4, 7, 13, 32]
 ATTRIBUTES = [
@@ -31,6 +30,16 @@ def _near(x, y, n):
   np.testing.assert_allclose(x, y, rtol=0, atol=bound)
 
 
+def _formula_and_transpose(formula, factors, tangent, cotangent):
+  """formula(*factors), which is linear, of a tangent, and its transpose of a cotangent."""
+
+  def both(factors, tangent, cotangent):
+    linear = formula(*factors)
+    return linear(tangent), jax.linear_transpose(linear, tangent)(cotangent)[0]
+
+  return quick_jit(both)(factors, tangent, cotangent)
+
+
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", SIZES)
@@ -38,10 +47,10 @@ def test_cholesky(n, attributes, dtype, rng):
   """Forward and backward, against the formula and its transpose."""
   a, x = _operands(rng, n, dtype)
   factor, _ = _cholesky.cholesky_p(a, **attributes)
-  formula = lambda da: _cholesky._tangent(factor, da, **attributes)[0]
-  _near(_cholesky.cholesky_jvp_p(factor, x, **attributes), formula(jnp.asarray(x)), n)
-  (expected,) = jax.linear_transpose(formula, jnp.asarray(x))(jnp.asarray(x))
-  _near(_cholesky.cholesky_vjp_p(factor, x, **attributes), expected, n)
+  forward, backward = _formula_and_transpose(
+      lambda factor: lambda da: _cholesky._tangent(factor, da, **attributes)[0], (factor,), x, x)
+  _near(_cholesky.cholesky_jvp_p(factor, x, **attributes), forward, n)
+  _near(_cholesky.cholesky_vjp_p(factor, x, **attributes), backward, n)
 
 
 @pytest.mark.all_dtypes
@@ -51,11 +60,11 @@ def test_qr(m, n, dtype, rng):
   a, da, q_ct = (jnp.asarray(matrices.general(rng, (19,), m, n, dtype)) for _ in range(3))
   r_ct = jnp.asarray(matrices.general(rng, (19,), n, n, dtype))
   q, r = linalg.qr(a + 2 * jnp.eye(m, n, dtype=dtype)[None])
-  formula = lambda da: _qr._thin_tangents(q, r, da)
-  for x, y in zip(_qr.thin_jvp_p(q, r, da), formula(da), strict=True):
+  forward, expected = _formula_and_transpose(
+      lambda q, r: lambda da: _qr._thin_tangents(q, r, da), (q, r), da, [q_ct, r_ct])
+  for x, y in zip(_qr.thin_jvp_p(q, r, da), forward, strict=True):
     np.testing.assert_allclose(
         x, y, rtol=0, atol=60 * n * np.finfo(dtype).eps * (1 + np.abs(y).max()))
-  (expected,) = jax.linear_transpose(formula, da)([q_ct, r_ct])
   found = _qr.thin_vjp_p(q, r, q_ct, r_ct)
   assert found.dtype == dtype
   np.testing.assert_allclose(
@@ -88,7 +97,7 @@ def test_adjugate(n, adjugate, dtype, rng):
   phase = np.linalg.det(u) * np.linalg.det(vh)
   adjoint = lambda x: np.swapaxes(x, -1, -2).conj()
   expected = phase[:, None, None] * (adjoint(vh) * others[:, None, :]) @ adjoint(u)
-  found = np.asarray(adjugate(jnp.asarray(a.astype(dtype))))
+  found = np.asarray(quick_jit(adjugate)(jnp.asarray(a.astype(dtype))))
   assert found.dtype == dtype
   # What rounding of A does to the products of all but one singular value.
   bound = 100 * n * np.finfo(dtype).eps * s[:, 0] * np.prod(s[:, : max(n - 2, 0)], axis=-1)
@@ -124,36 +133,30 @@ def test_handlers_are_called_up_to_their_size(operation, target, rng):
     assert text.count(f'custom_call_target="{target}_jvp') == count
 
 
-@pytest.mark.parametrize("operation", [
-    linalg.cholesky, functools.partial(linalg.cholesky, upper=True),
-    lambda a: linalg.qr(a)[0], lambda a: linalg.qr(a)[1]])
-def test_derivatives_of_derivatives(operation, rng):
-  """In both modes, of the factors too."""
-  for dtype in (np.float64, np.complex128):
-    a, _ = _operands(rng, 4, dtype, (2,))
-    check_grads(operation, (a,), order=2, rtol=1e-5)
-
-
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("n", [3, 8, 32])
 def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
   a, x = _operands(rng, n, dtype, (37,))
   a[30] = 0  # singular, and not positive definite
-  q, r = linalg.qr(x)
-  for rule, operands in (
-      (_cholesky.cholesky_jvp_p, (linalg.cholesky(a), x)),
-      (_cholesky.cholesky_vjp_p, (linalg.cholesky(a), x)),
-      (_det.adjugate_p, (a,)), (_qr.thin_jvp_p, (q, r, a)), (_qr.thin_vjp_p, (q, r, a, x))):
-    results = lambda *operands, rule=rule: [np.asarray(y) for y in jax.tree.leaves(rule(*operands))]
-    whole = results(*operands)
-    for some in (slice(7, 36), slice(29, 32), slice(30, 31)):
-      for y, part in zip(whole, results(*(x[some] for x in operands)), strict=True):
-        np.testing.assert_array_equal(part, y[some])
+
+  @quick_jit
+  def results(a, x, factor, q, r):
+    return jax.tree.leaves((
+        _cholesky.cholesky_jvp_p(factor, x), _cholesky.cholesky_vjp_p(factor, x),
+        _det.adjugate_p(a), _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x)))
+
+  operands = (a, x, linalg.cholesky(a), *linalg.qr(x))
+  whole = [np.asarray(y) for y in results(*operands)]
+  for some in (slice(7, 36), slice(29, 32), slice(30, 31)):
+    for y, part in zip(whole, results(*(x[some] for x in operands)), strict=True):
+      np.testing.assert_array_equal(part, y[some])
 
 
 def test_third_derivatives(rng):
-  a, _ = _operands(rng, 3, np.float64, (2,))
-  check_grads(linalg.cholesky, (a,), order=3, rtol=1e-5)
+  """Those of second order of a tangent."""
+  a, direction = _operands(rng, 3, np.float64, ())
+  tangent = lambda a: jax.jvp(linalg.cholesky, (a,), (jnp.broadcast_to(direction, a.shape),))[1]
+  derivatives.check(tangent, (a,), rng)
 
 
 def test_a_failed_matrix_spoils_its_own_derivative_alone(rng):

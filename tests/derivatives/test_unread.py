@@ -12,6 +12,7 @@ import pytest
 
 import linalg
 import matrices
+from quick import quick_jit
 
 SIZES = (1, 2, 5, 17, 40)
 BOOLS = (False, True)
@@ -86,7 +87,7 @@ def test_gradient_of_the_unnamed_triangle(name, lower, rng):
   loss = lambda a: sum(
       jnp.sum(jnp.sum(jnp.abs(x) ** 2, range(x.ndim - 1)) * jnp.arange(1.0, 5.0))
       for x in jax.tree.leaves(HERMITIAN[name](a, lower)))
-  gradient = jax.jit(jax.grad(loss))
+  gradient = quick_jit(jax.grad(loss))
   actual = gradient(_spoilt(a, lower=lower))
   _assert_same_bits(actual, gradient(a))
   read = np.tri(4, dtype=bool)
@@ -103,7 +104,7 @@ def _triangle(options):
   return {name: options[name] for name in ("lower", "unit_diagonal")}
 
 
-@jax.jit
+@quick_jit
 def _solve_with_all_flags(matrices, right_hand_sides):
   return [
       linalg.triangular_solve(a, b, **_options(flags))
@@ -157,7 +158,7 @@ def test_gradient_of_triangular_solve(flags, rng):
   options = _options(flags)
   a = matrices.triangular(rng, (2,), 4, np.complex128, lower=options["lower"])
   b = matrices.general(rng, (2,), 4, 4, np.complex128)
-  gradient = jax.jit(jax.grad(
+  gradient = quick_jit(jax.grad(
       lambda a: jnp.sum(jnp.abs(linalg.triangular_solve(a, b, **options)) ** 2)))
   actual = gradient(_spoilt(a, **_triangle(options)))
   _assert_same_bits(actual, gradient(a))

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import cases
+from quick import quick_compile
 from sharded import (
   BATCH,
   close,
@@ -21,7 +22,6 @@ from sharded import (
   energy,
   make_mesh,
   place,
-  quick_compile,
   sharded_like,
   split,
 )

@@ -11,6 +11,7 @@ from jax.sharding import AxisType, NamedSharding, auto_axes, explicit_axes
 from jax.sharding import PartitionSpec as P
 
 import linalg
+from quick import quick_compile, quick_jit
 from sharded import (
   BATCH,
   SECOND_BATCH,
@@ -54,7 +55,7 @@ def test_result_types(case, shape, batch, spec, rng):
   types = jax.eval_shape(function, *operands)
   expected = [(*spec, *(None,) * (x.ndim - len(spec))) for x in types]
   assert seen == [expected]
-  results = jax.jit(function)(*operands)
+  results = quick_jit(function)(*operands)
   assert _specs(results) == expected
   sharded_like(results, mesh, *spec)
 
@@ -110,7 +111,7 @@ def test_sharded_matrix_dimension_is_refused(case, rng):
       with jax.set_mesh(mesh):
         mended = jax.sharding.reshard(
             spoilt[i], eval(advice, {"PartitionSpec": P, "P": P}))  # noqa: S307
-      results = jax.jit(case.results)(*sharded[:i], mended, *sharded[i + 1 :])
+      results = quick_jit(case.results)(*sharded[:i], mended, *sharded[i + 1 :])
       same_bits(results, unsharded(case, operands))
 
 
@@ -147,7 +148,7 @@ def test_one_sharded_operand(name, batch, operand, constant, rng):
   a, b = rng.standard_normal((BATCH, N, N)) + 9 * np.eye(N), rng.standard_normal((BATCH, N, 2))
   few = lambda x: x if batch == (BATCH,) else x[0].reshape(*batch, *x.shape[1:])
   a, b = (a, few(b)) if operand == "right-hand side" else (few(a), b)
-  expected = jax.jit(function)(a, b)
+  expected = quick_jit(function)(a, b)
   whole, other = (a, b) if operand == "right-hand side" else (b, a)
   (sharded,) = place((whole,), mesh, "x")
   (replicated,) = place((other,), mesh)
@@ -156,7 +157,7 @@ def test_one_sharded_operand(name, batch, operand, constant, rng):
     call, operands = (lambda x: in_order(x, other)), (sharded,)
   else:
     call, operands = in_order, (sharded, replicated)
-  compiled = jax.jit(call).lower(*operands).compile()
+  compiled = quick_compile(call, operands)
   if (name, operand, batch) != ("solve", "matrix", (BATCH,)):
     no_collectives(compiled.as_text())  # else: replicated matrices are factored as they lie
   result = compiled(*operands)
@@ -172,7 +173,7 @@ def test_vmap_beside_sharded_batch(case, rng):
   for axis, spec in ((0, (None, "x", "y")), (1, ("x", None, "y")), (2, ("y", None, "x"))):
     function = jax.vmap(case.results, in_axes=axis)
     results = compile_local(function, sharded)(*sharded)
-    same_bits(results, jax.jit(function)(*operands))
+    same_bits(results, quick_compile(function, operands)(*operands))
     for actual in _specs(results):
       assert actual[:3] == spec
 
@@ -183,7 +184,7 @@ def test_type_with_mesh_in_context(case, rng):
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
   with jax.set_mesh(mesh):
     sharded = [jax.sharding.reshard(jnp.asarray(x), P("x")) for x in operands]
-    compiled = jax.jit(case.results).lower(*sharded).compile()
+    compiled = quick_compile(case.results, sharded)
     no_collectives(compiled.as_text())
     nothing_global(compiled.as_text())
     results = compiled(*sharded)

@@ -12,6 +12,7 @@ from jax.sharding import AxisType
 
 import cases
 import linalg
+from quick import quick_jit
 from sharded import (
   BATCH,
   SECOND_BATCH,
@@ -52,11 +53,11 @@ def test_symbolic_batch_called_sharded(case, kind, rng):
   operands = case.operands(rng, (BATCH, SECOND_BATCH), N, N, np.float64)
   exported = _export(case.results, _types(operands, export.symbolic_shape("b, c")))
   sharded = place(operands, mesh, "x", "y")
-  compiled = jax.jit(exported.call).lower(*sharded).compile()
+  compiled = quick_jit(exported.call).lower(*sharded).compile()
   no_collectives(compiled.as_text())
   nothing_global(compiled.as_text())
   results = compiled(*sharded)
-  same_bits(results, jax.jit(case.results)(*operands))
+  same_bits(results, quick_jit(case.results)(*operands))
   sharded_like(results, mesh, "x", "y")
 
 
@@ -69,7 +70,7 @@ def test_symbolic_size(case, rng):
   exported = _export(case.results, _types(first, (b,), {N: n, N - 1: n - 1}))
   for batch, size in ((3, N), (2, 6), (1, 1)):
     operands = case.operands(rng, (batch,), size, size, np.float64)
-    same_bits(exported.call(*operands), jax.jit(case.results)(*operands))
+    same_bits(quick_jit(exported.call)(*operands), quick_jit(case.results)(*operands))
 
 
 @cases.each([cases.named(name) for name in ("cholesky", "det", "inv", "qr", "slogdet")])
@@ -82,7 +83,7 @@ def test_symbolic_size_of_gradients(case, rng):
   for batch, size in ((3, N), (2, 6)):
     operands = case.operands(rng, (batch,), size, size, np.float64)
     np.testing.assert_allclose(
-        exported.call(*operands), gradient(*operands), rtol=1e-9, atol=1e-9)
+        quick_jit(exported.call)(*operands), gradient(*operands), rtol=1e-9, atol=1e-9)
 
 
 @cases.each(cases.RECTANGULAR_CASES)
@@ -93,7 +94,7 @@ def test_symbolic_rectangle(case, rng):
   exported = _export(case.results, _types([first], (b,), {7: m, 4: n}))
   for shape in ((7, 4), (4, 7)):
     operands = case.operands(rng, (3,), *shape, np.float64)
-    same_bits(exported.call(*operands), jax.jit(case.results)(*operands))
+    same_bits(quick_jit(exported.call)(*operands), quick_jit(case.results)(*operands))
 
 
 @cases.each(cases.DIFFERENTIABLE_CASES)
@@ -105,11 +106,11 @@ def test_vjp(case, rng):
   restored = export.deserialize(exported.serialize(vjp_order=1))
   cotangent = np.linspace(1, 2, BATCH)
   sharded = place((*operands, cotangent), make_mesh(), "x")
-  compiled = jax.jit(restored.vjp().call).lower(*sharded).compile()
+  compiled = quick_jit(restored.vjp().call).lower(*sharded).compile()
   no_collectives(compiled.as_text())
   gradients = [x for x in compiled(*sharded) if x.dtype == np.float64]
   x, merge = split(operands)
-  expected = jax.jit(lambda x: jax.vjp(lambda *x: function(*merge(x)), *x)[1](cotangent))(x)
+  expected = quick_jit(lambda x: jax.vjp(lambda *x: function(*merge(x)), *x)[1](cotangent))(x)
   close(gradients, expected)
 
 

@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from quick import quick_compile, quick_jit
 from sharded import (
   BATCH,
   KINDS,
@@ -107,7 +108,7 @@ def test_uneven_batch(case, rng):
     operands = jax.lax.with_sharding_constraint(operands, sharding)
     return jax.lax.with_sharding_constraint(case.results(*operands), sharding)
 
-  compiled = jax.jit(function).lower(*operands).compile()
+  compiled = quick_compile(function, operands)
   text = compiled.as_text()
   calls = [line for line in text.splitlines() if 'custom_call_target="linalg_' in line]
   assert calls
@@ -196,7 +197,7 @@ def test_bodies(case, body, kind, rng):
   operands = case.operands(rng, (3, BATCH), N, N, np.float64)
   sharded = place(operands, mesh, None, "x")
   results = compile_local(lambda *x: body(case, x), sharded)(*sharded)
-  same_bits(results, jax.jit(lambda *x: body(case, x))(*operands))
+  same_bits(results, quick_compile(lambda *x: body(case, x), operands)(*operands))
   sharded_like(results, mesh, *((None, "x") if body in (_scan, _checkpoint) else ("x",)))
 
 
@@ -224,7 +225,7 @@ def test_empty(case, batch, n, kind, rng):
   operands = case.operands(rng, (batch,), n, n, np.float64)
   sharded = place(operands, mesh, "x")
   with jax.set_mesh(mesh):
-    results = jax.jit(case.results)(*sharded)
+    results = quick_jit(case.results)(*sharded)
   same_bits(results, case.results(*operands))
   if kind == AxisType.Explicit:  # in Auto mode, an operand without elements has no sharding
     sharded_like(results, mesh, "x")
@@ -243,7 +244,7 @@ def test_one_matrix_of_nan(case, kind, rng):
   results = compile_local(case.results, sharded)(*sharded)
   others = np.arange(BATCH) != 7
   same_bits([np.asarray(x)[others] for x in results], [np.asarray(x)[others] for x in clean])
-  same_bits(results, jax.jit(case.results)(*spoilt))
+  same_bits(results, unsharded(case, spoilt))
 
 
 def test_shardings_of_jit(case, rng):
@@ -259,7 +260,7 @@ def test_shardings_of_jit(case, rng):
   sharded_like(results, mesh, "x")
 
   with jax.set_mesh(mesh):
-    results = jax.jit(case.results, in_shardings=P("x"), out_shardings=P("x"))(*operands)
+    results = quick_jit(case.results, in_shardings=P("x"), out_shardings=P("x"))(*operands)
     same_bits(results, expected)
     sharded_like(results, mesh, "x")
 
@@ -290,7 +291,7 @@ def test_sharded_matrix_dimension(case, spec, rng):
       jax.device_put(x, NamedSharding(mesh, P(*spec[: x.ndim])))
       for x in operands if all(size % 4 == 0 for size in x.shape)]
   sharded += list(operands[len(sharded) :])
-  same_bits(jax.jit(case.results)(*sharded), unsharded(case, operands))
+  same_bits(quick_jit(case.results)(*sharded), unsharded(case, operands))
 
 
 def test_two_meshes_share_a_program(case, rng, monkeypatch):

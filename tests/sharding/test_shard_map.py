@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 import cases
 import linalg
 import matrices
+from quick import quick_compile, quick_jit
 from sharded import (
   BATCH,
   KINDS,
@@ -22,7 +23,6 @@ from sharded import (
   make_mesh,
   no_collectives,
   place,
-  quick_compile,
   same_bits,
   sharded_like,
   split,
@@ -125,7 +125,7 @@ def test_abstract_mesh(case, rng):
   traced = jax.jit(manual).trace(*types)
   assert "linalg_" in traced.lower(lowering_platforms=("cpu",)).as_text()
   sharded = place(operands, concrete, "x")
-  same_bits(jax.jit(manual)(*sharded), unsharded(case, operands))
+  same_bits(quick_jit(manual)(*sharded), unsharded(case, operands))
 
 
 SOLVES = {
@@ -148,14 +148,14 @@ def test_replicated_operand(name, rng):
   b = rng.standard_normal((BATCH, N, 2))
   manual = jax.shard_map(solve, mesh=mesh, in_specs=(P(), P("x")), out_specs=P("x"))
   operands = (*place((a,), mesh), *place((b,), mesh, "x"))
-  same_bits(compile_local(manual, operands)(*operands), jax.jit(solve)(a, b))
+  same_bits(compile_local(manual, operands)(*operands), quick_jit(solve)(a, b))
 
   def gradient(solve):
     return jax.grad(lambda a, b: jnp.sum(jnp.sin(solve(a, b))))
 
   compiled = quick_compile(gradient(manual), operands)
   assert collectives(compiled.as_text()) == {"all-reduce"}
-  close(compiled(*operands), jax.jit(gradient(solve))(a, b))
+  close(compiled(*operands), quick_jit(gradient(solve))(a, b))
 
 
 def test_oracle_in_the_program(case, dtype, rng):

@@ -14,6 +14,7 @@ import scipy.linalg
 
 import linalg
 import matrices
+from quick import quick_compile, quick_jit
 from sharded import (
   BATCH,
   KINDS,
@@ -24,7 +25,6 @@ from sharded import (
   no_collectives,
   nothing_global,
   place,
-  quick_compile,
   same_bits,
   sharded_like,
 )
@@ -125,9 +125,9 @@ def test_shared_factor(name, mode, batch, kind, rng):
   nothing_global(text)
   factor_is_not_copied(text)
   result = compiled(*operands)
-  same_bits(result, jax.jit(function)(*factor, b))
+  same_bits(result, quick_jit(function)(*factor, b))
   sharded_like(result, mesh, *spec)
-  one = jax.jit(solve)(*factor, b.reshape(-1, N, K)[-1])
+  one = quick_jit(solve)(*factor, b.reshape(-1, N, K)[-1])
   if mode not in (_vjp_of_vmap, _jvp_of_vmap):
     same_bits(np.asarray(result).reshape(-1, N, K)[-1], one)
 
@@ -149,8 +149,8 @@ def test_vectors(name, kind, rng):
   nothing_global(compiled.as_text())
   factor_is_not_copied(compiled.as_text())
   result = compiled(*operands)
-  same_bits(result, jax.jit(function)(*factor, b))
-  same_bits(np.asarray(result)[3], jax.jit(solve)(*factor, b[3]))
+  same_bits(result, quick_jit(function)(*factor, b))
+  same_bits(np.asarray(result)[3], quick_jit(solve)(*factor, b[3]))
 
 
 @KINDS
@@ -167,8 +167,8 @@ def test_shared_right_hand_side(name, kind, rng):
   no_collectives(compiled.as_text())
   nothing_global(compiled.as_text())
   result = compiled(*operands)
-  same_bits(result, jax.jit(function)(*factor, b))
-  same_bits(np.asarray(result)[3], jax.jit(solve)(*(x[3] for x in factor), b))
+  same_bits(result, quick_jit(function)(*factor, b))
+  same_bits(np.asarray(result)[3], quick_jit(solve)(*(x[3] for x in factor), b))
   sharded_like(result, mesh, "x")
 
 
@@ -191,7 +191,7 @@ def test_gradient_of_shared_factor(name, kind, rng):
   compiled = quick_compile(gradient, operands)
   assert collectives(compiled.as_text()) <= {"all-reduce"}
   nothing_global(compiled.as_text())
-  one_by_one = sum(np.asarray(jax.jit(gradient)(*factor, x)) for x in b)
+  one_by_one = sum(np.asarray(quick_jit(gradient)(*factor, x)) for x in b)
   close(compiled(*operands), one_by_one)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import matrices
 from linalg._cases import checks
+from quick import quick_jit
 
 STENCIL = np.array([-1, 9, -45, 0, 45, -9, 1]) / 60
 STEP = 2e-4
@@ -18,11 +19,7 @@ def real_product(x, y):
   return sum(jnp.sum((a * b).real) for a, b in zip(x, y, strict=True))
 
 
-# Nearly all the time goes into compilation.
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICKLY)
+@functools.partial(quick_jit, static_argnums=0)
 def _all_modes(function, primals, tangents, cotangents):
   """(values, first derivatives) along the stencil, and every derivative at its middle."""
   steps = STEP * jnp.arange(-3.0, 4.0)

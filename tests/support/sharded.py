@@ -12,6 +12,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from quick import quick_compile
+
 # Sizes that no other dimension of a test's program has: one that stands in a program for a device
 # is the whole batch, so that program works on matrices that lie elsewhere.
 BATCH, SECOND_BATCH = 24, 22
@@ -51,12 +53,6 @@ def nothing_global(text, *sizes):
   for size in sizes or (BATCH, SECOND_BATCH):
     found = re.findall(rf".*\w\[(?:\d+,)*{size}(?:,\d+)*\].*", text)
     assert not found, f"the whole batch, {size}, in:\n" + "\n".join(found)
-
-
-def quick_compile(function, operands, **options):
-  """Half of the compile time goes into optimisations that do not concern the partitioner."""
-  return jax.jit(function, **options).lower(*operands).compile(
-      compiler_options={"xla_backend_optimization_level": 0})
 
 
 def compile_local(function, operands, **options):

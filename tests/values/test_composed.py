@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import cases
 import derivatives
 import linalg
+from quick import quick_compile
 from sharded import (
   BATCH,
   KINDS,
@@ -28,7 +29,6 @@ from sharded import (
   make_mesh,
   nothing_global,
   place,
-  quick_compile,
   sharded_like,
   split,
   unsharded,

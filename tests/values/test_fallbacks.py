@@ -3,7 +3,6 @@
 import functools
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,21 +10,22 @@ import cases
 import linalg
 import matrices
 from linalg import (
-    _cholesky,
-    _det,
-    _eig,
-    _eigh,
-    _eigh_tridiagonal,
-    _hessenberg,
-    _householder,
-    _lu,
-    _qr,
-    _schur,
-    _solve,
-    _svd,
-    _triangular,
+  _cholesky,
+  _det,
+  _eig,
+  _eigh,
+  _eigh_tridiagonal,
+  _hessenberg,
+  _householder,
+  _lu,
+  _qr,
+  _schur,
+  _solve,
+  _svd,
+  _triangular,
 )
 from linalg.ffi import Operation
+from quick import quick_jit
 from sharded import close
 
 # The operations of the package by the names that their modules have for them.
@@ -73,8 +73,8 @@ def _both(name, attributes, operands):
   attributes = operation.attributes | attributes
   if name == "lu_pivots_to_permutation_p":
     attributes["permutation_size"] = N + 1
-  fallback = jax.jit(functools.partial(operation._rules.fallback, **attributes))(*operands)
-  handler = jax.jit(functools.partial(operation, **attributes))(*operands)
+  fallback = quick_jit(functools.partial(operation._rules.fallback, **attributes))(*operands)
+  handler = quick_jit(functools.partial(operation, **attributes))(*operands)
   handler = list(handler) if isinstance(handler, tuple) else [handler]
   return _determined(name, list(fallback)), _determined(name, handler)
 
