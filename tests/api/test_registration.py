@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import types
 
 import jax
 import numpy as np
@@ -113,6 +114,23 @@ def test_best_level_is_loaded():
   expected = os.environ.get("LINALG_ISA", _targets.usable_levels()[0])
   assert _targets.isa == expected
   assert _targets._cpu.__name__ == f"linalg._cpu_{expected}"
+
+
+def test_best_of_several_levels(monkeypatch):
+  """A wheel has a module for each; a machine may lack the instructions of some of them."""
+  built = {"linalg._cpu_v4", "linalg._cpu_v3", "linalg._cpu_v2"}
+  monkeypatch.delenv("LINALG_ISA", raising=False)
+  monkeypatch.setattr(_targets, "_isa", types.SimpleNamespace(levels=lambda: ["v3", "v2", "v1"]))
+  monkeypatch.setattr(_targets, "importlib", types.SimpleNamespace(
+      import_module=lambda name: name,
+      util=types.SimpleNamespace(find_spec=lambda name: name in built)))
+  assert _targets.usable_levels() == ["v3", "v2"]
+  assert _targets._load_cpu() == ("v3", "linalg._cpu_v3")
+  monkeypatch.setenv("LINALG_ISA", "v2")
+  assert _targets._load_cpu() == ("v2", "linalg._cpu_v2")
+  monkeypatch.setenv("LINALG_ISA", "v4")
+  with pytest.raises(ImportError, match="built for this machine are v3, v2, and it could run v3"):
+    _targets._load_cpu()
 
 
 @pytest.mark.parametrize("level", _targets.usable_levels())
