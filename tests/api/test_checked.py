@@ -65,6 +65,10 @@ def _all(operands):
   return {name: CHECKED[name][0](a) for name, a in operands.items()}
 
 
+# With a check of each kind, of factors and of iterations.
+SOME = ("cholesky", "inv", "solve", "eigh")
+
+
 def _message(name, index):
   return f"{name}: the matrix at index {index} {CHECKED[name][2]}"
 
@@ -76,13 +80,13 @@ def _raises(checked, *operands):
   return str(caught.value)
 
 
-def _check_each(function, shape, index, shown, put=jnp.asarray):
+def _check_each(function, shape, index, shown, put=jnp.asarray, names=tuple(CHECKED)):
   """Lets the operations of `function` fail in turn."""
   checked = linalg.checked(function)
-  good = {name: put(np.tile(GOOD, (*shape, 1, 1))) for name in CHECKED}
+  good = {name: put(np.tile(GOOD, (*shape, 1, 1))) for name in names}
   results = checked(good)
-  for name, (_, fail, _) in CHECKED.items():
-    bad = put(_batch(shape, index, fail))
+  for name in names:
+    bad = put(_batch(shape, index, CHECKED[name][1]))
     assert _raises(checked, good | {name: bad}) == _message(name, shown)
   return results
 
@@ -138,7 +142,9 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_inside_transforms(transform):
-  _check_each(TRANSFORMS[transform](_all), (3,), (1,), "(1)")
+  # Each operation's own rule takes part in a gradient; what is around that has no part in theirs.
+  names = SOME if transform in ("grad of jit", "checkpoint") else tuple(CHECKED)
+  _check_each(TRANSFORMS[transform](_all), (3,), (1,), "(1)", names=names)
 
 
 VMAPPED = {

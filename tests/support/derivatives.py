@@ -62,7 +62,12 @@ def check(function, operands, rng, tolerance=1e-8):
 
   Integer operands and results take no part.
   """
-  operands = [np.asarray(x) for x in operands]
+  check_at_each(function, [operands], rng, tolerance)
+
+
+def check_at_each(function, points, rng, tolerance=1e-8):
+  """`check` for each of several operands of the same shapes, dtypes and integers."""
+  operands = [np.asarray(x) for x in points[0]]
   moving = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
 
   def of_inexact(*inexact):
@@ -73,7 +78,12 @@ def check(function, operands, rng, tolerance=1e-8):
     results = jax.tree.leaves(function(*full))
     return tuple(x for x in results if jnp.issubdtype(x.dtype, jnp.inexact))
 
-  primals = tuple(operands[k] for k in moving)
+  for point in points:
+    primals = tuple(np.asarray(point[k]) for k in moving)
+    _check_one(of_inexact, primals, rng, tolerance)
+
+
+def _check_one(of_inexact, primals, rng, tolerance):
   random = lambda x: matrices.general(rng, x.shape, 1, 1, x.dtype)[..., 0, 0]
   tangents = tuple(random(x) for x in primals)
   cotangents = tuple(random(x) for x in jax.eval_shape(of_inexact, *primals))

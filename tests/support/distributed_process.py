@@ -4,6 +4,7 @@ Its number, their count and the address are arguments. Each holds four devices a
 global batch, and checks that part with SciPy.
 """
 
+import itertools
 import os
 import sys
 
@@ -53,13 +54,13 @@ def main(process, processes, address):
   jax.distributed.initialize(address, processes, process)
   assert (jax.process_count(), jax.device_count(), jax.local_device_count()) == (2, 8, 4)
   rng = np.random.default_rng(0)
-  for kind in (AxisType.Auto, AxisType.Explicit):
-    sharding = NamedSharding(make_mesh(kind=kind), P("x"))
-    for case in cases.CASES:
-      operands = case.operands(rng, (BATCH,), N, N, np.complex128)
-      arrays = [place_globally(x, sharding) for x in operands]
-      invariant = lambda *x: case.invariant(case.results(*x))
-      check_local_shards(case, operands, compile_local(invariant, arrays)(*arrays))
+  shardings = [
+      NamedSharding(make_mesh(kind=kind), P("x")) for kind in (AxisType.Auto, AxisType.Explicit)]
+  for sharding, case in zip(itertools.cycle(shardings), cases.CASES, strict=False):
+    operands = case.operands(rng, (BATCH,), N, N, np.complex128)
+    arrays = [place_globally(x, sharding) for x in operands]
+    invariant = lambda *x: case.invariant(case.results(*x))
+    check_local_shards(case, operands, compile_local(invariant, arrays)(*arrays))
 
   # Collectives between the processes work, so the absence of any above is no accident.
   case = cases.named("cholesky")

@@ -1,5 +1,7 @@
 """Norms and condition numbers where stock overflows, underflows or has a NaN for a gradient."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import linalg
 import matrices
+from quick import quick_jit
 
 VECTOR_ORDERS = (None, 1, 2, 3, 0.5, -1, -2, -2.5, 0, np.inf, -np.inf)
 MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
@@ -17,14 +20,12 @@ MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
 def test_against_numpy(keepdims, dtype, rng):
   """Every order, along every axis and pair of axes."""
   x = matrices.general(rng, (3,), 4, 5, dtype)
-  for order in VECTOR_ORDERS:
-    for axis in (0, -1, (1,)):
-      expected = np.linalg.norm(x, order, axis, keepdims)
-      np.testing.assert_allclose(linalg.norm(x, order, axis, keepdims), expected, rtol=1e-13)
-  for order in MATRIX_ORDERS:
-    for axis in ((0, 1), (2, 0), (-1, -2)):
-      expected = np.linalg.norm(x, order, axis, keepdims)
-      np.testing.assert_allclose(linalg.norm(x, order, axis, keepdims), expected, rtol=1e-13)
+  options = [*itertools.product(VECTOR_ORDERS, (0, -1, (1,))),
+             *itertools.product(MATRIX_ORDERS, ((0, 1), (2, 0), (-1, -2)))]
+  norms = quick_jit(lambda x: [linalg.norm(x, *some, keepdims) for some in options])
+  for some, norm in zip(options, norms(x), strict=True):
+    expected = np.linalg.norm(x, *some, keepdims)
+    np.testing.assert_allclose(norm, expected, rtol=1e-13, err_msg=str(some))
   np.testing.assert_allclose(
       linalg.norm(x, keepdims=keepdims), np.linalg.norm(x, keepdims=keepdims), rtol=1e-14)
 
@@ -51,7 +52,7 @@ def test_range(dtype, scale):
 def test_gradient_at_zero(order):
   """A subgradient, never NaN: of the zero vector, and of one with a zero among its entries."""
   for x in (jnp.zeros(3), jnp.array([0.0, 1.0, 2.0]), jnp.zeros(3, complex)):
-    assert np.isfinite(jax.grad(lambda x: linalg.norm(x, order))(x)).all()
+    assert np.isfinite(quick_jit(jax.grad(lambda x: linalg.norm(x, order)))(x)).all()
   assert not np.any(jax.grad(linalg.norm)(jnp.zeros(3)))
 
 
@@ -60,7 +61,7 @@ def test_gradient_at_zero(order):
                          ids=["zero", "identity", "rank one"])
 def test_gradient_of_matrix_norms(order, a):
   """At equal singular values and at singular matrices: finite, and exact where there is one."""
-  gradient = jax.grad(lambda a: linalg.norm(a, order))(jnp.asarray(a))
+  gradient = quick_jit(jax.grad(lambda a: linalg.norm(a, order)))(jnp.asarray(a))
   assert np.isfinite(gradient).all()
   if order == "nuc" and a[0, 0] == 1 and a[0, 1] == 0:
     np.testing.assert_allclose(gradient, np.eye(3), atol=1e-14)
@@ -89,10 +90,11 @@ def test_errors():
 @pytest.mark.parametrize("p", [None, 2, -2, 1, -1, np.inf, -np.inf, "fro"])
 def test_cond_at_degenerate_matrices(p):
   """Infinite at singular matrices; gradients finite there and at equal singular values."""
-  cond = lambda a: linalg.cond(a, p)
+  cond = quick_jit(lambda a: linalg.cond(a, p))
+  gradient = quick_jit(jax.grad(lambda a: linalg.cond(a, p)))
   for a in (jnp.zeros((3, 3)), jnp.ones((3, 3)), jnp.eye(3), 2 * jnp.eye(3)):
     assert not np.isnan(cond(a))
-    assert np.isfinite(jax.grad(cond)(a)).all()
+    assert np.isfinite(gradient(a)).all()
   if p != -2:
     assert cond(jnp.zeros((3, 3))) == np.inf
   assert np.isnan(cond(jnp.full((3, 3), jnp.nan)))

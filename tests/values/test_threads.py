@@ -71,11 +71,15 @@ def test_batch_invariance(case, dtype, n, rng):
   _alone_and_in_batches(case, dtype, n, (1, 2, 3, 7, 17, 70), rng)
 
 
-def test_batch_invariance_of_every_size(case, rng):
+# About the lanes of the registers of every level, once and twice; all others are for longer runs.
+@pytest.mark.parametrize("sizes", [
+    pytest.param((*range(1, 10), *range(15, 18), *range(31, 36)), id="about a register"),
+    pytest.param((*range(10, 15), *range(18, 31)), id="others", marks=pytest.mark.extended)])
+def test_batch_invariance_of_every_size(case, sizes, rng):
   """Catches a batch length at which another path, or a remainder, gives other bits."""
   operands = case.operands(rng, (35,), 4, 4, np.float32)
   whole = [np.asarray(x) for x in jax.jit(case.results)(*operands)]
-  for size in range(1, 36):
+  for size in sizes:
     results = case.results(*(x[:size] for x in operands))
     same_bits(results, [x[:size] for x in whole])
 
