@@ -102,6 +102,31 @@ __device__ __forceinline__ void StoreGlobal(E x, E* target) {
   }
 }
 
+// Starts to copy an element of global memory to shared memory, number by number, without waiting
+// for it: a thread has as many copies under way as it likes, and no register holds them. Their end
+// is waited for by FinishCopies, and then by a barrier.
+template <class E>
+__device__ __forceinline__ void CopyGlobal(const E* source, E* target) {
+#if defined(__CUDA_ARCH__)
+  using Number = RealElement<E>;
+  constexpr int kBytes = sizeof(Number);
+  const auto* const from = reinterpret_cast<const Number*>(source);
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(target));
+  for (unsigned part = 0; part < sizeof(E) / kBytes; ++part) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + part * kBytes),
+                 "l"(from + part), "n"(kBytes)
+                 : "memory");
+  }
+#else
+  *target = *source;
+#endif
+}
+__device__ __forceinline__ void FinishCopies() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // i / divisor for i * divisor < 2^32, by a multiplication.
 class Divider {
  public:
@@ -148,7 +173,7 @@ struct Staged {
 
   __device__ __forceinline__ void Load(const X* source, const Block& block) const {
     ForEachElement(block, [&](unsigned matrix, unsigned i) {
-      In(block.Slice(matrix))[i] = LoadGlobal(source + (block.first + matrix) * stride + i);
+      CopyGlobal(source + (block.first + matrix) * stride + i, In(block.Slice(matrix)) + i);
     });
   }
 

@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThread
     const int count = left < blockDim.x ? static_cast<int>(left) : static_cast<int>(blockDim.x);
     const Block block{first, count, memory, bytes};
     job.Load(block);
+    FinishCopies();
     __syncthreads();
     if (static_cast<int>(threadIdx.x) < count) job.Run(block.Slice(threadIdx.x));
     __syncthreads();

@@ -23,6 +23,21 @@ LINALG_INLINE void ExchangeRows(Mask<RealElement<E>> mask, int cols, E* i, E* k)
   }
 }
 
+// body(mask, i) for the rows i of [first, last) but k that some lane picked, and where it did: of a
+// single lane, as a CUDA thread is, the one that it picked, without a look at the others.
+template <class V, class Body>
+LINALG_INLINE void ForPickedRows(V pivot, int k, int first, int last, Body&& body) {
+  if constexpr (kLanesOf<V> == 1) {
+    const int i = static_cast<int>(pivot);
+    if (i != k && i >= first && i < last) body(pivot == pivot, i);
+  } else {
+    for (int i = first; i < last; ++i) {
+      const auto picked = pivot == Broadcast<V>(static_cast<Lane<V>>(i));
+      if (i != k && Any(picked)) body(picked, i);
+    }
+  }
+}
+
 // Divides the column below pivot k of the rows-by-cols matrix by it; not by a zero.
 template <class E>
 LINALG_INLINE void ScaleColumn(int rows, int cols, int k, E* a) {
@@ -53,12 +68,10 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
         pivot = larger ? index(i) : pivot;
       }
       pivots[k] = pivot;
-      for (int i = k + 1; i < rows; ++i) {
-        const auto picked = pivot == index(i);
-        if (!Any(picked)) continue;
+      ForPickedRows(pivot, k, k + 1, rows, [&](auto picked, int i) {
         ExchangeRows(picked, cols, a + i * cols, a + k * cols);
         ExchangeRows(picked, 1, permutation + i, permutation + k);
-      }
+      });
       singular = (largest == V{}) & (singular == V{}) ? index(k + 1) : singular;
       ScaleColumn(rows, cols, k, a);
       // Within the panel at once; beyond it after the panel.
@@ -91,11 +104,9 @@ LINALG_INLINE void ApplyPivots(int n, const RealElement<E>* pivots, bool from_fa
                                int cols, E* b) {
   for (int step = 0; step < n; ++step) {
     const int k = back ? n - 1 - step : step;
-    for (int i = from_factors ? k + 1 : 0; i < n; ++i) {
-      if (i == k) continue;
-      const auto picked = pivots[k] == Broadcast<RealElement<E>>(static_cast<float>(i));
-      if (Any(picked)) ExchangeRows(picked, cols, b + i * cols, b + k * cols);
-    }
+    ForPickedRows(pivots[k], k, from_factors ? k + 1 : 0, n, [&](auto picked, int i) {
+      ExchangeRows(picked, cols, b + i * cols, b + k * cols);
+    });
   }
 }
 
