@@ -93,10 +93,10 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-  """Whether nobody asked for the rarest of its marks."""
-  marks = ("gpu", "exhaustive", "extended")
-  rarest = next((mark for mark in marks if item.get_closest_marker(mark)), None)
-  return rarest is not None and not _wants(config, rarest)
+  """Whether nobody asked for the rarer of its marks."""
+  marks = ("gpu", "extended")
+  rarer = next((mark for mark in marks if item.get_closest_marker(mark)), None)
+  return rarer is not None and not _wants(config, rarer)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -130,5 +130,4 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"gpu: JAX finds {jax.devices()}"
   return (
       "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one\n"
-      "extended: tests of that mark are left out, being long; `pytest -m extended` runs them\n"
-      "exhaustive: the same, even of `extended`; `pytest -m exhaustive` runs them")
+      "extended: tests of that mark are left out, being long; `pytest -m extended` runs them")

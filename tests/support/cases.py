@@ -16,11 +16,9 @@ RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 
 
-def each(some, exhaustive=()):
-  """A test for each of some cases; those that are named `exhaustive` have that mark."""
-  marks = {name: pytest.mark.exhaustive for name in exhaustive}
-  return pytest.mark.parametrize("case", [
-      pytest.param(case, id=case.name, marks=marks.get(case.name, ())) for case in some])
+def each(some):
+  """A test for each of some cases."""
+  return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
 
 
 def named(name: str) -> Case:
