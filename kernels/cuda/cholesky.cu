@@ -157,15 +157,17 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
     if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
       const SmallCholesky<E> job{
           .problem = problem, .matrix = {size, slice.Take<E>(size)}, .info = {1, slice.Take<V>(1)}};
-      LaunchAlone(stream, job, batch, slice);
-    } else if (n <= kTeamCholesky) {
+      return LaunchAlone(stream, job, batch, slice);
+    }
+    if (n <= kTeamCholesky) {
       const int ld = problem.n | 1;
       const TeamCholesky<E> job{.problem = problem, .matrix = slice.Take<E>(n * ld), .ld = ld};
-      LaunchTeams(stream, job, batch, TeamSize(n), slice);
-    } else {
-      Scratch scratch(allocator);
-      VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
+      if (slice.bytes() <= SharedBytes()) {
+        return LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
+      }
     }
+    Scratch scratch(allocator);
+    VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
   });
 }
 

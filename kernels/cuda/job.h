@@ -213,26 +213,50 @@ inline int64_t SharedBytes() {
   return bytes - kMeetingBytes;
 }
 
+// put(i, j, get(i, j)) for the elements of a matrix: neighbouring threads take neighbouring
+// columns, and a thread gets 32 bytes of several rows before it puts the first, so that it waits
+// for memory once. Where it has not so many rows, it moves its first one again: that takes no
+// condition.
+template <class E, class Get, class Put>
+__device__ __forceinline__ void MoveMatrix(const Team& team, int rows, int cols, Get&& get,
+                                           Put&& put) {
+  constexpr int kRows = 32 / sizeof(E);
+  // Half a warp, where a warp would be half idle at the end of a row.
+  const team::Grid grid(team.size(), (cols - 1) % 32 < 16 && cols > 16 ? 16 : cols);
+  team.Phase([&](int thread) {
+    for (int first = grid.Group(team::Again(thread)); first < rows; first += kRows * grid.groups) {
+      int row[kRows];
+      LINALG_UNROLL
+      for (int k = 0; k < kRows; ++k) {
+        const int i = first + k * grid.groups;
+        row[k] = i < rows ? i : first;
+      }
+      for (int j = grid.Lane(thread); j < cols; j += grid.lanes) {
+        E x[kRows];
+        LINALG_UNROLL
+        for (int k = 0; k < kRows; ++k) x[k] = get(row[k], j);
+        LINALG_UNROLL
+        for (int k = 0; k < kRows; ++k) put(row[k], j, x[k]);
+      }
+    }
+  });
+}
+
 // A team's own matrix between global memory and its slice, whose rows are `ld` apart.
 template <class E>
 __device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, int rows, int cols,
                                            E* target, int ld) {
-  team.Phase([&](int thread) {
-    for (int e = thread; e < rows * cols; e += team.size()) {
-      target[e / cols * ld + e % cols] = LoadGlobal(source + e);
-    }
-  });
+  MoveMatrix<E>(
+      team, rows, cols, [=](int i, int j) { return LoadGlobal(source + i * cols + j); },
+      [=](int i, int j, E x) { target[i * ld + j] = x; });
 }
 
 // target[...] = value(i, j), rows `cols` apart; of what a team's algorithm has made, too
 template <class E, class Value>
 __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols, E* target,
                                             Value&& value) {
-  team.Phase([&](int thread) {
-    for (int e = thread; e < rows * cols; e += team.size()) {
-      StoreGlobal<E>(value(e / cols, e % cols), target + e);
-    }
-  });
+  MoveMatrix<E>(team, rows, cols, value,
+                [=](int i, int j, E x) { StoreGlobal<E>(x, target + i * cols + j); });
 }
 
 // The info of a team's matrix.

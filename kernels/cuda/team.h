@@ -1,6 +1,8 @@
 // A team of CUDA threads, as kernels/team/team.h asks for: a part of a warp, a warp, or a block.
 #pragma once
 
+#include <limits>
+
 #include "kernels/team/team.h"
 
 namespace linalg::cuda {
@@ -14,6 +16,33 @@ __device__ __forceinline__ E Shuffle(unsigned mask, E x, int offset) {
   }
 }
 
+// Numbers as integers of the same order, NaN at their ends, and back.
+__device__ __forceinline__ int ToOrdered(float x) {
+  const int bits = __float_as_int(x + 0.0f);  // one zero
+  return bits ^ (bits >> 31 & std::numeric_limits<int>::max());
+}
+__device__ __forceinline__ long long ToOrdered(double x) {
+  const long long bits = __double_as_longlong(x + 0.0);
+  return bits ^ (bits >> 63 & std::numeric_limits<long long>::max());
+}
+__device__ __forceinline__ float FromOrdered(int x) {
+  return __int_as_float(x ^ (x >> 31 & std::numeric_limits<int>::max()));
+}
+__device__ __forceinline__ double FromOrdered(long long x) {
+  return __longlong_as_double(x ^ (x >> 63 & std::numeric_limits<long long>::max()));
+}
+
+// The largest over the threads of the mask, by reductions that the machine has for integers.
+__device__ __forceinline__ int LargestOver(unsigned mask, int x) {
+  return __reduce_max_sync(mask, x);
+}
+__device__ __forceinline__ long long LargestOver(unsigned mask, long long x) {
+  const int high = static_cast<int>(x >> 32), highest = __reduce_max_sync(mask, high);
+  const unsigned low = high == highest ? static_cast<unsigned>(x) : 0;
+  const unsigned lowest_part = __reduce_max_sync(mask, low);
+  return static_cast<long long>(highest) << 32 | lowest_part;
+}
+
 // Bytes of shared memory in which the warps of a block meet.
 inline constexpr int kMeetingBytes = 32 * 16;
 
@@ -23,7 +52,7 @@ class Team {
   __device__ __forceinline__ Team(int size, void* meeting)
       : size_(size), thread_(static_cast<int>(threadIdx.x) % size), meeting_(meeting) {
     const unsigned lane = threadIdx.x % 32;
-    mask_ = size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (lane / size * size);
+    mask_ = size >= 32 ? kWarp : ((1u << size) - 1) << (lane / size * size);
   }
 
   __device__ __forceinline__ int size() const { return size_; }
@@ -36,36 +65,47 @@ class Team {
 
   template <class V, class Body>
   __device__ __forceinline__ V Sum(Body&& body) const {
-    V x = body(thread_);
-    for (int offset = Lanes() / 2; offset > 0; offset /= 2) x = x + Shuffle(mask_, x, offset);
-    return OverWarps(x, [](V a, V b) { return a + b; });
+    const auto add = [](V a, V b) { return a + b; };
+    const auto sum = [&](unsigned mask, int lanes, V x) {
+      for (int offset = lanes / 2; offset > 0; offset /= 2) x = add(x, Shuffle(mask, x, offset));
+      return x;
+    };
+    const V mine = body(thread_);
+    return OverWarps(size_ >= 32 ? sum(kWarp, 32, mine) : sum(mask_, size_, mine), add);
   }
 
   template <class V, class Body>
   __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
     using Candidate = team::Largest<V>;
-    Candidate x = body(thread_);
-    for (int offset = Lanes() / 2; offset > 0; offset /= 2) {
-      x = x.Better({Shuffle(mask_, x.value, offset), Shuffle(mask_, x.index, offset)});
-    }
-    return OverWarps(x, [](Candidate a, Candidate b) { return a.Better(b); });
+    const Candidate mine = body(thread_);
+    const auto best = [&](unsigned mask) {
+      const auto key = ToOrdered(mine.value), largest = LargestOver(mask, key);
+      const int none = std::numeric_limits<int>::max();
+      return Candidate{FromOrdered(largest),
+                       __reduce_min_sync(mask, key == largest ? mine.index : none)};
+    };
+    return OverWarps(size_ >= 32 ? best(kWarp) : best(mask_),
+                     [](Candidate a, Candidate b) { return a.Better(b); });
   }
 
   template <class Body>
   __device__ __forceinline__ bool Any(Body&& body) const {
     const bool found = body(thread_);
     if (size_ > 32) return __syncthreads_or(found) != 0;
-    const bool any = __any_sync(mask_, found) != 0;
+    const bool any = (size_ == 32 ? __any_sync(kWarp, found) : __any_sync(mask_, found)) != 0;
     Synchronize();
     return any;
   }
 
  private:
-  __device__ __forceinline__ int Lanes() const { return size_ < 32 ? size_ : 32; }
+  // Where the compiler knows the mask, to synchronise is one instruction; else it is a dozen.
+  static constexpr unsigned kWarp = 0xffffffffu;
 
   __device__ __forceinline__ void Synchronize() const {
     if (size_ > 32) {
       __syncthreads();
+    } else if (size_ == 32) {
+      __syncwarp(kWarp);
     } else {
       __syncwarp(mask_);
     }

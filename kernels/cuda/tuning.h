@@ -17,23 +17,17 @@ inline constexpr int64_t kAloneQrBytes = 768;
 inline constexpr int64_t kAloneSvdBytes = 768;
 inline constexpr int64_t kAloneEighBytes = 1536;
 
-// What the launches count on that do not look whether their shared memory fits, those of Cholesky,
-// LU and determinants: a block of any GPU from compute capability 8.0 on may have 99 KiB.
-inline constexpr int64_t kLeastSharedBytes = 98 << 10;
-
-// The largest n of square matrices that a team of threads works on in shared memory; beyond, the
-// vendor's routines.
-inline constexpr int64_t kTeamCholesky = 64;
+// The largest n of square matrices that a team of threads works on in shared memory, and the
+// largest shorter side of others; beyond, and where the GPU has not that much, the vendor's
+// routines. An H100 has 227 KiB for a block, and holds a matrix of n = 128 in all dtypes but
+// complex128, and there one of n = 119; other GPUs have 163 or 99 KiB.
+inline constexpr int64_t kTeamCholesky = 128;
 inline constexpr int64_t kTeamLu = 64;
 inline constexpr int64_t kTeamTriangular = 64;
 // Right-hand sides of one matrix that a team takes at a time.
 inline constexpr int64_t kColumnsOfTeam = 64;
 // LU of rectangles too, whose shorter side is within kTeamLu, in so many bytes.
 inline constexpr int64_t kTeamLuBytes = 90 << 10;
-// Their elements, of 16 bytes at most, with some of the rows' own numbers.
-static_assert(kTeamLuBytes + (4 << 10) <= kLeastSharedBytes);
-static_assert(kTeamCholesky * (kTeamCholesky + 1) * 16 + (4 << 10) <= kLeastSharedBytes);
-static_assert(kTeamLu * (kTeamLu + 1) * 16 + (4 << 10) <= kLeastSharedBytes);
 inline constexpr int64_t kTeamEigh = 64;
 
 // SVD of matrices whose shorter side is within this, which fill at most so many bytes with their
@@ -76,6 +70,15 @@ inline int TeamSize(int64_t n) {
   if (n <= 8) return 8;
   if (n <= 16) return 16;
   return n <= 32 ? 32 : 128;
+}
+
+// The same for Cholesky, LU and what is solved with them, of matrices that take so many bytes: few
+// barriers, and much to do between them, so that a warp is enough where a multiprocessor holds a
+// dozen of the matrices; of fewer each has more threads.
+inline int PanelTeamSize(int64_t n, int64_t bytes) {
+  if (n <= 16) return TeamSize(n);
+  if (bytes <= 19 << 10) return 32;
+  return bytes <= 38 << 10 ? 64 : 128;
 }
 
 // The same in kernels for any n.

@@ -1,33 +1,105 @@
-// Cholesky factors by a team of threads, in place, right-looking. Only the lower triangle is read
-// and written.
+// Cholesky factors by a team of threads, in place: right-looking, a panel of columns at a time.
+// What stands above the diagonal is not read, but it may be written.
 #pragma once
 
 #include "kernels/team/hermitian.h"
+#include "kernels/team/update.h"
 
 namespace linalg::team {
+
+// The factor of a panel's diagonal block, which every thread makes for itself: that takes less than
+// to wait for one another at each of its columns.
+template <class E>
+class DiagonalFactor {
+  using V = RealElement<E>;
+  static constexpr int kSize = kPanel<E>;
+
+ public:
+  // Of the first `count` rows of the block `a`; beyond them it is the identity.
+  LINALG_TEAM DiagonalFactor(int count, const E* a, int ld) {
+    LINALG_UNROLL
+    for (int r = 0; r < kSize; ++r) {
+      LINALG_UNROLL
+      for (int c = 0; c <= r; ++c) {
+        l_[r][c] = r < count ? a[r * ld + c] : FromReal<E>(V(r == c));
+      }
+    }
+    LINALG_UNROLL
+    for (int c = 0; c < kSize; ++c) {
+      const V pivot = Re(l_[c][c]);
+      // NaN is neither.
+      const bool good = pivot > V(0) && pivot < std::numeric_limits<V>::infinity();
+      if (!good && failed_ == 0) failed_ = c + 1;
+      inverse_[c] = V(1) / Sqrt(pivot);
+      LINALG_UNROLL
+      for (int r = c + 1; r < kSize; ++r) l_[r][c] = inverse_[c] * l_[r][c];
+      LINALG_UNROLL
+      for (int k = c + 1; k < kSize; ++k) {
+        LINALG_UNROLL
+        for (int r = k; r < kSize; ++r) {
+          l_[r][k] = NegMulAdd(l_[r][c], Conj(l_[k][c]), l_[r][k]);
+        }
+      }
+    }
+  }
+
+  // The first pivot, from 1, that is not positive, or 0.
+  LINALG_TEAM int failed() const { return failed_; }
+
+  // A row of the panel below the block becomes that of the factor.
+  LINALG_TEAM void SolveBelow(E* row) const { SolveRow(kSize, row); }
+
+  // So does row `order` of the block.
+  LINALG_TEAM void SolveWithin(int order, E* row) const {
+    row[order] = FromReal<E>(Sqrt(Re(SolveRow(order, row))));
+  }
+
+ private:
+  // The first `count` elements of a row; returns what is left of the one behind them.
+  LINALG_TEAM E SolveRow(int count, E* row) const {
+    E x[kSize], next{};
+    LINALG_UNROLL
+    for (int c = 0; c < kSize; ++c) x[c] = c <= count ? row[c] : E{};
+    LINALG_UNROLL
+    for (int c = 0; c < kSize; ++c) {
+      if (c == count) next = x[c];
+      x[c] = inverse_[c] * x[c];
+      LINALG_UNROLL
+      for (int k = c + 1; k < kSize; ++k) x[k] = NegMulAdd(x[c], Conj(l_[k][c]), x[k]);
+    }
+    LINALG_UNROLL
+    for (int c = 0; c < kSize; ++c) {
+      if (c < count) row[c] = x[c];
+    }
+    return next;
+  }
+
+  E l_[kSize][kSize];
+  V inverse_[kSize];
+  int failed_ = 0;
+};
 
 // Returns 0, or the order of the first leading minor that is not positive; then the factor is
 // unfinished.
 template <class Team, class E>
 LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
-  using V = RealElement<E>;
-  const Grid grid = RowGrid(team);
-  for (int k = 0; k < n; ++k) {
-    const V pivot = Re(a[k * ld + k]);
-    // NaN is neither.
-    if (!(pivot > V(0) && pivot < std::numeric_limits<V>::infinity())) return k + 1;
-    const V root = Sqrt(pivot), inverse = V(1) / root;
+  constexpr int kSize = kPanel<E>;
+  const Tiling tiling(team);
+  for (int k = 0; k < n; k += kSize) {
+    const int end = k + kSize < n ? k + kSize : n;
+    const DiagonalFactor<E> diagonal(end - k, a + k * ld + k, ld);
+    if (diagonal.failed() != 0) return k + diagonal.failed();
     team.Phase([&](int thread) {
-      for (int i = k + 1 + thread; i < n; i += team.size()) {
-        a[i * ld + k] = inverse * a[i * ld + k];
-      }
+      for (int i = end + thread; i < n; i += team.size()) diagonal.SolveBelow(a + i * ld + k);
     });
+    const Updated<E> rest{a, ld, end, n, end, n, true};
+    const Operand<E> below{a + k, ld, 1};
     team.Phase([&](int thread) {
-      if (thread == 0) a[k * ld + k] = FromReal<E>(root);
-      for (int i = k + 1 + grid.Lane(thread); i < n; i += grid.lanes) {
-        SubtractFromRow(a[i * ld + k], a + i * ld, k + 1 + grid.Group(thread), i + 1, grid.groups,
-                        [&](int j) { return Conj(a[j * ld + k]); });
+      // Not before, for another thread may still have read the block.
+      for (int i = k + thread; i < end; i += team.size()) {
+        diagonal.SolveWithin(i - k, a + i * ld + k);
       }
+      Update<true>(tiling, thread, rest, below, below);
     });
   }
   return 0;

@@ -9,11 +9,30 @@ namespace linalg::team {
 // Replaces the lower triangle by that of the Hermitian part.
 template <class Team, class E>
 LINALG_TEAM void LowerHermitianPart(const Team& team, int n, E* a, int ld, HermitianPart part) {
+  // The lower triangle is there already, but for what the diagonal's imaginary parts do not count.
+  const bool diagonal_alone = part.lower && !part.symmetrize;
+  if (diagonal_alone && !kComplexElement<E>) return;
   const Grid grid = RowGrid(team);
+  const auto get = [&](int k, int l) { return a[k * ld + l]; };
   team.Phase([&](int thread) {
-    ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-      if (j <= i) a[i * ld + j] = part.At(i, j, [&](int k, int l) { return a[k * ld + l]; });
-    });
+    for (int i = grid.Lane(thread); i < n; i += grid.lanes) {
+      const int first = diagonal_alone ? i : 0;
+      // A few at a time: a load must not wait for a store that it has nothing to do with.
+      constexpr int kBlock = 4;
+      for (int j = first + grid.Group(thread); j <= i; j += kBlock * grid.groups) {
+        E x[kBlock];
+        LINALG_UNROLL
+        for (int c = 0; c < kBlock; ++c) {
+          const int col = j + c * grid.groups;
+          x[c] = col <= i ? part.At(i, col, get) : E{};
+        }
+        LINALG_UNROLL
+        for (int c = 0; c < kBlock; ++c) {
+          const int col = j + c * grid.groups;
+          if (col <= i) a[i * ld + col] = x[c];
+        }
+      }
+    }
   });
 }
 

@@ -23,11 +23,23 @@
 
 #if defined(__CUDACC__)
 #define LINALG_TEAM __device__ __forceinline__
+// Before loops over arrays that are to stay in registers.
+#define LINALG_UNROLL _Pragma("unroll")
 #else
 #define LINALG_TEAM inline
+#define LINALG_UNROLL
 #endif
 
 namespace linalg::team {
+
+// The same number, which the compiler cannot know to be the same: what is computed from it is
+// computed again where it is needed next, rather than kept in registers until then.
+LINALG_INLINE int Again(int x) {
+#if defined(__CUDA_ARCH__)
+  asm("" : "+r"(x));
+#endif
+  return x;
+}
 
 // A place and how much speaks for it; the better of two, the first if they are alike.
 template <class V>
@@ -54,16 +66,17 @@ struct Outcome {
 // A team as rows of `lanes` threads that take neighbouring rows, or columns, of a matrix, and
 // `groups` such rows of threads that take turns in the other direction.
 struct Grid {
-  int lanes;
+  int lanes;  // 1 << shift
+  int shift;
   int groups;
 
-  LINALG_INLINE Grid(int team_size, int wanted) : lanes(1) {
-    while (lanes < wanted && lanes < team_size) lanes *= 2;
-    groups = team_size / lanes;
+  LINALG_INLINE Grid(int team_size, int wanted) : lanes(1), shift(0) {
+    while (lanes < wanted && lanes < team_size) lanes *= 2, ++shift;
+    groups = team_size >> shift;
   }
 
-  LINALG_INLINE int Lane(int thread) const { return thread % lanes; }
-  LINALG_INLINE int Group(int thread) const { return thread / lanes; }
+  LINALG_INLINE int Lane(int thread) const { return thread & (lanes - 1); }
+  LINALG_INLINE int Group(int thread) const { return thread >> shift; }
 };
 
 // Lanes that share a column take the rows of a matrix.

@@ -66,7 +66,7 @@ def _in_all_orders(run):
     yield first
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 8, 17, 33, 64])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 8, 17, 33, 64, 100, 127, 128])
 @pytest.mark.parametrize("lower", [True, False])
 def test_cholesky(library, dtype, n, lower, rng):
   a = matrices.positive_definite(rng, (), n, dtype)
@@ -89,7 +89,7 @@ def test_cholesky(library, dtype, n, lower, rng):
 
 @pytest.mark.parametrize("value", [-1, 0, np.nan, np.inf])
 def test_cholesky_failure(library, dtype, value, rng):
-  n = 9
+  n = 18  # three panels, the last one not full
   a = matrices.positive_definite(rng, (), n, dtype)
   for k in range(n):
     given = a.copy()
