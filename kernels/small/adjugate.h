@@ -79,7 +79,7 @@ void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* adjugate) {
   // U z = 0 and w L = eₙᵀ.
   T* const z = vectors;
   T* const w = vectors + n;
-  z[n - 1] = w[n - 1] = T{1};
+  z[n - 1] = w[n - 1] = FromReal<T>(RealElement<T>(1));
   for (int i = n - 2; i >= 0; --i) {
     T right{}, left{};
     for (int j = i + 1; j < n; ++j) {
