@@ -155,7 +155,7 @@ bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
   const bool is_small = n <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, SharedBytes());
   if (!is_small && (batch < kGlobalBatch || m * ld > kGlobalSvdElements)) return false;
-  const int team_size = is_small ? QrTeamSize(m, n) : kGlobalThreads;
+  const int team_size = is_small ? SvdTeamSize(m, n) : kGlobalThreads;
   Slice slice(sizeof(V));
   const TeamSvd<E, kVectors> job{.problem = problem,
                                  .matrix = slice.Take<E>(m * ld),
