@@ -12,8 +12,8 @@ namespace linalg::cuda {
 // for inverses; in float32 at n = 16 about 0.6 for Cholesky and LU.
 inline constexpr int64_t kAloneBytes = 1152;
 // QR, SVD and eigh by one thread hold several arrays for each matrix: at most so many bytes
-// together. Measured: QR takes 0.4 of a team's time at n = 10, 0.75 at n = 14; SVD 0.6 at n = 6, 1.5
-// at n = 8; eigh 0.65 at n = 9, as much at n = 10.
+// together. Measured: QR takes 0.4 of a team's time at n = 10, 0.75 at n = 14; SVD 0.6 at n =
+// 6, 1.5 at n = 8; eigh 0.65 at n = 9, as much at n = 10.
 inline constexpr int64_t kAloneQrBytes = 1664;
 inline constexpr int64_t kAloneSvdBytes = 768;
 inline constexpr int64_t kAloneEighBytes = 1536;
