@@ -60,7 +60,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
   using Limits = std::numeric_limits<Lane<V>>;
   constexpr int kStep = kColumns<V, Row>;
   const auto number = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
-  const V zero{}, one = number(1), two = number(2);
+  const V zero{}, one = number(1);
   const V eps = Broadcast<V>(Limits::epsilon());
   // Elements below this have squares that are not accurate.
   const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
@@ -112,9 +112,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
       return zero;
     }
 
-    const V gap = d_next - d_low, square = e_low * e_low;
-    const V root = Sqrt(MulAdd(gap, gap, number(4) * square));
-    V g = d_high - d_low + two * square / (gap + (gap < zero ? -root : root));
+    V g = QlStart(d_low, d_next, e_low, d_high);
     V s = one, c = one, p = zero;
     V d_above = d[n - 1];
     int last = 0;
@@ -128,32 +126,20 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
         }
         last = i + 1;
       }
-      const V f = s * e[i], b = c * e[i];
-      const V norm = MulAdd(f, f, g * g);
-      const V length = Sqrt(norm);
-      // With the sign of g, so that the angle is at most a right one.
-      const V r = g < zero ? -length : length;
-      const V inverse = one / r;
-      const auto lost = norm < SmallSquare<V>();
-      const V sine_here = lost ? zero : f * inverse;
-      const V cosine = lost ? one : g * inverse;
+      const QlStep<V> step(s, c, g, p, e[i], d_here, d_above);
       if constexpr (kVectors) {
-        sine[pending * n + i] = on ? sine_here : zero;
-        shear[pending * n + i] = on & (norm >= SmallSquare<V>()) ? -f / (r + g) : zero;
+        sine[pending * n + i] = on ? step.sine : zero;
+        shear[pending * n + i] = on ? step.Shear() : zero;
       }
-      const V shifted = d_above - p;
-      const V h = MulAdd(d_here - shifted, sine_here, two * cosine * b);
-      const V p_here = sine_here * h;
-      const V g_here = MulAdd(cosine, h, -b);
       const auto stops = low == number(i);
-      e[i + 1] = on & (high > number(i + 1)) ? (lost ? zero : r) : e[i + 1];
-      e[i] = stops ? g_here : e[i];
-      d[i + 1] = on ? shifted + p_here : d_above;
-      d_above = stops ? d_here - p_here : d_here;
-      g = on ? g_here : g;
-      s = on ? sine_here : s;
-      c = on ? cosine : c;
-      p = on ? p_here : p;
+      e[i + 1] = on & (high > number(i + 1)) ? step.beside : e[i + 1];
+      e[i] = stops ? step.g : e[i];
+      d[i + 1] = on ? step.diagonal : d_above;
+      d_above = stops ? d_here - step.p : d_here;
+      g = on ? step.g : g;
+      s = on ? step.sine : s;
+      c = on ? step.cosine : c;
+      p = on ? step.p : p;
     }
     d[first] = d_above;
     if constexpr (kVectors) {

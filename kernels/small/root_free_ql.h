@@ -7,12 +7,9 @@
 // few products, so that this takes no longer than square roots in float32.
 #pragma once
 
-#include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/tridiagonal.h"
 
 namespace linalg::small {
-
-// LAPACK's limit of sweeps, times n.
-inline constexpr int kQlSweeps = 30;
 
 // A register V of floats as kWideParts<V> registers of doubles.
 template <class V>

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/arithmetic/rows.h"
+#include "kernels/arithmetic/tridiagonal.h"
 
 namespace linalg::small {
 
@@ -19,16 +20,6 @@ LINALG_INLINE void ForEachBlock(int first, int last, Body&& body) {
     body(std::integral_constant<int, kBlock>(), first);
   }
   if constexpr (kBlock > 1) ForEachBlock<kBlock / 2>(first, last, body);
-}
-
-// Re(conj(a) b) + c
-template <class E>
-LINALG_INLINE RealElement<E> RealDotAdd(E a, E b, RealElement<E> c) {
-  if constexpr (kComplexElement<E>) {
-    return MulAdd(a.im, b.im, MulAdd(a.re, b.re, c));
-  } else {
-    return MulAdd(a, b, c);
-  }
 }
 
 // term(first, 0) + term(first + 1, 0) + ..., term(i, sum) being a term and a sum. Several sums, so
@@ -45,51 +36,19 @@ LINALG_INLINE V SumOf(int first, int last, Term&& term) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-// The least sum of squares that is accurate: below it, elements of a matrix of norm 1 are zeros.
-template <class V>
-LINALG_INLINE V SmallSquare() {
-  using Limits = std::numeric_limits<Lane<V>>;
-  return Broadcast<V>(Limits::min() / Limits::epsilon());
-}
-
 // Makes row k of `a` the vector v of the reflector I - tau v vᴴ whose adjoint takes column k below
 // the diagonal to a real multiple `e` of the first unit vector. The column is known by its row.
 template <class E, class Row>
 LINALG_INLINE void TridiagonalReflector(Rows<E, Row> a, int n, int k, RealElement<E>& e, E& tau) {
   using V = RealElement<E>;
   const Rows<E, Row> v = a.Below(k);
-  const V zero{}, one = Broadcast<V>(1);
-  const E alpha = Conj(v.Get(k + 1));
   const V rest = SumOf<V>(k + 2, n, [&](int j, V sum) { return NormAdd(v.Get(j), sum); });
-  const V square = NormAdd(alpha, rest);
-  const V root = Sqrt(square);
-  const V beta = Re(alpha) > zero ? -root : root;
-  const auto tiny = square < SmallSquare<V>();
-  E scale;
-  if constexpr (kComplexElement<E>) {
-    const auto done = tiny | ((rest == zero) & (alpha.im == zero));
-    const E gap = {alpha.re - beta, alpha.im};
-    const V inverse = one / beta;
-    const V factor = one / NormAdd(gap, zero);
-    tau = {done ? zero : -gap.re * inverse, done ? zero : -gap.im * inverse};
-    scale = {done ? zero : gap.re * factor, done ? zero : -gap.im * factor};
-    e = done ? (tiny ? zero : alpha.re) : beta;
-  } else {
-    const auto done = tiny | (rest == zero);
-    const V gap = alpha - beta;
-    tau = done ? zero : -gap / beta;
-    scale = done ? zero : one / gap;
-    e = done ? (tiny ? zero : alpha) : beta;
-  }
+  const TridiagonalScale<E> made(Conj(v.Get(k + 1)), rest);
+  e = made.beside;
+  tau = made.tau;
   for (int j = k / kColumns<V, Row> * kColumns<V, Row>; j <= k; ++j) v.Set(j, E{});
-  v.Set(k + 1, FromReal<E>(one));
-  for (int j = k + 2; j < n; ++j) v.Set(j, ConjMulAdd(v.Get(j), scale, E{}));
-}
-
-// The last off-diagonal element of a complex matrix still has a phase to lose.
-template <class E>
-constexpr int Reflectors(int n) {
-  return kComplexElement<E> ? n - 1 : n - 2;
+  v.Set(k + 1, FromReal<E>(Broadcast<V>(1)));
+  for (int j = k + 2; j < n; ++j) v.Set(j, ConjMulAdd(v.Get(j), made.scale, E{}));
 }
 
 inline constexpr int kTridiagonalRows = 3;

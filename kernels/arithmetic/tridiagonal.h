@@ -1,0 +1,122 @@
+// The scalars of Hermitian eigenproblems, for matrices of a norm near 1: of the reflectors that
+// reduce a matrix to real tridiagonal form, as in LAPACK's hetd2, and of the implicit QL iteration
+// with Wilkinson's shift (Bowdler, Martin, Reinsch and Wilkinson, The QR and QL algorithms for
+// symmetric matrices, 1968).
+#pragma once
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg {
+
+// Re(conj(a) b) + c
+template <class E>
+LINALG_INLINE RealElement<E> RealDotAdd(E a, E b, RealElement<E> c) {
+  if constexpr (kComplexElement<E>) {
+    return MulAdd(a.im, b.im, MulAdd(a.re, b.re, c));
+  } else {
+    return MulAdd(a, b, c);
+  }
+}
+
+// The least sum of squares that is accurate: below it, elements of a matrix of norm 1 are zeros.
+template <class V>
+LINALG_INLINE V SmallSquare() {
+  using Limits = std::numeric_limits<Lane<V>>;
+  return Broadcast<V>(Limits::min() / Limits::epsilon());
+}
+
+// The last off-diagonal element of a complex matrix still has a phase to lose.
+template <class E>
+LINALG_INLINE constexpr int Reflectors(int n) {
+  return kComplexElement<E> ? n - 1 : n - 2;
+}
+
+// Of the reflector I - tau v vᴴ, v's first element 1, whose adjoint takes a column to `beside`,
+// which is real, and zeros; the other elements of v are `scale` times the column's.
+template <class E>
+struct TridiagonalScale {
+  using V = RealElement<E>;
+  V beside;
+  E tau, scale;
+
+  // The column's first element, and the sum of the squares of the others.
+  LINALG_INLINE TridiagonalScale(E alpha, V rest) {
+    const V zero{}, one = Broadcast<V>(1);
+    const V square = NormAdd(alpha, rest);
+    const V root = Sqrt(square);
+    const V beta = Re(alpha) > zero ? -root : root;
+    const auto tiny = square < SmallSquare<V>();
+    if constexpr (kComplexElement<E>) {
+      const auto done = tiny | ((rest == zero) & (alpha.im == zero));
+      const E gap = {alpha.re - beta, alpha.im};
+      const V inverse = one / beta;
+      const V factor = one / NormAdd(gap, zero);
+      tau = {done ? zero : -gap.re * inverse, done ? zero : -gap.im * inverse};
+      scale = {done ? zero : gap.re * factor, done ? zero : -gap.im * factor};
+      beside = done ? (tiny ? zero : alpha.re) : beta;
+    } else {
+      const auto done = tiny | (rest == zero);
+      const V gap = alpha - beta;
+      tau = done ? zero : -gap / beta;
+      scale = done ? zero : one / gap;
+      beside = done ? (tiny ? zero : alpha) : beta;
+    }
+  }
+};
+
+// LAPACK's limit of a QL iteration's sweeps, times n.
+inline constexpr int kQlSweeps = 30;
+
+// The last diagonal element of a block of a tridiagonal matrix less the eigenvalue of its first two
+// rows that is closer to the first diagonal element: what a sweep begins with.
+template <class V>
+LINALG_INLINE V QlStart(V d_low, V d_next, V e_low, V d_high) {
+  const V two = Broadcast<V>(2), four = Broadcast<V>(4);
+  const V gap = d_next - d_low, square = e_low * e_low;
+  const V root = Sqrt(MulAdd(gap, gap, four * square));
+  return d_high - d_low + two * square / (gap + (gap < V{} ? -root : root));
+}
+
+// A step of a sweep: the rotation of rows i and i + 1, given that of the step before by its sine,
+// its cosine, and the g and the p that it has left.
+template <class V>
+class QlStep {
+ public:
+  V sine, cosine;  // of the rotation
+  V beside;        // the element above row i + 1, now
+  V diagonal;      // that of row i + 1, now
+  V g, p;
+  // Whether what was to be rotated is too small to have a direction: it counts as zero.
+  Mask<V> lost;
+
+  LINALG_INLINE QlStep(V sine_above, V cosine_above, V g_above, V p_above, V e, V d_here,
+                       V d_above) {
+    const V zero{}, one = Broadcast<V>(1), two = Broadcast<V>(2);
+    f_ = sine_above * e;
+    g_ = g_above;
+    const V b = cosine_above * e;
+    const V norm = MulAdd(f_, f_, g_ * g_);
+    const V length = Sqrt(norm);
+    // With the sign of g, so that the angle is at most a right one.
+    r_ = g_ < zero ? -length : length;
+    const V inverse = one / r_;
+    lost = norm < SmallSquare<V>();
+    sine = lost ? zero : f_ * inverse;
+    cosine = lost ? one : g_ * inverse;
+    beside = lost ? zero : r_;
+    const V shifted = d_above - p_above;
+    const V h = MulAdd(d_here - shifted, sine, two * cosine * b);
+    p = sine * h;
+    g = MulAdd(cosine, h, -b);
+    diagonal = shifted + p;
+  }
+
+  // Minus the tangent of half the angle: a rotation is three shears, by this, by the sine, and
+  // again by this.
+  LINALG_INLINE V Shear() const { return lost ? V{} : -f_ / (r_ + g_); }
+
+ private:
+  V f_, r_, g_;
+};
+
+}  // namespace linalg
