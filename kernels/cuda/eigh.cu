@@ -1,12 +1,13 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
 // Tiny ones by the QL iteration of kernels/small, one matrix per thread in shared memory, up to
-// kAloneEighBytes; up to kTeamEigh by Jacobi's method, one per team of threads there. Larger ones
-// by cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It is given both
-// triangles and asked for the upper one: of complex matrices it has failed on lower ones (jax
-// issue 32641, CUDA.jl pull request 2577). A matrix that holds NaN or Inf goes to it as the
-// identity; it gets NaN and info = -1.
-#include "kernels/arithmetic/rotation.h"
+// kAloneEighBytes. Up to kTeamEigh, and as far as shared memory goes, in three launches: a team of
+// threads each reduces a matrix to tridiagonal form; a thread each iterates for the eigenvalues of
+// that, so that what is a long chain for one matrix runs for many side by side; and a team each
+// applies the rotations that the thread has noted. Larger ones by cuSOLVER: XsyevBatched, piece by
+// piece, or Xsyevd for a single matrix. It is given both triangles and asked for the upper one: of
+// complex matrices it has failed on lower ones (jax issue 32641). A matrix that holds NaN or Inf
+// goes to it as the identity; it gets NaN and info = -1.
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
@@ -62,29 +63,171 @@ bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
   return true;
 }
 
+// What the three launches hand on, for each matrix of a piece of the batch.
+template <class V>
+struct EighNotes {
+  int n;
+  double* tridiagonals;  // d (n), and e beside it
+  V* inverses;           // of the scales
+  // With vectors:
+  team::QlRecord<V> records;  // of the first matrix
+  team::QlProgress* progress;
+
+  static EighNotes Take(Scratch& scratch, int64_t n, int64_t piece, bool vectors) {
+    EighNotes notes{.n = ToInt(n),
+                    .tridiagonals = scratch.Take<double>(piece * 2 * n),
+                    .inverses = scratch.Take<V>(piece),
+                    .records = {nullptr, 0, nullptr, kQlSweeps * ToInt(n)},
+                    .progress = nullptr};
+    if (!vectors) return notes;
+    const int64_t rotations = RecordedRotations(n), sweeps = RecordedSweeps(n);
+    notes.records = {scratch.Take<V>(piece * rotations), rotations,
+                     scratch.Take<team::QlSweep>(piece * sweeps), ToInt(sweeps)};
+    notes.progress = scratch.Take<team::QlProgress>(piece);
+    return notes;
+  }
+  static int64_t Bytes(int64_t n, bool vectors) {
+    const int64_t both = n * 2 * sizeof(double) + sizeof(V);
+    if (!vectors) return both;
+    return both + RecordedRotations(n) * sizeof(V) + RecordedSweeps(n) * sizeof(team::QlSweep) +
+           sizeof(team::QlProgress);
+  }
+
+  __device__ double* Diagonal(int64_t i) const { return tridiagonals + i * 2 * n; }
+  __device__ team::QlRecord<V> Record(int64_t i) const {
+    team::QlRecord<V> record = records;
+    record.shears += i * records.most_rotations;
+    record.sweeps += i * records.most_sweeps;
+    return record;
+  }
+};
+
 template <class E, bool kVectors>
-struct TeamEigh {
+struct ReduceEigh {
   static constexpr int kMostThreads = kBlockThreads;
+  using V = RealElement<E>;
   EighProblem<E> problem;
-  Place<E> matrix, vectors;
-  Place<Rotation<E>> rotations;
+  EighNotes<V> notes;
+  Place<E> matrix, w, product, taus;
+  int ld;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int n = problem.n;
+    const int64_t first = i * n * n;
+    const team::ReductionWork<E> work{.a = matrix.In(slice),
+                                      .ld = ld,
+                                      .w = w.In(slice),
+                                      .product = product.In(slice),
+                                      .taus = taus.In(slice)};
+    LoadMatrix(team, problem.a + first, n, n, work.a, ld);
+    double* const d = notes.Diagonal(i);
+    const int info =
+        team::ReduceHermitian<kVectors>(team, n, problem.part, work, d, d + n, notes.inverses + i);
+    if constexpr (kVectors) {
+      StoreMatrix(team, n, n, problem.vectors + first,
+                  [&](int row, int col) { return work.a[row * ld + col]; });
+    }
+    StoreInfo(team, info, problem.info + i);
+  }
+};
+
+// By one thread for each matrix. Without vectors this is the last of the launches.
+template <class E, bool kVectors>
+struct IterateEigh {
+  static constexpr int kMostThreads = kBlockThreads;
+  using V = RealElement<E>;
+  EighProblem<E> problem;
+  EighNotes<V> notes;
+  Place<double> tridiagonal;
+
+  __device__ void Run(const Team&, int64_t i, char* slice) const {
+    const int n = problem.n;
+    double *const d = tridiagonal.In(slice), *const e = d + n;
+    double* const global = notes.Diagonal(i);
+    for (int k = 0; k < 2 * n - 1; ++k) d[k] = global[k];
+    if constexpr (kVectors) {
+      notes.progress[i] = team::RecordedQl<true>(d, e, n, notes.Record(i));
+      for (int k = 0; k < 2 * n - 1; ++k) global[k] = d[k];
+    } else {
+      const auto progress = team::RecordedQl<false>(d, e, n, notes.records);
+      const int info = problem.info[i] != 0 ? problem.info[i] : progress.left;
+      problem.info[i] = info;
+      team::SortAscending(d, n);
+      for (int k = 0; k < n; ++k) {
+        problem.values[i * n + k] = info != 0 ? NaN<V>() : notes.inverses[i] * static_cast<V>(d[k]);
+      }
+    }
+  }
+};
+
+template <class E>
+struct RotateEigh {
+  static constexpr int kMostThreads = kBlockThreads;
+  using V = RealElement<E>;
+  EighProblem<E> problem;
+  EighNotes<V> notes;
+  Place<E> matrix;
+  Place<team::ShearedRotation<V>> rotations;
+  Place<team::QlProgress> progress;
   Place<int32_t> order;
   int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n;
-    const team::EighWork<E> work{.a = matrix.In(slice),
-                                 .ld = ld,
-                                 .v = vectors.In(slice),
-                                 .rotations = rotations.In(slice),
-                                 .order = order.In(slice)};
-    LoadMatrix(team, problem.a + i * n * n, n, n, work.a, ld);
-    const auto v =
-        team::EigenHermitian<kVectors>(team, n, problem.part, work, problem.values + i * n);
-    if constexpr (kVectors) StoreMatrix(team, n, n, problem.vectors + i * n * n, v);
-    StoreInfo(team, v.info, problem.info + i);
+    const team::RotationWork<E> work{.q = matrix.In(slice),
+                                     .ld = ld,
+                                     .rotations = rotations.In(slice),
+                                     .order = order.In(slice),
+                                     .progress = progress.In(slice)};
+    E* const vectors = problem.vectors + i * n * n;
+    LoadMatrix(team, vectors, n, n, work.q, ld);
+    double* const d = notes.Diagonal(i);
+    const auto made = team::FinishEigh(team, n, work, notes.Record(i), notes.progress[i], d, d + n,
+                                       problem.info[i], notes.inverses[i], problem.values + i * n);
+    StoreMatrix(team, n, n, vectors, made);
+    StoreInfo(team, made.info, problem.info + i);
   }
 };
+
+template <bool kVectors, class E>
+bool RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                 const EighProblem<E>& problem) {
+  using V = RealElement<E>;
+  const int64_t n = problem.n;
+  if (n > kTeamEigh) return false;
+  const int ld = problem.n | 1;
+  Slice reduction(sizeof(V)), rotation(2 * sizeof(V)), iteration(sizeof(double));
+  ReduceEigh<E, kVectors> reduce{.problem = problem,
+                                 .notes = {},
+                                 .matrix = reduction.Take<E>(n * ld),
+                                 .w = reduction.Take<E>(n),
+                                 .product = reduction.Take<E>(n),
+                                 .taus = reduction.Take<E>(n),
+                                 .ld = ld};
+  IterateEigh<E, kVectors> iterate{
+      .problem = problem, .notes = {}, .tridiagonal = iteration.Take<double>(2 * n)};
+  RotateEigh<E> rotate{.problem = problem,
+                       .notes = {},
+                       .matrix = rotation.Take<E>(n * ld),
+                       .rotations = rotation.Take<team::ShearedRotation<V>>(2 * n),
+                       .progress = rotation.Take<team::QlProgress>(1),
+                       .order = rotation.Take<int32_t>(n),
+                       .ld = ld};
+  if (std::max(reduction.bytes(), rotation.bytes()) > SharedBytes()) return false;
+  using Notes = EighNotes<V>;
+  const int64_t most = std::max<int64_t>(1, kEighNotesBytes / Notes::Bytes(n, kVectors));
+  const int64_t pieces = (batch + most - 1) / most, piece = (batch + pieces - 1) / pieces;
+  reduce.notes = iterate.notes = rotate.notes = Notes::Take(scratch, n, piece, kVectors);
+  const int team_size = EighTeamSize(n, reduction.bytes());
+  for (int64_t first = 0; first < batch; first += piece) {
+    const int64_t count = std::min(piece, batch - first);
+    reduce.problem = iterate.problem = rotate.problem = problem.From(first);
+    LaunchTeams(stream, reduce, count, team_size, reduction);
+    LaunchTeams(stream, iterate, count, 1, iteration);
+    if constexpr (kVectors) LaunchTeams(stream, rotate, count, team_size, rotation);
+  }
+  return true;
+}
 
 // The Hermitian part with both triangles.
 template <class E>
@@ -152,25 +295,10 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
 }
 
 template <bool kVectors, class E>
-bool RunTeamEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& problem) {
-  if (problem.n > kTeamEigh) return false;
-  Slice slice(sizeof(RealElement<E>));
-  const int ld = problem.n | 1;
-  const TeamEigh<E, kVectors> job{.problem = problem,
-                                  .matrix = slice.Take<E>(problem.n * ld),
-                                  .vectors = slice.Take<E>(kVectors ? problem.n * ld : 0),
-                                  .rotations = slice.Take<Rotation<E>>(team::PairsOf(problem.n)),
-                                  .order = slice.Take<int32_t>(problem.n),
-                                  .ld = ld};
-  if (slice.bytes() > SharedBytes()) return false;
-  LaunchTeams(stream, job, batch, TeamSize(problem.n), slice);
-  return true;
-}
-
-template <bool kVectors, class E>
-bool RunOwnEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& problem) {
+bool RunOwnEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                const EighProblem<E>& problem) {
   return RunSmallEigh<kVectors>(stream, batch, problem) ||
-         RunTeamEigh<kVectors>(stream, batch, problem);
+         RunTeamEigh<kVectors>(stream, scratch, batch, problem);
 }
 
 void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
@@ -212,11 +340,11 @@ template <class T>
 void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
                const EighProblem<Element<T>>& problem) {
   if (batch == 0) return;
-  if (problem.vectors != nullptr ? RunOwnEigh<true>(stream, batch, problem)
-                                 : RunOwnEigh<false>(stream, batch, problem)) {
+  Scratch scratch(allocator);
+  if (problem.vectors != nullptr ? RunOwnEigh<true>(stream, scratch, batch, problem)
+                                 : RunOwnEigh<false>(stream, scratch, batch, problem)) {
     return;
   }
-  Scratch scratch(allocator);
   VendorEigh<T>(stream, scratch, batch, problem);
 }
 

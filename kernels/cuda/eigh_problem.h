@@ -15,6 +15,17 @@ struct EighProblem {
   E* vectors;  // or null, if only values are wanted
   V* values;
   int32_t* info;
+
+  // That of the batch from matrix `first` on.
+  EighProblem From(int64_t first) const {
+    EighProblem rest = *this;
+    const int64_t size = static_cast<int64_t>(n) * n;
+    rest.a += first * size;
+    if (vectors != nullptr) rest.vectors += first * size;
+    rest.values += first * n;
+    rest.info += first;
+    return rest;
+  }
 };
 
 template <class T>

@@ -58,9 +58,10 @@ void Launch(cudaStream_t stream, int64_t blocks, int threads, int64_t bytes,
         "launching a kernel");
 }
 
-// How many teams, of `bytes` of shared memory each, a block has.
+// How many teams, of `bytes` of shared memory each, a block has: one, if it is more than a warp.
 inline int TeamsPerBlock(int64_t batch, int team_size, int64_t bytes) {
-  int teams = std::max(1, kBlockThreads / team_size);
+  if (team_size > 32) return 1;
+  int teams = kBlockThreads / team_size;
   while (teams > 1 &&
          (teams * bytes > kBlockBytes || (batch + teams - 1) / teams < kBlocksWanted)) {
     teams /= 2;

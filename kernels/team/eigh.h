@@ -1,178 +1,435 @@
-// Eigenvalues and eigenvectors of Hermitian matrices by a team of threads: Jacobi's method with the
-// two-sided rotations of a round-robin tournament, n / 2 at a time (Golub and Van Loan, Matrix
-// Computations, 4th ed., 8.5). Matrices are scaled by a power of two to a norm near 1.
+// Eigenvalues and eigenvectors of Hermitian matrices, in three parts.
+//
+// ReduceHermitian, by a team of threads, makes a tridiagonal matrix of one that is scaled by a
+// power of two to a norm near 1, as LAPACK's hetrd, and puts the product Q of the reflectors in its
+// place. RecordedQl, by one thread, diagonalises the tridiagonal matrix. FinishEigh, by a
+// team again, applies the recorded rotations to Q: a thread has rows of its own, so that a sweep
+// needs no barrier but at its end. All of it is done in the memory of the one matrix.
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"
-#include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
-#include "kernels/team/hermitian.h"
+#include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/team/largest.h"
+#include "kernels/team/recorded_ql.h"
 
 namespace linalg::team {
 
-// Sweeps over all pairs; five to ten are usual.
-inline constexpr int kJacobiSweeps = 40;
+// Elements of a row, or of a column, that a thread takes at a time.
+template <class E>
+inline constexpr int kEighBlock = kComplexElement<E> ? 2 : 4;
 
-// The two that meet at table `pair` in round `round`, i < j; j is n where one of an odd number
-// rests.
-struct Pair {
-  int i, j;
+// Calls body(std::integral_constant<int, kCount>(), i) for blocks that cover [first, last).
+template <int kBlock, class Body>
+LINALG_TEAM void ForEachBlock(int first, int last, Body&& body) {
+  int i = first;
+  for (; i + kBlock <= last; i += kBlock) body(std::integral_constant<int, kBlock>(), i);
+  for (; i < last; ++i) body(std::integral_constant<int, 1>(), i);
+}
 
-  LINALG_INLINE Pair(int n, int round, int pair) {
-    const int seats = n + n % 2;  // seat 0 stays, the others move on
-    const auto player = [&](int seat) {
-      return seat == 0 ? 0 : 1 + (seat - 1 + round) % (seats - 1);
-    };
-    const int x = player(pair), y = player(seats - 1 - pair);
-    i = x < y ? x : y;
-    j = x < y ? y : x;
+// Calls body(std::integral_constant<int, kCount>(), i) for the thread's share of [first, last): two
+// at a time, i[0] and i[1], as long as there are as many; both are the same one where the threads
+// after it have none.
+template <class Body>
+LINALG_TEAM void ForEachPair(int thread, int size, int first, int last, Body&& body) {
+  for (; first + thread < last; first += 2 * size) {
+    const int i = first + thread, other = i + size;
+    const int both[2] = {i, other < last ? other : i};
+    if (first + size < last) {
+      body(std::integral_constant<int, 2>(), both);
+    } else {
+      body(std::integral_constant<int, 1>(), both);
+    }
   }
+}
+
+template <int kBlock, class E>
+LINALG_TEAM E SumOfChains(const E (&sum)[kBlock]) {
+  if constexpr (kBlock == 2) {
+    return sum[0] + sum[1];
+  } else {
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+}
+
+// What ReduceHermitian works in.
+template <class E>
+struct ReductionWork {
+  E* a;  // n by n; the operand
+  int ld;
+  E *w, *product, *taus;  // n each
 };
 
-LINALG_INLINE int PairsOf(int n) { return (n + 1) / 2; }
+// A step of the reduction: rows i[0], and i[1], from column `first` on, less v wᴴ + w vᴴ; their
+// products with u.
+template <int kRows, class E>
+LINALG_TEAM void UpdateAndMultiply(const ReductionWork<E>& work, const int* i, const E* v,
+                                   const E* u, int first, int n, E* products) {
+  constexpr int kBlock = kEighBlock<E>;
+  const E* const w = work.w;
+  E* row[kRows];
+  E vi[kRows], wi[kRows], sum[kRows][kBlock] = {};
+  for (int r = 0; r < kRows; ++r) {
+    row[r] = work.a + i[r] * work.ld;
+    vi[r] = v[i[r]];
+    wi[r] = w[i[r]];
+  }
+  ForEachBlock<kBlock>(first, n, [&](auto count, int j) {
+    constexpr int kCount = decltype(count)::value;
+    E vj[kCount], wj[kCount], uj[kCount], x[kRows][kCount];
+    for (int c = 0; c < kCount; ++c) {
+      vj[c] = Conj(v[j + c]);
+      wj[c] = Conj(w[j + c]);
+      uj[c] = u[j + c];
+      for (int r = 0; r < kRows; ++r) x[r][c] = row[r][j + c];
+    }
+    for (int c = 0; c < kCount; ++c) {
+      for (int r = 0; r < kRows; ++r) {
+        x[r][c] = NegMulAdd(wi[r], vj[c], NegMulAdd(vi[r], wj[c], x[r][c]));
+        sum[r][c] = NegMulAdd(-x[r][c], uj[c], sum[r][c]);
+      }
+    }
+    for (int c = 0; c < kCount; ++c) {
+      for (int r = 0; r < kRows; ++r) row[r][j + c] = x[r][c];
+    }
+  });
+  for (int r = 0; r < kRows; ++r) products[r] = SumOfChains(sum[r]);
+}
 
-// Diagonalises the Hermitian part of `a`, whose diagonal becomes the eigenvalues, not sorted; the
-// columns of v, if wanted (kVectors), their vectors. `rotations` has PairsOf(n) elements. Returns
-// 0, -1 for a matrix that is not finite, or 1 if it did not converge.
+// Replaces the matrix, of norm 1 and with both triangles, by its tridiagonal form in d and e, of n
+// and n - 1 elements. Row k holds the vector of reflector k, work.taus its factor. The update that
+// each step leaves behind is made by the pass that multiplies by the next reflector's vector
+// (Dongarra, Sorensen and Hammarling, 1989).
+template <class Team, class E>
+LINALG_TEAM void Tridiagonalise(const Team& team, int n, const ReductionWork<E>& work, double* d,
+                                double* e) {
+  using V = RealElement<E>;
+  E* const a = work.a;
+  E *const w = work.w, *const product = work.product;
+  const E* v = a;  // of the update that is to be made: none yet, for w is zero
+  team.Phase([&](int thread) {
+    for (int j = thread; j < n; j += team.size()) w[j] = E{};
+  });
+  for (int k = 0; k < n; ++k) {
+    E* const u = a + k * work.ld;
+    const V rest = team.template Sum<V>([&](int thread) {
+      V squares{};
+      for (int j = k + thread; j < n; j += team.size()) {
+        E x = u[j];
+        if (k > 0) x = NegMulAdd(w[k], Conj(v[j]), NegMulAdd(v[k], Conj(w[j]), x));
+        u[j] = x;
+        if (j == k) d[k] = Re(x);
+        if (j == k + 1) product[k] = x;
+        if (j > k + 1) squares = NormAdd(x, squares);
+      }
+      return squares;
+    });
+    if (k + 1 == n) break;
+    const E alpha = Conj(product[k]);
+    if (k >= Reflectors<E>(n)) {
+      team.Phase([&](int thread) {
+        if (thread == 0) e[k] = Re(alpha);
+      });
+      continue;
+    }
+    const TridiagonalScale<E> made(alpha, rest);
+    team.Phase([&](int thread) {
+      for (int j = k + 1 + thread; j < n; j += team.size()) {
+        u[j] = j == k + 1 ? FromReal<E>(V(1)) : ConjMulAdd(u[j], made.scale, E{});
+      }
+      if (thread != 0) return;
+      e[k] = made.beside;
+      work.taus[k] = made.tau;
+    });
+    const V dot = team.template Sum<V>([&](int thread) {
+      V sum{};
+      ForEachPair(thread, team.size(), k + 1, n, [&](auto count, const int* i) {
+        constexpr int kRows = decltype(count)::value;
+        E products[kRows];
+        UpdateAndMultiply<kRows>(work, i, v, u, k + 1, n, products);
+        for (int r = 0; r < kRows; ++r) {
+          if (r == 1 && i[1] == i[0]) continue;
+          product[i[r]] = products[r];
+          sum = RealDotAdd(u[i[r]], products[r], sum);
+        }
+      });
+      return sum;
+    });
+    // w = tau a u + c u, with c such that the update is the reflection from both sides.
+    const V c = V(-0.5) * NormAdd(made.tau, V(0)) * dot;
+    team.Phase([&](int thread) {
+      for (int i = k + 1 + thread; i < n; i += team.size()) {
+        w[i] = NegMulAdd(-made.tau, product[i], c * u[i]);
+      }
+    });
+    v = u;
+  }
+}
+
+// Columns j[0], and j[1], of Q times reflector k from the left: those from k + 2 on of what the
+// reflectors after it have made, and column k + 1, where zeros stand below its row for the first
+// unit vector.
+template <int kCols, class E>
+LINALG_TEAM void ReflectColumns(const ReductionWork<E>& work, const int* j, int k, int n, E tau) {
+  constexpr int kBlock = kEighBlock<E>;
+  const int ld = work.ld;
+  E* const a = work.a;
+  const E* const u = a + k * ld;
+  E sum[kCols][kBlock] = {};
+  const auto for_each_block = [&](auto&& body) {
+    ForEachBlock<kBlock>(k + 2, n, [&](auto count, int i) {
+      constexpr int kCount = decltype(count)::value;
+      E ui[kCount], x[kCols][kCount];
+      for (int c = 0; c < kCount; ++c) {
+        ui[c] = u[i + c];
+        for (int r = 0; r < kCols; ++r) x[r][c] = a[(i + c) * ld + j[r]];
+      }
+      body(count, i, ui, x);
+    });
+  };
+  for_each_block([&](auto count, int, const auto& ui, const auto& x) {
+    for (int c = 0; c < decltype(count)::value; ++c) {
+      for (int r = 0; r < kCols; ++r) sum[r][c] = ConjMulAdd(ui[c], x[r][c], sum[r][c]);
+    }
+  });
+  E factor[kCols];
+  for (int r = 0; r < kCols; ++r) {
+    const E first = FromReal<E>(RealElement<E>(j[r] == k + 1));
+    factor[r] = Mul(tau, SumOfChains(sum[r]) + first);
+    a[(k + 1) * ld + j[r]] = first - factor[r];
+  }
+  for_each_block([&](auto count, int i, const auto& ui, const auto& x) {
+    for (int c = 0; c < decltype(count)::value; ++c) {
+      for (int r = 0; r < kCols; ++r) {
+        a[(i + c) * ld + j[r]] = NegMulAdd(ui[c], factor[r], x[r][c]);
+      }
+    }
+  });
+}
+
+// Replaces the reflectors that Tridiagonalise has left by their product, n > 0. What the last ones
+// make stands in the last rows and columns, and grows by a row and a column with each.
+template <class Team, class E>
+LINALG_TEAM void FormVectors(const Team& team, int n, const ReductionWork<E>& work) {
+  using V = RealElement<E>;
+  E* const a = work.a;
+  const int ld = work.ld, reflectors = Reflectors<E>(n);
+  team.Phase([&](int thread) {
+    const int column = reflectors < 0 ? 0 : reflectors;
+    for (int i = column + 1 + thread; i < n; i += team.size()) a[i * ld + column] = E{};
+    if (thread == 0 && reflectors + 1 < n) a[(n - 1) * ld + n - 1] = FromReal<E>(V(1));
+  });
+  for (int k = reflectors - 1; k >= 0; --k) {
+    const E tau = work.taus[k];
+    team.Phase([&](int thread) {
+      ForEachPair(thread, team.size(), k + 1, n, [&](auto count, const int* j) {
+        ReflectColumns<decltype(count)::value>(work, j, k, n, tau);
+      });
+      for (int i = k + 1 + thread; i < n; i += team.size()) a[i * ld + k] = E{};
+    });
+  }
+  team.Phase([&](int thread) {
+    for (int j = thread; j < n; j += team.size()) a[j] = FromReal<E>(V(j == 0));
+  });
+}
+
+// The tridiagonal form of the Hermitian part of work.a, scaled by a power of two: d of n
+// elements and e of n - 1, and the inverse of the scale. With kVectors the matrix Q that it is the
+// form in takes the operand's place. Returns 0, or -1 for a matrix that is not finite; d and e are
+// zero then.
 template <bool kVectors, class Team, class E>
-LINALG_TEAM int Jacobi(const Team& team, int n, HermitianPart part, E* a, int ld, E* v,
-                       Rotation<E>* rotations, RealElement<E>& unscale) {
+LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
+                                const ReductionWork<E>& work, double* d, double* e,
+                                RealElement<E>* unscale) {
   using V = RealElement<E>;
   const Grid grid = RowGrid(team);
-  LowerHermitianPart(team, n, a, ld, part);
-  const V largest = LargestPart<V>(team, n * n, [&](int e) {
-    const int i = e / n, j = e % n;
-    return j > i ? E{} : a[i * ld + j];
-  });
-  if (largest == std::numeric_limits<V>::infinity()) return -1;
-  const V scale = PowerOfTwoScale(largest, unscale);
+  E* const a = work.a;
+  const int ld = work.ld;
+  const V largest = team.template Best<V>([&](int thread) {
+                          Largest<V> best{V(0), 0};
+                          ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
+                            if (j > i) return;
+                            const E x = part.At(i, j, [&](int k, int l) { return a[k * ld + l]; });
+                            a[i * ld + j] = x;
+                            best = best.Better({LargerPart(x), 0});
+                          });
+                          return best;
+                        })
+                        .value;
+  const bool finite = largest < std::numeric_limits<V>::infinity();
+  V inverse;
+  const V scale = PowerOfTwoScale(largest, inverse);
   team.Phase([&](int thread) {
+    if (thread == 0) *unscale = inverse;
     ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-      if constexpr (kVectors) v[i * ld + j] = FromReal<E>(V(i == j));
-      if (j > i) return;
+      if (!finite && i == j) d[i] = 0;
+      if (!finite && i == j + 1) e[j] = 0;
+      if (!finite || j > i) return;
       const E x = scale * a[i * ld + j];
       a[i * ld + j] = x;
       if (j < i) a[j * ld + i] = Conj(x);
     });
   });
-  // Relative to the norm, as every error of the method.
-  const V negligible = std::numeric_limits<V>::epsilon() / V(4);
-  const int pairs = PairsOf(n), rounds = n + n % 2 - 1;
-  for (int sweep = 0; sweep < kJacobiSweeps; ++sweep) {
-    const bool open = team.Any([&](int thread) {
-      bool found = false;
-      ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-        if (j < i) found |= Magnitude(a[i * ld + j]) > V(2) * negligible;
-      });
-      return found;
-    });
-    if (!open) return 0;
-    for (int round = 0; round < rounds; ++round) {
-      team.Phase([&](int thread) {
-        for (int p = thread; p < pairs; p += team.size()) {
-          const auto [i, j] = Pair(n, round, p);
-          if (j >= n) continue;
-          rotations[p] =
-              MakeRotation(Re(a[i * ld + i]), Re(a[j * ld + j]), a[i * ld + j], negligible);
-        }
-      });
-      team.Phase([&](int thread) {  // rows
-        for (int p = grid.Group(thread); p < pairs; p += grid.groups) {
-          const auto [i, j] = Pair(n, round, p);
-          if (j >= n) continue;
-          const Rotation<E> rotation = rotations[p];
-          if (rotation.sine == V(0)) continue;
-          for (int k = grid.Lane(thread); k < n; k += grid.lanes) {
-            E x = a[i * ld + k], y = Mul(rotation.phase, a[j * ld + k]);
-            Rotate(rotation.cosine, rotation.sine, x, y);
-            a[i * ld + k] = x;
-            a[j * ld + k] = y;
-          }
-        }
-      });
-      team.Phase([&](int thread) {  // columns
-        for (int p = grid.Group(thread); p < pairs; p += grid.groups) {
-          const auto [i, j] = Pair(n, round, p);
-          if (j >= n) continue;
-          const Rotation<E> rotation = rotations[p];
-          if (rotation.sine == V(0)) continue;
-          const E phase = Conj(rotation.phase);
-          for (int k = grid.Lane(thread); k < n; k += grid.lanes) {
-            E x = a[k * ld + i], y = Mul(phase, a[k * ld + j]);
-            Rotate(rotation.cosine, rotation.sine, x, y);
-            a[k * ld + i] = k == j ? E{} : k == i ? FromReal<E>(Re(x)) : x;
-            a[k * ld + j] = k == i ? E{} : k == j ? FromReal<E>(Re(y)) : y;
-            if constexpr (kVectors) {
-              x = v[k * ld + i], y = Mul(phase, v[k * ld + j]);
-              Rotate(rotation.cosine, rotation.sine, x, y);
-              v[k * ld + i] = x;
-              v[k * ld + j] = y;
-            }
-          }
-        }
-      });
-    }
+  if (!finite) return -1;
+  Tridiagonalise(team, n, work, d, e);
+  if constexpr (kVectors) {
+    if (n > 0) FormVectors(team, n, work);
   }
-  return 1;
+  return 0;
 }
 
-// order[r] = the place on the diagonal of the eigenvalue that comes at r in ascending order.
-template <class Team, class E>
-LINALG_TEAM void SortDiagonal(const Team& team, int n, const E* a, int ld, int* order) {
-  team.Phase([&](int thread) {
-    for (int i = thread; i < n; i += team.size()) {
-      const RealElement<E> w = Re(a[i * ld + i]);
-      int rank = 0;
-      for (int j = 0; j < n; ++j) {
-        const RealElement<E> other = Re(a[j * ld + j]);
-        rank += other < w || (other == w && j < i);
+// A rotation, as three shears: by `shear`, minus the tangent of half its angle, by its sine, and
+// again by `shear`.
+template <class V>
+struct alignas(2 * sizeof(V)) ShearedRotation {
+  V sine, shear;
+
+  LINALG_INLINE static ShearedRotation Of(V shear) {
+    return {V(-2) * shear / MulAdd(shear, shear, V(1)), shear};
+  }
+};
+
+// What FinishEigh works in.
+template <class E>
+struct RotationWork {
+  E* q;  // n by n
+  int ld;
+  ShearedRotation<RealElement<E>>* rotations;  // 2 n
+  int* order;                                  // n
+  QlProgress* progress;                        // 1
+};
+
+// a x + y
+template <class E>
+LINALG_INLINE E ShearAdd(RealElement<E> a, E x, E y) {
+  if constexpr (kComplexElement<E>) {
+    return {MulAdd(a, x.re, y.re), MulAdd(a, x.im, y.im)};
+  } else {
+    return MulAdd(a, x, y);
+  }
+}
+
+// A sweep's rotations of columns last and last - 1, down to first + 1 and first, in rows i[0], and
+// i[1].
+template <int kRows, class E>
+LINALG_TEAM void RotateRows(const RotationWork<E>& work, const int* i, QlSweep sweep,
+                            const ShearedRotation<RealElement<E>>* rotations) {
+  constexpr int kBlock = kEighBlock<E>;
+  E* row[kRows];
+  E y[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    row[r] = work.q + i[r] * work.ld + sweep.last;
+    y[r] = row[r][0];
+  }
+  ForEachBlock<kBlock>(0, sweep.last - sweep.first, [&](auto count, int k) {
+    constexpr int kCount = decltype(count)::value;
+    ShearedRotation<RealElement<E>> rotation[kCount];
+    E x[kRows][kCount];
+    for (int c = 0; c < kCount; ++c) {
+      rotation[c] = rotations[k + c];
+      for (int r = 0; r < kRows; ++r) x[r][c] = row[r][-(k + c + 1)];
+    }
+    for (int c = 0; c < kCount; ++c) {
+      for (int r = 0; r < kRows; ++r) {
+        const E sheared = ShearAdd(rotation[c].shear, y[r], x[r][c]);
+        x[r][c] = ShearAdd(rotation[c].sine, sheared, y[r]);
+        y[r] = ShearAdd(rotation[c].shear, x[r][c], sheared);
       }
-      order[rank] = i;
+    }
+    for (int c = 0; c < kCount; ++c) {
+      for (int r = 0; r < kRows; ++r) row[r][-(k + c)] = x[r][c];
     }
   });
+  for (int r = 0; r < kRows; ++r) row[r][sweep.first - sweep.last] = y[r];
 }
 
-// What EigenHermitian works in.
-template <class E>
-struct EighWork {
-  E* a;  // n by n; the operand
-  int ld;
-  E* v;                    // n by n, if vectors are wanted
-  Rotation<E>* rotations;  // PairsOf(n)
-  int* order;              // n
-};
+// Applies the first `sweeps` of a record to q. While a sweep is applied, the next one is fetched.
+template <class Team, class E>
+LINALG_TEAM void ApplySweeps(const Team& team, int n, const RotationWork<E>& work,
+                             const QlRecord<RealElement<E>>& record, int sweeps) {
+  using V = RealElement<E>;
+  using Rotation = ShearedRotation<V>;
+  constexpr int kAhead = 4;  // rotations that a thread fetches at once
+  const int size = team.size();
+  const auto sweep_at = [&](int s) { return s < sweeps ? record.sweeps[s] : QlSweep{0, 0}; };
+  const V* shears = record.shears;  // of the sweep that is next
+  QlSweep sweep{0, 0}, next = sweep_at(0);
+  for (int s = -1; s < sweeps; ++s) {
+    const QlSweep after = sweep_at(s + 2);
+    const int count = next.last - next.first;
+    Rotation* const current = work.rotations + (s & 1) * n;
+    Rotation* const coming = work.rotations + (~s & 1) * n;
+    team.Phase([&](int thread) {
+      V ahead[kAhead];
+      for (int c = 0; c < kAhead; ++c) {
+        const int k = thread + c * size;
+        ahead[c] = k < count ? shears[k] : V(0);
+      }
+      if (s >= 0) {
+        ForEachPair(thread, size, 0, n, [&](auto rows, const int* i) {
+          RotateRows<decltype(rows)::value>(work, i, sweep, current);
+        });
+      }
+      for (int c = 0; c < kAhead; ++c) {
+        const int k = thread + c * size;
+        if (k < count) coming[k] = Rotation::Of(ahead[c]);
+      }
+      for (int k = thread + kAhead * size; k < count; k += size) {
+        coming[k] = Rotation::Of(shears[k]);
+      }
+    });
+    shears += count;
+    sweep = next;
+    next = after;
+  }
+}
 
 // Eigenvectors, column by column in the order of the eigenvalues.
 template <class E>
 struct Eigenvectors {
-  const E* v;
+  const E* q;
   int ld;
   const int* order;
   int info;
 
   LINALG_INLINE E operator()(int i, int j) const {
-    return info != 0 ? NaN<E>() : v[i * ld + order[j]];
+    return info != 0 ? NaN<E>() : q[i * ld + order[j]];
   }
 };
 
-// Eigenvalues of the Hermitian part of work.a in `values`, ascending, and with kVectors their
-// vectors; NaN where info is not 0. It is that of Jacobi.
-template <bool kVectors, class Team, class E>
-LINALG_TEAM Eigenvectors<E> EigenHermitian(const Team& team, int n, HermitianPart part,
-                                           const EighWork<E>& work, RealElement<E>* values) {
+// Eigenvalues in `values`, ascending, and their vectors: of a matrix of which ReduceHermitian has
+// returned `info` and left d, e, Q and `unscale`, and RecordedQl has diagonalised d and e as far as
+// `progress` says, with the record. Both are NaN where the info of the result is not 0:
+// ReduceHermitian's, or the number of elements of e that did not vanish. Where the record was full
+// before they did, it is filled anew.
+template <class Team, class E>
+LINALG_TEAM Eigenvectors<E> FinishEigh(const Team& team, int n, const RotationWork<E>& work,
+                                       const QlRecord<RealElement<E>>& record, QlProgress progress,
+                                       double* d, double* e, int info, RealElement<E> unscale,
+                                       RealElement<E>* values) {
   using V = RealElement<E>;
-  V unscale = V(1);
-  const int info =
-      Jacobi<kVectors>(team, n, part, work.a, work.ld, work.v, work.rotations, unscale);
-  if (info == 0) SortDiagonal(team, n, work.a, work.ld, work.order);
+  if (info == 0) {
+    ApplySweeps(team, n, work, record, progress.sweeps);
+    int sweeps = progress.sweeps;
+    while (progress.left > 0 && sweeps < kQlSweeps * n) {
+      team.Phase([&](int thread) {
+        if (thread == 0) *work.progress = RecordedQl<true>(d, e, n, record);
+      });
+      progress = *work.progress;
+      ApplySweeps(team, n, work, record, progress.sweeps);
+      sweeps += progress.sweeps;
+    }
+    info = progress.left;
+  }
   team.Phase([&](int thread) {
-    for (int k = thread; k < n; k += team.size()) {
-      const int i = info != 0 ? 0 : work.order[k];
-      values[k] = info != 0 ? NaN<V>() : unscale * Re(work.a[i * work.ld + i]);
+    for (int i = thread; i < n; i += team.size()) {
+      int rank = 0;
+      for (int j = 0; j < n; ++j) rank += d[j] < d[i] || (d[j] == d[i] && j < i);
+      work.order[rank] = i;
+      values[rank] = info != 0 ? NaN<V>() : unscale * static_cast<V>(d[i]);
     }
   });
-  return {work.v, work.ld, work.order, info};
+  return {work.q, work.ld, work.order, info};
 }
 
 }  // namespace linalg::team

@@ -5,24 +5,30 @@
 
 namespace linalg::team {
 
+// The larger of the sizes of x's parts; infinity if one is not finite.
+template <class E>
+LINALG_INLINE RealElement<E> LargerPart(E x) {
+  using V = RealElement<E>;
+  const auto size_of = [](V part) {
+    const V size = Abs(part);  // NaN is not within the range either
+    return size <= std::numeric_limits<V>::max() ? size : std::numeric_limits<V>::infinity();
+  };
+  if constexpr (kComplexElement<E>) {
+    const V re = size_of(x.re), im = size_of(x.im);
+    return re > im ? re : im;
+  } else {
+    return size_of(x);
+  }
+}
+
 // The largest real or imaginary part of element(i), i < count; infinity if one is not finite.
 template <class V, class Team, class Count, class Element>
 LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
-  constexpr V kMost = std::numeric_limits<V>::max();
-  // NaN is not within the range either.
-  const auto size_of = [](V x) {
-    const V size = Abs(x);
-    return size <= kMost ? size : std::numeric_limits<V>::infinity();
-  };
   return team
       .template Best<V>([&](int thread) {
         Largest<V> best{V(0), 0};
         for (Count i = thread; i < count; i += team.size()) {
-          const auto x = element(i);
-          best = best.Better({size_of(Re(x)), 0});
-          if constexpr (kComplexElement<std::remove_cvref_t<decltype(x)>>) {
-            best = best.Better({size_of(x.im), 0});
-          }
+          best = best.Better({LargerPart(element(i)), 0});
         }
         return best;
       })

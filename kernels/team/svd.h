@@ -8,8 +8,9 @@
 #include "kernels/arithmetic/norm.h"
 #include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
-#include "kernels/team/eigh.h"
+#include "kernels/team/largest.h"
 #include "kernels/team/qr.h"
+#include "kernels/team/tournament.h"
 
 namespace linalg::team {
 
@@ -60,7 +61,7 @@ LINALG_TEAM Rotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> to
 template <bool kVectors, class Team, class E>
 LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdWork<E>& work) {
   using V = RealElement<E>;
-  const int pairs = PairsOf(n), rounds = n + n % 2 - 1;
+  const int pairs = PairsOf(n), rounds = RoundsOf(n);
   const Grid grid(team.size(), pairs);
   const V tolerance = std::numeric_limits<V>::epsilon() * (V(2) + Sqrt(static_cast<V>(m)));
   E* const a = work.a;

@@ -138,17 +138,41 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
   });
 }
 
+// `most` is how many rotations are noted at a time.
 template <class Teams, class E>
 int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize, bool vectors,
-            E* v, RealElement<E>* values) {
-  std::vector<E> work_v(n * ld);
-  std::vector<Rotation<E>> rotations(PairsOf(n));
+            int most, E* v, RealElement<E>* values) {
+  using V = RealElement<E>;
+  std::vector<E> w(n), product(n), taus(n);
+  std::vector<double> d(n), e(n);
+  V unscale{};
+  int info = teams.Run([&](const auto& team) {
+    const ReductionWork<E> work{a, ld, w.data(), product.data(), taus.data()};
+    const HermitianPart part{lower, symmetrize};
+    return vectors ? ReduceHermitian<true>(team, n, part, work, d.data(), e.data(), &unscale)
+                   : ReduceHermitian<false>(team, n, part, work, d.data(), e.data(), &unscale);
+  });
+  std::vector<V> shears(most);
+  std::vector<QlSweep> sweeps(3 * n);
+  const QlRecord<V> record{shears.data(), most, sweeps.data(), 3 * n};
+  if (!vectors) {
+    const QlRecord<V> none{nullptr, 0, nullptr, kQlSweeps * n};
+    const int left = RecordedQl<false>(d.data(), e.data(), n, none).left;
+    if (info == 0) info = left;
+    SortAscending(d.data(), n);
+    for (int k = 0; k < n; ++k) {
+      values[k] = info != 0 ? NaN<V>() : unscale * static_cast<V>(d[k]);
+    }
+    return info;
+  }
+  const auto progress = RecordedQl<true>(d.data(), e.data(), n, record);
+  std::vector<ShearedRotation<V>> rotations(2 * n);
   std::vector<int> order(n);
-  const EighWork<E> work{a, ld, work_v.data(), rotations.data(), order.data()};
-  const HermitianPart part{lower, symmetrize};
+  QlProgress shared{};
+  const RotationWork<E> work{a, ld, rotations.data(), order.data(), &shared};
   return teams.Run([&](const auto& team) {
-    if (!vectors) return EigenHermitian<false>(team, n, part, work, values).info;
-    const auto made = EigenHermitian<true>(team, n, part, work, values);
+    const auto made =
+        FinishEigh(team, n, work, record, progress, d.data(), e.data(), info, unscale, values);
     Write(team, n, n, made, v, ld);
     return made.info;
   });

@@ -49,8 +49,9 @@ using linalg::Triangle;
     RunQr(SerialTeam(size, Order(order)), m, n, q_cols, a, ld, r, taus, columns);                 \
   }                                                                                               \
   extern "C" int eigh_##suffix(int size, int order, int n, E* a, int ld, int lower,               \
-                               int symmetrize, int vectors, E* v, RealElement<E>* values) {       \
-    return RunEigh(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, vectors, v,       \
+                               int symmetrize, int vectors, int most, E* v,                       \
+                               RealElement<E>* values) {                                          \
+    return RunEigh(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, vectors, most, v, \
                    values);                                                                       \
   }                                                                                               \
   extern "C" int svd_##suffix(int size, int order, int m, int n, int width, int vectors, E* a,    \

@@ -1,7 +1,7 @@
 // The handlers of kernels/cuda as handlers for the CPU: all but the kernels' launch, the teams'
 // barriers and the vendor's libraries is what a GPU runs. In place of cuSOLVER and cuBLAS stand
 // textbook routines with their interfaces, column-major, which read and write what those do, and
-// SciPy's LAPACK for gesvd and geev.
+// SciPy's LAPACK for syevd, gesvd and geev.
 #include <algorithm>
 #include <complex>
 #include <cstdlib>
@@ -223,34 +223,6 @@ int TrsmOne(Blas, int side, int uplo, int trans, int diag, int m, int n, const T
   return 0;
 }
 
-template <class T>
-int Syev(int job, int uplo, int64_t order, void* data, int64_t ld, void* w, int* info) {
-  using E = Element<T>;
-  using R = Real<T>;
-  if (uplo != kUpper) return 1;  // where cuSOLVER has been wrong
-  const int n = static_cast<int>(order);
-  const Columns<T> a{static_cast<T*>(data), static_cast<int>(ld)};
-  std::vector<E> rows(n * n), v(n * n);
-  std::vector<Rotation<E>> rotations(n);
-  std::vector<int> places(n);
-  auto* const elements = reinterpret_cast<T*>(rows.data());
-  for (int i = 0; i < n; ++i) {
-    for (int j = i; j < n; ++j) elements[i * n + j] = a(i, j);
-  }
-  R unscale;
-  *info = team::Jacobi<true>(Team(1), n, {false, false}, rows.data(), n, v.data(), rotations.data(),
-                             unscale);
-  if (*info != 0) return 0;
-  team::SortDiagonal(Team(1), n, rows.data(), n, places.data());
-  for (int k = 0; k < n; ++k) {
-    static_cast<R*>(w)[k] = unscale * std::real(elements[places[k] * n + places[k]]);
-    for (int i = 0; i < n && job == kVectors; ++i) {
-      a(i, k) = reinterpret_cast<T*>(v.data())[i * n + places[k]];
-    }
-  }
-  return 0;
-}
-
 // body(std::type_identity<T>{})
 template <class Body>
 int OfType(cudaDataType type, Body&& body) {
@@ -266,18 +238,28 @@ int OfType(cudaDataType type, Body&& body) {
   }
 }
 
-int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w,
-               int* info) {
-  return OfType(
-      type, [&]<class T>(std::type_identity<T>) { return Syev<T>(job, uplo, n, a, ld, w, info); });
-}
-
 // A status other than success where the documentation forbids the arguments, and for what may keep
 // an iteration from ending.
 template <class T>
 bool IsFinite(int64_t count, const T* a) {
   return std::all_of(
       a, a + count, [](T x) { return std::isfinite(std::real(x)) && std::isfinite(std::imag(x)); });
+}
+
+template <class T>
+int Syev(int job, int uplo, int64_t n, void* data, int64_t ld, void* w, int* info) {
+  if (uplo != kUpper || ld != n) return 1;  // the lower one is where cuSOLVER has been wrong
+  auto* const matrix = static_cast<T*>(data);
+  if (!IsFinite(n * n, matrix)) return 3;
+  lapack::Syevd<T> syevd(n, job == kVectors);
+  *info = syevd('U', matrix, ToInt(n), static_cast<Real<T>*>(w));
+  return 0;
+}
+
+int SyevOfType(int job, int uplo, int64_t n, cudaDataType type, void* a, int64_t ld, void* w,
+               int* info) {
+  return OfType(
+      type, [&]<class T>(std::type_identity<T>) { return Syev<T>(job, uplo, n, a, ld, w, info); });
 }
 
 int Gesvd(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t m, int64_t n,
@@ -436,8 +418,10 @@ template class Lent<vendor::Blas>;
 }  // namespace linalg::cuda
 
 // LAPACK's routines of one letter, from SciPy: tests/cuda/on_cpu/plugin.py.
-extern "C" void set_lapack(char letter, void (*gesdd)(), void (*geev)()) {
-  const auto set = [&](auto& routines) { routines.gesdd = gesdd, routines.geev = geev; };
+extern "C" void set_lapack(char letter, void (*syevd)(), void (*gesdd)(), void (*geev)()) {
+  const auto set = [&](auto& routines) {
+    routines.syevd = syevd, routines.gesdd = gesdd, routines.geev = geev;
+  };
   using linalg::lapack::routines;
   if (letter == 's') set(routines<float>);
   if (letter == 'd') set(routines<double>);

@@ -21,8 +21,10 @@ def _lapack(name: str) -> ctypes.c_void_p:
 
 
 for _letter in "sdcz":
+  _syevd = f"{_letter}syevd" if _letter in "sd" else f"{_letter}heevd"
   _library.set_lapack(
-      ctypes.c_char(_letter.encode()), _lapack(f"{_letter}gesdd"), _lapack(f"{_letter}geev"))
+      ctypes.c_char(_letter.encode()), _lapack(_syevd), _lapack(f"{_letter}gesdd"),
+      _lapack(f"{_letter}geev"))
 
 _import_module = importlib.import_module
 
