@@ -77,6 +77,24 @@ LINALG_INLINE V QlStart(V d_low, V d_next, V e_low, V d_high) {
   return d_high - d_low + two * square / (gap + (gap < V{} ? -root : root));
 }
 
+// The square root with the sign of `like`, and its inverse. A GPU has neither a root nor a quotient
+// of float64 that is rounded correctly at a fair price: there they are accurate to two units in the
+// last place.
+template <class V>
+LINALG_INLINE void SignedRoot(V square, V like, V& root, V& inverse) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<V, double>) {
+    const V size = rsqrt(square);
+    inverse = like < 0 ? -size : size;
+    root = square * inverse;
+    return;
+  }
+#endif
+  const V size = Sqrt(square);
+  root = like < V{} ? -size : size;
+  inverse = Broadcast<V>(1) / root;
+}
+
 // A step of a sweep: the rotation of rows i and i + 1, given that of the step before by its sine,
 // its cosine, and the g and the p that it has left.
 template <class V>
@@ -96,10 +114,9 @@ class QlStep {
     g_ = g_above;
     const V b = cosine_above * e;
     const V norm = MulAdd(f_, f_, g_ * g_);
-    const V length = Sqrt(norm);
+    V inverse;
     // With the sign of g, so that the angle is at most a right one.
-    r_ = g_ < zero ? -length : length;
-    const V inverse = one / r_;
+    SignedRoot(norm, g_, r_, inverse);
     lost = norm < SmallSquare<V>();
     sine = lost ? zero : f_ * inverse;
     cosine = lost ? one : g_ * inverse;

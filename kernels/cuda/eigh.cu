@@ -167,7 +167,7 @@ struct RotateEigh {
   EighProblem<E> problem;
   EighNotes<V> notes;
   Place<E> matrix;
-  Place<team::ShearedRotation<V>> rotations;
+  Place<team::RotationPair<V>> rotations;
   Place<team::QlProgress> progress;
   Place<int32_t> order;
   int ld;
@@ -196,7 +196,7 @@ bool RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const int64_t n = problem.n;
   if (n > kTeamEigh) return false;
   const int ld = problem.n | 1;
-  Slice reduction(sizeof(V)), rotation(2 * sizeof(V)), iteration(sizeof(double));
+  Slice reduction(sizeof(V)), rotation(alignof(team::RotationPair<V>)), iteration(sizeof(double));
   ReduceEigh<E, kVectors> reduce{.problem = problem,
                                  .notes = {},
                                  .matrix = reduction.Take<E>(n * ld),
@@ -209,7 +209,7 @@ bool RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   RotateEigh<E> rotate{.problem = problem,
                        .notes = {},
                        .matrix = rotation.Take<E>(n * ld),
-                       .rotations = rotation.Take<team::ShearedRotation<V>>(2 * n),
+                       .rotations = rotation.Take<team::RotationPair<V>>(2 * n),
                        .progress = rotation.Take<team::QlProgress>(1),
                        .order = rotation.Take<int32_t>(n),
                        .ld = ld};
@@ -229,35 +229,39 @@ bool RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   return true;
 }
 
-// The Hermitian part with both triangles.
+// The elements of the operand that are read, and zeros.
 template <class E>
-struct CopyHermitian {
+struct HermitianElements {
   EighProblem<E> problem;
-  E* target;
 
-  __device__ void operator()(int64_t place) const {
-    const int64_t n = problem.n, matrix = place / (n * n), i = place / n % n, j = place % n;
-    const E* const a = problem.a + matrix * n * n;
-    const E x =
-        problem.part.At(i, j, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
-    // To the vendor, (j, i) of a column-major matrix: the operand's conjugate would be read there.
-    StoreGlobal<E>(x, target + matrix * n * n + j * n + i);
+  __device__ E operator()(int64_t matrix, int64_t place) const {
+    const int64_t n = problem.n, i = place / n, j = place % n;
+    const HermitianPart part = problem.part;
+    if (i != j && !part.symmetrize && part.lower != (j < i)) return E{};
+    const E x = LoadGlobal(problem.a + matrix * n * n + place);
+    return i == j ? FromReal<E>(Re(x)) : x;
   }
 };
 
-// In place scaled; the identity in place of what is not finite.
+// The Hermitian parts of matrices from `first` on, scaled, with both triangles, as the vendor takes
+// them; the identity in place of what is not finite.
 template <class E>
-struct ScaleInPlace {
-  FindScales<E> problem;
-  int64_t n;
-  E* a;
+struct CopyHermitian {
+  FindScales<E, HermitianElements<E>> measured;
+  int64_t first;
+  E* target;
 
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
-    const int64_t matrix = place / problem.size, i = place / n % n, j = place % n;
-    StoreGlobal<E>(problem.info[matrix] != 0 ? FromReal<E>(V(i == j))
-                                             : problem.scales[matrix] * LoadGlobal(a + place),
-                   a + place);
+    const EighProblem<E>& problem = measured.counted.problem;
+    const int64_t n = problem.n, matrix = first + place / (n * n), i = place / n % n, j = place % n;
+    const E* const a = problem.a + matrix * n * n;
+    // To the vendor this place is (j, i), of column-major matrices.
+    const E x =
+        problem.part.At(j, i, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
+    StoreGlobal<E>(
+        measured.info[matrix] != 0 ? FromReal<E>(V(i == j)) : measured.scales[matrix] * x,
+        target + place);
   }
 };
 
@@ -265,31 +269,31 @@ template <class T>
 void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
                 const EighProblem<Element<T>>& problem) {
   using E = Element<T>;
+  using Syev = vendor::Syev<T, Real<T>>;
   const int64_t n = problem.n, size = n * n;
-  T* const a = scratch.Take<T>(batch * size);
-  E* const elements = AsElements(a);
-  ForEach(stream, batch * size, CopyHermitian<E>{problem, elements});
-  const auto scales =
-      MeasureBatch(stream, scratch, batch, size, static_cast<const E*>(elements), problem.info);
-  ForEach(stream, batch * size, ScaleInPlace<E>{scales, n, elements});
+  const int64_t piece = std::min(batch, Syev::MostBatch(n));
+  T* const a = scratch.Take<T>(piece * size);
+  const auto measured =
+      MeasureBatch<E>(stream, scratch, batch, size, HermitianElements<E>{problem}, problem.info);
   const LentSolver lent(stream);
   const auto job = problem.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
-  using Syev = vendor::Syev<T, Real<T>>;
-  const int64_t piece = std::min(batch, Syev::MostBatch(n));
   const Syev syev(lent.get().solver, lent.get().parameters, job, vendor::kUpper, n, piece, a,
                   problem.values);
   Workspace work(stream, scratch, syev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; i += piece) {
-    syev.Run(a + i * size, problem.values + i * n, std::min(piece, batch - i), work.device(),
-             work.host(), vendors_info + i);
+    const int64_t count = std::min(piece, batch - i);
+    ForEach(stream, count * size, CopyHermitian<E>{measured, i, AsElements(a)});
+    syev.Run(a, problem.values + i * n, count, work.device(), work.host(), vendors_info + i);
     work.Release();
+    if (problem.vectors == nullptr) continue;
+    Transpose(stream, count, n, n, static_cast<const T*>(a), size,
+              reinterpret_cast<T*>(problem.vectors + i * size), size);
   }
   ForEach(stream, batch, MergeInfo{problem.info, vendors_info});
-  ForEach(stream, batch * n, ScaleBack<Real<T>>{problem.values, n, scales.inverses, problem.info});
+  ForEach(stream, batch * n,
+          ScaleBack<Real<T>>{problem.values, n, measured.inverses, problem.info});
   if (problem.vectors != nullptr) {
-    Transpose(stream, batch, n, n, static_cast<const T*>(a), size,
-              reinterpret_cast<T*>(problem.vectors), size);
     ForEach(stream, batch * size, FillFailed<E>{problem.vectors, size, problem.info});
   }
 }

@@ -62,21 +62,32 @@ struct MergeInfo {
   }
 };
 
-// Of each of a batch of matrices, `size` elements each: 0 or kNotFinite, and powers of two that
-// bring its largest element near 1, and back.
+// The elements of matrices of `size` elements each, one after another.
 template <class E>
+struct WholeMatrix {
+  const E* a;
+  int64_t size;
+
+  __device__ E operator()(int64_t matrix, int64_t i) const {
+    return LoadGlobal(a + matrix * size + i);
+  }
+};
+
+// Of each of a batch of matrices, of the elements counted(matrix, i), i < size: 0 or kNotFinite,
+// and powers of two that bring the largest near 1, and back.
+template <class E, class Counted = WholeMatrix<E>>
 struct FindScales {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
-  const E* a;
+  Counted counted;
   int64_t size;
   int32_t* info;
   V* scales;
   V* inverses;
 
   __device__ void Run(const Team& team, int64_t matrix, char*) const {
-    const V largest = team::LargestPart<V>(
-        team, size, [&](int64_t i) { return LoadGlobal(a + matrix * size + i); });
+    const V largest =
+        team::LargestPart<V>(team, size, [&](int64_t i) { return counted(matrix, i); });
     team.Phase([&](int thread) {
       if (thread != 0) return;
       info[matrix] = largest <= std::numeric_limits<V>::max() ? 0 : kNotFinite;
@@ -87,16 +98,16 @@ struct FindScales {
   }
 };
 
-template <class E>
-FindScales<E> MeasureBatch(cudaStream_t stream, Scratch& scratch, int64_t batch, int64_t size,
-                           const E* a, int32_t* info) {
+template <class E, class Counted>
+FindScales<E, Counted> MeasureBatch(cudaStream_t stream, Scratch& scratch, int64_t batch,
+                                    int64_t size, const Counted& counted, int32_t* info) {
   using V = RealElement<E>;
-  const FindScales<E> job{.a = a,
-                          .size = size,
-                          .info = info,
-                          .scales = scratch.Take<V>(batch),
-                          .inverses = scratch.Take<V>(batch)};
-  LaunchTeams(stream, job, batch, FindScales<E>::kMostThreads, Slice(sizeof(V)));
+  const FindScales<E, Counted> job{.counted = counted,
+                                   .size = size,
+                                   .info = info,
+                                   .scales = scratch.Take<V>(batch),
+                                   .inverses = scratch.Take<V>(batch)};
+  LaunchTeams(stream, job, batch, job.kMostThreads, Slice(sizeof(V)));
   return job;
 }
 
@@ -111,10 +122,9 @@ struct CopyScaled {
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
     const int64_t i = place / cols, j = place % cols;
-    const E x =
-        measured.info[matrix] != 0
-            ? FromReal<E>(V(i == j))
-            : measured.scales[matrix] * LoadGlobal(measured.a + matrix * measured.size + place);
+    const E x = measured.info[matrix] != 0
+                    ? FromReal<E>(V(i == j))
+                    : measured.scales[matrix] * measured.counted(matrix, place);
     StoreGlobal<E>(x, target + (transpose ? j * rows + i : place));
   }
 };
@@ -126,7 +136,8 @@ FindScales<Element<T>> ForEachScaled(cudaStream_t stream, Scratch& scratch, int6
                                      int64_t rows, int64_t cols, const Element<T>* a,
                                      bool transpose, T* matrix, int32_t* info, Routine&& routine) {
   const int64_t size = rows * cols;
-  const auto scales = MeasureBatch(stream, scratch, batch, size, a, info);
+  const auto scales =
+      MeasureBatch<Element<T>>(stream, scratch, batch, size, WholeMatrix{a, size}, info);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; ++i) {
     ForEach(stream, size,

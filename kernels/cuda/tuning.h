@@ -30,7 +30,7 @@ inline constexpr int64_t kColumnsOfTeam = 64;
 // LU of rectangles too, whose shorter side is within kTeamLu, in so many bytes.
 inline constexpr int64_t kTeamLuBytes = 90 << 10;
 // eigh as far as shared memory goes, too: in float64 n = 128 takes most of a multiprocessor's, in
-// complex128 it has room for n = 119.
+// complex128 there is room for n = 117.
 inline constexpr int64_t kTeamEigh = 128;
 // Rotations and sweeps of the QL iteration that are noted before they are applied. Random matrices
 // of n = 16 to 128 take 1.3 to 1.0 n² rotations in float32, 1.4 to 1.15 n² in float64, and 2.0 to

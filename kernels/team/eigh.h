@@ -281,11 +281,66 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
 // A rotation, as three shears: by `shear`, minus the tangent of half its angle, by its sine, and
 // again by `shear`.
 template <class V>
-struct alignas(2 * sizeof(V)) ShearedRotation {
+struct ShearedRotation {
   V sine, shear;
 
   LINALG_INLINE static ShearedRotation Of(V shear) {
     return {V(-2) * shear / MulAdd(shear, shear, V(1)), shear};
+  }
+
+  // Returns what was y, and leaves what was x there.
+  template <class E>
+  LINALG_INLINE E Rotate(E x, E& y) const {
+    const E sheared = AddTimes(x, shear, y), rotated = AddTimes(y, sine, sheared);
+    y = AddTimes(sheared, shear, rotated);
+    return rotated;
+  }
+
+ private:
+  // x + a y
+  template <class E>
+  LINALG_INLINE static E AddTimes(E x, V a, E y) {
+    if constexpr (kComplexElement<E>) {
+      return {MulAdd(a, y.re, x.re), MulAdd(a, y.im, x.im)};
+    } else {
+      return MulAdd(a, y, x);
+    }
+  }
+};
+
+// What is done at a time of two sweeps: of the second what is one rotation behind.
+template <class V>
+struct alignas(16) RotationPair {
+  ShearedRotation<V> first, second;
+};
+
+// Two sweeps that are applied together, or the first alone where they do not meet; or none.
+struct SweepPair {
+  QlSweep first{0, 0}, second{0, 0};
+  int low = 0, high = 0;  // of both
+
+  SweepPair() = default;
+  LINALG_INLINE SweepPair(QlSweep one, QlSweep other) : first(one), low(one.first), high(one.last) {
+    if (other.first >= one.last || one.first >= other.last) return;
+    second = other;
+    if (other.first < low) low = other.first;
+    if (other.last > high) high = other.last;
+  }
+
+  LINALG_INLINE int Rotations() const { return high - low; }
+  LINALG_INLINE int Sweeps() const {
+    return (first.last > first.first) + (second.last > second.first);
+  }
+  LINALG_INLINE int Shears() const { return first.last - first.first + second.last - second.first; }
+
+  // The shears of both sweeps at rotation k, zero where they have none, of those that begin at
+  // `shears`; of the second sweep at rotation k + 1.
+  template <class V>
+  LINALG_INLINE void Fetch(const V* shears, int k, V& one, V& other) const {
+    const int count = first.last - first.first;
+    one = k >= first.first && k < first.last ? shears[first.last - 1 - k] : V(0);
+    other =
+        k + 1 >= second.first && k + 1 < second.last ? shears[count + second.last - 2 - k] : V(0);
   }
 };
 
@@ -294,36 +349,29 @@ template <class E>
 struct RotationWork {
   E* q;  // n by n
   int ld;
-  ShearedRotation<RealElement<E>>* rotations;  // 2 n
-  int* order;                                  // n
-  QlProgress* progress;                        // 1
+  RotationPair<RealElement<E>>* rotations;  // 2 n
+  int* order;                               // n
+  QlProgress* progress;                     // 1
 };
 
-// a x + y
-template <class E>
-LINALG_INLINE E ShearAdd(RealElement<E> a, E x, E y) {
-  if constexpr (kComplexElement<E>) {
-    return {MulAdd(a, x.re, y.re), MulAdd(a, x.im, y.im)};
-  } else {
-    return MulAdd(a, x, y);
-  }
-}
-
-// A sweep's rotations of columns last and last - 1, down to first + 1 and first, in rows i[0], and
-// i[1].
+// Applies two sweeps to rows i[0], and i[1]: the rotations of columns high and high - 1, down to
+// low + 1 and low.
 template <int kRows, class E>
-LINALG_TEAM void RotateRows(const RotationWork<E>& work, const int* i, QlSweep sweep,
-                            const ShearedRotation<RealElement<E>>* rotations) {
-  constexpr int kBlock = kEighBlock<E>;
+LINALG_TEAM void RotateRows(const RotationWork<E>& work, const int* i, int low, int high,
+                            const RotationPair<RealElement<E>>* rotations) {
+  using V = RealElement<E>;
+  constexpr int kBlock = sizeof(E) <= 4 ? 4 : sizeof(E) <= 8 ? 2 : 1;
+  const int count = high - low;
   E* row[kRows];
-  E y[kRows];
+  E first[kRows], second[kRows];  // the elements that are rotated on
   for (int r = 0; r < kRows; ++r) {
-    row[r] = work.q + i[r] * work.ld + sweep.last;
-    y[r] = row[r][0];
+    row[r] = work.q + i[r] * work.ld + high;
+    first[r] = row[r][0];
+    second[r] = rotations[0].first.Rotate(row[r][-1], first[r]);
   }
-  ForEachBlock<kBlock>(0, sweep.last - sweep.first, [&](auto count, int k) {
-    constexpr int kCount = decltype(count)::value;
-    ShearedRotation<RealElement<E>> rotation[kCount];
+  ForEachBlock<kBlock>(1, count, [&](auto size, int k) {
+    constexpr int kCount = decltype(size)::value;
+    RotationPair<V> rotation[kCount];
     E x[kRows][kCount];
     for (int c = 0; c < kCount; ++c) {
       rotation[c] = rotations[k + c];
@@ -331,57 +379,65 @@ LINALG_TEAM void RotateRows(const RotationWork<E>& work, const int* i, QlSweep s
     }
     for (int c = 0; c < kCount; ++c) {
       for (int r = 0; r < kRows; ++r) {
-        const E sheared = ShearAdd(rotation[c].shear, y[r], x[r][c]);
-        x[r][c] = ShearAdd(rotation[c].sine, sheared, y[r]);
-        y[r] = ShearAdd(rotation[c].shear, x[r][c], sheared);
+        x[r][c] = rotation[c].first.Rotate(x[r][c], first[r]);
+        x[r][c] = rotation[c].second.Rotate(x[r][c], second[r]);
       }
     }
     for (int c = 0; c < kCount; ++c) {
-      for (int r = 0; r < kRows; ++r) row[r][-(k + c)] = x[r][c];
+      for (int r = 0; r < kRows; ++r) row[r][1 - (k + c)] = x[r][c];
     }
   });
-  for (int r = 0; r < kRows; ++r) row[r][sweep.first - sweep.last] = y[r];
+  for (int r = 0; r < kRows; ++r) {
+    row[r][1 - count] = rotations[count].second.Rotate(first[r], second[r]);
+    row[r][-count] = second[r];
+  }
 }
 
-// Applies the first `sweeps` of a record to q. While a sweep is applied, the next one is fetched.
+// Applies the first `sweeps` of a record to q, two at a time, which halves the traffic. While they
+// are applied, the next ones are fetched.
 template <class Team, class E>
 LINALG_TEAM void ApplySweeps(const Team& team, int n, const RotationWork<E>& work,
                              const QlRecord<RealElement<E>>& record, int sweeps) {
   using V = RealElement<E>;
   using Rotation = ShearedRotation<V>;
-  constexpr int kAhead = 4;  // rotations that a thread fetches at once
+  constexpr int kAhead = 2;  // rotations that a thread fetches at once
   const int size = team.size();
   const auto sweep_at = [&](int s) { return s < sweeps ? record.sweeps[s] : QlSweep{0, 0}; };
-  const V* shears = record.shears;  // of the sweep that is next
-  QlSweep sweep{0, 0}, next = sweep_at(0);
-  for (int s = -1; s < sweeps; ++s) {
-    const QlSweep after = sweep_at(s + 2);
-    const int count = next.last - next.first;
-    Rotation* const current = work.rotations + (s & 1) * n;
-    Rotation* const coming = work.rotations + (~s & 1) * n;
+  const auto pair_at = [&](int s) { return SweepPair(sweep_at(s), sweep_at(s + 1)); };
+  SweepPair pair, next = pair_at(0);
+  const V* shears = record.shears;  // of `next`
+  int taken = 0;                    // sweeps, with those of `next`
+  RotationPair<V>*current = work.rotations, *coming = work.rotations + n;
+  do {
+    taken += next.Sweeps();
+    const SweepPair after = pair_at(taken);
+    const int count = next.Sweeps() > 0 ? next.Rotations() + 1 : 0;
     team.Phase([&](int thread) {
-      V ahead[kAhead];
+      V one[kAhead], other[kAhead];
       for (int c = 0; c < kAhead; ++c) {
-        const int k = thread + c * size;
-        ahead[c] = k < count ? shears[k] : V(0);
+        next.Fetch(shears, next.high - 1 - (thread + c * size), one[c], other[c]);
       }
-      if (s >= 0) {
+      if (pair.Sweeps() > 0) {
         ForEachPair(thread, size, 0, n, [&](auto rows, const int* i) {
-          RotateRows<decltype(rows)::value>(work, i, sweep, current);
+          RotateRows<decltype(rows)::value>(work, i, pair.low, pair.high, current);
         });
       }
       for (int c = 0; c < kAhead; ++c) {
         const int k = thread + c * size;
-        if (k < count) coming[k] = Rotation::Of(ahead[c]);
+        if (k < count) coming[k] = {Rotation::Of(one[c]), Rotation::Of(other[c])};
       }
       for (int k = thread + kAhead * size; k < count; k += size) {
-        coming[k] = Rotation::Of(shears[k]);
+        next.Fetch(shears, next.high - 1 - k, one[0], other[0]);
+        coming[k] = {Rotation::Of(one[0]), Rotation::Of(other[0])};
       }
     });
-    shears += count;
-    sweep = next;
+    shears += next.Shears();
+    pair = next;
     next = after;
-  }
+    RotationPair<V>* const used = current;
+    current = coming;
+    coming = used;
+  } while (pair.Sweeps() > 0);
 }
 
 // Eigenvectors, column by column in the order of the eigenvalues.
@@ -409,15 +465,14 @@ LINALG_TEAM Eigenvectors<E> FinishEigh(const Team& team, int n, const RotationWo
                                        RealElement<E>* values) {
   using V = RealElement<E>;
   if (info == 0) {
-    ApplySweeps(team, n, work, record, progress.sweeps);
-    int sweeps = progress.sweeps;
-    while (progress.left > 0 && sweeps < kQlSweeps * n) {
+    for (int sweeps = 0;;) {
+      ApplySweeps(team, n, work, record, progress.sweeps);
+      sweeps += progress.sweeps;
+      if (progress.left == 0 || sweeps >= kQlSweeps * n) break;
       team.Phase([&](int thread) {
         if (thread == 0) *work.progress = RecordedQl<true>(d, e, n, record);
       });
       progress = *work.progress;
-      ApplySweeps(team, n, work, record, progress.sweeps);
-      sweeps += progress.sweeps;
     }
     info = progress.left;
   }

@@ -62,7 +62,10 @@ LINALG_INLINE QlProgress RecordedQl(double* d, double* e, int n, const QlRecord<
     for (int i = last - 1; i >= first; --i) {
       const double d_here = d[i];
       const QlStep<double> step(sine, cosine, g, p, e[i], d_here, d_above);
-      if constexpr (kRecord) record.shears[rotations++] = static_cast<V>(step.Shear());
+      if constexpr (kRecord) {
+        record.shears[rotations++] =
+            -static_cast<V>(step.sine) / (V(1) + static_cast<V>(step.cosine));
+      }
       if (i + 1 < last) e[i + 1] = step.beside;
       d[i + 1] = step.diagonal;
       sine = step.sine;

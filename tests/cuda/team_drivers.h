@@ -166,7 +166,7 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
     return info;
   }
   const auto progress = RecordedQl<true>(d.data(), e.data(), n, record);
-  std::vector<ShearedRotation<V>> rotations(2 * n);
+  std::vector<RotationPair<V>> rotations(2 * n);
   std::vector<int> order(n);
   QlProgress shared{};
   const RotationWork<E> work{a, ld, rotations.data(), order.data(), &shared};
