@@ -122,7 +122,9 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
                                  .pivots = slice.Take<int32_t>(n),
                                  .permutation = slice.Take<int32_t>(n),
                                  .ld = ld};
-    return LaunchTeams(stream, job, batch, TeamSize(n), slice);
+    if (slice.bytes() <= SharedBytes()) {
+      return LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
+    }
   }
   Scratch scratch(allocator);
   int32_t* const info = scratch.Take<int32_t>(batch);

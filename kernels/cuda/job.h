@@ -213,40 +213,11 @@ inline int64_t SharedBytes() {
   return bytes - kMeetingBytes;
 }
 
-// put(i, j, get(i, j)) for the elements of a matrix: neighbouring threads take neighbouring
-// columns, and a thread gets 32 bytes of several rows before it puts the first, so that it waits
-// for memory once. Where it has not so many rows, it moves its first one again: that takes no
-// condition.
-template <class E, class Get, class Put>
-__device__ __forceinline__ void MoveMatrix(const Team& team, int rows, int cols, Get&& get,
-                                           Put&& put) {
-  constexpr int kRows = 32 / sizeof(E);
-  // Half a warp, where a warp would be half idle at the end of a row.
-  const team::Grid grid(team.size(), (cols - 1) % 32 < 16 && cols > 16 ? 16 : cols);
-  team.Phase([&](int thread) {
-    for (int first = grid.Group(team::Again(thread)); first < rows; first += kRows * grid.groups) {
-      int row[kRows];
-      LINALG_UNROLL
-      for (int k = 0; k < kRows; ++k) {
-        const int i = first + k * grid.groups;
-        row[k] = i < rows ? i : first;
-      }
-      for (int j = grid.Lane(thread); j < cols; j += grid.lanes) {
-        E x[kRows];
-        LINALG_UNROLL
-        for (int k = 0; k < kRows; ++k) x[k] = get(row[k], j);
-        LINALG_UNROLL
-        for (int k = 0; k < kRows; ++k) put(row[k], j, x[k]);
-      }
-    }
-  });
-}
-
 // A team's own matrix between global memory and its slice, whose rows are `ld` apart.
 template <class E>
 __device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, int rows, int cols,
                                            E* target, int ld) {
-  MoveMatrix<E>(
+  team::Move<E>(
       team, rows, cols, [=](int i, int j) { return LoadGlobal(source + i * cols + j); },
       [=](int i, int j, E x) { target[i * ld + j] = x; });
 }
@@ -255,7 +226,7 @@ __device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, in
 template <class E, class Value>
 __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols, E* target,
                                             Value&& value) {
-  MoveMatrix<E>(team, rows, cols, value,
+  team::Move<E>(team, rows, cols, value,
                 [=](int i, int j, E x) { StoreGlobal<E>(x, target + i * cols + j); });
 }
 
@@ -270,14 +241,16 @@ __device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* t
 template <class X>
 __device__ __forceinline__ void LoadArray(const Team& team, int count, const X* source, X* target) {
   team.Phase([&](int thread) {
-    for (int k = thread; k < count; k += team.size()) target[k] = LoadGlobal(source + k);
+    for (int k = team::Again(thread); k < count; k += team.size())
+      target[k] = LoadGlobal(source + k);
   });
 }
 template <class X>
 __device__ __forceinline__ void StoreArray(const Team& team, int count, const X* source,
                                            X* target) {
   team.Phase([&](int thread) {
-    for (int k = thread; k < count; k += team.size()) StoreGlobal<X>(source[k], target + k);
+    for (int k = team::Again(thread); k < count; k += team.size())
+      StoreGlobal<X>(source[k], target + k);
   });
 }
 

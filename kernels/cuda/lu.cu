@@ -247,7 +247,8 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
                       .pivots = slice.Take<int32_t>(count),
                       .permutation = slice.Take<int32_t>(rows),
                       .ld = ld};
-  LaunchTeams(stream, job, problem.batch, TeamSize(std::max(rows, cols)), slice);
+  const int team_size = PanelTeamSize(std::max(rows, cols), slice.bytes());
+  LaunchTeams(stream, job, problem.batch, team_size, slice);
 }
 
 template <class T>

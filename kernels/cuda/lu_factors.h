@@ -40,9 +40,10 @@ LuProblem<E> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const E* a,
 // Whether matrices are factored in shared memory, to row-major factors.
 template <class T>
 bool UseOwnLu(int64_t rows, int64_t cols) {
-  const int64_t ld = cols | 1, ints = 2 * std::max(rows, cols);
+  // With pivots and permutation, each in whole numbers of T.
+  const int64_t elements = rows * (cols | 1), integers = rows + std::min(rows, cols) + 8;
   return std::min(rows, cols) <= kTeamLu &&
-         rows * ld * static_cast<int64_t>(sizeof(T)) + ints * 4 <= kTeamLuBytes;
+         elements * static_cast<int64_t>(sizeof(T)) + integers * 4 <= SharedBytes();
 }
 
 // Factors in shared memory. Pivots and permutation count from 0; info is 0, from 1 the first pivot

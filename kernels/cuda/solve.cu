@@ -70,7 +70,7 @@ struct TeamSolve {
   }
 
  private:
-  __device__ team::Outcome<E> Solve(const Team& team, int64_t i, char* slice, E* a) const {
+  __device__ auto Solve(const Team& team, int64_t i, char* slice, E* a) const {
     const int n = problem.n, cols = problem.cols;
     int32_t* const steps = pivots.In(slice);
     int32_t* const order = permutation.In(slice);
@@ -100,7 +100,7 @@ bool SolveInShared(cudaStream_t stream, const SolveProblem<E>& problem) {
     LaunchAlone(stream, job, problem.batch, slice);
     return true;
   }
-  if (n > kTeamLu || cols > kColumnsOfTeam) return false;
+  if (n > kTeamLu || cols > kColumnsOfSolve) return false;
   const int ld = problem.n | 1, ld_solution = problem.cols | 1;
   const TeamSolve<E, kInverse> job{.problem = problem,
                                    .matrix = slice.Take<E>(n * ld),
@@ -110,7 +110,7 @@ bool SolveInShared(cudaStream_t stream, const SolveProblem<E>& problem) {
                                    .ld = ld,
                                    .ld_solution = ld_solution};
   if (slice.bytes() > SharedBytes()) return false;
-  LaunchTeams(stream, job, problem.batch, TeamSize(n), slice);
+  LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, slice.bytes()), slice);
   return true;
 }
 
@@ -161,14 +161,15 @@ void Invert(cudaStream_t stream, Scratch& scratch, const SolveProblem<Element<T>
   if (SolveInShared<true>(stream, problem)) return;
   const int64_t batch = problem.batch, n = problem.n, size = n * n;
   const auto factored = MakeProblem(scratch, batch, n, problem.a, problem.info, true);
-  VendorLu<T>(stream, scratch, factored);
+  const bool own = UseOwnLu<T>(n, n);
+  own ? OwnLu(stream, factored) : VendorLu<T>(stream, scratch, factored);
   T* const identity = scratch.Take<T>(batch * size);
   ForEach(stream, batch * size, WriteIdentity<E>{n, AsElements(identity)});
   Substitute(stream, scratch,
              Substitution{.with = Substitution::With::kLu,
                           .pivots = factored.pivots,
                           .pivots_stride = n,
-                          .column_major = true},
+                          .column_major = !own},
              Systems<T>{reinterpret_cast<const T*>(factored.packed), identity,
                         reinterpret_cast<T*>(problem.x), batch, n, n, n, size});
   ForEach(stream, batch * size, FillFailed<E>{problem.x, size, problem.info});

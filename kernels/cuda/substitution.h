@@ -17,7 +17,7 @@ struct Substitution {
   // Of LU factors: their exchanges, `pivots_stride` apart from one system's to the next.
   const int32_t* pivots = nullptr;
   int64_t pivots_stride = 0;
-  // Factors beyond kTeamTriangular as the vendor's LU leaves them.
+  // Factors as the vendor's LU leaves them.
   bool column_major = false;
 };
 

@@ -79,41 +79,31 @@ struct TeamSubstitution {
     E* const a = matrix.In(slice);
     E* const x = solution.In(slice);
     LoadMatrix(team, problem.a + i * problem.a_stride, n, n, a, ld);
-    const int64_t offset = i * problem.rows * problem.cols;
-    ForEachSide(team, first, count, [&](int row, int side, int64_t place) {
-      x[row * ld_solution + side] = LoadGlobal(problem.b + offset + place);
-    });
-    if (given.with == With::kTriangle) {
-      team::TriangularSolve(team, given.triangle, n, a, ld, count, x, ld_solution);
-    } else if (given.with == With::kCholesky) {
-      team::CholeskySolve(team, n, a, ld, given.triangle.lower, count, x, ld_solution);
-    } else {
-      int32_t* const steps = pivots.In(slice);
-      LoadArray(team, n, given.pivots + i * given.pivots_stride, steps);
-      team::LuSolve(team, n, a, ld, steps, given.triangle.transpose, given.triangle.conjugate,
-                    count, x, ld_solution);
+    // A right-hand side is a column of b, or of bᵀ, whose rows are so far apart.
+    const bool left_side = given.triangle.left_side;
+    const int64_t pitch = left_side ? problem.cols : n;
+    const int64_t offset = i * problem.rows * problem.cols + first * (left_side ? 1 : pitch);
+    const auto at = [&](int row, int col) -> E& {
+      return left_side ? x[row * ld_solution + col] : x[col * ld_solution + row];
+    };
+    const int rows = left_side ? n : count, cols = left_side ? count : n;
+    team::Move<E>(
+        team, rows, cols,
+        [&](int row, int col) { return LoadGlobal(problem.b + offset + row * pitch + col); },
+        [&](int row, int col, E y) { at(row, col) = y; });
+    const int* steps = nullptr;
+    if (given.with == With::kLu) {
+      LoadArray(team, n, given.pivots + i * given.pivots_stride, pivots.In(slice));
+      steps = pivots.In(slice);
     }
-    ForEachSide(team, first, count, [&](int row, int side, int64_t place) {
-      StoreGlobal<E>(x[row * ld_solution + side], problem.x + offset + place);
-    });
-  }
-
- private:
-  // body(row, side, place) for the elements of a part of the right-hand sides, in the order in
-  // which they lie in memory.
-  template <class Body>
-  __device__ void ForEachSide(const Team& team, int first, int count, Body&& body) const {
-    const int n = problem.n;
-    team.Phase([&](int thread) {
-      for (int e = thread; e < n * count; e += team.size()) {
-        if (problem.substitution.triangle.left_side) {
-          const int row = e / count, side = e % count;
-          body(row, side, static_cast<int64_t>(row) * problem.cols + first + side);
-        } else {
-          const int side = e / n, row = e % n;
-          body(row, side, static_cast<int64_t>(first + side) * n + row);
-        }
-      }
+    const team::Passes passes =
+        given.with == With::kTriangle ? team::TriangularPasses(given.triangle)
+        : given.with == With::kCholesky
+            ? team::CholeskyPasses(given.triangle.lower)
+            : team::LuPasses(steps, given.triangle.transpose, given.triangle.conjugate);
+    team::SolveInPasses(team, passes, n, a, ld, count, x, ld_solution);
+    team::Move<E>(team, rows, cols, at, [&](int row, int col, E y) {
+      StoreGlobal<E>(y, problem.x + offset + row * pitch + col);
     });
   }
 };
@@ -276,8 +266,7 @@ void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& subst
   using E = Element<T>;
   const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
   if (systems.batch * systems.size() == 0) return;
-  const int64_t sides = substitution.triangle.left_side ? cols : rows,
-                most = std::min(sides, kColumnsOfTeam);
+  const int64_t sides = substitution.triangle.left_side ? cols : rows;
   const SubstitutionProblem<E> problem{.substitution = substitution,
                                        .n = ToInt(n),
                                        .rows = ToInt(rows),
@@ -297,18 +286,24 @@ void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& subst
     return LaunchAlone(stream, job, systems.batch, slice);
   }
   if (!substitution.column_major && n <= kTeamTriangular) {
-    const int ld = ToInt(n | 1), ld_solution = ToInt(most | 1);
-    const int parts = ToInt((sides + most - 1) / most);
-    const TeamSubstitution<E> job{.problem = problem,
-                                  .matrix = slice.Take<E>(n * ld),
-                                  .solution = slice.Take<E>(n * ld_solution),
-                                  .pivots = slice.Take<int32_t>(n),
-                                  .ld = ld,
-                                  .ld_solution = ld_solution,
-                                  .most = ToInt(most),
-                                  .parts = parts};
-    if (slice.bytes() <= SharedBytes()) {
-      return LaunchTeams(stream, job, systems.batch * parts, TeamSize(n), slice);
+    const int ld = ToInt(n | 1);
+    const Place<E> matrix = slice.Take<E>(n * ld);
+    const Place<int32_t> pivots = slice.Take<int32_t>(n);
+    // As many right-hand sides at a time as there is room for, with rows of an odd length.
+    const int64_t room = (SharedBytes() - slice.bytes()) / static_cast<int64_t>(n * sizeof(T));
+    const int64_t most = std::min({sides, kColumnsOfTeam, room - 2});
+    if (most >= std::min(sides, kLeastColumnsOfTeam)) {
+      const int ld_solution = ToInt(most | 1), parts = ToInt((sides + most - 1) / most);
+      const TeamSubstitution<E> job{.problem = problem,
+                                    .matrix = matrix,
+                                    .solution = slice.Take<E>(n * ld_solution),
+                                    .pivots = pivots,
+                                    .ld = ld,
+                                    .ld_solution = ld_solution,
+                                    .most = ToInt(most),
+                                    .parts = parts};
+      return LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()),
+                         slice);
     }
   }
   VendorSubstitute(stream, scratch, substitution, systems);

@@ -23,12 +23,14 @@ inline constexpr int64_t kAloneEighBytes = 1536;
 // routines. An H100 has 227 KiB for a block, and holds a matrix of n = 128 in all dtypes but
 // complex128, and there one of n = 119; other GPUs have 163 or 99 KiB.
 inline constexpr int64_t kTeamCholesky = 128;
-inline constexpr int64_t kTeamLu = 64;
-inline constexpr int64_t kTeamTriangular = 64;
-// Right-hand sides of one matrix that a team takes at a time.
+inline constexpr int64_t kTeamLu = 128;
+inline constexpr int64_t kTeamTriangular = 128;
+// Right-hand sides of one matrix that a team takes at a time: at most so many where the factors are
+// given, and where there is not room for as many as that, at least so many.
 inline constexpr int64_t kColumnsOfTeam = 64;
-// LU of rectangles too, whose shorter side is within kTeamLu, in so many bytes.
-inline constexpr int64_t kTeamLuBytes = 90 << 10;
+inline constexpr int64_t kLeastColumnsOfTeam = 16;
+// And where a matrix is factored for them.
+inline constexpr int64_t kColumnsOfSolve = 128;
 // eigh as far as shared memory goes, too: in float64 n = 128 takes most of a multiprocessor's, in
 // complex128 there is room for n = 117.
 inline constexpr int64_t kTeamEigh = 128;
@@ -88,8 +90,10 @@ inline int TeamSize(int64_t n) {
 // dozen of the matrices; of fewer each has more threads.
 inline int PanelTeamSize(int64_t n, int64_t bytes) {
   if (n <= 16) return TeamSize(n);
-  if (bytes <= 19 << 10) return 32;
-  return bytes <= 38 << 10 ? 64 : 128;
+  int size = bytes <= 19 << 10 ? 32 : bytes <= 38 << 10 ? 64 : 128;
+  // A long side is shared by more: a thread has four of its elements.
+  while (size < 128 && n > 4 * size) size *= 2;
+  return size;
 }
 
 // The same in kernels for any n.

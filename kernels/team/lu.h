@@ -1,23 +1,93 @@
-// LU with partial pivoting by a team of threads, in place, right-looking; and what follows from it.
+// LU with partial pivoting by a team of threads, in place: right-looking, a panel of columns at a
+// time; and what follows from it.
 #pragma once
 
-#include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/scaled_product.h"
-#include "kernels/team/team.h"
+#include "kernels/team/triangular.h"
 
 namespace linalg::team {
 
-// Exchanges two rows.
-template <class Team, class E>
-LINALG_TEAM void ExchangeRows(const Team& team, int cols, E* i, E* k) {
-  team.Phase([&](int thread) {
-    for (int j = thread; j < cols; j += team.size()) {
-      const E x = i[j];
-      i[j] = k[j];
-      k[j] = x;
+// A thread's share of the exchange of two rows.
+template <class E>
+LINALG_TEAM void ExchangeRows(int thread, int threads, int cols, E* i, E* k) {
+  constexpr int kBlock = 4;
+  for (int j = Again(thread); j < cols; j += kBlock * threads) {
+    int col[kBlock];
+    E x[kBlock], y[kBlock];
+    LINALG_UNROLL
+    for (int c = 0; c < kBlock; ++c) {
+      // Beyond the row the first one again, the same to the same place.
+      col[c] = j + c * threads < cols ? j + c * threads : j;
+      x[c] = i[col[c]], y[c] = k[col[c]];
     }
-  });
+    LINALG_UNROLL
+    for (int c = 0; c < kBlock; ++c) i[col[c]] = y[c], k[col[c]] = x[c];
+  }
 }
+
+// How much speaks for the element x in row i as pivot k. NaN is picked where it is on the diagonal,
+// and nowhere else.
+template <class E>
+LINALG_TEAM Largest<RealElement<E>> PivotCandidate(E x, int i, int k) {
+  using V = RealElement<E>;
+  const V size = Magnitude(x);
+  return {size == size ? size : i == k ? std::numeric_limits<V>::infinity() : V(-1), i};
+}
+
+// A step of elimination within a panel: what row k does to those below.
+template <class E>
+class Elimination {
+  using V = RealElement<E>;
+  static constexpr int kRight = kPanel<E> - 1;
+  static constexpr int kRows = 2;
+
+ public:
+  // Given column k and `right` columns to the right of it, from row k on.
+  LINALG_TEAM Elimination(const E* a, int ld, int right, bool is_zero)
+      : ld_(ld), right_(right), divisor_(is_zero ? FromReal<E>(V(1)) : a[0]) {
+    LINALG_UNROLL
+    for (int c = 0; c < kRight; ++c) row_[c] = c < right ? a[1 + c] : E{};
+  }
+
+  // Every `step`-th of the rows [i, rows), counted from k: what may be the next pivot.
+  LINALG_TEAM Largest<V> Rows(int i, int rows, int step, E* a) const {
+    Largest<V> largest{V(-1), rows};
+    for (; i < rows; i += kRows * step) {
+      // Where there is no second row, the first one twice.
+      int row[kRows];
+      LINALG_UNROLL
+      for (int r = 0; r < kRows; ++r) row[r] = i + r * step < rows ? i + r * step : i;
+      E left[kRows], x[kRows][kRight];
+      LINALG_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        left[r] = a[row[r] * ld_];
+        LINALG_UNROLL
+        for (int c = 0; c < kRight; ++c) x[r][c] = c < right_ ? a[row[r] * ld_ + 1 + c] : E{};
+      }
+      LINALG_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        left[r] = divisor_.Divide(left[r]);
+        LINALG_UNROLL
+        for (int c = 0; c < kRight; ++c) x[r][c] = NegMulAdd(left[r], row_[c], x[r][c]);
+        largest = largest.Better(PivotCandidate(x[r][0], row[r], 1));
+      }
+      LINALG_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        a[row[r] * ld_] = left[r];
+        LINALG_UNROLL
+        for (int c = 0; c < kRight; ++c) {
+          if (c < right_) a[row[r] * ld_ + 1 + c] = x[r][c];
+        }
+      }
+    }
+    return largest;
+  }
+
+ private:
+  int ld_, right_;
+  Divisor<E> divisor_;
+  E row_[kRight];
+};
 
 // Factors; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1 the
 // first pivot that is 0, or -1 where the factors hold NaN.
@@ -25,48 +95,51 @@ template <class Team, class E>
 LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivots,
                    int* permutation) {
   using V = RealElement<E>;
-  constexpr V kInfinity = std::numeric_limits<V>::infinity();
-  const Grid grid = RowGrid(team);
+  const Tiling tiling(team);
   const int count = rows < cols ? rows : cols;
   int singular = 0;
   team.Phase([&](int thread) {
-    for (int i = thread; i < rows; i += team.size()) permutation[i] = i;
+    for (int i = Again(thread); i < rows; i += team.size()) permutation[i] = i;
   });
-  for (int k = 0; k < count; ++k) {
-    // NaN is picked where it is on the diagonal, and nowhere else.
-    const auto best = team.template Best<V>([&](int thread) {
+  for (int first = 0; first < count; first += kPanel<E>) {
+    const int end = first + kPanel<E> < count ? first + kPanel<E> : count;
+    auto best = team.template Best<V>([&](int thread) {
       Largest<V> largest{V(-1), rows};
-      for (int i = k + thread; i < rows; i += team.size()) {
-        const V size = Magnitude(a[i * ld + k]);
-        const V value = size == size ? size : i == k ? kInfinity : V(-1);
-        largest = largest.Better({value, i});
+      for (int i = first + Again(thread); i < rows; i += team.size()) {
+        largest = largest.Better(PivotCandidate(a[i * ld + first], i, first));
       }
       return largest;
     });
-    const int pivot = best.index;
+    for (int k = first; k < end; ++k) {
+      const int pivot = best.index;
+      const bool is_zero = best.value == V(0);
+      if (is_zero && singular == 0) singular = k + 1;
+      team.Phase([&](int thread) {
+        if (thread == 0) {
+          pivots[k] = pivot;
+          const int row = permutation[k];
+          permutation[k] = permutation[pivot];
+          permutation[pivot] = row;
+        }
+        if (pivot != k) ExchangeRows(thread, team.size(), cols, a + pivot * ld, a + k * ld);
+      });
+      E* const below = a + k * (ld + 1);
+      const Elimination<E> step(below, ld, end - k - 1, is_zero);
+      best = team.template Best<V>([&](int thread) {
+        auto largest = step.Rows(1 + Again(thread), rows - k, team.size(), below);
+        largest.index += k;
+        return largest;
+      });
+    }
+    if (end == cols) break;
+    E* const corner = a + first * (ld + 1);
+    const DiagonalBlock<E> block(end - first, corner, ld, 1, true);
     team.Phase([&](int thread) {
-      if (thread == 0) {
-        pivots[k] = pivot;
-        const int row = permutation[k];
-        permutation[k] = permutation[pivot];
-        permutation[pivot] = row;
-      }
+      block.SolveColumns(thread, team.size(), end, cols, a + first * ld, ld);
     });
-    if (pivot != k) ExchangeRows(team, cols, a + pivot * ld, a + k * ld);
-    if (best.value == V(0) && singular == 0) singular = k + 1;
-    const E divisor_of = a[k * ld + k];
-    const Divisor<E> divisor(best.value == V(0) ? FromReal<E>(V(1)) : divisor_of);
-    team.Phase([&](int thread) {
-      for (int i = k + 1 + thread; i < rows; i += team.size()) {
-        a[i * ld + k] = divisor.Divide(a[i * ld + k]);
-      }
-    });
-    team.Phase([&](int thread) {
-      for (int i = k + 1 + grid.Lane(thread); i < rows; i += grid.lanes) {
-        SubtractFromRow(a[i * ld + k], a + i * ld, k + 1 + grid.Group(thread), cols, grid.groups,
-                        [&](int j) { return a[k * ld + j]; });
-      }
-    });
+    const Updated<E> rest{a, ld, end, rows, end, cols, false};
+    const Operand<E> left{a + first, ld, 1}, right{a + first * ld, 1, ld};
+    team.Phase([&](int thread) { Update<false>(tiling, thread, rest, left, right); });
   }
   return HasNaN(team, rows, cols, a, ld) ? -1 : singular;
 }

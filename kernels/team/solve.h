@@ -5,37 +5,56 @@
 
 #include "kernels/arithmetic/triangle.h"
 #include "kernels/team/lu.h"
-#include "kernels/team/triangular.h"
 
 namespace linalg::team {
 
+// What is done with a matrix to solve by substitution, once or twice: it becomes op of itself, and
+// one of its triangles is substituted with.
+struct Pass {
+  bool transpose = false;
+  bool conjugate = false;
+  bool lower = false;
+  bool unit_diagonal = false;
+};
+struct Passes {
+  int count;
+  Pass first, second = {};
+  // The exchanges of rows, of b before the first pass or, with `back`, of x after the last one.
+  const int* pivots = nullptr;
+  bool back = false;
+};
+
 // op(A) x = b with a triangle of A; where that is x op(A) = b, `b` holds bᵀ.
-template <class Team, class E>
-LINALG_TEAM void TriangularSolve(const Team& team, const Triangle& triangle, int n, E* a, int ld,
-                                 int cols, E* b, int ldb) {
-  ApplyOperation(team, n, a, ld, triangle.Transposes(), triangle.conjugate);
-  Substitute(team, n, a, ld, triangle.Forward(), triangle.unit_diagonal, cols, b, ldb);
+LINALG_INLINE Passes TriangularPasses(const Triangle& triangle) {
+  return {1,
+          {triangle.Transposes(), triangle.conjugate, triangle.Forward(), triangle.unit_diagonal}};
 }
 
 // A x = b with A = L Lᴴ, given L, or Lᴴ if not `lower`.
-template <class Team, class E>
-LINALG_TEAM void CholeskySolve(const Team& team, int n, E* factor, int ld, bool lower, int cols,
-                               E* b, int ldb) {
-  if (!lower) ApplyOperation(team, n, factor, ld, true, true);
-  Substitute(team, n, factor, ld, true, false, cols, b, ldb);
-  ApplyOperation(team, n, factor, ld, true, true);
-  Substitute(team, n, factor, ld, false, false, cols, b, ldb);
+LINALG_INLINE Passes CholeskyPasses(bool lower) {
+  return {2, {!lower, !lower, true, false}, {true, true, false, false}};
 }
 
 // op(A) x = b with A = Pᵀ L U, given its factors and pivots.
+LINALG_INLINE Passes LuPasses(const int* pivots, bool transpose, bool conjugate) {
+  return {2,
+          {transpose, conjugate, true, !transpose},
+          {false, false, false, transpose},
+          pivots,
+          transpose};
+}
+
 template <class Team, class E>
-LINALG_TEAM void LuSolve(const Team& team, int n, E* lu, int ld, const int* pivots, bool transpose,
-                         bool conjugate, int cols, E* b, int ldb) {
-  ApplyOperation(team, n, lu, ld, transpose, conjugate);
-  if (!transpose) ApplyPivots(team, n, pivots, false, cols, b, ldb);
-  Substitute(team, n, lu, ld, true, !transpose, cols, b, ldb);
-  Substitute(team, n, lu, ld, false, transpose, cols, b, ldb);
-  if (transpose) ApplyPivots(team, n, pivots, true, cols, b, ldb);
+LINALG_TEAM void SolveInPasses(const Team& team, const Passes& passes, int n, E* a, int ld,
+                               int cols, E* b, int ldb) {
+  const int* const pivots = passes.pivots;
+  if (pivots != nullptr && !passes.back) ApplyPivots(team, n, pivots, false, cols, b, ldb);
+  for (int i = 0; i < passes.count; ++i) {
+    const Pass pass = i == 0 ? passes.first : passes.second;
+    ApplyOperation(team, n, a, ld, pass.transpose, pass.conjugate);
+    Substitute(team, n, a, ld, pass.lower, pass.unit_diagonal, cols, b, ldb);
+  }
+  if (pivots != nullptr && passes.back) ApplyPivots(team, n, pivots, true, cols, b, ldb);
 }
 
 // A x = b, b(i, j) being the elements of b. x is NaN throughout where the matrix is singular or its
@@ -44,22 +63,43 @@ template <class Team, class E, class Rhs>
 LINALG_TEAM Outcome<E> Solve(const Team& team, int n, E* a, int ld, int* pivots, int* permutation,
                              int cols, Rhs&& b, E* x, int ldx) {
   const int info = Lu(team, n, n, a, ld, pivots, permutation);
-  team.Phase([&](int thread) {
-    for (int e = thread; e < n * cols; e += team.size()) {
-      const int i = e / cols, j = e % cols;
-      x[i * ldx + j] = b(permutation[i], j);
-    }
-  });
-  Substitute(team, n, a, ld, true, true, cols, x, ldx);
-  Substitute(team, n, a, ld, false, false, cols, x, ldx);
+  Move<E>(
+      team, n, cols, [&](int i, int j) { return b(permutation[i], j); },
+      [&](int i, int j, E y) { x[i * ldx + j] = y; });
+  SolveInPasses(team, LuPasses(nullptr, false, false), n, a, ld, cols, x, ldx);
   return {x, ldx, info};
 }
 
+// A matrix whose columns stand in another order.
+template <class E>
+struct ColumnsElsewhere {
+  Outcome<E> outcome;
+  const int* columns;
+  int info;
+
+  LINALG_INLINE E operator()(int i, int j) const { return outcome(i, columns[j]); }
+};
+
+// A⁻¹ = (U⁻¹ L⁻¹) P, of which `inverse` holds the factor in parentheses, and `pivots` in the end
+// the columns of that.
 template <class Team, class E>
-LINALG_TEAM Outcome<E> Inverse(const Team& team, int n, E* a, int ld, int* pivots, int* permutation,
-                               E* inverse, int ld_inverse) {
-  const auto identity = [](int i, int j) { return FromReal<E>(RealElement<E>(i == j)); };
-  return Solve(team, n, a, ld, pivots, permutation, n, identity, inverse, ld_inverse);
+LINALG_TEAM ColumnsElsewhere<E> Inverse(const Team& team, int n, E* a, int ld, int* pivots,
+                                        int* permutation, E* inverse, int ld_inverse) {
+  const int info = Lu(team, n, n, a, ld, pivots, permutation);
+  const Grid grid = RowGrid(team);
+  team.Phase([&](int thread) {
+    for (int i = thread; i < n; i += team.size()) pivots[permutation[i]] = i;
+    ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
+      inverse[i * ld_inverse + j] = FromReal<E>(RealElement<E>(i == j));
+    });
+  });
+  // L⁻¹ is a lower triangle.
+  for (int pass = 0; pass < 2; ++pass) {
+    const bool lower = pass == 0;
+    const auto width = [=](int solved) { return lower ? solved : n; };
+    SubstitutePanels(team, n, a, ld, lower, lower, width, inverse, ld_inverse);
+  }
+  return {{inverse, ld_inverse, info}, pivots, info};
 }
 
 }  // namespace linalg::team

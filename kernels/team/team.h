@@ -23,11 +23,14 @@
 
 #if defined(__CUDACC__)
 #define LINALG_TEAM __device__ __forceinline__
-// Before loops over arrays that are to stay in registers.
+// Before loops over arrays that are to stay in registers; and before others, so many times.
 #define LINALG_UNROLL _Pragma("unroll")
+#define LINALG_PRAGMA(text) _Pragma(#text)
+#define LINALG_UNROLL_BY(times) LINALG_PRAGMA(unroll times)
 #else
 #define LINALG_TEAM inline
 #define LINALG_UNROLL
+#define LINALG_UNROLL_BY(times)
 #endif
 
 namespace linalg::team {
@@ -94,21 +97,32 @@ LINALG_TEAM void ForEachElement(Grid grid, int thread, int first_row, int rows, 
   }
 }
 
-// row[j] -= left right(j) for j = first, first + step, ..., a few at a time: a load must not wait
-// for a store that it has nothing to do with.
-template <class E, class Right>
-LINALG_TEAM void SubtractFromRow(E left, E* row, int first, int last, int step, Right&& right) {
-  constexpr int kBlock = 4;
-  int j = first;
-  for (; j + (kBlock - 1) * step < last; j += kBlock * step) {
-    E x[kBlock], y[kBlock];
-    for (int c = 0; c < kBlock; ++c) {
-      x[c] = row[j + c * step];
-      y[c] = right(j + c * step);
+// put(i, j, get(i, j)) for the elements of a matrix: neighbouring threads take neighbouring
+// columns, and a thread gets 32 bytes of several rows before it puts the first, so that it waits
+// for memory once. Where it has not so many rows, it moves its first one again: that takes no
+// condition.
+template <class E, class Team, class Get, class Put>
+LINALG_TEAM void Move(const Team& team, int rows, int cols, Get&& get, Put&& put) {
+  constexpr int kRows = 32 / sizeof(E);
+  // Half a warp, where a warp would be half idle at the end of a row.
+  const Grid grid(team.size(), (cols - 1) % 32 < 16 && cols > 16 ? 16 : cols < 32 ? cols : 32);
+  team.Phase([&](int thread) {
+    for (int first = grid.Group(Again(thread)); first < rows; first += kRows * grid.groups) {
+      int row[kRows];
+      LINALG_UNROLL
+      for (int k = 0; k < kRows; ++k) {
+        const int i = first + k * grid.groups;
+        row[k] = i < rows ? i : first;
+      }
+      for (int j = grid.Lane(thread); j < cols; j += grid.lanes) {
+        E x[kRows];
+        LINALG_UNROLL
+        for (int k = 0; k < kRows; ++k) x[k] = get(row[k], j);
+        LINALG_UNROLL
+        for (int k = 0; k < kRows; ++k) put(row[k], j, x[k]);
+      }
     }
-    for (int c = 0; c < kBlock; ++c) row[j + c * step] = NegMulAdd(left, y[c], x[c]);
-  }
-  for (; j < last; j += step) row[j] = NegMulAdd(left, right(j), row[j]);
+  });
 }
 
 // Whether a NaN stands anywhere in the matrix.
@@ -117,7 +131,7 @@ LINALG_TEAM bool HasNaN(const Team& team, int rows, int cols, const E* a, int ld
   const Grid grid = RowGrid(team);
   return team.Any([&](int thread) {
     bool found = false;
-    ForEachElement(grid, thread, 0, rows, 0, cols, [&](int i, int j) {
+    ForEachElement(grid, Again(thread), 0, rows, 0, cols, [&](int i, int j) {
       const RealElement<E> magnitude = Magnitude(a[i * ld + j]);
       found |= magnitude != magnitude;
     });

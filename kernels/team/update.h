@@ -85,7 +85,7 @@ LINALG_TEAM void UpdateTile(const Updated<E>& part, int i0, int down, int j0, co
     LINALG_UNROLL
     for (int j = 0; j < kCols; ++j) x[i][j] = c[col(j0, j)];
   }
-  LINALG_UNROLL
+  LINALG_UNROLL_BY((kComplexElement<E> ? 2 : 4))  // or there are not the registers
   for (int k = 0; k < kPanel<E>; ++k) {
     E y[kCols];
     LINALG_UNROLL

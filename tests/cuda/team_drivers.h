@@ -59,7 +59,7 @@ template <class Teams, class E>
 void RunTriangularSolve(const Teams& teams, const Triangle& triangle, int n, E* a, int ld, int cols,
                         E* b, int ldb) {
   teams.Run([&](const auto& team) {
-    TriangularSolve(team, triangle, n, a, ld, cols, b, ldb);
+    SolveInPasses(team, TriangularPasses(triangle), n, a, ld, cols, b, ldb);
     return 0;
   });
 }
@@ -68,7 +68,7 @@ template <class Teams, class E>
 void RunCholeskySolve(const Teams& teams, int n, E* factor, int ld, bool lower, int cols, E* b,
                       int ldb) {
   teams.Run([&](const auto& team) {
-    CholeskySolve(team, n, factor, ld, lower, cols, b, ldb);
+    SolveInPasses(team, CholeskyPasses(lower), n, factor, ld, cols, b, ldb);
     return 0;
   });
 }
@@ -77,7 +77,7 @@ template <class Teams, class E>
 void RunLuSolve(const Teams& teams, int n, E* lu, int ld, const int* pivots, bool transpose,
                 bool conjugate, int cols, E* b, int ldb) {
   teams.Run([&](const auto& team) {
-    LuSolve(team, n, lu, ld, pivots, transpose, conjugate, cols, b, ldb);
+    SolveInPasses(team, LuPasses(pivots, transpose, conjugate), n, lu, ld, cols, b, ldb);
     return 0;
   });
 }

@@ -161,23 +161,26 @@ constexpr auto kTryLu = [](const auto& teams, Kind kind, int n, Results& results
 constexpr auto kTrySubstitution = [](const auto& teams, Kind kind, int n, Results& results) {
   std::vector<int> pivots(n);
   for (int i = 0; i < n; ++i) pivots[i] = (i * 5 + 3) % (n + 1);  // n exchanges nothing
-  const int cols = 7;
   const auto add = [&](auto&& solve) {
-    auto a = Matrix(kind, n, n), b = Matrix(Kind::kGeneral, n, cols);
-    solve(a.data(), b.data());
-    results.Add(a), results.Add(b);
+    for (const int cols : {1, 7}) {
+      auto a = Matrix(kind, n, n), b = Matrix(Kind::kGeneral, n, cols);
+      solve(a.data(), cols, b.data());
+      results.Add(a), results.Add(b);
+    }
   };
   for (int options = 0; options < 16; ++options) {
     const auto option = [&](int bit) { return (options >> bit & 1) != 0; };
-    add([&](E* a, E* b) {
+    add([&](E* a, int cols, E* b) {
       const Triangle triangle{option(0), option(1), option(2), option(3)};
       RunTriangularSolve(teams, triangle, n, a, LdOf(n), cols, b, LdOf(cols));
     });
   }
   for (const bool flag : {false, true}) {
-    add([&](E* a, E* b) { RunCholeskySolve(teams, n, a, LdOf(n), flag, cols, b, LdOf(cols)); });
+    add([&](E* a, int cols, E* b) {
+      RunCholeskySolve(teams, n, a, LdOf(n), flag, cols, b, LdOf(cols));
+    });
     for (const bool conjugate : {false, true}) {
-      add([&](E* a, E* b) {
+      add([&](E* a, int cols, E* b) {
         RunLuSolve(teams, n, a, LdOf(n), pivots.data(), flag, conjugate, cols, b, LdOf(cols));
       });
     }
@@ -284,7 +287,7 @@ void Check(const char* name, int large, const Try& try_on) {
 void CheckAll() {
   Check("cholesky", 35, kTryCholesky);
   Check("lu", 35, kTryLu);
-  Check("substitution", 5, kTrySubstitution);
+  Check("substitution", 19, kTrySubstitution);
   Check("solve", 35, kTrySolve);
   Check("qr", 35, kTryQr);
   Check("eigh", 35, kTryEigh);

@@ -115,7 +115,7 @@ ORDERED = [x for x in HANDLED if x not in UNORDERED]
 
 
 @cases.each(ORDERED)
-@pytest.mark.parametrize("n", [3, 6, 20, 40, 80])
+@pytest.mark.parametrize("n", [3, 6, 20, 40, 80, 140])
 def test_agrees_with_scipy(case, dtype, n, rng):
   operands = case.operands(rng, (3,), n, n, dtype)
   results = _invariant(case, _results(case, operands))
@@ -141,7 +141,7 @@ def test_eigenvalues_agree_with_scipy(case, dtype, n, rng):
     assert np.max(matched) <= 300 * np.finfo(dtype).eps * scale
 
 
-@pytest.mark.parametrize("n", [3, 10, 40, 80])
+@pytest.mark.parametrize("n", [3, 10, 40, 80, 140])
 @pytest.mark.parametrize("batch", [3, 40])
 def test_a_bad_matrix_is_alone(case, dtype, n, batch, rng):
   """NaN in one matrix leaves the bits of the others as they are."""
@@ -153,7 +153,7 @@ def test_a_bad_matrix_is_alone(case, dtype, n, batch, rng):
     assert np.delete(x, 1, 0).tobytes() == np.delete(y, 1, 0).tobytes()
 
 
-@pytest.mark.parametrize("n", [2, 10, 40, 80])
+@pytest.mark.parametrize("n", [2, 10, 40, 80, 140])
 def test_cholesky_info(dtype, n, rng):
   a = matrices.positive_definite(rng, (4,), n, dtype)
   a[1, n - 1, n - 1] = -1
@@ -178,7 +178,7 @@ def test_ill_conditioned_cholesky(dtype, n, batch, rng):
   assert checks.factorisation(a, product, checks.eps(factor)) <= 30
 
 
-@pytest.mark.parametrize("n", [2, 10, 40, 80])
+@pytest.mark.parametrize("n", [2, 10, 40, 80, 140])
 def test_lu_info(dtype, n, rng):
   a = matrices.general(rng, (4,), n, n, dtype)
   a[1, :, n // 2] = 0
@@ -265,7 +265,7 @@ def test_many_eigenvalues_of_a_tridiagonal_matrix(dtype):
   np.testing.assert_allclose(w, expected, rtol=0, atol=10 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("n", [4, 40, 80])
+@pytest.mark.parametrize("n", [4, 40, 80, 140])
 @pytest.mark.parametrize("cols", [1, 70, 300])
 def test_shared_matrix(dtype, n, cols, rng):
   """One matrix for a batch of right-hand sides, more of them than a team takes at a time."""
@@ -279,7 +279,7 @@ def test_shared_matrix(dtype, n, cols, rng):
     assert checks.solution(np.broadcast_to(op, (5, n, n)), x, b) <= 30
 
 
-@pytest.mark.parametrize("n", [5, 40, 80])
+@pytest.mark.parametrize("n", [5, 40, 80, 140])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("transpose_a, conjugate_a", [(0, 0), (1, 0), (1, 1), (0, 1)])
 @pytest.mark.parametrize("left_side", [True, False])
@@ -297,7 +297,7 @@ def test_triangular(dtype, n, lower, transpose_a, conjugate_a, left_side, rng):
   assert checks.solution(op, x, b) <= 30
 
 
-@pytest.mark.parametrize("n", [6, 40, 80])
+@pytest.mark.parametrize("n", [6, 40, 80, 140])
 def test_vmap_and_jit(case, n, rng):
   operands = case.operands(rng, (3, 4), n, n, np.float64)
   mapped = jax.jit(jax.vmap(case.results, in_axes=1, out_axes=1))(*_put(operands))
@@ -331,7 +331,7 @@ def test_sharded(case, rng):
 
 def test_donated(dtype, rng):
   """Factors and solutions in the memory of their operands."""
-  for n in (4, 40, 80):
+  for n in (4, 40, 80, 140):
     a = matrices.positive_definite(rng, (5,), n, dtype)
     b = matrices.general(rng, (5,), n, 3, dtype)
     factor = lambda a: linalg.cho_factor(a, lower=True, overwrite_a=True)[0]

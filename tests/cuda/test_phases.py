@@ -103,7 +103,8 @@ def test_cholesky_failure(library, dtype, value, rng):
 
 
 @pytest.mark.parametrize(
-    "shape", [(0, 0), (0, 3), (3, 0), (1, 1), (5, 5), (17, 6), (6, 17), (64, 64)], ids=str)
+    "shape", [(0, 0), (0, 3), (3, 0), (1, 1), (5, 5), (17, 6), (6, 17), (64, 64), (65, 65),
+              (100, 33), (33, 100), (96, 128), (128, 128)], ids=str)
 def test_lu(library, dtype, shape, rng):
   m, n = shape
   a = matrices.general(rng, (), m, n, dtype)
@@ -127,7 +128,7 @@ def test_lu(library, dtype, shape, rng):
 
 @pytest.mark.parametrize("team", TEAMS)
 def test_lu_info(library, dtype, team, rng):
-  n = 7
+  n = 18  # three panels, the last one not full
   a = matrices.general(rng, (), n, n, dtype)
   for k in range(n):
     for spoilt, expected in ((0, k + 1), (np.nan, -1)):
@@ -141,7 +142,7 @@ def test_lu_info(library, dtype, team, rng):
       np.testing.assert_array_equal(np.sort(rows), np.arange(n))
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 33])
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 33, 100])
 def test_determinant(library, dtype, n, rng):
   a = matrices.well_conditioned(rng, (), n, dtype) * 1e3
   a = a.astype(dtype)
@@ -162,8 +163,8 @@ def test_determinant(library, dtype, n, rng):
       assert np.isfinite(det[0]) == (expected < np.log(np.finfo(dtype).max))
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 33])
-@pytest.mark.parametrize("cols", [1, 7])
+@pytest.mark.parametrize("n", [1, 2, 5, 33, 65, 128])
+@pytest.mark.parametrize("cols", [1, 7, 40])
 def test_solve(library, dtype, n, cols, rng):
   a = matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]  # rows are exchanged
   b = matrices.general(rng, (), n, cols, dtype)
@@ -179,7 +180,7 @@ def test_solve(library, dtype, n, cols, rng):
     assert checks.solution(a, x, b) <= 10
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 33])
+@pytest.mark.parametrize("n", [1, 2, 5, 33, 65, 127])
 def test_inverse(library, dtype, n, rng):
   a = matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]
 
@@ -208,8 +209,8 @@ def test_singular(library, dtype, value, expected, rng):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_cholesky_solve(library, dtype, lower, rng):
-  n, cols = 13, 7
+@pytest.mark.parametrize("n, cols", [(13, 7), (70, 1)])
+def test_cholesky_solve(library, dtype, lower, n, cols, rng):
   a = matrices.positive_definite(rng, (), n, dtype)
   factor = scipy.linalg.cholesky(a, lower=lower)
   factor[np.tri(n, k=-1, dtype=bool).T if lower else np.tri(n, k=-1, dtype=bool)] = np.nan
@@ -226,8 +227,8 @@ def test_cholesky_solve(library, dtype, lower, rng):
 
 
 @pytest.mark.parametrize("trans", [0, 1, 2])
-def test_lu_solve(library, dtype, trans, rng):
-  n, cols = 13, 7
+@pytest.mark.parametrize("n, cols", [(13, 7), (70, 1)])
+def test_lu_solve(library, dtype, trans, n, cols, rng):
   a = matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]
   packed, pivots = scipy.linalg.lu_factor(a)
   b = matrices.general(rng, (), n, cols, dtype)
@@ -242,12 +243,11 @@ def test_lu_solve(library, dtype, trans, rng):
     assert checks.solution((a, a.T, a.conj().T)[trans], x, b) <= 10
 
 
-@pytest.mark.parametrize("cols", [1, 40])
+@pytest.mark.parametrize("n, cols", [(13, 1), (13, 40), (100, 1), (100, 33)])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("operation", ["plain", "transpose", "adjoint", "conjugate"])
 @pytest.mark.parametrize("unit_diagonal", [True, False])
-def test_substitution(library, dtype, cols, lower, operation, unit_diagonal, rng):
-  n = 13
+def test_substitution(library, dtype, n, cols, lower, operation, unit_diagonal, rng):
   triangle = matrices.triangular(rng, (), n, dtype, lower=lower)
   triangle = np.tril(triangle) if lower else np.triu(triangle)
   given = triangle.copy()
