@@ -12,8 +12,9 @@ namespace linalg::cuda {
 // for inverses; in float32 at n = 16 about 0.6 for Cholesky and LU.
 inline constexpr int64_t kAloneBytes = 1152;
 // QR, SVD and eigh by one thread hold several arrays for each matrix: at most so many bytes
-// together. Measured: QR takes 0.4 of a team's time at n = 10, 0.75 at n = 14; SVD 0.6 at n =
-// 6, 1.5 at n = 8; eigh 0.65 at n = 9, as much at n = 10.
+// together. Measured: QR takes 0.4 of a team's time at n = 10 and 0.75 at n = 14, SVD 0.6 at n = 6
+// and 1.5 at n = 8; eigh 0.65 at n = 9 and as much at n = 10, of a team that has been changed
+// since.
 inline constexpr int64_t kAloneQrBytes = 1664;
 inline constexpr int64_t kAloneSvdBytes = 768;
 inline constexpr int64_t kAloneEighBytes = 1536;
@@ -99,8 +100,10 @@ inline int PanelTeamSize(int64_t n, int64_t bytes) {
 // The same in kernels for any n.
 inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThreads; }
 
-// The same for QR and for SVD, whose threads share the columns and then the rows. Measured: at the
-// ends of each range the next smaller team takes longer.
+// The same for QR and for SVD, whose threads share the columns and then the rows. Measured in
+// float32 at n = 16 to 128: the next smaller team takes longer at the end of its range, from 32
+// threads on. Teams of 64 were measured two to a block, at whose barriers they waited for each
+// other; now each has a block.
 inline int QrTeamSize(int64_t rows, int64_t cols) {
   if (rows * cols <= 16 * 16) return TeamSize(rows < cols ? rows : cols);
   if (rows * cols <= 32 * 32) return 16;
