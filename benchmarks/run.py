@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import linalg
-from cases import CASES, DTYPES, Case
+from linalg._cases import TABLE, Timed
 
 GRIDS = {
     "full": {
@@ -64,6 +64,13 @@ GRIDS = {
     },
 }
 
+DTYPES = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
+    "i32": np.dtype(np.int32),
+}
 MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
@@ -73,9 +80,31 @@ THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 # Contestants
 
 
+class Contest(NamedTuple):
+  """A case that is timed beside stock JAX."""
+
+  name: str
+  ours: Callable[..., Any]
+  stock: Callable[..., Any]
+  timed: Timed
+  dtypes: tuple[str, ...]
+
+
+def _contests() -> list[Contest]:
+  names = {dtype: name for name, dtype in DTYPES.items()}
+  return [
+      Contest(
+          case.name, case.call, case.stock, case.timed,
+          tuple(names[np.dtype(x)] for x in case.timed.dtypes or case.stock_dtypes))
+      for case in TABLE if case.timed is not None and case.stock is not None]
+
+
+CONTESTS = _contests()
+
+
 class Peer(NamedTuple):
   library: Any
-  api: str  # the key of Case.peers
+  api: str  # the key of Timed.peers
   put: Callable[[np.ndarray], Any]
   wait: Callable[[Any], Any]  # returns when a result is there
 
@@ -118,7 +147,7 @@ def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_contestants(
-    case: Case, operands: list[np.ndarray], peers: dict[str, Peer], gradients: bool
+    case: Contest, operands: list[np.ndarray], peers: dict[str, Peer], gradients: bool
 ) -> dict[str, Callable[[], Any]]:
   """By name, functions of nothing that compute the result and wait for it."""
 
@@ -135,8 +164,9 @@ def make_contestants(
     functions = {"ours": case.ours, "stock": case.stock}
   contestants = {name: on_device(jax.jit(function)) for name, function in functions.items()}
   for name, peer in peers.items():
-    if peer.api in case.peers and not gradients:
-      contestants[name] = contestant(case.peers[peer.api](peer.library), peer.put, peer.wait)
+    if peer.api in case.timed.peers and not gradients:
+      function = case.timed.peers[peer.api](peer.library)
+      contestants[name] = contestant(function, peer.put, peer.wait)
   return contestants
 
 
@@ -237,7 +267,7 @@ def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
 
 
 class Cell(NamedTuple):
-  case: Case
+  case: Contest
   n: int
   batch: int
   dtype: str
@@ -259,7 +289,7 @@ class Cell(NamedTuple):
     """Of one matrix; of products of complex numbers, their real ones. A gradient counts as twice
     the forward pass, after that."""
     real = 4 if DTYPES[self.dtype].kind == "c" else 1
-    return self.case.flops(self.n) * real * (3 if self.gradient else 1)
+    return self.case.timed.flops(self.n) * real * (3 if self.gradient else 1)
 
   def estimated_seconds(self, platform: str) -> float:
     """Of one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with n; on
@@ -279,12 +309,12 @@ def plan(args: argparse.Namespace) -> list[Cell]:
   def cell(case, n, batch, dtype):
     if batch != MEMORY:
       return Cell(case, n, batch, dtype, gradient=args.gradients)
-    batch = int(args.memory * 2**20) // case.nbytes(n, 1, dtype)
+    batch = int(args.memory * 2**20) // case.timed.nbytes(n, 1, DTYPES[dtype])
     return Cell(case, n, batch, dtype, fills_memory=True, gradient=args.gradients)
 
   return [
       cell(case, n, batch, dtype)
-      for case in CASES if case.name in args.ops
+      for case in CONTESTS if case.name in args.ops
       for dtype in case.dtypes if dtype in (*args.dtypes, *([] if args.gradients else ["i32"]))
       for batch in args.batches
       for n in args.sizes
@@ -293,7 +323,7 @@ def plan(args: argparse.Namespace) -> list[Cell]:
 
 def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | None:
   """The limit that the cell exceeds, and by how much."""
-  mebibytes = cell.case.nbytes(cell.n, cell.batch, cell.dtype) / 2**20
+  mebibytes = cell.case.timed.nbytes(cell.n, cell.batch, DTYPES[cell.dtype]) / 2**20
   if mebibytes > args.memory:
     limit = f"operands over {args.memory:g} MiB"
     return limit, f"{limit}: {mebibytes:.0f} MiB"
@@ -304,7 +334,7 @@ def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | No
 
 
 def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Any]:
-  operands = cell.case.make_operands(cell.n, cell.batch, cell.dtype)
+  operands = cell.case.timed.make_operands(cell.n, cell.batch, DTYPES[cell.dtype])
   contestants = make_contestants(cell.case, operands, peers, cell.gradient)
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
@@ -401,7 +431,7 @@ def write(path: pathlib.Path, header: dict[str, Any], cells: list[dict[str, Any]
 
 def parse_arguments() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description="Times linalg against stock JAX.")
-  ops = [case.name for case in CASES]
+  ops = [case.name for case in CONTESTS]
   dtypes = [name for name in DTYPES if name != "i32"]
   add = parser.add_argument
   add("--quick", action="store_true", help="a small grid: a minute or two instead of ten")

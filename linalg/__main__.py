@@ -23,7 +23,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
 import linalg
-from linalg._cases import COMPOSED, DECOMPOSITIONS, Case
+from linalg._cases import TABLE, Case
 
 VIRTUAL_DEVICES = 8
 ROUNDS = 7
@@ -32,10 +32,6 @@ COLLECTIVES = (
     r" (all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|reduce-scatter)"
     r"(-start)?\(")
 WIDTH = 80
-# Stock's LAPACK calls block the thread that they run on until others of the pool have done the
-# batch. Where a program has several side by side, those of all devices together may block the whole
-# pool, and the program hangs (seen with jaxlib 0.10.2).
-STOCK_MAY_HANG = ("expm", "polar")
 
 
 class Outcome(NamedTuple):
@@ -87,7 +83,7 @@ HEADING = _line("operation", "residual", "SciPy", "limit", "coll.", "ours ms", "
 
 def cases() -> list[Case]:
   """One for every handler and for every composed function."""
-  return [case for case in (*DECOMPOSITIONS, *COMPOSED) if not case.variant]
+  return [case for case in TABLE if not case.variant]
 
 
 def residual(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndarray]) -> float:
@@ -132,7 +128,7 @@ def observe(case: Case, sharding: NamedSharding, options: argparse.Namespace) ->
   sharded = [jax.device_put(x, sharding) for x in operands]
   ours = jax.jit(case.call).lower(*sharded).compile()
   contestants = [ours]
-  if case.stock is not None and dtype in case.stock_dtypes and case.name not in STOCK_MAY_HANG:
+  if case.stock is not None and dtype in case.stock_dtypes and not case.stock_hangs:
     contestants.append(jax.jit(case.stock).lower(*sharded).compile())
   results = jax.tree.leaves([jax.block_until_ready(f(*sharded)) for f in contestants][0])
   # Interleaved, so that a change of the machine's pace touches both alike.

@@ -1,11 +1,13 @@
 """What the table holds of one operation."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
+
+from linalg._cases.timed import Timed
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 
@@ -36,11 +38,23 @@ class Case:
     stock_dtypes: those that `stock` takes.
     differentiable: whether any result is.
     slow: whether its programs take long to compile.
+    closed_form: the size up to which the function, or its derivative, is another formula.
+    scan: whether the derivative is a loop over columns.
     variant: whether another case calls the same handler, or composed function, in its usual way.
     exact: whether `ratio` is the distance from the exact result, rather than a residual.
     empty: whether there is a result for matrices without entries.
+    xla: whether XLA has it where a handler has not, its sizes being symbols, or sharded.
+    any_size: whether a size may be a symbol of jax.export.
+    unordered: whether the order of what it finds is an algorithm's own.
+    zeros: whether parts of a result are zero whatever the operands hold.
+    varying: the places of the results whose last bits depend on the batch, and why.
+    lapack: whether its rounding can be held against that of `stock`, which calls LAPACK.
+    stock_hangs: whether `stock` may, on a mesh: its LAPACK calls block the thread that they run on
+      until others of the pool have done the batch, and where a program has several side by side,
+      those of all devices together may block the whole pool (seen with jaxlib 0.10.2).
     absent: the platforms for which stock JAX, and so this package, has nothing, and what its error
       is about.
+    timed: how it is timed, if benchmarks do that.
   """
 
   name: str
@@ -58,10 +72,20 @@ class Case:
   stock_dtypes: tuple[Any, ...] = DTYPES
   differentiable: bool = True
   slow: bool = False
+  closed_form: int = 0
+  scan: bool = False
   variant: bool = False
   exact: bool = False
   empty: bool = True
+  xla: bool = False
+  any_size: bool = True
+  unordered: bool = False
+  zeros: bool = False
+  varying: Mapping[int, str] = field(default_factory=dict)
+  lapack: bool = False
+  stock_hangs: bool = False
   absent: tuple[tuple[str, ...], str] = ((), "")
+  timed: Timed | None = None
 
   def result_dtypes(self, dtype) -> set[np.dtype]:
     """Those that inexact results of operands of a dtype may have."""

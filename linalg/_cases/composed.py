@@ -19,6 +19,15 @@ from linalg._cases.operands import (
     vector,
     with_columns,
 )
+from linalg._cases.timed import (
+    GENERAL,
+    TALL,
+    TALL_COLUMN,
+    UPPER_FACTOR,
+    VECTOR,
+    Timed,
+    called,
+)
 
 
 def _distance(oracle, rank, condition):
@@ -38,6 +47,12 @@ def _distance(oracle, rank, condition):
     return worst
 
   return ratio
+
+
+# Why a matrix has other last bits in other batches.
+SUMS = "XLA sums a few arrays in other orders than many"
+LOOPS = "XLA fuses products and sums in a loop over rows or not, by the batch's size (jax 0.12)"
+PRODUCTS = "XLA compiles products of complex numbers, or of small matrices, by the batch's size"
 
 
 def _case(name, call, operands, ranks, oracle, stock=None, condition=1.0, **options):
@@ -61,16 +76,6 @@ def _factor_and_vector(rng, batch, m, n, dtype):
   (a,) = positive_definite(rng, batch, m, n, dtype)
   factor = np.swapaxes(np.linalg.cholesky(a), -1, -2).conj() if n else a
   return factor, vector(rng, batch, m, n, dtype)[0] * dtype.type(0.3)
-
-
-def _tridiagonal(rng, batch, m, n, dtype):
-  dl, d, du = (vector(rng, batch, m, n, dtype)[0] for _ in range(3))
-  return dl, d + 4 * d / np.abs(d), du, matrices.general(rng, batch, n, 2, dtype)
-
-
-def _tridiagonal_oracle(dl, d, du, b):
-  a = np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1) if len(d) else np.zeros((0, 0))
-  return (np.linalg.solve(a, b),)
 
 
 def _update_oracle(sign):
@@ -136,22 +141,24 @@ def _scaled(rng, batch, m, n, dtype):
 
 COMPOSED: tuple[Case, ...] = (
     _case("norm", lambda a: linalg.norm(a, axis=(-2, -1)), general, (2,), _norm_oracle("fro"),
-          lambda a: jnp.linalg.norm(a, axis=(-2, -1)), rectangular=True),
+          lambda a: jnp.linalg.norm(a, axis=(-2, -1)), rectangular=True, varying={0: SUMS}),
     *(_case(f"matrix_norm_{order}", _matrix_norm(linalg, order), general, (2,),
             _norm_oracle(order), _matrix_norm(jnp.linalg, order), 2, rectangular=True,
-            variant=order != 2)
+            variant=order != 2, varying={} if order == 2 else {0: SUMS})
       for order in (2, "nuc", 1, np.inf)),
     _case("matrix_norm_-2", _matrix_norm(linalg, -2), square, (2,),
           lambda a: (np.linalg.norm(a, -2),), _matrix_norm(jnp.linalg, -2), 20, empty=False,
           variant=True),
     *(_case(f"vector_norm_{order}", _vector_norm(linalg, order), vector, (1,),
             _norm_oracle(order), _vector_norm(jnp.linalg, order), 4, empty=order > 1,
-            variant=order != 3)
+            variant=order != 3, varying={0: SUMS})
       for order in (3, 2, 0.5, -1)),
     _case("cond", linalg.cond, square, (2,), lambda a: (np.linalg.cond(a),), jnp.linalg.cond, 20,
-          empty=False),
+          empty=False,
+          timed=Timed((GENERAL,), lambda n: 8 * n**3 / 3,
+                      called("linalg.cond", "numpy", "torch", "cupy"))),
     _case("cond_1", lambda a: linalg.cond(a, 1), square, (2,), lambda a: (np.linalg.cond(a, 1),),
-          lambda a: jnp.linalg.cond(a, 1), 20, empty=False, variant=True),
+          lambda a: jnp.linalg.cond(a, 1), 20, empty=False, variant=True, varying={0: SUMS}),
     _case("matrix_rank", linalg.matrix_rank, square, (2,), lambda a: (np.linalg.matrix_rank(a),),
           jnp.linalg.matrix_rank, differentiable=False),
     _case("matrix_power", lambda a: linalg.matrix_power(a, 3), square, (2,),
@@ -159,20 +166,26 @@ COMPOSED: tuple[Case, ...] = (
     _case("matrix_power_-2", lambda a: linalg.matrix_power(a, -2), square, (2,),
           lambda a: (np.linalg.matrix_power(a, -2),), lambda a: jnp.linalg.matrix_power(a, -2),
           100, variant=True),
-    _case("pinv", linalg.pinv, square, (2,), lambda a: (np.linalg.pinv(a),), jnp.linalg.pinv, 20),
+    _case("pinv", linalg.pinv, square, (2,), lambda a: (np.linalg.pinv(a),), jnp.linalg.pinv, 20,
+          timed=Timed((GENERAL,), lambda n: 24 * n**3,
+                      called("linalg.pinv", "numpy", "torch", "cupy"))),
     _case("pinv_hermitian", lambda a: linalg.pinv(a, hermitian=True), positive_definite, (2,),
           lambda a: (np.linalg.pinv(a),), lambda a: jnp.linalg.pinv(a, hermitian=True), 20,
           variant=True),
     _case("lstsq", linalg.lstsq, _overdetermined, (2, 2), _lstsq_oracle,
           jax.vmap(jnp.linalg.lstsq), 20,
-          invariant=lambda results: (results[0], results[1], results[3])),
-    _case("expm", linalg.expm, _scaled, (2,), lambda a: (_expm(a),), jax.scipy.linalg.expm, 10),
+          invariant=lambda results: (results[0], results[1], results[3]), varying={1: SUMS},
+          timed=Timed((TALL, TALL_COLUMN), lambda n: 56 * n**3, called("linalg.lstsq", "torch"))),
+    _case("expm", linalg.expm, _scaled, (2,), lambda a: (_expm(a),), jax.scipy.linalg.expm, 10,
+          varying={0: PRODUCTS}, stock_hangs=True,
+          timed=Timed((GENERAL,), lambda n: 16 * n**3, called("linalg.matrix_exp", "torch"))),
     _case("sqrtm", linalg.sqrtm, positive_definite, (2,),
           lambda a: (_spectral(np.sqrt)(a)[0] + 0j,), jax.vmap(jax.scipy.linalg.sqrtm), 10),
     _case("polar", linalg.polar, square, (2,), _polar_oracle("right"),
-          jax.vmap(jax.scipy.linalg.polar), 20),
+          jax.vmap(jax.scipy.linalg.polar), 20, stock_hangs=True),
     _case("polar_left", lambda a: linalg.polar(a, "left"), square, (2,), _polar_oracle("left"),
-          jax.vmap(lambda a: jax.scipy.linalg.polar(a, "left")), 20, variant=True),
+          jax.vmap(lambda a: jax.scipy.linalg.polar(a, "left")), 20, variant=True,
+          stock_hangs=True),
     _case("funm_hermitian", lambda a: linalg.funm_hermitian(a, jnp.sin), hermitian, (2,),
           _spectral(np.sin), condition=20),
     _case("inverse_pth_root", lambda a: linalg.inverse_pth_root(a, 4), positive_definite, (2,),
@@ -187,23 +200,23 @@ COMPOSED: tuple[Case, ...] = (
           _update_oracle(1),
           # A loop over the batch: the primitive has no batching rule.
           lambda r, w: jax.lax.map(lambda one: jax.lax.linalg.cholesky_update(*one), (r, w)), 10,
-          stock_dtypes=(np.float32, np.float64)),
+          stock_dtypes=(np.float32, np.float64), varying={0: LOOPS},
+          timed=Timed((UPPER_FACTOR, VECTOR), lambda n: 3 * n**2)),
     _case("cholesky_update_down", lambda r, w: linalg.cholesky_update(r, w, downdate=True),
-          _factor_and_vector, (2, 1), _update_oracle(-1), condition=10, variant=True),
-    _case("tridiagonal_solve", linalg.tridiagonal_solve, _tridiagonal, (1, 1, 1, 2),
-          _tridiagonal_oracle, jax.lax.linalg.tridiagonal_solve, 20),
+          _factor_and_vector, (2, 1), _update_oracle(-1), condition=10, variant=True,
+          varying={0: LOOPS}),
     _case("block_diag", linalg.block_diag, two_square, (2, 2),
-          lambda a, b: (scipy.linalg.block_diag(a, b),), jax.vmap(jax.scipy.linalg.block_diag)),
-    _case("matmul", linalg.matmul, two_square, (2, 2), lambda a, b: (a @ b,), jnp.linalg.matmul),
+          lambda a, b: (scipy.linalg.block_diag(a, b),), jax.vmap(jax.scipy.linalg.block_diag),
+          zeros=True),
     _case("trace", linalg.trace, general, (2,), lambda a: (np.trace(a),), jnp.linalg.trace, 20,
-          rectangular=True),
+          rectangular=True, varying={0: SUMS}),
     _case("diagonal", lambda a: linalg.diagonal(a, offset=1), general, (2,),
           lambda a: (np.diagonal(a, 1),), lambda a: jnp.linalg.diagonal(a, offset=1),
           rectangular=True),
     _case("matrix_transpose", linalg.matrix_transpose, general, (2,), lambda a: (a.T,),
           jnp.linalg.matrix_transpose, rectangular=True),
     _case("vecdot", linalg.vecdot, two_vectors, (1, 1), lambda x, y: (np.vdot(x, y),),
-          jnp.linalg.vecdot, 20),
+          jnp.linalg.vecdot, 20, varying={0: SUMS}),
     _case("cross", linalg.cross, _two_triples, (1, 1), lambda x, y: (np.cross(x, y),),
-          jnp.linalg.cross, empty=False),
+          jnp.linalg.cross, empty=False, varying={0: PRODUCTS}),
 )

@@ -15,7 +15,22 @@ from linalg._cases.operands import (
     positive_definite,
     square,
     square_general,
+    two_square,
+    vector,
     with_columns,
+)
+from linalg._cases.timed import (
+    COLUMN,
+    DIAGONAL,
+    FACTOR,
+    GENERAL,
+    HERMITIAN,
+    LOWER_FACTOR,
+    PIVOTS,
+    POSITIVE_DEFINITE,
+    VECTOR,
+    Timed,
+    called,
 )
 
 
@@ -58,6 +73,11 @@ def _reflectors(rng, batch, m, n, dtype):
   m = max(m, n)
   h, taus = linalg.qr(matrices.general(rng, batch, m, n, dtype), mode="raw")
   return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)
+
+
+def _three_diagonals(rng, batch, m, n, dtype):
+  dl, d, du = (vector(rng, batch, m, n, dtype)[0] for _ in range(3))
+  return dl, d + 4 * d / np.abs(d), du, matrices.general(rng, batch, n, 2, dtype)
 
 
 def _unpack_lu(packed):
@@ -406,6 +426,22 @@ def _lu_product(packed, pivots):
   return _take(l @ u, np.argsort(permutation), -2)
 
 
+def _of_three_diagonals(dl, d, du):
+  place = np.arange(d.shape[-1])
+  a = np.zeros((*d.shape, d.shape[-1]), d.dtype)
+  a[..., place, place] = d
+  a[..., place[1:], place[:-1]] = dl[..., 1:]
+  a[..., place[:-1], place[1:]] = du[..., :-1]
+  return a
+
+
+def _product_ratio(operands, results):
+  # |C - A B| / (n |A| |B| eps), element by element.
+  (a, b), (c,) = map(checks.wide, operands), results
+  scale = max(a.shape[-1], 1) * (np.abs(a) @ np.abs(b)) * checks.eps(c)
+  return checks.worst(np.abs(checks.wide(c) - a @ b), scale)
+
+
 def _right_ratio(operands, results):
   # X Aᴴ = B is conj(A) Xᵀ = Bᵀ.
   (a, b), (x,) = operands, results
@@ -444,19 +480,28 @@ NOT_CPU = ("cuda", "rocm", "tpu")
 
 DECOMPOSITIONS: tuple[Case, ...] = (
     Case("cholesky", linalg.cholesky, positive_definite, (2,), _cholesky_ratio(lower=True),
-         lambda a: (np.linalg.cholesky(a),), jnp.linalg.cholesky),
+         lambda a: (np.linalg.cholesky(a),), jnp.linalg.cholesky, lapack=True,
+         timed=Timed(
+             (POSITIVE_DEFINITE,), lambda n: n**3 / 3,
+             called("linalg.cholesky", "numpy", "torch", "cupy")
+             | {"scale": lambda jax: jax.jit(lambda a: a * 1.5)})),
     Case("cholesky_upper", lambda a: linalg.cholesky(a, upper=True), positive_definite, (2,),
          _cholesky_ratio(lower=False), lambda a: (np.linalg.cholesky(a).conj().T,),
          lambda a: jnp.linalg.cholesky(a, upper=True), variant=True),
     Case("lu", linalg.lu, general, (2,), _lu_ratio, _lu_oracle, jax.lax.linalg.lu,
-         rectangular=True),
+         rectangular=True, lapack=True,
+         timed=Timed((GENERAL,), lambda n: 2 * n**3 / 3, called("linalg.lu_factor", "torch"))),
     Case("lu_pivots_to_permutation",
          lambda pivots: linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
          _pivots, (1,), _permutation_ratio, _permutation_oracle,
          lambda pivots: jax.lax.linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
-         dtypes=(np.float32,), differentiable=False),  # of integers: one dtype is as good as four
+         dtypes=(np.float32,),  # of integers: one dtype is as good as four
+         differentiable=False, any_size=False,
+         timed=Timed((PIVOTS,), lambda n: n, dtypes=(np.int32,))),
     Case("qr", linalg.qr, general, (2,), _qr_ratio, _qr_oracle("economic"), jnp.linalg.qr,
-         rectangular=True),
+         rectangular=True, lapack=True,
+         timed=Timed((GENERAL,), lambda n: 8 * n**3 / 3,
+                     called("linalg.qr", "numpy", "torch", "cupy"))),
     Case("qr_complete", lambda a: linalg.qr(a, mode="complete"), general, (2,), _qr_ratio,
          _qr_oracle("full"), lambda a: jnp.linalg.qr(a, mode="complete"), rectangular=True,
          variant=True),
@@ -464,50 +509,63 @@ DECOMPOSITIONS: tuple[Case, ...] = (
          lambda a: (_qr_oracle("economic")(a)[1],), lambda a: jnp.linalg.qr(a, mode="r"),
          rectangular=True),
     Case("qr_raw", lambda a: linalg.qr(a, mode="raw"), general, (2,), _qr_raw_ratio,
-         _qr_raw_oracle, lambda a: jnp.linalg.qr(a, mode="raw"), rectangular=True, slow=True),
+         _qr_raw_oracle, lambda a: jnp.linalg.qr(a, mode="raw"), rectangular=True, slow=True,
+         scan=True),
     Case("qr_pivoted", lambda a: linalg.qr(a, pivoting=True), general, (2,), _qr_pivoted_ratio,
          _qr_pivoted_oracle, lambda a: jax.lax.linalg.qr(a, pivoting=True, full_matrices=False),
          rectangular=True, absent=(("tpu",), "geqp3")),
     Case("householder_product", linalg.householder_product, _reflectors, (2, 1),
-         _householder_ratio, _householder_oracle, jax.lax.linalg.householder_product),
+         _householder_ratio, _householder_oracle, jax.lax.linalg.householder_product, scan=True),
     Case("eigh", linalg.eigh, hermitian, (2,), _eigh_ratio,
          lambda a: tuple(scipy.linalg.eigh(a, driver="evd")) if a.size else (a.real[0:0, 0], a),
-         jnp.linalg.eigh, invariant=_eigh_invariant, limit=60.0),
+         jnp.linalg.eigh, invariant=_eigh_invariant, limit=60.0, lapack=True,
+         timed=Timed((HERMITIAN,), lambda n: 9 * n**3,
+                     called("linalg.eigh", "numpy", "torch", "cupy"))),
     Case("eigvalsh", linalg.eigvalsh, hermitian, (2,), _eigvalsh_ratio,
-         lambda a: (np.linalg.eigvalsh(a),), jnp.linalg.eigvalsh, limit=60.0),
+         lambda a: (np.linalg.eigvalsh(a),), jnp.linalg.eigvalsh, limit=60.0,
+         timed=Timed((HERMITIAN,), lambda n: 4 * n**3 / 3,
+                     called("linalg.eigvalsh", "numpy", "torch", "cupy"))),
     Case("svd", linalg.svd, general, (2,), _svd_ratio, _svd_oracle(full_matrices=True),
-         jnp.linalg.svd, invariant=_svd_invariant, rectangular=True, limit=50.0, slow=True),
+         jnp.linalg.svd, invariant=_svd_invariant, rectangular=True, limit=50.0, slow=True,
+         timed=Timed((GENERAL,), lambda n: 22 * n**3, called("linalg.svd", "numpy", "torch"))),
     Case("svd_thin", lambda a: linalg.svd(a, full_matrices=False), general, (2,), _svd_ratio,
          _svd_oracle(full_matrices=False), lambda a: jnp.linalg.svd(a, full_matrices=False),
          invariant=_svd_invariant, rectangular=True, limit=50.0, slow=True, variant=True),
     Case("svdvals", linalg.svdvals, general, (2,), _svdvals_ratio,
          lambda a: (np.linalg.svd(a, compute_uv=False),), jnp.linalg.svdvals, rectangular=True,
-         limit=50.0, slow=True),
+         limit=50.0, slow=True,
+         timed=Timed((GENERAL,), lambda n: 8 * n**3 / 3,
+                     called("linalg.svdvals", "numpy", "torch"))),
     Case("eig", linalg.eig, square_general, (2,), _eig_ratio, _eig_oracle(left=False),
          jnp.linalg.eig, invariant=_eig_invariant, limit=20.0, complex=True, slow=True,
-         absent=(("tpu",), "eig")),
+         absent=(("tpu",), "eig"), unordered=True,
+         timed=Timed((GENERAL,), lambda n: 25 * n**3, called("linalg.eig", "numpy", "torch"))),
     Case("eig_left", lambda a: linalg.eig(a, left=True), square_general, (2,), _eig_left_ratio,
          _eig_oracle(left=True), lambda a: jax.lax.linalg.eig(a, compute_left_eigenvectors=True),
          invariant=_eig_invariant, limit=20.0, complex=True, slow=True,
-         absent=(("tpu",), "eig")),
+         absent=(("tpu",), "eig"), unordered=True),
     Case("eigvals", linalg.eigvals, square_general, (2,), _eigvals_ratio,
          lambda a: (scipy.linalg.eigvals(a) if a.size else np.zeros(0, complex),),
-         jnp.linalg.eigvals, limit=20.0, complex=True, slow=True, absent=(("tpu",), "eig")),
+         jnp.linalg.eigvals, limit=20.0, complex=True, slow=True, absent=(("tpu",), "eig"),
+         unordered=True,
+         timed=Timed((GENERAL,), lambda n: 10 * n**3,
+                     called("linalg.eigvals", "numpy", "torch"))),
     Case("schur", linalg.schur, square_general, (2,), _schur_ratio, _schur_oracle("real"),
          jax.scipy.linalg.schur, invariant=_schur_invariant, limit=20.0, slow=True,
-         absent=(NOT_CPU, "schur")),
+         absent=(NOT_CPU, "schur"), unordered=True, scan=True,
+         timed=Timed((GENERAL,), lambda n: 25 * n**3)),
     Case("schur_complex", lambda a: linalg.schur(a, "complex"), square_general, (2,),
          _schur_ratio, _schur_oracle("complex"), lambda a: jax.scipy.linalg.schur(a, "complex"),
          invariant=_unitary_similarity_invariant, limit=20.0, complex=True, slow=True,
-         variant=True, absent=(NOT_CPU, "schur")),
+         variant=True, absent=(NOT_CPU, "schur"), unordered=True, scan=True),
     Case("hessenberg", lambda a: linalg.hessenberg(a, calc_q=True), square_general, (2,),
          _hessenberg_ratio,
          lambda a: scipy.linalg.hessenberg(a, calc_q=True) if a.size else (a, a),
          lambda a: jax.scipy.linalg.hessenberg(a, calc_q=True), slow=True,
-         absent=(NOT_CPU, "hessenberg")),
+         absent=(NOT_CPU, "hessenberg"), scan=True),
     Case("hessenberg_h", linalg.hessenberg, square_general, (2,), _hessenberg_h_ratio,
          lambda a: (scipy.linalg.hessenberg(a) if a.size else a,), jax.scipy.linalg.hessenberg,
-         slow=True, absent=(NOT_CPU, "hessenberg")),
+         slow=True, absent=(NOT_CPU, "hessenberg"), scan=True),
     Case("eigh_tridiagonal", linalg.eigh_tridiagonal, _tridiagonal, (1, 1),
          lambda operands, results: _eigh_ratio((_tridiagonal_product(*operands),), results),
          lambda d, e: tuple(np.linalg.eigh(_tridiagonal_product(d, e))),
@@ -525,7 +583,12 @@ DECOMPOSITIONS: tuple[Case, ...] = (
          lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
          with_columns(_lower), (2, 2), _solution_ratio(_lower_part),
          lambda a, b: _solve_oracle(np.tril(a), b),
-         lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=True)),
+         lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
+         lapack=True,
+         # As many right-hand sides as rows, where the other solves have one: trsm, not trsv.
+         timed=Timed((LOWER_FACTOR, GENERAL), lambda n: n**3, {
+             "torch": lambda torch: lambda a, b: torch.linalg.solve_triangular(
+                 a, b, upper=False)})),
     Case("triangular_solve_right",
          lambda a, b: linalg.triangular_solve(a, b, transpose_a=True, conjugate_a=True),
          _upper_right, (2, 2), _right_ratio,
@@ -535,17 +598,38 @@ DECOMPOSITIONS: tuple[Case, ...] = (
     Case("cho_solve", lambda l, b: linalg.cho_solve((l, True), b),
          with_columns(_cholesky_factor), (2, 2), _solution_ratio(_cholesky_product),
          lambda l, b: _solve_oracle(_cholesky_product(l), b),
-         lambda l, b: jax.scipy.linalg.cho_solve((l, True), b)),
+         lambda l, b: jax.scipy.linalg.cho_solve((l, True), b),
+         timed=Timed((LOWER_FACTOR, COLUMN), lambda n: 2 * n**2, {
+             "torch": lambda torch: lambda c, b: torch.cholesky_solve(b, c)})),
     Case("lu_solve", lambda lu, pivots, b: linalg.lu_solve((lu, pivots), b),
          with_columns(_lu_factors), (2, 1, 2), _solution_ratio(_lu_product),
          lambda lu, pivots, b: _solve_oracle(_lu_product(lu, pivots), b),
-         lambda lu, pivots, b: jax.scipy.linalg.lu_solve((lu, pivots), b)),
+         lambda lu, pivots, b: jax.scipy.linalg.lu_solve((lu, pivots), b),
+         timed=Timed((FACTOR, PIVOTS, COLUMN), lambda n: 2 * n**2, {
+             "torch": lambda torch: lambda lu, p, b: torch.linalg.lu_solve(lu, p + 1, b)})),
+    Case("tridiagonal_solve", linalg.tridiagonal_solve, _three_diagonals, (1, 1, 1, 2),
+         _solution_ratio(_of_three_diagonals),
+         lambda dl, d, du, b: _solve_oracle(_of_three_diagonals(dl, d, du), b),
+         jax.lax.linalg.tridiagonal_solve,
+         timed=Timed((VECTOR, DIAGONAL, VECTOR, COLUMN), lambda n: 8 * n)),
     Case("solve", linalg.solve, with_columns(square), (2, 2), _solution_ratio(lambda a: a),
-         _solve_oracle, jnp.linalg.solve),
+         _solve_oracle, jnp.linalg.solve, lapack=True,
+         timed=Timed((GENERAL, COLUMN), lambda n: 2 * n**3 / 3 + 2 * n**2,
+                     called("linalg.solve", "numpy", "torch", "cupy"))),
     Case("inv", linalg.inv, square, (2,), _inv_ratio, lambda a: (np.linalg.inv(a),),
-         jnp.linalg.inv),
+         jnp.linalg.inv, lapack=True,
+         timed=Timed((GENERAL,), lambda n: 2 * n**3,
+                     called("linalg.inv", "numpy", "torch", "cupy"))),
     Case("det", linalg.det, _unit_scaled, (2,), _det_ratio, lambda a: (np.linalg.det(a),),
-         jnp.linalg.det),
+         jnp.linalg.det, closed_form=3,
+         timed=Timed((GENERAL,), lambda n: 2 * n**3 / 3,
+                     called("linalg.det", "numpy", "torch", "cupy"))),
     Case("slogdet", linalg.slogdet, square, (2,), _slogdet_ratio,
-         lambda a: tuple(np.linalg.slogdet(a)), jnp.linalg.slogdet),
+         lambda a: tuple(np.linalg.slogdet(a)), jnp.linalg.slogdet, closed_form=3,
+         timed=Timed((GENERAL,), lambda n: 2 * n**3 / 3,
+                     called("linalg.slogdet", "numpy", "torch", "cupy"))),
+    Case("matmul", linalg.matmul, two_square, (2, 2), _product_ratio, lambda a, b: (a @ b,),
+         jnp.linalg.matmul, closed_form=3, xla=True,
+         timed=Timed((GENERAL, GENERAL), lambda n: 2 * n**3,
+                     called("matmul", "numpy", "torch", "cupy"))),
 )

@@ -29,10 +29,6 @@ from sharded import (
 pytestmark = pytest.mark.compiles
 
 CASES = cases.each(cases.DIFFERENTIABLE_CASES)
-# The derivative of Householder reflectors is a scan in JAX, slow to compile: once in each mode.
-SCANS = ("qr_raw", "householder_product")
-QUICK_CASES = cases.each([
-    case for case in cases.DIFFERENTIABLE_CASES if case.name not in SCANS])
 N = 4
 
 
@@ -81,7 +77,7 @@ def test_first_order(case, kind, dtype, rng):
 
 
 @pytest.mark.extended
-@QUICK_CASES
+@CASES
 def test_grad_of_checkpointed_scan(case, rng):
   """Catches residuals of a loop, stacked or recomputed, that lose their sharding."""
   _check(_grad_of_scan, case, AxisType.Auto, np.dtype(np.float64), rng)
@@ -97,22 +93,21 @@ def _check_one(function, case, n, rng):
 
   sharded = place(operands, mesh, "x")
   # Of a mapped loop JAX 0.12 finds the mesh only where it is set.
-  loops = case.name.startswith(("schur", "hessenberg"))
-  with jax.set_mesh(mesh) if loops else contextlib.nullcontext():
+  with jax.set_mesh(mesh) if case.scan else contextlib.nullcontext():
     results = compile_local(jax.vmap(one), sharded)(*sharded)
   close(results, quick_compile(jax.vmap(one), operands)(*operands))
   sharded_like(results, mesh, "x")
 
 
 @pytest.mark.extended
-@QUICK_CASES
+@CASES
 def test_jacobians(case, rng):
   """Catches a rule that, under vmap, broadcasts the factors along the wrong dimension."""
   _check_one(lambda f: lambda a: (jax.jacfwd(f)(a), jax.jacrev(f)(a)), case, N, rng)
 
 
 @pytest.mark.extended
-@QUICK_CASES
+@CASES
 def test_hessian(case, rng):
   """Catches a rule whose own derivative cannot be taken, or gathers."""
-  _check_one(jax.hessian, case, N if case.name in ("det", "slogdet") else 2, rng)
+  _check_one(jax.hessian, case, max(2, case.closed_form + 1), rng)

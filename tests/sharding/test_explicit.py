@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, auto_axes, explicit_axes
 from jax.sharding import PartitionSpec as P
 
+import cases
 import linalg
 from quick import quick_compile, quick_jit
 from sharded import (
@@ -93,6 +94,7 @@ def test_auto_axes(case, rng):
     sharded_like(results, auto, "x")
 
 
+@cases.each([case for case in cases.CASES if not case.xla])
 def test_sharded_matrix_dimension_is_refused(case, rng):
   """Catches a part of a matrix handed to a handler; and advice in the error that does not work."""
   mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)

@@ -6,10 +6,13 @@ import jax
 import numpy as np
 import pytest
 
+import linalg
 from linalg import _targets
-from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, Case
+from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, TABLE, Case
 
-__all__ = ["CASES", "COMPOSED", "DTYPES", "Case", "each", "has_handlers", "named", "with_handlers"]
+__all__ = [
+    "CASES", "COMPOSED", "DTYPES", "TABLE", "Case", "each", "has_handlers", "named", "targets",
+    "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
@@ -22,15 +25,24 @@ def each(some):
 
 
 def named(name: str) -> Case:
-  (case,) = (case for case in CASES + COMPOSED if case.name == name)
+  (case,) = (case for case in TABLE if case.name == name)
   return case
 
 
+def targets(platform: str) -> set[str]:
+  """The package's own that are registered for a platform."""
+  names = {check.is_custom_call() for check in linalg.export_disabled_checks()}
+  return {x for x in names if x.startswith("linalg_") and platform in _targets.platforms(x)}
+
+
+def targets_of(case: Case) -> set[str]:
+  """Those that a program of the case calls, on one platform or the other."""
+  operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32))
+  return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(case.results)(*operands))))
+
+
 def has_handlers(case: Case, platform: str) -> bool:
-  """Whether it calls a target that is registered for a platform."""
-  operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.float32)
-  targets = set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(case.results)(*operands))))
-  return any(platform in _targets.platforms(target) for target in targets)
+  return bool(targets_of(case) & targets(platform))
 
 
 def with_handlers(platform: str) -> list[Case]:

@@ -11,31 +11,8 @@ import pytest
 import cases
 from sharded import same_bits
 
-SUMS = "XLA sums a few arrays in other orders than many"
-LOOPS = "XLA fuses products and sums in a loop over rows or not, by the batch's size (jax 0.12)"
-PRODUCTS = "XLA compiles products of complex numbers, or of small matrices, by the batch's size"
-
-# What does not keep it, and why: the README says so too.
-OTHERS = {
-    "norm": SUMS,
-    "matrix_norm_1": SUMS,
-    "matrix_norm_inf": SUMS,
-    "matrix_norm_nuc": SUMS,
-    "vector_norm_2": SUMS,
-    "vector_norm_3": SUMS,
-    "vector_norm_0.5": SUMS,
-    "vector_norm_-1": SUMS,
-    "cond_1": SUMS,
-    "trace": SUMS,
-    "vecdot": SUMS,
-    "cholesky_update": LOOPS,
-    "cholesky_update_down": LOOPS,
-    "cross": PRODUCTS,
-    "expm": PRODUCTS,
-}
-# Of several results, those that keep it: not the residuals, which are sums.
-RESULTS = {"lstsq": (0, 2, 3)}
-KEPT = [case for case in cases.COMPOSED if case.name not in OTHERS]
+# The table says why the others do not keep it, and the README which they are.
+KEPT = [case for case in cases.COMPOSED if 0 not in case.varying]
 BATCHES = (2, 7, 64)
 extended = pytest.mark.extended
 
@@ -46,18 +23,13 @@ def _bits_in_batches(case, dtype, n, batches, rng):
   @jax.jit
   def function(*operands):
     results = case.results(*operands)
-    return [results[i] for i in RESULTS.get(case.name, range(len(results)))]
+    return [x for i, x in enumerate(results) if i not in case.varying]
 
   whole = [np.asarray(x) for x in function(*operands)]
   for size in batches[:-1]:
     same_bits(function(*(x[:size] for x in operands)), [x[:size] for x in whole])
   for i in (0, max(batches) // 2, max(batches) - 1):
     same_bits(function(*(x[i] for x in operands)), [x[i] for x in whole])
-
-
-def test_names():
-  """Catches a name that no case has any more."""
-  assert OTHERS.keys() <= {case.name for case in cases.COMPOSED}
 
 
 @cases.each(KEPT)

@@ -79,14 +79,9 @@ def test_residuals_of_many_large(name, n, dtype, rng):
   _check(case, case.operands(rng, (24,), n, n, dtype))
 
 
-# What JAX computes with LAPACK. Determinants are not among them: in double precision their residual
-# is against a LAPACK result of the same precision.
-BY_LAPACK = [
-    cases.named(name)
-    for name in ("cholesky", "lu", "qr", "eigh", "solve", "inv", "triangular_solve")]
-
-
-@cases.each(BY_LAPACK)
+# Determinants are not among them: in double precision their residual is against a LAPACK result of
+# the same precision.
+@cases.each([case for case in cases.CASES if case.lapack])
 @pytest.mark.parametrize("n", [3, 16])
 def test_no_worse_than_stock(case, dtype, n, rng):
   """Catches a kernel that rounds more than it must: the gates above would not notice for long."""

@@ -2,47 +2,44 @@
 
 import functools
 import itertools
+import sys
 
 import numpy as np
 import pytest
 
 import cases
-import linalg
 import matrices
-from linalg import (
-  _cholesky,
-  _det,
-  _eig,
-  _eigh,
-  _eigh_tridiagonal,
-  _hessenberg,
-  _householder,
-  _lu,
-  _qr,
-  _schur,
-  _solve,
-  _svd,
-  _triangular,
-)
 from linalg.ffi import Operation
 from quick import quick_jit
 from sharded import close
 
-# The operations of the package by the names that their modules have for them.
-OPERATIONS = {
-    name: value
-    for module in (
-        _cholesky, _det, _eig, _eigh, _eigh_tridiagonal, _hessenberg, _householder, _lu, _qr,
-        _schur, _solve, _svd, _triangular)
-    # Those of derivative rules are compared with their formula in derivatives/test_linear.py.
-    for name, value in vars(module).items()
-    if isinstance(value, Operation) and not value.name.endswith(("_jvp", "_vjp"))}
+
+def _operations():
+  """Those that have handlers, by the names that their modules have for them.
+
+  Those of derivative rules are compared with their formula in derivatives/test_linear.py.
+  """
+  handled = {x for x in cases.targets("cpu") if not x.endswith(("_jvp", "_vjp"))}
+  modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("linalg._")]
+  for name, value in (item for module in modules for item in vars(module).items()):
+    several = isinstance(value, tuple) and hasattr(value, "_fields")
+    members = {f"{name}.{x}": getattr(value, x) for x in value._fields} if several else {}
+    for key, x in ({name: value} | members).items():
+      if isinstance(x, Operation) and x.name in handled:
+        yield key, x
+
+
+OPERATIONS = dict(_operations())
 # The case whose operands an operation takes, where its name is not the operation's.
 CASES = {
-    "adjugate": "det", "cholesky_solve": "cho_solve", "factored_solve": "solve", "eigvalsh": "eigh",
-    "householder_qr": "qr", "qr_complete": "qr", "qr_pivoted_complete": "qr_pivoted",
-    "svd_full": "svd"}
+    "adjugate": "det", "cholesky_solve": "cho_solve", "exact_matmul": "matmul",
+    "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted", "svd_full": "svd"}
 N = 5
+
+
+def _case(name):
+  key = name.partition(".")[0].removesuffix("_p")
+  return cases.named(CASES.get(key, key))
 
 
 def _variants():
@@ -55,11 +52,7 @@ def _variants():
 
 
 def _operands(name, attributes, batch, shape, dtype, rng):
-  key = name.removesuffix("_p")
-  case = cases.named(CASES.get(key, key))
-  operands = case.operands(rng, batch, *shape, dtype)
-  if name == "factored_solve_p":
-    operands = (operands[0], *linalg.lu_factor(operands[0]), operands[1])
+  operands = _case(name).operands(rng, batch, *shape, dtype)
   if name.endswith("_tridiagonal_p"):
     operands = (operands[0].real, operands[1])
   if name == "triangular_solve_p" and not attributes["left_side"]:
@@ -80,13 +73,9 @@ def _both(name, attributes, operands):
 
 
 def _determined(name, results):
-  """The results without the choices that an algorithm is free to make."""
-  if name in ("eig_p", "eig_left_p", "eigh_p", "eigh_tridiagonal_p", "schur_p", "svd_p",
-              "svd_full_p"):
-    key = name.removesuffix("_p")
-    case = cases.named(CASES.get(key, key))
-    return [*case.invariant(results[:-1]), results[-1]]
-  return results
+  """The results without the choices that an algorithm is free to make, of which info is none."""
+  *results, last = results
+  return [*_case(name).invariant(tuple(results)), last]
 
 
 def _check(name, attributes, operands, dtype):
@@ -111,9 +100,7 @@ def test_real_values(name, dtype, rng):
   _check(name, attributes, operands, dtype)
 
 
-@pytest.mark.parametrize("name", ["lu_p", "householder_qr_p", "qr_p", "qr_complete_p", "qr_r_p",
-                                  "qr_pivoted_p", "qr_pivoted_complete_p", "svd_p", "svd_full_p",
-                                  "svdvals_p"])
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if _case(name).rectangular])
 @pytest.mark.parametrize("shape", [(4, 6), (6, 4), (0, 3), (3, 0), (0, 0)], ids=str)
 def test_rectangles(name, shape, rng):
   """Catches a fallback that is right for square matrices alone."""

@@ -81,6 +81,22 @@ def _with_identity(a):
   return a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
 
 
+def _three_diagonals(a):
+  """Those of a general matrix: a tridiagonal one, and what elimination makes of it."""
+  diagonals = np.zeros((3, *a.shape[:-1]), a.dtype)
+  diagonals[0, ..., 1:] = np.diagonal(a, -1, -2, -1)
+  diagonals[1] = np.diagonal(a, 0, -2, -1)
+  diagonals[2, ..., :-1] = np.diagonal(a, 1, -2, -1)
+  return *diagonals, _right_hand_sides(a)
+
+
+def _with_unitary(a):
+  """A product that is in range if A is."""
+  n = a.shape[-1]
+  return a, np.broadcast_to(
+      matrices.unitary(np.random.default_rng(2), n, a.dtype).astype(a.dtype), a.shape)
+
+
 # The types that each operation takes, and its operands for matrices of those types.
 OPERANDS = {
     "cholesky": (_positive, lambda a: (a,)),
@@ -113,6 +129,8 @@ OPERANDS = {
     "cho_solve": (
         _positive, lambda a: (np.asarray(linalg.cholesky(a)), _right_hand_sides(a))),
     "lu_solve": (_nonsingular, _lu_factors),
+    "matmul": (_any_general, _with_unitary),
+    "tridiagonal_solve": (_nonsingular, _three_diagonals),
     "solve": (_nonsingular, lambda a: (a, _right_hand_sides(a))),
     "inv": (_nonsingular, lambda a: (a,)),
 }
