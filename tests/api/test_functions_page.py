@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+import cases
 import linalg
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -17,15 +18,41 @@ def test_named_tests_exist():
     assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), (file, test)
 
 
+def _names(rows):
+  return {name for row in rows for name in re.findall(r"`(\w+)", row)}
+
+
+def _rows(table):
+  return re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+
+
+OURS = PAGE[: PAGE.index("## Against the peers")]
+COMPOSED, HANDLED = map(_rows, OURS.split("The functions of the second table"))
+
+
 def test_all_functions_are_there():
   """Every public function has a row in one of the tables of ours."""
   elsewhere = {
       "LinAlgError", "checked", "export_disabled_checks", "ffi", "include_dir", "show_config"}
   results = {name for name in linalg.__all__ if name.endswith("Result")}
-  tables = PAGE[: PAGE.index("## Against the peers")]
-  rows = re.findall(r"^\| (`[^|]*) \|", tables, re.MULTILINE)
-  named = {name for row in rows for name in re.findall(r"`(\w+)", row)}
   # A form in _ex stands in its function's row.
   functions = {
       name.removesuffix("_ex") for name in set(linalg.__all__) - elsewhere - results}
-  assert named == functions
+  assert _names(COMPOSED + HANDLED) == functions
+
+
+def test_functions_are_in_the_table_of_their_kind():
+  """Catches a function with a handler among those that are composed, and the other way round."""
+  handled = {target.removeprefix("linalg_") for target in cases.targets("cpu")} & set(
+      linalg.__all__)
+  of_options = {row for row in COMPOSED if "=" in row}  # of a function that has a handler too
+  assert not _names(set(COMPOSED) - of_options) & handled
+  assert handled <= _names(HANDLED)
+  for table, rows in ((cases.COMPOSED, COMPOSED), (cases.CASES, HANDLED)):
+    assert _names(rows) >= {_function(case) for case in table}
+
+
+def _function(case):
+  """The public function of a case, whose name may go on with what is particular about it."""
+  return max(
+      (name for name in linalg.__all__ if f"{case.name}_".startswith(f"{name}_")), key=len)
