@@ -3,6 +3,7 @@
 from typing import assert_type
 
 import jax
+from jax import export
 
 import linalg
 
@@ -21,6 +22,7 @@ def decompositions(a: jax.Array, flag: bool, mode: str) -> None:
   assert_type(linalg.lu_ex(a), Arrays4)
   assert_type(linalg.lu_factor(a), Arrays2)
   assert_type(linalg.lu_solve((a, a), a), jax.Array)
+  assert_type(linalg.lu_pivots_to_permutation(a, 3), jax.Array)
   assert_type(linalg.eigh(a), linalg.EighResult)
   assert_type(linalg.eigh(a, "U"), linalg.EighResult)
   assert_type(linalg.eigh(a).eigenvalues, jax.Array)
@@ -50,11 +52,13 @@ def flags_that_change_the_result(a: jax.Array, flag: bool, mode: str) -> None:
   assert_type(linalg.svd_ex(a), Arrays4)
   assert_type(linalg.svd_ex(a, compute_uv=False), Arrays2)
   assert_type(linalg.svdvals(a), jax.Array)
+  assert_type(linalg.svdvals_ex(a), Arrays2)
   assert_type(linalg.eig(a), linalg.EigResult)
   assert_type(linalg.eig(a, left=True), Arrays3)
   assert_type(linalg.eig_ex(a), Arrays3)
   assert_type(linalg.eig_ex(a, left=True), Arrays4)
   assert_type(linalg.eigvals(a), jax.Array)
+  assert_type(linalg.eigvals_ex(a), Arrays2)
   assert_type(linalg.hessenberg(a), jax.Array)
   assert_type(linalg.hessenberg(a, calc_q=True), Arrays2)
   assert_type(linalg.eigh_tridiagonal(a, a), Arrays2)
@@ -87,11 +91,21 @@ def composed(a: jax.Array) -> None:
   assert_type(linalg.tridiagonal_solve(a, a, a, a), jax.Array)
   assert_type(linalg.tridiagonal_solve_ex(a, a, a, a), Arrays2)
   assert_type(linalg.cholesky_update(a, a, downdate=True), jax.Array)
+  assert_type(linalg.cholesky_update_ex(a, a), Arrays2)
+  assert_type(linalg.matmul(a, a, precision="highest"), jax.Array)
+  assert_type(linalg.diagonal(a, offset=1), jax.Array)
   assert_type(linalg.block_diag(a, a), jax.Array)
   assert_type(linalg.tensorinv(a), jax.Array)
   assert_type(linalg.tensorsolve(a, a), jax.Array)
   assert_type(linalg.checked(linalg.eigh)(a), linalg.EighResult)
   assert_type(linalg.__version__, str)
+
+
+def around_them(a: jax.Array) -> None:
+  assert_type(linalg.eigh_gauge_error(lambda w, v: w.sum(), a), jax.Array)
+  assert_type(linalg.include_dir(), str)
+  assert_type(linalg.export_disabled_checks(), list[export.DisabledSafetyCheck])
+  linalg.show_config()
 
 
 def wrong_arguments(a: jax.Array) -> None:
