@@ -1,7 +1,6 @@
 // The algorithms of kernels/team by a team of threads that run at the same time, for
 // ThreadSanitizer. LINALG_TEST_ELEMENT is the matrices' element. The results are compared to those
-// of threads that run one after another, of which tests/cuda/test_phases.py knows that they are
-// right.
+// of threads that run one after another, of which tests/cuda/phases knows that they are right.
 //
 //   team_races          what has no race
 //   team_races --race   what has one

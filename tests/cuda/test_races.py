@@ -1,6 +1,6 @@
 """The algorithms that a team of CUDA threads runs, on the CPU: by threads at the same time.
 
-tests/cuda/test_phases.py runs one thread after another, which cannot show that a barrier is missing
+tests/cuda/phases runs one thread after another, which cannot show that a barrier is missing
 between what every thread reads for itself and the next phase, which writes it. ThreadSanitizer
 reports two accesses without a barrier in between, in whatever order they came.
 """

@@ -1,0 +1,27 @@
+"""The algorithms that a team of CUDA threads runs, on the CPU: thread after thread.
+
+They are compiled here from the headers that the CUDA module is made of, and run in several orders:
+a result that depends on the order is a race. kernels/team/team.h says what a phase is.
+"""
+
+import ctypes
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+  compiler = shutil.which("c++")
+  if compiler is None:
+    pytest.skip("needs a C++ compiler, c++")
+  path = tmp_path_factory.mktemp("team_phases") / "libteam_phases.so"
+  flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-psabi"]
+  subprocess.run(
+      [compiler, *flags, "-shared", "-fPIC", "-I", str(ROOT),
+       str(ROOT / "tests/cuda/team_phases.cc"), "-o", str(path)], check=True)
+  return ctypes.CDLL(str(path))
