@@ -7,6 +7,7 @@
 #include <complex>
 #include <cstdint>
 #include <exception>
+#include <initializer_list>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -142,20 +143,33 @@ inline TridiagonalShape SplitTridiagonalBatch(const ffi::AnyBuffer& diagonal,
   return {shape.batch, shape.cols, count};
 }
 
-// The elements of a buffer, once its dtype and their number are what the handler counts on.
+// The sizes of a matrix, of a vector, or of nothing but a number.
+using CoreShape = std::initializer_list<int64_t>;
+
+// The elements of a buffer, once its dtype, its batch and what it holds of each matrix of the batch
+// are what the handler counts on.
 template <class T>
-T* Elements(const ffi::AnyBuffer& buffer, int64_t count, std::string_view operand) {
+T* Elements(const ffi::AnyBuffer& buffer, int64_t batch, CoreShape core, std::string_view operand) {
   if (buffer.element_type() != kDtype<T>) throw BadArgument(operand, "have another dtype");
-  if (static_cast<int64_t>(buffer.element_count()) != count) {
-    throw BadArgument(operand, "have " + std::to_string(count) + " elements, got " +
-                                   std::to_string(buffer.element_count()));
+  const auto dimensions = buffer.dimensions();
+  const BatchShape shape = SplitBatch(buffer, static_cast<int>(core.size()), operand);
+  if (shape.batch != batch ||
+      !std::equal(core.begin(), core.end(), dimensions.end() - core.size())) {
+    const auto text = [](const auto& sizes) {
+      std::string list;
+      for (const int64_t size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
+      return "(" + list + ")";
+    };
+    throw BadArgument(operand, "be a batch of " + std::to_string(batch) + " with the shape " +
+                                   text(core) + ", got " + text(dimensions));
   }
   return static_cast<T*>(buffer.untyped_data());
 }
 
 template <class T>
-T* Elements(ffi::Result<ffi::AnyBuffer>& buffer, int64_t count, std::string_view operand) {
-  return Elements<T>(*buffer, count, operand);
+T* Elements(ffi::Result<ffi::AnyBuffer>& buffer, int64_t batch, CoreShape core,
+            std::string_view operand) {
+  return Elements<T>(*buffer, batch, core, operand);
 }
 
 namespace internal {

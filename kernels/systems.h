@@ -33,14 +33,14 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
   }
   const bool shared = a.dimensions().size() == 2;
   if (!shared && matrix.batch != rhs.batch) throw BadArgument("b", "have the batch size of a");
-  return {Elements<T>(a, matrix.batch * n * n, "a"),
-          Elements<T>(b, rhs.batch * rhs.size(), "b"),
-          Elements<T>(x, rhs.batch * rhs.size(), "x"),
-          rhs.batch,
-          n,
-          rhs.rows,
-          rhs.cols,
-          shared ? 0 : n * n};
+  return {.a = Elements<T>(a, matrix.batch, {n, n}, "a"),
+          .b = Elements<T>(b, rhs.batch, {rhs.rows, rhs.cols}, "b"),
+          .x = Elements<T>(x, rhs.batch, {rhs.rows, rhs.cols}, "x"),
+          .batch = rhs.batch,
+          .n = n,
+          .rows = rhs.rows,
+          .cols = rhs.cols,
+          .a_stride = shared ? 0 : n * n};
 }
 
 }  // namespace linalg

@@ -35,14 +35,14 @@ ffi::Error TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer lower, ffi::Any
                             ffi::Result<ffi::AnyBuffer> info) {
   return linalg::Guard("tridiagonal_solve", [&] {
     const linalg::BatchShape shape = linalg::SplitBatch(b, 1, "b");
-    const int64_t n = shape.cols, size = shape.batch * n;
+    const int64_t n = shape.cols;
     linalg::DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-      const T* lower_data = linalg::Elements<T>(lower, size, "lower");
-      const T* diagonal_data = linalg::Elements<T>(diagonal, size, "diagonal");
-      const T* upper_data = linalg::Elements<T>(upper, size, "upper");
-      const T* b_data = linalg::Elements<T>(b, size, "b");
-      T* x_data = linalg::Elements<T>(x, size, "x");
-      int32_t* info_data = linalg::Elements<int32_t>(info, shape.batch, "info");
+      const T* lower_data = linalg::Elements<T>(lower, shape.batch, {n}, "lower");
+      const T* diagonal_data = linalg::Elements<T>(diagonal, shape.batch, {n}, "diagonal");
+      const T* upper_data = linalg::Elements<T>(upper, shape.batch, {n}, "upper");
+      const T* b_data = linalg::Elements<T>(b, shape.batch, {n}, "b");
+      T* x_data = linalg::Elements<T>(x, shape.batch, {n}, "x");
+      int32_t* info_data = linalg::Elements<int32_t>(info, shape.batch, {}, "info");
       // About ten nanoseconds for each row: two divisions.
       const double nanoseconds = 10.0 * static_cast<double>(n + 1);
       linalg::ForEachRange(pool, shape.batch, nanoseconds, [&](int64_t first, int64_t last) {

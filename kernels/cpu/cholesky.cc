@@ -72,9 +72,9 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    const T* a_data = Elements<T>(a, shape.batch * size, "a");
-    T* factor_data = ResultElements<T>(factor, shape.batch * size, "the factor");
-    int32_t* info_data = Elements<int32_t>(info, shape.batch, "info");
+    const T* a_data = Elements<T>(a, shape.batch, {n, n}, "a");
+    T* factor_data = ResultElements<T>(factor, shape.batch, {n, n}, "the factor");
+    int32_t* info_data = Elements<int32_t>(info, shape.batch, {}, "info");
     if (ChoosePath(Operation::kCholesky, n, n, kDtype<T>) == Path::kLanes) {
       return SmallCholesky(pool, shape.batch, n, {lower, symmetrize}, a_data, factor_data,
                            info_data);
@@ -95,13 +95,13 @@ template <class Derivative>
 void CholeskyDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor,
                         const ffi::AnyBuffer& x, ffi::Result<ffi::AnyBuffer>& y,
                         Derivative&& derivative) {
-  const BatchShape shape = SplitSquareBatch(x, "the derivative");
+  const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t n = shape.rows, size = shape.size();
-  DispatchDtype(x.element_type(), [&]<class T>(std::type_identity<T>) {
+  DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
     constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
-    const T* factor_data = Elements<T>(factor, shape.batch * size, "the factor");
-    const T* x_data = Elements<T>(x, shape.batch * size, "the derivative");
-    T* y_data = ResultElements<T>(y, shape.batch * size, "the result");
+    const T* factor_data = Elements<T>(factor, shape.batch, {n, n}, "the factor");
+    const T* x_data = Elements<T>(x, shape.batch, {n, n}, "the derivative");
+    T* y_data = ResultElements<T>(y, shape.batch, {n, n}, "the result");
     const double nanoseconds =
         SmallNanoseconds(kLanes<T>, 3 * size * kParts, n * size / 3.0 * kParts * kParts);
     ForEachGroup<T>(pool, shape.batch, 2 * size * kParts, nanoseconds,

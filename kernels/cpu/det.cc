@@ -18,7 +18,7 @@ template <class T, class Write>
 void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ffi::AnyBuffer& a,
                         Write&& write) {
   const int64_t n = shape.rows, size = shape.size();
-  const T* a_data = Elements<T>(a, shape.batch * size, "a");
+  const T* a_data = Elements<T>(a, shape.batch, {n, n}, "a");
   if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
     return DispatchSize(n, [&](auto order) {
       ForEachSmallGroup<T>(pool, shape.batch, order, order, 0, a_data, [&](auto& group) {
@@ -39,7 +39,7 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
 void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> det) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* det_data = Elements<T>(det, shape.batch, "det");
+    T* det_data = Elements<T>(det, shape.batch, {}, "det");
     ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& product) {
       const auto value = product.Value();
       StoreElements(&value, 1, det_data + i);
@@ -51,8 +51,8 @@ void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer>
              ffi::Result<ffi::AnyBuffer> logabsdet) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* sign_data = Elements<T>(sign, shape.batch, "sign");
-    auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
+    T* sign_data = Elements<T>(sign, shape.batch, {}, "sign");
+    auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, {}, "logabsdet");
     ForEachDeterminant<T>(pool, shape, a, [&](int64_t i, const auto& det) {
       const auto parts = det.InParts();
       StoreElements(&parts.sign, 1, sign_data + i);
@@ -68,8 +68,8 @@ void Adjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
   const int n = ToInt(shape.rows);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using Scalar = Element<T, Real<T>>;
-    const T* a_data = Elements<T>(a, shape.batch * size, "a");
-    T* target = ResultElements<T>(adjugate, shape.batch * size, "the adjugate");
+    const T* a_data = Elements<T>(a, shape.batch, {n, n}, "a");
+    T* target = ResultElements<T>(adjugate, shape.batch, {n, n}, "the adjugate");
     ForEachSmallGroup<T>(pool, shape.batch, n, n, size, a_data, [&](auto& group) {
       const auto singular =
           small::Adjugate(n, group.a, group.pivots, group.permutation, group.spare);

@@ -87,12 +87,12 @@ void RunEig(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* lef
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using C = std::complex<Real<T>>;
     const auto vectors = [&](Result* result, std::string_view name) -> C* {
-      return result ? ResultElements<C>(*result, batch * n * n, name) : nullptr;
+      return result ? ResultElements<C>(*result, batch, {n, n}, name) : nullptr;
     };
-    EigBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-             Elements<C>(values, batch * n, "the eigenvalues"),
+    EigBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
+             Elements<C>(values, batch, {n}, "the eigenvalues"),
              vectors(left, "the left eigenvectors"), vectors(right, "the eigenvectors"),
-             Elements<int32_t>(info, batch, "info"));
+             Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 

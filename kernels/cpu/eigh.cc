@@ -158,10 +158,10 @@ void Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> va
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
-              ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
-              Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-              Elements<int32_t>(info, batch, "info"));
+    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch, {n, n}, "a"),
+              ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+              Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+              Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 
@@ -170,9 +170,9 @@ void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch * n * n, "a"),
-              static_cast<T*>(nullptr), Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-              Elements<int32_t>(info, batch, "info"));
+    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch, {n, n}, "a"),
+              static_cast<T*>(nullptr), Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+              Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 

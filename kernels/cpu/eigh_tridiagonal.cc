@@ -72,11 +72,11 @@ void EighTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuff
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                     Elements<T>(beside, batch * shape.beside, "e"),
-                     ResultElements<T>(vectors, batch * n * n, "the eigenvectors"),
-                     Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                     Elements<int32_t>(info, batch, "info"));
+    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                     Elements<T>(beside, batch, {shape.beside}, "e"),
+                     ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+                     Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                     Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 
@@ -85,10 +85,10 @@ void EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::Any
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                     Elements<T>(beside, batch * shape.beside, "e"), static_cast<T*>(nullptr),
-                     Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                     Elements<int32_t>(info, batch, "info"));
+    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                     Elements<T>(beside, batch, {shape.beside}, "e"), static_cast<T*>(nullptr),
+                     Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                     Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 

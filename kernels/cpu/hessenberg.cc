@@ -41,9 +41,9 @@ void Hessenberg(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuff
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-                    ResultElements<T>(h, batch * n * n, "h"),
-                    ResultElements<T>(q, batch * n * n, "q"));
+    HessenbergBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
+                    ResultElements<T>(h, batch, {n, n}, "h"),
+                    ResultElements<T>(q, batch, {n, n}, "q"));
   });
 }
 
@@ -51,8 +51,8 @@ void HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuf
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    HessenbergBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-                    ResultElements<T>(h, batch * n * n, "h"), static_cast<T*>(nullptr));
+    HessenbergBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
+                    ResultElements<T>(h, batch, {n, n}, "h"), static_cast<T*>(nullptr));
   });
 }
 

@@ -33,11 +33,11 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> lu,
   const auto [batch, rows, cols] = shape;
   const int64_t m = rows, n = cols, k = std::min(rows, cols);
   DispatchDtype(a.element_type(), [&, batch = batch]<class T>(std::type_identity<T>) {
-    const T* a_data = Elements<T>(a, batch * m * n, "a");
-    T* lu_data = ResultElements<T>(lu, batch * m * n, "lu");
-    int32_t* pivots_data = Elements<int32_t>(pivots, batch * k, "pivots");
-    int32_t* permutation_data = Elements<int32_t>(permutation, batch * m, "permutation");
-    int32_t* info_data = Elements<int32_t>(info, batch, "info");
+    const T* a_data = Elements<T>(a, batch, {m, n}, "a");
+    T* lu_data = ResultElements<T>(lu, batch, {m, n}, "lu");
+    int32_t* pivots_data = Elements<int32_t>(pivots, batch, {k}, "pivots");
+    int32_t* permutation_data = Elements<int32_t>(permutation, batch, {m}, "permutation");
+    int32_t* info_data = Elements<int32_t>(info, batch, {}, "info");
     if (ChoosePath(Operation::kLu, m, n, kDtype<T>) == Path::kLanes) {
       const auto store = [&](auto& group, auto singular) {
         StoreElements(group.a, m * n, lu_data + group.first * m * n);
@@ -64,8 +64,8 @@ void LuPivotsToPermutation(ffi::ThreadPool pool, ffi::AnyBuffer pivots,
   const BatchShape shape = SplitBatch(pivots, 1, "pivots");
   const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
   if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
-  const int32_t* pivots_data = Elements<int32_t>(pivots, shape.batch * k, "pivots");
-  int32_t* permutation_data = Elements<int32_t>(permutation, shape.batch * m, "permutation");
+  const int32_t* pivots_data = Elements<int32_t>(pivots, shape.batch, {k}, "pivots");
+  int32_t* permutation_data = Elements<int32_t>(permutation, shape.batch, {m}, "permutation");
   const double nanoseconds = 5.0 + static_cast<double>(m + k);
   ForEachRange(pool, shape.batch, nanoseconds, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
@@ -97,7 +97,7 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
     if (pivots_stride != 0 && pivots_shape.batch != systems.batch) {
       throw BadArgument("pivots", "have the batch size of b");
     }
-    const auto* pivots_data = Elements<int32_t>(pivots, pivots_shape.batch * systems.n, "pivots");
+    const auto* pivots_data = Elements<int32_t>(pivots, pivots_shape.batch, {systems.n}, "pivots");
     if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
       const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
       return ForEachSmallSystem(

@@ -123,9 +123,10 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
       return shape.size() * Products<T>::kParts;
     };
     const Products<T> products{
-        .a = reinterpret_cast<const R*>(Elements<T>(a, left.batch * left.size(), "a")),
-        .b = reinterpret_cast<const R*>(Elements<T>(b, right.batch * right.size(), "b")),
-        .c = reinterpret_cast<R*>(ResultElements<T>(c, product.batch * product.size(), "c")),
+        .a = reinterpret_cast<const R*>(Elements<T>(a, left.batch, {left.rows, left.cols}, "a")),
+        .b = reinterpret_cast<const R*>(Elements<T>(b, right.batch, {right.rows, right.cols}, "b")),
+        .c = reinterpret_cast<R*>(
+            ResultElements<T>(c, product.batch, {product.rows, product.cols}, "c")),
         .batch = product.batch,
         .a_stride = stride(a, left, "a"),
         .b_stride = stride(b, right, "b"),

@@ -239,7 +239,7 @@ struct QrProblem : QrShape {
 
 template <class T>
 QrProblem<T> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a) {
-  return {shape, Elements<T>(a, shape.batch * shape.m * shape.n, "a")};
+  return {shape, Elements<T>(a, shape.batch, {shape.m, shape.n}, "a")};
 }
 
 // For R, and for Q if it is wanted.
@@ -248,8 +248,8 @@ QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q
                          ffi::Result<ffi::AnyBuffer>& r) {
   auto problem = ReadProblem<T>(ReadQrShape(a, q == nullptr ? nullptr : &**q, *r), a);
   const auto [batch, m, n, count, q_cols, r_rows] = static_cast<const QrShape&>(problem);
-  if (q != nullptr) problem.q = ResultElements<T>(*q, batch * m * q_cols, "q");
-  problem.r = ResultElements<T>(r, batch * r_rows * n, "r");
+  if (q != nullptr) problem.q = ResultElements<T>(*q, batch, {m, q_cols}, "q");
+  problem.r = ResultElements<T>(r, batch, {r_rows, n}, "r");
   return problem;
 }
 
@@ -258,8 +258,8 @@ void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyB
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(ReadPackedShape(a), a);
     const int64_t batch = problem.batch;
-    problem.r = ResultElements<T>(packed, batch * problem.m * problem.n, "the packed factors");
-    problem.taus = Elements<T>(taus, batch * problem.count, "taus");
+    problem.r = ResultElements<T>(packed, batch, {problem.m, problem.n}, "the packed factors");
+    problem.taus = Elements<T>(taus, batch, {problem.count}, "taus");
     problem.Run(pool);
   });
 }
@@ -270,8 +270,8 @@ void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer t
     auto problem = ReadProblem<T>(ReadProductShape(a, taus), a);
     const int64_t batch = problem.batch;
     problem.factored = true;
-    problem.taus_in = Elements<T>(taus, batch * problem.count, "taus");
-    problem.q = ResultElements<T>(q, batch * problem.m * problem.n, "q");
+    problem.taus_in = Elements<T>(taus, batch, {problem.count}, "taus");
+    problem.q = ResultElements<T>(q, batch, {problem.m, problem.n}, "q");
     problem.Run(pool);
   });
 }
@@ -291,7 +291,7 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
                ffi::Result<ffi::AnyBuffer> r, ffi::Result<ffi::AnyBuffer> order) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
-    problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
+    problem.order = Elements<int32_t>(order, problem.batch, {problem.n}, "the permutation");
     problem.Run(pool);
   });
 }
@@ -343,12 +343,13 @@ template <class T>
 QrDerivative<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
                                const ffi::AnyBuffer& x, ffi::Result<ffi::AnyBuffer>& y) {
   const BatchShape shape = SplitBatch(q, 2, "q");
-  const int64_t size = shape.batch * shape.size();
+  const auto [batch, m, n] = shape;
+  if (m < n) throw BadArgument("q", "have at least as many rows as columns");
   return {.shape = shape,
-          .q = Elements<T>(q, size, "q"),
-          .r = Elements<T>(r, shape.batch * shape.cols * shape.cols, "r"),
-          .x = Elements<T>(x, size, "the derivative"),
-          .y = ResultElements<T>(y, size, "the result")};
+          .q = Elements<T>(q, batch, {m, n}, "q"),
+          .r = Elements<T>(r, batch, {n, n}, "r"),
+          .x = Elements<T>(x, batch, {m, n}, "the derivative"),
+          .y = ResultElements<T>(y, batch, {m, n}, "the result")};
 }
 
 void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da,
@@ -356,7 +357,7 @@ void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(q, r, da, dq);
     const BatchShape& shape = derivative.shape;
-    derivative.y_r = ResultElements<T>(dr, shape.batch * shape.cols * shape.cols, "dr");
+    derivative.y_r = ResultElements<T>(dr, shape.batch, {shape.cols, shape.cols}, "dr");
     derivative.Run(pool);
   });
 }
@@ -366,7 +367,7 @@ void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(q, r, q_ct, a_ct);
     const BatchShape& shape = derivative.shape;
-    derivative.dr = Elements<T>(r_ct, shape.batch * shape.cols * shape.cols, "the cotangent of r");
+    derivative.dr = Elements<T>(r_ct, shape.batch, {shape.cols, shape.cols}, "the cotangent of r");
     derivative.Run(pool);
   });
 }

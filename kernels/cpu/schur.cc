@@ -92,10 +92,10 @@ void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> f
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    SchurBatch(pool, batch, n, Elements<T>(a, batch * n * n, "a"),
-               ResultElements<T>(form, batch * n * n, "the Schur form"),
-               ResultElements<T>(vectors, batch * n * n, "the Schur vectors"),
-               Elements<int32_t>(info, batch, "info"));
+    SchurBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
+               ResultElements<T>(form, batch, {n, n}, "the Schur form"),
+               ResultElements<T>(vectors, batch, {n, n}, "the Schur vectors"),
+               Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 

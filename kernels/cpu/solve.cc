@@ -93,7 +93,7 @@ void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result
            ffi::Result<ffi::AnyBuffer> info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
-    int32_t* info_data = Elements<int32_t>(info, systems.batch, "info");
+    int32_t* info_data = Elements<int32_t>(info, systems.batch, {}, "info");
     if (systems.batch == 0) return;
     if (ChoosePath(Operation::kSolve, systems) == Path::kLanes) {
       SmallSolve(pool, systems, info_data);
@@ -108,9 +108,9 @@ void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> inv
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t n = shape.rows, size = shape.size(), batch = shape.batch;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    const T* a_data = Elements<T>(a, batch * size, "a");
-    T* inverse_data = ResultElements<T>(inverse, batch * size, "the inverse");
-    int32_t* info_data = Elements<int32_t>(info, batch, "info");
+    const T* a_data = Elements<T>(a, batch, {n, n}, "a");
+    T* inverse_data = ResultElements<T>(inverse, batch, {n, n}, "the inverse");
+    int32_t* info_data = Elements<int32_t>(info, batch, {}, "info");
     if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
       return ForEachSmallGroup<T>(pool, batch, n, n, size, a_data, [&](auto& group) {
         const auto singular = small::Inverse(static_cast<int>(n), group.a, group.pivots,

@@ -121,11 +121,11 @@ void SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuff
     Svd<T>{.m = m,
            .n = n,
            .full = full,
-           .a = Elements<T>(a, batch * m * n, "a"),
-           .u = ResultElements<T>(u, batch * m * (full ? m : k), "u"),
-           .s = Elements<Real<T>>(s, batch * k, "the singular values"),
-           .vh = ResultElements<T>(vh, batch * n * (full ? n : k), "vh"),
-           .info = Elements<int32_t>(info, batch, "info")}
+           .a = Elements<T>(a, batch, {m, n}, "a"),
+           .u = ResultElements<T>(u, batch, {m, full ? m : k}, "u"),
+           .s = Elements<Real<T>>(s, batch, {k}, "the singular values"),
+           .vh = ResultElements<T>(vh, batch, {full ? n : k, n}, "vh"),
+           .info = Elements<int32_t>(info, batch, {}, "info")}
         .Run(pool, batch);
   });
 }
@@ -137,11 +137,11 @@ void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer>
     Svd<T>{.m = m,
            .n = n,
            .full = false,
-           .a = Elements<T>(a, batch * m * n, "a"),
+           .a = Elements<T>(a, batch, {m, n}, "a"),
            .u = nullptr,
-           .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+           .s = Elements<Real<T>>(s, batch, {std::min(m, n)}, "the singular values"),
            .vh = nullptr,
-           .info = Elements<int32_t>(info, batch, "info")}
+           .info = Elements<int32_t>(info, batch, {}, "info")}
         .Run(pool, batch);
   });
 }

@@ -15,11 +15,12 @@ void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d,
   const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
-    const T* const diagonals[] = {Elements<T>(dl, batch * n, "dl"), Elements<T>(d, batch * n, "d"),
-                                  Elements<T>(du, batch * n, "du")};
-    const T* const b_data = Elements<T>(b, batch * n * cols, "b");
-    T* const x_data = ResultElements<T>(x, batch * n * cols, "x");
-    int32_t* const info_data = Elements<int32_t>(info, batch, "info");
+    const T* const diagonals[] = {Elements<T>(dl, batch, {n}, "dl"),
+                                  Elements<T>(d, batch, {n}, "d"),
+                                  Elements<T>(du, batch, {n}, "du")};
+    const T* const b_data = Elements<T>(b, batch, {n, cols}, "b");
+    T* const x_data = ResultElements<T>(x, batch, {n, cols}, "x");
+    int32_t* const info_data = Elements<int32_t>(info, batch, {}, "info");
     const int64_t count = (4 + cols) * n * kParts;
     const double nanoseconds =
         SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * 4 * kParts);

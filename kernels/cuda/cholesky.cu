@@ -146,12 +146,12 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     using V = RealElement<E>;
-    T* const factor_data = Elements<T>(factor, batch * size, "the factor");
+    T* const factor_data = Elements<T>(factor, batch, {n, n}, "the factor");
     const CholeskyProblem<E> problem{.n = ToInt(n),
                                      .part = {lower, symmetrize},
-                                     .a = AsElements(Elements<T>(a, batch * size, "a")),
+                                     .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                                      .factor = AsElements(factor_data),
-                                     .info = Elements<int32_t>(info, batch, "info")};
+                                     .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     Slice slice(sizeof(V));
     if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {

@@ -99,7 +99,7 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
   using E = Element<T>;
   using V = RealElement<E>;
   const int64_t batch = shape.batch, n = shape.rows, size = n * n;
-  const E* const elements = AsElements(Elements<T>(a, batch * size, "a"));
+  const E* const elements = AsElements(Elements<T>(a, batch, {n, n}, "a"));
   if (batch == 0) return;
   Slice slice(sizeof(V));
   if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
@@ -140,7 +140,7 @@ void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
          ffi::Result<ffi::AnyBuffer> det) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const det_data = Elements<T>(det, shape.batch, "det");
+    T* const det_data = Elements<T>(det, shape.batch, {}, "det");
     Determinants<T>(stream, allocator, shape, a, {AsElements(det_data), nullptr, nullptr});
   });
 }
@@ -149,8 +149,8 @@ void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
              ffi::Result<ffi::AnyBuffer> sign, ffi::Result<ffi::AnyBuffer> logabsdet) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const sign_data = Elements<T>(sign, shape.batch, "sign");
-    auto* const logarithm = Elements<Real<T>>(logabsdet, shape.batch, "logabsdet");
+    T* const sign_data = Elements<T>(sign, shape.batch, {}, "sign");
+    auto* const logarithm = Elements<Real<T>>(logabsdet, shape.batch, {}, "logabsdet");
     Determinants<T>(stream, allocator, shape, a, {nullptr, AsElements(sign_data), logarithm});
   });
 }

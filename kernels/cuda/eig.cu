@@ -145,15 +145,15 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffe
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using C = std::complex<Real<T>>;
     const auto vectors = [&](Result* result, std::string_view name) {
-      return result != nullptr ? AsElements(Elements<C>(*result, batch * n * n, name)) : nullptr;
+      return result != nullptr ? AsElements(Elements<C>(*result, batch, {n, n}, name)) : nullptr;
     };
     const EigProblem<T> problem{
         .n = ToInt(n),
-        .a = AsElements(Elements<T>(a, batch * n * n, "a")),
-        .values = AsElements(Elements<C>(values, batch * n, "the eigenvalues")),
+        .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
+        .values = AsElements(Elements<C>(values, batch, {n}, "the eigenvalues")),
         .left = vectors(left, "the left eigenvectors"),
         .right = vectors(right, "the eigenvectors"),
-        .info = Elements<int32_t>(info, batch, "info")};
+        .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     Scratch scratch(allocator);
     if (n > kTeamEig && batch < kGlobalBatch && left == nullptr) {

@@ -311,14 +311,14 @@ void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
+    T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the eigenvectors");
     SolveEigh<T>(stream, allocator, batch,
                  {.n = ToInt(n),
                   .part = {lower, symmetrize},
-                  .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                  .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                   .vectors = AsElements(vectors_data),
-                  .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                  .info = Elements<int32_t>(info, batch, "info")});
+                  .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                  .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -331,10 +331,10 @@ void Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
     SolveEigh<T>(stream, allocator, batch,
                  {.n = ToInt(n),
                   .part = {lower, symmetrize},
-                  .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                  .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                   .vectors = nullptr,
-                  .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                  .info = Elements<int32_t>(info, batch, "info")});
+                  .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                  .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

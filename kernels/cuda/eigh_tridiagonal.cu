@@ -72,14 +72,14 @@ void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
     Scratch scratch(allocator);
     const PrepareSturm<Element<T>> job{
         .n = n,
-        .diagonal = Elements<V>(diagonal, batch * n, "d"),
-        .above = AsElements(Elements<T>(above, batch * shape.beside, "e")),
+        .diagonal = Elements<V>(diagonal, batch, {n}, "d"),
+        .above = AsElements(Elements<T>(above, batch, {shape.beside}, "e")),
         .rows = scratch.Take<small::SturmRow<V>>(batch * n),
         .inverses = scratch.Take<V>(batch),
-        .info = Elements<int32_t>(info, batch, "info")};
+        .info = Elements<int32_t>(info, batch, {}, "info")};
     LaunchTeams(stream, job, batch, TeamSize(n), Slice(sizeof(V)));
     ForEach(stream, batch * n,
-            FindEigenvalue<Element<T>>{job, Elements<V>(values, batch * n, "the eigenvalues")});
+            FindEigenvalue<Element<T>>{job, Elements<V>(values, batch, {n}, "the eigenvalues")});
   });
 }
 
@@ -107,18 +107,18 @@ void EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
-    T* const vectors_data = Elements<T>(vectors, batch * n * n, "the eigenvectors");
+    T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the eigenvectors");
     E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
     ForEach(stream, batch * n * n,
-            WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch * n, "d"),
-                                AsElements(Elements<T>(above, batch * shape.beside, "e")), a});
+            WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                                AsElements(Elements<T>(above, batch, {shape.beside}, "e")), a});
     SolveEigh<T>(stream, allocator, batch,
                  {.n = ToInt(n),
                   .part = {.lower = false, .symmetrize = false},
                   .a = a,
                   .vectors = AsElements(vectors_data),
-                  .values = Elements<Real<T>>(values, batch * n, "the eigenvalues"),
-                  .info = Elements<int32_t>(info, batch, "info")});
+                  .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                  .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

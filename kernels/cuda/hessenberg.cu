@@ -58,11 +58,11 @@ void Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBu
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const h_data = Elements<T>(h, batch * n * n, "h");
-    T* const q_data = Elements<T>(q, batch * n * n, "q");
+    T* const h_data = Elements<T>(h, batch, {n, n}, "h");
+    T* const q_data = Elements<T>(q, batch, {n, n}, "q");
     RunHessenberg<Element<T>>(stream, allocator, batch,
                               {.n = ToInt(n),
-                               .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                               .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                                .h = AsElements(h_data),
                                .q = AsElements(q_data)});
   });
@@ -73,10 +73,10 @@ void HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const h_data = Elements<T>(h, batch * n * n, "h");
+    T* const h_data = Elements<T>(h, batch, {n, n}, "h");
     RunHessenberg<Element<T>>(stream, allocator, batch,
                               {.n = ToInt(n),
-                               .a = AsElements(Elements<T>(a, batch * n * n, "a")),
+                               .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                                .h = AsElements(h_data),
                                .q = nullptr});
   });

@@ -174,16 +174,16 @@ void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
   const BatchShape shape = SplitBatch(a, 2, "a");
   const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const lu_data = Elements<T>(lu, batch * m * n, "lu");
+    T* const lu_data = Elements<T>(lu, batch, {m, n}, "lu");
     LuProblem<Element<T>> problem{
         .batch = batch,
         .rows = ToInt(m),
         .cols = ToInt(n),
-        .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+        .a = AsElements(Elements<T>(a, batch, {m, n}, "a")),
         .packed = AsElements(lu_data),
-        .pivots = Elements<int32_t>(pivots, batch * k, "pivots"),
-        .permutation = Elements<int32_t>(permutation, batch * m, "permutation"),
-        .info = Elements<int32_t>(info, batch, "info")};
+        .pivots = Elements<int32_t>(pivots, batch, {k}, "pivots"),
+        .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
+        .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     if (UseOwnLu<T>(m, n)) return OwnLu(stream, problem);
     Scratch scratch(allocator);
@@ -199,8 +199,8 @@ void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
   const BatchShape shape = SplitBatch(pivots, 1, "pivots");
   const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
   if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
-  const int32_t* const steps = Elements<int32_t>(pivots, shape.batch * k, "pivots");
-  int32_t* const target = Elements<int32_t>(permutation, shape.batch * m, "permutation");
+  const int32_t* const steps = Elements<int32_t>(pivots, shape.batch, {k}, "pivots");
+  int32_t* const target = Elements<int32_t>(permutation, shape.batch, {m}, "permutation");
   PivotsToPermutation(stream, shape.batch, k, m, steps, target);
 }
 
@@ -219,7 +219,7 @@ void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
     const Substitution substitution{
         .with = Substitution::With::kLu,
         .triangle = {.transpose = transpose, .conjugate = conjugate},
-        .pivots = Elements<int32_t>(pivots, shape.batch * systems.n, "pivots"),
+        .pivots = Elements<int32_t>(pivots, shape.batch, {systems.n}, "pivots"),
         .pivots_stride = shared ? 0 : systems.n};
     Substitute(stream, scratch, substitution, systems);
   });

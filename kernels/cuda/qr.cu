@@ -229,7 +229,7 @@ QrProblem<Element<T>> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a)
           .m = ToInt(shape.m),
           .n = ToInt(shape.n),
           .count = ToInt(shape.count),
-          .a = AsElements(Elements<T>(a, shape.batch * shape.m * shape.n, "a")),
+          .a = AsElements(Elements<T>(a, shape.batch, {shape.m, shape.n}, "a")),
           .r_rows = ToInt(shape.r_rows),
           .q_cols = ToInt(shape.q_cols)};
 }
@@ -241,9 +241,9 @@ QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyB
   const QrShape shape = ReadQrShape(a, q == nullptr ? nullptr : &**q, *r);
   auto problem = ReadProblem<T>(shape, a);
   if (q != nullptr) {
-    problem.q = AsElements(Elements<T>(*q, shape.batch * shape.m * shape.q_cols, "q"));
+    problem.q = AsElements(Elements<T>(*q, shape.batch, {shape.m, shape.q_cols}, "q"));
   }
-  problem.r = AsElements(Elements<T>(r, shape.batch * shape.r_rows * shape.n, "r"));
+  problem.r = AsElements(Elements<T>(r, shape.batch, {shape.r_rows, shape.n}, "r"));
   return problem;
 }
 
@@ -253,9 +253,9 @@ void HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(shape, a);
     T* const packed_data =
-        Elements<T>(packed, shape.batch * shape.m * shape.n, "the packed factors");
+        Elements<T>(packed, shape.batch, {shape.m, shape.n}, "the packed factors");
     problem.packed = true;
-    problem.taus = AsElements(Elements<T>(taus, shape.batch * shape.count, "taus"));
+    problem.taus = AsElements(Elements<T>(taus, shape.batch, {shape.count}, "taus"));
     problem.r = AsElements(packed_data);
     RunQr<T>(stream, allocator, problem);
   });
@@ -266,10 +266,10 @@ void HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator, ff
   const QrShape shape = ReadProductShape(a, taus);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(shape, a);
-    const T* const taus_data = Elements<T>(taus, shape.batch * shape.count, "taus");
+    const T* const taus_data = Elements<T>(taus, shape.batch, {shape.count}, "taus");
     problem.factored = true;
     problem.taus_in = AsElements(taus_data);
-    problem.q = AsElements(Elements<T>(q, shape.batch * shape.m * shape.n, "q"));
+    problem.q = AsElements(Elements<T>(q, shape.batch, {shape.m, shape.n}, "q"));
     RunQr<T>(stream, allocator, problem);
   });
 }
@@ -294,7 +294,7 @@ void QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuf
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
     problem.pivoted = true;
-    problem.order = Elements<int32_t>(order, problem.batch * problem.n, "the permutation");
+    problem.order = Elements<int32_t>(order, problem.batch, {problem.n}, "the permutation");
     RunQr<T>(stream, allocator, problem);
   });
 }

@@ -46,18 +46,18 @@ void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer 
            ffi::Result<ffi::AnyBuffer> form, ffi::Result<ffi::AnyBuffer> vectors,
            ffi::Result<ffi::AnyBuffer> info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t batch = shape.batch, size = shape.size();
+  const int64_t batch = shape.batch;
   const int n = ToInt(shape.rows);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
-    T* const form_data = Elements<T>(form, batch * size, "the Schur form");
-    T* const vectors_data = Elements<T>(vectors, batch * size, "the Schur vectors");
+    T* const form_data = Elements<T>(form, batch, {n, n}, "the Schur form");
+    T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the Schur vectors");
     Slice slice(sizeof(RealElement<E>));
     const SchurProblem<E> problem{.n = n,
-                                  .a = AsElements(Elements<T>(a, batch * size, "a")),
+                                  .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                                   .form = AsElements(form_data),
                                   .vectors = AsElements(vectors_data),
-                                  .info = Elements<int32_t>(info, batch, "info")};
+                                  .info = Elements<int32_t>(info, batch, {}, "info")};
     const TeamSchur<E> job{.problem = problem,
                            .places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true)};
     Scratch scratch(allocator);

@@ -180,7 +180,7 @@ void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer 
   Scratch scratch(allocator);
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
-    int32_t* const info_data = Elements<int32_t>(info, systems.batch, "info");
+    int32_t* const info_data = Elements<int32_t>(info, systems.batch, {}, "info");
     if (systems.batch > 0) SolveBatch(stream, scratch, systems, info_data);
   });
 }
@@ -189,16 +189,16 @@ void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
          ffi::Result<ffi::AnyBuffer> inverse, ffi::Result<ffi::AnyBuffer> info) {
   Scratch scratch(allocator);
   const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t batch = shape.batch, size = shape.size();
+  const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    const T* const a_data = Elements<T>(a, batch * size, "a");
-    T* const inverse_data = Elements<T>(inverse, batch * size, "the inverse");
-    int32_t* const info_data = Elements<int32_t>(info, batch, "info");
+    const T* const a_data = Elements<T>(a, batch, {n, n}, "a");
+    T* const inverse_data = Elements<T>(inverse, batch, {n, n}, "the inverse");
+    int32_t* const info_data = Elements<int32_t>(info, batch, {}, "info");
     if (batch == 0) return;
     Invert<T>(stream, scratch,
               {.batch = batch,
-               .n = ToInt(shape.rows),
-               .cols = ToInt(shape.rows),
+               .n = ToInt(n),
+               .cols = ToInt(n),
                .a = AsElements(a_data),
                .b = nullptr,
                .x = AsElements(inverse_data),

@@ -295,18 +295,18 @@ void Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
   const bool full = cols != k || rows != k;
   if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const u_data = Elements<T>(u, batch * m * (full ? m : k), "u");
-    T* const vh_data = Elements<T>(vh, batch * n * (full ? n : k), "vh");
+    T* const u_data = Elements<T>(u, batch, {m, full ? m : k}, "u");
+    T* const vh_data = Elements<T>(vh, batch, {full ? n : k, n}, "vh");
     RunSvd<T>(stream, allocator, batch,
               {.m = ToInt(m),
                .n = ToInt(n),
                .vectors = true,
                .full = full,
-               .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+               .a = AsElements(Elements<T>(a, batch, {m, n}, "a")),
                .u = AsElements(u_data),
-               .s = Elements<Real<T>>(s, batch * k, "the singular values"),
+               .s = Elements<Real<T>>(s, batch, {k}, "the singular values"),
                .vh = AsElements(vh_data),
-               .info = Elements<int32_t>(info, batch, "info")});
+               .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -320,11 +320,11 @@ void Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
                .n = ToInt(n),
                .vectors = false,
                .full = false,
-               .a = AsElements(Elements<T>(a, batch * m * n, "a")),
+               .a = AsElements(Elements<T>(a, batch, {m, n}, "a")),
                .u = nullptr,
-               .s = Elements<Real<T>>(s, batch * std::min(m, n), "the singular values"),
+               .s = Elements<Real<T>>(s, batch, {std::min(m, n)}, "the singular values"),
                .vh = nullptr,
-               .info = Elements<int32_t>(info, batch, "info")});
+               .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

@@ -352,12 +352,12 @@ void TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi:
     const TridiagonalProblem<T> systems{batch,
                                         n,
                                         cols,
-                                        Elements<T>(dl, batch * n, "dl"),
-                                        Elements<T>(d, batch * n, "d"),
-                                        Elements<T>(du, batch * n, "du"),
-                                        Elements<T>(b, batch * n * cols, "b"),
-                                        Elements<T>(x, batch * n * cols, "x"),
-                                        Elements<int32_t>(info, batch, "info")};
+                                        Elements<T>(dl, batch, {n}, "dl"),
+                                        Elements<T>(d, batch, {n}, "d"),
+                                        Elements<T>(du, batch, {n}, "du"),
+                                        Elements<T>(b, batch, {n, cols}, "b"),
+                                        Elements<T>(x, batch, {n, cols}, "x"),
+                                        Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     ToInt(n * cols);
     Scratch scratch(allocator);
