@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import linalg
 import matrices
+from linalg._cases import checks
+
+pytestmark = pytest.mark.all_dtypes
 
 
 def _graded_rows(rng, batch, n, dtype, decades):
@@ -15,19 +19,55 @@ def _graded_rows(rng, batch, n, dtype, decades):
   return (a * 10.0 ** rng.integers(-decades, decades + 1, (batch, n, 1))).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.complex64, np.complex128], ids=lambda dtype: dtype.__name__)
+def _wide(x):
+  x = np.asarray(x)
+  return x.astype(np.clongdouble if np.iscomplexobj(x) else np.longdouble)
+
+
+def _decades(dtype):
+  return 18 if np.finfo(dtype).bits == 32 else 150
+
+
+def _check_similarity(a, t, z, limit):
+  """Z is unitary, and Z T Zᴴ is A: to `limit` n eps."""
+  limit = limit * a.shape[-1] * float(np.finfo(a.dtype).eps)
+  a, t, z = map(_wide, (a, t, z))
+  adjoint = z.conj().swapaxes(-1, -2)
+  assert np.max(np.abs(adjoint @ z - np.eye(a.shape[-1]))) <= limit
+  residual = np.max(np.abs(z @ t @ adjoint - a), axis=(-1, -2))
+  assert np.max(residual / np.max(np.abs(a), axis=(-1, -2))) <= limit
+
+
 @pytest.mark.parametrize("n", [3, 7, 20])
 def test_schur_vectors_are_unitary(dtype, n, rng):
   """SciPy's are not, in some of these: gees divides subnormal numbers by their modulus."""
-  decades = 18 if dtype is np.complex64 else 150
-  a = _graded_rows(rng, 20_000 // n, n, dtype, decades)
-  t, z = linalg.schur(a, output="complex")
-  a, t, z = (np.asarray(x).astype(np.clongdouble) for x in (a, t, z))
-  adjoint = z.conj().swapaxes(-1, -2)
-  limit = 16 * n * float(np.finfo(dtype).eps)
-  assert np.max(np.abs(adjoint @ z - np.eye(n))) <= limit
-  residual = np.max(np.abs(z @ t @ adjoint - a), axis=(-1, -2))
-  assert np.max(residual / np.max(np.abs(a), axis=(-1, -2))) <= limit
+  a = _graded_rows(rng, 20_000 // n, n, dtype, _decades(dtype))
+  t, z = linalg.schur(a)
+  _check_similarity(a, t, z, 16)
+
+
+@pytest.mark.parametrize("n", [3, 7, 20])
+def test_hessenberg_vectors_are_unitary(dtype, n, rng):
+  a = _graded_rows(rng, 2000 // n, n, dtype, _decades(dtype))
+  h, q = linalg.hessenberg(a, calc_q=True)
+  _check_similarity(a, h, q, 8)
+
+
+@pytest.mark.parametrize("n", [3, 7, 20])
+def test_eigenvalues_of_graded_rows(dtype, n, rng):
+  """Each is that of a matrix near A, once A is balanced; SciPy's are far from it, in some of these.
+  Each vector has length 1."""
+  a = _graded_rows(rng, 200 // n, n, dtype, _decades(dtype))
+  values, left, right = map(np.asarray, linalg.eig(a, left=True))
+  unit = n * float(np.finfo(dtype).eps)
+  for vectors in (left, right):
+    assert np.max(np.abs(np.linalg.norm(checks.wide(vectors), axis=-2) - 1)) <= unit
+  balanced = np.stack([scipy.linalg.matrix_balance(checks.wide(x))[0] for x in a])
+  size = np.linalg.norm(balanced, 2, (-2, -1))[:, None]
+  for w in (values, np.asarray(linalg.eigvals(a))):
+    shifted = balanced[:, None] - checks.wide(w)[..., None, None] * np.eye(n)
+    smallest = np.linalg.svd(shifted, compute_uv=False)[..., -1]
+    assert np.max(smallest / size) <= 8 * unit
 
 
 # Where rows, columns or both are of scales down to subnormal ones, with pivots that have no
@@ -60,16 +100,6 @@ def _graded(rng, grading, n, dtype):
   return (parts[0] + 1j * parts[1] if np.iscomplexobj(a) else parts[0]).astype(dtype)
 
 
-def _wide(x):
-  x = np.asarray(x)
-  return x.astype(np.clongdouble if np.iscomplexobj(x) else np.longdouble)
-
-
-ALL_DTYPES = pytest.mark.parametrize(
-    "dtype", [np.float32, np.float64, np.complex64, np.complex128],
-    ids=lambda dtype: dtype.__name__)
-
-
 def _excess(error, scale, n, dtype):
   """The worst error in units of n eps times the scale of its entry + the smallest subnormal."""
   finfo = np.finfo(dtype)
@@ -77,7 +107,6 @@ def _excess(error, scale, n, dtype):
   return float(np.max(np.abs(error) / unit))
 
 
-@ALL_DTYPES
 @pytest.mark.parametrize("grading", GRADINGS)
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_lu_of_graded_matrices(grading, n, dtype, rng):
@@ -93,7 +122,6 @@ def test_lu_of_graded_matrices(grading, n, dtype, rng):
   assert _excess(error, np.abs(l) @ np.abs(u), n, dtype) <= 4
 
 
-@ALL_DTYPES
 @pytest.mark.parametrize("grading", GRADINGS)
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_solutions_of_graded_systems(grading, n, dtype, rng):
@@ -126,7 +154,6 @@ def _wide_slogdet(a):
   return phase, logarithm
 
 
-@ALL_DTYPES
 @pytest.mark.parametrize("grading", GRADINGS)
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_determinants_of_graded_matrices(grading, n, dtype, rng):
@@ -138,7 +165,6 @@ def test_determinants_of_graded_matrices(grading, n, dtype, rng):
   assert abs(float(logabsdet) - float(expected)) <= 0.25
 
 
-@ALL_DTYPES
 @pytest.mark.parametrize("place", ["first", "last"])
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_determinant_with_pivots_beyond_reciprocals(n, place, dtype, rng):
@@ -158,7 +184,6 @@ def test_determinant_with_pivots_beyond_reciprocals(n, place, dtype, rng):
     assert abs(_wide(actual) - expected) <= 8 * n * unit * abs(expected)
 
 
-@ALL_DTYPES
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_inverse_beside_overflow(n, dtype, rng):
   """A unitary matrix with a subnormal column: a row of the inverse is just in range."""
@@ -171,7 +196,6 @@ def test_inverse_beside_overflow(n, dtype, rng):
   np.testing.assert_allclose(unscaled, a.conj().T, rtol=0, atol=30 * n * np.finfo(dtype).eps)
 
 
-@ALL_DTYPES
 @pytest.mark.parametrize("left_side", [False, True], ids=["right", "left"])
 @pytest.mark.parametrize("lower", [False, True], ids=["upper", "lower"])
 @pytest.mark.parametrize("n", [5, 40])
