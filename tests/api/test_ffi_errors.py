@@ -4,48 +4,84 @@
 """
 
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
-F64, F32, C128, I32 = np.float64, np.float32, np.complex128, np.int32
-B, N, K = 3, 4, 2
+import cases
 
-# target: (operands, results, attributes) of a good call, as (shape, dtype)
+F64, F32, C128, I32 = np.float64, np.float32, np.complex128, np.int32
+B, M, N, K = 3, 6, 4, 2
+
+Type = tuple[tuple[int, ...], type]
+
+
+class Call(NamedTuple):
+  """A good call of a target, and what of it may be otherwise."""
+
+  operands: list[Type]
+  results: list[Type]
+  attributes: dict[str, Any] = {}
+  square: bool = True  # whether the first operand must be
+  any_columns: bool = False  # whether the results do not tell the first operand's
+  longer_result: bool = False  # whether the result may be longer
+  first: tuple[type, ...] = ()  # further dtypes of the first operand that fit the results
+  unread: tuple[str, ...] = ()  # attributes that the handler does not ask for
+
+
 MATRIX, VECTOR, SCALAR, INFO = ((B, N, N), F64), ((B, N), F64), ((B,), F64), ((B,), I32)
 COMPLEX_MATRIX, COMPLEX_VECTOR, BESIDE = ((B, N, N), C128), ((B, N), C128), ((B, N - 1), F64)
-COLUMNS, INDICES = ((B, N, K), F64), ((B, N), I32)
+COLUMNS, INDICES, TALL, WIDE = ((B, N, K), F64), ((B, N), I32), ((B, M, N), F64), ((B, N, M), F64)
 FLAGS = {"lower": True, "symmetrize": True}
+CONJUGATE = {"conjugate_a": False, "conjugate_b": False}
 TRIANGULAR = dict.fromkeys(("lower", "transpose_a", "conjugate_a", "unit_diagonal"), False)
 CALLS = {
-    "cholesky": ([MATRIX], [MATRIX, INFO], FLAGS),
-    "cholesky_solve": ([MATRIX, COLUMNS], [COLUMNS], {"lower": True}),
-    "det": ([MATRIX], [SCALAR], {}),
-    "eig": ([MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, INFO], {}),
-    "eig_left": ([MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, COMPLEX_MATRIX, INFO], {}),
-    "eigh": ([MATRIX], [VECTOR, MATRIX, INFO], FLAGS),
-    "eigh_tridiagonal": ([VECTOR, BESIDE], [VECTOR, MATRIX, INFO], {}),
-    "eigvals": ([MATRIX], [COMPLEX_VECTOR, INFO], {}),
-    "eigvalsh": ([MATRIX], [VECTOR, INFO], FLAGS),
-    "eigvalsh_tridiagonal": ([VECTOR, BESIDE], [VECTOR, INFO], {}),
-    "hessenberg": ([MATRIX], [MATRIX, MATRIX], {}),
-    "hessenberg_h": ([MATRIX], [MATRIX], {}),
-    "householder_product": ([MATRIX, VECTOR], [MATRIX], {}),
-    "householder_qr": ([MATRIX], [MATRIX, VECTOR], {}),
-    "inv": ([MATRIX], [MATRIX, INFO], {}),
-    "lu": ([MATRIX], [MATRIX, INDICES, INDICES, INFO], {}),
-    "lu_pivots_to_permutation": ([INDICES], [INDICES], {"permutation_size": np.int64(N)}),
-    "lu_solve": (
+    "adjugate": Call([MATRIX], [MATRIX]),
+    "cholesky": Call([MATRIX], [MATRIX, INFO], FLAGS),
+    "cholesky_jvp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
+    "cholesky_solve": Call([MATRIX, COLUMNS], [COLUMNS], {"lower": True}),
+    "cholesky_vjp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
+    "det": Call([MATRIX], [SCALAR]),
+    # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
+    # otherwise.
+    "eig": Call([MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, INFO], first=(C128,)),
+    "eig_left": Call(
+        [MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, COMPLEX_MATRIX, INFO], first=(C128,)),
+    "eigh": Call([MATRIX], [VECTOR, MATRIX, INFO], FLAGS),
+    "eigh_tridiagonal": Call([VECTOR, BESIDE], [VECTOR, MATRIX, INFO], square=False),
+    "eigvals": Call([MATRIX], [COMPLEX_VECTOR, INFO], first=(C128,)),
+    "eigvalsh": Call([MATRIX], [VECTOR, INFO], FLAGS, first=(C128,)),
+    "eigvalsh_tridiagonal": Call([VECTOR, BESIDE], [VECTOR, INFO], square=False),
+    "hessenberg": Call([MATRIX], [MATRIX, MATRIX]),
+    "hessenberg_h": Call([MATRIX], [MATRIX]),
+    "householder_product": Call([MATRIX, VECTOR], [MATRIX], square=False),
+    "householder_qr": Call([MATRIX], [MATRIX, VECTOR], square=False),
+    "inv": Call([MATRIX], [MATRIX, INFO]),
+    "lu": Call([MATRIX], [MATRIX, INDICES, INDICES, INFO], square=False),
+    "lu_pivots_to_permutation": Call(
+        [INDICES], [INDICES], {"permutation_size": np.int64(N)}, square=False, longer_result=True,
+        unread=("permutation_size",)),
+    "lu_solve": Call(
         [MATRIX, INDICES, COLUMNS], [COLUMNS], {"transpose": False, "conjugate": False}),
-    "qr": ([MATRIX], [MATRIX, MATRIX], {}),
-    "qr_pivoted": ([MATRIX], [MATRIX, MATRIX, INDICES], {}),
-    "qr_r": ([MATRIX], [MATRIX], {}),
-    "schur": ([MATRIX], [MATRIX, MATRIX, INFO], {}),
-    "slogdet": ([MATRIX], [SCALAR, SCALAR], {}),
-    "svd": ([MATRIX], [MATRIX, VECTOR, MATRIX, INFO], {}),
-    "svdvals": ([MATRIX], [VECTOR, INFO], {}),
-    "triangular_solve": ([MATRIX, COLUMNS], [COLUMNS], TRIANGULAR | {"left_side": True}),
+    "matmul": Call([WIDE, TALL], [MATRIX], CONJUGATE, square=False),
+    "matmul_transpose_a": Call([TALL, TALL], [MATRIX], CONJUGATE, square=False),
+    "matmul_transpose_b": Call([WIDE, WIDE], [MATRIX], CONJUGATE, square=False),
+    "qr": Call([MATRIX], [MATRIX, MATRIX], square=False),
+    "qr_jvp": Call([TALL, MATRIX, TALL], [TALL, MATRIX], square=False),
+    "qr_pivoted": Call([MATRIX], [MATRIX, MATRIX, INDICES], square=False),
+    "qr_r": Call([MATRIX], [MATRIX], square=False),
+    "qr_vjp": Call([TALL, MATRIX, TALL, MATRIX], [TALL], square=False),
+    "schur": Call([MATRIX], [MATRIX, MATRIX, INFO]),
+    "slogdet": Call([MATRIX], [SCALAR, SCALAR]),
+    "solve": Call([MATRIX, COLUMNS], [COLUMNS, INFO]),
+    "svd": Call([MATRIX], [MATRIX, VECTOR, MATRIX, INFO], square=False),
+    "svdvals": Call([MATRIX], [VECTOR, INFO], square=False, any_columns=True, first=(C128,)),
+    "triangular_solve": Call([MATRIX, COLUMNS], [COLUMNS], TRIANGULAR | {"left_side": True}),
+    "tridiagonal_solve": Call(
+        [VECTOR, VECTOR, VECTOR, COLUMNS], [COLUMNS, INFO], {"perturb_singular": False},
+        square=False),
 }
 TARGETS = pytest.mark.parametrize("target", CALLS)
 
@@ -68,11 +104,14 @@ def _call(target, operands, results, attributes):
   return _run(_compile(target, operands, results, attributes), operands)
 
 
-_compile_good = functools.cache(lambda target: _compile(target, *CALLS[target]))
+@functools.cache
+def _compile_good(target):
+  call = CALLS[target]
+  return _compile(target, call.operands, call.results, call.attributes)
 
 
 def _good_call(target):
-  return _run(_compile_good(target), CALLS[target][0])
+  return _run(_compile_good(target), CALLS[target].operands)
 
 
 def _refuses(target, operands, results, attributes, names=""):
@@ -93,6 +132,13 @@ def _bad(shape, dtype):
   yield "scalar", ((), dtype)
   yield "longer", ((*shape[:-1], shape[-1] + 1), dtype)
   yield "other batch", ((B + 1, *shape[1:]), dtype)
+  if len(shape) == 3:
+    yield "as many elements", ((B, shape[1] // 2, 2 * shape[2]), dtype)
+
+
+def test_every_handler_is_called():
+  """A handler that is not in the table above would escape this suite."""
+  assert {f"linalg_{target}" for target in CALLS} == cases.targets("cpu")
 
 
 @TARGETS
@@ -104,45 +150,41 @@ def test_good_call(target):
 @TARGETS
 def test_bad_operands(target):
   """Catches an operand that is read beyond its end, or as another type."""
-  operands, results, attributes = CALLS[target]
-  for i, operand in enumerate(operands):
+  call = CALLS[target]
+  for i, operand in enumerate(call.operands):
     for what, bad in _bad(*operand):
-      if target == "svdvals" and what == "longer":
-        continue  # a matrix of one more column has as many singular values
-      _refuses(target, [*operands[:i], bad, *operands[i + 1 :]], results, attributes)
+      if not (what == "longer" and call.any_columns):
+        operands = [*call.operands[:i], bad, *call.operands[i + 1 :]]
+        _refuses(target, operands, call.results, call.attributes)
 
 
 @TARGETS
 def test_bad_results(target):
   """Catches a result that is written beyond its end, or as another type."""
-  operands, results, attributes = CALLS[target]
-  for i, result in enumerate(results):
+  call = CALLS[target]
+  for i, result in enumerate(call.results):
     for what, bad in _bad(*result):
-      if target.startswith("lu_pivots") and what == "longer":
-        continue  # a longer permutation is another good call
-      _refuses(target, operands, [*results[:i], bad, *results[i + 1 :]], attributes)
+      if not (what == "longer" and call.longer_result):
+        results = [*call.results[:i], bad, *call.results[i + 1 :]]
+        _refuses(target, call.operands, results, call.attributes)
 
 
 @TARGETS
 def test_bad_dtype_of_operands(target):
   """The error for a dtype that LAPACK does not compute in names the operand and the dtypes."""
-  operands, results, attributes = CALLS[target]
-  for bad in (np.int8, I32 if operands[0][1] == F64 else F64, np.float16):
-    spoilt = [((shape), bad) for shape, _ in operands]
-    _refuses(target, spoilt, results, attributes, names="must")
+  call = CALLS[target]
+  for bad in (np.int8, I32 if call.operands[0][1] == F64 else F64, np.float16):
+    spoilt = [(shape, bad) for shape, _ in call.operands]
+    _refuses(target, spoilt, call.results, call.attributes, names="must")
 
 
 @TARGETS
 def test_mixed_precision(target):
   """Catches results whose dtype does not follow from the operands' taken as if it did."""
-  operands, results, attributes = CALLS[target]
-  if operands[0][1] != F64:
-    return _refuses(target, [(operands[0][0], F32)], results, attributes)
-  # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
-  # otherwise: these are no mixtures.
-  fitting = ("eig", "eig_left", "eigvals", "eigvalsh", "svdvals")
-  for other in (F32,) if target in fitting else (F32, C128):
-    _refuses(target, [(operands[0][0], other), *operands[1:]], results, attributes)
+  call = CALLS[target]
+  (shape, dtype), *others = call.operands
+  for other in {F32, C128} - {dtype, *call.first}:
+    _refuses(target, [(shape, other), *others], call.results, call.attributes)
 
 
 @TARGETS
@@ -151,23 +193,20 @@ def test_missing_attributes(target):
 
   The message is XLA's.
   """
-  operands, results, attributes = CALLS[target]
-  for name in attributes:
-    if name == "permutation_size":
-      continue  # the handler reads it from the result's shape
-    rest = {key: value for key, value in attributes.items() if key != name}
+  call = CALLS[target]
+  for name in call.attributes.keys() - set(call.unread):
+    rest = {key: value for key, value in call.attributes.items() if key != name}
     for spoilt in (rest, rest | {name: 1.5}):
       with pytest.raises(Exception, match="attribute|expected PRED"):
-        _call(target, operands, results, spoilt)
+        _call(target, call.operands, call.results, spoilt)
 
 
-@pytest.mark.parametrize("target", ["cholesky", "cholesky_solve", "det", "eig", "eig_left", "eigh",
-                                    "eigvals", "eigvalsh", "hessenberg", "hessenberg_h", "inv",
-                                    "lu_solve", "schur", "slogdet", "triangular_solve"])
+@pytest.mark.parametrize("target", [target for target, call in CALLS.items() if call.square])
 def test_not_square(target):
   """Catches a matrix of m by n elements taken for one of n by n."""
-  operands, results, attributes = CALLS[target]
-  _refuses(target, [((B, 2, 8), F64), *operands[1:]], results, attributes, names="square")
+  call = CALLS[target]
+  operands = [((B, 2, 8), F64), *call.operands[1:]]
+  _refuses(target, operands, call.results, call.attributes, names="square")
 
 
 def test_householder_product_of_a_wide_matrix():
