@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -157,3 +158,14 @@ def test_show_config(capsys):
   lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
   assert list(lines) == ["instruction set", "LAPACK", "batches", "XLA FFI", "JAX", "CUDA"]
   assert jax.__version__ in lines["JAX"]
+
+
+def test_a_source_tree_that_is_not_installed(tmp_path):
+  """One plain error that says what to do, without the one of the module that is missing."""
+  shutil.copytree(ROOT / "linalg", tmp_path / "linalg", ignore=shutil.ignore_patterns("*.so"))
+  result = subprocess.run(
+      [sys.executable, "-c", "import linalg"], cwd=tmp_path, capture_output=True, text=True,
+      env=os.environ | {"PYTHONPATH": str(tmp_path)}, timeout=120)
+  assert result.returncode != 0
+  assert "pip install -e ." in result.stderr.splitlines()[-1]
+  assert "direct cause" not in result.stderr and "During handling" not in result.stderr
