@@ -113,6 +113,11 @@ def smallest_gap(norm: jax.Array, n: Any) -> jax.Array:
   return 8 * n**0.5 * jnp.finfo(norm.dtype).eps * norm
 
 
+def reciprocal_gaps(gaps: jax.Array, norm: jax.Array, n: Any) -> jax.Array:
+  """1 / gap, or 0 for a gap between what counts as equal: there no vectors are determined."""
+  return reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, n)))
+
+
 def binade(x: jax.Array) -> jax.Array:
   """The power of two at or below `x` >= 0, a constant to derivatives; 1 of 0, Inf and NaN.
 

@@ -26,11 +26,6 @@ class LinAlgError(np.linalg.LinAlgError):
   __module__ = "linalg"
 
 
-def unconverged(result: str) -> str:
-  """What is said of a matrix whose iteration failed, with info -1 for NaN and Inf."""
-  return f"has no {result}: it holds NaN or Inf, or did not converge (info {{info}})."
-
-
 _ARRAY = object()  # stands for an array among the leaves of the arguments
 
 # Part of the key of JAX's caches: a function traced without checks is traced anew with them.
@@ -104,6 +99,16 @@ def check_factors(info: jax.Array) -> None:
     return
   check(jnp.maximum(info, 0), "is singular: pivot {info} of its LU factors is zero.")
   check(jnp.minimum(info, 0), "has no LU factors: they would hold NaN.")
+
+
+def check_positive(info: jax.Array) -> None:
+  """`check` for Cholesky factors."""
+  check(info, "is not positive definite: its leading minor of order {info} is not positive.")
+
+
+def check_converged(info: jax.Array, result: str) -> None:
+  """`check` for iterations, whose info is -1 for NaN and Inf."""
+  check(info, f"has no {result}: it holds NaN or Inf, or did not converge (info {{info}}).")
 
 
 def check(info: jax.Array, what: str) -> None:

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import adjoint, hermitian_part, minus, on_diagonal, triangle
-from linalg._checks import check
+from linalg._checks import check_positive
 from linalg._linear import linear_pair
 from linalg._matmul import product
 from linalg._operands import as_arrays, as_columns, at_most, check_square
@@ -117,7 +117,7 @@ def _factor(name, a, upper, symmetrize_input, overwrite=False):
 
 def _checked_factor(name, a, upper, symmetrize_input, overwrite=False):
   factor, info = _factor(name, a, upper, symmetrize_input, overwrite)
-  check(info, "is not positive definite: its leading minor of order {info} is not positive.")
+  check_positive(info)
   return factor
 
 

@@ -1,6 +1,5 @@
 """Cholesky factors of matrices that change by a matrix of rank one."""
 
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike

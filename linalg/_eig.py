@@ -7,16 +7,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, diagonal_of, info_of_nan, reciprocal, smallest_gap
-from linalg._checks import check, unconverged
+from linalg._algebra import adjoint, diagonal_of, info_of_nan, reciprocal_gaps
+from linalg._checks import check_converged
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 from linalg._solve import solve_p
 
 __all__ = ["EigResult", "eig", "eig_ex", "eigvals", "eigvals_ex"]
-
-_FAILED = unconverged("eigendecomposition")
 
 
 class EigResult(NamedTuple):
@@ -48,7 +46,7 @@ def _vectors_jvp(a, w, v, c):
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.sum(jnp.abs(a), axis=-1, keepdims=True), axis=-2, keepdims=True, initial=0)
-  moved = product(v, reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1]))) * c)
+  moved = product(v, reciprocal_gaps(gaps, norm, w.shape[-1]) * c)
   largest = _largest(jax.lax.stop_gradient(v))
   at_largest = lambda x: jnp.sum(jnp.where(largest, x, 0), axis=-2, keepdims=True)
   stretch = -jnp.sum(v.conj() * moved, axis=-2, keepdims=True).real
@@ -153,7 +151,7 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   Algorithm: LAPACK geev, the shifted QR iteration. float16 and bfloat16 are computed in float32.
   """
   w, *vectors, info = _eig("eig", a, left)
-  check(info, _FAILED)
+  check_converged(info, "eigendecomposition")
   return (w, *vectors) if left else EigResult(w, *vectors)
 
 
@@ -207,7 +205,7 @@ def eigvals(a: ArrayLike) -> jax.Array:
   Algorithm: LAPACK geev without vectors.
   """
   w, info = _eigvals("eigvals", a)
-  check(info, _FAILED)
+  check_converged(info, "eigendecomposition")
   return w
 
 

@@ -7,15 +7,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import diagonal_of, hermitian_part, info_of_nan, reciprocal, smallest_gap
-from linalg._checks import check, unconverged
+from linalg._algebra import diagonal_of, hermitian_part, info_of_nan, reciprocal_gaps
+from linalg._checks import check_converged
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, real_dtype
 from linalg._public import public
 
 __all__ = ["EighResult", "eigh", "eigh_ex", "eigvalsh"]
 
-_FAILED = unconverged("eigendecomposition")
 _PAIRS = {"UPLO": "Pairs of matrices are for eigh_generalized(a, b)."}
 
 
@@ -45,8 +44,8 @@ def eigenpairs_jvp(w, v, c):
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
-  f = reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1])))
-  return _real_diagonal(c), product(v, f.astype(c.dtype) * c)
+  f = reciprocal_gaps(gaps, norm, w.shape[-1]).astype(c.dtype)
+  return _real_diagonal(c), product(v, f * c)
 
 
 def _eigh_jvp(primals, tangents, *, lower, symmetrize):
@@ -138,7 +137,7 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
   for others divide and conquer, LAPACK syevd (heevd).
   """
   w, v, info = _eigh("eigh", a, UPLO, symmetrize_input)
-  check(info, _FAILED)
+  check_converged(info, "eigendecomposition")
   return EighResult(w, v)
 
 
@@ -175,5 +174,5 @@ def eigvalsh(
   """
   a, dtype, lower = _operand("eigvalsh", a, UPLO)
   w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize_input)
-  check(info, _FAILED)
+  check_converged(info, "eigendecomposition")
   return w.astype(real_dtype(dtype))

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import adjoint, hermitian_part
-from linalg._checks import check, unconverged
+from linalg._checks import check, check_converged
 from linalg._cholesky import cholesky_p
 from linalg._eigh import eigh_p, eigvalsh_p
 from linalg._matmul import product
@@ -17,7 +17,6 @@ from linalg._triangular import triangular_solve_p
 
 __all__ = ["eigh_generalized"]
 
-_FAILED = unconverged("eigendecomposition")
 _INDEFINITE = "has an indefinite b: its leading minor of order {info} is not positive."
 
 
@@ -161,9 +160,9 @@ def eigh_generalized(
   real = real_dtype(dtype)
   if eigvals_only:
     w, info = eigvalsh_p(matrix, lower=True, symmetrize=True)
-    check(info, _FAILED)
+    check_converged(info, "eigendecomposition")
     return w[..., chosen].astype(real)
   w, v, info = eigh_p(matrix, lower=True, symmetrize=True)
-  check(info, _FAILED)
+  check_converged(info, "eigendecomposition")
   v = v if factor is None else _restore(factor, v, type)
   return w[..., chosen].astype(real), v[..., chosen].astype(dtype)

@@ -10,15 +10,13 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import adjoint, diagonal_of, expand, info_of_nan, without_none
-from linalg._checks import check, unconverged
+from linalg._checks import check_converged
 from linalg._eigh import eigenpairs_jvp
 from linalg._matmul import product
 from linalg._operands import check_arrays, compute_dtype, real_dtype
 from linalg._public import public
 
 __all__ = ["eigh_tridiagonal"]
-
-_FAILED = unconverged("eigendecomposition")
 
 
 def _dense(d, e):
@@ -116,7 +114,7 @@ def _eigh_tridiagonal(d, e, eigvals_only, select, select_range):
     w, info = eigvalsh_tridiagonal_p(d, e)
   else:
     w, v, info = eigh_tridiagonal_p(d, e)
-  check(info, _FAILED)
+  check_converged(info, "eigendecomposition")
   w = w[..., chosen].astype(real)
   return w if eigvals_only else (w, v[..., chosen].astype(dtype))
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 from linalg._algebra import adjoint, expand, identity, plus, symmetrized
+from linalg._divided_differences import differences, second_differences
 from linalg._eigh import eigh, eigvalsh
 from linalg._given_factors import given_factors
 from linalg._matmul import product
@@ -16,68 +16,6 @@ from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 
 __all__ = ["funm_hermitian", "inverse_pth_root"]
-
-
-def _slope(f):
-  """The derivative of an elementwise function."""
-  return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
-
-
-# Gauss and Legendre's nodes and weights on [0, 1].
-_NODES, _WEIGHTS = (x.tolist() for x in np.polynomial.legendre.leggauss(5))
-_RULE = [((t + 1) / 2, weight / 2) for t, weight in zip(_NODES, _WEIGHTS, strict=True)]
-
-
-def _choose(integral, quotient, error):
-  """An integral where it is as good as a quotient whose rounding error is bounded by `error`."""
-  return jnp.where(jnp.abs(integral - quotient) <= error, integral, quotient)
-
-
-def _differences(f, w):
-  """f[wᵢ, wⱼ] and a bound on its rounding.
-
-  (f(y) - f(x)) / (y - x), or, where that cancels, the mean of f' between x and y by quadrature.
-  """
-  x, y = w[..., :, None], w[..., None, :]
-  fx, fy = f(x), f(y)
-  gap = y - x
-  safe = jnp.where(gap == 0, 1, gap)
-  integral = sum(weight * _slope(f)(x + t * gap) for t, weight in _RULE)
-  rounding = 4 * jnp.finfo(w.dtype).eps * (jnp.abs(fx) + jnp.abs(fy))
-  error = jnp.where(gap == 0, jnp.inf, rounding / jnp.abs(safe))
-  chosen = _choose(integral, (fy - fx) / safe.astype(fx.dtype), error)
-  good = chosen == integral
-  return chosen, jnp.where(good, 4 * jnp.finfo(w.dtype).eps * jnp.abs(chosen), error)
-
-
-def _second_differences(f, w):
-  """f[wᵢ, wⱼ, wₖ]
-
-  (f[z, y] - f[y, x]) / (z - x) with the two farthest as x and z, or by quadrature of Hermite and
-  Genocchi's ∫∫ f''.
-  """
-  first, error = _differences(f, w)
-  ends = (w[..., :, None, None], w[..., None, :, None], w[..., None, None, :])
-  # By the dimension that is left out: the differences of the other two, and their bounds.
-  pairs = [(first[..., None, :, :], error[..., None, :, :]),
-           (first[..., :, None, :], error[..., :, None, :]),
-           (first[..., :, :, None], error[..., :, :, None])]
-  bound = widest = jnp.zeros_like(w, shape=(1,) * ends[0].ndim)
-  quotient = bound.astype(first.dtype)
-  for i, k in ((0, 1), (0, 2), (1, 2)):
-    gap = ends[k] - ends[i]
-    safe = jnp.where(gap == 0, 1, gap)
-    (high, high_error), (low, low_error) = pairs[i], pairs[k]
-    wider = jnp.abs(gap) > widest
-    quotient = jnp.where(wider, (high - low) / safe.astype(first.dtype), quotient)
-    bound = jnp.where(wider, (high_error + low_error) / jnp.abs(safe), bound)
-    widest = jnp.where(wider, jnp.abs(gap), widest)
-  curvature = _slope(_slope(f))
-  x, y, z = ends
-  integral = sum(
-      weight * t * other * curvature(x + t * ((y - x) + s * (z - y)))
-      for t, weight in _RULE for s, other in _RULE)
-  return _choose(integral, quotient, jnp.where(widest == 0, jnp.inf, bound))
 
 
 def _between(v, x):
@@ -116,8 +54,8 @@ def _derivative(w, v, e, *, f):
   # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ; Daleckii and Krein. Higham, Functions of matrices (2008),
   # theorem 3.11.
   v = v.astype(e.dtype)
-  differences, _ = _differences(f, w)
-  return _between(v, differences.astype(e.dtype) * _between(adjoint(v), e))
+  quotients, _ = differences(f, w)
+  return _between(v, quotients.astype(e.dtype) * _between(adjoint(v), e))
 
 
 def _derivative_jvp(primals, tangents, *, f):
@@ -152,7 +90,7 @@ def _second_derivative(w, v, e, c, *, f):
   # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
   v = v.astype(e.dtype)
   e, c = (_between(adjoint(v), x) for x in (e, c))
-  second = _second_differences(f, w).astype(e.dtype)
+  second = second_differences(f, w).astype(e.dtype)
   weighted = functools.partial(jnp.einsum, "...ikj,...ik,...kj->...ij", precision="highest")
   return _between(v, weighted(second, e, c) + weighted(second, c, e))
 

@@ -1,6 +1,5 @@
 """Hessenberg form of general matrices."""
 
-
 from typing import Literal, overload
 
 import jax

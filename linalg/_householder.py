@@ -1,6 +1,5 @@
 """Householder reflectors: LAPACK's form of QR, and the product of reflectors."""
 
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike

@@ -96,6 +96,13 @@ def _canonical(axis, ndim):
   return index % ndim
 
 
+def _axes(axis, ndim):
+  """The dimensions that an argument `axis` names; None names all."""
+  if axis is None:
+    return tuple(range(ndim))
+  return tuple(_canonical(i, ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
+
+
 def _operand(name, x):
   (x,), dtype = as_arrays(name, x)
   return x, real_dtype(dtype)
@@ -122,13 +129,9 @@ def norm(
     The norms, real.
   """
   a, dtype = _operand("norm", x)
+  axes = _axes(axis, a.ndim)
   if axis is None and ord is None:
-    axes = tuple(range(a.ndim))
     return _euclidean(a, axes, keepdims).astype(dtype)
-  if axis is None:
-    axes = tuple(range(a.ndim))
-  else:
-    axes = tuple(_canonical(i, a.ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
   if len(axes) == 1:
     return _vector_norm(a, ord, axes, keepdims).astype(dtype)
   if len(axes) != 2:
@@ -169,11 +172,7 @@ def vector_norm(
   if not jnp.issubdtype(a.dtype, jnp.inexact):
     a = a.astype(jnp.result_type(float))  # as in jax.numpy, not as elsewhere
   a, dtype = _operand("vector_norm", a)
-  if axis is None:
-    axes = tuple(range(a.ndim))
-  else:
-    axes = tuple(_canonical(i, a.ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
-  return _vector_norm(a, ord, axes, keepdims).astype(dtype)
+  return _vector_norm(a, ord, _axes(axis, a.ndim), keepdims).astype(dtype)
 
 
 @public("keepdims", "ord")

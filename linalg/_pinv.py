@@ -12,7 +12,7 @@ from linalg._eigh import eigh, eigvalsh
 from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._norms import matrix_norm
-from linalg._operands import as_arrays, check_arrays, check_matrix, check_square, real_dtype
+from linalg._operands import as_arrays, check_matrix, check_square, real_dtype
 from linalg._public import public
 from linalg._solve import inv, inv_ex
 from linalg._svd import svd, svdvals
@@ -152,7 +152,6 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     The condition numbers, real (...): inf for a singular matrix and for one that holds Inf and no
     NaN, where the derivative is 0.
   """
-  check_arrays("cond", x)
   (a,), dtype = as_arrays("cond", x)
   if a.ndim < 2:
     raise ValueError(f"cond: input array must be at least 2D; got {a.shape=}")

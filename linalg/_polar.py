@@ -1,6 +1,5 @@
 """The polar decomposition."""
 
-
 import jax
 from jax.typing import ArrayLike
 

@@ -1,6 +1,5 @@
 """Schur form of general matrices."""
 
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -15,15 +14,13 @@ from linalg._algebra import (
     smallest_gap,
     zeros_like,
 )
-from linalg._checks import check, unconverged
+from linalg._checks import check_converged
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["rsf2csf", "schur", "schur_ex"]
-
-_FAILED = unconverged("Schur form")
 
 
 def _beside_diagonal(a, offset):
@@ -180,7 +177,7 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
   Algorithm: LAPACK gees, the shifted QR iteration.
   """
   t, z, info = _schur("schur", a, output)
-  check(info, _FAILED)
+  check_converged(info, "Schur form")
   return t, z
 
 

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import hermitian_part, minus, nan_where, triangle
-from linalg._checks import check, check_factors
+from linalg._checks import check_factors, check_positive
 from linalg._given_factors import given_factors
 from linalg._lu import lu_p, lu_solve_p
 from linalg._matmul import product
@@ -153,11 +153,7 @@ def solve(
   substitution; a derivative reuses the factors.
   """
   x, info = _solve("solve", a, b, assume_a, lower)
-  if assume_a == "pos":
-    check(info, "is not positive definite: its leading minor of order {info} is not "
-          "positive.")
-  else:
-    check_factors(info)
+  (check_positive if assume_a == "pos" else check_factors)(info)
   return x
 
 

@@ -14,18 +14,15 @@ from linalg._algebra import (
     info_of_nan,
     nan_where,
     permutation_matrix,
-    reciprocal,
-    smallest_gap,
+    reciprocal_gaps,
 )
-from linalg._checks import check, unconverged
+from linalg._checks import check_converged
 from linalg._eigh import eigh_p, eigvalsh_p
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
 from linalg._public import public
 
 __all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
-
-_FAILED = unconverged("singular values")
 
 
 class SVDResult(NamedTuple):
@@ -57,8 +54,8 @@ def _vectors_jvp(a, da, u, s, vh):
   forward = product(da, v1)
   p = product(u1, forward, adjoint_a=True)
   row, col = s[..., None, :], s[..., :, None]
-  threshold = smallest_gap(jnp.max(row, axis=-1, initial=0, keepdims=True), k)
-  inverse_of = lambda x: reciprocal(x, ~(jnp.abs(x) <= threshold)).astype(p.dtype)
+  norm = jnp.max(row, axis=-1, initial=0, keepdims=True)
+  inverse_of = lambda x: reciprocal_gaps(x, norm, k).astype(p.dtype)
   together = (p + adjoint(p)) * inverse_of(row - col)
   apart = (p - adjoint(p)) * inverse_of(row + col)
   du = product(u1, (together + apart) / 2)
@@ -252,7 +249,7 @@ def svd(
   Algorithm: one-sided Jacobi for small matrices, divide and conquer for others, LAPACK gesdd.
   """
   *factors, info = _svd("svd", a, full_matrices, compute_uv, hermitian, subset_by_index)
-  check(info, _FAILED)
+  check_converged(info, "singular values")
   return SVDResult(*factors) if compute_uv else factors[0]
 
 
@@ -330,7 +327,7 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Algorithm: one-sided Jacobi for small matrices, LAPACK gesdd without vectors for others.
   """
   s, info = _svd("svdvals", x, True, False, False, None)
-  check(info, _FAILED)
+  check_converged(info, "singular values")
   return s
 
 

@@ -1,6 +1,5 @@
 """Tridiagonal systems."""
 
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike

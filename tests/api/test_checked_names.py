@@ -14,7 +14,13 @@ SPECTRUM = "has no eigendecomposition"
 FACTORS = "is singular: pivot 2 of its LU factors is zero"
 
 COMPOSED = {
+    "cholesky_update": (
+        lambda r: linalg.cholesky_update(r, 2 * jnp.eye(3)[0], downdate=True),
+        np.stack([3 * np.eye(3), np.eye(3)]),
+        "is not positive definite after the downdate: its leading minor of order 1 is not pos"),
     "cond": (linalg.cond, NAN, VALUES),
+    "eigh_gauge_error": (
+        lambda a: linalg.eigh_gauge_error(lambda w, v: w.sum(), a), NAN, SPECTRUM),
     "expm": (linalg.expm, NAN, "has no LU factors"),
     "funm_hermitian": (lambda a: linalg.funm_hermitian(a, jnp.exp), NAN, SPECTRUM),
     "inverse_pth_root": (lambda a: linalg.inverse_pth_root(a, 2, epsilon=1.0), NAN, SPECTRUM),
@@ -25,7 +31,14 @@ COMPOSED = {
     "norm": (lambda a: linalg.norm(a, 2, (-2, -1)), NAN, VALUES),
     "pinv": (linalg.pinv, NAN, VALUES),
     "polar": (linalg.polar, NAN, VALUES),
+    "solve": (
+        lambda a: linalg.solve(a, jnp.ones((3, 1)), assume_a="pos"), SINGULAR,
+        "is not positive definite: its leading minor of order 2 is not positive"),
     "sqrtm": (linalg.sqrtm, NAN, "has no Schur form"),
+    "tridiagonal_solve": (
+        lambda a: linalg.tridiagonal_solve(
+            jnp.zeros((2, 3)), jnp.diagonal(a, 0, 1, 2), jnp.zeros((2, 3)), jnp.ones((2, 3, 1))),
+        SINGULAR, FACTORS),
 }
 
 

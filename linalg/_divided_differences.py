@@ -1,0 +1,69 @@
+"""Divided differences of a function, accurate between arguments that are equal or nearly so."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["differences", "second_differences"]
+
+
+def _slope(f):
+  """The derivative of an elementwise function."""
+  return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
+
+
+# Gauss and Legendre's nodes and weights on [0, 1].
+_NODES, _WEIGHTS = (x.tolist() for x in np.polynomial.legendre.leggauss(5))
+_RULE = [((t + 1) / 2, weight / 2) for t, weight in zip(_NODES, _WEIGHTS, strict=True)]
+
+
+def _choose(integral, quotient, error):
+  """An integral where it is as good as a quotient whose rounding error is bounded by `error`."""
+  return jnp.where(jnp.abs(integral - quotient) <= error, integral, quotient)
+
+
+def differences(f, w):
+  """f[wᵢ, wⱼ] and a bound on its rounding.
+
+  (f(y) - f(x)) / (y - x), or, where that cancels, the mean of f' between x and y by quadrature.
+  """
+  x, y = w[..., :, None], w[..., None, :]
+  fx, fy = f(x), f(y)
+  gap = y - x
+  safe = jnp.where(gap == 0, 1, gap)
+  integral = sum(weight * _slope(f)(x + t * gap) for t, weight in _RULE)
+  rounding = 4 * jnp.finfo(w.dtype).eps * (jnp.abs(fx) + jnp.abs(fy))
+  error = jnp.where(gap == 0, jnp.inf, rounding / jnp.abs(safe))
+  chosen = _choose(integral, (fy - fx) / safe.astype(fx.dtype), error)
+  good = chosen == integral
+  return chosen, jnp.where(good, 4 * jnp.finfo(w.dtype).eps * jnp.abs(chosen), error)
+
+
+def second_differences(f, w):
+  """f[wᵢ, wⱼ, wₖ]
+
+  (f[z, y] - f[y, x]) / (z - x) with the two farthest as x and z, or by quadrature of Hermite and
+  Genocchi's ∫∫ f''.
+  """
+  first, error = differences(f, w)
+  ends = (w[..., :, None, None], w[..., None, :, None], w[..., None, None, :])
+  # By the dimension that is left out: the differences of the other two, and their bounds.
+  pairs = [(first[..., None, :, :], error[..., None, :, :]),
+           (first[..., :, None, :], error[..., :, None, :]),
+           (first[..., :, :, None], error[..., :, :, None])]
+  bound = widest = jnp.zeros_like(w, shape=(1,) * ends[0].ndim)
+  quotient = bound.astype(first.dtype)
+  for i, k in ((0, 1), (0, 2), (1, 2)):
+    gap = ends[k] - ends[i]
+    safe = jnp.where(gap == 0, 1, gap)
+    (high, high_error), (low, low_error) = pairs[i], pairs[k]
+    wider = jnp.abs(gap) > widest
+    quotient = jnp.where(wider, (high - low) / safe.astype(first.dtype), quotient)
+    bound = jnp.where(wider, (high_error + low_error) / jnp.abs(safe), bound)
+    widest = jnp.where(wider, jnp.abs(gap), widest)
+  curvature = _slope(_slope(f))
+  x, y, z = ends
+  integral = sum(
+      weight * t * other * curvature(x + t * ((y - x) + s * (z - y)))
+      for t, weight in _RULE for s, other in _RULE)
+  return _choose(integral, quotient, jnp.where(widest == 0, jnp.inf, bound))
