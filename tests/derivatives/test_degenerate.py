@@ -225,7 +225,8 @@ def test_projectors_at_equal_eigenvalues(dtype, rng):
   with np.errstate(divide="ignore"):
     inverse = np.where(gap == 0, 0, 1 / gap)
   for p in range(3):
-    difference = masks[:, p, :, None].astype(float) - masks[:, p, None, :]
+    mask = masks[:, p].real
+    difference = mask[:, :, None] - mask[:, None, :]
     expected = v @ (rotated * difference * inverse) @ checks.adjoint(v)
     np.testing.assert_allclose(
         slope[:, p], expected, rtol=0, atol=1e-11 * np.abs(expected).max(initial=1))

@@ -11,8 +11,8 @@ from linalg import _targets
 from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, TABLE, Case
 
 __all__ = [
-    "CASES", "COMPOSED", "DTYPES", "TABLE", "Case", "each", "has_handlers", "named", "targets",
-    "targets_of", "with_handlers"]
+    "CASES", "COMPOSED", "DTYPES", "TABLE", "Case", "each", "function", "has_handlers", "named",
+    "targets", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
@@ -27,6 +27,12 @@ def each(some):
 def named(name: str) -> Case:
   (case,) = (case for case in TABLE if case.name == name)
   return case
+
+
+def function(case: Case) -> str:
+  """The public function that it calls; the case's name may go on with what is particular."""
+  return max(
+      (name for name in linalg.__all__ if f"{case.name}_".startswith(f"{name}_")), key=len)
 
 
 def targets(platform: str) -> set[str]:
