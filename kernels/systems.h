@@ -43,4 +43,17 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
           .a_stride = shared ? 0 : n * n};
 }
 
+// The exchanges of rows that LU factors of order n come with: those of the next system `stride`
+// on, or 0 if they share them.
+struct Pivots {
+  const int32_t* data;
+  int64_t stride;
+};
+
+inline Pivots ReadPivots(const ffi::AnyBuffer& pivots, int64_t batch, int64_t n) {
+  const bool shared = pivots.dimensions().size() == 1;
+  return {.data = Elements<int32_t>(pivots, shared ? 1 : batch, {n}, "pivots"),
+          .stride = shared ? 0 : n};
+}
+
 }  // namespace linalg

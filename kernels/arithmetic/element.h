@@ -211,6 +211,10 @@ using RealElement = typename RealOfElement<E>::Type;
 template <class E>
 inline constexpr bool kComplexElement = !std::is_same_v<E, RealElement<E>>;
 
+// How many real numbers an element, or a number, consists of.
+template <class E>
+inline constexpr int kPartsOf = kComplexElement<E> ? 2 : 1;
+
 // What algorithms compute with for numbers T, in lanes V; of the same layout where V is one number.
 template <class T, class V = RealElement<T>>
 using Element = std::conditional_t<kComplexElement<T>, Complex<V>, V>;

@@ -11,6 +11,11 @@ struct HermitianPart {
   bool lower;
   bool symmetrize;
 
+  // Whether the operand's element at (i, j) is read.
+  LINALG_INLINE bool Reads(int64_t i, int64_t j) const {
+    return i == j || symmetrize || lower == (j < i);
+  }
+
   // The element at (i, j), get(i, j) being the operand's.
   template <class Get>
   LINALG_INLINE auto At(int64_t i, int64_t j, Get&& get) const {

@@ -59,4 +59,7 @@ struct JacobiRange<double> {
   static constexpr double kNull = 0x1p-860, kShort = 0x1p-10, kUp = 0x1p600;
 };
 
+// Sweeps over all pairs that Jacobi's method is given; five to ten are usual.
+inline constexpr int kJacobiSweeps = 40;
+
 }  // namespace linalg

@@ -28,4 +28,33 @@ LINALG_INLINE V PowerOfTwoScale(V x, V& inverse) {
   return scale;
 }
 
+// What is found of the elements of matrices, lane by lane, before they are scaled.
+template <class E>
+class Extent {
+  using V = RealElement<E>;
+
+ public:
+  LINALG_INLINE void Add(E x) {
+    AddPart(Re(x));
+    if constexpr (kComplexElement<E>) AddPart(x.im);
+  }
+
+  // The lanes without NaN and Inf.
+  LINALG_INLINE Mask<V> Finite() const { return probe_ == V{}; }
+
+  // PowerOfTwoScale of the largest part; of 0 where there are such.
+  LINALG_INLINE V Scale(V& inverse) const {
+    return PowerOfTwoScale(KeepIf<V>(Finite(), largest_), inverse);
+  }
+
+ private:
+  LINALG_INLINE void AddPart(V x) {
+    probe_ = MulAdd(x, V{}, probe_);
+    largest_ = Abs(x) > largest_ ? Abs(x) : largest_;
+  }
+
+  V probe_{};  // zeros, or NaN
+  V largest_{};
+};
+
 }  // namespace linalg

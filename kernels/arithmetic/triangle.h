@@ -1,4 +1,4 @@
-// Which triangle of a matrix is solved with, and how.
+// Which triangles of a matrix are solved with, how, and in which order.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -20,5 +20,29 @@ struct Triangle {
   // Whether substitution then goes from the first row to the last.
   LINALG_INLINE bool Forward() const { return lower != Transposes(); }
 };
+
+// Those of a matrix's two factors: with `first`, and then with `second`.
+struct TwoTriangles {
+  Triangle first, second;
+};
+
+// A x = b, given the Cholesky factor: A = L Lᴴ with a lower one, A = Uᴴ U with an upper one.
+LINALG_INLINE TwoTriangles CholeskyTriangles(bool lower) {
+  const Triangle plain{.lower = lower};
+  const Triangle adjoint{.lower = lower, .transpose = true, .conjugate = true};
+  return lower ? TwoTriangles{plain, adjoint} : TwoTriangles{adjoint, plain};
+}
+
+// op(A) x = b, given A = Pᵀ L U: the rows of b are exchanged before, or, with `transpose`, those of
+// x back afterward. `column_major` factors are row-major ones of the transpose.
+LINALG_INLINE TwoTriangles LuTriangles(bool transpose, bool conjugate, bool column_major) {
+  const Triangle l{.lower = !column_major,
+                   .transpose = transpose != column_major,
+                   .conjugate = conjugate,
+                   .unit_diagonal = true};
+  const Triangle u{
+      .lower = column_major, .transpose = transpose != column_major, .conjugate = conjugate};
+  return transpose ? TwoTriangles{u, l} : TwoTriangles{l, u};
+}
 
 }  // namespace linalg

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/reflector.h"
 
 namespace linalg {
 
@@ -46,21 +47,17 @@ struct TridiagonalScale {
     const V root = Sqrt(square);
     const V beta = Re(alpha) > zero ? -root : root;
     const auto tiny = square < SmallSquare<V>();
+    auto done = tiny | (rest == zero);
+    ReflectorScale<E> made(alpha, beta);
     if constexpr (kComplexElement<E>) {
-      const auto done = tiny | ((rest == zero) & (alpha.im == zero));
-      const E gap = {alpha.re - beta, alpha.im};
+      done = tiny | ((rest == zero) & (alpha.im == zero));
+      // One quotient in place of two, which is accurate enough here.
       const V inverse = one / beta;
-      const V factor = one / NormAdd(gap, zero);
-      tau = {done ? zero : -gap.re * inverse, done ? zero : -gap.im * inverse};
-      scale = {done ? zero : gap.re * factor, done ? zero : -gap.im * factor};
-      beside = done ? (tiny ? zero : alpha.re) : beta;
-    } else {
-      const auto done = tiny | (rest == zero);
-      const V gap = alpha - beta;
-      tau = done ? zero : -gap / beta;
-      scale = done ? zero : one / gap;
-      beside = done ? (tiny ? zero : alpha) : beta;
+      made.tau = {(beta - alpha.re) * inverse, -alpha.im * inverse};
     }
+    tau = Choose<E>(done, E{}, made.tau);
+    scale = Choose<E>(done, E{}, made.inverse);
+    beside = done ? (tiny ? zero : Re(alpha)) : beta;
   }
 };
 

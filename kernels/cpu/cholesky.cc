@@ -49,11 +49,22 @@ int CholeskyOne(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a
   return info;
 }
 
+template <class T>
+void LapackCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
+                    T* factor, int32_t* info) {
+  const double nanoseconds = LapackNanoseconds(n * n * n / 3.0);
+  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      info[i] = CholeskyOne(pool, n, part, a + i * n * n, factor + i * n * n);
+    }
+  });
+}
+
 // One matrix per lane.
 template <class T>
 void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                    T* factor, int32_t* info) {
-  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  constexpr int64_t kParts = kPartsOf<T>;
   const int64_t size = n * n;
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, size * kParts, n * size / 6.0 * kParts * kParts);
@@ -70,22 +81,16 @@ void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPar
 void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> factor,
               ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
   const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t n = shape.rows, size = shape.size();
+  const int64_t n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     const T* a_data = Elements<T>(a, shape.batch, {n, n}, "a");
     T* factor_data = ResultElements<T>(factor, shape.batch, {n, n}, "the factor");
     int32_t* info_data = Elements<int32_t>(info, shape.batch, {}, "info");
-    if (ChoosePath(Operation::kCholesky, n, n, kDtype<T>) == Path::kLanes) {
-      return SmallCholesky(pool, shape.batch, n, {lower, symmetrize}, a_data, factor_data,
-                           info_data);
-    }
-    const double nanoseconds = LapackNanoseconds(n * n * n / 3.0);
-    ForEachByLapack(pool, shape.batch, n, nanoseconds, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        info_data[i] =
-            CholeskyOne(pool, n, {lower, symmetrize}, a_data + i * size, factor_data + i * size);
-      }
-    });
+    const HermitianPart part{lower, symmetrize};
+    TakePath(
+        ChoosePath(Operation::kCholesky, n, n, kDtype<T>),
+        [&] { SmallCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); },
+        [&] { LapackCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); });
   });
 }
 
@@ -98,7 +103,7 @@ void CholeskyDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor,
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t n = shape.rows, size = shape.size();
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
-    constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+    constexpr int64_t kParts = kPartsOf<T>;
     const T* factor_data = Elements<T>(factor, shape.batch, {n, n}, "the factor");
     const T* x_data = Elements<T>(x, shape.batch, {n, n}, "the derivative");
     T* y_data = ResultElements<T>(y, shape.batch, {n, n}, "the result");
@@ -131,22 +136,17 @@ void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
 
 void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b,
                    ffi::Result<ffi::AnyBuffer> x, bool lower) {
-  // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
-  const Triangle plain{.lower = lower};
-  const Triangle adjoint{.lower = lower, .transpose = true, .conjugate = true};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(factor, b, x, true);
-    const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
-    if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
-      return ForEachSmallSystem(pool, systems, systems.Operations(),
-                                [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                                  small::CholeskySolve(n, matrix, lower, cols, rhs);
-                                });
-    }
-    ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
-      SolveTriangular(lower ? plain : adjoint, systems.n, matrix, systems.n, systems.cols, rhs);
-      SolveTriangular(lower ? adjoint : plain, systems.n, matrix, systems.n, systems.cols, rhs);
-    });
+    SolveByPath(
+        pool, systems,
+        [&](int64_t, auto* matrix, auto* rhs, auto*) {
+          small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
+                               static_cast<int>(systems.cols), rhs);
+        },
+        [&](int64_t, const T* matrix, T* rhs) {
+          SolveTriangular(CholeskyTriangles(lower), systems.n, matrix, systems.cols, rhs);
+        });
   });
 }
 

@@ -19,21 +19,22 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
                         Write&& write) {
   const int64_t n = shape.rows, size = shape.size();
   const T* a_data = Elements<T>(a, shape.batch, {n, n}, "a");
-  if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
-    return DispatchSize(n, [&](auto order) {
-      ForEachSmallGroup<T>(pool, shape.batch, order, order, 0, a_data, [&](auto& group) {
-        write(group.first, small::Determinant(order, group.a, group.pivots, group.permutation));
-      });
+  const auto in_lanes = [&](auto order) {
+    ForEachSmallGroup<T>(pool, shape.batch, order, order, 0, a_data, [&](auto& group) {
+      write(group.first, small::Determinant(order, group.a, group.pivots, group.permutation));
     });
-  }
-  ForEachByLapack(pool, shape.batch, n, LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
+  };
+  const auto by_lapack = [&](int64_t first, int64_t last) {
     Factors<T> factors(n, n);
     for (int64_t i = first; i < last; ++i) {
       factors.Factor(pool, a_data + i * size);
       const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu());
       write(i, ProductOfPivots(n, lu, n, factors.pivots()));
     }
-  });
+  };
+  TakePath(
+      ChoosePath(Operation::kLu, n, n, kDtype<T>), [&] { DispatchSize(n, in_lanes); },
+      [&] { ForEachByLapack(pool, shape.batch, n, LuNanoseconds(n, n), by_lapack); });
 }
 
 void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> det) {

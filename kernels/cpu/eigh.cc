@@ -12,15 +12,14 @@
 #include <limits>
 
 #include "kernels/arithmetic/hermitian.h"
-#include "kernels/arithmetic/scale.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/tiles.h"
+#include "kernels/cpu/wide_eigvalsh.h"
 #include "kernels/handlers.h"
 #include "kernels/small/eigh.h"
-#include "kernels/small/root_free_ql.h"
 
 namespace linalg {
 namespace {
@@ -44,7 +43,7 @@ bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
   return finite;
 }
 
-// One matrix per lane. `vectors` is where eigenvectors go, or null if only values are wanted.
+// One matrix per lane.
 template <bool kVectors, class T>
 void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                T* vectors, Real<T>* values, int32_t* info) {
@@ -68,7 +67,7 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
     };
     if constexpr (kLanesOf<V> > 1) {
       solve(std::type_identity<V>());
-    } else if (order > kLanes<T> / 2) {
+    } else if (FillsRegisters(n, kLanes<T>)) {
       solve(std::type_identity<Row>());  // a single matrix has its rows in registers
     } else {
       solve(std::type_identity<Vector<Real<T>, 16 / sizeof(Real<T>)>>());
@@ -76,55 +75,9 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   });
 }
 
-// Eigenvalues alone of large matrices in float32 or complex64: sytrd (hetrd), then QL in float64.
 template <class T>
-class WideEigvalsh {
-  using R = Real<T>;
-
- public:
-  explicit WideEigvalsh(int64_t n)
-      : n_(ToInt(n)),
-        beside_(Scratch<R>(n)),
-        taus_(Scratch<T>(n)),
-        work_(Scratch<T>(lapack::SytrdWork(n))),
-        wide_(Scratch<double>(2 * n)) {}
-
-  // The eigenvalues of the lower triangle `a`, which is overwritten; returns as LAPACK's info.
-  int operator()(T* a, R* w) {
-    R largest = 0, unscale;
-    ForEachElement(a, [&](T& x) {
-      largest = std::max({largest, std::abs(std::real(x)), std::abs(std::imag(x))});
-    });
-    const R scale = PowerOfTwoScale(largest, unscale);
-    ForEachElement(a, [&](T& x) { x *= scale; });
-    lapack::Sytrd('L', n_, a, w, beside_.get(), taus_.get(), work_.get());
-    const auto info = static_cast<int>(small::RootFreeQl(w, beside_.get(), n_, wide_.get()));
-    std::sort(w, w + n_);
-    for (int i = 0; i < n_; ++i) w[i] *= unscale;
-    return info;
-  }
-
- private:
-  template <class Body>
-  void ForEachElement(T* a, Body&& body) {
-    for (int64_t j = 0; j < n_; ++j) std::for_each(a + j * n_ + j, a + (j + 1) * n_, body);
-  }
-
-  int n_;
-  std::unique_ptr<R[]> beside_;
-  std::unique_ptr<T[]> taus_, work_;
-  std::unique_ptr<double[]> wide_;
-};
-
-// Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
-template <class T>
-void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
-               T* vectors, Real<T>* values, int32_t* info) {
-  if (n == 0) return std::fill(info, info + batch, 0);
-  if (ChoosePath(Operation::kEigh, n, n, kDtype<T>) == Path::kLanes) {
-    return vectors ? SmallEigh<true>(pool, batch, n, part, a, vectors, values, info)
-                   : SmallEigh<false>(pool, batch, n, part, a, vectors, values, info);
-  }
+void LapackEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
+                T* vectors, Real<T>* values, int32_t* info) {
   const int64_t size = n * n;
   const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
   ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
@@ -150,6 +103,20 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
       return syevd('L', matrix, ToInt(n), w);
     });
   });
+}
+
+// Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
+template <class T>
+void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
+               T* vectors, Real<T>* values, int32_t* info) {
+  if (n == 0) return std::fill(info, info + batch, 0);
+  TakePath(
+      ChoosePath(Operation::kEigh, n, n, kDtype<T>),
+      [&] {
+        vectors ? SmallEigh<true>(pool, batch, n, part, a, vectors, values, info)
+                : SmallEigh<false>(pool, batch, n, part, a, vectors, values, info);
+      },
+      [&] { LapackEigh(pool, batch, n, part, a, vectors, values, info); });
 }
 
 void Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,

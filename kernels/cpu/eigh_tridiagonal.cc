@@ -1,10 +1,11 @@
 // Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
 //
 // stevd: divide and conquer, or implicit QL if only values are wanted. A complex matrix is a real
-// one between phases. A matrix that holds NaN or
-// Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+// one between phases. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may
+// not end on it: it gets NaN, and info = -1.
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/phases.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
@@ -12,21 +13,6 @@
 
 namespace linalg {
 namespace {
-
-// |e|, and the phases that make T of it: T = diag(phases) |T| diag(phases)ᴴ.
-template <class T>
-void SplitPhases(int64_t count, const T* beside, Real<T>* size, T* phases) {
-  if constexpr (kIsComplex<T>) {
-    phases[0] = T(1);
-    for (int64_t i = 0; i < count; ++i) {
-      size[i] = std::abs(beside[i]);
-      const T turned = size[i] == 0 ? phases[i] : phases[i] * std::conj(beside[i] / size[i]);
-      phases[i + 1] = turned / std::abs(turned);
-    }
-  } else {
-    std::copy_n(beside, count, size);
-  }
-}
 
 // Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
 template <class T>

@@ -116,14 +116,14 @@ void DispatchSize(int64_t n, Body&& body) {
 // Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.
 template <class E, class T>
 LINALG_INLINE void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
-  constexpr int64_t kParts = kComplexElement<E> ? 2 : 1;
+  constexpr int64_t kParts = kPartsOf<E>;
   small::Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
               reinterpret_cast<RealElement<E>*>(elements));
 }
 
 template <class E, class T>
 void StoreElements(const E* elements, int64_t count, T* target) {
-  constexpr int64_t kParts = kComplexElement<E> ? 2 : 1;
+  constexpr int64_t kParts = kPartsOf<E>;
   small::Unpack(reinterpret_cast<const RealElement<E>*>(elements), count * kParts, count * kParts,
                 reinterpret_cast<Real<T>*>(target));
 }

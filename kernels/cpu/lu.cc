@@ -38,16 +38,13 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> lu,
     int32_t* pivots_data = Elements<int32_t>(pivots, batch, {k}, "pivots");
     int32_t* permutation_data = Elements<int32_t>(permutation, batch, {m}, "permutation");
     int32_t* info_data = Elements<int32_t>(info, batch, {}, "info");
-    if (ChoosePath(Operation::kLu, m, n, kDtype<T>) == Path::kLanes) {
-      const auto store = [&](auto& group, auto singular) {
-        StoreElements(group.a, m * n, lu_data + group.first * m * n);
-        StoreIntegers(group.pivots, k, pivots_data + group.first * k);
-        StoreIntegers(group.permutation, m, permutation_data + group.first * m);
-        StoreIntegers(&singular, 1, info_data + group.first);
-      };
-      return ForEachSmallLu<T>(pool, batch, m, n, 0, a_data, store, a_data == lu_data);
-    }
-    ForEachByLapack(pool, batch, k, LuNanoseconds(m, n), [&](int64_t first, int64_t last) {
+    const auto store = [&](auto& group, auto singular) {
+      StoreElements(group.a, m * n, lu_data + group.first * m * n);
+      StoreIntegers(group.pivots, k, pivots_data + group.first * k);
+      StoreIntegers(group.permutation, m, permutation_data + group.first * m);
+      StoreIntegers(&singular, 1, info_data + group.first);
+    };
+    const auto factor_range = [&](int64_t first, int64_t last) {
       Factors<T> factors(m, n);
       for (int64_t i = first; i < last; ++i) {
         info_data[i] = factors.Factor(pool, a_data + i * m * n);
@@ -55,7 +52,11 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> lu,
         std::copy(factors.pivots(), factors.pivots() + k, pivots_data + i * k);
         PivotsToPermutation(k, factors.pivots(), m, permutation_data + i * m);
       }
-    });
+    };
+    TakePath(
+        ChoosePath(Operation::kLu, m, n, kDtype<T>),
+        [&] { ForEachSmallLu<T>(pool, batch, m, n, 0, a_data, store, a_data == lu_data); },
+        [&] { ForEachByLapack(pool, batch, k, LuNanoseconds(m, n), factor_range); });
   });
 }
 
@@ -74,43 +75,26 @@ void LuPivotsToPermutation(ffi::ThreadPool pool, ffi::AnyBuffer pivots,
   });
 }
 
-// Solves op(a) x = b in place with the row-major factors of a.
-template <class T>
-void SubstituteLu(int64_t n, const T* lu, const int32_t* pivots, bool transpose, bool conjugate,
-                  int64_t cols, T* b) {
-  const Triangle l{
-      .lower = true, .transpose = transpose, .conjugate = conjugate, .unit_diagonal = true};
-  const Triangle u{.lower = false, .transpose = transpose, .conjugate = conjugate};
-  if (!transpose) ExchangeRows(n, pivots, cols, b, false);
-  SolveTriangular(transpose ? u : l, n, lu, n, cols, b);
-  SolveTriangular(transpose ? l : u, n, lu, n, cols, b);
-  if (transpose) ExchangeRows(n, pivots, cols, b, true);
-}
-
 void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi::AnyBuffer b,
              ffi::Result<ffi::AnyBuffer> x, bool transpose, bool conjugate) {
-  const BatchShape pivots_shape = SplitBatch(pivots, 1, "pivots");
-  const int64_t pivots_stride = pivots.dimensions().size() == 1 ? 0 : pivots_shape.cols;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
-    if (pivots_shape.cols != systems.n) throw BadArgument("pivots", "have one element per row");
-    if (pivots_stride != 0 && pivots_shape.batch != systems.batch) {
-      throw BadArgument("pivots", "have the batch size of b");
-    }
-    const auto* pivots_data = Elements<int32_t>(pivots, pivots_shape.batch, {systems.n}, "pivots");
-    if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
-      const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
-      return ForEachSmallSystem(
-          pool, systems, systems.Operations(),
-          [&](int64_t i, auto* matrix, auto* rhs, auto* steps) {
-            LoadIntegers(pivots_data + i * pivots_stride, pivots_stride, n, steps);
-            small::LuSolve(n, matrix, steps, false, transpose, conjugate, cols, rhs);
-          });
-    }
-    ForEachSystem(pool, systems, systems.Operations(), [&](int64_t i, const T* matrix, T* rhs) {
-      SubstituteLu(systems.n, matrix, pivots_data + i * pivots_stride, transpose, conjugate,
-                   systems.cols, rhs);
-    });
+    const Pivots steps = ReadPivots(pivots, systems.batch, systems.n);
+    SolveByPath(
+        pool, systems,
+        [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
+          const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
+          LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
+          small::LuSolve(n, matrix, spare, false, transpose, conjugate, cols, rhs);
+        },
+        [&](int64_t i, const T* matrix, T* rhs) {
+          LuSubstitution<T>{.n = systems.n,
+                            .lu = matrix,
+                            .pivots = steps.data + i * steps.stride,
+                            .transpose = transpose,
+                            .conjugate = conjugate}
+              .Solve(systems.cols, rhs);
+        });
   });
 }
 

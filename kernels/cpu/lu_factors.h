@@ -95,15 +95,6 @@ class Factors {
   std::unique_ptr<int32_t[]> pivots_;
 };
 
-// Exchanges the rows of the row-major `b` in the order of the pivots, or back.
-template <class T>
-void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, T* b, bool back) {
-  for (int64_t k = 0; k < n; ++k) {
-    const int64_t i = back ? n - 1 - k : k, j = pivots[i];
-    if (j != i && j >= 0 && j < n) std::swap_ranges(b + i * cols, b + (i + 1) * cols, b + j * cols);
-  }
-}
-
 inline double LuNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
   return LapackNanoseconds(m * static_cast<double>(cols) * k);
@@ -124,7 +115,7 @@ struct SmallGroup {
 template <class T, class Rows, class Cols, class Use>
 void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, Rows rows, Cols cols, int64_t spare,
                        const T* a, Use&& use, bool in_place = false) {
-  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  constexpr int64_t kParts = kPartsOf<T>;
   const int64_t count = rows * cols * kParts, steps = std::min<int64_t>(rows, cols);
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * kParts * steps);

@@ -20,7 +20,7 @@ template <class T>
 struct Products {
   using R = Real<T>;
   static constexpr bool kComplex = kIsComplex<T>;
-  static constexpr int kParts = kComplex ? 2 : 1;
+  static constexpr int kParts = kPartsOf<T>;
 
   const R* a;
   const R* b;

@@ -109,15 +109,12 @@ struct QrProblem : QrShape {
 
   void Run(ffi::ThreadPool& pool) const {
     const Operation operation = order != nullptr ? Operation::kPivotedQr : Operation::kQr;
-    if (ChoosePath(operation, m, n, kDtype<T>) == Path::kLanes) {
-      RunLanes(pool);
-    } else {
-      RunLapack(pool);
-    }
+    TakePath(
+        ChoosePath(operation, m, n, kDtype<T>), [&] { RunLanes(pool); }, [&] { RunLapack(pool); });
   }
 
  private:
-  static constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  static constexpr int64_t kParts = kPartsOf<T>;
 
   void RunLapack(ffi::ThreadPool& pool) const {
     const double nanoseconds = (order != nullptr ? 2 : 1) * QrNanoseconds(m, n);
@@ -310,7 +307,7 @@ struct QrDerivative {
   T* y_r = nullptr;
 
   void Run(ffi::ThreadPool& pool) const {
-    constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+    constexpr int64_t kParts = kPartsOf<T>;
     const int m = ToInt(shape.rows), n = ToInt(shape.cols);
     const int64_t size = shape.size(), square = shape.cols * shape.cols;
     const int64_t count = 2 * size + 3 * square;

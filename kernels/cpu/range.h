@@ -8,12 +8,11 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/info.h"
 #include "kernels/ffi.h"
 
 namespace linalg {
-
-template <class T>
-inline constexpr int kPartsOf = kIsComplex<T> ? 2 : 1;
 
 // Whether no element is NaN or Inf, on which LAPACK's iterations may not end.
 template <class T>
@@ -25,9 +24,6 @@ bool AllFinite(const T* a, int64_t count) {
   }
   return finite;
 }
-
-// The info of a matrix for which that does not hold.
-inline constexpr int kNotFinite = -1;
 
 // Whether 1 / x, or a number on the way to it, is out of range where x is neither 0 nor Inf. BLAS
 // divides by multiplying with reciprocals.

@@ -7,55 +7,12 @@
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
+#include "kernels/cpu/scaled_schur.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 
 namespace linalg {
 namespace {
-
-// How far from 1 the squared length of a column of the n by n matrix `z` is.
-template <class T>
-Real<T> DeviationFromUnitary(int64_t n, const T* z) {
-  Real<T> deviation = 0;
-  for (int64_t j = 0; j < n; ++j) {
-    Real<T> square = 0;
-    for (int64_t i = 0; i < n; ++i) square += std::norm(z[j * n + i]);
-    deviation = std::max(deviation, std::abs(square - 1));
-  }
-  return deviation;
-}
-
-// The complex iteration makes subdiagonal elements real by dividing them by their modulus. That is
-// no phase where they are subnormal, and then Z is not unitary; SciPy returns it. An element that
-// is subnormal at one scale of the matrix is normal or zero at another.
-template <class T>
-int ComplexSchur(lapack::Gees<T>& gees, ffi::ThreadPool& pool, int64_t n, const T* a, T* t, T* z) {
-  constexpr int kMost = kUnscaledExponents<T> - 1;
-  const Real<T> limit = static_cast<Real<T>>(32 + 2 * n) * std::numeric_limits<Real<T>>::epsilon();
-  const int exponent = LargestExponent(a, n * n);
-  int info = 0;
-  for (const int target : {kMost, 0, -kMost}) {
-    Transpose(pool, n, n, a, n, t, n);
-    MultiplyByPowerOfTwo(target - exponent, n * n, t);
-    info = gees(t, z);
-    MultiplyByPowerOfTwo(exponent - target, n * n, t);
-    const Real<T> deviation = DeviationFromUnitary(n, z);
-    if (info == 0 && deviation <= limit) return 0;
-    // Slow convergence, which no scale mends, costs digits too.
-    if (target == -kMost && info == 0 && deviation > 16 * limit) info = ToInt(n);
-  }
-  return info;
-}
-
-template <class T>
-int RealSchur(lapack::Gees<T>& gees, ffi::ThreadPool& pool, int64_t n, const T* a, T* t, T* z) {
-  const int exponent = ExponentOutOfRange(a, n * n);
-  Transpose(pool, n, n, a, n, t, n);
-  MultiplyByPowerOfTwo(-exponent, n * n, t);
-  const int info = gees(t, z);
-  MultiplyByPowerOfTwo(exponent, n * n, t);
-  return info;
-}
 
 template <class T>
 void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
@@ -70,11 +27,7 @@ void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* 
                       T* const z = vectors + i * size;
                       info[i] = kNotFinite;
                       if (AllFinite(a + i * size, size)) {
-                        if constexpr (kIsComplex<T>) {
-                          info[i] = ComplexSchur(gees, pool, n, a + i * size, t, z);
-                        } else {
-                          info[i] = RealSchur(gees, pool, n, a + i * size, t, z);
-                        }
+                        info[i] = ScaledSchur(gees, pool, n, a + i * size, t, z);
                       }
                       for (T* matrix : {t, z}) {
                         if (info[i] != 0) {

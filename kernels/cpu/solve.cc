@@ -49,16 +49,13 @@ void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
 // Replaces the n by cols matrix `x` by A⁻¹ x.
 template <class T>
 void Substitute(Factors<T>& factors, int64_t n, int64_t cols, T* x) {
-  // The column-major factors are row-major ones of the transpose.
-  const Triangle l{.lower = false, .transpose = true, .unit_diagonal = true};
-  const Triangle u{.lower = true, .transpose = true};
-  ExchangeRows(n, factors.pivots(), cols, x, false);
-  SolveTriangular(l, n, factors.lu(), n, cols, x);
-  SolveTriangular(u, n, factors.lu(), n, cols, x);
+  const LuSubstitution<T> substitution{
+      .n = n, .lu = factors.lu(), .pivots = factors.pivots(), .column_major = true};
+  substitution.Solve(cols, x);
 }
 
 template <class T>
-void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+void LapackSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
   lapack::Load();
   AdviseHugePages(systems);
   const int64_t n = systems.n, size = systems.size();
@@ -89,55 +86,68 @@ void LargeSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
   if (shared) std::fill(info + 1, info + systems.batch, info[0]);
 }
 
+// One matrix per lane.
+template <class T>
+void SmallInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* inverse,
+              int32_t* info) {
+  const int64_t size = n * n;
+  ForEachSmallGroup<T>(pool, batch, n, n, size, a, [&](auto& group) {
+    const auto singular =
+        small::Inverse(static_cast<int>(n), group.a, group.pivots, group.permutation, group.spare);
+    StoreElements(group.spare, size, inverse + group.first * size);
+    StoreIntegers(&singular, 1, info + group.first);
+  });
+}
+
+template <class T>
+void LapackInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* inverse,
+               int32_t* info) {
+  const int64_t size = n * n;
+  ForEachByLapack(pool, batch, n, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
+    Factors<T> factors(n, n);
+    const auto work = Scratch<T>(lapack::GetriWork(n));
+    for (int64_t i = first; i < last; ++i) {
+      T* const target = inverse + i * size;
+      info[i] = factors.Factor(pool, a + i * size);
+      if (info[i] != 0) {
+        std::fill(target, target + size, NaN<T>());
+      } else if (DiagonalHasNoReciprocal(n, factors.lu())) {
+        std::fill(target, target + size, T(0));
+        for (int64_t k = 0; k < n; ++k) target[k * (n + 1)] = T(1);
+        Substitute(factors, n, n, target);
+      } else if (n > 0) {
+        for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
+        lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.get());
+        Transpose(pool, n, n, factors.lu(), n, target, n);
+      }
+    }
+  });
+}
+
 void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
            ffi::Result<ffi::AnyBuffer> info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
     int32_t* info_data = Elements<int32_t>(info, systems.batch, {}, "info");
     if (systems.batch == 0) return;
-    if (ChoosePath(Operation::kSolve, systems) == Path::kLanes) {
-      SmallSolve(pool, systems, info_data);
-    } else {
-      LargeSolve(pool, systems, info_data);
-    }
+    TakePath(
+        ChoosePath(Operation::kSolve, systems), [&] { SmallSolve(pool, systems, info_data); },
+        [&] { LapackSolve(pool, systems, info_data); });
   });
 }
 
 void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> inverse,
          ffi::Result<ffi::AnyBuffer> info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t n = shape.rows, size = shape.size(), batch = shape.batch;
+  const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     const T* a_data = Elements<T>(a, batch, {n, n}, "a");
     T* inverse_data = ResultElements<T>(inverse, batch, {n, n}, "the inverse");
     int32_t* info_data = Elements<int32_t>(info, batch, {}, "info");
-    if (ChoosePath(Operation::kLu, n, n, kDtype<T>) == Path::kLanes) {
-      return ForEachSmallGroup<T>(pool, batch, n, n, size, a_data, [&](auto& group) {
-        const auto singular = small::Inverse(static_cast<int>(n), group.a, group.pivots,
-                                             group.permutation, group.spare);
-        StoreElements(group.spare, size, inverse_data + group.first * size);
-        StoreIntegers(&singular, 1, info_data + group.first);
-      });
-    }
-    ForEachByLapack(pool, batch, n, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
-      Factors<T> factors(n, n);
-      const auto work = Scratch<T>(lapack::GetriWork(n));
-      for (int64_t i = first; i < last; ++i) {
-        T* target = inverse_data + i * size;
-        info_data[i] = factors.Factor(pool, a_data + i * size);
-        if (info_data[i] != 0) {
-          std::fill(target, target + size, NaN<T>());
-        } else if (DiagonalHasNoReciprocal(n, factors.lu())) {
-          std::fill(target, target + size, T(0));
-          for (int64_t k = 0; k < n; ++k) target[k * (n + 1)] = T(1);
-          Substitute(factors, n, n, target);
-        } else if (n > 0) {
-          for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
-          lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.get());
-          Transpose(pool, n, n, factors.lu(), n, target, n);
-        }
-      }
-    });
+    TakePath(
+        ChoosePath(Operation::kLu, n, n, kDtype<T>),
+        [&] { SmallInv(pool, batch, n, a_data, inverse_data, info_data); },
+        [&] { LapackInv(pool, batch, n, a_data, inverse_data, info_data); });
   });
 }
 

@@ -94,6 +94,39 @@ void SolveTriangular(const Triangle& triangle, int64_t n, const T* a, int64_t ro
 }
 
 template <class T>
+void SolveTriangular(const TwoTriangles& triangles, int64_t n, const T* a, int64_t cols, T* b) {
+  SolveTriangular(triangles.first, n, a, n, cols, b);
+  SolveTriangular(triangles.second, n, a, n, cols, b);
+}
+
+// Exchanges the rows of the row-major `b` in the order of the pivots, or back.
+template <class T>
+void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, T* b, bool back) {
+  for (int64_t k = 0; k < n; ++k) {
+    const int64_t i = back ? n - 1 - k : k, j = pivots[i];
+    if (j != i && j >= 0 && j < n) std::swap_ranges(b + i * cols, b + (i + 1) * cols, b + j * cols);
+  }
+}
+
+// LU factors of an n by n matrix as they lie, and what is solved with them.
+template <class T>
+struct LuSubstitution {
+  int64_t n;
+  const T* lu;
+  const int32_t* pivots;
+  bool column_major = false;
+  bool transpose = false;
+  bool conjugate = false;
+
+  // Replaces the row-major n-by-cols `b` by the solution x.
+  void Solve(int64_t cols, T* b) const {
+    if (!transpose) ExchangeRows(n, pivots, cols, b, /*back=*/false);
+    SolveTriangular(LuTriangles(transpose, conjugate, column_major), n, lu, cols, b);
+    if (transpose) ExchangeRows(n, pivots, cols, b, /*back=*/true);
+  }
+};
+
+template <class T>
 void AdviseHugePages(const Systems<T>& systems) {
   AdviseHugePages(systems.x, systems.batch * systems.size() * sizeof(T));
 }
@@ -128,7 +161,7 @@ template <class T, class Solve>
 void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
                         Solve&& solve) {
   AdviseHugePages(systems);
-  constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+  constexpr int64_t kParts = kPartsOf<T>;
   const int64_t matrix = systems.n * systems.n, size = systems.size();
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, (matrix + size) * kParts, operations * kParts * kParts);
@@ -143,6 +176,16 @@ void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double
   };
   ForEachGroup<T>(pool, systems.batch, registers_needed, nanoseconds, solve_group,
                   systems.b == systems.x);
+}
+
+// Solves with given triangles or factors: in lanes as ForEachSmallSystem, by BLAS as ForEachSystem.
+template <class T, class SolveSmall, class Solve>
+void SolveByPath(ffi::ThreadPool& pool, const Systems<T>& systems, SolveSmall&& solve_small,
+                 Solve&& solve) {
+  TakePath(
+      ChoosePath(Operation::kTriangularSolve, systems),
+      [&] { ForEachSmallSystem(pool, systems, systems.Operations(), solve_small); },
+      [&] { ForEachSystem(pool, systems, systems.Operations(), solve); });
 }
 
 }  // namespace linalg

@@ -13,6 +13,7 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
+#include "kernels/svd_shape.h"
 
 namespace linalg {
 namespace {
@@ -38,9 +39,18 @@ struct Svd {
     const int64_t k = std::min(m, n);
     if (k == 0) return RunEmpty(batch);
     const Operation operation = u == nullptr ? Operation::kSvdvals : Operation::kSvd;
-    if (ChoosePath(operation, m, n, kDtype<T>) == Path::kLanes) {
-      return u == nullptr ? RunSmall<false>(pool, batch) : RunSmall<true>(pool, batch);
-    }
+    TakePath(
+        ChoosePath(operation, m, n, kDtype<T>),
+        [&] { u == nullptr ? RunLanes<false>(pool, batch) : RunLanes<true>(pool, batch); },
+        [&] { RunLapack(pool, batch); });
+  }
+
+ private:
+  int64_t LeftSize() const { return m * (full ? m : std::min(m, n)); }
+  int64_t RightSize() const { return n * (full ? n : std::min(m, n)); }
+
+  void RunLapack(ffi::ThreadPool& pool, int64_t batch) const {
+    const int64_t k = std::min(m, n);
     const double flops = (u != nullptr ? 9.0 : 3.0) * static_cast<double>(m * n * k);
     const char job = u == nullptr ? 'N' : full ? 'A' : 'S';
     ForEachByLapack(pool, batch, k, LapackNanoseconds(flops), [&](int64_t first, int64_t last) {
@@ -64,13 +74,9 @@ struct Svd {
     });
   }
 
- private:
-  int64_t LeftSize() const { return m * (full ? m : std::min(m, n)); }
-  int64_t RightSize() const { return n * (full ? n : std::min(m, n)); }
-
   // One matrix per lane.
   template <bool kVectors>
-  void RunSmall(ffi::ThreadPool& pool, int64_t batch) const {
+  void RunLanes(ffi::ThreadPool& pool, int64_t batch) const {
     using Row = small::JacobiRow<Real<T>>;
     using Lanes = Vector<Real<T>, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
@@ -110,21 +116,16 @@ struct Svd {
 void SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> u,
                 ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> vh,
                 ffi::Result<ffi::AnyBuffer> info) {
-  const auto [batch, m, n] = SplitBatch(a, 2, "a");
-  const int64_t k = std::min(m, n), cols = SplitBatch(*u, 2, "u").cols;
-  // Its shape tells whether the square factors are asked for.
-  if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
-  const int64_t rows = SplitBatch(*vh, 2, "vh").rows;
-  const bool full = cols != k || rows != k;
-  if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
-  DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+  const SvdShape shape = ReadSvdShape(a, *u, *vh);
+  const int64_t batch = shape.batch, m = shape.m, n = shape.n;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     Svd<T>{.m = m,
            .n = n,
-           .full = full,
+           .full = shape.full,
            .a = Elements<T>(a, batch, {m, n}, "a"),
-           .u = ResultElements<T>(u, batch, {m, full ? m : k}, "u"),
-           .s = Elements<Real<T>>(s, batch, {k}, "the singular values"),
-           .vh = ResultElements<T>(vh, batch, {full ? n : k, n}, "vh"),
+           .u = ResultElements<T>(u, batch, {m, shape.u_cols}, "u"),
+           .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),
+           .vh = ResultElements<T>(vh, batch, {shape.vh_rows, n}, "vh"),
            .info = Elements<int32_t>(info, batch, {}, "info")}
         .Run(pool, batch);
   });

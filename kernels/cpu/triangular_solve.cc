@@ -18,16 +18,15 @@ void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
                           .left_side = left_side};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, left_side);
-    if (ChoosePath(Operation::kTriangularSolve, systems) == Path::kLanes) {
-      return ForEachSmallSystem(
-          pool, systems, systems.Operations(), [&](int64_t, auto* matrix, auto* rhs, auto*) {
-            small::TriangularSolve(triangle, ToInt(systems.n), matrix, ToInt(systems.rows),
-                                   ToInt(systems.cols), rhs);
-          });
-    }
-    ForEachSystem(pool, systems, systems.Operations(), [&](int64_t, const T* matrix, T* rhs) {
-      SolveTriangular(triangle, systems.n, matrix, systems.rows, systems.cols, rhs);
-    });
+    SolveByPath(
+        pool, systems,
+        [&](int64_t, auto* matrix, auto* rhs, auto*) {
+          small::TriangularSolve(triangle, ToInt(systems.n), matrix, ToInt(systems.rows),
+                                 ToInt(systems.cols), rhs);
+        },
+        [&](int64_t, const T* matrix, T* rhs) {
+          SolveTriangular(triangle, systems.n, matrix, systems.rows, systems.cols, rhs);
+        });
   });
 }
 

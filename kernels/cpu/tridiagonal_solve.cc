@@ -14,7 +14,7 @@ void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d,
   const BatchShape shape = SplitBatch(b, 2, "b");
   const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    constexpr int64_t kParts = kIsComplex<T> ? 2 : 1;
+    constexpr int64_t kParts = kPartsOf<T>;
     const T* const diagonals[] = {Elements<T>(dl, batch, {n}, "dl"),
                                   Elements<T>(d, batch, {n}, "d"),
                                   Elements<T>(du, batch, {n}, "du")};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 
 #include "kernels/cpu/blas_threads.h"
 #include "kernels/ffi.h"
@@ -48,6 +49,10 @@ inline constexpr int64_t kSmallSvdComplex128 = 24;
 inline constexpr int64_t kSmallSvdvals = 12;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
 inline constexpr double kSmallTriangularOperations = 8192;
+
+// Rows of a single matrix are in registers as wide as there are, `lanes` numbers, where they fill
+// more than half of one.
+inline bool FillsRegisters(int64_t n, int lanes) { return n > lanes / 2; }
 
 // From this n on, eigenvalues are refined. Those of float32 and complex64 without vectors, which
 // are iterated for in float64, are found faster too, 1.2 and 1.05 times at n = 32; but n = 2 would
@@ -104,6 +109,20 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       return lanes_if(brief);
   }
   return Path::kLapack;
+}
+
+// Does what works on a matrix of that path. An operation that gets kernels for blocks hands them
+// over as well; until it does, to be sent there is an error, and nothing else by default.
+template <class Lanes, class Lapack>
+void TakePath(Path path, Lanes&& lanes, Lapack&& lapack) {
+  switch (path) {
+    case Path::kLanes:
+      return lanes();
+    case Path::kBlocked:
+      throw std::logic_error("there are no kernels for blocks");
+    case Path::kLapack:
+      return lapack();
+  }
 }
 
 // A group of matrices that takes more memory than this runs in registers of half the width, and so

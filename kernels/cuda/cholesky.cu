@@ -123,7 +123,7 @@ void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* fac
   const int n = problem.n;
   const int64_t size = static_cast<int64_t>(n) * n;
   const auto uplo = problem.part.lower ? vendor::kUpper : vendor::kLower;
-  ForEach(stream, batch * size, CopyTriangle<E>{problem});
+  ForEach(stream, batch * size, CopyTriangle<E>{.problem = problem});
   if (UseBatchedRoutine(batch, n)) {
     T** const pointers = MakePointers(stream, scratch, factor, size, batch);
     vendor::PotrfBatched(solver, uplo, n, pointers, n, problem.info, ToInt(batch));
@@ -134,8 +134,8 @@ void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* fac
       vendor::Potrf(solver, uplo, n, factor + i * size, n, work, work_size, problem.info + i);
     }
   }
-  LaunchTeams(stream, CheckDiagonal<E>{problem}, batch, 32, Slice(sizeof(T)));
-  ForEach(stream, batch * size, FinishFactor<E>{problem});
+  LaunchTeams(stream, CheckDiagonal<E>{.problem = problem}, batch, 32, Slice(sizeof(T)));
+  ForEach(stream, batch * size, FinishFactor<E>{.problem = problem});
 }
 
 void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

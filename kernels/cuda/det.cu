@@ -66,14 +66,13 @@ struct TeamDeterminant {
   int n;
   const E* a;
   DeterminantResults<E> results;
-  Place<E> matrix;
-  Place<int32_t> pivots, permutation;
-  int ld;
+  LuPlaces<E> places;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    LoadMatrix(team, a + i * n * n, n, n, matrix.In(slice), ld);
-    const auto det =
-        team::Determinant(team, n, matrix.In(slice), ld, pivots.In(slice), permutation.In(slice));
+    E* const matrix = places.matrix.In(slice);
+    LoadMatrix(team, a + i * n * n, n, n, matrix, places.ld);
+    const auto det = team::Determinant(team, n, matrix, places.ld, places.pivots.In(slice),
+                                       places.permutation.In(slice));
     team.Phase([&](int thread) {
       if (thread == 0) results.Write(i, det);
     });
@@ -114,14 +113,8 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
     return LaunchAlone(stream, job, batch, slice);
   }
   if (n <= kTeamLu) {
-    const int ld = ToInt(n | 1);
-    const TeamDeterminant<E> job{.n = ToInt(n),
-                                 .a = elements,
-                                 .results = results,
-                                 .matrix = slice.Take<E>(n * ld),
-                                 .pivots = slice.Take<int32_t>(n),
-                                 .permutation = slice.Take<int32_t>(n),
-                                 .ld = ld};
+    const TeamDeterminant<E> job{
+        .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};
     if (slice.bytes() <= SharedBytes()) {
       return LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
     }
@@ -141,7 +134,8 @@ void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const det_data = Elements<T>(det, shape.batch, {}, "det");
-    Determinants<T>(stream, allocator, shape, a, {AsElements(det_data), nullptr, nullptr});
+    Determinants<T>(stream, allocator, shape, a,
+                    {.det = AsElements(det_data), .sign = nullptr, .logarithm = nullptr});
   });
 }
 
@@ -151,7 +145,8 @@ void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const sign_data = Elements<T>(sign, shape.batch, {}, "sign");
     auto* const logarithm = Elements<Real<T>>(logabsdet, shape.batch, {}, "logabsdet");
-    Determinants<T>(stream, allocator, shape, a, {nullptr, AsElements(sign_data), logarithm});
+    Determinants<T>(stream, allocator, shape, a,
+                    {.det = nullptr, .sign = AsElements(sign_data), .logarithm = logarithm});
   });
 }
 

@@ -124,15 +124,18 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
       Transpose(stream, 1, n, n, static_cast<const T*>(columns), 0, reinterpret_cast<T*>(target),
                 0);
     } else {
-      ForEach(stream, size, JoinColumns<T>{n, AsElements(w), columns, target});
+      ForEach(stream, size,
+              JoinColumns<T>{.n = n, .w = AsElements(w), .columns = columns, .target = target});
     }
   };
   const auto scales =
       ForEachScaled(stream, scratch, batch, n, n, problem.a, true, matrix, problem.info, run);
   ForEach(stream, batch * n,
-          ScaleBack<Element<C>>{problem.values, n, scales.inverses, problem.info});
+          ScaleBack<Element<C>>{
+              .x = problem.values, .count = n, .inverses = scales.inverses, .info = problem.info});
   if (problem.right == nullptr) return;
-  ForEach(stream, batch * size, FillFailed<Element<C>>{problem.right, size, problem.info});
+  ForEach(stream, batch * size,
+          FillFailed<Element<C>>{.x = problem.right, .size = size, .info = problem.info});
 }
 
 using Result = ffi::Result<ffi::AnyBuffer>;

@@ -66,6 +66,16 @@ bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
 // What the three launches hand on, for each matrix of a piece of the batch.
 template <class V>
 struct EighNotes {
+  struct Sum {
+    int64_t bytes = 0;
+
+    template <class X>
+    X* Take(int64_t count) {
+      bytes += count * static_cast<int64_t>(sizeof(X));
+      return nullptr;
+    }
+  };
+
   int n;
   double* tridiagonals;  // d (n), and e beside it
   V* inverses;           // of the scales
@@ -73,24 +83,31 @@ struct EighNotes {
   team::QlRecord<V> records;  // of the first matrix
   team::QlProgress* progress;
 
-  static EighNotes Take(Scratch& scratch, int64_t n, int64_t piece, bool vectors) {
+  // `memory` is a Scratch, or a Sum of what it would be asked for.
+  template <class Memory>
+  static EighNotes Take(Memory&& memory, int64_t n, int64_t piece, bool vectors) {
     EighNotes notes{.n = ToInt(n),
-                    .tridiagonals = scratch.Take<double>(piece * 2 * n),
-                    .inverses = scratch.Take<V>(piece),
-                    .records = {nullptr, 0, nullptr, kQlSweeps * ToInt(n)},
+                    .tridiagonals = memory.template Take<double>(piece * 2 * n),
+                    .inverses = memory.template Take<V>(piece),
+                    .records = {.shears = nullptr,
+                                .most_rotations = 0,
+                                .sweeps = nullptr,
+                                .most_sweeps = kQlSweeps * ToInt(n)},
                     .progress = nullptr};
     if (!vectors) return notes;
     const int64_t rotations = RecordedRotations(n), sweeps = RecordedSweeps(n);
-    notes.records = {scratch.Take<V>(piece * rotations), rotations,
-                     scratch.Take<team::QlSweep>(piece * sweeps), ToInt(sweeps)};
-    notes.progress = scratch.Take<team::QlProgress>(piece);
+    notes.records = {.shears = memory.template Take<V>(piece * rotations),
+                     .most_rotations = rotations,
+                     .sweeps = memory.template Take<team::QlSweep>(piece * sweeps),
+                     .most_sweeps = ToInt(sweeps)};
+    notes.progress = memory.template Take<team::QlProgress>(piece);
     return notes;
   }
+  // Of one matrix.
   static int64_t Bytes(int64_t n, bool vectors) {
-    const int64_t both = n * 2 * sizeof(double) + sizeof(V);
-    if (!vectors) return both;
-    return both + RecordedRotations(n) * sizeof(V) + RecordedSweeps(n) * sizeof(team::QlSweep) +
-           sizeof(team::QlProgress);
+    Sum sum;
+    Take(sum, n, 1, vectors);
+    return sum.bytes;
   }
 
   __device__ double* Diagonal(int64_t i) const { return tridiagonals + i * 2 * n; }
@@ -236,8 +253,7 @@ struct HermitianElements {
 
   __device__ E operator()(int64_t matrix, int64_t place) const {
     const int64_t n = problem.n, i = place / n, j = place % n;
-    const HermitianPart part = problem.part;
-    if (i != j && !part.symmetrize && part.lower != (j < i)) return E{};
+    if (!problem.part.Reads(i, j)) return E{};
     const E x = LoadGlobal(problem.a + matrix * n * n + place);
     return i == j ? FromReal<E>(Re(x)) : x;
   }
@@ -273,8 +289,8 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const int64_t n = problem.n, size = n * n;
   const int64_t piece = std::min(batch, Syev::MostBatch(n));
   T* const a = scratch.Take<T>(piece * size);
-  const auto measured =
-      MeasureBatch<E>(stream, scratch, batch, size, HermitianElements<E>{problem}, problem.info);
+  const auto measured = MeasureBatch<E>(stream, scratch, batch, size,
+                                        HermitianElements<E>{.problem = problem}, problem.info);
   const LentSolver lent(stream);
   const auto job = problem.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const Syev syev(lent.get().solver, lent.get().parameters, job, vendor::kUpper, n, piece, a,
@@ -283,18 +299,22 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; i += piece) {
     const int64_t count = std::min(piece, batch - i);
-    ForEach(stream, count * size, CopyHermitian<E>{measured, i, AsElements(a)});
+    ForEach(stream, count * size,
+            CopyHermitian<E>{.measured = measured, .first = i, .target = AsElements(a)});
     syev.Run(a, problem.values + i * n, count, work.device(), work.host(), vendors_info + i);
     work.Release();
     if (problem.vectors == nullptr) continue;
     Transpose(stream, count, n, n, static_cast<const T*>(a), size,
               reinterpret_cast<T*>(problem.vectors + i * size), size);
   }
-  ForEach(stream, batch, MergeInfo{problem.info, vendors_info});
-  ForEach(stream, batch * n,
-          ScaleBack<Real<T>>{problem.values, n, measured.inverses, problem.info});
+  ForEach(stream, batch, MergeInfo{.info = problem.info, .vendors = vendors_info});
+  ForEach(
+      stream, batch * n,
+      ScaleBack<Real<T>>{
+          .x = problem.values, .count = n, .inverses = measured.inverses, .info = problem.info});
   if (problem.vectors != nullptr) {
-    ForEach(stream, batch * size, FillFailed<E>{problem.vectors, size, problem.info});
+    ForEach(stream, batch * size,
+            FillFailed<E>{.x = problem.vectors, .size = size, .info = problem.info});
   }
 }
 

@@ -4,6 +4,7 @@
 // of the same matrix at a time, memory is proportional to n, and the n² divisions per step are
 // spread over n threads. With vectors as a full matrix: cuSOLVER has nothing for them. A matrix
 // that holds NaN or Inf gets NaN and info = -1.
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/launch.h"
@@ -37,12 +38,12 @@ struct PrepareSturm {
     const V scale = PowerOfTwoScale(largest, inverse);
     team.Phase([&](int thread) {
       for (int64_t i = thread; i < n; i += team.size()) {
-        const E before = i == 0 ? E{} : scale * LoadGlobal(e + i - 1);
-        rows[matrix * n + i] = {scale * d[i], NormAdd(before, V(0))};
+        const E before = i == 0 ? E{} : LoadGlobal(e + i - 1);
+        rows[matrix * n + i] = small::ScaledSturmRow(scale, d[i], before);
       }
       if (thread != 0) return;
       inverses[matrix] = inverse;
-      info[matrix] = largest <= std::numeric_limits<V>::max() ? 0 : -1;
+      info[matrix] = largest <= std::numeric_limits<V>::max() ? 0 : kNotFinite;
     });
   }
 };
@@ -79,7 +80,8 @@ void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
         .info = Elements<int32_t>(info, batch, {}, "info")};
     LaunchTeams(stream, job, batch, TeamSize(n), Slice(sizeof(V)));
     ForEach(stream, batch * n,
-            FindEigenvalue<Element<T>>{job, Elements<V>(values, batch, {n}, "the eigenvalues")});
+            FindEigenvalue<Element<T>>{
+                .prepared = job, .values = Elements<V>(values, batch, {n}, "the eigenvalues")});
   });
 }
 
@@ -110,8 +112,10 @@ void EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
     T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the eigenvectors");
     E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
     ForEach(stream, batch * n * n,
-            WriteTridiagonal<E>{n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
-                                AsElements(Elements<T>(above, batch, {shape.beside}, "e")), a});
+            WriteTridiagonal<E>{.n = n,
+                                .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                                .above = AsElements(Elements<T>(above, batch, {shape.beside}, "e")),
+                                .a = a});
     SolveEigh<T>(stream, allocator, batch,
                  {.n = ToInt(n),
                   .part = {.lower = false, .symmetrize = false},

@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/team/largest.h"
 
 namespace linalg::cuda {
-
-// The info of a matrix that holds NaN or Inf.
-inline constexpr int kNotFinite = -1;
 
 // What a routine of cuSOLVER works in, on the device and on the host.
 class Workspace {
@@ -136,15 +134,20 @@ FindScales<Element<T>> ForEachScaled(cudaStream_t stream, Scratch& scratch, int6
                                      int64_t rows, int64_t cols, const Element<T>* a,
                                      bool transpose, T* matrix, int32_t* info, Routine&& routine) {
   const int64_t size = rows * cols;
-  const auto scales =
-      MeasureBatch<Element<T>>(stream, scratch, batch, size, WholeMatrix{a, size}, info);
+  const auto scales = MeasureBatch<Element<T>>(stream, scratch, batch, size,
+                                               WholeMatrix<Element<T>>{.a = a, .size = size}, info);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; ++i) {
     ForEach(stream, size,
-            CopyScaled<Element<T>>{scales, i, rows, cols, transpose, AsElements(matrix)});
+            CopyScaled<Element<T>>{.measured = scales,
+                                   .matrix = i,
+                                   .rows = rows,
+                                   .cols = cols,
+                                   .transpose = transpose,
+                                   .target = AsElements(matrix)});
     routine(i, vendors_info + i);
   }
-  ForEach(stream, batch, MergeInfo{info, vendors_info});
+  ForEach(stream, batch, MergeInfo{.info = info, .vendors = vendors_info});
   return scales;
 }
 

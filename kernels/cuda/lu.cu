@@ -11,9 +11,7 @@
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
-#include "kernels/small/triangular.h"
 #include "kernels/team/lu.h"
-#include "kernels/team/triangular.h"
 
 namespace linalg::cuda {
 namespace {
@@ -42,15 +40,13 @@ template <class E>
 struct TeamLu {
   static constexpr int kMostThreads = kBlockThreads;
   LuProblem<E> problem;
-  Place<E> matrix;
-  Place<int32_t> pivots, permutation;
-  int ld;
+  LuPlaces<E> places;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int rows = problem.rows, cols = problem.cols, count = problem.Count();
-    E* const factors = matrix.In(slice);
-    int32_t* const steps = pivots.In(slice);
-    int32_t* const order = permutation.In(slice);
+    const int rows = problem.rows, cols = problem.cols, count = problem.Count(), ld = places.ld;
+    E* const factors = places.matrix.In(slice);
+    int32_t* const steps = places.pivots.In(slice);
+    int32_t* const order = places.permutation.In(slice);
     LoadMatrix(team, problem.a + i * problem.Size(), rows, cols, factors, ld);
     const int info = team::Lu(team, rows, cols, factors, ld, steps, order);
     StoreMatrix(team, rows, cols, problem.packed + i * problem.Size(),
@@ -89,8 +85,11 @@ struct CheckPivots {
     E* const factors = problem.packed + i * size;
     constexpr V kTiny = Divisor<E>::kTiny;
     const bool strict = problem.substitutes;
-    int found = First(team, factors, [=](V x) { return x == V(0) || (strict && x < kTiny); });
-    if (!strict && First(team, factors, [=](V x) { return x > V(0) && x < kTiny; }) != 0) {
+    const auto first = [&](auto&& is) {
+      return team::FirstPivot(team, problem.Count(), factors, problem.rows, is);
+    };
+    int found = first([=](V x) { return x == V(0) || (strict && x < kTiny); });
+    if (!strict && first([=](V x) { return x > V(0) && x < kTiny; }) != 0) {
       if (size <= std::numeric_limits<int>::max()) {
         found = FactorAgain(team, i, factors);
       } else {  // too many for a team's integers: that they are wrong is said by NaN
@@ -103,37 +102,11 @@ struct CheckPivots {
   }
 
  private:
-  // The first pivot, from 1, whose magnitude is so, or 0.
-  template <class Is>
-  __device__ int First(const Team& team, const E* factors, Is&& is) const {
-    const auto first = team.Best<V>([&](int thread) {
-      team::Largest<V> best{V(0), -1};
-      for (int k = thread; k < problem.Count(); k += team.size()) {
-        const V pivot = Magnitude(factors[static_cast<int64_t>(k) * problem.rows + k]);
-        if (is(pivot)) best = best.Better({V(1), k});
-      }
-      return best;
-    });
-    return first.index + 1;
-  }
-
   __device__ int FactorAgain(const Team& team, int64_t i, E* factors) const {
-    const int rows = problem.rows, cols = problem.cols, count = problem.Count();
-    int32_t* const steps = problem.pivots + i * count;
+    const int rows = problem.rows, cols = problem.cols;
     LoadMatrix(team, problem.a + i * problem.Size(), rows, cols, factors, cols);
-    const int found =
-        team::Lu(team, rows, cols, factors, cols, steps, problem.permutation + i * rows);
-    team.Phase([&](int thread) {  // the vendor's count from 1
-      for (int k = thread; k < count; k += team.size()) ++steps[k];
-    });
-    if (rows == cols) {
-      team::ApplyOperation(team, rows, factors, cols, true, false);
-    } else {
-      team.Phase([&](int thread) {
-        if (thread == 0) small::Transpose(rows, cols, factors);
-      });
-    }
-    return found;
+    return team::LuAsLapack(team, rows, cols, factors, problem.pivots + i * problem.Count(),
+                            problem.permutation + i * rows);
   }
 };
 
@@ -208,19 +181,13 @@ void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
              ffi::AnyBuffer pivots, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool transpose,
              bool conjugate) {
   Scratch scratch(allocator);
-  const BatchShape shape = SplitBatch(pivots, 1, "pivots");
-  const bool shared = pivots.dimensions().size() == 1;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
-    if (shape.cols != systems.n) throw BadArgument("pivots", "have one element per row");
-    if (!shared && shape.batch != systems.batch) {
-      throw BadArgument("pivots", "have the batch size of b");
-    }
-    const Substitution substitution{
-        .with = Substitution::With::kLu,
-        .triangle = {.transpose = transpose, .conjugate = conjugate},
-        .pivots = Elements<int32_t>(pivots, shape.batch, {systems.n}, "pivots"),
-        .pivots_stride = shared ? 0 : systems.n};
+    const Pivots steps = ReadPivots(pivots, systems.batch, systems.n);
+    const Substitution substitution{.with = Substitution::With::kLu,
+                                    .triangle = {.transpose = transpose, .conjugate = conjugate},
+                                    .pivots = steps.data,
+                                    .pivots_stride = steps.stride};
     Substitute(stream, scratch, substitution, systems);
   });
 }
@@ -241,12 +208,7 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
                          .info = {1, slice.Take<V>(1)}};
     return LaunchAlone(stream, job, problem.batch, slice);
   }
-  const int ld = problem.cols | 1;
-  const TeamLu<E> job{.problem = problem,
-                      .matrix = slice.Take<E>(rows * ld),
-                      .pivots = slice.Take<int32_t>(count),
-                      .permutation = slice.Take<int32_t>(rows),
-                      .ld = ld};
+  const TeamLu<E> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
   const int team_size = PanelTeamSize(std::max(rows, cols), slice.bytes());
   LaunchTeams(stream, job, problem.batch, team_size, slice);
 }
@@ -274,17 +236,18 @@ void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<Element<T>>
         vendor::Getrf(solver, m, n, packed + i * size, m, work, pivots + i * count, info + i);
       }
     }
-    LaunchTeams(stream, CheckPivots<E>{problem}, batch, kGlobalThreads, Slice(sizeof(Real<T>)));
-    ForEach(stream, batch * size, MarkNaN<E>{problem.packed, size, info});
+    LaunchTeams(stream, CheckPivots<E>{.problem = problem}, batch, kGlobalThreads,
+                Slice(sizeof(Real<T>)));
+    ForEach(stream, batch * size, MarkNaN<E>{.a = problem.packed, .size = size, .info = info});
   }
-  ForEach(stream, batch * count, CountFromZero{pivots, count, m});
+  ForEach(stream, batch * count, CountFromZero{.pivots = pivots, .count = count, .size = m});
   PivotsToPermutation(stream, batch, count, m, pivots, problem.permutation);
 }
 
 void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,
                          const int32_t* pivots, int32_t* permutation) {
   Slice slice(4);
-  const bool in_shared = (size + count) * 4 <= kBlockBytes / 2;
+  const bool in_shared = (size + count) * 4 <= kPermutationBytes;
   const MakePermutation job{.pivots = pivots,
                             .permutation = permutation,
                             .count = ToInt(count),

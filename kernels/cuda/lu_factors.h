@@ -37,13 +37,28 @@ LuProblem<E> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const E* a,
           .substitutes = substitutes};
 }
 
+// The places of a matrix that a team factors, its rows `ld` apart.
+template <class E>
+struct LuPlaces {
+  Place<E> matrix;
+  Place<int32_t> pivots, permutation;
+  int ld;
+
+  LuPlaces(Slice& slice, int rows, int cols)
+      : matrix(slice.Take<E>(int64_t{rows} * (cols | 1))),
+        pivots(slice.Take<int32_t>(std::min(rows, cols))),
+        permutation(slice.Take<int32_t>(rows)),
+        ld(cols | 1) {}
+};
+
 // Whether matrices are factored in shared memory, to row-major factors.
 template <class T>
 bool UseOwnLu(int64_t rows, int64_t cols) {
-  // With pivots and permutation, each in whole numbers of T.
-  const int64_t elements = rows * (cols | 1), integers = rows + std::min(rows, cols) + 8;
-  return std::min(rows, cols) <= kTeamLu &&
-         elements * static_cast<int64_t>(sizeof(T)) + integers * 4 <= SharedBytes();
+  const int64_t size = rows * cols * static_cast<int64_t>(sizeof(T));
+  if (std::min(rows, cols) > kTeamLu || size > SharedBytes()) return false;
+  Slice slice(sizeof(Real<T>));
+  const LuPlaces<Element<T>> places(slice, ToInt(rows), ToInt(cols));
+  return slice.bytes() <= SharedBytes();
 }
 
 // Factors in shared memory. Pivots and permutation count from 0; info is 0, from 1 the first pivot

@@ -19,7 +19,7 @@ struct WritePointers {
 template <class T>
 T** MakePointers(cudaStream_t stream, Scratch& scratch, T* base, int64_t stride, int64_t batch) {
   T** const pointers = scratch.Take<T*>(batch);
-  ForEach(stream, batch, WritePointers<T>{base, stride, pointers});
+  ForEach(stream, batch, WritePointers<T>{.base = base, .stride = stride, .pointers = pointers});
   return pointers;
 }
 

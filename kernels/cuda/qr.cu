@@ -192,8 +192,12 @@ void VendorQr(cudaStream_t stream, Scratch& scratch, const QrProblem<Element<T>>
     // Of the m rows of a column-major matrix the first r_rows are wanted.
     const int64_t r_size = static_cast<int64_t>(problem.r_rows) * n;
     ForEach(stream, batch * r_size,
-            UpperTriangle<Element<T>>{AsElements(static_cast<const T*>(a)), problem.r, m, n,
-                                      problem.r_rows, column_major});
+            UpperTriangle<Element<T>>{.a = AsElements(static_cast<const T*>(a)),
+                                      .r = problem.r,
+                                      .m = m,
+                                      .n = n,
+                                      .r_rows = problem.r_rows,
+                                      .a_size = column_major});
   }
   if (problem.q_cols > 0) {
     const int work_size = vendor::OrgqrWork(solver, m, problem.q_cols, count, a, m, taus);

@@ -56,14 +56,14 @@ template <class E, bool kInverse>
 struct TeamSolve {
   static constexpr int kMostThreads = kBlockThreads;
   SolveProblem<E> problem;
-  Place<E> matrix, solution;
-  Place<int32_t> pivots, permutation;
-  int ld, ld_solution;
+  LuPlaces<E> places;
+  Place<E> solution;
+  int ld_solution;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n, cols = problem.cols;
-    E* const a = matrix.In(slice);
-    LoadMatrix(team, problem.a + i * n * n, n, n, a, ld);
+    E* const a = places.matrix.In(slice);
+    LoadMatrix(team, problem.a + i * n * n, n, n, a, places.ld);
     const auto x = Solve(team, i, slice, a);
     StoreMatrix(team, n, cols, problem.x + i * n * cols, x);
     StoreInfo(team, x.info, problem.info + i);
@@ -71,9 +71,9 @@ struct TeamSolve {
 
  private:
   __device__ auto Solve(const Team& team, int64_t i, char* slice, E* a) const {
-    const int n = problem.n, cols = problem.cols;
-    int32_t* const steps = pivots.In(slice);
-    int32_t* const order = permutation.In(slice);
+    const int n = problem.n, cols = problem.cols, ld = places.ld;
+    int32_t* const steps = places.pivots.In(slice);
+    int32_t* const order = places.permutation.In(slice);
     if constexpr (kInverse) {
       return team::Inverse(team, n, a, ld, steps, order, solution.In(slice), ld_solution);
     } else {
@@ -101,13 +101,10 @@ bool SolveInShared(cudaStream_t stream, const SolveProblem<E>& problem) {
     return true;
   }
   if (n > kTeamLu || cols > kColumnsOfSolve) return false;
-  const int ld = problem.n | 1, ld_solution = problem.cols | 1;
+  const int ld_solution = problem.cols | 1;
   const TeamSolve<E, kInverse> job{.problem = problem,
-                                   .matrix = slice.Take<E>(n * ld),
+                                   .places = {slice, problem.n, problem.n},
                                    .solution = slice.Take<E>(n * ld_solution),
-                                   .pivots = slice.Take<int32_t>(n),
-                                   .permutation = slice.Take<int32_t>(n),
-                                   .ld = ld,
                                    .ld_solution = ld_solution};
   if (slice.bytes() > SharedBytes()) return false;
   LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, slice.bytes()), slice);
@@ -128,7 +125,7 @@ void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& syste
   const bool own = UseOwnLu<T>(n, n);
   own ? OwnLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
   // One matrix for the whole batch is factored once.
-  if (matrices < systems.batch) ForEach(stream, systems.batch - 1, CopyFirst{info});
+  if (matrices < systems.batch) ForEach(stream, systems.batch - 1, CopyFirst{.values = info});
   Systems<T> factored = systems;
   factored.a = reinterpret_cast<const T*>(problem.packed);
   Substitute(stream, scratch,
@@ -137,8 +134,10 @@ void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& syste
                           .pivots_stride = matrices < systems.batch ? 0 : n,
                           .column_major = !own},
              factored);
-  ForEach(stream, systems.batch * systems.size(),
-          FillFailed<E>{AsElements(systems.x), std::max<int64_t>(systems.size(), 1), info});
+  ForEach(
+      stream, systems.batch * systems.size(),
+      FillFailed<E>{
+          .x = AsElements(systems.x), .size = std::max<int64_t>(systems.size(), 1), .info = info});
 }
 
 template <class T>
@@ -164,15 +163,21 @@ void Invert(cudaStream_t stream, Scratch& scratch, const SolveProblem<Element<T>
   const bool own = UseOwnLu<T>(n, n);
   own ? OwnLu(stream, factored) : VendorLu<T>(stream, scratch, factored);
   T* const identity = scratch.Take<T>(batch * size);
-  ForEach(stream, batch * size, WriteIdentity<E>{n, AsElements(identity)});
+  ForEach(stream, batch * size, WriteIdentity<E>{.n = n, .x = AsElements(identity)});
   Substitute(stream, scratch,
              Substitution{.with = Substitution::With::kLu,
                           .pivots = factored.pivots,
                           .pivots_stride = n,
                           .column_major = !own},
-             Systems<T>{reinterpret_cast<const T*>(factored.packed), identity,
-                        reinterpret_cast<T*>(problem.x), batch, n, n, n, size});
-  ForEach(stream, batch * size, FillFailed<E>{problem.x, size, problem.info});
+             Systems<T>{.a = reinterpret_cast<const T*>(factored.packed),
+                        .b = identity,
+                        .x = reinterpret_cast<T*>(problem.x),
+                        .batch = batch,
+                        .n = n,
+                        .rows = n,
+                        .cols = n,
+                        .a_stride = size});
+  ForEach(stream, batch * size, FillFailed<E>{.x = problem.x, .size = size, .info = problem.info});
 }
 
 void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,

@@ -12,6 +12,7 @@
 #include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
+#include "kernels/svd_shape.h"
 
 namespace linalg::cuda {
 namespace {
@@ -180,12 +181,14 @@ void FactorEach(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const auto scales = ForEachScaled(stream, scratch, batch, problem.m, problem.n, problem.a,
                                     transpose, matrix, problem.info, factor);
   const int64_t n = problem.Shorter();
-  ForEach(stream, batch * n, ScaleBack<Real<T>>{problem.s, n, scales.inverses, problem.info});
+  ForEach(stream, batch * n,
+          ScaleBack<Real<T>>{
+              .x = problem.s, .count = n, .inverses = scales.inverses, .info = problem.info});
   if (!problem.vectors) return;
   ForEach(stream, batch * problem.LeftSize(),
-          FillFailed<E>{problem.u, problem.LeftSize(), problem.info});
+          FillFailed<E>{.x = problem.u, .size = problem.LeftSize(), .info = problem.info});
   ForEach(stream, batch * problem.RightSize(),
-          FillFailed<E>{problem.vh, problem.RightSize(), problem.info});
+          FillFailed<E>{.x = problem.vh, .size = problem.RightSize(), .info = problem.info});
 }
 
 template <class T>
@@ -249,8 +252,10 @@ void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
                left + (problem.vectors ? i * problem.RightSize() : 0), right, work.device(), info);
     if (!problem.vectors) return;
     ForEach(stream, problem.LeftSize(),
-            WriteConjugate<E>{problem.m, problem.LeftSize() / problem.m, AsElements(right),
-                              problem.u + i * problem.LeftSize()});
+            WriteConjugate<E>{.rows = problem.m,
+                              .cols = problem.LeftSize() / problem.m,
+                              .source = AsElements(right),
+                              .target = problem.u + i * problem.LeftSize()});
   });
 }
 
@@ -268,8 +273,8 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
   if (problem.Shorter() == 0) {
     Check(cudaMemsetAsync(problem.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
     if (!problem.vectors || !problem.full) return;
-    ForEach(stream, batch * problem.LeftSize(), WriteIdentity<E>{problem.m, problem.u});
-    ForEach(stream, batch * problem.RightSize(), WriteIdentity<E>{problem.n, problem.vh});
+    ForEach(stream, batch * problem.LeftSize(), WriteIdentity<E>{.n = problem.m, .x = problem.u});
+    ForEach(stream, batch * problem.RightSize(), WriteIdentity<E>{.n = problem.n, .x = problem.vh});
     return;
   }
   Scratch scratch(allocator);
@@ -287,24 +292,19 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
 void Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
          ffi::Result<ffi::AnyBuffer> u, ffi::Result<ffi::AnyBuffer> s,
          ffi::Result<ffi::AnyBuffer> vh, ffi::Result<ffi::AnyBuffer> info) {
-  const BatchShape shape = SplitBatch(a, 2, "a");
-  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
-  // Its shape tells whether the square factors are asked for.
-  const int64_t cols = SplitBatch(*u, 2, "u").cols, rows = SplitBatch(*vh, 2, "vh").rows;
-  if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
-  const bool full = cols != k || rows != k;
-  if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
+  const SvdShape shape = ReadSvdShape(a, *u, *vh);
+  const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const u_data = Elements<T>(u, batch, {m, full ? m : k}, "u");
-    T* const vh_data = Elements<T>(vh, batch, {full ? n : k, n}, "vh");
+    T* const u_data = Elements<T>(u, batch, {m, shape.u_cols}, "u");
+    T* const vh_data = Elements<T>(vh, batch, {shape.vh_rows, n}, "vh");
     RunSvd<T>(stream, allocator, batch,
               {.m = ToInt(m),
                .n = ToInt(n),
                .vectors = true,
-               .full = full,
+               .full = shape.full,
                .a = AsElements(Elements<T>(a, batch, {m, n}, "a")),
                .u = AsElements(u_data),
-               .s = Elements<Real<T>>(s, batch, {k}, "the singular values"),
+               .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),
                .vh = AsElements(vh_data),
                .info = Elements<int32_t>(info, batch, {}, "info")});
   });

@@ -149,6 +149,10 @@ class VendorTriangles {
     }
   }
 
+  void Solve(const TwoTriangles& triangles) {
+    Solve(triangles.first);
+    Solve(triangles.second);
+  }
   void Solve(const Triangle& triangle) {
     const bool transpose = triangle.transpose, conjugate = triangle.conjugate && kIsComplex<T>;
     // What BLAS lacks, a conjugate without transposition, is the solve of conj(b).
@@ -175,7 +179,8 @@ class VendorTriangles {
   void Conjugate() {
     using E = Element<T>;
     if constexpr (kIsComplex<T>) {
-      ForEach(stream_, systems_.batch * systems_.size(), ConjugateAll<E>{AsElements(systems_.x)});
+      ForEach(stream_, systems_.batch * systems_.size(),
+              ConjugateAll<E>{.x = AsElements(systems_.x)});
     }
   }
 
@@ -199,48 +204,36 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
     return;
   }
   if (substitution.with == With::kCholesky) {
-    // a = L Lᴴ with a lower factor, a = Uᴴ U with an upper one.
     Copy(stream, count, systems.b, systems.x);
-    const Triangle plain{.lower = given.lower};
-    const Triangle adjoint{.lower = given.lower, .transpose = true, .conjugate = true};
-    triangles.Solve(given.lower ? plain : adjoint);
-    triangles.Solve(given.lower ? adjoint : plain);
+    triangles.Solve(CholeskyTriangles(given.lower));
     return;
   }
-  const int n = ToInt(systems.n);
+  const int64_t n = systems.n;
   const int64_t permutations = substitution.pivots_stride == 0 ? 1 : systems.batch;
   int32_t* const permutation = scratch.Take<int32_t>(permutations * n);
   PivotsToPermutation(stream, permutations, n, n, substitution.pivots, permutation);
-  const int64_t stride = substitution.pivots_stride == 0 ? 0 : n;
-  // The column-major factors are row-major ones of the transpose.
-  const bool turned = substitution.column_major;
-  const Triangle l{.lower = !turned,
-                   .transpose = given.transpose != turned,
-                   .conjugate = given.conjugate,
-                   .unit_diagonal = true};
-  const Triangle u{.lower = turned, .transpose = l.transpose, .conjugate = given.conjugate};
-  if (!given.transpose) {
-    const T* b = systems.b;
+  const auto permute = [&](const T* b, bool back) {
     if (b == systems.x) {  // in place
       T* const copy = scratch.Take<T>(count);
       Copy(stream, count, b, copy);
       b = copy;
     }
     ForEach(stream, count,
-            PermuteRows<E>{AsElements(b), AsElements(systems.x), permutation, stride, n,
-                           systems.cols, false});
-    triangles.Solve(l);
-    triangles.Solve(u);
-    return;
+            PermuteRows<E>{.b = AsElements(b),
+                           .x = AsElements(systems.x),
+                           .permutation = permutation,
+                           .stride = substitution.pivots_stride == 0 ? 0 : n,
+                           .n = n,
+                           .cols = systems.cols,
+                           .back = back});
+  };
+  if (given.transpose) {
+    Copy(stream, count, systems.b, systems.x);
+  } else {
+    permute(systems.b, /*back=*/false);
   }
-  Copy(stream, count, systems.b, systems.x);
-  triangles.Solve(u);
-  triangles.Solve(l);
-  T* const solved = scratch.Take<T>(count);
-  Copy(stream, count, systems.x, solved);
-  ForEach(stream, count,
-          PermuteRows<E>{AsElements(static_cast<const T*>(solved)), AsElements(systems.x),
-                         permutation, stride, n, systems.cols, true});
+  triangles.Solve(LuTriangles(given.transpose, given.conjugate, substitution.column_major));
+  if (given.transpose) permute(systems.x, /*back=*/true);
 }
 
 void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

@@ -104,16 +104,14 @@ inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThr
 // float32 at n = 16 to 128: the next smaller team takes longer at the end of its range, from 32
 // threads on. Teams of 64 were measured two to a block, at whose barriers they waited for each
 // other; now each has a block.
-inline int QrTeamSize(int64_t rows, int64_t cols) {
-  if (rows * cols <= 16 * 16) return TeamSize(rows < cols ? rows : cols);
-  if (rows * cols <= 32 * 32) return 16;
-  if (rows * cols <= 48 * 48) return 32;
-  return rows * cols <= 64 * 64 ? 64 : 128;
-}
 inline int SvdTeamSize(int64_t rows, int64_t cols) {
   if (rows * cols <= 16 * 16) return TeamSize(rows < cols ? rows : cols);
   if (rows * cols <= 32 * 32) return 32;
   return rows * cols <= 64 * 64 ? 64 : 128;
+}
+inline int QrTeamSize(int64_t rows, int64_t cols) {
+  const bool halved = rows * cols > 16 * 16 && rows * cols <= 48 * 48;
+  return SvdTeamSize(rows, cols) / (halved ? 2 : 1);
 }
 
 // The same for eigh, given the bytes of a matrix: the threads of a warp have two rows each before
@@ -134,6 +132,9 @@ inline constexpr int kResidentThreads = 512;
 // that several blocks share a multiprocessor; and rather than leave multiprocessors idle.
 inline constexpr int64_t kBlockBytes = 48 << 10;
 inline constexpr int64_t kBlocksWanted = 256;
+
+// Pivots become a permutation in shared memory where both take at most this.
+inline constexpr int64_t kPermutationBytes = kBlockBytes / 2;
 
 // Threads of a block of a pass over all elements of a batch, and blocks of one at most.
 inline constexpr int kForEachThreads = 256;

@@ -15,6 +15,13 @@ struct alignas(2 * sizeof(T)) SturmRow {
   T diagonal, square;  // the square of the element above the diagonal's; 0 in the first row
 };
 
+// That of a Hermitian matrix times `scale`, given what is above its element of the diagonal.
+template <class E>
+LINALG_INLINE SturmRow<RealElement<E>> ScaledSturmRow(RealElement<E> scale, RealElement<E> diagonal,
+                                                      E above) {
+  return {scale * diagonal, NormAdd(scale * above, RealElement<E>{})};
+}
+
 // How many eigenvalues are at most x.
 template <class T>
 LINALG_INLINE int64_t SturmCount(int64_t n, const SturmRow<T>* rows, T x) {

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/hermitian.h"
@@ -205,7 +206,7 @@ LINALG_INLINE void TransposeOrdered(const V* source, int n, int stride, const V*
 template <class E, class Row>
 struct EigenWork {
   using V = RealElement<E>;
-  static constexpr int kParts = kComplexElement<E> ? 2 : 1;
+  static constexpr int kParts = kPartsOf<E>;
 
   static int64_t Size(int64_t n, bool vectors) {
     const int64_t rows = n * (vectors ? 3 : 2) * kParts + (kTridiagonalRows + 1) * kParts + 3 +
@@ -251,24 +252,15 @@ LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n
                                             HermitianPart part, bool refine = false) {
   using V = RealElement<E>;
   const auto [stride, matrix, a, z, rows, tau, d, e, order, sine, shear] = work;
-  const V zero{}, one = Broadcast<V>(1);
+  const V zero{};
   LowerHermitianPart(matrix, n, part);
-  // Zeros, or NaN from a matrix that is not finite.
-  V probe = zero, largest = zero;
+  Extent<E> extent;
   for (int i = 0; i < n; ++i) {
-    for (int j = 0; j <= i; ++j) {
-      const E x = matrix[i * n + j];
-      probe = MulAdd(Re(x), zero, probe);
-      largest = Abs(Re(x)) > largest ? Abs(Re(x)) : largest;
-      if constexpr (kComplexElement<E>) {
-        probe = MulAdd(x.im, zero, probe);
-        largest = Abs(x.im) > largest ? Abs(x.im) : largest;
-      }
-    }
+    for (int j = 0; j <= i; ++j) extent.Add(matrix[i * n + j]);
   }
-  const auto finite = probe == zero;
+  const auto finite = extent.Finite();
   V unscale;
-  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  const V scale = extent.Scale(unscale);
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j <= i; ++j) {
       const E x = Choose(finite, scale * matrix[i * n + j], E{});
@@ -299,7 +291,7 @@ LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n
     }
     if (!refine) info = ImplicitQl<false, Row>(d, e, n, rotated, stride, sine, shear);
   }
-  info = finite ? info : -one;
+  info = finite ? info : Broadcast<V>(kNotFinite);
   SortAscending(d, n, order);
   // Zero is added, here and below, because a lane that rests while others work does not keep the
   // sign of its zeros.

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/norm.h"
 #include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
@@ -30,8 +31,6 @@ inline constexpr int kJacobiChains = 4;
 // Columns of a single matrix, in a register.
 template <class T>
 using JacobiRow = Vector<T, kJacobiChains>;
-
-inline constexpr int kJacobiSweeps = 40;
 
 template <class V, class Row, int kCount>
 LINALG_INLINE V SumChains(const Row (&chains)[kCount]) {
@@ -265,7 +264,7 @@ LINALG_INLINE void SortRows(RealElement<E>* s, Rows<E, Row> a, Rows<E, Row> g, i
 template <class E, class Row, bool kSquare = false>
 struct JacobiWork {
   using V = RealElement<E>;
-  static constexpr int kParts = kComplexElement<E> ? 2 : 1;
+  static constexpr int kParts = kPartsOf<E>;
 
   // For matrices of `rows` by `cols`, and factors U and Vᴴ that are square or not.
   static int64_t Size(int64_t rows, int64_t cols, bool full) {
@@ -323,20 +322,11 @@ LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row, kSquare>& work, 
   const V zero{}, one = Broadcast<V>(1);
   const bool tall = kSquare || rows >= cols;
   const int m = tall ? rows : cols, n = tall ? cols : rows, width = full ? m : n;
-  // Zeros, or NaN from a matrix that is not finite.
-  V probe = zero, largest = zero;
-  for (int i = 0; i < m * n; ++i) {
-    const E x = matrix[i];
-    probe = MulAdd(Re(x), zero, probe);
-    largest = Abs(Re(x)) > largest ? Abs(Re(x)) : largest;
-    if constexpr (kComplexElement<E>) {
-      probe = MulAdd(x.im, zero, probe);
-      largest = Abs(x.im) > largest ? Abs(x.im) : largest;
-    }
-  }
-  const auto finite = probe == zero;
+  Extent<E> extent;
+  for (int i = 0; i < m * n; ++i) extent.Add(matrix[i]);
+  const auto finite = extent.Finite();
   V unscale;
-  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  const V scale = extent.Scale(unscale);
   // What is not finite is replaced by an identity, which takes no time.
   const auto at = [&](int i, int j) {
     const E x = scale * (tall ? matrix[i * n + j] : Conj(matrix[j * m + i]));
@@ -359,7 +349,7 @@ LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row, kSquare>& work, 
     }
   }
   V info = OrthogonaliseRows<kVectors>(a, g, n);
-  info = finite ? info : -one;
+  info = finite ? info : Broadcast<V>(kNotFinite);
   NormaliseRows<kVectors>(a, n, s, fresh);
   SortRows<kVectors>(s, a, g, n);
   // Zero is added, here and below, because a lane that rests while others work does not keep the

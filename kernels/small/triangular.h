@@ -1,9 +1,8 @@
 // Triangular systems of small matrices, one per lane: substitution, a block of rows at a time.
 #pragma once
 
-#include <utility>
-
 #include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/transpose.h"
 #include "kernels/small/mul_sub.h"
 
 namespace linalg::small {
@@ -19,36 +18,9 @@ LINALG_INLINE void Conjugate(int count, E* a) {
 }
 
 template <class E>
-LINALG_INLINE void TransposeSquare(int n, E* a) {
-  for (int i = 0; i < n; ++i) {
-    for (int j = 0; j < i; ++j) std::swap(a[i * n + j], a[j * n + i]);
-  }
-}
-
-template <class E>
 LINALG_INLINE void AdjointSquare(int n, E* a) {
   TransposeSquare(n, a);
   Conjugate(n * n, a);
-}
-
-// Makes the row-major (rows, cols) matrix (cols, rows), following the cycles of the permutation.
-template <class E>
-LINALG_INLINE void Transpose(int rows, int cols, E* a) {
-  if (rows == cols) return TransposeSquare(rows, a);
-  if (rows == 1 || cols == 1) return;
-  const int last = rows * cols - 1;
-  for (int start = 1; start < last; ++start) {
-    int smallest = start;
-    do {
-      smallest = smallest % rows * cols + smallest / rows;
-    } while (smallest > start);
-    if (smallest < start) continue;
-    for (int to = start, from;; to = from) {
-      from = to % rows * cols + to / rows;
-      if (from == start) break;
-      std::swap(a[to], a[from]);
-    }
-  }
 }
 
 template <class E>

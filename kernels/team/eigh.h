@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/team/largest.h"
@@ -270,7 +271,7 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
       if (j < i) a[j * ld + i] = Conj(x);
     });
   });
-  if (!finite) return -1;
+  if (!finite) return kNotFinite;
   Tridiagonalise(team, n, work, d, e);
   if constexpr (kVectors) {
     if (n > 0) FormVectors(team, n, work);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/arithmetic/scaled_product.h"
+#include "kernels/arithmetic/transpose.h"
 #include "kernels/team/triangular.h"
 
 namespace linalg::team {
@@ -142,6 +143,40 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
     team.Phase([&](int thread) { Update<false>(tiling, thread, rest, left, right); });
   }
   return HasNaN(team, rows, cols, a, ld) ? -1 : singular;
+}
+
+// The same of a matrix without gaps, but with what LAPACK would make of it: column-major factors,
+// and pivots that count from 1.
+template <class Team, class E>
+LINALG_TEAM int LuAsLapack(const Team& team, int rows, int cols, E* a, int* pivots,
+                           int* permutation) {
+  const int info = Lu(team, rows, cols, a, cols, pivots, permutation);
+  const int count = rows < cols ? rows : cols;
+  team.Phase([&](int thread) {
+    for (int k = thread; k < count; k += team.size()) ++pivots[k];
+  });
+  if (rows == cols) {
+    ApplyOperation(team, rows, a, cols, /*transpose=*/true, /*conjugate=*/false);
+  } else {
+    team.Phase([&](int thread) {
+      if (thread == 0) Transpose(rows, cols, a);
+    });
+  }
+  return info;
+}
+
+// The first of `count` pivots, from 1, of which is(magnitude) holds, or 0; of column-major factors.
+template <class Team, class E, class Is>
+LINALG_TEAM int FirstPivot(const Team& team, int count, const E* factors, int64_t ld, Is&& is) {
+  using V = RealElement<E>;
+  const auto first = team.template Best<V>([&](int thread) {
+    Largest<V> best{V(0), -1};
+    for (int k = thread; k < count; k += team.size()) {
+      if (is(Magnitude(factors[k * ld + k]))) best = best.Better({V(1), k});
+    }
+    return best;
+  });
+  return first.index + 1;
 }
 
 // The determinant of the n by n matrix `a`, which its LU factors overwrite.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/norm.h"
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/arithmetic/rotation.h"
@@ -417,7 +418,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
   const int ld = work.ld;
   const Grid grid = RowGrid(team);
   const V largest = LargestPart<V>(team, n * n, [&](int e) { return a[e / n * ld + e % n]; });
-  if (largest == std::numeric_limits<V>::infinity()) return -1;
+  if (largest == std::numeric_limits<V>::infinity()) return kNotFinite;
   const V scale = PowerOfTwoScale(largest, unscale);
   team.Phase([&](int thread) {
     ForEachElement(grid, thread, 0, n, 0, n,

@@ -24,24 +24,35 @@ struct Passes {
   bool back = false;
 };
 
-// op(A) x = b with a triangle of A; where that is x op(A) = b, `b` holds bᵀ.
+// With a triangle of a matrix as it lies; where that is x op(A) = b, `b` holds bᵀ.
+LINALG_INLINE Pass PassWith(const Triangle& triangle) {
+  return {.transpose = triangle.Transposes(),
+          .conjugate = triangle.conjugate,
+          .lower = triangle.Forward(),
+          .unit_diagonal = triangle.unit_diagonal};
+}
+
+// The second pass finds what the first one has made of the matrix.
+LINALG_INLINE Passes PassesWith(const TwoTriangles& triangles) {
+  const Pass first = PassWith(triangles.first);
+  Pass second = PassWith(triangles.second);
+  second.transpose = second.transpose != first.transpose;
+  second.conjugate = second.conjugate != first.conjugate;
+  return {.count = 2, .first = first, .second = second};
+}
+
 LINALG_INLINE Passes TriangularPasses(const Triangle& triangle) {
-  return {1,
-          {triangle.Transposes(), triangle.conjugate, triangle.Forward(), triangle.unit_diagonal}};
+  return {.count = 1, .first = PassWith(triangle)};
 }
 
-// A x = b with A = L Lᴴ, given L, or Lᴴ if not `lower`.
-LINALG_INLINE Passes CholeskyPasses(bool lower) {
-  return {2, {!lower, !lower, true, false}, {true, true, false, false}};
-}
+LINALG_INLINE Passes CholeskyPasses(bool lower) { return PassesWith(CholeskyTriangles(lower)); }
 
-// op(A) x = b with A = Pᵀ L U, given its factors and pivots.
+// `pivots` may be null, where b's rows have been exchanged.
 LINALG_INLINE Passes LuPasses(const int* pivots, bool transpose, bool conjugate) {
-  return {2,
-          {transpose, conjugate, true, !transpose},
-          {false, false, false, transpose},
-          pivots,
-          transpose};
+  Passes passes = PassesWith(LuTriangles(transpose, conjugate, /*column_major=*/false));
+  passes.pivots = pivots;
+  passes.back = transpose;
+  return passes;
 }
 
 template <class Team, class E>

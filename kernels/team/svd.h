@@ -5,6 +5,7 @@
 // completed to an orthonormal basis by reflectors.
 #pragma once
 
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/norm.h"
 #include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
@@ -162,7 +163,7 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
   E* const a = work.a;
   const int ld = work.ld;
   const V largest = LargestPart<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
-  if (largest == std::numeric_limits<V>::infinity()) return -1;
+  if (largest == std::numeric_limits<V>::infinity()) return kNotFinite;
   V unscale;
   const V scale = PowerOfTwoScale(largest, unscale);
   const Grid rows = RowGrid(team);

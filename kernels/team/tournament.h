@@ -6,9 +6,6 @@
 
 namespace linalg::team {
 
-// Sweeps over all pairs; five to ten are usual.
-inline constexpr int kJacobiSweeps = 40;
-
 LINALG_INLINE int PairsOf(int n) { return (n + 1) / 2; }
 LINALG_INLINE int RoundsOf(int n) { return n + n % 2 - 1; }
 

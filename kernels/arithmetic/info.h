@@ -1,0 +1,9 @@
+// What info says of a matrix beside LAPACK's numbers, which are not negative.
+#pragma once
+
+namespace linalg {
+
+// It holds NaN or Inf, on which iterations may not end.
+inline constexpr int kNotFinite = -1;
+
+}  // namespace linalg

@@ -1,0 +1,274 @@
+// Long tridiagonal systems level by level, for many threads each: at every level a thread joins
+// neighbouring runs of rows into one (kernels/small/tridiagonal_runs.h), until one run is left; and
+// then level by level back, to the unknowns at the seams. In global memory throughout.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/job.h"
+#include "kernels/small/tridiagonal_runs.h"
+#include "kernels/small/tridiagonal_solve.h"
+
+namespace linalg::cuda {
+
+// The elements of one of many systems that lie between each other.
+template <class E>
+struct Strided {
+  E* data;
+  int64_t stride;
+
+  __device__ __forceinline__ E& operator[](int64_t i) const { return data[i * stride]; }
+  __device__ __forceinline__ Strided operator+(int64_t i) const {
+    return {data + i * stride, stride};
+  }
+};
+
+template <class E>
+struct TridiagonalProblem {
+  int64_t batch, n, cols;
+  const E* lower;
+  const E* diagonal;
+  const E* upper;
+  const E* b;
+  E* x;
+  int32_t* info;
+};
+
+// Long systems of an even number of rows: an odd one has a row x = 0 behind it. The right-hand side
+// of a row that a run is left with, or that stands at a seam, lies in x at the unknown's place that
+// it will be solved for.
+template <class E>
+struct LongSystems {
+  using V = RealElement<E>;
+  TridiagonalProblem<E> problem;
+
+  __device__ __forceinline__ int64_t Rows() const { return problem.n + problem.n % 2; }
+
+  __device__ __forceinline__ E Lower(int64_t system, int64_t row) const {
+    if (row == 0 || row >= problem.n) return E{};
+    return LoadGlobal(problem.lower + system * problem.n + row);
+  }
+  __device__ __forceinline__ E Diagonal(int64_t system, int64_t row) const {
+    if (row >= problem.n) return FromReal<E>(V(1));
+    return LoadGlobal(problem.diagonal + system * problem.n + row);
+  }
+  __device__ __forceinline__ E Upper(int64_t system, int64_t row) const {
+    if (row + 1 >= problem.n) return E{};
+    return LoadGlobal(problem.upper + system * problem.n + row);
+  }
+
+  __device__ __forceinline__ E X(int64_t system, int64_t row, int64_t column) const {
+    if (row < 0 || row >= problem.n) return E{};
+    return LoadGlobal(problem.x + (system * problem.n + row) * problem.cols + column);
+  }
+  __device__ __forceinline__ void SetX(int64_t system, int64_t row, int64_t column, E value) const {
+    if (row < problem.n)
+      StoreGlobal(value, problem.x + (system * problem.n + row) * problem.cols + column);
+  }
+
+  // Threads that find a system suspect write the same.
+  __device__ __forceinline__ void CheckPivot(int64_t system, E pivot, V negligible) const {
+    if (!(Magnitude(pivot) > negligible)) problem.info[system] = 1;
+  }
+};
+
+// Runs of rows, and the seams between those that a thread joins.
+template <class E>
+struct Level {
+  using V = RealElement<E>;
+  static constexpr int kEnds = 8, kSeam = 11;
+
+  int64_t batch;
+  int64_t rows;          // of a run
+  int64_t runs, groups;  // of a system
+  E* ends;               // of runs; null at the lowest level, whose runs are pairs of rows of A
+  E* seams;              // before runs
+  V negligible;          // pivots at them, of rows whose largest element is near 1
+
+  int64_t Seams() const { return kTridiagonalRuns * batch * groups; }
+
+  __device__ __forceinline__ E* Ends(int64_t system, int run) const {
+    return ends + (system * runs + run) * kEnds;
+  }
+  // Numbers of a kind lie together, those at the same place in their groups beside each other.
+  __device__ __forceinline__ Strided<E> Seam(int64_t system, int run) const {
+    const int64_t place = (run % kTridiagonalRuns * batch + system) * groups;
+    return {seams + place + run / kTridiagonalRuns, kTridiagonalRuns * batch * groups};
+  }
+};
+
+template <class E, class Pointer>
+__device__ __forceinline__ small::EndRow<E> LoadEnds(Pointer from, E rhs) {
+  return {LoadGlobal(&from[0]), LoadGlobal(&from[1]), LoadGlobal(&from[2]), LoadGlobal(&from[3]),
+          rhs};
+}
+template <class E, class Pointer>
+__device__ __forceinline__ void StoreEnds(const small::EndRow<E>& row, Pointer to) {
+  StoreGlobal(row.before, &to[0]);
+  StoreGlobal(row.first, &to[1]);
+  StoreGlobal(row.last, &to[2]);
+  StoreGlobal(row.behind, &to[3]);
+}
+
+// What a thread works on: a right-hand side with a group of runs, of one system. Threads of other
+// right-hand sides repeat the work on the runs, which is less than to hand rotations on.
+template <class E>
+struct Group {
+  const LongSystems<E>& systems;
+  const Level<E>& level;
+  int64_t system;
+  int column, index, first, end;
+
+  __device__ __forceinline__ Group(const LongSystems<E>& systems, const Level<E>& level,
+                                   int64_t place)
+      : systems(systems), level(level), system(place / systems.problem.cols / level.groups) {
+    column = static_cast<int>(place % systems.problem.cols);
+    index = static_cast<int>(place / systems.problem.cols % level.groups);
+    first = index * kTridiagonalRuns;
+    const int runs = static_cast<int>(level.runs);
+    end = first + kTridiagonalRuns < runs ? first + kTridiagonalRuns : runs;
+  }
+
+  __device__ __forceinline__ int64_t FirstRow(int run) const { return run * level.rows; }
+  __device__ __forceinline__ int64_t LastRow(int run) const {
+    const int64_t behind = FirstRow(run + 1), rows = systems.Rows();
+    return (behind < rows ? behind : rows) - 1;
+  }
+  __device__ __forceinline__ E X(int64_t row) const { return systems.X(system, row, column); }
+  __device__ __forceinline__ void SetX(int64_t row, E value) const {
+    systems.SetX(system, row, column, value);
+  }
+
+  template <bool kLowest>
+  __device__ __forceinline__ small::Run<E> Load(int run) const {
+    const int64_t first_row = FirstRow(run), last_row = LastRow(run);
+    const E first_rhs = X(first_row), last_rhs = X(last_row);
+    if constexpr (kLowest) {
+      return {{small::Equilibrate<E>({systems.Lower(system, first_row),
+                                      systems.Diagonal(system, first_row),
+                                      systems.Upper(system, first_row), E{}, first_rhs}),
+               small::Equilibrate<E>({E{}, systems.Lower(system, last_row),
+                                      systems.Diagonal(system, last_row),
+                                      systems.Upper(system, last_row), last_rhs})}};
+    } else {
+      const E* const from = level.Ends(system, run);
+      return {{LoadEnds(from, first_rhs), LoadEnds(from + 4, last_rhs)}};
+    }
+  }
+};
+
+template <class E, bool kLowest>
+struct ReduceLevel {
+  LongSystems<E> systems;
+  Level<E> level, above;
+
+  __device__ void operator()(int64_t place) const {
+    const Group<E> group(systems, level, place);
+    small::Run<E> joined = group.template Load<kLowest>(group.first);
+    for (int run = group.first + 1; run < group.end; ++run) {
+      const auto store = [&](int k, const small::SeamRow<E>& seam) {
+        group.SetX(group.FirstRow(run) - 1 + k, seam.ends.rhs);
+        if (group.column != 0) return;
+        const Strided<E> to = level.Seam(group.system, run);
+        if (k == 0) {
+          StoreGlobal(seam.left, &to[0]);
+          StoreGlobal(seam.right, &to[1]);
+          StoreEnds(seam.ends, to + 2);
+          systems.CheckPivot(group.system, seam.left, level.negligible);
+        } else {
+          StoreGlobal(seam.right, &to[6]);
+          StoreEnds(seam.ends, to + 7);
+          systems.CheckPivot(group.system, seam.right, level.negligible);
+        }
+      };
+      small::JoinRuns(joined, group.template Load<kLowest>(run), store);
+    }
+    group.SetX(group.FirstRow(group.first), joined.row[0].rhs);
+    group.SetX(group.LastRow(group.end - 1), joined.row[1].rhs);
+    if (group.column != 0) return;
+    E* const to = above.Ends(group.system, group.index);
+    StoreEnds(joined.row[0], to);
+    StoreEnds(joined.row[1], to + 4);
+  }
+};
+
+// The highest level, of one run.
+template <class E>
+struct SolveEnds {
+  LongSystems<E> systems;
+  Level<E> level;
+
+  __device__ void operator()(int64_t place) const {
+    const Group<E> group(systems, level, place);
+    small::SeamRow<E> seam[2];
+    small::CloseRun(group.template Load<false>(0), seam);
+    E left, right;
+    small::SolveSeam(seam, E{}, E{}, E{}, E{}, left, right);
+    group.SetX(group.LastRow(0), left);
+    group.SetX(0, right);
+    systems.CheckPivot(group.system, seam[0].left, level.negligible);
+    systems.CheckPivot(group.system, seam[1].right, level.negligible);
+  }
+};
+
+template <class E>
+struct SolveSeams {
+  LongSystems<E> systems;
+  Level<E> level;
+
+  __device__ void operator()(int64_t place) const {
+    const Group<E> group(systems, level, place);
+    const int64_t first_row = group.FirstRow(group.first), last_row = group.LastRow(group.end - 1);
+    const E before = group.X(first_row - 1), first = group.X(first_row);
+    E last = group.X(last_row), behind = group.X(last_row + 1);
+    for (int run = group.end - 1; run > group.first; --run) {
+      const int64_t row = group.FirstRow(run);
+      const Strided<E> from = level.Seam(group.system, run);
+      const small::SeamRow<E> seam[2] = {
+          {LoadGlobal(&from[0]), LoadGlobal(&from[1]), LoadEnds(from + 2, group.X(row - 1))},
+          {E{}, LoadGlobal(&from[6]), LoadEnds(from + 7, group.X(row))}};
+      E left, right;
+      small::SolveSeam(seam, before, first, last, behind, left, right);
+      group.SetX(row - 1, left);
+      group.SetX(row, right);
+      last = left;
+      behind = right;
+    }
+  }
+};
+
+// Suspect systems by elimination.
+template <class E>
+struct SolveSuspects {
+  LongSystems<E> systems;
+  E* work;  // four diagonals each
+
+  __device__ void operator()(int64_t i) const {
+    const TridiagonalProblem<E>& problem = systems.problem;
+    if (problem.info[i] == 0) return;
+    const int64_t n = problem.n, size = n * problem.cols;
+    E* const a = work + 4 * i * n;
+    E* const x = problem.x + i * size;
+    for (int64_t k = 0; k < n; ++k) {
+      a[k] = systems.Lower(i, k);
+      a[n + k] = systems.Diagonal(i, k);
+      a[2 * n + k] = systems.Upper(i, k);
+    }
+    for (int64_t k = 0; k < size; ++k) x[k] = problem.b[i * size + k];
+    problem.info[i] = static_cast<int32_t>(
+        small::SolveTridiagonal<E>(static_cast<int>(n), {a, a + n, a + 2 * n, a + 3 * n}, false,
+                                   static_cast<int>(problem.cols), x));
+  }
+};
+
+// Pivots of joined runs of so many rows that may stand for zero. Where the matrix is singular, its
+// roundings add up to that with the weights of a null vector, at worst all of one sign.
+template <class V>
+V Negligible(int64_t rows, int64_t n) {
+  const auto joined = static_cast<double>(std::min(rows * kTridiagonalRuns, n));
+  return static_cast<V>(2 * std::sqrt(joined)) * std::numeric_limits<V>::epsilon();
+}
+
+}  // namespace linalg::cuda

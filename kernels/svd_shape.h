@@ -1,0 +1,37 @@
+// Shapes of the handlers that make singular vectors, on any backend.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+// Of m by n matrices k singular values; U is m by u_cols, Vᴴ vh_rows by n, and both are square if
+// `full`.
+struct SvdShape {
+  int64_t batch, m, n, k;
+  bool full;
+  int64_t u_cols, vh_rows;
+};
+
+// U's and Vᴴ's shapes tell whether the square factors are asked for.
+inline SvdShape ReadSvdShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer& u,
+                             const ffi::AnyBuffer& vh) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  const int64_t k = std::min(m, n);
+  const int64_t cols = SplitBatch(u, 2, "u").cols, rows = SplitBatch(vh, 2, "vh").rows;
+  if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
+  const bool full = cols != k || rows != k;
+  if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");
+  return {.batch = batch,
+          .m = m,
+          .n = n,
+          .k = k,
+          .full = full,
+          .u_cols = full ? m : k,
+          .vh_rows = full ? n : k};
+}
+
+}  // namespace linalg
