@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThread
        first += step) {
     const int64_t left = batch - first;
     const int count = left < blockDim.x ? static_cast<int>(left) : static_cast<int>(blockDim.x);
-    const Block block{first, count, memory, bytes};
+    const Block block{.first = first, .count = count, .memory = memory, .slice_bytes = bytes};
     job.Load(block);
     FinishCopies();
     __syncthreads();

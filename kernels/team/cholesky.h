@@ -92,8 +92,9 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
     team.Phase([&](int thread) {
       for (int i = end + thread; i < n; i += team.size()) diagonal.SolveBelow(a + i * ld + k);
     });
-    const Updated<E> rest{a, ld, end, n, end, n, true};
-    const Operand<E> below{a + k, ld, 1};
+    const Updated<E> rest{
+        .c = a, .ld = ld, .first_row = end, .rows = n, .first_col = end, .cols = n, .lower = true};
+    const Operand<E> below{.first = a + k, .stride = ld, .step = 1};
     team.Phase([&](int thread) {
       // Not before, for another thread may still have read the block.
       for (int i = k + thread; i < end; i += team.size()) {

@@ -138,8 +138,15 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
     team.Phase([&](int thread) {
       block.SolveColumns(thread, team.size(), end, cols, a + first * ld, ld);
     });
-    const Updated<E> rest{a, ld, end, rows, end, cols, false};
-    const Operand<E> left{a + first, ld, 1}, right{a + first * ld, 1, ld};
+    const Updated<E> rest{.c = a,
+                          .ld = ld,
+                          .first_row = end,
+                          .rows = rows,
+                          .first_col = end,
+                          .cols = cols,
+                          .lower = false};
+    const Operand<E> left{.first = a + first, .stride = ld, .step = 1};
+    const Operand<E> right{.first = a + first * ld, .stride = 1, .step = ld};
     team.Phase([&](int thread) { Update<false>(tiling, thread, rest, left, right); });
   }
   return HasNaN(team, rows, cols, a, ld) ? -1 : singular;

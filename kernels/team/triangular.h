@@ -125,8 +125,15 @@ LINALG_TEAM void SubstitutePanels(const Team& team, int n, const E* a, int ld, b
       block.SolveColumns(thread, team.size(), 0, cols, b + first * ldb, ldb);
     });
     const int first_row = lower ? done + count : 0, rows = lower ? n : left - count;
-    const Updated<E> rest{b, ldb, first_row, rows, 0, cols, false};
-    const Operand<E> triangle{a + first, ld, step}, solution{b + first * ldb, 1, step * ldb};
+    const Updated<E> rest{.c = b,
+                          .ld = ldb,
+                          .first_row = first_row,
+                          .rows = rows,
+                          .first_col = 0,
+                          .cols = cols,
+                          .lower = false};
+    const Operand<E> triangle{.first = a + first, .stride = ld, .step = step};
+    const Operand<E> solution{.first = b + first * ldb, .stride = 1, .step = step * ldb};
     team.Phase([&](int thread) { Update<false>(tiling, thread, rest, triangle, solution); });
   }
 }
