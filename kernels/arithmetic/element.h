@@ -69,8 +69,8 @@ LINALG_INLINE V Broadcast(Lane<V> x) {
 
 template <class M>
 LINALG_INLINE bool Any(M mask) {
-  if constexpr (std::is_same_v<M, bool>) {
-    return mask;
+  if constexpr (std::is_arithmetic_v<M>) {
+    return mask != 0;
 #if defined(__AVX512F__)
   } else if constexpr (sizeof(M) == 64) {
     return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;

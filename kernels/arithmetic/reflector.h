@@ -1,8 +1,7 @@
-// The scalars of a Householder reflector I - tau v vᴴ, v's first element 1, with LAPACK's
-// conventions.
+// A Householder reflector I - tau v vᴴ, v's first element 1, with LAPACK's conventions.
 #pragma once
 
-#include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/norm.h"
 
 namespace linalg {
 
@@ -26,5 +25,64 @@ struct ReflectorScale {
     }
   }
 };
+
+// The sum of |a|² over elements [1, count) of a column, in four chains.
+template <class E>
+LINALG_INLINE RealElement<E> TailSquares(const E* a, int ld, int count) {
+  RealElement<E> sums[4] = {};
+  int i = 1;
+  for (; i + 4 <= count; i += 4) {
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) sums[c] = NormAdd(a[(i + c) * ld], sums[c]);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 3; ++c) {
+    if (i + c < count) sums[c] = NormAdd(a[(i + c) * ld], sums[c]);
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// Makes the reflector of a column: its vector goes to elements [1, count) of `v`, beta and zeros to
+// the column; returns tau. Lanes with nothing to reflect get tau = 0 and v = 0.
+template <class E>
+LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
+  using V = RealElement<E>;
+  using Range = SquareRange<Lane<V>>;
+  const V one = Broadcast<V>(1), most = Broadcast<V>(Range::kMost),
+          least = Broadcast<V>(Range::kLeast);
+  E alpha = a[0];
+  V tail = TailSquares(a, ld, count), total = NormAdd(alpha, tail), unscale = one;
+  Mask<V> nothing{};
+  const Mask<V> rare = (total > most) | (total < least) | (tail == V{});
+  if (Any(rare)) [[unlikely]] {
+    const SquareScale<V> range(total);
+    const V scale = range.scale;
+    unscale = range.unscale;
+    Mask<V> something{};
+    if constexpr (kComplexElement<E>) something = alpha.im != V{};
+    for (int i = 1; i < count; ++i) {
+      E& x = a[i * ld];
+      if constexpr (kComplexElement<E>) {
+        something = something | (x.re != V{}) | (x.im != V{});
+      } else {
+        something = something | (x != V{});
+      }
+      x = scale * x;
+    }
+    nothing = something ? Mask<V>{} : (one == one);
+    alpha = scale * alpha;
+    tail = TailSquares(a, ld, count);
+    total = NormAdd(alpha, tail);
+  }
+  const V beta = -CopySign(Sqrt(total), Re(alpha));
+  const ReflectorScale<E> made(alpha, beta);
+  const E tau = Choose(nothing, E{}, made.tau), inverse = Choose(nothing, E{}, made.inverse);
+  a[0] = FromReal<E>(unscale * (nothing ? Re(alpha) : beta));
+  for (int i = 1; i < count; ++i) {
+    v[i] = Mul(inverse, a[i * ld]);
+    a[i * ld] = E{};
+  }
+  return tau;
+}
 
 }  // namespace linalg

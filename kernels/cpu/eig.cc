@@ -1,8 +1,11 @@
 // Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
 //
-// geev, on a column-major copy. A real matrix's vectors come as real and imaginary parts in
+// Small matrices go to kernels/small/eig.h, one per lane. Larger ones go to geev, on a column-major
+// copy. A real matrix's vectors come as real and imaginary parts in
 // neighbouring columns, and are put together here. A matrix that holds NaN or Inf is not handed to
 // LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+#include "kernels/small/eig.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
@@ -36,14 +39,40 @@ void WriteVectors(ffi::ThreadPool& pool, int64_t n, const std::complex<Real<T>>*
   }
 }
 
-// Runs over the batch; `left` and `right` are where eigenvectors go, or null if they are not
-// wanted.
-template <class T>
-void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
+// One matrix per lane.
+template <bool kVectors, class T>
+void SmallEig(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
               std::complex<Real<T>>* values, std::complex<Real<T>>* left,
               std::complex<Real<T>>* right, int32_t* info) {
+  using Work = small::EigWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
+  const int order = ToInt(n);
+  const int64_t count = n * n;
+  const double operations = ((kVectors ? 60.0 : 24.0) * n + 400.0) * count;
+  const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
+  const int64_t size = Work::Size(n, left != nullptr, right != nullptr);
+  ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+    using E = Element<T, V>;
+    const small::EigWork<E> work(registers, order, left != nullptr, right != nullptr);
+    LoadElements(a + i * count, count, count, work.schur.t);
+    const V failed = small::Eig<kVectors>(work, order);
+    StoreElements(work.values, n, n, values + i * n);
+    StoreIntegers(&failed, 1, info + i);
+    const auto write = [&](const E* vectors, std::complex<Real<T>>* target) {
+      for (int row = 0; vectors != nullptr && row < order; ++row) {
+        small::EigenvectorRow(order, work.schur.t, vectors, row, work.x);
+        StoreElements(work.x, n, count, target + i * count + row * n);
+      }
+    };
+    write(work.left, left);
+    write(work.right, right);
+  });
+}
+
+template <class T>
+void LapackEig(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
+               std::complex<Real<T>>* values, std::complex<Real<T>>* left,
+               std::complex<Real<T>>* right, int32_t* info) {
   using C = std::complex<Real<T>>;
-  if (n == 0) return std::fill(info, info + batch, 0);
   const int64_t size = n * n;
   const double nanoseconds = LapackNanoseconds((right ? 25.0 : 10.0) * n * size);
   ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
@@ -75,6 +104,22 @@ void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
       write(right_columns.get(), right);
     }
   });
+}
+
+// Runs over the batch; `left` and `right` are where eigenvectors go, or null if they are not
+// wanted.
+template <class T>
+void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
+              std::complex<Real<T>>* values, std::complex<Real<T>>* left,
+              std::complex<Real<T>>* right, int32_t* info) {
+  if (n == 0) return std::fill(info, info + batch, 0);
+  TakePath(
+      ChoosePath(Operation::kEig, n, n, kDtype<T>),
+      [&] {
+        right ? SmallEig<true>(pool, batch, n, a, values, left, right, info)
+              : SmallEig<false>(pool, batch, n, a, values, left, right, info);
+      },
+      [&] { LapackEig(pool, batch, n, a, values, left, right, info); });
 }
 
 using Result = ffi::Result<ffi::AnyBuffer>;

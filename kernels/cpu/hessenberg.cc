@@ -1,8 +1,12 @@
 // Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
 //
-// gehrd and orghr, on a column-major copy. They iterate nothing: NaN and Inf pass through.
+// Small matrices go to kernels/small/hessenberg.h, one per lane. Larger ones go to gehrd and orghr,
+// on a column-major copy. They iterate nothing: NaN and Inf pass through.
+#include "kernels/small/hessenberg.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
@@ -10,10 +14,30 @@
 namespace linalg {
 namespace {
 
-// Runs over the batch; `q` is null if it is not wanted.
+// One matrix per lane.
 template <class T>
-void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* h, T* q) {
-  if (n == 0) return;
+void SmallHessenberg(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* h, T* q) {
+  const int order = ToInt(n);
+  const int64_t count = n * n;
+  const double operations = (q ? 14.0 / 3 : 10.0 / 3) * static_cast<double>(n * count) / 2;
+  const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations * kPartsOf<T>);
+  ForEachGroup<T>(pool, batch, (2 * count + n) * kPartsOf<T>, nanoseconds,
+                  [&]<class V>(int64_t i, V* registers) {
+                    using E = Element<T, V>;
+                    E* const matrix = reinterpret_cast<E*>(registers);
+                    E* const reflectors = matrix + count;
+                    E* const taus = reflectors + count;
+                    LoadElements(a + i * count, count, count, matrix);
+                    small::Hessenberg(matrix, order, reflectors, taus);
+                    StoreElements(matrix, count, h + i * count);
+                    if (q == nullptr) return;
+                    small::HessenbergVectors(matrix, order, reflectors, taus);
+                    StoreElements(matrix, count, q + i * count);
+                  });
+}
+
+template <class T>
+void LapackHessenberg(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* h, T* q) {
   const int order = ToInt(n);
   const int64_t size = n * n;
   const double nanoseconds = LapackNanoseconds((q ? 14.0 / 3 : 10.0 / 3) * n * size);
@@ -34,6 +58,16 @@ void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a
       Transpose(pool, n, n, matrix.get(), n, q + i * size, n);
     }
   });
+}
+
+// Runs over the batch; `q` is null if it is not wanted.
+template <class T>
+void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* h, T* q) {
+  if (n == 0) return;
+  TakePath(
+      ChoosePath(Operation::kHessenberg, n, n, kDtype<T>),
+      [&] { SmallHessenberg(pool, batch, n, a, h, q); },
+      [&] { LapackHessenberg(pool, batch, n, a, h, q); });
 }
 
 void Hessenberg(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h,

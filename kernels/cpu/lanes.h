@@ -122,10 +122,14 @@ LINALG_INLINE void LoadElements(const T* source, int64_t stride, int64_t count, 
 }
 
 template <class E, class T>
-void StoreElements(const E* elements, int64_t count, T* target) {
+void StoreElements(const E* elements, int64_t count, int64_t stride, T* target) {
   constexpr int64_t kParts = kPartsOf<E>;
-  small::Unpack(reinterpret_cast<const RealElement<E>*>(elements), count * kParts, count * kParts,
+  small::Unpack(reinterpret_cast<const RealElement<E>*>(elements), stride * kParts, count * kParts,
                 reinterpret_cast<Real<T>*>(target));
+}
+template <class E, class T>
+void StoreElements(const E* elements, int64_t count, T* target) {
+  StoreElements(elements, count, count, target);
 }
 
 // Small integers in lanes of V, to and from a batch of int32 vectors, `count` each and `stride`

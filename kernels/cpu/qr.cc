@@ -172,7 +172,7 @@ struct QrProblem : QrShape {
 
   template <int kWidth>
   int64_t Size() const {
-    return m * Stride<kWidth>(std::max(n, q_cols)) + (m + 1) * count;
+    return m * Stride<kWidth>(std::max(n, q_cols)) + (m + 1) * count + (order != nullptr ? n : 0);
   }
 
   template <class E>
@@ -211,12 +211,15 @@ struct QrProblem : QrShape {
     constexpr int kWidth = kColumns<E, B>;
     const int64_t stride = Stride<kWidth>(n), q_stride = Stride<kWidth>(q_cols);
     E* const vectors = memory + m * std::max(stride, q_stride);
+    E* const taus_out = vectors + m * count;
+    auto* const columns = reinterpret_cast<RealElement<E>*>(taus_out + count);
     const small::QrWork<E> work{.a = memory + (stride - n),
                                 .ld = static_cast<int>(stride),
                                 .vectors = vectors,
-                                .taus = vectors + m * count,
+                                .taus = taus_out,
                                 .q = memory + (q_stride - q_cols),
-                                .ldq = static_cast<int>(q_stride)};
+                                .ldq = static_cast<int>(q_stride),
+                                .order = order == nullptr ? nullptr : columns};
     const int rows = static_cast<int>(m), cols = static_cast<int>(n);
     Load(a + i * m * n, m, n, stride, work.a);
     if (factored) Load(taus_in + i * count, 1, count, count, work.taus);
@@ -230,6 +233,7 @@ struct QrProblem : QrShape {
     };
     small::Qr<B>(rows, cols, static_cast<int>(count), factored, static_cast<int>(q_cols), work,
                  take);
+    if (order != nullptr) StoreIntegers(columns, n, order + i * n);
     if (q != nullptr) Store(work.q, m, q_cols, q_stride, q + i * m * q_cols);
   }
 };

@@ -1,8 +1,10 @@
 // Schur factors, A = Z T Zᴴ: T upper triangular, or quasi-triangular where A is real.
 //
-// gees, in place in T's result, which one pass fills with A in column-major order. A matrix that
-// holds NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and
-// info = -1.
+// Small matrices go to kernels/small/schur.h, one per lane. Larger ones go to gees, in place in T's
+// result, which one pass fills with A in column-major order. A matrix that holds NaN or Inf is not
+// handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+#include "kernels/small/schur.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
@@ -14,10 +16,29 @@
 namespace linalg {
 namespace {
 
+// One matrix per lane.
 template <class T>
-void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
+void SmallSchur(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
                 int32_t* info) {
-  if (n == 0) return std::fill(info, info + batch, 0);
+  using Work = small::SchurWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
+  const int order = ToInt(n);
+  const int64_t count = n * n;
+  const double operations = (45.0 * n + 400.0) * count;
+  const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
+  ForEachGroup<T>(pool, batch, Work::Size(n, true), nanoseconds,
+                  [&]<class V>(int64_t i, V* registers) {
+                    const small::SchurWork<Element<T, V>> work(registers, order, true);
+                    LoadElements(a + i * count, count, count, work.t);
+                    const V failed = small::SchurForm(work, order);
+                    StoreElements(work.t, count, form + i * count);
+                    StoreElements(work.z, count, vectors + i * count);
+                    StoreIntegers(&failed, 1, info + i);
+                  });
+}
+
+template <class T>
+void LapackSchur(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
+                 int32_t* info) {
   const int64_t size = n * n;
   ForEachByLapack(pool, batch, n, LapackNanoseconds(25.0 * n * size),
                   [&](int64_t first, int64_t last) {
@@ -38,6 +59,16 @@ void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* 
                       }
                     }
                   });
+}
+
+template <class T>
+void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
+                int32_t* info) {
+  if (n == 0) return std::fill(info, info + batch, 0);
+  TakePath(
+      ChoosePath(Operation::kSchur, n, n, kDtype<T>),
+      [&] { SmallSchur(pool, batch, n, a, form, vectors, info); },
+      [&] { LapackSchur(pool, batch, n, a, form, vectors, info); });
 }
 
 void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> form,

@@ -1,10 +1,11 @@
 // Singular values and vectors.
 //
-// Small matrices go to kernels/small/jacobi_svd.h, one per lane. Larger ones go to gesdd, by divide
-// and conquer. A row-major A is Aᵀ in column-major order, whose singular vectors
-// are those of A with the sides exchanged and conjugated twice: U and Vᴴ are LAPACK's VT and U as
-// they lie in memory, and nothing is transposed. A matrix that holds NaN or Inf is not handed to
-// LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+// Small matrices go to kernels/small, one per lane: to jacobi_svd.h, or without vectors to
+// svdvals.h. Larger ones go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major
+// order, whose singular vectors are those of A with the sides exchanged and conjugated twice: U and
+// Vᴴ are LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds
+// NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info =
+// -1.
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
@@ -13,6 +14,7 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
+#include "kernels/small/svdvals.h"
 #include "kernels/svd_shape.h"
 
 namespace linalg {
@@ -41,7 +43,7 @@ struct Svd {
     const Operation operation = u == nullptr ? Operation::kSvdvals : Operation::kSvd;
     TakePath(
         ChoosePath(operation, m, n, kDtype<T>),
-        [&] { u == nullptr ? RunLanes<false>(pool, batch) : RunLanes<true>(pool, batch); },
+        [&] { u == nullptr ? RunLanesValues(pool, batch) : RunLanes(pool, batch); },
         [&] { RunLapack(pool, batch); });
   }
 
@@ -75,7 +77,23 @@ struct Svd {
   }
 
   // One matrix per lane.
-  template <bool kVectors>
+  void RunLanesValues(ffi::ThreadPool& pool, int64_t batch) const {
+    using Lanes = Vector<Real<T>, kLanes<T>>;
+    const int rows = ToInt(m), cols = ToInt(n);
+    const double k = static_cast<double>(std::min(m, n));
+    const double operations = 2.0 * static_cast<double>(m * n) * k * kPartsOf<T> + 400.0 * k * k;
+    ForEachGroup<T>(pool, batch, small::SvdvalsWork<Element<T, Lanes>>::Size(m, n),
+                    SmallNanoseconds(kLanes<T>, m * n, operations),
+                    [&]<class V>(int64_t i, V* registers) {
+                      const small::SvdvalsWork<Element<T, V>> work(registers, rows, cols);
+                      LoadElements(a + i * m * n, m * n, m * n, work.matrix);
+                      const V failed = small::Svdvals(work, rows, cols);
+                      StoreElements(work.values, std::min(m, n), s + i * std::min(m, n));
+                      StoreIntegers(&failed, 1, info + i);
+                    });
+  }
+
+  // One matrix per lane, with vectors.
   void RunLanes(ffi::ThreadPool& pool, int64_t batch) const {
     using Row = small::JacobiRow<Real<T>>;
     using Lanes = Vector<Real<T>, kLanes<T>>;
@@ -84,21 +102,19 @@ struct Svd {
     const int64_t size = std::max<int64_t>(
         small::JacobiWork<Element<T, Lanes>, Lanes>::Size(m, n, full),
         small::JacobiWork<Element<T, Real<T>>, Row>::Size(m, n, full) / kLanes<T> + 1);
-    const double operations = (kVectors ? 32.0 : 18.0) * k * k * k * (kIsComplex<T> ? 3 : 1) +
-                              200.0 * k * k + 4.0 * m * n * k;
+    const double operations =
+        32.0 * k * k * k * (kIsComplex<T> ? 3 : 1) + 200.0 * k * k + 4.0 * m * n * k;
     const double nanoseconds = SmallNanoseconds(kLanes<T>, m * n, operations);
     ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
       using E = Element<T, V>;
       using R = std::conditional_t<kLanesOf<V> == 1, Row, V>;
       const small::JacobiWork<E, R> work(registers, rows, cols, full);
       LoadElements(a + i * m * n, m * n, m * n, work.matrix);
-      const V failed = small::JacobiSvd<kVectors>(work, rows, cols, full);
+      const V failed = small::JacobiSvd<true>(work, rows, cols, full);
       StoreElements(work.s, k, s + i * k);
-      if constexpr (kVectors) {
-        const bool tall = m >= n;
-        StoreElements(tall ? work.left : work.right, LeftSize(), u + i * LeftSize());
-        StoreElements(tall ? work.right : work.left, RightSize(), vh + i * RightSize());
-      }
+      const bool tall = m >= n;
+      StoreElements(tall ? work.left : work.right, LeftSize(), u + i * LeftSize());
+      StoreElements(tall ? work.right : work.left, RightSize(), vh + i * RightSize());
       StoreIntegers(&failed, 1, info + i);
     });
   }

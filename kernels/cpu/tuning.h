@@ -35,6 +35,14 @@ inline constexpr int64_t kSmallEigh = 96;        // n = 64: 6.2 / 2.7, 128: 2.1 
 inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
 inline constexpr int64_t kSmallQr = 128;         // n = 64: 4.6 / 4.6, 128: 7.5 / 5.5
+// The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to there,
+// but for singular values of float64 and complex128 at n = 32. Intel Xeon with AVX-512, two cores
+// that others used too, 22 November 2026.
+inline constexpr int64_t kSmallEig = 64;         // n = 32: 5.8 / 4.0, 64: 3.1 / 2.0; and Schur form
+inline constexpr int64_t kSmallHessenberg = 32;  // n = 32: 5.3 / 2.7, 64: 2.5 / 0.7
+inline constexpr int64_t kSmallPivotedQr = 32;   // n = 32: 3.8 / 4.7, 48: 0.8 / 3.8
+inline constexpr int64_t kSmallSvdvals = 32;     // n = 32: 8.2 / 2.6, 64: 3.6 / 1.5
+inline constexpr int64_t kSmallSvdvalsDouble = 24;
 // Above this, QR's columns run in lanes, one matrix at a time; the bits are the same. Up to n = 32
 // that takes 1.3 to 3.4 times as long as one matrix per lane, at 48 as long (AMD EPYC with AVX-512,
 // two cores, 21 November 2026; both ways built and timed in one process).
@@ -45,8 +53,6 @@ inline constexpr int64_t kSmallQrInLanes = 48;
 // benchmarks/run.py --ops svd svdvals --sizes 4 8 12 16 24 32 --batches 1 256
 inline constexpr int64_t kSmallSvd = 32;
 inline constexpr int64_t kSmallSvdComplex128 = 24;
-// Without vectors LAPACK has much less to do, and Jacobi has not: a single matrix breaks even.
-inline constexpr int64_t kSmallSvdvals = 12;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
 inline constexpr double kSmallTriangularOperations = 8192;
 
@@ -71,15 +77,22 @@ enum class Path { kLanes, kBlocked, kLapack };
 
 enum class Operation {
   kCholesky,
+  kEig,
   kEigh,
+  kHessenberg,
   kLu,  // and determinants and inverses
   kPivotedQr,
   kQr,     // and products of reflectors
+  kSchur,
   kSolve,  // of order `rows`, with `cols` right-hand sides
   kSvd,
   kSvdvals,
   kTriangularSolve,  // as kSolve; and with factors
 };
+
+inline bool IsDouble(ffi::DataType dtype) {
+  return dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
+}
 
 // The path of matrices of `rows` by `cols`. It depends on the batch nowhere: a matrix has the same
 // bits in any.
@@ -91,12 +104,17 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   switch (operation) {
     case Operation::kCholesky:
       return lanes_if(longer <= kSmallCholesky);
+    case Operation::kEig:
+    case Operation::kSchur:
+      return lanes_if(longer <= kSmallEig);
+    case Operation::kHessenberg:
+      return lanes_if(longer <= kSmallHessenberg);
     case Operation::kEigh:
       return lanes_if(longer <= kSmallEigh);
     case Operation::kLu:
       return lanes_if(longer <= kSmallLu);
     case Operation::kPivotedQr:
-      return Path::kLapack;
+      return lanes_if(longer <= kSmallPivotedQr);
     case Operation::kQr:
       return lanes_if(longer <= kSmallQr);
     case Operation::kSolve:
@@ -104,7 +122,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kSvd:
       return lanes_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
     case Operation::kSvdvals:
-      return lanes_if(longer <= kSmallSvdvals);
+      return lanes_if(longer <= (IsDouble(dtype) ? kSmallSvdvalsDouble : kSmallSvdvals));
     case Operation::kTriangularSolve:
       return lanes_if(brief);
   }

@@ -9,27 +9,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/arithmetic/norm.h"
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/arithmetic/rows.h"
 
 namespace linalg::small {
-
-// The sum of |a|² over elements [1, count) of a column, in four chains.
-template <class E>
-LINALG_INLINE RealElement<E> TailSquares(const E* a, int ld, int count) {
-  RealElement<E> sums[4] = {};
-  int i = 1;
-  for (; i + 4 <= count; i += 4) {
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) sums[c] = NormAdd(a[(i + c) * ld], sums[c]);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 3; ++c) {
-    if (i + c < count) sums[c] = NormAdd(a[(i + c) * ld], sums[c]);
-  }
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
 
 // vᴴ x over elements [0, count), v's first element being 1, in four chains.
 template <class E>
@@ -45,49 +28,6 @@ LINALG_INLINE E ReflectorDot(const E* v, const E* x, int stride, int count) {
     if (i + c < count) sums[c] = NegMulAdd(-Conj(v[i + c]), x[(i + c) * stride], sums[c]);
   }
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
-// Makes the reflector of a column: its vector goes to elements [1, count) of `v`, beta and zeros to
-// the column; returns tau. Lanes with nothing to reflect get tau = 0 and v = 0.
-template <class E>
-LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
-  using V = RealElement<E>;
-  using Range = SquareRange<Lane<V>>;
-  const V one = Broadcast<V>(1), most = Broadcast<V>(Range::kMost),
-          least = Broadcast<V>(Range::kLeast);
-  E alpha = a[0];
-  V tail = TailSquares(a, ld, count), total = NormAdd(alpha, tail), unscale = one;
-  Mask<V> nothing{};
-  const Mask<V> rare = (total > most) | (total < least) | (tail == V{});
-  if (Any(rare)) [[unlikely]] {
-    const SquareScale<V> range(total);
-    const V scale = range.scale;
-    unscale = range.unscale;
-    Mask<V> something{};
-    if constexpr (kComplexElement<E>) something = alpha.im != V{};
-    for (int i = 1; i < count; ++i) {
-      E& x = a[i * ld];
-      if constexpr (kComplexElement<E>) {
-        something = something | (x.re != V{}) | (x.im != V{});
-      } else {
-        something = something | (x != V{});
-      }
-      x = scale * x;
-    }
-    nothing = something ? Mask<V>{} : (one == one);
-    alpha = scale * alpha;
-    tail = TailSquares(a, ld, count);
-    total = NormAdd(alpha, tail);
-  }
-  const V beta = -CopySign(Sqrt(total), Re(alpha));
-  const ReflectorScale<E> made(alpha, beta);
-  const E tau = Choose(nothing, E{}, made.tau), inverse = Choose(nothing, E{}, made.inverse);
-  a[0] = FromReal<E>(unscale * (nothing ? Re(alpha) : beta));
-  for (int i = 1; i < count; ++i) {
-    v[i] = Mul(inverse, a[i * ld]);
-    a[i * ld] = E{};
-  }
-  return tau;
 }
 
 // Stores a block, or with kMasked only its columns from `first` on.
@@ -111,8 +51,18 @@ LINALG_INLINE void ReflectColumn(E* a, int ld, int count, const E* v, E tau) {
   for (int i = 1; i < count; ++i) a[i * ld] = NegMulAdd(v[i], sum, a[i * ld]);
 }
 
-// The same for a block of columns. With kNewRow the first row counts as zero and is only written;
-// with kMasked only columns from `first` on change.
+// Multiplies the row `a` by it from the right.
+template <class E>
+LINALG_INLINE void ReflectRow(E* a, int count, const E* v, E tau) {
+  E sums[2] = {a[0], E{}};
+  for (int j = 1; j < count; ++j) sums[j % 2] = NegMulAdd(-v[j], a[j], sums[j % 2]);
+  const E sum = Mul(tau, sums[0] + sums[1]);
+  a[0] = a[0] - sum;
+  for (int j = 1; j < count; ++j) a[j] = NegMulAdd(sum, Conj(v[j]), a[j]);
+}
+
+// ReflectColumn for a block of columns. With kNewRow the first row counts as zero and is only
+// written; with kMasked only columns from `first` on change.
 template <bool kNewRow, bool kMasked, class B, class E>
 LINALG_INLINE void ReflectBlock(E* a, int ld, int count, const E* v, E tau, int first) {
   const B row = kNewRow ? B{} : LoadColumns<B>(a);

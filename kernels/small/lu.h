@@ -9,6 +9,7 @@
 
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/scaled_product.h"
+#include "kernels/small/picked.h"
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {
@@ -20,21 +21,6 @@ LINALG_INLINE void ExchangeRows(Mask<RealElement<E>> mask, int cols, E* i, E* k)
     const E x = i[j], y = k[j];
     i[j] = Choose(mask, y, x);
     k[j] = Choose(mask, x, y);
-  }
-}
-
-// body(mask, i) for the rows i of [first, last) but k that some lane picked, and where it did: of a
-// single lane, as a CUDA thread is, the one that it picked, without a look at the others.
-template <class V, class Body>
-LINALG_INLINE void ForPickedRows(V pivot, int k, int first, int last, Body&& body) {
-  if constexpr (kLanesOf<V> == 1) {
-    const int i = static_cast<int>(pivot);
-    if (i != k && i >= first && i < last) body(pivot == pivot, i);
-  } else {
-    for (int i = first; i < last; ++i) {
-      const auto picked = pivot == Broadcast<V>(static_cast<Lane<V>>(i));
-      if (i != k && Any(picked)) body(picked, i);
-    }
   }
 }
 
@@ -68,7 +54,7 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
         pivot = larger ? index(i) : pivot;
       }
       pivots[k] = pivot;
-      ForPickedRows(pivot, k, k + 1, rows, [&](auto picked, int i) {
+      ForPicked(pivot, k, k + 1, rows, [&](auto picked, int i) {
         ExchangeRows(picked, cols, a + i * cols, a + k * cols);
         ExchangeRows(picked, 1, permutation + i, permutation + k);
       });
@@ -104,9 +90,8 @@ LINALG_INLINE void ApplyPivots(int n, const RealElement<E>* pivots, bool from_fa
                                int cols, E* b) {
   for (int step = 0; step < n; ++step) {
     const int k = back ? n - 1 - step : step;
-    ForPickedRows(pivots[k], k, from_factors ? k + 1 : 0, n, [&](auto picked, int i) {
-      ExchangeRows(picked, cols, b + i * cols, b + k * cols);
-    });
+    ForPicked(pivots[k], k, from_factors ? k + 1 : 0, n,
+              [&](auto picked, int i) { ExchangeRows(picked, cols, b + i * cols, b + k * cols); });
   }
 }
 

@@ -4,8 +4,62 @@
 #pragma once
 
 #include "kernels/small/householder.h"
+#include "kernels/small/picked.h"
 
 namespace linalg::small {
+
+// The norm of a column.
+template <class E>
+LINALG_INLINE RealElement<E> ColumnNorm(const E* a, int ld, int count) {
+  using V = RealElement<E>;
+  using Range = SquareRange<Lane<V>>;
+  const auto squares = [&](V scale) {
+    V sum{};
+    for (int i = 0; i < count; ++i) sum = NormAdd(scale * a[i * ld], sum);
+    return sum;
+  };
+  const V total = squares(Broadcast<V>(1));
+  const auto rare = (total > Broadcast<V>(Range::kMost)) | (total < Broadcast<V>(Range::kLeast));
+  if (!Any(rare)) return Sqrt(total);
+  const SquareScale<V> range(total);
+  return range.unscale * Sqrt(squares(range.scale));
+}
+
+// HouseholderQr with the column of the largest remaining norm brought to the front at each step;
+// `order` (n) receives the columns' original indices. Norms are made anew at each step, of what is
+// left of the columns.
+template <class E>
+LINALG_INLINE void PivotedQr(E* a, int ld, int m, int n, E* v, E* taus, RealElement<E>* order) {
+  using V = RealElement<E>;
+  const auto index = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
+  const V infinity = Broadcast<V>(std::numeric_limits<Lane<V>>::infinity());
+  const int count = m < n ? m : n;
+  for (int j = 0; j < n; ++j) order[j] = index(j);
+  for (int k = 0; k < count; ++k) {
+    const int rows = m - k;
+    E* const corner = a + k * ld + k;
+    V largest = Broadcast<V>(-1), pivot = index(k);
+    for (int j = k; j < n; ++j) {
+      const V norm = ColumnNorm(a + k * ld + j, ld, rows);
+      const V size = norm == norm ? norm : infinity;
+      const auto larger = size > largest;
+      largest = larger ? size : largest;
+      pivot = larger ? index(j) : pivot;
+    }
+    ForPicked(pivot, k, k + 1, n, [&](auto picked, int j) {
+      const auto exchange = [&](auto& x, auto& y) {
+        const auto saved = x;
+        x = Choose(picked, y, x);
+        y = Choose(picked, saved, y);
+      };
+      for (int i = 0; i < m; ++i) exchange(a[i * ld + k], a[i * ld + j]);
+      exchange(order[k], order[j]);
+    });
+    E* const top = v + k * m + k;
+    taus[k] = !kComplexElement<E> && rows == 1 ? E{} : MakeReflector(corner, ld, rows, top);
+    for (int j = 1; j < n - k; ++j) ReflectColumn(corner + j, ld, rows, top, Conj(taus[k]));
+  }
+}
 
 // Where a matrix lies, and what is made of it.
 template <class E>
@@ -16,6 +70,7 @@ struct QrWork {
   E* taus;
   E* q;  // it may overlap what `a` was
   int ldq;
+  RealElement<E>* order = nullptr;  // of the columns, or null if they keep theirs
 };
 
 // R, zeros below, and `count` reflectors; or, if `factored`, the given ones, which stand below the
@@ -26,6 +81,8 @@ LINALG_INLINE void Qr(int m, int n, int count, bool factored, int q_cols, const 
                       Take&& take) {
   if (factored) {
     UnpackReflectors(work.a, work.ld, m, count, work.vectors);
+  } else if (work.order != nullptr) {
+    PivotedQr(work.a, work.ld, m, n, work.vectors, work.taus, work.order);
   } else {
     HouseholderQr<B>(work.a, work.ld, m, n, work.vectors, work.taus);
   }

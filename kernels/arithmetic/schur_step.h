@@ -1,0 +1,230 @@
+// The scalars of the QR iteration with implicit shifts on Hessenberg matrices of a norm near 1,
+// with LAPACK's criteria (lahqr; Golub and Van Loan, Matrix Computations, 4th ed., 7.5). Real
+// matrices take two shifts at a time, so that their Schur form is real, with blocks of order 2.
+#pragma once
+
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/norm.h"
+
+namespace linalg {
+
+// LAPACK's limit of steps, times n, which counts as 10 at least.
+inline constexpr int kSchurSteps = 30;
+constexpr int SchurStepLimit(int n) { return kSchurSteps * (n > 10 ? n : 10); }
+// After so many steps without a deflation a shift is made of other elements: at the block's begin,
+// and the second time at its end.
+inline constexpr int kExceptionalStep = 10;
+
+// Rows that a step of the bulge changes.
+template <class E>
+inline constexpr int kBulge = kComplexElement<E> ? 2 : 3;
+
+template <class V>
+LINALG_INLINE V Larger(V x, V y) {
+  return x > y ? x : y;
+}
+
+// What is negligible below the diagonal, however small what is beside it.
+template <class V>
+LINALG_INLINE V LeastBelowDiagonal(int n) {
+  using Limits = std::numeric_limits<Lane<V>>;
+  return Broadcast<V>(Limits::min() * (static_cast<Lane<V>>(n) / Limits::epsilon()));
+}
+
+// Whether an element below the diagonal is negligible (Ahues and Tisseur, A new deflation criterion
+// for the QR algorithm, 1997): of a block [[before, above], [below, here]] on the diagonal.
+// `further` is the size of what is below the diagonal beside it.
+template <class E>
+LINALG_INLINE auto IsNegligible(int n, E before, E above, E below, E here, RealElement<E> further) {
+  using V = RealElement<E>;
+  const V eps = Broadcast<V>(std::numeric_limits<Lane<V>>::epsilon());
+  const V least = LeastBelowDiagonal<V>(n), zero{};
+  const V size = Magnitude(below), size_above = Magnitude(above), size_here = Magnitude(here);
+  const V diagonal = Magnitude(before) + size_here;
+  const V beside = diagonal == zero ? further : diagonal;
+  const V gap = Magnitude(before - here);
+  const V more = Larger(size_above, size), less = size_above > size ? size : size_above;
+  const V wide = Larger(size_here, gap), narrow = size_here > gap ? gap : size_here;
+  const V sum = wide + more;
+  const V limit = Larger(eps * (narrow * (wide / sum)), least);
+  return (size <= least) | ((size <= eps * beside) & (less * (more / sum) <= limit));
+}
+
+// Of a block [[a, b], [c, d]] the standard form of a real Schur block, upper triangular, or with
+// a = d and b c < 0, and the cosine and the sine of the rotation that makes it (LAPACK's lanv2).
+template <class V>
+struct StandardBlock {
+  V a, b, c, d, cosine, sine;
+
+  LINALG_INLINE StandardBlock(V a0, V b0, V c0, V d0) {
+    using T = Lane<V>;
+    const V zero{}, one = Broadcast<V>(1), half_one = Broadcast<V>(T(0.5));
+    const V gap = a0 - d0, half = half_one * gap + zero, size_b = Abs(b0), size_c = Abs(c0);
+    const auto done = (c0 == zero) | ((b0 != zero) & (gap == zero) & ((b0 < zero) != (c0 < zero)));
+    const auto lower = (c0 != zero) & (b0 == zero);
+    const V larger = Larger(size_b, size_c), smaller_size = size_b > size_c ? size_c : size_b;
+    const V smaller = CopySign(smaller_size, b0) * CopySign(one, c0);
+    const V scale = Larger(Abs(half), larger);
+    const V square = (half / scale) * half + (larger / scale) * smaller;
+    const auto apart = square >= Broadcast<V>(4 * std::numeric_limits<T>::epsilon());
+
+    // Two real eigenvalues, well apart.
+    const V z = half + CopySign(Sqrt(scale) * Sqrt(square), half);
+    const V longer = Larger(Abs(z), size_c), p = z / longer, q = c0 / longer;
+    const V length = Sqrt(MulAdd(p, p, q * q));
+    a = d0 + z;
+    d = d0 - (larger / z) * smaller;
+    b = b0 - c0;
+    c = zero;
+    cosine = p / length;
+    sine = q / length;
+
+    // A pair, or real ones that are almost equal: the diagonal elements are made equal.
+    const V sum = b0 + c0 + zero, size = Larger(Abs(gap), Abs(sum));
+    const V u = gap / size, v = sum / size, hypotenuse = Sqrt(MulAdd(u, u, v * v));
+    const V cs = Sqrt(half_one * (one + Abs(v) / hypotenuse));
+    const V sn = -(half_one * u / (hypotenuse * cs)) * CopySign(one, v);
+    const V aa = a0 * cs + b0 * sn, bb = b0 * cs - a0 * sn;
+    const V cc = c0 * cs + d0 * sn, dd = d0 * cs - c0 * sn;
+    const V middle = half_one * ((aa * cs + cc * sn) + (dd * cs - bb * sn));
+    const V beside = bb * cs + dd * sn, below = cc * cs - aa * sn;
+    // What is left below the diagonal may be real ones after all, or nothing.
+    const auto zero_beside = (below != zero) & (beside == zero);
+    const auto real = (below != zero) & (beside != zero) & ((beside < zero) == (below < zero));
+    const V root_b = Sqrt(Abs(beside)), root_c = Sqrt(Abs(below));
+    const V shift = CopySign(root_b * root_c, below), over = one / Sqrt(Abs(beside + below));
+    const V other_cs = root_b * over, other_sn = root_c * over;
+    const V new_cosine = real ? cs * other_cs - sn * other_sn : zero_beside ? -sn : cs;
+    const V new_sine = real ? cs * other_sn + sn * other_cs : zero_beside ? cs : sn;
+    a = apart ? a : real ? middle + shift : middle;
+    d = apart ? d : real ? middle - shift : middle;
+    b = apart ? b : real ? beside - below : zero_beside ? -below : beside;
+    c = apart | real | zero_beside ? zero : below;
+    cosine = apart ? cosine : new_cosine;
+    sine = apart ? sine : new_sine;
+
+    a = done ? a0 : lower ? d0 : a;
+    b = done ? b0 : lower ? -c0 : b;
+    c = done ? c0 : lower ? zero : c;
+    d = done ? d0 : lower ? a0 : d;
+    cosine = done ? one : lower ? zero : cosine;
+    sine = done ? zero : lower ? one : sine;
+  }
+};
+
+// The principal square root of numbers whose squares are in range.
+template <class V>
+LINALG_INLINE Complex<V> ComplexSqrt(Complex<V> x) {
+  const V zero{}, half = Broadcast<V>(Lane<V>(0.5));
+  const V root = Sqrt(half * (Modulus(x) + Abs(x.re)));
+  const auto something = root > zero;
+  const V other = half * x.im / root;
+  const auto right = x.re >= zero;
+  const V re = right ? root : Abs(other), im = right ? other : CopySign(root, x.im + zero);
+  return {something ? re : zero, something ? im : zero};
+}
+
+// The shift that a block [[a, b], [c, d]] at the end gives: of a complex one, the eigenvalue that
+// is closer to d; of a real one, the first of a conjugate pair, or a real one that counts twice.
+template <class E>
+LINALG_INLINE Complex<RealElement<E>> ShiftOf(E a, E b, E c, E d) {
+  using V = RealElement<E>;
+  const V zero{}, one = Broadcast<V>(1), half_one = Broadcast<V>(Lane<V>(0.5));
+  if constexpr (kComplexElement<E>) {
+    const E half = half_one * (a - d);
+    const V size = Larger(Larger(Magnitude(half), Magnitude(b)), Magnitude(c));
+    const V scale = one / size;
+    const E x = scale * half, product = Mul(scale * b, scale * c);
+    E y = ComplexSqrt(Mul(x, x) + product);
+    y = Choose(x.re * y.re + x.im * y.im < zero, -y, y);
+    const E sum = x + y;
+    const auto something = (size > zero) & (Magnitude(sum) > zero);
+    return Choose(something, d - size * Divisor<E>(sum).Divide(product), d);
+  } else {
+    const V size = (Abs(a) + Abs(b)) + (Abs(c) + Abs(d));
+    const auto something = size > zero;
+    const V scale = something ? one / size : zero;
+    const V p = scale * a, s = scale * d, middle = half_one * (p + s);
+    const V determinant = (p - middle) * (s - middle) - (scale * b) * (scale * c);
+    const V root = Sqrt(Abs(determinant)), low = middle - root, high = middle + root;
+    const V closer = Abs(high - s) <= Abs(low - s) ? high : low;
+    const auto pair = determinant >= zero;
+    return {size * (pair ? middle : closer), pair ? size * root : zero};
+  }
+}
+
+// The shift of a kExceptionalStep, from a diagonal element and the size of what is below the
+// diagonal next to it.
+template <class E>
+LINALG_INLINE Complex<RealElement<E>> ExceptionalShift(E diagonal, RealElement<E> size) {
+  using V = RealElement<E>;
+  const V moved = Broadcast<V>(Lane<V>(0.75)) * size;
+  if constexpr (kComplexElement<E>) {
+    return {moved + diagonal.re, diagonal.im};
+  } else {
+    const V base = moved + diagonal;
+    return ShiftOf<E>(base, Broadcast<V>(Lane<V>(-0.4375)) * size, size, base);
+  }
+}
+
+// The first column of the shifted matrix, or of the product of both, from a row on, scaled: a
+// leading block [[a, b], [c, d]], whose c is above LeastBelowDiagonal, and what is below d.
+template <class E>
+LINALG_INLINE void StartVector(E a, E b, E c, E d, E below, Complex<RealElement<E>> shift, E* v) {
+  using V = RealElement<E>;
+  const V one = Broadcast<V>(1);
+  if constexpr (kComplexElement<E>) {
+    const E gap = a - shift;
+    const V scale = one / (Magnitude(gap) + Magnitude(c));
+    v[0] = scale * gap;
+    v[1] = scale * c;
+  } else {
+    const V gap = a - shift.re;
+    const V scale = one / (Abs(gap) + Abs(shift.im) + Abs(c));
+    const V first = scale * c, wide = scale * gap, high = scale * shift.im;
+    v[0] = scale * MulAdd(first, b, MulAdd(wide, gap, high * shift.im));
+    v[1] = first * (scale * ((gap + d) - shift.re));
+    v[2] = first * (scale * below);
+  }
+}
+
+// Whether a bulge that starts as the vector v may start in a row: what it disturbs, the element
+// left of that row's diagonal, of size `left`, is negligible then. `beside` is the size of the
+// diagonal elements around.
+template <class E>
+LINALG_INLINE auto MayStart(const E* v, RealElement<E> left, RealElement<E> beside) {
+  using V = RealElement<E>;
+  V rest = Magnitude(v[1]);
+  if constexpr (!kComplexElement<E>) rest = rest + Magnitude(v[2]);
+  const V eps = Broadcast<V>(std::numeric_limits<Lane<V>>::epsilon());
+  return left * rest <= eps * Magnitude(v[0]) * beside;
+}
+
+// The reflector I - tau v vᴴ that moves the bulge, v's first element being 1.
+template <class E>
+class Bulge {
+ public:
+  LINALG_INLINE Bulge(const E* v, E tau) {
+    scaled_[0] = tau;
+    for (int i = 1; i < kBulge<E>; ++i) {
+      adjoint_[i - 1] = -Conj(v[i]);
+      scaled_[i] = Mul(tau, v[i]);
+    }
+  }
+
+  // Multiplies `count` elements by it, kBulge or one less, `stride` apart.
+  LINALG_INLINE void Apply(int count, E* x, int stride) const {
+    E sum = x[0];
+    for (int i = 1; i < kBulge<E>; ++i) {
+      if (i < count) sum = NegMulAdd(adjoint_[i - 1], x[i * stride], sum);
+    }
+    for (int i = 0; i < kBulge<E>; ++i) {
+      if (i < count) x[i * stride] = NegMulAdd(scaled_[i], sum, x[i * stride]);
+    }
+  }
+
+ private:
+  E adjoint_[kBulge<E> - 1], scaled_[kBulge<E>];
+};
+
+}  // namespace linalg

@@ -1,0 +1,171 @@
+// Balancing of small general matrices, one per lane, as LAPACK's gebal: a permutation that brings
+// what isolates an eigenvalue to the matrix's corners, where it is upper triangular, and a diagonal
+// similarity by powers of two after which row i and column i of the rest have about the same norm
+// (James, Langou and Lowery, On matrix balancing and eigenvector computation, 2014).
+#pragma once
+
+#include <utility>
+
+#include "kernels/arithmetic/balance.h"
+
+namespace linalg::small {
+
+// What balancing has done: row i of the balanced matrix is row order[i] of A, over diagonal[i].
+// What is not isolated are the rows [first, end). All are numbers in lanes.
+template <class V>
+struct Balanced {
+  V* diagonal;  // n
+  V* order;     // n
+  V first, end;
+  bool permuted;  // in any lane
+};
+
+// An element of one lane's matrix, part by part.
+template <class E>
+LINALG_INLINE Lane<RealElement<E>>* LanesOf(E& x) {
+  return reinterpret_cast<Lane<RealElement<E>>*>(&x);
+}
+template <class E>
+LINALG_INLINE void SwapLane(int lane, E& x, E& y) {
+  constexpr int kWidth = kLanesOf<RealElement<E>>;
+  for (int part = 0; part < kPartsOf<E>; ++part) {
+    std::swap(LanesOf(x)[part * kWidth + lane], LanesOf(y)[part * kWidth + lane]);
+  }
+}
+template <class E>
+LINALG_INLINE bool IsZeroInLane(int lane, E& x) {
+  constexpr int kWidth = kLanesOf<RealElement<E>>;
+  bool zero = true;
+  for (int part = 0; part < kPartsOf<E>; ++part) {
+    zero = zero && LanesOf(x)[part * kWidth + lane] == 0;
+  }
+  return zero;
+}
+
+// The permutation of one lane's matrix.
+template <class E, class V = RealElement<E>>
+void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
+  int first = 0, end = n;
+  const auto exchange = [&](int i, int j) {
+    if (i == j) return;
+    for (int k = 0; k < n; ++k) SwapLane(lane, a[i * n + k], a[j * n + k]);
+    for (int k = 0; k < n; ++k) SwapLane(lane, a[k * n + i], a[k * n + j]);
+    SwapLane(lane, balanced.order[i], balanced.order[j]);
+  };
+  for (int i = first; i < end;) {
+    bool row = true, column = true;
+    for (int j = first; j < end; ++j) {
+      if (j == i) continue;
+      row = row && IsZeroInLane(lane, a[i * n + j]);
+      column = column && IsZeroInLane(lane, a[j * n + i]);
+    }
+    if (row) {
+      exchange(i, --end);
+      i = first;
+    } else if (column) {
+      exchange(i, first++);
+      i = first;
+    } else {
+      ++i;
+    }
+  }
+  LanesOf(balanced.first)[lane] = static_cast<Lane<V>>(first);
+  LanesOf(balanced.end)[lane] = static_cast<Lane<V>>(end);
+}
+
+// Replaces the n by n matrix, row-major, by Pᵀ A P.
+template <class E, class V = RealElement<E>>
+LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
+  const auto number = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
+  for (int i = 0; i < n; ++i) {
+    balanced.diagonal[i] = number(1);
+    balanced.order[i] = number(i);
+  }
+  balanced.first = V{};
+  balanced.end = number(n);
+  balanced.permuted = false;
+  V isolated{};
+  for (int i = 0; i < n; ++i) {
+    V row{}, column{};
+    for (int j = 0; j < n; ++j) {
+      if (j == i) continue;
+      row = row + Magnitude(a[i * n + j]);
+      column = column + Magnitude(a[j * n + i]);
+    }
+    isolated = (row == V{}) | (column == V{}) ? number(1) : isolated;
+  }
+  if (!Any(isolated != V{})) return;
+  balanced.permuted = true;
+  for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+    if (LanesOf(isolated)[lane] != 0) PermuteLane(a, n, lane, balanced);
+  }
+}
+
+// Replaces A, of elements of at most about 1 and permuted, by D⁻¹ A D.
+template <class E, class V = RealElement<E>>
+LINALG_INLINE void Scale(E* a, int n, Balanced<V>& balanced) {
+  using Range = BalanceRange<Lane<V>>;
+  const auto number = [](double x) { return Broadcast<V>(static_cast<Lane<V>>(x)); };
+  const V zero{}, one = number(1), two = number(2), half = number(0.5), up = number(Range::kUp),
+                  most = number(Range::kMost), least = number(1 / Range::kMost);
+  const auto within = [&](int i) {
+    return (balanced.first <= number(i)) & (balanced.end > number(i));
+  };
+  bool changed = true;
+  for (int pass = 0; changed && pass < kBalancePasses; ++pass) {
+    changed = false;
+    for (int i = 0; i < n; ++i) {
+      V columns = zero, rows = zero;
+      for (int j = 0; j < n; ++j) {
+        const auto on = within(j);
+        columns = on ? NormAdd(up * a[j * n + i], columns) : columns;
+        rows = on ? NormAdd(up * a[i * n + j], rows) : rows;
+      }
+      const V column = Sqrt(columns), row = Sqrt(rows), before = balanced.diagonal[i];
+      const auto on = within(i) & (column > zero) & (row > zero);
+      V factor = one, c = column, r = row;
+      for (;;) {
+        const auto grows = on & (c < half * r) & (factor * before < most);
+        const auto shrinks = on & (half * c >= r) & (factor * before > least);
+        if (!Any(grows | shrinks)) break;
+        const V step = grows ? two : shrinks ? half : one;
+        const V back = grows ? half : shrinks ? two : one;
+        factor = factor * step;
+        c = c * step;
+        r = r * back;
+      }
+      const auto better = on & (c + r < number(0.95) * (column + row));
+      if (!Any(better)) continue;
+      changed = true;
+      factor = better ? factor : one;
+      balanced.diagonal[i] = factor * before;
+      const V inverse = one / factor;
+      for (int j = 0; j < n; ++j) {
+        if (j == i) continue;
+        a[j * n + i] = factor * a[j * n + i];
+        a[i * n + j] = inverse * a[i * n + j];
+      }
+    }
+  }
+}
+
+// Puts the rows of n by n matrices where they were before the permutation, which is lost.
+template <class V, class... E>
+LINALG_INLINE void RestoreRows(int n, Balanced<V>& balanced, E*... matrices) {
+  if (!balanced.permuted) return;
+  for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+    // The cycles of the permutation, by exchanges.
+    for (int i = 0; i < n; ++i) {
+      const auto place = [&] { return static_cast<int>(LanesOf(balanced.order[i])[lane]); };
+      for (int j; (j = place()) != i;) {
+        const auto exchange = [&](auto* a) {
+          for (int k = 0; a != nullptr && k < n; ++k) SwapLane(lane, a[i * n + k], a[j * n + k]);
+        };
+        (exchange(matrices), ...);
+        SwapLane(lane, balanced.order[i], balanced.order[j]);
+      }
+    }
+  }
+}
+
+}  // namespace linalg::small

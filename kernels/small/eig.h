@@ -1,0 +1,100 @@
+// Eigenvalues and eigenvectors of small general matrices, one per lane, from their Schur form.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/small/eigenvectors.h"
+#include "kernels/small/schur.h"
+
+namespace linalg::small {
+
+// What eigenvalues are made in, in elements V of memory that it is handed.
+template <class E>
+struct EigWork {
+  using V = RealElement<E>;
+  using C = Complex<V>;
+
+  static int64_t Size(int64_t n, bool left, bool right) {
+    return SchurWork<E>::Size(n, left || right) + 6 * n + (left ? n * n * SchurWork<E>::kParts : 0);
+  }
+
+  EigWork(V* memory, int n, bool with_left, bool with_right)
+      : schur(memory, n, with_left || with_right) {
+    memory += SchurWork<E>::Size(n, with_left || with_right);
+    values = reinterpret_cast<C*>(memory);
+    x = values + n;
+    left = with_left ? reinterpret_cast<E*>(x + 2 * n) : nullptr;
+    right = with_right ? schur.z : nullptr;
+  }
+
+  SchurWork<E> schur;  // the operand in schur.t, row-major
+  C* values;
+  C* x;
+  E *left, *right;  // null if they are not wanted
+};
+
+// Eigenvalues of work.schur.t in work.values, and the eigenvectors that are wanted, whose rows
+// EigenvectorRow tells. Returns Schur's info; the results are NaN in the lanes where it is not 0.
+template <bool kVectors, class E>
+LINALG_INLINE RealElement<E> Eig(const EigWork<E>& work, int n) {
+  using V = RealElement<E>;
+  using C = Complex<V>;
+  const V zero{};
+  E* const t = work.schur.t;
+  Balanced<V> balanced;
+  V unscale;
+  const V info = Schur<kVectors>(work.schur, n, true, balanced, unscale);
+  for (int k = 0; k < n; ++k) {
+    C value = {Re(t[k * n + k]), zero};
+    if constexpr (kComplexElement<E>) {
+      value.im = t[k * n + k].im;
+    } else {
+      const auto imaginary = [&](int i) {
+        return Sqrt(Abs(t[i * n + i + 1])) * Sqrt(Abs(t[(i + 1) * n + i]));
+      };
+      if (k + 1 < n) value.im = imaginary(k);
+      if (k > 0) value.im = value.im - imaginary(k - 1);
+    }
+    // Zero is added, here and below, because a lane that rests while others work does not keep the
+    // sign of its zeros.
+    work.values[k] = {MulAdd(value.re, unscale, zero), MulAdd(value.im, unscale, zero)};
+  }
+  FillNaN(info != zero, n, work.values);
+  if constexpr (kVectors) {
+    E* const z = work.schur.z;
+    if (work.left) {
+      std::copy(z, z + n * n, work.left);
+      Eigenvectors<true, E>(n, t, work.schur.diagonal, work.x).Run(work.left);
+    }
+    if (work.right) Eigenvectors<false, E>(n, t, work.schur.diagonal, work.x).Run(z);
+    RestoreRows(n, balanced, work.left, work.right);
+    for (E* vectors : {work.left, work.right}) {
+      if (vectors) FillNaN(info != zero, n * n, vectors);
+    }
+  }
+  return info;
+}
+
+// Row i of the eigenvectors `vectors`, as complex numbers.
+template <class E>
+LINALG_INLINE void EigenvectorRow(int n, const E* t, const E* vectors, int i,
+                                  Complex<RealElement<E>>* row) {
+  using V = RealElement<E>;
+  const V zero{};
+  const E* const from = vectors + i * n;
+  if constexpr (kComplexElement<E>) {
+    for (int k = 0; k < n; ++k) row[k] = from[k] + E{};
+  } else {
+    const auto below = [&](int k) {
+      return k >= 0 && k + 1 < n ? t[(k + 1) * n + k] != zero : zero != zero;
+    };
+    for (int k = 0; k < n; ++k) {
+      const auto first = below(k), second = below(k - 1);
+      const V re = from[k], before = k > 0 ? from[k - 1] : zero,
+              after = k + 1 < n ? from[k + 1] : zero;
+      row[k] = {(second ? before : re) + zero, (first ? after : second ? -re : zero) + zero};
+    }
+  }
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,217 @@
+// Eigenvectors of small general matrices, one per lane, from their Schur form A = Z T Zᴴ, real with
+// blocks of order 2 or complex: back substitution in T for each eigenvalue (LAPACK's trevc). Left
+// eigenvectors are those of Tᴴ, which is upper triangular too when its rows and columns are counted
+// from the end.
+//
+// Where eigenvalues are equal up to rounding, T - λ is perturbed, as in LAPACK; vectors that grow
+// out of range are scaled down.
+#pragma once
+
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/scale.h"
+#include "kernels/small/schur.h"
+
+namespace linalg::small {
+
+template <bool kLeft, class E>
+class Eigenvectors {
+  using V = RealElement<E>;
+  using C = Complex<V>;
+  static constexpr bool kComplex = kComplexElement<E>;
+
+ public:
+  // `x` has room for 2 n elements.
+  LINALG_INLINE Eigenvectors(int n, const E* t, const V* diagonal, C* x)
+      : n_(n), t_(t), diagonal_(diagonal), x_(x) {}
+
+  // Replaces the n by n matrix z by the eigenvectors of D Z T Zᴴ D⁻¹, of length 1 and with a real
+  // largest element. Of a pair's vector in a real matrix, the first column is the real part and the
+  // second the imaginary part of the one whose eigenvalue has the positive imaginary part.
+  LINALG_INLINE void Run(E* z) {
+    for (int k = n_ - 1; k >= 0; --k) {
+      const auto pair = BeginsBlock(k);
+      const bool any_pair = !kComplex && Any(pair);
+      Solve(k, pair, any_pair);
+      Multiply(z, any_pair ? k + 1 : k);
+      Normalise(pair);
+      // A pair's second column waits for the first.
+      const auto second = k > 0 ? BeginsBlock(k - 1) : Mask<V>{};
+      for (int i = 0; i < n_; ++i) {
+        E& own = z[i * n_ + Place(k)];
+        if constexpr (kComplex) {
+          own = x_[i];
+        } else {
+          const int other = Place(k + 1);
+          // Counted from the end, a pair's columns come in the other order, and the second of T's
+          // eigenvalues is the conjugate of the first of Tᴴ's.
+          own = second ? own : pair ? (kLeft ? -x_[i].im : x_[i].re) : x_[i].re;
+          if (any_pair) {
+            E& next = z[i * n_ + other];
+            next = pair ? (kLeft ? x_[i].re : x_[i].im) : next;
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  static LINALG_INLINE V Number(double x) { return Broadcast<V>(static_cast<Lane<V>>(x)); }
+
+  LINALG_INLINE int Place(int i) const { return kLeft ? n_ - 1 - i : i; }
+  LINALG_INLINE E At(int i, int j) const {
+    return kLeft ? Conj(t_[Place(j) * n_ + Place(i)]) : t_[i * n_ + j];
+  }
+
+  // Whether row k is the first of a block of order 2.
+  LINALG_INLINE auto BeginsBlock(int k) const {
+    if (kComplex || k + 1 >= n_) return V{} != V{};
+    return Re(At(k + 1, k)) != V{};
+  }
+
+  LINALG_INLINE C Widened(E x) const {
+    if constexpr (kComplex) {
+      return x;
+    } else {
+      return {x, V{}};
+    }
+  }
+
+  // -At(i, j) y + sum
+  static LINALG_INLINE C Subtract(E a, C y, C sum) {
+    if constexpr (kComplex) {
+      return NegMulAdd(a, y, sum);
+    } else {
+      return {MulAdd(-a, y.re, sum.re), MulAdd(-a, y.im, sum.im)};
+    }
+  }
+
+  // -Σ At(i, j) xⱼ over the rows that are known
+  LINALG_INLINE C Residual(int i, int known) const {
+    C sum{};
+    for (int j = known; j < end_; ++j) sum = Subtract(At(i, j), x_[j], sum);
+    return sum;
+  }
+
+  // x / y with a y that is perturbed if it is too small; what is known, and `others`, are scaled
+  // down in lanes where the quotient is out of range.
+  template <class... Others>
+  LINALG_INLINE C Divide(C x, C y, Mask<V> on, Others&... others) {
+    const V most = Broadcast<V>(BalanceRange<Lane<V>>::kMostOfVector), zero{};
+    y = Choose(Magnitude(y) < least_, C{least_, zero}, y);
+    const V size = Magnitude(x), limit = most * Magnitude(y);
+    const auto large = on & (size > limit);
+    if (Any(large)) {
+      const V scale = large ? limit / size : Number(1);
+      for (int j = 0; j < end_; ++j) x_[j] = scale * x_[j];
+      x = scale * x;
+      ((others = scale * others), ...);
+    }
+    return Divisor<C>(y).Divide(x);
+  }
+
+  // The eigenvector of the upper triangle for the eigenvalue in place k, the first of its block, in
+  // x. What is there for the second of a block is of no account.
+  LINALG_INLINE void Solve(int k, Mask<V> pair, bool any_pair) {
+    const V zero{}, one = Number(1);
+    for (int i = 0; i < n_; ++i) x_[i] = C{zero, zero};
+    x_[k] = {one, zero};
+    end_ = k + 1;
+    lambda_ = Widened(At(k, k));
+    if constexpr (!kComplex) {
+      if (any_pair) {
+        const V above = At(k, k + 1), below = At(k + 1, k);
+        const V im = Sqrt(Abs(above)) * Sqrt(Abs(below));
+        lambda_.im = pair ? im : zero;
+        const auto narrow = Abs(above) < Abs(below);
+        x_[k].re = pair & narrow ? -im / below : one;
+        x_[k + 1].im = pair ? (narrow ? one : im / above) : zero;
+        end_ = k + 2;
+      }
+    }
+    const V eps = Broadcast<V>(std::numeric_limits<Lane<V>>::epsilon());
+    least_ = Larger(eps * Magnitude(lambda_), LeastBelowDiagonal<V>(n_));
+    for (int i = k - 1; i >= 0; --i) {
+      C x = Residual(i, i + 1);
+      const C shifted = Widened(At(i, i)) - lambda_;
+      if constexpr (kComplex) {
+        x_[i] = Divide(x, shifted, zero == zero);
+      } else {
+        const auto first = BeginsBlock(i);  // its row is known already
+        const auto second = i > 0 ? BeginsBlock(i - 1) : Mask<V>{};
+        const Mask<V> alone = !(first | second);
+        if (Any(alone)) {
+          const C y = Divide(x, shifted, alone);
+          x_[i] = Choose(alone, y, x_[i]);
+        }
+        if (i > 0 && Any(second)) SolveBlock(i - 1, x, second);
+      }
+    }
+  }
+
+  // Rows i and i + 1 of a block [[p, b], [c, q]] - λ, given the residual of the second one:
+  // eliminated by the larger of the first column's elements.
+  LINALG_INLINE void SolveBlock(int i, C second, Mask<V> on) {
+    const V zero{};
+    C first = Residual(i, i + 2);
+    const C p = Widened(At(i, i)) - lambda_, q = Widened(At(i + 1, i + 1)) - lambda_;
+    const C b = {Re(At(i, i + 1)), zero}, c = {Re(At(i + 1, i)), zero};
+    const auto keep = Magnitude(p) >= Magnitude(c);
+    const C pivot = Choose(keep, p, c), other = Choose(keep, c, p);
+    const C beside = Choose(keep, b, q), below = Choose(keep, q, b);
+    const C top = Choose(keep, first, second);
+    C bottom = Choose(keep, second, first), rest = top;
+    const C factor = Divisor<C>(pivot).Divide(other);
+    C y = Divide(NegMulAdd(factor, top, bottom), NegMulAdd(factor, beside, below), on, rest);
+    const C x = Divide(NegMulAdd(beside, y, rest), pivot, on, y);
+    x_[i] = Choose(on, x, x_[i]);
+    x_[i + 1] = Choose(on, y, x_[i + 1]);
+  }
+
+  // x := D Z x, or D⁻¹ Z x, from the columns up to `last`.
+  LINALG_INLINE void Multiply(const E* z, int last) {
+    C* const product = x_ + n_;
+    for (int i = 0; i < n_; ++i) {
+      C sum{};
+      for (int j = 0; j <= last; ++j) sum = Subtract(-z[i * n_ + Place(j)], x_[j], sum);
+      const V d = diagonal_[i];
+      product[i] = (kLeft ? Number(1) / d : d) * sum;
+    }
+    for (int i = 0; i < n_; ++i) x_[i] = product[i];
+  }
+
+  LINALG_INLINE void Normalise(Mask<V> pair) {
+    const V zero{}, one = Number(1);
+    V size = zero;
+    for (int i = 0; i < n_; ++i) size = Larger(Magnitude(x_[i]), size);
+    V unscale;
+    const V scale = PowerOfTwoScale(size, unscale);
+    V squares = zero, largest = zero;
+    C at_largest{one, zero};
+    for (int i = 0; i < n_; ++i) {
+      x_[i] = scale * x_[i];
+      const V square = NormAdd(x_[i], zero);
+      squares = squares + square;
+      const auto larger = square > largest;
+      largest = larger ? square : largest;
+      at_largest = Choose(larger, x_[i], at_largest);
+    }
+    const V inverse = one / Sqrt(squares);
+    const auto turns = kComplex ? zero == zero : Mask<V>(pair);
+    const C phase = Choose(turns, (one / Sqrt(largest)) * Conj(at_largest), C{one, zero});
+    for (int i = 0; i < n_; ++i) {
+      const auto real = turns & (x_[i].re == at_largest.re) & (x_[i].im == at_largest.im);
+      C y = Mul(phase, inverse * x_[i]);
+      y.im = real ? zero : y.im;
+      x_[i] = y;
+    }
+  }
+
+  int n_, end_;
+  const E* t_;
+  const V* diagonal_;
+  C* x_;
+  C lambda_;
+  V least_;
+};
+
+}  // namespace linalg::small

@@ -1,0 +1,115 @@
+// Singular values of real upper bidiagonal matrices, one per lane, by implicit QR (Golub and
+// Reinsch, Singular value decomposition and least squares solutions, 1970).
+//
+// Every lane works on its own block, as in the QL iteration of eigh.h. A block with a diagonal
+// element that is nearly zero takes a step without a shift, after which its last element is; other
+// blocks take Wilkinson's.
+#pragma once
+
+#include "kernels/arithmetic/tridiagonal.h"
+
+namespace linalg::small {
+
+// The rotation that takes (f, g) to (r, 0).
+template <class V>
+struct PlaneRotation {
+  V cosine, sine, r;
+
+  LINALG_INLINE PlaneRotation(V f, V g) {
+    const V norm = MulAdd(f, f, g * g), one = Broadcast<V>(1);
+    const auto lost = norm < SmallSquare<V>();
+    const V root = Sqrt(norm), inverse = one / root;
+    cosine = lost ? one : f * inverse;
+    sine = lost ? V{} : g * inverse;
+    r = lost ? f : root;
+  }
+};
+
+// The eigenvalue of [[a, b], [b, c]] that is closer to c.
+template <class V>
+LINALG_INLINE V WilkinsonShift(V a, V b, V c) {
+  const V gap = Broadcast<V>(Lane<V>(0.5)) * (a - c), square = b * b;
+  const V root = Sqrt(MulAdd(gap, gap, square));
+  const V sum = gap < V{} ? gap - root : gap + root;
+  return sum == V{} ? c : c - square / sum;
+}
+
+// Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the singular values, in no
+// order; e has the n - 1 elements above it. Returns how many of those did not vanish.
+template <class V>
+LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
+  using Limits = std::numeric_limits<Lane<V>>;
+  const auto number = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
+  const V zero{}, one = number(1), eps = Broadcast<V>(Limits::epsilon());
+  // Elements below this have squares that are not accurate.
+  const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
+  int first = 0;
+  for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
+    // Each lane's first block that is not yet diagonal, rows low to high (n for n - 1); lanes that
+    // are done have low = n. And what the shift depends on: the block's last elements, and the
+    // least and the largest there are.
+    V low = number(n), high = low, d_low = one, e_low = zero, least = one, largest = zero;
+    V d_high = d[n - 1], d_before = zero, e_high = zero, e_before = zero;
+    int open_first = n;
+    for (int i = first; i < n - 1; ++i) {
+      const V here = Abs(d[i]), next = Abs(d[i + 1]);
+      const V x = Abs(e[i]) <= MulAdd(eps, here + next, tiny) ? zero : e[i];
+      e[i] = x;
+      if (open_first == n && Any(x != zero)) open_first = i;
+      const auto begins = (x != zero) & (low > number(i));
+      const auto ends = (x == zero) & (low < number(i)) & (high > number(i));
+      low = begins ? number(i) : low;
+      d_low = begins ? d[i] : d_low;
+      e_low = begins ? x : e_low;
+      high = ends ? number(i) : high;
+      d_high = ends ? d[i] : d_high;
+      const auto within = (low <= number(i)) & (high > number(i));
+      const V size = here < next ? here : next;
+      least = within & ((size < least) | begins) ? size : least;
+      const V larger = here > next ? here : next, most = Abs(x) > larger ? Abs(x) : larger;
+      largest = within & (most > largest) ? most : largest;
+      e_before = within ? (begins ? zero : e_high) : e_before;
+      d_before = within ? d[i] : d_before;
+      e_high = within ? x : e_high;
+    }
+    first = open_first;
+    if (first == n) break;
+
+    const V shift = WilkinsonShift(MulAdd(d_before, d_before, e_before * e_before),
+                                   d_before * e_high, MulAdd(d_high, d_high, e_high * e_high));
+    const auto plain = least <= eps * largest;
+    V f = plain ? d_low : d_low - shift / d_low, g = e_low;
+    V here = d[first];
+    for (int i = first; i < n - 1; ++i) {
+      const auto on = (low <= number(i)) & (high > number(i));
+      if (!Any(on)) {
+        d[i] = here;
+        here = d[i + 1];
+        continue;
+      }
+      const PlaneRotation<V> right(f, g);
+      if (i > 0) e[i - 1] = on & (low < number(i)) ? right.r : e[i - 1];
+      const V beside = e[i], next = d[i + 1];
+      const V above = MulAdd(right.cosine, beside, -(right.sine * here));
+      const V below = right.cosine * next;
+      const PlaneRotation<V> left(MulAdd(right.cosine, here, right.sine * beside),
+                                  right.sine * next);
+      d[i] = on ? left.r : here;
+      f = on ? MulAdd(left.cosine, above, left.sine * below) : f;
+      here = on ? MulAdd(left.cosine, below, -(left.sine * above)) : next;
+      e[i] = on ? f : beside;
+      if (i + 1 < n - 1) {
+        const auto goes = on & (high > number(i + 1));
+        g = goes ? left.sine * e[i + 1] : g;
+        e[i + 1] = goes ? left.cosine * e[i + 1] : e[i + 1];
+      }
+    }
+    d[n - 1] = here;
+  }
+  V left = zero;
+  for (int i = 0; i < n - 1; ++i) left = e[i] != zero ? left + one : left;
+  for (int i = 0; i < n; ++i) d[i] = Abs(d[i]);
+  return left;
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,24 @@
+// Rows or columns that each lane picks for itself.
+#pragma once
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg::small {
+
+// body(mask, i) for the rows or columns i of [first, last) but k that some lane picked, and where
+// it did: of a single lane, as a CUDA thread is, the one that it picked, without a look at the
+// others.
+template <class V, class Body>
+LINALG_INLINE void ForPicked(V pivot, int k, int first, int last, Body&& body) {
+  if constexpr (kLanesOf<V> == 1) {
+    const int i = static_cast<int>(pivot);
+    if (i != k && i >= first && i < last) body(pivot == pivot, i);
+  } else {
+    for (int i = first; i < last; ++i) {
+      const auto picked = pivot == Broadcast<V>(static_cast<Lane<V>>(i));
+      if (i != k && Any(picked)) body(picked, i);
+    }
+  }
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,305 @@
+// Schur form of small general matrices, one per lane, A = Z T Zᴴ: Hessenberg form, then the QR
+// iteration with the steps of kernels/arithmetic/schur_step.h.
+//
+// Every lane works on its own block, with its own shifts, and rests where others work. What is
+// isolated by a permutation is not iterated for, and the matrix is scaled by a power of two to a
+// norm near 1. Blocks of order 2 of real matrices are brought to their standard form when all are
+// found, in all lanes at once.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/arithmetic/info.h"
+#include "kernels/arithmetic/rotation.h"
+#include "kernels/arithmetic/scale.h"
+#include "kernels/arithmetic/schur_step.h"
+#include "kernels/small/balance.h"
+#include "kernels/small/hessenberg.h"
+
+namespace linalg::small {
+
+// The QR iteration on Hessenberg matrices h of a norm near 1, row-major, in place.
+template <bool kVectors, class E>
+class QrIteration {
+  using V = RealElement<E>;
+  using Shift = Complex<V>;
+  static constexpr bool kComplex = kComplexElement<E>;
+  // Rows beyond the first that a block has if it is iterated on.
+  static constexpr int kMore = kBulge<E> - 1;
+
+ public:
+  // With kVectors, all of T is made and z is multiplied by the reflectors; else T's diagonal blocks
+  // alone.
+  LINALG_INLINE QrIteration(int n, E* h, E* z) : n_(n), h_(h), z_(z) {}
+
+  // Returns 0, or the 1-based index of the last row of the block that did not converge.
+  LINALG_INLINE V Run() {
+    end_ = Number(n_ - 1);
+    last_ = n_ - 1;
+    since_ = V{};
+    for (int step = 0; FindBlocks(); ++step) {
+      if (step == SchurStepLimit(n_)) break;
+      Sweep();
+    }
+    if constexpr (!kComplex) Standardise();
+    return end_ + Number(1);
+  }
+
+ private:
+  static LINALG_INLINE V Number(int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); }
+  LINALG_INLINE E& At(int i, int j) const { return h_[i * n_ + j]; }
+  LINALG_INLINE V Size(int i, int j) const { return Magnitude(At(i, j)); }
+  LINALG_INLINE V SizeBelow(int k) const { return k > 0 && k < n_ ? Size(k, k - 1) : V{}; }
+
+  // Finds each lane's last block that is not deflated, rows first_ to end_, where end_ is -1 if
+  // there is none; last_ is the largest of them. Returns whether there is any.
+  LINALG_INLINE bool FindBlocks() {
+    first_ = V{};
+    auto searching = end_ >= V{};
+    bool deflated = false;
+    for (int k = last_; k > 0; --k) {
+      const V here = Number(k);
+      const auto negligible = searching & (here <= end_) &
+                              IsNegligible(n_, At(k - 1, k - 1), At(k - 1, k), At(k, k - 1),
+                                           At(k, k), SizeBelow(k - 1) + SizeBelow(k + 1));
+      if (!Any(negligible)) continue;
+      At(k, k - 1) = Choose(negligible, E{}, At(k, k - 1));
+      const auto whole = negligible & (end_ - here < Number(kMore));
+      const auto open = negligible & (end_ - here >= Number(kMore));
+      end_ = whole ? here - Number(1) : end_;
+      since_ = whole ? V{} : since_;
+      first_ = open ? here : first_;
+      searching = open ? Mask<V>{} : Mask<V>(searching);
+      deflated = true;
+    }
+    const auto done = searching & (end_ < Number(kMore));
+    end_ = done ? Number(-1) : end_;
+    if (deflated || Any(done)) {
+      while (last_ >= 0 && !Any(end_ >= Number(last_))) --last_;
+    }
+    return last_ >= 0;
+  }
+
+  // The shift of each lane's block.
+  LINALG_INLINE Shift ChooseShift() {
+    E a{}, b{}, c{}, d{};
+    for (int k = kMore; k <= last_; ++k) {
+      const auto here = end_ == Number(k);
+      a = Choose(here, At(k - 1, k - 1), a);
+      b = Choose(here, At(k - 1, k), b);
+      c = Choose(here, At(k, k - 1), c);
+      d = Choose(here, At(k, k), d);
+    }
+    const Shift usual = ShiftOf(a, b, c, d);
+    since_ = since_ == Number(2 * kExceptionalStep) ? Number(1) : since_ + Number(1);
+    const auto at_first = since_ == Number(kExceptionalStep);
+    const auto at_end = since_ == Number(2 * kExceptionalStep);
+    const auto exceptional = (end_ >= V{}) & (at_first | at_end);
+    if (!Any(exceptional)) return usual;
+    E diagonal{};
+    V size{};
+    for (int k = 0; k <= last_; ++k) {
+      const auto begins = at_first & (first_ == Number(k)), ends = at_end & (end_ == Number(k));
+      diagonal = Choose(Mask<V>(begins | ends), At(k, k), diagonal);
+      const V below = SizeBelow(k + 1), above = SizeBelow(k);
+      size = begins ? (kComplex ? below : below + SizeBelow(k + 2))
+             : ends ? (kComplex ? above : above + SizeBelow(k - 1))
+                    : size;
+    }
+    return Choose(exceptional, ExceptionalShift(diagonal, size), usual);
+  }
+
+  // The row where each lane's bulge starts, and the vector that it starts as. Lanes that rest have
+  // n. Returns the least of the rows.
+  LINALG_INLINE int ChooseStart(Shift shift, E* vector) {
+    start_ = Number(n_);
+    for (int i = 0; i < kBulge<E>; ++i) vector[i] = E{};
+    auto searching = end_ >= V{};
+    int least = last_;
+    for (int m = last_ - kMore; m >= 0; --m) {
+      const V here = Number(m);
+      const auto on = searching & (here <= end_ - Number(kMore)) & (here >= first_);
+      if (!Any(on)) {
+        if (!Any(searching)) break;
+        continue;
+      }
+      E v[kBulge<E>];
+      StartVector(At(m, m), At(m, m + 1), At(m + 1, m), At(m + 1, m + 1),
+                  kComplex ? E{} : At(m + kMore, m + 1), shift, v);
+      auto starts = here == first_;
+      if (m > 0) {
+        const V before = kComplex ? V{} : Size(m - 1, m - 1);
+        starts = starts | MayStart(v, Size(m, m - 1), Size(m, m) + Size(m + 1, m + 1) + before);
+      }
+      starts = on & starts;
+      start_ = starts ? here : start_;
+      for (int i = 0; i < kBulge<E>; ++i) vector[i] = Choose(Mask<V>(starts), v[i], vector[i]);
+      searching = starts ? Mask<V>{} : Mask<V>(searching);
+      if (Any(starts)) least = m;
+    }
+    return least;
+  }
+
+  LINALG_INLINE void Sweep() {
+    const Shift shift = ChooseShift();
+    E vector[kBulge<E>];
+    const int least = ChooseStart(shift, vector);
+    // Without vectors, what is above all blocks is of no account.
+    int first_row = 0;
+    if (!kVectors) {
+      const auto works = end_ >= V{};
+      while (first_row < least && !Any(works & (first_ <= Number(first_row)))) ++first_row;
+    }
+    for (int k = least; k < last_; ++k) {
+      if (k + kMore < n_) {
+        Step<kBulge<E>>(k, first_row, vector);
+      } else {
+        Step<kBulge<E> - 1>(k, first_row, vector);
+      }
+    }
+  }
+
+  // Moves the bulges from row k by a reflector of kCount rows, or one less where a block ends.
+  template <int kCount>
+  LINALG_INLINE void Step(int k, int first_row, const E* vector) {
+    if constexpr (kCount > 1) {
+      const V here = Number(k);
+      const auto starts = start_ == here, moves = (start_ < here) & (end_ > here);
+      const auto on = starts | moves;
+      if (!Any(on)) return;
+      const auto narrow = end_ < Number(k + kBulge<E> - 1);
+      const E one = FromReal<E>(Number(1));
+      // Lanes that rest reflect something, which costs no rare case, and nothing comes of it.
+      E x[kBulge<E>], v[kBulge<E>];
+      for (int i = 0; i < kBulge<E>; ++i) {
+        x[i] = E{};
+        if (i >= kCount) continue;
+        if (k > 0) x[i] = At(k + i, k - 1);
+        x[i] = Choose(starts, vector[i], x[i]);
+        if (i == kBulge<E> - 1) x[i] = Choose(narrow, E{}, x[i]);
+        x[i] = Choose(Mask<V>(on), x[i], one);
+      }
+      E tau = MakeReflector(x, 1, kBulge<E>, v);
+      tau = Choose(Mask<V>(on), tau, E{});
+      if (k > 0) {
+        E& beside = At(k, k - 1);
+        const E scaled = Mul(one - Conj(tau), beside);
+        beside = Choose(moves, x[0], Choose(Mask<V>(starts & (first_ < here)), scaled, beside));
+        for (int i = 1; i < kCount; ++i) {
+          At(k + i, k - 1) = Choose(moves, E{}, At(k + i, k - 1));
+        }
+      }
+      const int last_col = kVectors ? n_ - 1 : last_;
+      const Bulge<E> rows(v, Conj(tau));
+      for (int j = k; j <= last_col; ++j) rows.Apply(kCount, &At(k, j), n_);
+      for (int i = 1; i < kBulge<E>; ++i) v[i] = Conj(v[i]);
+      const Bulge<E> columns(v, tau);
+      const int last_row = std::min(k + kBulge<E>, last_);
+      for (int i = first_row; i <= last_row; ++i) columns.Apply(kCount, &At(i, k), 1);
+      if constexpr (kVectors) {
+        for (int i = 0; i < n_; ++i) columns.Apply(kCount, z_ + i * n_ + k, 1);
+      }
+    }
+  }
+
+  LINALG_INLINE void Standardise() {
+    for (int k = 0; k + 1 < n_; ++k) {
+      if (!Any(At(k + 1, k) != V{})) continue;
+      const StandardBlock<V> standard(At(k, k), At(k, k + 1), At(k + 1, k), At(k + 1, k + 1));
+      At(k, k) = standard.a, At(k, k + 1) = standard.b;
+      At(k + 1, k) = standard.c, At(k + 1, k + 1) = standard.d;
+      if constexpr (kVectors) {
+        const auto rotate = [&](E& x, E& y) { Rotate(standard.cosine, -standard.sine, x, y); };
+        for (int j = k + 2; j < n_; ++j) rotate(At(k, j), At(k + 1, j));
+        for (int i = 0; i < k; ++i) rotate(At(i, k), At(i, k + 1));
+        for (int i = 0; i < n_; ++i) rotate(z_[i * n_ + k], z_[i * n_ + k + 1]);
+      }
+    }
+  }
+
+  int n_;
+  E* h_;
+  E* z_;
+  V first_, end_, start_, since_;
+  int last_;
+};
+
+// What the Schur form is made in, in elements V of memory that it is handed.
+template <class E>
+struct SchurWork {
+  using V = RealElement<E>;
+  static constexpr int kParts = kPartsOf<E>;
+
+  static int64_t Size(int64_t n, bool vectors) {
+    return (n * n * (vectors ? 3 : 2) + n) * kParts + 2 * n;
+  }
+
+  SchurWork(V* memory, int n, bool vectors) {
+    const auto take = [&](int count) {
+      V* taken = memory;
+      memory += count;
+      return taken;
+    };
+    t = reinterpret_cast<E*>(take(n * n * kParts));
+    z = reinterpret_cast<E*>(take(vectors ? n * n * kParts : 0));
+    reflectors = reinterpret_cast<E*>(take(n * n * kParts));
+    taus = reinterpret_cast<E*>(take(n * kParts));
+    diagonal = take(n);
+    order = take(n);
+  }
+
+  E *t, *z;  // the operand in t, row-major
+  E *reflectors, *taus;
+  V *diagonal, *order;
+};
+
+// T over `unscale` in work.t and Z in work.z of the operand, or without kVectors T's diagonal
+// blocks alone; of D⁻¹ Pᵀ A P D, which `balanced` says, with D = 1 unless `scaled`. Returns 0, -1
+// in the lanes whose matrix holds NaN or Inf, or what QrIteration::Run returns.
+template <bool kVectors, class E, class V = RealElement<E>>
+LINALG_INLINE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>& balanced,
+                      V& unscale) {
+  E* const t = work.t;
+  const V zero{};
+  // Zeros, or NaN from a matrix that is not finite.
+  V probe = zero, largest = zero;
+  for (int i = 0; i < n * n; ++i) {
+    probe = MulAdd(Re(t[i]), zero, probe);
+    largest = Larger(Abs(Re(t[i])), largest);
+    if constexpr (kComplexElement<E>) {
+      probe = MulAdd(t[i].im, zero, probe);
+      largest = Larger(Abs(t[i].im), largest);
+    }
+  }
+  const auto finite = probe == zero;
+  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  for (int i = 0; i < n * n; ++i) t[i] = Choose(finite, scale * t[i], E{});
+  balanced.diagonal = work.diagonal;
+  balanced.order = work.order;
+  Permute(t, n, balanced);
+  if (scaled) Scale(t, n, balanced);
+  Hessenberg(t, n, work.reflectors, work.taus);
+  if constexpr (kVectors) HessenbergVectors(work.z, n, work.reflectors, work.taus);
+  const V info = QrIteration<kVectors, E>(n, t, work.z).Run();
+  return finite ? info : Broadcast<V>(kNotFinite);
+}
+
+// T and Z of A in their places, NaN where info is not 0, which is returned.
+template <class E>
+LINALG_INLINE RealElement<E> SchurForm(const SchurWork<E>& work, int n) {
+  using V = RealElement<E>;
+  Balanced<V> balanced;
+  V unscale;
+  const V info = Schur<true>(work, n, false, balanced, unscale);
+  // Zero is added because a lane that rests while others work does not keep the sign of its zeros.
+  for (int i = 0; i < n * n; ++i) {
+    work.t[i] = unscale * work.t[i] + E{};
+    work.z[i] = work.z[i] + E{};
+  }
+  RestoreRows(n, balanced, work.z);
+  FillNaN(info != V{}, n * n, work.t);
+  FillNaN(info != V{}, n * n, work.z);
+  return info;
+}
+
+}  // namespace linalg::small

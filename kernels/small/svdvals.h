@@ -1,0 +1,131 @@
+// Singular values of small matrices without vectors, one per lane.
+//
+// Householder reduction to real bidiagonal form (Golub and Kahan, Calculating the singular values
+// and pseudo-inverse of a matrix, 1965), of a tall matrix's R, then implicit QR, or for float32
+// a QL iteration in float64, to which its rounding errors do not add up. A matrix is scaled by a
+// power of two to a norm near 1.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/arithmetic/info.h"
+#include "kernels/arithmetic/scale.h"
+#include "kernels/small/golub_kahan.h"
+#include "kernels/small/householder.h"
+#include "kernels/small/root_free_ql.h"
+
+namespace linalg::small {
+
+// Reduces the n by n matrix to bidiagonal form, the diagonal to d and what is above it to e. `v`
+// has n elements.
+template <class E>
+LINALG_INLINE void Bidiagonalise(E* a, int n, E* v, RealElement<E>* d, RealElement<E>* e) {
+  for (int k = 0; k < n; ++k) {
+    const int rows = n - k, cols = rows - 1;
+    E* const corner = a + k * n + k;
+    if (kComplexElement<E> || rows > 1) {
+      const E tau = Conj(MakeReflector(corner, n, rows, v));
+      for (int j = 1; j < rows; ++j) ReflectColumn(corner + j, n, rows, v, tau);
+    }
+    d[k] = Re(corner[0]);
+    if (cols == 0) return;
+    if (kComplexElement<E> || cols > 1) {
+      // The reflector that takes the adjoint of the row to a multiple of e₁.
+      for (int j = 1; j <= cols; ++j) corner[j] = Conj(corner[j]);
+      const E tau = MakeReflector(corner + 1, 1, cols, v);
+      for (int i = 1; i < rows; ++i) ReflectRow(corner + i * n + 1, cols, v, tau);
+    }
+    e[k] = Re(corner[1]);
+  }
+}
+
+// What Svdvals works in, in elements V of memory that it is handed.
+template <class E>
+struct SvdvalsWork {
+  using V = RealElement<E>;
+  static constexpr int kParts = kPartsOf<E>;
+
+  static int64_t Size(int64_t rows, int64_t cols) {
+    const int64_t n = std::min(rows, cols);
+    return (2 * rows * cols + n) * kParts + 6 * n;
+  }
+
+  SvdvalsWork(V* memory, int rows, int cols) {
+    const int n = std::min(rows, cols);
+    const auto take = [&](int count) {
+      V* taken = memory;
+      memory += count;
+      return taken;
+    };
+    ql = take(4 * n);  // first, for numbers twice as wide
+    matrix = reinterpret_cast<E*>(take(rows * cols * kParts));
+    reflectors = reinterpret_cast<E*>(take(rows * cols * kParts));
+    taus = reinterpret_cast<E*>(take(n * kParts));
+    values = take(n);
+    beside = take(n);
+  }
+
+  E* matrix;  // the operand, row-major
+  E *reflectors, *taus;
+  V *values, *beside, *ql;
+};
+
+// The singular values of work.matrix, descending, in work.values. Returns 0, -1 in the lanes whose
+// matrix holds NaN or Inf, or the number of elements that did not converge; the results are NaN
+// there.
+template <class E>
+LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int cols) {
+  using V = RealElement<E>;
+  const V zero{};
+  const bool tall = rows >= cols;
+  const int m = tall ? rows : cols, n = tall ? cols : rows;
+  E* const a = work.matrix;
+  // Zeros, or NaN from a matrix that is not finite.
+  V probe = zero, largest = zero;
+  for (int i = 0; i < m * n; ++i) {
+    probe = MulAdd(Re(a[i]), zero, probe);
+    largest = Abs(Re(a[i])) > largest ? Abs(Re(a[i])) : largest;
+    if constexpr (kComplexElement<E>) {
+      probe = MulAdd(a[i].im, zero, probe);
+      largest = Abs(a[i].im) > largest ? Abs(a[i].im) : largest;
+    }
+  }
+  const auto finite = probe == zero;
+  V unscale;
+  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  for (int i = 0; i < m * n; ++i) a[i] = Choose(finite, scale * a[i], E{});
+  E* square = a;
+  if (m > n) {
+    E* const upright = tall ? a : work.reflectors;
+    E* const vectors = tall ? work.reflectors : a;
+    for (int i = 0; !tall && i < m; ++i) {
+      for (int j = 0; j < n; ++j) upright[i * n + j] = Conj(a[j * m + i]);
+    }
+    HouseholderQr<E>(upright, n, m, n, vectors, work.taus);
+    square = upright;
+  }
+  Bidiagonalise(square, n, work.taus, work.values, work.beside);
+  V info;
+  if constexpr (std::is_same_v<Lane<V>, float>) {
+    info = RootFreeSingularValues(work.values, work.beside, n, reinterpret_cast<Wide<V>*>(work.ql));
+  } else {
+    info = GolubKahan(work.values, work.beside, n);
+  }
+  info = finite ? info : Broadcast<V>(kNotFinite);
+  for (int i = 1; i < n; ++i) {
+    for (int j = i; j > 0; --j) {
+      V &high = work.values[j - 1], &low = work.values[j];
+      const auto swap = low > high;
+      if (!Any(swap)) break;
+      const V larger = swap ? low : high;
+      low = swap ? high : low;
+      high = larger;
+    }
+  }
+  // Zero is added because a lane that rests while others work does not keep the sign of its zeros.
+  for (int i = 0; i < n; ++i) work.values[i] = MulAdd(work.values[i], unscale, zero);
+  FillNaN(info != zero, n, work.values);
+  return info;
+}
+
+}  // namespace linalg::small
