@@ -27,7 +27,7 @@ class Eigenvectors {
   // Replaces the n by n matrix z by the eigenvectors of D Z T Zᴴ D⁻¹, of length 1 and with a real
   // largest element. Of a pair's vector in a real matrix, the first column is the real part and the
   // second the imaginary part of the one whose eigenvalue has the positive imaginary part.
-  LINALG_INLINE void Run(E* z) {
+  void Run(E* z) {
     for (int k = n_ - 1; k >= 0; --k) {
       const auto pair = BeginsBlock(k);
       const bool any_pair = !kComplex && Any(pair);
@@ -95,7 +95,7 @@ class Eigenvectors {
   // x / y with a y that is perturbed if it is too small; what is known, and `others`, are scaled
   // down in lanes where the quotient is out of range.
   template <class... Others>
-  LINALG_INLINE C Divide(C x, C y, Mask<V> on, Others&... others) {
+  C Divide(C x, C y, Mask<V> on, Others&... others) {
     const V most = Broadcast<V>(BalanceRange<Lane<V>>::kMostOfVector), zero{};
     y = Choose(Magnitude(y) < least_, C{least_, zero}, y);
     const V size = Magnitude(x), limit = most * Magnitude(y);
@@ -111,7 +111,7 @@ class Eigenvectors {
 
   // The eigenvector of the upper triangle for the eigenvalue in place k, the first of its block, in
   // x. What is there for the second of a block is of no account.
-  LINALG_INLINE void Solve(int k, Mask<V> pair, bool any_pair) {
+  void Solve(int k, Mask<V> pair, bool any_pair) {
     const V zero{}, one = Number(1);
     for (int i = 0; i < n_; ++i) x_[i] = C{zero, zero};
     x_[k] = {one, zero};
@@ -150,7 +150,7 @@ class Eigenvectors {
 
   // Rows i and i + 1 of a block [[p, b], [c, q]] - λ, given the residual of the second one:
   // eliminated by the larger of the first column's elements.
-  LINALG_INLINE void SolveBlock(int i, C second, Mask<V> on) {
+  void SolveBlock(int i, C second, Mask<V> on) {
     const V zero{};
     C first = Residual(i, i + 2);
     const C p = Widened(At(i, i)) - lambda_, q = Widened(At(i + 1, i + 1)) - lambda_;
@@ -168,7 +168,7 @@ class Eigenvectors {
   }
 
   // x := D Z x, or D⁻¹ Z x, from the columns up to `last`.
-  LINALG_INLINE void Multiply(const E* z, int last) {
+  void Multiply(const E* z, int last) {
     C* const product = x_ + n_;
     for (int i = 0; i < n_; ++i) {
       C sum{};
@@ -179,7 +179,7 @@ class Eigenvectors {
     for (int i = 0; i < n_; ++i) x_[i] = product[i];
   }
 
-  LINALG_INLINE void Normalise(Mask<V> pair) {
+  void Normalise(Mask<V> pair) {
     const V zero{}, one = Number(1);
     V size = zero;
     for (int i = 0; i < n_; ++i) size = Larger(Magnitude(x_[i]), size);

@@ -1,0 +1,140 @@
+"""Eigenvalues and Schur form of matrices that are hard for the QR iteration.
+
+Of orthogonal matrices, as cyclic shifts, the usual shifts move nothing; Jordan blocks have one
+eigenvalue and one vector; and one matrix that takes long, or that is not finite, stands beside
+others in a register.
+"""
+
+import numpy as np
+import pytest
+
+import linalg
+from linalg._cases import checks
+
+pytestmark = pytest.mark.all_dtypes
+
+# The largest size that goes to the kernels in lanes, and the smallest that goes to LAPACK.
+SIZES = [1, 2, 3, 5, 8, 20, 64, 65]
+
+
+# Of _matrices, those whose rows or columns are of very different scale. Balancing brings their
+# eigenvalues near those of the balanced matrix, and no residual: test_graded.py.
+GRADED = 3
+
+
+def _matrices(n, dtype, rng):
+  orthogonal = np.linalg.qr(rng.standard_normal((n, n)))[0]
+  grades = 10.0 ** -np.minimum(np.arange(n), 12)
+  companion = np.eye(n, k=-1)
+  companion[0] = -np.arange(1, n + 1)
+  blocks = np.kron(np.eye((n + 1) // 2), np.array([[0, 1], [-1, 0]]))[:n, :n]
+  kinds = [
+      np.zeros((n, n)), np.ones((n, n)), np.roll(np.eye(n), 1, 0), 2 * np.eye(n) + np.eye(n, k=-1),
+      2 * np.eye(n) + np.eye(n, k=1), companion, orthogonal, orthogonal - orthogonal.T, blocks,
+      np.tril(rng.standard_normal((n, n))), rng.permutation(np.triu(rng.standard_normal((n, n)))),
+      rng.standard_normal((n, n)), blocks @ np.diag(grades),
+      grades[:, None] * rng.standard_normal((n, n)), rng.standard_normal((n, n)) * grades[::-1],
+  ]
+  a = np.stack(kinds).astype(dtype)
+  if np.iscomplexobj(a):
+    a *= np.exp(1j * rng.standard_normal((len(kinds), 1, 1))).astype(dtype)
+  return a
+
+
+def _largest(x):
+  return np.max(np.abs(checks.wide(x)), axis=(-1, -2))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_residuals(n, dtype, rng):
+  a = _matrices(n, dtype, rng)
+  unit = n * float(np.finfo(dtype).eps) * np.maximum(_largest(a), np.finfo(dtype).tiny)
+  wide = checks.wide(a)
+
+  t, z, info = linalg.schur_ex(a)
+  np.testing.assert_array_equal(info, 0)
+  t, z = checks.wide(t), checks.wide(z)
+  assert np.max(_largest(z @ t @ checks.adjoint(z) - wide) / unit) <= 10
+  assert np.max(_largest(checks.adjoint(z) @ z - np.eye(n))) <= 10 * n * np.finfo(dtype).eps
+
+  values, left, right = (checks.wide(x) for x in linalg.eig(a, left=True))
+  for vectors in (left, right):
+    lengths = np.linalg.norm(vectors, axis=-2)
+    assert np.max(np.abs(lengths - 1)) <= n * np.finfo(dtype).eps
+  residual = _largest(wide @ right - right * values[:, None]) / unit
+  assert np.max(residual[:-GRADED]) <= 10
+  adjoint = checks.adjoint(left)
+  residual = _largest(adjoint @ wide - values[..., None] * adjoint) / unit
+  assert np.max(residual[:-GRADED]) <= 10
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_schur_form_of_real_matrices_is_standard(n, dtype, rng):
+  """Zeros below it, but in blocks of order 2 with equal diagonal elements and a complex pair."""
+  t = np.asarray(linalg.schur(_matrices(n, dtype, rng))[0])
+  below = np.diagonal(t, -1, -2, -1)
+  np.testing.assert_array_equal(np.tril(t, -2), 0)
+  if np.iscomplexobj(t):
+    np.testing.assert_array_equal(below, 0)
+    return
+  assert not np.any((below[:, 1:] != 0) & (below[:, :-1] != 0))
+  for matrix, k in np.argwhere(below != 0):
+    (a, b), (c, d) = t[matrix, k : k + 2, k : k + 2]
+    assert a == d and (b < 0) != (c < 0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 17, 33])
+def test_triangles_have_their_eigenvalues(n, dtype, rng):
+  """A permutation isolates those of a lower triangle, in any order of its rows: no rounding."""
+  lower = np.tril(rng.integers(1, 100, (7, n, n))).astype(dtype)
+  order = rng.permutation(n)
+  for a in (lower, lower.swapaxes(-1, -2), lower[:, order][:, :, order]):
+    expected = np.sort(np.diagonal(a, 0, -2, -1).real, axis=-1)
+    for values in (linalg.eigvals(a), linalg.eig(a)[0]):
+      values = np.asarray(values)
+      np.testing.assert_array_equal(values.imag, 0)
+      np.testing.assert_array_equal(np.sort(values.real, axis=-1), expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 17, 40])
+def test_a_matrix_alone_and_among_others(n, dtype, rng):
+  """Hard ones and some that are not finite, alone, in batches that leave remainders, and rotated:
+  the same bits."""
+  a = np.concatenate([_matrices(n, dtype, rng)] * 3)
+  a[4, -1, 0], a[20, 0, 0] = np.nan, np.inf
+
+  def results(x):
+    _, *schur = linalg.schur_ex(x)[::-1]
+    found = (*linalg.eig_ex(x), *linalg.eigvals_ex(x), *schur, *linalg.svdvals_ex(x),
+             *linalg.hessenberg(x, calc_q=True), *linalg.qr(x, pivoting=True))
+    return [np.asarray(y) for y in found]
+
+  whole = results(a)
+  for i in (0, 4, 5, 20, 44):
+    for one, among in zip(results(a[i]), whole, strict=True):
+      np.testing.assert_array_equal(one, among[i])
+  for count in (3, 9, 17):
+    for few, among in zip(results(np.roll(a, 5, 0)[:count]), whole, strict=True):
+      np.testing.assert_array_equal(few, np.roll(among, 5, 0)[:count])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 1), (1, 4), (7, 5), (24, 24), (25, 25),
+                                   (32, 32), (33, 33), (32, 3), (3, 33)], ids=str)
+def test_singular_values(shape, dtype, rng):
+  """Of full rank, of low rank and graded both ways: within n eps of the largest of each, of those
+  that NumPy finds in float64."""
+  n = min(shape)
+  grades = 10.0 ** -np.minimum(np.arange(shape[1]), 12)
+  full = rng.standard_normal((9, *shape))
+  kinds = [full[0], full[1][:, :1] @ full[1][:1], np.eye(*shape), full[2] * grades,
+           full[3] * grades[::-1], np.zeros(shape), np.ones(shape), np.triu(full[4]),
+           1e-30 * full[5], 1e30 * full[6]]
+  a = np.stack(kinds).astype(dtype)
+  if np.iscomplexobj(a):
+    a *= np.exp(1j * rng.standard_normal(a.shape)).astype(dtype)
+  values, info = linalg.svdvals_ex(a)
+  np.testing.assert_array_equal(info, 0)
+  expected = np.linalg.svd(checks.wide(a), compute_uv=False)
+  unit = n * float(np.finfo(dtype).eps) * expected[:, :1]
+  assert np.max(np.abs(checks.wide(values) - expected) / np.maximum(unit, 1e-300)) <= 3
+  assert np.all(np.diff(values) <= 0)
