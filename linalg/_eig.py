@@ -148,7 +148,8 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   zero; it is then right for functions of the eigenvalues that are symmetric in the pair, if A has a
   full set of eigenvectors. The derivative at a defective matrix is infinite.
 
-  Algorithm: LAPACK geev, the shifted QR iteration. float16 and bfloat16 are computed in float32.
+  Algorithm: balancing, Hessenberg form, the shifted QR iteration and back substitution; for small
+  matrices one per lane, for others LAPACK geev. float16 and bfloat16 are computed in float32.
   """
   w, *vectors, info = _eig("eig", a, left)
   check_converged(info, "eigendecomposition")
@@ -202,7 +203,7 @@ def eigvals(a: ArrayLike) -> jax.Array:
   Returns:
     The eigenvalues, complex (..., n), in no particular order; NaN where `eig` gives NaN.
 
-  Algorithm: LAPACK geev without vectors.
+  Algorithm: as for `eig`, without back substitution.
   """
   w, info = _eigvals("eigvals", a)
   check_converged(info, "eigendecomposition")

@@ -120,8 +120,8 @@ def hessenberg(
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: Householder reflectors, LAPACK gehrd and orghr. The derivative needs a subdiagonal
-  without zeros.
+  Algorithm: Householder reflectors; for small matrices one per lane, for others LAPACK gehrd and
+  orghr. The derivative needs a subdiagonal without zeros.
   """
   del overwrite_a, check_finite
   (a,), dtype = as_arrays("hessenberg", a)

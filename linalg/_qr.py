@@ -196,7 +196,8 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: Householder reflectors, LAPACK geqrf (geqp3 with pivoting) and orgqr. Derivative:
+  Algorithm: Householder reflectors; for small matrices one per lane, for others LAPACK geqrf (geqp3
+  with pivoting) and orgqr. Derivative:
   Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q by
   arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
   """

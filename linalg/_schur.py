@@ -174,7 +174,8 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: LAPACK gees, the shifted QR iteration.
+  Algorithm: Hessenberg form and the shifted QR iteration; for small matrices one per lane, for
+  others LAPACK gees.
   """
   t, z, info = _schur("schur", a, output)
   check_converged(info, "Schur form")

@@ -324,7 +324,8 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Returns:
     The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
 
-  Algorithm: one-sided Jacobi for small matrices, LAPACK gesdd without vectors for others.
+  Algorithm: for small matrices reduction to bidiagonal form and implicit QR, in float64 at least,
+  one matrix per lane; for others LAPACK gesdd without vectors.
   """
   s, info = _svd("svdvals", x, True, False, False, None)
   check_converged(info, "singular values")

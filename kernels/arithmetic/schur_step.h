@@ -112,6 +112,13 @@ struct StandardBlock {
   }
 };
 
+// The imaginary part of the eigenvalues of a block in that form, whose elements beside the diagonal
+// are these; 0 where it is triangular.
+template <class V>
+LINALG_INLINE V PairImaginary(V above, V below) {
+  return Sqrt(Abs(above)) * Sqrt(Abs(below));
+}
+
 // The principal square root of numbers whose squares are in range.
 template <class V>
 LINALG_INLINE Complex<V> ComplexSqrt(Complex<V> x) {

@@ -1,9 +1,9 @@
 // Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
 //
 // Small matrices go to kernels/small/eig.h, one per lane. Larger ones go to geev, on a column-major
-// copy. A real matrix's vectors come as real and imaginary parts in
-// neighbouring columns, and are put together here. A matrix that holds NaN or Inf is not handed to
-// LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+// copy. Either way a real matrix's vectors come as real and imaginary parts in neighbouring
+// columns. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may not end on
+// it: it gets NaN, and info = -1.
 #include "kernels/small/eig.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
@@ -59,7 +59,7 @@ void SmallEig(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
     StoreIntegers(&failed, 1, info + i);
     const auto write = [&](const E* vectors, std::complex<Real<T>>* target) {
       for (int row = 0; vectors != nullptr && row < order; ++row) {
-        small::EigenvectorRow(order, work.schur.t, vectors, row, work.x);
+        small::EigenvectorRow(order, work.schur.t, vectors, failed, row, work.x);
         StoreElements(work.x, n, count, target + i * count + row * n);
       }
     };

@@ -211,12 +211,12 @@ struct QrProblem : QrShape {
     constexpr int kWidth = kColumns<E, B>;
     const int64_t stride = Stride<kWidth>(n), q_stride = Stride<kWidth>(q_cols);
     E* const vectors = memory + m * std::max(stride, q_stride);
-    E* const taus_out = vectors + m * count;
-    auto* const columns = reinterpret_cast<RealElement<E>*>(taus_out + count);
+    E* const scales = vectors + m * count;
+    auto* const columns = reinterpret_cast<RealElement<E>*>(scales + count);
     const small::QrWork<E> work{.a = memory + (stride - n),
                                 .ld = static_cast<int>(stride),
                                 .vectors = vectors,
-                                .taus = taus_out,
+                                .taus = scales,
                                 .q = memory + (q_stride - q_cols),
                                 .ldq = static_cast<int>(q_stride),
                                 .order = order == nullptr ? nullptr : columns};

@@ -35,9 +35,9 @@ inline constexpr int64_t kSmallEigh = 96;        // n = 64: 6.2 / 2.7, 128: 2.1 
 inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
 inline constexpr int64_t kSmallQr = 128;         // n = 64: 4.6 / 4.6, 128: 7.5 / 5.5
-// The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to there,
-// but for singular values of float64 and complex128 at n = 32. Intel Xeon with AVX-512, two cores
-// that others used too, 22 November 2026.
+// The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to
+// there, but for singular values of float64 and complex128 at n = 32. Intel Xeon with AVX-512, two
+// cores that others used too, 22 November 2026.
 inline constexpr int64_t kSmallEig = 64;         // n = 32: 5.8 / 4.0, 64: 3.1 / 2.0; and Schur form
 inline constexpr int64_t kSmallHessenberg = 32;  // n = 32: 5.3 / 2.7, 64: 2.5 / 0.7
 inline constexpr int64_t kSmallPivotedQr = 32;   // n = 32: 3.8 / 4.7, 48: 0.8 / 3.8
@@ -50,7 +50,7 @@ inline constexpr int64_t kSmallQrInLanes = 48;
 // One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
-// benchmarks/run.py --ops svd svdvals --sizes 4 8 12 16 24 32 --batches 1 256
+// benchmarks/run.py --ops svd --sizes 4 8 12 16 24 32 --batches 1 256
 inline constexpr int64_t kSmallSvd = 32;
 inline constexpr int64_t kSmallSvdComplex128 = 24;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
@@ -82,7 +82,7 @@ enum class Operation {
   kHessenberg,
   kLu,  // and determinants and inverses
   kPivotedQr,
-  kQr,     // and products of reflectors
+  kQr,  // and products of reflectors
   kSchur,
   kSolve,  // of order `rows`, with `cols` right-hand sides
   kSvd,
@@ -90,14 +90,11 @@ enum class Operation {
   kTriangularSolve,  // as kSolve; and with factors
 };
 
-inline bool IsDouble(ffi::DataType dtype) {
-  return dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
-}
-
 // The path of matrices of `rows` by `cols`. It depends on the batch nowhere: a matrix has the same
 // bits in any.
 inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
   const int64_t longer = std::max(rows, cols);
+  const bool is_double = dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
   const auto lanes_if = [](bool small) { return small ? Path::kLanes : Path::kLapack; };
   const bool brief = rows <= kSmallTriangular &&
                      static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
@@ -122,7 +119,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kSvd:
       return lanes_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
     case Operation::kSvdvals:
-      return lanes_if(longer <= (IsDouble(dtype) ? kSmallSvdvalsDouble : kSmallSvdvals));
+      return lanes_if(longer <= (is_double ? kSmallSvdvalsDouble : kSmallSvdvals));
     case Operation::kTriangularSolve:
       return lanes_if(brief);
   }

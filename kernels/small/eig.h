@@ -50,7 +50,7 @@ LINALG_INLINE RealElement<E> Eig(const EigWork<E>& work, int n) {
       value.im = t[k * n + k].im;
     } else {
       const auto imaginary = [&](int i) {
-        return Sqrt(Abs(t[i * n + i + 1])) * Sqrt(Abs(t[(i + 1) * n + i]));
+        return PairImaginary(t[i * n + i + 1], t[(i + 1) * n + i]);
       };
       if (k + 1 < n) value.im = imaginary(k);
       if (k > 0) value.im = value.im - imaginary(k - 1);
@@ -68,16 +68,13 @@ LINALG_INLINE RealElement<E> Eig(const EigWork<E>& work, int n) {
     }
     if (work.right) Eigenvectors<false, E>(n, t, work.schur.diagonal, work.x).Run(z);
     RestoreRows(n, balanced, work.left, work.right);
-    for (E* vectors : {work.left, work.right}) {
-      if (vectors) FillNaN(info != zero, n * n, vectors);
-    }
   }
   return info;
 }
 
-// Row i of the eigenvectors `vectors`, as complex numbers.
+// Row i of the eigenvectors `vectors`, as complex numbers; NaN where `info` is not 0.
 template <class E>
-LINALG_INLINE void EigenvectorRow(int n, const E* t, const E* vectors, int i,
+LINALG_INLINE void EigenvectorRow(int n, const E* t, const E* vectors, RealElement<E> info, int i,
                                   Complex<RealElement<E>>* row) {
   using V = RealElement<E>;
   const V zero{};
@@ -95,6 +92,7 @@ LINALG_INLINE void EigenvectorRow(int n, const E* t, const E* vectors, int i,
       row[k] = {(second ? before : re) + zero, (first ? after : second ? -re : zero) + zero};
     }
   }
+  FillNaN(info != zero, n, row);
 }
 
 }  // namespace linalg::small

@@ -120,7 +120,7 @@ class Eigenvectors {
     if constexpr (!kComplex) {
       if (any_pair) {
         const V above = At(k, k + 1), below = At(k + 1, k);
-        const V im = Sqrt(Abs(above)) * Sqrt(Abs(below));
+        const V im = PairImaginary(above, below);
         lambda_.im = pair ? im : zero;
         const auto narrow = Abs(above) < Abs(below);
         x_[k].re = pair & narrow ? -im / below : one;

@@ -1,5 +1,4 @@
-// Eigenvalues of real symmetric tridiagonal matrices of float32, and singular values of bidiagonal
-// ones, one per lane, in float64.
+// Eigenvalues of real symmetric tridiagonal matrices of float32, one per lane, in float64.
 //
 // The QL iteration without square roots of Pal, Walker and Kahan (Parlett, The Symmetric Eigenvalue
 // Problem, 8.15), as LAPACK's sterf. Its sweeps, nearly two for each eigenvalue, all add their
@@ -40,11 +39,11 @@ LINALG_INLINE void NarrowPart(Wide<V> x, int part, V& target) {
   }
 }
 
-// Replaces the diagonal, of n elements, of a matrix of norm about 1 by the eigenvalues; `square`
-// has the n - 1 squares of the elements beside it, and a last element of no account. Both are
-// kWideParts<V> registers an element. Returns how many of the squares did not vanish.
+// Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the eigenvalues; e has the
+// n - 1 elements beside it. `work` has 2 n kWideParts<V> elements. Returns how many elements beside
+// the diagonal did not vanish.
 template <class V>
-LINALG_INLINE V RootFreeQl(Wide<V>* diagonal, Wide<V>* square, int n) {
+LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
   using W = Wide<V>;
   using Limits = std::numeric_limits<float>;
   constexpr int kParts = kWideParts<V>;
@@ -56,6 +55,15 @@ LINALG_INLINE V RootFreeQl(Wide<V>* diagonal, Wide<V>* square, int n) {
   const W absolute = number(Limits::min() / (double{Limits::epsilon()} * Limits::epsilon()));
   // The least size of a gamma, so that none of the quotients of their squares is 0 / 0.
   const W least = number(0x1p-120);
+  W* const diagonal = work;
+  W* const square = work + n * kParts;
+  for (int i = 0; i < n; ++i) {
+    for (int k = 0; k < kParts; ++k) {
+      diagonal[i * kParts + k] = WidePart(d[i], k);
+      const W x = i < n - 1 ? WidePart(e[i], k) : zero;
+      square[i * kParts + k] = x * x;
+    }
+  }
   const auto at_least = [](W bound, W x) { return Abs(x) < bound ? bound : x; };
   int first = 0;
   for (int sweep = 0; first < n - 1 && sweep <= kQlSweeps * n; ++sweep) {
@@ -119,57 +127,11 @@ LINALG_INLINE V RootFreeQl(Wide<V>* diagonal, Wide<V>* square, int n) {
   V left{};
   for (int k = 0; k < kParts; ++k) {
     W count = zero;
-    for (int i = 0; i < n - 1; ++i) {
-      count = square[i * kParts + k] != zero ? count + one : count;
+    for (int i = 0; i < n; ++i) {
+      if (i < n - 1) count = square[i * kParts + k] != zero ? count + one : count;
+      NarrowPart(diagonal[i * kParts + k], k, d[i]);
     }
     NarrowPart(count, k, left);
-  }
-  return left;
-}
-
-// The same of a matrix of floats: of diagonal d, which is replaced, and the n - 1 elements e beside
-// it. `work` has 2 n kWideParts<V> elements.
-template <class V>
-LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
-  constexpr int kParts = kWideParts<V>;
-  Wide<V>* const square = work + n * kParts;
-  for (int i = 0; i < n; ++i) {
-    for (int k = 0; k < kParts; ++k) {
-      work[i * kParts + k] = WidePart(d[i], k);
-      const Wide<V> x = i < n - 1 ? WidePart(e[i], k) : Wide<V>{};
-      square[i * kParts + k] = x * x;
-    }
-  }
-  const V left = RootFreeQl<V>(work, square, n);
-  for (int i = 0; i < n; ++i) {
-    for (int k = 0; k < kParts; ++k) NarrowPart(work[i * kParts + k], k, d[i]);
-  }
-  return left;
-}
-
-// Replaces the diagonal d of a bidiagonal matrix of norm about 1, of floats, by its singular
-// values; e has the n - 1 elements above it. `work` is as above. They are the roots of the
-// eigenvalues of Bᵀ B, which loses half of the digits, and that is more than a float has.
-template <class V>
-LINALG_INLINE V RootFreeSingularValues(V* d, const V* e, int n, Wide<V>* work) {
-  using W = Wide<V>;
-  constexpr int kParts = kWideParts<V>;
-  W* const square = work + n * kParts;
-  for (int k = 0; k < kParts; ++k) {
-    W before{};
-    for (int i = 0; i < n; ++i) {
-      const W x = WidePart(d[i], k), y = i < n - 1 ? WidePart(e[i], k) : W{};
-      work[i * kParts + k] = MulAdd(x, x, before * before);
-      square[i * kParts + k] = (x * y) * (x * y);
-      before = y;
-    }
-  }
-  const V left = RootFreeQl<V>(work, square, n);
-  for (int i = 0; i < n; ++i) {
-    for (int k = 0; k < kParts; ++k) {
-      const W x = work[i * kParts + k];
-      NarrowPart(Sqrt(x > W{} ? x : W{}), k, d[i]);
-    }
   }
   return left;
 }

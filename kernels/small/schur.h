@@ -19,7 +19,7 @@
 namespace linalg::small {
 
 // The QR iteration on Hessenberg matrices h of a norm near 1, row-major, in place. What takes long
-// is called rather than inlined, which compiles in half the time.
+// is called, on the CPU alone, rather than inlined: that compiles in half the time.
 template <bool kVectors, class E>
 class QrIteration {
   using V = RealElement<E>;
@@ -154,7 +154,7 @@ class QrIteration {
     for (int k = least; k < last_; ++k) {
       if (k + kMore < n_) {
         Step<kBulge<E>>(k, first_row, vector);
-      } else {
+      } else if constexpr (!kComplex) {
         Step<kBulge<E> - 1>(k, first_row, vector);
       }
     }
@@ -163,43 +163,42 @@ class QrIteration {
   // Moves the bulges from row k by a reflector of kCount rows, or one less where a block ends.
   template <int kCount>
   void Step(int k, int first_row, const E* vector) {
-    if constexpr (kCount > 1) {
-      const V here = Number(k);
-      const auto starts = start_ == here, moves = (start_ < here) & (end_ > here);
-      const auto on = starts | moves;
-      if (!Any(on)) return;
-      const auto narrow = end_ < Number(k + kBulge<E> - 1);
-      const E one = FromReal<E>(Number(1));
-      // Lanes that rest reflect something, which costs no rare case, and nothing comes of it.
-      E x[kBulge<E>], v[kBulge<E>];
-      for (int i = 0; i < kBulge<E>; ++i) {
-        x[i] = E{};
-        if (i >= kCount) continue;
-        if (k > 0) x[i] = At(k + i, k - 1);
-        x[i] = Choose(starts, vector[i], x[i]);
-        if (i == kBulge<E> - 1) x[i] = Choose(narrow, E{}, x[i]);
-        x[i] = Choose(Mask<V>(on), x[i], one);
+    const V here = Number(k);
+    const auto starts = start_ == here, moves = (start_ < here) & (end_ > here);
+    const auto on = starts | moves;
+    if (!Any(on)) return;
+    const auto narrow = end_ < Number(k + kBulge<E> - 1);
+    const E one = FromReal<E>(Number(1));
+    // Lanes that rest reflect something that is no rare case, and nothing comes of it but the sign
+    // of their zeros. That must not decide here: zero is added.
+    E x[kBulge<E>], v[kBulge<E>];
+    for (int i = 0; i < kBulge<E>; ++i) {
+      x[i] = E{};
+      if (i >= kCount) continue;
+      if (k > 0) x[i] = At(k + i, k - 1);
+      x[i] = Choose(starts, vector[i], x[i]);
+      if (i == kBulge<E> - 1) x[i] = Choose(narrow, E{}, x[i]);
+      x[i] = Choose(Mask<V>(on), x[i], one) + E{};
+    }
+    E tau = MakeReflector(x, 1, kBulge<E>, v);
+    tau = Choose(Mask<V>(on), tau, E{});
+    if (k > 0) {
+      E& beside = At(k, k - 1);
+      const E scaled = Mul(one - Conj(tau), beside);
+      beside = Choose(moves, x[0], Choose(Mask<V>(starts & (first_ < here)), scaled, beside));
+      for (int i = 1; i < kCount; ++i) {
+        At(k + i, k - 1) = Choose(moves, E{}, At(k + i, k - 1));
       }
-      E tau = MakeReflector(x, 1, kBulge<E>, v);
-      tau = Choose(Mask<V>(on), tau, E{});
-      if (k > 0) {
-        E& beside = At(k, k - 1);
-        const E scaled = Mul(one - Conj(tau), beside);
-        beside = Choose(moves, x[0], Choose(Mask<V>(starts & (first_ < here)), scaled, beside));
-        for (int i = 1; i < kCount; ++i) {
-          At(k + i, k - 1) = Choose(moves, E{}, At(k + i, k - 1));
-        }
-      }
-      const int last_col = kVectors ? n_ - 1 : last_;
-      const Bulge<E> rows(v, Conj(tau));
-      for (int j = k; j <= last_col; ++j) rows.Apply(kCount, &At(k, j), n_);
-      for (int i = 1; i < kBulge<E>; ++i) v[i] = Conj(v[i]);
-      const Bulge<E> columns(v, tau);
-      const int last_row = std::min(k + kBulge<E>, last_);
-      for (int i = first_row; i <= last_row; ++i) columns.Apply(kCount, &At(i, k), 1);
-      if constexpr (kVectors) {
-        for (int i = 0; i < n_; ++i) columns.Apply(kCount, z_ + i * n_ + k, 1);
-      }
+    }
+    const int last_col = kVectors ? n_ - 1 : last_;
+    const Bulge<E> rows(v, Conj(tau));
+    for (int j = k; j <= last_col; ++j) rows.Apply(kCount, &At(k, j), n_);
+    for (int i = 1; i < kBulge<E>; ++i) v[i] = Conj(v[i]);
+    const Bulge<E> columns(v, tau);
+    const int last_row = std::min(k + kBulge<E>, last_);
+    for (int i = first_row; i <= last_row; ++i) columns.Apply(kCount, &At(i, k), 1);
+    if constexpr (kVectors) {
+      for (int i = 0; i < n_; ++i) columns.Apply(kCount, z_ + i * n_ + k, 1);
     }
   }
 
@@ -221,8 +220,10 @@ class QrIteration {
   int n_;
   E* h_;
   E* z_;
+  // Of each lane: the rows of its block, end_ -1 when all are found, the row where its bulge
+  // starts, and its steps since a deflation, which count to twice kExceptionalStep.
   V first_, end_, start_, since_;
-  int last_;
+  int last_;  // the largest end_
 };
 
 // What the Schur form is made in, in elements V of memory that it is handed.

@@ -1,9 +1,9 @@
 // Singular values of small matrices without vectors, one per lane.
 //
 // Householder reduction to real bidiagonal form (Golub and Kahan, Calculating the singular values
-// and pseudo-inverse of a matrix, 1965), of a tall matrix's R, then implicit QR, or for float32
-// a QL iteration in float64, to which its rounding errors do not add up. A matrix is scaled by a
-// power of two to a norm near 1.
+// and pseudo-inverse of a matrix, 1965), of a tall matrix's R, then implicit QR, for float32
+// in float64, where the rounding errors of its sweeps do not add up to anything. A matrix is scaled
+// by a power of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +39,21 @@ LINALG_INLINE void Bidiagonalise(E* a, int n, E* v, RealElement<E>* d, RealEleme
   }
 }
 
+// GolubKahan for floats, in float64; `work` has 2 n elements.
+template <class V>
+LINALG_INLINE V WideGolubKahan(V* d, const V* e, int n, Wide<V>* work) {
+  V left{};
+  for (int k = 0; k < kWideParts<V>; ++k) {
+    for (int i = 0; i < n; ++i) {
+      work[i] = WidePart(d[i], k);
+      if (i < n - 1) work[n + i] = WidePart(e[i], k);
+    }
+    NarrowPart(GolubKahan(work, work + n, n), k, left);
+    for (int i = 0; i < n; ++i) NarrowPart(work[i], k, d[i]);
+  }
+  return left;
+}
+
 // What Svdvals works in, in elements V of memory that it is handed.
 template <class E>
 struct SvdvalsWork {
@@ -57,7 +72,7 @@ struct SvdvalsWork {
       memory += count;
       return taken;
     };
-    ql = take(4 * n);  // first, for numbers twice as wide
+    wide = take(4 * n);  // first, for numbers twice as wide
     matrix = reinterpret_cast<E*>(take(rows * cols * kParts));
     reflectors = reinterpret_cast<E*>(take(rows * cols * kParts));
     taus = reinterpret_cast<E*>(take(n * kParts));
@@ -67,7 +82,7 @@ struct SvdvalsWork {
 
   E* matrix;  // the operand, row-major
   E *reflectors, *taus;
-  V *values, *beside, *ql;
+  V *values, *beside, *wide;
 };
 
 // The singular values of work.matrix, descending, in work.values. Returns 0, -1 in the lanes whose
@@ -107,7 +122,7 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
   Bidiagonalise(square, n, work.taus, work.values, work.beside);
   V info;
   if constexpr (std::is_same_v<Lane<V>, float>) {
-    info = RootFreeSingularValues(work.values, work.beside, n, reinterpret_cast<Wide<V>*>(work.ql));
+    info = WideGolubKahan(work.values, work.beside, n, reinterpret_cast<Wide<V>*>(work.wide));
   } else {
     info = GolubKahan(work.values, work.beside, n);
   }

@@ -7,6 +7,7 @@
 
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/arithmetic/schur_step.h"
 #include "kernels/team/balance.h"
 
 namespace linalg::team {
@@ -27,7 +28,7 @@ LINALG_TEAM Complex<RealElement<E>> Eigenvalue(int n, const E* t, int ld, int k)
     const bool first = BeginsBlock(n, t, ld, k);
     if (!first && !(k > 0 && BeginsBlock(n, t, ld, k - 1))) return {t[k * ld + k], E(0)};
     const int b = first ? k : k - 1;
-    const E size = Sqrt(Abs(t[b * ld + b + 1])) * Sqrt(Abs(t[(b + 1) * ld + b]));
+    const E size = PairImaginary(t[b * ld + b + 1], t[(b + 1) * ld + b]);
     return {t[k * ld + k], first ? size : -size};
   }
 }

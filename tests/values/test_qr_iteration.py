@@ -10,6 +10,7 @@ import pytest
 
 import linalg
 from linalg._cases import checks
+from sharded import same_bits
 
 pytestmark = pytest.mark.all_dtypes
 
@@ -31,7 +32,7 @@ def _matrices(n, dtype, rng):
   kinds = [
       np.zeros((n, n)), np.ones((n, n)), np.roll(np.eye(n), 1, 0), 2 * np.eye(n) + np.eye(n, k=-1),
       2 * np.eye(n) + np.eye(n, k=1), companion, orthogonal, orthogonal - orthogonal.T, blocks,
-      np.tril(rng.standard_normal((n, n))), rng.permutation(np.triu(rng.standard_normal((n, n)))),
+      -blocks[::-1], np.tril(rng.standard_normal((n, n))), rng.permutation(np.triu(rng.standard_normal((n, n)))),
       rng.standard_normal((n, n)), blocks @ np.diag(grades),
       grades[:, None] * rng.standard_normal((n, n)), rng.standard_normal((n, n)) * grades[::-1],
   ]
@@ -103,19 +104,18 @@ def test_a_matrix_alone_and_among_others(n, dtype, rng):
   a = np.concatenate([_matrices(n, dtype, rng)] * 3)
   a[4, -1, 0], a[20, 0, 0] = np.nan, np.inf
 
-  def results(x):
-    _, *schur = linalg.schur_ex(x)[::-1]
-    found = (*linalg.eig_ex(x), *linalg.eigvals_ex(x), *schur, *linalg.svdvals_ex(x),
-             *linalg.hessenberg(x, calc_q=True), *linalg.qr(x, pivoting=True))
-    return [np.asarray(y) for y in found]
+  a[-1] = np.where(a[-1] == 0, -0.0, a[-1])
 
-  whole = results(a)
+  def results(x):
+    return (*linalg.eig(x, left=True), *linalg.eigvals_ex(x), *linalg.schur_ex(x),
+            *linalg.svdvals_ex(x), *linalg.hessenberg(x, calc_q=True),
+            *linalg.qr(x, pivoting=True))
+
+  whole = [np.asarray(x) for x in results(a)]
   for i in (0, 4, 5, 20, 44):
-    for one, among in zip(results(a[i]), whole, strict=True):
-      np.testing.assert_array_equal(one, among[i])
+    same_bits(results(a[i]), [x[i] for x in whole])
   for count in (3, 9, 17):
-    for few, among in zip(results(np.roll(a, 5, 0)[:count]), whole, strict=True):
-      np.testing.assert_array_equal(few, np.roll(among, 5, 0)[:count])
+    same_bits(results(np.roll(a, 5, 0)[:count]), [np.roll(x, 5, 0)[:count] for x in whole])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 1), (1, 4), (7, 5), (24, 24), (25, 25),
@@ -138,3 +138,34 @@ def test_singular_values(shape, dtype, rng):
   unit = n * float(np.finfo(dtype).eps) * expected[:, :1]
   assert np.max(np.abs(checks.wide(values) - expected) / np.maximum(unit, 1e-300)) <= 3
   assert np.all(np.diff(values) <= 0)
+
+
+@pytest.mark.parametrize("n", [2, 4, 5, 6])
+def test_signs_of_zeros_decide_nothing(n, dtype, rng):
+  """Integer matrices with zeros of both signs: alone, where steps are left out that do nothing, and
+  among others, which take them."""
+  a = rng.integers(-1, 2, (64, n, n)) * rng.choice([-1.0, 1.0], (64, n, n))
+  a = a.astype(dtype)
+  if np.iscomplexobj(a):
+    a.imag = np.where(a.imag == 0, rng.choice([-0.0, 0.0], a.shape), 0)
+  whole = [np.asarray(x) for x in (*linalg.schur(a), *linalg.eig(a, left=True))]
+  for i in range(len(a)):
+    same_bits((*linalg.schur(a[i]), *linalg.eig(a[i], left=True)), [x[i] for x in whole])
+
+
+@pytest.mark.parametrize("n", [3, 8, 16])
+def test_small_singular_values(n, dtype, rng):
+  """Of graded columns, which the reduction leaves graded: each to its own scale, as LAPACK's. And of
+  subnormal matrices, exactly where they are of rank 1."""
+  decades = 12 / n if np.finfo(dtype).bits == 32 else 100 / n
+  a = (rng.standard_normal((5, n, n)) * 10.0 ** (-decades * np.arange(n))).astype(dtype)
+  values = checks.wide(linalg.svdvals(a))
+  expected = checks.wide(linalg.svd(a)[1] if dtype == np.float64 else np.stack(
+      [np.asarray(linalg.svd(checks.wide(x))[1]) for x in a]))
+  np.testing.assert_allclose(values, expected, rtol=200 * n * np.finfo(dtype).eps)
+
+  smallest = np.finfo(dtype).smallest_subnormal
+  ones = np.full((n, n), 4 * smallest, dtype)
+  values = np.asarray(linalg.svdvals(ones))
+  assert abs(float(values[0]) / float(smallest) - 4 * n) <= 1
+  np.testing.assert_array_equal(values[1:], 0)
