@@ -4,7 +4,7 @@ Everything here is batched, keeps the sharding of a batch (no gathers, whose res
 mixes neither dtypes nor ranks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,11 @@ def identity(a: jax.Array, rows: Any = None, cols: Any = None) -> jax.Array:
   return expand(jnp.eye(rows, cols, dtype=a.dtype), a)
 
 
+def identities_like(a: jax.Array) -> jax.Array:
+  """Identity matrices of the shape, dtype and sharding of `a`."""
+  return zeros_like(a) + identity(a)
+
+
 def on_diagonal(a: jax.Array) -> jax.Array:
   """A mask of the diagonal, of the rank of `a`."""
   rows, cols = a.shape[-2:]
@@ -33,6 +38,12 @@ def on_diagonal(a: jax.Array) -> jax.Array:
 def diagonal_of(a: jax.Array) -> jax.Array:
   """The diagonal of square matrices, as a sum: a gather's transpose has no sharding."""
   return jnp.sum(jnp.where(on_diagonal(a), a, 0), axis=-1)
+
+
+def column_of(a: jax.Array, j: jax.Array) -> jax.Array:
+  """Column `j` of matrices, (..., m, 1), as a sum: a gather's transpose has no sharding."""
+  col = expand(jnp.arange(a.shape[-1]), a)
+  return jnp.sum(jnp.where(col == j, a, 0), axis=-1, keepdims=True)
 
 
 def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
@@ -60,6 +71,19 @@ def without_none(primals: Sequence[jax.Array], tangents: Sequence[Any]) -> list[
   """The tangents, with zeros for None."""
   return [
       zeros_like(x) if dx is None else dx for x, dx in zip(primals, tangents, strict=True)]
+
+
+def solution_tangent(
+    solve: Callable[[Any], Any], da: Any, db: jax.Array | None, multiply: Callable[..., Any]
+) -> Any:
+  """dX of A X = B: A dX = dB - dA X.
+
+  Args:
+    solve: A⁻¹.
+    da, db: the tangents, of which None is zero.
+    multiply: dA to dA X.
+  """
+  return solve(db if da is None else minus(db, multiply(da)))
 
 
 def imaginary(x: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, hermitian_part, minus, on_diagonal, triangle
+from linalg._algebra import adjoint, hermitian_part, on_diagonal, solution_tangent, triangle
 from linalg._checks import check_positive
 from linalg._linear import linear_pair
 from linalg._matmul import product
@@ -72,15 +72,16 @@ def _cholesky_solve_jvp(primals, tangents, *, lower):
   # A dx = db - dA x, where dA = dL Lᴴ + L dLᴴ (dUᴴ U + Uᴴ dU with an upper factor).
   factor, b = primals
   dfactor, db = tangents
-  x = cholesky_solve_p(factor, b, lower=lower)
-  rhs = db
-  if dfactor is not None:
+  solve = functools.partial(cholesky_solve_p, factor, lower=lower)
+  x = solve(b)
+
+  def multiply(dfactor):
     to_l = (lambda f: triangle(f, lower=True)) if lower else (
         lambda f: adjoint(triangle(f, lower=False)))
     l, dl = to_l(factor), to_l(dfactor)
-    change = product(dl, product(l, x, adjoint_a=True)) + product(l, product(dl, x, adjoint_a=True))
-    rhs = minus(db, change)
-  return x, cholesky_solve_p(factor, rhs, lower=lower)
+    return product(dl, product(l, x, adjoint_a=True)) + product(l, product(dl, x, adjoint_a=True))
+
+  return x, solution_tangent(solve, dfactor, db, multiply)
 
 
 def _cholesky_solve_transpose(cotangents, operands, *, lower):

@@ -51,7 +51,7 @@ def second_differences(f, w):
   pairs = [(first[..., None, :, :], error[..., None, :, :]),
            (first[..., :, None, :], error[..., :, None, :]),
            (first[..., :, :, None], error[..., :, :, None])]
-  bound = widest = jnp.zeros_like(w, shape=(1,) * ends[0].ndim)
+  bound = widest = jnp.zeros((1,) * ends[0].ndim, w.dtype)
   quotient = bound.astype(first.dtype)
   for i, k in ((0, 1), (0, 2), (1, 2)):
     gap = ends[k] - ends[i]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, expand, imaginary, zeros_like
+from linalg._algebra import adjoint, column_of, expand, imaginary, zeros_like
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square
 from linalg._public import public
@@ -26,11 +26,10 @@ def _rotation(h, f):
   row, col = expand(jnp.arange(n)[:, None], h), expand(jnp.arange(n), h)
 
   def step(x, j):
-    of_column = lambda a: jnp.sum(jnp.where(col == j, a, 0), axis=-1, keepdims=True)
-    column = of_column(h)
+    column = column_of(h, j)
     pivot = jnp.sum(jnp.where(row == j + 1, column, 0), axis=-2, keepdims=True)
     known = jnp.where(row <= j, column, 0)
-    rest = of_column(f) + product(h, of_column(x)) - product(x, known)
+    rest = column_of(f, j) + product(h, column_of(x, j)) - product(x, known)
     rest = jnp.where(pivot == 0, 0, rest / jnp.where(pivot == 0, 1, pivot))
     at_pivot = row == j + 1
     if jnp.iscomplexobj(h):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import expand, identity, without_none, zeros_like
+from linalg._algebra import column_of, expand, identities_like, identity, without_none
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix
 from linalg._public import public
@@ -29,7 +29,7 @@ def _householder_qr_scan(a):
 
   def step(a, k):
     col = expand(jnp.arange(cols), a)
-    x = jnp.sum(jnp.where(col == k, a, 0), axis=-1)
+    x = column_of(a, k)[..., 0]
     alpha = jnp.sum(jnp.where(index == k, x, 0), axis=-1)
     tail = jnp.where(index > k, x, 0)
     tail_norm2 = jnp.sum(tail.real**2 + tail.imag**2, axis=-1)
@@ -54,14 +54,13 @@ def _householder_product_scan(a, taus):
   rows = a.shape[-2]
   count = taus.shape[-1]
   v = jnp.tril(a[..., :count], -1) + identity(a, rows, count)
-  start = zeros_like(a) + identity(a)
 
   def step(q, reflector):
     v, tau = reflector
     return _apply_reflector(v, tau, q), None
 
   reflectors = (jnp.moveaxis(v, -1, 0), jnp.moveaxis(taus, -1, 0))
-  return jax.lax.scan(step, start, reflectors, reverse=True)[0]
+  return jax.lax.scan(step, identities_like(a), reflectors, reverse=True)[0]
 
 
 def _jvp_of(function, primals, tangents):

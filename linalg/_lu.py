@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import expand, identity, minus, permutation_matrix
+from linalg._algebra import expand, identity, info_of_nan, minus, permutation_matrix
 from linalg._checks import check_factors
 from linalg._matmul import product
 from linalg._operands import as_arrays, as_columns, check_arrays, check_matrix, check_square
@@ -48,9 +48,10 @@ def _lu_jvp(primals, tangents):
 def _lu_fallback(a):
   packed, pivots, permutation = jax.lax.linalg.lu(a)
   zero = jnp.diagonal(packed, axis1=-2, axis2=-1) == 0
-  info = jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0) if a.size else jnp.zeros(a.shape[:-2])
-  info = jnp.where(jnp.isnan(packed).any((-2, -1)), -1, info)
-  return [packed, pivots, permutation, info.astype(jnp.int32)]
+  info = info_of_nan(packed, 2)
+  if a.size:
+    info = jnp.where((info == 0) & zero.any(-1), zero.argmax(-1).astype(jnp.int32) + 1, info)
+  return [packed, pivots, permutation, info]
 
 
 lu_p = ffi.operation(

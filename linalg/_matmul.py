@@ -45,6 +45,11 @@ class _Products(NamedTuple):
   transpose_b: ffi.Operation
 
 
+def _xla_product(a, b, conjugate_a, conjugate_b, precision):
+  return jnp.matmul(
+      a.conj() if conjugate_a else a, b.conj() if conjugate_b else b, precision=precision)
+
+
 # The cotangents of C = A B are C̄ Bᵀ and Aᵀ C̄, and so on: the operation that A's is, and whether C̄
 # is its first operand; and the same of B's.
 _COTANGENTS = {
@@ -80,9 +85,7 @@ def _make_products(precision: Any) -> _Products:
       return (found, None) if a is None else (None, found)
 
     def fallback(a, b, conjugate_a, conjugate_b):
-      a, b = turn_a(a), turn_b(b)
-      return [jnp.matmul(
-          a.conj() if conjugate_a else a, b.conj() if conjugate_b else b, precision=precision)]
+      return [_xla_product(turn_a(a), turn_b(b), conjugate_a, conjugate_b, precision)]
 
     multiply = ffi.operation(
         target, signature, [0], attributes={"conjugate_a": False, "conjugate_b": False},
@@ -115,8 +118,7 @@ def product(
         exact_matmul_p.transpose_b if adjoint_b else exact_matmul_p.plain)
     return multiply(a, b, conjugate_a=conjugate_a, conjugate_b=conjugate_b)
   a, b = a.mT if turn_a else a, b.mT if adjoint_b else b
-  return jnp.matmul(
-      a.conj() if conjugate_a else a, b.conj() if conjugate_b else b, precision=_FULL)
+  return _xla_product(a, b, conjugate_a, conjugate_b, _FULL)
 
 
 def _are_small_matrices(x1: jax.Array, x2: jax.Array) -> bool:

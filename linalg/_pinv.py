@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, identity, reciprocal, symmetrized
+from linalg._algebra import adjoint, expand, identity, reciprocal, symmetrized, zeros_like
 from linalg._eigh import eigh, eigvalsh
 from linalg._given_factors import given_factors
 from linalg._matmul import product
@@ -57,7 +57,7 @@ def _pinv(a, rtol, hermitian):
   (a,), dtype = as_arrays("pinv", a)
   check_matrix("pinv", a)
   if 0 in a.shape[-2:]:
-    return jnp.zeros_like(a.mT, dtype)
+    return zeros_like(a.mT).astype(dtype)
   if rtol is None:
     rtol = 10.0 * max(a.shape[-2:]) * jnp.finfo(dtype).eps
   if hermitian:

@@ -1,26 +1,13 @@
 """Systems with Hermitian positive definite matrices, from their Cholesky factors."""
 
-import functools
-
 import jax
 
-from linalg._algebra import minus, nan_where
+from linalg._algebra import nan_where
 from linalg._cholesky import cholesky_p, cholesky_solve_p
 from linalg._given_factors import given_factors
 from linalg._matmul import product
 
 __all__ = ["positive_solve"]
-
-
-def _jvp(primals, tangents, *, lower):
-  # A dx = db - dA x: with the factor at hand a derivative costs no factorisation.
-  a, factor, b = primals
-  da, _, db = tangents
-  solve = functools.partial(_factored_solve_p, a, factor, lower=lower)
-  x = solve(b)
-  if da is None:
-    return x, solve(db)
-  return x, solve(minus(db, product(da, x)))
 
 
 def _transpose(cotangents, operands, *, lower):
@@ -37,7 +24,7 @@ _factored_solve_p = given_factors(
     cholesky_solve_p,
     attributes=cholesky_solve_p.attributes,
     shared=[0, 1],
-    jvp=_jvp,
+    multiply=lambda a, x, lower: product(a, x),
     transpose=_transpose)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._algebra import expand, identity, nan_where, zeros_like
+from linalg._algebra import expand, identities_like, identity, nan_where
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_arrays, check_square
 from linalg._public import public
@@ -49,7 +49,7 @@ def _matrix_power(a, n):
   exact = not jnp.issubdtype(a.dtype, jnp.inexact) and n >= 0
   (base,), dtype = ([a], a.dtype) if exact else as_arrays("matrix_power", a)
   if n == 0:
-    return zeros_like(a) + identity(a)
+    return identities_like(a)
   if n < 0:
     base, n = inv(base), -n
   factors = []

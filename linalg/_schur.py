@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._algebra import (
     adjoint,
+    column_of,
     diagonal_of,
     expand,
     info_of_nan,
@@ -84,12 +85,11 @@ def _lower_rotation(t, f):
   threshold = smallest_gap(norm, n)
 
   def step(x, j):
-    of_column = lambda a: jnp.sum(jnp.where(col == j, a, 0), axis=-1, keepdims=True)
     own = jnp.sum(jnp.where((col == j) & (row == j), t, 0), axis=(-2, -1), keepdims=True)
     gap = jnp.where(on_diagonal(t), t - own, t)
     fixed = (jnp.abs(diagonal_of(gap)) <= threshold)[..., None] | (row <= j)
     matrix = jnp.where(fixed, on_diagonal(t).astype(t.dtype), gap)
-    rhs = jnp.where(fixed, 0, product(x, of_column(t)) - of_column(f))
+    rhs = jnp.where(fixed, 0, product(x, column_of(t, j)) - column_of(f, j))
     column = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
     return jnp.where(col == j, column, x), None
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import hermitian_part, minus, nan_where, triangle
+from linalg._algebra import hermitian_part, nan_where, solution_tangent, triangle
 from linalg._checks import check_factors, check_positive
 from linalg._given_factors import given_factors
 from linalg._lu import lu_p, lu_solve_p
@@ -19,17 +19,10 @@ from linalg._public import public
 __all__ = ["inv", "inv_ex", "solve", "solve_ex"]
 
 
-def _factored_solve_jvp(primals, tangents, **attributes):
-  # op(A) dx = db - op(dA) x: with the factors at hand a derivative costs no factorisation.
-  a, packed, pivots, b = primals
-  da, _, _, db = tangents
-  solve = functools.partial(factored_solve_p, a, packed, pivots, **attributes)
-  x = solve(b)
-  if da is None:
-    return x, solve(db)
-  da = da.mT if attributes["transpose"] else da
-  da = da.conj() if attributes["conjugate"] else da
-  return x, solve(minus(db, product(da, x)))
+def _multiply(a, x, *, transpose, conjugate):
+  """op(A) x"""
+  a = a.mT if transpose else a
+  return product(a.conj() if conjugate else a, x)
 
 
 def _factored_solve_transpose(cotangents, operands, *, transpose, conjugate):
@@ -47,7 +40,7 @@ factored_solve_p = given_factors(
     lu_solve_p,
     attributes=lu_solve_p.attributes,
     shared=[0, 1, 2],
-    jvp=_factored_solve_jvp,
+    multiply=_multiply,
     transpose=_factored_solve_transpose)
 
 
@@ -62,7 +55,7 @@ def _factor_and_solve(a, b):
 def _solve_jvp(primals, tangents):
   (a, b), (da, db) = primals, tangents
   x, info, solve = _factor_and_solve(a, b)
-  dx = solve(db if da is None else minus(db, product(da, x)))
+  dx = solution_tangent(solve, da, db, lambda da: product(da, x))
   return (x, _info_of_solutions(x, info)), (dx, None)
 
 

@@ -6,7 +6,7 @@ Their derivatives hold at any spectrum.
 import jax
 import jax.numpy as jnp
 
-from linalg._algebra import diagonal_of, expand, minus, on_diagonal, reciprocal, zeros_like
+from linalg._algebra import diagonal_of, expand, on_diagonal, reciprocal, zeros_like
 from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._triangular import triangular_solve_p
@@ -14,15 +14,8 @@ from linalg._triangular import triangular_solve_p
 __all__ = ["lyapunov_p", "sylvester_p"]
 
 
-def _solution_jvp(solve, x, primals, tangents):
-  """X of A X + X A = C moves so that A dX + dX A = dC - dA X - X dA."""
-  da, dc = tangents[0], tangents[-1]
-  rhs = dc if da is None else minus(dc, product(da, x) + product(x, da))
-  return x, solve(*primals[:-1], rhs)
-
-
-def _lyapunov_jvp(primals, tangents):
-  return _solution_jvp(lyapunov_p, lyapunov_p(*primals), primals, tangents)
+def _multiply(a, x):
+  return product(a, x) + product(x, a)
 
 
 def _lyapunov_transpose(cotangents, operands):
@@ -42,12 +35,8 @@ lyapunov_p = given_factors(
     "n n, n, n n, n n -> n n",
     [3],
     _lyapunov,
-    jvp=_lyapunov_jvp,
+    multiply=_multiply,
     transpose=_lyapunov_transpose)
-
-
-def _sylvester_jvp(primals, tangents):
-  return _solution_jvp(sylvester_p, sylvester_p(*primals), primals, tangents)
 
 
 def _sylvester_transpose(cotangents, operands):
@@ -94,5 +83,5 @@ sylvester_p = given_factors(
     "n n, n n, n n, n n -> n n",
     [3],
     _sylvester,
-    jvp=_sylvester_jvp,
+    multiply=_multiply,
     transpose=_sylvester_transpose)

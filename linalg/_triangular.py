@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import minus, triangle
+from linalg._algebra import solution_tangent, triangle
 from linalg._matmul import product
 from linalg._operands import as_arrays, as_columns, check_square
 from linalg._public import public
@@ -25,14 +25,15 @@ def _triangular_solve_jvp(primals, tangents, **attributes):
   # op(A) X = B gives op(A) dX = dB - op(dA) X; X op(A) = B likewise.
   a, b = primals
   da, db = tangents
-  x = triangular_solve_p(a, b, **attributes)
-  rhs = db
-  if da is not None:
+  solve = functools.partial(triangular_solve_p, a, **attributes)
+  x = solve(b)
+
+  def multiply(da):
     da = triangle(da, lower=attributes["lower"], unit_diagonal=attributes["unit_diagonal"])
     da = _transposed(da, attributes["transpose_a"], attributes["conjugate_a"])
-    change = product(da, x) if attributes["left_side"] else product(x, da)
-    rhs = minus(db, change)
-  return x, triangular_solve_p(a, rhs, **attributes)
+    return product(da, x) if attributes["left_side"] else product(x, da)
+
+  return x, solution_tangent(solve, da, db, multiply)
 
 
 def _triangular_solve_transpose(cotangents, operands, *, transpose_a, **attributes):

@@ -1,11 +1,13 @@
 """Tridiagonal systems."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import info_of_nan, minus, without_none
+from linalg._algebra import info_of_nan, solution_tangent, without_none
 from linalg._checks import check_factors
 from linalg._operands import as_arrays
 from linalg._public import public
@@ -20,8 +22,9 @@ def _shifted(x, by):
   return moved[..., max(-by, 0) : max(-by, 0) + n]
 
 
-def _multiply(dl, d, du, x):
+def _multiply(diagonals, x):
   """A x"""
+  dl, d, du = diagonals
   below = _shifted(x.mT, 1).mT
   above = _shifted(x.mT, -1).mT
   return dl[..., None] * below + d[..., None] * x + du[..., None] * above
@@ -31,12 +34,10 @@ def _jvp(primals, tangents, **attributes):
   # A dx = db - dA x
   *matrix, b = primals
   *moved, db = tangents
-  x, info = tridiagonal_solve_p(*matrix, b, **attributes)
-  rhs = db
-  if any(t is not None for t in moved):
-    ddl, dd, ddu = without_none(matrix, moved)
-    rhs = minus(db, _multiply(ddl, dd, ddu, x))
-  dx, _ = tridiagonal_solve_p(*matrix, rhs, **attributes)
+  solve = functools.partial(tridiagonal_solve_p, *matrix, **attributes)
+  x, info = solve(b)
+  da = without_none(matrix, moved) if any(t is not None for t in moved) else None
+  dx, _ = solution_tangent(solve, da, db, lambda da: _multiply(da, x))
   return (x, info), (dx, None)
 
 
