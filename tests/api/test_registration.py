@@ -16,7 +16,7 @@ import pytest
 from jaxlib.mlir import ir
 
 import linalg
-from linalg import _targets
+from linalg import _det, _targets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -28,6 +28,9 @@ def _run(code, **environment):
 
 
 SIGNATURES = _targets._cpu.signatures()
+# The backends of each target in the source's table.
+TABLE = dict(re.findall(
+    r"visit\((linalg_\w+), (k\w+),", (ROOT / "kernels" / "handlers.h").read_text()))
 # Those of the modules, and of the tuples in them that hold several.
 OPERATIONS = list(dict.fromkeys(
     operation for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
@@ -39,8 +42,7 @@ OPERATIONS = list(dict.fromkeys(
 def test_targets_are_the_handlers():
   """Catches a handler that nothing registers, and one that the export list lacks."""
   exported = {check.is_custom_call() for check in linalg.export_disabled_checks()}
-  assert len(SIGNATURES) >= 28
-  assert SIGNATURES.keys() == _targets._cpu.targets().keys() <= exported
+  assert SIGNATURES.keys() == _targets._cpu.targets().keys() == TABLE.keys() <= exported
 
 
 def test_every_target_is_called():
@@ -53,11 +55,15 @@ def test_a_target_is_in_the_same_file_on_every_backend():
       {target: path.stem for path in (ROOT / "kernels" / folder).iterdir()
        for target in re.findall(r"^LINALG_HANDLER\((linalg_\w+),", path.read_text(), re.M)}
       for folder in ("cpu", "cuda")]
-  table = (ROOT / "kernels" / "handlers.h").read_text()
-  cpu_alone = set(re.findall(r"visit\((linalg_\w+), kCpu,", table))
   assert files[0].keys() == SIGNATURES.keys()
-  assert files[1].keys() == SIGNATURES.keys() - cpu_alone
+  assert files[1].keys() == {target for target, backends in TABLE.items() if backends != "kCpu"}
   assert files[0] == files[0] | files[1]
+
+
+def test_a_cut_off_that_is_the_handlers():
+  """adj(A) has handlers up to the size whose LU factors are computed in lanes."""
+  tuning = (ROOT / "kernels" / "cpu" / "tuning.h").read_text()
+  assert f"kSmallLu = {_det._LARGEST_ADJUGATE};" in tuning
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,8 @@ if reason := _targets.cuda_refusal():
   pytest.skip(f"the CUDA module is not used here: {reason}", allow_module_level=True)
 
 # These have no handler for CUDA, for the reasons in docs/cuda.md.
-CPU_ALONE = {
-    "linalg_adjugate", "linalg_cholesky_jvp", "linalg_cholesky_vjp", "linalg_matmul",
-    "linalg_matmul_transpose_a", "linalg_matmul_transpose_b", "linalg_qr_jvp", "linalg_qr_vjp"}
+CPU_ALONE = set(re.findall(
+    r"visit\((linalg_\w+), kCpu,", (ROOT / "kernels" / "handlers.h").read_text()))
 
 # What the others lower to is tested in sharding/test_export.py.
 HANDLED = cases.with_handlers("cuda")

@@ -58,7 +58,6 @@ def _instructions(program) -> dict[str, list[str]]:
       name: re.findall(r"^\s*[0-9a-f]+:\t(\S+)", body, re.MULTILINE) for name, body in functions}
 
 
-@pytest.mark.extended
 def test_products_are_fused_on_arm64(arm_program):
   """Catches a product and a sum that are rounded one by one, as without an instruction for both."""
   functions = _instructions(arm_program)
