@@ -6,4 +6,7 @@ namespace linalg {
 // It holds NaN or Inf, on which iterations may not end.
 inline constexpr int kNotFinite = -1;
 
+// Its LU factors hold NaN.
+inline constexpr int kHoldsNaN = -1;
+
 }  // namespace linalg

@@ -28,7 +28,7 @@ LINALG_INLINE V SmallSquare() {
 
 // The last off-diagonal element of a complex matrix still has a phase to lose.
 template <class E>
-LINALG_INLINE constexpr int Reflectors(int n) {
+LINALG_INLINE constexpr int ReflectorCount(int n) {
   return kComplexElement<E> ? n - 1 : n - 2;
 }
 

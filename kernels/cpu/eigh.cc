@@ -119,28 +119,29 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
       [&] { LapackEigh(pool, batch, n, part, a, vectors, values, info); });
 }
 
-void Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
-          ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info, bool lower,
-          bool symmetrize) {
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `vectors` is null where a handler has no such result.
+void RunEigh(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* vectors, Result& info,
+             HermitianPart part) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch, {n, n}, "a"),
-              ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+    EighBatch(pool, batch, n, part, Elements<T>(a, batch, {n, n}, "a"),
+              vectors ? ResultElements<T>(*vectors, batch, {n, n}, "the eigenvectors") : nullptr,
               Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
               Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 
-void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> values,
-              ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
-  const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t batch = shape.batch, n = shape.rows;
-  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    EighBatch(pool, batch, n, {lower, symmetrize}, Elements<T>(a, batch, {n, n}, "a"),
-              static_cast<T*>(nullptr), Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-              Elements<int32_t>(info, batch, {}, "info"));
-  });
+void Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result vectors, Result info,
+          bool lower, bool symmetrize) {
+  RunEigh(pool, a, values, &vectors, info, {lower, symmetrize});
+}
+
+void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info, bool lower,
+              bool symmetrize) {
+  RunEigh(pool, a, values, nullptr, info, {lower, symmetrize});
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 // stevd: divide and conquer, or implicit QL if only values are wanted. A complex matrix is a real
 // one between phases. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may
 // not end on it: it gets NaN, and info = -1.
+#include <algorithm>
+#include <complex>
+
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
-#include "kernels/cpu/phases.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tiles.h"
@@ -13,6 +15,21 @@
 
 namespace linalg {
 namespace {
+
+// |e|, and the phases that make T of it: T = diag(phases) |T| diag(phases)ᴴ.
+template <class T>
+void SplitPhases(int64_t count, const T* beside, Real<T>* size, T* phases) {
+  if constexpr (kIsComplex<T>) {
+    phases[0] = T(1);
+    for (int64_t i = 0; i < count; ++i) {
+      size[i] = std::abs(beside[i]);
+      const T turned = size[i] == 0 ? phases[i] : phases[i] * std::conj(beside[i] / size[i]);
+      phases[i + 1] = turned / std::abs(turned);
+    }
+  } else {
+    std::copy_n(beside, count, size);
+  }
+}
 
 // Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
 template <class T>
@@ -52,30 +69,31 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
   });
 }
 
-void EighTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
-                     ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
-                     ffi::Result<ffi::AnyBuffer> info) {
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `vectors` is null where a handler has no such result.
+void RunEighTridiagonal(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                        Result& values, Result* vectors, Result& info) {
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
-                     Elements<T>(beside, batch, {shape.beside}, "e"),
-                     ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
-                     Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-                     Elements<int32_t>(info, batch, {}, "info"));
+    TridiagonalBatch(
+        pool, batch, n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
+        Elements<T>(beside, batch, {shape.beside}, "e"),
+        vectors ? ResultElements<T>(*vectors, batch, {n, n}, "the eigenvectors") : nullptr,
+        Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+        Elements<int32_t>(info, batch, {}, "info"));
   });
 }
 
+void EighTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                     Result values, Result vectors, Result info) {
+  RunEighTridiagonal(pool, diagonal, beside, values, &vectors, info);
+}
+
 void EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
-                         ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info) {
-  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
-  const int64_t batch = shape.batch, n = shape.n;
-  DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TridiagonalBatch(pool, batch, n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
-                     Elements<T>(beside, batch, {shape.beside}, "e"), static_cast<T*>(nullptr),
-                     Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-                     Elements<int32_t>(info, batch, {}, "info"));
-  });
+                         Result values, Result info) {
+  RunEighTridiagonal(pool, diagonal, beside, values, nullptr, info);
 }
 
 }  // namespace

@@ -70,24 +70,25 @@ void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a
       [&] { LapackHessenberg(pool, batch, n, a, h, q); });
 }
 
-void Hessenberg(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h,
-                ffi::Result<ffi::AnyBuffer> q) {
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `q` is null where a handler has no such result.
+void RunHessenberg(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& h, Result* q) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     HessenbergBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
                     ResultElements<T>(h, batch, {n, n}, "h"),
-                    ResultElements<T>(q, batch, {n, n}, "q"));
+                    q ? ResultElements<T>(*q, batch, {n, n}, "q") : nullptr);
   });
 }
 
-void HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> h) {
-  const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t batch = shape.batch, n = shape.rows;
-  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    HessenbergBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
-                    ResultElements<T>(h, batch, {n, n}, "h"), static_cast<T*>(nullptr));
-  });
+void Hessenberg(ffi::ThreadPool pool, ffi::AnyBuffer a, Result h, Result q) {
+  RunHessenberg(pool, a, h, &q);
+}
+
+void HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, Result h) {
+  RunHessenberg(pool, a, h, nullptr);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/info.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/range.h"
@@ -26,8 +27,7 @@ class Factors {
         lu_(Scratch<T>(rows * cols)),
         pivots_(Scratch<int32_t>(std::min(rows, cols))) {}
 
-  // Factors the row-major `a`; returns info: 0, from 1 the first zero pivot, or -1 where the
-  // factors hold NaN.
+  // Factors the row-major `a`; returns info: 0, from 1 the first zero pivot, or kHoldsNaN.
   int Factor(ffi::ThreadPool& pool, const T* a) {
     if (rows_ == 0 || cols_ == 0) return 0;
     Transpose(pool, rows_, cols_, a, cols_, lu_.get(), rows_);
@@ -38,7 +38,7 @@ class Factors {
       info = FactorByDivision();
     }
     const auto is_nan = [](T x) { return std::isnan(std::real(x)) || std::isnan(std::imag(x)); };
-    return std::any_of(lu_.get(), lu_.get() + rows_ * cols_, is_nan) ? -1 : info;
+    return std::any_of(lu_.get(), lu_.get() + rows_ * cols_, is_nan) ? kHoldsNaN : info;
   }
 
   int64_t pivot_count() const { return std::min(rows_, cols_); }
@@ -94,11 +94,6 @@ class Factors {
   std::unique_ptr<T[]> lu_;
   std::unique_ptr<int32_t[]> pivots_;
 };
-
-inline double LuNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
-  return LapackNanoseconds(m * static_cast<double>(cols) * k);
-}
 
 // A group of small matrices in registers, and room for their factors.
 template <class T, class V>

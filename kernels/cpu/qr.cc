@@ -91,11 +91,6 @@ class Reflectors {
   std::unique_ptr<T[]> a_, taus_, work_;
 };
 
-double QrNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
-  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
-}
-
 // What is made of matrices of this shape. Results that are not wanted are null.
 template <class T>
 struct QrProblem : QrShape {

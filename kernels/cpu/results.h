@@ -9,15 +9,16 @@
 #include <sys/mman.h>
 #endif
 
+#include "kernels/cpu/tuning.h"
 #include "kernels/ffi.h"
 
 namespace linalg {
 
-// Asks for huge pages from 4 MiB on; a hint, which may come to nothing.
+// Asks for huge pages from kHugePagesBytes on; a hint, which may come to nothing.
 inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHugePage = 2 << 20;
-  if (bytes < static_cast<int64_t>(2 * kHugePage)) return;
+  if (bytes < kHugePagesBytes) return;
   const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) & ~(kHugePage - 1);
   const uintptr_t last = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kHugePage - 1);
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);

@@ -4,8 +4,8 @@
 // svdvals.h. Larger ones go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major
 // order, whose singular vectors are those of A with the sides exchanged and conjugated twice: U and
 // Vᴴ are LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds
-// NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info =
-// -1.
+// NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and
+// info = -1.
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"

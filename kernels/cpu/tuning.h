@@ -1,6 +1,6 @@
-// Every cut-off of the CPU handlers, the one choice of path, and the cost estimates that decide
-// about threads. How large the chunks are that threads take stands with them, in batch.h, which is
-// installed alone.
+// Every cut-off of the CPU handlers, the one choice of path, and what the cost estimates are made
+// of that decide about threads: an algorithm counts its operations where it stands. How large the
+// chunks are that threads take stands with them, in batch.h, which is installed alone.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +25,17 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
 // Nanoseconds of one LAPACK call of `flops` operations: a fixed cost and a rate between that of
 // tiny and of large matrices. Only the order of magnitude matters.
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
+
+// The same of the factors of one matrix; QR with what it makes of the reflectors.
+inline double LuNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
+  return LapackNanoseconds(m * static_cast<double>(cols) * k);
+}
+
+inline double QrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
+  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
+}
 
 // The largest n that goes to the algorithms of kernels/small. Beside each, how many times faster
 // than stock JAX, which calls LAPACK, a batch of 256 is on either side, float32 / float64: Intel
@@ -143,6 +154,9 @@ void TakePath(Path path, Lanes&& lanes, Lapack&& lapack) {
 // A group of matrices that takes more memory than this runs in registers of half the width, and so
 // in half of it.
 inline constexpr int64_t kWideGroupBytes = 48 << 10;
+
+// A result of at least so many bytes is asked for in huge pages.
+inline constexpr int64_t kHugePagesBytes = 4 << 20;
 
 // A call that takes less than this is over before a processor runs at full speed with its widest
 // registers.

@@ -134,7 +134,8 @@ void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* fac
       vendor::Potrf(solver, uplo, n, factor + i * size, n, work, work_size, problem.info + i);
     }
   }
-  LaunchTeams(stream, CheckDiagonal<E>{.problem = problem}, batch, 32, Slice(sizeof(T)));
+  LaunchTeams(stream, CheckDiagonal<E>{.problem = problem}, batch, kDiagonalThreads,
+              Slice(sizeof(T)));
   ForEach(stream, batch * size, FinishFactor<E>{.problem = problem});
 }
 

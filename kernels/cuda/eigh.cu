@@ -56,7 +56,7 @@ bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
   const Place<V> work = slice.Take<V>(Work::Size(n, kVectors));
   const SmallEigh<E, kVectors> job{.problem = problem,
                                    .work = work,
-                                   .matrix = {n * n, {work.offset}},
+                                   .matrix = {n * n, work.template As<E>()},
                                    .values = {n, work},
                                    .info = {1, slice.Take<V>(1)}};
   LaunchAlone(stream, job, batch, slice);
@@ -167,12 +167,8 @@ struct IterateEigh {
       for (int k = 0; k < 2 * n - 1; ++k) global[k] = d[k];
     } else {
       const auto progress = team::RecordedQl<false>(d, e, n, notes.records);
-      const int info = problem.info[i] != 0 ? problem.info[i] : progress.left;
-      problem.info[i] = info;
-      team::SortAscending(d, n);
-      for (int k = 0; k < n; ++k) {
-        problem.values[i * n + k] = info != 0 ? NaN<V>() : notes.inverses[i] * static_cast<V>(d[k]);
-      }
+      problem.info[i] = team::FinishEigvalsh(n, progress, d, problem.info[i], notes.inverses[i],
+                                             problem.values + i * n);
     }
   }
 };
@@ -325,16 +321,19 @@ bool RunOwnEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
          RunTeamEigh<kVectors>(stream, scratch, batch, problem);
 }
 
-void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-          ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> vectors,
-          ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `vectors` is null where a handler has no such result.
+void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a,
+             Result& values, Result* vectors, Result& info, HermitianPart part) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the eigenvectors");
+    T* const vectors_data =
+        vectors != nullptr ? Elements<T>(*vectors, batch, {n, n}, "the eigenvectors") : nullptr;
     SolveEigh<T>(stream, allocator, batch,
                  {.n = ToInt(n),
-                  .part = {lower, symmetrize},
+                  .part = part,
                   .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                   .vectors = AsElements(vectors_data),
                   .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
@@ -342,20 +341,14 @@ void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a
   });
 }
 
-void Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-              ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info, bool lower,
-              bool symmetrize) {
-  const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t batch = shape.batch, n = shape.rows;
-  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    SolveEigh<T>(stream, allocator, batch,
-                 {.n = ToInt(n),
-                  .part = {lower, symmetrize},
-                  .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
-                  .vectors = nullptr,
-                  .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-                  .info = Elements<int32_t>(info, batch, {}, "info")});
-  });
+void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+          Result vectors, Result info, bool lower, bool symmetrize) {
+  RunEigh(stream, allocator, a, values, &vectors, info, {lower, symmetrize});
+}
+
+void Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+              Result info, bool lower, bool symmetrize) {
+  RunEigh(stream, allocator, a, values, nullptr, info, {lower, symmetrize});
 }
 
 }  // namespace

@@ -22,14 +22,14 @@ struct PrepareSturm {
   using V = RealElement<E>;
   int64_t n;
   const V* diagonal;
-  const E* above;
+  const E* beside;
   small::SturmRow<V>* rows;
   V* inverses;  // of the scales
   int32_t* info;
 
   __device__ void Run(const Team& team, int64_t matrix, char*) const {
     const V* const d = diagonal + matrix * n;
-    const E* const e = above + matrix * (n - 1);
+    const E* const e = beside + matrix * (n - 1);
     const V largest_d = team::LargestPart<V>(team, n, [&](int64_t i) { return d[i]; });
     const V largest_e =
         team::LargestPart<V>(team, n - 1, [&](int64_t i) { return LoadGlobal(e + i); });
@@ -64,17 +64,17 @@ struct FindEigenvalue {
 };
 
 void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                         ffi::AnyBuffer diagonal, ffi::AnyBuffer above,
+                         ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
                          ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info) {
-  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
-  DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
+  DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     using V = Real<T>;
     Scratch scratch(allocator);
     const PrepareSturm<Element<T>> job{
         .n = n,
         .diagonal = Elements<V>(diagonal, batch, {n}, "d"),
-        .above = AsElements(Elements<T>(above, batch, {shape.beside}, "e")),
+        .beside = AsElements(Elements<T>(beside, batch, {shape.beside}, "e")),
         .rows = scratch.Take<small::SturmRow<V>>(batch * n),
         .inverses = scratch.Take<V>(batch),
         .info = Elements<int32_t>(info, batch, {}, "info")};
@@ -90,32 +90,33 @@ template <class E>
 struct WriteTridiagonal {
   int64_t n;
   const RealElement<E>* diagonal;
-  const E* above;
+  const E* beside;
   E* a;
 
   __device__ void operator()(int64_t place) const {
     const int64_t matrix = place / (n * n), i = place / n % n, j = place % n;
     E x{};
     if (i == j) x = FromReal<E>(diagonal[matrix * n + i]);
-    if (i + 1 == j) x = LoadGlobal(above + matrix * (n - 1) + i);
+    if (i + 1 == j) x = LoadGlobal(beside + matrix * (n - 1) + i);
     StoreGlobal<E>(x, a + place);
   }
 };
 
 void EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer diagonal,
-                     ffi::AnyBuffer above, ffi::Result<ffi::AnyBuffer> values,
+                     ffi::AnyBuffer beside, ffi::Result<ffi::AnyBuffer> values,
                      ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info) {
-  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, above);
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
-  DispatchDtype(above.element_type(), [&]<class T>(std::type_identity<T>) {
+  DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the eigenvectors");
     E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
-    ForEach(stream, batch * n * n,
-            WriteTridiagonal<E>{.n = n,
-                                .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
-                                .above = AsElements(Elements<T>(above, batch, {shape.beside}, "e")),
-                                .a = a});
+    ForEach(
+        stream, batch * n * n,
+        WriteTridiagonal<E>{.n = n,
+                            .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                            .beside = AsElements(Elements<T>(beside, batch, {shape.beside}, "e")),
+                            .a = a});
     SolveEigh<T>(stream, allocator, batch,
                  {.n = ToInt(n),
                   .part = {.lower = false, .symmetrize = false},

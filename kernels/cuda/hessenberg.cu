@@ -53,13 +53,16 @@ void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 
-void Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                ffi::Result<ffi::AnyBuffer> h, ffi::Result<ffi::AnyBuffer> q) {
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `q` is null where a handler has no such result.
+void ReduceBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a, Result& h,
+                 Result* q) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const h_data = Elements<T>(h, batch, {n, n}, "h");
-    T* const q_data = Elements<T>(q, batch, {n, n}, "q");
+    T* const q_data = q != nullptr ? Elements<T>(*q, batch, {n, n}, "q") : nullptr;
     RunHessenberg<Element<T>>(stream, allocator, batch,
                               {.n = ToInt(n),
                                .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
@@ -68,18 +71,13 @@ void Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBu
   });
 }
 
-void HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                 ffi::Result<ffi::AnyBuffer> h) {
-  const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t batch = shape.batch, n = shape.rows;
-  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const h_data = Elements<T>(h, batch, {n, n}, "h");
-    RunHessenberg<Element<T>>(stream, allocator, batch,
-                              {.n = ToInt(n),
-                               .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
-                               .h = AsElements(h_data),
-                               .q = nullptr});
-  });
+void Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result h,
+                Result q) {
+  ReduceBatch(stream, allocator, a, h, &q);
+}
+
+void HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result h) {
+  ReduceBatch(stream, allocator, a, h, nullptr);
 }
 
 }  // namespace

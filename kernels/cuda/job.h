@@ -55,6 +55,12 @@ struct Place {
   __device__ __forceinline__ X* In(char* slice) const {
     return reinterpret_cast<X*>(slice + offset);
   }
+
+  // The same memory as an array of another type.
+  template <class Y>
+  Place<Y> As() const {
+    return {offset};
+  }
 };
 
 // The shared memory of the threads that work on a matrix, in units of a real number, and the places

@@ -118,7 +118,7 @@ struct MarkNaN {
 
   __device__ void operator()(int64_t i) const {
     const auto magnitude = Magnitude(LoadGlobal(a + i));
-    if (magnitude != magnitude) info[i / size] = -1;
+    if (magnitude != magnitude) info[i / size] = kHoldsNaN;
   }
 };
 
@@ -255,7 +255,7 @@ void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int6
                             .in_shared = in_shared,
                             .order = slice.Take<int32_t>(in_shared ? size : 0),
                             .copy = slice.Take<int32_t>(in_shared ? count : 0)};
-  LaunchTeams(stream, job, batch, std::min(TeamSize(size), 32), slice);
+  LaunchTeams(stream, job, batch, std::min(TeamSize(size), kPermutationThreads), slice);
 }
 
 #define LINALG_INSTANTIATE(T)                                      \

@@ -82,7 +82,7 @@ bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& proble
   const Place<V> work = slice.Take<V>(size);
   const SmallSvd<E, kVectors> job{.problem = problem,
                                   .work = work,
-                                  .matrix = {n * n, {work.offset}},
+                                  .matrix = {n * n, work.template As<E>()},
                                   .values = {n, work},
                                   .info = {1, slice.Take<V>(1)}};
   LaunchAlone(stream, job, batch, slice);

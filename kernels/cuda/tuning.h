@@ -135,6 +135,10 @@ inline constexpr int64_t kBlocksWanted = 256;
 
 // Pivots become a permutation in shared memory where both take at most this.
 inline constexpr int64_t kPermutationBytes = kBlockBytes / 2;
+// Threads that load and store it, at most: one of them exchanges.
+inline constexpr int kPermutationThreads = 32;
+// Threads that read the diagonal of a factor.
+inline constexpr int kDiagonalThreads = 32;
 
 // Threads of a block of a pass over all elements of a batch, and blocks of one at most.
 inline constexpr int kForEachThreads = 256;

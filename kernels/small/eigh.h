@@ -72,18 +72,19 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
   int pending = 0, firsts[kPendingSweeps<Row>], lasts[kPendingSweeps<Row>];
   const auto rotate = [&](int sweeps) {
     if constexpr (kVectors) {
-      ForEachBlock<8>(0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int register_first) {
-        constexpr int kBlock = decltype(block)::value;
-        for (int k = 0; k < pending; ++k) {
-          // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
-          const int filled = (register_first + kBlock) * kStep + sweeps - pending + k;
-          const int last = std::min(lasts[k], filled);
-          if (last > firsts[k]) {
-            RotateRows<kBlock, Row>(z + register_first * kStep, stride, firsts[k], last,
-                                    sine + k * n, shear + k * n);
-          }
-        }
-      });
+      ForEachHalvingBlock<8>(
+          0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int register_first) {
+            constexpr int kBlock = decltype(block)::value;
+            for (int k = 0; k < pending; ++k) {
+              // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
+              const int filled = (register_first + kBlock) * kStep + sweeps - pending + k;
+              const int last = std::min(lasts[k], filled);
+              if (last > firsts[k]) {
+                RotateRows<kBlock, Row>(z + register_first * kStep, stride, firsts[k], last,
+                                        sine + k * n, shear + k * n);
+              }
+            }
+          });
     }
     pending = 0;
   };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/small/picked.h"
 #include "kernels/small/triangular.h"
@@ -34,7 +35,7 @@ LINALG_INLINE void ScaleColumn(int rows, int cols, int k, E* a) {
 }
 
 // Factors in place; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
-// the first pivot that is 0, or -1 where the factors hold NaN.
+// the first pivot that is 0, or kHoldsNaN.
 template <class E>
 LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots,
                                 RealElement<E>* permutation) {
@@ -80,7 +81,7 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
     const V magnitude = Magnitude(a[i]);
     undefined |= magnitude != magnitude;
   }
-  return undefined ? Broadcast<V>(-1) : singular;
+  return undefined ? Broadcast<V>(kHoldsNaN) : singular;
 }
 
 // Exchanges the rows of b (n, cols) in the order of the pivots, or back; `from_factors` says that

@@ -18,7 +18,7 @@ namespace linalg::small {
 // Calls off(above, below) with the places of each two of n by n elements that face each other
 // across the diagonal, and on(place) for those on it.
 template <class OffDiagonal, class OnDiagonal>
-LINALG_INLINE void ForEachPair(int n, OffDiagonal&& off, OnDiagonal&& on) {
+LINALG_INLINE void ForEachFacing(int n, OffDiagonal&& off, OnDiagonal&& on) {
   for (int i = 0; i < n; ++i) {
     on(i * n + i);
     for (int j = i + 1; j < n; ++j) off(i * n + j, j * n + i);
@@ -36,7 +36,7 @@ LINALG_INLINE void QrJvp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
   MulSub(n, n, m, x, m, q, n, w, n);  // -Cᵀ
   Conjugate(m * n, q);
   // Wᵀ
-  ForEachPair(
+  ForEachFacing(
       n,
       [&](int above, int below) {
         w[below] = -(w[below] + Conj(w[above]));
@@ -64,7 +64,7 @@ LINALG_INLINE void QrVjp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
   MulSub(n, n, n, dr, n, r, n, w, n);
   TransposeSquare(n, r);
   // The negative transpose of C's, which is Hermitian.
-  ForEachPair(
+  ForEachFacing(
       n,
       [&](int above, int below) {
         w[below] = -w[above];

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
-#include "kernels/small/triangular.h"
+#include "kernels/arithmetic/info.h"
 
 namespace linalg::small {
 
@@ -22,7 +22,7 @@ struct Tridiagonal {
 };
 
 // Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. Returns info: 0, the
-// 1-based index of the first zero pivot, or -1 where a pivot is NaN; x is NaN in both cases.
+// 1-based index of the first zero pivot, or kHoldsNaN where a pivot is NaN; x is NaN in both cases.
 // `perturb` takes pivots that are smaller than eps max |U| to be that large.
 template <class E, class Pointer = E*>
 LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, bool perturb, int cols,
@@ -68,7 +68,7 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
     }
     info = V{};
   }
-  info = undefined ? Broadcast<V>(-1) : info;
+  info = undefined ? Broadcast<V>(kHoldsNaN) : info;
   for (int i = n - 1; i >= 0; --i) {
     const Pointer row = x + i * cols;
     const Divisor<E> divisor(a.diagonal[i]);

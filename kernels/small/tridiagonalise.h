@@ -15,11 +15,11 @@ namespace linalg::small {
 // Calls body(std::integral_constant<int, kBlock>, first) for blocks that cover [first, last), the
 // largest ones first.
 template <int kBlock, class Body>
-LINALG_INLINE void ForEachBlock(int first, int last, Body&& body) {
+LINALG_INLINE void ForEachHalvingBlock(int first, int last, Body&& body) {
   for (; first + kBlock <= last; first += kBlock) {
     body(std::integral_constant<int, kBlock>(), first);
   }
-  if constexpr (kBlock > 1) ForEachBlock<kBlock / 2>(first, last, body);
+  if constexpr (kBlock > 1) ForEachHalvingBlock<kBlock / 2>(first, last, body);
 }
 
 // term(first, 0) + term(first + 1, 0) + ..., term(i, sum) being a term and a sum. Several sums, so
@@ -77,12 +77,12 @@ LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, Real
       for (int j = k / kStep * kStep; j < columns; j += kStep) update(u, k, j);
     }
     d[k] = u.re[k];
-    if (k >= Reflectors<E>(n)) {
+    if (k >= ReflectorCount<E>(n)) {
       if (k + 1 < n) e[k] = u.re[k + 1];
       continue;
     }
     TridiagonalReflector(a, n, k, e[k], tau[k]);
-    ForEachBlock<kBlocks>((k + 1) / kStep, columns / kStep, [&](auto block, int first) {
+    ForEachHalvingBlock<kBlocks>((k + 1) / kStep, columns / kStep, [&](auto block, int first) {
       constexpr int kBlock = decltype(block)::value;
       F vj[kBlock], wj[kBlock], sum[kBlock];
 #pragma GCC unroll 4
@@ -124,10 +124,10 @@ LINALG_INLINE void ApplyReflectors(Rows<E, Row> a, const E* tau, int n, Rows<E, 
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
-  ForEachBlock<kComplexElement<E> ? 4 : 8>(
+  ForEachHalvingBlock<kComplexElement<E> ? 4 : 8>(
       0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int first) {
         constexpr int kBlock = decltype(block)::value;
-        for (int k = Reflectors<E>(n) - 1; k >= 0; --k) {
+        for (int k = ReflectorCount<E>(n) - 1; k >= 0; --k) {
           const Rows<E, Row> v = a.Below(k);
           F sum[kBlock] = {};
           for (int i = k + 1; i < n; ++i) {

@@ -127,7 +127,7 @@ LINALG_TEAM void Tridiagonalise(const Team& team, int n, const ReductionWork<E>&
     });
     if (k + 1 == n) break;
     const E alpha = Conj(product[k]);
-    if (k >= Reflectors<E>(n)) {
+    if (k >= ReflectorCount<E>(n)) {
       team.Phase([&](int thread) {
         if (thread == 0) e[k] = Re(alpha);
       });
@@ -214,7 +214,7 @@ template <class Team, class E>
 LINALG_TEAM void FormVectors(const Team& team, int n, const ReductionWork<E>& work) {
   using V = RealElement<E>;
   E* const a = work.a;
-  const int ld = work.ld, reflectors = Reflectors<E>(n);
+  const int ld = work.ld, reflectors = ReflectorCount<E>(n);
   team.Phase([&](int thread) {
     const int column = reflectors < 0 ? 0 : reflectors;
     for (int i = column + 1 + thread; i < n; i += team.size()) a[i * ld + column] = E{};
@@ -344,6 +344,18 @@ struct SweepPair {
         k + 1 >= second.first && k + 1 < second.last ? shears[count + second.last - 2 - k] : V(0);
   }
 };
+
+// Eigenvalues alone, ascending: of a matrix of which ReduceHermitian has returned `info` and left
+// `unscale`, and RecordedQl has diagonalised d as far as `progress` says. Returns info as
+// FinishEigh does. One thread's work.
+template <class V>
+LINALG_INLINE int FinishEigvalsh(int n, QlProgress progress, double* d, int info, V unscale,
+                                 V* values) {
+  if (info == 0) info = progress.left;
+  SortAscending(d, n);
+  for (int k = 0; k < n; ++k) values[k] = info != 0 ? NaN<V>() : unscale * static_cast<V>(d[k]);
+  return info;
+}
 
 // What FinishEigh works in.
 template <class E>

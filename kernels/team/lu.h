@@ -2,6 +2,7 @@
 // time; and what follows from it.
 #pragma once
 
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/arithmetic/transpose.h"
 #include "kernels/team/triangular.h"
@@ -91,7 +92,7 @@ class Elimination {
 };
 
 // Factors; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1 the
-// first pivot that is 0, or -1 where the factors hold NaN.
+// first pivot that is 0, or kHoldsNaN.
 template <class Team, class E>
 LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivots,
                    int* permutation) {
@@ -149,7 +150,7 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
     const Operand<E> right{.first = a + first * ld, .stride = 1, .step = ld};
     team.Phase([&](int thread) { Update<false>(tiling, thread, rest, left, right); });
   }
-  return HasNaN(team, rows, cols, a, ld) ? -1 : singular;
+  return HasNaN(team, rows, cols, a, ld) ? kHoldsNaN : singular;
 }
 
 // The same of a matrix without gaps, but with what LAPACK would make of it: column-major factors,

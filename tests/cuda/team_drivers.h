@@ -146,7 +146,7 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
   std::vector<E> w(n), product(n), taus(n);
   std::vector<double> d(n), e(n);
   V unscale{};
-  int info = teams.Run([&](const auto& team) {
+  const int info = teams.Run([&](const auto& team) {
     const ReductionWork<E> work{a, ld, w.data(), product.data(), taus.data()};
     const HermitianPart part{lower, symmetrize};
     return vectors ? ReduceHermitian<true>(team, n, part, work, d.data(), e.data(), &unscale)
@@ -157,13 +157,8 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
   const QlRecord<V> record{shears.data(), most, sweeps.data(), 3 * n};
   if (!vectors) {
     const QlRecord<V> none{nullptr, 0, nullptr, kQlSweeps * n};
-    const int left = RecordedQl<false>(d.data(), e.data(), n, none).left;
-    if (info == 0) info = left;
-    SortAscending(d.data(), n);
-    for (int k = 0; k < n; ++k) {
-      values[k] = info != 0 ? NaN<V>() : unscale * static_cast<V>(d[k]);
-    }
-    return info;
+    const auto progress = RecordedQl<false>(d.data(), e.data(), n, none);
+    return FinishEigvalsh(n, progress, d.data(), info, unscale, values);
   }
   const auto progress = RecordedQl<true>(d.data(), e.data(), n, record);
   std::vector<RotationPair<V>> rotations(2 * n);
