@@ -1,11 +1,11 @@
 // Singular values and vectors.
 //
-// Small matrices go to kernels/small, one per lane: to jacobi_svd.h, or without vectors to
-// svdvals.h. Larger ones go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major
-// order, whose singular vectors are those of A with the sides exchanged and conjugated twice: U and
-// Vᴴ are LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds
-// NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and
-// info = -1.
+// Small matrices go to kernels/small, one per lane: to jacobi_svd.h, or without vectors,
+// except for the smallest of float32, to svdvals.h. Larger ones go to gesdd, by divide and conquer.
+// A row-major A is Aᵀ in column-major order, whose singular vectors are those of A with the sides
+// exchanged and conjugated twice: U and Vᴴ are LAPACK's VT and U as they lie in memory, and nothing
+// is transposed. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may not
+// end on it: it gets NaN, and info = -1.
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
@@ -43,7 +43,15 @@ struct Svd {
     const Operation operation = u == nullptr ? Operation::kSvdvals : Operation::kSvd;
     TakePath(
         ChoosePath(operation, m, n, kDtype<T>),
-        [&] { u == nullptr ? RunLanesValues(pool, batch) : RunLanes(pool, batch); },
+        [&] {
+          if (u != nullptr) {
+            RunJacobi<true>(pool, batch);
+          } else if (std::is_same_v<Real<T>, float> && std::max(m, n) <= kJacobiSvdvals) {
+            RunJacobi<false>(pool, batch);
+          } else {
+            RunValues(pool, batch);
+          }
+        },
         [&] { RunLapack(pool, batch); });
   }
 
@@ -77,7 +85,7 @@ struct Svd {
   }
 
   // One matrix per lane.
-  void RunLanesValues(ffi::ThreadPool& pool, int64_t batch) const {
+  void RunValues(ffi::ThreadPool& pool, int64_t batch) const {
     using Lanes = Vector<Real<T>, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
     const double k = static_cast<double>(std::min(m, n));
@@ -93,8 +101,9 @@ struct Svd {
                     });
   }
 
-  // One matrix per lane, with vectors.
-  void RunLanes(ffi::ThreadPool& pool, int64_t batch) const {
+  // One matrix per lane, by one-sided Jacobi.
+  template <bool kVectors>
+  void RunJacobi(ffi::ThreadPool& pool, int64_t batch) const {
     using Row = small::JacobiRow<Real<T>>;
     using Lanes = Vector<Real<T>, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
@@ -110,11 +119,13 @@ struct Svd {
       using R = std::conditional_t<kLanesOf<V> == 1, Row, V>;
       const small::JacobiWork<E, R> work(registers, rows, cols, full);
       LoadElements(a + i * m * n, m * n, m * n, work.matrix);
-      const V failed = small::JacobiSvd<true>(work, rows, cols, full);
+      const V failed = small::JacobiSvd<kVectors>(work, rows, cols, full);
       StoreElements(work.s, k, s + i * k);
-      const bool tall = m >= n;
-      StoreElements(tall ? work.left : work.right, LeftSize(), u + i * LeftSize());
-      StoreElements(tall ? work.right : work.left, RightSize(), vh + i * RightSize());
+      if constexpr (kVectors) {
+        const bool tall = m >= n;
+        StoreElements(tall ? work.left : work.right, LeftSize(), u + i * LeftSize());
+        StoreElements(tall ? work.right : work.left, RightSize(), vh + i * RightSize());
+      }
       StoreIntegers(&failed, 1, info + i);
     });
   }
