@@ -325,8 +325,8 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
     The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
 
   Algorithm: for small matrices, one per lane, reduction to bidiagonal form and implicit QR, in
-  float64 at least, or one-sided Jacobi up to n = 8 in float32 and complex64; for others LAPACK gesdd
-  without vectors.
+  float64 at least, or one-sided Jacobi up to n = 8 in float32 and complex64; for others LAPACK
+  gesdd without vectors.
   """
   s, info = _svd("svdvals", x, True, False, False, None)
   check_converged(info, "singular values")
