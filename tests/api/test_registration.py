@@ -169,8 +169,14 @@ def test_show_config(capsys):
 def test_a_source_tree_that_is_not_installed(tmp_path):
   """One plain error that says what to do, without the one of the module that is missing."""
   shutil.copytree(ROOT / "linalg", tmp_path / "linalg", ignore=shutil.ignore_patterns("*.so"))
+  # Without the finder that an editable install puts before the path.
+  script = """if True:
+    import sys
+    sys.meta_path[:] = [x for x in sys.meta_path if x.__module__.startswith("_frozen_importlib")]
+    import linalg
+  """
   result = subprocess.run(
-      [sys.executable, "-c", "import linalg"], cwd=tmp_path, capture_output=True, text=True,
+      [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True,
       env=os.environ | {"PYTHONPATH": str(tmp_path)}, timeout=120)
   assert result.returncode != 0
   assert "pip install -e ." in result.stderr.splitlines()[-1]
