@@ -9,7 +9,7 @@ from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
-from linalg._schur import schur
+from linalg._schur import rsf2csf, schur
 from linalg._sylvester import columns, shifted_triangle, sylvester_p
 from linalg._triangular import triangular_solve_p
 
@@ -23,7 +23,10 @@ def _root_of_triangle(t):
   Schur method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
   """
   n = t.shape[-1]
-  root = jnp.sqrt(diagonal_of(t))
+  diagonal = diagonal_of(t)
+  # Of -0, the root would be on the other side of the cut.
+  upper = jnp.where(diagonal.imag == 0, 0, diagonal.imag)
+  root = jnp.sqrt(jax.lax.complex(diagonal.real, upper))
   row = expand(jnp.arange(n), root)
 
   def step(r, column):
@@ -61,9 +64,11 @@ _root_p = given_factors(
 def _sqrtm(a):
   (a,), dtype = as_arrays("sqrtm", a)
   check_square("sqrtm", a)
-  a = a.astype(complex_dtype(a.dtype))
-  t, z = schur(jax.lax.stop_gradient(a), output="complex")
-  return _root_p(a, _root_of_triangle(t), z).astype(complex_dtype(dtype))
+  constant = jax.lax.stop_gradient(a)
+  # The real form of a real matrix has its real eigenvalues exactly: rounding does not decide on
+  # which side of the root's cut the negative ones are.
+  t, z = schur(constant, "complex") if jnp.iscomplexobj(a) else rsf2csf(*schur(constant))
+  return _root_p(a.astype(z.dtype), _root_of_triangle(t), z).astype(complex_dtype(dtype))
 
 
 @public("blocksize", compiled=False)
@@ -77,7 +82,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   Returns:
     The roots (..., n, n), complex; NaN where there is none or A holds NaN or Inf.
 
-  Algorithm: the complex Schur form; Björck and Hammarling (1983). Derivative: the Sylvester
+  Algorithm: the Schur form, complex or made so; Björck and Hammarling (1983). Derivative: the Sylvester
   equation X dX + dX X = dA, right at equal eigenvalues, to any order.
   """
   if blocksize > 1:
