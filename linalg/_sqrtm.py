@@ -82,8 +82,8 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   Returns:
     The roots (..., n, n), complex; NaN where there is none or A holds NaN or Inf.
 
-  Algorithm: the Schur form, complex or made so; Björck and Hammarling (1983). Derivative: the Sylvester
-  equation X dX + dX X = dA, right at equal eigenvalues, to any order.
+  Algorithm: the Schur form, complex or made so; Björck and Hammarling (1983). Derivative: the
+  Sylvester equation X dX + dX X = dA, right at equal eigenvalues, to any order.
   """
   if blocksize > 1:
     raise NotImplementedError("Blocked version is not implemented yet.")
