@@ -165,6 +165,14 @@ def test_oracle_in_the_program(case, dtype, rng):
   """
   mesh = make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, dtype)
+  if case.unordered:
+    # SciPy's order is its own: the residuals say as much.
+    function = jax.shard_map(case.results, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    compiled = quick_compile(function, place(operands, mesh, "x"))
+    no_collectives(compiled.as_text())
+    results = compiled(*place(operands, mesh, "x"))
+    assert case.ratio(operands, [np.asarray(x) for x in results]) <= case.limit
+    return
   called = []
 
   def host(*operands):
