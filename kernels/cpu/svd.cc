@@ -111,8 +111,8 @@ struct Svd {
     const int64_t size = std::max<int64_t>(
         small::JacobiWork<Element<T, Lanes>, Lanes>::Size(m, n, full),
         small::JacobiWork<Element<T, Real<T>>, Row>::Size(m, n, full) / kLanes<T> + 1);
-    const double operations =
-        32.0 * k * k * k * (kIsComplex<T> ? 3 : 1) + 200.0 * k * k + 4.0 * m * n * k;
+    const double operations = (kVectors ? 32.0 : 18.0) * k * k * k * (kIsComplex<T> ? 3 : 1) +
+                              200.0 * k * k + 4.0 * m * n * k;
     const double nanoseconds = SmallNanoseconds(kLanes<T>, m * n, operations);
     ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
       using E = Element<T, V>;

@@ -262,19 +262,10 @@ template <bool kVectors, class E, class V = RealElement<E>>
 LINALG_INLINE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>& balanced,
                       V& unscale) {
   E* const t = work.t;
-  const V zero{};
-  // Zeros, or NaN from a matrix that is not finite.
-  V probe = zero, largest = zero;
-  for (int i = 0; i < n * n; ++i) {
-    probe = MulAdd(Re(t[i]), zero, probe);
-    largest = Larger(Abs(Re(t[i])), largest);
-    if constexpr (kComplexElement<E>) {
-      probe = MulAdd(t[i].im, zero, probe);
-      largest = Larger(Abs(t[i].im), largest);
-    }
-  }
-  const auto finite = probe == zero;
-  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  Extent<E> extent;
+  for (int i = 0; i < n * n; ++i) extent.Add(t[i]);
+  const auto finite = extent.Finite();
+  const V scale = extent.Scale(unscale);
   for (int i = 0; i < n * n; ++i) t[i] = Choose(finite, scale * t[i], E{});
   balanced.diagonal = work.diagonal;
   balanced.order = work.order;

@@ -95,19 +95,11 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
   const bool tall = rows >= cols;
   const int m = tall ? rows : cols, n = tall ? cols : rows;
   E* const a = work.matrix;
-  // Zeros, or NaN from a matrix that is not finite.
-  V probe = zero, largest = zero;
-  for (int i = 0; i < m * n; ++i) {
-    probe = MulAdd(Re(a[i]), zero, probe);
-    largest = Abs(Re(a[i])) > largest ? Abs(Re(a[i])) : largest;
-    if constexpr (kComplexElement<E>) {
-      probe = MulAdd(a[i].im, zero, probe);
-      largest = Abs(a[i].im) > largest ? Abs(a[i].im) : largest;
-    }
-  }
-  const auto finite = probe == zero;
+  Extent<E> extent;
+  for (int i = 0; i < m * n; ++i) extent.Add(a[i]);
+  const auto finite = extent.Finite();
   V unscale;
-  const V scale = PowerOfTwoScale(finite ? largest : zero, unscale);
+  const V scale = extent.Scale(unscale);
   for (int i = 0; i < m * n; ++i) a[i] = Choose(finite, scale * a[i], E{});
   E* square = a;
   if (m > n) {
