@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from linalg._checks import called
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def public(
@@ -48,6 +49,12 @@ def public(
     return wrapper
 
   return decorate
+
+
+def with_types_of(namesake: F) -> Callable[[Callable[..., Any]], F]:
+  """A decorator of functions that have the signature of `namesake`, which says their types."""
+  del namesake
+  return lambda function: cast(F, function)
 
 
 def _wrong(name, signature, static, compiled, hints, args, kwargs) -> str | None:

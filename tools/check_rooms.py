@@ -39,7 +39,8 @@ RULES = [
          but=("linalg/_targets.py", "tests/api/test_registration.py",
               "tests/cuda/test_programs.py")),
     Rule(("*.py",), PRIVATE_JAX, but=("linalg/_primitive.py",)),
-    Rule(("linalg/_*.py",), ("linalg._targets", "linalg._primitive"),
+    Rule(("linalg/_*.py", "linalg/scipy/*.py", "linalg/lax/*.py"),
+         ("linalg._targets", "linalg._primitive"),
          but=("linalg/__init__.py", "linalg/_config.py", "linalg/_primitive.py",
               "linalg/_targets.py")),
     Rule(("linalg/_primitive.py",), ("linalg", "scipy")),
@@ -107,16 +108,16 @@ def breaches(path: pathlib.Path) -> Iterator[str]:
   for line, used in modules(path) if python else headers(path):
     if any(breaks(used, rule) for rule in rules):
       yield f"{name}:{line}: must not know {used}"
-  if python and fnmatch.fnmatch(name, "linalg/_*.py"):
+  if python and matches(("linalg/_*.py", "linalg/scipy/*.py", "linalg/lax/*.py")):
     yield from private_imports(name, path)
-  if name == "linalg/__init__.py":
+  if name in ("linalg/__init__.py", "linalg/scipy/__init__.py", "linalg/lax/__init__.py"):
     yield from logic(name, path)
 
 
 def private_imports(name: str, path: pathlib.Path) -> Iterator[str]:
   """Names with an underscore stay in their own module."""
   for node in ast.walk(ast.parse(path.read_text())):
-    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linalg._"):
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linalg."):
       for alias in node.names:
         if alias.name.startswith("_") and not alias.name.endswith("__"):
           yield f"{name}:{node.lineno}: must not know {alias.name}, private to {node.module}"

@@ -6,6 +6,8 @@ import jax
 from jax import export
 
 import linalg
+import linalg.lax
+import linalg.scipy
 
 Arrays2 = tuple[jax.Array, jax.Array]
 Arrays3 = tuple[jax.Array, jax.Array, jax.Array]
@@ -99,6 +101,22 @@ def composed(a: jax.Array) -> None:
   assert_type(linalg.tensorsolve(a, a), jax.Array)
   assert_type(linalg.checked(linalg.eigh)(a), linalg.EighResult)
   assert_type(linalg.__version__, str)
+
+
+def in_the_place_of_jax(a: jax.Array) -> None:
+  """The types are those of JAX's functions."""
+  assert_type(linalg.scipy.cholesky(a, True), jax.Array)
+  assert_type(linalg.scipy.lu(a), Arrays3)
+  assert_type(linalg.scipy.lu(a, True), Arrays2)
+  assert_type(linalg.scipy.eigh(a), Arrays2)
+  assert_type(linalg.scipy.eigh(a, eigvals_only=True), jax.Array)
+  assert_type(linalg.scipy.svd(a), Arrays3)
+  assert_type(linalg.scipy.svd(a, compute_uv=False), jax.Array)
+  assert_type(linalg.scipy.qr(a, mode="economic"), Arrays2)
+  assert_type(linalg.lax.eigh(a), Arrays2)
+  assert_type(linalg.lax.lu(a), Arrays3)
+  assert_type(linalg.lax.svd(a, compute_uv=False), jax.Array)
+  assert_type(linalg.lax.eig(a), list[jax.Array])
 
 
 def around_them(a: jax.Array) -> None:

@@ -1,0 +1,88 @@
+"""`jax.lax.linalg` on this package's functions, for `import linalg.lax as lax_linalg`.
+
+It has the names and signatures of that module, and its conventions.
+"""
+
+# JAX's own: its primitives, the names of its algorithms, and what this package lacks.
+from jax.lax.linalg import (
+    EighImplementation,
+    EigImplementation,
+    SvdAlgorithm,
+    cholesky_p,
+    cholesky_update_p,
+    eig_p,
+    eigh_p,
+    hessenberg,
+    hessenberg_p,
+    householder_product_p,
+    lu_p,
+    lu_pivots_to_permutation_p,
+    ormqr,
+    ormqr_p,
+    qdwh,
+    qr_p,
+    schur_p,
+    svd_p,
+    symmetric_product,
+    symmetric_product_p,
+    triangular_solve_p,
+    tridiagonal,
+    tridiagonal_p,
+    tridiagonal_solve_p,
+)
+
+from linalg import (
+    householder_product,
+    lu_pivots_to_permutation,
+    triangular_solve,
+    tridiagonal_solve,
+)
+from linalg.lax._namesakes import (
+    cholesky,
+    cholesky_update,
+    eig,
+    eigh,
+    lu,
+    qr,
+    schur,
+    svd,
+)
+
+__all__ = [
+    "EigImplementation",
+    "EighImplementation",
+    "SvdAlgorithm",
+    "cholesky",
+    "cholesky_p",
+    "cholesky_update",
+    "cholesky_update_p",
+    "eig",
+    "eig_p",
+    "eigh",
+    "eigh_p",
+    "hessenberg",
+    "hessenberg_p",
+    "householder_product",
+    "householder_product_p",
+    "lu",
+    "lu_p",
+    "lu_pivots_to_permutation",
+    "lu_pivots_to_permutation_p",
+    "ormqr",
+    "ormqr_p",
+    "qdwh",
+    "qr",
+    "qr_p",
+    "schur",
+    "schur_p",
+    "svd",
+    "svd_p",
+    "symmetric_product",
+    "symmetric_product_p",
+    "triangular_solve",
+    "triangular_solve_p",
+    "tridiagonal",
+    "tridiagonal_p",
+    "tridiagonal_solve",
+    "tridiagonal_solve_p",
+]

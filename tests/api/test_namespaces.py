@@ -1,0 +1,280 @@
+"""`linalg.scipy` and `linalg.lax` may take the place of jax.scipy.linalg and jax.lax.linalg.
+
+They have the names, the signatures and the results of the installed JAX's.
+"""
+
+import inspect
+import subprocess
+import sys
+
+import jax
+import jax.lax.linalg
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+import pytest
+
+import linalg
+import linalg.lax
+import linalg.scipy
+import matrices
+from quick import quick_jit
+
+PAIRS = {"scipy": (linalg.scipy, jax.scipy.linalg), "lax": (linalg.lax, jax.lax.linalg)}
+MODULES = pytest.mark.parametrize("module", PAIRS)
+BATCH = 3
+
+
+def _names(module):
+  return {name for name in dir(module) if not name.startswith("_")}
+
+
+def _functions(module):
+  return {name for name in _names(module) if inspect.isfunction(inspect.unwrap(
+      getattr(module, name)))}
+
+
+@MODULES
+def test_names(module):
+  """Neither more nor fewer than JAX's, and nothing that was imported for another purpose."""
+  ours, stock = PAIRS[module]
+  assert _names(ours) == set(ours.__all__) == _names(stock)
+
+
+def _parameters(function):
+  return [(x.name, x.kind, x.default) for x in inspect.signature(function).parameters.values()]
+
+
+@MODULES
+def test_signatures(module):
+  """Names, kinds, order and defaults of the parameters."""
+  ours, stock = PAIRS[module]
+  for name in _functions(stock):
+    assert _parameters(getattr(ours, name)) == _parameters(getattr(stock, name)), name
+
+
+def test_import_is_lazy():
+  """`import linalg` reads neither module."""
+  program = "import sys, linalg; print({'linalg.scipy', 'linalg.lax'} & set(sys.modules))"
+  done = subprocess.run(
+      [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+  assert done.stdout.strip() == "set()"
+
+
+# For each function a call, of a module, a general matrix, a positive definite one and columns. What
+# is left open, the signs and order of vectors, is multiplied out.
+
+
+def _spectral(w, v):
+  return w, v * w[..., None, :].astype(v.dtype) @ v.mT.conj()
+
+
+def _singular(u, s, vh):
+  k = s.shape[-1]
+  return s, u[..., :k] * s[..., None, :].astype(u.dtype) @ vh[..., :k, :]
+
+
+def _sorted(w):
+  return jnp.sort(w, axis=-1)
+
+
+def _product_of_three(t, z):
+  return jnp.triu(t) - t, z @ t @ z.mT.conj()
+
+
+SCIPY = {
+    "block_diag": lambda m, a, p, b: m.block_diag(a, b),
+    "cho_factor": lambda m, a, p, b: jnp.triu(m.cho_factor(p)[0]),
+    "cho_solve": lambda m, a, p, b: m.cho_solve(m.cho_factor(p, lower=True), b),
+    "cholesky": lambda m, a, p, b: m.cholesky(p),
+    "cholesky lower": lambda m, a, p, b: m.cholesky(p, True, True, False),
+    "det": lambda m, a, p, b: m.det(a),
+    "eigh": lambda m, a, p, b: _spectral(*m.eigh(p)),
+    "eigh of a general matrix": lambda m, a, p, b: m.eigh(a, None, False, True),
+    "expm": lambda m, a, p, b: m.expm(a / 4),
+    "hessenberg": lambda m, a, p, b: m.hessenberg(a, calc_q=True),
+    "inv": lambda m, a, p, b: m.inv(a),
+    "lu": lambda m, a, p, b: m.lu(a),
+    "lu permuted": lambda m, a, p, b: m.lu(b, True),
+    "lu_solve": lambda m, a, p, b: m.lu_solve(m.lu_factor(a), b, 1),
+    "polar": lambda m, a, p, b: m.polar(a),
+    "qr": lambda m, a, p, b: m.qr(b),
+    "qr economic": lambda m, a, p, b: m.qr(b, mode="economic"),
+    "qr pivoted": lambda m, a, p, b: m.qr(b, mode="economic", pivoting=True),
+    "qr r": lambda m, a, p, b: m.qr(b, mode="r"),
+    "qr r pivoted": lambda m, a, p, b: m.qr(b, mode="r", pivoting=True),
+    "qr_multiply": lambda m, a, p, b: m.qr_multiply(b, a),
+    "qr_multiply left": lambda m, a, p, b: m.qr_multiply(
+        b, a[:2], "left", pivoting=True, conjugate=True),
+    "qr_multiply of a vector": lambda m, a, p, b: m.qr_multiply(a, b[:, 0]),
+    "schur": lambda m, a, p, b: _product_of_three(*m.schur(a, output="complex")),
+    "solve": lambda m, a, p, b: m.solve(a, b),
+    "solve of a vector": lambda m, a, p, b: m.solve(a, b[:, 0]),
+    # JAX's gradient of complex ones takes A to be its own transpose.
+    "solve pos": lambda m, a, p, b: m.solve(p.real, b.real, True, assume_a="pos"),
+    "solve her": lambda m, a, p, b: m.solve(p, b, assume_a="her"),
+    "solve_triangular": lambda m, a, p, b: m.solve_triangular(a, b, "T", lower=True),
+    "sqrtm": lambda m, a, p, b: m.sqrtm(p),
+    "svd full": lambda m, a, p, b: _singular(*m.svd(b)),
+    "svd": lambda m, a, p, b: _singular(*m.svd(b, False)),
+    "svd of values": lambda m, a, p, b: m.svd(b, compute_uv=False),
+}
+
+
+LAX = {
+    "cholesky": lambda m, a, p, b: m.cholesky(p),
+    "cholesky of a triangle": lambda m, a, p, b: m.cholesky(p, symmetrize_input=False),
+    "cholesky_update": lambda m, a, p, b: m.cholesky_update(
+        m.cholesky(p.real).mT, jnp.ones(p.shape[0], p.real.dtype)),
+    "eig": lambda m, a, p, b: [
+        _sorted(m.eig(a)[0]), *(jnp.abs(v).sum() for v in m.eig(a)[1:])],
+    "eig right": lambda m, a, p, b: [
+        _sorted(x) if x.ndim == 1 else jnp.abs(x).sum()
+        for x in m.eig(a, compute_left_eigenvectors=False)],
+    "eig of values": lambda m, a, p, b: [_sorted(x) for x in m.eig(
+        a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)],
+    "eigh": lambda m, a, p, b: _spectral(*m.eigh(p)[::-1]),
+    "eigh of a triangle": lambda m, a, p, b: _spectral(
+        *m.eigh(p, lower=False, symmetrize_input=False)[::-1]),
+    "eigh by name": lambda m, a, p, b: _spectral(
+        *m.eigh(p, implementation=m.EighImplementation.QR)[::-1]),
+    "householder_product": lambda m, a, p, b: m.householder_product(
+        b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype)),
+    "lu": lambda m, a, p, b: m.lu(a),
+    "lu_pivots_to_permutation": lambda m, a, p, b: m.lu_pivots_to_permutation(m.lu(a)[1], 5),
+    "qr": lambda m, a, p, b: m.qr(b),
+    "qr thin": lambda m, a, p, b: m.qr(b, full_matrices=False),
+    "qr pivoted": lambda m, a, p, b: m.qr(b, full_matrices=False, pivoting=True),
+    "schur": lambda m, a, p, b: _product_of_three(*m.schur(p)),
+    "schur of values": lambda m, a, p, b: [
+        _sorted(jnp.diagonal(t)) for t in m.schur(p, compute_schur_vectors=False)],
+    "svd full": lambda m, a, p, b: _singular(*m.svd(b)),
+    "svd": lambda m, a, p, b: _singular(*m.svd(b, full_matrices=False)),
+    "svd of values": lambda m, a, p, b: m.svd(b, compute_uv=False),
+    "svd by name": lambda m, a, p, b: m.svd(
+        b, compute_uv=False, algorithm=m.SvdAlgorithm.QR),
+    "triangular_solve": lambda m, a, p, b: m.triangular_solve(
+        a, b, left_side=True, lower=True, transpose_a=True),
+    "tridiagonal_solve": lambda m, a, p, b: m.tridiagonal_solve(a[0], p[0], a[1], b),
+}
+# Of these, JAX has no derivative.
+WITHOUT_DERIVATIVES = {
+    "cholesky_update", "eig", "hessenberg", "householder_product", "lu_pivots_to_permutation",
+    "polar", "qr_multiply", "schur", "sqrtm", "svd full"}
+
+
+def _own(module):
+  """The functions that are neither JAX's nor those of `linalg` itself, which have their tests."""
+  ours, stock = PAIRS[module]
+  return {
+      x for x in _functions(stock)
+      if getattr(ours, x) not in (getattr(stock, x), getattr(linalg, x, None))}
+
+
+def _calls():
+  """Each function in one way, and as `extended` in all."""
+  for module, table in (("scipy", SCIPY), ("lax", LAX)):
+    for name, call in table.items():
+      yield pytest.param(
+          module, name, call, id=f"{module}-{name.replace(' ', '-')}",
+          marks=() if name in _own(module) else pytest.mark.extended)
+
+
+CALLS = pytest.mark.parametrize(("module", "name", "call"), list(_calls()))
+
+
+def test_every_function_is_called():
+  for module, table in (("scipy", SCIPY), ("lax", LAX)):
+    called = {name.partition(" ")[0] for name in table}
+    assert _own(module) <= table.keys()
+    assert called <= _functions(PAIRS[module][0])
+
+
+def _operands(rng, batch, n, dtype):
+  return (
+      matrices.well_conditioned(rng, batch, n, dtype),
+      matrices.positive_definite(rng, batch, n, dtype), matrices.general(rng, batch, n, 2, dtype))
+
+
+def _results(call, module):
+  return lambda a, p, b: jax.tree.leaves(call(module, a, (p + p.mT.conj()) / 2, b))
+
+
+def _mapped(function):
+  """JAX has functions that `vmap` cannot map."""
+  return lambda *operands: jax.lax.map(lambda x: function(*x), operands)
+
+
+def _close(actual, expected, precision):
+  assert len(actual) == len(expected)
+  for x, y in zip(actual, expected, strict=True):
+    assert (x.shape, x.dtype) == (y.shape, y.dtype)
+    scale = np.max(np.abs(y), initial=1)
+    np.testing.assert_allclose(x, y, rtol=0, atol=400 * precision * scale)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.complex128, pytest.param(np.float32, marks=pytest.mark.extended)],
+    ids=lambda dtype: dtype.__name__)
+@CALLS
+def test_results(module, name, call, dtype, rng, standard_promotion):
+  """Shapes, dtypes and numbers of a batch, and of the gradient where JAX has one.
+
+  The gradient is that of Hermitian matrices: how it is shared out between the triangles where one
+  is read, is not JAX's way.
+  """
+  operands = _operands(rng, (BATCH,), 4, np.dtype(dtype))
+  ours, stock = (_results(call, x) for x in PAIRS[module])
+  ours, stock = jax.vmap(ours), _mapped(stock)
+  types = jax.eval_shape(stock, *operands)
+  inexact = [jnp.issubdtype(x.dtype, jnp.inexact) for x in types]
+  weights = [matrices.general(rng, x.shape, 1, 1, x.dtype)[..., 0, 0] for x in types]
+  differentiable = not {name, name.partition(" ")[0]} & WITHOUT_DERIVATIVES
+
+  def both(function, *operands):
+    def loss(*operands):
+      results = function(*operands)
+      return sum(
+          jnp.sum((x * w).real) for x, w, k in zip(results, weights, inexact) if k), results
+
+    if not differentiable:
+      return function(*operands)
+    (_, results), gradients = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(*operands)
+    return [*results, *gradients]
+
+  found, expected = (quick_jit(lambda *x, f=f: both(f, *x))(*operands) for f in (ours, stock))
+  _close(found, expected, float(np.finfo(dtype).eps))
+
+
+@CALLS
+def test_shapes_without_entries(module, name, call, standard_promotion):
+  """The types of an empty batch, and of matrices without rows where JAX has a result of them."""
+  ours, stock = (_results(call, x) for x in PAIRS[module])
+  for batch, n in ((0, 4), (2, 0)):
+    types = [
+        jax.ShapeDtypeStruct((batch, n, k), np.float32) for k in (n, n, 2 if n else 0)]
+    try:
+      expected = jax.eval_shape(_mapped(stock), *types)
+    except (TypeError, ValueError, IndexError, ZeroDivisionError):
+      assert n == 0
+      continue
+    found = jax.eval_shape(jax.vmap(ours), *types)
+    assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in expected]
+
+
+@pytest.mark.extended
+@CALLS
+def test_failures(module, name, call, rng, standard_promotion):
+  """What is NaN in JAX is NaN here: of a matrix that holds NaN, and of an indefinite one."""
+  operands = _operands(rng, (BATCH,), 4, np.dtype(np.float64))
+  for x in operands:
+    x[1] = np.nan
+  operands[1][2] *= -1
+  ours, stock = (_results(call, x) for x in PAIRS[module])
+  found = quick_jit(jax.vmap(ours))(*operands)
+  expected = quick_jit(_mapped(stock))(*operands)
+  for x, y in zip(found, expected, strict=True):
+    if jnp.issubdtype(y.dtype, jnp.inexact):
+      for i in range(BATCH):
+        assert np.isnan(x[i]).all() or not np.isnan(y[i]).all()
+        assert np.isnan(y[i]).any() or not np.isnan(x[i]).any()
