@@ -7,8 +7,9 @@ meaning, and what suites and benchmarks must know of it. `import linalg` does no
 from linalg._cases.case import DTYPES, Case
 from linalg._cases.composed import COMPOSED
 from linalg._cases.decompositions import DECOMPOSITIONS
+from linalg._cases.scipy import SCIPY
 from linalg._cases.timed import Timed
 
-__all__ = ["COMPOSED", "DECOMPOSITIONS", "DTYPES", "TABLE", "Case", "Timed"]
+__all__ = ["COMPOSED", "DECOMPOSITIONS", "DTYPES", "SCIPY", "TABLE", "Case", "Timed"]
 
-TABLE = (*DECOMPOSITIONS, *COMPOSED)
+TABLE = (*DECOMPOSITIONS, *COMPOSED, *SCIPY)

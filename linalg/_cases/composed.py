@@ -7,8 +7,9 @@ import numpy as np
 import scipy.linalg
 
 import linalg
-from linalg._cases import checks, matrices
+from linalg._cases import matrices
 from linalg._cases.case import Case
+from linalg._cases.distance import case_of as _case
 from linalg._cases.operands import (
     general,
     hermitian,
@@ -29,35 +30,10 @@ from linalg._cases.timed import (
     called,
 )
 
-
-def _distance(oracle, rank, condition):
-  """That to the oracle in double precision, over n eps and the condition."""
-
-  def ratio(operands, results):
-    batch = operands[0].shape[: operands[0].ndim - rank]
-    worst = 0.0
-    for i in np.ndindex(batch):
-      expected = oracle(*(checks.wide(x[i]) for x in operands))
-      for x, y in zip(results, expected, strict=True):
-        scale = max(np.max(np.abs(y), initial=0), np.finfo(np.float32).tiny)
-        error = np.max(np.abs(checks.wide(np.asarray(x)[i]) - y), initial=0)
-        size = max(operands[0].shape[-1], 1)
-        unit = scale * size * checks.eps(operands[0]) * condition
-        worst = max(worst, checks.worst(error, unit))
-    return worst
-
-  return ratio
-
-
 # Why a matrix has other last bits in other batches.
 SUMS = "XLA sums a few arrays in other orders than many"
 LOOPS = "XLA fuses products and sums in a loop over rows or not, by the batch's size (jax 0.12)"
 PRODUCTS = "XLA compiles products of complex numbers, or of small matrices, by the batch's size"
-
-
-def _case(name, call, operands, ranks, oracle, stock=None, condition=1.0, **options):
-  ratio = _distance(oracle, ranks[0], condition)
-  return Case(name, call, operands, ranks, ratio, oracle, stock, exact=True, **options)
 
 
 def _two_triples(rng, batch, m, n, dtype):

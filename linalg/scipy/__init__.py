@@ -1,6 +1,7 @@
 """`jax.scipy.linalg` on this package's functions, for `import linalg.scipy as jsl`.
 
-It has the names and signatures of that module, and its conventions.
+It has the names and signatures of that module, and its conventions; and functions that it lacks, by
+the names and signatures of `scipy.linalg`.
 """
 
 # JAX's own: matrices that are composed without linear algebra, and what this package lacks.
@@ -9,7 +10,6 @@ from jax.scipy.linalg import (
     companion,
     convolution_matrix,
     dft,
-    expm_frechet,
     fiedler,
     fiedler_companion,
     funm,
@@ -40,6 +40,7 @@ from linalg import (
     solve_triangular,
     sqrtm,
 )
+from linalg.scipy._expm_frechet import expm_frechet
 from linalg.scipy._namesakes import (
     cholesky,
     det,
@@ -51,6 +52,8 @@ from linalg.scipy._namesakes import (
     solve,
     svd,
 )
+from linalg.scipy._pinvh import pinvh
+from linalg.scipy._subspaces import null_space, orth
 
 __all__ = [
     "block_diag",
@@ -81,7 +84,10 @@ __all__ = [
     "lu",
     "lu_factor",
     "lu_solve",
+    "null_space",
+    "orth",
     "pascal",
+    "pinvh",
     "polar",
     "qr",
     "qr_multiply",

@@ -27,7 +27,7 @@ def _rows(table):
 
 
 OURS = PAGE[: PAGE.index("## Against the peers")]
-COMPOSED, HANDLED = map(_rows, OURS.split("The functions of the second table"))
+COMPOSED, HANDLED, SCIPY = map(_rows, re.split("The functions of the (?:second|third) table", OURS))
 
 
 def test_all_functions_are_there():
@@ -39,6 +39,7 @@ def test_all_functions_are_there():
   functions = {
       name.removesuffix("_ex") for name in set(linalg.__all__) - elsewhere - results}
   assert _names(COMPOSED + HANDLED) == functions
+  assert _names(SCIPY) == cases.OF_SCIPY
 
 
 def test_functions_are_in_the_table_of_their_kind():
@@ -48,5 +49,6 @@ def test_functions_are_in_the_table_of_their_kind():
   of_options = {row for row in COMPOSED if "=" in row}  # of a function that has a handler too
   assert not _names(set(COMPOSED) - of_options) & handled
   assert handled <= _names(HANDLED)
-  for table, rows in ((cases.COMPOSED, COMPOSED), (cases.CASES, HANDLED)):
+  for table, rows in (
+      (cases.COMPOSED, COMPOSED), (cases.CASES, HANDLED), (cases.SCIPY, SCIPY)):
     assert _names(rows) >= set(map(cases.function, table))

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 import pytest
+import scipy.linalg
 
+import cases
 import linalg
 import linalg.lax
 import linalg.scipy
@@ -36,9 +38,12 @@ def _functions(module):
 
 @MODULES
 def test_names(module):
-  """Neither more nor fewer than JAX's, and nothing that was imported for another purpose."""
+  """Neither more nor fewer than JAX's, but for what is SciPy's, and nothing that was imported for
+  another purpose."""
   ours, stock = PAIRS[module]
-  assert _names(ours) == set(ours.__all__) == _names(stock)
+  more = _names(ours) - _names(stock)
+  assert _names(ours) == set(ours.__all__) == _names(stock) | more
+  assert more <= (cases.OF_SCIPY & set(scipy.linalg.__all__) if module == "scipy" else set())
 
 
 def _parameters(function):
@@ -51,6 +56,21 @@ def test_signatures(module):
   ours, stock = PAIRS[module]
   for name in _functions(stock):
     assert _parameters(getattr(ours, name)) == _parameters(getattr(stock, name)), name
+
+
+# Keyword-only parameters that are ours.
+ADDED = {"null_space": {"size"}, "orth": {"size"}}
+
+
+def test_signatures_of_scipy():
+  """Names, order and defaults of the parameters of what JAX's module lacks."""
+  for name in _names(linalg.scipy) - _names(jax.scipy.linalg):
+    ours = _parameters(getattr(linalg.scipy, name))
+    added = ADDED.get(name, set())
+    assert all(kind == inspect.Parameter.KEYWORD_ONLY for x, kind, _ in ours if x in added)
+    theirs = [(x.name, x.default) for x in inspect.signature(
+        getattr(scipy.linalg, name)).parameters.values()]
+    assert [(x, default) for x, _, default in ours if x not in added] == theirs, name
 
 
 def test_import_is_lazy():
@@ -164,10 +184,10 @@ WITHOUT_DERIVATIVES = {
 
 
 def _own(module):
-  """The functions that are neither JAX's nor those of `linalg` itself, which have their tests."""
+  """The functions that are neither JAX's nor have their tests elsewhere."""
   ours, stock = PAIRS[module]
   return {
-      x for x in _functions(stock)
+      x for x in _functions(stock) - cases.OF_SCIPY
       if getattr(ours, x) not in (getattr(stock, x), getattr(linalg, x, None))}
 
 

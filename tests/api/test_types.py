@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import cases
 import linalg
 
 FILE = pathlib.Path(__file__).with_name("types_of_results.py")
@@ -30,9 +31,11 @@ def test_types_of_results(checker):
 
 def test_every_function_is_asserted():
   """But for those that are JAX's own, whose types are JAX's."""
-  asserted = set(re.findall(r"linalg\.(\w+)\(", FILE.read_text()))
+  text = FILE.read_text()
+  asserted = set(re.findall(r"linalg\.(\w+)\(", text))
   functions = {
       name for name in linalg.__all__
       if callable(function := getattr(linalg, name)) and not isinstance(function, type)
       and function.__module__.startswith("linalg")}
   assert functions <= asserted
+  assert set(re.findall(r"linalg\.scipy\.(\w+)\(", text)) >= cases.OF_SCIPY

@@ -119,6 +119,14 @@ def in_the_place_of_jax(a: jax.Array) -> None:
   assert_type(linalg.lax.eig(a), list[jax.Array])
 
 
+def of_scipy(a: jax.Array) -> None:
+  assert_type(linalg.scipy.pinvh(a), jax.Array)
+  assert_type(linalg.scipy.pinvh(a, return_rank=True), Arrays2)
+  assert_type(linalg.scipy.orth(a, size=2), jax.Array)
+  assert_type(linalg.scipy.null_space(a), jax.Array)
+  assert_type(linalg.scipy.expm_frechet(a, a, compute_expm=True), Arrays2)
+
+
 def around_them(a: jax.Array) -> None:
   assert_type(linalg.eigh_gauge_error(lambda w, v: w.sum(), a), jax.Array)
   assert_type(linalg.include_dir(), str)

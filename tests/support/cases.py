@@ -7,14 +7,20 @@ import numpy as np
 import pytest
 
 import linalg
+import linalg.scipy
 from linalg import _targets
-from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, TABLE, Case
+from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, SCIPY, TABLE, Case
 
 __all__ = [
-    "CASES", "COMPOSED", "DTYPES", "TABLE", "Case", "each", "function", "has_handlers", "named",
-    "targets", "targets_of", "with_handlers"]
+    "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "function",
+    "has_handlers", "named", "targets", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
+# The functions of linalg.scipy that are neither JAX's nor a namesake of this package's in its form.
+OF_SCIPY = {
+    name for name in linalg.scipy.__all__
+    if (module := getattr(linalg.scipy, name).__module__).startswith("linalg.scipy.")
+    and module != "linalg.scipy._namesakes"}
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 
@@ -32,7 +38,8 @@ def named(name: str) -> Case:
 def function(case: Case) -> str:
   """The public function that it calls; the case's name may go on with what is particular."""
   return max(
-      (name for name in linalg.__all__ if f"{case.name}_".startswith(f"{name}_")), key=len)
+      (name for name in {*linalg.__all__, *OF_SCIPY} if f"{case.name}_".startswith(f"{name}_")),
+      key=len)
 
 
 # At import, before tests register theirs.

@@ -34,8 +34,9 @@ from sharded import (
   unsharded,
 )
 
-CASES = cases.each(cases.COMPOSED)
-DIFFERENTIABLE = cases.each([case for case in cases.COMPOSED if case.differentiable])
+IN_PYTHON = cases.COMPOSED + cases.SCIPY
+CASES = cases.each(IN_PYTHON)
+DIFFERENTIABLE = cases.each([case for case in IN_PYTHON if case.differentiable])
 extended = pytest.mark.extended
 
 
@@ -104,6 +105,7 @@ def _layouts():
   return found
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(("layout", "kind", "dtype"), _layouts())
 @CASES
 def test_sharded(case, layout, kind, dtype, rng):
@@ -182,6 +184,7 @@ def test_export(case, rng):
   _nearly(exported.call(*operands), unsharded(case, operands), operands)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     "dtype", [np.complex128, pytest.param(np.float64, marks=extended)],
     ids=lambda dtype: dtype.__name__)

@@ -1,0 +1,51 @@
+"""The functions of `linalg.scipy` that jax.scipy.linalg lacks, as cases."""
+
+import numpy as np
+import scipy.linalg
+
+import linalg.scipy
+from linalg._cases import matrices
+from linalg._cases.case import Case
+from linalg._cases.distance import case_of
+from linalg._cases.operands import positive_definite, square_general
+
+
+def _projector(q):
+  return q @ q.mT.conj()
+
+
+def _tall(rng, batch, m, n, dtype):
+  del m
+  return (matrices.general(rng, batch, n + 2, n, dtype),)
+
+
+def _wide(rng, batch, m, n, dtype):
+  del m
+  return (matrices.general(rng, batch, n, n + 2, dtype),)
+
+
+def _two_general(rng, batch, m, n, dtype):
+  return square_general(rng, batch, m, n, dtype) + square_general(rng, batch, m, n, dtype)
+
+
+def _range_oracle(a):
+  return (a @ np.linalg.pinv(a),) if a.size else (np.zeros((a.shape[0],) * 2),)
+
+
+def _null_space_oracle(a):
+  return (np.eye(a.shape[1]) - np.linalg.pinv(a) @ a,)
+
+
+SCIPY: tuple[Case, ...] = (
+    case_of("pinvh", linalg.scipy.pinvh, positive_definite, (2,), lambda a: (np.linalg.pinv(a),),
+            condition=20, slow=True),
+    case_of("orth", lambda a: _projector(linalg.scipy.orth(a, size=a.shape[-1])), _tall, (2,),
+            _range_oracle, condition=20, slow=True),
+    case_of("null_space", lambda a: _projector(linalg.scipy.null_space(a, size=2)), _wide, (2,),
+            _null_space_oracle, condition=20, slow=True),
+    case_of("expm_frechet",
+            lambda a, e: linalg.scipy.expm_frechet(a / 4, e, compute_expm=False), _two_general,
+            (2, 2), lambda a, e: (scipy.linalg.expm_frechet(a / 4, e, compute_expm=False)
+                                  if a.size else a,),
+            condition=20, slow=True, varying={0: "XLA compiles products by the batch's size"}),
+)

@@ -1,0 +1,99 @@
+"""Pseudo-inverses of Hermitian matrices."""
+
+from typing import Literal, overload
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg._algebra import adjoint, hermitian_part, reciprocal
+from linalg._eigh import eigh
+from linalg._operands import as_arrays, check_square
+from linalg._pinv import per_matrix, pseudo_inverse_p
+from linalg._public import public
+
+__all__ = ["pinvh"]
+
+
+@overload
+def pinvh(
+    a: ArrayLike,
+    atol: ArrayLike | None = None,
+    rtol: ArrayLike | None = None,
+    lower: bool = True,
+    return_rank: Literal[False] = False,
+    check_finite: bool = True,
+) -> jax.Array: ...
+
+
+@overload
+def pinvh(
+    a: ArrayLike,
+    atol: ArrayLike | None = None,
+    rtol: ArrayLike | None = None,
+    lower: bool = True,
+    *,
+    return_rank: Literal[True],
+    check_finite: bool = True,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def pinvh(
+    a: ArrayLike,
+    atol: ArrayLike | None = None,
+    rtol: ArrayLike | None = None,
+    lower: bool = True,
+    return_rank: bool = False,
+    check_finite: bool = True,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...
+
+
+@public("lower", "return_rank", "check_finite")
+def pinvh(
+    a: ArrayLike,
+    atol: ArrayLike | None = None,
+    rtol: ArrayLike | None = None,
+    lower: bool = True,
+    return_rank: bool = False,
+    check_finite: bool = True,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
+  """The pseudo-inverse of Hermitian matrices; `scipy.linalg.pinvh`, batched.
+
+  Args:
+    a: Hermitian matrices (..., n, n), of which one triangle is read.
+    atol, rtol: eigenvalues of magnitude up to `atol` + `rtol` times the largest count as 0;
+      numbers, or one for each matrix. The defaults are 0 and n eps.
+    lower: whether the lower triangle is read.
+    return_rank: whether to return the number of the other eigenvalues too.
+    check_finite: not used.
+
+  Returns:
+    The pseudo-inverses (..., n, n), or (pseudo-inverses, ranks), with integers (...). NaN, of rank
+    0, where A holds NaN or Inf.
+
+  float16 and bfloat16 are computed in float32, and the results rounded.
+
+  Algorithm: `eigh`. Derivative: Golub and Pereyra, SIAM J. Numer. Anal. 10 (1973), right wherever
+  the rank does not change, at equal eigenvalues too, to any order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.pinvh(jnp.diag(jnp.array([2.0, 0.0])))
+    Array([[0.5, 0. ],
+           [0. , 0. ]], dtype=float32)
+  """
+  del check_finite
+  (a,), dtype = as_arrays("pinvh", a)
+  check_square("pinvh", a)
+  a = hermitian_part(a, lower=lower, symmetrize=False)
+  w, v = eigh(jax.lax.stop_gradient(a))
+  size = jnp.abs(w)
+  if rtol is None:
+    rtol = a.shape[-1] * jnp.finfo(dtype).eps
+  cutoff = per_matrix(rtol, w) * jnp.max(size, axis=-1, keepdims=True, initial=0)
+  if atol is not None:
+    cutoff = per_matrix(atol, w) + cutoff
+  # NaN is kept, so that it is seen.
+  inverse = pseudo_inverse_p(a, v, reciprocal(w, ~(size <= cutoff)), adjoint(v)).astype(dtype)
+  return (inverse, jnp.sum(size > cutoff, axis=-1)) if return_rank else inverse

@@ -1,0 +1,186 @@
+"""Orthonormal bases of the range and of the null space of matrices."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from linalg._algebra import adjoint, expand, nan_where, reciprocal, zeros_like
+from linalg._given_factors import given_factors
+from linalg._matmul import product
+from linalg._operands import as_arrays, check_arrays, check_matrix
+from linalg._pinv import per_matrix, pseudo_inverse_p
+from linalg._public import public
+from linalg._svd import svd, svdvals
+
+__all__ = ["null_space", "orth"]
+
+# To derivatives a basis does not turn within its space: then functions of the space have theirs,
+# to any order, and equal singular values make no difference.
+
+
+def _range_jvp(primals, tangents):
+  # dQ = (I - Q Qᴴ) dA A⁺ Q
+  a, _, *factors = primals
+  q = _range_p(*primals)
+  moved = product(tangents[0], product(pseudo_inverse_p(a, *factors), q))
+  return q, moved - product(q, product(q, moved, adjoint_a=True))
+
+
+def _null_jvp(primals, tangents):
+  # dZ = -A⁺ dA Z
+  a, _, *factors = primals
+  z = _null_p(*primals)
+  return z, -product(pseudo_inverse_p(a, *factors), product(tangents[0], z))
+
+
+# A basis of the range of A, given that and the factors of A⁺.
+_range_p = given_factors(
+    "orth", "m n, m r, m k, k, k n -> m r", [0], lambda q, *factors: q, jvp=_range_jvp)
+
+# A basis of the null space of A, given that and the factors of A⁺.
+_null_p = given_factors(
+    "null_space", "m n, n r, m k, k, k n -> n r", [0], lambda z, *factors: z, jvp=_null_jvp)
+
+
+def _ranks(s, rcond, shape, dtype):
+  """The number of singular values that are not 0, and which those are."""
+  if rcond is None:
+    rcond = max(shape) * jnp.finfo(dtype).eps
+  nonzero = s > per_matrix(rcond, s) * jnp.max(s, axis=-1, keepdims=True, initial=0)
+  return jnp.sum(nonzero, axis=-1), nonzero
+
+
+def _columns_from(v, first, size):
+  """The columns first, first + 1, … of V, `size` of them, and zeros beyond its last.
+
+  By a product, for a gather does not know how its result is sharded.
+  """
+  place = expand(jnp.arange(v.shape[-1])[:, None], v)
+  chosen = place == first[..., None, None] + expand(jnp.arange(size)[None, :], v)
+  return product(v, chosen.astype(v.dtype))
+
+
+def _with_entries(a):
+  """A matrix without entries as one of zeros, which has the same range and null space."""
+  missing = [(0, int(k == 0)) for k in a.shape[-2:]]
+  return jnp.pad(a, ((0, 0),) * (a.ndim - 2) + tuple(missing))
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def _range(a, rcond, size):
+  (a,), dtype = as_arrays("orth", a)
+  rows = a.shape[-2]
+  a = _with_entries(a)
+  u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=False)
+  ranks, nonzero = _ranks(s, rcond, a.shape[-2:], dtype)
+  basis = _columns_from(jnp.where(nonzero[..., None, :], u, 0), zeros_like(ranks), size)
+  q = _range_p(a, basis, u, reciprocal(s, nonzero), vh)
+  return nan_where(jnp.isnan(s).any(-1), q, core=2)[..., :rows, :].astype(dtype)
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def _null_space(a, rcond, size):
+  (a,), dtype = as_arrays("null_space", a)
+  cols = a.shape[-1]
+  a = _with_entries(a)
+  rows = a.shape[-2]
+  u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=rows < a.shape[-1])
+  ranks, nonzero = _ranks(s, rcond, a.shape[-2:], dtype)
+  k = s.shape[-1]
+  z = _null_p(
+      a, _columns_from(adjoint(vh), ranks, size), u, reciprocal(s, nonzero), vh[..., :k, :])
+  return nan_where(jnp.isnan(s).any(-1), z, core=2)[..., :cols, :].astype(dtype)
+
+
+def _rank(name: str, a: Any, rcond: Any) -> int:
+  """The rank that all matrices have in common."""
+  (a,), dtype = as_arrays(name, a)
+  if isinstance(a, jax.core.Tracer) or isinstance(rcond, jax.core.Tracer):
+    raise TypeError(
+        f"{name}: the dimension of the space depends on the values of the matrix, which are not "
+        "known while a function is traced, as by jit, vmap or grad. Pass it as `size`: where the "
+        "space has fewer dimensions, columns of zeros follow.")
+  a = _with_entries(a)
+  s = svdvals(a)
+  ranks = np.asarray(_ranks(s, rcond, a.shape[-2:], dtype)[0])
+  found = np.unique(ranks[~np.isnan(np.asarray(s)).any(-1)])
+  if len(found) > 1:
+    raise ValueError(
+        f"{name}: the matrices of the batch have different ranks, {found.tolist()}. Pass `size`, "
+        "the number of columns to return: where the space has fewer dimensions, zeros follow.")
+  return int(found[0]) if len(found) else min(a.shape[-2:])
+
+
+@public("size", compiled=False)
+def orth(A: ArrayLike, rcond: ArrayLike | None = None, *, size: int | None = None) -> jax.Array:
+  """An orthonormal basis of the range; `scipy.linalg.orth`, batched.
+
+  Args:
+    A: matrices (..., m, n).
+    rcond: singular values up to `rcond` times the largest count as 0; a number, or one for each
+      matrix. The default is max(m, n) eps.
+    size: the number of columns to return: of bases that have more, the first ones, and zeros after
+      those that have fewer. The default is the rank, which all matrices must have in common; it
+      depends on their values, so that `size` must be given where they are traced: in `jit`, `vmap`
+      and derivatives.
+
+  Returns:
+    Bases (..., m, size), of the left singular vectors in the order of the singular values; NaN
+    where A holds NaN or Inf.
+
+  float16 and bfloat16 are computed in float32, and the results rounded.
+
+  Algorithm: `svd`. Derivative: dQ = (I - Q Qᴴ) dA A⁺ Q, that of a basis which does not turn within
+  its space. It is right, to any order, for functions of the space, such as Q Qᴴ, where the rank is
+  constant and `size` is not less; equal singular values make no difference.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.orth(jnp.ones((2, 3))).shape
+    (2, 1)
+  """
+  check_arrays("orth", A)
+  check_matrix("orth", a := jnp.asarray(A))
+  return _range(a, rcond, _rank("orth", a, rcond) if size is None else size)
+
+
+@public("size", "check_finite", "lapack_driver", compiled=False)
+def null_space(
+    A: ArrayLike,
+    rcond: ArrayLike | None = None,
+    *,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+    size: int | None = None,
+) -> jax.Array:
+  """An orthonormal basis of the null space, A Z = 0; `scipy.linalg.null_space`, batched.
+
+  Args:
+    A: matrices (..., m, n).
+    rcond, size: as for `orth`; the default of `size` is n less the rank.
+    overwrite_a, check_finite, lapack_driver: not used.
+
+  Returns:
+    Bases (..., n, size), of the right singular vectors; NaN where A holds NaN or Inf.
+
+  float16 and bfloat16 are computed in float32, and the results rounded.
+
+  Algorithm: `svd`. Derivative: dZ = -A⁺ dA Z, right as that of `orth` is.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.null_space(jnp.ones((2, 3))).shape
+    (3, 2)
+  """
+  del overwrite_a, check_finite, lapack_driver
+  check_arrays("null_space", A)
+  check_matrix("null_space", a := jnp.asarray(A))
+  if size is None:
+    size = a.shape[-1] - _rank("null_space", a, rcond)
+  return _null_space(a, rcond, size)

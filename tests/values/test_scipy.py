@@ -1,0 +1,96 @@
+"""What linalg.scipy adds to jax.scipy.linalg, at degenerate points and where it fails."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+import derivatives
+import linalg.scipy
+import matrices
+
+BOTH = pytest.mark.parametrize(
+    "dtype", [np.complex128, pytest.param(np.float64, marks=pytest.mark.extended)],
+    ids=lambda dtype: dtype.__name__)
+
+
+def _of_rank(rng, rank, m, n, dtype):
+  return matrices.general(rng, (), m, rank, dtype) @ matrices.general(rng, (), rank, n, dtype)
+
+
+def _projector(q):
+  return q @ q.mT.conj()
+
+
+@BOTH
+def test_pinvh(dtype, rng):
+  """Semidefinite matrices of several ranks in one batch; the cut-offs; one triangle is read."""
+  a = np.stack([matrices.with_eigenvalues(rng, np.array(w), dtype) for w in (
+      [0.0, 0, 1, 2], [1.0, 1, 1, 1], [-1.0, 1e-17, 1, 3], [1e-3, 1, 2, 2])])
+  inverse, ranks = linalg.scipy.pinvh(a, return_rank=True)
+  np.testing.assert_array_equal(ranks, [2, 4, 3, 4])
+  for x, y in zip(a, inverse, strict=True):
+    np.testing.assert_allclose(y, scipy.linalg.pinvh(x), atol=1e-11)
+  np.testing.assert_array_equal(linalg.scipy.pinvh(a, 1e-2, return_rank=True)[1], [2, 4, 3, 3])
+  rtol = np.array([0, 0.4, 0.4, 0.6])
+  np.testing.assert_array_equal(
+      linalg.scipy.pinvh(a, rtol=rtol, return_rank=True)[1][1:], [4, 1, 2])
+  upper = np.where(np.tri(4, k=-1, dtype=bool), np.nan, a)
+  np.testing.assert_allclose(linalg.scipy.pinvh(upper, lower=False), inverse, atol=1e-11)
+
+
+@BOTH
+def test_spaces(dtype, rng):
+  """Bases of SciPy's spaces, of any shape, also without entries."""
+  for m, n, rank in ((5, 4, 2), (4, 5, 4), (3, 3, 0)):
+    a = np.stack([_of_rank(rng, rank, m, n, dtype) for _ in range(2)])
+    q, z = linalg.scipy.orth(a), linalg.scipy.null_space(a)
+    assert q.shape == (2, m, rank) and z.shape == (2, n, n - rank)
+    for x, y, w in zip(a, q, z, strict=True):
+      np.testing.assert_allclose(_projector(y), _projector(scipy.linalg.orth(x)), atol=1e-13)
+      np.testing.assert_allclose(
+          _projector(w), _projector(jnp.asarray(scipy.linalg.null_space(x))), atol=1e-13)
+  for shape in ((3, 0), (2, 0, 3)):
+    *batch, m, n = shape
+    a = np.zeros(shape, dtype)
+    assert linalg.scipy.orth(a).shape == (*batch, m, 0)
+    np.testing.assert_array_equal(
+        linalg.scipy.null_space(a), np.broadcast_to(np.eye(n), (*batch, n, n)))
+
+
+def test_size_of_spaces(rng):
+  """Zeros after the basis, also of batches of several ranks; without a size, errors that say so."""
+  a = np.stack([_of_rank(rng, rank, 4, 5, np.float64) for rank in (1, 2, 3)])
+  a[1, 0, 0] = np.nan
+  q = jax.jit(lambda a: linalg.scipy.orth(a, size=2))(a)
+  z = jax.jit(jax.vmap(lambda a: linalg.scipy.null_space(a, size=6)))(a)
+  assert np.isnan(q[1]).all() and np.isnan(z[1]).all()
+  np.testing.assert_array_equal(q[0, :, 1], 0)
+  for i, rank in ((0, 1), (2, 3)):
+    np.testing.assert_allclose(
+        z[i].T @ z[i], np.diag(np.arange(6) < 5 - rank).astype(float), atol=1e-13)
+    np.testing.assert_allclose(a[i] @ z[i], 0, atol=1e-13)
+  assert linalg.scipy.orth(a[1:]).shape == (2, 4, 3)  # of NaN there is no rank
+  for function in (linalg.scipy.orth, linalg.scipy.null_space):
+    with pytest.raises(ValueError, match=r"ranks, \[1, 3\].*`size`"):
+      function(a)
+    for traced in (jax.jit(function), jax.vmap(function)):
+      with pytest.raises(TypeError, match="Pass it as `size`"):
+        traced(a)
+
+
+@BOTH
+def test_derivatives_of_spaces(dtype, rng):
+  """Of functions of the space: at constant rank, and at equal singular values."""
+  def spaces(x, y):
+    a = x @ y
+    return tuple(map(_projector, (
+        linalg.scipy.orth(a, size=2), linalg.scipy.null_space(a, size=1))))
+
+  derivatives.check(
+      spaces, (matrices.general(rng, (), 4, 2, dtype), matrices.general(rng, (), 2, 3, dtype)),
+      rng, tolerance=1e-7)
+  equal = matrices.with_singular_values(rng, np.ones(2), 4, 2, dtype)
+  derivatives.check(
+      lambda a: _projector(linalg.scipy.orth(a, size=2)), (equal,), rng, tolerance=1e-7)
