@@ -16,12 +16,14 @@ struct SvdShape {
   int64_t u_cols, vh_rows;
 };
 
-// U's and Vᴴ's shapes tell whether the square factors are asked for.
-inline SvdShape ReadSvdShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer& u,
-                             const ffi::AnyBuffer& vh) {
+// U's and Vᴴ's shapes tell whether the square factors are asked for; both are null where values
+// alone are.
+inline SvdShape ReadSvdShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* u,
+                             const ffi::AnyBuffer* vh) {
   const auto [batch, m, n] = SplitBatch(a, 2, "a");
   const int64_t k = std::min(m, n);
-  const int64_t cols = SplitBatch(u, 2, "u").cols, rows = SplitBatch(vh, 2, "vh").rows;
+  const int64_t cols = u == nullptr ? k : SplitBatch(*u, 2, "u").cols;
+  const int64_t rows = vh == nullptr ? k : SplitBatch(*vh, 2, "vh").rows;
   if (cols != k && cols != m) throw BadArgument("u", "have min(m, n) or m columns");
   const bool full = cols != k || rows != k;
   if (rows != (full ? n : k)) throw BadArgument("vh", "have n rows if u has m columns");

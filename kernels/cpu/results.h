@@ -2,6 +2,7 @@
 // pages takes longer than filling it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -32,6 +33,12 @@ T* ResultElements(ffi::Result<ffi::AnyBuffer>& result, int64_t batch, CoreShape 
   T* const data = Elements<T>(result, batch, core, name);
   AdviseHugePages(data, static_cast<int64_t>(result->size_bytes()));
   return data;
+}
+
+template <class T>
+void WriteIdentity(int64_t n, T* a) {
+  std::fill_n(a, n * n, T(0));
+  for (int64_t i = 0; i < n; ++i) a[i * (n + 1)] = T(1);
 }
 
 }  // namespace linalg

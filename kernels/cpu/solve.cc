@@ -112,8 +112,7 @@ void LapackInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* i
       if (info[i] != 0) {
         std::fill(target, target + size, NaN<T>());
       } else if (DiagonalHasNoReciprocal(n, factors.lu())) {
-        std::fill(target, target + size, T(0));
-        for (int64_t k = 0; k < n; ++k) target[k * (n + 1)] = T(1);
+        WriteIdentity(n, target);
         Substitute(factors, n, n, target);
       } else if (n > 0) {
         for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];

@@ -20,12 +20,6 @@
 namespace linalg {
 namespace {
 
-template <class T>
-void WriteIdentity(int64_t n, T* a) {
-  std::fill(a, a + n * n, T(0));
-  for (int64_t i = 0; i < n; ++i) a[i * n + i] = T(1);
-}
-
 // `u` and `vh` are null if only values are wanted; `full` if they are square.
 template <class T>
 struct Svd {
@@ -140,38 +134,33 @@ struct Svd {
   }
 };
 
-void SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> u,
-                ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> vh,
-                ffi::Result<ffi::AnyBuffer> info) {
-  const SvdShape shape = ReadSvdShape(a, *u, *vh);
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `u` and `vh` are null where a handler has no such results.
+void RunSvd(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result* u, Result& s, Result* vh,
+            Result& info) {
+  const SvdShape shape = ReadSvdShape(a, u ? &**u : nullptr, vh ? &**vh : nullptr);
   const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     Svd<T>{.m = m,
            .n = n,
            .full = shape.full,
            .a = Elements<T>(a, batch, {m, n}, "a"),
-           .u = ResultElements<T>(u, batch, {m, shape.u_cols}, "u"),
+           .u = u ? ResultElements<T>(*u, batch, {m, shape.u_cols}, "u") : nullptr,
            .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),
-           .vh = ResultElements<T>(vh, batch, {shape.vh_rows, n}, "vh"),
+           .vh = vh ? ResultElements<T>(*vh, batch, {shape.vh_rows, n}, "vh") : nullptr,
            .info = Elements<int32_t>(info, batch, {}, "info")}
         .Run(pool, batch);
   });
 }
 
-void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> s,
-             ffi::Result<ffi::AnyBuffer> info) {
-  const auto [batch, m, n] = SplitBatch(a, 2, "a");
-  DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
-    Svd<T>{.m = m,
-           .n = n,
-           .full = false,
-           .a = Elements<T>(a, batch, {m, n}, "a"),
-           .u = nullptr,
-           .s = Elements<Real<T>>(s, batch, {std::min(m, n)}, "the singular values"),
-           .vh = nullptr,
-           .info = Elements<int32_t>(info, batch, {}, "info")}
-        .Run(pool, batch);
-  });
+void SvdHandler(ffi::ThreadPool pool, ffi::AnyBuffer a, Result u, Result s, Result vh,
+                Result info) {
+  RunSvd(pool, a, &u, s, &vh, info);
+}
+
+void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info) {
+  RunSvd(pool, a, nullptr, s, nullptr, info);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <memory>
 
 #include "kernels/arithmetic/scale.h"
@@ -27,11 +27,10 @@ class WideEigvalsh {
 
   // The eigenvalues of the lower triangle `a`, which is overwritten; returns as LAPACK's info.
   int operator()(T* a, R* w) {
-    R largest = 0, unscale;
-    ForEachElement(a, [&](T& x) {
-      largest = std::max({largest, std::abs(std::real(x)), std::abs(std::imag(x))});
-    });
-    const R scale = PowerOfTwoScale(largest, unscale);
+    Extent<Element<T>> extent;
+    ForEachElement(a, [&](T x) { extent.Add(std::bit_cast<Element<T>>(x)); });
+    R unscale;
+    const R scale = extent.Scale(unscale);
     ForEachElement(a, [&](T& x) { x *= scale; });
     lapack::Sytrd('L', n_, a, w, beside_.get(), taus_.get(), work_.get());
     const auto info = static_cast<int>(small::RootFreeQl(w, beside_.get(), n_, wide_.get()));
