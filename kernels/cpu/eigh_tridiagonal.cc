@@ -4,6 +4,7 @@
 // one between phases. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may
 // not end on it: it gets NaN, and info = -1.
 #include <algorithm>
+#include <bit>
 #include <complex>
 
 #include "kernels/cpu/lapack.h"
@@ -18,13 +19,15 @@ namespace {
 
 // |e|, and the phases that make T of it: T = diag(phases) |T| diag(phases)ᴴ.
 template <class T>
-void SplitPhases(int64_t count, const T* beside, Real<T>* size, T* phases) {
+void SplitPhases(int64_t count, const T* beside, Real<T>* size, Element<T>* phases) {
   if constexpr (kIsComplex<T>) {
-    phases[0] = T(1);
+    using R = Real<T>;
+    phases[0] = {R(1), R(0)};
     for (int64_t i = 0; i < count; ++i) {
       size[i] = std::abs(beside[i]);
-      const T turned = size[i] == 0 ? phases[i] : phases[i] * std::conj(beside[i] / size[i]);
-      phases[i + 1] = turned / std::abs(turned);
+      const auto phase = std::bit_cast<Element<T>>(size[i] == 0 ? T(1) : beside[i] / size[i]);
+      const Element<T> turned = Mul(phases[i], Conj(phase));
+      phases[i + 1] = R(1) / Modulus(turned) * turned;
     }
   } else {
     std::copy_n(beside, count, size);
@@ -42,7 +45,7 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
   ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
     lapack::Stevd<R> stevd(n, vectors != nullptr);
     const auto e = Scratch<R>(n), columns = Scratch<R>(vectors ? size : 0);
-    const auto phases = Scratch<T>(n);
+    const auto phases = Scratch<Element<T>>(n);
     for (int64_t i = first; i < last; ++i) {
       R* const w = values + i * n;
       const T* const row = beside + i * (n - 1);
@@ -61,8 +64,11 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
       }
       for (int64_t k = 0; k < n; ++k) {
         for (int64_t j = 0; j < n; ++j) {
-          v[k * n + j] = columns[j * n + k];
-          if constexpr (kIsComplex<T>) v[k * n + j] *= phases[k];
+          if constexpr (kIsComplex<T>) {
+            v[k * n + j] = std::bit_cast<T>(columns[j * n + k] * phases[k]);
+          } else {
+            v[k * n + j] = columns[j * n + k];
+          }
         }
       }
     }
