@@ -112,6 +112,22 @@ __device__ __forceinline__ void StoreEnds(const small::EndRow<E>& row, Pointer t
   StoreGlobal(row.behind, &to[3]);
 }
 
+// The two rows of a seam: the first ends where the second would have what is left of the seam,
+// which is zero there.
+template <class E>
+__device__ __forceinline__ small::SeamRow<E> LoadSeam(int k, Strided<E> from, E rhs) {
+  const Strided<E> row = from + 5 * k;
+  const E left = k == 0 ? LoadGlobal(&row[0]) : E{};
+  return {left, LoadGlobal(&row[1]), LoadEnds(row + 2, rhs)};
+}
+template <class E>
+__device__ __forceinline__ void StoreSeam(int k, const small::SeamRow<E>& seam, Strided<E> to) {
+  const Strided<E> row = to + 5 * k;
+  if (k == 0) StoreGlobal(seam.left, &row[0]);
+  StoreGlobal(seam.right, &row[1]);
+  StoreEnds(seam.ends, row + 2);
+}
+
 // What a thread works on: a right-hand side with a group of runs, of one system. Threads of other
 // right-hand sides repeat the work on the runs, which is less than to hand rotations on.
 template <class E>
@@ -171,17 +187,8 @@ struct ReduceLevel {
       const auto store = [&](int k, const small::SeamRow<E>& seam) {
         group.SetX(group.FirstRow(run) - 1 + k, seam.ends.rhs);
         if (group.column != 0) return;
-        const Strided<E> to = level.Seam(group.system, run);
-        if (k == 0) {
-          StoreGlobal(seam.left, &to[0]);
-          StoreGlobal(seam.right, &to[1]);
-          StoreEnds(seam.ends, to + 2);
-          systems.CheckPivot(group.system, seam.left, level.negligible);
-        } else {
-          StoreGlobal(seam.right, &to[6]);
-          StoreEnds(seam.ends, to + 7);
-          systems.CheckPivot(group.system, seam.right, level.negligible);
-        }
+        StoreSeam(k, seam, level.Seam(group.system, run));
+        systems.CheckPivot(group.system, k == 0 ? seam.left : seam.right, level.negligible);
       };
       small::JoinRuns(joined, group.template Load<kLowest>(run), store);
     }
@@ -226,9 +233,8 @@ struct SolveSeams {
     for (int run = group.end - 1; run > group.first; --run) {
       const int64_t row = group.FirstRow(run);
       const Strided<E> from = level.Seam(group.system, run);
-      const small::SeamRow<E> seam[2] = {
-          {LoadGlobal(&from[0]), LoadGlobal(&from[1]), LoadEnds(from + 2, group.X(row - 1))},
-          {E{}, LoadGlobal(&from[6]), LoadEnds(from + 7, group.X(row))}};
+      const small::SeamRow<E> seam[2] = {LoadSeam(0, from, group.X(row - 1)),
+                                         LoadSeam(1, from, group.X(row))};
       E left, right;
       small::SolveSeam(seam, before, first, last, behind, left, right);
       group.SetX(row - 1, left);
