@@ -269,6 +269,14 @@ LINALG_INLINE E Choose(Mask<RealElement<E>> mask, E a, E b) {
   }
 }
 
+// Exchanges a and b where the mask holds.
+template <class E>
+LINALG_INLINE void ExchangeWhere(Mask<RealElement<E>> mask, E& a, E& b) {
+  const E x = a, y = b;
+  a = Choose(mask, y, x);
+  b = Choose(mask, x, y);
+}
+
 // c - a b
 template <class E>
 LINALG_INLINE E NegMulAdd(E a, E b, E c) {
@@ -319,6 +327,17 @@ LINALG_INLINE V Abs(V a) {
   } else {
     const Mask<V> sign = (Mask<V>)(-V{});  // -0: the sign bit alone
     return (V)((Mask<V>)a & ~sign);
+  }
+}
+
+template <class V>
+LINALG_INLINE V CopySign(V magnitude, V sign) {
+  if constexpr (std::is_same_v<V, Lane<V>>) {
+    return std::copysign(magnitude, sign);
+  } else {
+    using Bits = Mask<V>;
+    const Bits bit = (Bits)(-V{});
+    return (V)(((Bits)magnitude & ~bit) | ((Bits)sign & bit));
   }
 }
 

@@ -47,13 +47,11 @@ LINALG_INLINE RealElement<E> TailSquares(const E* a, int ld, int count) {
 template <class E>
 LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
   using V = RealElement<E>;
-  using Range = SquareRange<Lane<V>>;
-  const V one = Broadcast<V>(1), most = Broadcast<V>(Range::kMost),
-          least = Broadcast<V>(Range::kLeast);
+  const V one = Broadcast<V>(1);
   E alpha = a[0];
   V tail = TailSquares(a, ld, count), total = NormAdd(alpha, tail), unscale = one;
   Mask<V> nothing{};
-  const Mask<V> rare = (total > most) | (total < least) | (tail == V{});
+  const Mask<V> rare = SquareScale<V>::IsNeeded(total) | (tail == V{});
   if (Any(rare)) [[unlikely]] {
     const SquareScale<V> range(total);
     const V scale = range.scale;

@@ -1,30 +1,10 @@
-// Plane rotations: of Jacobi's method, with a real cosine and sine, and Givens's, of complex ones.
+// Plane rotations: with a real cosine and sine, by products or by shears, and Givens's, of complex
+// ones.
 #pragma once
 
 #include "kernels/arithmetic/scale.h"
 
 namespace linalg {
-
-// A rotation of rows and columns i and j, as cosine, sine and phase: the new columns are
-// c i - s conj(e) j and s i + c conj(e) j.
-template <class E>
-struct Rotation {
-  RealElement<E> cosine, sine;
-  E phase;
-};
-
-// The rotation that makes the element z beside the diagonal elements x and y zero.
-template <class E>
-LINALG_INLINE Rotation<E> MakeRotation(RealElement<E> x, RealElement<E> y, E z,
-                                       RealElement<E> negligible) {
-  using V = RealElement<E>;
-  const V size = Modulus(z);
-  if (!(size > negligible)) return {V(1), V(0), FromReal<E>(V(1))};
-  const V ratio = (y - x) / (V(2) * size), length = Sqrt(MulAdd(ratio, ratio, V(1)));
-  const V tangent = V(1) / (ratio < V(0) ? ratio - length : ratio + length);
-  const V cosine = V(1) / Sqrt(MulAdd(tangent, tangent, V(1)));
-  return {cosine, tangent * cosine, (V(1) / size) * z};
-}
 
 // a - b and so on with real factors: (c x - s y, s x + c y).
 template <class E>
@@ -40,6 +20,37 @@ LINALG_INLINE void Rotate(RealElement<E> cosine, RealElement<E> sine, E& x, E& y
   y = combine(sine, x, cosine, y);
   x = first;
 }
+
+// The same as three shears: by `shear`, minus the tangent of half the angle, by its sine, and again
+// by `shear`.
+template <class V>
+struct ShearedRotation {
+  V sine, shear;
+
+  LINALG_INLINE static ShearedRotation Of(V shear) {
+    const V two = Broadcast<V>(2), one = Broadcast<V>(1);
+    return {-two * shear / MulAdd(shear, shear, one), shear};
+  }
+
+  // Returns what was y, and leaves what was x there.
+  template <class E>
+  LINALG_INLINE E Rotate(E x, E& y) const {
+    const E sheared = AddTimes(x, shear, y), rotated = AddTimes(y, sine, sheared);
+    y = AddTimes(sheared, shear, rotated);
+    return rotated;
+  }
+
+ private:
+  // x + a y
+  template <class E>
+  LINALG_INLINE static E AddTimes(E x, V a, E y) {
+    if constexpr (kComplexElement<E>) {
+      return {MulAdd(a, y.re, x.re), MulAdd(a, y.im, x.im)};
+    } else {
+      return MulAdd(a, y, x);
+    }
+  }
+};
 
 // The unitary (conj(p) conj(q); -q p) that takes (x, y) to (length, 0).
 template <class E>

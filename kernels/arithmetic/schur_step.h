@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
-#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/element.h"
 
 namespace linalg {
 

@@ -21,6 +21,39 @@ struct Triangle {
   LINALG_INLINE bool Forward() const { return lower != Transposes(); }
 };
 
+// R's element at (i, j) of factors below whose diagonal the reflectors' vectors stand, get(i, j)
+// being the factors'.
+template <class Index, class Get>
+LINALG_INLINE auto WithoutReflectors(Index i, Index j, Get&& get) {
+  using E = std::remove_cvref_t<decltype(get(i, j))>;
+  return i <= j ? get(i, j) : E{};
+}
+
+// What substitution with a triangle does: the matrix becomes op of itself, and one of its triangles
+// is substituted with.
+struct Pass {
+  bool transpose = false;
+  bool conjugate = false;
+  bool lower = false;
+  bool unit_diagonal = false;
+};
+
+// With a triangle of a matrix as it lies; where that is x op(A) = b, `b` holds bᵀ.
+LINALG_INLINE Pass PassWith(const Triangle& triangle) {
+  return {.transpose = triangle.Transposes(),
+          .conjugate = triangle.conjugate,
+          .lower = triangle.Forward(),
+          .unit_diagonal = triangle.unit_diagonal};
+}
+
+// With a triangle of what the pass with another one has made of the matrix.
+LINALG_INLINE Pass PassAfter(const Triangle& other, const Triangle& triangle) {
+  Pass pass = PassWith(triangle);
+  pass.transpose = pass.transpose != other.Transposes();
+  pass.conjugate = pass.conjugate != other.conjugate;
+  return pass;
+}
+
 // Those of a matrix's two factors: with `first`, and then with `second`.
 struct TwoTriangles {
   Triangle first, second;

@@ -64,14 +64,20 @@ struct TridiagonalScale {
 // LAPACK's limit of a QL iteration's sweeps, times n.
 inline constexpr int kQlSweeps = 30;
 
+// What c is above the eigenvalue of [[a, b], [b, c]] that is closer to it (Wilkinson's shift),
+// given a - c and b².
+template <class V>
+LINALG_INLINE V WilkinsonOffset(V gap, V square) {
+  const V zero{}, two = Broadcast<V>(2), four = Broadcast<V>(4);
+  const V root = Sqrt(MulAdd(gap, gap, four * square)), sum = gap + (gap < zero ? -root : root);
+  return sum == zero ? zero : two * square / sum;
+}
+
 // The last diagonal element of a block of a tridiagonal matrix less the eigenvalue of its first two
 // rows that is closer to the first diagonal element: what a sweep begins with.
 template <class V>
 LINALG_INLINE V QlStart(V d_low, V d_next, V e_low, V d_high) {
-  const V two = Broadcast<V>(2), four = Broadcast<V>(4);
-  const V gap = d_next - d_low, square = e_low * e_low;
-  const V root = Sqrt(MulAdd(gap, gap, four * square));
-  return d_high - d_low + two * square / (gap + (gap < V{} ? -root : root));
+  return d_high - d_low + WilkinsonOffset(d_next - d_low, e_low * e_low);
 }
 
 // The square root with the sign of `like`, and its inverse. A GPU has neither a root nor a quotient

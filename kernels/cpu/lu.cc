@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/arithmetic/exchange.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
@@ -20,10 +21,8 @@ namespace {
 void PivotsToPermutation(int64_t pivot_count, const int32_t* pivots, int64_t size,
                          int32_t* permutation) {
   std::iota(permutation, permutation + size, 0);
-  for (int64_t i = 0; i < pivot_count; ++i) {
-    const int64_t j = pivots[i];
-    if (j >= 0 && j < size) std::swap(permutation[i], permutation[j]);
-  }
+  ForEachExchange(pivot_count, pivots, size, /*back=*/false,
+                  [=](int64_t k, int64_t i) { std::swap(permutation[k], permutation[i]); });
 }
 
 void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> lu,
@@ -85,7 +84,7 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
         [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
           const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
           LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
-          small::LuSolve(n, matrix, spare, false, transpose, conjugate, cols, rhs);
+          small::LuSolve(n, matrix, small::LanePivots{spare}, transpose, conjugate, cols, rhs);
         },
         [&](int64_t i, const T* matrix, T* rhs) {
           LuSubstitution<T>{.n = systems.n,

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/triangle.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
@@ -102,10 +103,9 @@ void SolveTriangular(const TwoTriangles& triangles, int64_t n, const T* a, int64
 // Exchanges the rows of the row-major `b` in the order of the pivots, or back.
 template <class T>
 void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, T* b, bool back) {
-  for (int64_t k = 0; k < n; ++k) {
-    const int64_t i = back ? n - 1 - k : k, j = pivots[i];
-    if (j != i && j >= 0 && j < n) std::swap_ranges(b + i * cols, b + (i + 1) * cols, b + j * cols);
-  }
+  ForEachExchange(n, pivots, n, back, [=](int64_t k, int64_t i) {
+    std::swap_ranges(b + k * cols, b + (k + 1) * cols, b + i * cols);
+  });
 }
 
 // LU factors of an n by n matrix as they lie, and what is solved with them.

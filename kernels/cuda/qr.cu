@@ -7,6 +7,7 @@
 // each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
 #include "kernels/team/qr.h"
 
+#include "kernels/arithmetic/triangle.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"
@@ -35,6 +36,12 @@ struct QrProblem {
   int32_t* order = nullptr;
 
   __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
+
+  // What goes to r, factors(i, j) being R with the reflectors below it.
+  template <class Factors>
+  __device__ __forceinline__ E RAt(int i, int j, Factors&& factors) const {
+    return packed ? factors(i, j) : WithoutReflectors(i, j, factors);
+  }
 };
 
 // The reflectors' vectors, and R beside them where they leave room, are held as LAPACK packs them,
@@ -69,7 +76,7 @@ struct SmallQr {
   __device__ void Store(const Block& block) const {
     r.Store(problem.r, block, [&](char* slice, unsigned place) {
       const unsigned i = by_cols(place), j = place - i * problem.n;
-      return problem.packed || i <= j ? r.In(slice)[j * problem.m + i] : E{};
+      return problem.RAt(i, j, [&](int i, int j) { return r.In(slice)[j * problem.m + i]; });
     });
     if (problem.packed) scales.Store(problem.taus, block);
     q.Store(problem.q, block);
@@ -116,11 +123,10 @@ struct TeamQr {
     }
     const auto take = [&] {
       if (problem.r_rows > 0) {
+        const auto factors = [&](int row, int col) { return a[row * ld + col]; };
         StoreMatrix(team, problem.r_rows, n,
                     problem.r + static_cast<int64_t>(problem.r_rows) * n * i,
-                    [&](int row, int col) {
-                      return problem.packed || row <= col ? a[row * ld + col] : E{};
-                    });
+                    [&](int row, int col) { return problem.RAt(row, col, factors); });
       }
       if (problem.packed) StoreArray(team, count, work.taus, problem.taus + i * count);
     };
@@ -157,7 +163,9 @@ struct UpperTriangle {
 
   __device__ void operator()(int64_t place) const {
     const int64_t matrix = place / (r_rows * n), i = place / n % r_rows, j = place % n;
-    StoreGlobal<E>(i <= j ? LoadGlobal(a + matrix * a_size + j * m + i) : E{}, r + place);
+    const E* const factors = a + matrix * a_size;
+    const auto at = [&](int64_t row, int64_t col) { return LoadGlobal(factors + col * m + row); };
+    StoreGlobal<E>(WithoutReflectors(i, j, at), r + place);
   }
 };
 

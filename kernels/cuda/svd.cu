@@ -33,12 +33,10 @@ struct SvdProblem {
   __host__ __device__ int Shorter() const { return m > n ? n : m; }
   // Columns of U of a tall matrix, of V of a wide one.
   __host__ __device__ int Width() const { return full ? Longer() : Shorter(); }
-  __host__ __device__ int64_t LeftSize() const {
-    return static_cast<int64_t>(m) * (full ? m : Shorter());
-  }
-  __host__ __device__ int64_t RightSize() const {
-    return static_cast<int64_t>(n) * (full ? n : Shorter());
-  }
+  __host__ __device__ int UCols() const { return full ? m : Shorter(); }
+  __host__ __device__ int VhRows() const { return full ? n : Shorter(); }
+  __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * UCols(); }
+  __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * VhRows(); }
 };
 
 template <class E, bool kVectors>
@@ -114,24 +112,14 @@ struct TeamSvd {
                                 .taus = taus.In(slice),
                                 .partial = partial.In(slice)};
     Load(team, problem.a + index * m * n, work.a);
-    const int info = team::JacobiSvd<kVectors>(team, m, n, problem.Width(), work);
-    team.Phase([&](int thread) {
-      for (int k = thread; k < n; k += team.size()) {
-        problem.s[index * n + k] = info != 0 ? NaN<V>() : work.values[k];
-      }
-    });
+    const auto [u, v, info] =
+        team::Svd<kVectors>(team, problem.m, problem.n, problem.Width(), work);
+    StoreArray(team, n, work.values, problem.s + index * n);
     StoreInfo(team, info, problem.info + index);
     if constexpr (kVectors) {
-      E* const u = problem.u + index * problem.LeftSize();
-      E* const vh = problem.vh + index * problem.RightSize();
-      const team::Outcome<E> left{work.a, ld, info}, right{work.v, ldv, info};
-      if (problem.Tall()) {
-        StoreMatrix(team, m, problem.Width(), u, left);
-        StoreMatrix(team, n, n, vh, [&](int i, int j) { return Conj(right(j, i)); });
-      } else {
-        StoreMatrix(team, n, n, u, right);
-        StoreMatrix(team, problem.Width(), m, vh, [&](int i, int j) { return Conj(left(j, i)); });
-      }
+      StoreMatrix(team, problem.m, problem.UCols(), problem.u + index * problem.LeftSize(), u);
+      StoreMatrix(team, problem.VhRows(), problem.n, problem.vh + index * problem.RightSize(),
+                  [&, v = v](int i, int j) { return Conj(v(j, i)); });
     }
   }
 
@@ -289,18 +277,20 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
   }
 }
 
-void Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-         ffi::Result<ffi::AnyBuffer> u, ffi::Result<ffi::AnyBuffer> s,
-         ffi::Result<ffi::AnyBuffer> vh, ffi::Result<ffi::AnyBuffer> info) {
-  const SvdShape shape = ReadSvdShape(a, *u, *vh);
+using Result = ffi::Result<ffi::AnyBuffer>;
+
+// `u` and `vh` are null where a handler has no such results.
+void SvdBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const ffi::AnyBuffer& a,
+              Result* u, Result& s, Result* vh, Result& info) {
+  const SvdShape shape = ReadSvdShape(a, u ? &**u : nullptr, vh ? &**vh : nullptr);
   const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* const u_data = Elements<T>(u, batch, {m, shape.u_cols}, "u");
-    T* const vh_data = Elements<T>(vh, batch, {shape.vh_rows, n}, "vh");
+    T* const u_data = u ? Elements<T>(*u, batch, {m, shape.u_cols}, "u") : nullptr;
+    T* const vh_data = vh ? Elements<T>(*vh, batch, {shape.vh_rows, n}, "vh") : nullptr;
     RunSvd<T>(stream, allocator, batch,
               {.m = ToInt(m),
                .n = ToInt(n),
-               .vectors = true,
+               .vectors = u != nullptr,
                .full = shape.full,
                .a = AsElements(Elements<T>(a, batch, {m, n}, "a")),
                .u = AsElements(u_data),
@@ -310,22 +300,14 @@ void Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
   });
 }
 
-void Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-             ffi::Result<ffi::AnyBuffer> s, ffi::Result<ffi::AnyBuffer> info) {
-  const BatchShape shape = SplitBatch(a, 2, "a");
-  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
-  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunSvd<T>(stream, allocator, batch,
-              {.m = ToInt(m),
-               .n = ToInt(n),
-               .vectors = false,
-               .full = false,
-               .a = AsElements(Elements<T>(a, batch, {m, n}, "a")),
-               .u = nullptr,
-               .s = Elements<Real<T>>(s, batch, {std::min(m, n)}, "the singular values"),
-               .vh = nullptr,
-               .info = Elements<int32_t>(info, batch, {}, "info")});
-  });
+void Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result u, Result s,
+         Result vh, Result info) {
+  SvdBatch(stream, allocator, a, &u, s, &vh, info);
+}
+
+void Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result s,
+             Result info) {
+  SvdBatch(stream, allocator, a, nullptr, s, nullptr, info);
 }
 
 }  // namespace

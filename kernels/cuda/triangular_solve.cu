@@ -54,7 +54,7 @@ struct SmallSubstitution {
     } else if (given.with == With::kCholesky) {
       small::CholeskySolve(n, factors, given.triangle.lower, problem.cols, solution);
     } else {
-      small::LuSolve(n, factors, pivots.In(slice), false, given.triangle.transpose,
+      small::LuSolve(n, factors, pivots.In(slice), given.triangle.transpose,
                      given.triangle.conjugate, problem.cols, solution);
     }
   }

@@ -15,15 +15,15 @@ struct EigWork {
   using C = Complex<V>;
 
   static int64_t Size(int64_t n, bool left, bool right) {
-    return SchurWork<E>::Size(n, left || right) + 6 * n + (left ? n * n * SchurWork<E>::kParts : 0);
+    return SchurWork<E>::Size(n, left || right) + 6 * n + (left ? n * n * kPartsOf<E> : 0);
   }
 
   EigWork(V* memory, int n, bool with_left, bool with_right)
       : schur(memory, n, with_left || with_right) {
-    memory += SchurWork<E>::Size(n, with_left || with_right);
-    values = reinterpret_cast<C*>(memory);
-    x = values + n;
-    left = with_left ? reinterpret_cast<E*>(x + 2 * n) : nullptr;
+    Carver<V> carver(memory + SchurWork<E>::Size(n, with_left || with_right));
+    values = carver.template Take<C>(n);
+    x = carver.template Take<C>(2 * n);
+    left = with_left ? carver.template Take<E>(n * n) : nullptr;
     right = with_right ? schur.z : nullptr;
   }
 

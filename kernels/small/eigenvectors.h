@@ -7,8 +7,7 @@
 // out of range are scaled down.
 #pragma once
 
-#include "kernels/arithmetic/divisor.h"
-#include "kernels/arithmetic/scale.h"
+#include "kernels/arithmetic/eigenvector.h"
 #include "kernels/small/schur.h"
 
 namespace linalg::small {
@@ -148,21 +147,12 @@ class Eigenvectors {
     }
   }
 
-  // Rows i and i + 1 of a block [[p, b], [c, q]] - λ, given the residual of the second one:
-  // eliminated by the larger of the first column's elements.
+  // Rows i and i + 1 of a block, given the residual of the second one.
   void SolveBlock(int i, C second, Mask<V> on) {
-    const V zero{};
-    C first = Residual(i, i + 2);
-    const C p = Widened(At(i, i)) - lambda_, q = Widened(At(i + 1, i + 1)) - lambda_;
-    const C b = {Re(At(i, i + 1)), zero}, c = {Re(At(i + 1, i)), zero};
-    const auto keep = Magnitude(p) >= Magnitude(c);
-    const C pivot = Choose(keep, p, c), other = Choose(keep, c, p);
-    const C beside = Choose(keep, b, q), below = Choose(keep, q, b);
-    const C top = Choose(keep, first, second);
-    C bottom = Choose(keep, second, first), rest = top;
-    const C factor = Divisor<C>(pivot).Divide(other);
-    C y = Divide(NegMulAdd(factor, top, bottom), NegMulAdd(factor, beside, below), on, rest);
-    const C x = Divide(NegMulAdd(beside, y, rest), pivot, on, y);
+    EliminatedBlock<V> block(Widened(At(i, i)) - lambda_, Re(At(i, i + 1)), Re(At(i + 1, i)),
+                             Widened(At(i + 1, i + 1)) - lambda_, Residual(i, i + 2), second);
+    C y = Divide(block.bottom, block.below, on, block.rest);
+    const C x = Divide(NegMulAdd(block.beside, y, block.rest), block.pivot, on, y);
     x_[i] = Choose(on, x, x_[i]);
     x_[i + 1] = Choose(on, y, x_[i + 1]);
   }
@@ -180,30 +170,12 @@ class Eigenvectors {
   }
 
   void Normalise(Mask<V> pair) {
-    const V zero{}, one = Number(1);
+    const V zero{};
     V size = zero;
     for (int i = 0; i < n_; ++i) size = Larger(Magnitude(x_[i]), size);
-    V unscale;
-    const V scale = PowerOfTwoScale(size, unscale);
-    V squares = zero, largest = zero;
-    C at_largest{one, zero};
-    for (int i = 0; i < n_; ++i) {
-      x_[i] = scale * x_[i];
-      const V square = NormAdd(x_[i], zero);
-      squares = squares + square;
-      const auto larger = square > largest;
-      largest = larger ? square : largest;
-      at_largest = Choose(larger, x_[i], at_largest);
-    }
-    const V inverse = one / Sqrt(squares);
-    const auto turns = kComplex ? zero == zero : Mask<V>(pair);
-    const C phase = Choose(turns, (one / Sqrt(largest)) * Conj(at_largest), C{one, zero});
-    for (int i = 0; i < n_; ++i) {
-      const auto real = turns & (x_[i].re == at_largest.re) & (x_[i].im == at_largest.im);
-      C y = Mul(phase, inverse * x_[i]);
-      y.im = real ? zero : y.im;
-      x_[i] = y;
-    }
+    const auto turns = kComplex ? zero == zero : pair;
+    NormaliseEigenvector(
+        n_, size, turns, [&](int i) -> C& { return x_[i]; }, [&](int i, C y) { x_[i] = y; });
   }
 
   int n_, end_;

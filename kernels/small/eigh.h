@@ -14,16 +14,18 @@
 
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/info.h"
+#include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/small/carver.h"
 #include "kernels/small/hermitian.h"
+#include "kernels/small/open_block.h"
 #include "kernels/small/root_free_ql.h"
 #include "kernels/small/tridiagonalise.h"
 
 namespace linalg::small {
 
-// Rotates row i + 1 of z with row i, for i = last - 1 down to first; kBlock registers of columns. A
-// rotation is three shears, by minus the tangent of half its angle, its sine, and again the former.
+// Rotates row i + 1 of z with row i, for i = last - 1 down to first; kBlock registers of columns.
 template <int kBlock, class Row, class V>
 LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* sine,
                               const V* shear) {
@@ -34,13 +36,10 @@ LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* si
 #pragma GCC unroll 8
   for (int b = 0; b < kBlock; ++b) y[b] = LoadUnaligned<Row>(at(last, b));
   for (int i = last - 1; i >= first; --i) {
-    const Row s = Widen<Row>(sine[i]), t = Widen<Row>(shear[i]);
+    const ShearedRotation<Row> rotation{Widen<Row>(sine[i]), Widen<Row>(shear[i])};
 #pragma GCC unroll 8
     for (int b = 0; b < kBlock; ++b) {
-      const Row x = MulAdd(t, y[b], LoadUnaligned<Row>(at(i, b)));
-      const Row rotated = MulAdd(s, x, y[b]);
-      StoreUnaligned(rotated, at(i + 1, b));
-      y[b] = MulAdd(t, rotated, x);
+      StoreUnaligned(rotation.Rotate(LoadUnaligned<Row>(at(i, b)), y[b]), at(i + 1, b));
     }
   }
 #pragma GCC unroll 8
@@ -90,25 +89,20 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
   };
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
-    // Each lane's first block that is not yet diagonal, rows low to high (n for n - 1), and what
-    // its shift depends on. Lanes that are done have low = n.
-    V low = number(n), high = low, d_low = zero, d_next = zero, e_low = one, d_high = d[n - 1];
-    int open_first = n;
+    // Each lane's block, and what its shift depends on.
+    OpenBlock<V> block(n);
+    V d_low = zero, d_next = zero, e_low = one, d_high = d[n - 1];
     for (int i = first; i < n - 1; ++i) {
       const V limit = MulAdd(eps, Abs(d[i]) + Abs(d[i + 1]), tiny);
       const V x = Abs(e[i]) <= limit ? zero : e[i];
       e[i] = x;
-      if (open_first == n && Any(x != zero)) open_first = i;
-      const auto begins = (x != zero) & (low > number(i));
-      const auto ends = (x == zero) & (low < number(i)) & (high > number(i));
-      low = begins ? number(i) : low;
-      d_low = begins ? d[i] : d_low;
-      d_next = begins ? d[i + 1] : d_next;
-      e_low = begins ? x : e_low;
-      high = ends ? number(i) : high;
-      d_high = ends ? d[i] : d_high;
+      block.Add(i, x);
+      d_low = block.begins ? d[i] : d_low;
+      d_next = block.begins ? d[i + 1] : d_next;
+      e_low = block.begins ? x : e_low;
+      d_high = block.ends ? d[i] : d_high;
     }
-    first = open_first;
+    first = block.First();
     if (first == n) {
       rotate(sweep);
       return zero;
@@ -119,10 +113,10 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
     V d_above = d[n - 1];
     int last = 0;
     for (int i = n - 2; i >= first; --i) {
-      const auto on = (low <= number(i)) & (high > number(i));
+      const auto on = block.Holds(i);
       const V d_here = d[i];
       if (last == 0) {
-        if (!Any(Mask<V>(on))) {
+        if (!Any(on)) {
           d_above = d_here;
           continue;
         }
@@ -133,8 +127,8 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
         sine[pending * n + i] = on ? step.sine : zero;
         shear[pending * n + i] = on ? step.Shear() : zero;
       }
-      const auto stops = low == number(i);
-      e[i + 1] = on & (high > number(i + 1)) ? step.beside : e[i + 1];
+      const auto stops = block.low == number(i);
+      e[i + 1] = on & (block.high > number(i + 1)) ? step.beside : e[i + 1];
       e[i] = stops ? step.g : e[i];
       d[i + 1] = on ? step.diagonal : d_above;
       d_above = stops ? d_here - step.p : d_here;
@@ -179,11 +173,8 @@ LINALG_INLINE void SortAscending(V* d, int n, V* order) {
     for (int j = i; j > 0; --j) {
       const auto swap = d[j] < d[j - 1];
       if (!Any(swap)) break;
-      const V d_low = swap ? d[j] : d[j - 1], order_low = swap ? order[j] : order[j - 1];
-      d[j] = swap ? d[j - 1] : d[j];
-      order[j] = swap ? order[j - 1] : order[j];
-      d[j - 1] = d_low;
-      order[j - 1] = order_low;
+      ExchangeWhere(swap, d[j], d[j - 1]);
+      ExchangeWhere(swap, order[j], order[j - 1]);
     }
   }
 }
@@ -207,33 +198,26 @@ LINALG_INLINE void TransposeOrdered(const V* source, int n, int stride, const V*
 template <class E, class Row>
 struct EigenWork {
   using V = RealElement<E>;
-  static constexpr int kParts = kPartsOf<E>;
 
   static int64_t Size(int64_t n, bool vectors) {
-    const int64_t rows = n * (vectors ? 3 : 2) * kParts + (kTridiagonalRows + 1) * kParts + 3 +
-                         2 * kPendingSweeps<Row>;
+    const int64_t rows =
+        (n * (vectors ? 3 : 2) + kTridiagonalRows + 1) * kPartsOf<E> + 3 + 2 * kPendingSweeps<Row>;
     return rows * RowStride<V, Row>(static_cast<int>(n));
   }
 
-  // constexpr, so that CUDA threads may call it.
-  constexpr EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
-    const auto take = [&](int rows) {
-      V* taken = memory;
-      memory += rows * stride;
-      return taken;
+  LINALG_INLINE EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
+    Carver<V> carver(memory);
+    const auto take_rows = [&](int count) {
+      return carver.template TakeRows<E, Row>(count, stride);
     };
-    const auto take_rows = [&](int rows) {
-      V* re = take(rows);
-      return Rows<E, Row>{re, kParts == 2 ? take(rows) : re, stride};
-    };
-    matrix = reinterpret_cast<E*>(take(n * kParts));
+    matrix = carver.template Take<E>(n * stride);
     a = take_rows(n);
     z = take_rows(vectors ? n : 0);
     rows = take_rows(kTridiagonalRows);
-    tau = reinterpret_cast<E*>(take(kParts));
-    for (V** vector : {&d, &e, &order}) *vector = take(1);
-    sine = take(kPendingSweeps<Row>);
-    shear = take(kPendingSweeps<Row>);
+    tau = carver.template Take<E>(stride);
+    for (V** vector : {&d, &e, &order}) *vector = carver.Take(stride);
+    sine = carver.Take(kPendingSweeps<Row> * stride);
+    shear = carver.Take(kPendingSweeps<Row> * stride);
   }
 
   int stride;

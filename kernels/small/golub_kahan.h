@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/arithmetic/tridiagonal.h"
+#include "kernels/small/open_block.h"
 
 namespace linalg::small {
 
@@ -25,15 +26,6 @@ struct PlaneRotation {
   }
 };
 
-// The eigenvalue of [[a, b], [b, c]] that is closer to c.
-template <class V>
-LINALG_INLINE V WilkinsonShift(V a, V b, V c) {
-  const V gap = Broadcast<V>(Lane<V>(0.5)) * (a - c), square = b * b;
-  const V root = Sqrt(MulAdd(gap, gap, square));
-  const V sum = gap < V{} ? gap - root : gap + root;
-  return sum == V{} ? c : c - square / sum;
-}
-
 // Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the singular values, in no
 // order; e has the n - 1 elements above it. Returns how many of those did not vanish.
 template <class V>
@@ -45,25 +37,20 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
   const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
-    // Each lane's first block that is not yet diagonal, rows low to high (n for n - 1); lanes that
-    // are done have low = n. And what the shift depends on: the block's last elements, and the
-    // least and the largest there are.
-    V low = number(n), high = low, d_low = one, e_low = zero, least = one, largest = zero;
+    // Each lane's block, and what its shift depends on: the block's last elements, and the least
+    // and the largest there are.
+    OpenBlock<V> block(n);
+    V d_low = one, e_low = zero, least = one, largest = zero;
     V d_high = d[n - 1], d_before = zero, e_high = zero, e_before = zero;
-    int open_first = n;
     for (int i = first; i < n - 1; ++i) {
       const V here = Abs(d[i]), next = Abs(d[i + 1]);
       const V x = Abs(e[i]) <= MulAdd(eps, here + next, tiny) ? zero : e[i];
       e[i] = x;
-      if (open_first == n && Any(x != zero)) open_first = i;
-      const auto begins = (x != zero) & (low > number(i));
-      const auto ends = (x == zero) & (low < number(i)) & (high > number(i));
-      low = begins ? number(i) : low;
+      block.Add(i, x);
+      const auto begins = block.begins, within = block.Holds(i);
       d_low = begins ? d[i] : d_low;
       e_low = begins ? x : e_low;
-      high = ends ? number(i) : high;
-      d_high = ends ? d[i] : d_high;
-      const auto within = (low <= number(i)) & (high > number(i));
+      d_high = block.ends ? d[i] : d_high;
       const V size = here < next ? here : next;
       least = within & ((size < least) | begins) ? size : least;
       const V larger = here > next ? here : next, most = Abs(x) > larger ? Abs(x) : larger;
@@ -72,23 +59,25 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
       d_before = within ? d[i] : d_before;
       e_high = within ? x : e_high;
     }
-    first = open_first;
+    first = block.First();
     if (first == n) break;
 
-    const V shift = WilkinsonShift(MulAdd(d_before, d_before, e_before * e_before),
-                                   d_before * e_high, MulAdd(d_high, d_high, e_high * e_high));
+    // Of the last block of BᵀB.
+    const V first_square = MulAdd(d_before, d_before, e_before * e_before);
+    const V last_square = MulAdd(d_high, d_high, e_high * e_high), product = d_before * e_high;
+    const V shift = last_square - WilkinsonOffset(first_square - last_square, product * product);
     const auto plain = least <= eps * largest;
     V f = plain ? d_low : d_low - shift / d_low, g = e_low;
     V here = d[first];
     for (int i = first; i < n - 1; ++i) {
-      const auto on = (low <= number(i)) & (high > number(i));
+      const auto on = block.Holds(i);
       if (!Any(on)) {
         d[i] = here;
         here = d[i + 1];
         continue;
       }
       const PlaneRotation<V> right(f, g);
-      if (i > 0) e[i - 1] = on & (low < number(i)) ? right.r : e[i - 1];
+      if (i > 0) e[i - 1] = on & (block.low < number(i)) ? right.r : e[i - 1];
       const V beside = e[i], next = d[i + 1];
       const V above = MulAdd(right.cosine, beside, -(right.sine * here));
       const V below = right.cosine * next;
@@ -99,7 +88,7 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
       here = on ? MulAdd(left.cosine, below, -(left.sine * above)) : next;
       e[i] = on ? f : beside;
       if (i + 1 < n - 1) {
-        const auto goes = on & (high > number(i + 1));
+        const auto goes = on & (block.high > number(i + 1));
         g = goes ? left.sine * e[i + 1] : g;
         e[i + 1] = goes ? left.cosine * e[i + 1] : e[i + 1];
       }

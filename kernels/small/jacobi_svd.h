@@ -13,9 +13,10 @@
 #include <cstring>
 
 #include "kernels/arithmetic/info.h"
-#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/jacobi.h"
 #include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/small/carver.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/mul_sub.h"
 
@@ -150,19 +151,17 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(Rows<E, Row> a, Rows<E, Row> g, i
                           (smaller > Broadcast<V>(Range::kNull));
         if (!Any(Mask<V>(turn | swap))) continue;
         turning = turn ? one : turning;
-        // The tangent of the smaller angle; the phase that makes the product real and positive.
+        // The angle, and the phase that makes the product real and positive.
         const V length = Sqrt(size);
         const V half = Broadcast<V>(T(0.5)) * (scale * larger - scale * smaller);
-        const V tangent = turn ? length / (half + Sqrt(MulAdd(half, half, size))) : zero;
-        const V cosine = one / Sqrt(MulAdd(tangent, tangent, one));
-        const V sine = cosine * tangent;
+        const JacobiAngle<V> angle(half, length, size, turn);
         const auto moves = turn & (length > zero);
         const E phase = Choose(moves, (one / length) * scaled, FromReal<E>(one));
-        const V x = swap ? sine : cosine;
-        const E y = (swap ? cosine : sine) * phase;
+        const V x = swap ? angle.sine : angle.cosine;
+        const E y = (swap ? angle.cosine : angle.sine) * phase;
         RotatePair(p, q, n, x, y);
         if constexpr (kVectors) RotatePair(g.Below(i), g.Below(j), n, x, y);
-        p_square = unit * MulAdd(tangent, length, scale * larger);
+        p_square = unit * MulAdd(angle.tangent, length, scale * larger);
       }
     }
     if (!Any(turning != zero)) break;
@@ -234,23 +233,21 @@ template <class E, class Row>
 LINALG_INLINE void SwapRows(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> swap) {
   const Rows<E, Row> p = a.Below(i - 1), q = a.Below(i);
   for (int j = 0; j < n; ++j) {
-    const E x = p.Get(j), y = q.Get(j);
-    p.Set(j, Choose(swap, y, x));
-    q.Set(j, Choose(swap, x, y));
+    E x = p.Get(j), y = q.Get(j);
+    ExchangeWhere(swap, x, y);
+    p.Set(j, x);
+    q.Set(j, y);
   }
 }
 
 // Sorts s in descending order, and the rows with it. They nearly are.
 template <bool kVectors, class E, class Row>
 LINALG_INLINE void SortRows(RealElement<E>* s, Rows<E, Row> a, Rows<E, Row> g, int n) {
-  using V = RealElement<E>;
   for (int i = 1; i < n; ++i) {
     for (int j = i; j > 0; --j) {
       const auto swap = s[j] > s[j - 1];
       if (!Any(swap)) break;
-      const V high = swap ? s[j] : s[j - 1];
-      s[j] = swap ? s[j - 1] : s[j];
-      s[j - 1] = high;
+      ExchangeWhere(swap, s[j], s[j - 1]);
       if constexpr (kVectors) {
         SwapRows(a, n, j, swap);
         SwapRows(g, n, j, swap);
@@ -264,43 +261,34 @@ LINALG_INLINE void SortRows(RealElement<E>* s, Rows<E, Row> a, Rows<E, Row> g, i
 template <class E, class Row, bool kSquare = false>
 struct JacobiWork {
   using V = RealElement<E>;
-  static constexpr int kParts = kPartsOf<E>;
 
   // For matrices of `rows` by `cols`, and factors U and Vᴴ that are square or not.
   static int64_t Size(int64_t rows, int64_t cols, bool full) {
     const int64_t m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
     const int64_t stride = RowStride<V, Row>(static_cast<int>(n));
     const int64_t reflectors = m > n ? m * n + n : 0, long_factors = kSquare ? 1 : 2;
-    return (m * n + long_factors * m * width + n * n + reflectors + (2 * n + 1) * stride) * kParts +
+    return (m * n + long_factors * m * width + n * n + reflectors + (2 * n + 1) * stride) *
+               kPartsOf<E> +
            n;
   }
 
-  // constexpr, so that CUDA threads may call it.
-  constexpr JacobiWork(V* memory, int rows, int cols, bool full) {
+  LINALG_INLINE JacobiWork(V* memory, int rows, int cols, bool full) {
     const int m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
     const int stride = RowStride<V, Row>(n);
-    const auto take = [&](int count) {
-      V* taken = memory;
-      memory += count;
-      return taken;
-    };
-    const auto take_elements = [&](int count) {
-      return reinterpret_cast<E*>(take(count * kParts));
-    };
+    Carver<V> carver(memory);
     const auto take_rows = [&](int count) {
-      V* re = take(count * stride);
-      return Rows<E, Row>{re, kParts == 2 ? take(count * stride) : re, stride};
+      return carver.template TakeRows<E, Row>(count, stride);
     };
-    matrix = take_elements(m * n);
-    left = take_elements(m * width);
-    right = take_elements(n * n);
-    q = take_elements(kSquare ? 0 : m * width);
-    reflectors = take_elements(m > n ? m * n : 0);
-    taus = take_elements(m > n ? n : 0);
+    matrix = carver.template Take<E>(m * n);
+    left = carver.template Take<E>(m * width);
+    right = carver.template Take<E>(n * n);
+    q = carver.template Take<E>(kSquare ? 0 : m * width);
+    reflectors = carver.template Take<E>(m > n ? m * n : 0);
+    taus = carver.template Take<E>(m > n ? n : 0);
     a = take_rows(n);
     g = take_rows(n);
     fresh = take_rows(1);
-    s = take(n);
+    s = carver.Take(n);
   }
 
   // The operand, row-major, and in the end U and Vᴴ: of a wide matrix, `right` and `left`.

@@ -5,9 +5,8 @@
 // permutations are kept as lanes of V, which hold such small integers exactly.
 #pragma once
 
-#include <utility>
-
 #include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/small/picked.h"
@@ -18,11 +17,7 @@ namespace linalg::small {
 // Exchanges the rows i and k of b, of `cols` elements, where the mask holds.
 template <class E>
 LINALG_INLINE void ExchangeRows(Mask<RealElement<E>> mask, int cols, E* i, E* k) {
-  for (int j = 0; j < cols; ++j) {
-    const E x = i[j], y = k[j];
-    i[j] = Choose(mask, y, x);
-    k[j] = Choose(mask, x, y);
-  }
+  for (int j = 0; j < cols; ++j) ExchangeWhere(mask, i[j], k[j]);
 }
 
 // Divides the column below pivot k of the rows-by-cols matrix by it; not by a zero.
@@ -84,26 +79,34 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
   return undefined ? Broadcast<V>(kHoldsNaN) : singular;
 }
 
-// Exchanges the rows of b (n, cols) in the order of the pivots, or back; `from_factors` says that
-// no pivot stands above its step.
+// Pivots as numbers in lanes; `from_factors` says that none stands above its step.
+template <class V>
+struct LanePivots {
+  const V* steps;
+  bool from_factors = false;
+};
+
+// Exchanges the rows of b (n, cols) in the order of the pivots, or back.
 template <class E>
-LINALG_INLINE void ApplyPivots(int n, const RealElement<E>* pivots, bool from_factors, bool back,
-                               int cols, E* b) {
+LINALG_INLINE void ApplyPivots(int n, LanePivots<RealElement<E>> pivots, bool back, int cols,
+                               E* b) {
   for (int step = 0; step < n; ++step) {
     const int k = back ? n - 1 - step : step;
-    ForPicked(pivots[k], k, from_factors ? k + 1 : 0, n,
+    ForPicked(pivots.steps[k], k, pivots.from_factors ? k + 1 : 0, n,
               [&](auto picked, int i) { ExchangeRows(picked, cols, b + i * cols, b + k * cols); });
   }
 }
 
 // The same for one matrix whose pivots are integers; those outside the matrix are ignored.
 template <class E>
-LINALG_INLINE void ApplyPivots(int n, const int32_t* pivots, bool, bool back, int cols, E* b) {
-  for (int step = 0; step < n; ++step) {
-    const int k = back ? n - 1 - step : step, i = pivots[k];
-    if (i == k || i < 0 || i >= n) continue;
-    for (int j = 0; j < cols; ++j) std::swap(b[i * cols + j], b[k * cols + j]);
-  }
+LINALG_INLINE void ApplyPivots(int n, const int32_t* pivots, bool back, int cols, E* b) {
+  ForEachExchange(n, pivots, n, back, [=](int k, int i) {
+    for (int j = 0; j < cols; ++j) {
+      const E x = b[i * cols + j];
+      b[i * cols + j] = b[k * cols + j];
+      b[k * cols + j] = x;
+    }
+  });
 }
 
 // The determinant of a 2 by 2 or 3 by 3 matrix from products of its entries. `in_range` says where

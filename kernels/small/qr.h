@@ -12,15 +12,13 @@ namespace linalg::small {
 template <class E>
 LINALG_INLINE RealElement<E> ColumnNorm(const E* a, int ld, int count) {
   using V = RealElement<E>;
-  using Range = SquareRange<Lane<V>>;
   const auto squares = [&](V scale) {
     V sum{};
     for (int i = 0; i < count; ++i) sum = NormAdd(scale * a[i * ld], sum);
     return sum;
   };
   const V total = squares(Broadcast<V>(1));
-  const auto rare = (total > Broadcast<V>(Range::kMost)) | (total < Broadcast<V>(Range::kLeast));
-  if (!Any(rare)) return Sqrt(total);
+  if (!Any(SquareScale<V>::IsNeeded(total))) return Sqrt(total);
   const SquareScale<V> range(total);
   return range.unscale * Sqrt(squares(range.scale));
 }
@@ -47,13 +45,8 @@ LINALG_INLINE void PivotedQr(E* a, int ld, int m, int n, E* v, E* taus, RealElem
       pivot = larger ? index(j) : pivot;
     }
     ForPicked(pivot, k, k + 1, n, [&](auto picked, int j) {
-      const auto exchange = [&](auto& x, auto& y) {
-        const auto saved = x;
-        x = Choose(picked, y, x);
-        y = Choose(picked, saved, y);
-      };
-      for (int i = 0; i < m; ++i) exchange(a[i * ld + k], a[i * ld + j]);
-      exchange(order[k], order[j]);
+      for (int i = 0; i < m; ++i) ExchangeWhere(picked, a[i * ld + k], a[i * ld + j]);
+      ExchangeWhere(picked, order[k], order[j]);
     });
     E* const top = v + k * m + k;
     taus[k] = !kComplexElement<E> && rows == 1 ? E{} : MakeReflector(corner, ld, rows, top);

@@ -7,7 +7,10 @@
 // few products, so that this takes no longer than square roots in float32.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/arithmetic/tridiagonal.h"
+#include "kernels/small/open_block.h"
 
 namespace linalg::small {
 
@@ -67,35 +70,29 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
   const auto at_least = [](W bound, W x) { return Abs(x) < bound ? bound : x; };
   int first = 0;
   for (int sweep = 0; first < n - 1 && sweep <= kQlSweeps * n; ++sweep) {
-    // Each lane's first block that is not yet diagonal, rows low to high; lanes that are done have
-    // low = n.
+    // Each lane's block.
     W low[kParts], high[kParts], sigma[kParts], gamma[kParts], p[kParts], sine[kParts] = {};
     int open_first = n;
     for (int k = 0; k < kParts; ++k) {
-      W from = number(n), to = from, d_low = zero, d_next = zero, square_low = one,
-        d_high = diagonal[(n - 1) * kParts + k];
+      OpenBlock<W> block(n);
+      W d_low = zero, d_next = zero, square_low = one, d_high = diagonal[(n - 1) * kParts + k];
       W here = diagonal[first * kParts + k];
       for (int i = first; i < n - 1; ++i) {
         const W next = diagonal[(i + 1) * kParts + k];
         const W size = Abs(here) + Abs(next);
         W& x = square[i * kParts + k];
         x = x <= MulAdd(relative * size, size, absolute) ? zero : x;
-        if (open_first > i && Any(x != zero)) open_first = i;
-        const auto begins = (x != zero) & (from > number(i));
-        const auto ends = (x == zero) & (from < number(i)) & (to > number(i));
-        from = begins ? number(i) : from;
-        d_low = begins ? here : d_low;
-        d_next = begins ? next : d_next;
-        square_low = begins ? x : square_low;
-        to = ends ? number(i) : to;
-        d_high = ends ? here : d_high;
+        block.Add(i, x);
+        d_low = block.begins ? here : d_low;
+        d_next = block.begins ? next : d_next;
+        square_low = block.begins ? x : square_low;
+        d_high = block.ends ? here : d_high;
         here = next;
       }
-      const W gap = d_next - d_low;
-      const W root = Sqrt(MulAdd(gap, gap, number(4) * square_low));
-      low[k] = from;
-      high[k] = to;
-      sigma[k] = d_low - number(2) * square_low / (gap + (gap < zero ? -root : root));
+      open_first = std::min(open_first, block.First());
+      low[k] = block.low;
+      high[k] = block.high;
+      sigma[k] = d_low - WilkinsonOffset(d_next - d_low, square_low);
       gamma[k] = at_least(least, d_high - sigma[k]);
       p[k] = gamma[k] * gamma[k];
     }

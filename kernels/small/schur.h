@@ -14,6 +14,7 @@
 #include "kernels/arithmetic/scale.h"
 #include "kernels/arithmetic/schur_step.h"
 #include "kernels/small/balance.h"
+#include "kernels/small/carver.h"
 #include "kernels/small/hessenberg.h"
 
 namespace linalg::small {
@@ -230,24 +231,19 @@ class QrIteration {
 template <class E>
 struct SchurWork {
   using V = RealElement<E>;
-  static constexpr int kParts = kPartsOf<E>;
 
   static int64_t Size(int64_t n, bool vectors) {
-    return (n * n * (vectors ? 3 : 2) + n) * kParts + 2 * n;
+    return (n * n * (vectors ? 3 : 2) + n) * kPartsOf<E> + 2 * n;
   }
 
   SchurWork(V* memory, int n, bool vectors) {
-    const auto take = [&](int count) {
-      V* taken = memory;
-      memory += count;
-      return taken;
-    };
-    t = reinterpret_cast<E*>(take(n * n * kParts));
-    z = reinterpret_cast<E*>(take(vectors ? n * n * kParts : 0));
-    reflectors = reinterpret_cast<E*>(take(n * n * kParts));
-    taus = reinterpret_cast<E*>(take(n * kParts));
-    diagonal = take(n);
-    order = take(n);
+    Carver<V> carver(memory);
+    t = carver.template Take<E>(n * n);
+    z = carver.template Take<E>(vectors ? n * n : 0);
+    reflectors = carver.template Take<E>(n * n);
+    taus = carver.template Take<E>(n);
+    diagonal = carver.Take(n);
+    order = carver.Take(n);
   }
 
   E *t, *z;  // the operand in t, row-major

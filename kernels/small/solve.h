@@ -23,42 +23,55 @@ LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
   return failed;
 }
 
-// x (n, cols) := A⁻¹ x, given A's factor: A = L Lᴴ with a lower one, A = Uᴴ U with an upper one.
+// Makes of `a` what the pass is made with.
 template <class E>
-LINALG_INLINE void CholeskySolve(int n, E* factor, bool lower, int cols, E* x) {
-  if (!lower) AdjointSquare(n, factor);
-  SolveLower(n, factor, /*unit_diagonal=*/false, cols, x);
-  AdjointSquare(n, factor);
-  SolveUpper(n, factor, /*unit_diagonal=*/false, cols, x);
+LINALG_INLINE void ApplyOperation(const Pass& pass, int n, E* a) {
+  if (pass.transpose) TransposeSquare(n, a);
+  if (pass.conjugate) Conjugate(n * n, a);
 }
 
 // x (rows, cols) := op(a)⁻¹ x, or x op(a)⁻¹.
 template <class E>
 LINALG_INLINE void TriangularSolve(const Triangle& triangle, int n, E* a, int rows, int cols,
                                    E* x) {
-  if (!triangle.left_side) Transpose(rows, cols, x);
-  if (triangle.conjugate) Conjugate(n * n, a);
-  if (triangle.Transposes()) TransposeSquare(n, a);
+  const Pass pass = PassWith(triangle);
   const int count = triangle.left_side ? cols : rows;
-  if (triangle.Forward()) {
-    SolveLower(n, a, triangle.unit_diagonal, count, x);
+  if (!triangle.left_side) Transpose(rows, cols, x);
+  ApplyOperation(pass, n, a);
+  if (pass.lower) {
+    SolveLower(n, a, pass.unit_diagonal, count, x);
   } else {
-    SolveUpper(n, a, triangle.unit_diagonal, count, x);
+    SolveUpper(n, a, pass.unit_diagonal, count, x);
   }
   if (!triangle.left_side) Transpose(cols, rows, x);
 }
 
+// The same with both triangles of `a`, the first pass being with a lower one and the second with an
+// upper one.
+template <class E>
+LINALG_INLINE void TriangularSolve(const TwoTriangles& triangles, int n, E* a, int cols, E* x) {
+  const Pass first = PassWith(triangles.first);
+  const Pass second = PassAfter(triangles.first, triangles.second);
+  ApplyOperation(first, n, a);
+  SolveLower(n, a, first.unit_diagonal, cols, x);
+  ApplyOperation(second, n, a);
+  SolveUpper(n, a, second.unit_diagonal, cols, x);
+}
+
+// x (n, cols) := A⁻¹ x, given A's Cholesky factor.
+template <class E>
+LINALG_INLINE void CholeskySolve(int n, E* factor, bool lower, int cols, E* x) {
+  TriangularSolve(CholeskyTriangles(lower), n, factor, cols, x);
+}
+
 // x (n, cols) := op(A)⁻¹ x, given A's LU factors. Pivots are numbers in lanes, or the integers of
-// one matrix; `from_factors` says that no pivot stands above its step.
-template <class E, class Pivot>
-LINALG_INLINE void LuSolve(int n, E* lu, const Pivot* pivots, bool from_factors, bool transpose,
-                           bool conjugate, int cols, E* x) {
-  if (conjugate) Conjugate(n * n, lu);
-  if (transpose) TransposeSquare(n, lu);
-  if (!transpose) ApplyPivots(n, pivots, from_factors, /*back=*/false, cols, x);
-  SolveLower(n, lu, /*unit_diagonal=*/!transpose, cols, x);
-  SolveUpper(n, lu, /*unit_diagonal=*/transpose, cols, x);
-  if (transpose) ApplyPivots(n, pivots, from_factors, /*back=*/true, cols, x);
+// one matrix.
+template <class E, class Pivots>
+LINALG_INLINE void LuSolve(int n, E* lu, Pivots pivots, bool transpose, bool conjugate, int cols,
+                           E* x) {
+  if (!transpose) ApplyPivots(n, pivots, /*back=*/false, cols, x);
+  TriangularSolve(LuTriangles(transpose, conjugate, /*column_major=*/false), n, lu, cols, x);
+  if (transpose) ApplyPivots(n, pivots, /*back=*/true, cols, x);
 }
 
 // x (n, cols) := A⁻¹ x, given A's LU factors and what Lu returned. NaN throughout where the matrix
@@ -67,7 +80,8 @@ LINALG_INLINE void LuSolve(int n, E* lu, const Pivot* pivots, bool from_factors,
 template <class E>
 LINALG_INLINE void SolveFactored(int n, E* lu, const RealElement<E>* pivots,
                                  RealElement<E> singular, int cols, E* x) {
-  LuSolve(n, lu, pivots, /*from_factors=*/true, false, false, cols, x);
+  const LanePivots<RealElement<E>> steps{.steps = pivots, .from_factors = true};
+  LuSolve(n, lu, steps, /*transpose=*/false, /*conjugate=*/false, cols, x);
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * cols, x);
 }
 

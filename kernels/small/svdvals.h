@@ -10,6 +10,7 @@
 
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/small/carver.h"
 #include "kernels/small/golub_kahan.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/root_free_ql.h"
@@ -58,26 +59,21 @@ LINALG_INLINE V WideGolubKahan(V* d, const V* e, int n, Wide<V>* work) {
 template <class E>
 struct SvdvalsWork {
   using V = RealElement<E>;
-  static constexpr int kParts = kPartsOf<E>;
 
   static int64_t Size(int64_t rows, int64_t cols) {
     const int64_t n = std::min(rows, cols);
-    return (2 * rows * cols + n) * kParts + 6 * n;
+    return (2 * rows * cols + n) * kPartsOf<E> + 6 * n;
   }
 
   SvdvalsWork(V* memory, int rows, int cols) {
     const int n = std::min(rows, cols);
-    const auto take = [&](int count) {
-      V* taken = memory;
-      memory += count;
-      return taken;
-    };
-    wide = take(4 * n);  // first, for numbers twice as wide
-    matrix = reinterpret_cast<E*>(take(rows * cols * kParts));
-    reflectors = reinterpret_cast<E*>(take(rows * cols * kParts));
-    taus = reinterpret_cast<E*>(take(n * kParts));
-    values = take(n);
-    beside = take(n);
+    Carver<V> carver(memory);
+    wide = carver.Take(4 * n);  // first, for numbers twice as wide
+    matrix = carver.template Take<E>(rows * cols);
+    reflectors = carver.template Take<E>(rows * cols);
+    taus = carver.template Take<E>(n);
+    values = carver.Take(n);
+    beside = carver.Take(n);
   }
 
   E* matrix;  // the operand, row-major
@@ -124,9 +120,7 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
       V &high = work.values[j - 1], &low = work.values[j];
       const auto swap = low > high;
       if (!Any(swap)) break;
-      const V larger = swap ? low : high;
-      low = swap ? high : low;
-      high = larger;
+      ExchangeWhere(swap, low, high);
     }
   }
   // Zero is added because a lane that rests while others work does not keep the sign of its zeros.

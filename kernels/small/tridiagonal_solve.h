@@ -6,13 +6,6 @@
 
 namespace linalg::small {
 
-template <class E>
-LINALG_INLINE void Exchange(Mask<RealElement<E>> mask, E& a, E& b) {
-  const E c = a;
-  a = Choose(mask, b, a);
-  b = Choose(mask, c, b);
-}
-
 // The system's diagonals: lower[i] is A(i, i-1), upper[i] is A(i, i+1); lower[0] and upper[n-1] are
 // not read. `second` is room for the second upper diagonal that row exchanges make. A Pointer is an
 // E*, or takes strides.
@@ -39,10 +32,10 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
       E head = a.lower[i + 1], middle = a.diagonal[i + 1], tail = a.upper[i + 1];
       const auto exchanged = Magnitude(a.diagonal[i]) < Magnitude(head);
       if (Any(exchanged)) {
-        Exchange(exchanged, a.diagonal[i], head);
-        Exchange(exchanged, a.upper[i], middle);
-        Exchange(exchanged, a.second[i], tail);
-        for (int j = 0; j < cols; ++j) Exchange(exchanged, row[j], row[cols + j]);
+        ExchangeWhere(exchanged, a.diagonal[i], head);
+        ExchangeWhere(exchanged, a.upper[i], middle);
+        ExchangeWhere(exchanged, a.second[i], tail);
+        for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, row[j], row[cols + j]);
       }
       const auto singular = Magnitude(a.diagonal[i]) == V{};
       const E factor = Choose(singular, zero, Divisor<E>(a.diagonal[i]).Divide(head));

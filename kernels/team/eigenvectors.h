@@ -5,8 +5,7 @@
 // out of range are scaled down.
 #pragma once
 
-#include "kernels/arithmetic/divisor.h"
-#include "kernels/arithmetic/scale.h"
+#include "kernels/arithmetic/eigenvector.h"
 #include "kernels/arithmetic/schur_step.h"
 #include "kernels/team/balance.h"
 
@@ -45,9 +44,7 @@ class TriangularVector {
       : n_(n), ld_(ld), ldx_(ldx), k_(k), left_(left), t_(t), x_(x + k) {
     lambda_ = Eigenvalue(n, t, ld, k);
     const V eps = std::numeric_limits<V>::epsilon();
-    const V relative = eps * Magnitude(lambda_);
-    const V least = std::numeric_limits<V>::min() * (static_cast<V>(n) / eps);
-    least_ = relative > least ? relative : least;
+    least_ = Larger(eps * Magnitude(lambda_), LeastBelowDiagonal<V>(n));
     if (left) lambda_ = Conj(lambda_);
   }
 
@@ -133,22 +130,10 @@ class TriangularVector {
       first = Divide(first, Shifted(i));
       x_[i * ldx_] = first;
     } else {
-      C second = Residual(i + 1);
-      // [[p, b], [c, q]], b and c real and not zero: eliminated by the larger of p and c.
-      const V b = Re(At(i, i + 1)), c = Re(At(i + 1, i));
-      const C p = Shifted(i), q = Shifted(i + 1);
-      if (Magnitude(p) >= Abs(c)) {
-        const C factor = Divisor<C>(p).Divide({c, V(0)});
-        second = Divide(NegMulAdd(factor, first, second),
-                        C{MulAdd(-factor.re, b, q.re), MulAdd(-factor.im, b, q.im)}, first);
-        first = Divide(first - b * second, p, second);
-      } else {
-        const C factor = (V(1) / c) * p;
-        const C saved = second;
-        C rest = saved;
-        second = Divide(NegMulAdd(factor, saved, first), C{b, V(0)} - Mul(factor, q), rest);
-        first = Divide(NegMulAdd(q, second, rest), {c, V(0)}, second);
-      }
+      EliminatedBlock<V> block(Shifted(i), Re(At(i, i + 1)), Re(At(i + 1, i)), Shifted(i + 1),
+                               first, Residual(i + 1));
+      C second = Divide(block.bottom, block.below, block.rest);
+      first = Divide(NegMulAdd(block.beside, second, block.rest), block.pivot, second);
       x_[i * ldx_] = first;
       x_[(i + 1) * ldx_] = second;
       ++i;
@@ -202,30 +187,14 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
         size = Magnitude(sum) > size ? Magnitude(sum) : size;
         vectors[static_cast<int64_t>(balanced.order[i]) * n + k] = sum;
       }
-      V unscale;
-      const V scale = PowerOfTwoScale(size, unscale);
-      V squares = V(0), largest = V(0);
-      C at_largest{V(1), V(0)};
-      for (int i = 0; i < n; ++i) {
-        C& y = vectors[static_cast<int64_t>(i) * n + k];
-        y = scale * y;
-        const V square = NormAdd(y, V(0));
-        squares += square;
-        if (square > largest) {
-          largest = square;
-          at_largest = y;
-        }
-      }
-      const V inverse = V(1) / Sqrt(squares);
-      const bool real = !kComplexElement<E> && !pair;
-      const C phase = real ? C{V(1), V(0)} : (V(1) / Sqrt(largest)) * Conj(at_largest);
-      for (int i = 0; i < n; ++i) {
-        C* const row = vectors + static_cast<int64_t>(i) * n;
-        C y = Mul(phase, inverse * row[k]);
-        if (!real && row[k].re == at_largest.re && row[k].im == at_largest.im) y.im = V(0);
-        row[k] = y;
-        if (pair) row[k + 1] = Conj(y);
-      }
+      NormaliseEigenvector(
+          n, size, pair || kComplexElement<E>,
+          [&](int i) -> C& { return vectors[static_cast<int64_t>(i) * n + k]; },
+          [&](int i, C y) {
+            C* const row = vectors + static_cast<int64_t>(i) * n;
+            row[k] = y;
+            if (pair) row[k + 1] = Conj(y);
+          });
     }
   });
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/info.h"
+#include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/team/largest.h"
@@ -278,36 +279,6 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
   }
   return 0;
 }
-
-// A rotation, as three shears: by `shear`, minus the tangent of half its angle, by its sine, and
-// again by `shear`.
-template <class V>
-struct ShearedRotation {
-  V sine, shear;
-
-  LINALG_INLINE static ShearedRotation Of(V shear) {
-    return {V(-2) * shear / MulAdd(shear, shear, V(1)), shear};
-  }
-
-  // Returns what was y, and leaves what was x there.
-  template <class E>
-  LINALG_INLINE E Rotate(E x, E& y) const {
-    const E sheared = AddTimes(x, shear, y), rotated = AddTimes(y, sine, sheared);
-    y = AddTimes(sheared, shear, rotated);
-    return rotated;
-  }
-
- private:
-  // x + a y
-  template <class E>
-  LINALG_INLINE static E AddTimes(E x, V a, E y) {
-    if constexpr (kComplexElement<E>) {
-      return {MulAdd(a, y.re, x.re), MulAdd(a, y.im, x.im)};
-    } else {
-      return MulAdd(a, y, x);
-    }
-  }
-};
 
 // What is done at a time of two sweeps: of the second what is one rotation behind.
 template <class V>

@@ -2,6 +2,7 @@
 // time; and what follows from it.
 #pragma once
 
+#include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/arithmetic/transpose.h"
@@ -204,13 +205,11 @@ LINALG_TEAM void PivotsToPermutation(const Team& team, int count, const int* piv
   });
   team.Phase([&](int thread) {
     if (thread != 0) return;
-    for (int i = 0; i < count; ++i) {
-      const int j = pivots[i];
-      if (j < 0 || j >= size) continue;
-      const int row = permutation[i];
-      permutation[i] = permutation[j];
-      permutation[j] = row;
-    }
+    ForEachExchange(count, pivots, size, /*back=*/false, [&](int k, int i) {
+      const int row = permutation[k];
+      permutation[k] = permutation[i];
+      permutation[i] = row;
+    });
   });
 }
 
@@ -220,13 +219,11 @@ LINALG_TEAM void ApplyPivots(const Team& team, int n, const int* pivots, bool ba
                              int ldb) {
   team.Phase([&](int thread) {
     for (int j = thread; j < cols; j += team.size()) {
-      for (int step = 0; step < n; ++step) {
-        const int k = back ? n - 1 - step : step, i = pivots[k];
-        if (i == k || i < 0 || i >= n) continue;
+      ForEachExchange(n, pivots, n, back, [&](int k, int i) {
         const E x = b[i * ldb + j];
         b[i * ldb + j] = b[k * ldb + j];
         b[k * ldb + j] = x;
-      }
+      });
     }
   });
 }

@@ -15,7 +15,6 @@ namespace linalg::team {
 template <class Team, class E>
 LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
   using V = RealElement<E>;
-  using Range = SquareRange<V>;
   const E alpha = a[k * ld + k];
   const auto tail_squares = [&](V scale) {
     return team.template Sum<V>([&](int thread) {
@@ -29,7 +28,7 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
   V scale = V(1), unscale = V(1);
   V tail = tail_squares(scale), total = NormAdd(alpha, tail);
   bool nothing = false;
-  if (total > Range::kMost || total < Range::kLeast || tail == V(0)) {
+  if (SquareScale<V>::IsNeeded(total) || tail == V(0)) {
     const SquareScale<V> range(total);
     scale = range.scale;
     unscale = range.unscale;
@@ -159,8 +158,7 @@ template <class E>
 LINALG_TEAM RealElement<E> ColumnNorm(int first, int m, const E* column, int ld,
                                       RealElement<E> squares) {
   using V = RealElement<E>;
-  using Range = SquareRange<V>;
-  if (!(squares > Range::kMost || squares < Range::kLeast)) return Sqrt(squares);
+  if (!SquareScale<V>::IsNeeded(squares)) return Sqrt(squares);
   const SquareScale<V> range(squares);
   V sum{};
   for (int i = first; i < m; ++i) sum = NormAdd(range.scale * column[i * ld], sum);

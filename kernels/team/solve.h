@@ -8,14 +8,7 @@
 
 namespace linalg::team {
 
-// What is done with a matrix to solve by substitution, once or twice: it becomes op of itself, and
-// one of its triangles is substituted with.
-struct Pass {
-  bool transpose = false;
-  bool conjugate = false;
-  bool lower = false;
-  bool unit_diagonal = false;
-};
+// What is done with a matrix to solve by substitution, once or twice.
 struct Passes {
   int count;
   Pass first, second = {};
@@ -24,21 +17,10 @@ struct Passes {
   bool back = false;
 };
 
-// With a triangle of a matrix as it lies; where that is x op(A) = b, `b` holds bᵀ.
-LINALG_INLINE Pass PassWith(const Triangle& triangle) {
-  return {.transpose = triangle.Transposes(),
-          .conjugate = triangle.conjugate,
-          .lower = triangle.Forward(),
-          .unit_diagonal = triangle.unit_diagonal};
-}
-
-// The second pass finds what the first one has made of the matrix.
 LINALG_INLINE Passes PassesWith(const TwoTriangles& triangles) {
-  const Pass first = PassWith(triangles.first);
-  Pass second = PassWith(triangles.second);
-  second.transpose = second.transpose != first.transpose;
-  second.conjugate = second.conjugate != first.conjugate;
-  return {.count = 2, .first = first, .second = second};
+  return {.count = 2,
+          .first = PassWith(triangles.first),
+          .second = PassAfter(triangles.first, triangles.second)};
 }
 
 LINALG_INLINE Passes TriangularPasses(const Triangle& triangle) {

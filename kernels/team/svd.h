@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/arithmetic/info.h"
-#include "kernels/arithmetic/norm.h"
+#include "kernels/arithmetic/jacobi.h"
 #include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/team/largest.h"
@@ -42,6 +42,26 @@ struct SvdWork {
 template <class V>
 LINALG_TEAM bool IsNull(V norm) {
   return !(norm * norm > JacobiRange<V>::kNull);
+}
+
+// A rotation of rows and columns i and j, as cosine, sine and phase: the new columns are
+// c i - s conj(e) j and s i + c conj(e) j.
+template <class E>
+struct Rotation {
+  RealElement<E> cosine, sine;
+  E phase;
+};
+
+// The rotation that makes the element z beside the diagonal elements x and y zero.
+template <class E>
+LINALG_TEAM Rotation<E> MakeRotation(RealElement<E> x, RealElement<E> y, E z,
+                                     RealElement<E> negligible) {
+  using V = RealElement<E>;
+  const V size = Modulus(z);
+  if (!(size > negligible)) return {V(1), V(0), FromReal<E>(V(1))};
+  const V half = V(0.5) * (y - x);
+  const JacobiAngle<V> angle(Abs(half), size, size * size, true);
+  return {angle.cosine, half < V(0) ? -angle.sine : angle.sine, (V(1) / size) * z};
 }
 
 // The rotation that makes two columns orthogonal, given their sums; none where they are.
@@ -220,6 +240,30 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
     for (int j = thread; j < n; j += team.size()) work.values[j] = unscale * work.values[j];
   });
   return 0;
+}
+
+// U and V, element by element, of m by n matrices whose info is 0; NaN of others.
+template <class E>
+struct SvdOutcome {
+  Outcome<E> u, v;
+  int info;
+};
+
+// JacobiSvd of m by n matrices of any shape, in work.a as they are or, wide ones, as their adjoint:
+// `width` is the number of columns of the longer factor. Singular values are NaN where info is not
+// 0.
+template <bool kVectors, class Team, class E>
+LINALG_TEAM SvdOutcome<E> Svd(const Team& team, int m, int n, int width, const SvdWork<E>& work) {
+  const bool tall = m >= n;
+  const int values = tall ? n : m;
+  const int info = JacobiSvd<kVectors>(team, tall ? m : n, values, width, work);
+  if (info != 0) {
+    team.Phase([&](int thread) {
+      for (int k = thread; k < values; k += team.size()) work.values[k] = NaN<RealElement<E>>();
+    });
+  }
+  const Outcome<E> longer{work.a, work.ld, info}, shorter{work.v, work.ldv, info};
+  return {.u = tall ? longer : shorter, .v = tall ? shorter : longer, .info = info};
 }
 
 }  // namespace linalg::team

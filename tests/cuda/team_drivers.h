@@ -196,8 +196,8 @@ int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int 
   const SvdWork<E> work{
       a, ld, v, n, sums.data(), values, norms.data(), order.data(), taus.data(), partial.data()};
   return teams.Run([&](const auto& team) {
-    return vectors ? JacobiSvd<true>(team, m, n, width, work)
-                   : JacobiSvd<false>(team, m, n, width, work);
+    return vectors ? Svd<true>(team, m, n, width, work).info
+                   : Svd<false>(team, m, n, width, work).info;
   });
 }
 

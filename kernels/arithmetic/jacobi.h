@@ -1,0 +1,40 @@
+// One-sided Jacobi: the angle of a rotation, and what counts as zero, as short and as endless.
+#pragma once
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg {
+
+// Squared norms of rows or columns of a matrix of norm 1: what is not above kNull is too small for
+// squares and products of squares, and is taken to be of no direction; pairs of those below kShort
+// are scaled.
+template <class T>
+struct JacobiRange;
+template <>
+struct JacobiRange<float> {
+  static constexpr float kNull = 0x1p-70f, kShort = 0x1p-10f, kUp = 0x1p60f;
+};
+template <>
+struct JacobiRange<double> {
+  static constexpr double kNull = 0x1p-860, kShort = 0x1p-10, kUp = 0x1p600;
+};
+
+// Sweeps over all pairs that Jacobi's method is given; five to ten are usual.
+inline constexpr int kJacobiSweeps = 40;
+
+// The smaller angle by which a Hermitian matrix of order 2 is turned to be diagonal, given half the
+// difference of its diagonal elements, not negative, and of the element beside them the modulus and
+// its square. None where `turn` does not hold.
+template <class V>
+struct JacobiAngle {
+  V tangent, cosine, sine;
+
+  LINALG_INLINE JacobiAngle(V half, V length, V square, Mask<V> turn) {
+    const V one = Broadcast<V>(1);
+    tangent = KeepIf<V>(turn, length / (half + Sqrt(MulAdd(half, half, square))));
+    cosine = one / Sqrt(MulAdd(tangent, tangent, one));
+    sine = cosine * tangent;
+  }
+};
+
+}  // namespace linalg

@@ -1,0 +1,33 @@
+// The memory that an algorithm works in, part by part.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/arithmetic/rows.h"
+
+namespace linalg::small {
+
+// Hands out memory of elements V from its beginning on.
+template <class V>
+class Carver {
+ public:
+  LINALG_INLINE explicit Carver(V* memory) : next_(memory) {}
+
+  template <class E = V>
+  LINALG_INLINE E* Take(int64_t count) {
+    V* const taken = next_;
+    next_ += count * kPartsOf<E>;
+    return reinterpret_cast<E*>(taken);
+  }
+
+  template <class E, class Row>
+  LINALG_INLINE Rows<E, Row> TakeRows(int64_t count, int stride) {
+    V* const re = Take(count * stride);
+    return {re, kComplexElement<E> ? Take(count * stride) : re, stride};
+  }
+
+ private:
+  V* next_;
+};
+
+}  // namespace linalg::small
