@@ -227,3 +227,13 @@ def rsf2csf(
   dtype = complex_dtype(dtype)
   triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))
   return triangular.astype(dtype), product(z.astype(w.dtype), w).astype(dtype)
+
+
+def triangular_schur(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """The complex Schur form, as a constant to derivatives.
+
+  That of a real matrix is made of the real one, which has its real eigenvalues exactly: rounding
+  does not decide on which side of a cut the negative ones are.
+  """
+  a = jax.lax.stop_gradient(a)
+  return schur(a, "complex") if jnp.iscomplexobj(a) else rsf2csf(*schur(a))

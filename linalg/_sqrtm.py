@@ -9,7 +9,7 @@ from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
-from linalg._schur import rsf2csf, schur
+from linalg._schur import triangular_schur
 from linalg._sylvester import columns, shifted_triangle, sylvester_p
 from linalg._triangular import triangular_solve_p
 
@@ -48,7 +48,7 @@ def _root_jvp(primals, tangents):
   # X dX + dX X = dA
   _, r, z = primals
   x = _root_p(*primals)
-  return x, sylvester_p(x, r, z, tangents[0])
+  return x, sylvester_p(x, r, z, x, r, z, tangents[0])
 
 
 # X = Z R Zᴴ with X X = A.
@@ -64,10 +64,7 @@ _root_p = given_factors(
 def _sqrtm(a):
   (a,), dtype = as_arrays("sqrtm", a)
   check_square("sqrtm", a)
-  constant = jax.lax.stop_gradient(a)
-  # The real form of a real matrix has its real eigenvalues exactly: rounding does not decide on
-  # which side of the root's cut the negative ones are.
-  t, z = schur(constant, "complex") if jnp.iscomplexobj(a) else rsf2csf(*schur(constant))
+  t, z = triangular_schur(a)
   return _root_p(a.astype(z.dtype), _root_of_triangle(t), z).astype(complex_dtype(dtype))
 
 

@@ -1,5 +1,6 @@
 """The functions of `linalg.scipy` that jax.scipy.linalg lacks, as cases."""
 
+import jax.scipy.linalg
 import numpy as np
 import scipy.linalg
 
@@ -7,7 +8,7 @@ import linalg.scipy
 from linalg._cases import matrices
 from linalg._cases.case import Case
 from linalg._cases.distance import case_of
-from linalg._cases.operands import positive_definite, square_general
+from linalg._cases.operands import positive_definite, square, square_general
 
 
 def _projector(q):
@@ -36,6 +37,23 @@ def _null_space_oracle(a):
   return (np.eye(a.shape[1]) - np.linalg.pinv(a) @ a,)
 
 
+def _sylvester(rng, batch, m, n, dtype):
+  return (*square(rng, batch, m, n, dtype), 0.3 * matrices.general(rng, batch, 2, 2, dtype),
+          matrices.general(rng, batch, n, 2, dtype))
+
+
+def _stable(rng, batch, m, n, dtype):
+  """A matrix with eigenvalues to the left of the imaginary axis and in the unit circle, and one."""
+  a, q = _two_general(rng, batch, m, n, dtype)
+  norm = np.linalg.norm(a, axis=(-2, -1), keepdims=True) if n else 1
+  return (0.4 * a / norm - 0.5 * np.eye(n)).astype(dtype), q
+
+
+def _nonempty(function):
+  """SciPy has no solution of an equation without entries."""
+  return lambda *operands: (function(*operands) if operands[0].size else operands[-1],)
+
+
 SCIPY: tuple[Case, ...] = (
     case_of("pinvh", linalg.scipy.pinvh, positive_definite, (2,), lambda a: (np.linalg.pinv(a),),
             condition=20, slow=True),
@@ -48,4 +66,11 @@ SCIPY: tuple[Case, ...] = (
             (2, 2), lambda a, e: (scipy.linalg.expm_frechet(a / 4, e, compute_expm=False)
                                   if a.size else a,),
             condition=20, slow=True, varying={0: "XLA compiles products by the batch's size"}),
+    case_of("solve_sylvester", linalg.scipy.solve_sylvester, _sylvester, (2, 2, 2),
+            _nonempty(scipy.linalg.solve_sylvester), jax.scipy.linalg.solve_sylvester, condition=20,
+            slow=True, scan=True),
+    case_of("solve_continuous_lyapunov", linalg.scipy.solve_continuous_lyapunov, _stable, (2, 2),
+            _nonempty(scipy.linalg.solve_continuous_lyapunov), condition=20, slow=True, scan=True),
+    case_of("solve_discrete_lyapunov", linalg.scipy.solve_discrete_lyapunov, _stable, (2, 2),
+            _nonempty(scipy.linalg.solve_discrete_lyapunov), condition=20, slow=True, scan=True),
 )

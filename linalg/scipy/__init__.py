@@ -21,7 +21,6 @@ from jax.scipy.linalg import (
     invpascal,
     leslie,
     pascal,
-    solve_sylvester,
     toeplitz,
 )
 
@@ -54,6 +53,11 @@ from linalg.scipy._namesakes import (
 )
 from linalg.scipy._pinvh import pinvh
 from linalg.scipy._subspaces import null_space, orth
+from linalg.scipy._sylvester import (
+    solve_continuous_lyapunov,
+    solve_discrete_lyapunov,
+    solve_sylvester,
+)
 
 __all__ = [
     "block_diag",
@@ -94,6 +98,8 @@ __all__ = [
     "rsf2csf",
     "schur",
     "solve",
+    "solve_continuous_lyapunov",
+    "solve_discrete_lyapunov",
     "solve_sylvester",
     "solve_triangular",
     "sqrtm",

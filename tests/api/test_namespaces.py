@@ -112,6 +112,7 @@ SCIPY = {
     "eigh": lambda m, a, p, b: _spectral(*m.eigh(p)),
     "eigh of a general matrix": lambda m, a, p, b: m.eigh(a, None, False, True),
     "expm": lambda m, a, p, b: m.expm(a / 4),
+    "expm_frechet": lambda m, a, p, b: m.expm_frechet(a / 4, p),
     "hessenberg": lambda m, a, p, b: m.hessenberg(a, calc_q=True),
     "inv": lambda m, a, p, b: m.inv(a),
     "lu": lambda m, a, p, b: m.lu(a),
@@ -133,6 +134,7 @@ SCIPY = {
     # JAX's gradient of complex ones takes A to be its own transpose.
     "solve pos": lambda m, a, p, b: m.solve(p.real, b.real, True, assume_a="pos"),
     "solve her": lambda m, a, p, b: m.solve(p, b, assume_a="her"),
+    "solve_sylvester": lambda m, a, p, b: m.solve_sylvester(a, p[:2, :2], b),
     "solve_triangular": lambda m, a, p, b: m.solve_triangular(a, b, "T", lower=True),
     "sqrtm": lambda m, a, p, b: m.sqrtm(p),
     "svd full": lambda m, a, p, b: _singular(*m.svd(b)),
@@ -180,7 +182,7 @@ LAX = {
 # Of these, JAX has no derivative.
 WITHOUT_DERIVATIVES = {
     "cholesky_update", "eig", "hessenberg", "householder_product", "lu_pivots_to_permutation",
-    "polar", "qr_multiply", "schur", "sqrtm", "svd full"}
+    "polar", "qr_multiply", "schur", "solve_sylvester", "sqrtm", "svd full"}
 
 
 def _own(module):

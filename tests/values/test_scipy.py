@@ -94,3 +94,35 @@ def test_derivatives_of_spaces(dtype, rng):
   equal = matrices.with_singular_values(rng, np.ones(2), 4, 2, dtype)
   derivatives.check(
       lambda a: _projector(linalg.scipy.orth(a, size=2)), (equal,), rng, tolerance=1e-7)
+
+
+def test_equations_without_a_unique_solution(rng):
+  """NaN for the matrix whose eigenvalues meet, alone; `checked` says which."""
+  a = matrices.general(rng, (3,), 4, 4, np.float64) / 8
+  c = matrices.general(rng, (3,), 4, 4, np.float64)
+  continuous, discrete, both = (np.array(a) for _ in range(3))
+  continuous[1] = np.diag([1.0, 2, -1, 3])
+  discrete[1] = np.diag([2.0, 0.5, 3, 4])
+  both[1] = -a[1].T
+  for function, operands, clean in (
+      (linalg.scipy.solve_continuous_lyapunov, (continuous, c), (a, c)),
+      (linalg.scipy.solve_discrete_lyapunov, (discrete, c), (a, c)),
+      (linalg.scipy.solve_sylvester, (a, both, c), (a, a, c))):
+    found = np.asarray(function(*operands))
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(found[::2], np.asarray(function(*clean))[::2])
+    message = rf"{function.__name__}: the matrix at index \(1\) has no unique solution"
+    with pytest.raises(linalg.LinAlgError, match=message):
+      linalg.checked(function)(*operands)
+
+
+@BOTH
+def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
+  a = np.diag(np.full(2, 0.5), 0) + np.eye(2, k=1)
+  x = matrices.general(rng, (), 2, 2, dtype)
+  a = (np.linalg.solve(x, a @ x)).astype(dtype)
+  c = matrices.general(rng, (), 2, 2, dtype)
+  derivatives.check(
+      lambda a, c: (
+          linalg.scipy.solve_sylvester(a, a, c), linalg.scipy.solve_discrete_lyapunov(a, c)),
+      (a, c), rng, tolerance=1e-7)

@@ -1,0 +1,156 @@
+"""Linear matrix equations, by the Schur forms of their matrices."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg._algebra import adjoint, diagonal_of, expand
+from linalg._checks import check
+from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._public import public
+from linalg._schur import triangular_schur
+from linalg._sylvester import adjoint_schur, stein_p, sylvester_p
+
+__all__ = ["solve_continuous_lyapunov", "solve_discrete_lyapunov", "solve_sylvester"]
+
+
+def _operands(name, *operands):
+  arrays, dtype = as_arrays(name, *operands)
+  *squares, right = arrays
+  for x in squares:
+    check_square(name, x)
+  shape = (squares[0].shape[-1], squares[-1].shape[-1])
+  if right.ndim < 2 or right.shape[-2:] != shape:
+    shapes = ", ".join(str(x.shape) for x in arrays)
+    raise ValueError(f"Incompatible shapes for arguments to {name}(): {shapes}")
+  return arrays, dtype
+
+
+def _complex(*arrays):
+  return [x.astype(complex_dtype(x.dtype)) for x in arrays]
+
+
+def _solution(x, regular, dtype, what):
+  """`x` where the equation has one solution, else NaN."""
+  failed = ~regular
+  check(failed.astype(jnp.int32), what)
+  x = x if jnp.issubdtype(dtype, jnp.complexfloating) else x.real
+  return jnp.where(expand(failed[..., None, None], x), jnp.nan, x).astype(dtype)
+
+
+def _least(x):
+  return jnp.min(jnp.abs(x), axis=(-2, -1), initial=jnp.inf)
+
+
+def _largest(t):
+  return jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)
+
+
+@public("method")
+def solve_sylvester(
+    A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: ArrayLike = 1e-8
+) -> jax.Array:
+  """X of A X + X B = C; `jax.scipy.linalg.solve_sylvester`.
+
+  Args:
+    A: matrices (..., m, m).
+    B: matrices (..., n, n).
+    C: matrices (..., m, n); the batches broadcast.
+    method: 'schur', or 'eigen', which is computed in the same way.
+    tol: a bound for the sums of an eigenvalue of A and one of B.
+
+  Returns:
+    X (..., m, n); NaN where such a sum is less than `tol` in magnitude, so that X is not unique, or
+    A or B holds NaN or Inf; see `checked`.
+
+  float16 and bfloat16 are solved in float32, and X rounded.
+
+  Algorithm: the complex Schur forms of A and B, and substitution column by column; Bartels and
+  Stewart (1972). Derivative: the same equation with the same Schur forms, right at any spectrum and
+  to any order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.solve_sylvester(2 * jnp.eye(1), jnp.eye(1), 6 * jnp.eye(1))
+    Array([[2.]], dtype=float32)
+  """
+  if method not in ("schur", "eigen"):
+    raise ValueError(f"Unrecognized method {method}. The valid methods are 'schur' and 'eigen'.")
+  (a, b, c), dtype = _operands("solve_sylvester", A, B, C)
+  (t, z), (s, w) = triangular_schur(a), triangular_schur(b)
+  a, b, c = _complex(a, b, c)
+  sums = diagonal_of(t)[..., :, None] + diagonal_of(s)[..., None, :]
+  return _solution(
+      sylvester_p(a, t, z, b, s, w, c), _least(sums) >= tol, dtype,
+      "has no unique solution: an eigenvalue of A is one of -B.")
+
+
+@public()
+def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
+  """X of A X + X Aᴴ = Q; `scipy.linalg.solve_continuous_lyapunov`, batched.
+
+  Args:
+    a: matrices (..., n, n).
+    q: matrices (..., n, n), Hermitian or not; the batches broadcast.
+
+  Returns:
+    X (..., n, n); NaN where the sum of an eigenvalue and the conjugate of one is 0 up to rounding,
+    so that X is not unique, or A holds NaN or Inf; see `checked`.
+
+  float16 and bfloat16 are solved in float32, and X rounded.
+
+  Algorithm: the complex Schur form of A, and substitution column by column; Bartels and Stewart
+  (1972). Derivative: the same equation with the same Schur form, right at any spectrum and to any
+  order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.solve_continuous_lyapunov(-jnp.eye(1), -2 * jnp.eye(1))
+    Array([[1.]], dtype=float32)
+  """
+  (matrix, right), dtype = _operands("solve_continuous_lyapunov", a, q)
+  t, z = triangular_schur(matrix)
+  matrix, right = _complex(matrix, right)
+  w = diagonal_of(t)
+  sums = w[..., :, None] + w.conj()[..., None, :]
+  bound = 2 * jnp.finfo(t.dtype).eps * _largest(t)
+  return _solution(
+      sylvester_p(matrix, t, z, adjoint(matrix), *adjoint_schur(t, z), right),
+      _least(sums) > bound, dtype,
+      "has no unique solution: one of its eigenvalues is minus the conjugate of one.")
+
+
+@public("method")
+def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = None) -> jax.Array:
+  """X of A X Aᴴ - X + Q = 0; `scipy.linalg.solve_discrete_lyapunov`, batched.
+
+  Args:
+    a: matrices (..., n, n).
+    q: matrices (..., n, n), Hermitian or not; the batches broadcast.
+    method: None, 'direct' or 'bilinear', which are computed in the same way.
+
+  Returns:
+    X (..., n, n); NaN where the product of an eigenvalue and the conjugate of one is 1 up to
+    rounding, so that X is not unique, or A holds NaN or Inf; see `checked`.
+
+  float16 and bfloat16 are solved in float32, and X rounded.
+
+  Algorithm: the complex Schur form of A, and substitution column by column; Kitagawa (1977).
+  Derivative: the same equation with the same Schur form, right at any spectrum and to any order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.solve_discrete_lyapunov(jnp.eye(1) / 2, 3 * jnp.eye(1))
+    Array([[4.]], dtype=float32)
+  """
+  if method not in (None, "direct", "bilinear"):
+    raise ValueError(f"Unrecognized method {method}. The methods are 'direct' and 'bilinear'.")
+  (matrix, right), dtype = _operands("solve_discrete_lyapunov", a, q)
+  t, z = triangular_schur(matrix)
+  matrix, right = _complex(matrix, right)
+  w = diagonal_of(t)
+  gaps = w[..., :, None] * w.conj()[..., None, :] - 1
+  bound = 2 * jnp.finfo(t.dtype).eps * jnp.maximum(_largest(t) ** 2, 1)
+  return _solution(
+      stein_p(matrix, t, z, -right), _least(gaps) > bound, dtype,
+      "has no unique solution: the product of an eigenvalue and the conjugate of one is 1.")
