@@ -49,9 +49,21 @@ def _stable(rng, batch, m, n, dtype):
   return (0.4 * a / norm - 0.5 * np.eye(n)).astype(dtype), q
 
 
+def _regulator(rng, batch, m, n, dtype):
+  """A, B, Q and R of equations that are well conditioned."""
+  a, _ = _stable(rng, batch, m, n, dtype)
+  return (
+      a, matrices.general(rng, batch, n, 2, dtype), *positive_definite(rng, batch, m, n, dtype),
+      *positive_definite(rng, batch, m, 2, dtype))
+
+
 def _nonempty(function):
   """SciPy has no solution of an equation without entries."""
   return lambda *operands: (function(*operands) if operands[0].size else operands[-1],)
+
+
+def _riccati(function):
+  return lambda a, *rest: (function(a, *rest) if a.size else a,)
 
 
 SCIPY: tuple[Case, ...] = (
@@ -73,4 +85,8 @@ SCIPY: tuple[Case, ...] = (
             _nonempty(scipy.linalg.solve_continuous_lyapunov), condition=20, slow=True, scan=True),
     case_of("solve_discrete_lyapunov", linalg.scipy.solve_discrete_lyapunov, _stable, (2, 2),
             _nonempty(scipy.linalg.solve_discrete_lyapunov), condition=20, slow=True, scan=True),
+    case_of("solve_continuous_are", linalg.scipy.solve_continuous_are, _regulator, (2, 2, 2, 2),
+            _riccati(scipy.linalg.solve_continuous_are), condition=20, slow=True, scan=True),
+    case_of("solve_discrete_are", linalg.scipy.solve_discrete_are, _regulator, (2, 2, 2, 2),
+            _riccati(scipy.linalg.solve_discrete_are), condition=20, slow=True, scan=True),
 )

@@ -52,6 +52,7 @@ from linalg.scipy._namesakes import (
     svd,
 )
 from linalg.scipy._pinvh import pinvh
+from linalg.scipy._riccati import solve_continuous_are, solve_discrete_are
 from linalg.scipy._subspaces import null_space, orth
 from linalg.scipy._sylvester import (
     solve_continuous_lyapunov,
@@ -98,7 +99,9 @@ __all__ = [
     "rsf2csf",
     "schur",
     "solve",
+    "solve_continuous_are",
     "solve_continuous_lyapunov",
+    "solve_discrete_are",
     "solve_discrete_lyapunov",
     "solve_sylvester",
     "solve_triangular",

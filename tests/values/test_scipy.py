@@ -126,3 +126,63 @@ def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
       lambda a, c: (
           linalg.scipy.solve_sylvester(a, a, c), linalg.scipy.solve_discrete_lyapunov(a, c)),
       (a, c), rng, tolerance=1e-7)
+
+
+CONTINUOUS = (linalg.scipy.solve_continuous_are, scipy.linalg.solve_continuous_are)
+DISCRETE = (linalg.scipy.solve_discrete_are, scipy.linalg.solve_discrete_are)
+
+
+@pytest.mark.parametrize(
+    "pair", [CONTINUOUS, pytest.param(DISCRETE, marks=pytest.mark.extended)],
+    ids=["continuous", "discrete"])
+def test_riccati(pair, rng):
+  """Regulators of integrators, and of what is unstable at no cost; with E and S."""
+  ours, theirs = pair
+  chain = np.eye(3, k=1) + (0 if ours is CONTINUOUS[0] else np.eye(3))
+  last = np.eye(3)[:, 2:]
+  unstable = np.diag([2.0, 1.5, 0.5])
+  zero, eye = np.zeros((3, 3)), np.eye(3)
+  operands = [np.stack(x) for x in zip(
+      (chain, last, eye, eye[:1, :1]), (chain, last, 1e-6 * eye, 1e2 * eye[:1, :1]),
+      (unstable, np.ones((3, 1)), zero, eye[:1, :1]), strict=True)]
+  for found, *one in zip(ours(*operands), *operands, strict=True):
+    expected = theirs(*one)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * np.max(np.abs(expected)))
+  e = eye + 0.3 * matrices.general(rng, (), 3, 3, np.float64)
+  s = 0.1 * matrices.general(rng, (), 3, 1, np.float64)
+  one = (chain, last, eye, eye[:1, :1], e, s)
+  np.testing.assert_allclose(ours(*one), theirs(*one), rtol=1e-9, atol=1e-9)
+  # Neither batches nor Hermitian parts are asked of the user.
+  np.testing.assert_allclose(
+      ours(operands[0], last, eye + np.triu(np.ones((3, 3)), 1), eye[:1, :1])[0],
+      theirs(chain, last, (eye + np.ones((3, 3))) / 2, eye[:1, :1]), rtol=1e-9)
+
+
+def test_riccati_equations_without_a_solution():
+  """NaN for what no input reaches and what lies on the boundary, alone; `checked` says which."""
+  one = np.ones((1, 1))
+  a = np.array([0.5, 1.0, 2.0, np.nan, 0.5])[:, None, None]
+  b = np.array([1.0, 0.0, 0.0, 1.0, 1.0])[:, None, None]
+  q = np.array([1.0, 0.0, 1.0, 1.0, 2.0])[:, None, None]
+  for ours, theirs in (CONTINUOUS, DISCRETE):
+    found = ours(a, b, q, one)
+    np.testing.assert_array_equal(np.isnan(found[:, 0, 0]), [False, True, True, True, False])
+    for i in (0, 4):
+      np.testing.assert_allclose(found[i], theirs(a[i], b[i], q[i], one), rtol=1e-13)
+    # Those on the boundary: an integrator, or one step of it, that costs nothing.
+    on_boundary = one * (0 if ours is CONTINUOUS[0] else 1)
+    assert np.isnan(ours(on_boundary, one, 0 * one, one))
+    with pytest.raises(linalg.LinAlgError, match=rf"{ours.__name__}: the matrix at index \(2\)"):
+      linalg.checked(ours)(a[[0, 0, 2]], b[[0, 0, 2]], q[[0, 0, 2]], one)
+  with pytest.raises(ValueError, match=r"shapes.*solve_continuous_are\(\): a \(1, 1\), b \(2, 1\)"):
+    CONTINUOUS[0](one, np.ones((2, 1)), one, one)
+
+
+def test_derivatives_of_riccati(rng):
+  """To second order, of a discrete equation with S; the closed loop is defective."""
+  a = np.eye(2, k=1) + 0.5 * np.eye(2)
+  b = np.array([[0.0], [1.0]])
+  derivatives.check(
+      lambda a, b, c, s: linalg.scipy.solve_discrete_are(
+          a, b, c @ c.mT, jnp.ones((*b.shape[:-2], 1, 1)), None, s),
+      (a, b, np.zeros((2, 1)), np.zeros((2, 1))), rng, tolerance=1e-7)
