@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, identity, plus, symmetrized
+from linalg._algebra import adjoint, expand, identity, symmetrized
 from linalg._divided_differences import differences, second_differences
 from linalg._eigh import eigh, eigvalsh
-from linalg._given_factors import given_factors
 from linalg._matmul import product
+from linalg._matrix_function import matrix_function
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 
@@ -35,54 +35,12 @@ def _function(w, v, *, f):
   return product(v * f(w)[..., None, :].astype(dtype), v, adjoint_b=True)
 
 
-def _function_jvp(primals, tangents, *, f):
-  value = _function_p(*primals, f=f)
-  return value, _derivative_p(*primals, tangents[0].astype(value.dtype), f=f)
-
-
-# V f(w) Vᴴ of A = V diag(w) Vᴴ.
-_function_p = given_factors(
-    "funm_hermitian",
-    "n n, n, n n -> n n",
-    _dtype_of_function,
-    _function,
-    attributes={"f": None},
-    jvp=_function_jvp)
-
-
 def _derivative(w, v, e, *, f):
   # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ; Daleckii and Krein. Higham, Functions of matrices (2008),
   # theorem 3.11.
   v = v.astype(e.dtype)
   quotients, _ = differences(f, w)
   return _between(v, quotients.astype(e.dtype) * _between(adjoint(v), e))
-
-
-def _derivative_jvp(primals, tangents, *, f):
-  a, w, v, e = primals
-  da, _, _, de = tangents
-  value = _derivative_p(*primals, f=f)
-  change = None if de is None else _derivative_p(a, w, v, de, f=f)
-  if da is not None:
-    curved = _second_derivative_p(*primals, da.astype(e.dtype), f=f)
-    change = plus(change, curved)
-  return value, change
-
-
-def _derivative_transpose(cotangents, operands, *, f):
-  a, w, v, _ = operands
-  return None, None, None, _derivative_p(a.conj(), w, v.conj(), cotangents[0], f=f)
-
-
-# Linear in its last operand.
-_derivative_p = given_factors(
-    "funm_derivative",
-    "n n, n, n n, n n -> n n",
-    [3],
-    _derivative,
-    attributes={"f": None},
-    jvp=_derivative_jvp,
-    transpose=_derivative_transpose)
 
 
 def _second_derivative(w, v, e, c, *, f):
@@ -95,34 +53,16 @@ def _second_derivative(w, v, e, c, *, f):
   return _between(v, weighted(second, e, c) + weighted(second, c, e))
 
 
-def _second_derivative_jvp(primals, tangents, *, f):
-  a, w, v, e, c = primals
-  da, _, _, de, dc = tangents
-  if da is not None:
-    raise NotImplementedError(
-        "funm_hermitian has derivatives of first and second order alone: the third was asked for.")
-  changes = [
-      _second_derivative_p(a, w, v, *directions, f=f)
-      for directions, tangent in (((de, c), de), ((e, dc), dc)) if tangent is not None]
-  return _second_derivative_p(*primals, f=f), sum(changes[1:], changes[0])
-
-
-def _second_derivative_transpose(cotangents, operands, *, f):
-  a, w, v, e, c = operands
-  ct = _second_derivative_p(
-      a.conj(), w, v.conj(), cotangents[0], (c if e is None else e).mT, f=f)
-  return None, None, None, *((ct, None) if e is None else (None, ct))
-
-
-# Linear in each of its last two operands.
-_second_derivative_p = given_factors(
-    "funm_second_derivative",
-    "n n, n, n n, n n, n n -> n n",
-    [3],
+# V f(w) Vᴴ of A = V diag(w) Vᴴ.
+_function_p = matrix_function(
+    "funm_hermitian",
+    "n, n n",
+    _dtype_of_function,
+    _function,
+    _derivative,
     _second_derivative,
-    attributes={"f": None},
-    jvp=_second_derivative_jvp,
-    transpose=_second_derivative_transpose)
+    lambda a, w, v: (a.conj(), w, v.conj()),
+    attributes={"f": None})
 
 
 def _apply(a, f):

@@ -13,10 +13,10 @@ from linalg._schur import triangular_schur
 from linalg._sylvester import columns, shifted_triangle, sylvester_p
 from linalg._triangular import triangular_solve_p
 
-__all__ = ["sqrtm"]
+__all__ = ["root_of_triangle", "sqrtm"]
 
 
-def _root_of_triangle(t):
+def root_of_triangle(t):
   """R with R R = T, both upper triangular; NaN in a column that has no root.
 
   Column j from those before it: (R + Rⱼⱼ I) rⱼ = tⱼ in the rows above j. Björck and Hammarling, A
@@ -65,7 +65,7 @@ def _sqrtm(a):
   (a,), dtype = as_arrays("sqrtm", a)
   check_square("sqrtm", a)
   t, z = triangular_schur(a)
-  return _root_p(a.astype(z.dtype), _root_of_triangle(t), z).astype(complex_dtype(dtype))
+  return _root_p(a.astype(z.dtype), root_of_triangle(t), z).astype(complex_dtype(dtype))
 
 
 @public("blocksize", compiled=False)

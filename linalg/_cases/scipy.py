@@ -42,6 +42,12 @@ def _sylvester(rng, batch, m, n, dtype):
           matrices.general(rng, batch, n, 2, dtype))
 
 
+def _to_the_right(rng, batch, m, n, dtype):
+  """General matrices with eigenvalues near to the positive axis."""
+  (a,) = positive_definite(rng, batch, m, n, dtype)
+  return ((a + 0.3 * matrices.general(rng, batch, n, n, dtype)).astype(dtype),)
+
+
 def _stable(rng, batch, m, n, dtype):
   """A matrix with eigenvalues to the left of the imaginary axis and in the unit circle, and one."""
   a, q = _two_general(rng, batch, m, n, dtype)
@@ -78,6 +84,14 @@ SCIPY: tuple[Case, ...] = (
             (2, 2), lambda a, e: (scipy.linalg.expm_frechet(a / 4, e, compute_expm=False)
                                   if a.size else a,),
             condition=20, slow=True, varying={0: "XLA compiles products by the batch's size"}),
+    case_of("logm", linalg.scipy.logm, _to_the_right, (2,),
+            lambda a: (scipy.linalg.logm(a) + 0j if a.size else a,), condition=20, slow=True,
+            scan=True),
+    case_of("fractional_matrix_power", lambda a: linalg.scipy.fractional_matrix_power(a, 0.7),
+            _to_the_right, (2,),
+            lambda a: (scipy.linalg.fractional_matrix_power(a, 0.7) + 0j if a.size else a,),
+            condition=20, slow=True, scan=True,
+            varying={0: "XLA compiles products by the batch's size"}),
     case_of("solve_sylvester", linalg.scipy.solve_sylvester, _sylvester, (2, 2, 2),
             _nonempty(scipy.linalg.solve_sylvester), jax.scipy.linalg.solve_sylvester, condition=20,
             slow=True, scan=True),

@@ -40,6 +40,7 @@ from linalg import (
     sqrtm,
 )
 from linalg.scipy._expm_frechet import expm_frechet
+from linalg.scipy._logm import fractional_matrix_power, logm
 from linalg.scipy._namesakes import (
     cholesky,
     det,
@@ -76,6 +77,7 @@ __all__ = [
     "expm_frechet",
     "fiedler",
     "fiedler_companion",
+    "fractional_matrix_power",
     "funm",
     "hadamard",
     "hankel",
@@ -86,6 +88,7 @@ __all__ = [
     "invhilbert",
     "invpascal",
     "leslie",
+    "logm",
     "lu",
     "lu_factor",
     "lu_solve",

@@ -125,6 +125,8 @@ def of_scipy(a: jax.Array) -> None:
   assert_type(linalg.scipy.orth(a, size=2), jax.Array)
   assert_type(linalg.scipy.null_space(a), jax.Array)
   assert_type(linalg.scipy.expm_frechet(a, a, compute_expm=True), Arrays2)
+  assert_type(linalg.scipy.logm(a), jax.Array)
+  assert_type(linalg.scipy.fractional_matrix_power(a, 0.5), jax.Array)
   assert_type(linalg.scipy.solve_sylvester(a, a, a), jax.Array)
   assert_type(linalg.scipy.solve_continuous_are(a, a, a, a), jax.Array)
   assert_type(linalg.scipy.solve_discrete_are(a, a, a, a, None, a), jax.Array)

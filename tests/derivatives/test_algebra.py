@@ -35,7 +35,7 @@ def test_columns_before_one_of_nan_have_a_root():
   """The recurrence for the root of a triangle begins with zeros, not with NaN."""
   t = np.triu(np.ones((3, 3), np.complex128)) + np.eye(3)
   t[:, 2] = np.nan
-  root = np.asarray(_sqrtm._root_of_triangle(jnp.asarray(t)))
+  root = np.asarray(_sqrtm.root_of_triangle(jnp.asarray(t)))
   np.testing.assert_allclose(root[:2, :2] @ root[:2, :2], t[:2, :2], atol=1e-14)
   assert np.isnan(root[:, 2]).any()
 

@@ -9,6 +9,7 @@ import scipy.linalg
 import derivatives
 import linalg.scipy
 import matrices
+from quick import quick_jit
 
 BOTH = pytest.mark.parametrize(
     "dtype", [np.complex128, pytest.param(np.float64, marks=pytest.mark.extended)],
@@ -94,6 +95,41 @@ def test_derivatives_of_spaces(dtype, rng):
   equal = matrices.with_singular_values(rng, np.ones(2), 4, 2, dtype)
   derivatives.check(
       lambda a: _projector(linalg.scipy.orth(a, size=2)), (equal,), rng, tolerance=1e-7)
+
+
+def test_logarithms_and_powers(rng):
+  """A batch of different kinds, against SciPy; a whole power stays in the dtype of the matrix."""
+  a = np.stack([
+      matrices.general(rng, (), 4, 4, np.float64), np.eye(4), 1e6 * np.eye(4) + np.eye(4, k=1),
+      np.diag([1e-9, 1, 1e9, 2]) + 0.1 * np.eye(4, k=2), -np.eye(4),
+      np.eye(4) - 1e-9 * np.eye(4, k=1)])
+  logm = quick_jit(linalg.scipy.logm)
+  log = logm(a)
+  power = quick_jit(lambda a: linalg.scipy.fractional_matrix_power(a, -1.6))(a)
+  for one, x, y in zip(a, log, power, strict=True):
+    expected = scipy.linalg.logm(one)
+    np.testing.assert_allclose(x, expected, rtol=0, atol=1e-13 * np.max(np.abs(expected)))
+    expected = scipy.linalg.fractional_matrix_power(one, -1.6)
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-12 * np.max(np.abs(expected)))
+  cube = linalg.scipy.fractional_matrix_power(a, 3.0)
+  np.testing.assert_array_equal(cube, linalg.matrix_power(a, 3))
+  a[1], a[2] = np.ones((4, 4)), np.nan
+  found = logm(a)
+  np.testing.assert_array_equal(np.isnan(found).all((1, 2)), [False, True, True] + 3 * [False])
+  np.testing.assert_array_equal(np.asarray(found)[3:], np.asarray(log)[3:])
+  with pytest.raises(linalg.LinAlgError, match=r"logm: the matrix at index \(1\) has no logarithm"):
+    linalg.checked(linalg.scipy.logm)(a[:2])
+
+
+@pytest.mark.extended
+@BOTH
+def test_derivatives_of_logarithms(dtype, rng):
+  """At equal eigenvalues, at a defective matrix and at the identity; the third is refused."""
+  points = [(x.astype(dtype),) for x in (2 * np.eye(2) + np.eye(2, k=1), np.eye(2))]
+  derivatives.check_at_each(linalg.scipy.logm, points, rng, tolerance=1e-7)
+  third = jax.grad(jax.grad(jax.grad(lambda x: linalg.scipy.logm(x * jnp.eye(1)).real[0, 0])))
+  with pytest.raises(NotImplementedError, match="logm has derivatives of first and second order"):
+    third(1.0)
 
 
 def test_equations_without_a_unique_solution(rng):

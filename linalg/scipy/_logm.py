@@ -1,0 +1,195 @@
+"""Logarithms and fractional powers of general matrices."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from linalg._algebra import (
+    adjoint,
+    binade,
+    diagonal_of,
+    identity,
+    nan_where,
+    on_diagonal,
+    zeros_like,
+)
+from linalg._checks import check
+from linalg._matmul import product
+from linalg._matrix_function import matrix_function
+from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._powers import expm, matrix_power
+from linalg._public import public
+from linalg._schur import triangular_schur
+from linalg._sqrtm import root_of_triangle
+from linalg._sylvester import transposed_schur
+from linalg._triangular import triangular_solve_p
+
+__all__ = ["fractional_matrix_power", "logm"]
+
+# Of so many square roots a matrix is within _NEAR of the identity if its logarithm is less than
+# 2²⁰. The approximant with _NODES nodes is then exact to rounding: Higham, Functions of matrices
+# (2008), table 11.1.
+_ROOTS = 22
+_NEAR = 0.264
+_NODES, _WEIGHTS = ((x + k) / 2 for x, k in zip(
+    np.polynomial.legendre.leggauss(7), (1, 0), strict=True))
+
+
+def _norm(x):
+  return jnp.max(jnp.sum(jnp.abs(x), axis=-2), axis=-1, initial=0)
+
+
+def _log_of_triangle(t):
+  """log T of upper triangular matrices, by inverse scaling and squaring; NaN where there is none.
+
+  Square roots until T is near to I, and a Padé approximant by its partial fractions; Higham (2008),
+  sections 11.4 and 11.5. The diagonal is known.
+  """
+
+  def step(carry, _):
+    t, roots = carry
+    far = ~(_norm(t - identity(t)) <= _NEAR)
+    # The root of another matrix, the identity, has no NaN to warn of.
+    root = root_of_triangle(jnp.where(far[..., None, None], t, identity(t)))
+    return (jnp.where(far[..., None, None], root, t), roots + far.astype(roots.dtype)), None
+
+  (near, roots), _ = jax.lax.scan(step, (t, zeros_like(_norm(t))), length=_ROOTS)
+  x = near - identity(t)
+  result = zeros_like(t)
+  for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+    part = triangular_solve_p(identity(t) + float(node) * x, x, left_side=True, lower=False)
+    result = result + float(weight) * part
+  result = result * (2**roots)[..., None, None].astype(t.dtype)
+  exact = jnp.log(jnp.where(diagonal_of(t) == 0, jnp.nan, diagonal_of(t)))
+  result = jnp.where(on_diagonal(t), exact[..., None], jnp.triu(result))
+  return nan_where(~(_norm(x) <= _NEAR) | jnp.isnan(exact).any(-1), result, core=2)
+
+
+def _between(z, x):
+  """Z X Zᴴ"""
+  return product(product(z, x), z, adjoint_b=True)
+
+
+def _log(t, z):
+  return _between(z, _log_of_triangle(t))
+
+
+def _scaled(z, e):
+  """Zᴴ E Z as a small matrix, and what it is to be multiplied by: a derivative is linear in E."""
+  e = _between(adjoint(z), e)
+  scale = 2.0**10 * binade(jnp.max(jnp.abs(e), axis=(-2, -1), keepdims=True, initial=0))
+  return e / scale.astype(e.dtype), scale.astype(e.dtype)
+
+
+def _pair(a, e):
+  """[[A, E], [0, A]], whose function is [[f(A), L(A, E)], [0, f(A)]]; Mathias, SIAM J. Matrix Anal.
+  Appl. 17 (1996)."""
+  return jnp.concatenate([
+      jnp.concatenate([a, e], axis=-1), jnp.concatenate([zeros_like(a), a], axis=-1)], axis=-2)
+
+
+def _log_derivative(t, z, e):
+  n = t.shape[-1]
+  e, scale = _scaled(z, e)
+  return scale * _between(z, _log_of_triangle(_pair(t, e))[..., :n, n:])
+
+
+def _log_second_derivative(t, z, e, c):
+  # Of the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
+  n = t.shape[-1]
+  (e, e_scale), (c, c_scale) = _scaled(z, e), _scaled(z, c)
+  along = jnp.concatenate([
+      jnp.concatenate([c, zeros_like(c)], axis=-1), jnp.concatenate([zeros_like(c), c], axis=-1)],
+      axis=-2)
+  corner = _log_of_triangle(_pair(_pair(t, e), along))[..., :n, 3 * n :]
+  return e_scale * c_scale * _between(z, corner)
+
+
+# Z (log T) Zᴴ of A = Z T Zᴴ, T upper triangular.
+_log_p = matrix_function(
+    "logm",
+    "n n, n n",
+    [0],
+    _log,
+    _log_derivative,
+    _log_second_derivative,
+    lambda a, t, z: (a.mT, *transposed_schur(t, z)))
+
+
+def _logm(name, a):
+  (a,), dtype = as_arrays(name, a)
+  check_square(name, a)
+  t, z = triangular_schur(a)
+  x = _log_p(a.astype(z.dtype), t, z)
+  check(
+      jnp.isnan(x).any((-2, -1)).astype(jnp.int32),
+      "has no logarithm: it is singular, or holds NaN or Inf, or is far from normal.")
+  return x, complex_dtype(dtype)
+
+
+@public()
+def logm(A: ArrayLike) -> jax.Array:
+  """The principal logarithm, exp(X) = A; `scipy.linalg.logm`, batched.
+
+  Args:
+    A: square matrices (..., n, n).
+
+  Returns:
+    The logarithms (..., n, n), complex, with eigenvalues whose imaginary parts are in (-π, π]; that
+    of a real matrix without eigenvalues on the negative axis is real up to rounding. NaN where A is
+    singular, or holds NaN or Inf, or the logarithm's norm exceeds 2²⁰; see `checked`.
+
+  float16 and bfloat16 are computed in float32.
+
+  Algorithm: the Schur form, square roots and a Padé approximant; Higham, Functions of matrices
+  (2008), chapter 11. Derivatives: first and second ones, those of the algorithm for block matrices
+  (Higham and Relton, SIAM J. Matrix Anal. Appl. 35, 2014), right at any spectrum where the
+  logarithm has one: not on the negative axis. To ask for third ones is a NotImplementedError.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.logm(jnp.eye(1))
+    Array([[0.+0.j]], dtype=complex64)
+  """
+  x, dtype = _logm("logm", A)
+  return x.astype(dtype)
+
+
+@functools.partial(jax.jit, static_argnames="t")
+def _fraction(a, t):
+  # A whole power as near as it can be leaves a small one to the logarithm.
+  whole = round(t)
+  x, dtype = _logm("fractional_matrix_power", a)
+  x = expm((t - whole) * x)
+  if whole:
+    (a,), _ = as_arrays("fractional_matrix_power", a)
+    x = product(matrix_power(a.astype(x.dtype), whole), x)
+  return x.astype(dtype)
+
+
+@public("t", compiled=False)
+def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
+  """A to the power t; `scipy.linalg.fractional_matrix_power`, batched.
+
+  Args:
+    A: square matrices (..., n, n).
+    t: any real number.
+
+  Returns:
+    The powers (..., n, n), complex. Of a whole number t it is `linalg.matrix_power`, of the dtype
+    of A. Otherwise NaN where `logm` is NaN; see `checked`.
+
+  float16 and bfloat16 are computed in float32.
+
+  Algorithm: exp((t - k) log A) Aᵏ, k being the whole number next to t. Derivatives: first and
+  second ones, those of `logm` and `expm`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.fractional_matrix_power(4 * jnp.eye(1), 0.5).real
+    Array([[2.]], dtype=float32)
+  """
+  return matrix_power(A, int(t)) if float(t).is_integer() else _fraction(A, float(t))
