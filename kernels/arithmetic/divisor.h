@@ -31,7 +31,7 @@ class Divisor {
     if constexpr (kComplexElement<E>) {
       // By its larger part first: |x|² may overflow where 1 / x does not.
       const V re = Abs(x.re), im = Abs(x.im);
-      const V scale = Broadcast<V>(1) / (re > im ? re : im);
+      const V scale = Broadcast<V>(1) / Larger(re, im);
       const V p = x.re * scale, q = x.im * scale;
       const V inverse = scale / MulAdd(p, p, q * q);
       return {p * inverse, -q * inverse};

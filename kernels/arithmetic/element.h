@@ -67,6 +67,22 @@ LINALG_INLINE V Broadcast(Lane<V> x) {
   return V{} + x;
 }
 
+// A small integer, or a constant, in every lane.
+template <class V, class X>
+LINALG_INLINE V Number(X x) {
+  return Broadcast<V>(static_cast<Lane<V>>(x));
+}
+
+// The larger of both, and the smaller; y where one is NaN.
+template <class V>
+LINALG_INLINE V Larger(V x, V y) {
+  return x > y ? x : y;
+}
+template <class V>
+LINALG_INLINE V Smaller(V x, V y) {
+  return x < y ? x : y;
+}
+
 template <class M>
 LINALG_INLINE bool Any(M mask) {
   if constexpr (std::is_arithmetic_v<M>) {

@@ -7,8 +7,8 @@
 
 namespace linalg {
 
-// Calls exchange(k, i) for each of `count` pivots i, from 0, in their order, or with `back` in the
-// opposite one. Of a matrix of `size` rows; a pivot outside it is ignored.
+// Calls exchange(k, i) for the pivots i of the steps k < count, in their order or with `back` in
+// the opposite one; not where both are the same row, or i is none of the matrix's `size` rows.
 template <class Index, class Exchange>
 LINALG_INLINE void ForEachExchange(Index count, const int32_t* pivots, Index size, bool back,
                                    Exchange&& exchange) {

@@ -24,7 +24,7 @@ struct HermitianPart {
     if (i == j) return FromReal<E>(Re(get(i, i)));
     if (symmetrize) {
       // Halved first: the sum of two large elements could overflow.
-      const V half = Broadcast<V>(Lane<V>(0.5));
+      const V half = Number<V>(0.5);
       return half * get(i, j) + half * Conj(get(j, i));
     }
     return lower == (j < i) ? get(i, j) : Conj(get(j, i));

@@ -75,7 +75,7 @@ LINALG_INLINE V Logarithm(V x, V exponent) {
   } else {
     k = __builtin_convertvector(power, V) + exponent;
   }
-  const V half_square = Broadcast<V>(T(0.5)) * f * f;
+  const V half_square = Number<V>(0.5) * f * f;
   const V s = f / (Broadcast<V>(2) + f), z = s * s, w = z * z;
   const V r = MulAdd(w, Of::Even(w), z * Of::Odd(w));
   const V low = MulAdd(s, half_square + r, k * Broadcast<V>(Of::kLn2Low));

@@ -83,4 +83,12 @@ LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
   return tau;
 }
 
+// R's element at (i, j) of factors below whose diagonal the vectors of reflectors stand, get(i, j)
+// being the factors'.
+template <class Index, class Get>
+LINALG_INLINE auto WithoutReflectors(Index i, Index j, Get&& get) {
+  using E = std::remove_cvref_t<decltype(get(i, j))>;
+  return i <= j ? get(i, j) : E{};
+}
+
 }  // namespace linalg

@@ -61,7 +61,7 @@ class GivensRotation {
   LINALG_INLINE GivensRotation(E x, E y) {
     const V a = Magnitude(x), b = Magnitude(y);
     V unscale;
-    const V scale = PowerOfTwoScale(a > b ? a : b, unscale);
+    const V scale = PowerOfTwoScale(Larger(a, b), unscale);
     const E u = scale * x, v = scale * y;
     const V length = Sqrt(NormAdd(u, NormAdd(v, V{}))), inverse = V(1) / length;
     p_ = length == V{} ? FromReal<E>(V(1)) : inverse * u;

@@ -50,7 +50,7 @@ class Extent {
  private:
   LINALG_INLINE void AddPart(V x) {
     probe_ = MulAdd(x, V{}, probe_);
-    largest_ = Abs(x) > largest_ ? Abs(x) : largest_;
+    largest_ = Larger(Abs(x), largest_);
   }
 
   V probe_{};  // zeros, or NaN

@@ -47,7 +47,7 @@ struct ScaledProduct {
     if (!Any(exponent != V{})) return value;
     // The product is within half a step of 1, so three steps are out of range.
     for (int i = 0; i < 3; ++i) {
-      const V step = Broadcast<V>(static_cast<T>(i));
+      const V step = Number<V>(i);
       value = (exponent > step    ? Broadcast<V>(kUp)
                : exponent < -step ? Broadcast<V>(1 / kUp)
                                   : Broadcast<V>(1)) *
@@ -82,7 +82,7 @@ LINALG_INLINE ScaledProduct<E> ProductOfPivots(int64_t n, const E* lu, int64_t l
     if constexpr (std::is_same_v<Pivot, int32_t>) {
       kept = pivots[i] == i;
     } else {
-      kept = pivots[i] == Broadcast<V>(static_cast<float>(i));
+      kept = pivots[i] == Number<V>(i);
     }
     det.Multiply(Choose(kept, pivot, -pivot));
   }

@@ -19,11 +19,6 @@ inline constexpr int kExceptionalStep = 10;
 template <class E>
 inline constexpr int kBulge = kComplexElement<E> ? 2 : 3;
 
-template <class V>
-LINALG_INLINE V Larger(V x, V y) {
-  return x > y ? x : y;
-}
-
 // What is negligible below the diagonal, however small what is beside it.
 template <class V>
 LINALG_INLINE V LeastBelowDiagonal(int n) {
@@ -43,8 +38,8 @@ LINALG_INLINE auto IsNegligible(int n, E before, E above, E below, E here, RealE
   const V diagonal = Magnitude(before) + size_here;
   const V beside = diagonal == zero ? further : diagonal;
   const V gap = Magnitude(before - here);
-  const V more = Larger(size_above, size), less = size_above > size ? size : size_above;
-  const V wide = Larger(size_here, gap), narrow = size_here > gap ? gap : size_here;
+  const V more = Larger(size_above, size), less = Smaller(size, size_above);
+  const V wide = Larger(size_here, gap), narrow = Smaller(gap, size_here);
   const V sum = wide + more;
   const V limit = Larger(eps * (narrow * (wide / sum)), least);
   return (size <= least) | ((size <= eps * beside) & (less * (more / sum) <= limit));
@@ -58,11 +53,11 @@ struct StandardBlock {
 
   LINALG_INLINE StandardBlock(V a0, V b0, V c0, V d0) {
     using T = Lane<V>;
-    const V zero{}, one = Broadcast<V>(1), half_one = Broadcast<V>(T(0.5));
+    const V zero{}, one = Broadcast<V>(1), half_one = Number<V>(0.5);
     const V gap = a0 - d0, half = half_one * gap + zero, size_b = Abs(b0), size_c = Abs(c0);
     const auto done = (c0 == zero) | ((b0 != zero) & (gap == zero) & ((b0 < zero) != (c0 < zero)));
     const auto lower = (c0 != zero) & (b0 == zero);
-    const V larger = Larger(size_b, size_c), smaller_size = size_b > size_c ? size_c : size_b;
+    const V larger = Larger(size_b, size_c), smaller_size = Smaller(size_c, size_b);
     const V smaller = CopySign(smaller_size, b0) * CopySign(one, c0);
     const V scale = Larger(Abs(half), larger);
     const V square = (half / scale) * half + (larger / scale) * smaller;
@@ -122,7 +117,7 @@ LINALG_INLINE V PairImaginary(V above, V below) {
 // The principal square root of numbers whose squares are in range.
 template <class V>
 LINALG_INLINE Complex<V> ComplexSqrt(Complex<V> x) {
-  const V zero{}, half = Broadcast<V>(Lane<V>(0.5));
+  const V zero{}, half = Number<V>(0.5);
   const V root = Sqrt(half * (Modulus(x) + Abs(x.re)));
   const auto something = root > zero;
   const V other = half * x.im / root;
@@ -136,7 +131,7 @@ LINALG_INLINE Complex<V> ComplexSqrt(Complex<V> x) {
 template <class E>
 LINALG_INLINE Complex<RealElement<E>> ShiftOf(E a, E b, E c, E d) {
   using V = RealElement<E>;
-  const V zero{}, one = Broadcast<V>(1), half_one = Broadcast<V>(Lane<V>(0.5));
+  const V zero{}, one = Broadcast<V>(1), half_one = Number<V>(0.5);
   if constexpr (kComplexElement<E>) {
     const E half = half_one * (a - d);
     const V size = Larger(Larger(Magnitude(half), Magnitude(b)), Magnitude(c));
@@ -165,12 +160,12 @@ LINALG_INLINE Complex<RealElement<E>> ShiftOf(E a, E b, E c, E d) {
 template <class E>
 LINALG_INLINE Complex<RealElement<E>> ExceptionalShift(E diagonal, RealElement<E> size) {
   using V = RealElement<E>;
-  const V moved = Broadcast<V>(Lane<V>(0.75)) * size;
+  const V moved = Number<V>(0.75) * size;
   if constexpr (kComplexElement<E>) {
     return {moved + diagonal.re, diagonal.im};
   } else {
     const V base = moved + diagonal;
-    return ShiftOf<E>(base, Broadcast<V>(Lane<V>(-0.4375)) * size, size, base);
+    return ShiftOf<E>(base, Number<V>(-0.4375) * size, size, base);
   }
 }
 

@@ -21,14 +21,6 @@ struct Triangle {
   LINALG_INLINE bool Forward() const { return lower != Transposes(); }
 };
 
-// R's element at (i, j) of factors below whose diagonal the reflectors' vectors stand, get(i, j)
-// being the factors'.
-template <class Index, class Get>
-LINALG_INLINE auto WithoutReflectors(Index i, Index j, Get&& get) {
-  using E = std::remove_cvref_t<decltype(get(i, j))>;
-  return i <= j ? get(i, j) : E{};
-}
-
 // What substitution with a triangle does: the matrix becomes op of itself, and one of its triangles
 // is substituted with.
 struct Pass {
@@ -54,7 +46,7 @@ LINALG_INLINE Pass PassAfter(const Triangle& other, const Triangle& triangle) {
   return pass;
 }
 
-// Those of a matrix's two factors: with `first`, and then with `second`.
+// The triangles of a matrix's two factors: with `first`, and then with `second`.
 struct TwoTriangles {
   Triangle first, second;
 };

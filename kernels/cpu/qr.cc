@@ -5,8 +5,8 @@
 // and R are transposed into the row-major results as they are written.
 #include "kernels/small/qr.h"
 
+#include "kernels/arithmetic/reflector.h"
 #include "kernels/arithmetic/rows.h"
-#include "kernels/arithmetic/triangle.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"

@@ -41,7 +41,7 @@ void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
                      [&]<class E>(int64_t, E* a, E* x, RealElement<E>* spare) {
                        using V = RealElement<E>;
                        LoadIntegers(pivots.get(), 0, n, spare);
-                       const V singular = Broadcast<V>(static_cast<float>(info[0]));
+                       const V singular = Number<V>(info[0]);
                        small::SolveFactored(n, a, spare, singular, cols, x);
                      });
 }

@@ -7,7 +7,7 @@
 // each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
 #include "kernels/team/qr.h"
 
-#include "kernels/arithmetic/triangle.h"
+#include "kernels/arithmetic/reflector.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"

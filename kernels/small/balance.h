@@ -76,13 +76,12 @@ void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
 // Replaces the n by n matrix, row-major, by Pᵀ A P.
 template <class E, class V = RealElement<E>>
 LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
-  const auto number = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
   for (int i = 0; i < n; ++i) {
-    balanced.diagonal[i] = number(1);
-    balanced.order[i] = number(i);
+    balanced.diagonal[i] = Number<V>(1);
+    balanced.order[i] = Number<V>(i);
   }
   balanced.first = V{};
-  balanced.end = number(n);
+  balanced.end = Number<V>(n);
   balanced.permuted = false;
   V isolated{};
   for (int i = 0; i < n; ++i) {
@@ -92,7 +91,7 @@ LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
       row = row + Magnitude(a[i * n + j]);
       column = column + Magnitude(a[j * n + i]);
     }
-    isolated = (row == V{}) | (column == V{}) ? number(1) : isolated;
+    isolated = (row == V{}) | (column == V{}) ? Number<V>(1) : isolated;
   }
   if (!Any(isolated != V{})) return;
   balanced.permuted = true;
@@ -105,11 +104,11 @@ LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
 template <class E, class V = RealElement<E>>
 LINALG_INLINE void Scale(E* a, int n, Balanced<V>& balanced) {
   using Range = BalanceRange<Lane<V>>;
-  const auto number = [](double x) { return Broadcast<V>(static_cast<Lane<V>>(x)); };
-  const V zero{}, one = number(1), two = number(2), half = number(0.5), up = number(Range::kUp),
-                  most = number(Range::kMost), least = number(1 / Range::kMost);
+  const V zero{}, one = Number<V>(1), two = Number<V>(2), half = Number<V>(0.5),
+                  up = Number<V>(Range::kUp), most = Number<V>(Range::kMost),
+                  least = Number<V>(1 / Range::kMost);
   const auto within = [&](int i) {
-    return (balanced.first <= number(i)) & (balanced.end > number(i));
+    return (balanced.first <= Number<V>(i)) & (balanced.end > Number<V>(i));
   };
   bool changed = true;
   for (int pass = 0; changed && pass < kBalancePasses; ++pass) {
@@ -134,7 +133,7 @@ LINALG_INLINE void Scale(E* a, int n, Balanced<V>& balanced) {
         c = c * step;
         r = r * back;
       }
-      const auto better = on & (c + r < number(0.95) * (column + row));
+      const auto better = on & (c + r < Number<V>(0.95) * (column + row));
       if (!Any(better)) continue;
       changed = true;
       factor = better ? factor : one;

@@ -52,7 +52,7 @@ LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* in
     if constexpr (kDiagonal) {
       const V pivot = Re(block[c][c]);
       constexpr Lane<V> kInfinity = std::numeric_limits<Lane<V>>::infinity();
-      const V order = Broadcast<V>(static_cast<Lane<V>>(j0 + c + 1));
+      const V order = Number<V>(j0 + c + 1);
       // NaN is neither.
       const auto good = (pivot > V{}) & (pivot < Broadcast<V>(kInfinity));
       failed = good | (failed > V{}) ? failed : order;

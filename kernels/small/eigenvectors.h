@@ -54,8 +54,6 @@ class Eigenvectors {
   }
 
  private:
-  static LINALG_INLINE V Number(double x) { return Broadcast<V>(static_cast<Lane<V>>(x)); }
-
   LINALG_INLINE int Place(int i) const { return kLeft ? n_ - 1 - i : i; }
   LINALG_INLINE E At(int i, int j) const {
     return kLeft ? Conj(t_[Place(j) * n_ + Place(i)]) : t_[i * n_ + j];
@@ -100,7 +98,7 @@ class Eigenvectors {
     const V size = Magnitude(x), limit = most * Magnitude(y);
     const auto large = on & (size > limit);
     if (Any(large)) {
-      const V scale = large ? limit / size : Number(1);
+      const V scale = large ? limit / size : Number<V>(1);
       for (int j = 0; j < end_; ++j) x_[j] = scale * x_[j];
       x = scale * x;
       ((others = scale * others), ...);
@@ -111,7 +109,7 @@ class Eigenvectors {
   // The eigenvector of the upper triangle for the eigenvalue in place k, the first of its block, in
   // x. What is there for the second of a block is of no account.
   void Solve(int k, Mask<V> pair, bool any_pair) {
-    const V zero{}, one = Number(1);
+    const V zero{}, one = Number<V>(1);
     for (int i = 0; i < n_; ++i) x_[i] = C{zero, zero};
     x_[k] = {one, zero};
     end_ = k + 1;
@@ -164,7 +162,7 @@ class Eigenvectors {
       C sum{};
       for (int j = 0; j <= last; ++j) sum = Subtract(-z[i * n_ + Place(j)], x_[j], sum);
       const V d = diagonal_[i];
-      product[i] = (kLeft ? Number(1) / d : d) * sum;
+      product[i] = (kLeft ? Number<V>(1) / d : d) * sum;
     }
     for (int i = 0; i < n_; ++i) x_[i] = product[i];
   }

@@ -59,8 +59,7 @@ template <bool kVectors, class Row, class V>
 LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shear) {
   using Limits = std::numeric_limits<Lane<V>>;
   constexpr int kStep = kColumns<V, Row>;
-  const auto number = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
-  const V zero{}, one = number(1);
+  const V zero{}, one = Number<V>(1);
   const V eps = Broadcast<V>(Limits::epsilon());
   // Elements below this have squares that are not accurate.
   const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
@@ -127,8 +126,8 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
         sine[pending * n + i] = on ? step.sine : zero;
         shear[pending * n + i] = on ? step.Shear() : zero;
       }
-      const auto stops = block.low == number(i);
-      e[i + 1] = on & (block.high > number(i + 1)) ? step.beside : e[i + 1];
+      const auto stops = block.low == Number<V>(i);
+      e[i + 1] = on & (block.high > Number<V>(i + 1)) ? step.beside : e[i + 1];
       e[i] = stops ? step.g : e[i];
       d[i + 1] = on ? step.diagonal : d_above;
       d_above = stops ? d_here - step.p : d_here;
@@ -168,7 +167,7 @@ LINALG_INLINE void RefineEigenvalues(const V* d, const V* e, int n, const V* z, 
 // Sorts d, and makes `order` the places that its elements come from.
 template <class V>
 LINALG_INLINE void SortAscending(V* d, int n, V* order) {
-  for (int i = 0; i < n; ++i) order[i] = Broadcast<V>(static_cast<Lane<V>>(i));
+  for (int i = 0; i < n; ++i) order[i] = Number<V>(i);
   for (int i = 1; i < n; ++i) {
     for (int j = i; j > 0; --j) {
       const auto swap = d[j] < d[j - 1];

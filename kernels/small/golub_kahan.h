@@ -31,8 +31,7 @@ struct PlaneRotation {
 template <class V>
 LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
   using Limits = std::numeric_limits<Lane<V>>;
-  const auto number = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
-  const V zero{}, one = number(1), eps = Broadcast<V>(Limits::epsilon());
+  const V zero{}, one = Number<V>(1), eps = Broadcast<V>(Limits::epsilon());
   // Elements below this have squares that are not accurate.
   const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
   int first = 0;
@@ -51,9 +50,9 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
       d_low = begins ? d[i] : d_low;
       e_low = begins ? x : e_low;
       d_high = block.ends ? d[i] : d_high;
-      const V size = here < next ? here : next;
+      const V size = Smaller(here, next);
       least = within & ((size < least) | begins) ? size : least;
-      const V larger = here > next ? here : next, most = Abs(x) > larger ? Abs(x) : larger;
+      const V most = Larger(Abs(x), Larger(here, next));
       largest = within & (most > largest) ? most : largest;
       e_before = within ? (begins ? zero : e_high) : e_before;
       d_before = within ? d[i] : d_before;
@@ -77,7 +76,7 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
         continue;
       }
       const PlaneRotation<V> right(f, g);
-      if (i > 0) e[i - 1] = on & (block.low < number(i)) ? right.r : e[i - 1];
+      if (i > 0) e[i - 1] = on & (block.low < Number<V>(i)) ? right.r : e[i - 1];
       const V beside = e[i], next = d[i + 1];
       const V above = MulAdd(right.cosine, beside, -(right.sine * here));
       const V below = right.cosine * next;
@@ -88,7 +87,7 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
       here = on ? MulAdd(left.cosine, below, -(left.sine * above)) : next;
       e[i] = on ? f : beside;
       if (i + 1 < n - 1) {
-        const auto goes = on & (block.high > number(i + 1));
+        const auto goes = on & (block.high > Number<V>(i + 1));
         g = goes ? left.sine * e[i + 1] : g;
         e[i + 1] = goes ? left.cosine * e[i + 1] : e[i + 1];
       }

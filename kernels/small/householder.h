@@ -37,7 +37,7 @@ LINALG_INLINE void StoreFrom(B x, E* target, int first) {
     using V = RealElement<B>;
     V order;
     for (int i = 0; i < kColumns<E, B>; ++i) order[i] = static_cast<Lane<V>>(i);
-    const Mask<V> keep = order < Broadcast<V>(static_cast<Lane<V>>(first));
+    const Mask<V> keep = order < Number<V>(first);
     x = Choose(keep, LoadColumns<B>(target), x);
   }
   StoreColumns(x, target);

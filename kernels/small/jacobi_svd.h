@@ -153,7 +153,7 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(Rows<E, Row> a, Rows<E, Row> g, i
         turning = turn ? one : turning;
         // The angle, and the phase that makes the product real and positive.
         const V length = Sqrt(size);
-        const V half = Broadcast<V>(T(0.5)) * (scale * larger - scale * smaller);
+        const V half = Number<V>(0.5) * (scale * larger - scale * smaller);
         const JacobiAngle<V> angle(half, length, size, turn);
         const auto moves = turn & (length > zero);
         const E phase = Choose(moves, (one / length) * scaled, FromReal<E>(one));
@@ -175,18 +175,17 @@ template <class E, class Row>
 LINALG_INLINE void CompleteRow(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> missing,
                                Rows<E, Row> fresh) {
   using V = RealElement<E>;
-  const auto number = [](int k) { return Broadcast<V>(static_cast<Lane<V>>(k)); };
   // The coordinate vector that the others are farthest from.
-  V least = number(2), place = V{};
+  V least = Number<V>(2), place = V{};
   for (int k = 0; k < n; ++k) {
     V sum{};
     for (int j = 0; j < n; ++j) sum = NormAdd(a.Below(j).Get(k), sum);
     const auto less = sum < least;
     least = less ? sum : least;
-    place = less ? number(k) : place;
+    place = less ? Number<V>(k) : place;
   }
   for (int j = 0; j < PaddedColumns<V, Row>(n); ++j) {
-    fresh.Set(j, FromReal<E>(KeepIf<V>(place == number(j), number(1))));
+    fresh.Set(j, FromReal<E>(KeepIf<V>(place == Number<V>(j), Number<V>(1))));
   }
   for (int pass = 0; pass < 2; ++pass) {
     for (int j = 0; j < n; ++j) {
@@ -195,7 +194,7 @@ LINALG_INLINE void CompleteRow(Rows<E, Row> a, int n, int i, Mask<RealElement<E>
       SubtractRow(fresh, a.Below(j), n, DotRows(fresh, a.Below(j), n, unused));
     }
   }
-  ScaleRow(fresh, n, number(1) / Sqrt(SquareOfRow(fresh, n)));
+  ScaleRow(fresh, n, Number<V>(1) / Sqrt(SquareOfRow(fresh, n)));
   for (int j = 0; j < n; ++j) a.Below(i).Set(j, Choose(missing, fresh.Get(j), a.Below(i).Get(j)));
 }
 

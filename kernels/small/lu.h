@@ -36,25 +36,24 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
                                 RealElement<E>* permutation) {
   using V = RealElement<E>;
   const int count = rows < cols ? rows : cols;
-  const auto index = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
   V singular{};
-  for (int i = 0; i < rows; ++i) permutation[i] = index(i);
+  for (int i = 0; i < rows; ++i) permutation[i] = Number<V>(i);
   for (int panel = 0; panel < count; panel += kPanel) {
     const int end = panel + kPanel < count ? panel + kPanel : count;
     for (int k = panel; k < end; ++k) {
-      V largest = Magnitude(a[k * cols + k]), pivot = index(k);
+      V largest = Magnitude(a[k * cols + k]), pivot = Number<V>(k);
       for (int i = k + 1; i < rows; ++i) {
         const V size = Magnitude(a[i * cols + k]);
         const auto larger = size > largest;
         largest = larger ? size : largest;
-        pivot = larger ? index(i) : pivot;
+        pivot = larger ? Number<V>(i) : pivot;
       }
       pivots[k] = pivot;
       ForPicked(pivot, k, k + 1, rows, [&](auto picked, int i) {
         ExchangeRows(picked, cols, a + i * cols, a + k * cols);
         ExchangeRows(picked, 1, permutation + i, permutation + k);
       });
-      singular = (largest == V{}) & (singular == V{}) ? index(k + 1) : singular;
+      singular = (largest == V{}) & (singular == V{}) ? Number<V>(k + 1) : singular;
       ScaleColumn(rows, cols, k, a);
       // Within the panel at once; beyond it after the panel.
       for (int i = k + 1; i < rows; ++i) {
@@ -116,7 +115,7 @@ LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
   using V = RealElement<E>;
   using T = Lane<V>;
   const auto between = [](double low, V x, double high) {
-    return (x >= Broadcast<V>(static_cast<T>(low))) & (x <= Broadcast<V>(static_cast<T>(high)));
+    return (x >= Number<V>(low)) & (x <= Number<V>(high));
   };
   constexpr bool kSingle = sizeof(T) == 4;
   if constexpr (n == 2) {
@@ -135,7 +134,7 @@ LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
     // What underflowed in a minor is multiplied by an entry of the first row.
     const V row = Magnitude(a[0]) + Magnitude(a[1]) + Magnitude(a[2]);
     in_range = between(kSingle ? 0x1p-60 : 0x1p-660, size, kSingle ? 0x1p120 : 0x1p1000) &
-               (row <= Broadcast<V>(static_cast<T>(kSingle ? 0x1p38 : 0x1p300)));
+               (row <= Number<V>(kSingle ? 0x1p38 : 0x1p300));
     return terms[0] + terms[1] + terms[2];
   }
 }
@@ -171,7 +170,7 @@ LINALG_INLINE void Invert(int n, const E* lu, const RealElement<E>* permutation,
   using V = RealElement<E>;
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < n; ++j) {
-      const auto here = permutation[i] == Broadcast<V>(static_cast<float>(j));
+      const auto here = permutation[i] == Number<V>(j);
       inverse[i * n + j] = Choose(here, scale, E{});
     }
   }

@@ -10,11 +10,11 @@ namespace linalg::small {
 template <class V>
 class OpenBlock {
  public:
-  LINALG_INLINE explicit OpenBlock(int n) : low(Number(n)), high(low), first_(n), n_(n) {}
+  LINALG_INLINE explicit OpenBlock(int n) : low(Number<V>(n)), high(low), first_(n), n_(n) {}
 
   // Row i, with what is beside the diagonal behind it.
   LINALG_INLINE void Add(int i, V beside) {
-    const V row = Number(i), zero{};
+    const V row = Number<V>(i), zero{};
     if (first_ == n_ && Any(beside != zero)) first_ = i;
     begins = (beside != zero) & (low > row);
     ends = (beside == zero) & (low < row) & (high > row);
@@ -23,7 +23,7 @@ class OpenBlock {
   }
 
   // Whether row i and the next are in the block.
-  LINALG_INLINE Mask<V> Holds(int i) const { return (low <= Number(i)) & (high > Number(i)); }
+  LINALG_INLINE Mask<V> Holds(int i) const { return (low <= Number<V>(i)) & (high > Number<V>(i)); }
 
   // The first row of all lanes' blocks, n if there are none.
   LINALG_INLINE int First() const { return first_; }
@@ -32,8 +32,6 @@ class OpenBlock {
   Mask<V> begins, ends;  // in the row that was added last
 
  private:
-  static LINALG_INLINE V Number(int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); }
-
   int first_, n_;
 };
 

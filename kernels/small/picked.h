@@ -15,7 +15,7 @@ LINALG_INLINE void ForPicked(V pivot, int k, int first, int last, Body&& body) {
     if (i != k && i >= first && i < last) body(pivot == pivot, i);
   } else {
     for (int i = first; i < last; ++i) {
-      const auto picked = pivot == Broadcast<V>(static_cast<Lane<V>>(i));
+      const auto picked = pivot == Number<V>(i);
       if (i != k && Any(picked)) body(picked, i);
     }
   }

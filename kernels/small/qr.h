@@ -29,20 +29,19 @@ LINALG_INLINE RealElement<E> ColumnNorm(const E* a, int ld, int count) {
 template <class E>
 LINALG_INLINE void PivotedQr(E* a, int ld, int m, int n, E* v, E* taus, RealElement<E>* order) {
   using V = RealElement<E>;
-  const auto index = [](int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); };
   const V infinity = Broadcast<V>(std::numeric_limits<Lane<V>>::infinity());
   const int count = m < n ? m : n;
-  for (int j = 0; j < n; ++j) order[j] = index(j);
+  for (int j = 0; j < n; ++j) order[j] = Number<V>(j);
   for (int k = 0; k < count; ++k) {
     const int rows = m - k;
     E* const corner = a + k * ld + k;
-    V largest = Broadcast<V>(-1), pivot = index(k);
+    V largest = Broadcast<V>(-1), pivot = Number<V>(k);
     for (int j = k; j < n; ++j) {
       const V norm = ColumnNorm(a + k * ld + j, ld, rows);
       const V size = norm == norm ? norm : infinity;
       const auto larger = size > largest;
       largest = larger ? size : largest;
-      pivot = larger ? index(j) : pivot;
+      pivot = larger ? Number<V>(j) : pivot;
     }
     ForPicked(pivot, k, k + 1, n, [&](auto picked, int j) {
       for (int i = 0; i < m; ++i) ExchangeWhere(picked, a[i * ld + k], a[i * ld + j]);

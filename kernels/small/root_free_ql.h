@@ -50,14 +50,13 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
   using W = Wide<V>;
   using Limits = std::numeric_limits<float>;
   constexpr int kParts = kWideParts<V>;
-  const auto number = [](double x) { return Broadcast<W>(x); };
-  const W zero{}, one = number(1);
+  const W zero{}, one = Number<W>(1);
   // An element beside the diagonal is negligible if its square is below `relative` times that of
   // the elements around it: far below what a float can tell.
-  const W relative = number(0x1p-20 * Limits::epsilon() * Limits::epsilon());
-  const W absolute = number(Limits::min() / (double{Limits::epsilon()} * Limits::epsilon()));
+  const W relative = Number<W>(0x1p-20 * Limits::epsilon() * Limits::epsilon());
+  const W absolute = Number<W>(Limits::min() / (double{Limits::epsilon()} * Limits::epsilon()));
   // The least size of a gamma, so that none of the quotients of their squares is 0 / 0.
-  const W least = number(0x1p-120);
+  const W least = Number<W>(0x1p-120);
   W* const diagonal = work;
   W* const square = work + n * kParts;
   for (int i = 0; i < n; ++i) {
@@ -102,7 +101,7 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
       for (int k = 0; k < kParts; ++k) {
         W* const d_here = diagonal + i * kParts + k;
         W* const square_here = square + i * kParts + k;
-        const auto on = (low[k] <= number(i)) & (high[k] > number(i));
+        const auto on = (low[k] <= Number<W>(i)) & (high[k] > Number<W>(i));
         // The rotation's squared cosine and sine are p / r and square / r; gamma becomes t / r and
         // p, which is the square of gamma over that of the cosine, t² / (r p).
         const W r = p[k] + *square_here;
@@ -115,7 +114,7 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
         sine[k] = on ? *square_here * p[k] * inverse : sine[k];
         p[k] = on ? t * t * inverse : p[k];
         gamma[k] = on ? next : gamma[k];
-        const auto stops = low[k] == number(i);
+        const auto stops = low[k] == Number<W>(i);
         *square_here = stops ? sine[k] * p[k] : *square_here;
         *d_here = stops ? sigma[k] + gamma[k] : *d_here;
       }

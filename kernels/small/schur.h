@@ -36,7 +36,7 @@ class QrIteration {
 
   // Returns 0, or the 1-based index of the last row of the block that did not converge.
   V Run() {
-    end_ = Number(n_ - 1);
+    end_ = Number<V>(n_ - 1);
     last_ = n_ - 1;
     since_ = V{};
     for (int step = 0; FindBlocks(); ++step) {
@@ -44,11 +44,10 @@ class QrIteration {
       Sweep();
     }
     if constexpr (!kComplex) Standardise();
-    return end_ + Number(1);
+    return end_ + Number<V>(1);
   }
 
  private:
-  static LINALG_INLINE V Number(int i) { return Broadcast<V>(static_cast<Lane<V>>(i)); }
   LINALG_INLINE E& At(int i, int j) const { return h_[i * n_ + j]; }
   LINALG_INLINE V Size(int i, int j) const { return Magnitude(At(i, j)); }
   LINALG_INLINE V SizeBelow(int k) const { return k > 0 && k < n_ ? Size(k, k - 1) : V{}; }
@@ -60,24 +59,24 @@ class QrIteration {
     auto searching = end_ >= V{};
     bool deflated = false;
     for (int k = last_; k > 0; --k) {
-      const V here = Number(k);
+      const V here = Number<V>(k);
       const auto negligible = searching & (here <= end_) &
                               IsNegligible(n_, At(k - 1, k - 1), At(k - 1, k), At(k, k - 1),
                                            At(k, k), SizeBelow(k - 1) + SizeBelow(k + 1));
       if (!Any(negligible)) continue;
       At(k, k - 1) = Choose(negligible, E{}, At(k, k - 1));
-      const auto whole = negligible & (end_ - here < Number(kMore));
-      const auto open = negligible & (end_ - here >= Number(kMore));
-      end_ = whole ? here - Number(1) : end_;
+      const auto whole = negligible & (end_ - here < Number<V>(kMore));
+      const auto open = negligible & (end_ - here >= Number<V>(kMore));
+      end_ = whole ? here - Number<V>(1) : end_;
       since_ = whole ? V{} : since_;
       first_ = open ? here : first_;
       searching = open ? Mask<V>{} : Mask<V>(searching);
       deflated = true;
     }
-    const auto done = searching & (end_ < Number(kMore));
-    end_ = done ? Number(-1) : end_;
+    const auto done = searching & (end_ < Number<V>(kMore));
+    end_ = done ? Number<V>(-1) : end_;
     if (deflated || Any(done)) {
-      while (last_ >= 0 && !Any(end_ >= Number(last_))) --last_;
+      while (last_ >= 0 && !Any(end_ >= Number<V>(last_))) --last_;
     }
     return last_ >= 0;
   }
@@ -86,22 +85,23 @@ class QrIteration {
   Shift ChooseShift() {
     E a{}, b{}, c{}, d{};
     for (int k = kMore; k <= last_; ++k) {
-      const auto here = end_ == Number(k);
+      const auto here = end_ == Number<V>(k);
       a = Choose(here, At(k - 1, k - 1), a);
       b = Choose(here, At(k - 1, k), b);
       c = Choose(here, At(k, k - 1), c);
       d = Choose(here, At(k, k), d);
     }
     const Shift usual = ShiftOf(a, b, c, d);
-    since_ = since_ == Number(2 * kExceptionalStep) ? Number(1) : since_ + Number(1);
-    const auto at_first = since_ == Number(kExceptionalStep);
-    const auto at_end = since_ == Number(2 * kExceptionalStep);
+    since_ = since_ == Number<V>(2 * kExceptionalStep) ? Number<V>(1) : since_ + Number<V>(1);
+    const auto at_first = since_ == Number<V>(kExceptionalStep);
+    const auto at_end = since_ == Number<V>(2 * kExceptionalStep);
     const auto exceptional = (end_ >= V{}) & (at_first | at_end);
     if (!Any(exceptional)) return usual;
     E diagonal{};
     V size{};
     for (int k = 0; k <= last_; ++k) {
-      const auto begins = at_first & (first_ == Number(k)), ends = at_end & (end_ == Number(k));
+      const auto begins = at_first & (first_ == Number<V>(k)),
+                 ends = at_end & (end_ == Number<V>(k));
       diagonal = Choose(Mask<V>(begins | ends), At(k, k), diagonal);
       const V below = SizeBelow(k + 1), above = SizeBelow(k);
       size = begins ? (kComplex ? below : below + SizeBelow(k + 2))
@@ -114,13 +114,13 @@ class QrIteration {
   // The row where each lane's bulge starts, and the vector that it starts as. Lanes that rest have
   // n. Returns the least of the rows.
   int ChooseStart(Shift shift, E* vector) {
-    start_ = Number(n_);
+    start_ = Number<V>(n_);
     for (int i = 0; i < kBulge<E>; ++i) vector[i] = E{};
     auto searching = end_ >= V{};
     int least = last_;
     for (int m = last_ - kMore; m >= 0; --m) {
-      const V here = Number(m);
-      const auto on = searching & (here <= end_ - Number(kMore)) & (here >= first_);
+      const V here = Number<V>(m);
+      const auto on = searching & (here <= end_ - Number<V>(kMore)) & (here >= first_);
       if (!Any(on)) {
         if (!Any(searching)) break;
         continue;
@@ -150,7 +150,7 @@ class QrIteration {
     int first_row = 0;
     if (!kVectors) {
       const auto works = end_ >= V{};
-      while (first_row < least && !Any(works & (first_ <= Number(first_row)))) ++first_row;
+      while (first_row < least && !Any(works & (first_ <= Number<V>(first_row)))) ++first_row;
     }
     for (int k = least; k < last_; ++k) {
       if (k + kMore < n_) {
@@ -164,12 +164,12 @@ class QrIteration {
   // Moves the bulges from row k by a reflector of kCount rows, or one less where a block ends.
   template <int kCount>
   void Step(int k, int first_row, const E* vector) {
-    const V here = Number(k);
+    const V here = Number<V>(k);
     const auto starts = start_ == here, moves = (start_ < here) & (end_ > here);
     const auto on = starts | moves;
     if (!Any(on)) return;
-    const auto narrow = end_ < Number(k + kBulge<E> - 1);
-    const E one = FromReal<E>(Number(1));
+    const auto narrow = end_ < Number<V>(k + kBulge<E> - 1);
+    const E one = FromReal<E>(Number<V>(1));
     // Lanes that rest reflect something that is no rare case, and nothing comes of it but the sign
     // of their zeros. That must not decide here: zero is added.
     E x[kBulge<E>], v[kBulge<E>];

@@ -23,7 +23,7 @@ LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
   return failed;
 }
 
-// Makes of `a` what the pass is made with.
+// Makes `a` what the pass substitutes with.
 template <class E>
 LINALG_INLINE void ApplyOperation(const Pass& pass, int n, E* a) {
   if (pass.transpose) TransposeSquare(n, a);

@@ -56,7 +56,7 @@ LINALG_INLINE EndRow<E> Equilibrate(const EndRow<E>& row) {
   V largest{}, inverse;
   for (const V size :
        {Magnitude(row.before), Magnitude(row.first), Magnitude(row.last), Magnitude(row.behind)}) {
-    largest = size > largest ? size : largest;
+    largest = Larger(size, largest);
   }
   const V scale = PowerOfTwoScale(largest, inverse);
   return {scale * row.before, scale * row.first, scale * row.last, scale * row.behind,

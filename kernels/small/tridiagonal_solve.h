@@ -45,11 +45,11 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
     }
     const V pivot = Magnitude(a.diagonal[i]);
     for (const V size : {pivot, Magnitude(a.upper[i]), Magnitude(a.second[i])}) {
-      largest = size > largest ? size : largest;
+      largest = Larger(size, largest);
     }
     undefined |= pivot != pivot;
     const auto first = (pivot == V{}) & (info == V{});
-    info = first ? Broadcast<V>(static_cast<Lane<V>>(i + 1)) : info;
+    info = first ? Number<V>(i + 1) : info;
   }
   if (perturb) {
     V least = Broadcast<V>(std::numeric_limits<Lane<V>>::epsilon()) * largest;

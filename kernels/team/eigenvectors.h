@@ -184,7 +184,7 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
         }
         const V d = balanced.diagonal[i];
         sum = (left ? V(1) / d : d) * sum;
-        size = Magnitude(sum) > size ? Magnitude(sum) : size;
+        size = Larger(Magnitude(sum), size);
         vectors[static_cast<int64_t>(balanced.order[i]) * n + k] = sum;
       }
       NormaliseEigenvector(

@@ -15,7 +15,7 @@ LINALG_INLINE RealElement<E> LargerPart(E x) {
   };
   if constexpr (kComplexElement<E>) {
     const V re = size_of(x.re), im = size_of(x.im);
-    return re > im ? re : im;
+    return Larger(re, im);
   } else {
     return size_of(x);
   }
