@@ -89,17 +89,17 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
     // Each lane's block, and what its shift depends on.
-    OpenBlock<V> block(n);
+    OpenBlock<V> block(n, n);
     V d_low = zero, d_next = zero, e_low = one, d_high = d[n - 1];
     for (int i = first; i < n - 1; ++i) {
       const V limit = MulAdd(eps, Abs(d[i]) + Abs(d[i + 1]), tiny);
       const V x = Abs(e[i]) <= limit ? zero : e[i];
       e[i] = x;
-      block.Add(i, x);
-      d_low = block.begins ? d[i] : d_low;
-      d_next = block.begins ? d[i + 1] : d_next;
-      e_low = block.begins ? x : e_low;
-      d_high = block.ends ? d[i] : d_high;
+      const auto [begins, ends] = block.Add(i, x);
+      d_low = begins ? d[i] : d_low;
+      d_next = begins ? d[i + 1] : d_next;
+      e_low = begins ? x : e_low;
+      d_high = ends ? d[i] : d_high;
     }
     first = block.First();
     if (first == n) {

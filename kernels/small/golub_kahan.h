@@ -38,18 +38,18 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
     // Each lane's block, and what its shift depends on: the block's last elements, and the least
     // and the largest there are.
-    OpenBlock<V> block(n);
+    OpenBlock<V> block(n, n);
     V d_low = one, e_low = zero, least = one, largest = zero;
     V d_high = d[n - 1], d_before = zero, e_high = zero, e_before = zero;
     for (int i = first; i < n - 1; ++i) {
       const V here = Abs(d[i]), next = Abs(d[i + 1]);
       const V x = Abs(e[i]) <= MulAdd(eps, here + next, tiny) ? zero : e[i];
       e[i] = x;
-      block.Add(i, x);
-      const auto begins = block.begins, within = block.Holds(i);
+      const auto [begins, ends] = block.Add(i, x);
+      const auto within = block.Holds(i);
       d_low = begins ? d[i] : d_low;
       e_low = begins ? x : e_low;
-      d_high = block.ends ? d[i] : d_high;
+      d_high = ends ? d[i] : d_high;
       const V size = Smaller(here, next);
       least = within & ((size < least) | begins) ? size : least;
       const V most = Larger(Abs(x), Larger(here, next));

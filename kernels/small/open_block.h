@@ -10,16 +10,23 @@ namespace linalg::small {
 template <class V>
 class OpenBlock {
  public:
-  LINALG_INLINE explicit OpenBlock(int n) : low(Number<V>(n)), high(low), first_(n), n_(n) {}
+  // `first` is the first row of the blocks that are known already, of other lanes.
+  LINALG_INLINE OpenBlock(int n, int first) : low(Number<V>(n)), high(low), first_(first) {}
+
+  // Where a row is the first of the block, and where it is the last.
+  struct Ends {
+    Mask<V> begins, ends;
+  };
 
   // Row i, with what is beside the diagonal behind it.
-  LINALG_INLINE void Add(int i, V beside) {
+  LINALG_INLINE Ends Add(int i, V beside) {
     const V row = Number<V>(i), zero{};
-    if (first_ == n_ && Any(beside != zero)) first_ = i;
-    begins = (beside != zero) & (low > row);
-    ends = (beside == zero) & (low < row) & (high > row);
+    if (first_ > i && Any(beside != zero)) first_ = i;
+    const Mask<V> begins = (beside != zero) & (low > row);
+    const Mask<V> ends = (beside == zero) & (low < row) & (high > row);
     low = begins ? row : low;
     high = ends ? row : high;
+    return {begins, ends};
   }
 
   // Whether row i and the next are in the block.
@@ -29,10 +36,9 @@ class OpenBlock {
   LINALG_INLINE int First() const { return first_; }
 
   V low, high;
-  Mask<V> begins, ends;  // in the row that was added last
 
  private:
-  int first_, n_;
+  int first_;
 };
 
 }  // namespace linalg::small

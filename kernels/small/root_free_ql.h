@@ -7,8 +7,6 @@
 // few products, so that this takes no longer than square roots in float32.
 #pragma once
 
-#include <algorithm>
-
 #include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/small/open_block.h"
 
@@ -73,7 +71,7 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
     W low[kParts], high[kParts], sigma[kParts], gamma[kParts], p[kParts], sine[kParts] = {};
     int open_first = n;
     for (int k = 0; k < kParts; ++k) {
-      OpenBlock<W> block(n);
+      OpenBlock<W> block(n, open_first);
       W d_low = zero, d_next = zero, square_low = one, d_high = diagonal[(n - 1) * kParts + k];
       W here = diagonal[first * kParts + k];
       for (int i = first; i < n - 1; ++i) {
@@ -81,14 +79,14 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
         const W size = Abs(here) + Abs(next);
         W& x = square[i * kParts + k];
         x = x <= MulAdd(relative * size, size, absolute) ? zero : x;
-        block.Add(i, x);
-        d_low = block.begins ? here : d_low;
-        d_next = block.begins ? next : d_next;
-        square_low = block.begins ? x : square_low;
-        d_high = block.ends ? here : d_high;
+        const auto [begins, ends] = block.Add(i, x);
+        d_low = begins ? here : d_low;
+        d_next = begins ? next : d_next;
+        square_low = begins ? x : square_low;
+        d_high = ends ? here : d_high;
         here = next;
       }
-      open_first = std::min(open_first, block.First());
+      open_first = block.First();
       low[k] = block.low;
       high[k] = block.high;
       sigma[k] = d_low - WilkinsonOffset(d_next - d_low, square_low);
