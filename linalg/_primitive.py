@@ -155,7 +155,8 @@ def refuse_sharded_core(name: str, operand: int, x: Any, rank: int) -> None:
     raise ShardingTypeError(
         f"{name}: operand {operand} is sharded over a matrix dimension: {x.str_short(True)}. A "
         "matrix is worked on by one device; reshard it first: "
-        f"jax.sharding.reshard(x, {unsharded}).")
+        f"jax.sharding.reshard(x, {unsharded}). Functions for matrices that several devices share "
+        "are in linalg.distributed.")
 
 
 def _num_batch_dims(operands, ranks) -> int:

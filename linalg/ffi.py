@@ -17,8 +17,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import _primitive, _targets
+from linalg._primitive import ShardingTypeError
 
-__all__ = ["Operation", "broadcast_batches", "operation", "refuse_sharded", "register_target"]
+__all__ = [
+    "Operation", "ShardingTypeError", "broadcast_batches", "operation", "refuse_sharded",
+    "register_target"]
 
 
 def register_target(name: str, handler: object, *, platform: str = "cpu") -> None:

@@ -1,0 +1,17 @@
+"""Matrices that lie on several devices, worked on where they lie, with derivatives.
+
+  import linalg.distributed as dist
+
+  q, r = dist.qr(a)  # a tall matrix, its rows sharded
+
+The functions of `linalg` share a batch among devices, a matrix being worked on by one. Here one
+matrix is shared: tall matrices whose rows are sharded, and stacks whose matrix dimensions are. What
+moves between devices is small: triangular factors, or each device's share once. `report` says what
+a compiled program moves, and the memory that it takes.
+"""
+
+from linalg.distributed._report import Report, report
+from linalg.distributed._stacks import batched
+from linalg.distributed._tall import lstsq, qr, svd, svdvals
+
+__all__ = ["Report", "batched", "lstsq", "qr", "report", "svd", "svdvals"]

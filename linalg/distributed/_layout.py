@@ -1,0 +1,68 @@
+"""Where the operand of a distributed function lies: its mesh, and the axes of each dimension."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+from jax.sharding import NamedSharding, PartitionSpec
+
+from linalg import ffi
+
+Axes = tuple[str, ...]
+
+
+class Layout(NamedTuple):
+  """A mesh, and for each dimension of an array the axes that it is sharded over."""
+
+  mesh: Any  # jax.sharding.Mesh or AbstractMesh
+  spec: tuple[Axes, ...]
+
+  def devices(self, axes: Axes) -> int:
+    return math.prod(self.mesh.shape[axis] for axis in axes)
+
+
+def partition(spec: Sequence[Axes]) -> PartitionSpec:
+  return PartitionSpec(*(axes or None for axes in spec))
+
+
+def layout_of(name: str, x: jax.Array) -> Layout:
+  """The mesh and the sharding of an array, as far as they can be known.
+
+  The type knows them on Explicit axes, and an array that is there. Of an array that is traced, on
+  Auto axes, the compiler will know them; then none is given, and the mesh is the context's.
+  """
+  own = None if isinstance(x, jax.core.Tracer) else getattr(x, "sharding", None)
+  sharding = own if isinstance(own, NamedSharding) else jax.typeof(x).sharding
+  mesh = jax.sharding.get_abstract_mesh() if sharding.mesh.empty else sharding.mesh
+  if mesh.empty:
+    raise ValueError(
+        f"{name} needs a mesh: an array that is sharded over one, or jax.set_mesh(mesh).")
+  spec = tuple(sharding.spec) + (None,) * (x.ndim - len(sharding.spec))
+  as_axes = lambda entry: entry if isinstance(entry, tuple) else (entry,) if entry else ()
+  return Layout(mesh, tuple(map(as_axes, spec)))
+
+
+def rows_of(name: str, a: jax.Array, axes: str | Axes | None) -> Layout:
+  """The layout of matrices whose rows are sharded: over `axes`, or those that they lie on, or,
+  where that is not known, all axes of the mesh that no batch dimension has."""
+  layout = layout_of(name, a)
+  *batch, rows, columns = layout.spec
+  if columns:
+    raise ffi.ShardingTypeError(
+        f"{name}: the columns of the matrix are sharded: {jax.typeof(a).str_short(True)}. Its rows "
+        f"may be; reshard it first: jax.sharding.reshard(a, {partition([*batch, rows, ()])}).")
+  taken = [axis for entry in batch for axis in entry]
+  free = tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
+  chosen = (axes,) if isinstance(axes, str) else rows or free if axes is None else tuple(axes)
+  if unknown := [axis for axis in chosen if axis not in free]:
+    raise ValueError(
+        f"{name}: axes={axes!r} must be axes of the mesh that no batch dimension is sharded over, "
+        f"{free}; {unknown[0]!r} is not.")
+  devices = layout.devices(chosen)
+  if a.shape[-2] % devices:
+    raise ValueError(
+        f"{name}: the rows of the matrix, {a.shape[-2]}, must be a multiple of the {devices} "
+        f"devices that they are sharded over. Rows of zeros may be added.")
+  return Layout(layout.mesh, (*batch, chosen, ()))

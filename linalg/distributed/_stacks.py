@@ -1,0 +1,88 @@
+"""Stacks of matrices whose matrix dimensions are sharded: one exchange makes them a batch."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from linalg.distributed._layout import Layout, layout_of, partition
+
+
+def batched(function: Callable[..., Any]) -> Callable[..., Any]:
+  """`function` of a stack of matrices, for stacks whose matrix dimensions are sharded.
+
+  Left to XLA, such a stack is gathered onto every device and worked on by each. Here one exchange
+  gives every device whole matrices, its share of the stack; they are worked on; and another one
+  takes the results back.
+
+  Args:
+    function: a function of one stack (k, m, n), such as `linalg.polar` or a composition of this
+      package's functions, that treats the matrices of a stack alike, and one at a time: its results
+      are arrays (k, ...).
+
+  Returns:
+    A function of the same stack, sharded over matrix dimensions of a mesh with Explicit axes, or an
+    array that is there, of a mesh with Auto axes. A result (k, m', n') is sharded as the stack is,
+    where the devices divide its dimensions; others are on all devices. It has the derivatives that
+    `function` has.
+
+  A stack whose length the devices do not divide is filled up with matrices of its own; each device
+  moves its share of it once there and once back.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg, linalg.distributed as dist
+    >>> roots = dist.batched(lambda a: linalg.inverse_pth_root(a, 4))
+  """
+
+  @functools.wraps(function)
+  def call(stack: jax.Array) -> Any:
+    stack = jnp.asarray(stack) if not isinstance(stack, jax.Array) else stack
+    if stack.ndim != 3:
+      raise ValueError(f"batched takes a stack of matrices [k, m, n], got {stack.shape}")
+    layout = layout_of("batched", stack)
+    if layout.spec[0]:
+      raise ValueError(
+          "batched takes a stack whose matrix dimensions are sharded; one that is sharded along "
+          f"itself, {jax.typeof(stack).str_short(True)}, is a batch: call the function.")
+    return _exchange(function, layout, stack)
+
+  return call
+
+
+def _exchange(function, layout: Layout, stack):
+  rows, columns = layout.spec[1:]
+  axes = rows + columns
+  if not axes:
+    return function(stack)
+  devices, length = layout.devices(axes), stack.shape[0]
+  filled = -(-length // devices) * devices
+  whole = jax.ShapeDtypeStruct((filled // devices, *stack.shape[1:]), stack.dtype)
+  results = jax.eval_shape(function, whole)
+
+  def goes_back(x):
+    return x.ndim == 3 and not any(
+        size % layout.devices(own) for size, own in zip(x.shape[1:], (rows, columns), strict=True))
+
+  def body(stack):
+    stack = jnp.take(stack, jnp.arange(filled) % length, axis=0)
+    # The axis that varies fastest along the stack is the last: its exchange is the inner one.
+    for dimension, own in ((1, rows), (2, columns)):
+      if own:
+        stack = lax.all_to_all(stack, own, 0, dimension, tiled=True)
+    return jax.tree.map(back, function(stack))
+
+  def back(x):
+    if not goes_back(x):
+      return lax.all_gather(x, axes, axis=0, tiled=True, to="invarying")[:length]
+    for dimension, own in ((2, columns), (1, rows)):
+      if own:
+        x = lax.all_to_all(x, own, dimension, 0, tiled=True)
+    return x[:length]
+
+  specs = jax.tree.map(
+      lambda x: partition(layout.spec) if goes_back(x) else partition([()] * x.ndim), results)
+  return jax.shard_map(
+      body, mesh=layout.mesh, in_specs=(partition(layout.spec),), out_specs=specs)(stack)

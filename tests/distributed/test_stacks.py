@@ -1,0 +1,106 @@
+"""Stacks whose matrix dimensions are sharded, and what `report` counts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import linalg
+import linalg.distributed as dist
+import matrices
+from sharded import KINDS, make_mesh
+
+SPECS = {
+    "rows": P(None, "x", None), "columns": P(None, None, "y"), "both": P(None, "x", "y"),
+    "rows twice": P(None, ("x", "y"), None), "turned": P(None, "y", "x")}
+
+
+def place(x, spec, kind=AxisType.Explicit):
+  return jax.device_put(x, NamedSharding(make_mesh((4, 2), ("x", "y"), kind), spec))
+
+
+@KINDS
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("length", [5, pytest.param(8, marks=pytest.mark.extended)])
+def test_results(spec, length, kind, rng):
+  """Bits are those of the batch; a matrix is sharded as its stack was, and a vector on all."""
+  a = matrices.positive_definite(rng, (length,), 8, np.float64)
+  x = place(a, SPECS[spec], kind)
+  w, v = dist.batched(linalg.eigh)(x)
+  expected = linalg.eigh(a)
+  np.testing.assert_array_equal(w, expected.eigenvalues)
+  np.testing.assert_array_equal(v, expected.eigenvectors)
+  assert v.sharding.is_equivalent_to(x.sharding, 3) and w.sharding.is_fully_replicated
+
+
+def test_each_device_works_on_its_share(rng):
+  """Two exchanges of a share each, and no matrix on a device that does not work on it."""
+  a = matrices.positive_definite(rng, (16,), 8, np.float64)
+  x = place(a, P(None, "x", "y"))
+  program = jax.jit(dist.batched(lambda a: linalg.inverse_pth_root(a, 4))).lower(x).compile()
+  found = dist.report(program)
+  assert found.collectives == {"all-to-all": 4}
+  assert found.moved == 4 * a.nbytes // 8
+  assert "f64[16,8,8]" not in program.as_text()
+  np.testing.assert_array_equal(program(x), linalg.inverse_pth_root(a, 4))
+
+
+def test_derivatives(rng):
+  a = matrices.positive_definite(rng, (5,), 8, np.float64)
+  x = place(a, P(None, "x", "y"))
+  loss = lambda f: lambda a: jnp.sum(f(a) ** 3)
+  expected = jax.grad(loss(linalg.cholesky))(a)
+  found = jax.jit(jax.grad(loss(dist.batched(linalg.cholesky))))(x)
+  np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.max(np.abs(expected)))
+
+
+def test_rectangular_results(rng):
+  """A result goes back where the devices divide it; others are on all."""
+  a = matrices.general(rng, (4,), 16, 6, np.float64)
+  x = place(a, P(None, "x", None))
+  q, r = dist.batched(lambda a: tuple(linalg.qr(a)))(x)
+  for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
+    np.testing.assert_array_equal(mine, theirs)
+  assert q.sharding.is_equivalent_to(x.sharding, 3) and r.sharding.is_fully_replicated
+
+
+def test_errors(rng):
+  call = dist.batched(linalg.polar)
+  with pytest.raises(ValueError, match="needs a mesh"):
+    call(jnp.ones((2, 2, 2)))
+  with pytest.raises(ValueError, match="is a batch: call the function"):
+    call(place(np.ones((8, 8, 8)), P("x", None, None)))
+  with pytest.raises(ValueError, match=r"\[k, m, n\]"):
+    call(place(np.ones((8, 8)), P("x", None)))
+
+
+@pytest.mark.parametrize("dtype,size", [(np.float32, 4), (np.complex128, 16), (np.int8, 1)])
+def test_report_of_a_loop(dtype, size):
+  """Turns of a loop count, and the bytes of a device's result."""
+  mesh = make_mesh()
+  x = jax.device_put(np.ones((8, 4), dtype), NamedSharding(mesh, P("x")))
+
+  def body(x):
+    turn = lambda _, x: jax.lax.ppermute(x, "x", [(i, (i + 1) % 8) for i in range(8)])
+    return jax.lax.fori_loop(0, 5, turn, x)
+
+  program = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+  found = dist.report(program.lower(x).compile())
+  assert found.collectives == {"collective-permute": 5} and found.unknown_loops == 0
+  assert found.moved == 5 * 4 * size
+  assert found.arguments == found.results == 4 * size
+
+
+def test_report_of_an_unknown_loop():
+  mesh = make_mesh()
+  x = jax.device_put(np.ones(8, np.float32), NamedSharding(mesh, P("x")))
+
+  def body(x):
+    return jax.lax.while_loop(
+        lambda x: jax.lax.psum(jnp.sum(x), "x") < 1e6, lambda x: 2 * x, x)
+
+  program = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+  found = dist.report(program.lower(x).compile())
+  assert found.unknown_loops >= 1 and found.collectives["all-reduce"] >= 1
