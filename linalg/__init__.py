@@ -5,6 +5,7 @@ The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.lina
 """
 
 from linalg import ffi
+from linalg._accelerate import accelerate, accelerated
 from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
 from linalg._cholesky_update import cholesky_update, cholesky_update_ex
@@ -54,6 +55,8 @@ __all__ = [
     "QRResult",
     "SVDResult",
     "SlogdetResult",
+    "accelerate",
+    "accelerated",
     "block_diag",
     "checked",
     "cho_factor",

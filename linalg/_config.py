@@ -6,6 +6,7 @@ import os
 import jax
 
 from linalg import _targets
+from linalg._accelerate import routed
 
 
 def _cuda() -> str:
@@ -24,7 +25,8 @@ def _cuda() -> str:
 
 
 def show_config() -> None:
-  """Prints what was loaded: instruction set, LAPACK and its threads, cores, JAX, and CUDA."""
+  """Prints what was loaded: instruction set, LAPACK and its threads, cores, JAX, and CUDA; and
+  which of JAX's own primitives are accelerated."""
   threads = _targets.blas_threads()
   blas = f"{threads} threads for one large matrix" if threads else "not OpenBLAS, threads unknown"
   cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -36,6 +38,7 @@ def show_config() -> None:
       "XLA FFI": f"{built[0]}.{built[1]} built, {installed[0]}.{installed[1]} installed",
       "JAX": f"{jax.__version__} on {jax.default_backend()}, {jax.device_count()} devices",
       "CUDA": _cuda(),
+      "accelerated": ", ".join(routed()) or "nothing of JAX's own (linalg.accelerate)",
   }
   for name, value in lines.items():
     print(f"{name + ':':17}{value}")

@@ -112,7 +112,7 @@ def product(
   turn_a = adjoint_a or transpose_a
   assert not (turn_a and adjoint_b), "no operation has both operands transposed"
   conjugate_a, conjugate_b = adjoint_a and jnp.iscomplexobj(a), adjoint_b and jnp.iscomplexobj(b)
-  if _are_small_matrices(a, b):
+  if are_small_matrices(jax.typeof(a), jax.typeof(b)):
     multiply = (
         exact_matmul_p.transpose_a if turn_a else
         exact_matmul_p.transpose_b if adjoint_b else exact_matmul_p.plain)
@@ -121,12 +121,13 @@ def product(
   return _xla_product(a, b, conjugate_a, conjugate_b, _FULL)
 
 
-def _are_small_matrices(x1: jax.Array, x2: jax.Array) -> bool:
-  """Whether the operations take them, which leave a sharded matrix dimension to XLA too."""
+def are_small_matrices(x1: Any, x2: Any) -> bool:
+  """Whether the operations take arrays of these types; they leave a sharded matrix dimension to XLA
+  too."""
   if min(x1.ndim, x2.ndim) < 2 or x1.dtype != x2.dtype:
     return False
   sizes = (*x1.shape[-2:], *x2.shape[-2:])
-  sharded = any(tuple(jax.typeof(x).sharding.spec)[x.ndim - 2 :] != (None, None) for x in (x1, x2))
+  sharded = any(tuple(x.sharding.spec)[x.ndim - 2 :] != (None, None) for x in (x1, x2))
   return (
       x1.dtype in (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128) and not sharded
       and all(at_most(size, _LARGEST) for size in sizes))
@@ -165,8 +166,8 @@ def matmul(
   """
   check_arrays("matmul", x1, x2)
   x1, x2 = jnp.asarray(x1), jnp.asarray(x2)
-  if (precision is None and preferred_element_type is None and _are_small_matrices(x1, x2)
-      and x1.shape[-1] == x2.shape[-2]):
+  if (precision is None and preferred_element_type is None
+      and are_small_matrices(jax.typeof(x1), jax.typeof(x2)) and x1.shape[-1] == x2.shape[-2]):
     return matmul_p.plain(x1, x2)
   return jnp.linalg.matmul(
       x1, x2, precision=precision, preferred_element_type=preferred_element_type)

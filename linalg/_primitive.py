@@ -10,7 +10,7 @@ what meshes with Explicit axes check.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -48,6 +48,12 @@ class Rules(NamedTuple):
   fallback: Callable[..., Any] | None = None
   suits: Callable[..., bool] = lambda *types, **attributes: True  # whether the handler is called
   unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
+
+  def run_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
+    """Whether a program for `platform` calls the handler for operands of these types."""
+    return (
+        platform in self.platforms and self.suits(*types, **attributes)
+        and self.refusal(platform) is None)
 
 
 # The parameter that says whether a result takes an operand's memory: a matter of lowering alone.
@@ -149,8 +155,8 @@ def _abstract_eval(name, rules, *operands, **attributes):
 
 def refuse_sharded_core(name: str, operand: int, x: Any, rank: int) -> None:
   """Raises ShardingTypeError if a type is sharded over one of its last `rank` dimensions."""
-  spec = _spec(x)
-  if any(axis is not None for axis in spec[x.ndim - rank :]):
+  if is_core_sharded(x, rank):
+    spec = _spec(x)
     unsharded = PartitionSpec(*spec[: x.ndim - rank], *(None,) * rank)
     raise ShardingTypeError(
         f"{name}: operand {operand} is sharded over a matrix dimension: {x.str_short(True)}. A "
@@ -319,8 +325,7 @@ def _sum_to(cotangent, aval):
 
 
 def _lower(name, rules, platform, ctx, *operands, **attributes):
-  suited = rules.suits(*ctx.avals_in, **attributes) and rules.refusal(platform) is None
-  if rules.fallback is not None and not suited:
+  if rules.fallback is not None and not rules.run_on(platform, *ctx.avals_in, **attributes):
     return mlir.lower_fun(rules.fallback, multiple_results=True)(ctx, *operands, **attributes)
   rules.prepare(platform)
   overwrite = attributes.pop(OVERWRITE, False)
@@ -359,3 +364,50 @@ def _partitioning_attributes(num_batch_dims, operands, results):
     frontend["xla.sdy.sharding_rule"] = ir.StringAttr.get(str(rule))
   attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(frontend)
   return attributes
+
+
+# Other primitives
+
+
+def lowering(
+    name: str, rules: Rules, platform: str, results: Sequence[int], attributes: Mapping[str, Any]
+) -> Callable[..., Any]:
+  """A lowering rule for another primitive of the same operands, whose results are those `results`
+  of the handler's."""
+
+  def lower(ctx, *operands):
+    own = _abstract_eval(name, rules, *ctx.avals_in, **attributes)
+    found = _lower(name, rules, platform, ctx.replace(avals_out=own), *operands, **attributes)
+    return [found[i] for i in results]
+
+  return lower
+
+
+def reroute(name: str, platform: str, route: Callable[..., Any]) -> None:
+  """Has JAX's primitive of this name lowered on `platform` by the rule that `route(types,
+  parameters)` returns, and by JAX's where that is None, or the program is exported."""
+  try:
+    from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
+    from jax._src.lax import lax as products
+    from jax._src.lax import linalg as decompositions
+  except ImportError as error:
+    raise RuntimeError(
+        f"linalg does not know where jax {jax.__version__} keeps its lowerings.") from error
+  primitive = getattr(products if name == "dot_general" else decompositions, f"{name}_p", None)
+  if primitive is None:
+    return
+  entry = _platform_specific_lowerings[platform].get(primitive) or _lowerings.get(primitive)
+  if entry is None:
+    return  # the primitive is not there on this platform
+
+  def lower(ctx, *operands, **parameters):
+    exported = ctx.module_context.lowering_parameters.for_export
+    rule = None if exported else route(ctx.avals_in, parameters)
+    return entry.rule(ctx, *operands, **parameters) if rule is None else rule(ctx, *operands)
+
+  mlir.register_lowering(primitive, lower, platform=platform, inline=entry.inline)
+
+
+def is_core_sharded(x: Any, rank: int) -> bool:
+  """Whether a type is sharded over one of its last `rank` dimensions."""
+  return any(axis is not None for axis in _spec(x)[x.ndim - rank :])

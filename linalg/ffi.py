@@ -57,6 +57,27 @@ class Operation:
         self.primitive, self._rules, arrays, self._defaults | attributes)
     return results[0] if len(results) == 1 else tuple(results)
 
+  def runs_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
+    """Whether a program for `platform` calls the handler, and not the fallback, for operands of
+    these types: anything with a shape, a dtype and a sharding, as `jax.typeof` returns it."""
+    taken = not any(
+        _primitive.is_core_sharded(x, rank)
+        for x, rank in zip(types, self._rules.ranks, strict=True))
+    return taken and self._rules.run_on(platform, *types, **self.attributes | attributes)
+
+  def lowering(
+      self, platform: str, results: Sequence[int], **attributes: Any
+  ) -> Callable[..., Sequence[Any]]:
+    """A lowering rule for another primitive, `rule(ctx, *operands)`: one that takes operands of the
+    same types, all with the same batch, and returns those `results` of this operation.
+
+    Args:
+      platform: one where the operation runs; see `runs_on`.
+      results: indices of the operation's results.
+    """
+    return _primitive.lowering(
+        self.name, self._rules, platform, results, self._defaults | attributes)
+
   def __repr__(self) -> str:
     return f"<linalg.ffi.Operation {self.name}>"
 

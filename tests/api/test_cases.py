@@ -4,7 +4,7 @@ import inspect
 
 import cases
 import linalg
-from linalg import __main__
+from linalg import _verify
 
 # Public functions without a case, and why.
 LEFT_OUT = {
@@ -26,7 +26,7 @@ OF_THE_PACKAGE = {"checked", "export_disabled_checks", "include_dir", "show_conf
 
 def test_every_handler_is_called():
   """`python -m linalg` says that it runs every operation that has a handler."""
-  called = set().union(*map(cases.targets_of, __main__.cases()))
+  called = set().union(*map(cases.targets_of, _verify.cases()))
   others = cases.targets("cpu") - called
   assert {x for x in others if not x.endswith(("_jvp", "_vjp"))} == OF_DERIVATIVES
 
@@ -39,6 +39,6 @@ def test_every_function_has_a_case():
   assert functions >= LEFT_OUT.keys()
   names = [case.name for case in cases.TABLE]
   assert len(names) == len(set(names))
-  with_cases, shown = (set(map(cases.function, some)) for some in (cases.TABLE, __main__.cases()))
+  with_cases, shown = (set(map(cases.function, some)) for some in (cases.TABLE, _verify.cases()))
   assert functions - with_cases == LEFT_OUT.keys()
   assert with_cases == shown

@@ -5,13 +5,13 @@ import dataclasses
 import jax.numpy as jnp
 import pytest
 
-from linalg import __main__
+from linalg import _verify
 
 
 @pytest.fixture(autouse=True)
 def version(monkeypatch):
   """The package may be tested without being installed."""
-  monkeypatch.setattr(__main__, "version", lambda name: "1.0")
+  monkeypatch.setattr(_verify, "version", lambda name: "1.0")
 
 
 def test_output_fits_a_terminal(capsys):
@@ -19,22 +19,22 @@ def test_output_fits_a_terminal(capsys):
   names = [
       "cholesky", "lu_pivots_to_permutation", "eigh_generalized", "lstsq", "inverse_pth_root",
       "cholesky_update"]
-  assert __main__.main([*names, "--batch", "16", "--n", "3", "--dtype", "complex64"]) == 0
+  assert _verify.main([*names, "--batch", "16", "--n", "3", "--dtype", "complex64"]) == 0
   lines = capsys.readouterr().out.splitlines()
   assert max(map(len, lines)) <= 80
   (heading,) = (k for k, line in enumerate(lines) if line.startswith("operation "))
   table = lines[heading + 1 : -1]
   assert {line.split()[0] for line in table} == set(names)
   assert {len(line) for line in table} == {len(lines[heading])}
-  assert max(len(case.name) for case in __main__.cases()) < lines[heading].index("residual") + 1
+  assert max(len(case.name) for case in _verify.cases()) < lines[heading].index("residual") + 1
 
 
 def test_failures(capsys, monkeypatch):
   """Wrong results, and a collective, are told and make the exit status 1."""
-  (case,) = (case for case in __main__.cases() if case.name == "cholesky")
+  (case,) = (case for case in _verify.cases() if case.name == "cholesky")
   wrong = dataclasses.replace(case, call=lambda a: case.call(a) + jnp.mean(a))
-  monkeypatch.setattr(__main__, "cases", lambda: [wrong])
-  assert __main__.main(["--batch", "16", "--n", "3"]) == 1
+  monkeypatch.setattr(_verify, "cases", lambda: [wrong])
+  assert _verify.main(["--batch", "16", "--n", "3"]) == 1
   told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILED")]
   assert len(told) == 2
   assert "exceeds" in told[0] and "collectives" in told[1]
@@ -42,5 +42,5 @@ def test_failures(capsys, monkeypatch):
 
 def test_unknown_operation(capsys):
   with pytest.raises(SystemExit):
-    __main__.main(["choleski"])
+    _verify.main(["choleski"])
   assert "unknown operations: choleski" in capsys.readouterr().err

@@ -1,0 +1,321 @@
+"""JAX's own linear algebra by this package's handlers, in programs that need not be changed.
+
+JAX's functions, and the libraries that call them, bottom out in primitives. While acceleration is
+on, those that a handler computes are lowered to it. Their derivatives and `vmap` are JAX's rules,
+which bottom out in the same primitives.
+"""
+
+import contextlib
+import functools
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+
+from linalg import _primitive, ffi
+from linalg._cholesky import cholesky_p
+from linalg._eig import eig_left_p, eig_p, eigvals_p
+from linalg._eigh import eigh_p
+from linalg._householder import householder_product_p, householder_qr_p
+from linalg._lu import lu_p, lu_pivots_to_permutation_p
+from linalg._matmul import are_small_matrices, exact_matmul_p
+from linalg._qr import qr_complete_p, qr_p, qr_pivoted_complete_p, qr_pivoted_p
+from linalg._schur import schur_p
+from linalg._svd import svd_full_p, svd_p, svdvals_p
+from linalg._triangular import triangular_solve_p
+from linalg._tridiagonal import tridiagonal_solve_p
+
+__all__ = ["accelerate", "accelerated", "routed"]
+
+_PLATFORMS = ("cpu", "cuda")
+_DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128", "int32")))
+_log = logging.getLogger("linalg.accelerate")
+
+
+class _Call(NamedTuple):
+  """The call that computes what a primitive does: an operation, which of its results are the
+  primitive's, and its attributes."""
+
+  operation: ffi.Operation
+  results: tuple[int, ...]
+  attributes: Mapping[str, Any] = {}
+
+
+# Of the types of a primitive's operands and its parameters, the call, or the reason why it stays
+# JAX's. Of a primitive with a parameter that its route does not name nothing is assumed.
+_Route = Callable[..., _Call | str]
+
+_OF_ANOTHER_ALGORITHM = "its algorithm was chosen"
+_OF_A_SUBSET = "a subset was asked for"
+
+
+def _cholesky(a):
+  return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": False})
+
+
+def _lu(a):
+  return _Call(lu_p, (0, 1, 2))
+
+
+def _lu_pivots_to_permutation(pivots, *, permutation_size):
+  return _Call(lu_pivots_to_permutation_p, (0,), {"permutation_size": permutation_size})
+
+
+def _geqrf(a):
+  return _Call(householder_qr_p, (0, 1))
+
+
+def _householder_product(a, taus):
+  return _Call(householder_product_p, (0,))
+
+
+def _qr(a, *, pivoting, full_matrices, use_magma):
+  if use_magma is not None:
+    return _OF_ANOTHER_ALGORITHM
+  if pivoting:
+    return _Call(qr_pivoted_complete_p if full_matrices else qr_pivoted_p, (0, 1, 2))
+  return _Call(qr_complete_p if full_matrices else qr_p, (0, 1))
+
+
+def _eigh(a, *, lower, sort_eigenvalues, subset_by_index, algorithm):
+  if algorithm is not None:
+    return _OF_ANOTHER_ALGORITHM
+  if subset_by_index not in (None, (0, a.shape[-1])):
+    return _OF_A_SUBSET
+  return _Call(eigh_p, (1, 0), {"lower": lower, "symmetrize": False})
+
+
+def _svd(a, *, full_matrices, compute_uv, subset_by_index, algorithm):
+  if algorithm not in (None, lax.linalg.SvdAlgorithm.DEFAULT):
+    return _OF_ANOTHER_ALGORITHM
+  if subset_by_index not in (None, (0, min(a.shape[-2:]))):
+    return _OF_A_SUBSET
+  if not compute_uv:
+    return _Call(svdvals_p, (0,))
+  return _Call(svd_full_p if full_matrices else svd_p, (1, 0, 2))
+
+
+def _eig(
+    a, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs,
+    implementation):
+  if implementation is not None:
+    return _OF_ANOTHER_ALGORITHM
+  if compute_left_eigenvectors:
+    return _Call(eig_left_p, (0, 1, 2) if compute_right_eigenvectors else (0, 1))
+  return _Call(eig_p, (0, 1)) if compute_right_eigenvectors else _Call(eigvals_p, (0,))
+
+
+def _schur(a, *, compute_schur_vectors, sort_eig_vals, select_callable):
+  if sort_eig_vals:
+    return "an order was asked for"
+  return _Call(schur_p, (0, 1) if compute_schur_vectors else (0,))
+
+
+def _triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+  return _Call(triangular_solve_p, (0,), {
+      "left_side": left_side,
+      "lower": lower,
+      "transpose_a": transpose_a,
+      "conjugate_a": conjugate_a,
+      "unit_diagonal": unit_diagonal})
+
+
+def _tridiagonal_solve(dl, d, du, b, *, perturb_singular):
+  return _Call(tridiagonal_solve_p, (0,), {"perturb_singular": perturb_singular})
+
+
+def _dot_general(
+    a, b, *, dimension_numbers, precision, preferred_element_type, out_sharding):
+  contracted, batch = dimension_numbers
+  leading = tuple(range(a.ndim - 2))
+  if a.ndim != b.ndim or not leading or any(tuple(dims) != leading for dims in batch):
+    return "it is not a batch of products of matrices"
+  if isinstance(precision, (str, lax.DotAlgorithm, lax.DotAlgorithmPreset)):
+    return _OF_ANOTHER_ALGORITHM
+  if preferred_element_type not in (None, a.dtype) or not are_small_matrices(a, b):
+    return "the matrices are not small, or of two dtypes"
+  (of_a,), (of_b,) = contracted
+  turn_a, turn_b = of_a == a.ndim - 2, of_b == b.ndim - 1
+  if turn_a and turn_b:
+    return "both operands are transposed"
+  return _Call(
+      exact_matmul_p.transpose_a if turn_a else
+      exact_matmul_p.transpose_b if turn_b else exact_matmul_p.plain, (0,))
+
+
+# Every primitive of JAX's linear algebra, by name.
+_ROUTES: dict[str, _Route | str] = {
+    "cholesky": _cholesky,
+    "cholesky_update": "linalg.cholesky_update needs a diagonal without zeros",
+    "eig": _eig,
+    "eigh": _eigh,
+    "geqp3": "linalg has no packed form of pivoted QR",
+    "geqrf": _geqrf,
+    "hessenberg": "linalg.hessenberg has no packed form",
+    "householder_product": _householder_product,
+    "lu": _lu,
+    "lu_pivots_to_permutation": _lu_pivots_to_permutation,
+    "ormqr": "linalg has no handler for it",
+    "qr": _qr,
+    "schur": _schur,
+    "svd": _svd,
+    "symmetric_product": "it is a product of matrices",
+    "triangular_solve": _triangular_solve,
+    "tridiagonal": "linalg has no handler for it",
+    "tridiagonal_solve": _tridiagonal_solve,
+}
+
+
+_PRODUCTS: dict[str, _Route | str] = {"dot_general": _dot_general}
+
+
+def _call(
+    route: _Route | str, platform: str, types: Any, parameters: Mapping[str, Any]
+) -> _Call | str:
+  """The call of a handler on `platform`, or the reason why there is none."""
+  if isinstance(route, str):
+    return route
+  if any(x.dtype not in _DTYPES for x in types):
+    return "no handler takes this dtype"
+  if any(0 in x.shape for x in types):
+    return "an operand is empty"
+  try:
+    inspect.signature(route).bind(*types, **parameters)
+  except TypeError as error:
+    return f"this version of JAX has other parameters: {error}"
+  call = route(*types, **parameters)
+  if isinstance(call, _Call) and not call.operation.runs_on(platform, *types, **call.attributes):
+    return f"{call.operation.name} does not run on {platform} for these operands"
+  return call
+
+
+class _Switch(NamedTuple):
+  """What is accelerated."""
+
+  enabled: bool
+  products: bool
+
+
+_OFF = _Switch(enabled=False, products=False)
+
+
+class _Process:
+  """What `accelerate` has chosen."""
+
+  lock = threading.Lock()
+  switch = _OFF
+
+
+# What a thread has chosen for itself; part of the key of JAX's caches.
+_thread = jax.make_user_context(None)
+
+
+def _switch() -> _Switch:
+  return _Process.switch if _thread.value is None else _thread.value
+
+
+def _router(name: str, route: _Route | str, platform: str) -> Callable[..., Any]:
+  """The rule by which a primitive is lowered, asked each time that one is."""
+
+  def router(types, parameters):
+    switch = _switch()
+    if not (switch.products if name in _PRODUCTS else switch.enabled):
+      return None
+    call = _call(route, platform, types, parameters)
+    operands = ", ".join(f"{x.dtype}{list(x.shape)}" for x in types)
+    if isinstance(call, str):
+      _log.debug("%s(%s) on %s stays JAX's: %s", name, operands, platform, call)
+      return None
+    _log.debug("%s(%s) on %s: %s", name, operands, platform, call.operation.name)
+    return call.operation.lowering(platform, call.results, **call.attributes)
+
+  return router
+
+
+@functools.cache
+def _install() -> None:
+  """Puts the routers before JAX's lowerings; they do nothing while acceleration is off."""
+  for name, route in (_ROUTES | _PRODUCTS).items():
+    for platform in _PLATFORMS:
+      _primitive.reroute(name, platform, _router(name, route, platform))
+
+
+def _prepared(enabled: bool, products: bool) -> _Switch:
+  if enabled:
+    with _Process.lock:
+      _install()
+  return _Switch(enabled, enabled and products)
+
+
+def accelerate(enabled: bool = True, *, products: bool = False) -> None:
+  """Has JAX's own linear algebra computed by this package's handlers, in the whole process.
+
+  From here on programs that call `jax.numpy.linalg`, `jax.scipy.linalg` or `jax.lax.linalg`, or a
+  library that does, are compiled with this package's handlers where JAX would call LAPACK or
+  cuSOLVER: Cholesky, LU, QR, eigh, eig, SVD, Schur, triangular and tridiagonal solves, Householder
+  products and permutations from pivots, and with them what JAX composes of these, `vmap` and
+  derivatives. Results are JAX's to rounding, in JAX's conventions; signs of vectors that the
+  decomposition leaves open may be others. Derivatives are JAX's rules: where those are NaN at
+  degenerate points, call this package's functions instead.
+
+  What no handler computes stays JAX's: half precision, empty operands, an algorithm or a subset
+  that was asked for, TPUs, and programs that are exported, whose custom calls JAX promises to keep.
+  The logger "linalg.accelerate" tells of each call that is compiled, at level DEBUG, where it went;
+  `show_config` lists what is accelerated.
+
+  Args:
+    enabled: whether to accelerate, or to leave all to JAX again. Asking for what is already so
+      does nothing; a change empties JAX's caches, so that programs are compiled anew when they are
+      called next. Those that were compiled ahead of time stay as they are.
+    products: whether batches of products of matrices with at most 64 rows and columns go to a
+      handler too, on the CPU. XLA is up to 60 times slower at them, but fuses them with what stands
+      around.
+
+  A program that another thread is compiling meanwhile is compiled one way or the other. To
+  accelerate one thread for some time, see `accelerated`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> linalg.accelerate()
+    >>> jnp.linalg.cholesky(4 * jnp.eye(2)).tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    >>> linalg.accelerate(False)
+  """
+  switch = _prepared(enabled, products)
+  with _Process.lock:
+    changed = switch != _Process.switch
+    _Process.switch = switch
+  if changed:
+    jax.clear_caches()
+
+
+@contextlib.contextmanager
+def accelerated(enabled: bool = True, *, products: bool = False) -> Iterator[None]:
+  """A context in which this thread's programs are compiled as after `accelerate`.
+
+  Programs that are called within it and outside are compiled for each, once.
+
+  Args:
+    enabled, products: as for `accelerate`. With `enabled=False` programs are JAX's within it.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> with linalg.accelerated():
+    ...   l = jnp.linalg.cholesky(4 * jnp.eye(2))
+    >>> l.tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+  """
+  with _thread(_prepared(enabled, products)):
+    yield
+
+
+def routed() -> list[str]:
+  """The primitives of JAX that this thread's programs have computed by handlers now."""
+  switch = _switch()
+  routes = (_ROUTES if switch.enabled else {}) | (_PRODUCTS if switch.products else {})
+  return [name for name, route in routes.items() if not isinstance(route, str)]

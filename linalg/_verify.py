@@ -1,0 +1,202 @@
+"""`python -m linalg`: every operation on a sharded batch, checked, counted and timed.
+
+Each operation is compiled for a batch that is sharded over all devices. Its residuals are computed,
+its results compared with SciPy's, and the collectives in its compiled program counted; then it is
+timed beside stock JAX. Functions that are composed of others in Python have no residual of their
+own: theirs is the distance from what SciPy or NumPy computes in double precision. What
+`linalg.scipy` adds takes long to compile, and is run when it is named.
+"""
+
+import argparse
+import os
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from rich.console import Console
+
+import linalg
+from linalg._cases import SCIPY, TABLE, Case
+
+VIRTUAL_DEVICES = 8
+ROUNDS = 7
+COMPARED = 16  # matrices of the batch that SciPy factors too
+COLLECTIVES = (
+    r" (all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|reduce-scatter)"
+    r"(-start)?\(")
+WIDTH = 80
+
+
+class Outcome(NamedTuple):
+  """What was seen of one case; times are in seconds."""
+
+  case: Case
+  residual: float | None  # a composed function has none
+  difference: float  # from SciPy's results, scaled
+  collectives: int
+  in_place: bool  # whether every result is sharded as the operands are
+  ours: float
+  stock: float | None  # where there is such a function
+
+  def accurate(self) -> bool:
+    return max(self.residual or 0, self.difference) <= self.case.limit  # NaN is not
+
+  def failures(self) -> list[str]:
+    name, found = self.case.name, []
+    if not self.accurate():
+      residual = "" if self.residual is None else f"residual {self.residual:.3g} or "
+      found.append(
+          f"{name}: {residual}difference from SciPy {self.difference:.3g} exceeds "
+          f"{self.case.limit:g}")
+    if self.collectives:
+      found.append(f"{name}: {self.collectives} collectives in the compiled program")
+    if not self.in_place:
+      found.append(f"{name}: a result is not sharded as its operands are")
+    return found
+
+  def line(self) -> str:
+    return _line(
+        self.case.name, "–" if self.residual is None else f"{self.residual:.2g}",
+        f"{self.difference:.2g}", f"{self.case.limit:g}", str(self.collectives),
+        _milliseconds(self.ours), "–" if self.stock is None else _milliseconds(self.stock),
+        "–" if self.stock is None else f"{self.stock / self.ours:.1f}×")
+
+
+def _milliseconds(seconds: float) -> str:
+  return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+
+
+def _line(name: str, *columns: str) -> str:
+  widths = (8, 7, 5, 5, 7, 8, 7)
+  return f"{name:<25}" + " ".join(f"{x:>{k}}" for x, k in zip(columns, widths, strict=True))
+
+
+HEADING = _line("operation", "residual", "SciPy", "limit", "coll.", "ours ms", "stock ms", "ratio")
+
+
+def cases() -> list[Case]:
+  """One for every handler and for every composed function."""
+  return [case for case in TABLE if not case.variant]
+
+
+def residual(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndarray]) -> float:
+  """The worst of the batch, scaled; infinite where the results have the wrong form."""
+  try:
+    return case.ratio(operands, results)
+  except AssertionError:
+    return float("inf")
+
+
+def difference(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndarray]) -> float:
+  """The largest from SciPy's results, relative to their size and n eps cond(A)."""
+  n = max(operands[0].shape[-1], 1)
+  # Invariants of eigenvectors are n³ numbers.
+  count = min(COMPARED, len(operands[0]), max(1, 2**24 // n**3))
+  if case.exact:
+    return case.ratio([x[:count] for x in operands], [x[:count] for x in results])
+  invariant = [np.asarray(x) for x in case.invariant(tuple(x[:count] for x in results))]
+  worst = 0.0
+  for i in range(count):
+    one = [x[i] for x in operands]
+    for actual, expected in zip(invariant, case.expected(*one), strict=True):
+      error = float(np.max(np.abs(actual[i] - expected), initial=0))
+      if np.issubdtype(expected.dtype, np.integer):
+        worst = max(worst, error)
+      else:
+        condition = max(np.linalg.cond(x) if x.ndim == 2 else 1 for x in one)
+        unit = n * np.finfo(one[0].dtype).eps * max(condition, 1)
+        worst = max(worst, error / (unit * max(np.max(np.abs(expected), initial=0), 1)))
+  return worst
+
+
+def seconds(function: Callable[..., Any], operands: list[jax.Array]) -> float:
+  start = time.perf_counter()
+  jax.block_until_ready(function(*operands))
+  return time.perf_counter() - start
+
+
+def observe(case: Case, sharding: NamedSharding, options: argparse.Namespace) -> Outcome:
+  batch, n, dtype = (options.batch,), options.n, np.dtype(options.dtype)
+  operands = case.operands(np.random.default_rng(0), batch, n, n, dtype)
+  sharded = [jax.device_put(x, sharding) for x in operands]
+  ours = jax.jit(case.call).lower(*sharded).compile()
+  contestants = [ours]
+  if case.stock is not None and dtype in case.stock_dtypes and not case.stock_hangs:
+    contestants.append(jax.jit(case.stock).lower(*sharded).compile())
+  results = jax.tree.leaves([jax.block_until_ready(f(*sharded)) for f in contestants][0])
+  # Interleaved, so that a change of the machine's pace touches both alike.
+  times = [[seconds(f, sharded) for f in contestants] for _ in range(ROUNDS)]
+  medians = [float(x) for x in np.median(times, axis=0)]
+
+  arrays = [np.asarray(x) for x in results]
+  return Outcome(
+      case, None if case.exact else residual(case, operands, arrays),
+      difference(case, operands, arrays), len(re.findall(COLLECTIVES, ours.as_text() or "")),
+      all(x.sharding.is_equivalent_to(sharding, x.ndim) for x in results),
+      medians[0], medians[1] if len(medians) > 1 else None)
+
+
+def describe(sharding: NamedSharding, options: argparse.Namespace) -> str:
+  devices = jax.devices()
+  mesh = ", ".join(f"{name}: {size}" for name, size in sharding.mesh.shape.items())
+  return textwrap.fill(
+      f"{len(devices)} {devices[0].device_kind} devices, mesh ({mesh}), {options.batch} "
+      f"{options.dtype} matrices with n={options.n}; linalg {linalg.__version__}, "
+      f"jax {jax.__version__}, jaxlib {version('jaxlib')}, SciPy {scipy.__version__}. "
+      "Residuals and differences from SciPy are scaled, and have a limit; coll.: collectives in "
+      "the compiled program.", WIDTH)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+  names = [case.name for case in cases()]
+  parser = argparse.ArgumentParser(
+      prog="python -m linalg", description=__doc__.partition("\n\n")[2] if __doc__ else None)
+  parser.add_argument(
+      "operations", nargs="*", metavar="OPERATION",
+      help=f"those to run instead of all but linalg.scipy's: {', '.join(names)}")
+  parser.add_argument("--batch", type=int, default=4096, help="number of matrices (%(default)s)")
+  parser.add_argument("--n", type=int, default=16, help="their size (%(default)s)")
+  parser.add_argument(
+      "--dtype", default="float64", choices=["float32", "float64", "complex64", "complex128"])
+  options = parser.parse_args(arguments)
+  if unknown := set(options.operations) - set(names):
+    parser.error(f"unknown operations: {', '.join(sorted(unknown))}")
+  return options
+
+
+def main(arguments: list[str]) -> int:
+  options = parse(arguments)
+  # JAX reads this when it first looks for devices, not when it is imported.
+  flags = os.environ.get("XLA_FLAGS", "")
+  if "xla_force_host_platform_device_count" not in flags:
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={VIRTUAL_DEVICES}"
+  jax.config.update("jax_enable_x64", True)
+
+  mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
+  sharding = NamedSharding(mesh, PartitionSpec("batch"))
+  if options.batch < 1 or options.n < 1 or options.batch % mesh.size:
+    sys.exit(f"--n must be positive, and --batch a positive multiple of the {mesh.size} devices.")
+
+  console = Console(highlight=False, markup=False, soft_wrap=True)
+  console.print(describe(sharding, options))
+  console.print(HEADING, style="bold")
+  failures = []
+  names = options.operations or {case.name for case in cases()} - {case.name for case in SCIPY}
+  for case in cases():
+    if case.name in names:
+      outcome = observe(case, sharding, options)
+      failures += outcome.failures()
+      console.print(outcome.line(), style="bold red" if outcome.failures() else None)
+  for line in failures:
+    console.print(f"FAILED {line}", style="bold red")
+  if not failures:
+    console.print("All are within their limits; no collectives.", style="green")
+  return 1 if failures else 0

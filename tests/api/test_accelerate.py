@@ -1,0 +1,263 @@
+"""`accelerate`: what is switched when, for whom, and what it leaves alone."""
+
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.lax import linalg as lax_linalg
+
+import linalg
+from linalg import _accelerate
+
+HANDLER = "linalg_cholesky"
+
+
+@pytest.fixture(autouse=True)
+def off_again():
+  yield
+  linalg.accelerate(False)
+
+
+def matrix():
+  return 4 * np.eye(3, dtype=np.float32)
+
+
+def text(function=jnp.linalg.cholesky):
+  """The program that is made of a function now."""
+  return jax.jit(function).lower(matrix()).as_text()
+
+
+class Spy:
+  """A program that says which handlers it was compiled with."""
+
+  def __init__(self, caplog):
+    self._caplog = caplog
+    self._jitted = jax.jit(jnp.linalg.cholesky)
+
+  def __call__(self):
+    self._caplog.clear()
+    with self._caplog.at_level(logging.DEBUG, "linalg.accelerate"):
+      np.testing.assert_array_equal(self._jitted(matrix()), np.sqrt(matrix()))
+    return [record.args[-1] for record in self._caplog.records]
+
+
+def test_every_primitive_has_a_route():
+  """Also those of JAX's that come to be: one that is not in the table is not looked at."""
+  names = {name.removesuffix("_p") for name in dir(lax_linalg) if name.endswith("_p")}
+  assert names <= set(_accelerate._ROUTES)
+
+
+def test_nothing_by_import():
+  assert HANDLER not in text()
+
+
+def test_process_wide():
+  linalg.accelerate()
+  assert HANDLER in text()
+  found = []
+  thread = threading.Thread(target=lambda: found.append(text()))
+  thread.start()
+  thread.join()
+  assert HANDLER in found[0]
+  linalg.accelerate(False)
+  assert HANDLER not in text()
+
+
+def test_programs_across_the_switch(caplog):
+  """The same jitted function is compiled for each, and kept while nothing changes."""
+  program = Spy(caplog)
+  assert program() == []
+  linalg.accelerate()
+  assert program() == [HANDLER]
+  linalg.accelerate()
+  assert program() == []  # compiled already
+  linalg.accelerate(False)
+  assert program() == []
+  linalg.accelerate()
+  assert program() == [HANDLER]
+
+
+def test_programs_across_the_context(caplog):
+  program = Spy(caplog)
+  assert program() == []
+  with linalg.accelerated():
+    assert program() == [HANDLER]
+    with linalg.accelerated(False):
+      assert HANDLER not in text()
+    assert HANDLER in text()
+  assert HANDLER not in text()
+  with linalg.accelerated():
+    assert program() == []  # compiled already
+  linalg.accelerate()
+  with linalg.accelerated(False):
+    assert HANDLER not in text()
+
+
+def test_a_context_ends_with_an_error():
+  with pytest.raises(ZeroDivisionError), linalg.accelerated():
+    1 / 0  # noqa: B018
+  assert HANDLER not in text()
+
+
+def test_contexts_of_threads_are_their_own():
+  """Two threads, one accelerated, each at a time when the other one is in the midst of it."""
+  barrier = threading.Barrier(2, timeout=60)
+  found = {}
+
+  def work(enabled):
+    with linalg.accelerated(enabled):
+      barrier.wait()
+      found[enabled] = HANDLER in text(lambda a: jnp.linalg.cholesky(a))
+      barrier.wait()
+
+  threads = [threading.Thread(target=work, args=(enabled,)) for enabled in (False, True)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert found == {False: False, True: True}
+
+
+def test_compiled_ahead_of_time():
+  """Such programs stay what they are, and run."""
+  before = jax.jit(jnp.linalg.cholesky).lower(matrix()).compile()
+  with linalg.accelerated():
+    during = jax.jit(jnp.linalg.cholesky).lower(matrix()).compile()
+    np.testing.assert_array_equal(before(matrix()), np.sqrt(matrix()))
+  np.testing.assert_array_equal(during(matrix()), np.sqrt(matrix()))
+  assert HANDLER in during.as_text() and HANDLER not in before.as_text()
+
+
+def test_one_primitive_at_a_time():
+  """Outside of `jit` too."""
+  with linalg.accelerated():
+    assert HANDLER in text()
+    np.testing.assert_array_equal(jnp.linalg.cholesky(matrix()), np.sqrt(matrix()))
+    with jax.disable_jit():
+      np.testing.assert_array_equal(jnp.linalg.cholesky(matrix()), np.sqrt(matrix()))
+
+
+def test_exported_programs_are_of_jax():
+  """JAX keeps its own targets for years; and what was exported before runs after."""
+  before = jax.export.export(jax.jit(jnp.linalg.cholesky))(matrix()).serialize()
+  with linalg.accelerated():
+    exported = jax.export.export(jax.jit(jnp.linalg.cholesky))(matrix())
+    assert HANDLER not in exported.mlir_module()
+    for program in (exported, jax.export.deserialize(before)):
+      np.testing.assert_array_equal(jax.jit(program.call)(matrix()), np.sqrt(matrix()))
+    assert HANDLER in text()
+
+
+def test_own_functions_do_not_change():
+  """Nor do they call themselves where their fallback is JAX's function, which is accelerated."""
+  half = jnp.eye(3, dtype=jnp.float16)
+  with linalg.accelerated(products=True):
+    ours = jax.jit(linalg.cholesky).lower(matrix()).as_text()
+    assert ours.count("@" + HANDLER) == 1
+    tpu = jax.jit(linalg.cholesky).trace(matrix()).lower(lowering_platforms=("tpu",))
+    assert HANDLER not in tpu.as_text()
+    np.testing.assert_array_equal(linalg.cholesky(half), half)
+
+
+@pytest.mark.parametrize("function,reason", [
+    (lambda a: lax_linalg.eigh(a, subset_by_index=(0, 3)), "linalg_eigh"),
+    (lambda a: lax_linalg.eigh(a, implementation=lax_linalg.EighImplementation.QR),
+     "its algorithm was chosen"),
+    (lambda a: lax_linalg.svd(a, algorithm=lax_linalg.SvdAlgorithm.QR), "its algorithm was chosen"),
+    (lambda a: lax_linalg.hessenberg(a), "has no packed form"),
+    (lambda a: lax_linalg.cholesky(a[:0, :0]), "an operand is empty"),
+    (lambda a: jnp.tensordot(a, a), "it is not a batch of products of matrices"),
+    (lambda a: jnp.stack([a, a]) @ jnp.stack([a, a]), "linalg_matmul"),
+    (lambda a: jnp.tile(a, (2, 30, 30)) @ jnp.tile(a, (2, 30, 30)), "the matrices are not small"),
+])
+def test_log(function, reason, caplog):
+  """At DEBUG, where each primitive went, and why."""
+  with caplog.at_level(logging.DEBUG, "linalg.accelerate"), linalg.accelerated(products=True):
+    text(function)
+  assert reason in caplog.text
+
+
+def test_unknown_parameter(monkeypatch):
+  """A primitive that says more than we know of is left to JAX."""
+  types = [jax.typeof(jnp.asarray(matrix()))]
+  call = lambda parameters: _accelerate._call(
+      _accelerate._ROUTES["cholesky"], "cpu", types, parameters)
+  assert call({}).operation.name == HANDLER
+  assert "other parameters" in call({"precision": "high"})
+
+
+def test_sharded_matrices_stay_with_jax():
+  """A matrix that several devices hold is nothing for a handler; its type says so."""
+  mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+  with jax.set_mesh(mesh), linalg.accelerated():
+    a = jax.device_put(np.eye(8), jax.P())
+    b = jax.device_put(np.ones((8, 8)), jax.P(None, "x"))
+    solve = jax.jit(lambda a, b: lax_linalg.triangular_solve(a, b, left_side=True))
+    assert "linalg_triangular_solve" not in solve.lower(a, b).as_text()
+    np.testing.assert_array_equal(solve(a, b), b)
+
+
+def test_show_config(capsys):
+  linalg.show_config()
+  assert "nothing of JAX's own" in capsys.readouterr().out
+  with linalg.accelerated(products=True):
+    linalg.show_config()
+  shown = capsys.readouterr().out
+  assert "cholesky" in shown and "dot_general" in shown and "hessenberg" not in shown
+
+
+SCRIPT = """
+import sys, jax, jax.numpy as jnp
+text = jax.jit(jnp.linalg.cholesky).lower(jnp.eye(3)).as_text()
+products = jax.jit(jnp.matmul).lower(jnp.ones((2, 3, 4)), jnp.ones((2, 4, 4))).as_text()
+print(__name__, sys.argv[1:], "linalg_cholesky" in text, "linalg_matmul" in products)
+"""
+
+
+@pytest.mark.parametrize("options,expected", [
+    (["script.py", "--products"], "__main__ ['--products'] True False"),
+    (["--products", "-m", "script"], "__main__ [] True True"),
+], ids=["script", "module"])
+def test_run(options, expected, tmp_path):
+  """`python -m linalg run`."""
+  (tmp_path / "script.py").write_text(SCRIPT)
+  root = pathlib.Path(linalg.__file__).parents[1]
+  ran = subprocess.run(
+      [sys.executable, "-m", "linalg", "run", *options], cwd=tmp_path, check=True, text=True,
+      capture_output=True, env=os.environ | {"PYTHONPATH": str(root)})
+  assert ran.stdout.strip() == expected
+
+
+CACHED = """
+import jax, jax.numpy as jnp, linalg
+a = 4 * jnp.eye(3)
+for enabled in (False, True, False):
+  linalg.accelerate(enabled)
+  print(jax.jit(jnp.linalg.cholesky)(a)[0, 0], end=" ")
+"""
+
+
+def test_persistent_cache(tmp_path):
+  """Programs with handlers and without are two entries, which a second process finds."""
+  root = pathlib.Path(linalg.__file__).parents[1]
+  environment = os.environ | {
+      "PYTHONPATH": str(root),
+      "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+      "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+      "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+  kept = []
+  for _ in range(2):
+    ran = subprocess.run(
+        [sys.executable, "-c", CACHED], check=True, text=True, capture_output=True,
+        env=environment)
+    assert ran.stdout.split() == ["2.0"] * 3
+    kept.append({x.name for x in tmp_path.glob("*cholesky*cache")})
+  assert len(kept[0]) == 2 and kept[0] == kept[1]

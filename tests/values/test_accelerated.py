@@ -1,0 +1,257 @@
+"""JAX's own functions by this package's handlers: the same results, derivatives and NaN."""
+
+import dataclasses
+import doctest
+import re
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+import pytest
+from jax.lax import linalg as lax_linalg
+
+import cases
+import linalg
+import matrices
+from quick import quick_compile
+from sharded import energy
+
+HANDLER = re.compile(r'custom_call_target="(linalg_\w+)"')
+LAPACK = re.compile(r'custom_call_target="(lapack_\w+|\w+gtsv\w*)"')
+
+
+def both(function, operands, products=False):
+  """What JAX computes, what it computes accelerated, and the text of the latter program."""
+  theirs = quick_compile(function, operands)(*operands)
+  with linalg.accelerated(products=products):
+    program = quick_compile(function, operands)
+  return theirs, program(*operands), program.as_text()
+
+
+def assert_near(ours, theirs, operands):
+  """Results with the same NaN, and differences of rounding, which conditions below 100 magnify."""
+  for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    assert (x.shape, x.dtype) == (y.shape, y.dtype)
+    x, y = np.asarray(x), np.asarray(y)
+    if y.dtype.kind in "ib":
+      np.testing.assert_array_equal(x, y)
+      continue
+    eps = np.finfo(operands[0].dtype).eps
+    scale = np.max(np.abs(y), initial=1, where=np.isfinite(y))
+    np.testing.assert_allclose(x, y, rtol=0, atol=3e3 * eps * scale)
+
+
+# What JAX makes of products, or computes by LAPACK still.
+WITHOUT_HANDLERS = {"hessenberg", "hessenberg_h", "eigvalsh_tridiagonal", "matmul"}
+
+
+def of_jax(case):
+  """The case of JAX's function."""
+
+  def call(*operands):
+    results = case.stock(*operands)
+    return tuple(results) if isinstance(results, list) else results
+
+  return dataclasses.replace(case, call=call)
+
+
+STOCK = [
+    of_jax(case) for case in cases.CASES
+    if case.stock is not None and case.name not in WITHOUT_HANDLERS]
+
+
+@cases.each(STOCK)
+@pytest.mark.parametrize("n", [1, 3, 8, 33])
+def test_results(case, dtype, n, rng):
+  """Results, in JAX's order and conventions; signs that a decomposition leaves open apart."""
+  if dtype not in case.stock_dtypes or dtype not in case.dtypes:
+    pytest.skip("jax has no such function of this dtype")
+  operands = case.operands(rng, (7,), n, n, dtype)
+  theirs, ours, text = both(case.results, operands)
+  if "custom_call" in text:  # JAX has formulas for the smallest determinants
+    assert HANDLER.search(text) and not LAPACK.search(text)
+  assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+  for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
+  assert case.ratio(operands, [np.asarray(x) for x in ours]) <= case.limit
+  if not case.unordered:
+    assert_near(case.invariant(ours), case.invariant(theirs), operands)
+
+
+def test_every_route_is_taken(rng):
+  """No case above passes for want of a handler."""
+  found = set()
+  for case in [*STOCK, of_jax(cases.named("matmul"))]:
+    operands = case.operands(rng, (2,), 4, 4, np.dtype(np.float32))
+    with linalg.accelerated(products=True):
+      text = jax.jit(case.results).lower(*operands).as_text()
+    found |= set(re.findall(r"@(linalg_\w+)", text))
+  assert found >= {
+      "linalg_cholesky", "linalg_eig", "linalg_eig_left", "linalg_eigh", "linalg_eigvals",
+      "linalg_householder_product", "linalg_householder_qr", "linalg_lu",
+      "linalg_lu_pivots_to_permutation", "linalg_matmul", "linalg_qr", "linalg_qr_pivoted",
+      "linalg_schur", "linalg_svd", "linalg_svdvals", "linalg_triangular_solve",
+      "linalg_tridiagonal_solve"}
+
+
+@cases.each([case for case in STOCK if case.differentiable])
+@pytest.mark.parametrize("products", [False, True], ids=["", "products"])
+def test_gradients(case, products, rng):
+  """JAX's rules, which call the same primitives, under vmap of reverse mode."""
+  operands = case.operands(rng, (3,), 4, 4, np.dtype(np.float64))
+  floating = [i for i, x in enumerate(operands) if x.dtype.kind in "fc"]
+  gradient = jax.vmap(jax.grad(lambda *x: energy(case, 0, *x), tuple(floating)))
+  try:
+    theirs = quick_compile(gradient, operands)(*operands)
+  except (NotImplementedError, ValueError, TypeError) as error:
+    pytest.skip(f"jax has no derivative: {error}"[:200])
+  with linalg.accelerated(products=products):
+    ours = quick_compile(gradient, operands)(*operands)
+  for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-9 * np.max(np.abs(y), initial=1))
+
+
+TRIANGULAR = [
+    dict(left_side=left, lower=lower, transpose_a=transpose, conjugate_a=conjugate,
+         unit_diagonal=unit)
+    for left in (False, True) for lower in (False, True) for transpose in (False, True)
+    for conjugate in (False, True) for unit in (False, True)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_all_triangular_systems(dtype, rng):
+  """Every attribute of the primitive that all derivatives go through."""
+  a = matrices.well_conditioned(rng, (3,), 5, dtype)
+  b = matrices.general(rng, (3,), 5, 5, dtype)
+  solve = lambda a, b: [lax_linalg.triangular_solve(a, b, **options) for options in TRIANGULAR]
+  theirs, ours, text = both(solve, (a, b))
+  assert set(HANDLER.findall(text)) == {"linalg_triangular_solve"} and not LAPACK.search(text)
+  for x, y in zip(ours, theirs, strict=True):
+    scale = np.max(np.abs(y))
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e3 * np.finfo(dtype).eps * scale)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)], ids=str)
+@pytest.mark.parametrize("options", [
+    {}, {"full_matrices": False}, {"full_matrices": False, "pivoting": True}, {"pivoting": True}],
+    ids=str)
+def test_rectangular_qr(shape, options, rng):
+  a = matrices.general(rng, (3,), *shape, np.complex64)
+  theirs, ours, text = both(lambda a: lax_linalg.qr(a, **options), (a,))
+  assert HANDLER.search(text) and not LAPACK.search(text)
+  assert_near(ours, theirs, (a,))
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)], ids=str)
+@pytest.mark.parametrize("full", [False, True])
+def test_rectangular_svd(shape, full, rng):
+  a = matrices.general(rng, (3,), *shape, np.complex64)
+  theirs, (u, s, vh), text = both(lambda a: jnp.linalg.svd(a, full_matrices=full), (a,))
+  assert HANDLER.search(text) and not LAPACK.search(text)
+  assert [x.shape for x in theirs] == [u.shape, s.shape, vh.shape]
+  u, s, vh = (np.asarray(x) for x in (u, s, vh))
+  assert_near([s, (u[..., :4] * s[..., None, :]) @ vh[..., :4, :]], [theirs[1], a], (a,))
+
+
+# Functions of a general and of a positive definite matrix.
+FAILING = {
+    "cholesky": lambda a, s: lax_linalg.cholesky(s),
+    "eig": lambda a, s: lax_linalg.eig(a)[0],
+    "eigh": lambda a, s: lax_linalg.eigh(s)[1],
+    "inv": lambda a, s: jnp.linalg.inv(a),
+    "lu": lambda a, s: lax_linalg.lu(a),
+    "qr": lambda a, s: lax_linalg.qr(a)[1],
+    "schur": lambda a, s: jax.scipy.linalg.schur(s)[0],
+    "slogdet": lambda a, s: jnp.linalg.slogdet(a),
+    "solve": lambda a, s: jnp.linalg.solve(a, s),
+    "svd": lambda a, s: jnp.linalg.svd(a)[1],
+    "triangular_solve": lambda a, s: lax_linalg.triangular_solve(a, s, left_side=True),
+    "tridiagonal_solve": lambda a, s: (
+        lax_linalg.tridiagonal_solve(a[..., 0], a[..., 1], a[..., 2], s)),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize("n", [3, 40])
+def test_failures(name, n, rng):
+  """NaN and infinities where JAX has them, at matrices that cannot be factored or solved with."""
+  a = matrices.well_conditioned(rng, (4,), n, np.float64)
+  s = matrices.positive_definite(rng, (4,), n, np.float64)
+  a[1, :, 0] = 0  # singular
+  a[2] = 0
+  s[1] = -s[1]
+  s[2] = 0
+  theirs, ours, _ = both(FAILING[name], (a, s))
+  for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
+    np.testing.assert_array_equal(np.isposinf(np.real(x)), np.isposinf(np.real(y)))
+    np.testing.assert_array_equal(np.isneginf(np.real(x)), np.isneginf(np.real(y)))
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_nan_stays_in_its_matrix(name, rng):
+  """A matrix that holds NaN has NaN in its results; those beside it have their bits."""
+  a = matrices.well_conditioned(rng, (4,), 6, np.float64)
+  s = matrices.positive_definite(rng, (4,), 6, np.float64)
+  clean = FAILING[name]
+  with linalg.accelerated():
+    expected = quick_compile(clean, (a, s))(a, s)
+    a[2, :3] = s[2, 0] = s[2, :, 0] = np.nan
+    actual = quick_compile(clean, (a, s))(a, s)
+  assert any(np.isnan(np.asarray(x)[2]).any() for x in jax.tree.leaves(actual))
+  for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+    for i in (0, 1, 3):
+      np.testing.assert_array_equal(np.asarray(x)[i], np.asarray(y)[i])
+
+
+# The dimensions that are contracted, of A and of B.
+CONTRACTED = {"AB": (2, 1), "AᵀB": (1, 1), "ABᵀ": (2, 2), "AᵀBᵀ": (1, 2)}
+
+
+@pytest.mark.parametrize("kind", CONTRACTED)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_products(kind, dtype, rng):
+  """Products of batches, whichever operand is transposed; of two transposed ones XLA's."""
+  of_a, of_b = CONTRACTED[kind]
+  a = matrices.general(rng, (7,), *((4, 6) if of_a == 2 else (6, 4)), dtype)
+  b = matrices.general(rng, (7,), *((6, 5) if of_b == 1 else (5, 6)), dtype)
+  product = lambda a, b: jax.lax.dot_general(a, b, (([of_a], [of_b]), ([0], [0])))
+  theirs, ours, text = both(product, (a, b), products=True)
+  assert bool(HANDLER.search(text)) == (kind != "AᵀBᵀ")
+  assert_near([ours], [theirs], (a, b))
+  with linalg.accelerated():
+    assert not HANDLER.search(quick_compile(product, (a, b)).as_text())  # not asked for
+
+
+def numbers(text):
+  """The numbers in what an example prints, without their signs."""
+  found = re.findall(r"\d+\.?\d*(?:e[+-]?\d+)?", text)
+  return np.array([float(x) for x in found])
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("module", [jnp.linalg, jax.scipy.linalg], ids=lambda x: x.__name__)
+def test_examples_of_jax(module):
+  """What JAX's documentation shows; vectors whose signs are open may have others."""
+  examples = [
+      test for name in dir(module) if callable(getattr(module, name))
+      for test in doctest.DocTestFinder(recurse=False).find(getattr(module, name), name)
+      if test.examples]
+  assert len(examples) > 5
+  with jax.enable_x64(False), linalg.accelerated(products=True):
+    for test in examples:
+      scope = test.globs | {"jax": jax, "jnp": jnp, "np": np}
+      for example in test.examples:
+        lines = []
+        checker = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+        one = doctest.DocTest([example], scope, test.name, None, None, None)
+        checker.run(one, out=lines.append, clear_globs=False)
+        scope = one.globs
+        if lines and example.want:
+          got = "".join(lines).partition("Got:\n")[2]
+          assert got, f"{test.name}: {example.source} failed\n" + "".join(lines)
+          expected, actual = numbers(example.want), numbers(got)
+          np.testing.assert_allclose(
+              actual, expected, atol=2e-5, rtol=2e-5, err_msg=f"{test.name}: {example.source}")
