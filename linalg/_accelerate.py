@@ -246,6 +246,8 @@ def _install() -> None:
 
 
 def _prepared(enabled: bool, products: bool) -> _Switch:
+  if not isinstance(enabled, bool) or not isinstance(products, bool):
+    raise TypeError(f"enabled and products must be bool, got {enabled!r} and {products!r}.")
   if enabled:
     with _Process.lock:
       _install()

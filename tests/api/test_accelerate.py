@@ -101,6 +101,15 @@ def test_programs_across_the_context(caplog):
     assert HANDLER not in text()
 
 
+def test_neither_is_a_decorator():
+  """Used as one, it would switch and lose the function."""
+  with pytest.raises(TypeError, match="must be bool, got <function"):
+    linalg.accelerate(lambda a: a)
+  with pytest.raises(TypeError, match="must be bool"), linalg.accelerated(products=1):
+    pass
+  assert HANDLER not in text()
+
+
 def test_a_context_ends_with_an_error():
   with pytest.raises(ZeroDivisionError), linalg.accelerated():
     1 / 0  # noqa: B018

@@ -162,7 +162,8 @@ def test_unknown_level():
 def test_show_config(capsys):
   linalg.show_config()
   lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
-  assert list(lines) == ["instruction set", "LAPACK", "batches", "XLA FFI", "JAX", "CUDA"]
+  assert list(lines) == [
+      "instruction set", "LAPACK", "batches", "XLA FFI", "JAX", "CUDA", "accelerated"]
   assert jax.__version__ in lines["JAX"]
 
 

@@ -10,6 +10,7 @@ import jax.numpy.linalg
 import jax.scipy.linalg
 import pytest
 
+import cases
 import linalg
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "functions.md").read_text()
@@ -28,9 +29,8 @@ FOLLOWED = {name: follows for follows, functions, _ in ROWS for name in function
 ADDED = {
     name: set(re.findall(r"(\w+)=", options))
     for name, options in re.findall(r"`(\w+)\((\w+=[^)]*)\)`", SECTION)}
-OURS = {
-    "checked", "eigh_gauge_error", "eigh_generalized", "export_disabled_checks",
-    "funm_hermitian", "include_dir", "inverse_pth_root", "show_config"}
+OURS = cases.OF_THE_PACKAGE | {
+    "eigh_gauge_error", "eigh_generalized", "funm_hermitian", "inverse_pth_root"}
 
 
 def _parameters(function):

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cases
 import linalg
 
 EYE = np.eye(3)
 FUNCTIONS = {
     name: getattr(linalg, name) for name in linalg.__all__
-    if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))}
+    if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))
+    and (name == "checked" or name not in cases.OF_THE_PACKAGE)}
 # Of what cannot be called with as many matrices as it needs arguments.
 OPERANDS = {
     "checked": (linalg.cholesky,),
@@ -37,7 +39,6 @@ OPERANDS = {
 }
 # JAX's own, whose errors of options are JAX's.
 STOCK = {name for name, function in FUNCTIONS.items() if function.__module__.startswith("jax")}
-WITHOUT_OPERANDS = {"export_disabled_checks", "include_dir", "show_config"}
 OPTIONS = [
     (name, parameter.name) for name, function in FUNCTIONS.items() if name not in STOCK
     for parameter in inspect.signature(function).parameters.values()
@@ -47,8 +48,8 @@ OPTIONS = [
 
 
 def _operands(name):
-  if name in OPERANDS or name in WITHOUT_OPERANDS:
-    return OPERANDS.get(name, ())
+  if name in OPERANDS:
+    return OPERANDS[name]
   parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
   return (EYE,) * sum(x.default is x.empty and x.kind != x.VAR_POSITIONAL for x in parameters)
 
@@ -80,8 +81,7 @@ def test_too_many_arguments(name):
   _refuses(lambda: FUNCTIONS[name](*_operands(name), *range(20)), name, "positional")
 
 
-@pytest.mark.parametrize("name", [
-    name for name in FUNCTIONS if name != "block_diag" and name not in WITHOUT_OPERANDS])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "block_diag"])
 def test_missing_argument(name):
   _refuses(FUNCTIONS[name], name, "missing")
 

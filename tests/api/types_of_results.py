@@ -139,6 +139,9 @@ def around_them(a: jax.Array) -> None:
   assert_type(linalg.include_dir(), str)
   assert_type(linalg.export_disabled_checks(), list[export.DisabledSafetyCheck])
   linalg.show_config()
+  linalg.accelerate(products=True)
+  with linalg.accelerated():
+    linalg.accelerate(False)
 
 
 def wrong_arguments(a: jax.Array) -> None:

@@ -16,6 +16,9 @@ __all__ = [
     "has_handlers", "named", "targets", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
+# Public functions of the package rather than of matrices.
+OF_THE_PACKAGE = {
+    "accelerate", "accelerated", "checked", "export_disabled_checks", "include_dir", "show_config"}
 # The functions of linalg.scipy that are neither JAX's nor a namesake of this package's in its form.
 OF_SCIPY = {
     name for name in linalg.scipy.__all__

@@ -62,7 +62,8 @@ STOCK = [
 
 
 @cases.each(STOCK)
-@pytest.mark.parametrize("n", [1, 3, 8, 33])
+@pytest.mark.parametrize(
+    "n", [6, *(pytest.param(n, marks=pytest.mark.extended) for n in (1, 3, 33))])
 def test_results(case, dtype, n, rng):
   """Results, in JAX's order and conventions; signs that a decomposition leaves open apart."""
   if dtype not in case.stock_dtypes or dtype not in case.dtypes:
@@ -96,7 +97,8 @@ def test_every_route_is_taken(rng):
 
 
 @cases.each([case for case in STOCK if case.differentiable])
-@pytest.mark.parametrize("products", [False, True], ids=["", "products"])
+@pytest.mark.parametrize(
+    "products", [pytest.param(False, marks=pytest.mark.extended), True], ids=["plain", "products"])
 def test_gradients(case, products, rng):
   """JAX's rules, which call the same primitives, under vmap of reverse mode."""
   operands = case.operands(rng, (3,), 4, 4, np.dtype(np.float64))
@@ -173,7 +175,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("n", [3, pytest.param(40, marks=pytest.mark.extended)])
 def test_failures(name, n, rng):
   """NaN and infinities where JAX has them, at matrices that cannot be factored or solved with."""
   a = matrices.well_conditioned(rng, (4,), n, np.float64)

@@ -1,0 +1,287 @@
+"""Times programs of other libraries as they are, and with JAX's linear algebra accelerated.
+
+  pip install numpyro tinygp lineax dynamax optax diffrax
+  python benchmarks/clients.py
+
+prints, for the values and for the gradients, JAX's median time, the median of that over the time of
+the accelerated program, round by round, the largest difference of the results, relative to the
+largest entry, and how many calls of each handler the program has.
+"""
+
+# pyright: reportMissingImports=false
+
+import argparse
+import collections
+import functools
+import json
+import logging
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import linalg
+from run import describe_machine, measure, summarise
+
+
+class Program(NamedTuple):
+  library: str
+  make: Callable[[], tuple[Callable[..., Any], Any]]  # a function of one operand, and the operand
+  differentiable: bool = True
+
+
+def tinygp_regression():
+  """The documentation's first example: the negative log likelihood of one process, 100 points."""
+  from tinygp import GaussianProcess, kernels
+
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(np.sort(rng.uniform(0, 10, 100)))
+  y = jnp.sin(x) + 0.1 * jnp.asarray(rng.standard_normal(100))
+
+  def loss(theta):
+    kernel = jnp.exp(theta[0]) * kernels.ExpSquared(jnp.exp(theta[1]))
+    return -GaussianProcess(kernel, x, diag=jnp.exp(theta[2])).log_probability(y)
+
+  return loss, jnp.array([0.1, 0.2, -2.0])
+
+
+def tinygp_ensemble():
+  """The same process with 24 points, for 512 draws of its parameters at once."""
+  from tinygp import GaussianProcess, kernels
+
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(np.sort(rng.uniform(0, 10, 24)))
+  y = jnp.sin(x) + 0.1 * jnp.asarray(rng.standard_normal(24))
+
+  def loss(theta):
+    kernel = jnp.exp(theta[0]) * kernels.Matern32(jnp.exp(theta[1]))
+    return -GaussianProcess(kernel, x, diag=jnp.exp(theta[2])).log_probability(y)
+
+  theta = jnp.asarray(rng.normal(0, 0.1, (512, 3))) + jnp.array([0.1, 0.2, -2.0])
+  return lambda theta: jnp.sum(jax.vmap(loss)(theta)), theta
+
+
+def numpyro_normals():
+  """512 normal distributions in 8 dimensions, by their covariances, each at a point."""
+  import numpyro.distributions as dist
+
+  rng = np.random.default_rng(0)
+  points = jnp.asarray(rng.standard_normal((512, 8)))
+
+  def loss(root):
+    covariance = root @ root.mT + jnp.eye(8)
+    normal = dist.MultivariateNormal(jnp.zeros(8), covariance_matrix=covariance)
+    return -jnp.sum(normal.log_prob(points))
+
+  return loss, jnp.asarray(rng.standard_normal((512, 8, 8)))
+
+
+def numpyro_chains():
+  """The potential energy of a regression with correlated effects of 6 groups, for 1000 chains."""
+  import numpyro
+  import numpyro.distributions as dist
+  from numpyro.infer.util import potential_energy
+
+  rng = np.random.default_rng(0)
+  x, y = jnp.asarray(rng.standard_normal((50, 6))), jnp.asarray(rng.standard_normal(50))
+
+  def model():
+    scale = numpyro.sample("scale", dist.HalfNormal(jnp.ones(6)).to_event(1))
+    correlation = numpyro.sample("correlation", dist.LKJ(6, 2.0))
+    covariance = correlation * scale[:, None] * scale
+    beta = numpyro.sample(
+        "beta", dist.MultivariateNormal(jnp.zeros(6), covariance_matrix=covariance))
+    numpyro.sample("y", dist.Normal(x @ beta, 1.0), obs=y)
+
+  energy = lambda parameters: potential_energy(model, (), {}, parameters)
+  parameters = {
+      "scale": jnp.asarray(rng.normal(0, 0.3, (1000, 6))),
+      "correlation": jnp.asarray(rng.normal(0, 0.3, (1000, 15))),
+      "beta": jnp.asarray(rng.normal(0, 1, (1000, 6)))}
+  return lambda parameters: jnp.sum(jax.vmap(energy)(parameters)), parameters
+
+
+def _lineax(solver, rows, cols):
+  import lineax
+
+  rng = np.random.default_rng(0)
+  b = jnp.asarray(rng.standard_normal((1024, rows)))
+
+  def solve(a, b):
+    return lineax.linear_solve(
+        lineax.MatrixLinearOperator(a), b, getattr(lineax, solver)()).value
+
+  a = jnp.asarray(rng.standard_normal((1024, rows, cols)))
+  return lambda a: jnp.sum(jax.vmap(solve)(a, b) ** 2), a
+
+
+def _dynamax(function):
+  """A state of 4 numbers, observed as 2, for 100 steps, with 256 draws of the dynamics at once."""
+  from dynamax.linear_gaussian_ssm import LinearGaussianSSM
+
+  model = LinearGaussianSSM(4, 2)
+  emissions = jnp.asarray(np.random.default_rng(0).standard_normal((100, 2)))
+
+  def value(dynamics):
+    parameters, _ = model.initialize(
+        jax.random.key(0),
+        initial_mean=jnp.zeros(4),
+        initial_covariance=jnp.eye(4),
+        dynamics_weights=dynamics,
+        dynamics_covariance=0.01 * jnp.eye(4),
+        emission_weights=jnp.eye(2, 4),
+        emission_covariance=0.1 * jnp.eye(2))
+    return function(model, parameters, emissions)
+
+  noise = np.random.default_rng(1).standard_normal((256, 4, 4))
+  dynamics = jnp.eye(4).at[0, 2].set(0.1).at[1, 3].set(0.1) + 0.01 * jnp.asarray(noise)
+  return lambda dynamics: jnp.sum(jax.vmap(value)(dynamics)), dynamics
+
+
+def dynamax_filter():
+  return _dynamax(lambda model, parameters, y: model.filter(parameters, y).marginal_loglik)
+
+
+def dynamax_smoother():
+  return _dynamax(
+      lambda model, parameters, y: jnp.sum(model.smoother(parameters, y).smoothed_means**2))
+
+
+def diffrax_implicit():
+  """Robertson's stiff reaction, 256 initial states, by Kvaerno5."""
+  import diffrax
+
+  def vector_field(t, y, args):
+    x, y, z = y
+    a, b = -0.04 * x + 1e4 * y * z, 3e7 * y * y
+    return jnp.array([a, -a - b, b])
+
+  def final(start):
+    return diffrax.diffeqsolve(
+        diffrax.ODETerm(vector_field), diffrax.Kvaerno5(), t0=0.0, t1=10.0, dt0=1e-4, y0=start,
+        stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-8)).ys[0]
+
+  start = np.array([1.0, 0, 0]) + 0.01 * np.random.default_rng(0).random((256, 3))
+  return lambda start: jnp.sum(jax.vmap(final)(start) ** 2), jnp.asarray(start)
+
+
+def _optax(make):
+  """One step for 32 layers of 64 times 64."""
+  import optax
+
+  rng = np.random.default_rng(0)
+  parameters = {f"layer{i}": jnp.asarray(rng.standard_normal((64, 64))) for i in range(32)}
+  gradients = jax.tree.map(lambda x: 0.1 * x, parameters)
+  optimizer = make(optax)
+  state = optimizer.init(parameters)
+  return lambda gradients: optimizer.update(gradients, state, parameters)[0], gradients
+
+
+PROGRAMS = {
+    "tinygp, 1 process of 100": Program("tinygp", tinygp_regression),
+    "tinygp, 512 of 24": Program("tinygp", tinygp_ensemble),
+    "numpyro, 512 normals in 8": Program("numpyro", numpyro_normals),
+    "numpyro, 1000 chains": Program("numpyro", numpyro_chains),
+    "lineax LU, 1024 of 6": Program("lineax", lambda: _lineax("LU", 6, 6)),
+    "lineax QR, 1024 of 12 by 6": Program("lineax", lambda: _lineax("QR", 12, 6)),
+    "lineax SVD, 1024 of 12 by 6": Program("lineax", lambda: _lineax("SVD", 12, 6)),
+    "dynamax filter, 256 of 4": Program("dynamax", dynamax_filter),
+    "dynamax smoother, 256 of 4": Program("dynamax", dynamax_smoother),
+    "diffrax Kvaerno5, 256 of 3": Program("diffrax", diffrax_implicit, differentiable=False),
+    "optax Muon, 32 of 64": Program(
+        "optax", lambda: _optax(lambda optax: optax.contrib.muon(1e-3)), differentiable=False)}
+
+MODES = {"jax": {"enabled": False}, "accelerated": {}, "products": {"products": True}}
+
+
+class _Routes(logging.Handler):
+  """Counts where the primitives went."""
+
+  def __init__(self):
+    super().__init__(logging.DEBUG)
+    self.counts = collections.Counter()
+
+  def emit(self, record):
+    if match := re.fullmatch(r"linalg_(\w+)", str(record.args[-1])):  # type: ignore[index]
+      self.counts[match[1]] += 1
+
+
+def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> dict[str, Any]:
+  """The times, what was routed, and the largest difference of results from JAX's own."""
+  function, operand = program.make()
+  if gradient:
+    function = jax.grad(function)
+  routes = _Routes()
+  log = logging.getLogger("linalg.accelerate")
+  log.addHandler(routes)
+  log.setLevel(logging.DEBUG)
+  compiled, results = {}, {}
+  for mode, options in MODES.items():
+    routes.counts.clear()
+    with linalg.accelerated(**options):
+      compiled[mode] = jax.jit(function).lower(operand).compile()
+    results[mode] = [np.asarray(x) for x in jax.tree.leaves(compiled[mode](operand))]
+  log.removeHandler(routes)
+  contestants = {
+      mode: functools.partial(lambda f: jax.block_until_ready(f(operand)), f)
+      for mode, f in compiled.items()}
+  samples = measure(contestants, rounds, seconds)
+  times = {
+      mode: summarise({"ours": samples[mode], "jax": samples["jax"]})
+      for mode in ("accelerated", "products")}
+  difference = max(
+      float(np.max(np.abs(x - y)) / np.max(np.abs(y)))
+      for x, y in zip(results["products"], results["jax"], strict=True))
+  return {"times": times, "difference": difference, "routes": dict(routes.counts)}
+
+
+def geometric_mean(ratios: list[float]) -> float:
+  return float(np.exp(np.mean(np.log(ratios))))
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+      description="Times other libraries' programs, with JAX's linear algebra and accelerated.")
+  parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+  parser.add_argument("--rounds", type=int, default=9)
+  parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
+  parser.add_argument("--output", help="a JSON file for the samples")
+  args = parser.parse_args()
+  jax.config.update("jax_enable_x64", True)
+  table = Table(title=f"float64, jax {jax.__version__}")
+  for column in ("program", "JAX, ms", "accelerated", "products too", "difference", "handlers"):
+    table.add_column(column, justify="left" if column in ("program", "handlers") else "right")
+  rows = {}
+  for name in args.programs:
+    program = PROGRAMS[name]
+    for gradient in (False, True) if program.differentiable else (False,):
+      row = compare(program, gradient, args.rounds, args.seconds)
+      rows[f"grad {name}" if gradient else name] = row
+      times, ratio = row["times"], lambda x: f"{x['speedup']['jax']['median']:.2f}"
+      table.add_row(
+          f"grad {name}" if gradient else name,
+          f"{1e3 * times['accelerated']['seconds']['jax']:.3g}", ratio(times["accelerated"]),
+          ratio(times["products"]), f"{row['difference']:.0e}",
+          ", ".join(f"{k} {v}" for k, v in sorted(row["routes"].items())))
+  console = Console(width=160)
+  console.print(table)
+  for mode in ("accelerated", "products"):
+    ratios = [row["times"][mode]["speedup"]["jax"]["median"] for row in rows.values()]
+    console.print(f"{mode}: geometric mean {geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+  if args.output:
+    libraries = {PROGRAMS[name].library for name in args.programs}
+    with open(args.output, "w") as file:
+      json.dump({
+          "machine": describe_machine(jax.devices()[0]),
+          "versions": {name: version(name) for name in sorted(libraries | {"jax", "jaxlib"})},
+          "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+  main()
