@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -50,11 +51,16 @@ class _Call(NamedTuple):
 # JAX's. Of a primitive with a parameter that its route does not name nothing is assumed.
 _Route = Callable[..., _Call | str]
 
+# From this size on one Cholesky factor is LAPACK's in both cases, and JAX does less around it.
+_LARGE = 64
+
 _OF_ANOTHER_ALGORITHM = "its algorithm was chosen"
 _OF_A_SUBSET = "a subset was asked for"
 
 
 def _cholesky(a):
+  if math.prod(a.shape[:-2]) == 1 and a.shape[-1] >= _LARGE:
+    return "JAX is as fast at one matrix of this size"
   return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": False})
 
 
@@ -132,12 +138,16 @@ def _tridiagonal_solve(dl, d, du, b, *, perturb_singular):
 def _dot_general(
     a, b, *, dimension_numbers, precision, preferred_element_type, out_sharding):
   contracted, batch = dimension_numbers
+  if any(len(dims) != 1 for dims in contracted):
+    return "it is not a batch of products of matrices"
   leading = tuple(range(a.ndim - 2))
   if a.ndim != b.ndim or not leading or any(tuple(dims) != leading for dims in batch):
     return "it is not a batch of products of matrices"
   if isinstance(precision, (str, lax.DotAlgorithm, lax.DotAlgorithmPreset)):
     return _OF_ANOTHER_ALGORITHM
-  if preferred_element_type not in (None, a.dtype) or not are_small_matrices(a, b):
+  if preferred_element_type is not None and preferred_element_type != a.dtype:
+    return "another dtype was asked for"
+  if not are_small_matrices(a, b):
     return "the matrices are not small, or of two dtypes"
   (of_a,), (of_b,) = contracted
   turn_a, turn_b = of_a == a.ndim - 2, of_b == b.ndim - 1
@@ -175,11 +185,13 @@ _PRODUCTS: dict[str, _Route | str] = {"dot_general": _dot_general}
 
 
 def _call(
-    route: _Route | str, platform: str, types: Any, parameters: Mapping[str, Any]
+    route: _Route | str, platform: str, types: Any, automatic: bool, parameters: Mapping[str, Any]
 ) -> _Call | str:
   """The call of a handler on `platform`, or the reason why there is none."""
   if isinstance(route, str):
     return route
+  if automatic and route is _dot_general:
+    return "the compiler may shard its matrices"
   if any(x.dtype not in _DTYPES for x in types):
     return "no handler takes this dtype"
   if any(0 in x.shape for x in types):
@@ -219,14 +231,14 @@ def _switch() -> _Switch:
   return _Process.switch if _thread.value is None else _thread.value
 
 
-def _router(name: str, route: _Route | str, platform: str) -> Callable[..., Any]:
-  """The rule by which a primitive is lowered, asked each time that one is."""
+def _router(name: str, route: _Route | str) -> Callable[..., Any]:
+  """What is asked each time that a primitive is lowered, for the rule to lower it by."""
 
-  def router(types, parameters):
+  def router(platform, types, automatic, parameters):
     switch = _switch()
     if not (switch.products if name in _PRODUCTS else switch.enabled):
       return None
-    call = _call(route, platform, types, parameters)
+    call = _call(route, platform, types, automatic, parameters)
     operands = ", ".join(f"{x.dtype}{list(x.shape)}" for x in types)
     if isinstance(call, str):
       _log.debug("%s(%s) on %s stays JAX's: %s", name, operands, platform, call)
@@ -238,19 +250,20 @@ def _router(name: str, route: _Route | str, platform: str) -> Callable[..., Any]
 
 
 @functools.cache
-def _install() -> None:
-  """Puts the routers before JAX's lowerings; they do nothing while acceleration is off."""
-  for name, route in (_ROUTES | _PRODUCTS).items():
-    for platform in _PLATFORMS:
-      _primitive.reroute(name, platform, _router(name, route, platform))
+def _install(products: bool) -> None:
+  """Puts routers in the place of JAX's lowerings; they do nothing while acceleration is off."""
+  for name, route in (_PRODUCTS if products else _ROUTES).items():
+    _primitive.reroute(name, _PLATFORMS, _router(name, route))
 
 
 def _prepared(enabled: bool, products: bool) -> _Switch:
   if not isinstance(enabled, bool) or not isinstance(products, bool):
     raise TypeError(f"enabled and products must be bool, got {enabled!r} and {products!r}.")
-  if enabled:
-    with _Process.lock:
-      _install()
+  with _Process.lock:
+    if enabled:
+      _install(products=False)
+    if enabled and products:
+      _install(products=True)
   return _Switch(enabled, enabled and products)
 
 
@@ -261,12 +274,14 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   library that does, are compiled with this package's handlers where JAX would call LAPACK or
   cuSOLVER: Cholesky, LU, QR, eigh, eig, SVD, Schur, triangular and tridiagonal solves, Householder
   products and permutations from pivots, and with them what JAX composes of these, `vmap` and
-  derivatives. Results are JAX's to rounding, in JAX's conventions; signs of vectors that the
-  decomposition leaves open may be others. Derivatives are JAX's rules: where those are NaN at
-  degenerate points, call this package's functions instead.
+  derivatives. Results are JAX's to rounding, in JAX's conventions, but for what a decomposition
+  leaves open: signs of vectors, and the order of the eigenvalues of general matrices. A matrix that
+  holds NaN or Inf has NaN in its results, where LAPACK may leave some finite. Derivatives are
+  JAX's rules: where those are NaN at degenerate points, call this package's functions instead.
 
   What no handler computes stays JAX's: half precision, empty operands, an algorithm or a subset
-  that was asked for, TPUs, and programs that are exported, whose custom calls JAX promises to keep.
+  that was asked for, TPUs, and programs that are exported or for several platforms, whose custom
+  calls JAX promises to keep.
   The logger "linalg.accelerate" tells of each call that is compiled, at level DEBUG, where it went;
   `show_config` lists what is accelerated.
 
@@ -275,11 +290,12 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
       does nothing; a change empties JAX's caches, so that programs are compiled anew when they are
       called next. Those that were compiled ahead of time stay as they are.
     products: whether batches of products of matrices with at most 64 rows and columns go to a
-      handler too, on the CPU. XLA is up to 60 times slower at them, but fuses them with what stands
-      around.
+      handler too, on the CPU: XLA is up to 60 times slower at them, but fuses them with what stands
+      around. On meshes with Auto axes they stay XLA's, which may share a product among devices.
 
-  A program that another thread is compiling meanwhile is compiled one way or the other. To
-  accelerate one thread for some time, see `accelerated`.
+  A program that another thread is compiling meanwhile is compiled one way or the other. Processes
+  that this one starts decide for themselves. To accelerate one thread for some time, see
+  `accelerated`.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -300,7 +316,8 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
 def accelerated(enabled: bool = True, *, products: bool = False) -> Iterator[None]:
   """A context in which this thread's programs are compiled as after `accelerate`.
 
-  Programs that are called within it and outside are compiled for each, once.
+  Programs that are called within it and outside are compiled for each, once. As JAX's own contexts
+  it is a thread's, not a task's: it must not last across an `await`.
 
   Args:
     enabled, products: as for `accelerate`. With `enabled=False` programs are JAX's within it.

@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
 try:
   from jax._src.core import ShardingTypeError  # pyright: ignore[reportAssignmentType]
@@ -155,8 +155,8 @@ def _abstract_eval(name, rules, *operands, **attributes):
 
 def refuse_sharded_core(name: str, operand: int, x: Any, rank: int) -> None:
   """Raises ShardingTypeError if a type is sharded over one of its last `rank` dimensions."""
-  if is_core_sharded(x, rank):
-    spec = _spec(x)
+  spec = _spec(x)
+  if any(axis is not None for axis in spec[x.ndim - rank :]):
     unsharded = PartitionSpec(*spec[: x.ndim - rank], *(None,) * rank)
     raise ShardingTypeError(
         f"{name}: operand {operand} is sharded over a matrix dimension: {x.str_short(True)}. A "
@@ -369,23 +369,40 @@ def _partitioning_attributes(num_batch_dims, operands, results):
 # Other primitives
 
 
+def takes(name: str, rules: Rules, platform: str, types: Sequence[Any], **attributes: Any) -> bool:
+  """Whether a program for `platform` calls the handler for operands of these types."""
+  try:
+    _abstract_eval(name, rules, *types, **attributes)
+  except (ShardingTypeError, TypeError, ValueError):
+    return False
+  return rules.run_on(platform, *types, **attributes)
+
+
 def lowering(
     name: str, rules: Rules, platform: str, results: Sequence[int], attributes: Mapping[str, Any]
 ) -> Callable[..., Any]:
   """A lowering rule for another primitive of the same operands, whose results are those `results`
-  of the handler's."""
+  of the handler's; it returns None where they are of other types."""
 
   def lower(ctx, *operands):
     own = _abstract_eval(name, rules, *ctx.avals_in, **attributes)
+    if [(own[i].shape, own[i].dtype) for i in results] != [
+        (aval.shape, aval.dtype) for aval in ctx.avals_out]:
+      return None
     found = _lower(name, rules, platform, ctx.replace(avals_out=own), *operands, **attributes)
     return [found[i] for i in results]
 
   return lower
 
 
-def reroute(name: str, platform: str, route: Callable[..., Any]) -> None:
-  """Has JAX's primitive of this name lowered on `platform` by the rule that `route(types,
-  parameters)` returns, and by JAX's where that is None, or the program is exported."""
+def reroute(name: str, platforms: Sequence[str], route: Callable[..., Any]) -> None:
+  """Has JAX's primitive of this name lowered by the rule that `route(platform, types, automatic,
+  parameters)` returns, and by JAX's where that is None.
+
+  `automatic` is whether the compiler shards the program over several devices as it likes, so that
+  the types do not say how. Programs that are exported, or for several platforms, are JAX's: the
+  rules are put in the place of JAX's own, one for one, so that such a program stays what it was.
+  """
   try:
     from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
     from jax._src.lax import lax as products
@@ -396,18 +413,31 @@ def reroute(name: str, platform: str, route: Callable[..., Any]) -> None:
   primitive = getattr(products if name == "dot_general" else decompositions, f"{name}_p", None)
   if primitive is None:
     return
-  entry = _platform_specific_lowerings[platform].get(primitive) or _lowerings.get(primitive)
-  if entry is None:
-    return  # the primitive is not there on this platform
 
-  def lower(ctx, *operands, **parameters):
-    exported = ctx.module_context.lowering_parameters.for_export
-    rule = None if exported else route(ctx.avals_in, parameters)
-    return entry.rule(ctx, *operands, **parameters) if rule is None else rule(ctx, *operands)
+  def replace(rule, inline, only):
+    def lower(ctx, *operands, **parameters):
+      module = ctx.module_context
+      meant = ctx.platforms or module.platforms
+      found = None
+      if len(meant) == 1 and meant[0] in platforms and not module.lowering_parameters.for_export:
+        found = route(meant[0], ctx.avals_in, _is_automatic(ctx), parameters)
+      results = None if found is None else found(ctx, *operands)
+      return rule(ctx, *operands, **parameters) if results is None else results
 
-  mlir.register_lowering(primitive, lower, platform=platform, inline=entry.inline)
+    mlir.register_lowering(primitive, lower, platform=only, inline=inline)
+
+  own = {x: _platform_specific_lowerings[x].get(primitive) for x in platforms}
+  for platform, entry in own.items():
+    if entry is not None:
+      replace(entry.rule, entry.inline, platform)
+  if None in own.values() and (entry := _lowerings.get(primitive)) is not None:
+    replace(entry.rule, entry.inline, None)
 
 
-def is_core_sharded(x: Any, rank: int) -> bool:
-  """Whether a type is sharded over one of its last `rank` dimensions."""
-  return any(axis is not None for axis in _spec(x)[x.ndim - rank :])
+def _is_automatic(ctx) -> bool:
+  """Whether the compiler shards the program, by axes that are neither Explicit nor manual."""
+  devices = getattr(ctx.module_context.axis_context, "num_devices", None)
+  if devices is not None and devices <= 1:
+    return False
+  mesh = ctx.avals_in[0].sharding.mesh
+  return mesh.empty or AxisType.Auto in mesh.axis_types

@@ -60,16 +60,15 @@ class Operation:
   def runs_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
     """Whether a program for `platform` calls the handler, and not the fallback, for operands of
     these types: anything with a shape, a dtype and a sharding, as `jax.typeof` returns it."""
-    taken = not any(
-        _primitive.is_core_sharded(x, rank)
-        for x, rank in zip(types, self._rules.ranks, strict=True))
-    return taken and self._rules.run_on(platform, *types, **self.attributes | attributes)
+    return _primitive.takes(
+        self.name, self._rules, platform, types, **self.attributes | attributes)
 
   def lowering(
       self, platform: str, results: Sequence[int], **attributes: Any
-  ) -> Callable[..., Sequence[Any]]:
+  ) -> Callable[..., Sequence[Any] | None]:
     """A lowering rule for another primitive, `rule(ctx, *operands)`: one that takes operands of the
-    same types, all with the same batch, and returns those `results` of this operation.
+    same types, all with the same batch, and returns those `results` of this operation. The rule
+    returns None where the primitive's results are of other types.
 
     Args:
       platform: one where the operation runs; see `runs_on`.

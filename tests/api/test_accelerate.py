@@ -3,6 +3,7 @@
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -165,6 +166,34 @@ def test_exported_programs_are_of_jax():
     assert HANDLER in text()
 
 
+PLATFORMS = [("cuda", "rocm"), ("cpu", "cuda", "tpu")]
+
+
+@pytest.mark.parametrize("platforms", PLATFORMS, ids="-".join)
+def test_exports_for_several_platforms(platforms):
+  """Accelerated or not, before and after: the same program, byte for byte."""
+  a = jnp.ones((2, 3, 3))
+
+  def exported(function):
+    program = jax.export.export(jax.jit(function), platforms=platforms)(a)
+    return re.sub(r"loc\(.*?\)|#loc.*", "", program.mlir_module())
+
+  functions = [lambda a: a @ a, jnp.linalg.qr, lambda a: lax_linalg.triangular_solve(a, a)]
+  before = [exported(f) for f in functions]
+  with linalg.accelerated(products=True):
+    assert [exported(f) for f in functions] == before
+  jax.clear_caches()
+  assert [exported(f) for f in functions] == before
+
+
+def test_lowered_for_another_platform():
+  """Without a GPU here, a program for one calls the handlers for it."""
+  with linalg.accelerated():
+    traced = jax.jit(jnp.linalg.qr).trace(jnp.ones((3, 3)))
+    assert "linalg_qr" in traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert "linalg_qr" not in traced.lower(lowering_platforms=("tpu",)).as_text()
+
+
 def test_own_functions_do_not_change():
   """Nor do they call themselves where their fallback is JAX's function, which is accelerated."""
   half = jnp.eye(3, dtype=jnp.float16)
@@ -185,6 +214,11 @@ def test_own_functions_do_not_change():
     (lambda a: lax_linalg.cholesky(a[:0, :0]), "an operand is empty"),
     (lambda a: jnp.tensordot(a, a), "it is not a batch of products of matrices"),
     (lambda a: jnp.stack([a, a]) @ jnp.stack([a, a]), "linalg_matmul"),
+    (lambda a: lax_linalg.cholesky(jnp.eye(100)), "JAX is as fast at one matrix"),
+    (lambda a: jnp.einsum("bij,bij->b", a[None], a[None]), "not a batch of products"),
+    (lambda a: jnp.einsum("bij,bkl->bijkl", a[None], a[None]), "not a batch of products"),
+    (lambda a: jnp.matmul(
+        jnp.stack([a, a]), jnp.stack([a, a]), preferred_element_type="float64"), "another dtype"),
     (lambda a: jnp.tile(a, (2, 30, 30)) @ jnp.tile(a, (2, 30, 30)), "the matrices are not small"),
 ])
 def test_log(function, reason, caplog):
@@ -198,7 +232,7 @@ def test_unknown_parameter(monkeypatch):
   """A primitive that says more than we know of is left to JAX."""
   types = [jax.typeof(jnp.asarray(matrix()))]
   call = lambda parameters: _accelerate._call(
-      _accelerate._ROUTES["cholesky"], "cpu", types, parameters)
+      _accelerate._ROUTES["cholesky"], "cpu", types, False, parameters)
   assert call({}).operation.name == HANDLER
   assert "other parameters" in call({"precision": "high"})
 
@@ -243,6 +277,22 @@ def test_run(options, expected, tmp_path):
       [sys.executable, "-m", "linalg", "run", *options], cwd=tmp_path, check=True, text=True,
       capture_output=True, env=os.environ | {"PYTHONPATH": str(root)})
   assert ran.stdout.strip() == expected
+
+
+def test_main_of_a_script_stays(tmp_path):
+  """Threads and pickles look for the script's module when its last line has run."""
+  (tmp_path / "script.py").write_text("""
+import atexit, pickle, sys
+class Thing: pass
+atexit.register(lambda: print(type(pickle.loads(pickle.dumps(Thing()))) is Thing, __file__))
+""")
+  root = pathlib.Path(linalg.__file__).parents[1]
+  run = lambda script: subprocess.run(
+      [sys.executable, "-m", "linalg", "run", script], cwd=tmp_path, text=True,
+      capture_output=True, env=os.environ | {"PYTHONPATH": str(root)})
+  assert run("script.py").stdout.strip() == "True script.py"
+  absent = run("nosuch.py")
+  assert absent.returncode == 2 and "there is no file nosuch.py" in absent.stderr
 
 
 CACHED = """

@@ -1,13 +1,15 @@
 """JAX's own functions by this package's handlers, on sharded batches: nothing is gathered."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
-from sharded import BATCH, KINDS, N, compile_local, make_mesh, place, sharded_like
+from sharded import BATCH, KINDS, N, collectives, compile_local, make_mesh, place, sharded_like
 
 pytestmark = pytest.mark.compiles
 
@@ -48,3 +50,35 @@ def test_manual(name, rng):
   with linalg.accelerated():
     results = compile_local(function, sharded)(*sharded)
   sharded_like(results, mesh, "x")
+
+
+@KINDS
+@pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P(None, None, "x")], ids=str)
+def test_products(spec, kind, rng):
+  """Of matrices that are themselves sharded they stay XLA's, who gathers nothing that it need not;
+  on Auto axes, where that is not known, all do."""
+  mesh = make_mesh(kind=kind)
+  a, b = rng.standard_normal((2, 8, 16, 16))
+  first = jax.device_put(a, NamedSharding(mesh, spec))
+  second = jax.device_put(b, NamedSharding(mesh, P(*spec[:1])))
+  product = lambda a, b: jnp.einsum("bij,bjk->bik", a, b, out_sharding=P(*spec[:2]))
+  if kind == AxisType.Auto:
+    product = jnp.matmul
+  compiled = lambda: jax.jit(product).lower(first, second).compile()
+  with jax.set_mesh(mesh):
+    theirs = compiled()
+    with linalg.accelerated(products=True):
+      ours = compiled()
+  assert collectives(ours.as_text()) == collectives(theirs.as_text())
+  is_batch = spec == P("x") and kind == AxisType.Explicit
+  assert ("linalg_matmul" in ours.as_text()) == is_batch
+  np.testing.assert_allclose(ours(first, second), a @ b, rtol=1e-12, atol=1e-12)
+
+
+def test_products_in_manual_mode(rng):
+  """In `shard_map` an array is a device's own."""
+  a = rng.standard_normal((BATCH, N, N))
+  mesh = make_mesh()
+  function = jax.shard_map(jnp.matmul, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+  with linalg.accelerated(products=True):
+    compile_local(function, place((a, a), mesh, "x"))
