@@ -45,6 +45,20 @@ _solution_p = given_factors(
     jvp=_solution_jvp)
 
 
+def tolerance(rcond, a, dtype):
+  """Of singular values relative to the largest: None is max(m, n) eps of the caller's dtype, and a
+  negative number eps."""
+  eps = float(jnp.finfo(dtype).eps)
+  if rcond is None:
+    return eps * max(a.shape[-2:])
+  return jnp.where(jnp.asarray(rcond) < 0, eps, rcond)
+
+
+def counted(s, rcond):
+  """Which singular values do not count as 0; at the tolerance they count, as in NumPy."""
+  return (s > 0) & (s >= per_matrix(rcond, s) * s[..., :1])
+
+
 def _lstsq(a, b, rcond):
   """x, the residuals, the rank and the singular values; `b` holds columns."""
   if 0 in a.shape[-2:]:
@@ -53,7 +67,7 @@ def _lstsq(a, b, rcond):
     rank = jnp.sum(s > 0, axis=-1)
   else:
     u, s, vh = svd(a, full_matrices=False)
-    kept = (s > 0) & (s >= per_matrix(rcond, s) * s[..., :1])
+    kept = counted(s, rcond)
     rank = jnp.sum(kept, axis=-1)
     inverses = reciprocal(s, kept | jnp.isnan(s))  # NaN is kept, so that it is seen
     x = _solution_p(a, *jax.lax.stop_gradient((u, inverses, vh)), b)
@@ -71,12 +85,7 @@ def _solve(a, b, rcond):
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-2]:
     raise ValueError(
         f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}")
-  eps = jnp.finfo(dtype).eps
-  if rcond is None:
-    rcond = float(eps) * max(a.shape[-2:])
-  else:
-    rcond = jnp.where(jnp.asarray(rcond) < 0, eps, rcond)
-  x, residuals, rank, s = _lstsq(a, columns, rcond)
+  x, residuals, rank, s = _lstsq(a, columns, tolerance(rcond, a, dtype))
   real = real_dtype(dtype)
   x = x[..., 0] if vector else x
   return x.astype(dtype), residuals.astype(real), rank, s.astype(real)

@@ -55,7 +55,8 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None) -> Layout:
         f"may be; reshard it first: jax.sharding.reshard(a, {partition([*batch, rows, ()])}).")
   taken = [axis for entry in batch for axis in entry]
   free = tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
-  chosen = (axes,) if isinstance(axes, str) else rows or free if axes is None else tuple(axes)
+  named = (axes,) if isinstance(axes, str) else axes
+  chosen = (rows or free) if named is None else tuple(named)
   if unknown := [axis for axis in chosen if axis not in free]:
     raise ValueError(
         f"{name}: axes={axes!r} must be axes of the mesh that no batch dimension is sharded over, "

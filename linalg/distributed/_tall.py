@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 import linalg
 from linalg._algebra import adjoint, diagonal_of, expand, imaginary, on_diagonal, reciprocal
+from linalg._lstsq import counted, tolerance
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
 from linalg._public import public
@@ -344,7 +345,7 @@ def svdvals(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> jax.A
 def _lstsq(rows, rcond, a, b):
   x = _solution(rows, rcond, a, b)
   s = _svdvals(rows, lax.stop_gradient(a))
-  rank = jnp.sum((s > 0) & (s >= rcond * s[..., :1]), axis=-1)
+  rank = jnp.sum(counted(s, rcond), axis=-1)
   residual = b - rows.outer(a, x)
   return x, diagonal_of(rows.inner(residual, residual)).real, rank, s
 
@@ -360,7 +361,7 @@ def lstsq(
   Args:
     a: matrices (..., m, n) of any rank, as for `qr`.
     b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are.
-    rcond: singular values below `rcond` times the largest count as 0; max(m, n) eps by default.
+    rcond: as for `linalg.lstsq`.
     axes: as for `qr`.
 
   Returns:
@@ -376,9 +377,7 @@ def lstsq(
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
     raise ValueError(
         f"Incompatible shapes for arguments to lstsq(): {matrix.shape} and {rhs.shape}")
-  if rcond is None:
-    rcond = float(jnp.finfo(matrix.dtype).eps) * matrix.shape[-2]
-  x, residuals, rank, s = _lstsq(rows, float(rcond), matrix, columns)
+  x, residuals, rank, s = _lstsq(rows, float(tolerance(rcond, matrix, dtype)), matrix, columns)
   real = real_dtype(dtype)
   x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)
   return x.astype(dtype), residuals.astype(real), rank, s.astype(real)

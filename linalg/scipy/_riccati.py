@@ -25,6 +25,7 @@ from linalg._algebra import (
 from linalg._checks import check
 from linalg._given_factors import given_factors
 from linalg._matmul import product
+from linalg._norms import matrix_norm
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 from linalg._qr import qr
@@ -41,7 +42,7 @@ _STEPS = 24
 
 
 def _frobenius(x):
-  return jnp.sqrt(jnp.sum(x.real**2 + x.imag**2, axis=(-2, -1), keepdims=True))
+  return matrix_norm(x, keepdims=True)
 
 
 def _sign(a):
@@ -58,7 +59,8 @@ def _sign(a):
     rounding = 10 * z.shape[-1] * jnp.finfo(z.dtype).eps * _frobenius(z)
     return (jnp.where(done, z, new), done | (_frobenius(new - z) <= rounding)), None
 
-  return jax.lax.scan(step, (a, _frobenius(a) < 0), length=_STEPS)[0][0]
+  undone = _frobenius(a) < 0  # False, of the batch's shape and sharding
+  return jax.lax.scan(step, (a, undone), length=_STEPS)[0][0]
 
 
 def _blocks(a, b, c, d):

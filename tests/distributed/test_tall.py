@@ -133,6 +133,18 @@ def test_lower_rank(rng):
   close(q.T @ q, np.eye(N), np.float64)
 
 
+@pytest.mark.parametrize("dtype,rcond", [(jnp.bfloat16, None), (np.float32, -1), (np.float32, 0.5)])
+def test_tolerance(dtype, rcond, rng):
+  """Which singular values count as 0 is linalg.lstsq's own rule."""
+  a = general(rng, ROWS, 2, dtype=np.float32) @ general(rng, 2, N, dtype=np.float32)
+  a, b = (np.asarray(x, dtype) for x in (a, general(rng, ROWS, 2, dtype=np.float32)))
+  mesh = make_mesh()
+  found = dist.lstsq(*(jax.device_put(x, NamedSharding(mesh, P("x"))) for x in (a, b)), rcond)
+  expected = linalg.lstsq(a, b, rcond)
+  assert found[2] == expected[2] and found[0].dtype == dtype
+  close(np.asarray(found[0], np.float32), np.asarray(expected[0], np.float32), dtype, 1e2)
+
+
 def test_nan_and_half_precision(rng):
   a = general(rng, 2, ROWS, N, dtype=np.float32)
   a[1, 5, 1] = np.nan

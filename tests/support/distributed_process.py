@@ -1,4 +1,4 @@
-"""One of the processes that `sharding/test_distributed.py` starts.
+"""One of the processes that `sharding/test_processes.py` starts.
 
 Its number, their count and the address are arguments. Each holds four devices and a part of one
 global batch, and checks that part with SciPy.
