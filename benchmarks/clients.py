@@ -38,35 +38,32 @@ class Program(NamedTuple):
   differentiable: bool = True
 
 
-def tinygp_regression():
-  """The documentation's first example: the negative log likelihood of one process, 100 points."""
+def _tinygp(points, kernel_name):
+  """The negative log likelihood of a process at so many points, and its parameters."""
   from tinygp import GaussianProcess, kernels
 
   rng = np.random.default_rng(0)
-  x = jnp.asarray(np.sort(rng.uniform(0, 10, 100)))
-  y = jnp.sin(x) + 0.1 * jnp.asarray(rng.standard_normal(100))
+  x = jnp.asarray(np.sort(rng.uniform(0, 10, points)))
+  y = jnp.sin(x) + 0.1 * jnp.asarray(rng.standard_normal(points))
 
   def loss(theta):
-    kernel = jnp.exp(theta[0]) * kernels.ExpSquared(jnp.exp(theta[1]))
+    kernel = jnp.exp(theta[0]) * getattr(kernels, kernel_name)(jnp.exp(theta[1]))
     return -GaussianProcess(kernel, x, diag=jnp.exp(theta[2])).log_probability(y)
 
-  return loss, jnp.array([0.1, 0.2, -2.0])
+  return loss, jnp.array([0.1, 0.2, -2.0]), rng
+
+
+def tinygp_regression():
+  """As the documentation's first example: one process, 100 points."""
+  loss, theta, _ = _tinygp(100, "ExpSquared")
+  return loss, theta
 
 
 def tinygp_ensemble():
-  """The same process with 24 points, for 512 draws of its parameters at once."""
-  from tinygp import GaussianProcess, kernels
-
-  rng = np.random.default_rng(0)
-  x = jnp.asarray(np.sort(rng.uniform(0, 10, 24)))
-  y = jnp.sin(x) + 0.1 * jnp.asarray(rng.standard_normal(24))
-
-  def loss(theta):
-    kernel = jnp.exp(theta[0]) * kernels.Matern32(jnp.exp(theta[1]))
-    return -GaussianProcess(kernel, x, diag=jnp.exp(theta[2])).log_probability(y)
-
-  theta = jnp.asarray(rng.normal(0, 0.1, (512, 3))) + jnp.array([0.1, 0.2, -2.0])
-  return lambda theta: jnp.sum(jax.vmap(loss)(theta)), theta
+  """A process of 24 points, for 512 draws of its parameters at once."""
+  loss, theta, rng = _tinygp(24, "Matern32")
+  draws = jnp.asarray(rng.normal(0, 0.1, (512, 3))) + theta
+  return lambda draws: jnp.sum(jax.vmap(loss)(draws)), draws
 
 
 def numpyro_normals():
