@@ -95,6 +95,15 @@ def adjoint(a: jax.Array) -> jax.Array:
   return a.mT.conj()
 
 
+def skew_of_lower(c: jax.Array) -> jax.Array:
+  """The skew-Hermitian matrix with the strictly lower triangle of C; its diagonal is i Im cᵢᵢ."""
+  low = jnp.tril(c, -1)
+  skew = low - adjoint(low)
+  if jnp.iscomplexobj(c):
+    skew = skew + jnp.where(on_diagonal(c), imaginary(c.imag), 0)
+  return skew
+
+
 def triangle(a: jax.Array, *, lower: bool, unit_diagonal: bool = False) -> jax.Array:
   """One triangle of `a`; that of a unit triangular matrix has no diagonal of its own."""
   if lower:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, identity, imaginary, on_diagonal, permutation_matrix
+from linalg._algebra import adjoint, identity, permutation_matrix, skew_of_lower
 from linalg._householder import householder_qr_p
 from linalg._linear import linear_pair
 from linalg._lu import lu_p, lu_solve_p
@@ -36,10 +36,7 @@ def _thin_tangents(q, r, da):
   """
   da_rinv = triangular_solve_p(r, da, left_side=False, lower=False)
   c = product(q, da_rinv, adjoint_a=True)
-  low = jnp.tril(c, -1)
-  skew = low - adjoint(low)
-  if jnp.iscomplexobj(c):
-    skew = skew + jnp.where(on_diagonal(c), imaginary(c.imag), 0)
+  skew = skew_of_lower(c)
   return [product(q, skew - c) + da_rinv, product(c - skew, r)]
 
 

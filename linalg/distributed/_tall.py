@@ -11,7 +11,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, diagonal_of, expand, imaginary, on_diagonal, reciprocal
+from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal, skew_of_lower
 from linalg._lstsq import counted, tolerance
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
@@ -174,10 +174,7 @@ def _qr_jvp(rows, primals, tangents):
   solve = lambda r, b: triangular_solve_p(r, b, left_side=False, lower=False)
   scaled = rows.map(solve, "sr", "r", r, da)
   m = rows.inner(q, scaled)
-  low = jnp.tril(m, -1)
-  x = low - adjoint(low)
-  if jnp.iscomplexobj(m):
-    x = x + jnp.where(on_diagonal(m), imaginary(m.imag), 0)
+  x = skew_of_lower(m)
   return (q, r), (scaled - rows.outer(q, m - x), product(m - x, r))
 
 
