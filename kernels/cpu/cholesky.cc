@@ -1,13 +1,14 @@
 // Cholesky factors of Hermitian positive definite matrices, their derivatives, and solves with
 // them.
 //
-// Small matrices are factored in lanes. For larger ones potrf works in place in the output: a
-// row-major lower triangle is a column-major upper one, so neither the operand nor the factor is
-// transposed. One pass over the operand copies the triangle, symmetrises it and clears the other
-// one; a matrix that is not positive definite gets a triangle of NaN.
+// Small matrices are factored in lanes, larger ones in tiles. For the largest potrf works in place
+// in the output: a row-major lower triangle is a column-major upper one, so neither the operand nor
+// the factor is transposed. One pass over the operand copies the triangle, symmetrises it and
+// clears the other one; a matrix that is not positive definite gets a triangle of NaN.
 #include <cmath>
 
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/blocked/cholesky.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
@@ -60,6 +61,23 @@ void LapackCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPa
   });
 }
 
+// One matrix after another on each thread.
+template <class T>
+void BlockedCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part,
+                     const T* a, T* factor, int32_t* info) {
+  const double nanoseconds = BlockedNanoseconds<T>(n * n * n / 6.0);
+  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+    const blocked::Workspace<T> workspace(n, n);
+    for (int64_t i = first; i < last; ++i) {
+      T* const target = factor + i * n * n;
+      info[i] = blocked::Cholesky(n, part, a + i * n * n, target, workspace);
+      if (info[i] == 0) continue;
+      ClearOtherTriangle(n, part.lower, target);
+      FillTriangle(n, part.lower, NaN<T>(), target);
+    }
+  });
+}
+
 // One matrix per lane.
 template <class T>
 void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
@@ -90,6 +108,7 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
     TakePath(
         ChoosePath(Operation::kCholesky, n, n, kDtype<T>),
         [&] { SmallCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); },
+        [&] { BlockedCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); },
         [&] { LapackCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); });
   });
 }

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/register_bytes.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/results.h"
@@ -14,14 +15,6 @@
 #include "kernels/small/pack.h"
 
 namespace linalg {
-
-#if defined(__AVX512F__)
-inline constexpr int kRegisterBytes = 64;
-#elif defined(__AVX__)
-inline constexpr int kRegisterBytes = 32;
-#else
-inline constexpr int kRegisterBytes = 16;
-#endif
 
 template <class T>
 inline constexpr int kLanes = kRegisterBytes / sizeof(Real<T>);

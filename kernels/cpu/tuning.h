@@ -41,7 +41,7 @@ inline double QrNanoseconds(int64_t rows, int64_t cols) {
 // than stock JAX, which calls LAPACK, a batch of 256 is on either side, float32 / float64: Intel
 // Xeon with AVX-512, two cores, 21 November 2026,
 // benchmarks/results/intel-xeon-processor-2026-11-21.json.
-inline constexpr int64_t kSmallCholesky = 64;    // n = 64: 3.9 / 2.9, 128: 1.0 / 2.3
+inline constexpr int64_t kSmallCholesky = 40;    // then in tiles
 inline constexpr int64_t kSmallEigh = 96;        // n = 64: 6.2 / 2.7, 128: 2.1 / 2.8
 inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
@@ -61,6 +61,15 @@ inline constexpr int64_t kJacobiSvdvals = 8;
 // that takes 1.3 to 3.4 times as long as one matrix per lane, at 48 as long (AMD EPYC with AVX-512,
 // two cores, 21 November 2026; both ways built and timed in one process).
 inline constexpr int64_t kSmallQrInLanes = 48;
+// Cholesky factors in tiles: in batches of 16 and 256 the time of one per lane over theirs is, at
+// n = 40, 56 and 64, in float32 0.6, 0.6 and 1.0, in float64 1.0, 1.2 and 1.3, in
+// complex64 1.0, 1.1 and 1.2; single matrices are ahead from 32 on. LAPACK's time over theirs
+// is 3.0 in float32 and 2.2 in float64 at n = 128 to 256, and 1.6 at 512; the same for single ones,
+// to which LAPACK gives both threads from 256 on. At n = 1024 it is 1.2, and 0.8 where LAPACK's
+// threads are free. Intel Xeon with AVX-512, two cores that others used too, 22 November 2026; both
+// in turn in one process.
+inline constexpr int64_t kSmallCholeskyFloat32 = 60;
+inline constexpr int64_t kBlockedCholesky = 512;
 // One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
@@ -86,7 +95,7 @@ inline constexpr int64_t kLeastRefinedEigh = 8;
 inline constexpr int64_t kUnblockedReflectors = 128;
 
 // What works on a matrix: the algorithms of kernels/small in lanes, blocks of a large matrix in
-// registers, which no operation takes yet, or LAPACK.
+// registers, or LAPACK.
 enum class Path { kLanes, kBlocked, kLapack };
 
 enum class Operation {
@@ -112,9 +121,12 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   const auto lanes_if = [](bool small) { return small ? Path::kLanes : Path::kLapack; };
   const bool brief = rows <= kSmallTriangular &&
                      static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
+  const auto blocked_if = [](bool middling) { return middling ? Path::kBlocked : Path::kLapack; };
+  const bool single = dtype == ffi::DataType::F32;
   switch (operation) {
     case Operation::kCholesky:
-      return lanes_if(longer <= kSmallCholesky);
+      if (longer <= (single ? kSmallCholeskyFloat32 : kSmallCholesky)) return Path::kLanes;
+      return blocked_if(longer <= kBlockedCholesky);
     case Operation::kEig:
     case Operation::kSchur:
       return lanes_if(longer <= kSmallEig);
@@ -140,18 +152,23 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   return Path::kLapack;
 }
 
-// Does what works on a matrix of that path. An operation that gets kernels for blocks hands them
-// over as well; until it does, to be sent there is an error, and nothing else by default.
-template <class Lanes, class Lapack>
-void TakePath(Path path, Lanes&& lanes, Lapack&& lapack) {
+// Does what works on a matrix of that path. An operation without kernels for blocks hands over
+// none; for it to be sent there is an error, and nothing else by default.
+template <class Lanes, class Blocked, class Lapack>
+void TakePath(Path path, Lanes&& lanes, Blocked&& blocked, Lapack&& lapack) {
   switch (path) {
     case Path::kLanes:
       return lanes();
     case Path::kBlocked:
-      throw std::logic_error("there are no kernels for blocks");
+      return blocked();
     case Path::kLapack:
       return lapack();
   }
+}
+template <class Lanes, class Lapack>
+void TakePath(Path path, Lanes&& lanes, Lapack&& lapack) {
+  const auto blocked = [] { throw std::logic_error("there are no kernels for blocks"); };
+  TakePath(path, lanes, blocked, lapack);
 }
 
 // A group of matrices that takes more memory than this runs in registers of half the width, and so
@@ -169,6 +186,13 @@ inline constexpr double kBriefNanoseconds = 1e3;
 // `operations` fused multiply-adds.
 inline double SmallNanoseconds(int lanes, int64_t count, double operations) {
   return 20.0 + static_cast<double>(count) * lanes * 0.1 + 0.3 * operations;
+}
+
+// Nanoseconds of `operations` fused multiply-adds of numbers T in tiles.
+template <class T>
+double BlockedNanoseconds(double operations) {
+  constexpr double kParts = sizeof(T) / sizeof(Real<T>);
+  return 200.0 + 0.01 * kParts * kParts * sizeof(Real<T>) * operations;
 }
 
 // Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.

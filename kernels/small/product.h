@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic/pairs.h"
 #include "kernels/small/pack.h"
 
 namespace linalg::small {
@@ -28,19 +29,6 @@ struct RightOperand {
   int64_t row, next;
   bool in_panels;
 };
-
-template <class V, size_t... kIndex>
-LINALG_INLINE V SwapPairs(V x, std::index_sequence<kIndex...>) {
-  return Shuffle<(kIndex ^ 1)...>(x, x);
-}
-
-// (even, odd, even, odd, …)
-template <class V>
-LINALG_INLINE V InPairs(Lane<V> even, Lane<V> odd) {
-  V x{};
-  for (int i = 0; i < kLanesOf<V>; ++i) x[i] = i & 1 ? odd : even;
-  return x;
-}
 
 // The first column of a row's register: the last ones overlap rather than leave the row, unless the
 // row is shorter than they are.
@@ -69,7 +57,7 @@ LINALG_INLINE void ProductBlock(int depth, StridedMatrix<Lane<V>> a, const Lane<
       right[j] = LoadUnaligned<V>(b + k * b_row + j * b_next);
       if constexpr (kComplex) {
         // i b, or -i b, which the imaginary parts of a multiply.
-        turned[j] = signs * SwapPairs(right[j], std::make_index_sequence<kLanesOf<V>>());
+        turned[j] = signs * SwapPairs(right[j]);
       }
     }
 #pragma GCC unroll 8

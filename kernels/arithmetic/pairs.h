@@ -1,0 +1,27 @@
+// Complex numbers in pairs of lanes, as they lie in memory.
+#pragma once
+
+#include <utility>
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg {
+
+template <class V, size_t... kIndex>
+LINALG_INLINE V SwapPairs(V x, std::index_sequence<kIndex...>) {
+  return Shuffle<(kIndex ^ 1)...>(x, x);
+}
+template <class V>
+LINALG_INLINE V SwapPairs(V x) {
+  return SwapPairs(x, std::make_index_sequence<kLanesOf<V>>());
+}
+
+// (even, odd, even, odd, …)
+template <class V>
+LINALG_INLINE V InPairs(Lane<V> even, Lane<V> odd) {
+  V x{};
+  for (int i = 0; i < kLanesOf<V>; ++i) x[i] = i & 1 ? odd : even;
+  return x;
+}
+
+}  // namespace linalg

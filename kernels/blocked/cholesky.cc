@@ -1,0 +1,167 @@
+#include "kernels/blocked/cholesky.h"
+
+#include <bit>
+#include <complex>
+#include <limits>
+
+#include "kernels/blocked/squares.h"
+
+namespace linalg::blocked {
+namespace {
+
+// Calls square(i, j) for the squares above the diagonal, and element(i, j) for what no square
+// holds: where i <= j < n.
+template <class T, class OfSquare, class OfElement>
+void ForEachInUpper(int64_t n, OfSquare&& square, OfElement&& element) {
+  constexpr int64_t kSize = Square<T>::kSize;
+  const int64_t whole = n / kSize * kSize;
+  for (int64_t i0 = 0; i0 < n; i0 += kSize) {
+    const int64_t i1 = std::min(i0 + kSize, n);
+    const int64_t j0 = std::min(i0 + kSize, n), j1 = i0 < whole ? std::max(j0, whole) : j0;
+    for (int64_t i = i0; i < i1; ++i) {
+      for (int64_t j = i; j < j0; ++j) element(i, j);
+    }
+    for (int64_t j = j0; j < j1; j += kSize) square(i0, j);
+    for (int64_t i = i0; i < i1; ++i) {
+      for (int64_t j = j1; j < n; ++j) element(i, j);
+    }
+  }
+}
+
+// u = the upper triangle of the part of `a`.
+template <class T>
+void ReadPart(int64_t n, HermitianPart part, const T* a, Rows<T> u) {
+  using S = Square<T>;
+  using V = Register<T>;
+  const auto square = [&](int64_t i, int64_t j) {
+    const T *above = a + i * n + j, *below = a + j * n + i;
+    S x;
+    if (!part.symmetrize && !part.lower) {
+      x = S::Read(above, n);
+    } else {
+      x = S::ReadTransposed(below, n);
+#pragma GCC unroll 16
+      for (V& row : x.x) row = S::Conj(row);
+      if (part.symmetrize) {
+        const S other = S::Read(above, n);
+        const V half = Number<V>(0.5);
+#pragma GCC unroll 16
+        for (int k = 0; k < S::kSize; ++k) x.x[k] = half * other.x[k] + half * x.x[k];
+      }
+    }
+    x.Write(u.At(i, j).data, u.ld);
+  };
+  const auto get = [=](int64_t k, int64_t l) { return std::bit_cast<Element<T>>(a[k * n + l]); };
+  ForEachInUpper<T>(n, square, [&](int64_t i, int64_t j) {
+    *u.At(i, j).data = std::bit_cast<T>(part.At(i, j, get));
+  });
+}
+
+// factor = the upper triangle u, or its adjoint.
+template <class T>
+void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
+  using S = Square<T>;
+  if (!lower) {
+    for (int64_t i = 0; i < n; ++i) {
+      std::fill_n(factor + i * n, i, T(0));
+      std::copy_n(u.At(i, i).data, n - i, factor + i * n + i);
+    }
+    return;
+  }
+  const auto square = [&](int64_t i, int64_t j) {
+    S x = S::ReadTransposed(u.At(i, j).data, u.ld);
+#pragma GCC unroll 16
+    for (auto& row : x.x) row = S::Conj(row);
+    x.Write(factor + j * n + i, n);
+    S{}.Write(factor + i * n + j, n);
+  };
+  ForEachInUpper<T>(n, square, [&](int64_t i, int64_t j) {
+    factor[i * n + j] = T(0);
+    factor[j * n + i] = std::bit_cast<T>(Conj(std::bit_cast<Element<T>>(*u.At(i, j).data)));
+  });
+}
+
+// Factors the tile on the diagonal: `rows` of its rows, which stand in `target` too, their diagonal
+// elements from `diagonal` on. The diagonal's reciprocals go to `inverse`. Returns 0, or from 1 the
+// first row whose pivot is not positive.
+template <class T, int kRows, int kCols>
+LINALG_INLINE int FactorTile(Tile<T, kRows, kCols>& tile, int rows, Rows<T> diagonal,
+                             Rows<T> target, RealElement<T>* inverse) {
+  using R = RealElement<T>;
+  using V = Register<T>;
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    if (i >= rows) break;
+    V row[kCols];
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) {
+      row[j] = -tile.x[i][j];
+      Store<T>(row[j], target.At(i, j * kWidth<T>).data);
+    }
+    T* const place = diagonal.At(i, i).data;
+    const R pivot = std::real(*place);
+    // NaN is neither.
+    if (!(pivot > 0 && pivot < std::numeric_limits<R>::infinity())) return i + 1;
+    const R root = Sqrt(pivot);
+    inverse[i] = 1 / root;
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) {
+      row[j] = Spread<V>(inverse[i]) * row[j];
+      Store<T>(row[j], target.At(i, j * kWidth<T>).data);
+    }
+    *place = root;
+    tile.template SubtractOne<true>(i + 1, diagonal.ReadTransposed().At(0, i), row);
+  }
+  return 0;
+}
+
+template <class T>
+__attribute__((noinline)) int Factor(int64_t n, Rows<T> u) {
+  using V = Register<T>;
+  // Registers that the triangle on the diagonal takes.
+  constexpr int kOfTriangle = std::max(1, kTileRows / kWidth<T>);
+  RealElement<T> inverse[kTileRows] = {};
+  for (int64_t i = 0; i < n; i += kTileRows) {
+    const Rows<T> triangle = u.At(i, i);
+    const int rows = static_cast<int>(std::min<int64_t>(kTileRows, n - i));
+    const int64_t first = i / kWidth<T> * kWidth<T>;
+    int failed = 0;
+    const auto load = [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+      Tile<T, kTileRows, kCols> tile(u.At(i, j));
+      tile.template Subtract<true>(i, u.At(0, i).ReadTransposed(), u.At(0, j));
+      return tile;
+    };
+    const auto factor = [&](int64_t j, auto count) {
+      auto tile = load(j, count);
+      failed = FactorTile(tile, rows, triangle, u.At(i, j), inverse);
+    };
+    const auto solve = [&](int64_t j, auto count) {
+      auto tile = load(j, count);
+      const auto divide = [&](int k, V x) { return Spread<V>(inverse[k]) * x; };
+      tile.template Solve<true>(triangle.ReadTransposed(), divide, u.At(i, j));
+    };
+    ForEachGroupOfColumns<T, kOfTriangle>(first, n, factor, solve);
+    if (failed != 0) return static_cast<int>(i) + failed;
+  }
+  return 0;
+}
+
+}  // namespace
+
+template <class T>
+int Cholesky(int64_t n, HermitianPart part, const T* a, T* factor, const Workspace<T>& workspace) {
+  const Rows<T> u = workspace.rows();
+  ReadPart(n, part, a, u);
+  const int info = Factor(n, u);
+  if (info == 0) WriteFactor(n, part.lower, u, factor);
+  return info;
+}
+
+template int Cholesky(int64_t, HermitianPart, const float*, float*, const Workspace<float>&);
+template int Cholesky(int64_t, HermitianPart, const double*, double*, const Workspace<double>&);
+template int Cholesky(int64_t, HermitianPart, const std::complex<float>*, std::complex<float>*,
+                      const Workspace<std::complex<float>>&);
+template int Cholesky(int64_t, HermitianPart, const std::complex<double>*, std::complex<double>*,
+                      const Workspace<std::complex<double>>&);
+
+}  // namespace linalg::blocked

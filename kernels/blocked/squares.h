@@ -1,0 +1,60 @@
+// Squares of numbers, transposed in registers.
+#pragma once
+
+#include <complex>
+#include <cstring>
+
+#include "kernels/blocked/tile.h"
+#include "kernels/small/pack.h"
+
+namespace linalg::blocked {
+
+// A square is as wide as a register.
+template <class T>
+struct Square {
+  static constexpr int kSize = kWidth<T>;
+  using V = Register<T>;
+  V x[kSize];
+
+  static LINALG_INLINE Square Read(const T* source, int64_t ld) {
+    Square square;
+#pragma GCC unroll 16
+    for (int i = 0; i < kSize; ++i) square.x[i] = Load<T>(source + i * ld);
+    return square;
+  }
+
+  static LINALG_INLINE Square ReadTransposed(const T* source, int64_t ld) {
+    Square square;
+    if constexpr (sizeof(T) == 16) {
+      for (int i = 0; i < kSize; ++i) {
+        for (int j = 0; j < kSize; ++j) {
+          std::memcpy(reinterpret_cast<char*>(&square.x[i]) + j * sizeof(T), source + j * ld + i,
+                      sizeof(T));
+        }
+      }
+    } else {
+      // Moved as they are: a complex float as a lane of its size.
+      using Moved = std::conditional_t<sizeof(T) == 4, float, double>;
+      Vector<Moved, kSize> moved[kSize];
+      small::PackSquare<kSize>(reinterpret_cast<const Moved*>(source), ld, moved);
+#pragma GCC unroll 16
+      for (int i = 0; i < kSize; ++i) square.x[i] = (V)moved[i];
+    }
+    return square;
+  }
+
+  static LINALG_INLINE V Conj(V x) {
+    if constexpr (kComplexElement<T>) {
+      return InPairs<V>(1, -1) * x;
+    } else {
+      return x;
+    }
+  }
+
+  LINALG_INLINE void Write(T* target, int64_t ld) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kSize; ++i) Store<T>(x[i], target + i * ld);
+  }
+};
+
+}  // namespace linalg::blocked

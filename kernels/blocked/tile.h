@@ -1,0 +1,213 @@
+// The tiles that kernels/blocked works in: a few rows of a row-major matrix, by a few registers of
+// neighbouring columns.
+//
+// A tile is loaded once, has products of a row of left factors with rows of the matrix subtracted
+// from it, and is stored. Each element is one chain of fused products in the order of the depth,
+// begun with the element itself, so that its bits depend neither on the sizes nor on where the tile
+// lies, nor on how the depth is cut into blocks. Complex numbers lie in pairs of lanes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/pairs.h"
+#include "kernels/arithmetic/register_bytes.h"
+
+namespace linalg::blocked {
+
+// A register of numbers T, and how many it holds.
+template <class T>
+using Register = Vector<RealElement<T>, kRegisterBytes / sizeof(RealElement<T>)>;
+template <class T>
+inline constexpr int kWidth = kRegisterBytes / sizeof(T);
+
+// Rows and registers of a tile: what keeps the multipliers busy and fits the registers there are.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr int kTileRows = 8, kTileRegisters = 3;
+#elif defined(__FMA__)
+inline constexpr int kTileRows = 4, kTileRegisters = 3;
+#else
+inline constexpr int kTileRows = 4, kTileRegisters = 2;
+#endif
+
+// A matrix whose element (i, j) lies at data[i row + j col].
+template <class T>
+struct Strided {
+  const T* data;
+  int64_t row, col;
+
+  Strided At(int64_t i, int64_t j) const { return {data + i * row + j * col, row, col}; }
+  const T& operator()(int64_t i, int64_t j) const { return data[i * row + j * col]; }
+};
+
+// A row-major matrix that is worked on, each row `ld` behind the one before.
+template <class T>
+struct Rows {
+  T* data;
+  int64_t ld;
+
+  Rows At(int64_t i, int64_t j) const { return {data + i * ld + j, ld}; }
+  Strided<T> Read() const { return {data, ld, 1}; }
+  Strided<T> ReadTransposed() const { return {data, 1, ld}; }
+};
+
+// One number in every lane. Broadcast of element.h adds it to 0, which takes an instruction.
+template <class V>
+LINALG_INLINE V Spread(Lane<V> x) {
+  return x - V{};
+}
+
+template <class T>
+LINALG_INLINE Register<T> Load(const T* source) {
+  return LoadUnaligned<Register<T>>(reinterpret_cast<const RealElement<T>*>(source));
+}
+template <class T>
+LINALG_INLINE void Store(Register<T> x, T* target) {
+  StoreUnaligned(x, reinterpret_cast<RealElement<T>*>(target));
+}
+
+// A number in every lane.
+template <class T>
+LINALG_INLINE Element<T, Register<T>> SpreadElement(const T* source) {
+  using V = Register<T>;
+  const auto* parts = reinterpret_cast<const Lane<V>*>(source);
+  if constexpr (kComplexElement<T>) {
+    return {Spread<V>(parts[0]), Spread<V>(parts[1])};
+  } else {
+    return Spread<V>(*parts);
+  }
+}
+
+// Complex numbers times i, which the imaginary part of a left factor multiplies; times -i to have
+// that factor conjugated.
+template <class T, bool kConjugate = false>
+LINALG_INLINE Register<T> Turn(Register<T> x) {
+  using V = Register<T>;
+  if constexpr (kComplexElement<T>) {
+    return (kConjugate ? InPairs<V>(1, -1) : InPairs<V>(-1, 1)) * SwapPairs(x);
+  } else {
+    return x;
+  }
+}
+
+// left right + sum, and left right
+template <class T>
+LINALG_INLINE Register<T> AddProduct(Element<T, Register<T>> left, Register<T> right,
+                                     Register<T> turned, Register<T> sum) {
+  if constexpr (kComplexElement<T>) {
+    return MulAdd(left.im, turned, MulAdd(left.re, right, sum));
+  } else {
+    return MulAdd(left, right, sum);
+  }
+}
+template <class T>
+LINALG_INLINE Register<T> Product(Element<T, Register<T>> left, Register<T> right) {
+  if constexpr (kComplexElement<T>) {
+    return MulAdd(left.im, Turn<T>(right), left.re * right);
+  } else {
+    return left * right;
+  }
+}
+
+// A tile as it is worked on: the negative of what stands in the matrix, so that a product is
+// subtracted from that by being added.
+template <class T, int kRows, int kCols>
+struct Tile {
+  using V = Register<T>;
+  V x[kRows][kCols];
+
+  LINALG_INLINE explicit Tile(Rows<T> c) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) x[i][j] = -Load<T>(c.At(i, j * kWidth<T>).data);
+    }
+  }
+
+  LINALG_INLINE void Store(Rows<T> c) const {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) blocked::Store(-x[i][j], c.At(i, j * kWidth<T>).data);
+    }
+  }
+
+  // Subtracts op(a) b from the rows from `first` on, for one column of a and the row of b.
+  template <bool kConjugate>
+  LINALG_INLINE void SubtractOne(int first, Strided<T> a, const V (&b)[kCols]) {
+    V turned[kCols];
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) turned[j] = Turn<T, kConjugate>(b[j]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      if (i < first) continue;
+      const auto left = SpreadElement(a.At(i, 0).data);
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) x[i][j] = AddProduct<T>(left, b[j], turned[j], x[i][j]);
+    }
+  }
+
+  // Subtracts op(a) b, b having `depth` rows.
+  template <bool kConjugate>
+  LINALG_INLINE void Subtract(int64_t depth, Strided<T> a, Rows<T> b) {
+    for (int64_t k = 0; k < depth; ++k) {
+      V right[kCols];
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) right[j] = Load<T>(b.At(k, j * kWidth<T>).data);
+      SubtractOne<kConjugate>(0, a.At(0, k), right);
+    }
+  }
+
+  // Solves op(a) x = tile with the lower triangle of a, row by row, and stores x; divide(i, x) is x
+  // over the diagonal's element i.
+  template <bool kConjugate, class Divide>
+  LINALG_INLINE void Solve(Strided<T> a, Divide&& divide, Rows<T> target) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      V solved[kCols];
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) {
+        solved[j] = divide(i, -x[i][j]);
+        blocked::Store(solved[j], target.At(i, j * kWidth<T>).data);
+      }
+      SubtractOne<kConjugate>(i + 1, a.At(0, i), solved);
+    }
+  }
+};
+
+// Calls body(j, count) for groups of registers, `count` being a constant, that cover the columns
+// from `first` up to `last`, j being the first of each: as many as a tile has, but no single one at
+// the end if two and two will do. The first group, of at least kLeast registers, goes to `head`.
+template <class T, int kLeast, class Head, class Body>
+LINALG_INLINE void ForEachGroupOfColumns(int64_t first, int64_t last, Head&& head, Body&& body) {
+  int64_t left = (last - first + kWidth<T> - 1) / kWidth<T>, j = first;
+  const auto take = [&]<int kCount>(std::integral_constant<int, kCount> count, auto&& use) {
+    use(j, count);
+    j += kCount * kWidth<T>;
+    left -= kCount;
+  };
+  const auto take_some = [&](auto&& use) {
+    if (kTileRegisters == 3 && (left == 3 || left > 4)) {
+      take(std::integral_constant<int, kTileRegisters>(), use);
+    } else if (left >= 2) {
+      take(std::integral_constant<int, 2>(), use);
+    } else {
+      take(std::integral_constant<int, 1>(), use);
+    }
+  };
+  if constexpr (kLeast > kTileRegisters) {
+    take(std::integral_constant<int, kLeast>(), head);
+  } else {
+    left = std::max<int64_t>(left, kLeast);
+    take_some(head);
+  }
+  while (left > 0) take_some(body);
+}
+
+template <class T, class Body>
+LINALG_INLINE void ForEachGroupOfColumns(int64_t first, int64_t last, Body&& body) {
+  ForEachGroupOfColumns<T, 1>(first, last, body, body);
+}
+
+}  // namespace linalg::blocked

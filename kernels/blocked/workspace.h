@@ -1,0 +1,58 @@
+// Where a matrix lies while kernels/blocked works on it.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "kernels/blocked/tile.h"
+
+namespace linalg::blocked {
+
+// Columns that are factored at once by themselves: registers of neighbours, and rows of a tile.
+template <class T>
+inline constexpr int kPanel = std::max(8, kWidth<T>);
+
+inline constexpr int64_t RoundUp(int64_t x, int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+
+// Memory for one matrix after another. Tiles and panels reach beyond it: by rows on either side,
+// and to the right up to a multiple of kPanel; nothing that depends on these margins comes back
+// into the matrix. Rows are an odd number of cache lines apart, so that a column of them is spread
+// over the whole cache. Throws std::bad_alloc.
+template <class T>
+class Workspace {
+ public:
+  Workspace(int64_t rows, int64_t cols)
+      : ld_((RoundUp(RoundUp(cols, kPanel<T>) * sizeof(T), kLine) / kLine | 1) * kLine /
+            sizeof(T)) {
+    const int64_t bytes = (rows + 2 * kMargin) * ld_ * sizeof(T);
+    memory_.reset(::operator new(bytes, std::align_val_t{kLine}));
+    T* const first = static_cast<T*>(memory_.get());
+    // A margin that is never written holds numbers all the same.
+    std::memset(static_cast<void*>(first), 0, kMargin * ld_ * sizeof(T));
+    std::memset(static_cast<void*>(first + (kMargin + rows) * ld_), 0, kMargin * ld_ * sizeof(T));
+    for (int64_t i = 0; i < rows; ++i) {
+      T* const row = first + (kMargin + i) * ld_;
+      std::memset(static_cast<void*>(row + cols), 0, (ld_ - cols) * sizeof(T));
+    }
+    rows_ = {first + kMargin * ld_, ld_};
+  }
+
+  Rows<T> rows() const { return rows_; }
+
+ private:
+  static constexpr int64_t kLine = 64, kMargin = 16;
+
+  struct Free {
+    void operator()(void* memory) const { ::operator delete(memory, std::align_val_t{kLine}); }
+  };
+
+  int64_t ld_;
+  std::unique_ptr<void, Free> memory_;
+  Rows<T> rows_;
+};
+
+}  // namespace linalg::blocked
