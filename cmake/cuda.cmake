@@ -82,6 +82,7 @@ add_library(
   kernels/cuda/eigh_tridiagonal.cu
   kernels/cuda/hessenberg.cu
   kernels/cuda/lu.cu
+  kernels/cuda/matmul.cu
   kernels/cuda/qr.cu
   kernels/cuda/schur.cu
   kernels/cuda/solve.cu

@@ -18,11 +18,11 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
 // attributes, which are of type bool.
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                              \
-  visit(linalg_adjugate, kCpu, 1, 1)                                               \
+  visit(linalg_adjugate, kBoth, 1, 1)                                              \
   visit(linalg_cholesky, kBoth, 1, 2, "lower", "symmetrize")                       \
-  visit(linalg_cholesky_jvp, kCpu, 2, 1, "lower", "symmetrize")                    \
+  visit(linalg_cholesky_jvp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
-  visit(linalg_cholesky_vjp, kCpu, 2, 1, "lower", "symmetrize")                    \
+  visit(linalg_cholesky_vjp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_det, kBoth, 1, 1)                                                   \
   visit(linalg_eig, kBoth, 1, 3)                                                   \
   visit(linalg_eig_left, kBoth, 1, 4)                                              \
@@ -39,14 +39,14 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_lu, kBoth, 1, 4)                                                    \
   visit(linalg_lu_pivots_to_permutation, kBoth, 1, 1)                              \
   visit(linalg_lu_solve, kBoth, 3, 1, "transpose", "conjugate")                    \
-  visit(linalg_matmul, kCpu, 2, 1, "conjugate_a", "conjugate_b")                   \
-  visit(linalg_matmul_transpose_a, kCpu, 2, 1, "conjugate_a", "conjugate_b")       \
-  visit(linalg_matmul_transpose_b, kCpu, 2, 1, "conjugate_a", "conjugate_b")       \
+  visit(linalg_matmul, kBoth, 2, 1, "conjugate_a", "conjugate_b")                  \
+  visit(linalg_matmul_transpose_a, kBoth, 2, 1, "conjugate_a", "conjugate_b")      \
+  visit(linalg_matmul_transpose_b, kBoth, 2, 1, "conjugate_a", "conjugate_b")      \
   visit(linalg_qr, kBoth, 1, 2)                                                    \
-  visit(linalg_qr_jvp, kCpu, 3, 2)                                                 \
+  visit(linalg_qr_jvp, kBoth, 3, 2)                                                \
   visit(linalg_qr_pivoted, kBoth, 1, 3)                                            \
   visit(linalg_qr_r, kBoth, 1, 1)                                                  \
-  visit(linalg_qr_vjp, kCpu, 4, 1)                                                 \
+  visit(linalg_qr_vjp, kBoth, 4, 1)                                                \
   visit(linalg_schur, kBoth, 1, 3)                                                 \
   visit(linalg_slogdet, kBoth, 1, 2)                                               \
   visit(linalg_solve, kBoth, 2, 2)                                                 \

@@ -44,4 +44,11 @@ inline QrShape ReadProductShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer& t
   return {.batch = batch, .m = m, .n = n, .count = k, .q_cols = n};
 }
 
+// Of the derivatives of factors A = Q R, where Q has the shape of A.
+inline QrShape ReadDerivativeShape(const ffi::AnyBuffer& q) {
+  const auto [batch, m, n] = SplitBatch(q, 2, "q");
+  if (m < n) throw BadArgument("q", "have at least as many rows as columns");
+  return {.batch = batch, .m = m, .n = n, .count = n, .q_cols = n, .r_rows = n};
+}
+
 }  // namespace linalg

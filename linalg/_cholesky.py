@@ -11,7 +11,7 @@ from linalg._algebra import adjoint, hermitian_part, on_diagonal, solution_tange
 from linalg._checks import check_positive
 from linalg._linear import linear_pair
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_columns, at_most, check_square
+from linalg._operands import as_arrays, as_columns, at_most, check_square, matrices_at_most
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
@@ -34,6 +34,8 @@ def _tangent(factor, da, *, lower, symmetrize):
 # of the formula's time (Intel Xeon with AVX-512, two cores that others used too, 22 November 2026);
 # beyond, the registers of a group of matrices outgrow the first cache many times.
 _LARGEST_DERIVATIVE = 32
+# On a GPU, matrices of so many bytes: those of which a thread each factors them.
+_LARGEST_ON_CUDA = 576
 
 cholesky_jvp_p, cholesky_vjp_p = linear_pair(
     ("linalg_cholesky_jvp", "n n, n n -> n n", [0]),
@@ -42,7 +44,9 @@ cholesky_jvp_p, cholesky_vjp_p = linear_pair(
     constants=1,
     argument=lambda factor: factor,
     attributes={"lower": True, "symmetrize": True},
-    suits=lambda factor, *_, **attributes: at_most(factor.shape[-1], _LARGEST_DERIVATIVE))
+    suits={
+        "cpu": lambda factor, *_, **attributes: at_most(factor.shape[-1], _LARGEST_DERIVATIVE),
+        "cuda": lambda factor, *_, **attributes: matrices_at_most(factor, _LARGEST_ON_CUDA)})
 
 
 def _cholesky_jvp(primals, tangents, **attributes):

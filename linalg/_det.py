@@ -26,7 +26,7 @@ from linalg._algebra import (
 )
 from linalg._lu import lu_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, at_most, check_square, real_dtype
+from linalg._operands import as_arrays, at_most, check_square, matrices_at_most, real_dtype
 from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p
 from linalg._svd import svd_p
@@ -221,6 +221,8 @@ def _adjugate_jvp(primals, tangents):
 
 # Up to this size the handlers' LU factors are computed in lanes: kSmallLu of kernels/cpu/tuning.h.
 _LARGEST_ADJUGATE = 32
+# On a GPU, matrices of so many bytes.
+_LARGEST_ON_CUDA = 576
 
 # adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its derivative.
 adjugate_p = ffi.operation(
@@ -229,7 +231,9 @@ adjugate_p = ffi.operation(
     [0],
     jvp=_adjugate_jvp,
     fallback=lambda a: [_adjugate(a)],
-    suits=lambda a: at_most(a.shape[-1], _LARGEST_ADJUGATE))
+    suits={
+        "cpu": lambda a: at_most(a.shape[-1], _LARGEST_ADJUGATE),
+        "cuda": lambda a: matrices_at_most(a, _LARGEST_ON_CUDA)})
 
 
 det_p = ffi.operation(

@@ -1,10 +1,11 @@
 """Products of matrices.
 
-XLA's CPU backend takes up to 60 times as long for a batch of small matrices as it could. Those go
-to handlers. Larger ones, and those of other platforms, stay XLA's.
+XLA takes up to 60 times as long for a batch of small matrices as it could on a CPU, and up to 10
+times on a GPU. Those go to handlers. Larger ones, and those of other platforms, stay XLA's.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,18 +23,31 @@ __all__ = ["matmul"]
 # November 2026; benchmarks/run.py --ops matmul). Whether they are called does not depend on the
 # batch, so that a matrix has the same bits in any.
 _LARGEST = 64
+# The same on a GPU.
+_LARGEST_ON_CUDA = 32
 # Real products up to this size are unrolled by XLA, in the loop of what stands around them.
 _UNROLLED = 3
 # That of the products in rules, whatever the user's default is.
 _FULL = jax.lax.Precision.HIGHEST
 
 
-def _suits(a: Any, b: Any, **conjugate: bool) -> bool:
-  """Whether operands of these types are better off in a handler. Real matrices times vectors, and
-  columns times rows, are XLA's, who fuses the latter with what stands around them."""
-  if jnp.issubdtype(a.dtype, jnp.complexfloating):
-    return True
-  return min(b.shape[-2:]) > 1 and max(*a.shape[-2:], *b.shape[-2:]) > _UNROLLED
+def _suits(largest: int, unrolled: int) -> Callable[..., bool]:
+  """A function that says whether operands of given types are better off in a handler. Real matrices
+  times vectors, and columns times rows, are XLA's, who fuses the latter with what stands around
+  them."""
+
+  def suits(a: Any, b: Any, **conjugate: bool) -> bool:
+    sizes = (*a.shape[-2:], *b.shape[-2:])
+    if max(sizes) > largest:
+      return False
+    if jnp.issubdtype(a.dtype, jnp.complexfloating):
+      return True
+    return min(b.shape[-2:]) > 1 and max(sizes) > unrolled
+
+  return suits
+
+
+_SUITS = {"cpu": _suits(_LARGEST, _UNROLLED), "cuda": _suits(_LARGEST_ON_CUDA, 1)}
 
 
 class _Products(NamedTuple):
@@ -89,7 +103,7 @@ def _make_products(precision: Any) -> _Products:
 
     multiply = ffi.operation(
         target, signature, [0], attributes={"conjugate_a": False, "conjugate_b": False},
-        shared=[0, 1], jvp=jvp, transpose=transpose, suits=_suits, fallback=fallback)
+        shared=[0, 1], jvp=jvp, transpose=transpose, suits=_SUITS, fallback=fallback)
     return multiply
 
   turn = lambda x: x.mT
@@ -153,11 +167,12 @@ def matmul(
   Returns:
     The products (..., m, n), of the dtype that both promote to.
 
-  Algorithm: on the CPU, float32, float64, complex64 and complex128 matrices of at most 64 rows and
-  columns are multiplied by a handler, if neither `precision` nor `preferred_element_type` is given.
-  Each element is one chain of fused products in the order of k, so that it has the same bits in
-  any batch. All others are XLA's, and real products of at most 3 rows and columns, of a matrix and
-  a column, or of a column and a row.
+  Algorithm: float32, float64, complex64 and complex128 matrices of at most 64 rows and columns on
+  the CPU, and at most 32 on CUDA, are multiplied by a handler, if neither `precision` nor
+  `preferred_element_type` is given. Each element is one chain of fused products in the order of k,
+  in full precision, so that it has the same bits in any batch. All others are XLA's, and real
+  products of a matrix and a column, of a column and a row, and, on the CPU, of at most 3 rows and
+  columns.
 
   Example:
     >>> import jax.numpy as jnp, linalg

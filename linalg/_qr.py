@@ -12,7 +12,7 @@ from linalg._householder import householder_qr_p
 from linalg._linear import linear_pair
 from linalg._lu import lu_p, lu_solve_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, at_most, check_matrix
+from linalg._operands import as_arrays, at_most, check_matrix, matrices_at_most
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
@@ -44,6 +44,8 @@ def _thin_tangents(q, r, da):
 # 1/2.2 (float64) and 1/1.6 (complex64) of the formula's time (Intel Xeon with AVX-512, two cores
 # that others used too, 22 November 2026).
 _LARGEST_DERIVATIVE = 32
+# On a GPU, matrices of so many bytes.
+_LARGEST_ON_CUDA = 576
 
 thin_jvp_p, thin_vjp_p = linear_pair(
     ("linalg_qr_jvp", "m n, n n, m n -> m n, n n", [0, 0]),
@@ -51,7 +53,9 @@ thin_jvp_p, thin_vjp_p = linear_pair(
     _thin_tangents,
     constants=2,
     argument=lambda q, r: q,
-    suits=lambda q, *_: at_most(q.shape[-2], _LARGEST_DERIVATIVE))
+    suits={
+        "cpu": lambda q, *_: at_most(q.shape[-2], _LARGEST_DERIVATIVE),
+        "cuda": lambda q, *_: matrices_at_most(q, _LARGEST_ON_CUDA)})
 
 
 def _complement_jvp(q, dq_thin, n):

@@ -8,6 +8,7 @@
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
+#include "kernels/matmul_shape.h"
 #include "kernels/small/mul_sub.h"
 #include "kernels/small/product.h"
 
@@ -106,33 +107,22 @@ struct Products {
 void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
               ffi::Result<ffi::AnyBuffer>& c, bool transpose_a, bool transpose_b, bool conjugate_a,
               bool conjugate_b) {
-  const BatchShape left = SplitBatch(a, 2, "a"), right = SplitBatch(b, 2, "b");
-  const BatchShape product = SplitBatch(*c, 2, "c");
-  const int64_t m = transpose_a ? left.cols : left.rows, n = transpose_b ? right.rows : right.cols;
-  const int64_t depth = transpose_a ? left.rows : left.cols;
-  if ((transpose_b ? right.cols : right.rows) != depth) {
-    throw BadArgument("b", "have the inner dimension of a");
-  }
-  if (product.rows != m || product.cols != n) throw BadArgument("c", "have the product's shape");
+  const MatmulShape shape = ReadMatmulShape(a, b, *c, transpose_a, transpose_b);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using R = Real<T>;
-    const auto stride = [&](const ffi::AnyBuffer& buffer, const BatchShape& shape,
-                            std::string_view name) -> int64_t {
-      if (buffer.dimensions().size() == 2) return 0;
-      if (shape.batch != product.batch) throw BadArgument(name, "have the batch size of c");
-      return shape.size() * Products<T>::kParts;
+    const auto elements = [](auto& buffer, const BatchShape& shape, std::string_view name) {
+      return Elements<T>(buffer, shape.batch, {shape.rows, shape.cols}, name);
     };
     const Products<T> products{
-        .a = reinterpret_cast<const R*>(Elements<T>(a, left.batch, {left.rows, left.cols}, "a")),
-        .b = reinterpret_cast<const R*>(Elements<T>(b, right.batch, {right.rows, right.cols}, "b")),
-        .c = reinterpret_cast<R*>(
-            ResultElements<T>(c, product.batch, {product.rows, product.cols}, "c")),
-        .batch = product.batch,
-        .a_stride = stride(a, left, "a"),
-        .b_stride = stride(b, right, "b"),
-        .m = ToInt(m),
-        .n = ToInt(n),
-        .depth = ToInt(depth),
+        .a = reinterpret_cast<const R*>(elements(a, shape.a, "a")),
+        .b = reinterpret_cast<const R*>(elements(b, shape.b, "b")),
+        .c = reinterpret_cast<R*>(ResultElements<T>(c, shape.c.batch, {shape.m, shape.n}, "c")),
+        .batch = shape.c.batch,
+        .a_stride = shape.a_stride * Products<T>::kParts,
+        .b_stride = shape.b_stride * Products<T>::kParts,
+        .m = ToInt(shape.m),
+        .n = ToInt(shape.n),
+        .depth = ToInt(shape.depth),
         .transpose_a = transpose_a,
         .transpose_b = transpose_b,
         .conjugate_a = conjugate_a,

@@ -298,7 +298,7 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffe
 // alone.
 template <class T>
 struct QrDerivative {
-  BatchShape shape;  // of Q
+  QrShape shape;
   const T *q, *r;
   // Operands: dA alone, or the cotangents of Q and R.
   const T* x;
@@ -309,8 +309,8 @@ struct QrDerivative {
 
   void Run(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
-    const int m = ToInt(shape.rows), n = ToInt(shape.cols);
-    const int64_t size = shape.size(), square = shape.cols * shape.cols;
+    const int m = ToInt(shape.m), n = ToInt(shape.n);
+    const int64_t size = shape.m * shape.n, square = shape.n * shape.n;
     const int64_t count = 2 * size + 3 * square;
     const double operations = 3.0 * static_cast<double>(size) * n * kParts * kParts;
     ForEachGroup<T>(pool, shape.batch, count * kParts,
@@ -340,9 +340,8 @@ struct QrDerivative {
 template <class T>
 QrDerivative<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
                                const ffi::AnyBuffer& x, ffi::Result<ffi::AnyBuffer>& y) {
-  const BatchShape shape = SplitBatch(q, 2, "q");
-  const auto [batch, m, n] = shape;
-  if (m < n) throw BadArgument("q", "have at least as many rows as columns");
+  const QrShape shape = ReadDerivativeShape(q);
+  const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   return {.shape = shape,
           .q = Elements<T>(q, batch, {m, n}, "q"),
           .r = Elements<T>(r, batch, {n, n}, "r"),
@@ -354,8 +353,8 @@ void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
            ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dr) {
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(q, r, da, dq);
-    const BatchShape& shape = derivative.shape;
-    derivative.y_r = ResultElements<T>(dr, shape.batch, {shape.cols, shape.cols}, "dr");
+    const QrShape& shape = derivative.shape;
+    derivative.y_r = ResultElements<T>(dr, shape.batch, {shape.n, shape.n}, "dr");
     derivative.Run(pool);
   });
 }
@@ -364,8 +363,8 @@ void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
            ffi::AnyBuffer r_ct, ffi::Result<ffi::AnyBuffer> a_ct) {
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(q, r, q_ct, a_ct);
-    const BatchShape& shape = derivative.shape;
-    derivative.dr = Elements<T>(r_ct, shape.batch, {shape.cols, shape.cols}, "the cotangent of r");
+    const QrShape& shape = derivative.shape;
+    derivative.dr = Elements<T>(r_ct, shape.batch, {shape.n, shape.n}, "the cotangent of r");
     derivative.Run(pool);
   });
 }

@@ -9,6 +9,7 @@
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
+#include "kernels/small/cholesky_derivative.h"
 #include "kernels/small/solve.h"
 #include "kernels/team/cholesky.h"
 
@@ -172,6 +173,62 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
   });
 }
 
+// The derivatives along `x` and, backward, for the cotangent `x`, which are called for small
+// matrices alone.
+template <class E, bool kBackward>
+struct CholeskyDerivative {
+  int n;
+  HermitianPart part;
+  const E* factor;
+  const E* x;
+  E* y;
+  Staged<E> matrix, change;
+
+  __device__ void Load(const Block& block) const {
+    matrix.Load(factor, block);
+    change.Load(x, block);
+  }
+  __device__ void Run(char* slice) const {
+    if constexpr (kBackward) {
+      small::CholeskyVjp(n, matrix.In(slice), part, change.In(slice));
+    } else {
+      small::CholeskyJvp(n, matrix.In(slice), part, change.In(slice));
+    }
+  }
+  __device__ void Store(const Block& block) const { change.Store(y, block); }
+};
+
+template <bool kBackward>
+void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x,
+                   ffi::Result<ffi::AnyBuffer>& y, HermitianPart part) {
+  const BatchShape shape = SplitSquareBatch(factor, "the factor");
+  const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
+  DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
+    using E = Element<T>;
+    Slice slice(sizeof(RealElement<E>));
+    const CholeskyDerivative<E, kBackward> job{
+        .n = ToInt(n),
+        .part = part,
+        .factor =
+            AsElements(static_cast<const T*>(Elements<T>(factor, batch, {n, n}, "the factor"))),
+        .x = AsElements(static_cast<const T*>(Elements<T>(x, batch, {n, n}, "the derivative"))),
+        .y = AsElements(Elements<T>(y, batch, {n, n}, "the result")),
+        .matrix = {size, slice.Take<E>(size)},
+        .change = {size, slice.Take<E>(size)}};
+    LaunchAlone(stream, job, batch, slice);
+  });
+}
+
+void CholeskyJvp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer da,
+                 ffi::Result<ffi::AnyBuffer> dfactor, bool lower, bool symmetrize) {
+  Differentiate<false>(stream, factor, da, dfactor, {lower, symmetrize});
+}
+
+void CholeskyVjp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
+                 ffi::Result<ffi::AnyBuffer> a_ct, bool lower, bool symmetrize) {
+  Differentiate<true>(stream, factor, ct, a_ct, {lower, symmetrize});
+}
+
 void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,
                    ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool lower) {
   Scratch scratch(allocator);
@@ -186,4 +243,6 @@ void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 }  // namespace linalg::cuda
 
 LINALG_HANDLER(linalg_cholesky, linalg::cuda::Cholesky);
+LINALG_HANDLER(linalg_cholesky_jvp, linalg::cuda::CholeskyJvp);
+LINALG_HANDLER(linalg_cholesky_vjp, linalg::cuda::CholeskyVjp);
 LINALG_HANDLER(linalg_cholesky_solve, linalg::cuda::CholeskySolve);

@@ -1,4 +1,4 @@
-// Determinants from LU factors.
+// Determinants and adjugates from LU factors.
 //
 // In shared memory where the matrix fits: one per thread, or one per team. Beyond, the vendor's LU.
 // A determinant is a product kept apart from its exponent, so that it overflows only if the result
@@ -7,6 +7,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/handlers.h"
+#include "kernels/small/adjugate.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/lu.h"
 
@@ -129,6 +130,55 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
           .n = ToInt(n), .factors = problem.packed, .pivots = problem.pivots, .results = results});
 }
 
+// Adjugates, which are asked for of small matrices alone. Where a matrix is singular, its thread
+// reads it again.
+template <class E>
+struct SmallAdjugate {
+  using V = RealElement<E>;
+  int n;
+  const E* a;
+  E* adjugate;
+  Staged<E> matrix, result;
+  Place<V> pivots, permutation;
+  Place<E> vectors;
+  Place<int> places;
+
+  __device__ void Load(const Block& block) const { matrix.Load(a, block); }
+  __device__ void Run(const Block& block) const {
+    if (static_cast<int>(threadIdx.x) >= block.count) return;
+    char* const slice = block.Slice(threadIdx.x);
+    E* const factors = matrix.In(slice);
+    const V singular =
+        small::Adjugate(n, factors, pivots.In(slice), permutation.In(slice), result.In(slice));
+    if (!(singular > V(0))) return;
+    const E* const given = a + (block.first + threadIdx.x) * matrix.stride;
+    for (int i = 0; i < matrix.size; ++i) factors[i] = LoadGlobal(given + i);
+    small::AdjugateOfSingular(n, factors, places.In(slice), vectors.In(slice), result.In(slice));
+  }
+  __device__ void Store(const Block& block) const { result.Store(adjugate, block); }
+};
+
+void Adjugate(cudaStream_t stream, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> adjugate) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using E = Element<T>;
+    using V = RealElement<E>;
+    Slice slice(sizeof(V));
+    const SmallAdjugate<E> job{
+        .n = ToInt(n),
+        .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
+        .adjugate = AsElements(Elements<T>(adjugate, batch, {n, n}, "the adjugate")),
+        .matrix = {size, slice.Take<E>(size)},
+        .result = {size, slice.Take<E>(size)},
+        .pivots = slice.Take<V>(n),
+        .permutation = slice.Take<V>(n),
+        .vectors = slice.Take<E>(2 * n),
+        .places = slice.Take<int>(2 * n)};
+    LaunchAlone(stream, job, batch, slice);
+  });
+}
+
 void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
          ffi::Result<ffi::AnyBuffer> det) {
   const BatchShape shape = SplitSquareBatch(a, "a");
@@ -153,5 +203,6 @@ void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
 }  // namespace
 }  // namespace linalg::cuda
 
+LINALG_HANDLER(linalg_adjugate, linalg::cuda::Adjugate);
 LINALG_HANDLER(linalg_det, linalg::cuda::Det);
 LINALG_HANDLER(linalg_slogdet, linalg::cuda::Slogdet);

@@ -8,20 +8,24 @@ namespace linalg::cuda {
 
 // One matrix per thread: the block loads its matrices together, each thread works on its own, and
 // the block stores the results together, so that global memory is read and written in whole lines.
+// A job that runs on a block rather than on a slice shares out its `matrices` itself.
 template <class Job>
 __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThreads)
-    RunAlone(const Job job, int64_t batch, int64_t bytes) {
+    RunAlone(const Job job, int64_t batch, int matrices, int64_t bytes) {
   extern __shared__ __align__(16) char memory[];
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x; first < batch;
-       first += step) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * matrices;
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * matrices; first < batch; first += step) {
     const int64_t left = batch - first;
-    const int count = left < blockDim.x ? static_cast<int>(left) : static_cast<int>(blockDim.x);
+    const int count = left < matrices ? static_cast<int>(left) : matrices;
     const Block block{.first = first, .count = count, .memory = memory, .slice_bytes = bytes};
     job.Load(block);
     FinishCopies();
     __syncthreads();
-    if (static_cast<int>(threadIdx.x) < count) job.Run(block.Slice(threadIdx.x));
+    if constexpr (requires { job.Run(block); }) {
+      job.Run(block);
+    } else {
+      if (static_cast<int>(threadIdx.x) < count) job.Run(block.Slice(threadIdx.x));
+    }
     __syncthreads();
     job.Store(block);
     __syncthreads();
@@ -81,13 +85,16 @@ void AllowShared(Kernel* kernel, int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
+// With `parts` of each matrix to share out, a thread for every part as far as a block has them.
 template <class Job>
-void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
+void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice,
+                 int parts = 1) {
   if (batch == 0) return;
-  const int threads = TeamsPerBlock(batch, 1, slice.bytes());
-  const int64_t bytes = threads * slice.bytes();
-  Launch(stream, (batch + threads - 1) / threads, threads, bytes, &RunAlone<Job>, job, batch,
-         slice.bytes());
+  const int matrices = TeamsPerBlock(batch, parts, slice.bytes());
+  const int64_t bytes = matrices * slice.bytes();
+  if (bytes > kBlockBytes) AllowShared(&RunAlone<Job>, bytes);
+  Launch(stream, (batch + matrices - 1) / matrices, std::min(matrices * parts, kBlockThreads),
+         bytes, &RunAlone<Job>, job, batch, matrices, slice.bytes());
 }
 
 template <class Job>

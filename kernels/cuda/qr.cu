@@ -13,6 +13,7 @@
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/qr.h"
+#include "kernels/small/qr_derivative.h"
 
 namespace linalg::cuda {
 namespace {
@@ -311,11 +312,90 @@ void QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuf
   });
 }
 
+// The derivatives of factors A = Q R with Q of the shape of A, which are called for small matrices
+// alone: along `x`, and backward, for the cotangents `x` and `x_r`.
+template <class E, bool kBackward>
+struct QrDerivative {
+  int m, n;
+  const E *q, *r, *x, *x_r;
+  E *y, *y_r;
+  Staged<E> matrix, triangle, change, change_r;
+  Place<E> work;
+
+  __device__ void Load(const Block& block) const {
+    matrix.Load(q, block);
+    triangle.Load(r, block);
+    change.Load(x, block);
+    if constexpr (kBackward) change_r.Load(x_r, block);
+  }
+  __device__ void Run(char* slice) const {
+    if constexpr (kBackward) {
+      small::QrVjp(m, n, matrix.In(slice), triangle.In(slice), change.In(slice), work.In(slice),
+                   change_r.In(slice));
+    } else {
+      small::QrJvp(m, n, matrix.In(slice), triangle.In(slice), change.In(slice), work.In(slice),
+                   change_r.In(slice));
+    }
+  }
+  __device__ void Store(const Block& block) const {
+    change.Store(y, block);
+    if constexpr (!kBackward) change_r.Store(y_r, block);
+  }
+};
+
+// Of what the first result y has the shape; of R's derivative `x_r` is given, or else `y_r` made.
+template <bool kBackward, class T>
+void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
+                   const ffi::AnyBuffer& x, const T* x_r, ffi::Result<ffi::AnyBuffer>& y, T* y_r) {
+  using E = Element<T>;
+  const auto [batch, m, n] = SplitBatch(q, 2, "q");
+  const int64_t size = m * n, square = n * n;
+  const auto given = [&](const ffi::AnyBuffer& buffer, int64_t rows, std::string_view name) {
+    const T* const data = Elements<T>(buffer, batch, {rows, n}, name);
+    return AsElements(data);
+  };
+  Slice slice(sizeof(RealElement<E>));
+  const QrDerivative<E, kBackward> job{.m = ToInt(m),
+                                       .n = ToInt(n),
+                                       .q = given(q, m, "q"),
+                                       .r = given(r, n, "r"),
+                                       .x = given(x, m, "the derivative"),
+                                       .x_r = AsElements(x_r),
+                                       .y = AsElements(Elements<T>(y, batch, {m, n}, "the result")),
+                                       .y_r = AsElements(y_r),
+                                       .matrix = {size, slice.Take<E>(size)},
+                                       .triangle = {square, slice.Take<E>(square)},
+                                       .change = {size, slice.Take<E>(size)},
+                                       .change_r = {square, slice.Take<E>(square)},
+                                       .work = slice.Take<E>(square)};
+  LaunchAlone(stream, job, batch, slice);
+}
+
+void QrJvp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da,
+           ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dr) {
+  const QrShape shape = ReadDerivativeShape(q);
+  DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
+    T* const made = Elements<T>(dr, shape.batch, {shape.n, shape.n}, "dr");
+    Differentiate<false, T>(stream, q, r, da, nullptr, dq, made);
+  });
+}
+
+void QrVjp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer q_ct,
+           ffi::AnyBuffer r_ct, ffi::Result<ffi::AnyBuffer> a_ct) {
+  const QrShape shape = ReadDerivativeShape(q);
+  DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
+    const T* const given = Elements<T>(r_ct, shape.batch, {shape.n, shape.n}, "the cotangent of r");
+    Differentiate<true, T>(stream, q, r, q_ct, given, a_ct, nullptr);
+  });
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
 LINALG_HANDLER(linalg_householder_qr, linalg::cuda::HouseholderQr);
 LINALG_HANDLER(linalg_householder_product, linalg::cuda::HouseholderProduct);
 LINALG_HANDLER(linalg_qr, linalg::cuda::Qr);
+LINALG_HANDLER(linalg_qr_jvp, linalg::cuda::QrJvp);
+LINALG_HANDLER(linalg_qr_vjp, linalg::cuda::QrVjp);
 LINALG_HANDLER(linalg_qr_r, linalg::cuda::QrR);
 LINALG_HANDLER(linalg_qr_pivoted, linalg::cuda::QrPivoted);

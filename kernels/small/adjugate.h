@@ -47,7 +47,7 @@ LINALG_INLINE RealElement<E> Adjugate(int n, E* a, RealElement<E>* pivots,
 // of full rank after all, whose last pivot is below the rounding of the others, is treated as such.
 // `places` and `vectors` are room for 2 n.
 template <class T>
-void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* adjugate) {
+LINALG_INLINE void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* adjugate) {
   int* const rows = places;
   int* const cols = places + n;
   for (int i = 0; i < n; ++i) rows[i] = cols[i] = i;

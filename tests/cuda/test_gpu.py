@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 import cases
 import linalg
 import matrices
-from linalg import _targets
+from linalg import _matmul, _targets
 from linalg._cases import checks
 from sharded import energy, no_collectives, split
 
@@ -44,7 +44,8 @@ def on_gpu():
     yield
 
 
-HANDLED = cases.with_handlers("cuda")
+# But for products, of which XLA has those that no handler takes: test_products.
+HANDLED = [x for x in cases.with_handlers("cuda") if not x.xla]
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)
@@ -312,6 +313,91 @@ def test_gradient(case, n, rng):
     expected = gradient(tuple(jax.device_put(x, jax.devices("cpu")[0]) for x in floating))
   for x, y in zip(actual, expected, strict=True):
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-7 * np.max(np.abs(y), initial=1))
+
+
+def _on_cpu(function, operands):
+  """What the function is on the CPU, in double precision."""
+  cpu = jax.devices("cpu")[0]
+  with jax.default_device(cpu):
+    return function(*(jax.device_put(checks.wide(x), cpu) for x in operands))
+
+
+# Tiles of a thread, one and several, in part outside the matrix; and one of many in a block.
+PRODUCTS = [
+    (2, 2, 2), (3, 3, 3), (4, 4, 4), (5, 6, 7), (8, 8, 8), (9, 7, 17), (1, 5, 2), (16, 3, 16),
+    (17, 31, 15), (12, 12, 12), (32, 32, 32), (0, 4, 5)]
+
+
+@pytest.mark.parametrize("turned", [None, "a", "b"])
+@pytest.mark.parametrize("batches", [((300,), (300,)), ((), (300,)), ((7,), ())], ids=str)
+@pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
+def test_products(dtype, sizes, batches, turned, rng):
+  """Of plain, transposed and adjoint operands, one of them shared or none, in full precision."""
+  m, depth, n = sizes
+  a = matrices.general(rng, batches[0], m, depth, dtype)
+  b = matrices.general(rng, batches[1], depth, n, dtype)
+  turn = lambda x: np.ascontiguousarray(np.swapaxes(x, -1, -2))
+  multiply = getattr(
+      _matmul.exact_matmul_p, "plain" if turned is None else f"transpose_{turned}")
+  operands = _put((turn(a) if turned == "a" else a, turn(b) if turned == "b" else b))
+  for conjugate in ((False, False), (True, False), (False, True), (True, True)):
+    function = jax.jit(functools.partial(
+        multiply, conjugate_a=conjugate[0], conjugate_b=conjugate[1]))
+    assert "@linalg_matmul" in function.lower(*operands).as_text()
+    x, y = (z.conj() if c else z for z, c in zip((a, b), conjugate, strict=True))
+    error = np.abs(np.asarray(function(*operands)) - checks.wide(x) @ checks.wide(y))
+    assert np.all(error <= 2 * (depth + 1) * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b)))
+    if dtype.kind != "c":
+      break
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3), (70000,)], ids=str)
+def test_batches_of_products(dtype, batch, rng):
+  """A product has the same bits in any."""
+  a, b = (matrices.general(rng, batch, 5, 5, dtype) for _ in range(2))
+  whole = np.asarray(linalg.matmul(*_put((a, b)))).reshape(-1, 5, 5)
+  last = [x.reshape(-1, 5, 5)[-1] for x in (a, b)]
+  np.testing.assert_array_equal(linalg.matmul(*_put(last)), whole[-1])
+
+
+@pytest.mark.parametrize("batches", [((9,), (9,)), ((), (9,)), ((9,), ())], ids=str)
+def test_gradients_of_products(dtype, batches, rng):
+  a = matrices.general(rng, batches[0], 5, 3, dtype)
+  b = matrices.general(rng, batches[1], 3, 6, dtype)
+  c = matrices.general(rng, (9,), 5, 6, dtype)
+  gradients = jax.jit(lambda a, b, c: jax.vjp(linalg.matmul, a, b)[1](c))
+  for x, y in zip(gradients(*_put((a, b, c))), _on_cpu(gradients, (a, b, c)), strict=True):
+    np.testing.assert_allclose(x, y, rtol=0, atol=300 * np.finfo(dtype).eps)
+
+
+RULES = {
+    "cholesky": linalg.cholesky,
+    "cholesky_upper": lambda a: linalg.cholesky(a, upper=True, symmetrize_input=False),
+    "qr": lambda a: linalg.qr(a[..., : a.shape[-1] // 2 + 1]),
+    "det": linalg.det,
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 8, 12, 13])
+@pytest.mark.parametrize("name", RULES)
+def test_rules(name, dtype, n, rng):
+  """Derivatives in both modes, by handlers and beyond their sizes; of singular matrices too."""
+  function = RULES[name]
+  make = matrices.positive_definite if "cholesky" in name else matrices.well_conditioned
+  a = make(rng, (300,), n, dtype)
+  if name == "det" and n > 1:
+    a[1, 1] = a[1, 0]
+  da = matrices.general(rng, (300,), n, n, dtype)
+
+  def both(a, da):
+    y, tangent = jax.jvp(function, (a,), (da,))
+    return tangent, jax.vjp(function, a)[1](jax.tree.map(jnp.ones_like, y))[0]
+
+  both = jax.jit(both)
+  found = jax.tree.leaves(both(*_put((a, da))))
+  for x, y in zip(found, jax.tree.leaves(_on_cpu(both, (a, da))), strict=True):
+    scale = n * np.max(np.abs(y), initial=1)
+    np.testing.assert_allclose(x, y, rtol=0, atol=1000 * np.finfo(dtype).eps * scale)
 
 
 def test_sharded(case, rng):

@@ -16,6 +16,7 @@ import types
 
 import jax
 import jax.ffi
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
@@ -37,10 +38,6 @@ if _targets.cuda_version() is None:
 if reason := _targets.cuda_refusal():
   pytest.skip(f"the CUDA module is not used here: {reason}", allow_module_level=True)
 
-# These have no handler for CUDA, for the reasons in docs/cuda.md.
-CPU_ALONE = set(re.findall(
-    r"visit\((linalg_\w+), kCpu,", (ROOT / "kernels" / "handlers.h").read_text()))
-
 # What the others lower to is tested in sharding/test_export.py.
 HANDLED = cases.with_handlers("cuda")
 
@@ -57,11 +54,10 @@ def _run(code, **environment):
 
 
 def test_every_target():
-  """Catches an operation that quietly runs stock JAX on a GPU: docs/cuda.md says which ones do."""
+  """Catches an operation that quietly runs stock JAX on a GPU."""
   cpu, cuda = _targets._cpu.signatures(), _targets._cuda.signatures()
   assert _targets._cuda.targets().keys() == cuda.keys()
-  assert cuda.items() <= cpu.items()
-  assert {name for name in cpu if name not in cuda} == CPU_ALONE
+  assert cuda == cpu
 
 
 def test_import_needs_no_library_of_nvidias():
@@ -177,14 +173,13 @@ def _calls(text):
 
 
 def _calls_on_both(function, *operands):
-  """The calls in the program for the CPU, but for targets of its own, and in that for CUDA."""
+  """The calls in the program for the CPU, and in that for CUDA."""
   traced = jax.jit(function).trace(*operands)
   cpu, cuda = (
       _calls(traced.lower(lowering_platforms=(platform,)).as_text())
       for platform in ("cpu", "cuda"))
   assert cuda, "no call of a handler"
-  alone = re.compile(rf"custom_call @({'|'.join(sorted(CPU_ALONE))})\b")
-  return [call for call in cpu if not alone.search(call)], cuda
+  return cpu, cuda
 
 
 def _same_calls(function, *operands):
@@ -202,10 +197,41 @@ def test_calls(case, dtype, rng):
     assert "sdy.sharding_rule" in call
 
 
+@cases.each([x for x in HANDLED if not x.xla])
 @pytest.mark.parametrize("n", [0, 65])
 def test_sizes(case, n, rng):
   """Catches a cut-off in Python: the handlers alone have any."""
   _same_calls(case.results, *case.operands(rng, (2,), n, n, np.float32))
+
+
+def _targets_of(function, *operands):
+  """The targets that the program for each platform calls."""
+  traced = jax.jit(function).trace(*operands)
+  texts = [traced.lower(lowering_platforms=(x,)).as_text() for x in ("cpu", "cuda")]
+  return [set(re.findall(r"@(linalg_\w+)", text)) for text in texts]
+
+
+@pytest.mark.parametrize("shapes, on_cpu, on_cuda", [
+    (((2, 2), (2, 2)), False, True), (((4, 1), (1, 4)), False, False),
+    (((4, 4), (4, 1)), False, False), (((5, 32), (32, 7)), True, True),
+    (((5, 33), (33, 7)), True, False), (((5, 65), (65, 7)), False, False)], ids=str)
+def test_products_that_xla_keeps(shapes, on_cpu, on_cuda, rng):
+  """Small ones go to the handlers, up to a size that each platform has for itself."""
+  operands = [rng.standard_normal((3, *shape), np.float32) for shape in shapes]
+  cpu, cuda = _targets_of(linalg.matmul, *operands)
+  assert [bool(cpu), bool(cuda)] == [on_cpu, on_cuda]
+
+
+@pytest.mark.parametrize("function, targets, largest", [
+    (linalg.cholesky, {"linalg_cholesky_vjp"}, 12), (linalg.det, {"linalg_adjugate"}, 12),
+    (lambda a: linalg.qr(a)[0], {"linalg_qr_vjp"}, 12)], ids=["cholesky", "det", "qr"])
+def test_rules_that_have_handlers(function, targets, largest, rng):
+  """The handlers take matrices of which a thread each has one; the formula takes larger ones."""
+  gradient = jax.grad(lambda a: jnp.sum(function(a)))
+  for n in (largest, largest + 1):
+    cpu, cuda = _targets_of(gradient, rng.standard_normal((3, n, n), np.float32))
+    assert targets <= cpu
+    assert (targets <= cuda) is (n == largest)
 
 
 LAYOUTS = {

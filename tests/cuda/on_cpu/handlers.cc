@@ -17,8 +17,7 @@
 
 namespace xla::ffi {
 
-// Device memory that the CPU's runtime does not give; and, as on a GPU, subnormal numbers, which
-// XLA's threads flush to zero.
+// Device memory that the CPU's runtime does not give.
 class HostAllocator {
  public:
   std::optional<void*> Allocate(size_t size, size_t alignment) {
@@ -32,8 +31,6 @@ class HostAllocator {
 
  private:
   std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
-  std::unique_ptr<linalg::SubnormalNumbers> subnormal_numbers_ =
-      std::make_unique<linalg::SubnormalNumbers>();
 };
 
 template <>
@@ -72,10 +69,12 @@ inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
 
 }  // namespace xla::ffi
 
+// With subnormal numbers, as on a GPU, which XLA's threads flush to zero.
 #undef XLA_FFI_DEFINE_HANDLER_SYMBOL
 #define XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function, ...)    \
   extern "C" XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) {  \
     XLA_FFI_DEFINE_HANDLER(handler, function, ##__VA_ARGS__); \
+    const linalg::SubnormalNumbers subnormal_numbers;         \
     xla::ffi::ClearEmpty(frame);                              \
     return (*handler)(frame);                                 \
   }                                                           \
@@ -88,6 +87,7 @@ inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
 #include "kernels/cuda/eigh_tridiagonal.cu"
 #include "kernels/cuda/hessenberg.cu"
 #include "kernels/cuda/lu.cu"
+#include "kernels/cuda/matmul.cu"
 #include "kernels/cuda/qr.cu"
 #include "kernels/cuda/schur.cu"
 #include "kernels/cuda/solve.cu"

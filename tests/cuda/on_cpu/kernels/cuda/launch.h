@@ -27,17 +27,26 @@ class SharedMemory {
 };
 
 template <class Job>
-void LaunchAlone(cudaStream_t, const Job& job, int64_t batch, const Slice& slice) {
+void LaunchAlone(cudaStream_t, const Job& job, int64_t batch, const Slice& slice, int parts = 1) {
   constexpr int kThreads = 6;  // fewer than most batches of the tests
+  const int matrices = parts > 1 ? kThreads / 2 : kThreads;
   const int64_t bytes = slice.bytes();
+  if (bytes > SharedBytes()) throw std::length_error("too much shared memory");
   blockDim.x = kThreads;
-  for (int64_t first = 0; first < batch; first += kThreads) {
-    SharedMemory memory(kThreads * bytes);
-    const int count = static_cast<int>(std::min<int64_t>(kThreads, batch - first));
+  const auto each_thread = [](auto&& body) {
+    for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x) body();
+  };
+  for (int64_t first = 0; first < batch; first += matrices) {
+    SharedMemory memory(matrices * bytes);
+    const int count = static_cast<int>(std::min<int64_t>(matrices, batch - first));
     const Block block{first, count, memory.get(), bytes};
-    for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x) job.Load(block);
-    for (int i = 0; i < count; ++i) job.Run(block.Slice(i));
-    for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x) job.Store(block);
+    each_thread([&] { job.Load(block); });
+    if constexpr (requires { job.Run(block); }) {
+      each_thread([&] { job.Run(block); });
+    } else {
+      for (int i = 0; i < count; ++i) job.Run(block.Slice(i));
+    }
+    each_thread([&] { job.Store(block); });
   }
 }
 
