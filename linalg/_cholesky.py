@@ -11,9 +11,10 @@ from linalg._algebra import adjoint, hermitian_part, on_diagonal, solution_tange
 from linalg._checks import check_positive
 from linalg._linear import linear_pair
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_columns, at_most, check_square, matrices_at_most
+from linalg._operands import as_arrays, as_columns, check_square
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
+from linalg._tuning import CHOLESKY_DERIVATIVE, within
 
 __all__ = ["cho_factor", "cho_solve", "cholesky", "cholesky_ex"]
 
@@ -30,13 +31,6 @@ def _tangent(factor, da, *, lower, symmetrize):
   return [dl if lower else adjoint(dl)]
 
 
-# At n = 32, 512 matrices, the handlers take 1/9 (float32), 1/5 to 1/9 (float64) and 1/8 (complex64)
-# of the formula's time (Intel Xeon with AVX-512, two cores that others used too, 22 November 2026);
-# beyond, the registers of a group of matrices outgrow the first cache many times.
-_LARGEST_DERIVATIVE = 32
-# On a GPU, matrices of so many bytes: those of which a thread each factors them.
-_LARGEST_ON_CUDA = 576
-
 cholesky_jvp_p, cholesky_vjp_p = linear_pair(
     ("linalg_cholesky_jvp", "n n, n n -> n n", [0]),
     ("linalg_cholesky_vjp", "n n, n n -> n n", [0]),
@@ -44,9 +38,7 @@ cholesky_jvp_p, cholesky_vjp_p = linear_pair(
     constants=1,
     argument=lambda factor: factor,
     attributes={"lower": True, "symmetrize": True},
-    suits={
-        "cpu": lambda factor, *_, **attributes: at_most(factor.shape[-1], _LARGEST_DERIVATIVE),
-        "cuda": lambda factor, *_, **attributes: matrices_at_most(factor, _LARGEST_ON_CUDA)})
+    suits=within(CHOLESKY_DERIVATIVE))
 
 
 def _cholesky_jvp(primals, tangents, **attributes):

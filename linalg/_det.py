@@ -26,11 +26,12 @@ from linalg._algebra import (
 )
 from linalg._lu import lu_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, at_most, check_square, matrices_at_most, real_dtype
+from linalg._operands import as_arrays, check_square, real_dtype
 from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p
 from linalg._svd import svd_p
 from linalg._triangular import triangular_solve_p
+from linalg._tuning import ADJUGATE, within
 
 __all__ = ["SlogdetResult", "det", "slogdet"]
 
@@ -219,11 +220,6 @@ def _adjugate_jvp(primals, tangents):
       regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, u, s, vh))
 
 
-# Up to this size the handlers' LU factors are computed in lanes: kSmallLu of kernels/cpu/tuning.h.
-_LARGEST_ADJUGATE = 32
-# On a GPU, matrices of so many bytes.
-_LARGEST_ON_CUDA = 576
-
 # adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its derivative.
 adjugate_p = ffi.operation(
     "linalg_adjugate",
@@ -231,9 +227,7 @@ adjugate_p = ffi.operation(
     [0],
     jvp=_adjugate_jvp,
     fallback=lambda a: [_adjugate(a)],
-    suits={
-        "cpu": lambda a: at_most(a.shape[-1], _LARGEST_ADJUGATE),
-        "cuda": lambda a: matrices_at_most(a, _LARGEST_ON_CUDA)})
+    suits=within(ADJUGATE))
 
 
 det_p = ffi.operation(

@@ -24,7 +24,7 @@ def linear_pair(
     constants: int,
     argument: Callable[..., jax.Array],
     attributes: Mapping[str, Any] | None = None,
-    suits: Callable[..., bool] | Mapping[str, Callable[..., bool]] | None = None,
+    suits: Callable[..., bool] | None = None,
 ) -> tuple[ffi.Operation, ffi.Operation]:
   """The operations for a formula that is linear in its last operand, and for its transpose.
 

@@ -1,11 +1,10 @@
 """Products of matrices.
 
-XLA takes up to 60 times as long for a batch of small matrices as it could on a CPU, and up to 10
+XLA takes up to 60 times as long for a batch of small matrices as it could on a CPU, and up to 14
 times on a GPU. Those go to handlers. Larger ones, and those of other platforms, stay XLA's.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,41 +12,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from linalg import ffi
-from linalg._operands import at_most, check_arrays
+from linalg._operands import check_arrays
 from linalg._public import public
+from linalg._tuning import may_be_small_products, suits_products
 
 __all__ = ["matmul"]
 
-# Up to this size the handlers multiply 1024 matrices 1.1 to 37 times as fast as XLA, and a single
-# one as fast or faster (float32, float64, complex64; Intel Xeon with AVX-512, two cores, 22
-# November 2026; benchmarks/run.py --ops matmul). Whether they are called does not depend on the
-# batch, so that a matrix has the same bits in any.
-_LARGEST = 64
-# The same on a GPU.
-_LARGEST_ON_CUDA = 32
-# Real products up to this size are unrolled by XLA, in the loop of what stands around them.
-_UNROLLED = 3
 # That of the products in rules, whatever the user's default is.
 _FULL = jax.lax.Precision.HIGHEST
-
-
-def _suits(largest: int, unrolled: int) -> Callable[..., bool]:
-  """A function that says whether operands of given types are better off in a handler. Real matrices
-  times vectors, and columns times rows, are XLA's, who fuses the latter with what stands around
-  them."""
-
-  def suits(a: Any, b: Any, **conjugate: bool) -> bool:
-    sizes = (*a.shape[-2:], *b.shape[-2:])
-    if max(sizes) > largest:
-      return False
-    if jnp.issubdtype(a.dtype, jnp.complexfloating):
-      return True
-    return min(b.shape[-2:]) > 1 and max(sizes) > unrolled
-
-  return suits
-
-
-_SUITS = {"cpu": _suits(_LARGEST, _UNROLLED), "cuda": _suits(_LARGEST_ON_CUDA, 1)}
 
 
 class _Products(NamedTuple):
@@ -103,7 +75,7 @@ def _make_products(precision: Any) -> _Products:
 
     multiply = ffi.operation(
         target, signature, [0], attributes={"conjugate_a": False, "conjugate_b": False},
-        shared=[0, 1], jvp=jvp, transpose=transpose, suits=_SUITS, fallback=fallback)
+        shared=[0, 1], jvp=jvp, transpose=transpose, suits=suits_products, fallback=fallback)
     return multiply
 
   turn = lambda x: x.mT
@@ -140,11 +112,10 @@ def are_small_matrices(x1: Any, x2: Any) -> bool:
   too."""
   if min(x1.ndim, x2.ndim) < 2 or x1.dtype != x2.dtype:
     return False
-  sizes = (*x1.shape[-2:], *x2.shape[-2:])
   sharded = any(tuple(x.sharding.spec)[x.ndim - 2 :] != (None, None) for x in (x1, x2))
   return (
       x1.dtype in (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128) and not sharded
-      and all(at_most(size, _LARGEST) for size in sizes))
+      and may_be_small_products(x1, x2))
 
 
 @public("precision", "preferred_element_type")
@@ -168,11 +139,11 @@ def matmul(
     The products (..., m, n), of the dtype that both promote to.
 
   Algorithm: float32, float64, complex64 and complex128 matrices of at most 64 rows and columns on
-  the CPU, and at most 32 on CUDA, are multiplied by a handler, if neither `precision` nor
+  the CPU, and at most 16 on CUDA, are multiplied by a handler, if neither `precision` nor
   `preferred_element_type` is given. Each element is one chain of fused products in the order of k,
-  in full precision, so that it has the same bits in any batch. All others are XLA's, and real
-  products of a matrix and a column, of a column and a row, and, on the CPU, of at most 3 rows and
-  columns.
+  in full precision, so that it has the same bits in any batch. All others are XLA's, and so are
+  real products of a matrix and a column, of a column and a row, and of at most 3 rows and columns
+  (on CUDA in float32 alone), and on CUDA those of a batch and one right operand.
 
   Example:
     >>> import jax.numpy as jnp, linalg

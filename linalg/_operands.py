@@ -78,16 +78,3 @@ def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
   if columns.shape[-2] != a.shape[-1]:
     raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
   return columns, vector
-
-
-def at_most(size: Any, limit: int) -> bool:
-  """Whether a size is known, which one of jax.export may not be, and is no larger."""
-  return isinstance(size, int) and size <= limit
-
-
-def matrices_at_most(x: Any, limit: int) -> bool:
-  """Whether the matrices of an array have sizes that are known, and fill no more than so many
-  bytes."""
-  rows, cols = x.shape[-2:]
-  known = isinstance(rows, int) and isinstance(cols, int)
-  return known and rows * cols * x.dtype.itemsize <= limit

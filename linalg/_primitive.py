@@ -46,14 +46,13 @@ class Rules(NamedTuple):
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
-  suits: Mapping[str, Callable[..., bool]] = {}  # per platform, whether the handler is called
+  suits: Callable[..., bool] = lambda platform, *types, **attributes: True  # or the fallback is
   unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
 
   def run_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
     """Whether a program for `platform` calls the handler for operands of these types."""
-    suits = self.suits.get(platform)
     return (
-        platform in self.platforms and (suits is None or suits(*types, **attributes))
+        platform in self.platforms and self.suits(platform, *types, **attributes)
         and self.refusal(platform) is None)
 
 
@@ -74,10 +73,8 @@ def make_primitive(name: str, rules: Rules) -> Primitive:
   """The primitive for the FFI target `name`; its results are always a list."""
   rules = rules._replace(**{
       field: _without_overwrite(rule)
-      for field in ("results", "jvp", "transpose", "fallback", "unshared")
+      for field in ("results", "jvp", "transpose", "fallback", "suits", "unshared")
       if (rule := getattr(rules, field)) is not None})
-  rules = rules._replace(suits={
-      platform: _without_overwrite(rule) for platform, rule in rules.suits.items()})
   primitive = Primitive(name)
   primitive.multiple_results = True
 

@@ -12,9 +12,10 @@ from linalg._householder import householder_qr_p
 from linalg._linear import linear_pair
 from linalg._lu import lu_p, lu_solve_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, at_most, check_matrix, matrices_at_most
+from linalg._operands import as_arrays, check_matrix
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
+from linalg._tuning import QR_DERIVATIVE, within
 
 __all__ = ["QRResult", "qr"]
 
@@ -40,22 +41,13 @@ def _thin_tangents(q, r, da):
   return [product(q, skew - c) + da_rinv, product(c - skew, r)]
 
 
-# Up to this many rows, and so columns. At n = 32, 512 matrices, the handler takes 1/3 (float32),
-# 1/2.2 (float64) and 1/1.6 (complex64) of the formula's time (Intel Xeon with AVX-512, two cores
-# that others used too, 22 November 2026).
-_LARGEST_DERIVATIVE = 32
-# On a GPU, matrices of so many bytes.
-_LARGEST_ON_CUDA = 576
-
 thin_jvp_p, thin_vjp_p = linear_pair(
     ("linalg_qr_jvp", "m n, n n, m n -> m n, n n", [0, 0]),
     ("linalg_qr_vjp", "m n, n n, m n, n n -> m n", [0]),
     _thin_tangents,
     constants=2,
     argument=lambda q, r: q,
-    suits={
-        "cpu": lambda q, *_: at_most(q.shape[-2], _LARGEST_DERIVATIVE),
-        "cuda": lambda q, *_: matrices_at_most(q, _LARGEST_ON_CUDA)})
+    suits=within(QR_DERIVATIVE))
 
 
 def _complement_jvp(q, dq_thin, n):

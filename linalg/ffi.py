@@ -93,7 +93,7 @@ def operation(
     jvp: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
     fallback: Callable[..., Any] | None = None,
-    suits: Callable[..., bool] | Mapping[str, Callable[..., bool]] | None = None,
+    suits: Callable[..., bool] | None = None,
     unshared: Callable[..., Any] | None = None,
 ) -> Operation:
   """A function that calls the FFI target `name` on batches of any shape.
@@ -124,9 +124,9 @@ def operation(
     fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`, for
       platforms that are not among `platforms`, and for GPUs that this package's own handlers are
       not made for.
-    suits: `suits(*types, **attributes) -> bool`, asked when a call is lowered: whether operands of
-      these shapes and dtypes go to the handler; the others go to `fallback`. By default all do. Or
-      such a function for each platform, all operands going to the handlers of others.
+    suits: `suits(platform, *types, **attributes) -> bool`, asked when a call is lowered: whether
+      operands of these shapes and dtypes go to the platform's handler; the others go to `fallback`.
+      By default all do.
     unshared: the same function by other operations, `unshared(*operands, **attributes) -> list of
       results`, for `vmap` where a shared operand would be copied, having a batch of its own but not
       that of the others.
@@ -155,11 +155,10 @@ def operation(
         for dims, dtype in zip(results, wanted, strict=True)
     ]
 
-  where = tuple((_targets.platforms(name) or ("cpu",)) if platforms is None else platforms)
   rules = _primitive.Rules(
       ranks=tuple(len(dims) for dims in operands),
       results=result_types,
-      platforms=where,
+      platforms=tuple((_targets.platforms(name) or ("cpu",)) if platforms is None else platforms),
       shared=frozenset(shared),
       in_place=in_place,
       prepare=functools.partial(_targets.prepare, name),
@@ -167,7 +166,7 @@ def operation(
       jvp=jvp,
       transpose=transpose,
       fallback=fallback,
-      suits=dict.fromkeys(where, suits) if callable(suits) else suits or {},
+      suits=suits or (lambda platform, *types, **attributes: True),
       unshared=unshared)
   return Operation(name, attributes or {}, rules)
 

@@ -3,7 +3,7 @@
 // A block loads the operands of several products to shared memory, as they are to be multiplied,
 // each thread computes tiles of products in registers, and the block stores the products together:
 // global memory is read and written once, in whole lines. Operands that shared memory does not hold
-// are read where they lie; linalg/_matmul.py leaves XLA what is larger than a few dozen rows.
+// are read where they lie; linalg/_tuning.py leaves XLA what is larger than a few rows and columns.
 #include "kernels/cuda/launch.h"
 #include "kernels/handlers.h"
 #include "kernels/matmul_shape.h"

@@ -16,7 +16,7 @@ import pytest
 from jaxlib.mlir import ir
 
 import linalg
-from linalg import _det, _targets
+from linalg import _targets, _tuning
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -63,7 +63,7 @@ def test_a_target_is_in_the_same_file_on_every_backend():
 def test_a_cut_off_that_is_the_handlers():
   """adj(A) has handlers up to the size whose LU factors are computed in lanes."""
   tuning = (ROOT / "kernels" / "cpu" / "tuning.h").read_text()
-  assert f"kSmallLu = {_det._LARGEST_ADJUGATE};" in tuning
+  assert f"kSmallLu = {_tuning.ADJUGATE['cpu'].side};" in tuning
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""Which operands go to handlers, on each platform, where XLA's own operations could take them too.
+
+Operations ask this in their `suits=`. What a handler does with what it is given stands in tuning.h
+of kernels/cpu and of kernels/cuda. No size depends on the batch, so that a matrix has the same bits
+in any.
+
+Measured on the CPU: Intel Xeon with AVX-512, two cores that others used too, 22 November 2026. On
+CUDA: H100 (80 GB HBM3, jax 0.11.2), on the same day, batches of 200000 matrices, or, of products,
+as many as fill 0.6 GB if those are more. Complex matrices were not measured there.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+
+class Limit(NamedTuple):
+  """The largest matrices that go to a handler: their rows and columns, and their bytes."""
+
+  side: int
+  nbytes: float = math.inf
+
+
+# Derivative rules, whose formulas are XLA's operations around our solves.
+#
+# CPU, n = 32, 512 matrices: the handlers take 1/9 (float32), 1/5 to 1/9 (float64) and 1/8
+# (complex64) of the formula's time for Cholesky's, and 1/3, 1/2.2 and 1/1.6 for QR's; beyond, the
+# registers of a group of matrices outgrow the first cache many times. Adjugates: up to the size
+# whose LU factors are computed in lanes, kSmallLu of kernels/cpu/tuning.h.
+#
+# CUDA, times as fast as the formula, forward and backward, for square matrices:
+#              n=4        n=8        n=12       n=16        n=8        n=12
+#              float32                                      float64
+#   Cholesky   1.4, 1.4   3.4, 3.7   3.3, 4.0   1.4, 1.6    4.1, 4.1   3.1, 3.2
+#   QR         1.6, 1.4   1.2, 1.2   0.6, 0.7   0.3, 0.3    1.1, 1.2   0.5, 0.5
+#   adjugate   2.0        4.3        1.8                    3.5        9.2
+CHOLESKY_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(16, nbytes=1152)}
+QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
+ADJUGATE = {"cpu": Limit(32), "cuda": Limit(12, nbytes=1152)}
+
+
+class _Products(NamedTuple):
+  """The products that go to a handler: their rows and columns, and what stays XLA's of these."""
+
+  side: int
+  unrolled: Mapping[Any, int]  # real ones up to this size, which XLA unrolls
+  shared_b: bool  # whether those go to the handler whose right operand serves the whole batch
+
+
+# CPU: up to the limit the handlers multiply 1024 matrices 1.1 to 37 times as fast as XLA, and a
+# single one as fast or faster (float32, float64, complex64; benchmarks/run.py --ops matmul). XLA
+# unrolls the smallest in the loop of what stands around them.
+#
+# CUDA, times as fast as XLA in full precision:
+#             n=2   n=3   n=4   n=6   n=8   n=12   n=16   n=24   n=32
+#   float32   0.8   1.0   1.1   1.0   3.1   2.0    1.1    0.6    0.8
+#   float64   14          4.6         1.2          1.0           0.8
+# In float32 at n = 8 and 16, Aᵀ B: 2.2 and 1.0; A Bᵀ: 5.3 and 1.8; with one A for the whole batch:
+# 2.3 and 1.9; with one B: 0.8 and 0.6, for XLA makes one large product of that.
+_PRODUCTS = {
+    "cpu": _Products(64, unrolled={np.dtype("f4"): 3, np.dtype("f8"): 3}, shared_b=True),
+    "cuda": _Products(16, unrolled={np.dtype("f4"): 3}, shared_b=False)}
+_LARGEST_PRODUCT = max(products.side for products in _PRODUCTS.values())
+
+
+def within(limits: Mapping[str, Limit]) -> Callable[..., bool]:
+  """The rule `suits` of an operation whose first operand is limited."""
+
+  def suits(platform: str, x: Any, *others: Any, **attributes: Any) -> bool:
+    limit = limits[platform]
+    rows, cols = x.shape[-2:]
+    return _all_at_most((rows, cols), limit.side) and rows * cols * x.dtype.itemsize <= limit.nbytes
+
+  return suits
+
+
+def suits_products(platform: str, a: Any, b: Any, **conjugate: bool) -> bool:
+  """The same of products. Real matrices times columns, and columns times rows, are XLA's, who fuses
+  the latter with what stands around them."""
+  products = _PRODUCTS[platform]
+  sizes = (*a.shape[-2:], *b.shape[-2:])
+  if max(sizes) > products.side or (b.ndim < a.ndim and not products.shared_b):
+    return False
+  if jnp.issubdtype(a.dtype, jnp.complexfloating):
+    return True
+  return min(b.shape[-2:]) > 1 and max(sizes) > products.unrolled.get(a.dtype, 0)
+
+
+def may_be_small_products(a: Any, b: Any) -> bool:
+  """Whether products of matrices of these sizes go to a handler on any platform."""
+  return _all_at_most((*a.shape[-2:], *b.shape[-2:]), _LARGEST_PRODUCT)
+
+
+def _all_at_most(sizes: Any, limit: int) -> bool:
+  """Whether all sizes are known, which those of jax.export may not be, and no larger."""
+  return all(isinstance(size, int) and size <= limit for size in sizes)
