@@ -4,9 +4,9 @@ Operations ask this in their `suits=`. What a handler does with what it is given
 of kernels/cpu and of kernels/cuda. No size depends on the batch, so that a matrix has the same bits
 in any.
 
-Measured on the CPU: Intel Xeon with AVX-512, two cores that others used too, 22 November 2026. On
-CUDA: H100 (80 GB HBM3, jax 0.11.2), on the same day, batches of 200000 matrices, or, of products,
-as many as fill 0.6 GB if those are more. Complex matrices were not measured there.
+Measured on the CPU: Intel Xeon with AVX-512, two cores, 22 November 2026. On CUDA: H100 (80 GB
+HBM3, jax 0.11.2), on the same day, batches of 200000 matrices, or, of products, as many as fill
+0.6 GB if those are more. Complex matrices were not measured there.
 """
 
 import math
@@ -26,10 +26,10 @@ class Limit(NamedTuple):
 
 # Derivative rules, whose formulas are XLA's operations around our solves.
 #
-# CPU, n = 32, 512 matrices: the handlers take 1/9 (float32), 1/5 to 1/9 (float64) and 1/8
-# (complex64) of the formula's time for Cholesky's, and 1/3, 1/2.2 and 1/1.6 for QR's; beyond, the
-# registers of a group of matrices outgrow the first cache many times. Adjugates: up to the size
-# whose LU factors are computed in lanes, kSmallLu of kernels/cpu/tuning.h.
+# CPU, n = 32, 512 matrices, on cores that others used too: the handlers take 1/9 (float32), 1/5 to
+# 1/9 (float64) and 1/8 (complex64) of the formula's time for Cholesky's, and 1/3, 1/2.2 and 1/1.6
+# for QR's; beyond, the registers of a group of matrices outgrow the first cache many times.
+# Adjugates: up to the size whose LU factors are made in lanes, kSmallLu of kernels/cpu/tuning.h.
 #
 # CUDA, times as fast as the formula, forward and backward, for square matrices:
 #              n=4        n=8        n=12       n=16        n=8        n=12
