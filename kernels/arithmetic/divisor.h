@@ -16,6 +16,7 @@ class Divisor {
   // Below this the reciprocal may overflow.
   static constexpr T kTiny = 2 * std::numeric_limits<T>::min();
 
+  Divisor() = default;
   LINALG_INLINE explicit Divisor(E x) {
     const V size = Magnitude(x);
     const auto tiny = (size < Broadcast<V>(kTiny)) & (size > V{});

@@ -11,7 +11,7 @@
 #include "kernels/handlers.h"
 #include "kernels/small/cholesky_derivative.h"
 #include "kernels/small/solve.h"
-#include "kernels/team/cholesky.h"
+#include "kernels/team/rows.h"
 
 namespace linalg::cuda {
 namespace {
@@ -40,6 +40,25 @@ struct SmallCholesky {
   __device__ void Store(const Block& block) const {
     matrix.Store(problem.factor, block);
     info.StoreIntegers(problem.info, block);
+  }
+};
+
+template <class E, int kSize>
+struct LaneCholesky {
+  using Shape = LaneShape<E, kSize>;
+  CholeskyProblem<E> problem;
+  RowsOfLanes rows;
+  Place<E> matrix;
+
+  template <class Team>
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int n = problem.n;
+    E* const a = matrix.In(slice);
+    rows.Load(team, problem.a + i * n * n, a);
+    team::RowCholesky<Team, E, Shape::kRows, kSize> cholesky(team, n, a, rows.ld, problem.part);
+    const team::TriangularFactor<E> factor{a, rows.ld, problem.part.lower, cholesky.Factor()};
+    rows.Store(team, problem.factor + i * n * n, factor);
+    StoreInfo(team, factor.info, problem.info + i);
   }
 };
 
@@ -156,11 +175,18 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
                                      .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     Slice slice(sizeof(V));
-    if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
+    if (size * static_cast<int64_t>(sizeof(T)) <= kAloneCholeskyBytes<E>) {
       const SmallCholesky<E> job{
           .problem = problem, .matrix = {size, slice.Take<E>(size)}, .info = {1, slice.Take<V>(1)}};
       return LaunchAlone(stream, job, batch, slice);
     }
+    const auto launch = [&](auto lanes) {
+      const LaneCholesky<E, lanes> job{.problem = problem,
+                                       .rows = {problem.n, problem.n},
+                                       .matrix = slice.Take<E>(n * (problem.n | 1))};
+      LaunchLanes(stream, job, batch, slice);
+    };
+    if (WithLanes<kLaneCholesky<E>>(n, launch)) return;
     if (n <= kTeamCholesky) {
       const int ld = problem.n | 1;
       const TeamCholesky<E> job{.problem = problem, .matrix = slice.Take<E>(n * ld), .ld = ld};

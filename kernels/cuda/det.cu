@@ -10,6 +10,7 @@
 #include "kernels/small/adjugate.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/lu.h"
+#include "kernels/team/rows.h"
 
 namespace linalg::cuda {
 namespace {
@@ -61,6 +62,28 @@ struct SmallDeterminant {
   }
 };
 
+template <class E, int kSize>
+struct LaneDeterminant {
+  using Shape = LaneShape<E, kSize>;
+  int n;
+  const E* a;
+  DeterminantResults<E> results;
+  LaneLuPlaces<E> places;
+
+  template <class Team>
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    E* const matrix = places.matrix.In(slice);
+    places.rows.Load(team, a + i * n * n, matrix);
+    team::RowLu<Team, E, Shape::kRows, kSize> lu(team, n, n, matrix, places.rows.ld);
+    ScaledProduct<E> det;
+    lu.Factor(places.permutation.In(slice),
+              [&](int k, int place, E pivot) { det.Multiply(place == k ? pivot : -pivot); });
+    team.Phase([&](int thread) {
+      if (thread == 0) results.Write(i, det);
+    });
+  }
+};
+
 template <class E>
 struct TeamDeterminant {
   static constexpr int kMostThreads = kBlockThreads;
@@ -102,7 +125,7 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
   const E* const elements = AsElements(Elements<T>(a, batch, {n, n}, "a"));
   if (batch == 0) return;
   Slice slice(sizeof(V));
-  if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
+  if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes<E>) {
     const SmallDeterminant<E> job{.n = ToInt(n),
                                   .a = elements,
                                   .results = results,
@@ -113,6 +136,12 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
                                   .exponent = slice.Take<V>(1)};
     return LaunchAlone(stream, job, batch, slice);
   }
+  const auto launch = [&](auto lanes) {
+    const LaneDeterminant<E, lanes> job{
+        .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};
+    LaunchLanes(stream, job, batch, slice);
+  };
+  if (WithLanes<kLaneLu<E>>(n, launch)) return;
   if (n <= kTeamLu) {
     const TeamDeterminant<E> job{
         .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};

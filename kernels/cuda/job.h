@@ -219,6 +219,70 @@ inline int64_t SharedBytes() {
   return bytes - kMeetingBytes;
 }
 
+// What jobs for lanes of a warp are made with: of at most kSize rows and columns, each lane holding
+// kRows of them.
+template <class E, int kSize>
+struct LaneShape {
+  static constexpr int kRows = kRowsOfLane<E>, kLanes = kSize / kRows;
+  // Threads of a multiprocessor that registers must suffice for.
+  static constexpr int kResident = kSize > 32 ? kResidentThreads / 2 : kResidentThreads;
+};
+
+// The way of a small matrix to the slice of the lanes that work on it, its rows `ld` apart, and
+// back.
+struct RowsOfLanes {
+  int rows, cols, ld;
+
+  RowsOfLanes(int rows, int cols) : rows(rows), cols(cols), ld(cols | 1) {}
+
+  template <class Team, class E>
+  __device__ __forceinline__ void Load(const Team& team, const E* source, E* target) const {
+    team.Phase([&](int thread) {
+      for (int j = thread; j < cols; j += team.size()) {
+        const E* from = source + j;
+        E* to = target + j;
+        LINALG_UNROLL_BY(8)
+        for (int i = 0; i < rows; ++i, from += cols, to += ld) CopyGlobal(from, to);
+      }
+      FinishCopies();
+    });
+  }
+
+  // target[...] = value(i, j); several rows at a time, which are not waited for one by one.
+  template <class Team, class E, class Value>
+  __device__ __forceinline__ void Store(const Team& team, E* target, Value&& value) const {
+    constexpr int kRows = 32 / sizeof(E);
+    team.Phase([&](int thread) {
+      for (int j = thread; j < cols; j += team.size()) {
+        for (int first = 0; first < rows; first += kRows) {
+          E x[kRows];
+          LINALG_UNROLL
+          for (int r = 0; r < kRows; ++r) x[r] = value(first + r < rows ? first + r : first, j);
+          LINALG_UNROLL
+          for (int r = 0; r < kRows; ++r) {
+            if (first + r < rows) StoreGlobal<E>(x[r], target + (first + r) * cols + j);
+          }
+        }
+      }
+    });
+  }
+};
+
+// launch(size): with the compiled number of rows and columns, at most kMost, that is enough for
+// `needed` of them, if one is.
+template <int kMost, class Launch>
+bool WithLanes(int64_t needed, Launch&& launch) {
+  if (needed > kMost) return false;
+  if (needed <= 16) {
+    launch(std::integral_constant<int, 16>{});
+  } else if (needed <= 32) {
+    launch(std::integral_constant<int, std::min(kMost, 32)>{});
+  } else {
+    launch(std::integral_constant<int, kMost>{});
+  }
+  return true;
+}
+
 // A team's own matrix between global memory and its slice, whose rows are `ld` apart.
 template <class E>
 __device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, int rows, int cols,
@@ -237,6 +301,7 @@ __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols
 }
 
 // The info of a team's matrix.
+template <class Team>
 __device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* target) {
   team.Phase([&](int thread) {
     if (thread == 0) *target = info;
@@ -244,14 +309,14 @@ __device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* t
 }
 
 // A team's own array, `count` elements, between global memory and its slice.
-template <class X>
+template <class Team, class X>
 __device__ __forceinline__ void LoadArray(const Team& team, int count, const X* source, X* target) {
   team.Phase([&](int thread) {
     for (int k = team::Again(thread); k < count; k += team.size())
       target[k] = LoadGlobal(source + k);
   });
 }
-template <class X>
+template <class Team, class X>
 __device__ __forceinline__ void StoreArray(const Team& team, int count, const X* source,
                                            X* target) {
   team.Phase([&](int thread) {

@@ -48,6 +48,23 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   }
 }
 
+// One matrix per team of lanes, those of a warp side by side; where a warp has more teams than
+// there are matrices, the last one is worked on twice, to the same results.
+template <class Job>
+__global__ void __launch_bounds__(kBlockThreads, Job::Shape::kResident / kBlockThreads)
+    RunLanes(const Job job, int64_t batch, int64_t bytes) {
+  extern __shared__ __align__(16) char memory[];
+  constexpr int kTeams = 32 / Job::Shape::kLanes;
+  const Lanes<Job::Shape::kLanes> team;
+  const int teams = blockDim.x / Job::Shape::kLanes, mine = threadIdx.x / Job::Shape::kLanes;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * teams;
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * teams + mine / kTeams * kTeams;
+       first < batch; first += step) {
+    const int64_t i = first + mine % kTeams;
+    job.Run(team, i < batch ? i : batch - 1, memory + mine * bytes);
+  }
+}
+
 // Of as many blocks as there may be: kernels go on from one matrix to the next.
 template <class... Parameters, class... Arguments>
 void Launch(cudaStream_t stream, int64_t blocks, int threads, int64_t bytes,
@@ -110,6 +127,18 @@ void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_si
 
 // The same, for slices that may be too large for shared memory: those are in scratch memory, of at
 // most kGlobalBlocks blocks.
+// Slices lie so far apart that the teams of a warp, at the same place of each, meet other banks.
+template <class Job>
+void LaunchLanes(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
+  if (batch == 0) return;
+  constexpr int64_t kLanes = Job::Shape::kLanes, kWord = 4, kBanks = 32;
+  const int64_t rounds = (slice.bytes() + kBanks * kWord - 1) / (kBanks * kWord);
+  const int64_t bytes = (rounds * kBanks + kLanes % kBanks) * kWord;
+  const int teams = std::max<int>(TeamsPerBlock(batch, kLanes, bytes), kBanks / kLanes);
+  Launch(stream, (batch + teams - 1) / teams, teams * kLanes, teams * bytes, &RunLanes<Job>, job,
+         batch, bytes);
+}
+
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {

@@ -12,6 +12,7 @@
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/lu.h"
+#include "kernels/team/rows.h"
 
 namespace linalg::cuda {
 namespace {
@@ -52,6 +53,33 @@ struct TeamLu {
     StoreMatrix(team, rows, cols, problem.packed + i * problem.Size(),
                 [&](int row, int col) { return factors[row * ld + col]; });
     StoreArray(team, count, steps, problem.pivots + i * count);
+    StoreArray(team, rows, order, problem.permutation + i * rows);
+    StoreInfo(team, info, problem.info + i);
+  }
+};
+
+template <class E, int kSize>
+struct LaneLu {
+  using Shape = LaneShape<E, kSize>;
+  LuProblem<E> problem;
+  LaneLuPlaces<E> places;
+
+  template <class Team>
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int rows = problem.rows, cols = problem.cols, ld = places.rows.ld;
+    E* const factors = places.matrix.In(slice);
+    int32_t* const order = places.permutation.In(slice);
+    int32_t* const steps = places.pivots.In(slice);
+    places.rows.Load(team, problem.a + i * problem.Size(), factors);
+    team::RowLu<Team, E, Shape::kRows, kSize> lu(team, rows, cols, factors, ld);
+    const int info = lu.Factor(order, [&](int k, int place, E) {
+      team.Each([&](int thread) {
+        if (thread == 0) steps[k] = place;
+      });
+    });
+    places.rows.Store(team, problem.packed + i * problem.Size(),
+                      [&](int row, int col) { return factors[order[row] * ld + col]; });
+    StoreArray(team, problem.Count(), steps, problem.pivots + i * problem.Count());
     StoreArray(team, rows, order, problem.permutation + i * rows);
     StoreInfo(team, info, problem.info + i);
   }
@@ -200,7 +228,7 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
   const int64_t rows = problem.rows, cols = problem.cols, size = problem.Size();
   const int count = problem.Count();
   Slice slice(sizeof(V));
-  if (size * static_cast<int64_t>(sizeof(E)) + (rows + cols) * 4 <= kAloneBytes) {
+  if (size * static_cast<int64_t>(sizeof(E)) + (rows + cols) * 4 <= kAloneBytes<E>) {
     const SmallLu<E> job{.problem = problem,
                          .matrix = {size, slice.Take<E>(size)},
                          .pivots = {count, slice.Take<V>(count)},
@@ -208,6 +236,11 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
                          .info = {1, slice.Take<V>(1)}};
     return LaunchAlone(stream, job, problem.batch, slice);
   }
+  const auto launch = [&](auto lanes) {
+    const LaneLu<E, lanes> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
+    LaunchLanes(stream, job, problem.batch, slice);
+  };
+  if (WithLanes<kLaneLu<E>>(std::max(rows, cols), launch)) return;
   const TeamLu<E> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
   const int team_size = PanelTeamSize(std::max(rows, cols), slice.bytes());
   LaunchTeams(stream, job, problem.batch, team_size, slice);

@@ -51,6 +51,20 @@ struct LuPlaces {
         ld(cols | 1) {}
 };
 
+// The places of a matrix that lanes of a warp factor.
+template <class E>
+struct LaneLuPlaces {
+  RowsOfLanes rows;
+  Place<E> matrix;
+  Place<int32_t> pivots, permutation;
+
+  LaneLuPlaces(Slice& slice, int rows, int cols)
+      : rows(rows, cols),
+        matrix(slice.Take<E>(int64_t{rows} * this->rows.ld)),
+        pivots(slice.Take<int32_t>(std::min(rows, cols))),
+        permutation(slice.Take<int32_t>(rows)) {}
+};
+
 // Whether matrices are factored in shared memory, to row-major factors.
 template <class T>
 bool UseOwnLu(int64_t rows, int64_t cols) {

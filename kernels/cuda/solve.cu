@@ -8,6 +8,7 @@
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/solve.h"
+#include "kernels/team/rows.h"
 #include "kernels/team/solve.h"
 
 namespace linalg::cuda {
@@ -52,6 +53,61 @@ struct SmallSolve {
   }
 };
 
+enum class Solved { kVector, kColumns, kInverse };
+
+template <class E, int kSize, Solved kSolved>
+struct LaneSolve {
+  using Shape = LaneShape<E, kSize>;
+  SolveProblem<E> problem;
+  LaneLuPlaces<E> places;
+  Place<Divisor<E>> divisors;
+  Place<E> work;
+
+  LaneSolve(Slice& slice, const SolveProblem<E>& problem)
+      : problem(problem),
+        places(slice, problem.n, problem.n),
+        divisors(slice.Take<Divisor<E>>(kSolved == Solved::kVector ? 0 : problem.n)),
+        work(slice.Take<E>(kSolved == Solved::kVector ? 0 : problem.n * kSize)) {}
+
+  template <class Team>
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int n = problem.n, cols = problem.cols, ld = places.rows.ld;
+    E* const a = places.matrix.In(slice);
+    int32_t* const order = places.permutation.In(slice);
+    const E* const b = problem.b + i * n * cols;
+    E* const x = problem.x + i * n * cols;
+    places.rows.Load(team, problem.a + i * n * n, a);
+    const auto no_more = [](int, int, E) {};
+    int info;
+    // Substitution would leave those elements finite that do not meet a pivot that is 0.
+    const auto put = [&](int row, int col, E y) {
+      StoreGlobal<E>(info != 0 ? NaN<E>() : y, x + row * cols + col);
+    };
+    if constexpr (kSolved == Solved::kVector) {
+      const auto rhs = [&](int row) { return LoadGlobal(b + row); };
+      team::RowLu<Team, E, Shape::kRows, kSize, true> lu(team, n, n, a, ld, rhs);
+      info = lu.Factor(order, no_more);
+      lu.SolveUpper(order, [&](int row, E y) { put(row, 0, y); });
+    } else {
+      Divisor<E>* const by_pivot = divisors.In(slice);
+      team::RowLu<Team, E, Shape::kRows, kSize> lu(team, n, n, a, ld);
+      info = lu.Factor(order, no_more);
+      lu.TransposeFactors(by_pivot);
+      team::ColumnSolve<Team, E, Shape::kRows, kSize> solve(team, n, a, ld, by_pivot,
+                                                            work.In(slice));
+      const auto rhs = [&](int row, int col) {
+        if constexpr (kSolved == Solved::kInverse) {
+          return FromReal<E>(RealElement<E>(order[row] == col));
+        } else {
+          return LoadGlobal(b + order[row] * cols + col);
+        }
+      };
+      solve.Solve(cols, rhs, put);
+    }
+    StoreInfo(team, info, problem.info + i);
+  }
+};
+
 template <class E, bool kInverse>
 struct TeamSolve {
   static constexpr int kMostThreads = kBlockThreads;
@@ -90,7 +146,7 @@ bool SolveInShared(cudaStream_t stream, const SolveProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t n = problem.n, cols = problem.cols, size = n * n, x_size = n * cols;
   Slice slice(sizeof(V));
-  if ((size + x_size) * static_cast<int64_t>(sizeof(E)) <= kAloneBytes) {
+  if ((size + x_size) * static_cast<int64_t>(sizeof(E)) <= kAloneBytes<E>) {
     const SmallSolve<E, kInverse> job{.problem = problem,
                                       .matrix = {size, slice.Take<E>(size)},
                                       .solution = {x_size, slice.Take<E>(x_size)},
@@ -101,6 +157,19 @@ bool SolveInShared(cudaStream_t stream, const SolveProblem<E>& problem) {
     return true;
   }
   if (n > kTeamLu || cols > kColumnsOfSolve) return false;
+  const auto by_lanes = [&](auto solved) {
+    return WithLanes<kLaneLu<E>>(n, [&](auto lanes) {
+      const LaneSolve<E, lanes, solved> job(slice, problem);
+      LaunchLanes(stream, job, problem.batch, slice);
+    });
+  };
+  if constexpr (kInverse) {
+    if (by_lanes(std::integral_constant<Solved, Solved::kInverse>{})) return true;
+  } else if (cols == 1) {
+    if (by_lanes(std::integral_constant<Solved, Solved::kVector>{})) return true;
+  } else {
+    if (by_lanes(std::integral_constant<Solved, Solved::kColumns>{})) return true;
+  }
   const int ld_solution = problem.cols | 1;
   const TeamSolve<E, kInverse> job{.problem = problem,
                                    .places = {slice, problem.n, problem.n},

@@ -43,6 +43,13 @@ __device__ __forceinline__ long long LargestOver(unsigned mask, long long x) {
   return static_cast<long long>(highest) << 32 | lowest_part;
 }
 
+template <class V>
+__device__ __forceinline__ team::Largest<V> BestOver(unsigned mask, team::Largest<V> mine) {
+  const auto key = ToOrdered(mine.value), largest = LargestOver(mask, key);
+  const int none = std::numeric_limits<int>::max();
+  return {FromOrdered(largest), __reduce_min_sync(mask, key == largest ? mine.index : none)};
+}
+
 // Bytes of shared memory in which the warps of a block meet.
 inline constexpr int kMeetingBytes = 32 * 16;
 
@@ -78,13 +85,7 @@ class Team {
   __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
     using Candidate = team::Largest<V>;
     const Candidate mine = body(thread_);
-    const auto best = [&](unsigned mask) {
-      const auto key = ToOrdered(mine.value), largest = LargestOver(mask, key);
-      const int none = std::numeric_limits<int>::max();
-      return Candidate{FromOrdered(largest),
-                       __reduce_min_sync(mask, key == largest ? mine.index : none)};
-    };
-    return OverWarps(size_ >= 32 ? best(kWarp) : best(mask_),
+    return OverWarps(size_ >= 32 ? BestOver(kWarp, mine) : BestOver(mask_, mine),
                      [](Candidate a, Candidate b) { return a.Better(b); });
   }
 
@@ -129,6 +130,77 @@ class Team {
   int size_, thread_;
   unsigned mask_;
   void* meeting_;
+};
+
+// A team of neighbouring lanes of a warp, as kernels/team/rows.h asks for. All lanes of the warp do
+// the same, each team with a matrix of its own: which branches are taken, and how often, may depend
+// on a matrix's shape, but not on its elements.
+template <int kSize>
+class Lanes {
+ public:
+  template <class X>
+  class Own {
+   public:
+    __device__ __forceinline__ explicit Own(const Lanes&) {}
+    __device__ __forceinline__ X& operator[](int) { return x_; }
+
+   private:
+    X x_;
+  };
+
+  __device__ __forceinline__ Lanes() : thread_(static_cast<int>(threadIdx.x) % kSize) {}
+
+  __device__ __forceinline__ static constexpr int size() { return kSize; }
+
+  template <class Body>
+  __device__ __forceinline__ void Each(Body&& body) const {
+    body(thread_);
+  }
+
+  template <class Body>
+  __device__ __forceinline__ void Phase(Body&& body) const {
+    body(thread_);
+    __syncwarp(kWarp);
+  }
+
+  template <class V, class Body>
+  __device__ __forceinline__ V From(int thread, Body&& body) const {
+    const V mine = body(thread_);
+    if constexpr (kComplexElement<V>) {
+      return {__shfl_sync(kWarp, mine.re, thread, kSize),
+              __shfl_sync(kWarp, mine.im, thread, kSize)};
+    } else {
+      return __shfl_sync(kWarp, mine, thread, kSize);
+    }
+  }
+
+  template <class V, class Body>
+  __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
+    team::Largest<V> best = body(thread_);
+    if constexpr (kSize == 32) {
+      best = BestOver(kWarp, best);
+    } else {
+#pragma unroll
+      for (int offset = kSize / 2; offset > 0; offset /= 2) {
+        best =
+            best.Better({Shuffle(kWarp, best.value, offset), Shuffle(kWarp, best.index, offset)});
+      }
+    }
+    return best;
+  }
+
+  template <class Body>
+  __device__ __forceinline__ bool Any(Body&& body) const {
+    const unsigned found = __ballot_sync(kWarp, body(thread_));
+    __syncwarp(kWarp);
+    const unsigned lane = threadIdx.x % 32;
+    return (found >> lane / kSize * kSize & (kWarp >> (32 - kSize))) != 0;
+  }
+
+ private:
+  static constexpr unsigned kWarp = 0xffffffffu;
+
+  int thread_;
 };
 
 }  // namespace linalg::cuda

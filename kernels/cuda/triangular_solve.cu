@@ -270,7 +270,7 @@ void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& subst
                                        .x = AsElements(systems.x)};
   Slice slice(sizeof(Real<T>));
   if (!substitution.column_major &&
-      (n * n + systems.size()) * static_cast<int64_t>(sizeof(T)) <= kAloneBytes) {
+      (n * n + systems.size()) * static_cast<int64_t>(sizeof(T)) <= kAloneTriangularBytes) {
     const SmallSubstitution<E> job{
         .problem = problem,
         .matrix = {n * n, systems.a_stride, slice.Take<E>(n * n)},

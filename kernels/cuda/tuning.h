@@ -8,9 +8,14 @@
 namespace linalg::cuda {
 
 // A matrix of at most so many bytes, with what is solved with it, is worked on by one thread.
-// Measured: at n = 12 that takes a third of a team's time for Cholesky, LU and solve and 0.6 of it
-// for inverses; in float32 at n = 16 about 0.6 for Cholesky and LU.
-inline constexpr int64_t kAloneBytes = 1152;
+// Measured against lanes of a warp that hold rows in registers: at n = 8 a thread takes 0.4 to 0.8
+// of their time, in float32 at n = 12 as much for LU and 0.7 for Cholesky, at n = 16 1.4 to 3
+// times. Substitution has no such lanes.
+template <class E>
+inline constexpr int64_t kAloneBytes = sizeof(E) == 4 ? 576 : 1152;
+template <class E>
+inline constexpr int64_t kAloneCholeskyBytes = sizeof(E) == 4 ? 784 : 1152;
+inline constexpr int64_t kAloneTriangularBytes = 1152;
 // QR, SVD and eigh by one thread hold several arrays for each matrix: at most so many bytes
 // together. Measured: QR takes 0.4 of a team's time at n = 10 and 0.75 at n = 14, SVD 0.6 at n = 6
 // and 1.5 at n = 8; eigh 0.65 at n = 9 and as much at n = 10, of a team that has been changed
@@ -18,6 +23,22 @@ inline constexpr int64_t kAloneBytes = 1152;
 inline constexpr int64_t kAloneQrBytes = 1664;
 inline constexpr int64_t kAloneSvdBytes = 768;
 inline constexpr int64_t kAloneEighBytes = 1536;
+
+// Such lanes have so many rows each, in 64 registers, or in 128 from n = 33 on, and take LU, and
+// what is solved with it, up to so many rows and columns. Measured against a team that goes panel
+// by panel in shared memory: at n = 16 to 32 they take 0.3 to 0.45 of its time for LU and inverses
+// in float32 and 0.4 to 0.65 in float64; at n = 48 as much for LU and 0.6 for inverses, at n = 64
+// 0.78 and 0.53.
+template <class E>
+inline constexpr int kRowsOfLane = sizeof(E) == 4 ? 2 : 1;
+template <class E>
+inline constexpr int kLaneLu = sizeof(E) == 4   ? 64
+                               : sizeof(E) == 8 ? 32
+                                                : 16;
+// Cholesky factors: 0.55 to 0.8 of the time at n = 17 to 32 in float32 and 0.85 to 0.97 in float64,
+// but 1.8 times at n = 48.
+template <class E>
+inline constexpr int kLaneCholesky = sizeof(E) <= 8 ? 32 : 16;
 
 // The largest n of square matrices that a team of threads works on in shared memory, and the
 // largest shorter side of others; beyond, and where the GPU has not that much, the vendor's

@@ -37,6 +37,17 @@ class SerialTeam {
 
   int size() const { return size_; }
 
+  // An X of each thread's own.
+  template <class X>
+  class Own {
+   public:
+    explicit Own(const SerialTeam& team) : x_(team.size()) {}
+    X& operator[](int thread) { return x_[thread]; }
+
+   private:
+    std::vector<X> x_;
+  };
+
   // body(team), which is that of all its threads.
   template <class Body>
   int Run(Body&& body) const {
@@ -46,6 +57,16 @@ class SerialTeam {
   template <class Body>
   void Phase(Body&& body) const {
     for (int i = 0; i < size_; ++i) body(ThreadAt(i));
+  }
+
+  template <class Body>
+  void Each(Body&& body) const {
+    Phase(body);
+  }
+
+  template <class V, class Body>
+  V From(int thread, Body&& body) const {
+    return body(thread);
   }
 
   template <class V, class Body>

@@ -13,6 +13,7 @@
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/qr.h"
+#include "kernels/team/rows.h"
 #include "kernels/team/schur.h"
 #include "kernels/team/solve.h"
 #include "kernels/team/svd.h"
@@ -121,6 +122,86 @@ void RunDeterminant(const Teams& teams, int n, E* a, int ld, E* det, E* sign,
       *logarithm = parts.logarithm;
     });
     return 0;
+  });
+}
+
+// The same by rows in registers: body(rows, size), where each thread holds so many rows of matrices
+// of at most that size.
+template <class Body>
+auto WithRows(int team_size, Body&& body) {
+  constexpr auto two = std::integral_constant<int, 2>{};
+  if (team_size == 4)
+    return body(std::integral_constant<int, 4>{}, std::integral_constant<int, 16>{});
+  if (team_size == 8) return body(two, std::integral_constant<int, 16>{});
+  if (team_size == 16) return body(two, std::integral_constant<int, 32>{});
+  if (team_size == 32) return body(two, std::integral_constant<int, 64>{});
+  throw std::logic_error("no such team of lanes");
+}
+
+template <class Teams, class E>
+int RunRowCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize,
+                   E* factor) {
+  return WithRows(teams.size(), [&](auto count, auto size) {
+    return teams.Run([&](const auto& team) {
+      using Team = std::remove_cvref_t<decltype(team)>;
+      RowCholesky<Team, E, count, size> rows(team, n, a, ld, HermitianPart{lower, symmetrize});
+      const TriangularFactor<E> made{a, ld, lower, rows.Factor()};
+      Write(team, n, n, made, factor, ld);
+      return made.info;
+    });
+  });
+}
+
+template <class Teams, class E>
+int RunRowLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, int* permutation,
+             E* packed, ScaledProduct<E>* product) {
+  return WithRows(teams.size(), [&](auto count, auto size) {
+    return teams.Run([&](const auto& team) {
+      RowLu<std::remove_cvref_t<decltype(team)>, E, count, size> lu(team, rows, cols, a, ld);
+      ScaledProduct<E> det;
+      const int info = lu.Factor(permutation, [&](int k, int place, E pivot) {
+        det.Multiply(place == k ? pivot : -pivot);
+        team.Each([&](int thread) {
+          if (thread == 0) pivots[k] = place;
+        });
+      });
+      const auto row = [&](int i, int j) { return a[permutation[i] * ld + j]; };
+      Write(team, rows, cols, row, packed, ld);
+      team.Phase([&](int thread) {
+        if (thread == 0) *product = det;
+      });
+      return info;
+    });
+  });
+}
+
+// With one right-hand side by rows, with more of them by columns.
+template <class Teams, class E>
+int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, int ldb, E* x) {
+  std::vector<int> permutation(n);
+  std::vector<E> work(4 * n * teams.size());
+  std::vector<Divisor<E>> divisors(n);
+  return WithRows(teams.size(), [&](auto count, auto size) {
+    return teams.Run([&](const auto& team) {
+      using Team = std::remove_cvref_t<decltype(team)>;
+      int* const order = permutation.data();
+      int info = 0;
+      const auto put = [&](int i, int j, E y) { x[i * ldb + j] = info != 0 ? NaN<E>() : y; };
+      const auto no_more = [](int, int, E) {};
+      if (cols == 1) {
+        RowLu<Team, E, count, size, true> lu(team, n, n, a, ld, [&](int i) { return b[i * ldb]; });
+        info = lu.Factor(order, no_more);
+        lu.SolveUpper(order, [&](int i, E y) { put(i, 0, y); });
+      } else {
+        RowLu<Team, E, count, size> lu(team, n, n, a, ld);
+        info = lu.Factor(order, no_more);
+        lu.TransposeFactors(divisors.data());
+        ColumnSolve<Team, E, count, size> solve(team, n, a, ld, divisors.data(), work.data());
+        solve.Solve(cols, [&](int i, int j) { return b[order[i] * ldb + j]; }, put);
+      }
+      team.Phase([](int) {});
+      return info;
+    });
   });
 }
 

@@ -44,6 +44,22 @@ using linalg::Triangle;
                                        RealElement<E>* logarithm) {                               \
     RunDeterminant(SerialTeam(size, Order(order)), n, a, ld, det, sign, logarithm);               \
   }                                                                                               \
+  extern "C" int row_cholesky_##suffix(int size, int order, int n, E* a, int ld, int lower,       \
+                                       int symmetrize, E* factor) {                               \
+    return RunRowCholesky(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, factor);   \
+  }                                                                                               \
+  extern "C" int row_lu_##suffix(int size, int order, int rows, int cols, E* a, int ld,           \
+                                 int* pivots, int* permutation, E* packed, E* det) {              \
+    linalg::ScaledProduct<E> product;                                                             \
+    const int info = RunRowLu(SerialTeam(size, Order(order)), rows, cols, a, ld, pivots,          \
+                              permutation, packed, &product);                                     \
+    *det = product.Value();                                                                       \
+    return info;                                                                                  \
+  }                                                                                               \
+  extern "C" int row_solve_##suffix(int size, int order, int n, E* a, int ld, int cols,           \
+                                    const E* b, int ldb, E* x) {                                  \
+    return RunRowSolve(SerialTeam(size, Order(order)), n, a, ld, cols, b, ldb, x);                \
+  }                                                                                               \
   extern "C" void qr_##suffix(int size, int order, int m, int n, int q_cols, E* a, int ld, E* r,  \
                               E* taus, int* columns) {                                            \
     RunQr(SerialTeam(size, Order(order)), m, n, q_cols, a, ld, r, taus, columns);                 \

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -201,6 +202,26 @@ constexpr auto kTrySolve = [](const auto& teams, Kind kind, int n, Results& resu
   results.Add(det), results.Add(sign), results.Add(logarithm);
 };
 
+constexpr auto kTryRows = [](const auto& teams, Kind kind, int n, Results& results) {
+  auto a = Matrix(kind, n, n), factor = a;
+  results.Add(RunRowCholesky(teams, n, a.data(), LdOf(n), true, true, factor.data()));
+  results.Add(factor);
+  for (const auto& [rows, cols] : {std::pair(n, n), {n + 5, n}, {n, n + 5}}) {
+    auto given = Matrix(kind, rows, cols), packed = given;
+    std::vector<int> pivots(n), permutation(rows);
+    ScaledProduct<E> det;
+    results.Add(RunRowLu(teams, rows, cols, given.data(), LdOf(cols), pivots.data(),
+                         permutation.data(), packed.data(), &det));
+    results.Add(packed), results.Add(pivots), results.Add(permutation), results.Add(det.product);
+  }
+  for (const int cols : {1, 7, 20}) {
+    a = Matrix(kind, n, n);
+    auto b = Matrix(Kind::kGeneral, n, cols), x = b;
+    results.Add(RunRowSolve(teams, n, a.data(), LdOf(n), cols, b.data(), LdOf(cols), x.data()));
+    results.Add(x);
+  }
+};
+
 constexpr auto kTryQr = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const auto& [m, cols] : {std::pair(n, n), {n + 5, n}, {n, n + 5}}) {
     for (const bool pivoting : {false, true}) {
@@ -264,9 +285,9 @@ constexpr auto kTryEig = [](const auto& teams, Kind kind, int n, Results& result
   }
 };
 
-// By a part of a warp, and by two warps: `large` is an order for those.
+// By a part of a warp, and by two warps if they can: `large` is an order for those.
 template <class Try>
-void Check(const char* name, int large, const Try& try_on) {
+void Check(const char* name, std::optional<int> large, const Try& try_on) {
   const auto check = [&](int size, Kind kind, int n) {
     Results serial, threads;
     try_on(SerialTeam(size, Order::kForward), kind, n, serial);
@@ -279,7 +300,7 @@ void Check(const char* name, int large, const Try& try_on) {
   for (int kind = 0; kind <= static_cast<int>(kLastKind); ++kind) {
     for (const int n : {1, 2, 3, 9}) check(4, Kind(kind), n);
   }
-  check(64, Kind::kGeneral, large);
+  if (large.has_value()) check(64, Kind::kGeneral, *large);
 }
 
 // 35: more rows than a warp has threads. The iterations would take long.
@@ -288,6 +309,7 @@ void CheckAll() {
   Check("lu", 35, kTryLu);
   Check("substitution", 19, kTrySubstitution);
   Check("solve", 35, kTrySolve);
+  Check("rows", std::nullopt, kTryRows);
   Check("qr", 35, kTryQr);
   Check("eigh", 35, kTryEigh);
   Check("svd", 5, kTrySvd);

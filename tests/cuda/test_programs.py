@@ -329,11 +329,14 @@ def resources(request, tmp_path):
 # kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep so.
 MOST_REGISTERS = 128
 MOST_STACK_BYTES = 16
+# But for lanes that hold rows of 33 to 64 numbers, which are to have all that a thread can have.
+LONG_ROWS = re.compile(r"RunLanes.*Li64E")
 
 
 def test_registers(resources):
   assert resources
   for name, registers, stack, spilt in resources:
-    assert registers <= MOST_REGISTERS, f"{name}: {registers} registers"
+    if not LONG_ROWS.search(name):
+      assert registers <= MOST_REGISTERS, f"{name}: {registers} registers"
     assert stack <= MOST_STACK_BYTES, f"{name}: {stack} bytes of local memory"
     assert spilt <= MOST_STACK_BYTES, f"{name}: {spilt} bytes spilt"

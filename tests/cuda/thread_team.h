@@ -31,6 +31,16 @@ class ThreadTeam {
     Place places[2];
   };
 
+  template <class X>
+  class Own {
+   public:
+    explicit Own(const ThreadTeam&) {}
+    X& operator[](int) { return x_; }
+
+   private:
+    X x_;
+  };
+
   ThreadTeam(Meeting& meeting, int thread) : meeting_(meeting), thread_(thread) {}
 
   int size() const { return meeting_.size; }
@@ -39,6 +49,16 @@ class ThreadTeam {
   void Phase(Body&& body) const {
     body(thread_);
     meeting_.barrier.arrive_and_wait();
+  }
+
+  template <class Body>
+  void Each(Body&& body) const {
+    body(thread_);
+  }
+
+  template <class V, class Body>
+  V From(int thread, Body&& body) const {
+    return Gather<V>(body)[thread];
   }
 
   template <class V, class Body>

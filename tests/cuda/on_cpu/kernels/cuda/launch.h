@@ -59,6 +59,12 @@ void LaunchTeams(cudaStream_t, const Job& job, int64_t batch, int team_size, con
 }
 
 template <class Job>
+void LaunchLanes(cudaStream_t, const Job& job, int64_t batch, const Slice& slice) {
+  SharedMemory memory(slice.bytes());
+  for (int64_t i = 0; i < batch; ++i) job.Run(Lanes<Job::Shape::kLanes>(), i, memory.get());
+}
+
+template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, Scratch&, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {
   if (slice.bytes() <= SharedBytes()) return LaunchTeams(stream, job, batch, team_size, slice);

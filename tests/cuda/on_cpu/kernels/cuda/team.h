@@ -14,4 +14,10 @@ class Team : public team::SerialTeam {
   explicit Team(int size) : SerialTeam(size, team::Order::kScrambled) {}
 };
 
+template <int kSize>
+class Lanes : public team::SerialTeam {
+ public:
+  Lanes() : SerialTeam(kSize, team::Order::kScrambled) {}
+};
+
 }  // namespace linalg::cuda

@@ -1,0 +1,95 @@
+"""Small matrices by lanes that hold rows, or columns, in registers: the same bits as by teams."""
+
+import numpy as np
+import pytest
+
+import matrices
+from linalg._cases import checks
+from phases import call, integers, padded
+
+pytestmark = pytest.mark.extended
+
+# Orders, and teams whose threads have two rows each, those of four threads four.
+SIZES = [(0, 8), (1, 8), (2, 8), (7, 8), (9, 8), (16, 8), (13, 4), (17, 16), (24, 16), (25, 16),
+         (32, 16), (33, 32), (64, 32)]
+ORDERS = (0, 1, 2)
+
+
+def _spoilt(a):
+  """The matrix, and others that cannot be factored, or whose pivots are alike in size."""
+  n = len(a)
+  yield a
+  yield np.zeros_like(a)
+  yield np.eye(n, dtype=a.dtype)[::-1].copy()
+  yield np.sign(a.real).astype(a.dtype)
+  for k in {0, n // 2, n - 1} if n else ():
+    for value in (0, np.nan, np.inf):
+      given = a.copy()
+      given[:, k] = value
+      yield given
+      given = a.copy()
+      given[k, k] = value
+      yield given
+
+
+@pytest.mark.parametrize("lower, symmetrize", [(1, 0), (0, 0), (1, 1), (0, 1)])
+@pytest.mark.parametrize("n, team", SIZES)
+def test_cholesky(library, dtype, n, team, lower, symmetrize, rng):
+  for a in _spoilt(matrices.positive_definite(rng, (), n, dtype)):
+    given, expected = padded(a), padded(a)
+    info = call(library, "cholesky", dtype, 8, 0, n, given, given.shape[1], lower, symmetrize,
+                expected)
+    for order in ORDERS:
+      given, factor = padded(a), padded(a)
+      assert info == call(library, "row_cholesky", dtype, team, order, n, given, given.shape[1],
+                          lower, symmetrize, factor)
+      np.testing.assert_array_equal(factor[:, :n], expected[:, :n])
+
+
+@pytest.mark.parametrize("n, team", SIZES)
+def test_lu(library, dtype, n, team, rng):
+  for shape in {(n, n), (n, max(n - 3, 0)), (max(n - 3, 0), n)}:
+    for a in _spoilt(matrices.general(rng, (), n, n, dtype)):
+      m, cols = shape
+      a = a[:m, :cols]
+      count = min(shape)
+      expected, steps, rows, again = padded(a), integers(count), integers(m), integers(m)
+      info = call(library, "lu", dtype, 8, 0, m, cols, expected, expected.shape[1], steps, rows,
+                  again)
+      for order in ORDERS:
+        given, packed, det = padded(a), padded(a), np.zeros(1, dtype)
+        pivots, permutation = integers(count), integers(m)
+        assert info == call(library, "row_lu", dtype, team, order, m, cols, given, given.shape[1],
+                            pivots, permutation, packed, det)
+        np.testing.assert_array_equal(packed[:, :cols], expected[:, :cols])
+        np.testing.assert_array_equal(pivots, steps)
+        np.testing.assert_array_equal(permutation, rows)
+
+
+@pytest.mark.parametrize("n, team", SIZES)
+def test_determinant(library, dtype, n, team, rng):
+  a = matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]
+  a = (a * 2.0 ** -np.round(np.linalg.slogdet(checks.wide(a))[1] / max(n, 1))).astype(dtype)
+  given, packed, det = padded(a), padded(a), np.zeros(1, dtype)
+  call(library, "row_lu", dtype, team, 0, n, n, given, given.shape[1], integers(n), integers(n),
+       packed, det)
+  expected = np.linalg.det(checks.wide(a))
+  np.testing.assert_allclose(det[0], expected, rtol=100 * checks.eps(det) * max(n, 1))
+
+
+@pytest.mark.parametrize("cols", [1, 2, 7, 40])
+@pytest.mark.parametrize("n, team", SIZES)
+def test_solve(library, dtype, n, team, cols, rng):
+  b = matrices.general(rng, (), n, cols, dtype)
+  for a in _spoilt(matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]):
+    given, rhs, expected = padded(a), padded(b), padded(b)
+    info = call(library, "solve", dtype, 8, 0, n, given, given.shape[1], cols, rhs, rhs.shape[1],
+                expected)
+    for order in ORDERS:
+      given, x = padded(a), padded(b)
+      assert info == call(library, "row_solve", dtype, team, order, n, given, given.shape[1], cols,
+                          rhs, rhs.shape[1], x)
+      if info:
+        assert np.isnan(x[:, :cols]).all()
+      else:
+        np.testing.assert_array_equal(x[:, :cols], expected[:, :cols])
