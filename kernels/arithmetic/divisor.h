@@ -27,6 +27,10 @@ class Divisor {
 
   LINALG_INLINE E Divide(E x) const { return Mul(inverse_, scale_ * x); }
 
+  // What x is multiplied by, first with the scale.
+  LINALG_INLINE V scale() const { return scale_; }
+  LINALG_INLINE E inverse() const { return inverse_; }
+
  private:
   static LINALG_INLINE E Reciprocal(E x) {
     if constexpr (kComplexElement<E>) {

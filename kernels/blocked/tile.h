@@ -207,7 +207,7 @@ LINALG_INLINE void ForEachGroupOfColumns(int64_t first, int64_t last, Head&& hea
 
 template <class T, class Body>
 LINALG_INLINE void ForEachGroupOfColumns(int64_t first, int64_t last, Body&& body) {
-  ForEachGroupOfColumns<T, 1>(first, last, body, body);
+  if (first < last) ForEachGroupOfColumns<T, 1>(first, last, body, body);
 }
 
 }  // namespace linalg::blocked

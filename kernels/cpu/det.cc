@@ -1,10 +1,11 @@
 // Determinants and adjugates from LU factors.
 //
-// Small matrices are factored in lanes, larger ones by getrf. A determinant is a product kept apart
-// from its exponent, so that it overflows only if the result does.
+// Small matrices are factored in lanes, larger ones in tiles, the largest by getrf. A determinant
+// is a product kept apart from its exponent, so that it overflows only if the result does.
 #include <cstring>
 
 #include "kernels/arithmetic/scaled_product.h"
+#include "kernels/blocked/lu.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/handlers.h"
@@ -24,6 +25,14 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
       write(group.first, small::Determinant(order, group.a, group.pivots, group.permutation));
     });
   };
+  const auto in_tiles = [&](int64_t first, int64_t last) {
+    blocked::LuFactors<T> factors(n, n);
+    for (int64_t i = first; i < last; ++i) {
+      factors.Factor(a_data + i * size);
+      const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu().data);
+      write(i, ProductOfPivots(n, lu, factors.lu().ld, factors.pivots()));
+    }
+  };
   const auto by_lapack = [&](int64_t first, int64_t last) {
     Factors<T> factors(n, n);
     for (int64_t i = first; i < last; ++i) {
@@ -34,6 +43,7 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
   };
   TakePath(
       ChoosePath(Operation::kLu, n, n, kDtype<T>), [&] { DispatchSize(n, in_lanes); },
+      [&] { ForEachRange(pool, shape.batch, BlockedLuNanoseconds<T>(n, n), in_tiles); },
       [&] { ForEachByLapack(pool, shape.batch, n, LuNanoseconds(n, n), by_lapack); });
 }
 

@@ -1,14 +1,16 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// Small matrices are factored in lanes; larger ones by getrf on a column-major copy in scratch
-// memory. Pivots count from 0 and are turned into the permutation in the same pass. A singular
-// matrix is not a failure: info is the 1-based index of the first zero pivot.
+// Small matrices are factored in lanes, larger ones in tiles, the largest by getrf on a
+// column-major copy in scratch memory. Pivots count from 0 and are turned into the permutation in
+// the same pass. A singular matrix is not a failure: info is the 1-based index of the first zero
+// pivot.
 #include "kernels/cpu/lu_factors.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "kernels/arithmetic/exchange.h"
+#include "kernels/blocked/lu.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
@@ -43,18 +45,32 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> lu,
       StoreIntegers(group.permutation, m, permutation_data + group.first * m);
       StoreIntegers(&singular, 1, info_data + group.first);
     };
+    const auto store_pivots = [&](int64_t i, const int32_t* steps) {
+      std::copy(steps, steps + k, pivots_data + i * k);
+      PivotsToPermutation(k, steps, m, permutation_data + i * m);
+    };
+    const auto factor_in_tiles = [&](int64_t first, int64_t last) {
+      blocked::LuFactors<T> factors(m, n);
+      for (int64_t i = first; i < last; ++i) {
+        info_data[i] = factors.Factor(a_data + i * m * n);
+        for (int64_t row = 0; row < m; ++row) {
+          std::copy_n(factors.lu().At(row, 0).data, n, lu_data + (i * m + row) * n);
+        }
+        store_pivots(i, factors.pivots());
+      }
+    };
     const auto factor_range = [&](int64_t first, int64_t last) {
       Factors<T> factors(m, n);
       for (int64_t i = first; i < last; ++i) {
         info_data[i] = factors.Factor(pool, a_data + i * m * n);
         Transpose(pool, n, m, factors.lu(), m, lu_data + i * m * n, n);
-        std::copy(factors.pivots(), factors.pivots() + k, pivots_data + i * k);
-        PivotsToPermutation(k, factors.pivots(), m, permutation_data + i * m);
+        store_pivots(i, factors.pivots());
       }
     };
     TakePath(
         ChoosePath(Operation::kLu, m, n, kDtype<T>),
         [&] { ForEachSmallLu<T>(pool, batch, m, n, 0, a_data, store, a_data == lu_data); },
+        [&] { ForEachRange(pool, batch, BlockedLuNanoseconds<T>(m, n), factor_in_tiles); },
         [&] { ForEachByLapack(pool, batch, k, LuNanoseconds(m, n), factor_range); });
   });
 }

@@ -1,10 +1,12 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// Small matrices are factored in lanes, and what they solve is substituted there; larger ones go to
-// getrf, trsm and getri, and to division where a pivot has no reciprocal. A matrix that is exactly
-// singular, or whose factors hold NaN, gets NaN throughout.
+// Small matrices are factored in lanes, and what they solve is substituted there, larger ones in
+// tiles; the largest go to getrf, trsm and getri, and to division where a pivot has no reciprocal.
+// A matrix that is exactly singular, or whose factors hold NaN, gets NaN throughout.
 #include <algorithm>
+#include <memory>
 
+#include "kernels/blocked/lu.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/cpu/substitution.h"
@@ -44,6 +46,39 @@ void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
                        const V singular = Number<V>(info[0]);
                        small::SolveFactored(n, a, spare, singular, cols, x);
                      });
+}
+
+// One matrix after another on each thread; one for the whole batch is factored once.
+template <class T>
+void BlockedSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+  AdviseHugePages(systems);
+  const int64_t n = systems.n, cols = systems.cols, size = systems.size();
+  const bool shared = systems.a_stride == 0 && systems.batch > 1;
+  const auto substitute = [&](const blocked::LuFactors<T>& factors, blocked::Rows<T> work,
+                              int64_t i) {
+    T* const x = systems.x + i * size;
+    if (info[i] != 0) return std::fill(x, x + size, NaN<T>());
+    const T* const b = systems.b + i * size;
+    for (int64_t k = 0; k < n; ++k) std::copy_n(b + k * cols, cols, work.At(k, 0).data);
+    factors.Solve(cols, work);
+    for (int64_t k = 0; k < n; ++k) std::copy_n(work.At(k, 0).data, cols, x + k * cols);
+  };
+  const auto common = shared ? std::make_unique<blocked::LuFactors<T>>(n, n) : nullptr;
+  if (shared) std::fill(info, info + systems.batch, common->Factor(systems.a));
+  const double nanoseconds =
+      BlockedNanoseconds<T>(systems.Operations()) + (shared ? 0 : BlockedLuNanoseconds<T>(n, n));
+  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
+    const blocked::Workspace<T> work(n, cols);
+    if (shared) {
+      for (int64_t i = first; i < last; ++i) substitute(*common, work.rows(), i);
+      return;
+    }
+    blocked::LuFactors<T> factors(n, n);
+    for (int64_t i = first; i < last; ++i) {
+      info[i] = factors.Factor(systems.a + i * systems.a_stride);
+      substitute(factors, work.rows(), i);
+    }
+  });
 }
 
 // Replaces the n by cols matrix `x` by A⁻¹ x.
@@ -100,6 +135,25 @@ void SmallInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* in
 }
 
 template <class T>
+void BlockedInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* inverse,
+                int32_t* info) {
+  const int64_t size = n * n;
+  ForEachRange(pool, batch, 3 * BlockedLuNanoseconds<T>(n, n), [&](int64_t first, int64_t last) {
+    blocked::LuFactors<T> factors(n, n);
+    const blocked::Workspace<T> work(n, n);
+    for (int64_t i = first; i < last; ++i) {
+      T* const target = inverse + i * size;
+      info[i] = factors.Factor(a + i * size);
+      if (info[i] != 0) {
+        std::fill(target, target + size, NaN<T>());
+      } else {
+        factors.Invert(work.rows(), target);
+      }
+    }
+  });
+}
+
+template <class T>
 void LapackInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* inverse,
                int32_t* info) {
   const int64_t size = n * n;
@@ -131,6 +185,7 @@ void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result
     if (systems.batch == 0) return;
     TakePath(
         ChoosePath(Operation::kSolve, systems), [&] { SmallSolve(pool, systems, info_data); },
+        [&] { BlockedSolve(pool, systems, info_data); },
         [&] { LapackSolve(pool, systems, info_data); });
   });
 }
@@ -146,6 +201,7 @@ void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> inv
     TakePath(
         ChoosePath(Operation::kLu, n, n, kDtype<T>),
         [&] { SmallInv(pool, batch, n, a_data, inverse_data, info_data); },
+        [&] { BlockedInv(pool, batch, n, a_data, inverse_data, info_data); },
         [&] { LapackInv(pool, batch, n, a_data, inverse_data, info_data); });
   });
 }

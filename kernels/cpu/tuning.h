@@ -70,6 +70,11 @@ inline constexpr int64_t kSmallQrInLanes = 48;
 // in turn in one process.
 inline constexpr int64_t kSmallCholeskyFloat32 = 60;
 inline constexpr int64_t kBlockedCholesky = 512;
+// LU factors, solutions and inverses in tiles: in batches of 32 LAPACK's time over theirs is, at
+// n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2, 4.7 and 2.8, in float64
+// 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2
+// at 33, 1.7 at 64 and 2 to 4 from 128 on. The same machine, others on it throughout.
+inline constexpr int64_t kBlockedLu = 512;
 // One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
@@ -135,13 +140,13 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kEigh:
       return lanes_if(longer <= kSmallEigh);
     case Operation::kLu:
-      return lanes_if(longer <= kSmallLu);
+      return longer <= kSmallLu ? Path::kLanes : blocked_if(longer <= kBlockedLu);
     case Operation::kPivotedQr:
       return lanes_if(longer <= kSmallPivotedQr);
     case Operation::kQr:
       return lanes_if(longer <= kSmallQr);
     case Operation::kSolve:
-      return lanes_if(rows <= kSmallLu && brief);
+      return rows <= kSmallLu && brief ? Path::kLanes : blocked_if(rows <= kBlockedLu);
     case Operation::kSvd:
       return lanes_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
     case Operation::kSvdvals:
@@ -193,6 +198,13 @@ template <class T>
 double BlockedNanoseconds(double operations) {
   constexpr double kParts = sizeof(T) / sizeof(Real<T>);
   return 200.0 + 0.01 * kParts * kParts * sizeof(Real<T>) * operations;
+}
+
+// The same of LU factors.
+template <class T>
+double BlockedLuNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
+  return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k / 2);
 }
 
 // Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.

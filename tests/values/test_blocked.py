@@ -97,13 +97,130 @@ def test_cholesky_of_subnormal_numbers(rng):
     assert (x[1:, 0] == dtype(tiny / 8)).all()
 
 
+def _general(rng, lead, m, n, dtype):
+  a = rng.standard_normal((*lead, m, n))
+  return (a + 1j * rng.standard_normal(a.shape) if dtype.kind == "c" else a).astype(dtype)
+
+
+def _check_lu(a, packed, pivots, permutation):
+  m, n = a.shape
+  k = min(m, n)
+  x = _double(packed)
+  l, u = np.tril(x[:, :k], -1) + np.eye(m, k), np.triu(x[:k])
+  _close(l @ u, a[permutation], max(m, n), a.dtype)
+  magnitude = lambda x: np.abs(np.real(x)) + np.abs(np.imag(x))
+  order = np.arange(m)
+  for step, pivot in enumerate(pivots):
+    # No row below a pivot had a larger one: the pivot is the largest of what it eliminates.
+    assert (magnitude(x[step + 1:, step] * x[step, step])
+            <= magnitude(x[step, step]) * (1 + 8 * np.finfo(a.dtype).eps)).all()
+    order[[step, pivot]] = order[[pivot, step]]
+  np.testing.assert_array_equal(order, permutation)
+
+
+@pytest.mark.parametrize("shape", [
+    *((n, n) for n in (33, 40, 49, 64, 67, 97, 130)), (33, 8), (97, 34), (70, 64), (8, 33),
+    (34, 97), (64, 70), (49, 50)], ids=str)
+def test_lu(dtype, shape, rng):
+  a = _general(rng, (), *shape, dtype)
+  packed, pivots, permutation, _ = map(np.asarray, linalg.lu_ex(a))
+  _check_lu(a, packed, pivots, permutation)
+
+
+@pytest.mark.parametrize("n", [33, 64, 67])
+def test_ties_go_to_the_first_row(dtype, n, rng):
+  """A matrix of ones and minus ones, whose pivots LAPACK's rule alone decides."""
+  a = np.sign(rng.standard_normal((n, n))).astype(dtype)
+  a[5:9] = a[4] * np.array([1, -1, 1, -1])[:, None].astype(dtype)  # and a singular one
+  packed, pivots, _, info = map(np.asarray, linalg.lu_ex(a))
+  expected = a.copy()
+  for k, pivot in enumerate(pivots[:4]):
+    size = np.abs(np.real(expected[k:, k])) + np.abs(np.imag(expected[k:, k]))
+    assert pivot == k + np.argmax(size)
+    expected[[k, pivot]] = expected[[pivot, k]]
+    expected[k + 1:, k] /= expected[k, k]
+    expected[k + 1:, k + 1:] -= np.outer(expected[k + 1:, k], expected[k, k + 1:])
+  assert info > 0 and packed[info - 1, info - 1] == 0
+  assert (packed[info:, info - 1] == 0).all()
+
+
+@pytest.mark.parametrize("cols", [1, 3, 24, 25, 67])
+@pytest.mark.parametrize("n", [33, 48, 67, 130])
+def test_solve(dtype, n, cols, rng):
+  a = matrices.well_conditioned(rng, (2,), n, dtype)
+  b = _general(rng, (2,), n, cols, dtype)
+  for left in (a, a[0]):  # one matrix for the whole batch, too
+    x = _double(linalg.solve(left, b))
+    residual = np.abs(_double(left) @ x - b).max()
+    assert residual <= 4 * n * np.finfo(dtype).eps * np.abs(a).sum(-1).max() * np.abs(x).max()
+
+
+@pytest.mark.parametrize("n", [33, 48, 67, 130])
+def test_inverse_and_determinant(dtype, n, rng):
+  a = matrices.well_conditioned(rng, (2,), n, dtype)
+  x = _double(linalg.inv(a))
+  error = np.abs(_double(a) @ x - np.eye(n)).max()
+  scale = np.abs(a).sum(-1).max() * np.abs(x).max()
+  assert error <= 4 * n * np.finfo(dtype).eps * scale
+  sign, logarithm = linalg.slogdet(a)
+  expected = np.linalg.slogdet(_double(a))
+  tolerance = 20 * n * float(np.finfo(dtype).eps)
+  np.testing.assert_allclose(sign, expected.sign, atol=tolerance)
+  np.testing.assert_allclose(logarithm, expected.logabsdet, atol=tolerance * n)
+
+
+@pytest.mark.parametrize("n", [33, 65])
+def test_singular_matrices(dtype, n, rng):
+  """A zero column stops nothing: info names it, and what is solved with it is NaN; and so it is
+  where an entry is NaN. The neighbours keep their bits."""
+  a = matrices.well_conditioned(rng, (5,), n, dtype)
+  clean = np.asarray(linalg.inv(a[-1]))
+  for matrix, place in zip(a, (0, 9, n - 1), strict=False):
+    matrix[:, place] = 0
+  a[3, n - 1, n // 2] = np.nan
+  packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(a))
+  np.testing.assert_array_equal(info, [1, 10, n, -1, 0])
+  for i in range(3):
+    _check_lu(a[i], packed[i], pivots[i], permutation[i])
+  inverse = np.asarray(linalg.inv(a))
+  x = np.asarray(linalg.solve(a, np.ones((5, n, 3), dtype)))
+  assert np.isnan(inverse[:4]).all() and np.isnan(x[:4]).all()
+  assert np.isfinite(x[-1]).all()
+  same_bits([inverse[-1]], [clean])
+  np.testing.assert_array_equal(np.asarray(linalg.det(a))[:3], 0)
+
+
+def test_tiny_and_large_pivots(rng):
+  """Whose reciprocals are out of range."""
+  n = 40
+  for dtype in (np.float32, np.float64, np.complex64, np.complex128):
+    finfo = np.finfo(dtype)
+    b = _general(rng, (), n, 3, np.dtype(dtype))
+    for size in (float(finfo.smallest_subnormal) * 64, float(finfo.tiny), float(finfo.max) / 8):
+      a = (size * np.diag(rng.integers(1, 4, n))).astype(dtype)
+      expected = np.asarray(b * dtype(finfo.tiny if size < 1 else 1), dtype)
+      x = np.asarray(linalg.solve(a, expected))
+      np.testing.assert_allclose(
+          x, expected / np.diagonal(a)[:, None], rtol=64 * float(finfo.eps),
+          atol=4 * float(finfo.smallest_subnormal))
+
+
+FUNCTIONS = {
+    "cholesky": lambda a: [linalg.cholesky(a)],
+    "lu": lambda a: linalg.lu_ex(a),
+    "solve": lambda a: [linalg.solve(a, a[..., :5])],
+    "inv": lambda a: [linalg.inv(a)],
+    "slogdet": lambda a: linalg.slogdet(a),
+}
+
+
 @pytest.mark.parametrize("n", [65, 100])
-@pytest.mark.parametrize("name", ["cholesky"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_same_bits_in_any_batch(dtype, name, n, rng):
   """Catches a workspace that remembers the matrix before."""
-  function = jax.jit({"cholesky": linalg.cholesky}[name])
+  function = jax.jit(FUNCTIONS[name])
   a = _positive_definite(rng, (40,), n, dtype)
-  whole = np.asarray(function(a))
+  whole = [np.asarray(x) for x in function(a)]
   for i in (0, 17, 39):
-    same_bits([function(jnp.asarray(a[i]))], [whole[i]])
-  same_bits([function(a[:3])], [whole[:3]])
+    same_bits(function(jnp.asarray(a[i])), [x[i] for x in whole])
+  same_bits(function(a[:3]), [x[:3] for x in whole])

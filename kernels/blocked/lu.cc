@@ -1,0 +1,301 @@
+#include "kernels/blocked/lu.h"
+
+#include <array>
+#include <bit>
+#include <complex>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/exchange.h"
+#include "kernels/blocked/triangular.h"
+#include "kernels/small/pack.h"
+
+namespace linalg::blocked {
+namespace {
+
+// Rows that a register of a panel's column holds.
+template <class T>
+inline constexpr int64_t kStrip = kLanesOf<Register<T>>;
+
+// The number in row i of a column, which starts in the strips at `column`. Moved as bytes, for
+// what lies there are registers.
+template <class T>
+struct Place {
+  using R = RealElement<T>;
+  std::byte* bytes;
+
+  Place(Element<T, Register<T>>* column, int64_t i)
+      : bytes(reinterpret_cast<std::byte*>(column + i / kStrip<T> * kPanel<T>) +
+              i % kStrip<T> * sizeof(R)) {}
+
+  Element<T> Get() const {
+    R parts[kPartsOf<T>];
+    for (int k = 0; k < kPartsOf<T>; ++k) {
+      std::memcpy(parts + k, bytes + k * kRegisterBytes, sizeof(R));
+    }
+    return std::bit_cast<Element<T>>(parts);
+  }
+  void Set(Element<T> x) const {
+    const auto parts = std::bit_cast<std::array<R, kPartsOf<T>>>(x);
+    for (int k = 0; k < kPartsOf<T>; ++k) {
+      std::memcpy(bytes + k * kRegisterBytes, &parts[k], sizeof(R));
+    }
+  }
+};
+
+// The strip of a panel: kStrip rows of `a` by kPanel columns become a register each, and back.
+template <class T>
+void ReadStrip(Rows<T> a, Element<T, Register<T>>* strip) {
+  if constexpr (!kComplexElement<T>) {
+    small::Pack(a.data, a.ld, kPanel<T>, strip);
+  } else {
+    for (int64_t i = 0; i < kStrip<T>; ++i) {
+      for (int64_t j = 0; j < kPanel<T>; ++j) {
+        Place<T>(strip + j, i).Set(std::bit_cast<Element<T>>(*a.At(i, j).data));
+      }
+    }
+  }
+}
+
+template <class T>
+void WriteStrip(Element<T, Register<T>>* strip, Rows<T> a) {
+  if constexpr (!kComplexElement<T>) {
+    small::Unpack(strip, a.ld, kPanel<T>, a.data);
+  } else {
+    for (int64_t i = 0; i < kStrip<T>; ++i) {
+      for (int64_t j = 0; j < kPanel<T>; ++j) {
+        *a.At(i, j).data = std::bit_cast<T>(Place<T>(strip + j, i).Get());
+      }
+    }
+  }
+}
+
+template <class T>
+Element<T, Register<T>> SpreadOut(Element<T> x) {
+  return SpreadElement(reinterpret_cast<const T*>(&x));
+}
+
+template <class V>
+LINALG_INLINE Lane<V> LargestLane(V x) {
+  if constexpr (kLanesOf<V> == 1) {
+    return x;
+  } else {
+    Vector<Lane<V>, kLanesOf<V> / 2> halves[2];
+    std::memcpy(halves, &x, sizeof(V));
+    return LargestLane(Larger(halves[0], halves[1]));
+  }
+}
+
+// The place of the largest magnitude that it was shown, the first of several.
+template <class V>
+struct Largest {
+  V size = Number<V>(-1), row = Number<V>(0);
+
+  LINALG_INLINE void Show(V other, V its_row, Mask<V> counts) {
+    const auto larger = counts & (other > size);
+    size = larger ? other : size;
+    row = larger ? its_row : row;
+  }
+
+  int64_t Row(int64_t if_none) const {
+    const Lane<V> largest = LargestLane(size);
+    if (largest < 0) return if_none;
+    const V last = Broadcast<V>(-std::numeric_limits<Lane<V>>::infinity());
+    return static_cast<int64_t>(-LargestLane(size == Broadcast<V>(largest) ? -row : last));
+  }
+};
+
+}  // namespace
+
+template <class T>
+LuFactors<T>::LuFactors(int64_t rows, int64_t cols)
+    : rows_(rows),
+      cols_(cols),
+      workspace_(rows, cols),
+      panel_(rows, kPanel<T>),
+      pivots_(new int32_t[std::max<int64_t>(pivot_count(), 1)]) {}
+
+template <class T>
+void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
+  using V = Register<T>;
+  constexpr int64_t kLanes = kStrip<T>;
+  const int64_t rows = rows_ - first, strips = (rows + kLanes - 1) / kLanes;
+  const int64_t count = std::min(rows, width);
+  E* const panel = reinterpret_cast<E*>(panel_.rows().data);
+  V lanes{};
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = static_cast<Lane<V>>(lane);
+  const auto row_numbers = [&](int64_t strip) { return Number<V>(strip * kLanes) + lanes; };
+
+  Largest<V> largest;
+  for (int64_t s = 0; s < strips; ++s) {
+    ReadStrip(workspace_.rows().At(first + s * kLanes, first), panel + s * kPanel<T>);
+    const V row = row_numbers(s);
+    largest.Show(Magnitude(panel[s * kPanel<T>]), row, row < Number<V>(rows));
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t pivot = largest.Row(k);
+    pivots_[first + k] = static_cast<int32_t>(first + pivot);
+    E right[kPanel<T>];
+    for (int64_t j = 0; j < width; ++j) {
+      const Place<T> above(panel + j, k), below(panel + j, pivot);
+      const Element<T> x = below.Get();
+      below.Set(above.Get());
+      above.Set(x);
+      right[j] = SpreadOut<T>(x);
+    }
+    const Element<T> x = Place<T>(panel + k, k).Get();
+    if (Magnitude(x) == 0 && singular_ == 0) singular_ = static_cast<int>(first + k + 1);
+    const Divisor<Element<T>> divisor(Magnitude(x) == 0 ? FromReal<Element<T>>(R(1)) : x);
+    const E inverse = SpreadOut<T>(divisor.inverse());
+    const V scale = Spread<V>(divisor.scale());
+    largest = {};
+    const auto eliminate = [&](int64_t s, auto is_edge) {
+      E* const strip = panel + s * kPanel<T>;
+      const V row = row_numbers(s);
+      const auto below = row > Number<V>(k);
+      const E left = Mul(inverse, scale * strip[k]);
+      strip[k] = is_edge ? Choose(below, left, strip[k]) : left;
+      const auto subtract = [&](int64_t j) {
+        const E next = NegMulAdd(left, right[j], strip[j]);
+        return strip[j] = is_edge ? Choose(below, next, strip[j]) : next;
+      };
+      if (k + 1 == width) return;
+      const V size = Magnitude(subtract(k + 1));
+      largest.Show(size, row, is_edge ? below & (row < Number<V>(rows)) : row >= V{});
+#pragma GCC unroll 4
+      for (int64_t j = k + 2; j < width; ++j) subtract(j);
+    };
+    const int64_t start = k / kLanes;
+    eliminate(start, std::true_type());
+    for (int64_t s = start + 1; s < strips - 1; ++s) eliminate(s, std::false_type());
+    if (strips - 1 > start) eliminate(strips - 1, std::true_type());
+  }
+  for (int64_t s = 0; s < strips; ++s) {
+    WriteStrip<T>(panel + s * kPanel<T>, workspace_.rows().At(first + s * kLanes, first));
+  }
+}
+
+// Exchanges the rest of the rows that a panel has exchanged.
+template <class T>
+void LuFactors<T>::ExchangeOutside(int64_t first, int64_t width) {
+  const int64_t last = std::min(first + width, pivot_count());
+  for (int64_t k = first; k < last; ++k) {
+    if (pivots_[k] == k) continue;
+    T *const above = lu().At(k, 0).data, *const below = lu().At(pivots_[k], 0).data;
+    const auto exchange = [&](int64_t j) {
+      const Register<T> x = Load<T>(above + j);
+      Store<T>(Load<T>(below + j), above + j);
+      Store<T>(x, below + j);
+    };
+    for (int64_t j = 0; j < first; j += kWidth<T>) exchange(j);
+    for (int64_t j = first + kPanel<T>; j < cols_; j += kWidth<T>) exchange(j);
+  }
+}
+
+template <class T>
+void LuFactors<T>::FactorColumns(int64_t first, int64_t width) {
+  if (width <= kPanel<T>) {
+    FactorPanel(first, width);
+    return ExchangeOutside(first, width);
+  }
+  const int64_t half = RoundUp(width / 2, kPanel<T>), rest = width - half;
+  const int64_t middle = first + half;
+  FactorColumns(first, half);
+  SolveUnitLower(half, rest, lu().At(first, first).Read(), lu().At(first, middle));
+  MulSub(rows_ - middle, rest, half, lu().At(middle, first).Read(), lu().At(first, middle),
+         lu().At(middle, middle));
+  FactorColumns(middle, rest);
+}
+
+template <class T>
+bool LuFactors<T>::HoldsNaN() const {
+  using V = Register<T>;
+  Mask<V> any{};
+  bool any_at_end = false;
+  for (int64_t i = 0; i < rows_; ++i) {
+    const T* const row = lu().At(i, 0).data;
+    int64_t j = 0;
+    for (; j + kWidth<T> <= cols_; j += kWidth<T>) {
+      const V x = Load<T>(row + j);
+      any |= x != x;
+    }
+    for (; j < cols_; ++j) {
+      const R size = Magnitude(*reinterpret_cast<const Element<T>*>(row + j));
+      any_at_end |= size != size;
+    }
+  }
+  return Any(any) || any_at_end;
+}
+
+template <class T>
+int LuFactors<T>::Factor(const T* a) {
+  singular_ = 0;
+  if (pivot_count() == 0) return 0;
+  for (int64_t i = 0; i < rows_; ++i) std::copy_n(a + i * cols_, cols_, lu().At(i, 0).data);
+  const int64_t width = std::min(cols_, RoundUp(pivot_count(), kPanel<T>));
+  FactorColumns(0, width);
+  SolveUnitLower(rows_, cols_ - width, lu().Read(), lu().At(0, width));
+  return HoldsNaN() ? kHoldsNaN : singular_;
+}
+
+template <class T>
+template <int kCols>
+void LuFactors<T>::SolveUpperColumns(Rows<T> x) const {
+  using V = Register<T>;
+  // From the last row to the first.
+  const int64_t last = rows_ - 1;
+  const Strided<T> u{lu().At(last, last).data, -lu().ld, -1};
+  const auto divide = [&](int64_t i, V row) {
+    const auto* const pivot = reinterpret_cast<const Element<T>*>(&u(i, i));
+    const Divisor<Element<T>> divisor(*pivot);
+    return Product<T>(SpreadOut<T>(divisor.inverse()), Spread<V>(divisor.scale()) * row);
+  };
+  SolveLowerColumns<false, kCols>(rows_, u, divide, Rows<T>{x.At(last, 0).data, -x.ld});
+}
+
+template <class T>
+void LuFactors<T>::Solve(int64_t cols, Rows<T> x) const {
+  ForEachExchange(rows_, pivots(), rows_, /*back=*/false, [&](int64_t k, int64_t i) {
+    std::swap_ranges(x.At(k, 0).data, x.At(k, cols).data, x.At(i, 0).data);
+  });
+  const auto kept = [](int64_t, Register<T> row) { return row; };
+  ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+    SolveLowerColumns<false, kCols>(rows_, lu().Read(), kept, x.At(0, j));
+    SolveUpperColumns<kCols>(x.At(0, j));
+  });
+}
+
+template <class T>
+void LuFactors<T>::Invert(Rows<T> work, T* inverse) const {
+  const int64_t n = rows_;
+  for (int64_t i = 0; i < n; ++i) {
+    std::fill_n(work.At(i, 0).data, work.ld, T(0));
+    *work.At(i, i).data = T(1);
+  }
+  const auto kept = [](int64_t, Register<T> row) { return row; };
+  ForEachGroupOfColumns<T>(0, n, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+    // Above its diagonal the inverse of L is zero.
+    const int64_t i = j / kTileRows * kTileRows;
+    SolveLowerColumns<false, kCols>(n - i, lu().At(i, i).Read(), kept, work.At(i, j));
+    SolveUpperColumns<kCols>(work.At(0, j));
+  });
+  // A⁻¹ = (L U)⁻¹ P: columns are exchanged back.
+  const std::unique_ptr<int32_t[]> column(new int32_t[n]);
+  std::iota(column.get(), column.get() + n, 0);
+  ForEachExchange(n, pivots(), n, /*back=*/false,
+                  [&](int64_t k, int64_t i) { std::swap(column[k], column[i]); });
+  for (int64_t i = 0; i < n; ++i) {
+    const T* const row = work.At(i, 0).data;
+    for (int64_t j = 0; j < n; ++j) inverse[i * n + column[j]] = row[j];
+  }
+}
+
+template class LuFactors<float>;
+template class LuFactors<double>;
+template class LuFactors<std::complex<float>>;
+template class LuFactors<std::complex<double>>;
+
+}  // namespace linalg::blocked
