@@ -52,7 +52,7 @@ class _Call(NamedTuple):
 _Route = Callable[..., _Call | str]
 
 # From this size on one Cholesky factor is LAPACK's in both cases, and JAX does less around it.
-_LARGE = 64
+_LARGE = 513
 
 _OF_ANOTHER_ALGORITHM = "its algorithm was chosen"
 _OF_A_SUBSET = "a subset was asked for"
