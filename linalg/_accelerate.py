@@ -30,6 +30,7 @@ from linalg._schur import schur_p
 from linalg._svd import svd_full_p, svd_p, svdvals_p
 from linalg._triangular import triangular_solve_p
 from linalg._tridiagonal import tridiagonal_solve_p
+from linalg._tuning import TILED_CHOLESKY
 
 __all__ = ["accelerate", "accelerated", "routed"]
 
@@ -51,15 +52,12 @@ class _Call(NamedTuple):
 # JAX's. Of a primitive with a parameter that its route does not name nothing is assumed.
 _Route = Callable[..., _Call | str]
 
-# From this size on one Cholesky factor is LAPACK's in both cases, and JAX does less around it.
-_LARGE = 513
-
 _OF_ANOTHER_ALGORITHM = "its algorithm was chosen"
 _OF_A_SUBSET = "a subset was asked for"
 
 
 def _cholesky(a):
-  if math.prod(a.shape[:-2]) == 1 and a.shape[-1] >= _LARGE:
+  if math.prod(a.shape[:-2]) == 1 and a.shape[-1] > TILED_CHOLESKY:
     return "JAX is as fast at one matrix of this size"
   return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": False})
 

@@ -134,8 +134,8 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 
   float16 and bfloat16 are factored in float32, and the factor rounded.
 
-  Algorithm: left-looking, one small matrix per lane; for others LAPACK potrf. Derivative: Murray,
-  arXiv:1602.07527.
+  Algorithm: left-looking, one small matrix per lane; then row by row of tiles; beyond n = 512
+  LAPACK potrf. Derivative: Murray, arXiv:1602.07527.
   """
   return _checked_factor("cholesky", a, upper, symmetrize_input)
 

@@ -247,7 +247,7 @@ def det(a: ArrayLike) -> jax.Array:
     the singular values are distinct.
 
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
-  pivoting (LAPACK getrf), the product of the pivots taken with its exponent apart, so that it does
+  pivoting (`lu`), the product of the pivots taken with its exponent apart, so that it does
   not overflow on the way.
   """
   (a,), dtype = as_arrays("det", a)

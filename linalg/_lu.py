@@ -151,7 +151,8 @@ def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: LAPACK getrf. Derivative: De Hoog, Anderssen and Lukas (2011).
+  Algorithm: that of LAPACK getrf, one small matrix per lane, then in tiles; beyond sides of 512
+  getrf itself. Derivative: De Hoog, Anderssen and Lukas (2011).
   """
   packed, pivots, permutation, _ = _factor("lu", a)
   return packed, pivots, permutation

@@ -142,7 +142,7 @@ def solve(
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
-  Algorithm: LU with partial pivoting (LAPACK getrf), or Cholesky (potrf) with 'pos', and
+  Algorithm: LU with partial pivoting (`lu`), or Cholesky (`cholesky`) with 'pos', and
   substitution; a derivative reuses the factors.
   """
   x, info = _solve("solve", a, b, assume_a, lower)
@@ -201,7 +201,8 @@ def inv(a: ArrayLike) -> jax.Array:
     The inverses (..., n, n). Where A is exactly singular, its inverse is NaN; see `inv_ex` and
     `checked`.
 
-  Algorithm: LAPACK getrf and getri.
+  Algorithm: LU with partial pivoting (`lu`) and substitution for the identity; beyond n = 512
+  LAPACK getrf and getri.
   """
   x, info = _inv("inv", a)
   check_factors(info)

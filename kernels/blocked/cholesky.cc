@@ -77,7 +77,8 @@ void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
   };
   ForEachInUpper<T>(n, square, [&](int64_t i, int64_t j) {
     factor[i * n + j] = T(0);
-    factor[j * n + i] = std::bit_cast<T>(Conj(std::bit_cast<Element<T>>(*u.At(i, j).data)));
+    const auto x = Conj(std::bit_cast<Element<T>>(*u.At(i, j).data));
+    factor[j * n + i] = std::bit_cast<T>(x + Element<T>{});  // +0, as in the squares
   });
 }
 
@@ -95,7 +96,7 @@ LINALG_INLINE int FactorTile(Tile<T, kRows, kCols>& tile, int rows, Rows<T> diag
     V row[kCols];
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
-      row[j] = -tile.x[i][j];
+      row[j] = tile.At(i, j);
       Store<T>(row[j], target.At(i, j * kWidth<T>).data);
     }
     T* const place = diagonal.At(i, i).data;

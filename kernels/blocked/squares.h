@@ -43,9 +43,10 @@ struct Square {
     return square;
   }
 
+  // An imaginary part that is 0 is +0.
   static LINALG_INLINE V Conj(V x) {
     if constexpr (kComplexElement<T>) {
-      return InPairs<V>(1, -1) * x;
+      return InPairs<V>(1, -1) * x + V{};
     } else {
       return x;
     }

@@ -129,9 +129,12 @@ struct Tile {
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
-      for (int j = 0; j < kCols; ++j) blocked::Store(-x[i][j], c.At(i, j * kWidth<T>).data);
+      for (int j = 0; j < kCols; ++j) blocked::Store<T>(At(i, j), c.At(i, j * kWidth<T>).data);
     }
   }
+
+  // What the matrix is to hold. Taken from 0, so that a sum that is 0 is +0, as elsewhere.
+  LINALG_INLINE V At(int i, int j) const { return V{} - x[i][j]; }
 
   // Subtracts op(a) b from the rows from `first` on, for one column of a and the row of b.
   template <bool kConjugate>
@@ -168,7 +171,7 @@ struct Tile {
       V solved[kCols];
 #pragma GCC unroll 4
       for (int j = 0; j < kCols; ++j) {
-        solved[j] = divide(i, -x[i][j]);
+        solved[j] = divide(i, At(i, j));
         blocked::Store(solved[j], target.At(i, j * kWidth<T>).data);
       }
       SubtractOne<kConjugate>(i + 1, a.At(0, i), solved);

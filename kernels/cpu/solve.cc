@@ -64,7 +64,10 @@ void BlockedSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* inf
     for (int64_t k = 0; k < n; ++k) std::copy_n(work.At(k, 0).data, cols, x + k * cols);
   };
   const auto common = shared ? std::make_unique<blocked::LuFactors<T>>(n, n) : nullptr;
-  if (shared) std::fill(info, info + systems.batch, common->Factor(systems.a));
+  if (shared) {
+    const SubnormalNumbers subnormal_numbers;
+    std::fill(info, info + systems.batch, common->Factor(systems.a));
+  }
   const double nanoseconds =
       BlockedNanoseconds<T>(systems.Operations()) + (shared ? 0 : BlockedLuNanoseconds<T>(n, n));
   ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
@@ -103,6 +106,7 @@ void LapackSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info
     Substitute(factors, n, systems.cols, x);
   };
   const auto factor = [&](Factors<T>& factors, int64_t i) {
+    const SubnormalNumbers subnormal_numbers;
     info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
     return info[i] != 0;
   };

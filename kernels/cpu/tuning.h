@@ -146,7 +146,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kQr:
       return lanes_if(longer <= kSmallQr);
     case Operation::kSolve:
-      return rows <= kSmallLu && brief ? Path::kLanes : blocked_if(rows <= kBlockedLu);
+      return rows <= kSmallLu ? lanes_if(brief) : blocked_if(rows <= kBlockedLu);
     case Operation::kSvd:
       return lanes_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
     case Operation::kSvdvals:

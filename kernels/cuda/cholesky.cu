@@ -1,9 +1,10 @@
 // Cholesky factors of Hermitian positive definite matrices, and solves with them.
 //
-// One matrix per thread or per team of threads where it fits in shared memory. Beyond, cuSOLVER's
-// potrf works in place in the output: a row-major lower triangle is a column-major upper one, so
-// nothing is transposed. One pass before it copies and symmetrises the triangle; one after it
-// clears the other one and puts NaN where the matrix is not positive definite.
+// One matrix per thread, per lanes of a warp or per team of threads, where it fits in shared
+// memory. Beyond, cuSOLVER's potrf works in place in the output: a row-major lower triangle is a
+// column-major upper one, so nothing is transposed. One pass before it copies and symmetrises the
+// triangle; one after it clears the other one and puts NaN where the matrix is not positive
+// definite.
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"

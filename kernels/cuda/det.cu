@@ -1,8 +1,8 @@
 // Determinants and adjugates from LU factors.
 //
-// In shared memory where the matrix fits: one per thread, or one per team. Beyond, the vendor's LU.
-// A determinant is a product kept apart from its exponent, so that it overflows only if the result
-// does.
+// In shared memory where the matrix fits: one per thread, per lanes of a warp, or per team. Beyond,
+// the vendor's LU. A determinant is a product kept apart from its exponent, so that it overflows
+// only if the result does.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lu_factors.h"

@@ -125,8 +125,6 @@ void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_si
          batch, team_size, slice.bytes(), nullptr);
 }
 
-// The same, for slices that may be too large for shared memory: those are in scratch memory, of at
-// most kGlobalBlocks blocks.
 // Slices lie so far apart that the teams of a warp, at the same place of each, meet other banks.
 template <class Job>
 void LaunchLanes(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
@@ -135,10 +133,13 @@ void LaunchLanes(cudaStream_t stream, const Job& job, int64_t batch, const Slice
   const int64_t rounds = (slice.bytes() + kBanks * kWord - 1) / (kBanks * kWord);
   const int64_t bytes = (rounds * kBanks + kLanes % kBanks) * kWord;
   const int teams = std::max<int>(TeamsPerBlock(batch, kLanes, bytes), kBanks / kLanes);
+  if (teams * bytes > kBlockBytes) AllowShared(&RunLanes<Job>, teams * bytes);
   Launch(stream, (batch + teams - 1) / teams, teams * kLanes, teams * bytes, &RunLanes<Job>, job,
          batch, bytes);
 }
 
+// As LaunchTeams, for slices that may be too large for shared memory: those are in scratch memory,
+// of at most kGlobalBlocks blocks.
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {

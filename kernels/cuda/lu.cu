@@ -1,9 +1,9 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// One matrix per thread or per team of threads where it fits in shared memory. Beyond, cuBLAS's
-// getrfBatched, or cuSOLVER's getrf for one matrix after another, on a column-major copy. Pivots
-// count from 0 and become the permutation on the device. A singular matrix is not a failure: info
-// is the 1-based index of the first zero pivot.
+// One matrix per thread, per lanes of a warp or per team of threads, where it fits in shared
+// memory. Beyond, cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a
+// column-major copy. Pivots count from 0 and become the permutation on the device. A singular
+// matrix is not a failure: info is the 1-based index of the first zero pivot.
 #include "kernels/cuda/lu_factors.h"
 
 #include "kernels/cuda/handles.h"

@@ -1,8 +1,9 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// One matrix per thread or per team of threads where it fits in shared memory, with what is solved
-// with it. Beyond, the vendor's LU and cuBLAS's trsm, for inverses on the permuted identity. A
-// matrix that is exactly singular, or whose factors hold NaN, gets NaN throughout.
+// One matrix per thread, per lanes of a warp or per team of threads, where it fits in shared
+// memory, with what is solved with it. Beyond, the vendor's LU and cuBLAS's trsm, for inverses on
+// the permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
+// throughout.
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"

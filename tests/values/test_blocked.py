@@ -119,8 +119,8 @@ def _check_lu(a, packed, pivots, permutation):
 
 
 @pytest.mark.parametrize("shape", [
-    *((n, n) for n in (33, 40, 49, 64, 67, 97, 130)), (33, 8), (97, 34), (70, 64), (8, 33),
-    (34, 97), (64, 70), (49, 50)], ids=str)
+    *((n, n) for n in (33, 40, 49, 64, 67, 97, 130)), (LARGEST + 1, LARGEST + 1), (33, 8),
+    (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)], ids=str)
 def test_lu(dtype, shape, rng):
   a = _general(rng, (), *shape, dtype)
   packed, pivots, permutation, _ = map(np.asarray, linalg.lu_ex(a))
@@ -145,17 +145,49 @@ def test_ties_go_to_the_first_row(dtype, n, rng):
 
 
 @pytest.mark.parametrize("cols", [1, 3, 24, 25, 67])
-@pytest.mark.parametrize("n", [33, 48, 67, 130])
+@pytest.mark.parametrize("n", [33, 48, 67, 130, LARGEST + 1])
 def test_solve(dtype, n, cols, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
   b = _general(rng, (2,), n, cols, dtype)
-  for left in (a, a[0]):  # one matrix for the whole batch, too
-    x = _double(linalg.solve(left, b))
+  # One matrix for the whole batch too, in one call and as a factor of it.
+  shared = jax.vmap(linalg.solve, in_axes=(None, 0))
+  for left, function in ((a, linalg.solve), (a[0], linalg.solve), (a[0], shared)):
+    x = _double(function(left, b))
     residual = np.abs(_double(left) @ x - b).max()
     assert residual <= 4 * n * np.finfo(dtype).eps * np.abs(a).sum(-1).max() * np.abs(x).max()
 
 
-@pytest.mark.parametrize("n", [33, 48, 67, 130])
+@pytest.mark.parametrize("n", [20, 40, LARGEST + 1])
+def test_one_matrix_of_subnormal_numbers(n):
+  """Which XLA would take as zeros, factored for the whole batch."""
+  tiny = np.float32(2.0**-140)
+  solve = jax.vmap(linalg.solve, in_axes=(None, 0))
+  x = solve(tiny * np.eye(n, dtype=np.float32), np.full((3, n, 2), tiny))
+  np.testing.assert_array_equal(x, 1)
+
+
+@pytest.mark.parametrize("n", [32, 33, 64, 100])
+def test_no_zero_is_negative(dtype, n):
+  """What is left of two numbers that are alike is +0, whatever works on the matrix."""
+  two = np.array([[2, 1], [1, 2]])
+  a = np.kron(np.eye(n // 2 + 1), two)[:n, :n].astype(dtype)
+  for result in (linalg.cholesky(a), linalg.lu(a)[0], linalg.inv(np.eye(n, dtype=dtype)),
+                 linalg.solve(a, a)):
+    for part in (np.real(result), np.imag(result)):
+      assert not np.signbit(part[part == 0]).any()
+
+
+@pytest.mark.parametrize("n", [61, 67])
+def test_cholesky_of_the_hermitian_part(dtype, n, rng):
+  a = _positive_definite(rng, (), n, dtype)
+  skew = _general(rng, (), n, n, dtype)
+  given = (a + skew - skew.conj().T).astype(dtype)
+  x = _double(linalg.cholesky(given))
+  given = _double(given)
+  _close(x @ x.conj().T, (given + given.conj().T) / 2, 4 * n, dtype)
+
+
+@pytest.mark.parametrize("n", [33, 48, 67, 130, LARGEST + 1])
 def test_inverse_and_determinant(dtype, n, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
   x = _double(linalg.inv(a))
@@ -177,7 +209,7 @@ def test_singular_matrices(dtype, n, rng):
   clean = np.asarray(linalg.inv(a[-1]))
   for matrix, place in zip(a, (0, 9, n - 1), strict=False):
     matrix[:, place] = 0
-  a[3, n - 1, n // 2] = np.nan
+  a[3, n - 1, n - 1] = np.nan
   packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(a))
   np.testing.assert_array_equal(info, [1, 10, n, -1, 0])
   for i in range(3):

@@ -71,7 +71,7 @@ def test_eigenvalues_of_graded_rows(dtype, n, rng):
 
 
 # Where rows, columns or both are of scales down to subnormal ones, with pivots that have no
-# reciprocal; the larger sizes go to LAPACK.
+# reciprocal; the larger sizes are worked on in tiles.
 GRADINGS = ["columns", "rows", "both", "last_column", "last_rows", "whole"]
 
 
