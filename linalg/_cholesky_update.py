@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from linalg._algebra import adjoint, expand, nan_where, triangle
 from linalg._checks import check
-from linalg._operands import as_arrays, check_square
+from linalg._operands import as_arrays, check_square, incompatible
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
@@ -24,7 +24,7 @@ def _update(name, r, w, sign):
   (r, w), dtype = as_arrays(name, r, w)
   check_square(name, r)
   if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
-    raise ValueError(f"Incompatible shapes for arguments to {name}(): {r.shape} and {w.shape}")
+    raise incompatible(name, r, w)
   l = adjoint(triangle(r, lower=False))
   p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
   squares = p.real**2 + p.imag**2

@@ -11,7 +11,7 @@ from linalg._checks import check, check_converged
 from linalg._cholesky import cholesky_p
 from linalg._eigh import eigh_p, eigvalsh_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_square, real_dtype
+from linalg._operands import as_arrays, check_square, incompatible, real_dtype
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
@@ -149,9 +149,7 @@ def eigh_generalized(
   factor = None
   if b is not None:
     if operands[0].shape[-1] != operands[1].shape[-1]:
-      raise ValueError(
-          f"Incompatible shapes for arguments to {name}(): {operands[0].shape} and "
-          f"{operands[1].shape}")
+      raise incompatible(name, *operands)
     factor, info = cholesky_p(operands[1], lower=lower, symmetrize=False)
     check(info, _INDEFINITE)
     factor = factor if lower else adjoint(factor)

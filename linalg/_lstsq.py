@@ -8,7 +8,7 @@ from linalg._algebra import adjoint, expand, minus, reciprocal
 from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
-from linalg._pinv import per_matrix, pseudo_inverse_p
+from linalg._pinv import default_rtol, per_matrix, pseudo_inverse_p
 from linalg._public import public
 from linalg._svd import svd
 
@@ -48,10 +48,9 @@ _solution_p = given_factors(
 def tolerance(rcond, a, dtype):
   """Of singular values relative to the largest: None is max(m, n) eps of the caller's dtype, and a
   negative number eps."""
-  eps = float(jnp.finfo(dtype).eps)
   if rcond is None:
-    return eps * max(a.shape[-2:])
-  return jnp.where(jnp.asarray(rcond) < 0, eps, rcond)
+    return default_rtol(a, dtype)
+  return jnp.where(jnp.asarray(rcond) < 0, float(jnp.finfo(dtype).eps), rcond)
 
 
 def counted(s, rcond):

@@ -11,7 +11,14 @@ from linalg import ffi
 from linalg._algebra import expand, identity, info_of_nan, minus, permutation_matrix
 from linalg._checks import check_factors
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_columns, check_arrays, check_matrix, check_square
+from linalg._operands import (
+  as_arrays,
+  as_columns,
+  check_arrays,
+  check_matrix,
+  check_square,
+  incompatible,
+)
 from linalg._public import public
 from linalg._triangular import parse_trans, triangular_solve_p
 
@@ -235,9 +242,7 @@ def _lu_solve(packed, pivots, b, trans, overwrite):
   if not jnp.issubdtype(pivots.dtype, jnp.integer):
     raise TypeError(f"Pivots for lu_solve() must be integers, got {pivots.dtype}")
   if pivots.shape[-1:] != packed.shape[-1:]:
-    raise ValueError(
-        f"Incompatible shapes for arguments to lu_solve(): {packed.shape} and pivots "
-        f"{pivots.shape}")
+    raise incompatible("lu_solve", packed, pivots, names=("factors", "pivots"))
   columns, vector = as_columns("lu_solve", packed, b)
   if trans not in (0, 1, 2):
     raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")

@@ -1,6 +1,7 @@
 """What may come in: arrays of numbers of one dtype, and of the right shape."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -49,6 +50,11 @@ def complex_dtype(dtype: Any) -> np.dtype:
   return np.dtype(np.complex128 if jnp.finfo(dtype).bits == 64 else np.complex64)
 
 
+def as_complex(x: jax.Array) -> jax.Array:
+  """The same numbers in the complex dtype of their precision."""
+  return x.astype(complex_dtype(x.dtype))
+
+
 def check_square(name: str, a: jax.Array) -> None:
   if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
     raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
@@ -57,6 +63,14 @@ def check_square(name: str, a: jax.Array) -> None:
 def check_matrix(name: str, a: jax.Array) -> None:
   if a.ndim < 2:
     raise ValueError(f"Argument to {name}() must have shape [..., m, n], got {a.shape}")
+
+
+def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueError:
+  """The error of operands whose shapes do not fit, each after its name if it has one."""
+  prefixes = [f"{x} " for x in names] or [""] * len(operands)
+  *shapes, last = (f"{prefix}{x.shape}" for prefix, x in zip(prefixes, operands, strict=True))
+  return ValueError(
+      f"Incompatible shapes for arguments to {name}(): {', '.join(shapes)} and {last}")
 
 
 def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
@@ -76,5 +90,5 @@ def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
     vector = True
   columns = b[..., None] if vector else b
   if columns.shape[-2] != a.shape[-1]:
-    raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
+    raise incompatible(name, a, b)
   return columns, vector

@@ -52,6 +52,16 @@ def per_matrix(x, s):
   return expand(jnp.asarray(x, s.dtype)[..., None], s)
 
 
+def default_rtol(a, dtype):
+  """max(m, n) eps of the caller's dtype, below which singular values are rounding errors."""
+  return max(a.shape[-2:]) * float(jnp.finfo(dtype).eps)
+
+
+def threshold(s, rtol):
+  """The size up to which singular values count as 0: `rtol` times the largest."""
+  return per_matrix(rtol, s) * jnp.max(jnp.abs(s), axis=-1, keepdims=True, initial=0)
+
+
 @functools.partial(jax.jit, static_argnames="hermitian")
 def _pinv(a, rtol, hermitian):
   (a,), dtype = as_arrays("pinv", a)
@@ -59,7 +69,7 @@ def _pinv(a, rtol, hermitian):
   if 0 in a.shape[-2:]:
     return zeros_like(a.mT).astype(dtype)
   if rtol is None:
-    rtol = 10.0 * max(a.shape[-2:]) * jnp.finfo(dtype).eps
+    rtol = 10 * default_rtol(a, dtype)
   if hermitian:
     check_square("pinv", a)
     a = symmetrized(a)
@@ -67,10 +77,9 @@ def _pinv(a, rtol, hermitian):
     vh = adjoint(u)
   else:
     u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=False)
-  size = jnp.abs(s)
-  cutoff = per_matrix(rtol, s) * jnp.max(size, axis=-1, keepdims=True)
   # NaN is kept, so that it is seen.
-  return pseudo_inverse_p(a, u, reciprocal(s, ~(size <= cutoff)), vh).astype(dtype)
+  kept = ~(jnp.abs(s) <= threshold(s, rtol))
+  return pseudo_inverse_p(a, u, reciprocal(s, kept), vh).astype(dtype)
 
 
 @public("hermitian", compiled=False)
@@ -133,8 +142,8 @@ def matrix_rank(
   s = jnp.abs(eigvalsh(a)) if hermitian else svdvals(a)
   if tol is None:
     if rtol is None:
-      rtol = max(a.shape[-2:]) * jnp.finfo(dtype).eps
-    bound = per_matrix(rtol, s) * jnp.max(s, axis=-1, keepdims=True, initial=0)
+      rtol = default_rtol(a, dtype)
+    bound = threshold(s, rtol)
   else:
     bound = per_matrix(tol, s)
   return jnp.sum(s > bound, axis=-1)

@@ -17,7 +17,7 @@ from linalg._algebra import (
 )
 from linalg._checks import check_converged
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._operands import as_arrays, as_complex, check_square, complex_dtype
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
@@ -56,7 +56,7 @@ def _triangulating(t, first):
   size = jnp.where(size == 0, 1, size).astype(t.dtype)
   half, b, c = half / size, b / size, c / size
   square = half * half + b * c
-  complex_square = square.astype(complex_dtype(t.dtype))
+  complex_square = as_complex(square)
   root = jnp.sqrt(jnp.where(square == 0, 1, complex_square))
   root = jnp.where(square == 0, 0, root)
   root = jnp.where((half.real < 0) & (root.real > 0), -root, root)
@@ -148,7 +148,7 @@ def _schur(name, a, output):
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
   if output == "complex":
-    a = a.astype(complex_dtype(a.dtype))
+    a = as_complex(a)
     dtype = a.dtype
   t, z, info = schur_p(a)
   return t.astype(dtype), z.astype(dtype), info

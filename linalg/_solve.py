@@ -12,7 +12,7 @@ from linalg._checks import check_factors, check_positive
 from linalg._given_factors import given_factors
 from linalg._lu import lu_p, lu_solve_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_square
+from linalg._operands import as_arrays, check_square, incompatible
 from linalg._positive import positive_solve
 from linalg._public import public
 
@@ -95,7 +95,7 @@ def _columns(name, a, b):
         "matrix by its shape: use solve(a, b[..., None]).squeeze(-1).")
   columns = b[..., None] if b.ndim == 1 else b
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
-    raise ValueError(f"Incompatible shapes for arguments to {name}(): {a.shape} and {b.shape}")
+    raise incompatible(name, a, b)
   return columns
 
 

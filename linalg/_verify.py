@@ -9,7 +9,6 @@ own: theirs is the distance from what SciPy or NumPy computes in double precisio
 
 import argparse
 import os
-import re
 import sys
 import textwrap
 import time
@@ -25,13 +24,11 @@ from rich.console import Console
 
 import linalg
 from linalg._cases import SCIPY, TABLE, Case
+from linalg.distributed import report
 
 VIRTUAL_DEVICES = 8
 ROUNDS = 7
 COMPARED = 16  # matrices of the batch that SciPy factors too
-COLLECTIVES = (
-    r" (all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|reduce-scatter)"
-    r"(-start)?\(")
 WIDTH = 80
 
 
@@ -139,7 +136,7 @@ def observe(case: Case, sharding: NamedSharding, options: argparse.Namespace) ->
   arrays = [np.asarray(x) for x in results]
   return Outcome(
       case, None if case.exact else residual(case, operands, arrays),
-      difference(case, operands, arrays), len(re.findall(COLLECTIVES, ours.as_text() or "")),
+      difference(case, operands, arrays), sum(report(ours).collectives.values()),
       all(x.sharding.is_equivalent_to(sharding, x.ndim) for x in results),
       medians[0], medians[1] if len(medians) > 1 else None)
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-_KINDS = (
+COLLECTIVES = (
     "all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute",
     "ragged-all-to-all", "reduce-scatter")
-_COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(_KINDS)})(?:-start)?\(")
+_COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 _ARRAY = re.compile(r"\b(pred|[a-z]+\d+)\w*\[([\d,]*)\]")
 _TRIPS = re.compile(r'known_trip_count"?:\s*\{"?n"?:\s*"?(\d+)')
 _CALLED = re.compile(

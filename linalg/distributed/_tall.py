@@ -14,7 +14,7 @@ import linalg
 from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal, skew_of_lower
 from linalg._lstsq import counted, tolerance
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix, real_dtype
+from linalg._operands import as_arrays, check_matrix, incompatible, real_dtype
 from linalg._public import public
 from linalg._qr import QRResult, qr_p, qr_r_p
 from linalg._svd import SVDResult
@@ -372,8 +372,7 @@ def lstsq(
   vector = rhs.ndim == 1
   columns = rhs[:, None] if vector else rhs
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
-    raise ValueError(
-        f"Incompatible shapes for arguments to lstsq(): {matrix.shape} and {rhs.shape}")
+    raise incompatible("lstsq", matrix, rhs)
   x, residuals, rank, s = _lstsq(rows, float(tolerance(rcond, matrix, dtype)), matrix, columns)
   real = real_dtype(dtype)
   x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)

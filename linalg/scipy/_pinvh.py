@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from linalg._algebra import adjoint, hermitian_part, reciprocal
 from linalg._eigh import eigh
 from linalg._operands import as_arrays, check_square
-from linalg._pinv import per_matrix, pseudo_inverse_p
+from linalg._pinv import default_rtol, per_matrix, pseudo_inverse_p, threshold
 from linalg._public import public
 
 __all__ = ["pinvh"]
@@ -90,8 +90,8 @@ def pinvh(
   w, v = eigh(jax.lax.stop_gradient(a))
   size = jnp.abs(w)
   if rtol is None:
-    rtol = a.shape[-1] * jnp.finfo(dtype).eps
-  cutoff = per_matrix(rtol, w) * jnp.max(size, axis=-1, keepdims=True, initial=0)
+    rtol = default_rtol(a, dtype)
+  cutoff = threshold(w, rtol)
   if atol is not None:
     cutoff = per_matrix(atol, w) + cutoff
   # NaN is kept, so that it is seen.

@@ -26,7 +26,7 @@ from linalg._checks import check
 from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._norms import matrix_norm
-from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._operands import as_arrays, as_complex, check_square, incompatible
 from linalg._public import public
 from linalg._qr import qr
 from linalg._schur import triangular_schur
@@ -147,13 +147,9 @@ class _Equation(NamedTuple):
   stable: Callable[..., Any]  # eigenvalues of the closed loop to whether it is stable
 
 
-def _complex(x):
-  return x.astype(complex_dtype(x.dtype))
-
-
 def _solved(equation, loop, factors, c):
   """L⁻¹ C, real if C is."""
-  x = equation.linear(_complex(loop), *factors, _complex(c))
+  x = equation.linear(as_complex(loop), *factors, as_complex(c))
   return x if jnp.iscomplexobj(c) else x.real
 
 
@@ -204,8 +200,7 @@ def _check_shapes(name, matrices):
   n, m = matrices["a"].shape[-1], matrices["r"].shape[-1]
   expected = {"a": (n, n), "b": (n, m), "q": (n, n), "r": (m, m), "e": (n, n), "s": (n, m)}
   if any(x.ndim < 2 or x.shape[-2:] != expected[key] for key, x in matrices.items()):
-    shapes = ", ".join(f"{key} {x.shape}" for key, x in matrices.items())
-    raise ValueError(f"Incompatible shapes for arguments to {name}(): {shapes}")
+    raise incompatible(name, *matrices.values(), names=tuple(matrices))
 
 
 def _solve(name, equation, operation, **operands):

@@ -13,7 +13,7 @@ from linalg._algebra import adjoint, expand, nan_where, reciprocal, zeros_like
 from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_arrays, check_matrix
-from linalg._pinv import per_matrix, pseudo_inverse_p
+from linalg._pinv import default_rtol, pseudo_inverse_p, threshold
 from linalg._public import public
 from linalg._svd import svd, svdvals
 
@@ -47,11 +47,9 @@ _null_p = given_factors(
     "null_space", "m n, n r, m k, k, k n -> n r", [0], lambda z, *factors: z, jvp=_null_jvp)
 
 
-def _ranks(s, rcond, shape, dtype):
-  """The number of singular values that are not 0, and which those are."""
-  if rcond is None:
-    rcond = max(shape) * jnp.finfo(dtype).eps
-  nonzero = s > per_matrix(rcond, s) * jnp.max(s, axis=-1, keepdims=True, initial=0)
+def _ranks(s, rcond, a, dtype):
+  """The number of singular values of A that are not 0, and which those are."""
+  nonzero = s > threshold(s, default_rtol(a, dtype) if rcond is None else rcond)
   return jnp.sum(nonzero, axis=-1), nonzero
 
 
@@ -77,7 +75,7 @@ def _range(a, rcond, size):
   rows = a.shape[-2]
   a = _with_entries(a)
   u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=False)
-  ranks, nonzero = _ranks(s, rcond, a.shape[-2:], dtype)
+  ranks, nonzero = _ranks(s, rcond, a, dtype)
   basis = _columns_from(jnp.where(nonzero[..., None, :], u, 0), zeros_like(ranks), size)
   q = _range_p(a, basis, u, reciprocal(s, nonzero), vh)
   return nan_where(jnp.isnan(s).any(-1), q, core=2)[..., :rows, :].astype(dtype)
@@ -90,7 +88,7 @@ def _null_space(a, rcond, size):
   a = _with_entries(a)
   rows = a.shape[-2]
   u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=rows < a.shape[-1])
-  ranks, nonzero = _ranks(s, rcond, a.shape[-2:], dtype)
+  ranks, nonzero = _ranks(s, rcond, a, dtype)
   k = s.shape[-1]
   z = _null_p(
       a, _columns_from(adjoint(vh), ranks, size), u, reciprocal(s, nonzero), vh[..., :k, :])
@@ -107,7 +105,7 @@ def _rank(name: str, a: Any, rcond: Any) -> int:
         "space has fewer dimensions, columns of zeros follow.")
   a = _with_entries(a)
   s = svdvals(a)
-  ranks = np.asarray(_ranks(s, rcond, a.shape[-2:], dtype)[0])
+  ranks = np.asarray(_ranks(s, rcond, a, dtype)[0])
   found = np.unique(ranks[~np.isnan(np.asarray(s)).any(-1)])
   if len(found) > 1:
     raise ValueError(

@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from linalg._algebra import adjoint, diagonal_of, expand
 from linalg._checks import check
-from linalg._operands import as_arrays, check_square, complex_dtype
+from linalg._operands import as_arrays, as_complex, check_square, incompatible
 from linalg._public import public
 from linalg._schur import triangular_schur
 from linalg._sylvester import adjoint_schur, stein_p, sylvester_p
@@ -21,13 +21,8 @@ def _operands(name, *operands):
     check_square(name, x)
   shape = (squares[0].shape[-1], squares[-1].shape[-1])
   if right.ndim < 2 or right.shape[-2:] != shape:
-    shapes = ", ".join(str(x.shape) for x in arrays)
-    raise ValueError(f"Incompatible shapes for arguments to {name}(): {shapes}")
+    raise incompatible(name, *arrays)
   return arrays, dtype
-
-
-def _complex(*arrays):
-  return [x.astype(complex_dtype(x.dtype)) for x in arrays]
 
 
 def _solution(x, regular, dtype, what):
@@ -78,7 +73,7 @@ def solve_sylvester(
     raise ValueError(f"Unrecognized method {method}. The valid methods are 'schur' and 'eigen'.")
   (a, b, c), dtype = _operands("solve_sylvester", A, B, C)
   (t, z), (s, w) = triangular_schur(a), triangular_schur(b)
-  a, b, c = _complex(a, b, c)
+  a, b, c = map(as_complex, (a, b, c))
   sums = diagonal_of(t)[..., :, None] + diagonal_of(s)[..., None, :]
   return _solution(
       sylvester_p(a, t, z, b, s, w, c), _least(sums) >= tol, dtype,
@@ -110,7 +105,7 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
   """
   (matrix, right), dtype = _operands("solve_continuous_lyapunov", a, q)
   t, z = triangular_schur(matrix)
-  matrix, right = _complex(matrix, right)
+  matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)
   sums = w[..., :, None] + w.conj()[..., None, :]
   bound = 2 * jnp.finfo(t.dtype).eps * _largest(t)
@@ -147,7 +142,7 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = Non
     raise ValueError(f"Unrecognized method {method}. The methods are 'direct' and 'bilinear'.")
   (matrix, right), dtype = _operands("solve_discrete_lyapunov", a, q)
   t, z = triangular_schur(matrix)
-  matrix, right = _complex(matrix, right)
+  matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)
   gaps = w[..., :, None] * w.conj()[..., None, :] - 1
   bound = 2 * jnp.finfo(t.dtype).eps * jnp.maximum(_largest(t) ** 2, 1)

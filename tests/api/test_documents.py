@@ -39,6 +39,7 @@ def _blocks() -> list[Block]:
 
 
 BLOCKS = _blocks()
+TEXTS = [*PAGES, *sorted((ROOT / "linalg").rglob("*.py"))]
 PARTS = [block for block in BLOCKS if block.source]
 
 
@@ -51,6 +52,12 @@ def test_no_block_is_missed():
   fences = sum(
       len(re.findall(r"^\s*(?:```|~~~)\s*py", page.read_text(), re.M | re.I)) for page in PAGES)
   assert len(BLOCKS) == fences > 0
+
+
+def test_what_is_installed():
+  """On the package index `linalg` is somebody else's."""
+  installed = re.compile(r"pip3? install [^\n`&]*?(?<![\w/.-])([\w-]*linalg\b)")
+  assert {name for path in TEXTS for name in installed.findall(path.read_text())} == {"jax-linalg"}
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,27 @@ import pytest
 
 import cases
 import linalg
+import linalg.distributed
+import linalg.lax
+import linalg.scipy
 
 EYE = np.eye(3)
-FUNCTIONS = {
-    name: getattr(linalg, name) for name in linalg.__all__
-    if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))
-    and (name == "checked" or name not in cases.OF_THE_PACKAGE)}
+
+
+def _functions(module):
+  return {
+      name: getattr(module, name) for name in module.__all__
+      if inspect.isroutine(getattr(module, name))
+      and (name == "checked" or name not in cases.OF_THE_PACKAGE)}
+
+
+FUNCTIONS = _functions(linalg)
+# What the other modules add, and what has another signature there.
+FUNCTIONS |= {
+    f"{module.__name__.removeprefix('linalg.')}.{name}": function
+    for module in (linalg.scipy, linalg.lax, linalg.distributed)
+    for name, function in _functions(module).items()
+    if function is not FUNCTIONS.get(name) and not function.__module__.startswith("jax")}
 # Of what cannot be called with as many matrices as it needs arguments.
 OPERANDS = {
     "checked": (linalg.cholesky,),
@@ -57,6 +72,7 @@ def _operands(name):
 def _refuses(call, name, *words):
   with pytest.raises(TypeError) as caught:
     call()
+  name = name.rpartition(".")[2]
   message = str(caught.value)
   assert type(caught.value) is TypeError
   assert name in message
@@ -95,7 +111,8 @@ def _with_option(name, option, value):
 
 
 # Options that are not looked at, or may be an array whose value is known.
-LAX = {"overwrite_a", "overwrite_b", "check_finite", "turbo", "n", "ind", "blocksize", "p"}
+LAX = {"overwrite_a", "overwrite_b", "check_finite", "turbo", "n", "ind", "blocksize", "p",
+       "lapack_driver"}
 
 
 @pytest.mark.parametrize("name, option", [x for x in OPTIONS if x[1] not in LAX])

@@ -67,11 +67,12 @@ def test_cholesky_of_a_leading_block(dtype, n, rng):
 
 
 @pytest.mark.parametrize("poison", [-1, 0, np.nan, np.inf])
-def test_info_of_cholesky(dtype, poison, rng):
+@pytest.mark.parametrize("n, places", [
+    (67, [0, 5, 7, 8, 31, 63, 64, 66]), (LARGEST + 1, [0, 130, LARGEST])],
+    ids=["tiles", "lapack"])
+def test_info_of_cholesky(dtype, n, places, poison, rng):
   """The first pivot that is not positive: in the first row, inside a tile, at its ends, the last;
   and the neighbours in the batch keep their bits."""
-  n = 67
-  places = [0, 5, 7, 8, 31, 63, 64, n - 1]
   a = _positive_definite(rng, (len(places) + 1,), n, dtype)
   clean = np.asarray(linalg.cholesky(a[-1]))
   for matrix, place in zip(a, places, strict=False):

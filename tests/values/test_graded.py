@@ -9,6 +9,10 @@ import matrices
 from linalg._cases import checks
 
 pytestmark = pytest.mark.all_dtypes
+# The last is LAPACK's.
+EIGENVALUE_SIZES = (3, 7, 20, 66)
+# As is this, where others are factored in tiles.
+BEYOND_TILES = 520
 
 
 def _graded_rows(rng, batch, n, dtype, decades):
@@ -38,7 +42,7 @@ def _check_similarity(a, t, z, limit):
   assert np.max(residual / np.max(np.abs(a), axis=(-1, -2))) <= limit
 
 
-@pytest.mark.parametrize("n", [3, 7, 20])
+@pytest.mark.parametrize("n", EIGENVALUE_SIZES)
 def test_schur_vectors_are_unitary(dtype, n, rng):
   """SciPy's are not, in some of these: gees divides subnormal numbers by their modulus."""
   a = _graded_rows(rng, 6000 // n, n, dtype, _decades(dtype))
@@ -46,18 +50,18 @@ def test_schur_vectors_are_unitary(dtype, n, rng):
   _check_similarity(a, t, z, 16)
 
 
-@pytest.mark.parametrize("n", [3, 7, 20])
+@pytest.mark.parametrize("n", EIGENVALUE_SIZES)
 def test_hessenberg_vectors_are_unitary(dtype, n, rng):
   a = _graded_rows(rng, 2000 // n, n, dtype, _decades(dtype))
   h, q = linalg.hessenberg(a, calc_q=True)
   _check_similarity(a, h, q, 8)
 
 
-@pytest.mark.parametrize("n", [3, 7, 20])
+@pytest.mark.parametrize("n", EIGENVALUE_SIZES)
 def test_eigenvalues_of_graded_rows(dtype, n, rng):
   """Each is that of a matrix near A, once A is balanced; SciPy's are far from it, in some of these.
   Each vector has length 1."""
-  a = _graded_rows(rng, 200 // n, n, dtype, _decades(dtype))
+  a = _graded_rows(rng, 200 // n - 2, n, dtype, _decades(dtype))
   values, left, right = map(np.asarray, linalg.eig(a, left=True))
   unit = n * float(np.finfo(dtype).eps)
   for vectors in (left, right):
@@ -194,6 +198,34 @@ def test_inverse_beside_overflow(n, dtype, rng):
   assert info == 0
   unscaled = _wide(inverse) * scales[:, None]
   np.testing.assert_allclose(unscaled, a.conj().T, rtol=0, atol=30 * n * np.finfo(dtype).eps)
+
+
+def test_pivots_that_lapack_leaves(dtype, rng):
+  """OpenBLAS's getrf divides no column by a subnormal pivot, and says nothing of it."""
+  n = BEYOND_TILES
+  a = _graded(rng, "columns", n, dtype)
+  packed, _, permutation, info = linalg.lu_ex(a)
+  assert info == 0
+  l = np.tril(packed, -1)
+  assert np.max(np.abs(l)) <= 1.5
+  l = checks.wide(l + np.eye(n, dtype=dtype))
+  u = checks.wide(np.triu(packed))
+  # Columns are scaled by powers of two, which changes no digit of a normal number.
+  exponents = -np.frexp(np.max(np.abs(u), axis=0))[1]
+  scales = np.ldexp(np.longdouble(1), exponents)
+  u, rows = (checks.wide((scales * x).astype(u.dtype)) for x in (u, a[np.asarray(permutation)]))
+  floor = (scales * np.finfo(dtype).smallest_subnormal).astype(float)
+  error = np.abs(l @ u - rows) / (float(np.finfo(dtype).eps) * np.abs(l) @ np.abs(u) + floor)
+  assert np.max(error) <= 4 * n
+
+  x = rng.standard_normal((n, 2)).astype(dtype)
+  b = (a @ x).astype(dtype)
+  solution, info = linalg.solve_ex(a, b)
+  assert info == 0 and np.isfinite(solution).all()
+  sign, logabsdet = linalg.slogdet(a)
+  expected = np.sum(np.log(np.abs(np.diagonal(u)))) - np.log(2) * np.sum(exponents)
+  np.testing.assert_allclose(logabsdet, expected, rtol=1e-4)
+  assert abs(abs(sign) - 1) <= 1e-3
 
 
 @pytest.mark.parametrize("left_side", [False, True], ids=["right", "left"])

@@ -33,6 +33,18 @@ def test_near_the_end_of_the_range(name, dtype):
   np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e3 * float(finfo.eps))
 
 
+@pytest.mark.parametrize("n", [2, 20, 70])
+def test_beside_the_diagonal(n, dtype):
+  """The bits of the factor of a matrix that is in the middle of the range, scaled."""
+  a = (0.6 + 0.15 * np.eye(n)).astype(dtype)
+  exponent = np.finfo(dtype).maxexp
+  large = a * dtype.type(2.0 ** (exponent - 1)) * dtype.type(2)
+  factor = np.asarray(linalg.cholesky(large))
+  expected = np.asarray(linalg.cholesky(a)) * dtype.type(2.0 ** (exponent // 2))
+  assert np.isfinite(factor).all()
+  np.testing.assert_array_equal(factor, expected)
+
+
 def test_derivative(dtype):
   """Of a tangent near the end of the range too."""
   a = jnp.eye(2, dtype=dtype)
