@@ -2,29 +2,14 @@
 names all namesakes."""
 
 import inspect
-import pathlib
 import re
 
-import jax.lax.linalg
-import jax.numpy.linalg
-import jax.scipy.linalg
 import pytest
 
 import cases
 import linalg
+from namesakes import FOLLOWED, MODULES, PAIRS, ROWS, SECTION
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "functions.md").read_text()
-SECTION = PAGE[PAGE.index("## Whose signatures"):].partition("\n## ")[0]
-MODULES = {
-    "jax.numpy.linalg": jax.numpy.linalg,
-    "jax.scipy.linalg": jax.scipy.linalg,
-    "jax.lax.linalg": jax.lax.linalg,
-}
-ROWS = [
-    (follows, re.findall(r"`(\w+)`", functions), [x for x in namesakes.split(", ") if x.strip()])
-    for follows, functions, namesakes in re.findall(
-        r"^\| (jax[\w.]+) \| ([^|]+) \| ([^|]*)\|$", SECTION, re.MULTILINE)]
-FOLLOWED = {name: follows for follows, functions, _ in ROWS for name in functions}
 # Keyword-only parameters that the page says are ours.
 ADDED = {
     name: set(re.findall(r"(\w+)=", options))
@@ -46,13 +31,12 @@ def test_every_function_has_a_row():
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_signature_of_the_one_it_follows(name):
+def test_signature(name):
   """Names, kinds, order and defaults of the parameters."""
-  followed = _parameters(getattr(MODULES[FOLLOWED[name]], name))
+  ours, followed = map(_parameters, PAIRS[name])
   if name == "lu":
     followed = [("a", *rest) for _, *rest in followed]
   added = ADDED.get(name, set())
-  ours = _parameters(getattr(linalg, name))
   assert all(kind == inspect.Parameter.KEYWORD_ONLY for x, kind, _ in ours if x in added)
   assert [x for x in ours if x[0] not in added] == followed
 
