@@ -189,10 +189,10 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: Householder reflectors; for small matrices one per lane, for others LAPACK geqrf (geqp3
-  with pivoting) and orgqr. Derivative:
-  Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q by
-  arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
+  Algorithm: Householder reflectors, of small matrices one per lane, then in tiles; where the
+  shorter side is beyond 512, and with pivoting from 33 on, LAPACK geqrf (geqp3) and orgqr.
+  Derivative: Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q
+  by arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
   """
   (a,), dtype = as_arrays("qr", a)
   check_matrix("qr", a)

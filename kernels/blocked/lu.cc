@@ -1,92 +1,20 @@
 #include "kernels/blocked/lu.h"
 
-#include <array>
-#include <bit>
 #include <complex>
-#include <cstddef>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/exchange.h"
+#include "kernels/blocked/strips.h"
 #include "kernels/blocked/triangular.h"
-#include "kernels/small/pack.h"
 
 namespace linalg::blocked {
 namespace {
 
-// Rows that a register of a panel's column holds.
-template <class T>
-inline constexpr int64_t kStrip = kLanesOf<Register<T>>;
-
-// The number in row i of a column, which starts in the strips at `column`. Moved as bytes, for
-// what lies there are registers.
-template <class T>
-struct Place {
-  using R = RealElement<T>;
-  std::byte* bytes;
-
-  Place(Element<T, Register<T>>* column, int64_t i)
-      : bytes(reinterpret_cast<std::byte*>(column + i / kStrip<T> * kPanel<T>) +
-              i % kStrip<T> * sizeof(R)) {}
-
-  Element<T> Get() const {
-    R parts[kPartsOf<T>];
-    for (int k = 0; k < kPartsOf<T>; ++k) {
-      std::memcpy(parts + k, bytes + k * kRegisterBytes, sizeof(R));
-    }
-    return std::bit_cast<Element<T>>(parts);
-  }
-  void Set(Element<T> x) const {
-    const auto parts = std::bit_cast<std::array<R, kPartsOf<T>>>(x);
-    for (int k = 0; k < kPartsOf<T>; ++k) {
-      std::memcpy(bytes + k * kRegisterBytes, &parts[k], sizeof(R));
-    }
-  }
-};
-
-// The strip of a panel: kStrip rows of `a` by kPanel columns become a register each, and back.
-template <class T>
-void ReadStrip(Rows<T> a, Element<T, Register<T>>* strip) {
-  if constexpr (!kComplexElement<T>) {
-    small::Pack(a.data, a.ld, kPanel<T>, strip);
-  } else {
-    for (int64_t i = 0; i < kStrip<T>; ++i) {
-      for (int64_t j = 0; j < kPanel<T>; ++j) {
-        Place<T>(strip + j, i).Set(std::bit_cast<Element<T>>(*a.At(i, j).data));
-      }
-    }
-  }
-}
-
-template <class T>
-void WriteStrip(Element<T, Register<T>>* strip, Rows<T> a) {
-  if constexpr (!kComplexElement<T>) {
-    small::Unpack(strip, a.ld, kPanel<T>, a.data);
-  } else {
-    for (int64_t i = 0; i < kStrip<T>; ++i) {
-      for (int64_t j = 0; j < kPanel<T>; ++j) {
-        *a.At(i, j).data = std::bit_cast<T>(Place<T>(strip + j, i).Get());
-      }
-    }
-  }
-}
-
-template <class T>
-Element<T, Register<T>> SpreadOut(Element<T> x) {
-  return SpreadElement(reinterpret_cast<const T*>(&x));
-}
-
 template <class V>
 LINALG_INLINE Lane<V> LargestLane(V x) {
-  if constexpr (kLanesOf<V> == 1) {
-    return x;
-  } else {
-    Vector<Lane<V>, kLanesOf<V> / 2> halves[2];
-    std::memcpy(halves, &x, sizeof(V));
-    return LargestLane(Larger(halves[0], halves[1]));
-  }
+  return Reduce(x, [](auto low, auto high) { return Larger(low, high); });
 }
 
 // The place of the largest magnitude that it was shown, the first of several.
@@ -121,18 +49,16 @@ LuFactors<T>::LuFactors(int64_t rows, int64_t cols)
 template <class T>
 void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
   using V = Register<T>;
+  using E = Strip<T>;
   constexpr int64_t kLanes = kStrip<T>;
   const int64_t rows = rows_ - first, strips = (rows + kLanes - 1) / kLanes;
   const int64_t count = std::min(rows, width);
   E* const panel = reinterpret_cast<E*>(panel_.rows().data);
-  V lanes{};
-  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = static_cast<Lane<V>>(lane);
-  const auto row_numbers = [&](int64_t strip) { return Number<V>(strip * kLanes) + lanes; };
 
   Largest<V> largest;
   for (int64_t s = 0; s < strips; ++s) {
     ReadStrip(workspace_.rows().At(first + s * kLanes, first), panel + s * kPanel<T>);
-    const V row = row_numbers(s);
+    const V row = RowNumbers<T>(s);
     largest.Show(Magnitude(panel[s * kPanel<T>]), row, row < Number<V>(rows));
   }
   for (int64_t k = 0; k < count; ++k) {
@@ -154,7 +80,7 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
     largest = {};
     const auto eliminate = [&](int64_t s, auto is_edge) {
       E* const strip = panel + s * kPanel<T>;
-      const V row = row_numbers(s);
+      const V row = RowNumbers<T>(s);
       const auto below = row > Number<V>(k);
       const E left = Mul(inverse, scale * strip[k]);
       strip[k] = is_edge ? Choose(below, left, strip[k]) : left;

@@ -34,8 +34,6 @@ class LuFactors {
 
  private:
   using R = RealElement<T>;
-  // A column of a panel in lanes, the real and the imaginary parts apart.
-  using E = Element<T, Register<T>>;
 
   void FactorPanel(int64_t first, int64_t width);
   void FactorColumns(int64_t first, int64_t width);

@@ -115,8 +115,9 @@ LINALG_INLINE Register<T> Product(Element<T, Register<T>> left, Register<T> righ
 template <class T, int kRows, int kCols>
 struct Tile {
   using V = Register<T>;
-  V x[kRows][kCols];
+  V x[kRows][kCols] = {};
 
+  Tile() = default;
   LINALG_INLINE explicit Tile(Rows<T> c) {
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {

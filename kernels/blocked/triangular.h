@@ -8,31 +8,50 @@ namespace linalg::blocked {
 // Rows of the right operand that stay in the first-level cache while tiles pass over them.
 inline constexpr int64_t kDepth = 128;
 
+// c (rows, kCols registers) -= op(a) (rows, depth) b (depth, kCols registers); with kNew what was
+// in c counts as zeros.
+template <bool kConjugate, int kCols, bool kNew = false, class T>
+LINALG_INLINE void MulSubColumns(int64_t rows, int64_t depth, Strided<T> a, Rows<T> b, Rows<T> c) {
+  int64_t k = 0;
+  do {
+    const int64_t count = std::min(kDepth, depth - k);
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      using ThisTile = Tile<T, kTileRows, kCols>;
+      ThisTile tile = kNew && k == 0 ? ThisTile() : ThisTile(c.At(i, 0));
+      tile.template Subtract<kConjugate>(count, a.At(i, k), b.At(k, 0));
+      tile.Store(c.At(i, 0));
+    }
+    k += count;
+  } while (k < depth);
+}
+
 // c (rows, cols) -= a (rows, depth) b (depth, cols)
 template <class T>
 void MulSub(int64_t rows, int64_t cols, int64_t depth, Strided<T> a, Rows<T> b, Rows<T> c) {
   for (int64_t k = 0; k < depth; k += kDepth) {
     const int64_t count = std::min(kDepth, depth - k);
-    ForEachGroupOfColumns<T>(0, cols,
-                             [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-                               for (int64_t i = 0; i < rows; i += kTileRows) {
-                                 Tile<T, kTileRows, kCols> tile(c.At(i, j));
-                                 tile.template Subtract<false>(count, a.At(i, k), b.At(k, j));
-                                 tile.Store(c.At(i, j));
-                               }
-                             });
+    ForEachGroupOfColumns<T>(
+        0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+          MulSubColumns<false, kCols>(rows, count, a.At(0, k), b.At(k, j), c.At(0, j));
+        });
   }
 }
 
-// x (n, kCols registers) = op(a)⁻¹ x with the lower triangle of a; divide(i, x) is x over the
-// diagonal's element i.
+// A tile of x (n, kCols registers) = op(a)⁻¹ x with a lower triangle: rows from `i` on, of which
+// `a` has the rows of the triangle; divide(i, x) is x over the diagonal's element i.
+template <bool kConjugate, int kCols, class T, class Divide>
+LINALG_INLINE void SolveLowerTile(int64_t i, Strided<T> a, Divide&& divide, Rows<T> x) {
+  Tile<T, kTileRows, kCols> tile(x.At(i, 0));
+  tile.template Subtract<kConjugate>(i, a, x);
+  const auto divide_row = [&](int k, Register<T> row) { return divide(i + k, row); };
+  tile.template Solve<kConjugate>(a.At(0, i), divide_row, x.At(i, 0));
+}
+
+// All of x, given the triangle.
 template <bool kConjugate, int kCols, class T, class Divide>
 LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, Rows<T> x) {
   for (int64_t i = 0; i < n; i += kTileRows) {
-    Tile<T, kTileRows, kCols> tile(x.At(i, 0));
-    tile.template Subtract<kConjugate>(i, a.At(i, 0), x);
-    const auto divide_row = [&](int k, Register<T> row) { return divide(i + k, row); };
-    tile.template Solve<kConjugate>(a.At(i, i), divide_row, x.At(i, 0));
+    SolveLowerTile<kConjugate, kCols>(i, a.At(i, 0), divide, x);
   }
 }
 

@@ -1,12 +1,14 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
 // Small matrices: kernels/small, one matrix per lane or one at a time with its columns in lanes.
-// Others: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same memory; Q
-// and R are transposed into the row-major results as they are written.
+// Larger ones: kernels/blocked, in tiles. The largest, very narrow ones, and beyond small ones all
+// with pivoting: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same
+// memory; Q and R are transposed into the row-major results as they are written.
 #include "kernels/small/qr.h"
 
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/arithmetic/rows.h"
+#include "kernels/blocked/qr.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
@@ -107,7 +109,8 @@ struct QrProblem : QrShape {
   void Run(ffi::ThreadPool& pool) const {
     const Operation operation = order != nullptr ? Operation::kPivotedQr : Operation::kQr;
     TakePath(
-        ChoosePath(operation, m, n, kDtype<T>), [&] { RunLanes(pool); }, [&] { RunLapack(pool); });
+        ChoosePath(operation, m, n, kDtype<T>), [&] { RunLanes(pool); }, [&] { RunBlocked(pool); },
+        [&] { RunLapack(pool); });
   }
 
  private:
@@ -132,6 +135,33 @@ struct QrProblem : QrShape {
           reflectors.WriteR(pool, r_rows, r + i * r_rows * n);
         }
         if (q != nullptr) reflectors.WriteQ(pool, q_cols, q + i * m * q_cols);
+      }
+    });
+  }
+
+  // One matrix after another on each thread, in tiles.
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    ForEachRange(pool, batch, BlockedQrNanoseconds<T>(m, n), [&](int64_t first, int64_t last) {
+      blocked::QrFactors<T> factors(m, n, q_cols);
+      for (int64_t i = first; i < last; ++i) {
+        const T* const matrix = a + i * m * n;
+        if (factored) {
+          factors.Set(matrix, count, taus_in + i * count);
+        } else {
+          factors.Factor(matrix);
+        }
+        if (taus != nullptr) std::copy_n(factors.taus(), count, taus + i * count);
+        for (int64_t k = 0; r != nullptr && k < r_rows; ++k) {
+          T* const row = r + (i * r_rows + k) * n;
+          const int64_t zeros = taus != nullptr ? 0 : std::min(k, n);
+          std::fill_n(row, zeros, T(0));
+          std::copy_n(factors.matrix().At(k, zeros).data, n - zeros, row + zeros);
+        }
+        if (q == nullptr) continue;
+        factors.MakeQ();
+        for (int64_t k = 0; k < m; ++k) {
+          std::copy_n(factors.matrix().At(k, 0).data, q_cols, q + (i * m + k) * q_cols);
+        }
       }
     });
   }

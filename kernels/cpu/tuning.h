@@ -45,7 +45,7 @@ inline constexpr int64_t kSmallCholesky = 40;    // then in tiles
 inline constexpr int64_t kSmallEigh = 96;        // n = 64: 6.2 / 2.7, 128: 2.1 / 2.8
 inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
-inline constexpr int64_t kSmallQr = 128;         // n = 64: 4.6 / 4.6, 128: 7.5 / 5.5
+inline constexpr int64_t kSmallQr = 72;          // n = 64: 4.6 / 4.6; then in tiles
 // The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to
 // there, but for singular values: from n = 24 on they take up to 1.3 times as long as LAPACK's.
 // Intel Xeon with AVX-512, two cores that others used too, 22 November 2026.
@@ -75,6 +75,18 @@ inline constexpr int64_t kBlockedCholesky = 512;
 // 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2
 // at 33, 1.7 at 64 and 2 to 4 from 128 on. The same machine, others on it throughout.
 inline constexpr int64_t kBlockedLu = 512;
+// QR factors with Q in tiles: in batches of 32 the time of one per lane, or of one at a time in
+// lanes, over theirs is, in float32 / float64, 1.0 / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96 and 1.7
+// / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40 and 64 by 128 0.6, 0.9
+// and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs is 4.4 / 2.9 at n = 160, 3.4 / 2.4 at 256, 2.2
+// / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64 matrices 3.3 / 3.5, of 64 by 512 ones 7.7 / 4.5;
+// in complex128 2.4 at n = 160, 1.5 at 512 and 0.7 at 1024. Of tall ones with 16 columns it is 1.0
+// to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same ratios from n =
+// 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores that others used throughout, 23
+// November 2026; both in turn in one process.
+inline constexpr int64_t kBlockedQr = 512;
+inline constexpr int64_t kBlockedQrBytes = 8 << 20;
+inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
 // One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
@@ -143,8 +155,14 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       return longer <= kSmallLu ? Path::kLanes : blocked_if(longer <= kBlockedLu);
     case Operation::kPivotedQr:
       return lanes_if(longer <= kSmallPivotedQr);
-    case Operation::kQr:
-      return lanes_if(longer <= kSmallQr);
+    case Operation::kQr: {
+      const bool narrow = cols < std::min<int64_t>(rows / 16, 16);
+      const bool low = rows < cols && rows <= kFewQrRows;
+      if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kLanes;
+      return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr &&
+                        rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype)) <=
+                            kBlockedQrBytes);
+    }
     case Operation::kSolve:
       return rows <= kSmallLu ? lanes_if(brief) : blocked_if(rows <= kBlockedLu);
     case Operation::kSvd:
@@ -205,6 +223,13 @@ template <class T>
 double BlockedLuNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
   return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k / 2);
+}
+
+// The same of QR factors with Q.
+template <class T>
+double BlockedQrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
+  return 2 * BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
 }
 
 // Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.

@@ -240,16 +240,138 @@ def test_tiny_and_large_pivots(rng):
             atol=4 * float(finfo.smallest_subnormal))
 
 
+# About the cut-offs to and from tiles; where panels and blocks of reflectors end.
+QR_SHAPES = (
+    *((n, n) for n in (72, 73, 79, 81, 97, 130, LARGEST + 1)), (LARGEST + 1, 40), (129, 65),
+    (73, 4), (128, 7), (128, 8), (130, 15), (130, 16), (200, 17), (600, 10), (48, 73), (49, 73),
+    (48, 129), (17, 130), (1, 130), (40, LARGEST + 1), (65, 129))
+
+
+def _well_conditioned(rng, m, n, dtype):
+  return matrices.well_conditioned(rng, (), max(m, n), dtype)[:m, :n]
+
+
+def _check_orthonormal(q, limit):
+  assert np.abs(q.conj().T @ q - np.eye(q.shape[1])).max() <= limit
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("shape", QR_SHAPES, ids=str)
+def test_qr(dtype, shape, mode, rng):
+  m, n = shape
+  a = _well_conditioned(rng, m, n, dtype)
+  expected = np.linalg.qr(_double(a), mode)
+  if mode == "r":
+    r, expected_r = np.asarray(linalg.qr(a, mode)), expected
+  else:
+    (q, r), expected_r = map(np.asarray, linalg.qr(a, mode)), expected.R
+    assert q.shape == expected.Q.shape
+    _close(_double(q) @ _double(r), a, max(m, n), dtype)
+    _check_orthonormal(_double(q), 2 * max(m, n) * np.finfo(dtype).eps)
+  # The signs are LAPACK's.
+  assert r.shape == expected_r.shape
+  _close(r, expected_r, max(m, n), dtype)
+  np.testing.assert_array_equal(r, np.triu(r))
+  assert (np.imag(r.diagonal()) == 0).all()
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 30, 64])
+@pytest.mark.parametrize("shape", [(130, 64), (73, 73), (129, 70)], ids=str)
+def test_reflectors(dtype, shape, count, rng):
+  """As LAPACK packs them, and Q of some of them."""
+  m, n = shape
+  a = _well_conditioned(rng, m, n, dtype)
+  packed, taus = map(np.asarray, linalg.qr(a, "raw"))
+  packed = packed.T
+  same_bits([np.triu(packed)[:n]], [np.asarray(linalg.qr(a, "r"))])
+  expected = np.eye(m, n).astype(_double(a).dtype)
+  for k in reversed(range(count)):
+    v = np.where(np.arange(m) > k, _double(packed)[:, k], np.arange(m) == k)
+    expected -= np.outer(_double(taus)[k] * v, v.conj() @ expected)
+  q = np.asarray(linalg.householder_product(packed, taus[:count]))
+  _close(q, expected, m, dtype)
+  # What stands above the reflectors is R's, and not read.
+  unread = np.triu(np.full_like(packed, np.nan))
+  same_bits([linalg.householder_product(np.tril(packed, -1) + unread, taus[:count])], [q])
+
+
+@pytest.mark.parametrize("exponent", [-0.9, -0.6, 0.6, 0.9], ids=str)
+@pytest.mark.parametrize("shape", [(80, 70), (131, 33)], ids=str)
+def test_qr_of_columns_whose_squares_are_out_of_range(dtype, shape, exponent, rng):
+  """Every second column, so that products of two are out of range as well."""
+  a = _well_conditioned(rng, *shape, dtype)
+  q, r = linalg.qr(a)
+  scale = np.ones(shape[1])
+  scale[::2] = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
+  scaled_q, scaled_r = linalg.qr((a * scale).astype(dtype))
+  _close(scaled_q, q, shape[0], dtype)
+  _close(_double(scaled_r) / scale, _double(r), shape[0], dtype)
+
+
+@pytest.mark.parametrize("m", [75, 130])
+def test_qr_of_subnormal_numbers(dtype, m, rng):
+  """Each of the sums that an element takes is rounded to the spacing of subnormal numbers."""
+  spacing = float(np.finfo(dtype).smallest_subnormal)
+  a = (np.round(1000 * rng.standard_normal((m, 40))) * spacing).astype(dtype)
+  q, r = map(_double, linalg.qr(a))
+  up = 2.0**60
+  assert np.abs(q @ (r * up) - _double(a) * up).max() <= m / 2 * (spacing * up)
+  _check_orthonormal(q, 2 * m * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("shape", [(75, 66), (150, 20), (20, 150)], ids=str)
+def test_qr_of_triangles_and_zeros(dtype, shape):
+  """Where there is nothing to reflect, tau is 0 and R's row is the matrix's."""
+  a = np.triu(np.arange(np.prod(shape)).reshape(shape) % 7 - 3).astype(dtype)
+  q, r = linalg.qr(a)
+  np.testing.assert_array_equal(r, a[:min(shape)])
+  np.testing.assert_array_equal(q, np.eye(shape[0], min(shape)))
+  assert (np.asarray(linalg.qr(a, "raw")[1]) == 0).all()
+  q, r = linalg.qr(np.zeros_like(a), "complete")
+  np.testing.assert_array_equal(q, np.eye(shape[0]))
+  np.testing.assert_array_equal(r, np.zeros(shape))
+
+
+def test_qr_of_complex_diagonals():
+  """The last reflector of a square matrix makes its element real."""
+  n = 75
+  for dtype in (np.complex64, np.complex128):
+    a = np.diag(np.exp(1j * np.arange(n))).astype(dtype)
+    q, r = map(np.asarray, linalg.qr(a))
+    assert (np.imag(r) == 0).all()
+    _close(_double(q) @ _double(r), a, 1, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("shape", [(75, 75), (130, 30)], ids=str)
+def test_nan_in_qr(dtype, shape, rng):
+  """Columns before a NaN keep their bits in R, and so do the neighbours in the batch."""
+  a = np.stack([_well_conditioned(rng, *shape, dtype) for _ in range(3)])
+  clean = [np.asarray(x) for x in linalg.qr(a)]
+  place = 21
+  spoilt = a.copy()
+  spoilt[1, 50, place] = np.nan
+  q, r = map(np.asarray, linalg.qr(spoilt))
+  for i in (0, 2):
+    same_bits([q[i], r[i]], [x[i] for x in clean])
+  same_bits([r[1, :, :place]], [clean[1][1, :, :place]])
+  assert np.isnan(r[1, place:, place:][np.triu_indices(shape[1] - place)]).all()
+  assert np.isnan(q[1][:, place:]).all()
+
+
 FUNCTIONS = {
     "cholesky": lambda a: [linalg.cholesky(a)],
     "lu": lambda a: linalg.lu_ex(a),
     "solve": lambda a: [linalg.solve(a, a[..., :5])],
     "inv": lambda a: [linalg.inv(a)],
     "slogdet": lambda a: linalg.slogdet(a),
+    "qr": lambda a: linalg.qr(a),
+    "qr_complete": lambda a: linalg.qr(a[..., :30], "complete"),
+    "qr_raw": lambda a: linalg.qr(a[..., :60, :], "raw"),
+    "householder_product": lambda a: [linalg.householder_product(a / 10, a[..., 0])],
 }
 
 
-@pytest.mark.parametrize("n", [65, 100])
+@pytest.mark.parametrize("n", [75, 100])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_same_bits_in_any_batch(dtype, name, n, rng):
   """Catches a workspace that remembers the matrix before."""

@@ -1,0 +1,321 @@
+#include "kernels/blocked/qr.h"
+
+#include <bit>
+#include <complex>
+
+#include "kernels/arithmetic/reflector.h"
+#include "kernels/blocked/strips.h"
+#include "kernels/blocked/triangular.h"
+
+namespace linalg::blocked {
+namespace {
+
+// Columns of a panel that a reflector is applied to at once: what the registers have room for.
+template <class T>
+inline constexpr int kReflectedColumns = kComplexElement<T> && kTileRows < 8 ? 2 : 4;
+
+template <class T>
+Element<T> Sum(Strip<T> x) {
+  const auto sum = [](auto part) { return Reduce(part, [](auto a, auto b) { return a + b; }); };
+  if constexpr (kComplexElement<T>) {
+    return {sum(x.re), sum(x.im)};
+  } else {
+    return sum(x);
+  }
+}
+
+// A reflector, whose vector lies in a column of a panel.
+template <class T>
+class Reflector {
+  using R = RealElement<T>;
+  using V = Register<T>;
+  using S = Strip<T>;
+  using One = Element<T>;
+  static constexpr int64_t kNext = kNextStrip<T>;
+
+ public:
+  // Makes it of element k and those below it of a panel's column, whose last strip ends in zeros:
+  // element k becomes R's, the vector goes below.
+  Reflector(S* column, int64_t k, int64_t rows)
+      : column_(column),
+        start_(k / kStrip<T>),
+        strips_((rows + kStrip<T> - 1) / kStrip<T>),
+        row_(RowNumbers<T>(start_)),
+        diagonal_(Number<V>(k)) {
+    // As in LAPACK: I.
+    if (!kComplexElement<T> && k + 1 == rows) return;
+    const One alpha = Place<T>(column, k).Get();
+    const R tail = TailSquares(), total = NormAdd(alpha, tail);
+    if (SquareScale<R>::IsNeeded(total) || tail == 0) [[unlikely]] {
+      MakeExtreme(k, rows);
+    } else {
+      const R beta = -CopySign(Sqrt(total), Re(alpha));
+      const ReflectorScale<One> made(alpha, beta);
+      tau_ = made.tau;
+      const S inverse = SpreadOut<T>(made.inverse);
+      S& first = column[start_ * kNext];
+      first = Choose(row_ > diagonal_, Mul(inverse, first), first);
+      for (int64_t s = start_ + 1; s < strips_; ++s) {
+        column[s * kNext] = Mul(inverse, column[s * kNext]);
+      }
+      Place<T>(column, k).Set(FromReal<One>(beta));
+    }
+    const S one = FromReal<S>(Number<V>(1));
+    top_ = Choose(row_ > diagonal_, column[start_ * kNext], Choose(row_ < diagonal_, S{}, one));
+  }
+
+  One tau() const { return tau_; }
+
+  // Multiplies kCols columns by the adjoint.
+  template <int kCols>
+  LINALG_INLINE void ApplyAdjoint(S* columns) const {
+    const auto from = row_ >= diagonal_;
+    S* const first = columns + start_ * kNext;
+    S sums[kCols], factors[kCols];
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) sums[c] = ConjMulAdd(top_, Choose(from, first[c], S{}), S{});
+    for (int64_t s = start_ + 1; s < strips_; ++s) {
+      const S left = column_[s * kNext];
+#pragma GCC unroll 4
+      for (int c = 0; c < kCols; ++c) sums[c] = ConjMulAdd(left, columns[s * kNext + c], sums[c]);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      factors[c] = SpreadOut<T>(Mul(Conj(tau_), Sum<T>(sums[c])));
+      first[c] = Choose(from, NegMulAdd(top_, factors[c], first[c]), first[c]);
+    }
+    for (int64_t s = start_ + 1; s < strips_; ++s) {
+      const S left = column_[s * kNext];
+#pragma GCC unroll 4
+      for (int c = 0; c < kCols; ++c) {
+        S& x = columns[s * kNext + c];
+        x = NegMulAdd(left, factors[c], x);
+      }
+    }
+  }
+
+ private:
+  R TailSquares() const {
+    const S first = column_[start_ * kNext];
+    V sums[2] = {NormAdd(Choose(row_ > diagonal_, first, S{}), V{}), V{}};
+    int64_t s = start_ + 1;
+    for (; s + 1 < strips_; s += 2) {
+      sums[0] = NormAdd(column_[s * kNext], sums[0]);
+      sums[1] = NormAdd(column_[(s + 1) * kNext], sums[1]);
+    }
+    if (s < strips_) sums[0] = NormAdd(column_[s * kNext], sums[0]);
+    return Reduce(sums[0] + sums[1], [](auto a, auto b) { return a + b; });
+  }
+
+  // Of a column whose squares are out of range, or which may have nothing below: element by
+  // element.
+  __attribute__((noinline)) void MakeExtreme(int64_t k, int64_t rows) {
+    const int64_t count = rows - k;
+    const std::unique_ptr<One[]> x(new One[count]), v(new One[count]);
+    for (int64_t i = 0; i < count; ++i) x[i] = Place<T>(column_, k + i).Get();
+    tau_ = MakeReflector(x.get(), 1, static_cast<int>(count), v.get());
+    Place<T>(column_, k).Set(x[0]);
+    for (int64_t i = 1; i < count; ++i) Place<T>(column_, k + i).Set(v[i]);
+  }
+
+  S* column_;
+  int64_t start_, strips_;
+  V row_, diagonal_;
+  S top_{};  // the strip of the vector that begins with it
+  One tau_{};
+};
+
+}  // namespace
+
+template <class T>
+QrFactors<T>::QrFactors(int64_t rows, int64_t cols, int64_t q_cols)
+    : rows_(rows),
+      cols_(cols),
+      q_cols_(q_cols),
+      count_(std::min(rows, cols)),
+      workspace_(rows, std::max(cols, q_cols)),
+      panel_(rows, kPanel<T>),
+      vectors_(rows, kBlock),
+      triangles_(count_, kBlock),
+      products_(kBlock, std::max(kPanel<T>, kTileRegisters * kWidth<T>)),
+      sums_(kBlock, std::max(kPanel<T>, kTileRegisters * kWidth<T>)),
+      taus_(new T[std::max<int64_t>(count_, 1)]) {}
+
+template <class T>
+void QrFactors<T>::Read(const T* a) {
+  for (int64_t i = 0; i < rows_; ++i) std::copy_n(a + i * cols_, cols_, matrix().At(i, 0).data);
+}
+
+template <class T>
+void QrFactors<T>::FactorPanel(int64_t first) {
+  using V = Register<T>;
+  using S = Strip<T>;
+  constexpr int64_t kNext = kNextStrip<T>;
+  const int64_t rows = rows_ - first, strips = (rows + kStrip<T> - 1) / kStrip<T>;
+  const int64_t width = std::min<int64_t>(kPanel<T>, cols_ - first);
+  S* const panel = reinterpret_cast<S*>(panel_.rows().data);
+  for (int64_t s = 0; s < strips; ++s) {
+    ReadStrip(matrix().At(first + s * kStrip<T>, first), panel + s * kNext);
+  }
+  const auto exists = RowNumbers<T>(strips - 1) < Number<V>(rows);
+  S* const last = panel + (strips - 1) * kNext;
+  for (int j = 0; j < kPanel<T>; ++j) last[j] = Choose(exists, last[j], S{});
+  for (int64_t k = 0; k < std::min(rows, width); ++k) {
+    const Reflector<T> reflector(panel + k, k, rows);
+    taus_[first + k] = std::bit_cast<T>(reflector.tau());
+    if (taus_[first + k] == T(0)) continue;
+    int64_t j = k + 1;
+    for (; j + 4 <= width; j += kReflectedColumns<T>) {
+      reflector.template ApplyAdjoint<kReflectedColumns<T>>(panel + j);
+    }
+    for (; j + 2 <= width; j += 2) reflector.template ApplyAdjoint<2>(panel + j);
+    if (j < width) reflector.template ApplyAdjoint<1>(panel + j);
+  }
+  for (int64_t s = 0; s < strips; ++s) {
+    WriteStrip<T>(panel + s * kNext, matrix().At(first + s * kStrip<T>, first));
+  }
+}
+
+// Copies the vectors of the panel that begins in column `first` to those of its block.
+template <class T>
+typename QrFactors<T>::Reflectors QrFactors<T>::ReadPanel(int64_t block, int64_t first) {
+  const Rows<T> target = vectors_.rows().At(0, first - block);
+  for (int64_t i = 0; i < first - block; ++i) std::fill_n(target.At(i, 0).data, kPanel<T>, T(0));
+  const Rows<T> vectors = target.At(first - block, 0), source = matrix().At(first, first);
+  for (int64_t i = 0; i < rows_ - first; ++i) {
+    T* const row = vectors.At(i, 0).data;
+    if (i >= kPanel<T>) {
+      for (int j = 0; j < kPanel<T>; j += kWidth<T>)
+        Store<T>(Load<T>(source.At(i, j).data), row + j);
+    } else {
+      std::copy_n(source.At(i, 0).data, i, row);
+      row[i] = T(1);
+      std::fill(row + i + 1, row + kPanel<T>, T(0));
+    }
+  }
+  return {vectors, Triangle(first).At(0, first - block),
+          std::min<int64_t>(kPanel<T>, count_ - first)};
+}
+
+// The rows of the transposed T that belong to the panel. By columns T is
+// tᵢ = τᵢ (eᵢ - Σ tⱼ (vⱼᴴ vᵢ)), j < i.
+template <class T>
+void QrFactors<T>::AddToTriangle(int64_t block, int64_t first) {
+  using V = Register<T>;
+  const int64_t before = first - block, count = std::min<int64_t>(kPanel<T>, count_ - first);
+  const Rows<T> dots = products_.rows(), vectors = vectors_.rows().At(before, 0);
+  // -VᴴV
+  ForEachGroupOfColumns<T>(
+      0, kPanel<T>, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+        MulSubColumns<true, kCols, true>(before + count, rows_ - first, vectors.ReadTransposed(),
+                                         vectors.At(0, before + j), dots.At(0, j));
+      });
+  const Rows<T> triangle = Triangle(block);
+  for (int64_t i = before; i < before + count; ++i) {
+    T* const row = triangle.At(i, 0).data;
+    std::fill_n(row, kBlock, T(0));
+    const auto tau = SpreadElement(taus_.get() + block + i);
+    for (int64_t q = 0; q < i; q += kWidth<T>) {
+      V sum{};
+      for (int64_t j = q; j < i; ++j) {
+        const V x = Load<T>(triangle.At(j, q).data);
+        sum = AddProduct<T>(SpreadElement(dots.At(j, i - before).data), x, Turn<T>(x), sum);
+      }
+      Store<T>(Product<T>(tau, sum), row + q);
+    }
+    row[i] = taus_[block + i];
+  }
+}
+
+// c (rows, cols) = (I - V op(T) Vᴴ) c, where only rows from `top` to `bottom` of c hold others than
+// zeros.
+template <class T>
+template <bool kAdjoint>
+void QrFactors<T>::Reflect(const Reflectors& reflectors, int64_t rows, int64_t top, int64_t bottom,
+                           int64_t cols, Rows<T> c) {
+  const auto [v, triangle, count] = reflectors;
+  ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+    const Rows<T> columns = c.At(0, j), products = products_.rows(), sums = sums_.rows();
+    // -Vᴴ c
+    MulSubColumns<true, kCols, true>(count, bottom - top, v.At(top, 0).ReadTransposed(),
+                                     columns.At(top, 0), products);
+    // op(T) Vᴴ c
+    for (int64_t i = 0; i < count; i += kTileRows) {
+      if constexpr (kAdjoint) {
+        const int64_t depth = std::min<int64_t>(i + kTileRows, count);
+        MulSubColumns<true, kCols, true>(1, depth, triangle.At(i, 0).Read(), products,
+                                         sums.At(i, 0));
+      } else {
+        MulSubColumns<false, kCols, true>(1, count - i, triangle.At(i, i).ReadTransposed(),
+                                          products.At(i, 0), sums.At(i, 0));
+      }
+    }
+    MulSubColumns<false, kCols>(rows, count, v.Read(), sums, columns);
+  });
+}
+
+template <class T>
+void QrFactors<T>::Factor(const T* a) {
+  Read(a);
+  count_ = std::min(rows_, cols_);
+  // A whole number of panels, or all columns: no tile begins inside a panel.
+  const int64_t end = std::min<int64_t>(cols_, RoundUp(count_, kPanel<T>));
+  for (int64_t block = 0; block < count_; block += kBlock) {
+    const int64_t last = std::min(block + kBlock, end);
+    for (int64_t first = block; first < last; first += kPanel<T>) {
+      FactorPanel(first);
+      const int64_t next = first + kPanel<T>, rows = rows_ - first;
+      if (q_cols_ == 0 && next >= cols_) break;
+      const Reflectors panel = ReadPanel(block, first);
+      AddToTriangle(block, first);
+      if (next < last) Reflect<true>(panel, rows, 0, rows, last - next, matrix().At(first, next));
+    }
+    if (last == cols_) break;
+    const int64_t rows = rows_ - block;
+    Reflect<true>({vectors_.rows(), Triangle(block), BlockSize(block)}, rows, 0, rows, cols_ - last,
+                  matrix().At(block, last));
+  }
+}
+
+template <class T>
+void QrFactors<T>::Set(const T* a, int64_t count, const T* taus) {
+  Read(a);
+  count_ = count;
+  std::copy_n(taus, count, taus_.get());
+  for (int64_t block = 0; block < count; block += kBlock) {
+    for (int64_t first = block; first < std::min(block + kBlock, count); first += kPanel<T>) {
+      ReadPanel(block, first);
+      AddToTriangle(block, first);
+    }
+  }
+}
+
+template <class T>
+void QrFactors<T>::MakeQ() {
+  const Rows<T> q = matrix();
+  const auto fill_identity = [&](int64_t i, int64_t first, int64_t last) {
+    std::fill(q.At(i, first).data, q.At(i, last).data, T(0));
+    if (first <= i && i < last) *q.At(i, i).data = T(1);
+  };
+  for (int64_t i = 0; i < rows_; ++i) fill_identity(i, count_, q_cols_);
+  for (int64_t block = (count_ - 1) / kBlock * kBlock; count_ > 0 && block >= 0; block -= kBlock) {
+    const int64_t count = BlockSize(block), rows = rows_ - block, last = block + count;
+    for (int64_t first = block; first < last; first += kPanel<T>) ReadPanel(block, first);
+    // The block's rows and columns are the identity's still.
+    for (int64_t i = block; i < rows_; ++i) fill_identity(i, block, i < last ? q_cols_ : last);
+    const Reflectors reflectors{vectors_.rows(), Triangle(block), count};
+    const int64_t own = std::min<int64_t>(RoundUp(count, kPanel<T>), q_cols_ - block);
+    Reflect<false>(reflectors, rows, 0, std::min(own, rows), own, q.At(block, block));
+    if (block + own < q_cols_) {
+      Reflect<false>(reflectors, rows, count, rows, q_cols_ - block - own,
+                     q.At(block, block + own));
+    }
+  }
+}
+
+template class QrFactors<float>;
+template class QrFactors<double>;
+template class QrFactors<std::complex<float>>;
+template class QrFactors<std::complex<double>>;
+
+}  // namespace linalg::blocked
