@@ -15,8 +15,11 @@ struct Systems {
   const T* b;
   T* x;
   int64_t batch, n, rows, cols;
-  int64_t a_stride;  // from one system's matrix to the next: 0 if they share it
+  int64_t a_stride;       // from one system's matrix to the next: 0 if they share it
+  bool left_side = true;  // whether the matrix stands to the left of x
 
+  // Right-hand sides of a system.
+  int64_t Sides() const { return left_side ? cols : rows; }
   int64_t size() const { return rows * cols; }
   double Operations() const { return static_cast<double>(n * size()); }
 };
@@ -40,7 +43,8 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
           .n = n,
           .rows = rhs.rows,
           .cols = rhs.cols,
-          .a_stride = shared ? 0 : n * n};
+          .a_stride = shared ? 0 : n * n,
+          .left_side = left_side};
 }
 
 // The exchanges of rows that LU factors of order n come with: those of the next system `stride`

@@ -55,6 +55,11 @@ void ReadPart(int64_t n, HermitianPart part, const T* a, Rows<T> u) {
   ForEachInUpper<T>(n, square, [&](int64_t i, int64_t j) {
     *u.At(i, j).data = std::bit_cast<T>(part.At(i, j, get));
   });
+  // Tiles on the diagonal begin left of it, and compute with numbers there too.
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t first = i / kTileRows * kTileRows / kWidth<T> * kWidth<T>;
+    std::fill(u.At(i, first).data, u.At(i, i).data, T(0));
+  }
 }
 
 // factor = the upper triangle u, or its adjoint.

@@ -163,6 +163,9 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
           small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
                                static_cast<int>(systems.cols), rhs);
         },
+        [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
+          substitution.Solve(CholeskyTriangles(lower), matrix, systems.cols, rhs);
+        },
         [&](int64_t, const T* matrix, T* rhs) {
           SolveTriangular(CholeskyTriangles(lower), systems.n, matrix, systems.cols, rhs);
         });

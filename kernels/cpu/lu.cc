@@ -95,6 +95,13 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
     const Pivots steps = ReadPivots(pivots, systems.batch, systems.n);
+    const auto with = [&](int64_t i, const T* matrix) {
+      return LuSubstitution<T>{.n = systems.n,
+                               .lu = matrix,
+                               .pivots = steps.data + i * steps.stride,
+                               .transpose = transpose,
+                               .conjugate = conjugate};
+    };
     SolveByPath(
         pool, systems,
         [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
@@ -102,14 +109,10 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
           LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
           small::LuSolve(n, matrix, small::LanePivots{spare}, transpose, conjugate, cols, rhs);
         },
-        [&](int64_t i, const T* matrix, T* rhs) {
-          LuSubstitution<T>{.n = systems.n,
-                            .lu = matrix,
-                            .pivots = steps.data + i * steps.stride,
-                            .transpose = transpose,
-                            .conjugate = conjugate}
-              .Solve(systems.cols, rhs);
-        });
+        [&](int64_t i, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
+          with(i, matrix).Solve(systems.cols, rhs, substitution);
+        },
+        [&](int64_t i, const T* matrix, T* rhs) { with(i, matrix).Solve(systems.cols, rhs); });
   });
 }
 

@@ -65,8 +65,9 @@ void BlockedSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* inf
   };
   const auto common = shared ? std::make_unique<blocked::LuFactors<T>>(n, n) : nullptr;
   if (shared) {
-    const SubnormalNumbers subnormal_numbers;
-    std::fill(info, info + systems.batch, common->Factor(systems.a));
+    ForEachRange(pool, 1, BlockedLuNanoseconds<T>(n, n), [&](int64_t, int64_t) {
+      std::fill(info, info + systems.batch, common->Factor(systems.a));
+    });
   }
   const double nanoseconds =
       BlockedNanoseconds<T>(systems.Operations()) + (shared ? 0 : BlockedLuNanoseconds<T>(n, n));
@@ -106,12 +107,15 @@ void LapackSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info
     Substitute(factors, n, systems.cols, x);
   };
   const auto factor = [&](Factors<T>& factors, int64_t i) {
-    const SubnormalNumbers subnormal_numbers;
     info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
     return info[i] != 0;
   };
   Factors<T> common(shared ? n : 0, shared ? n : 0);
-  const bool common_failed = shared && factor(common, 0);
+  bool common_failed = false;
+  if (shared) {
+    ForEachRange(pool, 1, LuNanoseconds(n, n),
+                 [&](int64_t, int64_t) { common_failed = factor(common, 0); });
+  }
   const double nanoseconds =
       LapackNanoseconds(systems.Operations()) + (shared ? 0 : LuNanoseconds(n, n));
   ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {

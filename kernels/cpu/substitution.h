@@ -7,6 +7,7 @@
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/triangle.h"
+#include "kernels/blocked/substitution.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
@@ -100,11 +101,12 @@ void SolveTriangular(const TwoTriangles& triangles, int64_t n, const T* a, int64
   SolveTriangular(triangles.second, n, a, n, cols, b);
 }
 
-// Exchanges the rows of the row-major `b` in the order of the pivots, or back.
+// Exchanges the rows of the row-major `b`, which lie `ld` apart, in the order of the pivots, or
+// back.
 template <class T>
-void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, T* b, bool back) {
+void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, T* b, int64_t ld, bool back) {
   ForEachExchange(n, pivots, n, back, [=](int64_t k, int64_t i) {
-    std::swap_ranges(b + k * cols, b + (k + 1) * cols, b + i * cols);
+    std::swap_ranges(b + k * ld, b + k * ld + cols, b + i * ld);
   });
 }
 
@@ -120,9 +122,21 @@ struct LuSubstitution {
 
   // Replaces the row-major n-by-cols `b` by the solution x.
   void Solve(int64_t cols, T* b) const {
-    if (!transpose) ExchangeRows(n, pivots, cols, b, /*back=*/false);
-    SolveTriangular(LuTriangles(transpose, conjugate, column_major), n, lu, cols, b);
-    if (transpose) ExchangeRows(n, pivots, cols, b, /*back=*/true);
+    Solve(cols, b, cols,
+          [&](const TwoTriangles& triangles) { SolveTriangular(triangles, n, lu, cols, b); });
+  }
+  // The same in tiles, in a workspace.
+  void Solve(int64_t cols, blocked::Rows<T> b, blocked::Substitution<T>& substitution) const {
+    Solve(cols, b.data, b.ld,
+          [&](const TwoTriangles& triangles) { substitution.Solve(triangles, lu, cols, b); });
+  }
+
+ private:
+  template <class Substitute>
+  void Solve(int64_t cols, T* b, int64_t ld, Substitute&& substitute) const {
+    if (!transpose) ExchangeRows(n, pivots, cols, b, ld, /*back=*/false);
+    substitute(LuTriangles(transpose, conjugate, column_major));
+    if (transpose) ExchangeRows(n, pivots, cols, b, ld, /*back=*/true);
   }
 };
 
@@ -151,8 +165,7 @@ void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double oper
 
 template <class T>
 Path ChoosePath(Operation operation, const Systems<T>& systems) {
-  const int64_t sides = systems.size() / std::max<int64_t>(systems.n, 1);
-  return ChoosePath(operation, systems.n, sides, kDtype<T>);
+  return ChoosePath(operation, systems.n, systems.Sides(), kDtype<T>);
 }
 
 // The same for groups of small systems in lanes: solve(first, a, x, spare) may overwrite `a`, and
@@ -178,13 +191,44 @@ void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double
                   systems.b == systems.x);
 }
 
-// Solves with given triangles or factors: in lanes as ForEachSmallSystem, by BLAS as ForEachSystem.
-template <class T, class SolveSmall, class Solve>
+// The same in tiles: solve(index, a, x, substitution), x being a workspace with the right-hand
+// sides, transposed where the matrix is to their right.
+template <class T, class Solve>
+void ForEachBlockedSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& solve) {
+  AdviseHugePages(systems);
+  const int64_t n = systems.n, rows = systems.rows, cols = systems.cols, size = systems.size();
+  const double nanoseconds = BlockedNanoseconds<T>(systems.Operations());
+  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
+    const blocked::Workspace<T> work(n, systems.Sides());
+    blocked::Substitution<T> substitution(n);
+    const blocked::Rows<T> x = work.rows();
+    for (int64_t i = first; i < last; ++i) {
+      const T* const source = systems.b + i * size;
+      T* const target = systems.x + i * size;
+      if (systems.left_side) {
+        for (int64_t k = 0; k < rows; ++k) std::copy_n(source + k * cols, cols, x.At(k, 0).data);
+      } else {
+        Transpose(pool, rows, cols, source, cols, x.data, x.ld);
+      }
+      solve(i, systems.a + i * systems.a_stride, x, substitution);
+      if (systems.left_side) {
+        for (int64_t k = 0; k < rows; ++k) std::copy_n(x.At(k, 0).data, cols, target + k * cols);
+      } else {
+        Transpose(pool, cols, rows, x.data, x.ld, target, cols);
+      }
+    }
+  });
+}
+
+// Solves with given triangles or factors: in lanes as ForEachSmallSystem, in tiles as
+// ForEachBlockedSystem, by BLAS as ForEachSystem.
+template <class T, class SolveSmall, class SolveBlocked, class Solve>
 void SolveByPath(ffi::ThreadPool& pool, const Systems<T>& systems, SolveSmall&& solve_small,
-                 Solve&& solve) {
+                 SolveBlocked&& solve_blocked, Solve&& solve) {
   TakePath(
       ChoosePath(Operation::kTriangularSolve, systems),
       [&] { ForEachSmallSystem(pool, systems, systems.Operations(), solve_small); },
+      [&] { ForEachBlockedSystem(pool, systems, solve_blocked); },
       [&] { ForEachSystem(pool, systems, systems.Operations(), solve); });
 }
 

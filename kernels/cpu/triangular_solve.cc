@@ -1,5 +1,5 @@
-// Triangular systems: one trsm (trsv for one right-hand side) per matrix, in place in the output
-// and without a transposition.
+// Triangular systems: in lanes, in tiles, or one trsm (trsv for one right-hand side) per matrix, in
+// place in the output and without a transposition.
 #include "kernels/cpu/substitution.h"
 
 #include "kernels/handlers.h"
@@ -23,6 +23,9 @@ void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
         [&](int64_t, auto* matrix, auto* rhs, auto*) {
           small::TriangularSolve(triangle, ToInt(systems.n), matrix, ToInt(systems.rows),
                                  ToInt(systems.cols), rhs);
+        },
+        [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
+          substitution.Solve(triangle, matrix, systems.Sides(), rhs);
         },
         [&](int64_t, const T* matrix, T* rhs) {
           SolveTriangular(triangle, systems.n, matrix, systems.rows, systems.cols, rhs);

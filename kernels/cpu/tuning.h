@@ -87,6 +87,20 @@ inline constexpr int64_t kBlockedLu = 512;
 inline constexpr int64_t kBlockedQr = 512;
 inline constexpr int64_t kBlockedQrBytes = 8 << 20;
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
+// Substitution with triangles in tiles: trsm's time over theirs is with 4, 32 and 256 right-hand
+// sides, at n = 33, 64, 128, 256 and 512, in float32 1.5 to 2.4, 2.6 to 3.9 and 1.5 to 3.2, in
+// float64 1.5 to 4.4, 1.5 to 2.6 and 1.5 to 3.1, in complex64 1.3 to 3.5, 1.3 to 3.4 and 1.2
+// to 3.2, in complex128 1.5 to 2.7, 1.0 to 2.4 and 0.9 to 2.4, each less from n = 256 on; at n = 4
+// to 32, with as many as one per lane is not for, 1.1 to 9. trsv with one right-hand side takes 0.2
+// to 1.2 of their time, and trsm 0.6 at n = 2. What is least of the triangle's sides, transposed
+// and not. One thread of the same machine, 23 November 2026: the class alone, with its copies,
+// against the OpenBLAS of SciPy 1.17, in turn. At n = 512 complex ones are ahead by less than
+// LAPACK's second thread gains for a single system.
+inline constexpr int64_t kLeastBlockedTriangular = 4;
+inline constexpr int64_t kBlockedTriangular = 512;
+inline constexpr int64_t kBlockedTriangularComplex = 256;
+inline constexpr int64_t kLeastBlockedSides = 2;
+inline constexpr int64_t kMostBlockedSides = 4096;
 // One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
@@ -169,8 +183,13 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       return lanes_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
     case Operation::kSvdvals:
       return lanes_if(longer <= (is_double ? kSmallSvdvalsDouble : kSmallSvdvals));
-    case Operation::kTriangularSolve:
-      return lanes_if(brief);
+    case Operation::kTriangularSolve: {
+      const bool real = single || dtype == ffi::DataType::F64;
+      if (brief) return Path::kLanes;
+      return blocked_if(kLeastBlockedTriangular <= rows &&
+                        rows <= (real ? kBlockedTriangular : kBlockedTriangularComplex) &&
+                        kLeastBlockedSides <= cols && cols <= kMostBlockedSides);
+    }
   }
   return Path::kLapack;
 }

@@ -223,6 +223,50 @@ def test_singular_matrices(dtype, n, rng):
   np.testing.assert_array_equal(np.asarray(linalg.det(a))[:3], 0)
 
 
+@pytest.mark.parametrize("n", [33, 67])
+def test_columns_of_nan(dtype, n, rng):
+  """Which have no largest element: the diagonal's stays the pivot."""
+  a = matrices.well_conditioned(rng, (2,), n, dtype)
+  clean = [np.asarray(x)[1] for x in linalg.lu_ex(a)]
+  place = 18
+  a[0, :, place] = np.nan
+  packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(a))
+  assert info[0] == -1
+  assert pivots[0, place] == place
+  np.testing.assert_array_equal(np.sort(permutation[0]), np.arange(n))
+  assert np.isnan(packed[0, :, place]).all()
+  same_bits([packed[1], pivots[1], permutation[1], info[1]], clean)
+
+
+@pytest.mark.parametrize("shape", [(0, 40), (40, 0), (0, 0)], ids=str)
+def test_empty_matrices(dtype, shape):
+  m, n = shape
+  packed, pivots, permutation, info = linalg.lu_ex(np.zeros((2, *shape), dtype))
+  assert (packed.shape, pivots.shape) == ((2, m, n), (2, 0))
+  np.testing.assert_array_equal(permutation, np.tile(np.arange(m), (2, 1)))
+  np.testing.assert_array_equal(info, [0, 0])
+  q, r = linalg.qr(np.zeros((2, m, 3 * n), dtype), "complete")
+  np.testing.assert_array_equal(q, np.tile(np.eye(m), (2, 1, 1)))
+  assert r.shape == (2, m, 3 * n)
+  # No right-hand sides.
+  eye = np.eye(70, dtype=dtype)
+  nothing = np.zeros((70, 0), dtype)
+  for x in (linalg.solve(eye, nothing), linalg.triangular_solve(eye, nothing, left_side=True)):
+    assert x.shape == (70, 0)
+
+
+@pytest.mark.parametrize("n", [40, 67])
+def test_tiny_pivots_of_full_matrices(dtype, n, rng):
+  """Subnormal ones: the factors are right to the spacing of subnormal numbers."""
+  spacing = float(np.finfo(dtype).smallest_subnormal)
+  a = (np.round(1000 * rng.standard_normal((n, n))) * spacing).astype(dtype)
+  packed, _, permutation, info = map(np.asarray, linalg.lu_ex(a))
+  assert info == 0
+  x, up = _double(packed), 2.0**60
+  product = (np.tril(x, -1) + np.eye(n)) @ (np.triu(x) * up)
+  assert np.abs(product - _double(a)[permutation] * up).max() <= 2 * n * (spacing * up)
+
+
 def test_tiny_and_large_pivots(rng):
   """Whose reciprocals are out of range."""
   n = 40
@@ -358,12 +402,109 @@ def test_nan_in_qr(dtype, shape, rng):
   assert np.isnan(q[1][:, place:]).all()
 
 
+OPERATIONS = [
+    {"transpose_a": False}, {"transpose_a": True}, {"conjugate_a": True},
+    {"transpose_a": True, "conjugate_a": True}, {"unit_diagonal": True}]
+
+
+def _operation(a, options):
+  """op(A) in double precision, of the triangle that is read."""
+  x = (np.tril if options["lower"] else np.triu)(_double(a))
+  if options.get("unit_diagonal"):
+    x[..., range(a.shape[-1]), range(a.shape[-1])] = 1
+  x = x.swapaxes(-1, -2) if options.get("transpose_a") else x
+  return x.conj() if options.get("conjugate_a") else x
+
+
+# About the cut-offs to and from tiles, and where tiles end: orders and right-hand sides.
+@pytest.mark.parametrize("size", [
+    (3, 1000), (5, 4097), (8, 129), (32, 9), (33, 1), (33, 2), (67, 70), (256, 3), (257, 3),
+    (LARGEST + 1, 3)], ids=str)
+@pytest.mark.parametrize("left_side", [True, False], ids=["left", "right"])
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
+def test_triangular_solve(dtype, size, left_side, lower, rng):
+  n, sides = size
+  a = matrices.triangular(rng, (2,), n, dtype, lower=lower)
+  unread = ~(np.tril if lower else np.triu)(np.ones((n, n), bool))
+  b = _general(rng, (2,), *((n, sides) if left_side else (sides, n)), dtype)
+  spoilt = np.where(unread, np.array(np.nan, dtype), a)
+  # Divided, for a random unit triangle would be very ill-conditioned.
+  unit = a / np.array(n, dtype)
+  spoilt_unit = spoilt / np.array(n, dtype)
+  spoilt_unit[:, range(n), range(n)] = np.nan
+  solve = jax.jit(lambda a, unit, b: [
+      linalg.triangular_solve(unit if operation.get("unit_diagonal") else a, b,
+                              left_side=left_side, lower=lower, **operation)
+      for operation in OPERATIONS])
+  # One matrix for the whole batch too.
+  for one in (slice(None), 0):
+    for operation, x in zip(OPERATIONS, solve(spoilt[one], spoilt_unit[one], b), strict=True):
+      given = unit[one] if operation.get("unit_diagonal") else a[one]
+      matrix, x = _operation(given, {"lower": lower, **operation}), _double(x)
+      residual = np.abs((matrix @ x if left_side else x @ matrix) - b).max()
+      scale = np.abs(matrix).sum(-1).max() * np.abs(x).max()
+      assert residual <= 2 * n * np.finfo(dtype).eps * scale, operation
+
+
+@pytest.mark.parametrize("size", [(8, 129), (33, 2), (67, 9), (256, 3)], ids=str)
+def test_solutions_with_factors(dtype, size, rng):
+  n, cols = size
+  a, b = _positive_definite(rng, (2,), n, dtype), _general(rng, (2,), n, cols, dtype)
+  limit = 8 * n * np.finfo(dtype).eps
+
+  def check(matrix, x):
+    scale = np.abs(matrix).sum(-1).max() * np.abs(x).max()
+    assert np.abs(_double(matrix) @ _double(x) - b).max() <= limit * scale
+
+  for lower in (True, False):
+    factor = np.asarray(linalg.cholesky(a, upper=not lower))
+    unread = (np.triu if lower else np.tril)(np.full_like(a, np.nan), 1 if lower else -1)
+    check(a, np.asarray(linalg.cho_solve((factor + unread, lower), b)))
+    check(a[0], np.asarray(linalg.cho_solve((factor[0], lower), b)))
+  a = matrices.well_conditioned(rng, (2,), n, dtype)[:, rng.permutation(n)]
+  packed, pivots = linalg.lu_factor(a)
+  for trans, matrix in enumerate((a, a.swapaxes(-1, -2), a.conj().swapaxes(-1, -2))):
+    check(matrix, np.asarray(linalg.lu_solve((packed, pivots), b, trans)))
+    check(matrix[0], np.asarray(linalg.lu_solve((packed[0], pivots[0]), b, trans)))
+
+
+@pytest.mark.parametrize("left_side", [True, False], ids=["left", "right"])
+@pytest.mark.parametrize("n", [9, 67])
+def test_pivots_of_triangles(dtype, n, left_side, rng):
+  """A zero makes what it divides infinite or NaN, and a number without a reciprocal is divided by;
+  what is solved before them, and the neighbours in the batch, keep their bits."""
+  sides, finfo = 1000, np.finfo(dtype)
+  a = matrices.triangular(rng, (3,), n, dtype, lower=True)
+  b = _general(rng, (3,), *((n, sides) if left_side else (sides, n)), dtype)
+  solve = lambda a: np.asarray(
+      linalg.triangular_solve(a, b, left_side=left_side, lower=True, transpose_a=not left_side))
+  rows = lambda x: x if left_side else x.swapaxes(-1, -2)
+  clean = solve(a)
+  spoilt, place = a.copy(), n - 3
+  spoilt[1, place, place] = 0
+  x = solve(spoilt)
+  same_bits([x[0], x[2], rows(x)[1, :place]], [clean[0], clean[2], rows(clean)[1, :place]])
+  assert not np.isfinite(rows(x)[1, place:]).any()
+  for pivot in (float(finfo.smallest_subnormal) * 64, float(finfo.max) / 2):
+    diagonal = np.zeros_like(a)
+    diagonal[:, range(n), range(n)] = pivot
+    scale = np.array(float(finfo.tiny) if pivot < 1 else 1, dtype)
+    x = linalg.triangular_solve(diagonal, b * scale, left_side=left_side, lower=True)
+    for part in (np.real, np.imag):
+      np.testing.assert_allclose(
+          part(np.asarray(x)), part(_double(b * scale)) / pivot, rtol=64 * float(finfo.eps),
+          atol=4 * float(finfo.smallest_subnormal))
+
+
 FUNCTIONS = {
     "cholesky": lambda a: [linalg.cholesky(a)],
     "lu": lambda a: linalg.lu_ex(a),
     "solve": lambda a: [linalg.solve(a, a[..., :5])],
     "inv": lambda a: [linalg.inv(a)],
     "slogdet": lambda a: linalg.slogdet(a),
+    "triangular_solve": lambda a: [linalg.triangular_solve(a, a[..., :5, :])],
+    "cho_solve": lambda a: [linalg.cho_solve((a, True), a[..., :5])],
+    "lu_solve": lambda a: [linalg.lu_solve(linalg.lu_factor(a), a[..., :5])],
     "qr": lambda a: linalg.qr(a),
     "qr_complete": lambda a: linalg.qr(a[..., :30], "complete"),
     "qr_raw": lambda a: linalg.qr(a[..., :60, :], "raw"),

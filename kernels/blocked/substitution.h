@@ -1,0 +1,36 @@
+// Substitution with given triangles, in tiles.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/arithmetic/divisor.h"
+#include "kernels/arithmetic/triangle.h"
+#include "kernels/blocked/workspace.h"
+
+namespace linalg::blocked {
+
+// Memory for triangles of order n, one after another.
+template <class T>
+class Substitution {
+ public:
+  explicit Substitution(int64_t n);
+
+  // x (n, cols), in a workspace, = op(a)⁻¹ x, given a row-major `a`, of which the one triangle is
+  // read. Of one that stands to the right, x is the transpose.
+  void Solve(const Triangle& triangle, const T* a, int64_t cols, Rows<T> x);
+  void Solve(const TwoTriangles& triangles, const T* a, int64_t cols, Rows<T> x) {
+    Solve(triangles.first, a, cols, x);
+    Solve(triangles.second, a, cols, x);
+  }
+
+ private:
+  template <bool kConjugate>
+  void SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols, Rows<T> x);
+
+  int64_t n_;
+  Workspace<T> edge_;  // the rows that fill no tile, for tiles do not reach beyond an operand
+  std::unique_ptr<Divisor<Element<T>>[]> divisors_;
+};
+
+}  // namespace linalg::blocked
