@@ -1,10 +1,15 @@
-"""Eight virtual CPU devices and 64-bit types, for every test; and a GPU for those that ask for one
-with `-m gpu`."""
+"""Eight virtual CPU devices, 64-bit types and quick compilation, for every test; and a GPU for
+those that ask for one with `-m gpu`."""
 
 import os
 
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8")
+import quick
+
+# XLA reads them when the first program is compiled.
+FLAGS = os.environ.get("XLA_FLAGS", "")
+if "--xla_backend_optimization_level" not in FLAGS:
+  FLAGS += " " + quick.FLAGS
+os.environ["XLA_FLAGS"] = FLAGS + " --xla_force_host_platform_device_count=8"
 if "PYTEST_XDIST_WORKER" in os.environ:
   # The workers share the processors: threads of each one's OpenBLAS would spin for the others'.
   os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

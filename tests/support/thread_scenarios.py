@@ -9,8 +9,10 @@ import pathlib
 import sys
 import threading
 
+import quick
+
 DEVICES = int(sys.argv[2])
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
+os.environ["XLA_FLAGS"] = f"{quick.FLAGS} --xla_force_host_platform_device_count={DEVICES}"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -80,11 +82,12 @@ def python_threads():
 
 def large_and_small():
   """Batches beside one large matrix, which may use the threads of OpenBLAS."""
-  large, small = positive_definite(n=600), positive_definite(MATRICES)
+  # Of a size that is LAPACK's.
+  large, small = positive_definite(n=520), positive_definite(MATRICES)
 
   def work(a):
     program = jax.jit(operations)
-    for _ in range(6):
+    for _ in range(3):
       check(a, program(a))
 
   threads = [threading.Thread(target=work, args=(a,)) for a in (large, small, large, small)]

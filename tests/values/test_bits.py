@@ -7,11 +7,11 @@ test_threads.py.
 import pathlib
 import re
 
-import jax
 import numpy as np
 import pytest
 
 import cases
+from quick import optimised_jit
 from sharded import same_bits
 
 KEPT = [case for case in cases.COMPOSED if 0 not in case.varying]
@@ -23,7 +23,7 @@ extended = pytest.mark.extended
 def _bits_in_batches(case, dtype, n, batches, rng):
   operands = case.operands(rng, (max(batches),), n, n, dtype)
 
-  @jax.jit
+  @optimised_jit
   def function(*operands):
     results = case.results(*operands)
     return [x for i, x in enumerate(results) if i not in case.varying]
