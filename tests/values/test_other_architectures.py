@@ -13,6 +13,8 @@ import subprocess
 import jax
 import pytest
 
+pytestmark = pytest.mark.extended
+
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCE = pathlib.Path(__file__).with_name("fused_products.cc")
 ARM = "aarch64-linux-gnu-"
