@@ -32,12 +32,8 @@ def _near(x, y, n):
 
 def _formula_and_transpose(formula, factors, tangent, cotangent):
   """formula(*factors), which is linear, of a tangent, and its transpose of a cotangent."""
-
-  def both(factors, tangent, cotangent):
-    linear = formula(*factors)
-    return linear(tangent), jax.linear_transpose(linear, tangent)(cotangent)[0]
-
-  return quick_jit(both)(factors, tangent, cotangent)
+  linear = formula(*factors)
+  return linear(tangent), jax.linear_transpose(linear, tangent)(cotangent)[0]
 
 
 @pytest.mark.all_dtypes
@@ -46,26 +42,37 @@ def _formula_and_transpose(formula, factors, tangent, cotangent):
 def test_cholesky(n, attributes, dtype, rng):
   """Forward and backward, against the formula and its transpose."""
   a, x = _operands(rng, n, dtype)
-  factor, _ = _cholesky.cholesky_p(a, **attributes)
-  forward, backward = _formula_and_transpose(
-      lambda factor: lambda da: _cholesky._tangent(factor, da, **attributes)[0], (factor,), x, x)
-  _near(_cholesky.cholesky_jvp_p(factor, x, **attributes), forward, n)
-  _near(_cholesky.cholesky_vjp_p(factor, x, **attributes), backward, n)
+
+  @quick_jit
+  def both(a, x):
+    factor, _ = _cholesky.cholesky_p(a, **attributes)
+    expected = _formula_and_transpose(
+        lambda factor: lambda da: _cholesky._tangent(factor, da, **attributes)[0], (factor,), x, x)
+    rules = (_cholesky.cholesky_jvp_p, _cholesky.cholesky_vjp_p)
+    return [rule(factor, x, **attributes) for rule in rules], expected
+
+  for found, expected in zip(*both(a, x), strict=True):
+    _near(found, expected, n)
 
 
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (4, 4), (5, 3), (13, 4), (7, 7), (32, 32)])
 def test_qr(m, n, dtype, rng):
   """Forward and backward, against the formula and its transpose."""
-  a, da, q_ct = (jnp.asarray(matrices.general(rng, (19,), m, n, dtype)) for _ in range(3))
-  r_ct = jnp.asarray(matrices.general(rng, (19,), n, n, dtype))
-  q, r = linalg.qr(a + 2 * jnp.eye(m, n, dtype=dtype)[None])
-  forward, expected = _formula_and_transpose(
-      lambda q, r: lambda da: _qr._thin_tangents(q, r, da), (q, r), da, [q_ct, r_ct])
-  for x, y in zip(_qr.thin_jvp_p(q, r, da), forward, strict=True):
+  a, da, q_ct = (matrices.general(rng, (19,), m, n, dtype) for _ in range(3))
+  r_ct = matrices.general(rng, (19,), n, n, dtype)
+
+  @quick_jit
+  def both(a, da, q_ct, r_ct):
+    q, r = linalg.qr(a)
+    expected = _formula_and_transpose(
+        lambda q, r: lambda da: _qr._thin_tangents(q, r, da), (q, r), da, [q_ct, r_ct])
+    return (_qr.thin_jvp_p(q, r, da), _qr.thin_vjp_p(q, r, q_ct, r_ct)), expected
+
+  (tangents, found), (forward, expected) = both(a + 2 * np.eye(m, n, dtype=dtype), da, q_ct, r_ct)
+  for x, y in zip(tangents, forward, strict=True):
     np.testing.assert_allclose(
         x, y, rtol=0, atol=60 * n * np.finfo(dtype).eps * (1 + np.abs(y).max()))
-  found = _qr.thin_vjp_p(q, r, q_ct, r_ct)
   assert found.dtype == dtype
   np.testing.assert_allclose(
       found, expected, rtol=0, atol=60 * n * np.finfo(dtype).eps * np.abs(expected).max())

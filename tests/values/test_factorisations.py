@@ -11,25 +11,32 @@ import matrices
 pytestmark = pytest.mark.all_dtypes
 
 SIZES = (0, 1, 2, 3, 4, 5, 8, 10, 16, 17, 33)
+SHAPES = ((5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (0, 3), (3, 0))
 BATCHES = ((), (0,), (1,), (3,), (2, 3), (70,))
 
 
-def _check(case, operands):
-  results = [np.asarray(x) for x in case.results(*operands)]
-  ratio = case.ratio(operands, results)
-  assert ratio <= case.limit, f"scaled residual {ratio}"
-  return results
+def _results(function, several):
+  """function(*operands) of operands of several shapes, in one program: compiling takes the time."""
+  return jax.jit(lambda several: [function(*operands) for operands in several])(several)
 
 
-@pytest.mark.parametrize("n", SIZES)
-def test_square_residuals(case, dtype, n, rng):
-  _check(case, case.operands(rng, (7,), n, n, dtype))
+def _check(case, *several):
+  """Operands of several shapes."""
+  found = _results(case.results, several)
+  for operands, results in zip(several, found, strict=True):
+    ratio = case.ratio(operands, [np.asarray(x) for x in results])
+    shapes = [x.shape for x in operands]
+    assert ratio <= case.limit, f"scaled residual {ratio}, operands of {shapes}"
+  return found
+
+
+def test_square_residuals(case, dtype, rng):
+  _check(case, *(case.operands(rng, (7,), n, n, dtype) for n in SIZES))
 
 
 @cases.each(cases.RECTANGULAR_CASES)
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (0, 3), (3, 0)])
-def test_rectangular_residuals(case, dtype, shape, rng):
-  _check(case, case.operands(rng, (3,), *shape, dtype))
+def test_rectangular_residuals(case, dtype, rng):
+  _check(case, *(case.operands(rng, (3,), *shape, dtype) for shape in SHAPES))
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (4, 0), (0, 0), (160, 130)], ids=str)
@@ -39,27 +46,28 @@ def test_product_of_no_reflectors(shape, dtype, rng):
   np.testing.assert_array_equal(q, np.broadcast_to(np.eye(*shape, dtype=dtype), a.shape))
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_batches(case, dtype, batch, rng):
-  operands = case.operands(rng, batch, 4, 4, dtype)
-  for result in _check(case, operands):
-    assert result.shape[: len(batch)] == batch
+def test_batches(case, dtype, rng):
+  found = _check(case, *(case.operands(rng, batch, 4, 4, dtype) for batch in BATCHES))
+  for batch, results in zip(BATCHES, found, strict=True):
+    for result in results:
+      assert result.shape[: len(batch)] == batch
 
 
-@pytest.mark.parametrize("n", [64, 129, 300])
-def test_large_residuals(case, dtype, n, rng):
-  _check(case, case.operands(rng, (2,), n, n, dtype))
+def test_large_residuals(case, dtype, rng):
+  _check(case, *(case.operands(rng, (2,), n, n, dtype) for n in (64, 129, 300)))
 
 
-def _check_oracle(case, operands):
+def _check_oracle(case, *several):
   """The signs, the order and the pivots are LAPACK's, but for the phases of eigenvectors."""
-  results = case.invariant(case.results(*operands))
-  tolerance = 200 * np.finfo(operands[-1].dtype if operands[-1].dtype.kind in "fc" else float).eps
-  for i in range(len(operands[0])):
-    expected = case.expected(*(x[i] for x in operands))
-    for actual, one in zip(results, expected, strict=True):
-      scale = max(1.0, np.max(np.abs(one), initial=0))
-      np.testing.assert_allclose(actual[i], one, rtol=0, atol=tolerance * scale)
+  found = _results(lambda *operands: case.invariant(case.results(*operands)), several)
+  for operands, results in zip(several, found, strict=True):
+    tolerance = 200 * np.finfo(
+        operands[-1].dtype if operands[-1].dtype.kind in "fc" else float).eps
+    for i in range(len(operands[0])):
+      expected = case.expected(*(x[i] for x in operands))
+      for actual, one in zip(results, expected, strict=True):
+        scale = max(1.0, np.max(np.abs(one), initial=0))
+        np.testing.assert_allclose(actual[i], one, rtol=0, atol=tolerance * scale)
 
 
 def test_agrees_with_scipy(case, dtype, rng):
@@ -67,9 +75,8 @@ def test_agrees_with_scipy(case, dtype, rng):
 
 
 @cases.each(cases.RECTANGULAR_CASES)
-@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
-def test_rectangular_agrees_with_scipy(case, dtype, shape, rng):
-  _check_oracle(case, case.operands(rng, (3,), *shape, dtype))
+def test_rectangular_agrees_with_scipy(case, dtype, rng):
+  _check_oracle(case, *(case.operands(rng, (3,), *shape, dtype) for shape in ((6, 4), (4, 6))))
 
 
 @pytest.mark.parametrize(("name", "n"), [("qr", 210), ("eig", 70), ("eigvals", 70)])

@@ -1,6 +1,5 @@
 """What stands in for the handlers on platforms that have none is the same function."""
 
-import functools
 import itertools
 import sys
 
@@ -66,10 +65,15 @@ def _both(name, attributes, operands):
   attributes = operation.attributes | attributes
   if name == "lu_pivots_to_permutation_p":
     attributes["permutation_size"] = N + 1
-  fallback = quick_jit(functools.partial(operation._rules.fallback, **attributes))(*operands)
-  handler = quick_jit(functools.partial(operation, **attributes))(*operands)
-  handler = list(handler) if isinstance(handler, tuple) else [handler]
-  return _determined(name, list(fallback)), _determined(name, handler)
+
+  @quick_jit
+  def both(*operands):
+    fallback = operation._rules.fallback(*operands, **attributes)
+    handler = operation(*operands, **attributes)
+    handler = list(handler) if isinstance(handler, tuple) else [handler]
+    return _determined(name, list(fallback)), _determined(name, handler)
+
+  return both(*operands)
 
 
 def _determined(name, results):

@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from jax.test_util import check_grads
 
+import derivatives
 import linalg
 from linalg import _matmul
 from linalg._cases import matrices
+from quick import optimised_jit
 from sharded import moves_nothing
 
 pytestmark = pytest.mark.all_dtypes
@@ -41,19 +42,18 @@ def _is_a_call(function, *operands):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: "x".join(map(str, sizes)))
-def test_values(operation, sizes, dtype, rng):
+def test_values(operation, dtype, rng):
   """Against NumPy's, relative to |A| |B|: all sizes and layouts, one operand shared or none."""
-  m, depth, n = sizes
-  batches = BATCHES[(m + depth + n) % 3]
-  a, b = _operands(rng, batches, m, depth, n, dtype)
+  several = [_operands(rng, BATCHES[sum(sizes) % 3], *sizes, dtype) for sizes in SIZES]
   multiply, transpose_a, transpose_b = OPERATIONS[operation]
-  c = np.asarray(multiply(_turn(a, transpose_a), _turn(b, transpose_b)))
+  found = jax.jit(lambda several: [multiply(a, b) for a, b in several])(
+      [(_turn(a, transpose_a), _turn(b, transpose_b)) for a, b in several])
   wide = np.result_type(dtype, np.float64)
-  expected = a.astype(wide) @ b.astype(wide)
-  assert c.dtype == dtype and c.shape == expected.shape
-  bound = 2 * (depth + 1) * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b))
-  assert np.all(np.abs(c - expected) <= bound)
+  for sizes, (a, b), c in zip(SIZES, several, jax.device_get(found), strict=True):
+    expected = a.astype(wide) @ b.astype(wide)
+    assert c.dtype == dtype and c.shape == expected.shape
+    bound = 2 * (sizes[1] + 1) * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b))
+    assert np.all(np.abs(c - expected) <= bound), sizes
 
 
 @pytest.mark.parametrize("conjugate", [(True, False), (False, True), (True, True)], ids=str)
@@ -82,7 +82,7 @@ def test_products_of_rules(turns, rng):
     right = np.swapaxes(b, -1, -2).conj() if "adjoint_b" in turns else b
     np.testing.assert_allclose(_matmul.product(a, b, **turns), left @ right, rtol=1e-9, atol=1e-9)
     if n == 4:
-      check_grads(lambda a, b: _matmul.product(a, b, **turns), (a, b), order=2, rtol=1e-6)
+      derivatives.check(lambda a, b: [_matmul.product(a, b, **turns)], (a, b), rng)
 
 
 def test_the_handlers_are_called(dtype, rng):
@@ -97,11 +97,13 @@ def test_the_handlers_are_called(dtype, rng):
 
 
 def test_bits_do_not_depend_on_the_batch(dtype, rng):
-  for m, depth, n in SIZES[:-3]:
-    a, b = _operands(rng, ((40,), (40,)), m, depth, n, dtype)
-    whole = np.asarray(linalg.matmul(a, b))
-    np.testing.assert_array_equal(linalg.matmul(a[7:30], b[7:30]), whole[7:30])
-    np.testing.assert_array_equal(linalg.matmul(a[7], b[7]), whole[7])
+  several = [_operands(rng, ((40,), (40,)), *sizes, dtype) for sizes in SIZES[:-3]]
+  found = optimised_jit(lambda several: [
+      [linalg.matmul(a[some], b[some]) for some in (slice(None), slice(7, 30), 7)]
+      for a, b in several])(several)
+  for whole, part, one in jax.device_get(found):
+    np.testing.assert_array_equal(part, whole[7:30])
+    np.testing.assert_array_equal(one, whole[7])
 
 
 def test_other_operands(rng, standard_promotion):
@@ -122,7 +124,11 @@ def test_derivatives(batches, rng):
   """To second order, in both modes, of an operand that is shared too."""
   for dtype in (np.float64, np.complex128):
     a, b = _operands(rng, batches, 4, 3, 2, dtype)
-    check_grads(linalg.matmul, (a, b), order=2, rtol=1e-6)
+    # Along the stencil, each operand has one dimension more.
+    full = [x.ndim for x in (a, b)]
+    by_stencil = lambda a, b: (
+        linalg.matmul(a, b) if [a.ndim, b.ndim] == full else jax.vmap(linalg.matmul)(a, b))
+    derivatives.check(by_stencil, (a, b), rng)
 
 
 def test_sharded(rng, dtype):

@@ -10,6 +10,7 @@ import scipy.linalg
 import derivatives
 import linalg
 import matrices
+from quick import quick_jit
 
 BOTH = pytest.mark.parametrize(
     "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
@@ -43,14 +44,15 @@ def test_inverse_pth_root_with_ridge(rng):
 
 @BOTH
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_polar_at_equal_singular_values(side, shape, dtype, rng):
+def test_polar_at_equal_singular_values(shape, dtype, rng):
+  """On both sides."""
+  sides = ("right", "left")
+  function = lambda a: [linalg.polar(a, side) for side in sides]
   a = matrices.with_singular_values(rng, np.array([2.0, 2, 1]), *shape, dtype)
-  u, p = linalg.polar(a, side)
-  expected_u, expected_p = scipy.linalg.polar(a, side)
-  np.testing.assert_allclose(u, expected_u, atol=1e-13)
-  np.testing.assert_allclose(p, expected_p, atol=1e-13)
-  derivatives.check(lambda a: linalg.polar(a, side), (a,), rng, tolerance=1e-7)
+  for found, side in zip(quick_jit(function)(a), sides, strict=True):
+    for x, expected in zip(found, scipy.linalg.polar(a, side), strict=True):
+      np.testing.assert_allclose(x, expected, atol=1e-13)
+  derivatives.check(function, (a,), rng, tolerance=1e-7)
 
 
 @BOTH
@@ -58,55 +60,61 @@ def test_expm(dtype, rng):
   """Each matrix of a batch is scaled by its own norm; the derivative is Fréchet's."""
   scales = np.array([1e-3, 0.1, 1, 10, 100])
   a = matrices.general(rng, (5,), 4, 4, dtype) * scales[:, None, None]
-  for i, (x, y) in enumerate(zip(a, linalg.expm(a), strict=True)):
+  direction = matrices.general(rng, (), 4, 4, dtype)
+  values, slope, of_triangle = quick_jit(lambda a: (
+      linalg.expm(a), jax.jvp(linalg.expm, (a[2],), (direction,))[1],
+      linalg.expm(jnp.triu(a[2]), upper_triangular=True)))(a)
+  for i, (x, y) in enumerate(zip(a, values, strict=True)):
     expected = scipy.linalg.expm(x)
     size = np.max(np.abs(expected))
     np.testing.assert_allclose(y, expected, rtol=0, atol=1e-14 * size * max(scales[i], 1) * 20)
-  direction = matrices.general(rng, (), 4, 4, dtype)
   expected = scipy.linalg.expm_frechet(a[2], direction, compute_expm=False)
-  np.testing.assert_allclose(
-      jax.jvp(linalg.expm, (a[2],), (direction,))[1], expected, rtol=0,
-      atol=1e-14 * np.max(np.abs(expected)) * 20)
-  upper = np.triu(a[2])
-  np.testing.assert_allclose(
-      linalg.expm(upper, upper_triangular=True), scipy.linalg.expm(upper), atol=1e-12)
+  np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-14 * np.max(np.abs(expected)) * 20)
+  np.testing.assert_allclose(of_triangle, scipy.linalg.expm(np.triu(a[2])), atol=1e-12)
 
 
 def test_expm_out_of_range():
   """NaN where the scaling would exceed `max_squarings`, for that matrix alone."""
-  diagonal = jnp.array([-1e6, -3e5, 0.0, jnp.nan])
-  a = diagonal[:, None, None] * jnp.eye(2)[None]
-  result = linalg.expm(a)
-  assert np.isnan(result[jnp.array([0, 3])]).all()
+  diagonal = np.array([-1e6, -3e5, 0.0, np.nan])
+  a = diagonal[:, None, None] * np.eye(2)
+  result, squared = map(np.asarray, quick_jit(lambda a: (
+      linalg.expm(a), linalg.expm(a[:1], max_squarings=18)))(a))
+  assert np.isnan(result[[0, 3]]).all()
   np.testing.assert_allclose(result[1:3], [np.zeros((2, 2)), np.eye(2)], atol=1e-15)
-  assert np.isfinite(linalg.expm(a[:1], max_squarings=18)).all()
+  assert np.isfinite(squared).all()
 
 
 @BOTH
 def test_sqrtm(dtype, rng):
   """General matrices, negative eigenvalues, and the derivative at a multiple of the identity."""
   a = matrices.general(rng, (3,), 5, 5, dtype)
-  root = linalg.sqrtm(a)
+  root = np.asarray(quick_jit(linalg.sqrtm)(a))
   np.testing.assert_allclose(root @ root, a, atol=1e-12)
   for x, y in zip(a, root, strict=True):
     np.testing.assert_allclose(y, scipy.linalg.sqrtm(x), atol=1e-11)
   derivatives.check(linalg.sqrtm, (2 * np.eye(3, dtype=dtype),), rng, tolerance=1e-7)
-  np.testing.assert_array_equal(linalg.sqrtm(jnp.zeros((2, 2))), np.zeros((2, 2)))
-  assert np.isnan(linalg.sqrtm(jnp.array([[0.0, 1], [0, 0]]))).any()
+  zero, defective = quick_jit(linalg.sqrtm)(np.stack([np.zeros((2, 2)), np.eye(2, k=1)]))
+  np.testing.assert_array_equal(zero, np.zeros((2, 2)))
+  assert np.isnan(defective).any()
 
 
 @BOTH
 def test_cholesky_update_and_downdate(dtype, rng):
   """Back and forth, of ill-conditioned matrices too; a downdate that is indefinite says where."""
+
+  @quick_jit
+  def update_and_back(factor, w, inside):
+    return linalg.cholesky_update(factor, w), linalg.cholesky_update(
+        linalg.cholesky_update(factor, inside), inside, downdate=True)
+
   for condition in (1e2, 1e12):
     a = matrices.with_eigenvalues(rng, matrices.spectrum(rng, "geometric", 8, condition), dtype)
     factor = np.linalg.cholesky(a).conj().T
     w = matrices.general(rng, (), 8, 1, dtype)[:, 0]
-    updated = np.asarray(linalg.cholesky_update(factor, w))
+    inside = factor.conj().T @ (0.1 * w)
+    updated, back = map(np.asarray, update_and_back(factor, w, inside))
     np.testing.assert_allclose(
         updated.conj().T @ updated, a + np.outer(w, w.conj()), rtol=0, atol=1e-13)
-    inside = factor.conj().T @ (0.1 * w)
-    back = linalg.cholesky_update(linalg.cholesky_update(factor, inside), inside, downdate=True)
     np.testing.assert_allclose(back, factor, rtol=0, atol=1e-12)
   w = np.zeros((2, 8), dtype)
   w[1, 2] = 10

@@ -5,6 +5,7 @@ eigenvalue and one vector; and one matrix that takes long, or that is not finite
 others in a register.
 """
 
+import jax
 import numpy as np
 import pytest
 
@@ -112,11 +113,16 @@ def test_a_matrix_alone_and_among_others(n, dtype, rng):
             *linalg.svdvals_ex(x), *linalg.hessenberg(x, calc_q=True),
             *linalg.qr(x, pivoting=True))
 
-  whole = [np.asarray(x) for x in results(a)]
-  for i in (0, 4, 5, 20, 44):
-    same_bits(results(a[i]), [x[i] for x in whole])
-  for count in (3, 9, 17):
-    same_bits(results(np.roll(a, 5, 0)[:count]), [np.roll(x, 5, 0)[:count] for x in whole])
+  places, counts = (0, 4, 5, 20, 44), (3, 9, 17)
+  rolled = np.roll(a, 5, 0)
+  whole, alone, batches = jax.jit(lambda a, rolled: (
+      results(a), [results(a[i]) for i in places], [results(rolled[:count]) for count in counts])
+  )(a, rolled)
+  whole = [np.asarray(x) for x in whole]
+  for i, found in zip(places, alone, strict=True):
+    same_bits(found, [x[i] for x in whole])
+  for count, found in zip(counts, batches, strict=True):
+    same_bits(found, [np.roll(x, 5, 0)[:count] for x in whole])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 1), (1, 4), (7, 5), (24, 24), (25, 25),

@@ -20,9 +20,10 @@ def test_batches_broadcast(batches, rng):
   batch = np.broadcast_shapes(*batches)
   t, _ = linalg.schur(matrices.general(rng, batch_t, 5, 5, np.float64))
   _, z = linalg.schur(matrices.general(rng, batch_z, 5, 5, np.float64))
-  actual = linalg.rsf2csf(t, z)
+  function = jax.jit(linalg.rsf2csf)
+  actual = jax.device_get(function(t, z))
   t, z = np.broadcast_to(t, (*batch, 5, 5)), np.broadcast_to(z, (*batch, 5, 5))
-  whole = linalg.rsf2csf(t, z)
+  whole = jax.device_get(function(t, z))
   for x, y in zip(actual, whole, strict=True):
     assert x.shape == (*batch, 5, 5)
     np.testing.assert_array_equal(x, y)

@@ -53,16 +53,21 @@ def test_users_thread_count():
 
 
 def _alone_and_in_batches(case, dtype, n, sizes, rng):
+  """Several calls in one program, which is compiled in the time of one."""
   operands = case.operands(rng, (max(sizes),), n, n, dtype)
-  function = jax.jit(case.results)
-  alone = [function(*(x[i] for x in operands)) for i in range(3)]
-  for size in sizes:
-    results = function(*(x[:size] for x in operands))
-    same_bits(function(*(x[:size] for x in operands)), results)
-    for i in range(min(size, 3)):
-      same_bits([x[i] for x in map(np.asarray, results)], alone[i])
-  last = function(*(x[-1] for x in operands))
-  same_bits([np.asarray(x)[-1] for x in function(*operands)], last)
+  places = (0, 1, 2, -1)
+
+  @jax.jit
+  def function(*operands):
+    alone = [case.results(*(x[i] for x in operands)) for i in places]
+    return alone, [case.results(*(x[:size] for x in operands)) for size in sizes]
+
+  alone, batches = function(*operands)
+  same_bits(function(*operands), (alone, batches))
+  for size, results in zip(sizes, batches, strict=True):
+    for i, one in zip(places, alone, strict=True):
+      if i < size if i >= 0 else size == max(sizes):
+        same_bits([np.asarray(x)[i] for x in results], one)
 
 
 @pytest.mark.parametrize("n", [1, 5, 33])
@@ -78,10 +83,11 @@ def test_batch_invariance(case, dtype, n, rng):
 def test_batch_invariance_of_every_size(case, sizes, rng):
   """Catches a batch length at which another path, or a remainder, gives other bits."""
   operands = case.operands(rng, (35,), 4, 4, np.float32)
-  whole = [np.asarray(x) for x in jax.jit(case.results)(*operands)]
-  for size in sizes:
-    results = case.results(*(x[:size] for x in operands))
-    same_bits(results, [x[:size] for x in whole])
+  whole, *batches = jax.jit(
+      lambda *operands: [
+          case.results(*(x[:size] for x in operands)) for size in (35, *sizes)])(*operands)
+  for size, results in zip(sizes, batches, strict=True):
+    same_bits(results, [np.asarray(x)[:size] for x in whole])
 
 
 @pytest.mark.extended
@@ -93,7 +99,7 @@ def test_batch_invariance_of_large_matrices(case, dtype, n, rng):
 
 def test_same_bits_from_run_to_run(case, rng):
   """Catches sums whose order depends on which thread was first."""
-  operands = case.operands(rng, (300,), 40, 40, np.float64)
+  operands = case.operands(rng, (100,), 40, 40, np.float64)
   function = jax.jit(case.results)
   first = [np.asarray(x) for x in function(*operands)]
   for _ in range(5):
@@ -107,6 +113,7 @@ def test_one_large_matrix_on_each_device(rng):
   for function, n in ((linalg.cholesky, 520), (linalg.inv, 520), (linalg.eigh, 300)):
     a = matrices.positive_definite(rng, (8,), n, np.float64)
     (sharded,) = place((a,), mesh, "x")
-    expected = jax.jit(function)(a)
+    function = jax.jit(function)
+    expected = function(a)
     for _ in range(3):
-      same_bits(jax.jit(function)(sharded), expected)
+      same_bits(function(sharded), expected)
