@@ -46,6 +46,18 @@ def column_of(a: jax.Array, j: jax.Array) -> jax.Array:
   return jnp.sum(jnp.where(col == j, a, 0), axis=-1, keepdims=True)
 
 
+def with_column(a: jax.Array, j: jax.Array, column: jax.Array) -> jax.Array:
+  """`a` with another column `j`, of (..., m, 1)."""
+  col = expand(jnp.arange(a.shape[-1]), a)
+  return jnp.where(col == j, column, a)
+
+
+def gauss_legendre(count: int) -> list[tuple[float, float]]:
+  """Nodes on [0, 1] and their weights."""
+  nodes, weights = np.polynomial.legendre.leggauss(count)
+  return [(float(t + 1) / 2, float(w) / 2) for t, w in zip(nodes, weights, strict=True)]
+
+
 def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
   """P with (P A)[i] = A[permutation[i]]. A gather would not know how its result is sharded."""
   index = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, hermitian_part, on_diagonal, solution_tangent, triangle
+from linalg._algebra import (
+  adjoint,
+  diagonal_of,
+  hermitian_part,
+  on_diagonal,
+  solution_tangent,
+  triangle,
+)
 from linalg._checks import check_positive
 from linalg._linear import linear_pair
 from linalg._matmul import product
@@ -50,7 +57,7 @@ def _cholesky_jvp(primals, tangents, **attributes):
 def _cholesky_fallback(a, *, lower, symmetrize):
   factor = jax.lax.linalg.cholesky(
       hermitian_part(a, lower=lower, symmetrize=symmetrize), symmetrize_input=False)
-  failed = jnp.isnan(jnp.diagonal(factor, axis1=-2, axis2=-1)).any(-1)
+  failed = jnp.isnan(diagonal_of(factor)).any(-1)
   return [factor if lower else adjoint(factor), failed.astype(jnp.int32)]
 
 

@@ -215,7 +215,7 @@ def _adjugate_jvp(primals, tangents):
   safe = jnp.where(regular, a, identity(a))
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(safe))
   solve = functools.partial(factored_solve_p, safe, packed, pivots)
-  trace = jnp.trace(solve(da), axis1=-2, axis2=-1)[..., None, None]
+  trace = jnp.sum(diagonal_of(solve(da)), axis=-1)[..., None, None]
   return x, jnp.where(
       regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, u, s, vh))
 

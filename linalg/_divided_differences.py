@@ -2,7 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+
+from linalg._algebra import gauss_legendre
 
 __all__ = ["differences", "second_differences"]
 
@@ -12,9 +13,7 @@ def _slope(f):
   return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
 
 
-# Gauss and Legendre's nodes and weights on [0, 1].
-_NODES, _WEIGHTS = (x.tolist() for x in np.polynomial.legendre.leggauss(5))
-_RULE = [((t + 1) / 2, weight / 2) for t, weight in zip(_NODES, _WEIGHTS, strict=True)]
+_RULE = gauss_legendre(5)
 
 
 def _choose(integral, quotient, error):

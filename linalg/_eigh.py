@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._algebra import diagonal_of, hermitian_part, info_of_nan, reciprocal_gaps
 from linalg._checks import check_converged
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._operands import as_arrays, check_square, real_dtype
 from linalg._public import public
 
@@ -23,11 +23,6 @@ class EighResult(NamedTuple):
 
   eigenvalues: jax.Array
   eigenvectors: jax.Array
-
-
-def _rotate(v, da):
-  """Vᴴ dA V"""
-  return product(v, product(da, v), adjoint_a=True)
 
 
 def _real_diagonal(c):
@@ -51,7 +46,7 @@ def eigenpairs_jvp(w, v, c):
 def _eigh_jvp(primals, tangents, *, lower, symmetrize):
   (a,), (da,) = primals, tangents
   w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
-  c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
+  c = congruence(v, hermitian_part(da, lower=lower, symmetrize=symmetrize), adjoint_a=True)
   return (w, v, info), (*eigenpairs_jvp(w, v, c), None)
 
 
@@ -73,7 +68,7 @@ eigh_p = ffi.operation(
 def _eigvalsh_jvp(primals, tangents, *, lower, symmetrize):
   (a,), (da,) = primals, tangents
   w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
-  c = _rotate(v, hermitian_part(da, lower=lower, symmetrize=symmetrize))
+  c = congruence(v, hermitian_part(da, lower=lower, symmetrize=symmetrize), adjoint_a=True)
   return (w, info), (_real_diagonal(c), None)
 
 

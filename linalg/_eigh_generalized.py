@@ -10,7 +10,7 @@ from linalg._algebra import adjoint, hermitian_part
 from linalg._checks import check, check_converged
 from linalg._cholesky import cholesky_p
 from linalg._eigh import eigh_p, eigvalsh_p
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._operands import as_arrays, check_square, incompatible, real_dtype
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
@@ -26,7 +26,7 @@ def _reduce(a, factor, problem):
     half = triangular_solve_p(factor, a, left_side=True, lower=True)
     return triangular_solve_p(
         factor, half, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
-  return product(factor, product(a, factor), adjoint_a=True)
+  return congruence(factor, a, adjoint_a=True)
 
 
 def _restore(factor, y, problem):

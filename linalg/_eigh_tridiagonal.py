@@ -12,7 +12,7 @@ from linalg import ffi
 from linalg._algebra import adjoint, diagonal_of, expand, info_of_nan, without_none
 from linalg._checks import check_converged
 from linalg._eigh import eigenpairs_jvp
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._operands import check_arrays, compute_dtype, real_dtype
 from linalg._public import public
 
@@ -33,7 +33,7 @@ def _dense(d, e):
 def _rotate(v, primals, tangents):
   """Vᴴ dT V"""
   dd, de = without_none(primals, tangents)
-  return product(v, product(_dense(dd, de), v), adjoint_a=True)
+  return congruence(v, _dense(dd, de), adjoint_a=True)
 
 
 def _eigh_tridiagonal_jvp(primals, tangents):

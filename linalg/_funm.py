@@ -7,20 +7,15 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, identity, symmetrized
+from linalg._algebra import expand, identity, symmetrized
 from linalg._divided_differences import differences, second_differences
 from linalg._eigh import eigh, eigvalsh
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._matrix_function import matrix_function
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 
 __all__ = ["funm_hermitian", "inverse_pth_root"]
-
-
-def _between(v, x):
-  """V X Vᴴ"""
-  return product(product(v, x), v, adjoint_b=True)
 
 
 def _dtype_of_function(a, w, v, *, f):
@@ -40,17 +35,17 @@ def _derivative(w, v, e, *, f):
   # theorem 3.11.
   v = v.astype(e.dtype)
   quotients, _ = differences(f, w)
-  return _between(v, quotients.astype(e.dtype) * _between(adjoint(v), e))
+  return congruence(v, quotients.astype(e.dtype) * congruence(v, e, adjoint_a=True))
 
 
 def _second_derivative(w, v, e, c, *, f):
   # In the directions B and C it is, in the eigenvectors' basis, the sum over k of
   # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
   v = v.astype(e.dtype)
-  e, c = (_between(adjoint(v), x) for x in (e, c))
+  e, c = (congruence(v, x, adjoint_a=True) for x in (e, c))
   second = second_differences(f, w).astype(e.dtype)
   weighted = functools.partial(jnp.einsum, "...ikj,...ik,...kj->...ij", precision="highest")
-  return _between(v, weighted(second, e, c) + weighted(second, c, e))
+  return congruence(v, weighted(second, e, c) + weighted(second, c, e))
 
 
 # V f(w) Vᴴ of A = V diag(w) Vᴴ.

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, column_of, expand, imaginary, zeros_like
-from linalg._matmul import product
+from linalg._algebra import adjoint, column_of, expand, imaginary, with_column, zeros_like
+from linalg._matmul import congruence, product
 from linalg._operands import as_arrays, check_square
 from linalg._public import public
 
@@ -23,7 +23,7 @@ def _rotation(h, f):
   hⱼ₊₁,ⱼ is zero, the reduction jumps, and the column is taken to be zero.
   """
   n = h.shape[-1]
-  row, col = expand(jnp.arange(n)[:, None], h), expand(jnp.arange(n), h)
+  row = expand(jnp.arange(n)[:, None], h)
 
   def step(x, j):
     column = column_of(h, j)
@@ -38,7 +38,7 @@ def _rotation(h, f):
       rest = jnp.where(at_pivot, 0, rest)
     # Above the diagonal stand the columns before, turned over.
     above = -adjoint(jnp.sum(jnp.where(at_pivot, x, 0), axis=-2, keepdims=True))
-    return jnp.where(col == j + 1, jnp.where(row <= j, above, rest), x), None
+    return with_column(x, j + 1, jnp.where(row <= j, above, rest)), None
 
   return jax.lax.scan(step, zeros_like(f), jnp.arange(n - 1))[0]
 
@@ -50,7 +50,7 @@ def _hessenberg_jvp(primals, tangents):
   h, q = hessenberg_p(a)
   if h.shape[-1] == 0:
     return (h, q), (da, da)
-  f = product(q, product(da, q), adjoint_a=True)
+  f = congruence(q, da, adjoint_a=True)
   x = _rotation(h, f)
   return (h, q), (jnp.triu(f + product(h, x) - product(x, h), -1), product(q, x))
 

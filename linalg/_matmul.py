@@ -107,6 +107,13 @@ def product(
   return _xla_product(a, b, conjugate_a, conjugate_b, _FULL)
 
 
+def congruence(a: jax.Array, x: jax.Array, *, adjoint_a: bool = False) -> jax.Array:
+  """A X Aᴴ, or Aᴴ X A, in full precision."""
+  if adjoint_a:
+    return product(a, product(x, a), adjoint_a=True)
+  return product(a, product(x, a, adjoint_b=True))
+
+
 def are_small_matrices(x1: Any, x2: Any) -> bool:
   """Whether the operations take arrays of these types; they leave a sharded matrix dimension to XLA
   too."""

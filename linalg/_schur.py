@@ -6,17 +6,18 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import (
-    adjoint,
-    column_of,
-    diagonal_of,
-    expand,
-    info_of_nan,
-    on_diagonal,
-    smallest_gap,
-    zeros_like,
+  adjoint,
+  column_of,
+  diagonal_of,
+  expand,
+  info_of_nan,
+  on_diagonal,
+  smallest_gap,
+  with_column,
+  zeros_like,
 )
 from linalg._checks import check_converged
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._operands import as_arrays, as_complex, check_square, complex_dtype
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
@@ -91,7 +92,7 @@ def _lower_rotation(t, f):
     matrix = jnp.where(fixed, on_diagonal(t).astype(t.dtype), gap)
     rhs = jnp.where(fixed, 0, product(x, column_of(t, j)) - column_of(f, j))
     column = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
-    return jnp.where(col == j, column, x), None
+    return with_column(x, j, column), None
 
   return jax.lax.scan(step, zeros_like(f), jnp.arange(n))[0]
 
@@ -106,7 +107,7 @@ def _schur_jvp(primals, tangents):
   # made triangular for this; within a block X is the rotation that keeps the diagonal equal.
   (a,), (da,) = primals, tangents
   t, z, info = schur_p(a)
-  f = product(z, product(da, z), adjoint_a=True)
+  f = congruence(z, da, adjoint_a=True)
   if jnp.iscomplexobj(t):
     x = _skew(_lower_rotation(t, f))
     dt = jnp.triu(f + product(t, x) - product(x, t))
@@ -114,10 +115,10 @@ def _schur_jvp(primals, tangents):
     a, above, below, _ = _blocks(t)
     first = below != 0
     w = _triangulating(t, first)
-    triangular = jnp.triu(product(w, product(t.astype(w.dtype), w), adjoint_a=True))
-    lower = _lower_rotation(triangular, product(w, product(f.astype(w.dtype), w), adjoint_a=True))
+    triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
+    lower = _lower_rotation(triangular, congruence(w, f.astype(w.dtype), adjoint_a=True))
     in_block = _beside_diagonal(t, -1) & first[..., None, :]
-    lower = jnp.where(in_block, 0, jnp.tril(product(w, product(lower, w, adjoint_b=True)).real, -1))
+    lower = jnp.where(in_block, 0, jnp.tril(congruence(w, lower).real, -1))
     x = _skew(lower)
     change = diagonal_of(f + product(t, x) - product(x, t))
     flexible = first & (above + below != 0)
@@ -223,7 +224,7 @@ def rsf2csf(
   a, _, below, d = _blocks(t)
   first = jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
   w = _triangulating(t, first)
-  triangular = jnp.triu(product(w, product(t.astype(w.dtype), w), adjoint_a=True))
+  triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
   dtype = complex_dtype(dtype)
   triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))
   return triangular.astype(dtype), product(z.astype(w.dtype), w).astype(dtype)

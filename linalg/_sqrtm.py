@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import diagonal_of, expand, on_diagonal, zeros_like
+from linalg._algebra import diagonal_of, expand, on_diagonal, with_column, zeros_like
 from linalg._given_factors import given_factors
-from linalg._matmul import product
+from linalg._matmul import congruence
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public
 from linalg._schur import triangular_schur
@@ -38,7 +38,7 @@ def root_of_triangle(t):
     rj = triangular_solve_p(safe, above[..., None], left_side=True, lower=False)[..., 0]
     rj = jnp.where(zero & (rj != 0), jnp.nan, rj)
     rj = jnp.where(row == j, shift[..., None], rj)
-    return jnp.where(expand(jnp.arange(n), r) == j, rj[..., None], r), None
+    return with_column(r, j, rj[..., None]), None
 
   r, _ = jax.lax.scan(step, zeros_like(t), (jnp.arange(n), columns(t), columns(root)))
   return r
@@ -56,7 +56,7 @@ _root_p = given_factors(
     "sqrtm",
     "n n, n n, n n -> n n",
     [0],
-    lambda r, z: product(z, product(r, z, adjoint_b=True)),
+    lambda r, z: congruence(z, r),
     jvp=_root_jvp)
 
 

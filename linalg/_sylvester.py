@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 
 from linalg._algebra import (
-    adjoint,
-    diagonal_of,
-    expand,
-    minus,
-    on_diagonal,
-    reciprocal,
-    zeros_like,
+  adjoint,
+  diagonal_of,
+  expand,
+  minus,
+  on_diagonal,
+  reciprocal,
+  with_column,
+  zeros_like,
 )
 from linalg._given_factors import given_factors
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._triangular import triangular_solve_p
 
 __all__ = ["lyapunov_p", "stein_p", "sylvester_p"]
@@ -34,7 +35,7 @@ def _lyapunov_transpose(cotangents, operands):
 def _lyapunov(w, v, c):
   sums = w[..., :, None] + w[..., None, :]
   inverse = reciprocal(sums, sums != 0).astype(c.dtype)
-  return product(product(v, inverse * product(v, product(c, v), adjoint_a=True)), v, adjoint_b=True)
+  return congruence(v, inverse * congruence(v, c, adjoint_a=True))
 
 
 # X of A X + X A = C with a Hermitian A = V diag(w) Vᴴ; where eigenvalues add up to 0, the least X.
@@ -83,7 +84,7 @@ def _sylvester(t, z, b, s, w, c):
     j, cj, sj, shift = column
     rhs = cj[..., None] - product(y, sj[..., None])
     yj = triangular_solve_p(shifted_triangle(t, shift), rhs, left_side=True, lower=False)
-    return jnp.where(expand(jnp.arange(s.shape[-1]), y) == j, yj, y), None
+    return with_column(y, j, yj), None
 
   columns_of = (jnp.arange(s.shape[-1]), columns(c), columns(s), columns(diagonal_of(s)))
   y, _ = jax.lax.scan(step, zeros_like(c), columns_of)
@@ -122,7 +123,7 @@ sylvester_p = given_factors(
 def _stein(t, z, c):
   # In the basis Z, T Y Tᴴ - Y = C gives column j from those after it:
   # (T̄ⱼⱼ T - I) yⱼ = cⱼ - T Σ_{k>j} yₖ T̄ⱼₖ. Kitagawa, Int. J. Control 25 (1977).
-  c = product(z, product(c, z), adjoint_a=True)
+  c = congruence(z, c, adjoint_a=True)
 
   def step(y, column):
     j, cj, tj, own = column
@@ -130,12 +131,12 @@ def _stein(t, z, c):
     matrix = own[..., None, None] * t
     matrix = jnp.where(on_diagonal(t), matrix - 1, matrix)
     yj = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
-    return jnp.where(expand(jnp.arange(t.shape[-1]), y) == j, yj, y), None
+    return with_column(y, j, yj), None
 
   columns_of = (
       jnp.arange(t.shape[-1]), columns(c), columns(adjoint(t)), columns(diagonal_of(t).conj()))
   y, _ = jax.lax.scan(step, zeros_like(c), columns_of, reverse=True)
-  return product(z, product(y, z, adjoint_b=True))
+  return congruence(z, y)
 
 
 def _stein_jvp(primals, tangents):

@@ -4,20 +4,19 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 from linalg._algebra import (
-    adjoint,
-    binade,
-    diagonal_of,
-    identity,
-    nan_where,
-    on_diagonal,
-    zeros_like,
+  binade,
+  diagonal_of,
+  gauss_legendre,
+  identity,
+  nan_where,
+  on_diagonal,
+  zeros_like,
 )
 from linalg._checks import check
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._matrix_function import matrix_function
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._powers import expm, matrix_power
@@ -30,12 +29,11 @@ from linalg._triangular import triangular_solve_p
 __all__ = ["fractional_matrix_power", "logm"]
 
 # Of so many square roots a matrix is within _NEAR of the identity if its logarithm is less than
-# 2²⁰. The approximant with _NODES nodes is then exact to rounding: Higham, Functions of matrices
+# 2²⁰. The approximant by _RULE is then exact to rounding: Higham, Functions of matrices
 # (2008), table 11.1.
 _ROOTS = 22
 _NEAR = 0.264
-_NODES, _WEIGHTS = ((x + k) / 2 for x, k in zip(
-    np.polynomial.legendre.leggauss(7), (1, 0), strict=True))
+_RULE = gauss_legendre(7)
 
 
 def _norm(x):
@@ -59,27 +57,22 @@ def _log_of_triangle(t):
   (near, roots), _ = jax.lax.scan(step, (t, zeros_like(_norm(t))), length=_ROOTS)
   x = near - identity(t)
   result = zeros_like(t)
-  for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-    part = triangular_solve_p(identity(t) + float(node) * x, x, left_side=True, lower=False)
-    result = result + float(weight) * part
+  for node, weight in _RULE:
+    part = triangular_solve_p(identity(t) + node * x, x, left_side=True, lower=False)
+    result = result + weight * part
   result = result * (2**roots)[..., None, None].astype(t.dtype)
   exact = jnp.log(jnp.where(diagonal_of(t) == 0, jnp.nan, diagonal_of(t)))
   result = jnp.where(on_diagonal(t), exact[..., None], jnp.triu(result))
   return nan_where(~(_norm(x) <= _NEAR) | jnp.isnan(exact).any(-1), result, core=2)
 
 
-def _between(z, x):
-  """Z X Zᴴ"""
-  return product(product(z, x), z, adjoint_b=True)
-
-
 def _log(t, z):
-  return _between(z, _log_of_triangle(t))
+  return congruence(z, _log_of_triangle(t))
 
 
 def _scaled(z, e):
   """Zᴴ E Z as a small matrix, and what it is to be multiplied by: a derivative is linear in E."""
-  e = _between(adjoint(z), e)
+  e = congruence(z, e, adjoint_a=True)
   scale = 2.0**10 * binade(jnp.max(jnp.abs(e), axis=(-2, -1), keepdims=True, initial=0))
   return e / scale.astype(e.dtype), scale.astype(e.dtype)
 
@@ -87,25 +80,22 @@ def _scaled(z, e):
 def _pair(a, e):
   """[[A, E], [0, A]], whose function is [[f(A), L(A, E)], [0, f(A)]]; Mathias, SIAM J. Matrix Anal.
   Appl. 17 (1996)."""
-  return jnp.concatenate([
-      jnp.concatenate([a, e], axis=-1), jnp.concatenate([zeros_like(a), a], axis=-1)], axis=-2)
+  return jnp.block([[a, e], [zeros_like(a), a]])
 
 
 def _log_derivative(t, z, e):
   n = t.shape[-1]
   e, scale = _scaled(z, e)
-  return scale * _between(z, _log_of_triangle(_pair(t, e))[..., :n, n:])
+  return scale * congruence(z, _log_of_triangle(_pair(t, e))[..., :n, n:])
 
 
 def _log_second_derivative(t, z, e, c):
   # Of the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
   n = t.shape[-1]
   (e, e_scale), (c, c_scale) = _scaled(z, e), _scaled(z, c)
-  along = jnp.concatenate([
-      jnp.concatenate([c, zeros_like(c)], axis=-1), jnp.concatenate([zeros_like(c), c], axis=-1)],
-      axis=-2)
+  along = jnp.block([[c, zeros_like(c)], [zeros_like(c), c]])
   corner = _log_of_triangle(_pair(_pair(t, e), along))[..., :n, 3 * n :]
-  return e_scale * c_scale * _between(z, corner)
+  return e_scale * c_scale * congruence(z, corner)
 
 
 # Z (log T) Zᴴ of A = Z T Zᴴ, T upper triangular.

@@ -59,13 +59,8 @@ def _sign(a):
     rounding = 10 * z.shape[-1] * jnp.finfo(z.dtype).eps * _frobenius(z)
     return (jnp.where(done, z, new), done | (_frobenius(new - z) <= rounding)), None
 
-  undone = _frobenius(a) < 0  # False, of the batch's shape and sharding
+  undone = zeros_like(_frobenius(a)) > 0
   return jax.lax.scan(step, (a, undone), length=_STEPS)[0][0]
-
-
-def _blocks(a, b, c, d):
-  return jnp.concatenate(
-      [jnp.concatenate([a, b], axis=-1), jnp.concatenate([c, d], axis=-1)], axis=-2)
 
 
 def _stable_graph(a):
@@ -84,7 +79,7 @@ def _stable_graph(a):
 
 
 def _continuous_start(a, g, q):
-  return _stable_graph(_blocks(a, -g, -q, -adjoint(a)))
+  return _stable_graph(jnp.block([[a, -g], [-q, -adjoint(a)]]))
 
 
 def _continuous_loop(a, g, x):
@@ -113,7 +108,7 @@ def _discrete_start(a, g, q):
   # [I; X] is the subspace of the eigenvalues in the unit circle of the pencil M - z L, and of those
   # on the left of (M + L)⁻¹ (M - L).
   one, zero = identities_like(a), zeros_like(a)
-  m, l = _blocks(a, zero, -q, one), _blocks(one, g, zero, adjoint(a))
+  m, l = jnp.block([[a, zero], [-q, one]]), jnp.block([[one, g], [zero, adjoint(a)]])
   return _stable_graph(solve(m + l, m - l))
 
 
