@@ -164,8 +164,8 @@ def eigvalsh(
   Returns:
     The eigenvalues, real (..., n), in ascending order; NaN where `eigh` gives NaN.
 
-  Algorithm: LAPACK syevd (heevd) without vectors; in float32 and complex64 sytrd (hetrd), then QL
-  in float64.
+  Algorithm: as `eigh`, without vectors; larger matrices in float32 and complex64 by LAPACK sytrd
+  (hetrd), then QL in float64.
   """
   a, dtype, lower = _operand("eigvalsh", a, UPLO)
   w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize_input)
