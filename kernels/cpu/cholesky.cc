@@ -5,10 +5,9 @@
 // in the output: a row-major lower triangle is a column-major upper one, so neither the operand nor
 // the factor is transposed. One pass over the operand copies the triangle, symmetrises it and
 // clears the other one; a matrix that is not positive definite gets a triangle of NaN.
-#include <cmath>
 
-#include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/cholesky.h"
+#include "kernels/arithmetic/hermitian.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
@@ -40,9 +39,9 @@ int CholeskyOne(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a
                     [=](int64_t i, int64_t j, T element) { factor[i * n + j] = element; });
   ClearOtherTriangle(n, part.lower, factor);
   int info = lapack::Potrf(part.lower ? 'U' : 'L', ToInt(n), factor, ToInt(n));
-  // Not every LAPACK finds that NaN or infinity is no positive pivot.
+  // Not every LAPACK finds that NaN is no positive pivot.
   for (int64_t i = 0, end = info == 0 ? n : info - 1; i < end; ++i) {
-    if (std::isfinite(std::real(factor[i * n + i]))) continue;
+    if (std::real(factor[i * n + i]) > 0) continue;
     info = static_cast<int>(i + 1);
     break;
   }

@@ -95,7 +95,7 @@ struct CopyTriangle {
   }
 };
 
-// Not every routine finds that NaN or infinity is no positive pivot.
+// Not every routine finds that NaN is no positive pivot.
 template <class E>
 struct CheckDiagonal {
   static constexpr int kMostThreads = kBlockThreads;
@@ -110,7 +110,7 @@ struct CheckDiagonal {
       team::Largest<V> bad{V(0), problem.n};
       for (int i = thread; i < end; i += team.size()) {
         const V x = Re(factor[i * n + i]);
-        const bool good = x > V(0) && x < std::numeric_limits<V>::infinity();
+        const bool good = x > V(0);
         bad = bad.Better({V(good ? 0 : 1), good ? problem.n : i});
       }
       return bad;

@@ -51,11 +51,9 @@ LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* in
     }
     if constexpr (kDiagonal) {
       const V pivot = Re(block[c][c]);
-      constexpr Lane<V> kInfinity = std::numeric_limits<Lane<V>>::infinity();
       const V order = Number<V>(j0 + c + 1);
-      // NaN is neither.
-      const auto good = (pivot > V{}) & (pivot < Broadcast<V>(kInfinity));
-      failed = good | (failed > V{}) ? failed : order;
+      // NaN is not positive. Infinity is, as in LAPACK: below it the column is 0.
+      failed = (pivot > V{}) | (failed > V{}) ? failed : order;
       const V root = Sqrt(pivot);
       inverse[c] = Broadcast<V>(1) / root;
       block[c][c] = FromReal<E>(root);

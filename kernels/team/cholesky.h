@@ -27,9 +27,8 @@ class DiagonalFactor {
     LINALG_UNROLL
     for (int c = 0; c < kSize; ++c) {
       const V pivot = Re(l_[c][c]);
-      // NaN is neither.
-      const bool good = pivot > V(0) && pivot < std::numeric_limits<V>::infinity();
-      if (!good && failed_ == 0) failed_ = c + 1;
+      // NaN is not positive.
+      if (!(pivot > V(0)) && failed_ == 0) failed_ = c + 1;
       inverse_[c] = V(1) / Sqrt(pivot);
       LINALG_UNROLL
       for (int r = c + 1; r < kSize; ++r) l_[r][c] = inverse_[c] * l_[r][c];

@@ -271,9 +271,8 @@ class RowCholesky {
   template <int kWidth>
   LINALG_TEAM void Step(int k) {
     const V pivot = Re(held_.template From<E>(k, [](const Row& row) { return row.x[0]; }));
-    // NaN is neither.
-    const bool good = pivot > V(0) && pivot < std::numeric_limits<V>::infinity();
-    if (!good && failed_ == 0) failed_ = k + 1;
+    // NaN is not positive.
+    if (!(pivot > V(0)) && failed_ == 0) failed_ = k + 1;
     const V root = Sqrt(pivot), inverse = V(1) / root;
     held_.Each([&](int i, Row& row) {
       row.left = inverse * row.x[0];

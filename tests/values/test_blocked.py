@@ -66,7 +66,7 @@ def test_cholesky_of_a_leading_block(dtype, n, rng):
   same_bits([linalg.cholesky(a[:n, :n])], [whole[:n, :n]])
 
 
-@pytest.mark.parametrize("poison", [-1, 0, np.nan, np.inf])
+@pytest.mark.parametrize("poison", [-1, 0, np.nan])
 @pytest.mark.parametrize("n, places", [
     (67, [0, 5, 7, 8, 31, 63, 64, 66]), (LARGEST + 1, [0, 130, LARGEST])],
     ids=["tiles", "lapack"])

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 import cases
 import linalg
@@ -52,6 +53,26 @@ def test_neighbours_keep_their_bits(case, dtype, n, rng):
   clean = function(*operands)
   for which, place, spoilt in _poisoned(operands):
     assert _neighbours(function(*spoilt), place) == _neighbours(clean, place), which
+
+
+@pytest.mark.parametrize("n", [1, 3, 20, 70, 513])
+def test_infinite_variance(dtype, n, rng):
+  """By which data are masked: LAPACK's factor, and solutions that are 0 there."""
+  a = matrices.positive_definite(rng, (3,), n, dtype)
+  for i, place in enumerate((0, n // 2, n - 1)):
+    a[i, place, place] = np.inf
+  factor, info = linalg.cholesky_ex(a)
+  np.testing.assert_array_equal(info, 0)
+  eps = 10 * n * float(np.finfo(dtype).eps)
+  for ours, given in zip(np.asarray(factor), a, strict=True):
+    expected = scipy.linalg.cholesky(given, lower=True, check_finite=False)
+    np.testing.assert_array_equal(np.isinf(ours), np.isinf(expected))
+    np.testing.assert_allclose(
+        np.where(np.isinf(ours), 0, ours), np.where(np.isinf(expected), 0, expected),
+        rtol=0, atol=eps * np.sqrt(np.max(np.abs(given[np.isfinite(given)]), initial=1)))
+  x = np.asarray(linalg.cho_solve((factor, True), np.ones((3, n, 2), dtype)))
+  for i, place in enumerate((0, n // 2, n - 1)):
+    assert (x[i, place] == 0).all() and np.isfinite(x[i]).all()
 
 
 @cases.each([case for case in cases.CASES if case.ranks in ((2,), (2, 2))])

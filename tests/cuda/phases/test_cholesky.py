@@ -32,7 +32,24 @@ def test_cholesky(library, dtype, n, lower, rng):
     assert checks.factorisation(a, l @ checks.adjoint(l), checks.eps(factor)) <= 10
 
 
-@pytest.mark.parametrize("value", [-1, 0, np.nan, np.inf])
+def test_infinite_pivot(library, dtype, rng):
+  """Below it the column is 0, as in LAPACK's factor."""
+  n = 18
+  a = matrices.positive_definite(rng, (), n, dtype)
+  for k in (0, 7, n - 1):
+    given = a.copy()
+    given[k, k] = np.inf
+    for team in TEAMS:
+      matrix, factor = padded(given), padded(given)
+      assert call(
+          library, "cholesky", dtype, team, 0, n, matrix, matrix.shape[1], 1, 1, factor) == 0
+      assert factor[k, k] == np.inf and not factor[k + 1 : n, k].any()
+      rest = np.delete(np.delete(factor[:, :n], k, 0), k, 1)
+      expected = np.linalg.cholesky(np.delete(np.delete(a, k, 0), k, 1))
+      assert np.max(np.abs(rest - expected)) <= 10 * n * checks.eps(a) * np.max(np.abs(expected))
+
+
+@pytest.mark.parametrize("value", [-1, 0, np.nan])
 def test_cholesky_failure(library, dtype, value, rng):
   n = 18  # three panels, the last one not full
   a = matrices.positive_definite(rng, (), n, dtype)
