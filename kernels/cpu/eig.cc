@@ -49,7 +49,7 @@ void SmallEig(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
   const int64_t count = n * n;
   const double operations = ((kVectors ? 60.0 : 24.0) * n + 400.0) * count;
   const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
-  const int64_t size = Work::Size(n, left != nullptr, right != nullptr);
+  const int64_t size = small::SizeOf<Work>(n, left != nullptr, right != nullptr);
   ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
     using E = Element<T, V>;
     const small::EigWork<E> work(registers, order, left != nullptr, right != nullptr);

@@ -52,8 +52,9 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   const bool refine = n >= kLeastRefinedEigh;
   const int64_t count = n * n;
   const int64_t size = std::max<int64_t>(
-      small::EigenWork<Element<T, Row>, Row>::Size(n, kVectors),
-      (small::EigenWork<Element<T, Real<T>>, Row>::Size(n, kVectors) + kLanes<T> - 1) / kLanes<T>);
+      small::SizeOf<small::EigenWork<Element<T, Row>, Row>>(order, kVectors),
+      (small::SizeOf<small::EigenWork<Element<T, Real<T>>, Row>>(order, kVectors) + kLanes<T> - 1) /
+          kLanes<T>);
   const double operations = ((kVectors ? 7.0 : 1.5) * n + 100.0) * count;
   const double nanoseconds = SmallNanoseconds(kLanes<T>, count, operations);
   ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {

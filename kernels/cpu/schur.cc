@@ -25,7 +25,7 @@ void SmallSchur(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* 
   const int64_t count = n * n;
   const double operations = (45.0 * n + 400.0) * count;
   const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
-  ForEachGroup<T>(pool, batch, Work::Size(n, true), nanoseconds,
+  ForEachGroup<T>(pool, batch, small::SizeOf<Work>(n, true), nanoseconds,
                   [&]<class V>(int64_t i, V* registers) {
                     const small::SchurWork<Element<T, V>> work(registers, order, true);
                     LoadElements(a + i * count, count, count, work.t);

@@ -84,7 +84,7 @@ struct Svd {
     const int rows = ToInt(m), cols = ToInt(n);
     const double k = static_cast<double>(std::min(m, n));
     const double operations = 2.0 * static_cast<double>(m * n) * k * kPartsOf<T> + 400.0 * k * k;
-    ForEachGroup<T>(pool, batch, small::SvdvalsWork<Element<T, Lanes>>::Size(m, n),
+    ForEachGroup<T>(pool, batch, small::SizeOf<small::SvdvalsWork<Element<T, Lanes>>>(m, n),
                     SmallNanoseconds(kLanes<T>, m * n, operations),
                     [&]<class V>(int64_t i, V* registers) {
                       const small::SvdvalsWork<Element<T, V>> work(registers, rows, cols);
@@ -103,8 +103,9 @@ struct Svd {
     const int rows = ToInt(m), cols = ToInt(n);
     const int64_t k = std::min(m, n);
     const int64_t size = std::max<int64_t>(
-        small::JacobiWork<Element<T, Lanes>, Lanes>::Size(m, n, full),
-        small::JacobiWork<Element<T, Real<T>>, Row>::Size(m, n, full) / kLanes<T> + 1);
+        small::SizeOf<small::JacobiWork<Element<T, Lanes>, Lanes>>(rows, cols, full),
+        small::SizeOf<small::JacobiWork<Element<T, Real<T>>, Row>>(rows, cols, full) / kLanes<T> +
+            1);
     const double operations = (kVectors ? 32.0 : 18.0) * k * k * k * (kIsComplex<T> ? 3 : 1) +
                               200.0 * k * k + 4.0 * m * n * k;
     const double nanoseconds = SmallNanoseconds(kLanes<T>, m * n, operations);

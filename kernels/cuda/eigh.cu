@@ -49,11 +49,12 @@ bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
   using Work = small::EigenWork<E, V>;
   const int64_t n = problem.n;
   // The iteration wants a last row. Eigenvalues alone have the same cut-off, and the same bits.
-  if (n == 0 || Work::Size(n, true) * static_cast<int64_t>(sizeof(V)) > kAloneEighBytes) {
+  if (n == 0 ||
+      small::SizeOf<Work>(problem.n, true) * static_cast<int64_t>(sizeof(V)) > kAloneEighBytes) {
     return false;
   }
   Slice slice(sizeof(V));
-  const Place<V> work = slice.Take<V>(Work::Size(n, kVectors));
+  const Place<V> work = slice.Take<V>(small::SizeOf<Work>(problem.n, kVectors));
   const SmallEigh<E, kVectors> job{.problem = problem,
                                    .work = work,
                                    .matrix = {n * n, work.template As<E>()},

@@ -74,7 +74,9 @@ struct SmallSvd {
 template <bool kVectors, class E>
 bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
   using V = RealElement<E>;
-  const int64_t n = problem.n, size = SmallSvd<E, kVectors>::Work::Size(n, n, false);
+  const int64_t n = problem.n;
+  const int64_t size =
+      small::SizeOf<typename SmallSvd<E, kVectors>::Work>(problem.n, problem.n, false);
   if (problem.m != n || size * static_cast<int64_t>(sizeof(V)) > kAloneSvdBytes) return false;
   Slice slice(sizeof(V));
   const Place<V> work = slice.Take<V>(size);

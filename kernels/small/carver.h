@@ -26,8 +26,20 @@ class Carver {
     return {re, kComplexElement<E> ? Take(count * stride) : re, stride};
   }
 
+  // The first element that has not been taken.
+  LINALG_INLINE V* Next() const { return next_; }
+
  private:
   V* next_;
 };
+
+// How many elements a Work takes that is made with these arguments. A Work is made of memory, an
+// array of its V, and says where what it took of it ends.
+template <class Work, class... Arguments>
+int64_t SizeOf(Arguments... arguments) {
+  using V = typename Work::V;
+  V* const memory = reinterpret_cast<V*>(alignof(V));  // counted from, neither read nor written
+  return Work(memory, arguments...).end - memory;
+}
 
 }  // namespace linalg::small

@@ -14,23 +14,21 @@ struct EigWork {
   using V = RealElement<E>;
   using C = Complex<V>;
 
-  static int64_t Size(int64_t n, bool left, bool right) {
-    return SchurWork<E>::Size(n, left || right) + 6 * n + (left ? n * n * kPartsOf<E> : 0);
-  }
-
-  EigWork(V* memory, int n, bool with_left, bool with_right)
+  EigWork(V* memory, int64_t n, bool with_left, bool with_right)
       : schur(memory, n, with_left || with_right) {
-    Carver<V> carver(memory + SchurWork<E>::Size(n, with_left || with_right));
+    Carver<V> carver(schur.end);
     values = carver.template Take<C>(n);
     x = carver.template Take<C>(2 * n);
     left = with_left ? carver.template Take<E>(n * n) : nullptr;
     right = with_right ? schur.z : nullptr;
+    end = carver.Next();
   }
 
   SchurWork<E> schur;  // the operand in schur.t, row-major
   C* values;
   C* x;
   E *left, *right;  // null if they are not wanted
+  V* end;
 };
 
 // Eigenvalues of work.schur.t in work.values, and the eigenvectors that are wanted, whose rows

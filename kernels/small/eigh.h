@@ -198,18 +198,12 @@ template <class E, class Row>
 struct EigenWork {
   using V = RealElement<E>;
 
-  static int64_t Size(int64_t n, bool vectors) {
-    const int64_t rows =
-        (n * (vectors ? 3 : 2) + kTridiagonalRows + 1) * kPartsOf<E> + 3 + 2 * kPendingSweeps<Row>;
-    return rows * RowStride<V, Row>(static_cast<int>(n));
-  }
-
   LINALG_INLINE EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
     Carver<V> carver(memory);
-    const auto take_rows = [&](int count) {
+    const auto take_rows = [&](int64_t count) {
       return carver.template TakeRows<E, Row>(count, stride);
     };
-    matrix = carver.template Take<E>(n * stride);
+    matrix = carver.template Take<E>(int64_t{n} * stride);
     a = take_rows(n);
     z = take_rows(vectors ? n : 0);
     rows = take_rows(kTridiagonalRows);
@@ -217,6 +211,7 @@ struct EigenWork {
     for (V** vector : {&d, &e, &order}) *vector = carver.Take(stride);
     sine = carver.Take(kPendingSweeps<Row> * stride);
     shear = carver.Take(kPendingSweeps<Row> * stride);
+    end = carver.Next();
   }
 
   int stride;
@@ -224,7 +219,7 @@ struct EigenWork {
   E* matrix;
   Rows<E, Row> a, z, rows;
   E* tau;
-  V *d, *e, *order, *sine, *shear;
+  V *d, *e, *order, *sine, *shear, *end;
 };
 
 // Eigenvalues of the Hermitian part of work.matrix in work.d, ascending, and the eigenvectors in

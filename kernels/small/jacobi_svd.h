@@ -262,20 +262,11 @@ struct JacobiWork {
   using V = RealElement<E>;
 
   // For matrices of `rows` by `cols`, and factors U and Vᴴ that are square or not.
-  static int64_t Size(int64_t rows, int64_t cols, bool full) {
-    const int64_t m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
-    const int64_t stride = RowStride<V, Row>(static_cast<int>(n));
-    const int64_t reflectors = m > n ? m * n + n : 0, long_factors = kSquare ? 1 : 2;
-    return (m * n + long_factors * m * width + n * n + reflectors + (2 * n + 1) * stride) *
-               kPartsOf<E> +
-           n;
-  }
-
   LINALG_INLINE JacobiWork(V* memory, int rows, int cols, bool full) {
-    const int m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
-    const int stride = RowStride<V, Row>(n);
+    const int64_t m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
+    const int stride = RowStride<V, Row>(std::min(rows, cols));
     Carver<V> carver(memory);
-    const auto take_rows = [&](int count) {
+    const auto take_rows = [&](int64_t count) {
       return carver.template TakeRows<E, Row>(count, stride);
     };
     matrix = carver.template Take<E>(m * n);
@@ -288,13 +279,14 @@ struct JacobiWork {
     g = take_rows(n);
     fresh = take_rows(1);
     s = carver.Take(n);
+    end = carver.Next();
   }
 
   // The operand, row-major, and in the end U and Vᴴ: of a wide matrix, `right` and `left`.
   E *matrix, *left, *right;
   E *q, *reflectors, *taus;
   Rows<E, Row> a, g, fresh;
-  V* s;
+  V *s, *end;
 };
 
 // Singular values of work.matrix in work.s, descending. With kVectors also the factors, row-major:
@@ -305,7 +297,7 @@ template <bool kVectors, class E, class Row, bool kSquare>
 LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row, kSquare>& work, int rows, int cols,
                                        bool full) {
   using V = RealElement<E>;
-  const auto [matrix, left, right, q, reflectors, taus, a, g, fresh, s] = work;
+  const auto [matrix, left, right, q, reflectors, taus, a, g, fresh, s, end] = work;
   const V zero{}, one = Broadcast<V>(1);
   const bool tall = kSquare || rows >= cols;
   const int m = tall ? rows : cols, n = tall ? cols : rows, width = full ? m : n;

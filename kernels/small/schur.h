@@ -232,11 +232,7 @@ template <class E>
 struct SchurWork {
   using V = RealElement<E>;
 
-  static int64_t Size(int64_t n, bool vectors) {
-    return (n * n * (vectors ? 3 : 2) + n) * kPartsOf<E> + 2 * n;
-  }
-
-  SchurWork(V* memory, int n, bool vectors) {
+  SchurWork(V* memory, int64_t n, bool vectors) {
     Carver<V> carver(memory);
     t = carver.template Take<E>(n * n);
     z = carver.template Take<E>(vectors ? n * n : 0);
@@ -244,11 +240,12 @@ struct SchurWork {
     taus = carver.template Take<E>(n);
     diagonal = carver.Take(n);
     order = carver.Take(n);
+    end = carver.Next();
   }
 
   E *t, *z;  // the operand in t, row-major
   E *reflectors, *taus;
-  V *diagonal, *order;
+  V *diagonal, *order, *end;
 };
 
 // T over `unscale` in work.t and Z in work.z of the operand, or without kVectors T's diagonal

@@ -60,13 +60,8 @@ template <class E>
 struct SvdvalsWork {
   using V = RealElement<E>;
 
-  static int64_t Size(int64_t rows, int64_t cols) {
+  SvdvalsWork(V* memory, int64_t rows, int64_t cols) {
     const int64_t n = std::min(rows, cols);
-    return (2 * rows * cols + n) * kPartsOf<E> + 6 * n;
-  }
-
-  SvdvalsWork(V* memory, int rows, int cols) {
-    const int n = std::min(rows, cols);
     Carver<V> carver(memory);
     wide = carver.Take(4 * n);  // first, for numbers twice as wide
     matrix = carver.template Take<E>(rows * cols);
@@ -74,11 +69,12 @@ struct SvdvalsWork {
     taus = carver.template Take<E>(n);
     values = carver.Take(n);
     beside = carver.Take(n);
+    end = carver.Next();
   }
 
   E* matrix;  // the operand, row-major
   E *reflectors, *taus;
-  V *values, *beside, *wide;
+  V *values, *beside, *wide, *end;
 };
 
 // The singular values of work.matrix, descending, in work.values. Returns 0, -1 in the lanes whose
