@@ -21,6 +21,7 @@
 namespace linalg {
 
 namespace ffi = ::xla::ffi;
+using Result = ffi::Result<ffi::AnyBuffer>;
 
 template <class T>
 struct RealOf {
@@ -167,8 +168,7 @@ T* Elements(const ffi::AnyBuffer& buffer, int64_t batch, CoreShape core, std::st
 }
 
 template <class T>
-T* Elements(ffi::Result<ffi::AnyBuffer>& buffer, int64_t batch, CoreShape core,
-            std::string_view operand) {
+T* Elements(Result& buffer, int64_t batch, CoreShape core, std::string_view operand) {
   return Elements<T>(*buffer, batch, core, operand);
 }
 

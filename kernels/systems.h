@@ -25,8 +25,8 @@ struct Systems {
 };
 
 template <class T>
-Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
-                       ffi::Result<ffi::AnyBuffer>& x, bool left_side) {
+Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b, Result& x,
+                       bool left_side) {
   const BatchShape matrix = SplitSquareBatch(a, "a");
   const BatchShape rhs = SplitBatch(b, 2, "b");
   const int64_t n = matrix.rows;

@@ -293,7 +293,30 @@ LINALG_INLINE void ExchangeWhere(Mask<RealElement<E>> mask, E& a, E& b) {
   b = Choose(mask, x, y);
 }
 
+// Exchanges neighbours until the n elements are in order: before(j) says in which lanes element j
+// belongs before the one before it, and exchange(j, lanes) exchanges those. They nearly are.
+template <class Before, class Exchange>
+LINALG_INLINE void SortLanes(int n, Before&& before, Exchange&& exchange) {
+  for (int i = 1; i < n; ++i) {
+    for (int j = i; j > 0; --j) {
+      const auto lanes = before(j);
+      if (!Any(lanes)) break;
+      exchange(j, lanes);
+    }
+  }
+}
+
+// a b + c with a real a
+template <class V>
+LINALG_INLINE Complex<V> MulAdd(V a, Complex<V> b, Complex<V> c) {
+  return {MulAdd(a, b.re, c.re), MulAdd(a, b.im, c.im)};
+}
+
 // c - a b
+template <class V>
+LINALG_INLINE Complex<V> NegMulAdd(V a, Complex<V> b, Complex<V> c) {
+  return MulAdd(-a, b, c);
+}
 template <class E>
 LINALG_INLINE E NegMulAdd(E a, E b, E c) {
   if constexpr (kComplexElement<E>) {

@@ -16,17 +16,20 @@ struct HermitianPart {
     return i == j || symmetrize || lower == (j < i);
   }
 
+  // Of the operand's elements and its adjoint's, or of as many of them as a register of numbers
+  // holds. Halved first: the sum of two large elements could overflow.
+  template <class E>
+  LINALG_INLINE static E Mean(E x, E adjoint) {
+    const auto half = Number<RealElement<E>>(0.5);
+    return half * x + half * adjoint;
+  }
+
   // The element at (i, j), get(i, j) being the operand's.
   template <class Get>
   LINALG_INLINE auto At(int64_t i, int64_t j, Get&& get) const {
     using E = std::remove_cvref_t<decltype(get(i, j))>;
-    using V = RealElement<E>;
     if (i == j) return FromReal<E>(Re(get(i, i)));
-    if (symmetrize) {
-      // Halved first: the sum of two large elements could overflow.
-      const V half = Number<V>(0.5);
-      return half * get(i, j) + half * Conj(get(j, i));
-    }
+    if (symmetrize) return Mean(get(i, j), Conj(get(j, i)));
     return lower == (j < i) ? get(i, j) : Conj(get(j, i));
   }
 };

@@ -22,6 +22,12 @@ struct JacobiRange<double> {
 // Sweeps over all pairs that Jacobi's method is given; five to ten are usual.
 inline constexpr int kJacobiSweeps = 40;
 
+// Vectors of `length` elements are orthogonal whose product, over their lengths, is at most this.
+template <class T>
+LINALG_INLINE T JacobiTolerance(int length) {
+  return std::numeric_limits<T>::epsilon() * (T(2) + Sqrt(static_cast<T>(length)));
+}
+
 // The smaller angle by which a Hermitian matrix of order 2 is turned to be diagonal, given half the
 // difference of its diagonal elements, not negative, and of the element beside them the modulus and
 // its square. None where `turn` does not hold.

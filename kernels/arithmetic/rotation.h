@@ -9,15 +9,8 @@ namespace linalg {
 // a - b and so on with real factors: (c x - s y, s x + c y).
 template <class E>
 LINALG_INLINE void Rotate(RealElement<E> cosine, RealElement<E> sine, E& x, E& y) {
-  const auto combine = [](RealElement<E> p, E a, RealElement<E> q, E b) {
-    if constexpr (kComplexElement<E>) {
-      return E{MulAdd(p, a.re, q * b.re), MulAdd(p, a.im, q * b.im)};
-    } else {
-      return MulAdd(p, a, q * b);
-    }
-  };
-  const E first = combine(cosine, x, -sine, y);
-  y = combine(sine, x, cosine, y);
+  const E first = MulAdd(cosine, x, -sine * y);
+  y = MulAdd(sine, x, cosine * y);
   x = first;
 }
 
@@ -35,20 +28,9 @@ struct ShearedRotation {
   // Returns what was y, and leaves what was x there.
   template <class E>
   LINALG_INLINE E Rotate(E x, E& y) const {
-    const E sheared = AddTimes(x, shear, y), rotated = AddTimes(y, sine, sheared);
-    y = AddTimes(sheared, shear, rotated);
+    const E sheared = MulAdd(shear, y, x), rotated = MulAdd(sine, sheared, y);
+    y = MulAdd(shear, rotated, sheared);
     return rotated;
-  }
-
- private:
-  // x + a y
-  template <class E>
-  LINALG_INLINE static E AddTimes(E x, V a, E y) {
-    if constexpr (kComplexElement<E>) {
-      return {MulAdd(a, y.re, x.re), MulAdd(a, y.im, x.im)};
-    } else {
-      return MulAdd(a, y, x);
-    }
   }
 };
 

@@ -26,6 +26,15 @@ LINALG_INLINE V SmallSquare() {
   return Broadcast<V>(Limits::min() / Limits::epsilon());
 }
 
+// Up to what modulus an element of a matrix of a norm near 1 counts as zero beside the diagonal
+// elements a and b, whose relative rounding errors are `eps`.
+template <class V>
+LINALG_INLINE V NegligibleBeside(V a, V b, Lane<V> eps = std::numeric_limits<Lane<V>>::epsilon()) {
+  // √min / ε: the squares of elements below this are not accurate.
+  constexpr Lane<V> kLeast = std::is_same_v<Lane<V>, float> ? 0x1p-40 : 0x1p-459;
+  return MulAdd(Broadcast<V>(eps), Abs(a) + Abs(b), Broadcast<V>(kLeast));
+}
+
 // The last off-diagonal element of a complex matrix still has a phase to lose.
 template <class E>
 LINALG_INLINE constexpr int ReflectorCount(int n) {

@@ -43,9 +43,8 @@ void ReadPart(int64_t n, HermitianPart part, const T* a, Rows<T> u) {
       for (V& row : x.x) row = S::Conj(row);
       if (part.symmetrize) {
         const S other = S::Read(above, n);
-        const V half = Number<V>(0.5);
 #pragma GCC unroll 16
-        for (int k = 0; k < S::kSize; ++k) x.x[k] = half * other.x[k] + half * x.x[k];
+        for (int k = 0; k < S::kSize; ++k) x.x[k] = HermitianPart::Mean(other.x[k], x.x[k]);
       }
     }
     x.Write(u.At(i, j).data, u.ld);

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <new>
 
+#include "kernels/arithmetic/aligned_memory.h"
 #include "kernels/blocked/tile.h"
 
 namespace linalg::blocked {
@@ -26,10 +25,10 @@ template <class T>
 class Workspace {
  public:
   Workspace(int64_t rows, int64_t cols)
-      : ld_((RoundUp(RoundUp(cols, kPanel<T>) * sizeof(T), kLine) / kLine | 1) * kLine /
-            sizeof(T)) {
+      : ld_((RoundUp(RoundUp(cols, kPanel<T>) * sizeof(T), kCacheLine) / kCacheLine | 1) *
+            kCacheLine / sizeof(T)) {
     const int64_t bytes = (rows + 2 * kMargin) * ld_ * sizeof(T);
-    memory_.reset(::operator new(bytes, std::align_val_t{kLine}));
+    memory_ = AllocateAligned(bytes);
     T* const first = static_cast<T*>(memory_.get());
     // A margin that is never written holds numbers all the same.
     std::memset(static_cast<void*>(first), 0, kMargin * ld_ * sizeof(T));
@@ -44,14 +43,10 @@ class Workspace {
   Rows<T> rows() const { return rows_; }
 
  private:
-  static constexpr int64_t kLine = 64, kMargin = 16;
-
-  struct Free {
-    void operator()(void* memory) const { ::operator delete(memory, std::align_val_t{kLine}); }
-  };
+  static constexpr int64_t kMargin = 16;
 
   int64_t ld_;
-  std::unique_ptr<void, Free> memory_;
+  AlignedMemory memory_;
   Rows<T> rows_;
 };
 

@@ -95,8 +95,8 @@ void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPar
   ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
 }
 
-void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> factor,
-              ffi::Result<ffi::AnyBuffer> info, bool lower, bool symmetrize) {
+void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info, bool lower,
+              bool symmetrize) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -116,8 +116,7 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer
 // x.
 template <class Derivative>
 void CholeskyDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor,
-                        const ffi::AnyBuffer& x, ffi::Result<ffi::AnyBuffer>& y,
-                        Derivative&& derivative) {
+                        const ffi::AnyBuffer& x, Result& y, Derivative&& derivative) {
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t n = shape.rows, size = shape.size();
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -138,22 +137,22 @@ void CholeskyDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor,
   });
 }
 
-void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
-                 ffi::Result<ffi::AnyBuffer> dfactor, bool lower, bool symmetrize) {
+void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da, Result dfactor,
+                 bool lower, bool symmetrize) {
   CholeskyDerivative(pool, factor, da, dfactor, [&](int n, auto* l, auto* x) {
     small::CholeskyJvp(n, l, HermitianPart{lower, symmetrize}, x);
   });
 }
 
-void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
-                 ffi::Result<ffi::AnyBuffer> a_ct, bool lower, bool symmetrize) {
+void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct,
+                 bool lower, bool symmetrize) {
   CholeskyDerivative(pool, factor, ct, a_ct, [&](int n, auto* l, auto* x) {
     small::CholeskyVjp(n, l, HermitianPart{lower, symmetrize}, x);
   });
 }
 
-void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b,
-                   ffi::Result<ffi::AnyBuffer> x, bool lower) {
+void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b, Result x,
+                   bool lower) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(factor, b, x, true);
     SolveByPath(

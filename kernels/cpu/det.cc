@@ -47,7 +47,7 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
       [&] { ForEachByLapack(pool, shape.batch, n, LuNanoseconds(n, n), by_lapack); });
 }
 
-void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> det) {
+void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* det_data = Elements<T>(det, shape.batch, {}, "det");
@@ -58,8 +58,7 @@ void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> det
   });
 }
 
-void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> sign,
-             ffi::Result<ffi::AnyBuffer> logabsdet) {
+void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result logabsdet) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* sign_data = Elements<T>(sign, shape.batch, {}, "sign");
@@ -73,7 +72,7 @@ void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer>
 }
 
 // Called for small matrices alone.
-void Adjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> adjugate) {
+void Adjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, Result adjugate) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t size = shape.size();
   const int n = ToInt(shape.rows);

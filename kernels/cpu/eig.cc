@@ -122,8 +122,6 @@ void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
       [&] { LapackEig(pool, batch, n, a, values, left, right, info); });
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `left` and `right` are null where a handler has no such result.
 void RunEig(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* left, Result* right,
             Result& info) {

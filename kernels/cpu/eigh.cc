@@ -120,8 +120,6 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
       [&] { LapackEigh(pool, batch, n, part, a, vectors, values, info); });
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `vectors` is null where a handler has no such result.
 void RunEigh(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* vectors, Result& info,
              HermitianPart part) {

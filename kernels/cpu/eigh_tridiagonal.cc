@@ -75,8 +75,6 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
   });
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `vectors` is null where a handler has no such result.
 void RunEighTridiagonal(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
                         Result& values, Result* vectors, Result& info) {

@@ -70,8 +70,6 @@ void HessenbergBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a
       [&] { LapackHessenberg(pool, batch, n, a, h, q); });
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `q` is null where a handler has no such result.
 void RunHessenberg(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& h, Result* q) {
   const BatchShape shape = SplitSquareBatch(a, "a");

@@ -3,9 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <new>
 
+#include "kernels/arithmetic/aligned_memory.h"
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/register_bytes.h"
 #include "kernels/cpu/batch.h"
@@ -28,7 +27,7 @@ class Registers {
     if (count * sizeof(V) <= sizeof(few_)) {
       memory_ = few_;
     } else {
-      many_.reset(::operator new(count * sizeof(V), std::align_val_t{64}));
+      many_ = AllocateAligned(count * sizeof(V));
       memory_ = many_.get();
     }
   }
@@ -38,12 +37,8 @@ class Registers {
   V* get() const { return static_cast<V*>(memory_); }
 
  private:
-  struct Free {
-    void operator()(void* memory) const { ::operator delete(memory, std::align_val_t{64}); }
-  };
-
-  alignas(64) std::byte few_[8192];
-  std::unique_ptr<void, Free> many_;
+  alignas(kCacheLine) std::byte few_[8192];
+  AlignedMemory many_;
   void* memory_;
 };
 
@@ -125,6 +120,16 @@ void StoreElements(const E* elements, int64_t count, T* target) {
   StoreElements(elements, count, count, target);
 }
 
+// Calls move(first, size, block) for blocks of [0, count), each with room for its `size` elements.
+template <class X, class Move>
+LINALG_INLINE void ForEachBlock(int64_t count, Move&& move) {
+  constexpr int64_t kBlock = 16;
+  X block[kBlock];
+  for (int64_t first = 0; first < count; first += kBlock) {
+    move(first, std::min(kBlock, count - first), block);
+  }
+}
+
 // Small integers in lanes of V, to and from a batch of int32 vectors, `count` each and `stride`
 // apart.
 template <class V>
@@ -133,15 +138,12 @@ void StoreIntegers(const V* source, int64_t count, int32_t* target) {
     for (int64_t i = 0; i < count; ++i) target[i] = static_cast<int32_t>(source[i]);
   } else {
     using Integers = Vector<int32_t, kLanesOf<V>>;
-    constexpr int64_t kBlock = 16;
-    Integers block[kBlock];
-    for (int64_t first = 0; first < count; first += kBlock) {
-      const int64_t size = std::min(kBlock, count - first);
+    ForEachBlock<Integers>(count, [=](int64_t first, int64_t size, Integers* block) {
       for (int64_t i = 0; i < size; ++i) {
         block[i] = __builtin_convertvector(source[first + i], Integers);
       }
       small::Unpack(block, count, size, target + first);
-    }
+    });
   }
 }
 
@@ -151,13 +153,10 @@ void LoadIntegers(const int32_t* source, int64_t stride, int64_t count, V* targe
     for (int64_t i = 0; i < count; ++i) target[i] = static_cast<V>(source[i]);
   } else {
     using Integers = Vector<int32_t, kLanesOf<V>>;
-    constexpr int64_t kBlock = 16;
-    Integers block[kBlock];
-    for (int64_t first = 0; first < count; first += kBlock) {
-      const int64_t size = std::min(kBlock, count - first);
+    ForEachBlock<Integers>(count, [=](int64_t first, int64_t size, Integers* block) {
       small::Pack(source + first, stride, size, block);
       for (int64_t i = 0; i < size; ++i) target[first + i] = __builtin_convertvector(block[i], V);
-    }
+    });
   }
 }
 

@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "kernels/arithmetic/exchange.h"
-#include "kernels/blocked/lu.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
@@ -27,9 +26,8 @@ void PivotsToPermutation(int64_t pivot_count, const int32_t* pivots, int64_t siz
                   [=](int64_t k, int64_t i) { std::swap(permutation[k], permutation[i]); });
 }
 
-void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> lu,
-        ffi::Result<ffi::AnyBuffer> pivots, ffi::Result<ffi::AnyBuffer> permutation,
-        ffi::Result<ffi::AnyBuffer> info) {
+void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, Result lu, Result pivots, Result permutation,
+        Result info) {
   const BatchShape shape = SplitBatch(a, 2, "a");
   const auto [batch, rows, cols] = shape;
   const int64_t m = rows, n = cols, k = std::min(rows, cols);
@@ -75,8 +73,7 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> lu,
   });
 }
 
-void LuPivotsToPermutation(ffi::ThreadPool pool, ffi::AnyBuffer pivots,
-                           ffi::Result<ffi::AnyBuffer> permutation) {
+void LuPivotsToPermutation(ffi::ThreadPool pool, ffi::AnyBuffer pivots, Result permutation) {
   const BatchShape shape = SplitBatch(pivots, 1, "pivots");
   const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
   if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
@@ -91,7 +88,7 @@ void LuPivotsToPermutation(ffi::ThreadPool pool, ffi::AnyBuffer pivots,
 }
 
 void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi::AnyBuffer b,
-             ffi::Result<ffi::AnyBuffer> x, bool transpose, bool conjugate) {
+             Result x, bool transpose, bool conjugate) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
     const Pivots steps = ReadPivots(pivots, systems.batch, systems.n);

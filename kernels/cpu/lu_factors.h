@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <utility>
 
-#include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/info.h"
+#include "kernels/blocked/lu.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/range.h"
@@ -34,8 +33,10 @@ class Factors {
     int info = lapack::Getrf(ToInt(rows_), ToInt(cols_), lu_.get(), ToInt(rows_), pivots_.get());
     for (int64_t i = 0; i < pivot_count(); ++i) --pivots_[i];
     if (LacksReciprocal()) {
-      Transpose(pool, rows_, cols_, a, cols_, lu_.get(), rows_);
-      info = FactorByDivision();
+      blocked::LuFactors<T> factors(rows_, cols_);
+      info = factors.Factor(a);
+      Transpose(pool, rows_, cols_, factors.lu().data, factors.lu().ld, lu_.get(), rows_);
+      std::copy_n(factors.pivots(), pivot_count(), pivots_.get());
     }
     const auto is_nan = [](T x) { return std::isnan(std::real(x)) || std::isnan(std::imag(x)); };
     return std::any_of(lu_.get(), lu_.get() + rows_ * cols_, is_nan) ? kHoldsNaN : info;
@@ -56,38 +57,6 @@ class Factors {
       if (*pivot == T(0) && std::any_of(pivot, pivot + (rows_ - k), not_zero)) return true;
     }
     return false;
-  }
-
-  // What getrf does, a column at a time, with pivots of any size.
-  int FactorByDivision() {
-    using E = Element<T, Real<T>>;
-    E* const lu = reinterpret_cast<E*>(lu_.get());
-    int info = 0;
-    for (int64_t k = 0; k < pivot_count(); ++k) {
-      E* const column = lu + k * rows_;
-      int64_t largest = k;
-      for (int64_t i = k + 1; i < rows_; ++i) {
-        if (Magnitude(column[i]) > Magnitude(column[largest])) largest = i;
-      }
-      pivots_[k] = static_cast<int32_t>(largest);
-      for (int64_t j = 0; largest != k && j < cols_; ++j) {
-        std::swap(lu[j * rows_ + k], lu[j * rows_ + largest]);
-      }
-      if (Magnitude(column[k]) == 0) {
-        if (info == 0) info = static_cast<int>(k + 1);
-        continue;
-      }
-      const Divisor<E> divisor(column[k]);
-      for (int64_t i = k + 1; i < rows_; ++i) column[i] = divisor.Divide(column[i]);
-      for (int64_t j = k + 1; j < cols_; ++j) {
-        E* const target = lu + j * rows_;
-        const E above = target[k];
-        for (int64_t i = k + 1; i < rows_; ++i) {
-          target[i] = NegMulAdd(column[i], above, target[i]);
-        }
-      }
-    }
-    return info;
   }
 
   int64_t rows_, cols_;
@@ -116,8 +85,11 @@ void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, Rows rows, Cols col
       SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * kParts * steps);
   const auto use_group = [&]<class V>(int64_t i, V* registers) {
     V* pivots = registers + count;
-    SmallGroup<T, V> group{i, reinterpret_cast<Element<T, V>*>(registers), pivots, pivots + steps,
-                           reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
+    SmallGroup<T, V> group{.first = i,
+                           .a = reinterpret_cast<Element<T, V>*>(registers),
+                           .pivots = pivots,
+                           .permutation = pivots + steps,
+                           .spare = reinterpret_cast<Element<T, V>*>(pivots + steps + rows)};
     LoadElements(a + i * rows * cols, rows * cols, rows * cols, group.a);
     use(group);
   };

@@ -104,9 +104,8 @@ struct Products {
   }
 };
 
-void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
-              ffi::Result<ffi::AnyBuffer>& c, bool transpose_a, bool transpose_b, bool conjugate_a,
-              bool conjugate_b) {
+void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b, Result& c,
+              bool transpose_a, bool transpose_b, bool conjugate_a, bool conjugate_b) {
   const MatmulShape shape = ReadMatmulShape(a, b, *c, transpose_a, transpose_b);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using R = Real<T>;
@@ -131,18 +130,18 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
   });
 }
 
-void Matmul(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> c,
-            bool conjugate_a, bool conjugate_b) {
+void Matmul(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result c, bool conjugate_a,
+            bool conjugate_b) {
   Multiply(pool, a, b, c, false, false, conjugate_a, conjugate_b);
 }
 
-void MatmulTransposeA(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                      ffi::Result<ffi::AnyBuffer> c, bool conjugate_a, bool conjugate_b) {
+void MatmulTransposeA(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result c,
+                      bool conjugate_a, bool conjugate_b) {
   Multiply(pool, a, b, c, true, false, conjugate_a, conjugate_b);
 }
 
-void MatmulTransposeB(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                      ffi::Result<ffi::AnyBuffer> c, bool conjugate_a, bool conjugate_b) {
+void MatmulTransposeB(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result c,
+                      bool conjugate_a, bool conjugate_b) {
   Multiply(pool, a, b, c, false, true, conjugate_a, conjugate_b);
 }
 

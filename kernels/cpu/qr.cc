@@ -272,8 +272,7 @@ QrProblem<T> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a) {
 
 // For R, and for Q if it is wanted.
 template <class T>
-QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q,
-                         ffi::Result<ffi::AnyBuffer>& r) {
+QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r) {
   auto problem = ReadProblem<T>(ReadQrShape(a, q == nullptr ? nullptr : &**q, *r), a);
   const auto [batch, m, n, count, q_cols, r_rows] = static_cast<const QrShape&>(problem);
   if (q != nullptr) problem.q = ResultElements<T>(*q, batch, {m, q_cols}, "q");
@@ -281,8 +280,7 @@ QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q
   return problem;
 }
 
-void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> packed,
-                   ffi::Result<ffi::AnyBuffer> taus) {
+void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result packed, Result taus) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(ReadPackedShape(a), a);
     const int64_t batch = problem.batch;
@@ -292,8 +290,7 @@ void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyB
   });
 }
 
-void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus,
-                        ffi::Result<ffi::AnyBuffer> q) {
+void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus, Result q) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(ReadProductShape(a, taus), a);
     const int64_t batch = problem.batch;
@@ -304,19 +301,17 @@ void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer t
   });
 }
 
-void Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
-        ffi::Result<ffi::AnyBuffer> r) {
+void Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r) {
   DispatchDtype(a.element_type(),
                 [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, &q, r).Run(pool); });
 }
 
-void QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> r) {
+void QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, Result r) {
   DispatchDtype(a.element_type(),
                 [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, nullptr, r).Run(pool); });
 }
 
-void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> q,
-               ffi::Result<ffi::AnyBuffer> r, ffi::Result<ffi::AnyBuffer> order) {
+void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r, Result order) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
     problem.order = Elements<int32_t>(order, problem.batch, {problem.n}, "the permutation");
@@ -369,7 +364,7 @@ struct QrDerivative {
 // result.
 template <class T>
 QrDerivative<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
-                               const ffi::AnyBuffer& x, ffi::Result<ffi::AnyBuffer>& y) {
+                               const ffi::AnyBuffer& x, Result& y) {
   const QrShape shape = ReadDerivativeShape(q);
   const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   return {.shape = shape,
@@ -379,8 +374,8 @@ QrDerivative<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
           .y = ResultElements<T>(y, batch, {m, n}, "the result")};
 }
 
-void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da,
-           ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dr) {
+void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da, Result dq,
+           Result dr) {
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(q, r, da, dq);
     const QrShape& shape = derivative.shape;
@@ -390,7 +385,7 @@ void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
 }
 
 void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer q_ct,
-           ffi::AnyBuffer r_ct, ffi::Result<ffi::AnyBuffer> a_ct) {
+           ffi::AnyBuffer r_ct, Result a_ct) {
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(q, r, q_ct, a_ct);
     const QrShape& shape = derivative.shape;

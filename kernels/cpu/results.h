@@ -28,8 +28,7 @@ inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] int64_
 
 // The elements of a result that holds matrices.
 template <class T>
-T* ResultElements(ffi::Result<ffi::AnyBuffer>& result, int64_t batch, CoreShape core,
-                  std::string_view name) {
+T* ResultElements(Result& result, int64_t batch, CoreShape core, std::string_view name) {
   T* const data = Elements<T>(result, batch, core, name);
   AdviseHugePages(data, static_cast<int64_t>(result->size_bytes()));
   return data;

@@ -71,8 +71,7 @@ void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* 
       [&] { LapackSchur(pool, batch, n, a, form, vectors, info); });
 }
 
-void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> form,
-           ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info) {
+void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, Result form, Result vectors, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {

@@ -185,8 +185,7 @@ void LapackInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* i
   });
 }
 
-void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-           ffi::Result<ffi::AnyBuffer> info) {
+void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
     int32_t* info_data = Elements<int32_t>(info, systems.batch, {}, "info");
@@ -198,8 +197,7 @@ void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result
   });
 }
 
-void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> inverse,
-         ffi::Result<ffi::AnyBuffer> info) {
+void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result inverse, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {

@@ -135,8 +135,6 @@ struct Svd {
   }
 };
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `u` and `vh` are null where a handler has no such results.
 void RunSvd(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result* u, Result& s, Result* vh,
             Result& info) {

@@ -8,9 +8,9 @@
 namespace linalg {
 namespace {
 
-void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                     ffi::Result<ffi::AnyBuffer> x, bool left_side, bool lower, bool transpose_a,
-                     bool conjugate_a, bool unit_diagonal) {
+void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                     bool left_side, bool lower, bool transpose_a, bool conjugate_a,
+                     bool unit_diagonal) {
   const Triangle triangle{.lower = lower,
                           .transpose = transpose_a,
                           .conjugate = conjugate_a,

@@ -9,8 +9,7 @@ namespace linalg {
 namespace {
 
 void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d, ffi::AnyBuffer du,
-                      ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x,
-                      ffi::Result<ffi::AnyBuffer> info, bool perturb_singular) {
+                      ffi::AnyBuffer b, Result x, Result info, bool perturb_singular) {
   const BatchShape shape = SplitBatch(b, 2, "b");
   const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {

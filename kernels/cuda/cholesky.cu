@@ -12,7 +12,7 @@
 #include "kernels/handlers.h"
 #include "kernels/small/cholesky_derivative.h"
 #include "kernels/small/solve.h"
-#include "kernels/team/rows.h"
+#include "kernels/team/by_rows.h"
 
 namespace linalg::cuda {
 namespace {
@@ -56,8 +56,8 @@ struct LaneCholesky {
     const int n = problem.n;
     E* const a = matrix.In(slice);
     rows.Load(team, problem.a + i * n * n, a);
-    team::RowCholesky<Team, E, Shape::kRows, kSize> cholesky(team, n, a, rows.ld, problem.part);
-    const team::TriangularFactor<E> factor{a, rows.ld, problem.part.lower, cholesky.Factor()};
+    const auto factor =
+        team::CholeskyFactorByRows<Shape::kRows, kSize>(team, n, a, rows.ld, problem.part);
     rows.Store(team, problem.factor + i * n * n, factor);
     StoreInfo(team, factor.info, problem.info + i);
   }
@@ -160,9 +160,8 @@ void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* fac
   ForEach(stream, batch * size, FinishFactor<E>{.problem = problem});
 }
 
-void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-              ffi::Result<ffi::AnyBuffer> factor, ffi::Result<ffi::AnyBuffer> info, bool lower,
-              bool symmetrize) {
+void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result factor,
+              Result info, bool lower, bool symmetrize) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -227,7 +226,7 @@ struct CholeskyDerivative {
 
 template <bool kBackward>
 void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x,
-                   ffi::Result<ffi::AnyBuffer>& y, HermitianPart part) {
+                   Result& y, HermitianPart part) {
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -246,18 +245,18 @@ void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& factor, const ffi:
   });
 }
 
-void CholeskyJvp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer da,
-                 ffi::Result<ffi::AnyBuffer> dfactor, bool lower, bool symmetrize) {
+void CholeskyJvp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer da, Result dfactor,
+                 bool lower, bool symmetrize) {
   Differentiate<false>(stream, factor, da, dfactor, {lower, symmetrize});
 }
 
-void CholeskyVjp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
-                 ffi::Result<ffi::AnyBuffer> a_ct, bool lower, bool symmetrize) {
+void CholeskyVjp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct,
+                 bool lower, bool symmetrize) {
   Differentiate<true>(stream, factor, ct, a_ct, {lower, symmetrize});
 }
 
 void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,
-                   ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool lower) {
+                   ffi::AnyBuffer b, Result x, bool lower) {
   Scratch scratch(allocator);
   const Substitution substitution{.with = Substitution::With::kCholesky,
                                   .triangle = {.lower = lower}};

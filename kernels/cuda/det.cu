@@ -9,8 +9,8 @@
 #include "kernels/handlers.h"
 #include "kernels/small/adjugate.h"
 #include "kernels/small/lu.h"
+#include "kernels/team/by_rows.h"
 #include "kernels/team/lu.h"
-#include "kernels/team/rows.h"
 
 namespace linalg::cuda {
 namespace {
@@ -74,10 +74,8 @@ struct LaneDeterminant {
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     E* const matrix = places.matrix.In(slice);
     places.rows.Load(team, a + i * n * n, matrix);
-    team::RowLu<Team, E, Shape::kRows, kSize> lu(team, n, n, matrix, places.rows.ld);
-    ScaledProduct<E> det;
-    lu.Factor(places.permutation.In(slice),
-              [&](int k, int place, E pivot) { det.Multiply(place == k ? pivot : -pivot); });
+    const auto det = team::DeterminantByRows<Shape::kRows, kSize>(team, n, matrix, places.rows.ld,
+                                                                  places.permutation.In(slice));
     team.Phase([&](int thread) {
       if (thread == 0) results.Write(i, det);
     });
@@ -187,7 +185,7 @@ struct SmallAdjugate {
   __device__ void Store(const Block& block) const { result.Store(adjugate, block); }
 };
 
-void Adjugate(cudaStream_t stream, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer> adjugate) {
+void Adjugate(cudaStream_t stream, ffi::AnyBuffer a, Result adjugate) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -208,8 +206,7 @@ void Adjugate(cudaStream_t stream, ffi::AnyBuffer a, ffi::Result<ffi::AnyBuffer>
   });
 }
 
-void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-         ffi::Result<ffi::AnyBuffer> det) {
+void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result det) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const det_data = Elements<T>(det, shape.batch, {}, "det");
@@ -218,8 +215,8 @@ void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
   });
 }
 
-void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-             ffi::Result<ffi::AnyBuffer> sign, ffi::Result<ffi::AnyBuffer> logabsdet) {
+void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result sign,
+             Result logabsdet) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const sign_data = Elements<T>(sign, shape.batch, {}, "sign");

@@ -138,8 +138,6 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
           FillFailed<Element<C>>{.x = problem.right, .size = size, .info = problem.info});
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `left` and `right` are null where a handler has no such result.
 void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a, Result& values,
             Result* left, Result* right, Result& info) {

@@ -322,8 +322,6 @@ bool RunOwnEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
          RunTeamEigh<kVectors>(stream, scratch, batch, problem);
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `vectors` is null where a handler has no such result.
 void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a,
              Result& values, Result* vectors, Result& info, HermitianPart part) {

@@ -64,8 +64,8 @@ struct FindEigenvalue {
 };
 
 void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                         ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
-                         ffi::Result<ffi::AnyBuffer> values, ffi::Result<ffi::AnyBuffer> info) {
+                         ffi::AnyBuffer diagonal, ffi::AnyBuffer beside, Result values,
+                         Result info) {
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -103,8 +103,7 @@ struct WriteTridiagonal {
 };
 
 void EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer diagonal,
-                     ffi::AnyBuffer beside, ffi::Result<ffi::AnyBuffer> values,
-                     ffi::Result<ffi::AnyBuffer> vectors, ffi::Result<ffi::AnyBuffer> info) {
+                     ffi::AnyBuffer beside, Result values, Result vectors, Result info) {
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {

@@ -53,8 +53,6 @@ void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `q` is null where a handler has no such result.
 void ReduceBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a, Result& h,
                  Result* q) {

@@ -11,8 +11,8 @@
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
+#include "kernels/team/by_rows.h"
 #include "kernels/team/lu.h"
-#include "kernels/team/rows.h"
 
 namespace linalg::cuda {
 namespace {
@@ -63,25 +63,26 @@ struct LaneLu {
   using Shape = LaneShape<E, kSize>;
   LuProblem<E> problem;
   LaneLuPlaces<E> places;
+  Place<int32_t> pivots;
+
+  LaneLu(Slice& slice, const LuProblem<E>& problem)
+      : problem(problem),
+        places(slice, problem.rows, problem.cols),
+        pivots(slice.Take<int32_t>(problem.Count())) {}
 
   template <class Team>
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int rows = problem.rows, cols = problem.cols, ld = places.rows.ld;
-    E* const factors = places.matrix.In(slice);
+    const int rows = problem.rows, cols = problem.cols, count = problem.Count();
+    E* const a = places.matrix.In(slice);
+    int32_t* const steps = pivots.In(slice);
     int32_t* const order = places.permutation.In(slice);
-    int32_t* const steps = places.pivots.In(slice);
-    places.rows.Load(team, problem.a + i * problem.Size(), factors);
-    team::RowLu<Team, E, Shape::kRows, kSize> lu(team, rows, cols, factors, ld);
-    const int info = lu.Factor(order, [&](int k, int place, E) {
-      team.Each([&](int thread) {
-        if (thread == 0) steps[k] = place;
-      });
-    });
-    places.rows.Store(team, problem.packed + i * problem.Size(),
-                      [&](int row, int col) { return factors[order[row] * ld + col]; });
-    StoreArray(team, problem.Count(), steps, problem.pivots + i * problem.Count());
+    places.rows.Load(team, problem.a + i * problem.Size(), a);
+    const auto factors =
+        team::LuByRows<Shape::kRows, kSize>(team, rows, cols, a, places.rows.ld, steps, order);
+    places.rows.Store(team, problem.packed + i * problem.Size(), factors);
+    StoreArray(team, count, steps, problem.pivots + i * count);
     StoreArray(team, rows, order, problem.permutation + i * rows);
-    StoreInfo(team, info, problem.info + i);
+    StoreInfo(team, factors.info, problem.info + i);
   }
 };
 
@@ -169,9 +170,8 @@ struct MakePermutation {
   }
 };
 
-void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-        ffi::Result<ffi::AnyBuffer> lu, ffi::Result<ffi::AnyBuffer> pivots,
-        ffi::Result<ffi::AnyBuffer> permutation, ffi::Result<ffi::AnyBuffer> info) {
+void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result lu,
+        Result pivots, Result permutation, Result info) {
   const BatchShape shape = SplitBatch(a, 2, "a");
   const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -195,8 +195,7 @@ void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
   });
 }
 
-void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
-                           ffi::Result<ffi::AnyBuffer> permutation) {
+void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots, Result permutation) {
   const BatchShape shape = SplitBatch(pivots, 1, "pivots");
   const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
   if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
@@ -206,8 +205,7 @@ void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots,
 }
 
 void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,
-             ffi::AnyBuffer pivots, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool transpose,
-             bool conjugate) {
+             ffi::AnyBuffer pivots, ffi::AnyBuffer b, Result x, bool transpose, bool conjugate) {
   Scratch scratch(allocator);
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
@@ -237,7 +235,7 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
     return LaunchAlone(stream, job, problem.batch, slice);
   }
   const auto launch = [&](auto lanes) {
-    const LaneLu<E, lanes> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
+    const LaneLu<E, lanes> job(slice, problem);
     LaunchLanes(stream, job, problem.batch, slice);
   };
   if (WithLanes<kLaneLu<E>>(std::max(rows, cols), launch)) return;

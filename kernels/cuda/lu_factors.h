@@ -56,12 +56,11 @@ template <class E>
 struct LaneLuPlaces {
   RowsOfLanes rows;
   Place<E> matrix;
-  Place<int32_t> pivots, permutation;
+  Place<int32_t> permutation;
 
   LaneLuPlaces(Slice& slice, int rows, int cols)
       : rows(rows, cols),
         matrix(slice.Take<E>(int64_t{rows} * this->rows.ld)),
-        pivots(slice.Take<int32_t>(std::min(rows, cols))),
         permutation(slice.Take<int32_t>(rows)) {}
 };
 

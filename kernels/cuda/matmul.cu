@@ -146,9 +146,8 @@ struct ProductElement {
   }
 };
 
-void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
-              ffi::Result<ffi::AnyBuffer>& c, bool transpose_a, bool transpose_b, bool conjugate_a,
-              bool conjugate_b) {
+void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b, Result& c,
+              bool transpose_a, bool transpose_b, bool conjugate_a, bool conjugate_b) {
   const MatmulShape shape = ReadMatmulShape(a, b, *c, transpose_a, transpose_b);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
@@ -185,18 +184,18 @@ void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer
   });
 }
 
-void Matmul(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> c,
-            bool conjugate_a, bool conjugate_b) {
+void Matmul(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result c, bool conjugate_a,
+            bool conjugate_b) {
   Multiply(stream, a, b, c, false, false, conjugate_a, conjugate_b);
 }
 
-void MatmulTransposeA(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                      ffi::Result<ffi::AnyBuffer> c, bool conjugate_a, bool conjugate_b) {
+void MatmulTransposeA(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result c,
+                      bool conjugate_a, bool conjugate_b) {
   Multiply(stream, a, b, c, true, false, conjugate_a, conjugate_b);
 }
 
-void MatmulTransposeB(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b,
-                      ffi::Result<ffi::AnyBuffer> c, bool conjugate_a, bool conjugate_b) {
+void MatmulTransposeB(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result c,
+                      bool conjugate_a, bool conjugate_b) {
   Multiply(stream, a, b, c, false, true, conjugate_a, conjugate_b);
 }
 

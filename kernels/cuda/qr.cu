@@ -249,8 +249,7 @@ QrProblem<Element<T>> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a)
 
 // For R, and for Q if it is wanted.
 template <class T>
-QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyBuffer>* q,
-                                  ffi::Result<ffi::AnyBuffer>& r) {
+QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r) {
   const QrShape shape = ReadQrShape(a, q == nullptr ? nullptr : &**q, *r);
   auto problem = ReadProblem<T>(shape, a);
   if (q != nullptr) {
@@ -261,7 +260,7 @@ QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, ffi::Result<ffi::AnyB
 }
 
 void HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                   ffi::Result<ffi::AnyBuffer> packed, ffi::Result<ffi::AnyBuffer> taus) {
+                   Result packed, Result taus) {
   const QrShape shape = ReadPackedShape(a);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(shape, a);
@@ -275,7 +274,7 @@ void HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 }
 
 void HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                        ffi::AnyBuffer taus, ffi::Result<ffi::AnyBuffer> q) {
+                        ffi::AnyBuffer taus, Result q) {
   const QrShape shape = ReadProductShape(a, taus);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(shape, a);
@@ -287,23 +286,21 @@ void HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator, ff
   });
 }
 
-void Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-        ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r) {
+void Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result q,
+        Result r) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     RunQr<T>(stream, allocator, ReadProblem<T>(a, &q, r));
   });
 }
 
-void QrR(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-         ffi::Result<ffi::AnyBuffer> r) {
+void QrR(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result r) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     RunQr<T>(stream, allocator, ReadProblem<T>(a, nullptr, r));
   });
 }
 
-void QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-               ffi::Result<ffi::AnyBuffer> q, ffi::Result<ffi::AnyBuffer> r,
-               ffi::Result<ffi::AnyBuffer> order) {
+void QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result q,
+               Result r, Result order) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
     problem.pivoted = true;
@@ -346,7 +343,7 @@ struct QrDerivative {
 // Of what the first result y has the shape; of R's derivative `x_r` is given, or else `y_r` made.
 template <bool kBackward, class T>
 void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
-                   const ffi::AnyBuffer& x, const T* x_r, ffi::Result<ffi::AnyBuffer>& y, T* y_r) {
+                   const ffi::AnyBuffer& x, const T* x_r, Result& y, T* y_r) {
   using E = Element<T>;
   const auto [batch, m, n] = SplitBatch(q, 2, "q");
   const int64_t size = m * n, square = n * n;
@@ -371,8 +368,8 @@ void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& q, const ffi::AnyB
   LaunchAlone(stream, job, batch, slice);
 }
 
-void QrJvp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da,
-           ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dr) {
+void QrJvp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da, Result dq,
+           Result dr) {
   const QrShape shape = ReadDerivativeShape(q);
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const made = Elements<T>(dr, shape.batch, {shape.n, shape.n}, "dr");
@@ -381,7 +378,7 @@ void QrJvp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuff
 }
 
 void QrVjp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer q_ct,
-           ffi::AnyBuffer r_ct, ffi::Result<ffi::AnyBuffer> a_ct) {
+           ffi::AnyBuffer r_ct, Result a_ct) {
   const QrShape shape = ReadDerivativeShape(q);
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     const T* const given = Elements<T>(r_ct, shape.batch, {shape.n, shape.n}, "the cotangent of r");

@@ -42,9 +42,8 @@ struct TeamSchur {
   }
 };
 
-void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-           ffi::Result<ffi::AnyBuffer> form, ffi::Result<ffi::AnyBuffer> vectors,
-           ffi::Result<ffi::AnyBuffer> info) {
+void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result form,
+           Result vectors, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch;
   const int n = ToInt(shape.rows);

@@ -9,7 +9,7 @@
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/solve.h"
-#include "kernels/team/rows.h"
+#include "kernels/team/by_rows.h"
 #include "kernels/team/solve.h"
 
 namespace linalg::cuda {
@@ -78,24 +78,12 @@ struct LaneSolve {
     const E* const b = problem.b + i * n * cols;
     E* const x = problem.x + i * n * cols;
     places.rows.Load(team, problem.a + i * n * n, a);
-    const auto no_more = [](int, int, E) {};
     int info;
-    // Substitution would leave those elements finite that do not meet a pivot that is 0.
-    const auto put = [&](int row, int col, E y) {
-      StoreGlobal<E>(info != 0 ? NaN<E>() : y, x + row * cols + col);
-    };
     if constexpr (kSolved == Solved::kVector) {
-      const auto rhs = [&](int row) { return LoadGlobal(b + row); };
-      team::RowLu<Team, E, Shape::kRows, kSize, true> lu(team, n, n, a, ld, rhs);
-      info = lu.Factor(order, no_more);
-      lu.SolveUpper(order, [&](int row, E y) { put(row, 0, y); });
+      info = team::SolveByRows<Shape::kRows, kSize>(
+          team, n, a, ld, order, [&](int row) { return LoadGlobal(b + row); },
+          [&](int row, E y) { StoreGlobal<E>(y, x + row); });
     } else {
-      Divisor<E>* const by_pivot = divisors.In(slice);
-      team::RowLu<Team, E, Shape::kRows, kSize> lu(team, n, n, a, ld);
-      info = lu.Factor(order, no_more);
-      lu.TransposeFactors(by_pivot);
-      team::ColumnSolve<Team, E, Shape::kRows, kSize> solve(team, n, a, ld, by_pivot,
-                                                            work.In(slice));
       const auto rhs = [&](int row, int col) {
         if constexpr (kSolved == Solved::kInverse) {
           return FromReal<E>(RealElement<E>(order[row] == col));
@@ -103,7 +91,9 @@ struct LaneSolve {
           return LoadGlobal(b + order[row] * cols + col);
         }
       };
-      solve.Solve(cols, rhs, put);
+      info = team::SolveByColumns<Shape::kRows, kSize>(
+          team, n, a, ld, order, divisors.In(slice), work.In(slice), cols, rhs,
+          [&](int row, int col, E y) { StoreGlobal<E>(y, x + row * cols + col); });
     }
     StoreInfo(team, info, problem.info + i);
   }
@@ -251,7 +241,7 @@ void Invert(cudaStream_t stream, Scratch& scratch, const SolveProblem<Element<T>
 }
 
 void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,
-           ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info) {
+           Result x, Result info) {
   Scratch scratch(allocator);
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
@@ -260,8 +250,8 @@ void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer 
   });
 }
 
-void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-         ffi::Result<ffi::AnyBuffer> inverse, ffi::Result<ffi::AnyBuffer> info) {
+void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result inverse,
+         Result info) {
   Scratch scratch(allocator);
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;

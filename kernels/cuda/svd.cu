@@ -279,8 +279,6 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
   }
 }
 
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 // `u` and `vh` are null where a handler has no such results.
 void SvdBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const ffi::AnyBuffer& a,
               Result* u, Result& s, Result* vh, Result& info) {

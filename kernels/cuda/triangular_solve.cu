@@ -237,8 +237,8 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
 }
 
 void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                     ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> x, bool left_side, bool lower,
-                     bool transpose_a, bool conjugate_a, bool unit_diagonal) {
+                     ffi::AnyBuffer b, Result x, bool left_side, bool lower, bool transpose_a,
+                     bool conjugate_a, bool unit_diagonal) {
   Scratch scratch(allocator);
   const Substitution substitution{.with = With::kTriangle,
                                   .triangle = {.lower = lower,

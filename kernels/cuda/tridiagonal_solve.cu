@@ -104,8 +104,7 @@ void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T
 }
 
 void TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer dl,
-                      ffi::AnyBuffer d, ffi::AnyBuffer du, ffi::AnyBuffer b,
-                      ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> info,
+                      ffi::AnyBuffer d, ffi::AnyBuffer du, ffi::AnyBuffer b, Result x, Result info,
                       bool perturb_singular) {
   const BatchShape shape = SplitBatch(b, 2, "b");
   const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;

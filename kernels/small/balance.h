@@ -104,9 +104,7 @@ LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
 template <class E, class V = RealElement<E>>
 LINALG_INLINE void Scale(E* a, int n, Balanced<V>& balanced) {
   using Range = BalanceRange<Lane<V>>;
-  const V zero{}, one = Number<V>(1), two = Number<V>(2), half = Number<V>(0.5),
-                  up = Number<V>(Range::kUp), most = Number<V>(Range::kMost),
-                  least = Number<V>(1 / Range::kMost);
+  const V zero{}, one = Number<V>(1), up = Number<V>(Range::kUp);
   const auto within = [&](int i) {
     return (balanced.first <= Number<V>(i)) & (balanced.end > Number<V>(i));
   };
@@ -122,21 +120,9 @@ LINALG_INLINE void Scale(E* a, int n, Balanced<V>& balanced) {
       }
       const V column = Sqrt(columns), row = Sqrt(rows), before = balanced.diagonal[i];
       const auto on = within(i) & (column > zero) & (row > zero);
-      V factor = one, c = column, r = row;
-      for (;;) {
-        const auto grows = on & (c < half * r) & (factor * before < most);
-        const auto shrinks = on & (half * c >= r) & (factor * before > least);
-        if (!Any(grows | shrinks)) break;
-        const V step = grows ? two : shrinks ? half : one;
-        const V back = grows ? half : shrinks ? two : one;
-        factor = factor * step;
-        c = c * step;
-        r = r * back;
-      }
-      const auto better = on & (c + r < Number<V>(0.95) * (column + row));
-      if (!Any(better)) continue;
+      const V factor = BalancingFactor<V>(on, column, row, before);
+      if (!Any(factor != one)) continue;
       changed = true;
-      factor = better ? factor : one;
       balanced.diagonal[i] = factor * before;
       const V inverse = one / factor;
       for (int j = 0; j < n; ++j) {

@@ -73,19 +73,10 @@ class Eigenvectors {
     }
   }
 
-  // -At(i, j) y + sum
-  static LINALG_INLINE C Subtract(E a, C y, C sum) {
-    if constexpr (kComplex) {
-      return NegMulAdd(a, y, sum);
-    } else {
-      return {MulAdd(-a, y.re, sum.re), MulAdd(-a, y.im, sum.im)};
-    }
-  }
-
   // -Σ At(i, j) xⱼ over the rows that are known
   LINALG_INLINE C Residual(int i, int known) const {
     C sum{};
-    for (int j = known; j < end_; ++j) sum = Subtract(At(i, j), x_[j], sum);
+    for (int j = known; j < end_; ++j) sum = NegMulAdd(At(i, j), x_[j], sum);
     return sum;
   }
 
@@ -160,7 +151,7 @@ class Eigenvectors {
     C* const product = x_ + n_;
     for (int i = 0; i < n_; ++i) {
       C sum{};
-      for (int j = 0; j <= last; ++j) sum = Subtract(-z[i * n_ + Place(j)], x_[j], sum);
+      for (int j = 0; j <= last; ++j) sum = NegMulAdd(-z[i * n_ + Place(j)], x_[j], sum);
       const V d = diagonal_[i];
       product[i] = (kLeft ? Number<V>(1) / d : d) * sum;
     }

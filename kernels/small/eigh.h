@@ -57,12 +57,8 @@ inline constexpr int kPendingSweeps = kLanesOf<Row> == 1 ? 1 : 8;
 // Returns how many elements of e did not vanish.
 template <bool kVectors, class Row, class V>
 LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shear) {
-  using Limits = std::numeric_limits<Lane<V>>;
   constexpr int kStep = kColumns<V, Row>;
   const V zero{}, one = Number<V>(1);
-  const V eps = Broadcast<V>(Limits::epsilon());
-  // Elements below this have squares that are not accurate.
-  const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
   if constexpr (kVectors) {
     for (int i = 0; i < n * stride; ++i) z[i] = zero;
     for (int i = 0; i < n; ++i) z[i * stride + i] = one;
@@ -92,8 +88,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
     OpenBlock<V> block(n, n);
     V d_low = zero, d_next = zero, e_low = one, d_high = d[n - 1];
     for (int i = first; i < n - 1; ++i) {
-      const V limit = MulAdd(eps, Abs(d[i]) + Abs(d[i + 1]), tiny);
-      const V x = Abs(e[i]) <= limit ? zero : e[i];
+      const V x = Abs(e[i]) <= NegligibleBeside(d[i], d[i + 1]) ? zero : e[i];
       e[i] = x;
       const auto [begins, ends] = block.Add(i, x);
       d_low = begins ? d[i] : d_low;
@@ -168,14 +163,12 @@ LINALG_INLINE void RefineEigenvalues(const V* d, const V* e, int n, const V* z, 
 template <class V>
 LINALG_INLINE void SortAscending(V* d, int n, V* order) {
   for (int i = 0; i < n; ++i) order[i] = Number<V>(i);
-  for (int i = 1; i < n; ++i) {
-    for (int j = i; j > 0; --j) {
-      const auto swap = d[j] < d[j - 1];
-      if (!Any(swap)) break;
-      ExchangeWhere(swap, d[j], d[j - 1]);
-      ExchangeWhere(swap, order[j], order[j - 1]);
-    }
-  }
+  SortLanes(
+      n, [&](int j) { return d[j] < d[j - 1]; },
+      [&](int j, auto lanes) {
+        ExchangeWhere(lanes, d[j], d[j - 1]);
+        ExchangeWhere(lanes, order[j], order[j - 1]);
+      });
 }
 
 // target := the transpose of `source` with its rows in the order `order`, lane by lane.
@@ -230,7 +223,7 @@ template <bool kVectors, class E, class Row>
 LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n,
                                             HermitianPart part, bool refine = false) {
   using V = RealElement<E>;
-  const auto [stride, matrix, a, z, rows, tau, d, e, order, sine, shear] = work;
+  const auto [stride, matrix, a, z, rows, tau, d, e, order, sine, shear, end] = work;
   const V zero{};
   LowerHermitianPart(matrix, n, part);
   Extent<E> extent;

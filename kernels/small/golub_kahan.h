@@ -32,8 +32,6 @@ template <class V>
 LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
   using Limits = std::numeric_limits<Lane<V>>;
   const V zero{}, one = Number<V>(1), eps = Broadcast<V>(Limits::epsilon());
-  // Elements below this have squares that are not accurate.
-  const V tiny = Sqrt(Broadcast<V>(Limits::min())) / eps;
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
     // Each lane's block, and what its shift depends on: the block's last elements, and the least
@@ -43,7 +41,7 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
     V d_high = d[n - 1], d_before = zero, e_high = zero, e_before = zero;
     for (int i = first; i < n - 1; ++i) {
       const V here = Abs(d[i]), next = Abs(d[i + 1]);
-      const V x = Abs(e[i]) <= MulAdd(eps, here + next, tiny) ? zero : e[i];
+      const V x = Abs(e[i]) <= NegligibleBeside(here, next) ? zero : e[i];
       e[i] = x;
       const auto [begins, ends] = block.Add(i, x);
       const auto within = block.Holds(i);

@@ -129,7 +129,7 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(Rows<E, Row> a, Rows<E, Row> g, i
   using T = Lane<V>;
   using Range = JacobiRange<T>;
   const V zero{}, one = Broadcast<V>(1);
-  const T tolerance = std::numeric_limits<T>::epsilon() * (2 + Sqrt(static_cast<T>(n)));
+  const T tolerance = JacobiTolerance<T>(n);
   const V limit = Broadcast<V>(tolerance * tolerance);
   V turning = zero;
   for (int sweep = 0; sweep < kJacobiSweeps; ++sweep) {
@@ -239,20 +239,18 @@ LINALG_INLINE void SwapRows(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> s
   }
 }
 
-// Sorts s in descending order, and the rows with it. They nearly are.
+// Sorts s in descending order, and the rows with it.
 template <bool kVectors, class E, class Row>
 LINALG_INLINE void SortRows(RealElement<E>* s, Rows<E, Row> a, Rows<E, Row> g, int n) {
-  for (int i = 1; i < n; ++i) {
-    for (int j = i; j > 0; --j) {
-      const auto swap = s[j] > s[j - 1];
-      if (!Any(swap)) break;
-      ExchangeWhere(swap, s[j], s[j - 1]);
-      if constexpr (kVectors) {
-        SwapRows(a, n, j, swap);
-        SwapRows(g, n, j, swap);
-      }
-    }
-  }
+  SortLanes(
+      n, [&](int j) { return s[j] > s[j - 1]; },
+      [&](int j, auto lanes) {
+        ExchangeWhere(lanes, s[j], s[j - 1]);
+        if constexpr (kVectors) {
+          SwapRows(a, n, j, lanes);
+          SwapRows(g, n, j, lanes);
+        }
+      });
 }
 
 // What JacobiSvd works in, in elements V of memory that it is handed. kSquare says that matrices

@@ -111,14 +111,10 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
     info = GolubKahan(work.values, work.beside, n);
   }
   info = finite ? info : Broadcast<V>(kNotFinite);
-  for (int i = 1; i < n; ++i) {
-    for (int j = i; j > 0; --j) {
-      V &high = work.values[j - 1], &low = work.values[j];
-      const auto swap = low > high;
-      if (!Any(swap)) break;
-      ExchangeWhere(swap, low, high);
-    }
-  }
+  V* const values = work.values;
+  SortLanes(
+      n, [&](int j) { return values[j] > values[j - 1]; },
+      [&](int j, auto lanes) { ExchangeWhere(lanes, values[j], values[j - 1]); });
   // Zero is added because a lane that rests while others work does not keep the sign of its zeros.
   for (int i = 0; i < n; ++i) work.values[i] = MulAdd(work.values[i], unscale, zero);
   FillNaN(info != zero, n, work.values);

@@ -75,15 +75,9 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealEle
     for (int i = first; i < end; ++i) {
       const auto [columns, rows] = sums(i, [](E x) { return NormAdd(Range::kUp * x, V(0)); });
       const V column = Sqrt(columns), row = Sqrt(rows), before = diagonal[i];
-      if (!(column > V(0) && row > V(0))) continue;
-      V factor = V(1), c = column, r = row;
-      while (c < r / V(2) && factor * before < Range::kMost) {
-        factor *= V(2), c *= V(2), r /= V(2);
-      }
-      while (c / V(2) >= r && factor * before > V(1) / Range::kMost) {
-        factor /= V(2), c /= V(2), r *= V(2);
-      }
-      if (!(c + r < V(0.95) * (column + row))) continue;
+      const bool on = column > V(0) && row > V(0);
+      const V factor = BalancingFactor<V>(on, column, row, before);
+      if (factor == V(1)) continue;
       changed = true;
       team.Phase([&](int) {});  // every thread has read the element of D
       team.Phase([&](int thread) {

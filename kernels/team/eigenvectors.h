@@ -86,15 +86,7 @@ class TriangularVector {
   // -Σ At(i, j) xⱼ over the rows that are known
   LINALG_TEAM C Residual(int i) const {
     C sum{};
-    for (int j = begin_; j < end_; ++j) {
-      const E a = At(i, j);
-      const C y = x_[j * ldx_];
-      if constexpr (kComplexElement<E>) {
-        sum = NegMulAdd(a, y, sum);
-      } else {
-        sum = {MulAdd(-a, y.re, sum.re), MulAdd(-a, y.im, sum.im)};
-      }
-    }
+    for (int j = begin_; j < end_; ++j) sum = NegMulAdd(At(i, j), x_[j * ldx_], sum);
     return sum;
   }
 
@@ -174,13 +166,7 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
       for (int i = 0; i < n; ++i) {
         C sum{};
         for (int j = of_t.begin(); j < of_t.end(); ++j) {
-          const E a = z[i * ld + j];
-          const C y = x[j * ldx + k];
-          if constexpr (kComplexElement<E>) {
-            sum = NegMulAdd(-a, y, sum);
-          } else {
-            sum = {MulAdd(a, y.re, sum.re), MulAdd(a, y.im, sum.im)};
-          }
+          sum = NegMulAdd(-z[i * ld + j], x[j * ldx + k], sum);
         }
         const V d = balanced.diagonal[i];
         sum = (left ? V(1) / d : d) * sum;

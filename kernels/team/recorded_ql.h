@@ -33,15 +33,12 @@ struct QlProgress {
 // kRecord until there have been record.most_sweeps.
 template <bool kRecord, class V>
 LINALG_INLINE QlProgress RecordedQl(double* d, double* e, int n, const QlRecord<V>& record) {
-  using Limits = std::numeric_limits<double>;
   // What a number of type V cannot tell from zero; of float32 far less, as it costs next to
   // nothing.
   constexpr double kEps =
       std::numeric_limits<V>::epsilon() * (std::is_same_v<V, double> ? 1 : 0x1p-10);
-  // Elements below this have squares that are not accurate.
-  const double tiny = Sqrt(Limits::min()) / Limits::epsilon();
   const auto vanishes = [&](int i) {
-    if (Abs(e[i]) > MulAdd(kEps, Abs(d[i]) + Abs(d[i + 1]), tiny)) return false;
+    if (Abs(e[i]) > NegligibleBeside(d[i], d[i + 1], kEps)) return false;
     e[i] = 0;
     return true;
   };

@@ -84,7 +84,7 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
   using V = RealElement<E>;
   const int pairs = PairsOf(n), rounds = RoundsOf(n);
   const Grid grid(team.size(), pairs);
-  const V tolerance = std::numeric_limits<V>::epsilon() * (V(2) + Sqrt(static_cast<V>(m)));
+  const V tolerance = JacobiTolerance<V>(m);
   E* const a = work.a;
   const int ld = work.ld;
   bool turned = true;

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/team/by_rows.h"
 #include "kernels/team/cholesky.h"
 #include "kernels/team/eig.h"
 #include "kernels/team/eigh.h"
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/qr.h"
-#include "kernels/team/rows.h"
 #include "kernels/team/schur.h"
 #include "kernels/team/solve.h"
 #include "kernels/team/svd.h"
@@ -143,9 +143,7 @@ int RunRowCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool sym
                    E* factor) {
   return WithRows(teams.size(), [&](auto count, auto size) {
     return teams.Run([&](const auto& team) {
-      using Team = std::remove_cvref_t<decltype(team)>;
-      RowCholesky<Team, E, count, size> rows(team, n, a, ld, HermitianPart{lower, symmetrize});
-      const TriangularFactor<E> made{a, ld, lower, rows.Factor()};
+      const auto made = CholeskyFactorByRows<count, size>(team, n, a, ld, {lower, symmetrize});
       Write(team, n, n, made, factor, ld);
       return made.info;
     });
@@ -155,22 +153,18 @@ int RunRowCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool sym
 template <class Teams, class E>
 int RunRowLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, int* permutation,
              E* packed, ScaledProduct<E>* product) {
+  std::vector<E> again(a, a + rows * ld);
+  std::vector<int> order(rows);
   return WithRows(teams.size(), [&](auto count, auto size) {
     return teams.Run([&](const auto& team) {
-      RowLu<std::remove_cvref_t<decltype(team)>, E, count, size> lu(team, rows, cols, a, ld);
-      ScaledProduct<E> det;
-      const int info = lu.Factor(permutation, [&](int k, int place, E pivot) {
-        det.Multiply(place == k ? pivot : -pivot);
-        team.Each([&](int thread) {
-          if (thread == 0) pivots[k] = place;
-        });
-      });
-      const auto row = [&](int i, int j) { return a[permutation[i] * ld + j]; };
-      Write(team, rows, cols, row, packed, ld);
+      const auto factors = LuByRows<count, size>(team, rows, cols, a, ld, pivots, permutation);
+      Write(team, rows, cols, factors, packed, ld);
+      if (rows != cols) return factors.info;
+      const auto det = DeterminantByRows<count, size>(team, rows, again.data(), ld, order.data());
       team.Phase([&](int thread) {
         if (thread == 0) *product = det;
       });
-      return info;
+      return factors.info;
     });
   });
 }
@@ -183,21 +177,17 @@ int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, i
   std::vector<Divisor<E>> divisors(n);
   return WithRows(teams.size(), [&](auto count, auto size) {
     return teams.Run([&](const auto& team) {
-      using Team = std::remove_cvref_t<decltype(team)>;
       int* const order = permutation.data();
-      int info = 0;
-      const auto put = [&](int i, int j, E y) { x[i * ldb + j] = info != 0 ? NaN<E>() : y; };
-      const auto no_more = [](int, int, E) {};
+      int info;
       if (cols == 1) {
-        RowLu<Team, E, count, size, true> lu(team, n, n, a, ld, [&](int i) { return b[i * ldb]; });
-        info = lu.Factor(order, no_more);
-        lu.SolveUpper(order, [&](int i, E y) { put(i, 0, y); });
+        info = SolveByRows<count, size>(
+            team, n, a, ld, order, [&](int i) { return b[i * ldb]; },
+            [&](int i, E y) { x[i * ldb] = y; });
       } else {
-        RowLu<Team, E, count, size> lu(team, n, n, a, ld);
-        info = lu.Factor(order, no_more);
-        lu.TransposeFactors(divisors.data());
-        ColumnSolve<Team, E, count, size> solve(team, n, a, ld, divisors.data(), work.data());
-        solve.Solve(cols, [&](int i, int j) { return b[order[i] * ldb + j]; }, put);
+        info = SolveByColumns<count, size>(
+            team, n, a, ld, order, divisors.data(), work.data(), cols,
+            [&](int i, int j) { return b[order[i] * ldb + j]; },
+            [&](int i, int j, E y) { x[i * ldb + j] = y; });
       }
       team.Phase([](int) {});
       return info;

@@ -1,0 +1,75 @@
+// The drivers of cholesky.h, lu.h, solve.h and of determinants, for lanes of a warp that hold kRows
+// rows or columns each, of matrices of at most kSize rows and columns; the same bits.
+#pragma once
+
+#include "kernels/arithmetic/scaled_product.h"
+#include "kernels/team/rows.h"
+
+namespace linalg::team {
+
+template <int kRows, int kSize, class Team, class E>
+LINALG_TEAM TriangularFactor<E> CholeskyFactorByRows(const Team& team, int n, E* a, int ld,
+                                                     HermitianPart part) {
+  RowCholesky<Team, E, kRows, kSize> rows(team, n, a, ld, part);
+  return {a, ld, part.lower, rows.Factor()};
+}
+
+// Packed LU factors whose rows stand in another order.
+template <class E>
+struct RowsElsewhere {
+  const E* a;
+  int ld;
+  const int* rows;
+  int info;
+
+  LINALG_INLINE E operator()(int i, int j) const { return a[rows[i] * ld + j]; }
+};
+
+template <int kRows, int kSize, class Team, class E>
+LINALG_TEAM RowsElsewhere<E> LuByRows(const Team& team, int rows, int cols, E* a, int ld,
+                                      int* pivots, int* permutation) {
+  RowLu<Team, E, kRows, kSize> lu(team, rows, cols, a, ld);
+  const int info = lu.Factor(permutation, [&](int k, int place, E) {
+    team.Each([&](int thread) {
+      if (thread == 0) pivots[k] = place;
+    });
+  });
+  return {a, ld, permutation, info};
+}
+
+// Every thread's.
+template <int kRows, int kSize, class Team, class E>
+LINALG_TEAM ScaledProduct<E> DeterminantByRows(const Team& team, int n, E* a, int ld,
+                                               int* permutation) {
+  RowLu<Team, E, kRows, kSize> lu(team, n, n, a, ld);
+  ScaledProduct<E> det;
+  lu.Factor(permutation,
+            [&](int k, int place, E pivot) { det.Multiply(place == k ? pivot : -pivot); });
+  return det;
+}
+
+// A x = b, of one right-hand side: put(i, x) by a thread, of NaN where a pivot is 0 or NaN. Returns
+// LU's info.
+template <int kRows, int kSize, class Team, class E, class Rhs, class Put>
+LINALG_TEAM int SolveByRows(const Team& team, int n, E* a, int ld, int* permutation, Rhs&& b,
+                            Put&& put) {
+  RowLu<Team, E, kRows, kSize, true> lu(team, n, n, a, ld, b);
+  const int info = lu.Factor(permutation, [](int, int, E) {});
+  lu.SolveUpper(permutation, [&](int i, E x) { put(i, info != 0 ? NaN<E>() : x); });
+  return info;
+}
+
+// The same of several, b(i, j) being the element of P b: put(i, j, x). `work` has room for n rows
+// of as many columns as the team holds.
+template <int kColumns, int kSize, class Team, class E, class Rhs, class Put>
+LINALG_TEAM int SolveByColumns(const Team& team, int n, E* a, int ld, int* permutation,
+                               Divisor<E>* divisors, E* work, int cols, Rhs&& b, Put&& put) {
+  RowLu<Team, E, kColumns, kSize> lu(team, n, n, a, ld);
+  const int info = lu.Factor(permutation, [](int, int, E) {});
+  lu.TransposeFactors(divisors);
+  ColumnSolve<Team, E, kColumns, kSize> solve(team, n, a, ld, divisors, work);
+  solve.Solve(cols, b, [&](int i, int j, E x) { put(i, j, info != 0 ? NaN<E>() : x); });
+  return info;
+}
+
+}  // namespace linalg::team
