@@ -35,9 +35,10 @@ class Divisor {
   static LINALG_INLINE E Reciprocal(E x) {
     if constexpr (kComplexElement<E>) {
       // By its larger part first: |x|² may overflow where 1 / x does not.
-      const V re = Abs(x.re), im = Abs(x.im);
-      const V scale = Broadcast<V>(1) / Larger(re, im);
-      const V p = x.re * scale, q = x.im * scale;
+      const V one = Broadcast<V>(1), larger = Larger(Abs(x.re), Abs(x.im)), scale = one / larger;
+      // The reciprocal of infinity is 0, as of a real one.
+      const auto endless = larger == Broadcast<V>(std::numeric_limits<T>::infinity());
+      const V p = endless ? one : x.re * scale, q = endless ? V{} : x.im * scale;
       const V inverse = scale / MulAdd(p, p, q * q);
       return {p * inverse, -q * inverse};
     } else {

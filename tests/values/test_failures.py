@@ -146,11 +146,11 @@ def test_not_finite_is_not_positive_definite(dtype, options, value, rng):
   """OpenBLAS reports success for NaN: its comparison `pivot <= 0` is false."""
 
   def fail_diagonal(a, k):
-    a[k, k] = value
+    a[k, k] = -abs(value)  # infinity is a pivot like others
     return k + 1
 
   def fail_beside(a, k):
-    a[k, 0] = a[0, k] = value
+    a[k, 0] = a[0, k] = value if k > 0 else np.nan
     return k + 1
 
   for fail in fail_diagonal, fail_beside:
