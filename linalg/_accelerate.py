@@ -274,8 +274,9 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   products and permutations from pivots, and with them what JAX composes of these, `vmap` and
   derivatives. Results are JAX's to rounding, in JAX's conventions, but for what a decomposition
   leaves open: signs of vectors, and the order of the eigenvalues of general matrices. A matrix that
-  holds NaN or Inf has NaN in its results, where LAPACK may leave some finite. Derivatives are
-  JAX's rules: where those are NaN at degenerate points, call this package's functions instead.
+  holds NaN or Inf has NaN in its results, where LAPACK may leave some finite; but an infinite pivot
+  of Cholesky is LAPACK's. Derivatives are JAX's rules: where those are NaN at degenerate points,
+  call this package's functions instead.
 
   What no handler computes stays JAX's: half precision, empty operands, an algorithm or a subset
   that was asked for, TPUs, and programs that are exported or for several platforms, whose custom

@@ -137,7 +137,8 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 
   Returns:
     The factor (..., n, n), zero in the other triangle. Where A is not positive definite, that
-    matrix's factor is NaN; see `cholesky_ex` and `checked`.
+    matrix's factor is NaN; see `cholesky_ex` and `checked`. Infinity on the diagonal is positive:
+    below it the column of the factor is 0, as in LAPACK.
 
   float16 and bfloat16 are factored in float32, and the factor rounded.
 

@@ -102,8 +102,8 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
   Returns:
     The first n columns of the product, (..., m, n).
 
-  Algorithm: for small matrices reflectors applied to the identity, last to first, in lanes; for
-  others LAPACK orgqr (ungqr).
+  Algorithm: reflectors applied to the identity, last to first, of small matrices in lanes, of
+  larger ones by blocks in tiles, as in `qr`; for the largest LAPACK orgqr (ungqr).
   """
   (a, taus), dtype = as_arrays("householder_product", a, taus)
   check_matrix("householder_product", a)

@@ -36,8 +36,9 @@ class Divisor {
     if constexpr (kComplexElement<E>) {
       // By its larger part first: |x|² may overflow where 1 / x does not.
       const V one = Broadcast<V>(1), larger = Larger(Abs(x.re), Abs(x.im)), scale = one / larger;
-      // The reciprocal of infinity is 0, as of a real one.
-      const auto endless = larger == Broadcast<V>(std::numeric_limits<T>::infinity());
+      // The reciprocal of infinity is 0, as of a real one; that of NaN is NaN, beside infinity too.
+      const auto endless =
+          (larger == Broadcast<V>(std::numeric_limits<T>::infinity())) & (x.re == x.re);
       const V p = endless ? one : x.re * scale, q = endless ? V{} : x.im * scale;
       const V inverse = scale / MulAdd(p, p, q * q);
       return {p * inverse, -q * inverse};

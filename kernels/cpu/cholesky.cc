@@ -5,7 +5,6 @@
 // in the output: a row-major lower triangle is a column-major upper one, so neither the operand nor
 // the factor is transposed. One pass over the operand copies the triangle, symmetrises it and
 // clears the other one; a matrix that is not positive definite gets a triangle of NaN.
-
 #include "kernels/blocked/cholesky.h"
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/cpu/lanes.h"

@@ -34,7 +34,7 @@ void ForEachDeterminant(ffi::ThreadPool& pool, const BatchShape& shape, const ff
     }
   };
   const auto by_lapack = [&](int64_t first, int64_t last) {
-    Factors<T> factors(n, n);
+    LapackLu<T> factors(n, n);
     for (int64_t i = first; i < last; ++i) {
       factors.Factor(pool, a_data + i * size);
       const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu());

@@ -58,7 +58,7 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, Result lu, Result pivots, Result
       }
     };
     const auto factor_range = [&](int64_t first, int64_t last) {
-      Factors<T> factors(m, n);
+      LapackLu<T> factors(m, n);
       for (int64_t i = first; i < last; ++i) {
         info_data[i] = factors.Factor(pool, a_data + i * m * n);
         Transpose(pool, n, m, factors.lu(), m, lu_data + i * m * n, n);

@@ -18,9 +18,9 @@ namespace linalg {
 
 // The factors of one matrix, column-major, in memory that serves one matrix after another.
 template <class T>
-class Factors {
+class LapackLu {
  public:
-  Factors(int64_t rows, int64_t cols)
+  LapackLu(int64_t rows, int64_t cols)
       : rows_(rows),
         cols_(cols),
         lu_(Scratch<T>(rows * cols)),

@@ -87,7 +87,7 @@ void BlockedSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* inf
 
 // Replaces the n by cols matrix `x` by A⁻¹ x.
 template <class T>
-void Substitute(Factors<T>& factors, int64_t n, int64_t cols, T* x) {
+void Substitute(LapackLu<T>& factors, int64_t n, int64_t cols, T* x) {
   const LuSubstitution<T> substitution{
       .n = n, .lu = factors.lu(), .pivots = factors.pivots(), .column_major = true};
   substitution.Solve(cols, x);
@@ -100,17 +100,17 @@ void LapackSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info
   const int64_t n = systems.n, size = systems.size();
   const bool shared = systems.a_stride == 0 && systems.batch > 1;
   const BlasThreads threads(ThreadsFor(systems.batch, n));
-  const auto substitute = [&](Factors<T>& factors, bool failed, int64_t i) {
+  const auto substitute = [&](LapackLu<T>& factors, bool failed, int64_t i) {
     T* const x = systems.x + i * size;
     if (failed) return std::fill(x, x + size, NaN<T>());
     std::copy(systems.b + i * size, systems.b + (i + 1) * size, x);
     Substitute(factors, n, systems.cols, x);
   };
-  const auto factor = [&](Factors<T>& factors, int64_t i) {
+  const auto factor = [&](LapackLu<T>& factors, int64_t i) {
     info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
     return info[i] != 0;
   };
-  Factors<T> common(shared ? n : 0, shared ? n : 0);
+  LapackLu<T> common(shared ? n : 0, shared ? n : 0);
   bool common_failed = false;
   if (shared) {
     ForEachRange(pool, 1, LuNanoseconds(n, n),
@@ -123,7 +123,7 @@ void LapackSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info
       for (int64_t i = first; i < last; ++i) substitute(common, common_failed, i);
       return;
     }
-    Factors<T> factors(n, n);
+    LapackLu<T> factors(n, n);
     for (int64_t i = first; i < last; ++i) substitute(factors, factor(factors, i), i);
   });
   if (shared) std::fill(info + 1, info + systems.batch, info[0]);
@@ -166,7 +166,7 @@ void LapackInv(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* i
                int32_t* info) {
   const int64_t size = n * n;
   ForEachByLapack(pool, batch, n, 3 * LuNanoseconds(n, n), [&](int64_t first, int64_t last) {
-    Factors<T> factors(n, n);
+    LapackLu<T> factors(n, n);
     const auto work = Scratch<T>(lapack::GetriWork(n));
     for (int64_t i = first; i < last; ++i) {
       T* const target = inverse + i * size;

@@ -21,7 +21,7 @@ EYE = np.eye(3)
 def _functions(module):
   return {
       name: getattr(module, name) for name in module.__all__
-      if inspect.isroutine(getattr(module, name))
+      if callable(getattr(module, name)) and not inspect.isclass(getattr(module, name))
       and (name == "checked" or name not in cases.OF_THE_PACKAGE)}
 
 

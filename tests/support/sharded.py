@@ -22,6 +22,7 @@ N = 5
 
 KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
 
+
 def make_mesh(shape=(8,), names=("x",), kind=AxisType.Auto, devices=None):
   kinds = kind if isinstance(kind, tuple) else (kind,) * len(shape)
   return jax.make_mesh(shape, names, axis_types=kinds, devices=devices)

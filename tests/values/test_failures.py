@@ -140,21 +140,33 @@ def test_not_positive_definite(dtype, options, rng):
   _check_factor(*_with_failing(rng, dtype, fail), **options)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_not_finite_is_not_positive_definite(dtype, options, value, rng):
-  """OpenBLAS reports success for NaN: its comparison `pivot <= 0` is false."""
+def test_not_finite_is_not_positive_definite(dtype, options, rng):
+  """OpenBLAS reports success for NaN: its comparison `pivot <= 0` is false. Infinity is a pivot
+  like others, but not beside one."""
 
-  def fail_diagonal(a, k):
-    a[k, k] = -abs(value)  # infinity is a pivot like others
+  def on_diagonal(a, k, value):
+    a[k, k] = value
     return k + 1
 
-  def fail_beside(a, k):
+  def beside(a, k, value):
     a[k, 0] = a[0, k] = value if k > 0 else np.nan
     return k + 1
 
-  for fail in fail_diagonal, fail_beside:
-    _check_factor(*_with_failing(rng, dtype, fail), **options)
+  for spoil, values in ((on_diagonal, (np.nan, -np.inf)), (beside, (np.nan, np.inf, -np.inf))):
+    for value in values:
+      _check_factor(*_with_failing(rng, dtype, lambda a, k: spoil(a, k, value)), **options)
+
+
+@pytest.mark.parametrize("n", [3, 20, 70])
+@pytest.mark.parametrize("pivot", [complex(np.nan, np.inf), complex(np.inf, np.nan)], ids=str)
+def test_nan_beside_infinity(pivot, n, rng):
+  """Is NaN, and no number whose reciprocal is 0."""
+  a = matrices.positive_definite(rng, (), n, np.complex128)
+  a[n - 1, n - 1] = pivot
+  for cols in (1, 5):
+    x = linalg.triangular_solve(a, np.ones((n, cols), a.dtype), left_side=True, lower=True)
+    assert np.isnan(np.asarray(x)[-1]).all()
 
 
 def _zero_column(a, k):

@@ -23,7 +23,8 @@ def _spoilt(a):
   yield np.eye(n, dtype=a.dtype)[::-1].copy()
   yield np.sign(a.real).astype(a.dtype)
   for k in {0, n // 2, n - 1} if n else ():
-    for value in (0, np.nan, np.inf):
+    beside = (complex(np.nan, np.inf), complex(np.inf, np.nan)) if np.iscomplexobj(a) else ()
+    for value in (0, np.nan, np.inf, *beside):
       given = a.copy()
       given[:, k] = value
       yield given
