@@ -9,9 +9,10 @@
 //
 // A step of elimination takes the element in its column off the front of each row: x[j] is that in
 // column k + j, so that registers have constant names though k is none. Steps are compiled for the
-// number of columns that are left, in eights. Rows stay with their threads; each knows the place to
-// which LAPACK's exchanges would have brought it. The arithmetic of an element is that of lu.h,
-// cholesky.h and triangular.h, in the same order.
+// number of columns that are left, in eights; the loop over them stands in each algorithm, for
+// handed a lambda ptxas keeps some of its registers in memory. Rows stay with their threads; each
+// knows the place to which LAPACK's exchanges would have brought it. The arithmetic of an element
+// is that of lu.h, cholesky.h and triangular.h, in the same order.
 #pragma once
 
 #include "kernels/team/cholesky.h"
@@ -21,18 +22,6 @@ namespace linalg::team {
 
 // Columns by which the compiled steps differ.
 inline constexpr int kStepColumns = 8;
-
-// step(width, left) for each step of an elimination, `left` being the number of columns before it,
-// from `columns` down to above `end`, and `width` the least multiple of kStepColumns, of those up
-// to kWidth, that is enough for them.
-template <int kWidth, class Step>
-LINALG_TEAM void ForEachStep(int columns, int end, Step&& step) {
-  int left = columns;
-  for (; left > end && left > kWidth - kStepColumns; --left) {
-    step(std::integral_constant<int, kWidth>(), left);
-  }
-  if constexpr (kWidth > kStepColumns) ForEachStep<kWidth - kStepColumns>(left, end, step);
-}
 
 // kCount of X for each thread: number i is that of thread i % size.
 template <class Team, class X, int kCount>
@@ -113,8 +102,7 @@ class RowLu {
   // on_pivot(k, place, pivot) at each step; places and permutation count from 0.
   template <class OnPivot>
   LINALG_TEAM int Factor(int* permutation, OnPivot&& on_pivot) {
-    ForEachStep<kCols>(cols_, cols_ - count_,
-                       [&](auto width, int left) { Step<width>(cols_ - left, on_pivot); });
+    Eliminate<kCols>(0, on_pivot);
     held_.Phase([&](int i, Row& row) {
       if (row.place >= 0) permutation[row.place] = i;
     });
@@ -177,6 +165,13 @@ class RowLu {
   static LINALG_TEAM bool IsNaN(E x) {
     const V size = Magnitude(x);
     return size != size;
+  }
+
+  // Steps from k on, while more than kWidth - kStepColumns columns are left; then the others.
+  template <int kWidth, class OnPivot>
+  LINALG_TEAM void Eliminate(int k, OnPivot&& on_pivot) {
+    for (; k < count_ && cols_ - k > kWidth - kStepColumns; ++k) Step<kWidth>(k, on_pivot);
+    if constexpr (kWidth > kStepColumns) Eliminate<kWidth - kStepColumns>(k, on_pivot);
   }
 
   template <int kWidth, class OnPivot>
@@ -257,7 +252,7 @@ class RowCholesky {
 
   // Returns 0, or the order of the first leading minor that is not positive.
   LINALG_TEAM int Factor() {
-    ForEachStep<kCols>(n_, 0, [&](auto width, int left) { Step<width>(n_ - left); });
+    Eliminate<kCols>(0);
     team_.Phase([](int) {});
     return failed_;
   }
@@ -267,6 +262,12 @@ class RowCholesky {
     E x[kCols];
     E left;
   };
+
+  template <int kWidth>
+  LINALG_TEAM void Eliminate(int k) {
+    for (; n_ - k > kWidth - kStepColumns; ++k) Step<kWidth>(k);
+    if constexpr (kWidth > kStepColumns) Eliminate<kWidth - kStepColumns>(k);
+  }
 
   template <int kWidth>
   LINALG_TEAM void Step(int k) {
@@ -326,18 +327,16 @@ class ColumnSolve {
           }
         });
       }
-      ForEachStep<kSize>(n_, 0, [&](auto width, int left) { Forward<width>(n_ - left); });
+      Forward<kSize>(0);
       held_.Each([&](int c, Column& column) {
         LINALG_UNROLL
         for (int i = 0; i < kSize; ++i) {
           column.x[i] = i < n_ ? work_[(n_ - 1 - i) * taken_ + c] : E{};
         }
       });
-      const auto put_column = [&](int i, int c, E x) {
+      Backward<kSize>(n_ - 1, [&](int i, int c, E x) {
         if (first + c < cols) put(i, first + c, x);
-      };
-      ForEachStep<kSize>(n_, 0,
-                         [&](auto width, int left) { Backward<width>(left - 1, put_column); });
+      });
     }
   }
 
@@ -350,22 +349,28 @@ class ColumnSolve {
   // Row k of L⁻¹ b, and what it does to those below.
   template <int kWidth>
   LINALG_TEAM void Forward(int k) {
-    held_.Each([&](int c, Column& column) {
-      column.solved = column.x[0];
-      work_[k * taken_ + c] = column.solved;
-    });
-    Update<kWidth>(lu_ + k * (ld_ + 1), 1, n_ - k);
+    for (; n_ - k > kWidth - kStepColumns; ++k) {
+      held_.Each([&](int c, Column& column) {
+        column.solved = column.x[0];
+        work_[k * taken_ + c] = column.solved;
+      });
+      Update<kWidth>(lu_ + k * (ld_ + 1), 1, n_ - k);
+    }
+    if constexpr (kWidth > kStepColumns) Forward<kWidth - kStepColumns>(k);
   }
 
   // Row k of U⁻¹ of that, and what it does to those above.
   template <int kWidth, class Put>
   LINALG_TEAM void Backward(int k, Put&& put) {
-    const Divisor<E> divisor = divisors_[k];
-    held_.Each([&](int c, Column& column) {
-      column.solved = divisor.Divide(column.x[0]);
-      put(k, c, column.solved);
-    });
-    Update<kWidth>(lu_ + k * (ld_ + 1), -1, k + 1);
+    for (; k + 1 > kWidth - kStepColumns; --k) {
+      const Divisor<E> divisor = divisors_[k];
+      held_.Each([&](int c, Column& column) {
+        column.solved = divisor.Divide(column.x[0]);
+        put(k, c, column.solved);
+      });
+      Update<kWidth>(lu_ + k * (ld_ + 1), -1, k + 1);
+    }
+    if constexpr (kWidth > kStepColumns) Backward<kWidth - kStepColumns>(k, put);
   }
 
   // `left` of the rows are there, from the one on that has been solved for.
