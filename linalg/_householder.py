@@ -5,7 +5,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import column_of, expand, identities_like, identity, without_none
+from linalg._algebra import (
+  column_of,
+  expand,
+  identities_like,
+  identity,
+  with_column,
+  without_none,
+)
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix
 from linalg._public import public
@@ -43,8 +50,8 @@ def _householder_qr_scan(a):
     head = jnp.where(trivial, alpha, beta)[..., None]
     column = jnp.where(index < k, x, jnp.where(index == k, head, v))
     row = index[..., None]
-    a = jnp.where(col == k, column[..., None], jnp.where((col > k) & (row >= k), reflected, a))
-    return a, tau
+    a = jnp.where((col > k) & (row >= k), reflected, a)
+    return with_column(a, k, column[..., None]), tau
 
   packed, taus = jax.lax.scan(step, a, jnp.arange(min(rows, cols)))
   return packed, jnp.moveaxis(taus, 0, -1)

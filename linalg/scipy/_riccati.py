@@ -24,7 +24,7 @@ from linalg._algebra import (
 )
 from linalg._checks import check
 from linalg._given_factors import given_factors
-from linalg._matmul import product
+from linalg._matmul import congruence, product
 from linalg._norms import matrix_norm
 from linalg._operands import as_arrays, as_complex, check_square, incompatible
 from linalg._public import public
@@ -128,7 +128,7 @@ def _discrete_residual(a, g, q, x):
 def _discrete_change(loop, x, da, dg, dq):
   half = product(product(loop, x, adjoint_a=True), da)
   after = product(x, loop)
-  return half + adjoint(half) - product(after, product(dg, after), adjoint_a=True) + dq
+  return half + adjoint(half) - congruence(after, dg, adjoint_a=True) + dq
 
 
 class _Equation(NamedTuple):
