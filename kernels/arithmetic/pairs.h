@@ -24,4 +24,10 @@ LINALG_INLINE V InPairs(Lane<V> even, Lane<V> odd) {
   return x;
 }
 
+// Complex numbers times i, or times -i.
+template <class V>
+LINALG_INLINE V TimesI(V x, bool minus) {
+  return (minus ? InPairs<V>(1, -1) : InPairs<V>(-1, 1)) * SwapPairs(x);
+}
+
 }  // namespace linalg

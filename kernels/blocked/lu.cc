@@ -4,7 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/blocked/strips.h"
 #include "kernels/blocked/triangular.h"
@@ -70,12 +69,12 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
       const Element<T> x = below.Get();
       below.Set(above.Get());
       above.Set(x);
-      right[j] = SpreadOut<T>(x);
+      right[j] = SpreadElement<T>(x);
     }
     const Element<T> x = Place<T>(panel + k, k).Get();
     if (Magnitude(x) == 0 && singular_ == 0) singular_ = static_cast<int>(first + k + 1);
     const Divisor<Element<T>> divisor(Magnitude(x) == 0 ? FromReal<Element<T>>(R(1)) : x);
-    const E inverse = SpreadOut<T>(divisor.inverse());
+    const E inverse = SpreadElement<T>(divisor.inverse());
     const V scale = Spread<V>(divisor.scale());
     largest = {};
     const auto eliminate = [&](int64_t s, auto is_edge) {
@@ -170,16 +169,12 @@ int LuFactors<T>::Factor(const T* a) {
 template <class T>
 template <int kCols>
 void LuFactors<T>::SolveUpperColumns(Rows<T> x) const {
-  using V = Register<T>;
-  // From the last row to the first.
-  const int64_t last = rows_ - 1;
-  const Strided<T> u{lu().At(last, last).data, -lu().ld, -1};
-  const auto divide = [&](int64_t i, V row) {
+  const Strided<T> u = FromTheLast(rows_, lu().Read());
+  const auto divide = [&](int64_t i, Register<T> row) {
     const auto* const pivot = reinterpret_cast<const Element<T>*>(&u(i, i));
-    const Divisor<Element<T>> divisor(*pivot);
-    return Product<T>(SpreadOut<T>(divisor.inverse()), Spread<V>(divisor.scale()) * row);
+    return Divide<T>(row, Divisor<Element<T>>(*pivot));
   };
-  SolveLowerColumns<false, kCols>(rows_, u, divide, Rows<T>{x.At(last, 0).data, -x.ld});
+  SolveLowerColumns<false, kCols>(rows_, u, divide, FromTheLast(rows_, x));
 }
 
 template <class T>

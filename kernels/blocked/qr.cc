@@ -52,7 +52,7 @@ class Reflector {
       const R beta = -CopySign(Sqrt(total), Re(alpha));
       const ReflectorScale<One> made(alpha, beta);
       tau_ = made.tau;
-      const S inverse = SpreadOut<T>(made.inverse);
+      const S inverse = SpreadElement<T>(made.inverse);
       S& first = column[start_ * kNext];
       first = Choose(row_ > diagonal_, Mul(inverse, first), first);
       for (int64_t s = start_ + 1; s < strips_; ++s) {
@@ -81,7 +81,7 @@ class Reflector {
     }
 #pragma GCC unroll 4
     for (int c = 0; c < kCols; ++c) {
-      factors[c] = SpreadOut<T>(Mul(Conj(tau_), Sum<T>(sums[c])));
+      factors[c] = SpreadElement<T>(Mul(Conj(tau_), Sum<T>(sums[c])));
       first[c] = Choose(from, NegMulAdd(top_, factors[c], first[c]), first[c]);
     }
     for (int64_t s = start_ + 1; s < strips_; ++s) {

@@ -73,11 +73,6 @@ LINALG_INLINE Register<T> RowNumbers(int64_t strip) {
   return Number<V>(strip * kStrip<T>) + lanes;
 }
 
-template <class T>
-LINALG_INLINE Strip<T> SpreadOut(Element<T> x) {
-  return SpreadElement(reinterpret_cast<const T*>(&x));
-}
-
 // One number of all lanes, by halves.
 template <class V, class Combine>
 LINALG_INLINE Lane<V> Reduce(V x, Combine&& combine) {

@@ -19,7 +19,6 @@ Substitution<T>::Substitution(int64_t n)
 template <class T>
 template <bool kConjugate>
 void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols, Rows<T> x) {
-  using V = Register<T>;
   const int64_t whole = n_ / kTileRows * kTileRows;
   const Rows<T> edge = edge_.rows();
   for (int64_t i = whole; i < n_; ++i) {
@@ -29,12 +28,8 @@ void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols,
     const auto pivot = *reinterpret_cast<const Element<T>*>(&a(i, i));
     divisors_[i] = Divisor<Element<T>>(kConjugate ? Conj(pivot) : pivot);
   }
-  const auto divide = [&](int64_t i, V row) {
-    if (unit_diagonal) return row;
-    const Divisor<Element<T>>& divisor = divisors_[i];
-    const auto inverse = divisor.inverse();
-    return Product<T>(SpreadElement(reinterpret_cast<const T*>(&inverse)),
-                      Spread<V>(divisor.scale()) * row);
+  const auto divide = [&](int64_t i, Register<T> row) {
+    return unit_diagonal ? row : Divide<T>(row, divisors_[i]);
   };
   ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
     const Rows<T> columns = x.At(0, j);
@@ -51,10 +46,8 @@ void Substitution<T>::Solve(const Triangle& triangle, const T* a, int64_t cols, 
   const Pass pass = PassWith(triangle);
   Strided<T> lower = pass.transpose ? Strided<T>{a, 1, n_} : Strided<T>{a, n_, 1};
   if (!pass.lower) {
-    // From the last row to the first.
-    const int64_t last = n_ - 1;
-    lower = {lower.At(last, last).data, -lower.row, -lower.col};
-    x = {x.At(last, 0).data, -x.ld};
+    lower = FromTheLast(n_, lower);
+    x = FromTheLast(n_, x);
   }
   if constexpr (kComplexElement<T>) {
     if (pass.conjugate) return SolveLower<true>(pass.unit_diagonal, lower, cols, x);

@@ -79,13 +79,17 @@ LINALG_INLINE Element<T, Register<T>> SpreadElement(const T* source) {
   }
 }
 
+template <class T>
+LINALG_INLINE Element<T, Register<T>> SpreadElement(Element<T> x) {
+  return SpreadElement(reinterpret_cast<const T*>(&x));
+}
+
 // Complex numbers times i, which the imaginary part of a left factor multiplies; times -i to have
 // that factor conjugated.
 template <class T, bool kConjugate = false>
 LINALG_INLINE Register<T> Turn(Register<T> x) {
-  using V = Register<T>;
   if constexpr (kComplexElement<T>) {
-    return (kConjugate ? InPairs<V>(1, -1) : InPairs<V>(-1, 1)) * SwapPairs(x);
+    return TimesI(x, kConjugate);
   } else {
     return x;
   }

@@ -1,6 +1,7 @@
 // Products and triangular solves in tiles, for what is built on them.
 #pragma once
 
+#include "kernels/arithmetic/divisor.h"
 #include "kernels/blocked/tile.h"
 
 namespace linalg::blocked {
@@ -55,7 +56,25 @@ LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, R
   }
 }
 
-// The same for any number of columns, by a unit triangle.
+// Read from the last row to the first, an upper triangle of order n > 0 is a lower one; and the
+// rows that it is solved with.
+template <class T>
+Strided<T> FromTheLast(int64_t n, Strided<T> a) {
+  return {a.At(n - 1, n - 1).data, -a.row, -a.col};
+}
+template <class T>
+Rows<T> FromTheLast(int64_t n, Rows<T> x) {
+  return {x.At(n - 1, 0).data, -x.ld};
+}
+
+// A row over an element of the diagonal.
+template <class T>
+LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& divisor) {
+  return Product<T>(SpreadElement<T>(divisor.inverse()),
+                    Spread<Register<T>>(divisor.scale()) * row);
+}
+
+// x (n, cols) = a⁻¹ x with a lower triangle whose diagonal is 1.
 template <class T>
 void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
   const auto divide = [](int64_t, Register<T> row) { return row; };

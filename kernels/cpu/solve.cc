@@ -49,40 +49,56 @@ void SmallSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info)
 }
 
 // One matrix after another on each thread; one for the whole batch is factored once.
-template <class T>
-void BlockedSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
-  AdviseHugePages(systems);
-  const int64_t n = systems.n, cols = systems.cols, size = systems.size();
-  const bool shared = systems.a_stride == 0 && systems.batch > 1;
-  const auto substitute = [&](const blocked::LuFactors<T>& factors, blocked::Rows<T> work,
-                              int64_t i) {
+// factor(factors, a) returns info, and start() what a thread calls with (factors, b, x) to
+// substitute; they take so many nanoseconds.
+template <class Factors, class T, class Factor, class Start>
+void SolveInTurn(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info, double factoring,
+                 double substituting, Factor&& factor, Start&& start) {
+  const int64_t n = systems.n, size = systems.size();
+  const auto solve = [&](auto& substitute, Factors& factors, int64_t i) {
     T* const x = systems.x + i * size;
     if (info[i] != 0) return std::fill(x, x + size, NaN<T>());
-    const T* const b = systems.b + i * size;
-    for (int64_t k = 0; k < n; ++k) std::copy_n(b + k * cols, cols, work.At(k, 0).data);
-    factors.Solve(cols, work);
-    for (int64_t k = 0; k < n; ++k) std::copy_n(work.At(k, 0).data, cols, x + k * cols);
+    substitute(factors, systems.b + i * size, x);
   };
-  const auto common = shared ? std::make_unique<blocked::LuFactors<T>>(n, n) : nullptr;
-  if (shared) {
-    ForEachRange(pool, 1, BlockedLuNanoseconds<T>(n, n), [&](int64_t, int64_t) {
-      std::fill(info, info + systems.batch, common->Factor(systems.a));
-    });
+  if (systems.a_stride != 0 || systems.batch == 1) {
+    return ForEachRange(pool, systems.batch, factoring + substituting,
+                        [&](int64_t first, int64_t last) {
+                          Factors factors(n, n);
+                          auto substitute = start();
+                          for (int64_t i = first; i < last; ++i) {
+                            info[i] = factor(factors, systems.a + i * systems.a_stride);
+                            solve(substitute, factors, i);
+                          }
+                        });
   }
-  const double nanoseconds =
-      BlockedNanoseconds<T>(systems.Operations()) + (shared ? 0 : BlockedLuNanoseconds<T>(n, n));
-  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
-    const blocked::Workspace<T> work(n, cols);
-    if (shared) {
-      for (int64_t i = first; i < last; ++i) substitute(*common, work.rows(), i);
-      return;
-    }
-    blocked::LuFactors<T> factors(n, n);
-    for (int64_t i = first; i < last; ++i) {
-      info[i] = factors.Factor(systems.a + i * systems.a_stride);
-      substitute(factors, work.rows(), i);
-    }
+  Factors common(n, n);
+  ForEachRange(pool, 1, factoring, [&](int64_t, int64_t) {
+    std::fill(info, info + systems.batch, factor(common, systems.a));
   });
+  ForEachRange(pool, systems.batch, substituting, [&](int64_t first, int64_t last) {
+    auto substitute = start();
+    for (int64_t i = first; i < last; ++i) solve(substitute, common, i);
+  });
+}
+
+template <class T>
+void BlockedSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+  using Factors = blocked::LuFactors<T>;
+  AdviseHugePages(systems);
+  const int64_t n = systems.n, cols = systems.cols;
+  const auto start = [&] {
+    return
+        [n, cols, work = blocked::Workspace<T>(n, cols)](const Factors& factors, const T* b, T* x) {
+          const blocked::Rows<T> rows = work.rows();
+          for (int64_t k = 0; k < n; ++k) std::copy_n(b + k * cols, cols, rows.At(k, 0).data);
+          factors.Solve(cols, rows);
+          for (int64_t k = 0; k < n; ++k) std::copy_n(rows.At(k, 0).data, cols, x + k * cols);
+        };
+  };
+  SolveInTurn<Factors>(
+      pool, systems, info, BlockedLuNanoseconds<T>(n, n),
+      BlockedNanoseconds<T>(systems.Operations()),
+      [](Factors& factors, const T* a) { return factors.Factor(a); }, start);
 }
 
 // Replaces the n by cols matrix `x` by A⁻¹ x.
@@ -95,38 +111,19 @@ void Substitute(LapackLu<T>& factors, int64_t n, int64_t cols, T* x) {
 
 template <class T>
 void LapackSolve(ffi::ThreadPool& pool, const Systems<T>& systems, int32_t* info) {
+  using Factors = LapackLu<T>;
   lapack::Load();
   AdviseHugePages(systems);
-  const int64_t n = systems.n, size = systems.size();
-  const bool shared = systems.a_stride == 0 && systems.batch > 1;
-  const BlasThreads threads(ThreadsFor(systems.batch, n));
-  const auto substitute = [&](LapackLu<T>& factors, bool failed, int64_t i) {
-    T* const x = systems.x + i * size;
-    if (failed) return std::fill(x, x + size, NaN<T>());
-    std::copy(systems.b + i * size, systems.b + (i + 1) * size, x);
-    Substitute(factors, n, systems.cols, x);
+  const BlasThreads threads(ThreadsFor(systems.batch, systems.n));
+  const auto substitute = [&](Factors& factors, const T* b, T* x) {
+    std::copy_n(b, systems.size(), x);
+    Substitute(factors, systems.n, systems.cols, x);
   };
-  const auto factor = [&](LapackLu<T>& factors, int64_t i) {
-    info[i] = factors.Factor(pool, systems.a + i * systems.a_stride);
-    return info[i] != 0;
-  };
-  LapackLu<T> common(shared ? n : 0, shared ? n : 0);
-  bool common_failed = false;
-  if (shared) {
-    ForEachRange(pool, 1, LuNanoseconds(n, n),
-                 [&](int64_t, int64_t) { common_failed = factor(common, 0); });
-  }
-  const double nanoseconds =
-      LapackNanoseconds(systems.Operations()) + (shared ? 0 : LuNanoseconds(n, n));
-  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
-    if (shared) {
-      for (int64_t i = first; i < last; ++i) substitute(common, common_failed, i);
-      return;
-    }
-    LapackLu<T> factors(n, n);
-    for (int64_t i = first; i < last; ++i) substitute(factors, factor(factors, i), i);
-  });
-  if (shared) std::fill(info + 1, info + systems.batch, info[0]);
+  SolveInTurn<Factors>(
+      pool, systems, info, LuNanoseconds(systems.n, systems.n),
+      LapackNanoseconds(systems.Operations()),
+      [&](Factors& factors, const T* a) { return factors.Factor(pool, a); },
+      [&] { return substitute; });
 }
 
 // One matrix per lane.

@@ -48,7 +48,6 @@ template <bool kComplex, int kRows, int kCols, class V>
 LINALG_INLINE void ProductBlock(int depth, StridedMatrix<Lane<V>> a, const Lane<V>* b,
                                 int64_t b_row, int64_t b_next, bool conjugate_a, bool conjugate_c,
                                 Lane<V>* const (&c)[kCols], int64_t c_row) {
-  const V signs = conjugate_a ? InPairs<V>(1, -1) : InPairs<V>(-1, 1);
   V block[kRows][kCols] = {};
   for (int k = 0; k < depth; ++k) {
     V right[kCols], turned[kCols];
@@ -56,8 +55,7 @@ LINALG_INLINE void ProductBlock(int depth, StridedMatrix<Lane<V>> a, const Lane<
     for (int j = 0; j < kCols; ++j) {
       right[j] = LoadUnaligned<V>(b + k * b_row + j * b_next);
       if constexpr (kComplex) {
-        // i b, or -i b, which the imaginary parts of a multiply.
-        turned[j] = signs * SwapPairs(right[j]);
+        turned[j] = TimesI(right[j], conjugate_a);  // which the imaginary parts of a multiply
       }
     }
 #pragma GCC unroll 8
