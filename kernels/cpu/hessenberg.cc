@@ -14,7 +14,7 @@
 namespace linalg {
 namespace {
 
-// One matrix per lane.
+// One matrix per lane; a single one with columns in lanes.
 template <class T>
 void SmallHessenberg(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* h, T* q) {
   const int order = ToInt(n);
@@ -24,14 +24,15 @@ void SmallHessenberg(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a
   ForEachGroup<T>(pool, batch, (2 * count + n) * kPartsOf<T>, nanoseconds,
                   [&]<class V>(int64_t i, V* registers) {
                     using E = Element<T, V>;
-                    E* const matrix = reinterpret_cast<E*>(registers);
+                    using B = ColumnBlock<T, V>;
+                    E* const matrix = AfterMargin<B>(reinterpret_cast<E*>(registers));
                     E* const reflectors = matrix + count;
                     E* const taus = reflectors + count;
                     LoadElements(a + i * count, count, count, matrix);
-                    small::Hessenberg(matrix, order, reflectors, taus);
+                    small::Hessenberg<B>(matrix, order, reflectors, taus);
                     StoreElements(matrix, count, h + i * count);
                     if (q == nullptr) return;
-                    small::HessenbergVectors(matrix, order, reflectors, taus);
+                    small::HessenbergVectors<B>(matrix, order, reflectors, taus);
                     StoreElements(matrix, count, q + i * count);
                   });
 }

@@ -7,6 +7,7 @@
 #include "kernels/arithmetic/aligned_memory.h"
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/register_bytes.h"
+#include "kernels/arithmetic/rows.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/results.h"
@@ -99,6 +100,19 @@ void DispatchSize(int64_t n, Body&& body) {
     default:
       return body(ToInt(n));
   }
+}
+
+// What updates columns of matrices in lanes of V: an element, or of a single matrix, where V is a
+// plain number, a register of neighbours.
+template <class T, class V>
+using ColumnBlock = Element<T, std::conditional_t<kLanesOf<V> == 1, Vector<Real<T>, kLanes<T>>, V>>;
+
+// Where a matrix may begin in such memory: blocks of its columns compute with what lies before.
+template <class B, class E>
+E* AfterMargin(E* memory) {
+  constexpr int kMargin = kColumns<E, B> - 1;
+  std::fill_n(memory, kMargin, E{});
+  return memory + kMargin;
 }
 
 // Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.

@@ -185,8 +185,7 @@ struct QrProblem : QrShape {
       ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
                       [&]<class V>(int64_t i, V* registers) {
                         using E = Element<T, V>;
-                        using B = std::conditional_t<std::is_same_v<E, One>, Columns, E>;
-                        Make<B>(i, reinterpret_cast<E*>(registers));
+                        Make<ColumnBlock<T, V>>(i, reinterpret_cast<E*>(registers));
                       });
     }
   }

@@ -7,9 +7,10 @@
 
 namespace linalg::small {
 
-// Replaces the n by n matrix, row-major, by H. The reflectors' vectors go to columns of `v`, n - 1
-// elements each, their first elements, 1, left out, and their scales to `taus`, n - 1 elements.
-template <class E>
+// Replaces the n by n matrix, row-major, by H. Columns are updated in blocks B. The reflectors'
+// vectors go to columns of `v`, n - 1 elements each, their first elements, 1, left out, and their
+// scales to `taus`, n - 1 elements.
+template <class B, class E>
 LINALG_INLINE void Hessenberg(E* a, int n, E* v, E* taus) {
   const int m = n - 1;
   for (int k = 0; k < m; ++k) {
@@ -20,19 +21,21 @@ LINALG_INLINE void Hessenberg(E* a, int n, E* v, E* taus) {
     const E tau = nothing ? E{} : MakeReflector(below, n, rows, top);
     taus[k] = tau;
     if (nothing) continue;
-    for (int j = 1; j <= rows; ++j) ReflectColumn(below + j, n, rows, top, Conj(tau));
+    ForEachColumnBlock<kColumns<E, B>, 1>(rows, [&]<int, bool kMasked>(int j, int first) {
+      ReflectColumns<kMasked, B>(below + 1 + j, n, rows, top, Conj(tau), first);
+    });
     for (int i = 0; i < n; ++i) ReflectRow(a + i * n + k + 1, rows, top, tau);
   }
 }
 
 // Q from the reflectors.
-template <class E>
+template <class B, class E>
 LINALG_INLINE void HessenbergVectors(E* q, int n, const E* v, const E* taus) {
   const E one = FromReal<E>(Broadcast<RealElement<E>>(1));
   for (int i = 0; i < n; ++i) q[i] = q[i * n] = E{};
   q[0] = one;
   if (n == 1) return;
-  HouseholderProduct<E>(q + n + 1, n, n - 1, n - 1, n - 1, v, taus);
+  HouseholderProduct<B>(q + n + 1, n, n - 1, n - 1, n - 1, v, taus);
 }
 
 }  // namespace linalg::small

@@ -14,22 +14,6 @@
 
 namespace linalg::small {
 
-// vᴴ x over elements [0, count), v's first element being 1, in four chains.
-template <class E>
-LINALG_INLINE E ReflectorDot(const E* v, const E* x, int stride, int count) {
-  E sums[4] = {x[0]};
-  int i = 1;
-  for (; i + 4 <= count; i += 4) {
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) sums[c] = NegMulAdd(-Conj(v[i + c]), x[(i + c) * stride], sums[c]);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 3; ++c) {
-    if (i + c < count) sums[c] = NegMulAdd(-Conj(v[i + c]), x[(i + c) * stride], sums[c]);
-  }
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
 // Stores a block, or with kMasked only its columns from `first` on.
 template <bool kMasked, class B, class E>
 LINALG_INLINE void StoreFrom(B x, E* target, int first) {
@@ -43,12 +27,39 @@ LINALG_INLINE void StoreFrom(B x, E* target, int first) {
   StoreColumns(x, target);
 }
 
-// Multiplies the column `a` by I - tau v vᴴ.
+// vᴴ x over elements [0, count) of a block of columns, v's first element being 1, in four chains.
+template <class B, class E>
+LINALG_INLINE B ReflectorDot(const E* v, const E* x, int stride, int count) {
+  B sums[4] = {LoadColumns<B>(x)};
+  const auto add = [&](int i, B& sum) {
+    sum = NegMulAdd(Widen<RealElement<B>>(-Conj(v[i])), LoadColumns<B>(x + i * stride), sum);
+  };
+  int i = 1;
+  for (; i + 4 <= count; i += 4) {
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) add(i + c, sums[c]);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 3; ++c) {
+    if (i + c < count) add(i + c, sums[c]);
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// Multiplies the block of columns at `a` by I - tau v vᴴ.
+template <bool kMasked, class B, class E>
+LINALG_INLINE void ReflectColumns(E* a, int ld, int count, const E* v, E tau, int first) {
+  using V = RealElement<B>;
+  const B sum = Mul(Widen<V>(tau), ReflectorDot<B>(v, a, ld, count));
+  StoreFrom<kMasked>(LoadColumns<B>(a) - sum, a, first);
+  for (int i = 1; i < count; ++i) {
+    E* const target = a + i * ld;
+    StoreFrom<kMasked>(NegMulAdd(Widen<V>(v[i]), sum, LoadColumns<B>(target)), target, first);
+  }
+}
 template <class E>
 LINALG_INLINE void ReflectColumn(E* a, int ld, int count, const E* v, E tau) {
-  const E sum = Mul(tau, ReflectorDot(v, a, ld, count));
-  a[0] = a[0] - sum;
-  for (int i = 1; i < count; ++i) a[i * ld] = NegMulAdd(v[i], sum, a[i * ld]);
+  ReflectColumns<false, E>(a, ld, count, v, tau, 0);
 }
 
 // Multiplies the row `a` by it from the right.
@@ -61,7 +72,7 @@ LINALG_INLINE void ReflectRow(E* a, int count, const E* v, E tau) {
   for (int j = 1; j < count; ++j) a[j] = NegMulAdd(sum, Conj(v[j]), a[j]);
 }
 
-// ReflectColumn for a block of columns. With kNewRow the first row counts as zero and is only
+// ReflectColumns with its sums in one chain. With kNewRow the first row counts as zero and is only
 // written; with kMasked only columns from `first` on change.
 template <bool kNewRow, bool kMasked, class B, class E>
 LINALG_INLINE void ReflectBlock(E* a, int ld, int count, const E* v, E tau, int first) {
@@ -184,7 +195,7 @@ LINALG_INLINE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
                       ? E{}
                       : MakeReflector(corner + ld + 1, ld, rows - 1, next + 1);
     if (n == k + 2) break;
-    const E cross = ReflectorDot(next + 1, top + 1, 1, rows - 1);
+    const E cross = ReflectorDot<E>(next + 1, top + 1, 1, rows - 1);
     ForEachColumnBlock<kColumns<E, B>, kReflectBlocks<B, E>>(
         n - k - 2, [&]<int kBlocks, bool kMasked>(int j, int first) {
           ReflectBlocksTwice<kBlocks, false, kMasked, B>(
@@ -223,7 +234,7 @@ LINALG_INLINE void HouseholderProduct(E* q, int ld, int m, int cols, int count, 
     const E* top = v + k * m + k;
     const E* next = top + m;
     if (cols > k + 2) {
-      const E cross = Conj(ReflectorDot(next + 1, top + 1, 1, rows - 1));
+      const E cross = Conj(ReflectorDot<E>(next + 1, top + 1, 1, rows - 1));
       ForEachColumnBlock<kColumns<E, B>, kReflectBlocks<B, E>>(
           cols - k - 2, [&]<int kBlocks, bool kMasked>(int j, int first) {
             ReflectBlocksTwice<kBlocks, true, kMasked, B>(corner + 2 + j, ld, rows, top, taus[k],

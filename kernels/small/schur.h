@@ -264,8 +264,8 @@ LINALG_INLINE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>&
   balanced.order = work.order;
   Permute(t, n, balanced);
   if (scaled) Scale(t, n, balanced);
-  Hessenberg(t, n, work.reflectors, work.taus);
-  if constexpr (kVectors) HessenbergVectors(work.z, n, work.reflectors, work.taus);
+  Hessenberg<E>(t, n, work.reflectors, work.taus);
+  if constexpr (kVectors) HessenbergVectors<E>(work.z, n, work.reflectors, work.taus);
   const V info = QrIteration<kVectors, E>(n, t, work.z).Run();
   return finite ? info : Broadcast<V>(kNotFinite);
 }
