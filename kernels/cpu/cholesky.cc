@@ -63,8 +63,7 @@ void LapackCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPa
 template <class T>
 void BlockedCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part,
                      const T* a, T* factor, int32_t* info) {
-  const double nanoseconds = BlockedNanoseconds<T>(n * n * n / 6.0);
-  ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+  ForEachRange(pool, batch, BlockedCholeskyNanoseconds<T>(n), [&](int64_t first, int64_t last) {
     const blocked::Workspace<T> workspace(n, n);
     for (int64_t i = first; i < last; ++i) {
       T* const target = factor + i * n * n;

@@ -47,9 +47,9 @@ inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 /
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
 inline constexpr int64_t kSmallQr = 72;          // n = 64: 4.6 / 4.6; then in tiles
 // The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to
-// there, but for singular values from n = 24 on and complex Hessenberg forms of n = 32, which take
-// up to 1.3 times as long as LAPACK's.
-// Intel Xeon with AVX-512, two cores that others used too, 22 November 2026.
+// there, but for singular values from n = 24 on, which take up to 1.3 times as long as LAPACK's,
+// and Hessenberg forms of n = 32, which take 1.1 to 1.2 times. Intel Xeon with AVX-512, two cores
+// that others used too, 22 November 2026.
 inline constexpr int64_t kSmallEig = 64;         // n = 32: 5.8 / 4.0, 64: 3.1 / 2.0; and Schur form
 inline constexpr int64_t kSmallHessenberg = 32;  // n = 32: 5.3 / 2.7, 64: 2.5 / 0.7
 inline constexpr int64_t kSmallPivotedQr = 32;   // n = 32: 3.8 / 4.7, 48: 0.8 / 3.8
@@ -63,13 +63,13 @@ inline constexpr int64_t kJacobiSvdvals = 8;
 // two cores, 21 November 2026; both ways built and timed in one process).
 inline constexpr int64_t kSmallQrInLanes = 48;
 // Cholesky factors in tiles: in batches of 16 and 256 the time of one per lane over theirs is, at
-// n = 40, 56 and 64, in float32 0.6, 0.6 and 1.0, in float64 1.0, 1.2 and 1.3, in
-// complex64 1.0, 1.1 and 1.2; single matrices are ahead from 32 on. LAPACK's time over theirs
-// is 3.0 in float32 and 2.2 in float64 at n = 128 to 256, and 1.6 at 512; the same for single ones,
-// to which LAPACK gives both threads from 256 on. At n = 1024 it is 1.2, and 0.8 where LAPACK's
-// threads are free. Intel Xeon with AVX-512, two cores that others used too, 22 November 2026; both
-// in turn in one process.
-inline constexpr int64_t kSmallCholeskyFloat32 = 60;
+// n = 40, 56 and 64, in float32 0.6, 0.6 and 0.6 to 0.8, in float64 1.0, 1.2 and 1.3, in complex64
+// 1.0, 1.1 and 1.2; single matrices are ahead from 32 on. LAPACK's time over theirs
+// is 3.0 in float32 and 2.2 in float64 at n = 128 to 256, and 1.6 at 512; the same for
+// single ones, to which LAPACK gives both threads from 256 on. At n = 1024 it is 1.2, and 0.8 where
+// LAPACK's threads are free. Intel Xeon with AVX-512, two cores that others used too, 22 November
+// 2026; both in turn in one process.
+inline constexpr int64_t kSmallCholeskyFloat32 = 64;
 inline constexpr int64_t kBlockedCholesky = 512;
 // LU factors, solutions and inverses in tiles: in batches of 32 LAPACK's time over theirs is, at
 // n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2, 4.7 and 2.8, in float64
@@ -236,6 +236,12 @@ template <class T>
 double BlockedNanoseconds(double operations) {
   constexpr double kParts = sizeof(T) / sizeof(Real<T>);
   return 200.0 + 0.01 * kParts * kParts * sizeof(Real<T>) * operations;
+}
+
+// The same of Cholesky factors, whose pivots have to wait for each other.
+template <class T>
+double BlockedCholeskyNanoseconds(int64_t n) {
+  return 30.0 * n + BlockedNanoseconds<T>(n * n * n / 6.0);
 }
 
 // The same of LU factors.
