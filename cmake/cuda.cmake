@@ -1,4 +1,6 @@
-# The CUDA module, linalg/_cuda: built where there is an nvcc (AUTO), demanded (ON) or left out (OFF).
+# The CUDA module, linalg/_cuda: built where there are an nvcc and the driver of a GPU (AUTO), demanded
+# (ON) or left out (OFF). It takes longer to compile than all else, and to have the compiler is not to
+# have a GPU.
 #
 # Neither cuSOLVER nor cuBLAS, nor their headers, take part: the module opens the libraries when they
 # are first needed. So no find_package(CUDAToolkit), which asks for more than nvcc and the static
@@ -9,6 +11,13 @@ set_property(CACHE LINALG_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(LINALG_CUDA STREQUAL "OFF")
   message(STATUS "CUDA: left out, LINALG_CUDA=OFF")
   return()
+endif()
+if(LINALG_CUDA STREQUAL "AUTO")
+  find_library(LINALG_CUDA_DRIVER NAMES libcuda.so.1 cuda)
+  if(NOT LINALG_CUDA_DRIVER AND NOT EXISTS "/proc/driver/nvidia/version")
+    message(STATUS "CUDA: left out, there is no driver of a GPU; LINALG_CUDA=ON builds it all the same")
+    return()
+  endif()
 endif()
 
 include(CheckLanguage)
