@@ -144,6 +144,14 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 
   Algorithm: left-looking, one small matrix per lane; then row by row of tiles; beyond n = 512
   LAPACK potrf. Derivative: Murray, arXiv:1602.07527.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]])))
+    [[2. 0.]
+     [1. 1.]]
+    >>> linalg.cholesky(jnp.broadcast_to(jnp.eye(3), (10, 3, 3))).shape
+    (10, 3, 3)
   """
   return _checked_factor("cholesky", a, upper, symmetrize_input)
 
@@ -160,6 +168,15 @@ def cholesky_ex(
   Returns:
     (factor, info): info, int32 of shape (...), is 0 where the matrix was factored, else the order
     of the first leading minor that is not positive; that matrix's factor is NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), -jnp.eye(2)])
+    >>> factor, info = linalg.cholesky_ex(a)
+    >>> print(info)  # the leading minor of order 1 of the second is not positive
+    [0 1]
+    >>> print(jnp.isnan(factor).any((-2, -1)))
+    [False  True]
   """
   return _factor("cholesky_ex", a, upper, symmetrize_input)
 
@@ -184,6 +201,15 @@ def cho_factor(
   Returns:
     (factor, lower): the factor (..., n, n), zero in the other triangle; NaN where the matrix is not
     positive definite.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factor = linalg.cho_factor(jnp.array([[4.0, 2.0], [2.0, 2.0]]), lower=True)
+    >>> print(factor[0])
+    [[2. 0.]
+     [1. 1.]]
+    >>> print(linalg.cho_solve(factor, jnp.array([8.0, 6.0])))
+    [1. 2.]
   """
   del check_finite
   return _cho_factor(a, lower, bool(overwrite_a)), lower
@@ -216,6 +242,14 @@ def cho_solve(
 
   Returns:
     x, of the batch shape of the factor and `b` broadcast.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factor = linalg.cho_factor(jnp.diag(jnp.array([2.0, 4.0])))
+    >>> linalg.cho_solve(factor, jnp.ones((1000, 2, 3))).shape  # one factor, 1000 systems
+    (1000, 2, 3)
+    >>> print(linalg.cho_solve(factor, jnp.ones(2)).round(6))
+    [0.5  0.25]
   """
   del check_finite
   c, lower = c_and_lower

@@ -64,6 +64,17 @@ def cholesky_update(
 
   Algorithm: one triangular solve and cumulative sums, O(n²) operations; Gill, Golub, Murray and
   Saunders (1974), method C1. Derivatives go through it.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> r, w = 3 * jnp.eye(2), jnp.array([4.0, 0.0])
+    >>> up = linalg.cholesky_update(r, w)
+    >>> print(up.round(4))
+    [[5. 0.]
+     [0. 3.]]
+    >>> print(linalg.cholesky_update(up, w, downdate=True).round(4))
+    [[3. 0.]
+     [0. 3.]]
   """
   factor, info = _update("cholesky_update", r_matrix, w_vector, -1 if downdate else 1)
   check(info, "is not positive definite after the downdate: its leading minor "
@@ -83,5 +94,12 @@ def cholesky_update_ex(
   Returns:
     (factor, info): info, int32 of shape (...), is 0 where there is a factor, else the order of the
     first leading minor of A - w wᴴ that is not positive; that matrix's factor is NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> w = jnp.array([[0.5, 0.0], [2.0, 0.0]])
+    >>> factor, info = linalg.cholesky_update_ex(jnp.eye(2), w, downdate=True)
+    >>> print(info)  # I - w wᴴ is not positive definite for the second w
+    [0 1]
   """
   return _update("cholesky_update_ex", r_matrix, w_vector, -1 if downdate else 1)

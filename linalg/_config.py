@@ -26,7 +26,14 @@ def _cuda() -> str:
 
 def show_config() -> None:
   """Prints what was loaded: instruction set, LAPACK and its threads, cores, JAX, and CUDA; and
-  which of JAX's own primitives are accelerated."""
+  which of JAX's own primitives are accelerated.
+
+  Example:
+    >>> import linalg
+    >>> linalg.show_config()
+    instruction set: ...
+    LAPACK:          ...
+  """
   threads = _targets.blas_threads()
   blas = f"{threads} threads for one large matrix" if threads else "not OpenBLAS, threads unknown"
   cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

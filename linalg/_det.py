@@ -73,6 +73,12 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     sign 0 and logabsdet -inf.
 
   Algorithm: as for `det`; the exponent does not overflow.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> sign, logabsdet = linalg.slogdet(-100 * jnp.eye(51))
+    >>> print(sign, logabsdet.round(2))  # the determinant, -1e102, is out of float32's range
+    -1.0 234.86
   """
   (a,), dtype = as_arrays("slogdet", a)
   check_square("slogdet", a)
@@ -249,6 +255,14 @@ def det(a: ArrayLike) -> jax.Array:
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
   pivoting (`lu`), the product of the pivots taken with its exponent apart, so that it does
   not overflow on the way.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> print(linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(4))
+    -2.0
+    >>> print(jax.grad(linalg.det)(jnp.ones((2, 2))))  # of a singular matrix
+    [[ 1. -1.]
+     [-1.  1.]]
   """
   (a,), dtype = as_arrays("det", a)
   check_square("det", a)

@@ -150,6 +150,14 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
 
   Algorithm: balancing, Hessenberg form, the shifted QR iteration and back substitution; for small
   matrices one per lane, for others LAPACK geev. float16 and bfloat16 are computed in float32.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> w, v = linalg.eig(jnp.array([[2.0, 1.0], [0.0, 3.0]]))
+    >>> print(jnp.sort(w.real))
+    [2. 3.]
+    >>> w.dtype, v.shape
+    (dtype('complex64'), (2, 2))
   """
   w, *vectors, info = _eig("eig", a, left)
   check_converged(info, "eigendecomposition")
@@ -183,6 +191,13 @@ def eig_ex(a: ArrayLike, *, left: bool = False) -> tuple[jax.Array, ...]:
     (eigenvalues, eigenvectors, info), or (eigenvalues, left, right, info): info, int32 of shape
     (...), is 0; -1 if the matrix holds NaN or Inf; or positive if LAPACK did not converge. Where it
     is not 0, the results are NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> w, v, info = linalg.eig_ex(a)
+    >>> print(info)
+    [ 0 -1]
   """
   return _eig("eig_ex", a, left)
 
@@ -204,6 +219,12 @@ def eigvals(a: ArrayLike) -> jax.Array:
     The eigenvalues, complex (..., n), in no particular order; NaN where `eig` gives NaN.
 
   Algorithm: as for `eig`, without back substitution.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> w = linalg.eigvals(jnp.array([[0.0, 1.0], [-1.0, 0.0]]))
+    >>> print(jnp.sort(w.imag).round(4))
+    [-1.  1.]
   """
   w, info = _eigvals("eigvals", a)
   check_converged(info, "eigendecomposition")
@@ -219,5 +240,12 @@ def eigvals_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
 
   Returns:
     (eigenvalues, info), with info as of `eig_ex`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> w, info = linalg.eigvals_ex(a)
+    >>> print(info)
+    [ 0 -1]
   """
   return _eigvals("eigvals_ex", a)

@@ -130,6 +130,15 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
 
   Algorithm: for small matrices reduction to tridiagonal form and QL iteration, one matrix per lane;
   for others divide and conquer, LAPACK syevd (heevd).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> w, v = linalg.eigh(a)
+    >>> print(w.round(4))
+    [1. 3.]
+    >>> print(jnp.allclose(a @ v, v * w, atol=1e-6))
+    True
   """
   w, v, info = _eigh("eigh", a, UPLO, symmetrize_input)
   check_converged(info, "eigendecomposition")
@@ -148,6 +157,16 @@ def eigh_ex(
   Returns:
     (eigenvalues, eigenvectors, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN
     or Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> w, v, info = linalg.eigh_ex(a)
+    >>> print(info)
+    [ 0 -1]
+    >>> print(jnp.isnan(w))
+    [[False False]
+     [ True  True]]
   """
   return _eigh("eigh_ex", a, UPLO, symmetrize_input)
 
@@ -166,6 +185,11 @@ def eigvalsh(
 
   Algorithm: as `eigh`, without vectors; larger matrices in float32 and complex64 by LAPACK sytrd
   (hetrd), then QL in float64.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.eigvalsh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).round(4))
+    [1. 3.]
   """
   a, dtype, lower = _operand("eigvalsh", a, UPLO)
   w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize_input)

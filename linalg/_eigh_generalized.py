@@ -136,6 +136,15 @@ def eigh_generalized(
   eigenvectors split the space of equal ones. float16 and bfloat16 are computed in float32.
 
   Algorithm: Cholesky factors of B, triangular solves and `eigh`, as LAPACK sygvd.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a, b = jnp.diag(jnp.array([2.0, 3.0])), jnp.diag(jnp.array([4.0, 1.0]))
+    >>> w, v = linalg.eigh_generalized(a, b)
+    >>> print(w.round(4))
+    [0.5 3. ]
+    >>> print(jnp.allclose(v.mT @ b @ v, jnp.eye(2), atol=1e-6))
+    True
   """
   del overwrite_a, overwrite_b, turbo, check_finite
   name = "eigh_generalized"

@@ -190,6 +190,14 @@ def eigh_tridiagonal(
   rounded.
 
   Algorithm: divide and conquer, LAPACK stevd.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> w, v = linalg.eigh_tridiagonal(jnp.array([2.0, 2.0]), jnp.array([1.0]))
+    >>> print(w.round(4))
+    [1. 3.]
+    >>> linalg.eigh_tridiagonal(jnp.ones((10, 5)), jnp.ones((10, 4)), eigvals_only=True).shape
+    (10, 5)
   """
   del tol, key
   return _eigh_tridiagonal(d, e, eigvals_only, select, select_range)

@@ -87,6 +87,16 @@ def funm_hermitian(
   The first and second derivatives are exact at any eigenvalues, equal and nearly equal ones
   included: they are made of divided differences of `f`, of which f' is the limit (Daleckii and
   Krein). Autodiff of `eigh` cannot give them. To ask for third ones is a NotImplementedError.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> a = jnp.diag(jnp.array([1.0, 4.0]))
+    >>> print(linalg.funm_hermitian(a, jnp.sqrt).round(4))
+    [[1. 0.]
+     [0. 2.]]
+    >>> root = lambda a: linalg.funm_hermitian(a, jnp.sqrt)[0, 1]
+    >>> print(jax.grad(root)(jnp.eye(2))[0, 1].round(4))  # exact at equal eigenvalues
+    0.25
   """
   (a,), dtype = as_arrays("funm_hermitian", a)
   check_square("funm_hermitian", a)
@@ -168,5 +178,14 @@ def inverse_pth_root(
   at least the root of the least normal number (1e-19 in float32) times the largest eigenvalue.
 
   Algorithm and derivatives: those of `funm_hermitian`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.inverse_pth_root(16 * jnp.eye(2), 4).round(4))
+    [[0.5 0. ]
+     [0.  0.5]]
+    >>> zero = linalg.inverse_pth_root(jnp.zeros((2, 2)), 4, ridge_epsilon=1e-6, epsilon=1e-12)
+    >>> print(jnp.isfinite(zero).all())
+    True
   """
   return _inverse_pth_root(a, p, ridge_epsilon, epsilon, symmetrize_input)

@@ -37,6 +37,16 @@ def eigh_gauge_error(
     to 1 if it sees nothing else. Among eigenvalues closer than 8 √n eps ‖A‖, which `eigh`'s
     derivative takes to be equal, any rotation is free. Signs of real eigenvectors cannot be seen by
     a derivative.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.diag(jnp.array([1.0, 1.0, 2.0]))  # two eigenvalues are equal
+    >>> one_of_two = lambda w, v: v[..., 0, 0] * v[..., 1, 0]
+    >>> print(linalg.eigh_gauge_error(one_of_two, a).round(3))
+    0.707
+    >>> symmetric = lambda w, v: jnp.sum(w**2)
+    >>> print(linalg.eigh_gauge_error(symmetric, a))
+    0.0
   """
   (a,), _ = as_arrays("eigh_gauge_error", a)
   check_square("eigh_gauge_error", a)

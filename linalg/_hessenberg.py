@@ -121,6 +121,17 @@ def hessenberg(
 
   Algorithm: Householder reflectors; for small matrices one per lane, for others LAPACK gehrd and
   orghr. The derivative needs a subdiagonal without zeros.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> h, q = linalg.hessenberg(jnp.arange(16.0).reshape(4, 4), calc_q=True)
+    >>> print(jnp.tril(h, -2))
+    [[0. 0. 0. 0.]
+     [0. 0. 0. 0.]
+     [0. 0. 0. 0.]
+     [0. 0. 0. 0.]]
+    >>> print(jnp.allclose(q @ h @ q.mT, jnp.arange(16.0).reshape(4, 4), atol=1e-4))
+    True
   """
   del overwrite_a, check_finite
   (a,), dtype = as_arrays("hessenberg", a)

@@ -111,6 +111,14 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
 
   Algorithm: reflectors applied to the identity, last to first, of small matrices in lanes, of
   larger ones by blocks in tiles, as in `qr`; for the largest LAPACK orgqr (ungqr).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> reflectors, taus = linalg.qr(a, "raw")
+    >>> q = linalg.householder_product(reflectors.mT, taus)
+    >>> print(jnp.allclose(q, linalg.qr(a).Q, atol=1e-6))
+    True
   """
   (a, taus), dtype = as_arrays("householder_product", a, taus)
   check_matrix("householder_product", a)

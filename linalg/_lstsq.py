@@ -112,6 +112,15 @@ def lstsq(
 
   Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
   rank does not change, at equal singular values too.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a, b = jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), jnp.array([1.0, 3.0, 5.0])
+    >>> x, residuals, rank, s = linalg.lstsq(a, b)
+    >>> print(x.round(4), rank)
+    [1. 2.] 2
+    >>> linalg.lstsq(jnp.ones((10, 3, 2)), jnp.ones((10, 3, 1)))[0].shape
+    (10, 2, 1)
   """
   x, residuals, rank, s = _solve(a, b, rcond)
   if numpy_resid:

@@ -160,6 +160,15 @@ def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
 
   Algorithm: that of LAPACK getrf, one small matrix per lane, then in tiles; beyond sides of 512
   getrf itself. Derivative: De Hoog, Anderssen and Lukas (2011).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> packed, pivots, permutation = linalg.lu(jnp.array([[1.0, 3.0], [2.0, 4.0]]))
+    >>> print(packed)
+    [[2.  4. ]
+     [0.5 1. ]]
+    >>> print(pivots, permutation)
+    [1 1] [1 0]
   """
   packed, pivots, permutation, _ = _factor("lu", a)
   return packed, pivots, permutation
@@ -176,6 +185,13 @@ def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     (lu, pivots, permutation, info): info, int32 of shape (...), is 0 if all pivots are nonzero,
     the 1-based index of the first that is zero, where the matrix is singular, or -1 where the
     factors hold NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.ones((2, 2))])
+    >>> *factors, info = linalg.lu_ex(a)
+    >>> print(info)
+    [0 2]
   """
   return _factor("lu_ex", a)
 
@@ -191,6 +207,11 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> jax.Ar
 
   Returns:
     int32 (..., m).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.lu_pivots_to_permutation(jnp.array([2, 2]), 3))
+    [2 0 1]
   """
   check_arrays("lu_pivots_to_permutation", pivots)
   return _lu_pivots_to_permutation(pivots, permutation_size)
@@ -230,6 +251,12 @@ def lu_factor(
 
   Returns:
     (lu, pivots), as from `lu`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factors = linalg.lu_factor(jnp.array([[1.0, 3.0], [2.0, 4.0]]))
+    >>> print(linalg.lu_solve(factors, jnp.array([4.0, 6.0])))
+    [1. 1.]
   """
   del check_finite
   return _lu_factor(a, bool(overwrite_a))
@@ -274,6 +301,14 @@ def lu_solve(
   Returns:
     x, of the batch shape of the factors and `b` broadcast. Singular factors give infinities and NaN
     in their own system alone.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factors = linalg.lu_factor(jnp.array([[1.0, 3.0], [2.0, 4.0]]))
+    >>> print(linalg.lu_solve(factors, jnp.array([3.0, 7.0]), trans=1))  # Aᵀ x = b
+    [1. 1.]
+    >>> linalg.lu_solve(factors, jnp.ones((1000, 2, 3))).shape  # one matrix, 1000 systems
+    (1000, 2, 3)
   """
   del check_finite
   packed, pivots = lu_and_piv

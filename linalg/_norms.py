@@ -127,6 +127,15 @@ def norm(
 
   Returns:
     The norms, real.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> print(linalg.norm(jnp.array([3.0, 4.0])))
+    5.0
+    >>> print(linalg.norm(jnp.full(4, 1e30)))  # its square is out of range
+    2e+30
+    >>> print(jax.grad(linalg.norm)(jnp.zeros(2)))
+    [0. 0.]
   """
   a, dtype = _operand("norm", x)
   axes = _axes(axis, a.ndim)
@@ -166,6 +175,14 @@ def vector_norm(
 
   Algorithm: sums of numbers divided by a power of two (p = 2) or by the largest of them, so that
   nothing is out of range unless the norm is.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> x = jnp.array([[3.0, 4.0], [0.0, 5.0]])
+    >>> print(linalg.vector_norm(x, axis=-1))
+    [5. 5.]
+    >>> print(linalg.vector_norm(x, axis=-1, ord=1))
+    [7. 5.]
   """
   check_arrays("vector_norm", x)
   a = jnp.asarray(x)
@@ -188,6 +205,14 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
 
   Returns:
     The norms, real (...). The derivative is a subgradient where there is no gradient.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[3.0, 0.0], [0.0, 4.0]])
+    >>> print(linalg.matrix_norm(a), linalg.matrix_norm(a, ord=1))
+    5.0 4.0
+    >>> print(linalg.matrix_norm(a, ord=2).round(4))
+    4.0
   """
   a, dtype = _operand("matrix_norm", x)
   if a.ndim < 2:

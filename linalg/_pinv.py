@@ -104,6 +104,12 @@ def pinv(
 
   Algorithm: singular values, or eigenvalues of Hermitian matrices. Derivative: Golub and Pereyra,
   right wherever the rank does not change, at equal singular values too.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.pinv(jnp.array([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])))
+    [[0.5 0.  0. ]
+     [0.  0.  0. ]]
   """
   if rcond is not None:
     if rtol is not None:
@@ -131,6 +137,11 @@ def matrix_rank(
 
   Returns:
     The ranks, integers (...).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.matrix_rank(jnp.stack([jnp.eye(2), jnp.ones((2, 2))])))
+    [2 1]
   """
   if tol is not None and rtol is not None:
     raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
@@ -160,6 +171,13 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
   Returns:
     The condition numbers, real (...): inf for a singular matrix and for one that holds Inf and no
     NaN, where the derivative is 0.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.cond(jnp.diag(jnp.array([4.0, 0.5]))).round(4))
+    8.0
+    >>> print(linalg.cond(jnp.zeros((2, 2))))
+    inf
   """
   (a,), dtype = as_arrays("cond", x)
   if a.ndim < 2:

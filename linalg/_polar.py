@@ -63,6 +63,13 @@ def polar(
 
   Algorithm: singular values. Derivative: a Lyapunov equation, exact at equal singular values, to
   any order; at a singular value of 0, U is not determined.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[0.0, -2.0], [2.0, 0.0]])
+    >>> u, p = linalg.polar(a)
+    >>> print(jnp.allclose(p, 2 * jnp.eye(2), atol=1e-5), jnp.allclose(u @ p, a, atol=1e-5))
+    True True
   """
   del eps, max_iterations
   (a,), dtype = as_arrays("polar", a)

@@ -30,6 +30,15 @@ def matrix_power(a: ArrayLike, n: int) -> jax.Array:
     The powers (..., m, m); NaN where n is negative and A is exactly singular.
 
   Algorithm: repeated squaring, of `inv(a)` for a negative n.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.matrix_power(jnp.array([[1.0, 1.0], [0.0, 1.0]]), 5))
+    [[1. 5.]
+     [0. 1.]]
+    >>> print(linalg.matrix_power(2 * jnp.eye(2), -1))
+    [[0.5 0. ]
+     [0.  0.5]]
   """
   check_arrays("matrix_power", a)
   a = jnp.asarray(a)
@@ -102,6 +111,12 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
 
   Algorithm: scaling, Padé approximation of degree 13 (float64) or 7 (float32), and squaring; Higham
   (2005). Each matrix of a batch is scaled by itself. Derivatives go through the algorithm.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.expm(jnp.array([[0.0, 1.0], [0.0, 0.0]])))
+    [[1. 1.]
+     [0. 1.]]
   """
   (a,), dtype = as_arrays("expm", A)
   check_square("expm", a)

@@ -38,6 +38,11 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> jax.Array:
 
   Returns:
     The diagonals (..., k).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.diagonal(jnp.arange(9.0).reshape(3, 3), offset=1))
+    [1. 5.]
   """
   check_arrays("diagonal", x)
   x = jnp.asarray(x)
@@ -60,6 +65,14 @@ def block_diag(*arrs: ArrayLike) -> jax.Array:
 
   Returns:
     The block diagonal matrices (..., Σ m, Σ n), of the dtype that all promote to.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.block_diag(jnp.eye(1), jnp.full((1, 2), 3.0)))
+    [[1. 0. 0.]
+     [0. 3. 3.]]
+    >>> linalg.block_diag(jnp.ones((10, 2, 2)), jnp.ones((3, 3))).shape
+    (10, 5, 5)
   """
   arrs = arrs or (jnp.zeros((1, 0)),)
   check_arrays("block_diag", *arrs)

@@ -194,6 +194,18 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
   pivoting from 33 on, LAPACK geqrf (geqp3) and orgqr.
   Derivative: Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q
   by arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[3.0, 1.0], [4.0, 2.0], [0.0, 5.0]])
+    >>> q, r = linalg.qr(a)
+    >>> q.shape, r.shape
+    ((3, 2), (2, 2))
+    >>> print(jnp.allclose(q @ r, a, atol=1e-5))
+    True
+    >>> q, r, permutation = linalg.qr(a, pivoting=True)
+    >>> print(permutation)
+    [1 0]
   """
   (a,), dtype = as_arrays("qr", a)
   check_matrix("qr", a)

@@ -177,6 +177,15 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
 
   Algorithm: Hessenberg form and the shifted QR iteration; for small matrices one per lane, for
   others LAPACK gees.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> t, z = linalg.schur(a)
+    >>> print(jnp.allclose(z @ t @ z.mT, a, atol=1e-5))
+    True
+    >>> linalg.schur(a, output="complex")[0].dtype
+    dtype('complex64')
   """
   t, z, info = _schur("schur", a, output)
   check_converged(info, "Schur form")
@@ -195,6 +204,13 @@ def schur_ex(
   Returns:
     (T, Z, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or Inf; or positive
     if LAPACK did not converge. Where it is not 0, the results are NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> t, z, info = linalg.schur_ex(a)
+    >>> print(info)
+    [ 0 -1]
   """
   return _schur("schur_ex", a, output)
 
@@ -213,6 +229,13 @@ def rsf2csf(
     (T, Z), complex, T upper triangular.
 
   Each 2 by 2 block is made triangular by a rotation of its own.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> t, z = linalg.schur(jnp.array([[0.0, 1.0], [-1.0, 0.0]]))
+    >>> t, z = linalg.rsf2csf(t, z)
+    >>> print(jnp.sort(jnp.diag(t).imag).round(4))
+    [-1.  1.]
   """
   del check_finite
   (t, z), dtype = as_arrays("rsf2csf", T, Z)

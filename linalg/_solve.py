@@ -144,6 +144,14 @@ def solve(
 
   Algorithm: LU with partial pivoting (`lu`), or Cholesky (`cholesky`) with 'pos', and
   substitution; a derivative reuses the factors.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[4.0, 2.0], [2.0, 2.0]])
+    >>> print(linalg.solve(a, jnp.array([8.0, 6.0])))
+    [1. 2.]
+    >>> linalg.solve(a, jnp.ones((1000, 2, 3)), assume_a="pos").shape  # factored once
+    (1000, 2, 3)
   """
   x, info = _solve("solve", a, b, assume_a, lower)
   (check_positive if assume_a == "pos" else check_factors)(info)
@@ -163,6 +171,16 @@ def solve_ex(
     (x, info): info, int32 of the batch shape of `a`, is 0, the 1-based index of the first zero
     pivot of a singular matrix, or -1 where the LU factors hold NaN; with assume_a='pos', it is that
     of `cholesky_ex`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.ones((2, 2))])
+    >>> x, info = linalg.solve_ex(a, jnp.ones(2))
+    >>> print(info)
+    [0 2]
+    >>> print(x)
+    [[ 1.  1.]
+     [nan nan]]
   """
   return _solve("solve_ex", a, b, assume_a, lower)
 
@@ -203,6 +221,15 @@ def inv(a: ArrayLike) -> jax.Array:
 
   Algorithm: LU with partial pivoting (`lu`) and substitution for the identity; beyond n = 512
   LAPACK getrf and getri.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.inv(jnp.diag(jnp.array([2.0, 4.0]))))
+    [[0.5  0.  ]
+     [0.   0.25]]
+    >>> print(linalg.inv(jnp.zeros((2, 2))))  # singular
+    [[nan nan]
+     [nan nan]]
   """
   x, info = _inv("inv", a)
   check_factors(info)
@@ -219,5 +246,12 @@ def inv_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
   Returns:
     (inverse, info): info, int32 of shape (...), is 0, the 1-based index of the first zero pivot of
     a singular matrix, or -1 where the LU factors hold NaN; the inverse is NaN in both cases.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.ones((2, 2))])
+    >>> inverse, info = linalg.inv_ex(a)
+    >>> print(info)  # the second pivot of the second matrix is 0
+    [0 2]
   """
   return _inv("inv_ex", a)

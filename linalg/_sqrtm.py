@@ -81,6 +81,12 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
 
   Algorithm: the Schur form, complex or made so; Björck and Hammarling (1983). Derivative: the
   Sylvester equation X dX + dX X = dA, right at equal eigenvalues, to any order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.sqrtm(jnp.array([[4.0, 5.0], [0.0, 9.0]])).real.round(4))
+    [[2. 1.]
+     [0. 3.]]
   """
   if blocksize > 1:
     raise NotImplementedError("Blocked version is not implemented yet.")

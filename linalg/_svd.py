@@ -247,6 +247,15 @@ def svd(
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
   Algorithm: one-sided Jacobi for small matrices, divide and conquer for others, LAPACK gesdd.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    >>> u, s, vh = linalg.svd(a, full_matrices=False)
+    >>> print(s.round(4))
+    [3. 2.]
+    >>> print(jnp.allclose((u * s) @ vh, a, atol=1e-6))
+    True
   """
   *factors, info = _svd("svd", a, full_matrices, compute_uv, hermitian, subset_by_index)
   check_converged(info, "singular values")
@@ -310,6 +319,13 @@ def svd_ex(
   Returns:
     (U, S, Vh, info), or (S, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or
     Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> u, s, vh, info = linalg.svd_ex(a)
+    >>> print(info)
+    [ 0 -1]
   """
   return _svd("svd_ex", a, full_matrices, compute_uv, hermitian, subset_by_index)
 
@@ -327,6 +343,11 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Algorithm: for small matrices, one per lane, reduction to bidiagonal form and implicit QR, in
   float64 at least, or one-sided Jacobi up to n = 8 in float32 and complex64; for others LAPACK
   gesdd without vectors.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.svdvals(jnp.diag(jnp.array([2.0, 3.0]))).round(4))
+    [3. 2.]
   """
   s, info = _svd("svdvals", x, True, False, False, None)
   check_converged(info, "singular values")
@@ -342,6 +363,13 @@ def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
 
   Returns:
     (S, info), with info as of `svd_ex`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> s, info = linalg.svdvals_ex(a)
+    >>> print(info)
+    [ 0 -1]
   """
   s, info = _svd("svdvals_ex", x, True, False, False, None)
   return s, info

@@ -198,7 +198,13 @@ def prepare(name: str, platform: str) -> None:
 
 
 def include_dir() -> str:
-  """The directory to compile handlers of your own with: `#include "linalg/ffi.h"`."""
+  """The directory to compile handlers of your own with: `#include "linalg/ffi.h"`.
+
+  Example:
+    >>> import linalg
+    >>> linalg.include_dir()
+    '...include'
+  """
   return str(pathlib.Path(_cpu.__file__).parent / "include")
 
 
@@ -208,6 +214,15 @@ def export_disabled_checks() -> list[jax.export.DisabledSafetyCheck]:
   JAX promises nothing about the stability of custom calls that it does not know. The targets of
   this package keep their name, operands and attributes within a minor version; the process that
   runs the exported program must import `linalg`, and register your own targets, first.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> from jax import export
+    >>> exported = export.export(
+    ...   jax.jit(linalg.cholesky), disabled_checks=linalg.export_disabled_checks())(jnp.eye(2))
+    >>> print(export.deserialize(exported.serialize()).call(4 * jnp.eye(2)))
+    [[2. 0.]
+     [0. 2.]]
   """
   return [jax.export.DisabledSafetyCheck.custom_call(name) for name in _registered]
 

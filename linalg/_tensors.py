@@ -24,6 +24,12 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> jax.Array:
 
   Returns:
     The inverse, of shape (*a.shape[ind:], *a.shape[:ind]); NaN if it does not exist.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.eye(6).reshape(2, 3, 2, 3)
+    >>> linalg.tensorinv(a).shape
+    (2, 3, 2, 3)
   """
   check_arrays("tensorinv", a)
   a = jnp.asarray(a)
@@ -49,6 +55,12 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None)
 
   Returns:
     x; NaN if there is no unique one.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> x = linalg.tensorsolve(2 * jnp.eye(6).reshape(2, 3, 6), jnp.ones((2, 3)))
+    >>> print(x)
+    [0.5 0.5 0.5 0.5 0.5 0.5]
   """
   check_arrays("tensorsolve", a, b)
   a, b = jnp.asarray(a), jnp.asarray(b)

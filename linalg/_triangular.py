@@ -97,6 +97,13 @@ def triangular_solve(
 
   Algorithm: substitution, of small matrices one per lane, then in tiles; with one right-hand side
   BLAS trsv, and beyond n = 512, complex ones beyond 256, trsm.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[2.0, 0.0], [1.0, 4.0]])
+    >>> x = linalg.triangular_solve(a, jnp.array([[2.0], [9.0]]), left_side=True, lower=True)
+    >>> print(x.mT)
+    [[1. 2.]]
   """
   (a, b), dtype = as_arrays("triangular_solve", a, b)
   check_square("triangular_solve", a)
@@ -165,6 +172,12 @@ def solve_triangular(
   Returns:
     x, of the batch shape of `a` and `b` broadcast. A zero on the diagonal gives infinities and NaN
     in its own system alone.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[2.0, 0.0], [1.0, 4.0]])
+    >>> print(linalg.solve_triangular(a, jnp.array([2.0, 9.0]), lower=True))
+    [1. 2.]
   """
   del debug, check_finite
   return _solve_triangular(a, b, trans, lower, unit_diagonal, bool(overwrite_b))

@@ -105,6 +105,15 @@ def tridiagonal_solve(
   Algorithm: elimination with partial pivoting, as LAPACK's gtsv. A few long systems on a GPU are
   reduced by rotations (Wright, Stable parallel algorithms for two-point boundary value problems,
   1992), which find a singular system only where a pivot comes within rounding of zero.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> one = jnp.ones(4)
+    >>> b = jnp.array([5.0, 6.0, 6.0, 5.0])
+    >>> print(linalg.tridiagonal_solve(one, 4 * one, one, b).round(4))
+    [1. 1. 1. 1.]
+    >>> linalg.tridiagonal_solve(one, 4 * one, one, jnp.ones((1000, 4, 2))).shape
+    (1000, 4, 2)
   """
   x, info = _solve("tridiagonal_solve", dl, d, du, b, perturb_singular)
   check_factors(info)
@@ -128,5 +137,12 @@ def tridiagonal_solve_ex(
   Returns:
     (x, info): info, int32 of shape (...), is 0, the 1-based index of the first zero pivot, or -1
     where a pivot is NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> zero, d = jnp.zeros(3), jnp.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
+    >>> x, info = linalg.tridiagonal_solve_ex(zero, d, zero, jnp.ones(3))
+    >>> print(info)  # the second pivot of the second system is 0
+    [0 2]
   """
   return _solve("tridiagonal_solve_ex", dl, d, du, b, perturb_singular)

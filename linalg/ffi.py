@@ -30,6 +30,12 @@ def register_target(name: str, handler: object, *, platform: str = "cpu") -> Non
 
   The handler sees the part of the batch that lies on its device: operands and results of shape
   `(*batch, *core)`, whatever the length of `batch`.
+
+  Example:
+    >>> import ctypes, jax, linalg
+    >>> library = ctypes.CDLL("build/libtridiagonal.so")  # doctest: +SKIP
+    >>> handler = jax.ffi.pycapsule(library.tridiagonal_solve)  # doctest: +SKIP
+    >>> linalg.ffi.register_target("tridiagonal_solve", handler)  # doctest: +SKIP
   """
   _targets.register(name, handler, platform)
 
@@ -135,6 +141,19 @@ def operation(
     A function of as many arrays as the signature has operands, whose batch shapes may broadcast.
     It returns one array, or a tuple of several. An operand that is sharded over a matrix dimension
     of an Explicit mesh is a `jax.sharding` type error.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.ffi
+    >>> cholesky = linalg.ffi.operation(  # this package's own target, called as one of yours
+    ...   "linalg_cholesky", "n n -> n n, ()", [0, jnp.int32],
+    ...   attributes={"lower": True, "symmetrize": True})
+    >>> factor, info = cholesky(jnp.array([[[4.0, 2.0], [2.0, 2.0]]]))
+    >>> print(factor[0], info)
+    [[2. 0.]
+     [1. 1.]] [0]
+    >>> print(cholesky(4 * jnp.eye(2), lower=False)[0])
+    [[2. 0.]
+     [0. 2.]]
   """
   operands, results = _parse(signature)
 
@@ -183,6 +202,13 @@ def broadcast_batches(
     name: the function's, for errors.
     operands: arrays of shape (*batch, *core).
     ranks: the number of core dimensions of each.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.ffi
+    >>> a, b = jnp.ones((10, 1, 3, 3)), jnp.ones((4, 3))
+    >>> a, b = linalg.ffi.broadcast_batches("mine", [a, b], [2, 1])
+    >>> a.shape, b.shape
+    ((10, 4, 3, 3), (10, 4, 3))
   """
   return _primitive.broadcast_batches(name, list(operands), ranks)
 
@@ -196,6 +222,15 @@ def refuse_sharded(name: str, *operands: jax.Array, rank: int = 2) -> None:
   Args:
     name: the function's.
     operands: arrays whose last `rank` dimensions must not be sharded on an Explicit mesh.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.ffi
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   try:
+    ...     linalg.ffi.refuse_sharded("mine", jnp.zeros((8, 8), out_sharding=jax.P("x")))
+    ...   except linalg.ffi.ShardingTypeError as error:
+    ...     print(str(error).split(": ")[1])
+    operand 0 is sharded over a matrix dimension
   """
   for i, x in enumerate(operands):
     _primitive.refuse_sharded_core(name, i, jax.typeof(x), rank)

@@ -35,6 +35,10 @@ def batched(function: Callable[..., Any]) -> Callable[..., Any]:
   Example:
     >>> import jax, jax.numpy as jnp, linalg, linalg.distributed as dist
     >>> roots = dist.batched(lambda a: linalg.inverse_pth_root(a, 4))
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(jnp.broadcast_to(16 * jnp.eye(8), (3, 8, 8)), jax.P(None, "x"))
+    ...   print(roots(a).shape)
+    (3, 8, 8)
   """
 
   @functools.wraps(function)

@@ -289,8 +289,11 @@ def qr(
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",)))  # doctest: +SKIP
-    >>> q, r = dist.qr(jnp.ones((jax.device_count() * 4, 2)), axes="x")  # doctest: +SKIP
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   q, r = dist.qr(a)
+    ...   print(q.shape, r.shape)
+    (64, 2) (2, 2)
   """
   if mode not in ("reduced", "r"):
     raise NotImplementedError(
@@ -318,6 +321,14 @@ def svd(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> SVDResult
   Algorithm: that of R of TSQR; Chan, An improved algorithm for computing the singular value
   decomposition, ACM Trans. Math. Softw. 8 (1982). Derivatives as those of `linalg.svd`, where A has
   full rank.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   u, s, vh = dist.svd(a)
+    ...   print(u.shape, s.shape, vh.shape)
+    (64, 2) (2,) (2, 2)
   """
   rows, operands, dtype = _operands("svd", axes, a)
   u, s, vh = _compiled_svd(rows, *operands)
@@ -333,6 +344,13 @@ def svdvals(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> jax.A
     axes: as for `qr`.
 
   Algorithm: those of R of TSQR; no Q is made but for derivatives.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   print(dist.svdvals(a).shape)
+    (2,)
   """
   rows, operands, dtype = _operands("svdvals", axes, a)
   return _compiled_svdvals(rows, *operands).astype(real_dtype(dtype))
@@ -367,6 +385,14 @@ def lstsq(
 
   Algorithm: R of [A b] by TSQR, and the singular value decomposition of its first n columns: no Q
   is made but for derivatives, which hold where the rank is full.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   x, residuals, rank, s = dist.lstsq(a, a @ jnp.ones(2))
+    ...   print(x.round(4), rank)
+    [1. 1.] 2
   """
   rows, (matrix, rhs), dtype = _operands("lstsq", axes, a, b)
   vector = rhs.ndim == 1

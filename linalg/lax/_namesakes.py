@@ -24,6 +24,12 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> jax.Array:
   Args:
     x: matrices (..., n, n).
     symmetrize_input: if false, the lower triangle alone is read.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> print(linalg.lax.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]])))
+    [[2. 0.]
+     [1. 1.]]
   """
   return linalg.cholesky(x, symmetrize_input=symmetrize_input)
 
@@ -34,6 +40,12 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> jax.Array:
   """The upper factor of Rᴴ R + w wᴴ; `jax.lax.linalg.cholesky_update`, batched.
 
   See `linalg.cholesky_update`, which subtracts w wᴴ too.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> print(linalg.lax.cholesky_update(3 * jnp.eye(2), jnp.array([4.0, 0.0])).round(4))
+    [[5. 0.]
+     [0. 3.]]
   """
   return linalg.cholesky_update(r_matrix, w_vector)
 
@@ -61,6 +73,12 @@ def eig(
 
   Returns:
     The list of the eigenvalues, the left and the right eigenvectors, or of those asked for.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> w, left, right = linalg.lax.eig(jnp.array([[2.0, 1.0], [0.0, 3.0]]))
+    >>> print(jnp.sort(w.real))
+    [2. 3.]
   """
   if implementation is not None or use_magma is not None:
     return jax.lax.linalg.eig(
@@ -100,6 +118,12 @@ def eigh(
 
   Returns:
     The tuple (eigenvectors, eigenvalues).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> v, w = linalg.lax.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]]))  # vectors first
+    >>> print(w.round(4))
+    [1. 3.]
   """
   if implementation is not None:
     return jax.lax.linalg.eigh(
@@ -113,7 +137,14 @@ def eigh(
 @with_types_of(jax.lax.linalg.lu)
 @public()
 def lu(x: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """LU factors with pivots and the permutation; `jax.lax.linalg.lu`. See `linalg.lu`."""
+  """LU factors with pivots and the permutation; `jax.lax.linalg.lu`. See `linalg.lu`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> packed, pivots, permutation = linalg.lax.lu(jnp.array([[1.0, 3.0], [2.0, 4.0]]))
+    >>> print(permutation)
+    [1 0]
+  """
   return linalg.lu(x)
 
 
@@ -136,6 +167,12 @@ def qr(
 
   Returns:
     (Q, R), or with `pivoting` (Q, R, permutation).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> q, r = linalg.lax.qr(jnp.ones((3, 2)))
+    >>> q.shape, r.shape
+    ((3, 3), (3, 2))
   """
   if use_magma is not None:
     return jax.lax.linalg.qr(
@@ -162,6 +199,12 @@ def schur(
 
   Returns:
     (T, Z), or (T,).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> t, z = linalg.lax.schur(jnp.diag(jnp.array([1.0, 2.0])))
+    >>> print(jnp.sort(jnp.diag(t)))
+    [1. 2.]
   """
   del select_callable
   if sort_eig_vals:
@@ -188,6 +231,12 @@ def svd(
 
   Returns:
     (U, s, Vᴴ), or s.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.lax
+    >>> u, s, vh = linalg.lax.svd(jnp.diag(jnp.array([2.0, 3.0])))
+    >>> print(s.round(4))
+    [3. 2.]
   """
   if algorithm not in (None, jax.lax.linalg.SvdAlgorithm.DEFAULT):
     return jax.lax.linalg.svd(

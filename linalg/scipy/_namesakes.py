@@ -31,6 +31,12 @@ def cholesky(
 
   Returns:
     The factors (..., n, n); NaN where the matrix is not positive definite.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]), lower=True))
+    [[2. 0.]
+     [1. 1.]]
   """
   del overwrite_a, check_finite
   return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
@@ -39,7 +45,13 @@ def cholesky(
 @with_types_of(jax.scipy.linalg.det)
 @public("overwrite_a", "check_finite")
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
-  """The determinant; `jax.scipy.linalg.det`. See `linalg.det`."""
+  """The determinant; `jax.scipy.linalg.det`. See `linalg.det`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(4))
+    -2.0
+  """
   del overwrite_a, check_finite
   return linalg.det(a)
 
@@ -47,7 +59,14 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> j
 @with_types_of(jax.scipy.linalg.inv)
 @public("overwrite_a", "check_finite")
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
-  """The inverse; `jax.scipy.linalg.inv`. See `linalg.inv`."""
+  """The inverse; `jax.scipy.linalg.inv`. See `linalg.inv`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.inv(jnp.diag(jnp.array([2.0, 4.0]))))
+    [[0.5  0.  ]
+     [0.   0.25]]
+  """
   del overwrite_a, check_finite
   return linalg.inv(a)
 
@@ -77,6 +96,12 @@ def eigh(
 
   Returns:
     (eigenvalues, eigenvectors), or the eigenvalues.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> a, b = jnp.diag(jnp.array([2.0, 3.0])), jnp.diag(jnp.array([4.0, 1.0]))
+    >>> print(linalg.scipy.eigh(a, b, eigvals_only=True).round(4))
+    [0.5 3. ]
   """
   del lower, overwrite_a, overwrite_b, turbo, check_finite
   if b is None and type == 1 and eigvals is None:
@@ -103,6 +128,15 @@ def lu(
 
   Returns:
     (P, L, U), P being real, of shapes (..., m, m), (..., m, k) and (..., k, n); or (P L, U).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> p, l, u = linalg.scipy.lu(jnp.array([[1.0, 3.0], [2.0, 4.0]]))
+    >>> print(p @ l @ u)
+    [[1. 3.]
+     [2. 4.]]
+    >>> linalg.scipy.lu(jnp.ones((10, 3, 2)))[1].shape
+    (10, 3, 2)
   """
   del overwrite_a, check_finite
   (a,), dtype = as_arrays("lu", a)
@@ -138,6 +172,12 @@ def qr(
 
   Returns:
     (Q, R), (Q, R, permutation), (R,) or (R, permutation).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> q, r = linalg.scipy.qr(jnp.ones((3, 2)), mode="economic")
+    >>> q.shape, r.shape
+    ((3, 2), (2, 2))
   """
   del overwrite_a, lwork, check_finite
   if mode == "economic":
@@ -174,6 +214,12 @@ def qr_multiply(
 
   Returns:
     (product, R) or (product, R, permutation).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> product, r = linalg.scipy.qr_multiply(jnp.ones((3, 2)), jnp.ones((5, 3)))
+    >>> product.shape, r.shape
+    ((5, 2), (2, 2))
   """
   del overwrite_a, overwrite_c
   (a, c), dtype = as_arrays("qr_multiply", a, c)
@@ -216,6 +262,12 @@ def solve(
     assume_a: 'pos' for Hermitian positive definite matrices. 'sym' and 'her' are solved as 'gen',
       as in JAX: both triangles are read.
     overwrite_a, overwrite_b, debug, check_finite: not used.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> a = jnp.array([[4.0, 2.0], [2.0, 2.0]])
+    >>> print(linalg.scipy.solve(a, jnp.array([8.0, 6.0]), assume_a="pos"))
+    [1. 2.]
   """
   del overwrite_a, overwrite_b, debug, check_finite
   if assume_a == "pos" and jnp.ndim(a) == jnp.ndim(b) + 1 > 2:  # a batch of vectors
@@ -242,6 +294,11 @@ def svd(
 
   Returns:
     (U, s, Vᴴ), or s.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.svd(jnp.diag(jnp.array([2.0, 3.0])), compute_uv=False).round(4))
+    [3. 2.]
   """
   del overwrite_a, check_finite, lapack_driver
   result = linalg.svd(a, full_matrices, compute_uv)

@@ -1,0 +1,69 @@
+"""The examples in docstrings and the sessions in docs/ run, and print what stands there.
+
+They share a process, and with it the time of importing JAX: none leaves anything behind. Blocks that
+are whole programs are test_documents.py's.
+"""
+
+import doctest
+import inspect
+import pathlib
+import re
+import types
+
+import jax
+import pytest
+
+import linalg
+import linalg.distributed
+import linalg.lax
+import linalg.scipy
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODULES = (linalg, linalg.scipy, linalg.lax, linalg.distributed, linalg.ffi)
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def _functions():
+  """The public functions that this package has written, by the first name that they have."""
+  found = {}
+  for module in MODULES:
+    for name in module.__all__:
+      function = getattr(module, name)
+      if isinstance(function, types.FunctionType) and function.__module__.startswith("linalg"):
+        found.setdefault(function, f"{module.__name__}.{name}")
+  return {name: function for function, name in found.items()}
+
+
+FUNCTIONS = _functions()
+SESSIONS = {
+    f"{page.name}:{page.read_text().count(chr(10), 0, match.start(1))}": match[1]
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for match in re.finditer(r"^```pycon\n(.*?)^```$", page.read_text(), re.M | re.S)}
+
+
+@pytest.fixture(autouse=True)
+def defaults(standard_promotion):
+  """JAX's, as a reader has them who types the example."""
+  with jax.enable_x64(False):
+    yield
+
+
+def _run(name, text):
+  test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
+  said = []
+  outcome = doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append)
+  assert not outcome.failed, "".join(said)
+  return test.examples
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstring(name):
+  examples = _run(name, inspect.getdoc(FUNCTIONS[name]) or "")
+  assert any(example.want for example in examples) or name in (
+      # What it takes is a library that was compiled first: tests/api/test_documents.py.
+      "linalg.ffi.register_target")
+
+
+@pytest.mark.parametrize("place", SESSIONS)
+def test_session(place):
+  assert any(example.want for example in _run(place, SESSIONS[place]))
