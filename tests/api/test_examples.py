@@ -1,7 +1,7 @@
 """The examples in docstrings and the sessions in docs/ run, and print what stands there.
 
-They share a process, and with it the time of importing JAX: none leaves anything behind. Blocks that
-are whole programs are test_documents.py's.
+They share a process, and with it the time of importing JAX: none leaves anything behind. Blocks
+that are whole programs are test_documents.py's.
 """
 
 import doctest

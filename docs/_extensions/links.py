@@ -1,0 +1,58 @@
+"""Links between the repository's Markdown files: on the site they lead where they lead elsewhere.
+
+README.md, CHANGELOG.md and CONTRIBUTING.md are parts of pages here. What has no page, such as a
+source file, is named by its path, and must be there.
+"""
+
+import os.path
+import pathlib
+import re
+
+from sphinx.util import logging
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = {
+    ROOT / "README.md": "start.md",
+    ROOT / "CHANGELOG.md": "changelog.md",
+    ROOT / "CONTRIBUTING.md": "contributing.md",
+}
+logger = logging.getLogger(__name__)
+
+
+def followed(text, file):
+  """The text of a file, with links as they are on the site."""
+
+  def follow(match):
+    shown, target, anchor = match.groups()
+    path = pathlib.Path(os.path.normpath(file.parent / target))
+    if not path.exists():
+      logger.warning("%s links to %s, which is not there", file.relative_to(ROOT), target)
+    if path in PAGES:
+      return f"[{shown}](/{PAGES[path]}{anchor or ''})"
+    if path.suffix == ".md" and path.is_relative_to(DOCS):
+      return f"[{shown}](/{path.relative_to(DOCS)}{anchor or ''})"
+    if path.suffix == ".svg":
+      return match[0]
+    named = f"`{path.relative_to(ROOT)}`"
+    return named if path.name.startswith(shown.strip("`").split("/")[-1]) else f"{shown} ({named})"
+
+  return re.sub(r"\[([^\]\n]+)\]\((?!\w+:|#|/)([^)#\s]+)(#[\w-]+)?\)", follow, text)
+
+
+def on_source(app, docname, content):
+  del app
+  file = DOCS / f"{docname}.md"
+  if file.exists():
+    content[0] = followed(content[0], file)
+
+
+def on_include(app, path, docname, content):
+  del docname
+  content[0] = followed(content[0], pathlib.Path(os.path.normpath(pathlib.Path(app.srcdir) / path)))
+
+
+def setup(app):
+  app.connect("source-read", on_source)
+  app.connect("include-read", on_include)
+  return {"parallel_read_safe": True}
