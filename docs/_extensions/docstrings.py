@@ -66,6 +66,32 @@ def known_name(name, rawtext, text, lineno, inliner, options=None, content=None)
   return [literal], []
 
 
+def link_names(app, doctree):
+  """Links code in the Markdown pages that is a public name; but not what others call so."""
+  if app.env.docname.startswith("reference/"):
+    return
+  for literal in list(doctree.findall(nodes.literal)):
+    if any(isinstance(x, (nodes.title, nodes.reference)) for x in _parents(literal)):
+      continue
+    cell = next((x for x in _parents(literal) if isinstance(x, nodes.entry)), None)
+    if app.env.docname == "migration" and cell and cell.parent.index(cell) == 0:
+      continue
+    text = literal.astext()
+    for full in (f"linalg.{text}", text):
+      if full in documented():
+        reference = addnodes.pending_xref(
+            "", literal.deepcopy(), refdomain="py", reftype="obj", refdoc=app.env.docname,
+            reftarget=documented()[full], refexplicit=True)
+        literal.replace_self(reference)
+        break
+
+
+def _parents(node):
+  while node.parent is not None:
+    node = node.parent
+    yield node
+
+
 # Sections
 
 
@@ -206,6 +232,7 @@ class Elsewhere(SphinxDirective):
 def setup(app):
   app.add_role("known_name", known_name)
   app.add_directive("elsewhere", Elsewhere)
+  app.connect("doctree-read", link_names)
   app.connect("autodoc-process-docstring", on_docstring)
   app.connect("autodoc-before-process-signature", on_signature)
   app.connect("autodoc-process-signature", on_formatted)

@@ -28,10 +28,11 @@ def followed(text, file):
     path = pathlib.Path(os.path.normpath(file.parent / target))
     if not path.exists():
       logger.warning("%s links to %s, which is not there", file.relative_to(ROOT), target)
-    if path in PAGES:
-      return f"[{shown}](/{PAGES[path]}{anchor or ''})"
-    if path.suffix == ".md" and path.is_relative_to(DOCS):
-      return f"[{shown}](/{path.relative_to(DOCS)}{anchor or ''})"
+    page = PAGES.get(path) or (
+        path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and path.relative_to(DOCS))
+    if page:
+      # What is called by its path has its title there.
+      return f"[{shown if shown != target else ''}](/{page}{anchor or ''})"
     if path.suffix == ".svg":
       return match[0]
     named = f"`{path.relative_to(ROOT)}`"

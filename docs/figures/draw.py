@@ -88,11 +88,11 @@ def row_of_everything(drawing, shape, height=62):
 
 
 def down(drawing, words):
-  """An arrow on each device, and what happens along them."""
+  """What happens next, and an arrow on each device."""
+  drawing.line(words)
   for x in places():
-    drawing.arrow(x + 12, drawing.y + 4, x + 12, drawing.y + 32)
-  drawing.text(WIDTH / 2, drawing.y + 22, words)
-  drawing.y += 37
+    drawing.arrow(x + 49, drawing.y - 2, x + 49, drawing.y + 18)
+  drawing.y += 21
 
 
 def stays():

@@ -41,6 +41,13 @@ SESSIONS = {
     for match in re.finditer(r"^```pycon\n(.*?)^```$", page.read_text(), re.M | re.S)}
 
 
+def test_no_session_is_missed():
+  """Catches a prompt in a block that the pattern above does not know."""
+  pages = (ROOT / "docs").rglob("*.md")
+  prompts = sum(len(re.findall(r"^\s*>>> ", page.read_text(), re.M)) for page in pages)
+  assert sum(session.count(">>> ") for session in SESSIONS.values()) == prompts > 0
+
+
 @pytest.fixture(autouse=True)
 def defaults(standard_promotion):
   """JAX's, as a reader has them who types the example."""

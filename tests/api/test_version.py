@@ -1,12 +1,17 @@
 """linalg.__version__ is that of the distribution."""
 
 import importlib.metadata
+import pathlib
+import re
 import runpy
+import tomllib
 
 import pytest
 
 import linalg
 from linalg import _version
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_version(monkeypatch):
@@ -28,3 +33,10 @@ def test_version_of_the_installed_distribution():
   except importlib.metadata.PackageNotFoundError:
     pytest.skip("jax-linalg is not installed: this is a source tree that was built in place")
   assert linalg.__version__ == installed
+
+
+def test_version_of_the_citation():
+  project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+  citation = (ROOT / "CITATION.cff").read_text()
+  assert re.findall(r"^version: (.*)$", citation, re.M) == [project["version"]]
+  assert re.findall(r"^license: (.*)$", citation, re.M) == [project["license"]]
