@@ -7,7 +7,7 @@ import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "docs" / "_extensions"), str(ROOT), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "docs" / "_extensions"), str(ROOT / "benchmarks")]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 project = "linalg"
@@ -25,6 +25,7 @@ myst_enable_extensions = ["attrs_block", "colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.strikethrough"]
 language = "en"
+smartquotes = False  # quotes are strings'
 
 # Docstrings
 autodoc_member_order = "bysource"

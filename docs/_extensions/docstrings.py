@@ -4,10 +4,11 @@ They are plain text with sections (Args, Returns, Attributes, Example), names an
 single backticks, and mathematics in Unicode. What looks like markup in them is none.
 """
 
+import builtins
+import collections.abc
 import functools
 import inspect
 import re
-import types
 import typing
 
 import jax
@@ -35,15 +36,15 @@ def is_ours(thing):
 
 @functools.cache
 def documented():
-  """Every public name -> the name that it is documented under: its first one."""
+  """Public name -> the name that it is documented under, its first one. JAX's own functions have
+  entries in `linalg` alone."""
   first, found = {}, {}
   for module in MODULES.values():
     for name in module.__all__:
       thing = getattr(module, name)
-      if isinstance(thing, types.ModuleType):
-        continue
       full = f"{module.__name__}.{name}"
-      found[full] = first.setdefault(id(thing), full)
+      if id(thing) in first or is_ours(thing) or module in (linalg, linalg.ffi):
+        found[full] = first.setdefault(id(thing), full)
   return found
 
 
@@ -67,12 +68,15 @@ def known_name(name, rawtext, text, lineno, inliner, options=None, content=None)
 
 
 def link_names(app, doctree):
-  """Links code in the Markdown pages that is a public name; but not what others call so."""
+  """Links code in the Markdown pages that is a public name; but not what others call so. Paths may
+  be broken, for else they take all of a table's width."""
   if app.env.docname.startswith("reference/"):
     return
   for literal in list(doctree.findall(nodes.literal)):
     if any(isinstance(x, (nodes.title, nodes.reference)) for x in _parents(literal)):
       continue
+    if "/" in literal.astext():
+      literal["classes"].append("path")
     cell = next((x for x in _parents(literal) if isinstance(x, nodes.entry)), None)
     if app.env.docname == "migration" and cell and cell.parent.index(cell) == 0:
       continue
@@ -112,6 +116,12 @@ def restructured(lines):
   result, i = [], 0
   while i < len(lines):
     heading = re.fullmatch(r"(Args|Attributes|Returns|Example):", lines[i])
+    if lines[i].startswith("  "):
+      result += [".. code-block:: python", ""]
+      while i < len(lines) and (lines[i].startswith("  ") or not lines[i].strip()):
+        result.append("  " + lines[i])
+        i += 1
+      continue
     if not heading:
       line = escape(lines[i])
       result.append(re.sub(r"(?:^|(?<=\. ))(Algorithm|Derivatives?):", r"**\1:**", line))
@@ -171,19 +181,27 @@ def on_docstring(app, what, name, obj, options, lines):
 # Signatures
 
 
-class _ArrayLike:
-  """Stands for the union of a dozen types that `ArrayLike` is an alias of."""
+@functools.cache
+def _alias(name):
+  """Stands for the alias of a union of a dozen types, such as `ArrayLike`, to be shown by name."""
+  return type(name, (), {"__module__": "jax.typing", "__qualname__": name})
 
 
-_ArrayLike.__module__, _ArrayLike.__qualname__ = "jax.typing", "ArrayLike"
+class _Names(dict):
+  """What names in JAX's annotations, which are text, stand for."""
+
+  def __missing__(self, name):
+    return getattr(builtins, name, None) or getattr(collections.abc, name, None) or _alias(name)
 
 
 def _short(annotation):
+  if isinstance(annotation, str):
+    return eval(re.sub(r"\b\w+\.(?=\w)", "", annotation), {}, _Names(Array=jax.Array))
   alternatives = typing.get_args(annotation)
   of_arrays = typing.get_args(ArrayLike)
   if all(x in alternatives for x in of_arrays):
     others = [x for x in alternatives if x not in of_arrays]
-    return functools.reduce(lambda x, y: x | y, others, _ArrayLike)
+    return functools.reduce(lambda x, y: x | y, others, _alias("ArrayLike"))
   origin = typing.get_origin(annotation)
   if alternatives and origin is tuple:
     return tuple[tuple(_short(x) for x in alternatives)]
@@ -195,9 +213,8 @@ def on_signature(app, obj, bound_method):
   function = inspect.unwrap(obj) if callable(obj) else obj
   for wrapped in {id(x): x for x in (obj, function)}.values():
     annotations = getattr(wrapped, "__annotations__", None)
-    if isinstance(annotations, dict) and is_ours(wrapped):
-      for name, annotation in annotations.items():
-        annotations[name] = jax.Array if annotation is jax.Array else _short(annotation)
+    if isinstance(annotations, dict):
+      annotations.update((name, _short(annotation)) for name, annotation in annotations.items())
 
 
 def on_formatted(app, what, name, obj, options, signature, return_annotation):
@@ -217,9 +234,9 @@ class Elsewhere(SphinxDirective):
     rows = []
     for name in module.__all__:
       thing, full = getattr(module, name), f"{module.__name__}.{name}"
-      if self.options["of"] == "linalg" and documented()[full] != full:
+      if self.options["of"] == "linalg" and documented().get(full, full) != full:
         rows.append(f"- :py:obj:`{full} <{documented()[full]}>`")
-      if self.options["of"] == "jax" and documented()[full] == full and not is_ours(thing):
+      if self.options["of"] == "jax" and full not in documented():
         summary = (inspect.getdoc(thing) or "").partition("\n")[0]
         if isinstance(thing, jax.extend.core.Primitive):
           summary = "A primitive of JAX."

@@ -13,9 +13,11 @@ def inline(svg, described):
   """The element alone, scaling with the page; colours of its own for a lone file are left out."""
   svg = re.sub(r"<style\b.*?</style>", "", svg[svg.index("<svg") :], count=1, flags=re.S)
   opening, rest = svg.split(">", 1)
+  width = float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', opening)[1])
   opening = re.sub(r'\s(width|height|role|aria-label|font-family)="[^"]*"', "", opening)
   described = described.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-  return f'{opening} role="img" aria-label="{described}">{rest}'
+  style = f"max-width: {1.5 * width:.0f}px"
+  return f'{opening} style="{style}" role="img" aria-label="{described}">{rest}'
 
 
 class InlineDrawings(SphinxPostTransform):
