@@ -31,7 +31,8 @@ PAGES = ("accelerate", "cuda", "distributed", "functions", "handlers")
 
 
 def is_ours(thing):
-  return (getattr(thing, "__module__", None) or "").split(".")[0] == "linalg"
+  of = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None)
+  return (of or "").split(".")[0] == "linalg"
 
 
 @functools.cache
@@ -162,7 +163,7 @@ def of_jax(lines):
   summary = text.partition("\n\n")[0]
   summary = re.sub(r":\w+:`~?([^`]+)`", r"``\1``", summary)
   examples = re.findall(r"(?:^ *(?:>>>|\.\.\.).*\n(?:(?! *$).*\n)*)", text + "\n", re.M)
-  result = [*summary.split("\n"), "", "JAX's own function, under this name too.", ""]
+  result = [*summary.split("\n"), "", "JAX's own, under this name too.", ""]
   if examples:
     result += [".. rubric:: Example", ""]
     for example in examples:
