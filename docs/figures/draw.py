@@ -1,12 +1,12 @@
-"""Draws the figures of docs/sharding.md: `python docs/figures/draw.py`.
+"""Draws the figures of docs/sharding.md: `python docs/figures/draw.py [FOLDER]`.
 
 They are SVG whose text and lines have the colour of the page that they are part of; alone, that of
 the reader's preference.
 """
 
 import pathlib
+import sys
 
-HERE = pathlib.Path(__file__).parent
 WIDTH = 440
 # Of the devices.
 COLOURS = ("#4e8fd6", "#e08a2e", "#3fa66b", "#b569c8")
@@ -52,9 +52,9 @@ class Drawing:
         f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" stroke="currentColor" '
         'stroke-width="1.3" marker-end="url(#head-{name})"/>')
 
-  def write(self, name, title):
+  def write(self, folder, name, title):
     body = "\n".join(self.parts).replace("{name}", name)
-    (HERE / f"{name}.svg").write_text(
+    (folder / f"{name}.svg").write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.y + 8:g}" '
         f'font-family="system-ui, sans-serif">{LONE}\n<title>{title}</title>\n'
         f'<defs><marker id="head-{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
@@ -95,7 +95,7 @@ def down(drawing, words):
   drawing.y += 21
 
 
-def stays():
+def stays(folder):
   drawing = Drawing()
   drawing.line("a batch of 8 matrices, P(&quot;batch&quot;) on 4 devices")
   drawing.y += 4
@@ -103,10 +103,10 @@ def stays():
   down(drawing, "linalg.cholesky: nothing moves")
   row_of_shares(drawing, "lower")
   drawing.line("8 factors, P(&quot;batch&quot;)")
-  drawing.write("stays", "Each device factors the matrices that it holds")
+  drawing.write(folder, "stays", "Each device factors the matrices that it holds")
 
 
-def gathered():
+def gathered(folder):
   drawing = Drawing()
   drawing.line("the same batch, given to a call that XLA cannot see into")
   drawing.y += 4
@@ -124,10 +124,10 @@ def gathered():
   down(drawing, "every device factors all 8")
   row_of_everything(drawing, "lower")
   drawing.line("… and keeps a quarter")
-  drawing.write("gathered", "Every device receives and factors all matrices")
+  drawing.write(folder, "gathered", "Every device receives and factors all matrices")
 
 
-def tall():
+def tall(folder):
   drawing = Drawing()
   drawing.line("one tall matrix, its rows sharded: P(&quot;x&quot;)")
   drawing.y += 4
@@ -151,10 +151,10 @@ def tall():
   drawing.matrix(WIDTH / 2 - 17, drawing.y + 6, 34, "#8b8f96", "upper")
   drawing.y += 42
   drawing.line("R, on every device")
-  drawing.write("tall", "Each device factors its rows, and the triangles are combined")
+  drawing.write(folder, "tall", "Each device factors its rows, and the triangles are combined")
 
 
 if __name__ == "__main__":
-  stays()
-  gathered()
-  tall()
+  to = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__)
+  for figure in (stays, gathered, tall):
+    figure(to if to.is_dir() else to.parent)

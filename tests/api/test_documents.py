@@ -97,3 +97,10 @@ def test_is_part_of_a_file(block):
   source = (ROOT / block.source).read_text()
   for part in re.split(r"\n\n+", block.code.strip()):
     assert part in source, part
+
+
+def test_figures_are_as_drawn(tmp_path):
+  figures = ROOT / "docs" / "figures"
+  subprocess.run([sys.executable, str(figures / "draw.py"), str(tmp_path)], check=True)
+  drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+  assert drawn == {path.name: path.read_text() for path in figures.glob("*.svg")}
