@@ -2,7 +2,6 @@
 
 #include <complex>
 #include <limits>
-#include <numeric>
 
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/blocked/strips.h"
@@ -166,9 +165,11 @@ int LuFactors<T>::Factor(const T* a) {
   return HoldsNaN() ? kHoldsNaN : singular_;
 }
 
+// x = (L U)⁻¹ x for some columns, which are zero above row `first`, one of a tile's first.
 template <class T>
 template <int kCols>
-void LuFactors<T>::SolveUpperColumns(Rows<T> x) const {
+void LuFactors<T>::SolveColumns(int64_t first, Rows<T> x) const {
+  SolveUnitLowerColumns<kCols>(rows_ - first, lu().At(first, first).Read(), x.At(first, 0));
   const Strided<T> u = FromTheLast(rows_, lu().Read());
   const auto divide = [&](int64_t i, Register<T> row) {
     const auto* const pivot = reinterpret_cast<const Element<T>*>(&u(i, i));
@@ -179,13 +180,9 @@ void LuFactors<T>::SolveUpperColumns(Rows<T> x) const {
 
 template <class T>
 void LuFactors<T>::Solve(int64_t cols, Rows<T> x) const {
-  ForEachExchange(rows_, pivots(), rows_, /*back=*/false, [&](int64_t k, int64_t i) {
-    std::swap_ranges(x.At(k, 0).data, x.At(k, cols).data, x.At(i, 0).data);
-  });
-  const auto kept = [](int64_t, Register<T> row) { return row; };
+  ExchangeRows(rows_, pivots(), cols, x.data, x.ld, /*back=*/false);
   ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-    SolveLowerColumns<false, kCols>(rows_, lu().Read(), kept, x.At(0, j));
-    SolveUpperColumns<kCols>(x.At(0, j));
+    SolveColumns<kCols>(0, x.At(0, j));
   });
 }
 
@@ -196,18 +193,13 @@ void LuFactors<T>::Invert(Rows<T> work, T* inverse) const {
     std::fill_n(work.At(i, 0).data, work.ld, T(0));
     *work.At(i, i).data = T(1);
   }
-  const auto kept = [](int64_t, Register<T> row) { return row; };
   ForEachGroupOfColumns<T>(0, n, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
     // Above its diagonal the inverse of L is zero.
-    const int64_t i = j / kTileRows * kTileRows;
-    SolveLowerColumns<false, kCols>(n - i, lu().At(i, i).Read(), kept, work.At(i, j));
-    SolveUpperColumns<kCols>(work.At(0, j));
+    SolveColumns<kCols>(j / kTileRows * kTileRows, work.At(0, j));
   });
   // A⁻¹ = (L U)⁻¹ P: columns are exchanged back.
   const std::unique_ptr<int32_t[]> column(new int32_t[n]);
-  std::iota(column.get(), column.get() + n, 0);
-  ForEachExchange(n, pivots(), n, /*back=*/false,
-                  [&](int64_t k, int64_t i) { std::swap(column[k], column[i]); });
+  PivotsToPermutation(n, pivots(), n, column.get());
   for (int64_t i = 0; i < n; ++i) {
     const T* const row = work.At(i, 0).data;
     for (int64_t j = 0; j < n; ++j) inverse[i * n + column[j]] = row[j];

@@ -39,7 +39,7 @@ class LuFactors {
   void FactorColumns(int64_t first, int64_t width);
   void ExchangeOutside(int64_t first, int64_t width);
   template <int kCols>
-  void SolveUpperColumns(Rows<T> x) const;
+  void SolveColumns(int64_t first, Rows<T> x) const;
   bool HoldsNaN() const;
 
   int64_t rows_, cols_;

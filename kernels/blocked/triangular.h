@@ -74,12 +74,15 @@ LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& div
                     Spread<Register<T>>(divisor.scale()) * row);
 }
 
-// x (n, cols) = a⁻¹ x with a lower triangle whose diagonal is 1.
+// With a lower triangle whose diagonal is 1: some columns, and any number of them.
+template <int kCols, class T>
+LINALG_INLINE void SolveUnitLowerColumns(int64_t n, Strided<T> a, Rows<T> x) {
+  SolveLowerColumns<false, kCols>(n, a, [](int64_t, Register<T> row) { return row; }, x);
+}
 template <class T>
 void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
-  const auto divide = [](int64_t, Register<T> row) { return row; };
   ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-    SolveLowerColumns<false, kCols>(n, a, divide, x.At(0, j));
+    SolveUnitLowerColumns<kCols>(n, a, x.At(0, j));
   });
 }
 

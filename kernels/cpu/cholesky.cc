@@ -18,16 +18,18 @@ namespace linalg {
 namespace {
 
 template <class T>
-void FillTriangle(int64_t n, bool lower, T value, T* a) {
-  for (int64_t i = 0; i < n; ++i) {
-    std::fill(a + i * n + (lower ? 0 : i), a + i * n + (lower ? i + 1 : n), value);
-  }
-}
-
-template <class T>
 void ClearOtherTriangle(int64_t n, bool lower, T* a) {
   for (int64_t i = 0; i < n; ++i) {
     std::fill(a + i * n + (lower ? i + 1 : 0), a + i * n + (lower ? n : i), T(0));
+  }
+}
+
+// What a matrix gets that is not positive definite.
+template <class T>
+void FillWithNaN(int64_t n, bool lower, T* factor) {
+  ClearOtherTriangle(n, lower, factor);
+  for (int64_t i = 0; i < n; ++i) {
+    std::fill(factor + i * n + (lower ? 0 : i), factor + i * n + (lower ? i + 1 : n), NaN<T>());
   }
 }
 
@@ -44,7 +46,7 @@ int CholeskyOne(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a
     info = static_cast<int>(i + 1);
     break;
   }
-  if (info != 0) FillTriangle(n, part.lower, NaN<T>(), factor);
+  if (info != 0) FillWithNaN(n, part.lower, factor);
   return info;
 }
 
@@ -68,9 +70,7 @@ void BlockedCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianP
     for (int64_t i = first; i < last; ++i) {
       T* const target = factor + i * n * n;
       info[i] = blocked::Cholesky(n, part, a + i * n * n, target, workspace);
-      if (info[i] == 0) continue;
-      ClearOtherTriangle(n, part.lower, target);
-      FillTriangle(n, part.lower, NaN<T>(), target);
+      if (info[i] != 0) FillWithNaN(n, part.lower, target);
     }
   });
 }

@@ -7,7 +7,6 @@
 #include "kernels/cpu/lu_factors.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/cpu/lapack_batch.h"
@@ -17,14 +16,6 @@
 
 namespace linalg {
 namespace {
-
-// permutation = the rows' order after the exchanges; an index outside the permutation is ignored.
-void PivotsToPermutation(int64_t pivot_count, const int32_t* pivots, int64_t size,
-                         int32_t* permutation) {
-  std::iota(permutation, permutation + size, 0);
-  ForEachExchange(pivot_count, pivots, size, /*back=*/false,
-                  [=](int64_t k, int64_t i) { std::swap(permutation[k], permutation[i]); });
-}
 
 void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, Result lu, Result pivots, Result permutation,
         Result info) {

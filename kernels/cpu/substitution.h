@@ -101,15 +101,6 @@ void SolveTriangular(const TwoTriangles& triangles, int64_t n, const T* a, int64
   SolveTriangular(triangles.second, n, a, n, cols, b);
 }
 
-// Exchanges the rows of the row-major `b`, which lie `ld` apart, in the order of the pivots, or
-// back.
-template <class T>
-void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, T* b, int64_t ld, bool back) {
-  ForEachExchange(n, pivots, n, back, [=](int64_t k, int64_t i) {
-    std::swap_ranges(b + k * ld, b + k * ld + cols, b + i * ld);
-  });
-}
-
 // LU factors of an n by n matrix as they lie, and what is solved with them.
 template <class T>
 struct LuSubstitution {

@@ -38,8 +38,8 @@ inline double QrNanoseconds(int64_t rows, int64_t cols) {
 }
 
 // The largest n that goes to the algorithms of kernels/small. Beside each, how many times faster
-// than stock JAX, which calls LAPACK, a batch of 256 is on either side, float32 / float64: Intel
-// Xeon with AVX-512, two cores, 21 November 2026,
+// than stock JAX, which calls LAPACK, a batch of 256 was on either side, float32 / float64, when
+// LAPACK took all beyond: Intel Xeon with AVX-512, two cores, 21 November 2026,
 // benchmarks/results/intel-xeon-processor-2026-11-21.json.
 inline constexpr int64_t kSmallCholesky = 40;    // then in tiles
 inline constexpr int64_t kSmallEigh = 96;        // n = 64: 6.2 / 2.7, 128: 2.1 / 2.8
