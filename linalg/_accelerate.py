@@ -289,9 +289,9 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
       does nothing; a change empties JAX's caches, so that programs are compiled anew when they are
       called next. Those that were compiled ahead of time stay as they are.
     products: whether batches of products of matrices with at most 64 rows and columns, on a GPU at
-      most 16, go to a handler too: XLA is up to 60 times slower at them on the CPU, but fuses them
-      with what stands around. On meshes with Auto axes they stay XLA's, which may share a product
-      among devices.
+      most 16, go to a handler too: XLA takes up to 37 times as long for them on the CPU, but
+      fuses them with what stands around. On meshes with Auto axes they stay XLA's, which may share
+      a product among devices.
 
   A program that another thread is compiling meanwhile is compiled one way or the other. Processes
   that this one starts decide for themselves. To accelerate one thread for some time, see

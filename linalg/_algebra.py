@@ -69,6 +69,11 @@ def zeros_like(a: jax.Array) -> jax.Array:
   return jnp.where(jnp.zeros((1,) * a.ndim, bool), a, jnp.zeros((), a.dtype))
 
 
+def none_like(a: jax.Array) -> jax.Array:
+  """No numbers: (..., 0) for the rows of `a`, with its dtype and the sharding of its batch."""
+  return jnp.sum(a, axis=-1)[..., :0]
+
+
 def minus(x: jax.Array | None, y: jax.Array) -> jax.Array:
   """x - y of tangents, of which None is zero."""
   return -y if x is None else x - y
@@ -146,6 +151,16 @@ def nan_where(failed: jax.Array, x: jax.Array, core: int) -> jax.Array:
 def info_of_nan(x: jax.Array, core: int) -> jax.Array:
   """-1 for what holds NaN among its last `core` dimensions, else 0."""
   return jnp.where(jnp.isnan(x).any(tuple(range(-core, 0))), -1, 0).astype(jnp.int32)
+
+
+def norm_of_rows(a: jax.Array) -> jax.Array:
+  """‖A‖∞, the largest sum of magnitudes in a row."""
+  return jnp.max(jnp.sum(jnp.abs(a), axis=-1), axis=-1, initial=0)
+
+
+def norm_of_columns(a: jax.Array) -> jax.Array:
+  """‖A‖₁, the largest sum of magnitudes in a column."""
+  return norm_of_rows(a.mT)
 
 
 def reciprocal(x: jax.Array, keep: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, diagonal_of, info_of_nan, reciprocal_gaps
+from linalg._algebra import adjoint, diagonal_of, info_of_nan, norm_of_rows, reciprocal_gaps
 from linalg._checks import check_converged
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, complex_dtype
@@ -45,7 +45,7 @@ def _vectors_jvp(a, w, v, c):
   gap is within 8 √n eps ‖A‖ the two vectors are not determined and F is 0.
   """
   gaps = w[..., None, :] - w[..., :, None]
-  norm = jnp.max(jnp.sum(jnp.abs(a), axis=-1, keepdims=True), axis=-2, keepdims=True, initial=0)
+  norm = norm_of_rows(a)[..., None, None]
   moved = product(v, reciprocal_gaps(gaps, norm, w.shape[-1]) * c)
   largest = _largest(jax.lax.stop_gradient(v))
   at_largest = lambda x: jnp.sum(jnp.where(largest, x, 0), axis=-2, keepdims=True)

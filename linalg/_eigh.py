@@ -43,10 +43,15 @@ def eigenpairs_jvp(w, v, c):
   return _real_diagonal(c), product(v, f * c)
 
 
-def _eigh_jvp(primals, tangents, *, lower, symmetrize):
+def _eigh_and_c(primals, tangents, **part):
+  """The results for A, and C = Vᴴ dA V."""
   (a,), (da,) = primals, tangents
-  w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
-  c = congruence(v, hermitian_part(da, lower=lower, symmetrize=symmetrize), adjoint_a=True)
+  w, v, info = eigh_p(a, **part)
+  return w, v, info, congruence(v, hermitian_part(da, **part), adjoint_a=True)
+
+
+def _eigh_jvp(primals, tangents, **part):
+  w, v, info, c = _eigh_and_c(primals, tangents, **part)
   return (w, v, info), (*eigenpairs_jvp(w, v, c), None)
 
 
@@ -65,10 +70,8 @@ eigh_p = ffi.operation(
     fallback=_eigh_fallback)
 
 
-def _eigvalsh_jvp(primals, tangents, *, lower, symmetrize):
-  (a,), (da,) = primals, tangents
-  w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
-  c = congruence(v, hermitian_part(da, lower=lower, symmetrize=symmetrize), adjoint_a=True)
+def _eigvalsh_jvp(primals, tangents, **part):
+  w, _, info, c = _eigh_and_c(primals, tangents, **part)
   return (w, info), (_real_diagonal(c), None)
 
 

@@ -10,6 +10,7 @@ from linalg._algebra import (
   expand,
   identities_like,
   identity,
+  none_like,
   with_column,
   without_none,
 )
@@ -31,7 +32,7 @@ def _apply_reflector(v, tau, a):
 def _householder_qr_scan(a):
   rows, cols = a.shape[-2:]
   if rows == 0 or cols == 0:
-    return a, jnp.sum(a, axis=-1)[..., :0]
+    return a, none_like(a)
   index = expand(jnp.arange(rows), a[..., 0])  # of the rank of a column
 
   def step(a, k):

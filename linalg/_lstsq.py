@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, minus, reciprocal
+from linalg._algebra import adjoint, expand, minus, none_like, reciprocal
 from linalg._given_factors import given_factors
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
@@ -62,7 +62,7 @@ def _lstsq(a, b, rcond):
   """x, the residuals, the rank and the singular values; `b` holds columns."""
   if 0 in a.shape[-2:]:
     x = product(a, b, transpose_a=True)
-    s = jnp.sum(a.real, axis=-1)[..., :0]
+    s = none_like(a.real)
     rank = jnp.sum(s > 0, axis=-1)
   else:
     u, s, vh = svd(a, full_matrices=False)

@@ -1,7 +1,8 @@
 """Products of matrices.
 
-XLA takes up to 60 times as long for a batch of small matrices as it could on a CPU, and up to 14
-times on a GPU. Those go to handlers. Larger ones, and those of other platforms, stay XLA's.
+XLA takes up to 37 times as long for a batch of small matrices as it could on a CPU, and up to 14
+times on a GPU (linalg/_tuning.py). Those go to handlers. Larger ones, and those of other platforms,
+stay XLA's.
 """
 
 import functools

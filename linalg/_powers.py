@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._algebra import expand, identities_like, identity, nan_where
+from linalg._algebra import expand, identities_like, identity, nan_where, norm_of_columns
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_arrays, check_square
 from linalg._public import public
@@ -121,7 +121,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   (a,), dtype = as_arrays("expm", A)
   check_square("expm", a)
   coefficients, bound = _PADE[jnp.finfo(a.dtype).bits]
-  norm = jnp.max(jnp.sum(jnp.abs(jax.lax.stop_gradient(a)), axis=-2), axis=-1, initial=0)
+  norm = norm_of_columns(jax.lax.stop_gradient(a))
   limit = max_squarings + 1
   bounds = expand(
       np.ldexp(bound, np.arange(limit + 1)).astype(norm.dtype), norm[..., None])

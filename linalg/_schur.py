@@ -11,6 +11,7 @@ from linalg._algebra import (
   diagonal_of,
   expand,
   info_of_nan,
+  norm_of_rows,
   on_diagonal,
   smallest_gap,
   with_column,
@@ -82,7 +83,7 @@ def _lower_rotation(t, f):
   """
   n = t.shape[-1]
   row, col = expand(jnp.arange(n)[:, None], t), expand(jnp.arange(n), t)
-  norm = jnp.max(jnp.sum(jnp.abs(t), axis=-1), axis=-1, keepdims=True, initial=0)
+  norm = norm_of_rows(t)[..., None]
   threshold = smallest_gap(norm, n)
 
   def step(x, j):

@@ -105,17 +105,18 @@ def _lu_oracle(a):
   if not a.size:
     return a, np.zeros(0, np.int32), np.arange(a.shape[0], dtype=np.int32)
   packed, pivots = scipy.linalg.lu_factor(a)
-  permutation = np.arange(a.shape[0], dtype=np.int32)
+  return packed, pivots, _order(pivots, a.shape[0])
+
+
+def _order(pivots, rows):
+  permutation = np.arange(rows, dtype=np.int32)
   for i, j in enumerate(pivots):
     permutation[[i, j]] = permutation[[j, i]]
-  return packed, pivots, permutation
+  return permutation
 
 
 def _permutation_oracle(pivots):
-  permutation = np.arange(len(pivots), dtype=np.int32)
-  for i, j in enumerate(pivots):
-    permutation[[i, j]] = permutation[[j, i]]
-  return (permutation,)
+  return (_order(pivots, len(pivots)),)
 
 
 def _permutation_ratio(operands, results):

@@ -12,6 +12,7 @@ from linalg._algebra import (
   gauss_legendre,
   identity,
   nan_where,
+  norm_of_columns,
   on_diagonal,
   zeros_like,
 )
@@ -36,10 +37,6 @@ _NEAR = 0.264
 _RULE = gauss_legendre(7)
 
 
-def _norm(x):
-  return jnp.max(jnp.sum(jnp.abs(x), axis=-2), axis=-1, initial=0)
-
-
 def _log_of_triangle(t):
   """log T of upper triangular matrices, by inverse scaling and squaring; NaN where there is none.
 
@@ -49,12 +46,12 @@ def _log_of_triangle(t):
 
   def step(carry, _):
     t, roots = carry
-    far = ~(_norm(t - identity(t)) <= _NEAR)
+    far = ~(norm_of_columns(t - identity(t)) <= _NEAR)
     # The root of another matrix, the identity, has no NaN to warn of.
     root = root_of_triangle(jnp.where(far[..., None, None], t, identity(t)))
     return (jnp.where(far[..., None, None], root, t), roots + far.astype(roots.dtype)), None
 
-  (near, roots), _ = jax.lax.scan(step, (t, zeros_like(_norm(t))), length=_ROOTS)
+  (near, roots), _ = jax.lax.scan(step, (t, zeros_like(norm_of_columns(t))), length=_ROOTS)
   x = near - identity(t)
   result = zeros_like(t)
   for node, weight in _RULE:
@@ -63,7 +60,7 @@ def _log_of_triangle(t):
   result = result * (2**roots)[..., None, None].astype(t.dtype)
   exact = jnp.log(jnp.where(diagonal_of(t) == 0, jnp.nan, diagonal_of(t)))
   result = jnp.where(on_diagonal(t), exact[..., None], jnp.triu(result))
-  return nan_where(~(_norm(x) <= _NEAR) | jnp.isnan(exact).any(-1), result, core=2)
+  return nan_where(~(norm_of_columns(x) <= _NEAR) | jnp.isnan(exact).any(-1), result, core=2)
 
 
 def _log(t, z):
