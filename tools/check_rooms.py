@@ -49,6 +49,7 @@ RULES = [
           "linalg/_checks.py"), ("linalg.ffi",)),
     Rule(("linalg/_verify.py", "linalg/_cases/*.py", "benchmarks/*.py", "examples/*.py"),
          ("linalg._",), allowed=("linalg._cases", "linalg.__version__")),
+    Rule(("docs/*.py",), ("linalg._",)),
     Rule(("linalg/*.py", "examples/*.py"), ("linalg._cases",),
          but=("linalg/_verify.py", "linalg/_cases/*.py")),
     # C++: `banned` are headers.
@@ -140,7 +141,7 @@ def logic(name: str, path: pathlib.Path) -> Iterator[str]:
 
 def main() -> int:
   files = [
-      path for folder in ("linalg", "kernels", "tests", "benchmarks", "examples")
+      path for folder in ("linalg", "kernels", "tests", "benchmarks", "examples", "docs", "tools")
       for path in sorted((ROOT / folder).rglob("*"))
       if path.suffix in (".py", ".h", ".hpp", ".cc", ".cu") and "build" not in path.parts]
   found = [line for path in files for line in breaches(path)]
