@@ -131,8 +131,8 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: for small matrices reduction to tridiagonal form and QL iteration, one matrix per lane;
-  for others divide and conquer, LAPACK syevd (heevd).
+  Algorithm: reduction to tridiagonal form, then for small matrices QL iteration, one matrix per
+  lane, and for others divide and conquer, the largest by LAPACK syevd (heevd).
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -186,8 +186,8 @@ def eigvalsh(
   Returns:
     The eigenvalues, real (..., n), in ascending order; NaN where `eigh` gives NaN.
 
-  Algorithm: as `eigh`, without vectors; larger matrices in float32 and complex64 by LAPACK sytrd
-  (hetrd), then QL in float64.
+  Algorithm: as `eigh`, without vectors; the largest matrices in float32 and complex64 by LAPACK
+  sytrd (hetrd), then QL in float64.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -189,7 +189,7 @@ def eigh_tridiagonal(
   Derivatives are those of `eigh`. float16 and bfloat16 are computed in float32, and the results
   rounded.
 
-  Algorithm: divide and conquer, LAPACK stevd.
+  Algorithm: divide and conquer, for small and for the largest matrices LAPACK stevd.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -280,6 +280,11 @@ void QrFactors<T>::Factor(const T* a) {
 template <class T>
 void QrFactors<T>::Set(const T* a, int64_t count, const T* taus) {
   Read(a);
+  Set(count, taus);
+}
+
+template <class T>
+void QrFactors<T>::Set(int64_t count, const T* taus) {
   count_ = count;
   std::copy_n(taus, count, taus_.get());
   for (int64_t block = 0; block < count; block += kBlock) {
@@ -287,6 +292,16 @@ void QrFactors<T>::Set(const T* a, int64_t count, const T* taus) {
       ReadPanel(block, first);
       AddToTriangle(block, first);
     }
+  }
+}
+
+template <class T>
+void QrFactors<T>::MultiplyByQ(int64_t cols, Rows<T> c) {
+  for (int64_t block = (count_ - 1) / kBlock * kBlock; count_ > 0 && block >= 0; block -= kBlock) {
+    const int64_t rows = rows_ - block, last = block + BlockSize(block);
+    for (int64_t first = block; first < last; first += kPanel<T>) ReadPanel(block, first);
+    Reflect<false>({vectors_.rows(), Triangle(block), last - block}, rows, 0, rows, cols,
+                   c.At(block, 0));
   }
 }
 

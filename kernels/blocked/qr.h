@@ -21,8 +21,12 @@ class QrFactors {
 
   // Factors the row-major `a`.
   void Factor(const T* a);
-  // Takes `count` reflectors from elsewhere: row-major, below the diagonal of `a`.
+  // Takes `count` reflectors from elsewhere: row-major, below the diagonal of `a`; or what has been
+  // written there in matrix().
   void Set(const T* a, int64_t count, const T* taus);
+  void Set(int64_t count, const T* taus);
+  // c (rows, cols) = Q c
+  void MultiplyByQ(int64_t cols, Rows<T> c);
   // Replaces the factors by Q.
   void MakeQ();
 

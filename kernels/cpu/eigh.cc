@@ -1,17 +1,18 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// Small matrices go to kernels/small/eigh.h, one per lane. Larger ones go to syevd (heevd), by
-// divide and conquer, in place in the output, which one pass fills with the lower triangle in
-// column-major order. Without vectors syevd iterates by QL, whose rounding errors add up: in
-// float32 the matrix is only reduced by LAPACK, and the QL iteration runs in float64. A matrix that
-// holds NaN or Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and
-// info = -1.
+// Small matrices go to kernels/small/eigh.h, one per lane, and larger ones to kernels/blocked, in
+// tiles. The largest go to syevd (heevd), by divide and conquer, in place in the output, which one
+// pass fills with the lower triangle in column-major order. Without vectors syevd iterates by QL,
+// whose rounding errors add up: in float32 the matrix is only reduced by LAPACK, and the QL
+// iteration runs in float64. A matrix that holds NaN or Inf is not handed to LAPACK, whose
+// iterations may not end on it: it gets NaN, and info = -1.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
 
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/blocked/eigh.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
@@ -76,6 +77,24 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
   });
 }
 
+// In tiles, one after the other.
+template <class T>
+void BlockedEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
+                 T* vectors, Real<T>* values, int32_t* info) {
+  const int64_t size = n * n;
+  ForEachRange(pool, batch, BlockedEighNanoseconds<T>(n, vectors != nullptr),
+               [&](int64_t first, int64_t last) {
+                 blocked::HermitianEigen<T> eigen(n, vectors != nullptr);
+                 for (int64_t i = first; i < last; ++i) {
+                   T* const v = vectors ? vectors + i * size : nullptr;
+                   info[i] = eigen.Solve(part, a + i * size, values + i * n, v);
+                   if (info[i] == 0) continue;
+                   std::fill_n(values + i * n, n, NaN<Real<T>>());
+                   if (vectors) std::fill_n(v, size, NaN<T>());
+                 }
+               });
+}
+
 template <class T>
 void LapackEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                 T* vectors, Real<T>* values, int32_t* info) {
@@ -112,11 +131,12 @@ void EighBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
                T* vectors, Real<T>* values, int32_t* info) {
   if (n == 0) return std::fill(info, info + batch, 0);
   TakePath(
-      ChoosePath(Operation::kEigh, n, n, kDtype<T>),
+      ChoosePath(vectors ? Operation::kEigh : Operation::kEigvalsh, n, n, kDtype<T>),
       [&] {
         vectors ? SmallEigh<true>(pool, batch, n, part, a, vectors, values, info)
                 : SmallEigh<false>(pool, batch, n, part, a, vectors, values, info);
       },
+      [&] { BlockedEigh(pool, batch, n, part, a, vectors, values, info); },
       [&] { LapackEigh(pool, batch, n, part, a, vectors, values, info); });
 }
 

@@ -1,12 +1,15 @@
 // Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
 //
-// stevd: divide and conquer, or implicit QL if only values are wanted. A complex matrix is a real
-// one between phases. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may
-// not end on it: it gets NaN, and info = -1.
+// Divide and conquer of kernels/blocked, for matrices of a middling order; others go to stevd,
+// which is divide and conquer too, or implicit QL if only values are wanted. A complex matrix is a
+// real one between phases. A matrix that holds NaN or Inf is not handed to either, whose iterations
+// may not end on it: it gets NaN, and info = -1.
 #include <algorithm>
 #include <bit>
 #include <complex>
 
+#include "kernels/arithmetic/scale.h"
+#include "kernels/blocked/divide_and_conquer.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
@@ -34,6 +37,62 @@ void SplitPhases(int64_t count, const T* beside, Real<T>* size, Element<T>* phas
   }
 }
 
+// The eigenvectors of |T| in the columns z(k, j), with T's phases, as rows of `vectors`.
+template <class T, class Get>
+void WriteVectors(int64_t n, const Element<T>* phases, Get&& z, T* vectors) {
+  for (int64_t k = 0; k < n; ++k) {
+    for (int64_t j = 0; j < n; ++j) {
+      if constexpr (kIsComplex<T>) {
+        vectors[k * n + j] = std::bit_cast<T>(z(k, j) * phases[k]);
+      } else {
+        vectors[k * n + j] = z(k, j);
+      }
+    }
+  }
+}
+
+// blocked::DivideAndConquer of matrices of any norm.
+template <class R>
+class ScaledDivideAndConquer {
+ public:
+  ScaledDivideAndConquer(int64_t n, bool vectors) : n_(n), solver_(n, vectors) {}
+
+  int operator()(R* d, R* e) {
+    Extent<R> extent;
+    std::for_each(d, d + n_, [&](R x) { extent.Add(x); });
+    std::for_each(e, e + n_ - 1, [&](R x) { extent.Add(x); });
+    R unscale;
+    const R scale = extent.Scale(unscale);
+    for (int64_t i = 0; i < n_; ++i) d[i] *= scale;
+    for (int64_t i = 0; i < n_ - 1; ++i) e[i] *= scale;
+    const int failed = solver_.Solve(d, e);
+    for (int64_t i = 0; i < n_; ++i) d[i] *= unscale;
+    return failed;
+  }
+  // Element k of eigenvector j.
+  R operator()(int64_t k, int64_t j) const { return *solver_.vectors().At(j, k).data; }
+
+ private:
+  int64_t n_;
+  blocked::DivideAndConquer<R> solver_;
+};
+
+// stevd, with the same interface.
+template <class R>
+class Stevd {
+ public:
+  Stevd(int64_t n, bool vectors)
+      : n_(n), stevd_(n, vectors), columns_(Scratch<R>(vectors ? n * n : 0)) {}
+
+  int operator()(R* d, R* e) { return stevd_(d, e, columns_.get()); }
+  R operator()(int64_t k, int64_t j) const { return columns_[j * n_ + k]; }
+
+ private:
+  int64_t n_;
+  lapack::Stevd<R> stevd_;
+  std::unique_ptr<R[]> columns_;
+};
+
 // Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
 template <class T>
 void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Real<T>* diagonal,
@@ -41,10 +100,8 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
   using R = Real<T>;
   if (n == 0) return std::fill(info, info + batch, 0);
   const int64_t size = n * n;
-  const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
-  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
-    lapack::Stevd<R> stevd(n, vectors != nullptr);
-    const auto e = Scratch<R>(n), columns = Scratch<R>(vectors ? size : 0);
+  const auto solve = [&](int64_t first, int64_t last, auto&& solver) {
+    const auto e = Scratch<R>(n);
     const auto phases = Scratch<Element<T>>(n);
     for (int64_t i = first; i < last; ++i) {
       R* const w = values + i * n;
@@ -53,26 +110,33 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
       info[i] = kNotFinite;
       if (AllFinite(w, n) && AllFinite(row, n - 1)) {
         SplitPhases(n - 1, row, e.get(), phases.get());
-        info[i] = stevd(w, e.get(), columns.get());
+        info[i] = solver(w, e.get());
       }
       if (info[i] != 0) std::fill_n(w, n, NaN<R>());
       if (!vectors) continue;
       T* const v = vectors + i * size;
       if (info[i] != 0) {
         std::fill_n(v, size, NaN<T>());
-        continue;
-      }
-      for (int64_t k = 0; k < n; ++k) {
-        for (int64_t j = 0; j < n; ++j) {
-          if constexpr (kIsComplex<T>) {
-            v[k * n + j] = std::bit_cast<T>(columns[j * n + k] * phases[k]);
-          } else {
-            v[k * n + j] = columns[j * n + k];
-          }
-        }
+      } else {
+        WriteVectors(n, phases.get(), solver, v);
       }
     }
-  });
+  };
+  TakePath(
+      ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>),
+      [] { throw std::logic_error("there are no kernels for lanes"); },
+      [&] {
+        const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
+        ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
+          solve(first, last, ScaledDivideAndConquer<R>(n, vectors != nullptr));
+        });
+      },
+      [&] {
+        const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
+        ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
+          solve(first, last, Stevd<R>(n, vectors != nullptr));
+        });
+      });
 }
 
 // `vectors` is null where a handler has no such result.

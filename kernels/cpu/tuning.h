@@ -42,7 +42,6 @@ inline double QrNanoseconds(int64_t rows, int64_t cols) {
 // LAPACK took all beyond: Intel Xeon with AVX-512, two cores, 21 November 2026,
 // benchmarks/results/intel-xeon-processor-2026-11-21.json.
 inline constexpr int64_t kSmallCholesky = 40;    // then in tiles
-inline constexpr int64_t kSmallEigh = 96;        // n = 64: 6.2 / 2.7, 128: 2.1 / 2.8
 inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
 inline constexpr int64_t kSmallQr = 72;          // n = 64: 4.6 / 4.6; then in tiles
@@ -88,6 +87,26 @@ inline constexpr int64_t kBlockedLu = 512;
 inline constexpr int64_t kBlockedQr = 512;
 inline constexpr int64_t kBlockedQrBytes = 8 << 20;
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
+// Eigenvectors in tiles: in batches of 16 and 64 the time of one per lane over theirs is, in
+// float32 / float64, 0.6 to 0.8 / 0.9 to 1.1 at n = 64, 0.9 / 1.1 to 2 at 80 and 1.1 to 1.7 / 1.2
+// to 1.5 at 96, in complex64 0.9 at 80 and 1.1 to 1.2 at 96, in complex128 1.0 at 64 and 80 and 1.1
+// to 1.3 at 96; of single matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96. Of eigenvalues alone it
+// is 0.5 to 0.9 at 96 and about 1 at 112 and 128. LAPACK's time over theirs is, on one thread, with
+// vectors / without, 3.7 / 3.0 in float32, 2.9 / 2.2 in float64, 2.7 / 2.6 in complex64 and 2.3
+// / 2.5 in complex128 at n = 128; 2.9 / 2.9, 2.4 / 1.9, 1.9 / 1.8 and 1.8 / 1.8 at 256; 2.5
+// / 2.6, 2.0 / 1.6, 1.6 / 1.5 and 1.6 / 1.6 at 512; 2.2 / 2.1, 1.4 / 1.5, 1.4 / 1.3 and 1.5 / 1.6
+// at 1024, where a second thread, which a single matrix has in LAPACK alone, may gain as much. AMD
+// EPYC with AVX-512, two cores that others used throughout, 23 November 2026; both in turn in one
+// process.
+inline constexpr int64_t kSmallEigh = 88;
+inline constexpr int64_t kSmallEighDouble = 72;
+inline constexpr int64_t kSmallEigvalsh = 96;
+inline constexpr int64_t kBlockedEigh = 512;
+// Of tridiagonal matrices: LAPACK's time over theirs is, on one thread, with vectors / without, in
+// float32 4.2 / 1.9 at n = 48, 4.4 / 2.9 at 128, 3.6 / 3.3 at 256 and 2.7 / 3.3 at 512, in
+// float64 3.6 / 1.6, 3.2 / 1.8, 2.3 / 1.7 and 1.9 / 1.8; without vectors it is 0.9 at 20 to 32. The
+// same machine.
+inline constexpr int64_t kLeastBlockedTridiagonal = 40;
 // Substitution with triangles in tiles: trsm's time over theirs is with 4, 32 and 256 right-hand
 // sides, at n = 33, 64, 128, 256 and 512, in float32 1.5 to 2.4, 2.6 to 3.9 and 1.5 to 3.2, in
 // float64 1.5 to 4.4, 1.5 to 2.6 and 1.5 to 3.1, in complex64 1.3 to 3.5, 1.3 to 3.4 and 1.2
@@ -134,6 +153,8 @@ enum class Operation {
   kCholesky,
   kEig,
   kEigh,
+  kEigvalsh,
+  kEighTridiagonal,
   kHessenberg,
   kLu,  // and determinants and inverses
   kPivotedQr,
@@ -165,7 +186,12 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kHessenberg:
       return lanes_if(longer <= kSmallHessenberg);
     case Operation::kEigh:
-      return lanes_if(longer <= kSmallEigh);
+      if (longer <= (is_double ? kSmallEighDouble : kSmallEigh)) return Path::kLanes;
+      return blocked_if(longer <= kBlockedEigh);
+    case Operation::kEigvalsh:
+      return longer <= kSmallEigvalsh ? Path::kLanes : blocked_if(longer <= kBlockedEigh);
+    case Operation::kEighTridiagonal:
+      return blocked_if(kLeastBlockedTridiagonal <= longer && longer <= kBlockedEigh);
     case Operation::kLu:
       return longer <= kSmallLu ? Path::kLanes : blocked_if(longer <= kBlockedLu);
     case Operation::kPivotedQr:
@@ -256,6 +282,13 @@ template <class T>
 double BlockedQrNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
   return 2 * BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
+}
+
+// The same of eigenvalues, and of eigenvectors if they are wanted.
+template <class T>
+double BlockedEighNanoseconds(int64_t n, bool vectors) {
+  const double order = static_cast<double>(n);
+  return (vectors ? 3 : 1) * BlockedNanoseconds<T>((order + 100) * order * order);
 }
 
 // Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.

@@ -496,6 +496,156 @@ def test_pivots_of_triangles(dtype, n, left_side, rng):
           atol=4 * float(finfo.smallest_subnormal))
 
 
+# About the cut-offs to and from tiles; where leaves of divide and conquer, and registers, end.
+EIGH_SIZES = (73, 89, 97, 113, 128, 129, 150, 257)
+
+
+def _hermitian(rng, lead, n, dtype):
+  a = _general(rng, lead, n, n, dtype)
+  return ((a + a.conj().swapaxes(-1, -2)) / 2).astype(dtype)
+
+
+def _check_eigh(a, w, v, limit=1):
+  """Residual, orthogonality and order: `limit` times n eps."""
+  n = a.shape[-1]
+  unit = limit * n * float(np.finfo(a.dtype).eps)
+  a, w, v = map(_double, (a, w, v))
+  assert (np.diff(w) >= 0).all()
+  assert np.abs(a @ v - v * w).max() <= unit * max(np.abs(w).max(), 1e-300)
+  _check_orthonormal(v, unit)
+
+
+@pytest.mark.parametrize("n", [*EIGH_SIZES, LARGEST + 1])
+def test_eigh(dtype, n, rng):
+  a = _hermitian(rng, (), n, dtype)
+  w, v = map(np.asarray, linalg.eigh(a))
+  _check_eigh(a, w, v)
+  expected = np.linalg.eigvalsh(_double(a))
+  unit = n * np.finfo(dtype).eps * np.abs(expected).max()
+  for values in (w, np.asarray(linalg.eigvalsh(a))):
+    assert np.abs(values - expected).max() <= unit / 4
+
+
+@pytest.mark.parametrize("n", [97, 130])
+def test_eigh_reads_one_triangle(dtype, n, rng):
+  """Catches a register that reaches over the diagonal, or beyond the matrix."""
+  a = _hermitian(rng, (3,), n, dtype)
+  for lower in (True, False):
+    unread = (np.triu if lower else np.tril)(np.full_like(a, np.nan), 1 if lower else -1)
+    spoilt = (np.tril if lower else np.triu)(a) + unread
+    if np.iscomplexobj(a):
+      spoilt[:, range(n), range(n)] += np.array(3j, dtype)
+    results = [*linalg.eigh(spoilt, "L" if lower else "U", symmetrize_input=False),
+               linalg.eigvalsh(spoilt, "L" if lower else "U", symmetrize_input=False)]
+    # Both triangles hold the same numbers.
+    same_bits(results, [*map(np.asarray, linalg.eigh(a)), np.asarray(linalg.eigvalsh(a))])
+
+
+def _spectrum(rng, name, n, eps):
+  """Eigenvalues that deflate in various ways."""
+  i = np.arange(n)
+  return {
+      "equal": np.ones(n),
+      "two": np.where(i % 3 == 0, 1.0, -1.0),
+      "clusters": i % 5 + eps * rng.standard_normal(n),
+      "one_cluster": 1 + 10 * eps * i,
+      "one_large": np.where(i == 0, 1.0, eps),
+      "geometric": eps ** (i / (n - 1)),
+      "low_rank": np.where(i < 7, i + 1.0, 0),
+  }[name]
+
+
+@pytest.mark.parametrize("name", [
+    "equal", "two", "clusters", "one_cluster", "one_large", "geometric", "low_rank"])
+def test_spectra(dtype, name, rng):
+  n = 117
+  values = _spectrum(rng, name, n, float(np.finfo(dtype).eps))
+  a = matrices.with_eigenvalues(rng, values, dtype).astype(dtype)
+  w, v = map(np.asarray, linalg.eigh(a))
+  _check_eigh(a, w, v)
+  unit = n * np.finfo(dtype).eps * np.abs(values).max()
+  for actual in (w, np.asarray(linalg.eigvalsh(a))):
+    assert np.abs(actual - np.sort(values)).max() <= unit / 2
+
+
+@pytest.mark.parametrize("n", [113, 128])
+def test_eigh_of_tridiagonal_matrices(dtype, n, rng):
+  """Where there is nothing to reflect, and halves that couple hardly, or with each sign."""
+  i = np.arange(n)
+  eps = np.finfo(dtype).eps
+  wilkinson = abs(i - n // 2) / n
+  ones = np.ones(n - 1)
+  for diagonal, beside in (
+      (np.zeros(n), ones), (2 * np.ones(n), -ones), (wilkinson, ones / n),
+      (i % 10, np.where(i[1:] % 10 == 0, 4 * eps, 1)), (rng.standard_normal(n), eps * ones),
+      (2.0 ** -(i % 60), 2.0 ** -(i[1:] % 60) / 4)):
+    a = (np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)).astype(dtype)
+    w, v = map(np.asarray, linalg.eigh(a))
+    _check_eigh(a, w, v)
+    expected = np.linalg.eigvalsh(_double(a))
+    unit = n * eps * np.abs(expected).max()
+    for actual in (w, np.asarray(linalg.eigvalsh(a))):
+      assert np.abs(actual - expected).max() <= unit / 2
+
+
+@pytest.mark.parametrize("n", [113, 128])
+def test_eigh_of_diagonal_matrices(dtype, n, rng):
+  """The eigenvalues are the diagonal's elements, whatever their sizes, and the vectors columns of
+  the identity."""
+  tiny = float(np.finfo(dtype).smallest_subnormal)
+  for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,
+                   np.where(np.arange(n) % 2, 1, -1) * np.geomspace(1e-30, 1, n),
+                   tiny * (1 + np.arange(n))):
+    a = np.diag(diagonal).astype(dtype)
+    w, v = map(np.asarray, linalg.eigh(a))
+    np.testing.assert_array_equal(w, np.sort(np.real(a.diagonal())))
+    np.testing.assert_array_equal(np.abs(v).sum(0), np.ones(n))
+    np.testing.assert_array_equal(np.abs(v).max(0), np.ones(n))
+    np.testing.assert_array_equal(linalg.eigvalsh(a), w)
+
+
+@pytest.mark.parametrize("exponent", [-0.75, 0.95], ids=str)
+def test_eigh_near_the_ends_of_the_range(dtype, exponent, rng):
+  """Powers of two change nothing but the scale."""
+  n = 113
+  a = _hermitian(rng, (), n, dtype)
+  scale = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
+  w, v = map(np.asarray, linalg.eigh(a))
+  scaled = (a * scale).astype(dtype)
+  scaled_w, scaled_v = map(np.asarray, linalg.eigh(scaled))
+  np.testing.assert_array_equal(scaled_w, (w * scale).astype(w.dtype))
+  same_bits([scaled_v], [v])
+  np.testing.assert_array_equal(linalg.eigvalsh(scaled), (np.asarray(linalg.eigvalsh(a)) * scale))
+
+
+def test_eigh_of_subnormal_numbers(dtype, rng):
+  n = 113
+  spacing = float(np.finfo(dtype).smallest_subnormal)
+  a = np.round(1000 * rng.standard_normal((n, n)))
+  a = a + a.T
+  w, v = linalg.eigh((a * spacing).astype(dtype), symmetrize_input=False)
+  expected = np.linalg.eigvalsh(a)
+  limit = n * float(np.finfo(dtype).eps)
+  assert np.abs(_double(w) / spacing - expected).max() <= 1 + limit * np.abs(expected).max()
+  _check_orthonormal(_double(v), limit)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_info_of_eigh(dtype, poison, rng):
+  """Wherever a number is not finite; the neighbours in the batch keep their bits."""
+  n, places = 113, [(0, 0), (112, 112), (70, 3), (111, 95)]
+  a = _hermitian(rng, (len(places) + 1,), n, dtype)
+  clean = [np.asarray(x) for x in (*linalg.eigh(a[-1]), linalg.eigvalsh(a[-1]))]
+  for matrix, (i, j) in zip(a, places, strict=False):
+    matrix[i, j] = poison
+  for lower in ("L", None):
+    w, v, info = map(np.asarray, linalg.eigh_ex(a, lower, symmetrize_input=lower is None))
+    values = np.asarray(linalg.eigvalsh(a, lower or "L", symmetrize_input=lower is None))
+    np.testing.assert_array_equal(info, [*(-1 for _ in places), 0])
+    assert np.isnan(w[:-1]).all() and np.isnan(v[:-1]).all() and np.isnan(values[:-1]).all()
+    same_bits([w[-1], v[-1], values[-1]], clean)
+
+
 FUNCTIONS = {
     "cholesky": lambda a: [linalg.cholesky(a)],
     "lu": lambda a: linalg.lu_ex(a),
@@ -508,6 +658,8 @@ FUNCTIONS = {
     "qr": lambda a: linalg.qr(a),
     "qr_complete": lambda a: linalg.qr(a[..., :30], "complete"),
     "qr_raw": lambda a: linalg.qr(a[..., :60, :], "raw"),
+    "eigh": lambda a: linalg.eigh(a),
+    "eigvalsh": lambda a: [linalg.eigvalsh(a)],
     "householder_product": lambda a: [linalg.householder_product(a / 10, a[..., 0])],
 }
 

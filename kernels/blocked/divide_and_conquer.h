@@ -1,0 +1,70 @@
+// Eigenvalues and eigenvectors of one real symmetric tridiagonal matrix, by divide and conquer.
+//
+// Cuppen's method (A divide and conquer method for the symmetric tridiagonal eigenproblem, 1981) as
+// LAPACK's stedc has it, with eigenvectors made from recomputed weights (Gu and Eisenstat, A
+// divide-and-conquer algorithm for the symmetric tridiagonal eigenproblem, 1995), by which they are
+// orthogonal. Leaves are solved by implicit QL, one per lane; a register of roots of the secular
+// equation is found at a time; and the vectors of two halves are multiplied in tiles. Each
+// eigenvector lies in a row, so that whole rows are moved, rotated and multiplied.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/blocked/workspace.h"
+
+namespace linalg::blocked {
+
+// In memory that serves one matrix of order n after another. Without vectors, the first and the
+// last elements of those are all that is computed of them.
+template <class R>
+class DivideAndConquer {
+ public:
+  DivideAndConquer(int64_t n, bool vectors);
+
+  // Replaces the diagonal d of a matrix of norm about 1 by the eigenvalues, ascending; e has the
+  // n - 1 elements beside it. Returns how many did not converge.
+  int Solve(R* d, const R* e);
+
+  // An eigenvector in each row.
+  Rows<R> vectors() const { return z_.rows(); }
+
+ private:
+  using V = Register<R>;
+
+  // Which halves of an eigenvector hold others than zeros.
+  enum Half : int8_t { kUpper, kBoth, kLower };
+
+  // Two neighbouring halves, solved, of what begins in row `first`.
+  struct Halves {
+    int64_t first, upper, lower;
+    int64_t size() const { return upper + lower; }
+  };
+
+  int64_t LeafStart(int64_t leaf) const { return leaf * n_ / leaves_; }
+  int SolveLeaves(R* d, const R* e);
+  int Merge(Halves halves, R beside, R* d);
+  void ReadWeights(Halves halves, R sign);
+  int64_t Deflate(Halves halves, R rho, R* d);
+  void RotateRows(Halves halves, int64_t i, int64_t j, R cosine, R sine);
+  int FindRoots(int64_t count, R rho);
+  void RecomputeWeights(int64_t count);
+  void MakeRankOneVectors(int64_t count);
+  void MultiplyVectors(Halves halves, int64_t count);
+
+  int64_t n_, leaves_;
+  bool vectors_;
+  // The eigenvectors, or the first and the last elements of each; of two halves those that do not
+  // deflate, by halves, then the others; their products; and the vectors of the rank-one update.
+  Workspace<R> z_, gathered_, products_, update_;
+  Workspace<R> lists_;  // rows of numbers, one for each row of two halves:
+  R *weights_, *poles_, *roots_, *sorted_;
+  std::unique_ptr<V[]> leaf_;
+  // Of two halves: the order of the diagonal, what is kept of it and what deflates, ascending, and
+  // the place of each that is kept among those, by halves.
+  std::unique_ptr<int32_t[]> order_, kept_, deflated_, place_;
+  std::unique_ptr<Half[]> half_;
+  int64_t upper_count_, both_count_;
+};
+
+}  // namespace linalg::blocked

@@ -1,0 +1,127 @@
+#include "kernels/blocked/eigh.h"
+
+#include <complex>
+
+#include "kernels/arithmetic/info.h"
+#include "kernels/arithmetic/scale.h"
+#include "kernels/blocked/hermitian.h"
+#include "kernels/blocked/tridiagonalise.h"
+
+namespace linalg::blocked {
+namespace {
+
+// Calls body(row, first, last) for each row of the upper triangle and of the squares on the
+// diagonal: its registers from element `first` to `last`.
+template <class T, class Body>
+LINALG_INLINE void ForEachRow(int64_t n, Rows<T> a, Body&& body) {
+  const int64_t last = RoundUp(n, kWidth<T>);
+  for (int64_t i = 0; i < n; ++i) body(a.At(i, 0).data, i / kWidth<T> * kWidth<T>, last);
+}
+
+// c (n, n) = the transpose of z
+template <class T>
+void ReadTransposed(int64_t n, Rows<RealElement<T>> z, Rows<T> c) {
+  using R = RealElement<T>;
+  using S = Square<R>;
+  for (int64_t i = 0; i < n; i += S::kSize) {
+    for (int64_t j = 0; j < n; j += S::kSize) {
+      const S x = S::ReadTransposed(z.At(j, i).data, z.ld);
+      if constexpr (kComplexElement<T>) {
+        R square[S::kSize * S::kSize];
+        x.Write(square, S::kSize);
+        const int64_t rows = std::min<int64_t>(S::kSize, n - i);
+        const int64_t cols = std::min<int64_t>(S::kSize, n - j);
+        for (int64_t k = 0; k < rows; ++k) {
+          std::copy_n(square + k * S::kSize, cols, c.At(i + k, j).data);
+        }
+      } else {
+        x.Write(c.At(i, j).data, c.ld);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+HermitianEigen<T>::HermitianEigen(int64_t n, bool vectors)
+    : n_(n),
+      workspace_(n, n),
+      work_(kTridiagonalRows, n),
+      tridiagonal_(n, vectors),
+      reflectors_(vectors ? n - 1 : 0, vectors ? n - 1 : 0, 0),
+      taus_(new T[n]),
+      beside_(new R[n]) {}
+
+// What brings the matrix, which stands in the workspace, to a norm near 1; 0 if it is not finite.
+template <class T>
+RealElement<T> HermitianEigen<T>::Scale(R& unscale) const {
+  using V = Register<T>;
+  Extent<V> extent;
+  ForEachRow(n_, workspace_.rows(), [&](const T* row, int64_t first, int64_t last) {
+    for (int64_t j = first; j < last; j += kWidth<T>) extent.Add(Load<T>(row + j));
+  });
+  const auto finite = extent.Finite();
+  if (Any(~finite)) return 0;
+  V inverses;
+  const V scales = extent.Scale(inverses);
+  unscale = Reduce(inverses, [](auto a, auto b) { return Larger(a, b); });
+  return Reduce(scales, [](auto a, auto b) { return Smaller(a, b); });
+}
+
+template <class T>
+int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vectors) {
+  const Rows<T> matrix = workspace_.rows(), work = work_.rows();
+  const int64_t end = RoundUp(n_, kWidth<T>);
+  ReadUpper(n_, part, a, matrix);
+  for (int64_t i = 0; i < n_; ++i) {
+    T* const row = matrix.At(i, 0).data;
+    for (int64_t j = i / kWidth<T> * kWidth<T>; j < i; ++j) {
+      row[j] = std::bit_cast<T>(Conj(std::bit_cast<Element<T>>(*matrix.At(j, i).data)));
+    }
+    std::fill(row + n_, row + end, T(0));
+  }
+  // The last rows that are worked on at once may be beyond it.
+  for (int64_t i = n_; i < end; ++i) std::fill_n(matrix.At(i, 0).data, end, T(0));
+  R unscale;
+  const R scale = Scale(unscale);
+  if (scale == 0) return kNotFinite;
+  ForEachRow(n_, matrix, [&](T* row, int64_t first, int64_t last) {
+    for (int64_t j = first; j < last; j += kWidth<T>) {
+      Store<T>(Spread<Register<T>>(scale) * Load<T>(row + j), row + j);
+    }
+  });
+  for (int i = 0; i < kTridiagonalRows; ++i) std::fill_n(work.At(i, 0).data, work.ld, T(0));
+  Tridiagonalise(n_, matrix, work, values, beside_.get(), taus_.get());
+  const int failed = tridiagonal_.Solve(values, beside_.get());
+  for (int64_t i = 0; i < n_; ++i) values[i] *= unscale;
+  if (failed == 0 && vectors != nullptr) MakeVectors(vectors);
+  return failed;
+}
+
+// The eigenvectors of the tridiagonal matrix, multiplied by the reflectors.
+template <class T>
+void HermitianEigen<T>::MakeVectors(T* vectors) {
+  constexpr int64_t kSize = Square<T>::kSize;
+  const Rows<T> matrix = workspace_.rows(), target = reflectors_.matrix();
+  const int64_t count = ReflectorCount<Element<T>>(static_cast<int>(n_));
+  if (count > 0) {
+    for (int64_t i = 0; i < n_ - 1; i += kSize) {
+      for (int64_t j = 0; j <= i; j += kSize) {
+        Square<T>::ReadTransposed(matrix.At(j, i + 1).data, matrix.ld)
+            .Write(target.At(i, j).data, target.ld);
+      }
+    }
+    reflectors_.Set(count, taus_.get());
+  }
+  ReadTransposed(n_, tridiagonal_.vectors(), matrix);
+  if (count > 0) reflectors_.MultiplyByQ(n_, matrix.At(1, 0));
+  for (int64_t i = 0; i < n_; ++i) std::copy_n(matrix.At(i, 0).data, n_, vectors + i * n_);
+}
+
+template class HermitianEigen<float>;
+template class HermitianEigen<double>;
+template class HermitianEigen<std::complex<float>>;
+template class HermitianEigen<std::complex<double>>;
+
+}  // namespace linalg::blocked

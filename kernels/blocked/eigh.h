@@ -1,0 +1,40 @@
+// Eigenvalues and eigenvectors of one Hermitian matrix: reduction to tridiagonal form, divide and
+// conquer, and the reflectors of the reduction, in blocks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/arithmetic/hermitian.h"
+#include "kernels/blocked/divide_and_conquer.h"
+#include "kernels/blocked/qr.h"
+#include "kernels/blocked/workspace.h"
+
+namespace linalg::blocked {
+
+// In memory that serves one matrix of order n after another.
+template <class T>
+class HermitianEigen {
+  using R = RealElement<T>;
+
+ public:
+  HermitianEigen(int64_t n, bool vectors);
+
+  // The eigenvalues of the part of the row-major `a`, ascending, and the eigenvectors, in columns,
+  // unless `vectors` is null. Returns kNotFinite where the part is not finite, else how many
+  // eigenvalues did not converge: 0.
+  int Solve(HermitianPart part, const T* a, R* values, T* vectors);
+
+ private:
+  R Scale(R& unscale) const;
+  void MakeVectors(T* vectors);
+
+  int64_t n_;
+  Workspace<T> workspace_, work_;
+  DivideAndConquer<R> tridiagonal_;
+  QrFactors<T> reflectors_;
+  std::unique_ptr<T[]> taus_;
+  std::unique_ptr<R[]> beside_;
+};
+
+}  // namespace linalg::blocked

@@ -1,0 +1,176 @@
+// Reduction of one Hermitian matrix to real symmetric tridiagonal form, in the upper triangle.
+//
+// Householder reflectors as in LAPACK's hetd2. The rank-2 update that each step leaves behind is
+// made in the pass that multiplies by the next reflector's vector (Dongarra, Sorensen and
+// Hammarling, Block reduction of matrices to condensed forms, 1989), which reads and writes an
+// element of the triangle once and uses it for both halves.
+#pragma once
+
+#include <bit>
+
+#include "kernels/arithmetic/tridiagonal.h"
+#include "kernels/blocked/strips.h"
+#include "kernels/blocked/workspace.h"
+
+namespace linalg::blocked {
+
+// Rows that a pass works on at once: what there are registers for.
+template <class T>
+inline constexpr int kPassRows = (kTileRows == 8 ? 4 : 2) / kPartsOf<T>;
+
+template <class T>
+LINALG_INLINE Register<T> ConjPairs(Register<T> x) {
+  if constexpr (kComplexElement<T>) {
+    return InPairs<Register<T>>(1, -1) * x;
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+LINALG_INLINE RealElement<T> SumOfLanes(Register<T> x) {
+  return Reduce(x, [](auto a, auto b) { return a + b; });
+}
+
+// Sums, over registers, of products of elements: a register of them, for complex ones those of like
+// parts and those of unlike ones.
+template <class T>
+struct Dot {
+  using V = Register<T>;
+  V sums[kPartsOf<T>] = {};
+
+  // Adds x y; `swapped` is y with its parts exchanged.
+  LINALG_INLINE void Add(V x, V y, V swapped) {
+    sums[0] = MulAdd(x, y, sums[0]);
+    if constexpr (kComplexElement<T>) sums[1] = MulAdd(x, swapped, sums[1]);
+  }
+  LINALG_INLINE Element<T> Total() const {
+    if constexpr (kComplexElement<T>) {
+      return {SumOfLanes<T>(ConjPairs<T>(sums[0])), SumOfLanes<T>(sums[1])};
+    } else {
+      return SumOfLanes<T>(sums[0]);
+    }
+  }
+};
+
+// The update a -= v wᴴ + w vᴴ of kRows rows from i on, and with what it leaves these rows' part of
+// the product a u: their own elements of it go to `own`, what they add to others, conjugated, to
+// `others`. Squares on the diagonal, a register wide, are full.
+template <class T, int kRows>
+LINALG_INLINE void UpdateAndMultiply(Rows<T> a, int64_t i, int64_t cols, const T* v, const T* w,
+                                     const T* u, T* own, T* others) {
+  using V = Register<T>;
+  static_assert(kWidth<T> % kRows == 0);
+  Element<T, V> minus_v[kRows], minus_w[kRows], conj_u[kRows];
+  Dot<T> dots[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    minus_v[r] = -SpreadElement(v + i + r);
+    minus_w[r] = -SpreadElement(w + i + r);
+    conj_u[r] = Conj(SpreadElement(u + i + r));
+  }
+  const int64_t diagonal = i / kWidth<T> * kWidth<T>;
+  const auto pass = [&](int64_t j, auto&& use) {
+    const V vj = ConjPairs<T>(Load<T>(v + j)), wj = ConjPairs<T>(Load<T>(w + j));
+    const V turned_v = Turn<T>(vj), turned_w = Turn<T>(wj), uj = Load<T>(u + j);
+    V swapped{};
+    if constexpr (kComplexElement<T>) swapped = SwapPairs(uj);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      T* const place = a.At(i + r, j).data;
+      V x = AddProduct<T>(minus_v[r], wj, turned_w, Load<T>(place));
+      x = AddProduct<T>(minus_w[r], vj, turned_v, x);
+      Store<T>(x, place);
+      dots[r].Add(x, uj, swapped);
+      use(r, x);
+    }
+  };
+  pass(diagonal, [](int, V) {});
+  for (int64_t j = diagonal + kWidth<T>; j < cols; j += kWidth<T>) {
+    V sum = Load<T>(others + j);
+    pass(j, [&](int r, V x) { sum = AddProduct<T>(conj_u[r], x, Turn<T>(x), sum); });
+    Store<T>(sum, others + j);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) own[i + r] = std::bit_cast<T>(dots[r].Total());
+}
+
+inline constexpr int kTridiagonalRows = 4;
+
+// The reduction of the upper triangle of `a`, whose squares on the diagonal, a register wide, are
+// full, of a norm near 1: the diagonal to d, n - 1 elements beside it to e. Row k of `a` becomes,
+// right of the diagonal, the vector of reflector k, and taus[k] its factor. `work` is
+// kTridiagonalRows rows of zeros.
+template <class T>
+void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealElement<T>* e,
+                    T* taus) {
+  using R = RealElement<T>;
+  using V = Register<T>;
+  using E = Element<T>;
+  constexpr int kRows = kPassRows<T>;
+  const int64_t cols = RoundUp(n, kWidth<T>), reflectors = ReflectorCount<E>(static_cast<int>(n));
+  T *const own = work.At(0, 0).data, *const others = work.At(1, 0).data;
+  T* const w = work.At(2, 0).data;
+  // The previous reflector's vector: its update is still to be made.
+  const T* v = work.At(3, 0).data;
+  for (int64_t k = 0; k < n; ++k) {
+    T* const u = a.At(k, 0).data;
+    const int64_t begin = k / kWidth<T> * kWidth<T>;
+    {
+      const auto minus_v = -SpreadElement(v + k), minus_w = -SpreadElement(w + k);
+      for (int64_t j = begin; j < cols; j += kWidth<T>) {
+        const V vj = ConjPairs<T>(Load<T>(v + j)), wj = ConjPairs<T>(Load<T>(w + j));
+        const V x = AddProduct<T>(minus_v, wj, Turn<T>(wj), Load<T>(u + j));
+        Store<T>(AddProduct<T>(minus_w, vj, Turn<T>(vj), x), u + j);
+      }
+    }
+    d[k] = std::real(u[k]);
+    if (k >= reflectors) {
+      if (k + 1 < n) e[k] = std::real(u[k + 1]);
+      continue;
+    }
+
+    // The column is known by its row.
+    const E alpha = Conj(std::bit_cast<E>(u[k + 1]));
+    std::fill(u + begin, u + k + 2, T(0));
+    V squares[2] = {};
+    int64_t j = begin;
+    for (; j + kWidth<T> < cols; j += 2 * kWidth<T>) {
+      const V x = Load<T>(u + j), y = Load<T>(u + j + kWidth<T>);
+      squares[0] = MulAdd(x, x, squares[0]);
+      squares[1] = MulAdd(y, y, squares[1]);
+    }
+    if (j < cols) squares[0] = MulAdd(Load<T>(u + j), Load<T>(u + j), squares[0]);
+    const TridiagonalScale<E> made(alpha, SumOfLanes<T>(squares[0] + squares[1]));
+    e[k] = made.beside;
+    taus[k] = std::bit_cast<T>(made.tau);
+    const auto scale = SpreadOut<T>(made.scale);
+    for (j = begin; j < cols; j += kWidth<T>) {
+      Store<T>(Product<T>(scale, ConjPairs<T>(Load<T>(u + j))), u + j);
+      Store<T>(V{}, others + j);
+    }
+    u[k + 1] = T(1);
+
+    int64_t i = k + 1;
+    for (; i % kRows != 0; ++i) UpdateAndMultiply<T, 1>(a, i, cols, v, w, u, own, others);
+    for (; i < n; i += kRows) UpdateAndMultiply<T, kRows>(a, i, cols, v, w, u, own, others);
+    std::fill(own + begin, own + k + 1, T(0));
+    std::fill(others + begin, others + k + 1, T(0));
+    // w = tau a u + c u, with c such that the update is the reflection from both sides.
+    V dot{};
+    for (j = begin; j < cols; j += kWidth<T>) {
+      const V product = Load<T>(own + j) + ConjPairs<T>(Load<T>(others + j));
+      dot = MulAdd(product, Load<T>(u + j), dot);
+      Store<T>(product, w + j);
+    }
+    const R c = R(-0.5) * NormAdd(made.tau, R(0)) * SumOfLanes<T>(dot);
+    const auto tau = SpreadOut<T>(made.tau);
+    for (j = begin; j < cols; j += kWidth<T>) {
+      const V x = Load<T>(w + j), y = Spread<V>(c) * Load<T>(u + j);
+      Store<T>(AddProduct<T>(tau, x, Turn<T>(x), y), w + j);
+    }
+    v = u;
+  }
+}
+
+}  // namespace linalg::blocked
