@@ -144,7 +144,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     const TridiagonalScale<E> made(alpha, SumOfLanes<T>(squares[0] + squares[1]));
     e[k] = made.beside;
     taus[k] = std::bit_cast<T>(made.tau);
-    const auto scale = SpreadOut<T>(made.scale);
+    const auto scale = SpreadElement<T>(made.scale);
     for (j = begin; j < cols; j += kWidth<T>) {
       Store<T>(Product<T>(scale, ConjPairs<T>(Load<T>(u + j))), u + j);
       Store<T>(V{}, others + j);
@@ -164,7 +164,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
       Store<T>(product, w + j);
     }
     const R c = R(-0.5) * NormAdd(made.tau, R(0)) * SumOfLanes<T>(dot);
-    const auto tau = SpreadOut<T>(made.tau);
+    const auto tau = SpreadElement<T>(made.tau);
     for (j = begin; j < cols; j += kWidth<T>) {
       const V x = Load<T>(w + j), y = Spread<V>(c) * Load<T>(u + j);
       Store<T>(AddProduct<T>(tau, x, Turn<T>(x), y), w + j);
