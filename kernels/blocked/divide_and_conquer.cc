@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "kernels/arithmetic/scale.h"
 #include "kernels/blocked/strips.h"
@@ -96,22 +97,25 @@ DivideAndConquer<R>::DivideAndConquer(int64_t n, bool vectors)
     : n_(n),
       leaves_(LeafCount(n)),
       vectors_(vectors),
-      z_(vectors ? n : 2, n),
       // The lower halves begin at a register.
-      gathered_(vectors ? n : 2, n + kWidth<R>),
-      products_(n, n + kWidth<R>),
-      update_(n, n),
-      lists_(4, n + kWidth<R>),
+      memory_(2 * ((vectors ? n : 2) + kTileRows) + 2 * (n + kTileRows) + 4, n + kWidth<R>),
       leaf_(new V[(kMostLeaf + 2 + 2 * small::kPendingSweeps<V>)*kMostLeaf]),
       order_(new int32_t[n]),
       kept_(new int32_t[n]),
       deflated_(new int32_t[n]),
       place_(new int32_t[n]),
       half_(new Half[n]) {
-  weights_ = lists_.rows().At(0, 0).data;
-  poles_ = lists_.rows().At(1, 0).data;
-  roots_ = lists_.rows().At(2, 0).data;
-  sorted_ = lists_.rows().At(3, 0).data;
+  Rows<R> rows = memory_.rows();
+  // Tiles reach beyond what they are of.
+  const auto take = [&](int64_t count) {
+    return std::exchange(rows, rows.At(count + kTileRows, 0));
+  };
+  z_ = take(vectors ? n : 2);
+  gathered_ = take(vectors ? n : 2);
+  products_ = take(n);
+  update_ = take(n);
+  R** const lists[] = {&weights_, &poles_, &roots_, &sorted_};
+  for (int i = 0; i < 4; ++i) *lists[i] = rows.At(i, 0).data;
 }
 
 template <class R>
@@ -144,11 +148,11 @@ int DivideAndConquer<R>::SolveLeaves(R* d, const R* e) {
         d[first + i] = diagonal[sorted[i]][lane];
         const V* const vector = z + sorted[i] * order;
         if (vectors_) {
-          R* const row = z_.rows().At(first + i, first).data;
+          R* const row = z_.At(first + i, first).data;
           for (int64_t j = 0; j < size; ++j) row[j] = vector[j][lane];
         } else {
-          *z_.rows().At(0, first + i).data = vector[0][lane];
-          *z_.rows().At(1, first + i).data = vector[size - 1][lane];
+          *z_.At(0, first + i).data = vector[0][lane];
+          *z_.At(1, first + i).data = vector[size - 1][lane];
         }
       }
     }
@@ -164,7 +168,7 @@ void DivideAndConquer<R>::RotateRows(Halves halves, int64_t i, int64_t j, R cosi
     y = MulAdd(cosine, y, -(sine * x));
     x = rotated;
   };
-  const Rows<R> z = z_.rows();
+  const Rows<R> z = z_;
   const int64_t first = halves.first;
   if (vectors_) {
     R *const x = z.At(first + i, first).data, *const y = z.At(first + j, first).data;
@@ -183,7 +187,7 @@ void DivideAndConquer<R>::ReadWeights(Halves halves, R sign) {
   for (int64_t i = 0; i < size; ++i) {
     const bool is_upper = i < upper;
     const Rows<R> row =
-        vectors_ ? z_.rows().At(halves.first + i, halves.first) : z_.rows().At(0, halves.first + i);
+        vectors_ ? z_.At(halves.first + i, halves.first) : z_.At(0, halves.first + i);
     half_[i] = is_upper ? kUpper : kLower;
     if (vectors_) {
       weights_[i] = is_upper ? root * row.data[upper - 1] : sign * root * row.data[upper];
@@ -329,7 +333,7 @@ int DivideAndConquer<R>::FindRoots(int64_t count, R rho) {
     }
     StoreUnaligned(origin + tau, roots_ + j0);
     for (int64_t i = 0; i < count; ++i) {
-      Store<R>((Spread<V>(poles_[i]) - origin) - tau, products_.rows().At(i, j0).data);
+      Store<R>((Spread<V>(poles_[i]) - origin) - tau, products_.At(i, j0).data);
     }
   }
   return failed;
@@ -343,7 +347,7 @@ void DivideAndConquer<R>::RecomputeWeights(int64_t count) {
   const int64_t tail = count / kLanes * kLanes;
   const auto exists = RowNumbers<R>(tail / kLanes) < Number<V>(count);
   for (int64_t i = 0; i < count; ++i) {
-    const R* const row = products_.rows().At(i, 0).data;
+    const R* const row = products_.At(i, 0).data;
     const auto ratio = [&](int64_t j) {
       const V difference = Spread<V>(poles_[i]) - LoadUnaligned<V>(poles_ + j);
       return Load<R>(row + j) / (difference == V{} ? -one : difference);
@@ -359,7 +363,7 @@ void DivideAndConquer<R>::RecomputeWeights(int64_t count) {
 // The eigenvectors of the rank-one update, in columns, a row for each pole at its place.
 template <class R>
 void DivideAndConquer<R>::MakeRankOneVectors(int64_t count) {
-  const Rows<R> differences = products_.rows(), update = update_.rows();
+  const Rows<R> differences = products_, update = update_;
   for (int64_t j = 0; j < count; j += kWidth<R>) {
     V sum{};
     for (int64_t i = 0; i < count; ++i) {
@@ -381,8 +385,8 @@ template <class R>
 void DivideAndConquer<R>::MultiplyVectors(Halves halves, int64_t count) {
   const int64_t first = halves.first, upper = halves.upper, size = halves.size();
   const int64_t deflated = size - count;
-  const Strided<R> update = update_.rows().ReadTransposed();
-  const Rows<R> z = z_.rows(), gathered = gathered_.rows(), products = products_.rows();
+  const Strided<R> update = update_.ReadTransposed();
+  const Rows<R> z = z_, gathered = gathered_, products = products_;
   if (!vectors_) {
     for (int end = 0; end < 2; ++end) {
       R *const from = gathered.At(end, 0).data, *const row = z.At(end, first).data;
@@ -391,7 +395,7 @@ void DivideAndConquer<R>::MultiplyVectors(Halves halves, int64_t count) {
       for (int64_t j = 0; j < count; j += kWidth<R>) {
         V sum{};
         for (int64_t i = 0; i < count; ++i) {
-          sum = MulAdd(Spread<V>(from[i]), Load<R>(update_.rows().At(i, j).data), sum);
+          sum = MulAdd(Spread<V>(from[i]), Load<R>(update_.At(i, j).data), sum);
         }
         Store<R>(sum, products.At(end, j).data);
       }
@@ -421,14 +425,14 @@ void DivideAndConquer<R>::MultiplyVectors(Halves halves, int64_t count) {
 template <class R>
 int DivideAndConquer<R>::Merge(Halves halves, R beside, R* d) {
   const int64_t first = halves.first, upper = halves.upper, size = halves.size();
-  const Rows<R> z = z_.rows();
+  const Rows<R> z = z_;
   ReadWeights(halves, beside < 0 ? R(-1) : R(1));
   const R rho = 2 * std::abs(beside);
   const int64_t count = Deflate(halves, rho, d), deflated = size - count;
   int failed = 0;
   if (count == 1) {
     roots_[0] = MulAdd(rho * weights_[kept_[0]], weights_[kept_[0]], d[kept_[0]]);
-    *update_.rows().data = 1;
+    *update_.data = 1;
   } else if (count > 1) {
     R unscale;
     R largest = rho;
@@ -451,7 +455,7 @@ int DivideAndConquer<R>::Merge(Halves halves, R beside, R* d) {
     const bool is_root = other == deflated || (root < count && roots_[root] <= d[deflated_[other]]);
     sorted_[i] = is_root ? roots_[root] : d[deflated_[other]];
     const int64_t row = is_root ? root++ : count + other++;
-    const Rows<R> source = is_root ? products_.rows() : gathered_.rows();
+    const Rows<R> source = is_root ? products_ : gathered_;
     if (vectors_) {
       R* const target = z.At(first + i, first).data;
       std::copy_n(source.At(row, 0).data, upper, target);

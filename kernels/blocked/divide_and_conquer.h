@@ -27,7 +27,7 @@ class DivideAndConquer {
   int Solve(R* d, const R* e);
 
   // An eigenvector in each row.
-  Rows<R> vectors() const { return z_.rows(); }
+  Rows<R> vectors() const { return z_; }
 
  private:
   using V = Register<R>;
@@ -54,10 +54,11 @@ class DivideAndConquer {
 
   int64_t n_, leaves_;
   bool vectors_;
-  // The eigenvectors, or the first and the last elements of each; of two halves those that do not
-  // deflate, by halves, then the others; their products; and the vectors of the rank-one update.
-  Workspace<R> z_, gathered_, products_, update_;
-  Workspace<R> lists_;  // rows of numbers, one for each row of two halves:
+  // In one piece of memory, which comes back to a process sooner than many: the eigenvectors, or
+  // the first and the last elements of each; of two halves those that do not deflate, by halves,
+  // then the others; their products; the vectors of the rank-one update; and a number for each row.
+  Workspace<R> memory_;
+  Rows<R> z_, gathered_, products_, update_;
   R *weights_, *poles_, *roots_, *sorted_;
   std::unique_ptr<V[]> leaf_;
   // Of two halves: the order of the diagonal, what is kept of it and what deflates, ascending, and

@@ -14,9 +14,10 @@
 
 namespace linalg::blocked {
 
-// Rows that a pass works on at once: what there are registers for.
+// Rows that a pass works on at once: what there are registers for, and no more than a square on the
+// diagonal has.
 template <class T>
-inline constexpr int kPassRows = (kTileRows == 8 ? 4 : 2) / kPartsOf<T>;
+inline constexpr int kPassRows = std::min((kTileRows == 8 ? 4 : 2) / kPartsOf<T>, kWidth<T>);
 
 template <class T>
 LINALG_INLINE Register<T> ConjPairs(Register<T> x) {

@@ -17,6 +17,7 @@
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
+#include "kernels/cpu/spares.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/wide_eigvalsh.h"
 #include "kernels/handlers.h"
@@ -81,18 +82,23 @@ void SmallEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart pa
 template <class T>
 void BlockedEigh(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
                  T* vectors, Real<T>* values, int32_t* info) {
+  using Eigen = blocked::HermitianEigen<T>;
   const int64_t size = n * n;
-  ForEachRange(pool, batch, BlockedEighNanoseconds<T>(n, vectors != nullptr),
-               [&](int64_t first, int64_t last) {
-                 blocked::HermitianEigen<T> eigen(n, vectors != nullptr);
-                 for (int64_t i = first; i < last; ++i) {
-                   T* const v = vectors ? vectors + i * size : nullptr;
-                   info[i] = eigen.Solve(part, a + i * size, values + i * n, v);
-                   if (info[i] == 0) continue;
-                   std::fill_n(values + i * n, n, NaN<Real<T>>());
-                   if (vectors) std::fill_n(v, size, NaN<T>());
-                 }
-               });
+  const bool wanted = vectors != nullptr;
+  Spares<Eigen> spares;
+  const auto solve = [&](Eigen& eigen, int64_t i) {
+    T* const v = wanted ? vectors + i * size : nullptr;
+    info[i] = eigen.Solve(part, a + i * size, values + i * n, v);
+    if (info[i] == 0) return;
+    std::fill_n(values + i * n, n, NaN<Real<T>>());
+    if (wanted) std::fill_n(v, size, NaN<T>());
+  };
+  ForEachRange(pool, batch, BlockedEighNanoseconds<T>(n, wanted), [&](int64_t first, int64_t last) {
+    spares.With([&] { return Eigen(n, wanted); },
+                [&](Eigen& eigen) {
+                  for (int64_t i = first; i < last; ++i) solve(eigen, i);
+                });
+  });
 }
 
 template <class T>

@@ -14,6 +14,7 @@
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
+#include "kernels/cpu/spares.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 
@@ -126,9 +127,11 @@ void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Rea
       ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>),
       [] { throw std::logic_error("there are no kernels for lanes"); },
       [&] {
+        Spares<ScaledDivideAndConquer<R>> spares;
         const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
         ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-          solve(first, last, ScaledDivideAndConquer<R>(n, vectors != nullptr));
+          spares.With([&] { return ScaledDivideAndConquer<R>(n, vectors != nullptr); },
+                      [&](auto& solver) { solve(first, last, solver); });
         });
       },
       [&] {

@@ -1,0 +1,39 @@
+// What chunks of a batch work with in turn.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace linalg {
+
+// Objects that take long to make, such as memory that is new to the process: a chunk takes one that
+// a chunk before it has left, so that there are never more than threads.
+template <class X>
+class Spares {
+ public:
+  // Calls body(x) with an object that make() has made.
+  template <class Make, class Body>
+  void With(Make&& make, Body&& body) {
+    std::unique_ptr<X> x = Take();
+    if (x == nullptr) x = std::make_unique<X>(make());
+    body(*x);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    spares_.push_back(std::move(x));
+  }
+
+ private:
+  std::unique_ptr<X> Take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (spares_.empty()) return nullptr;
+    std::unique_ptr<X> x = std::move(spares_.back());
+    spares_.pop_back();
+    return x;
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<X>> spares_;
+};
+
+}  // namespace linalg
