@@ -70,6 +70,11 @@ struct TeamCholesky {
   Place<E> matrix;
   int ld;
 
+  TeamCholesky(Slice& slice, const CholeskyProblem<E>& problem)
+      : problem(problem),
+        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        ld(problem.n | 1) {}
+
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n;
     E* const a = matrix.In(slice);
@@ -175,27 +180,29 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
                                      .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     Slice slice(sizeof(V));
-    if (size * static_cast<int64_t>(sizeof(T)) <= kAloneCholeskyBytes<E>) {
+    const auto alone = [&] {
       const SmallCholesky<E> job{
           .problem = problem, .matrix = {size, slice.Take<E>(size)}, .info = {1, slice.Take<V>(1)}};
-      return LaunchAlone(stream, job, batch, slice);
-    }
-    const auto launch = [&](auto lanes) {
+      LaunchAlone(stream, job, batch, slice);
+    };
+    const auto lanes = [&](auto lanes) {
       const LaneCholesky<E, lanes> job{.problem = problem,
                                        .rows = {problem.n, problem.n},
                                        .matrix = slice.Take<E>(n * (problem.n | 1))};
       LaunchLanes(stream, job, batch, slice);
     };
-    if (WithLanes<kLaneCholesky<E>>(n, launch)) return;
-    if (n <= kTeamCholesky) {
-      const int ld = problem.n | 1;
-      const TeamCholesky<E> job{.problem = problem, .matrix = slice.Take<E>(n * ld), .ld = ld};
-      if (slice.bytes() <= SharedBytes()) {
-        return LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
-      }
-    }
-    Scratch scratch(allocator);
-    VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
+    const auto team = [&] {
+      const TeamCholesky<E> job(slice, problem);
+      LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
+    };
+    const auto vendor = [&] {
+      Scratch scratch(allocator);
+      VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
+    };
+    const auto fits = [&] { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
+    TakePath(ChooseCholesky<E>(n, fits), On{Path::kAlone, alone},
+             On{Path::kLanes, [&] { WithLanes<kLaneCholesky<E>>(n, lanes); }},
+             On{Path::kTeam, team}, On{Path::kVendor, vendor});
   });
 }
 

@@ -123,7 +123,7 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
   const E* const elements = AsElements(Elements<T>(a, batch, {n, n}, "a"));
   if (batch == 0) return;
   Slice slice(sizeof(V));
-  if (size * static_cast<int64_t>(sizeof(T)) <= kAloneBytes<E>) {
+  const auto alone = [&] {
     const SmallDeterminant<E> job{.n = ToInt(n),
                                   .a = elements,
                                   .results = results,
@@ -132,29 +132,34 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
                                   .permutation = slice.Take<V>(n),
                                   .product = slice.Take<E>(1),
                                   .exponent = slice.Take<V>(1)};
-    return LaunchAlone(stream, job, batch, slice);
-  }
-  const auto launch = [&](auto lanes) {
+    LaunchAlone(stream, job, batch, slice);
+  };
+  const auto lanes = [&](auto lanes) {
     const LaneDeterminant<E, lanes> job{
         .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};
     LaunchLanes(stream, job, batch, slice);
   };
-  if (WithLanes<kLaneLu<E>>(n, launch)) return;
-  if (n <= kTeamLu) {
+  const auto team = [&] {
     const TeamDeterminant<E> job{
         .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};
-    if (slice.bytes() <= SharedBytes()) {
-      return LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
-    }
-  }
-  Scratch scratch(allocator);
-  int32_t* const info = scratch.Take<int32_t>(batch);
-  const auto problem = MakeProblem(scratch, batch, n, elements, info, false);
-  VendorLu<T>(stream, scratch, problem);
-  ForEach(
-      stream, batch,
-      DeterminantOfFactors<E>{
-          .n = ToInt(n), .factors = problem.packed, .pivots = problem.pivots, .results = results});
+    LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
+  };
+  const auto vendor = [&] {
+    Scratch scratch(allocator);
+    int32_t* const info = scratch.Take<int32_t>(batch);
+    const auto problem = MakeProblem(scratch, batch, n, elements, info, false);
+    VendorLu<T>(stream, scratch, problem);
+    ForEach(stream, batch,
+            DeterminantOfFactors<E>{.n = ToInt(n),
+                                    .factors = problem.packed,
+                                    .pivots = problem.pivots,
+                                    .results = results});
+  };
+  const auto fits = [&] { return FitsInShared<LuPlaces<E>>(sizeof(V), ToInt(n), ToInt(n)); };
+  const int64_t bytes = size * static_cast<int64_t>(sizeof(T));
+  TakePath(ChooseLu<E>(n, n, bytes, fits), On{Path::kAlone, alone},
+           On{Path::kLanes, [&] { WithLanes<kLaneLu<E>>(n, lanes); }}, On{Path::kTeam, team},
+           On{Path::kVendor, vendor});
 }
 
 // Adjugates, which are asked for of small matrices alone. Where a matrix is singular, its thread

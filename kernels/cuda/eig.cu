@@ -157,13 +157,15 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffe
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     Scratch scratch(allocator);
-    if (n > kTeamEig && batch < kGlobalBatch && left == nullptr) {
-      VendorEig(stream, scratch, batch, problem);
-    } else if (right != nullptr) {
-      RunTeamEig<true>(stream, scratch, batch, problem);
-    } else {
-      RunTeamEig<false>(stream, scratch, batch, problem);
-    }
+    const auto team = [&] {
+      if (right != nullptr) {
+        RunTeamEig<true>(stream, scratch, batch, problem);
+      } else {
+        RunTeamEig<false>(stream, scratch, batch, problem);
+      }
+    };
+    TakePath(ChooseEig(n, left != nullptr, batch), On{Path::kTeam, team}, On{Path::kBlock, team},
+             On{Path::kVendor, [&] { VendorEig(stream, scratch, batch, problem); }});
   });
 }
 

@@ -44,15 +44,10 @@ struct SmallEigh {
 };
 
 template <bool kVectors, class E>
-bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& problem) {
+void RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& problem) {
   using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
   const int64_t n = problem.n;
-  // The iteration wants a last row. Eigenvalues alone have the same cut-off, and the same bits.
-  if (n == 0 ||
-      small::SizeOf<Work>(problem.n, true) * static_cast<int64_t>(sizeof(V)) > kAloneEighBytes) {
-    return false;
-  }
   Slice slice(sizeof(V));
   const Place<V> work = slice.Take<V>(small::SizeOf<Work>(problem.n, kVectors));
   const SmallEigh<E, kVectors> job{.problem = problem,
@@ -61,7 +56,6 @@ bool RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
                                    .values = {n, work},
                                    .info = {1, slice.Take<V>(1)}};
   LaunchAlone(stream, job, batch, slice);
-  return true;
 }
 
 // What the three launches hand on, for each matrix of a piece of the batch.
@@ -129,6 +123,15 @@ struct ReduceEigh {
   Place<E> matrix, w, product, taus;
   int ld;
 
+  ReduceEigh(Slice& slice, const EighProblem<E>& problem)
+      : problem(problem),
+        notes{},
+        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        w(slice.Take<E>(problem.n)),
+        product(slice.Take<E>(problem.n)),
+        taus(slice.Take<E>(problem.n)),
+        ld(problem.n | 1) {}
+
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n;
     const int64_t first = i * n * n;
@@ -178,6 +181,7 @@ template <class E>
 struct RotateEigh {
   static constexpr int kMostThreads = kBlockThreads;
   using V = RealElement<E>;
+  static constexpr int64_t kUnit = alignof(team::RotationPair<V>);
   EighProblem<E> problem;
   EighNotes<V> notes;
   Place<E> matrix;
@@ -185,6 +189,15 @@ struct RotateEigh {
   Place<team::QlProgress> progress;
   Place<int32_t> order;
   int ld;
+
+  RotateEigh(Slice& slice, const EighProblem<E>& problem)
+      : problem(problem),
+        notes{},
+        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        rotations(slice.Take<team::RotationPair<V>>(2 * problem.n)),
+        progress(slice.Take<team::QlProgress>(1)),
+        order(slice.Take<int32_t>(problem.n)),
+        ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n;
@@ -204,30 +217,15 @@ struct RotateEigh {
 };
 
 template <bool kVectors, class E>
-bool RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
                  const EighProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
-  if (n > kTeamEigh) return false;
-  const int ld = problem.n | 1;
-  Slice reduction(sizeof(V)), rotation(alignof(team::RotationPair<V>)), iteration(sizeof(double));
-  ReduceEigh<E, kVectors> reduce{.problem = problem,
-                                 .notes = {},
-                                 .matrix = reduction.Take<E>(n * ld),
-                                 .w = reduction.Take<E>(n),
-                                 .product = reduction.Take<E>(n),
-                                 .taus = reduction.Take<E>(n),
-                                 .ld = ld};
+  Slice reduction(sizeof(V)), rotation(RotateEigh<E>::kUnit), iteration(sizeof(double));
+  ReduceEigh<E, kVectors> reduce(reduction, problem);
   IterateEigh<E, kVectors> iterate{
       .problem = problem, .notes = {}, .tridiagonal = iteration.Take<double>(2 * n)};
-  RotateEigh<E> rotate{.problem = problem,
-                       .notes = {},
-                       .matrix = rotation.Take<E>(n * ld),
-                       .rotations = rotation.Take<team::RotationPair<V>>(2 * n),
-                       .progress = rotation.Take<team::QlProgress>(1),
-                       .order = rotation.Take<int32_t>(n),
-                       .ld = ld};
-  if (std::max(reduction.bytes(), rotation.bytes()) > SharedBytes()) return false;
+  RotateEigh<E> rotate(rotation, problem);
   using Notes = EighNotes<V>;
   const int64_t most = std::max<int64_t>(1, kEighNotesBytes / Notes::Bytes(n, kVectors));
   const int64_t pieces = (batch + most - 1) / most, piece = (batch + pieces - 1) / pieces;
@@ -240,7 +238,6 @@ bool RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
     LaunchTeams(stream, iterate, count, 1, iteration);
     if constexpr (kVectors) LaunchTeams(stream, rotate, count, team_size, rotation);
   }
-  return true;
 }
 
 // The elements of the operand that are read, and zeros.
@@ -315,11 +312,21 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   }
 }
 
-template <bool kVectors, class E>
-bool RunOwnEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
-                const EighProblem<E>& problem) {
-  return RunSmallEigh<kVectors>(stream, batch, problem) ||
-         RunTeamEigh<kVectors>(stream, scratch, batch, problem);
+template <bool kVectors, class T>
+void RunPath(cudaStream_t stream, Scratch& scratch, int64_t batch,
+             const EighProblem<Element<T>>& problem) {
+  using E = Element<T>;
+  using V = RealElement<E>;
+  const int64_t bytes =
+      small::SizeOf<small::EigenWork<E, V>>(problem.n, true) * static_cast<int64_t>(sizeof(V));
+  const auto fits = [&] {
+    return FitsInShared<ReduceEigh<E, kVectors>>(sizeof(V), problem) &&
+           FitsInShared<RotateEigh<E>>(RotateEigh<E>::kUnit, problem);
+  };
+  TakePath(ChooseEigh(problem.n, bytes, fits),
+           On{Path::kAlone, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
+           On{Path::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
+           On{Path::kVendor, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
 }
 
 // `vectors` is null where a handler has no such result.
@@ -357,11 +364,11 @@ void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t ba
                const EighProblem<Element<T>>& problem) {
   if (batch == 0) return;
   Scratch scratch(allocator);
-  if (problem.vectors != nullptr ? RunOwnEigh<true>(stream, scratch, batch, problem)
-                                 : RunOwnEigh<false>(stream, scratch, batch, problem)) {
-    return;
+  if (problem.vectors != nullptr) {
+    RunPath<true, T>(stream, scratch, batch, problem);
+  } else {
+    RunPath<false, T>(stream, scratch, batch, problem);
   }
-  VendorEigh<T>(stream, scratch, batch, problem);
 }
 
 template void SolveEigh<float>(cudaStream_t, ffi::ScratchAllocator&, int64_t,

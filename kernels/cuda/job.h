@@ -219,6 +219,14 @@ inline int64_t SharedBytes() {
   return bytes - kMeetingBytes;
 }
 
+// Whether a block's shared memory has room for Job(slice, arguments...), or such places.
+template <class Job, class... Arguments>
+bool FitsInShared(int64_t unit, const Arguments&... arguments) {
+  Slice slice(unit);
+  static_cast<void>(Job(slice, arguments...));
+  return slice.bytes() <= SharedBytes();
+}
+
 // What jobs for lanes of a warp are made with: of at most kSize rows and columns, each lane holding
 // kRows of them.
 template <class E, int kSize>
@@ -269,10 +277,9 @@ struct RowsOfLanes {
 };
 
 // launch(size): with the compiled number of rows and columns, at most kMost, that is enough for
-// `needed` of them, if one is.
+// `needed` of them.
 template <int kMost, class Launch>
-bool WithLanes(int64_t needed, Launch&& launch) {
-  if (needed > kMost) return false;
+void WithLanes(int64_t needed, Launch&& launch) {
   if (needed <= 16) {
     launch(std::integral_constant<int, 16>{});
   } else if (needed <= 32) {
@@ -280,7 +287,6 @@ bool WithLanes(int64_t needed, Launch&& launch) {
   } else {
     launch(std::integral_constant<int, kMost>{});
   }
-  return true;
 }
 
 // A team's own matrix between global memory and its slice, whose rows are `ld` apart.

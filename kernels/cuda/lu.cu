@@ -186,7 +186,7 @@ void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, 
         .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
-    if (UseOwnLu<T>(m, n)) return OwnLu(stream, problem);
+    if (ChooseFactors<Element<T>>(m, n) != Path::kVendor) return OwnLu(stream, problem);
     Scratch scratch(allocator);
     T* const packed = scratch.Take<T>(batch * m * n);
     problem.packed = AsElements(packed);
@@ -226,22 +226,26 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
   const int64_t rows = problem.rows, cols = problem.cols, size = problem.Size();
   const int count = problem.Count();
   Slice slice(sizeof(V));
-  if (size * static_cast<int64_t>(sizeof(E)) + (rows + cols) * 4 <= kAloneBytes<E>) {
+  const auto alone = [&] {
     const SmallLu<E> job{.problem = problem,
                          .matrix = {size, slice.Take<E>(size)},
                          .pivots = {count, slice.Take<V>(count)},
                          .permutation = {rows, slice.Take<V>(rows)},
                          .info = {1, slice.Take<V>(1)}};
-    return LaunchAlone(stream, job, problem.batch, slice);
-  }
-  const auto launch = [&](auto lanes) {
+    LaunchAlone(stream, job, problem.batch, slice);
+  };
+  const auto lanes = [&](auto lanes) {
     const LaneLu<E, lanes> job(slice, problem);
     LaunchLanes(stream, job, problem.batch, slice);
   };
-  if (WithLanes<kLaneLu<E>>(std::max(rows, cols), launch)) return;
-  const TeamLu<E> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
-  const int team_size = PanelTeamSize(std::max(rows, cols), slice.bytes());
-  LaunchTeams(stream, job, problem.batch, team_size, slice);
+  const auto team = [&] {
+    const TeamLu<E> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
+    const int team_size = PanelTeamSize(std::max(rows, cols), slice.bytes());
+    LaunchTeams(stream, job, problem.batch, team_size, slice);
+  };
+  TakePath(ChooseFactors<E>(rows, cols), On{Path::kAlone, alone},
+           On{Path::kLanes, [&] { WithLanes<kLaneLu<E>>(std::max(rows, cols), lanes); }},
+           On{Path::kTeam, team});
 }
 
 template <class T>

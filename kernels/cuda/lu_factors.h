@@ -64,18 +64,19 @@ struct LaneLuPlaces {
         permutation(slice.Take<int32_t>(rows)) {}
 };
 
-// Whether matrices are factored in shared memory, to row-major factors.
-template <class T>
-bool UseOwnLu(int64_t rows, int64_t cols) {
-  const int64_t size = rows * cols * static_cast<int64_t>(sizeof(T));
-  if (std::min(rows, cols) > kTeamLu || size > SharedBytes()) return false;
-  Slice slice(sizeof(Real<T>));
-  const LuPlaces<Element<T>> places(slice, ToInt(rows), ToInt(cols));
-  return slice.bytes() <= SharedBytes();
+// The path of matrices whose factors are wanted. But for the vendor's they are row-major.
+template <class E>
+Path ChooseFactors(int64_t rows, int64_t cols) {
+  const int64_t size = rows * cols * static_cast<int64_t>(sizeof(E));
+  return ChooseLu<E>(rows, cols, size + (rows + cols) * 4, [&] {
+    // Much larger matrices have places that no integer counts.
+    return size <= SharedBytes() &&
+           FitsInShared<LuPlaces<E>>(sizeof(RealElement<E>), ToInt(rows), ToInt(cols));
+  });
 }
 
-// Factors in shared memory. Pivots and permutation count from 0; info is 0, from 1 the first pivot
-// that is 0, or -1 where the factors hold NaN.
+// Factors in shared memory, on a path that is not the vendor's. Pivots and permutation count from
+// 0; info is 0, from 1 the first pivot that is 0, or -1 where the factors hold NaN.
 template <class E>
 void OwnLu(cudaStream_t stream, const LuProblem<E>& problem);
 

@@ -85,11 +85,9 @@ struct SmallQr {
 };
 
 template <class E>
-bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem) {
+void RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem) {
   const int64_t m = problem.m, n = problem.n, r_size = problem.r_rows * n,
                 q_size = m * problem.q_cols;
-  const int64_t elements = m * problem.Columns() + m * n + problem.count;
-  if (problem.pivoted || elements * static_cast<int64_t>(sizeof(E)) > kAloneQrBytes) return false;
   Slice slice(sizeof(RealElement<E>));
   const Place<E> matrix = slice.Take<E>(m * problem.Columns()), packed = slice.Take<E>(m * n);
   const SmallQr<E> job{.problem = problem,
@@ -99,7 +97,6 @@ bool RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem) {
                        .q = {q_size, matrix},
                        .by_cols = Divider(n)};
   LaunchAlone(stream, job, problem.batch, slice);
-  return true;
 }
 
 template <class E>
@@ -223,17 +220,17 @@ void VendorQr(cudaStream_t stream, Scratch& scratch, const QrProblem<Element<T>>
 template <class T>
 void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator,
            const QrProblem<Element<T>>& problem) {
-  using E = Element<T>;
-  if (problem.batch == 0 || RunSmallQr(stream, problem)) return;
+  if (problem.batch == 0) return;
   Scratch scratch(allocator);
-  const int64_t ld = problem.Columns() | 1;
-  const int64_t bytes = problem.m * ld * static_cast<int64_t>(sizeof(T));
-  const bool is_small = bytes <= std::min(kTeamQrBytes, SharedBytes());
-  if (!is_small && !problem.pivoted && problem.count > 0 && problem.batch < kGlobalBatch) {
-    return VendorQr<T>(stream, scratch, problem);
-  }
-  const int team_size = is_small ? QrTeamSize(problem.m, problem.Columns()) : kGlobalThreads;
-  RunTeamQr<E>(stream, scratch, problem, team_size, ld);
+  const int64_t m = problem.m, ld = problem.Columns() | 1, kBytes = sizeof(T);
+  const int64_t elements = m * problem.Columns() + m * problem.n + problem.count;
+  const auto teams_of = [&](int team_size) { RunTeamQr(stream, scratch, problem, team_size, ld); };
+  TakePath(ChooseQr(problem.pivoted, problem.count, elements * kBytes, m * ld * kBytes,
+                    problem.batch, SharedBytes()),
+           On{Path::kAlone, [&] { RunSmallQr(stream, problem); }},
+           On{Path::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns())); }},
+           On{Path::kBlock, [&] { teams_of(kGlobalThreads); }},
+           On{Path::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
 
 template <class T>

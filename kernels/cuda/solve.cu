@@ -107,6 +107,12 @@ struct TeamSolve {
   Place<E> solution;
   int ld_solution;
 
+  TeamSolve(Slice& slice, const SolveProblem<E>& problem)
+      : problem(problem),
+        places(slice, problem.n, problem.n),
+        solution(slice.Take<E>(int64_t{problem.n} * (problem.cols | 1))),
+        ld_solution(problem.cols | 1) {}
+
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n, cols = problem.cols;
     E* const a = places.matrix.In(slice);
@@ -131,58 +137,19 @@ struct TeamSolve {
   }
 };
 
-// Launches threads or teams, if their matrices fit in shared memory with what is solved with them.
-template <bool kInverse, class E>
-bool SolveInShared(cudaStream_t stream, const SolveProblem<E>& problem) {
-  using V = RealElement<E>;
-  const int64_t n = problem.n, cols = problem.cols, size = n * n, x_size = n * cols;
-  Slice slice(sizeof(V));
-  if ((size + x_size) * static_cast<int64_t>(sizeof(E)) <= kAloneBytes<E>) {
-    const SmallSolve<E, kInverse> job{.problem = problem,
-                                      .matrix = {size, slice.Take<E>(size)},
-                                      .solution = {x_size, slice.Take<E>(x_size)},
-                                      .pivots = slice.Take<V>(n),
-                                      .permutation = slice.Take<V>(n),
-                                      .info = {1, slice.Take<V>(1)}};
-    LaunchAlone(stream, job, problem.batch, slice);
-    return true;
-  }
-  if (n > kTeamLu || cols > kColumnsOfSolve) return false;
-  const auto by_lanes = [&](auto solved) {
-    return WithLanes<kLaneLu<E>>(n, [&](auto lanes) {
-      const LaneSolve<E, lanes, solved> job(slice, problem);
-      LaunchLanes(stream, job, problem.batch, slice);
-    });
-  };
-  if constexpr (kInverse) {
-    if (by_lanes(std::integral_constant<Solved, Solved::kInverse>{})) return true;
-  } else if (cols == 1) {
-    if (by_lanes(std::integral_constant<Solved, Solved::kVector>{})) return true;
-  } else {
-    if (by_lanes(std::integral_constant<Solved, Solved::kColumns>{})) return true;
-  }
-  const int ld_solution = problem.cols | 1;
-  const TeamSolve<E, kInverse> job{.problem = problem,
-                                   .places = {slice, problem.n, problem.n},
-                                   .solution = slice.Take<E>(n * ld_solution),
-                                   .ld_solution = ld_solution};
-  if (slice.bytes() > SharedBytes()) return false;
-  LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, slice.bytes()), slice);
-  return true;
-}
-
 struct CopyFirst {
   int32_t* values;
 
   __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
 };
 
+// Factors all matrices, and then substitutes.
 template <class T>
 void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
   using E = Element<T>;
   const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true);
-  const bool own = UseOwnLu<T>(n, n);
+  const bool own = ChooseFactors<E>(n, n) != Path::kVendor;
   own ? OwnLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
   // One matrix for the whole batch is factored once.
   if (matrices < systems.batch) ForEach(stream, systems.batch - 1, CopyFirst{.values = info});
@@ -200,59 +167,78 @@ void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& syste
           .x = AsElements(systems.x), .size = std::max<int64_t>(systems.size(), 1), .info = info});
 }
 
-template <class T>
-void SolveBatch(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
-  const bool shared = systems.a_stride == 0 && systems.batch > 1;
-  const SolveProblem<Element<T>> problem{.batch = systems.batch,
-                                         .n = ToInt(systems.n),
-                                         .cols = ToInt(systems.cols),
-                                         .a = AsElements(systems.a),
-                                         .b = AsElements(systems.b),
-                                         .x = AsElements(systems.x),
-                                         .info = info};
-  if (!shared && SolveInShared<false>(stream, problem)) return;
-  SolveInSteps(stream, scratch, systems, info);
-}
-
-template <class T>
-void Invert(cudaStream_t stream, Scratch& scratch, const SolveProblem<Element<T>>& problem) {
+// Systems, or with kInverse those whose right-hand sides are identities, which are written where
+// they are needed.
+template <bool kInverse, class T>
+void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Systems<T>& systems,
+                int32_t* info) {
   using E = Element<T>;
-  if (SolveInShared<true>(stream, problem)) return;
-  const int64_t batch = problem.batch, n = problem.n, size = n * n;
-  const auto factored = MakeProblem(scratch, batch, n, problem.a, problem.info, true);
-  const bool own = UseOwnLu<T>(n, n);
-  own ? OwnLu(stream, factored) : VendorLu<T>(stream, scratch, factored);
-  T* const identity = scratch.Take<T>(batch * size);
-  ForEach(stream, batch * size, WriteIdentity<E>{.n = n, .x = AsElements(identity)});
-  Substitute(stream, scratch,
-             Substitution{.with = Substitution::With::kLu,
-                          .pivots = factored.pivots,
-                          .pivots_stride = n,
-                          .column_major = !own},
-             Systems<T>{.a = reinterpret_cast<const T*>(factored.packed),
-                        .b = identity,
-                        .x = reinterpret_cast<T*>(problem.x),
-                        .batch = batch,
-                        .n = n,
-                        .rows = n,
-                        .cols = n,
-                        .a_stride = size});
-  ForEach(stream, batch * size, FillFailed<E>{.x = problem.x, .size = size, .info = problem.info});
+  using V = RealElement<E>;
+  const int64_t n = systems.n, cols = systems.cols, size = n * n, x_size = systems.size();
+  const SolveProblem<E> problem{.batch = systems.batch,
+                                .n = ToInt(n),
+                                .cols = ToInt(cols),
+                                .a = AsElements(systems.a),
+                                .b = AsElements(systems.b),
+                                .x = AsElements(systems.x),
+                                .info = info};
+  Slice slice(sizeof(V));
+  const auto alone = [&] {
+    const SmallSolve<E, kInverse> job{.problem = problem,
+                                      .matrix = {size, slice.Take<E>(size)},
+                                      .solution = {x_size, slice.Take<E>(x_size)},
+                                      .pivots = slice.Take<V>(n),
+                                      .permutation = slice.Take<V>(n),
+                                      .info = {1, slice.Take<V>(1)}};
+    LaunchAlone(stream, job, problem.batch, slice);
+  };
+  const auto by_lanes = [&]<Solved kSolved>(std::integral_constant<Solved, kSolved>) {
+    WithLanes<kLaneLu<E>>(n, [&](auto lanes) {
+      const LaneSolve<E, lanes, kSolved> job(slice, problem);
+      LaunchLanes(stream, job, problem.batch, slice);
+    });
+  };
+  const auto lanes = [&] {
+    if constexpr (kInverse) {
+      by_lanes(std::integral_constant<Solved, Solved::kInverse>{});
+    } else if (cols == 1) {
+      by_lanes(std::integral_constant<Solved, Solved::kVector>{});
+    } else {
+      by_lanes(std::integral_constant<Solved, Solved::kColumns>{});
+    }
+  };
+  const auto team = [&] {
+    const TeamSolve<E, kInverse> job(slice, problem);
+    LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, slice.bytes()), slice);
+  };
+  const auto in_steps = [&] {
+    Scratch scratch(allocator);
+    Systems<T> given = systems;
+    if constexpr (kInverse) {
+      T* const identities = scratch.Take<T>(problem.batch * size);
+      ForEach(stream, problem.batch * size, WriteIdentity<E>{.n = n, .x = AsElements(identities)});
+      given.b = identities;
+    }
+    SolveInSteps(stream, scratch, given, info);
+  };
+  const auto fits = [&] { return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem); };
+  // One matrix for the whole batch is factored once, which takes steps.
+  const bool shared = !kInverse && systems.a_stride == 0 && systems.batch > 1;
+  TakePath(shared ? Path::kVendor : ChooseSolve<E>(n, cols, fits), On{Path::kAlone, alone},
+           On{Path::kLanes, lanes}, On{Path::kTeam, team}, On{Path::kVendor, in_steps});
 }
 
 void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,
            Result x, Result info) {
-  Scratch scratch(allocator);
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
     int32_t* const info_data = Elements<int32_t>(info, systems.batch, {}, "info");
-    if (systems.batch > 0) SolveBatch(stream, scratch, systems, info_data);
+    if (systems.batch > 0) SolveBatch<false>(stream, allocator, systems, info_data);
   });
 }
 
 void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result inverse,
          Result info) {
-  Scratch scratch(allocator);
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -260,14 +246,16 @@ void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
     T* const inverse_data = Elements<T>(inverse, batch, {n, n}, "the inverse");
     int32_t* const info_data = Elements<int32_t>(info, batch, {}, "info");
     if (batch == 0) return;
-    Invert<T>(stream, scratch,
-              {.batch = batch,
-               .n = ToInt(n),
-               .cols = ToInt(n),
-               .a = AsElements(a_data),
-               .b = nullptr,
-               .x = AsElements(inverse_data),
-               .info = info_data});
+    SolveBatch<true>(stream, allocator,
+                     Systems<T>{.a = a_data,
+                                .b = nullptr,
+                                .x = inverse_data,
+                                .batch = batch,
+                                .n = n,
+                                .rows = n,
+                                .cols = n,
+                                .a_stride = n * n},
+                     info_data);
   });
 }
 

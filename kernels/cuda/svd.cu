@@ -33,6 +33,8 @@ struct SvdProblem {
   __host__ __device__ int Shorter() const { return m > n ? n : m; }
   // Columns of U of a tall matrix, of V of a wide one.
   __host__ __device__ int Width() const { return full ? Longer() : Shorter(); }
+  // From one row to the next of the longer factor, or of the matrix alone, in a slice.
+  __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
   __host__ __device__ int UCols() const { return full ? m : Shorter(); }
   __host__ __device__ int VhRows() const { return full ? n : Shorter(); }
   __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * UCols(); }
@@ -70,14 +72,11 @@ struct SmallSvd {
   }
 };
 
-// Launches threads, if their matrices are square and fit in their share of shared memory.
+// Of square matrices, that take `size` numbers.
 template <bool kVectors, class E>
-bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
+void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem, int64_t size) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
-  const int64_t size =
-      small::SizeOf<typename SmallSvd<E, kVectors>::Work>(problem.n, problem.n, false);
-  if (problem.m != n || size * static_cast<int64_t>(sizeof(V)) > kAloneSvdBytes) return false;
   Slice slice(sizeof(V));
   const Place<V> work = slice.Take<V>(size);
   const SmallSvd<E, kVectors> job{.problem = problem,
@@ -86,7 +85,6 @@ bool RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& proble
                                   .values = {n, work},
                                   .info = {1, slice.Take<V>(1)}};
   LaunchAlone(stream, job, batch, slice);
-  return true;
 }
 
 template <class E, bool kVectors>
@@ -136,20 +134,14 @@ struct TeamSvd {
   }
 };
 
-// Launches teams, unless the matrices are too large for them.
 template <bool kVectors, class E>
-bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
-                const SvdProblem<E>& problem) {
+void RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& problem,
+                int team_size) {
   using V = RealElement<E>;
-  const int64_t m = problem.Longer(), n = problem.Shorter();
-  const int64_t ld = (kVectors ? problem.Width() : problem.Shorter()) | 1, ldv = n | 1;
-  const int64_t bytes = (m * ld + (kVectors ? n * ldv : 0)) * static_cast<int64_t>(sizeof(E));
-  const bool is_small = n <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, SharedBytes());
-  if (!is_small && (batch < kGlobalBatch || m * ld > kGlobalSvdElements)) return false;
-  const int team_size = is_small ? SvdTeamSize(m, n) : kGlobalThreads;
+  const int64_t m = problem.Longer(), n = problem.Shorter(), ldv = n | 1;
   Slice slice(sizeof(V));
   const TeamSvd<E, kVectors> job{.problem = problem,
-                                 .matrix = slice.Take<E>(m * ld),
+                                 .matrix = slice.Take<E>(m * problem.Ld()),
                                  .v = slice.Take<E>(kVectors ? n * ldv : 0),
                                  .sums = slice.Take<team::ColumnSums<E>>(team_size),
                                  .values = slice.Take<V>(n),
@@ -157,10 +149,9 @@ bool RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
                                  .order = slice.Take<int32_t>(n),
                                  .taus = slice.Take<E>(kVectors ? n : 0),
                                  .partial = slice.Take<E>(kVectors ? team_size : 0),
-                                 .ld = ToInt(ld),
+                                 .ld = problem.Ld(),
                                  .ldv = ToInt(ldv)};
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
-  return true;
 }
 
 // factor(i, info) for each matrix, scaled, in `matrix`, or its transpose.
@@ -249,33 +240,49 @@ void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   });
 }
 
-template <bool kVectors, class E>
-bool RunOwnSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& problem) {
-  return RunSmallSvd<kVectors>(stream, batch, problem) ||
-         RunTeamSvd<kVectors>(stream, scratch, batch, problem);
+template <bool kVectors, class T>
+void RunPath(cudaStream_t stream, Scratch& scratch, int64_t batch,
+             const SvdProblem<Element<T>>& problem) {
+  using E = Element<T>;
+  const int64_t m = problem.Longer(), n = problem.Shorter();
+  const int64_t size =
+      small::SizeOf<typename SmallSvd<E, kVectors>::Work>(problem.n, problem.n, false);
+  const int64_t u_size = m * problem.Ld(), v_size = kVectors ? n * (n | 1) : 0;
+  const auto teams_of = [&](int team_size) {
+    RunTeamSvd<kVectors>(stream, scratch, batch, problem, team_size);
+  };
+  const auto vendor = [&] {
+    if (m <= kVendorJacobiSvd) {
+      VendorJacobiSvd<T>(stream, scratch, batch, problem);
+    } else {
+      VendorSvd<T>(stream, scratch, batch, problem);
+    }
+  };
+  TakePath(
+      ChooseSvd(m, n, size * static_cast<int64_t>(sizeof(Real<T>)),
+                (u_size + v_size) * static_cast<int64_t>(sizeof(T)), u_size, batch, SharedBytes()),
+      On{Path::kAlone, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
+      On{Path::kTeam, [&] { teams_of(SvdTeamSize(m, n)); }},
+      On{Path::kBlock, [&] { teams_of(kGlobalThreads); }}, On{Path::kVendor, vendor});
 }
 
 template <class T>
 void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
             const SvdProblem<Element<T>>& problem) {
-  using E = Element<T>;
   if (batch == 0) return;
   if (problem.Shorter() == 0) {
     Check(cudaMemsetAsync(problem.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
     if (!problem.vectors || !problem.full) return;
+    using E = Element<T>;
     ForEach(stream, batch * problem.LeftSize(), WriteIdentity<E>{.n = problem.m, .x = problem.u});
     ForEach(stream, batch * problem.RightSize(), WriteIdentity<E>{.n = problem.n, .x = problem.vh});
     return;
   }
   Scratch scratch(allocator);
-  if (problem.vectors ? RunOwnSvd<true>(stream, scratch, batch, problem)
-                      : RunOwnSvd<false>(stream, scratch, batch, problem)) {
-    return;
-  }
-  if (problem.Longer() <= kVendorJacobiSvd) {
-    VendorJacobiSvd<T>(stream, scratch, batch, problem);
+  if (problem.vectors) {
+    RunPath<true, T>(stream, scratch, batch, problem);
   } else {
-    VendorSvd<T>(stream, scratch, batch, problem);
+    RunPath<false, T>(stream, scratch, batch, problem);
   }
 }
 

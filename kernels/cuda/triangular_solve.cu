@@ -61,14 +61,25 @@ struct SmallSubstitution {
   __device__ void Store(const Block& block) const { rhs.Store(problem.x, block); }
 };
 
+// The places of a matrix that a team solves with.
+template <class E>
+struct FactorPlaces {
+  Place<E> matrix;
+  Place<int32_t> pivots;
+  int ld;
+
+  FactorPlaces(Slice& slice, int n)
+      : matrix(slice.Take<E>(int64_t{n} * (n | 1))), pivots(slice.Take<int32_t>(n)), ld(n | 1) {}
+};
+
 // A team takes a matrix and a part of its right-hand sides.
 template <class E>
 struct TeamSubstitution {
   static constexpr int kMostThreads = kBlockThreads;
   SubstitutionProblem<E> problem;
-  Place<E> matrix, solution;
-  Place<int32_t> pivots;
-  int ld, ld_solution;
+  FactorPlaces<E> places;
+  Place<E> solution;
+  int ld_solution;
   int most, parts;  // right-hand sides at a time, and how many times
 
   __device__ void Run(const Team& team, int64_t index, char* slice) const {
@@ -76,7 +87,8 @@ struct TeamSubstitution {
     const int64_t i = index / parts;
     const int n = problem.n, first = static_cast<int>(index % parts) * most;
     const int left = problem.Sides() - first, count = left < most ? left : most;
-    E* const a = matrix.In(slice);
+    const int ld = places.ld;
+    E* const a = places.matrix.In(slice);
     E* const x = solution.In(slice);
     LoadMatrix(team, problem.a + i * problem.a_stride, n, n, a, ld);
     // A right-hand side is a column of b, or of bᵀ, whose rows are so far apart.
@@ -93,8 +105,8 @@ struct TeamSubstitution {
         [&](int row, int col, E y) { at(row, col) = y; });
     const int* steps = nullptr;
     if (given.with == With::kLu) {
-      LoadArray(team, n, given.pivots + i * given.pivots_stride, pivots.In(slice));
-      steps = pivots.In(slice);
+      LoadArray(team, n, given.pivots + i * given.pivots_stride, places.pivots.In(slice));
+      steps = places.pivots.In(slice);
     }
     const team::Passes passes =
         given.with == With::kTriangle ? team::TriangularPasses(given.triangle)
@@ -236,6 +248,55 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
   if (given.transpose) permute(systems.x, /*back=*/true);
 }
 
+template <class T>
+void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
+                      const Systems<T>& systems) {
+  using E = Element<T>;
+  const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
+  if (systems.batch * systems.size() == 0) return;
+  const int64_t sides = substitution.triangle.left_side ? cols : rows;
+  const int64_t bytes = (n * n + systems.size()) * static_cast<int64_t>(sizeof(T));
+  const SubstitutionProblem<E> problem{.substitution = substitution,
+                                       .n = ToInt(n),
+                                       .rows = ToInt(rows),
+                                       .cols = ToInt(cols),
+                                       .a = AsElements(systems.a),
+                                       .a_stride = systems.a_stride,
+                                       .b = AsElements(systems.b),
+                                       .x = AsElements(systems.x)};
+  Slice slice(sizeof(Real<T>));
+  const auto alone = [&] {
+    const SmallSubstitution<E> job{
+        .problem = problem,
+        .matrix = {n * n, systems.a_stride, slice.Take<E>(n * n)},
+        .rhs = {systems.size(), slice.Take<E>(systems.size())},
+        .pivots = {n, substitution.pivots_stride, slice.Take<int32_t>(n)}};
+    LaunchAlone(stream, job, systems.batch, slice);
+  };
+  // For so many right-hand sides, in rows of an odd length.
+  const auto room = [&] {
+    Slice factors(sizeof(Real<T>));
+    static_cast<void>(FactorPlaces<E>(factors, ToInt(n)));
+    return (SharedBytes() - factors.bytes()) / static_cast<int64_t>(n * sizeof(T)) - 2;
+  };
+  const auto team = [&] {
+    const int64_t most = SidesOfTeam(sides, room());
+    const int ld_solution = ToInt(most | 1), parts = ToInt((sides + most - 1) / most);
+    const FactorPlaces<E> places(slice, problem.n);
+    const TeamSubstitution<E> job{.problem = problem,
+                                  .places = places,
+                                  .solution = slice.Take<E>(n * ld_solution),
+                                  .ld_solution = ld_solution,
+                                  .most = ToInt(most),
+                                  .parts = parts};
+    LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()), slice);
+  };
+  // Factors that the vendor has made it substitutes with.
+  TakePath(substitution.column_major ? Path::kVendor : ChooseSubstitution(n, sides, bytes, room),
+           On{Path::kAlone, alone}, On{Path::kTeam, team},
+           On{Path::kVendor, [&] { VendorSubstitute(stream, scratch, substitution, systems); }});
+}
+
 void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
                      ffi::AnyBuffer b, Result x, bool left_side, bool lower, bool transpose_a,
                      bool conjugate_a, bool unit_diagonal) {
@@ -256,50 +317,7 @@ void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
 template <class T>
 void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
                 const Systems<T>& systems) {
-  using E = Element<T>;
-  const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
-  if (systems.batch * systems.size() == 0) return;
-  const int64_t sides = substitution.triangle.left_side ? cols : rows;
-  const SubstitutionProblem<E> problem{.substitution = substitution,
-                                       .n = ToInt(n),
-                                       .rows = ToInt(rows),
-                                       .cols = ToInt(cols),
-                                       .a = AsElements(systems.a),
-                                       .a_stride = systems.a_stride,
-                                       .b = AsElements(systems.b),
-                                       .x = AsElements(systems.x)};
-  Slice slice(sizeof(Real<T>));
-  if (!substitution.column_major &&
-      (n * n + systems.size()) * static_cast<int64_t>(sizeof(T)) <= kAloneTriangularBytes) {
-    const SmallSubstitution<E> job{
-        .problem = problem,
-        .matrix = {n * n, systems.a_stride, slice.Take<E>(n * n)},
-        .rhs = {systems.size(), slice.Take<E>(systems.size())},
-        .pivots = {n, substitution.pivots_stride, slice.Take<int32_t>(n)}};
-    return LaunchAlone(stream, job, systems.batch, slice);
-  }
-  if (!substitution.column_major && n <= kTeamTriangular) {
-    const int ld = ToInt(n | 1);
-    const Place<E> matrix = slice.Take<E>(n * ld);
-    const Place<int32_t> pivots = slice.Take<int32_t>(n);
-    // As many right-hand sides at a time as there is room for, with rows of an odd length.
-    const int64_t room = (SharedBytes() - slice.bytes()) / static_cast<int64_t>(n * sizeof(T));
-    const int64_t most = std::min({sides, kColumnsOfTeam, room - 2});
-    if (most >= std::min(sides, kLeastColumnsOfTeam)) {
-      const int ld_solution = ToInt(most | 1), parts = ToInt((sides + most - 1) / most);
-      const TeamSubstitution<E> job{.problem = problem,
-                                    .matrix = matrix,
-                                    .solution = slice.Take<E>(n * ld_solution),
-                                    .pivots = pivots,
-                                    .ld = ld,
-                                    .ld_solution = ld_solution,
-                                    .most = ToInt(most),
-                                    .parts = parts};
-      return LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()),
-                         slice);
-    }
-  }
-  VendorSubstitute(stream, scratch, substitution, systems);
+  SubstituteOnPath(stream, scratch, substitution, systems);
 }
 
 template void Substitute(cudaStream_t, Scratch&, const Substitution&, const Systems<float>&);

@@ -1,9 +1,11 @@
-// Every cut-off of the CUDA handlers. Those that are called measured are from an H100 (batches of
-// 20000 to 200000 matrices, 22 November 2026); the others are estimates from the sizes of its
-// registers and shared memory.
+// Every cut-off of the CUDA handlers, and their choice of paths. Those that are called measured are
+// from an H100 (batches of 20000 to 200000 matrices, 22 November 2026); the others are estimates
+// from the sizes of its registers and shared memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 
 namespace linalg::cuda {
 
@@ -98,6 +100,101 @@ inline constexpr int64_t kFewTridiagonal = 4096;
 // Runs of rows that a thread joins, one after another, at each level of the reduction: a smaller
 // number makes more levels, of two launches each.
 inline constexpr int kTridiagonalRuns = 8;
+
+// What works on a matrix: a thread, lanes of a warp that hold its rows, a team of threads in shared
+// memory, a block in shared or global memory, or several launches, of the vendor's routines or
+// ours.
+enum class Path { kAlone, kLanes, kTeam, kBlock, kVendor };
+
+// The paths of matrices of numbers E. `bytes` are those of what one thread works in, of a team all
+// but its smaller arrays, and `shared` those that a block may have; fits() is whether all that a
+// team works in fits in there, and asked of no matrix that is too large for a team anyway.
+template <class E, class Fits>
+Path ChooseCholesky(int64_t n, Fits&& fits) {
+  if (n * n * static_cast<int64_t>(sizeof(E)) <= kAloneCholeskyBytes<E>) return Path::kAlone;
+  if (n <= kLaneCholesky<E>) return Path::kLanes;
+  return n <= kTeamCholesky && fits() ? Path::kTeam : Path::kVendor;
+}
+
+// Of LU, and determinants.
+template <class E, class Fits>
+Path ChooseLu(int64_t rows, int64_t cols, int64_t bytes, Fits&& fits) {
+  if (bytes <= kAloneBytes<E>) return Path::kAlone;
+  if (std::max(rows, cols) <= kLaneLu<E>) return Path::kLanes;
+  return std::min(rows, cols) <= kTeamLu && fits() ? Path::kTeam : Path::kVendor;
+}
+
+// With `cols` right-hand sides, or columns of the inverse.
+template <class E, class Fits>
+Path ChooseSolve(int64_t n, int64_t cols, Fits&& fits) {
+  const int64_t bytes = (n * n + n * cols) * static_cast<int64_t>(sizeof(E));
+  if (bytes > kAloneBytes<E> && cols > kColumnsOfSolve) return Path::kVendor;
+  return ChooseLu<E>(n, n, bytes, fits);
+}
+
+// Right-hand sides that a team takes at a time, where there is room for so many.
+inline int64_t SidesOfTeam(int64_t sides, int64_t room) {
+  return std::min({sides, kColumnsOfTeam, room});
+}
+
+// Of given factors; room() is the number of right-hand sides that there is room for beside them.
+template <class Room>
+Path ChooseSubstitution(int64_t n, int64_t sides, int64_t bytes, Room&& room) {
+  if (bytes <= kAloneTriangularBytes) return Path::kAlone;
+  const int64_t least = std::min(sides, kLeastColumnsOfTeam);
+  return n <= kTeamTriangular && SidesOfTeam(sides, room()) >= least ? Path::kTeam : Path::kVendor;
+}
+
+// The iteration of a thread wants a last row. Eigenvalues alone have the same cut-off, and the same
+// bits.
+template <class Fits>
+Path ChooseEigh(int64_t n, int64_t bytes, Fits&& fits) {
+  if (n > 0 && bytes <= kAloneEighBytes) return Path::kAlone;
+  return n <= kTeamEigh && fits() ? Path::kTeam : Path::kVendor;
+}
+
+// `u_size` is the number of elements of U, or V of a wide matrix.
+inline Path ChooseSvd(int64_t m, int64_t n, int64_t alone_bytes, int64_t bytes, int64_t u_size,
+                      int64_t batch, int64_t shared) {
+  if (m == n && alone_bytes <= kAloneSvdBytes) return Path::kAlone;
+  if (std::min(m, n) <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, shared)) return Path::kTeam;
+  return batch >= kGlobalBatch && u_size <= kGlobalSvdElements ? Path::kBlock : Path::kVendor;
+}
+
+// With column pivoting, which the vendor has not, or without; of `count` reflectors.
+inline Path ChooseQr(bool pivoted, int64_t count, int64_t alone_bytes, int64_t bytes, int64_t batch,
+                     int64_t shared) {
+  if (!pivoted && alone_bytes <= kAloneQrBytes) return Path::kAlone;
+  if (bytes <= std::min(kTeamQrBytes, shared)) return Path::kTeam;
+  return pivoted || count == 0 || batch >= kGlobalBatch ? Path::kBlock : Path::kVendor;
+}
+
+// Left eigenvectors are not the vendor's.
+inline Path ChooseEig(int64_t n, bool left, int64_t batch) {
+  if (n <= kTeamEig) return Path::kTeam;
+  return left || batch >= kGlobalBatch ? Path::kBlock : Path::kVendor;
+}
+
+// What works on the matrices of a path.
+template <class Body>
+struct On {
+  Path path;
+  Body run;
+};
+template <class Body>
+On(Path, Body) -> On<Body>;
+
+// Does what works on a matrix of that path. An operation names those that it has; for it to be sent
+// to another is an error.
+template <class... Bodies>
+void TakePath(Path path, const On<Bodies>&... ways) {
+  const auto take = [&](const auto& way) {
+    if (way.path != path) return false;
+    way.run();
+    return true;
+  };
+  if (!(take(ways) || ...)) throw std::logic_error("there are no kernels for this path");
+}
 
 // Threads of a team for matrices whose longer side is n.
 inline int TeamSize(int64_t n) {
