@@ -227,15 +227,6 @@ bool FitsInShared(int64_t unit, const Arguments&... arguments) {
   return slice.bytes() <= SharedBytes();
 }
 
-// What jobs for lanes of a warp are made with: of at most kSize rows and columns, each lane holding
-// kRows of them.
-template <class E, int kSize>
-struct LaneShape {
-  static constexpr int kRows = kRowsOfLane<E>, kLanes = kSize / kRows;
-  // Threads of a multiprocessor that registers must suffice for.
-  static constexpr int kResident = kSize > 32 ? kResidentThreads / 2 : kResidentThreads;
-};
-
 // The way of a small matrix to the slice of the lanes that work on it, its rows `ld` apart, and
 // back.
 struct RowsOfLanes {
@@ -275,19 +266,6 @@ struct RowsOfLanes {
     });
   }
 };
-
-// launch(size): with the compiled number of rows and columns, at most kMost, that is enough for
-// `needed` of them.
-template <int kMost, class Launch>
-void WithLanes(int64_t needed, Launch&& launch) {
-  if (needed <= 16) {
-    launch(std::integral_constant<int, 16>{});
-  } else if (needed <= 32) {
-    launch(std::integral_constant<int, std::min(kMost, 32)>{});
-  } else {
-    launch(std::integral_constant<int, kMost>{});
-  }
-}
 
 // A team's own matrix between global memory and its slice, whose rows are `ld` apart.
 template <class E>

@@ -27,18 +27,14 @@ struct TeamSchur {
   SchurPlaces<E> places;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    using V = RealElement<E>;
     const int n = problem.n;
     const int64_t offset = i * n * n;
     const team::SchurWork<E> work = places.In(slice);
     LoadMatrix(team, problem.a + offset, n, n, work.Operand(), work.ld);
-    V unscale = V(1);
-    const int info = team::Schur<true>(team, n, work, team::Balanced<V>{}, unscale);
-    const team::Outcome<E> form{work.t, work.ld, info}, vectors{work.z, work.ld, info};
-    StoreMatrix(team, n, n, problem.form + offset,
-                [&](int row, int col) { return unscale * form(row, col); });
-    StoreMatrix(team, n, n, problem.vectors + offset, vectors);
-    StoreInfo(team, info, problem.info + i);
+    const auto made = team::SchurFactors(team, n, work);
+    StoreMatrix(team, n, n, problem.form + offset, made.form);
+    StoreMatrix(team, n, n, problem.vectors + offset, made.vectors);
+    StoreInfo(team, made.info, problem.info + i);
   }
 };
 

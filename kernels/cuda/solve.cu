@@ -84,16 +84,15 @@ struct LaneSolve {
           team, n, a, ld, order, [&](int row) { return LoadGlobal(b + row); },
           [&](int row, E y) { StoreGlobal<E>(y, x + row); });
     } else {
-      const auto rhs = [&](int row, int col) {
-        if constexpr (kSolved == Solved::kInverse) {
-          return FromReal<E>(RealElement<E>(order[row] == col));
-        } else {
-          return LoadGlobal(b + order[row] * cols + col);
-        }
-      };
-      info = team::SolveByColumns<Shape::kRows, kSize>(
-          team, n, a, ld, order, divisors.In(slice), work.In(slice), cols, rhs,
-          [&](int row, int col, E y) { StoreGlobal<E>(y, x + row * cols + col); });
+      const auto put = [&](int row, int col, E y) { StoreGlobal<E>(y, x + row * cols + col); };
+      if constexpr (kSolved == Solved::kInverse) {
+        info = team::InverseByColumns<Shape::kRows, kSize>(
+            team, n, a, ld, order, divisors.In(slice), work.In(slice), cols, put);
+      } else {
+        const auto rhs = [&](int row, int col) { return LoadGlobal(b + row * cols + col); };
+        info = team::SolveByColumns<Shape::kRows, kSize>(team, n, a, ld, order, divisors.In(slice),
+                                                         work.In(slice), cols, rhs, put);
+      }
     }
     StoreInfo(team, info, problem.info + i);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
+#include <type_traits>
 
 namespace linalg::cuda {
 
@@ -246,6 +247,29 @@ inline constexpr int kBlockThreads = 128;
 // Threads of a multiprocessor that registers must suffice for, 128 each: ptxas, where it is not
 // told so, takes fewer and spills some.
 inline constexpr int kResidentThreads = 512;
+
+// What jobs for lanes of a warp are made with: of at most kSize rows and columns, each lane holding
+// kRows of them.
+template <class E, int kSize>
+struct LaneShape {
+  static constexpr int kRows = kRowsOfLane<E>, kLanes = kSize / kRows;
+  // Threads of a multiprocessor that registers must suffice for.
+  static constexpr int kResident = kSize > 32 ? kResidentThreads / 2 : kResidentThreads;
+};
+
+// launch(size): with the compiled number of rows and columns, at most kMost, that is enough for
+// `needed` of them.
+template <int kMost, class Launch>
+void WithLanes(int64_t needed, Launch&& launch) {
+  if (needed <= 16) {
+    launch(std::integral_constant<int, 16>{});
+  } else if (needed <= 32) {
+    launch(std::integral_constant<int, std::min(kMost, 32)>{});
+  } else {
+    launch(std::integral_constant<int, kMost>{});
+  }
+}
+
 // A block takes fewer teams than it has threads for rather than more shared memory than this, so
 // that several blocks share a multiprocessor; and rather than leave multiprocessors idle.
 inline constexpr int64_t kBlockBytes = 48 << 10;

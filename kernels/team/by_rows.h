@@ -59,8 +59,8 @@ LINALG_TEAM int SolveByRows(const Team& team, int n, E* a, int ld, int* permutat
   return info;
 }
 
-// The same of several, b(i, j) being the element of P b: put(i, j, x). `work` has room for n rows
-// of as many columns as the team holds.
+// The same of several, b(i, j) being the elements of b: put(i, j, x). `work` has room for n rows of
+// as many columns as the team holds.
 template <int kColumns, int kSize, class Team, class E, class Rhs, class Put>
 LINALG_TEAM int SolveByColumns(const Team& team, int n, E* a, int ld, int* permutation,
                                Divisor<E>* divisors, E* work, int cols, Rhs&& b, Put&& put) {
@@ -68,8 +68,19 @@ LINALG_TEAM int SolveByColumns(const Team& team, int n, E* a, int ld, int* permu
   const int info = lu.Factor(permutation, [](int, int, E) {});
   lu.TransposeFactors(divisors);
   ColumnSolve<Team, E, kColumns, kSize> solve(team, n, a, ld, divisors, work);
-  solve.Solve(cols, b, [&](int i, int j, E x) { put(i, j, info != 0 ? NaN<E>() : x); });
+  solve.Solve(
+      cols, [&](int i, int j) { return b(permutation[i], j); },
+      [&](int i, int j, E x) { put(i, j, info != 0 ? NaN<E>() : x); });
   return info;
+}
+
+// The first `cols` columns of the inverse likewise: put(i, j, x).
+template <int kColumns, int kSize, class Team, class E, class Put>
+LINALG_TEAM int InverseByColumns(const Team& team, int n, E* a, int ld, int* permutation,
+                                 Divisor<E>* divisors, E* work, int cols, Put&& put) {
+  const auto identity = [](int i, int j) { return FromReal<E>(RealElement<E>(i == j)); };
+  return SolveByColumns<kColumns, kSize>(team, n, a, ld, permutation, divisors, work, cols,
+                                         identity, put);
 }
 
 }  // namespace linalg::team

@@ -235,4 +235,32 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
   return QrIteration<kVectors, Team, E>(team, n, t, ld, work.z).Run();
 }
 
+// What Schur has left of A's T, times the power of two by which A was divided.
+template <class E>
+struct SchurForm {
+  Outcome<E> outcome;
+  RealElement<E> unscale;
+
+  LINALG_INLINE E operator()(int i, int j) const { return unscale * outcome(i, j); }
+};
+
+// T, Z and the info.
+template <class E>
+struct SchurOutcome {
+  SchurForm<E> form;
+  Outcome<E> vectors;
+  int info;
+};
+
+// A = Z T Zᴴ, of A = work.Operand(), which is not balanced.
+template <class Team, class E>
+LINALG_TEAM SchurOutcome<E> SchurFactors(const Team& team, int n, const SchurWork<E>& work) {
+  using V = RealElement<E>;
+  V unscale = V(1);
+  const int info = Schur<true>(team, n, work, Balanced<V>{}, unscale);
+  return {.form = {.outcome = {work.t, work.ld, info}, .unscale = unscale},
+          .vectors = {work.z, work.ld, info},
+          .info = info};
+}
+
 }  // namespace linalg::team

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cuda/tuning.h"
 #include "kernels/team/by_rows.h"
 #include "kernels/team/cholesky.h"
 #include "kernels/team/eig.h"
@@ -125,28 +126,40 @@ void RunDeterminant(const Teams& teams, int n, E* a, int ld, E* det, E* sign,
   });
 }
 
-// The same by rows in registers: body(rows, size), where each thread holds so many rows of matrices
-// of at most that size.
-template <class Body>
-auto WithRows(int team_size, Body&& body) {
-  constexpr auto two = std::integral_constant<int, 2>{};
-  if (team_size == 4)
-    return body(std::integral_constant<int, 4>{}, std::integral_constant<int, 16>{});
-  if (team_size == 8) return body(two, std::integral_constant<int, 16>{});
-  if (team_size == 16) return body(two, std::integral_constant<int, 32>{});
-  if (team_size == 32) return body(two, std::integral_constant<int, 64>{});
-  throw std::logic_error("no such team of lanes");
+// The same by lanes of a warp, in the shapes that CUDA's jobs are compiled with, up to what a warp
+// holds: by one row each, that is more than the jobs of complex128 have, but as many as others'.
+template <class E>
+inline constexpr int kMostOfLanes = 32 * cuda::kRowsOfLane<E>;
+
+// How many lanes take matrices of at most n rows and columns, or 0.
+template <class E>
+int LanesFor(int n) {
+  int lanes = 0;
+  if (n > kMostOfLanes<E>) return lanes;
+  cuda::WithLanes<kMostOfLanes<E>>(n, [&](auto size) { lanes = cuda::LaneShape<E, size>::kLanes; });
+  return lanes;
+}
+
+// The info of body(team, rows, size), where each of a team's lanes holds so many rows of matrices
+// of at most that size, one of which is n.
+template <class E, class Teams, class Body>
+int RunLanes(const Teams& teams, int n, Body&& body) {
+  if (teams.size() != LanesFor<E>(n)) throw std::logic_error("no such team of lanes");
+  int info = 0;
+  cuda::WithLanes<kMostOfLanes<E>>(n, [&](auto size) {
+    constexpr std::integral_constant<int, cuda::LaneShape<E, size>::kRows> rows;
+    info = teams.Run([&](const auto& team) { return body(team, rows, size); });
+  });
+  return info;
 }
 
 template <class Teams, class E>
 int RunRowCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize,
                    E* factor) {
-  return WithRows(teams.size(), [&](auto count, auto size) {
-    return teams.Run([&](const auto& team) {
-      const auto made = CholeskyFactorByRows<count, size>(team, n, a, ld, {lower, symmetrize});
-      Write(team, n, n, made, factor, ld);
-      return made.info;
-    });
+  return RunLanes<E>(teams, n, [&](const auto& team, auto count, auto size) {
+    const auto made = CholeskyFactorByRows<count, size>(team, n, a, ld, {lower, symmetrize});
+    Write(team, n, n, made, factor, ld);
+    return made.info;
   });
 }
 
@@ -155,17 +168,16 @@ int RunRowLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, 
              E* packed, ScaledProduct<E>* product) {
   std::vector<E> again(a, a + rows * ld);
   std::vector<int> order(rows);
-  return WithRows(teams.size(), [&](auto count, auto size) {
-    return teams.Run([&](const auto& team) {
-      const auto factors = LuByRows<count, size>(team, rows, cols, a, ld, pivots, permutation);
-      Write(team, rows, cols, factors, packed, ld);
-      if (rows != cols) return factors.info;
-      const auto det = DeterminantByRows<count, size>(team, rows, again.data(), ld, order.data());
-      team.Phase([&](int thread) {
-        if (thread == 0) *product = det;
-      });
-      return factors.info;
+  const int longer = std::max(rows, cols);
+  return RunLanes<E>(teams, longer, [&](const auto& team, auto count, auto size) {
+    const auto factors = LuByRows<count, size>(team, rows, cols, a, ld, pivots, permutation);
+    Write(team, rows, cols, factors, packed, ld);
+    if (rows != cols) return factors.info;
+    const auto det = DeterminantByRows<count, size>(team, rows, again.data(), ld, order.data());
+    team.Phase([&](int thread) {
+      if (thread == 0) *product = det;
     });
+    return factors.info;
   });
 }
 
@@ -173,25 +185,36 @@ int RunRowLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, 
 template <class Teams, class E>
 int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, int ldb, E* x) {
   std::vector<int> permutation(n);
-  std::vector<E> work(4 * n * teams.size());
+  std::vector<E> work(n * kMostOfLanes<E>);
   std::vector<Divisor<E>> divisors(n);
-  return WithRows(teams.size(), [&](auto count, auto size) {
-    return teams.Run([&](const auto& team) {
-      int* const order = permutation.data();
-      int info;
-      if (cols == 1) {
-        info = SolveByRows<count, size>(
-            team, n, a, ld, order, [&](int i) { return b[i * ldb]; },
-            [&](int i, E y) { x[i * ldb] = y; });
-      } else {
-        info = SolveByColumns<count, size>(
-            team, n, a, ld, order, divisors.data(), work.data(), cols,
-            [&](int i, int j) { return b[order[i] * ldb + j]; },
-            [&](int i, int j, E y) { x[i * ldb + j] = y; });
-      }
-      team.Phase([](int) {});
-      return info;
-    });
+  return RunLanes<E>(teams, n, [&](const auto& team, auto count, auto size) {
+    int info;
+    if (cols == 1) {
+      info = SolveByRows<count, size>(
+          team, n, a, ld, permutation.data(), [&](int i) { return b[i * ldb]; },
+          [&](int i, E y) { x[i * ldb] = y; });
+    } else {
+      info = SolveByColumns<count, size>(
+          team, n, a, ld, permutation.data(), divisors.data(), work.data(), cols,
+          [&](int i, int j) { return b[i * ldb + j]; },
+          [&](int i, int j, E y) { x[i * ldb + j] = y; });
+    }
+    team.Phase([](int) {});
+    return info;
+  });
+}
+
+template <class Teams, class E>
+int RunRowInverse(const Teams& teams, int n, E* a, int ld, E* inverse) {
+  std::vector<int> permutation(n);
+  std::vector<E> work(n * kMostOfLanes<E>);
+  std::vector<Divisor<E>> divisors(n);
+  return RunLanes<E>(teams, n, [&](const auto& team, auto count, auto size) {
+    const int info = InverseByColumns<count, size>(
+        team, n, a, ld, permutation.data(), divisors.data(), work.data(), n,
+        [&](int i, int j, E y) { inverse[i * ld + j] = y; });
+    team.Phase([](int) {});
+    return info;
   });
 }
 
@@ -286,21 +309,15 @@ struct SchurMemory {
   int ld;
 };
 
-// T, to be multiplied by `unscale`, and Z.
 template <class Teams, class E>
-int RunSchur(const Teams& teams, int n, const E* a, int ld, E* t, E* z, RealElement<E>* unscale) {
-  using V = RealElement<E>;
+int RunSchur(const Teams& teams, int n, const E* a, int ld, E* t, E* z) {
   SchurMemory<E> memory(teams.size(), n, a, ld);
   const SchurWork<E> work = memory.Work();
   return teams.Run([&](const auto& team) {
-    V power = V(1);
-    const int info = Schur<true>(team, n, work, Balanced<V>{}, power);
-    team.Phase([&](int thread) {
-      if (thread == 0) *unscale = power;
-    });
-    Write(team, n, n, Outcome<E>{work.t, ld, info}, t, ld);
-    Write(team, n, n, Outcome<E>{work.z, ld, info}, z, ld);
-    return info;
+    const auto made = SchurFactors(team, n, work);
+    Write(team, n, n, made.form, t, ld);
+    Write(team, n, n, made.vectors, z, ld);
+    return made.info;
   });
 }
 

@@ -44,6 +44,7 @@ using linalg::Triangle;
                                        RealElement<E>* logarithm) {                               \
     RunDeterminant(SerialTeam(size, Order(order)), n, a, ld, det, sign, logarithm);               \
   }                                                                                               \
+  extern "C" int lanes_##suffix(int n) { return LanesFor<E>(n); }                                 \
   extern "C" int row_cholesky_##suffix(int size, int order, int n, E* a, int ld, int lower,       \
                                        int symmetrize, E* factor) {                               \
     return RunRowCholesky(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, factor);   \
@@ -59,6 +60,9 @@ using linalg::Triangle;
   extern "C" int row_solve_##suffix(int size, int order, int n, E* a, int ld, int cols,           \
                                     const E* b, int ldb, E* x) {                                  \
     return RunRowSolve(SerialTeam(size, Order(order)), n, a, ld, cols, b, ldb, x);                \
+  }                                                                                               \
+  extern "C" int row_inverse_##suffix(int size, int order, int n, E* a, int ld, E* inverse) {     \
+    return RunRowInverse(SerialTeam(size, Order(order)), n, a, ld, inverse);                      \
   }                                                                                               \
   extern "C" void qr_##suffix(int size, int order, int m, int n, int q_cols, E* a, int ld, E* r,  \
                               E* taus, int* columns) {                                            \
@@ -77,9 +81,8 @@ using linalg::Triangle;
   extern "C" void hessenberg_##suffix(int size, int order, int n, E* a, int ld, E* h, E* q) {     \
     RunHessenberg(SerialTeam(size, Order(order)), n, a, ld, h, q);                                \
   }                                                                                               \
-  extern "C" int schur_##suffix(int size, int order, int n, const E* a, int ld, E* t, E* z,       \
-                                RealElement<E>* unscale) {                                        \
-    return RunSchur(SerialTeam(size, Order(order)), n, a, ld, t, z, unscale);                     \
+  extern "C" int schur_##suffix(int size, int order, int n, const E* a, int ld, E* t, E* z) {     \
+    return RunSchur(SerialTeam(size, Order(order)), n, a, ld, t, z);                              \
   }                                                                                               \
   extern "C" int eig_##suffix(int size, int order, int n, const E* a, int ld, int vectors,        \
                               Complex<RealElement<E>>* values, Complex<RealElement<E>>* left,     \

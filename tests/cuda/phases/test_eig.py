@@ -37,10 +37,9 @@ def _run_schur(library, a):
 
   def run(team, order):
     given = padded(a)
-    t, z, unscale = np.zeros_like(given), np.zeros_like(given), np.ones(1, a.real.dtype)
-    info = call(
-        library, "schur", a.dtype, team, order, n, given, given.shape[1], t, z, unscale)
-    return info, t[:, :n] * unscale, z[:, :n]
+    t, z = np.zeros_like(given), np.zeros_like(given)
+    info = call(library, "schur", a.dtype, team, order, n, given, given.shape[1], t, z)
+    return info, t[:, :n], z[:, :n]
 
   return in_all_orders(run)
 

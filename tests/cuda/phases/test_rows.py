@@ -9,10 +9,16 @@ from phases import call, integers, padded
 
 pytestmark = pytest.mark.extended
 
-# Orders, and teams whose threads have two rows each, those of four threads four.
-SIZES = [(0, 8), (1, 8), (2, 8), (7, 8), (9, 8), (16, 8), (13, 4), (17, 16), (24, 16), (25, 16),
-         (32, 16), (33, 32), (64, 32)]
+SIZES = (0, 1, 2, 7, 9, 13, 16, 17, 24, 25, 32, 33, 64)
 ORDERS = (0, 1, 2)
+
+
+def _lanes(library, dtype, n):
+  """The size of the teams that CUDA's handlers have for matrices of order n."""
+  lanes = call(library, "lanes", dtype, n)
+  if lanes == 0:
+    pytest.skip(f"no lanes hold such rows of {dtype}")
+  return lanes
 
 
 def _spoilt(a):
@@ -34,8 +40,9 @@ def _spoilt(a):
 
 
 @pytest.mark.parametrize("lower, symmetrize", [(1, 0), (0, 0), (1, 1), (0, 1)])
-@pytest.mark.parametrize("n, team", SIZES)
-def test_cholesky(library, dtype, n, team, lower, symmetrize, rng):
+@pytest.mark.parametrize("n", SIZES)
+def test_cholesky(library, dtype, n, lower, symmetrize, rng):
+  team = _lanes(library, dtype, n)
   for a in _spoilt(matrices.positive_definite(rng, (), n, dtype)):
     given, expected = padded(a), padded(a)
     info = call(library, "cholesky", dtype, 8, 0, n, given, given.shape[1], lower, symmetrize,
@@ -47,8 +54,9 @@ def test_cholesky(library, dtype, n, team, lower, symmetrize, rng):
       np.testing.assert_array_equal(factor[:, :n], expected[:, :n])
 
 
-@pytest.mark.parametrize("n, team", SIZES)
-def test_lu(library, dtype, n, team, rng):
+@pytest.mark.parametrize("n", SIZES)
+def test_lu(library, dtype, n, rng):
+  team = _lanes(library, dtype, n)
   for shape in {(n, n), (n, max(n - 3, 0)), (max(n - 3, 0), n)}:
     for a in _spoilt(matrices.general(rng, (), n, n, dtype)):
       m, cols = shape
@@ -67,8 +75,9 @@ def test_lu(library, dtype, n, team, rng):
         np.testing.assert_array_equal(permutation, rows)
 
 
-@pytest.mark.parametrize("n, team", SIZES)
-def test_determinant(library, dtype, n, team, rng):
+@pytest.mark.parametrize("n", SIZES)
+def test_determinant(library, dtype, n, rng):
+  team = _lanes(library, dtype, n)
   a = matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]
   a = (a * 2.0 ** -np.round(np.linalg.slogdet(checks.wide(a))[1] / max(n, 1))).astype(dtype)
   given, packed, det = padded(a), padded(a), np.zeros(1, dtype)
@@ -79,8 +88,9 @@ def test_determinant(library, dtype, n, team, rng):
 
 
 @pytest.mark.parametrize("cols", [1, 2, 7, 40])
-@pytest.mark.parametrize("n, team", SIZES)
-def test_solve(library, dtype, n, team, cols, rng):
+@pytest.mark.parametrize("n", SIZES)
+def test_solve(library, dtype, n, cols, rng):
+  team = _lanes(library, dtype, n)
   b = matrices.general(rng, (), n, cols, dtype)
   for a in _spoilt(matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]):
     given, rhs, expected = padded(a), padded(b), padded(b)
@@ -94,3 +104,19 @@ def test_solve(library, dtype, n, team, cols, rng):
         assert np.isnan(x[:, :cols]).all()
       else:
         np.testing.assert_array_equal(x[:, :cols], expected[:, :cols])
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_inverse(library, dtype, n, rng):
+  team = _lanes(library, dtype, n)
+  for a in _spoilt(matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]):
+    given, expected = padded(a), padded(a)
+    info = call(library, "inverse", dtype, 8, 0, n, given, given.shape[1], expected)
+    for order in ORDERS:
+      given, inverse = padded(a), padded(a)
+      assert info == call(library, "row_inverse", dtype, team, order, n, given, given.shape[1],
+                          inverse)
+      if info:
+        assert np.isnan(inverse[:, :n]).all()
+      else:
+        np.testing.assert_array_equal(inverse[:, :n], expected[:, :n])
