@@ -25,6 +25,13 @@ def norm1(a):
   return np.abs(a).sum(-2).max(-1, initial=0)
 
 
+def frobenius(a):
+  """The Frobenius norm of each matrix, where squares of its entries may be out of range."""
+  largest = np.abs(a).max((-2, -1), initial=0, keepdims=True)
+  scale = np.where(largest > 0, largest, 1)
+  return np.linalg.norm(a / scale, axis=(-2, -1)) * scale[..., 0, 0]
+
+
 def worst(error, scale) -> float:
   """max(error / scale), where 0 / 0 is 0; NaN is not forgiven."""
   error, scale = np.broadcast_arrays(error, scale)

@@ -16,6 +16,8 @@ import matrices
 from linalg._cases import checks
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
+# On both sides of those between algorithms, and about the edges of tiles.
+CUT_OFFS = (8, 9, 24, 25, 32, 33, 40, 41, 48, 49, 64, 65, 72, 73, 88, 89, 96, 97, 130, 257)
 SHAPES = ((1, 5), (5, 1), (3, 10), (10, 3), (20, 50), (50, 20))
 CASES = {operation.name: operation for operation in cases.CASES}
 
@@ -146,18 +148,21 @@ def test_every_operation_has_its_types():
 
 def _check(case, several):
   """For each shape, the types and the operands; in one program, for compiling takes the time."""
-  several_operands = list(several.values())
   found = jax.jit(
       lambda several: [case.results(*operands) for operands in several])(
-          [operands for _, operands in several_operands])
+          [operands for _, operands in several.values()])
   wrong = {}
-  for shape, (types, operands), results in zip(several, several_operands, found, strict=True):
-    results = [np.asarray(x) for x in results]
-    for i, name in enumerate(types):
-      ratio = case.ratio([x[i : i + 1] for x in operands], [y[i : i + 1] for y in results])
-      if not ratio <= case.limit:
-        wrong[shape, name] = ratio
+  for (shape, (types, operands)), results in zip(several.items(), found, strict=True):
+    ratios = _ratios(case, types, operands, results)
+    wrong |= {(shape, name): x for name, x in ratios.items() if not x <= case.limit}
   assert not wrong, f"scaled residuals {wrong}"
+
+
+def _ratios(case, types, operands, results):
+  results = [np.asarray(x) for x in results]
+  return {
+      name: case.ratio([x[i : i + 1] for x in operands], [y[i : i + 1] for y in results])
+      for i, name in enumerate(types)}
 
 
 def _stacked(types):
@@ -170,6 +175,30 @@ def test_residuals(name, dtype):
   several = {n: make(n, dtype) for n in SIZES}
   _check(
       CASES[name], {n: (types, operands(_stacked(types))) for n, types in several.items()})
+
+
+@pytest.mark.extended
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("name", OPERANDS)
+def test_residuals_about_cut_offs(name, dtype, record_property):
+  """What it records, and of stock where that calls LAPACK, tools/ratios.py makes a table of."""
+  case, (make, operands) = CASES[name], OPERANDS[name]
+  ours, stock = {}, {}
+  for n in CUT_OFFS:
+    types = make(n, dtype)
+    given = operands(_stacked(types))
+    results = jax.jit(case.results)(*given)
+    ours |= {(n, x): y for x, y in _ratios(case, types, given, results).items()}
+    if case.lapack and dtype in case.stock_dtypes:
+      results = jax.tree.leaves(jax.jit(case.stock)(*given))
+      stock |= {(n, x): y for x, y in _ratios(case, types, given, results).items()}
+  record_property("limit", case.limit)
+  for who, ratios in {"ours": ours, "stock": stock}.items():
+    good = [ratio for ratio in ratios.values() if ratio <= case.limit]
+    record_property(f"{who}: worst", max(good, default=np.nan))
+    record_property(f"{who}: beyond", len(ratios) - len(good))
+  wrong = {key: ratio for key, ratio in ours.items() if not ratio <= case.limit}
+  assert not wrong, f"scaled residuals {wrong}"
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rectangular])

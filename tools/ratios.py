@@ -1,0 +1,43 @@
+"""The worst scaled residual of each operation on LAPACK's test matrices, ours beside stock JAX's:
+
+  pytest -m extended tests/values/test_matrix_types.py --junitxml=ratios.xml -o junit_family=xunit1
+  python tools/ratios.py ratios.xml
+
+prints a Markdown table, for docs/reliability.md.
+"""
+
+import re
+import sys
+import xml.etree.ElementTree
+from collections import defaultdict
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+def _shown(properties: dict[str, str], who: str) -> str:
+  worst, beyond = float(properties[f"{who}: worst"]), int(properties[f"{who}: beyond"])
+  if worst != worst:
+    return "–"
+  return f"{worst:.2g}" + (f" ({beyond})" if beyond else "")
+
+
+def table(path: str) -> str:
+  rows: dict[str, dict[str, str]] = defaultdict(dict)
+  limits = {}
+  for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+    match = re.fullmatch(r"test_residuals_about_cut_offs\[(\w+)-(\w+)\]", case.attrib["name"])
+    found = {x.attrib["name"]: x.attrib["value"] for x in case.iter("property")}
+    if match is None or not found:
+      continue
+    dtype, name = sorted(match.groups(), key=lambda x: x not in DTYPES)
+    limits[name] = found["limit"]
+    rows[name][dtype] = f"{_shown(found, 'ours')} / {_shown(found, 'stock')}"
+  lines = [f"| | limit | {' | '.join(DTYPES)} |", f"|---|---|{'---|' * len(DTYPES)}"]
+  for name, cells in rows.items():
+    shown = " | ".join(cells.get(dtype, "") for dtype in DTYPES)
+    lines.append(f"| `{name}` | {float(limits[name]):g} | {shown} |")
+  return "\n".join(lines)
+
+
+if __name__ == "__main__":
+  print(table(sys.argv[1]))
