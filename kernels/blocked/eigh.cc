@@ -1,6 +1,8 @@
 #include "kernels/blocked/eigh.h"
 
+#include <algorithm>
 #include <complex>
+#include <type_traits>
 
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
@@ -20,22 +22,22 @@ LINALG_INLINE void ForEachRow(int64_t n, Rows<T> a, Body&& body) {
 
 // c (n, n) = the transpose of z
 template <class T>
-void ReadTransposed(int64_t n, Rows<RealElement<T>> z, Rows<T> c) {
-  using R = RealElement<T>;
-  using S = Square<R>;
+void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c) {
+  using S = Square<double>;
   for (int64_t i = 0; i < n; i += S::kSize) {
     for (int64_t j = 0; j < n; j += S::kSize) {
       const S x = S::ReadTransposed(z.At(j, i).data, z.ld);
-      if constexpr (kComplexElement<T>) {
-        R square[S::kSize * S::kSize];
+      if constexpr (std::is_same_v<T, double>) {
+        x.Write(c.At(i, j).data, c.ld);
+      } else {
+        double square[S::kSize * S::kSize];
         x.Write(square, S::kSize);
         const int64_t rows = std::min<int64_t>(S::kSize, n - i);
         const int64_t cols = std::min<int64_t>(S::kSize, n - j);
         for (int64_t k = 0; k < rows; ++k) {
-          std::copy_n(square + k * S::kSize, cols, c.At(i + k, j).data);
+          std::transform(square + k * S::kSize, square + k * S::kSize + cols, c.At(i + k, j).data,
+                         [](double y) { return T(static_cast<RealElement<T>>(y)); });
         }
-      } else {
-        x.Write(c.At(i, j).data, c.ld);
       }
     }
   }
@@ -51,7 +53,10 @@ HermitianEigen<T>::HermitianEigen(int64_t n, bool vectors)
       tridiagonal_(n, vectors),
       reflectors_(vectors ? n - 1 : 0, vectors ? n - 1 : 0, 0),
       taus_(new T[n]),
-      beside_(new R[n]) {}
+      diagonal_(new R[n]),
+      beside_(new R[n]),
+      wide_diagonal_(new double[n]),
+      wide_beside_(new double[n]) {}
 
 // What brings the matrix, which stands in the workspace, to a norm near 1; 0 if it is not finite.
 template <class T>
@@ -92,9 +97,11 @@ int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vecto
     }
   });
   for (int i = 0; i < kTridiagonalRows; ++i) std::fill_n(work.At(i, 0).data, work.ld, T(0));
-  Tridiagonalise(n_, matrix, work, values, beside_.get(), taus_.get());
-  const int failed = tridiagonal_.Solve(values, beside_.get());
-  for (int64_t i = 0; i < n_; ++i) values[i] *= unscale;
+  Tridiagonalise(n_, matrix, work, diagonal_.get(), beside_.get(), taus_.get());
+  std::copy_n(diagonal_.get(), n_, wide_diagonal_.get());
+  std::copy_n(beside_.get(), n_ - 1, wide_beside_.get());
+  const int failed = tridiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get());
+  for (int64_t i = 0; i < n_; ++i) values[i] = static_cast<R>(wide_diagonal_[i] * unscale);
   if (failed == 0 && vectors != nullptr) MakeVectors(vectors);
   return failed;
 }

@@ -31,10 +31,12 @@ class HermitianEigen {
 
   int64_t n_;
   Workspace<T> workspace_, work_;
-  DivideAndConquer<R> tridiagonal_;
+  // In double precision: what divide and conquer deflates would be most of the error of float32's.
+  DivideAndConquer<double> tridiagonal_;
   QrFactors<T> reflectors_;
   std::unique_ptr<T[]> taus_;
-  std::unique_ptr<R[]> beside_;
+  std::unique_ptr<R[]> diagonal_, beside_;
+  std::unique_ptr<double[]> wide_diagonal_, wide_beside_;
 };
 
 }  // namespace linalg::blocked

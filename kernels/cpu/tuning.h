@@ -88,17 +88,17 @@ inline constexpr int64_t kBlockedQr = 512;
 inline constexpr int64_t kBlockedQrBytes = 8 << 20;
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
 // Eigenvectors in tiles: in batches of 16 and 64 the time of one per lane over theirs is, in
-// float32 / float64, 0.6 to 0.8 / 0.9 to 1.1 at n = 64, 0.9 / 1.1 to 2 at 80 and 1.1 to 1.7 / 1.2
-// to 1.5 at 96, in complex64 0.9 at 80 and 1.1 to 1.2 at 96, in complex128 1.0 at 64 and 80 and 1.1
-// to 1.3 at 96; of single matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96. Of eigenvalues alone it
-// is 0.5 to 0.9 at 96 and about 1 at 112 and 128. LAPACK's time over theirs is, on one thread, with
-// vectors / without, 3.7 / 3.0 in float32, 2.9 / 2.2 in float64, 2.7 / 2.6 in complex64 and 2.3
-// / 2.5 in complex128 at n = 128; 2.9 / 2.9, 2.4 / 1.9, 1.9 / 1.8 and 1.8 / 1.8 at 256; 2.5
-// / 2.6, 2.0 / 1.6, 1.6 / 1.5 and 1.6 / 1.6 at 512; 2.2 / 2.1, 1.4 / 1.5, 1.4 / 1.3 and 1.5 / 1.6
-// at 1024, where a second thread, which a single matrix has in LAPACK alone, may gain as much. AMD
-// EPYC with AVX-512, two cores that others used throughout, 23 November 2026; both in turn in one
-// process.
-inline constexpr int64_t kSmallEigh = 88;
+// float64, 0.9 to 1.1 at n = 64, 1.1 to 2 at 80 and 1.2 to 1.5 at 96, in complex128 1.0 at 64 and
+// 80 and 1.1 to 1.3 at 96; in float32 and complex64, whose tridiagonal matrices are solved in
+// double precision, 0.85 and 0.9 at 96; of single matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96.
+// Of eigenvalues alone it is 0.5 to 0.9 at 96 and about 1 at 112 and 128. LAPACK's time over theirs
+// is, on one thread, with vectors / without, 3.7 / 3.0 in float32, 2.9 / 2.2 in float64, 2.7 / 2.6
+// in complex64 and 2.3 / 2.5 in complex128 at n = 128; 2.9 / 2.9, 2.4 / 1.9, 1.9 / 1.8 and 1.8
+// / 1.8 at 256; 2.5 / 2.6, 2.0 / 1.6, 1.6 / 1.5 and 1.6 / 1.6 at 512; 2.2 / 2.1, 1.4 / 1.5, 1.4
+// / 1.3 and 1.5 / 1.6 at 1024, where a second thread, which a single matrix has in LAPACK alone,
+// may gain as much. AMD EPYC with AVX-512, two cores that others used throughout, 23 November 2026;
+// both in turn in one process.
+inline constexpr int64_t kSmallEigh = 96;
 inline constexpr int64_t kSmallEighDouble = 72;
 inline constexpr int64_t kSmallEigvalsh = 96;
 inline constexpr int64_t kBlockedEigh = 512;

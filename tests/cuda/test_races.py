@@ -26,7 +26,7 @@ def _run(command):
   options = f"halt_on_error=1:exitcode={EXIT_CODE}"
   return subprocess.run(
       command, env=os.environ | {"TSAN_OPTIONS": options}, capture_output=True, text=True,
-      check=False, timeout=400)
+      check=False, timeout=550)
 
 
 def _compiler_and_prefix(folder):
