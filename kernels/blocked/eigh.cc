@@ -53,7 +53,6 @@ HermitianEigen<T>::HermitianEigen(int64_t n, bool vectors)
       tridiagonal_(n, vectors),
       reflectors_(vectors ? n - 1 : 0, vectors ? n - 1 : 0, 0),
       taus_(new T[n]),
-      diagonal_(new R[n]),
       beside_(new R[n]),
       wide_diagonal_(new double[n]),
       wide_beside_(new double[n]) {}
@@ -97,8 +96,8 @@ int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vecto
     }
   });
   for (int i = 0; i < kTridiagonalRows; ++i) std::fill_n(work.At(i, 0).data, work.ld, T(0));
-  Tridiagonalise(n_, matrix, work, diagonal_.get(), beside_.get(), taus_.get());
-  std::copy_n(diagonal_.get(), n_, wide_diagonal_.get());
+  Tridiagonalise(n_, matrix, work, values, beside_.get(), taus_.get());
+  std::copy_n(values, n_, wide_diagonal_.get());
   std::copy_n(beside_.get(), n_ - 1, wide_beside_.get());
   const int failed = tridiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get());
   for (int64_t i = 0; i < n_; ++i) values[i] = static_cast<R>(wide_diagonal_[i] * unscale);

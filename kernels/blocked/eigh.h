@@ -35,7 +35,7 @@ class HermitianEigen {
   DivideAndConquer<double> tridiagonal_;
   QrFactors<T> reflectors_;
   std::unique_ptr<T[]> taus_;
-  std::unique_ptr<R[]> diagonal_, beside_;
+  std::unique_ptr<R[]> beside_;
   std::unique_ptr<double[]> wide_diagonal_, wide_beside_;
 };
 
