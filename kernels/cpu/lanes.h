@@ -5,9 +5,9 @@
 #include <cstddef>
 
 #include "kernels/arithmetic/aligned_memory.h"
+#include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/register_bytes.h"
-#include "kernels/arithmetic/rows.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/results.h"

@@ -76,9 +76,9 @@ struct SmallGroup {
 
 // Loads a batch of small matrices and calls use(SmallGroup) for each group. `in_place` says that
 // results overwrite `a`.
-template <class T, class Rows, class Cols, class Use>
-void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, Rows rows, Cols cols, int64_t spare,
-                       const T* a, Use&& use, bool in_place = false) {
+template <class T, class RowCount, class ColCount, class Use>
+void ForEachSmallGroup(ffi::ThreadPool& pool, int64_t batch, RowCount rows, ColCount cols,
+                       int64_t spare, const T* a, Use&& use, bool in_place = false) {
   constexpr int64_t kParts = kPartsOf<T>;
   const int64_t count = rows * cols * kParts, steps = std::min<int64_t>(rows, cols);
   const double nanoseconds =

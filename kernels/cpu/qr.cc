@@ -6,8 +6,8 @@
 // memory; Q and R are transposed into the row-major results as they are written.
 #include "kernels/small/qr.h"
 
+#include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/reflector.h"
-#include "kernels/arithmetic/rows.h"
 #include "kernels/blocked/qr.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"

@@ -44,7 +44,7 @@ struct LongSystems {
   using V = RealElement<E>;
   TridiagonalProblem<E> problem;
 
-  __device__ __forceinline__ int64_t Rows() const { return problem.n + problem.n % 2; }
+  __device__ __forceinline__ int64_t EvenRows() const { return problem.n + problem.n % 2; }
 
   __device__ __forceinline__ E Lower(int64_t system, int64_t row) const {
     if (row == 0 || row >= problem.n) return E{};
@@ -149,7 +149,7 @@ struct Group {
 
   __device__ __forceinline__ int64_t FirstRow(int run) const { return run * level.rows; }
   __device__ __forceinline__ int64_t LastRow(int run) const {
-    const int64_t behind = FirstRow(run + 1), rows = systems.Rows();
+    const int64_t behind = FirstRow(run + 1), rows = systems.EvenRows();
     return (behind < rows ? behind : rows) - 1;
   }
   __device__ __forceinline__ E X(int64_t row) const { return systems.X(system, row, column); }

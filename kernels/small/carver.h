@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/arithmetic/rows.h"
+#include "kernels/arithmetic/columns.h"
 
 namespace linalg::small {
 
@@ -21,7 +21,7 @@ class Carver {
   }
 
   template <class E, class Row>
-  LINALG_INLINE Rows<E, Row> TakeRows(int64_t count, int stride) {
+  LINALG_INLINE SplitRows<E, Row> TakeRows(int64_t count, int stride) {
     V* const re = Take(count * stride);
     return {re, kComplexElement<E> ? Take(count * stride) : re, stride};
   }

@@ -12,10 +12,10 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/rotation.h"
-#include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/carver.h"
 #include "kernels/small/hermitian.h"
@@ -210,7 +210,7 @@ struct EigenWork {
   int stride;
   // The operand, row-major and not padded, and in the end the eigenvectors.
   E* matrix;
-  Rows<E, Row> a, z, rows;
+  SplitRows<E, Row> a, z, rows;
   E* tau;
   V *d, *e, *order, *sine, *shear, *end;
 };

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/reflector.h"
-#include "kernels/arithmetic/rows.h"
 
 namespace linalg::small {
 

@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/jacobi.h"
-#include "kernels/arithmetic/rows.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/carver.h"
 #include "kernels/small/householder.h"
@@ -48,7 +48,7 @@ LINALG_INLINE V SumChains(const Row (&chains)[kCount]) {
 
 // p qᴴ and |q|²
 template <class E, class Row>
-LINALG_INLINE E DotRows(Rows<E, Row> p, Rows<E, Row> q, int n, RealElement<E>& square) {
+LINALG_INLINE E DotRows(SplitRows<E, Row> p, SplitRows<E, Row> q, int n, RealElement<E>& square) {
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>, kCount = kJacobiChains / kStep;
@@ -83,7 +83,7 @@ LINALG_INLINE E DotRows(Rows<E, Row> p, Rows<E, Row> q, int n, RealElement<E>& s
 }
 
 template <class E, class Row>
-LINALG_INLINE RealElement<E> SquareOfRow(Rows<E, Row> p, int n) {
+LINALG_INLINE RealElement<E> SquareOfRow(SplitRows<E, Row> p, int n) {
   RealElement<E> square;
   DotRows(p, p, n, square);
   return square;
@@ -91,7 +91,8 @@ LINALG_INLINE RealElement<E> SquareOfRow(Rows<E, Row> p, int n) {
 
 // p := x p + y q and q := x q - ȳ p
 template <class E, class Row>
-LINALG_INLINE void RotatePair(Rows<E, Row> p, Rows<E, Row> q, int n, RealElement<E> x, E y) {
+LINALG_INLINE void RotatePair(SplitRows<E, Row> p, SplitRows<E, Row> q, int n, RealElement<E> x,
+                              E y) {
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
@@ -106,7 +107,7 @@ LINALG_INLINE void RotatePair(Rows<E, Row> p, Rows<E, Row> q, int n, RealElement
 
 // p := p - x q
 template <class E, class Row>
-LINALG_INLINE void SubtractRow(Rows<E, Row> p, Rows<E, Row> q, int n, E x) {
+LINALG_INLINE void SubtractRow(SplitRows<E, Row> p, SplitRows<E, Row> q, int n, E x) {
   using V = RealElement<E>;
   for (int j = 0; j < PaddedColumns<V, Row>(n); j += kColumns<V, Row>) {
     p.Store(j, NegMulAdd(Widen<Row>(x), q.Load(j), p.Load(j)));
@@ -114,7 +115,7 @@ LINALG_INLINE void SubtractRow(Rows<E, Row> p, Rows<E, Row> q, int n, E x) {
 }
 
 template <class E, class Row>
-LINALG_INLINE void ScaleRow(Rows<E, Row> p, int n, RealElement<E> x) {
+LINALG_INLINE void ScaleRow(SplitRows<E, Row> p, int n, RealElement<E> x) {
   using V = RealElement<E>;
   for (int j = 0; j < PaddedColumns<V, Row>(n); j += kColumns<V, Row>) {
     p.Store(j, Widen<Row>(x) * p.Load(j));
@@ -124,7 +125,7 @@ LINALG_INLINE void ScaleRow(Rows<E, Row> p, int n, RealElement<E> x) {
 // Makes the n rows of `a` orthogonal, and with kVectors rotates those of `g` alike. Returns 1 in
 // the lanes that still rotated in the last sweep.
 template <bool kVectors, class E, class Row>
-LINALG_INLINE RealElement<E> OrthogonaliseRows(Rows<E, Row> a, Rows<E, Row> g, int n) {
+LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E, Row> g, int n) {
   using V = RealElement<E>;
   using T = Lane<V>;
   using Range = JacobiRange<T>;
@@ -135,10 +136,10 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(Rows<E, Row> a, Rows<E, Row> g, i
   for (int sweep = 0; sweep < kJacobiSweeps; ++sweep) {
     turning = zero;
     for (int i = 0; i + 1 < n; ++i) {
-      const Rows<E, Row> p = a.Below(i);
+      const SplitRows<E, Row> p = a.Below(i);
       V p_square = SquareOfRow(p, n);
       for (int j = i + 1; j < n; ++j) {
-        const Rows<E, Row> q = a.Below(j);
+        const SplitRows<E, Row> q = a.Below(j);
         V q_square;
         const E dot = DotRows(p, q, n, q_square);
         const auto swap = q_square > p_square;
@@ -172,8 +173,8 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(Rows<E, Row> a, Rows<E, Row> g, i
 // Replaces row `i` of `a`, in the lanes where `missing` holds, by a unit vector that is orthogonal
 // to the other rows, of which each is a unit vector or zero. `fresh` is a row of work space.
 template <class E, class Row>
-LINALG_INLINE void CompleteRow(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> missing,
-                               Rows<E, Row> fresh) {
+LINALG_INLINE void CompleteRow(SplitRows<E, Row> a, int n, int i, Mask<RealElement<E>> missing,
+                               SplitRows<E, Row> fresh) {
   using V = RealElement<E>;
   // The coordinate vector that the others are farthest from.
   V least = Number<V>(2), place = V{};
@@ -200,13 +201,14 @@ LINALG_INLINE void CompleteRow(Rows<E, Row> a, int n, int i, Mask<RealElement<E>
 
 // Replaces orthogonal rows by unit vectors, and returns their norms in `s`.
 template <bool kVectors, class E, class Row>
-LINALG_INLINE void NormaliseRows(Rows<E, Row> a, int n, RealElement<E>* s, Rows<E, Row> fresh) {
+LINALG_INLINE void NormaliseRows(SplitRows<E, Row> a, int n, RealElement<E>* s,
+                                 SplitRows<E, Row> fresh) {
   using V = RealElement<E>;
   using Range = JacobiRange<Lane<V>>;
   const V zero{}, one = Broadcast<V>(1), null = Broadcast<V>(Range::kNull);
   Mask<V> missing{};
   for (int i = 0; i < n; ++i) {
-    const Rows<E, Row> row = a.Below(i);
+    const SplitRows<E, Row> row = a.Below(i);
     const V square = SquareOfRow(row, n);
     const auto lost = square <= null;
     s[i] = Sqrt(square);
@@ -229,8 +231,8 @@ LINALG_INLINE void NormaliseRows(Rows<E, Row> a, int n, RealElement<E>* s, Rows<
 
 // Exchanges rows i and i - 1 where the mask holds.
 template <class E, class Row>
-LINALG_INLINE void SwapRows(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> swap) {
-  const Rows<E, Row> p = a.Below(i - 1), q = a.Below(i);
+LINALG_INLINE void SwapRows(SplitRows<E, Row> a, int n, int i, Mask<RealElement<E>> swap) {
+  const SplitRows<E, Row> p = a.Below(i - 1), q = a.Below(i);
   for (int j = 0; j < n; ++j) {
     E x = p.Get(j), y = q.Get(j);
     ExchangeWhere(swap, x, y);
@@ -241,7 +243,7 @@ LINALG_INLINE void SwapRows(Rows<E, Row> a, int n, int i, Mask<RealElement<E>> s
 
 // Sorts s in descending order, and the rows with it.
 template <bool kVectors, class E, class Row>
-LINALG_INLINE void SortRows(RealElement<E>* s, Rows<E, Row> a, Rows<E, Row> g, int n) {
+LINALG_INLINE void SortRows(RealElement<E>* s, SplitRows<E, Row> a, SplitRows<E, Row> g, int n) {
   SortLanes(
       n, [&](int j) { return s[j] > s[j - 1]; },
       [&](int j, auto lanes) {
@@ -283,7 +285,7 @@ struct JacobiWork {
   // The operand, row-major, and in the end U and Vᴴ: of a wide matrix, `right` and `left`.
   E *matrix, *left, *right;
   E *q, *reflectors, *taus;
-  Rows<E, Row> a, g, fresh;
+  SplitRows<E, Row> a, g, fresh;
   V *s, *end;
 };
 

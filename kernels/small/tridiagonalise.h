@@ -7,7 +7,7 @@
 // holds one element of several matrices, several columns where V is one matrix's plain number.
 #pragma once
 
-#include "kernels/arithmetic/rows.h"
+#include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/tridiagonal.h"
 
 namespace linalg::small {
@@ -39,9 +39,10 @@ LINALG_INLINE V SumOf(int first, int last, Term&& term) {
 // Makes row k of `a` the vector v of the reflector I - tau v vᴴ whose adjoint takes column k below
 // the diagonal to a real multiple `e` of the first unit vector. The column is known by its row.
 template <class E, class Row>
-LINALG_INLINE void TridiagonalReflector(Rows<E, Row> a, int n, int k, RealElement<E>& e, E& tau) {
+LINALG_INLINE void TridiagonalReflector(SplitRows<E, Row> a, int n, int k, RealElement<E>& e,
+                                        E& tau) {
   using V = RealElement<E>;
-  const Rows<E, Row> v = a.Below(k);
+  const SplitRows<E, Row> v = a.Below(k);
   const V rest = SumOf<V>(k + 2, n, [&](int j, V sum) { return NormAdd(v.Get(j), sum); });
   const TridiagonalScale<E> made(Conj(v.Get(k + 1)), rest);
   e = made.beside;
@@ -57,22 +58,22 @@ inline constexpr int kTridiagonalRows = 3;
 // it to e. Row k of `a` becomes the vector of reflector k, and tau[k] its factor. `work` is
 // kTridiagonalRows rows of zeros.
 template <class E, class Row>
-LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, RealElement<E>* d,
-                                  RealElement<E>* e, E* tau) {
+LINALG_INLINE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> work,
+                                  RealElement<E>* d, RealElement<E>* e, E* tau) {
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
   constexpr int kBlocks = kComplexElement<E> ? 2 : 4;
   const int columns = PaddedColumns<V, Row>(n);
-  const Rows<E, Row> w = work, product = work.Below(1);
+  const SplitRows<E, Row> w = work, product = work.Below(1);
   // The previous reflector's vector: its update a - v wᴴ - w vᴴ is still to be made.
-  Rows<E, Row> v = work.Below(2);
-  const auto update = [&](Rows<E, Row> row, int i, int j) {
+  SplitRows<E, Row> v = work.Below(2);
+  const auto update = [&](SplitRows<E, Row> row, int i, int j) {
     const F x = NegMulAdd(Widen<Row>(v.Get(i)), Conj(w.Load(j)), row.Load(j));
     row.Store(j, NegMulAdd(Widen<Row>(w.Get(i)), Conj(v.Load(j)), x));
   };
   for (int k = 0; k < n; ++k) {
-    const Rows<E, Row> u = a.Below(k);
+    const SplitRows<E, Row> u = a.Below(k);
     if (k > 0) {
       for (int j = k / kStep * kStep; j < columns; j += kStep) update(u, k, j);
     }
@@ -92,7 +93,7 @@ LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, Real
         sum[b] = F{};
       }
       for (int i = k + 1; i < n; ++i) {
-        const Rows<E, Row> row = a.Below(i);
+        const SplitRows<E, Row> row = a.Below(i);
         const F vi = Widen<Row>(v.Get(i)), wi = Widen<Row>(w.Get(i)), ui = Widen<Row>(u.Get(i));
 #pragma GCC unroll 4
         for (int b = 0; b < kBlock; ++b) {
@@ -120,7 +121,7 @@ LINALG_INLINE void Tridiagonalise(Rows<E, Row> a, int n, Rows<E, Row> work, Real
 
 // z := Q z, Q being the product of the reflectors that Tridiagonalise left in `a` and `tau`.
 template <class E, class Row>
-LINALG_INLINE void ApplyReflectors(Rows<E, Row> a, const E* tau, int n, Rows<E, Row> z) {
+LINALG_INLINE void ApplyReflectors(SplitRows<E, Row> a, const E* tau, int n, SplitRows<E, Row> z) {
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
@@ -128,7 +129,7 @@ LINALG_INLINE void ApplyReflectors(Rows<E, Row> a, const E* tau, int n, Rows<E, 
       0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int first) {
         constexpr int kBlock = decltype(block)::value;
         for (int k = ReflectorCount<E>(n) - 1; k >= 0; --k) {
-          const Rows<E, Row> v = a.Below(k);
+          const SplitRows<E, Row> v = a.Below(k);
           F sum[kBlock] = {};
           for (int i = k + 1; i < n; ++i) {
             const F vi = Widen<Row>(v.Get(i));

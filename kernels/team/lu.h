@@ -52,8 +52,8 @@ class Elimination {
     for (int c = 0; c < kRight; ++c) row_[c] = c < right ? a[1 + c] : E{};
   }
 
-  // Every `step`-th of the rows [i, rows), counted from k: what may be the next pivot.
-  LINALG_TEAM Largest<V> Rows(int i, int rows, int step, E* a) const {
+  // From every `step`-th of the rows [i, rows), counted from k; returns what may be the next pivot.
+  LINALG_TEAM Largest<V> Eliminate(int i, int rows, int step, E* a) const {
     Largest<V> largest{V(-1), rows};
     for (; i < rows; i += kRows * step) {
       // Where there is no second row, the first one twice.
@@ -129,7 +129,7 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
       E* const below = a + k * (ld + 1);
       const Elimination<E> step(below, ld, end - k - 1, is_zero);
       best = team.template Best<V>([&](int thread) {
-        auto largest = step.Rows(1 + Again(thread), rows - k, team.size(), below);
+        auto largest = step.Eliminate(1 + Again(thread), rows - k, team.size(), below);
         largest.index += k;
         return largest;
       });

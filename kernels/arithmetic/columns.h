@@ -1,6 +1,6 @@
 // One matrix with neighbouring columns in a register, where matrices in lanes have one element of
 // each in it: a Row is the register, of one matrix's numbers V, or V itself. An algorithm that is
-// written for Rows makes the same operations on each element either way.
+// written for SplitRows makes the same operations on each element either way.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -80,14 +80,14 @@ constexpr int RowStride(int n) {
 
 // A matrix with real and imaginary parts apart, and rows padded to a whole number of Row.
 template <class E, class Row>
-struct Rows {
+struct SplitRows {
   using V = RealElement<E>;
 
   V* re;
   V* im;
   int stride;
 
-  LINALG_INLINE Rows Below(int i) const { return {re + i * stride, im + i * stride, stride}; }
+  LINALG_INLINE SplitRows Below(int i) const { return {re + i * stride, im + i * stride, stride}; }
 
   LINALG_INLINE E Get(int i) const {
     if constexpr (kComplexElement<E>) {
