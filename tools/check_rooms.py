@@ -19,7 +19,7 @@ PRIVATE_JAX = ("jax._src", "jax.extend", "jax.interpreters")
 PYTHON_API = ("Python.h", "nanobind/", "dlfcn.h")
 BATCH_POLICY = (
     "kernels/cpu/batch.h", "kernels/cpu/lapack_batch.h", "kernels/cpu/substitution.h",
-    "kernels/cpu/tiles.h", "kernels/cpu/tuning.h")
+    "kernels/cpu/cache_blocks.h", "kernels/cpu/tuning.h")
 THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
 
 

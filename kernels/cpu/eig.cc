@@ -5,12 +5,12 @@
 // columns. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may not end on
 // it: it gets NaN, and info = -1.
 #include "kernels/small/eig.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 
 namespace linalg {

@@ -13,12 +13,12 @@
 
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/eigh.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/spares.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/wide_eigvalsh.h"
 #include "kernels/handlers.h"
 #include "kernels/small/eigh.h"

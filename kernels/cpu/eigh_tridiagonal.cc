@@ -10,12 +10,12 @@
 
 #include "kernels/arithmetic/scale.h"
 #include "kernels/blocked/divide_and_conquer.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/spares.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 
 namespace linalg {

@@ -3,12 +3,12 @@
 // Small matrices go to kernels/small/hessenberg.h, one per lane. Larger ones go to gehrd and orghr,
 // on a column-major copy. They iterate nothing: NaN and Inf pass through.
 #include "kernels/small/hessenberg.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 
 namespace linalg {

@@ -7,10 +7,10 @@
 
 #include "kernels/arithmetic/info.h"
 #include "kernels/blocked/lu.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/range.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/small/lu.h"
 

@@ -9,10 +9,10 @@
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/blocked/qr.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
@@ -68,7 +68,7 @@ class Reflectors {
   // The row-major `r` of r_rows rows: the upper triangle, zeros below.
   void WriteR(ffi::ThreadPool& pool, int64_t r_rows, T* r) const {
     const auto factors = [&](int64_t i, int64_t j) { return a_[j * rows_ + i]; };
-    ForEachTile(pool, r_rows, cols_, [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+    ForEachCacheBlock(pool, r_rows, cols_, [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
       for (int64_t i = i0; i < i1; ++i) {
         for (int64_t j = j0; j < j1; ++j) r[i * cols_ + j] = WithoutReflectors(i, j, factors);
       }

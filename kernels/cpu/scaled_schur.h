@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/range.h"
-#include "kernels/cpu/tiles.h"
 
 namespace linalg {
 

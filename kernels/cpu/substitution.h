@@ -8,12 +8,12 @@
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/triangle.h"
 #include "kernels/blocked/substitution.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/systems.h"
 

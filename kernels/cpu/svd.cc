@@ -6,12 +6,12 @@
 // exchanged and conjugated twice: U and Vᴴ are LAPACK's VT and U as they lie in memory, and nothing
 // is transposed. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may not
 // end on it: it gets NaN, and info = -1.
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/lapack_batch.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/svdvals.h"

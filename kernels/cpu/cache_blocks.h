@@ -1,6 +1,6 @@
-// Passes over a matrix, tile by tile: transposition between the row-major operands of XLA and the
-// column-major ones of LAPACK, and the Hermitian part of an operand. A tile's two sides stay in the
-// first-level cache; rows of tiles go to the thread pool where the matrix is large enough.
+// Passes over a matrix by blocks that the first-level cache holds: transposition between the
+// row-major operands of XLA and the column-major ones of LAPACK, and the Hermitian part of an
+// operand. Rows of blocks go to the thread pool where the matrix is large enough.
 #pragma once
 
 #include <algorithm>
@@ -15,18 +15,19 @@
 
 namespace linalg {
 
-inline constexpr int64_t kTile = 16;
+inline constexpr int64_t kCacheBlock = 16;
 
-// Calls body(i0, i1, j0, j1) for the tiles of a rows-by-cols matrix.
+// Calls body(i0, i1, j0, j1) for the blocks of a rows-by-cols matrix.
 template <class Body>
-void ForEachTile(ffi::ThreadPool& pool, int64_t rows, int64_t cols, Body&& body) {
-  if (rows <= kTile && cols <= kTile) return body(int64_t{0}, rows, int64_t{0}, cols);
-  const int64_t strips = (rows + kTile - 1) / kTile;
-  const double nanoseconds = static_cast<double>(kTile * std::max<int64_t>(cols, 1));
+void ForEachCacheBlock(ffi::ThreadPool& pool, int64_t rows, int64_t cols, Body&& body) {
+  if (rows <= kCacheBlock && cols <= kCacheBlock) return body(int64_t{0}, rows, int64_t{0}, cols);
+  const int64_t strips = (rows + kCacheBlock - 1) / kCacheBlock;
+  const double nanoseconds = static_cast<double>(kCacheBlock * std::max<int64_t>(cols, 1));
   ForEachRange(pool, strips, nanoseconds, [&](int64_t first, int64_t last) {
-    for (int64_t i = first * kTile; i < std::min(rows, last * kTile); i += kTile) {
-      for (int64_t j = 0; j < cols; j += kTile) {
-        body(i, std::min(i + kTile, rows), j, std::min(j + kTile, cols));
+    for (int64_t i = first * kCacheBlock; i < std::min(rows, last * kCacheBlock);
+         i += kCacheBlock) {
+      for (int64_t j = 0; j < cols; j += kCacheBlock) {
+        body(i, std::min(i + kCacheBlock, rows), j, std::min(j + kCacheBlock, cols));
       }
     }
   });
@@ -36,7 +37,7 @@ void ForEachTile(ffi::ThreadPool& pool, int64_t rows, int64_t cols, Body&& body)
 template <class T>
 void Transpose(ffi::ThreadPool& pool, int64_t rows, int64_t cols, const T* source,
                int64_t source_stride, T* target, int64_t target_stride) {
-  ForEachTile(pool, rows, cols, [=](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+  ForEachCacheBlock(pool, rows, cols, [=](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
     for (int64_t j = j0; j < j1; ++j) {
       for (int64_t i = i0; i < i1; ++i) {
         target[j * target_stride + i] = source[i * source_stride + j];
@@ -47,7 +48,7 @@ void Transpose(ffi::ThreadPool& pool, int64_t rows, int64_t cols, const T* sourc
 
 template <class T>
 void TransposeInPlace(ffi::ThreadPool& pool, int64_t n, T* a) {
-  ForEachTile(pool, n, n, [=](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+  ForEachCacheBlock(pool, n, n, [=](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
     if (j0 > i0) return;
     for (int64_t i = i0; i < i1; ++i) {
       for (int64_t j = j0; j < std::min(i, j1); ++j) std::swap(a[i * n + j], a[j * n + i]);
@@ -59,7 +60,7 @@ void TransposeInPlace(ffi::ThreadPool& pool, int64_t n, T* a) {
 template <class T, class Body>
 void ForEachInTriangle(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
                        Body&& body) {
-  ForEachTile(pool, n, n, [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+  ForEachCacheBlock(pool, n, n, [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
     if (part.lower ? j0 > i0 : j0 < i0) return;
     for (int64_t i = i0; i < i1; ++i) {
       const int64_t first = part.lower ? j0 : std::max(i, j0);
