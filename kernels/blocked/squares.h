@@ -4,8 +4,8 @@
 #include <complex>
 #include <cstring>
 
+#include "kernels/arithmetic/pack.h"
 #include "kernels/blocked/tile.h"
-#include "kernels/small/pack.h"
 
 namespace linalg::blocked {
 
@@ -36,7 +36,7 @@ struct Square {
       // Moved as they are: a complex float as a lane of its size.
       using Moved = std::conditional_t<sizeof(T) == 4, float, double>;
       Vector<Moved, kSize> moved[kSize];
-      small::PackSquare<kSize>(reinterpret_cast<const Moved*>(source), ld, moved);
+      PackSquare<kSize>(reinterpret_cast<const Moved*>(source), ld, moved);
 #pragma GCC unroll 16
       for (int i = 0; i < kSize; ++i) square.x[i] = (V)moved[i];
     }

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "kernels/arithmetic/pack.h"
 #include "kernels/blocked/workspace.h"
-#include "kernels/small/pack.h"
 
 namespace linalg::blocked {
 
@@ -54,14 +54,14 @@ struct Place {
 template <class T>
 LINALG_INLINE void ReadStrip(Rows<T> a, Strip<T>* strip) {
   constexpr int64_t kParts = kPartsOf<T>;
-  small::Pack(reinterpret_cast<const RealElement<T>*>(a.data), a.ld * kParts, kPanel<T> * kParts,
-              reinterpret_cast<Register<T>*>(strip));
+  Pack(reinterpret_cast<const RealElement<T>*>(a.data), a.ld * kParts, kPanel<T> * kParts,
+       reinterpret_cast<Register<T>*>(strip));
 }
 template <class T>
 LINALG_INLINE void WriteStrip(const Strip<T>* strip, Rows<T> a) {
   constexpr int64_t kParts = kPartsOf<T>;
-  small::Unpack(reinterpret_cast<const Register<T>*>(strip), a.ld * kParts, kPanel<T> * kParts,
-                reinterpret_cast<RealElement<T>*>(a.data));
+  Unpack(reinterpret_cast<const Register<T>*>(strip), a.ld * kParts, kPanel<T> * kParts,
+         reinterpret_cast<RealElement<T>*>(a.data));
 }
 
 // The numbers of a strip's rows.

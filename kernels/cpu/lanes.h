@@ -7,12 +7,12 @@
 #include "kernels/arithmetic/aligned_memory.h"
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/pack.h"
 #include "kernels/arithmetic/register_bytes.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
-#include "kernels/small/pack.h"
 
 namespace linalg {
 
@@ -119,15 +119,15 @@ E* AfterMargin(E* memory) {
 template <class E, class T>
 LINALG_INLINE void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
   constexpr int64_t kParts = kPartsOf<E>;
-  small::Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
-              reinterpret_cast<RealElement<E>*>(elements));
+  Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
+       reinterpret_cast<RealElement<E>*>(elements));
 }
 
 template <class E, class T>
 void StoreElements(const E* elements, int64_t count, int64_t stride, T* target) {
   constexpr int64_t kParts = kPartsOf<E>;
-  small::Unpack(reinterpret_cast<const RealElement<E>*>(elements), stride * kParts, count * kParts,
-                reinterpret_cast<Real<T>*>(target));
+  Unpack(reinterpret_cast<const RealElement<E>*>(elements), stride * kParts, count * kParts,
+         reinterpret_cast<Real<T>*>(target));
 }
 template <class E, class T>
 void StoreElements(const E* elements, int64_t count, T* target) {
@@ -156,7 +156,7 @@ void StoreIntegers(const V* source, int64_t count, int32_t* target) {
       for (int64_t i = 0; i < size; ++i) {
         block[i] = __builtin_convertvector(source[first + i], Integers);
       }
-      small::Unpack(block, count, size, target + first);
+      Unpack(block, count, size, target + first);
     });
   }
 }
@@ -168,7 +168,7 @@ void LoadIntegers(const int32_t* source, int64_t stride, int64_t count, V* targe
   } else {
     using Integers = Vector<int32_t, kLanesOf<V>>;
     ForEachBlock<Integers>(count, [=](int64_t first, int64_t size, Integers* block) {
-      small::Pack(source + first, stride, size, block);
+      Pack(source + first, stride, size, block);
       for (int64_t i = 0; i < size; ++i) target[first + i] = __builtin_convertvector(block[i], V);
     });
   }

@@ -7,6 +7,7 @@
 #include "kernels/small/qr.h"
 
 #include "kernels/arithmetic/columns.h"
+#include "kernels/arithmetic/pack.h"
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/blocked/qr.h"
 #include "kernels/cpu/cache_blocks.h"
@@ -16,7 +17,6 @@
 #include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
-#include "kernels/small/pack.h"
 #include "kernels/small/qr_derivative.h"
 
 namespace linalg {
@@ -212,8 +212,8 @@ struct QrProblem : QrShape {
     for (int64_t i = 0; i < rows; ++i) {
       // Blocks compute with what lies before the first column too: nothing slow.
       std::fill_n(target + i * stride - (stride - cols), stride - cols, E{});
-      small::Pack(reinterpret_cast<const Real<T>*>(source + i * cols), group, cols * kParts,
-                  reinterpret_cast<V*>(target + i * stride));
+      Pack(reinterpret_cast<const Real<T>*>(source + i * cols), group, cols * kParts,
+           reinterpret_cast<V*>(target + i * stride));
     }
   }
 
@@ -226,8 +226,8 @@ struct QrProblem : QrShape {
       rows = 1;
     }
     for (int64_t i = 0; i < rows; ++i) {
-      small::Unpack(reinterpret_cast<const V*>(source + i * stride), group, cols * kParts,
-                    reinterpret_cast<Real<T>*>(target + i * cols));
+      Unpack(reinterpret_cast<const V*>(source + i * stride), group, cols * kParts,
+             reinterpret_cast<Real<T>*>(target + i * cols));
     }
   }
 

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic/pack.h"
 #include "kernels/arithmetic/pairs.h"
-#include "kernels/small/pack.h"
 
 namespace linalg::small {
 
@@ -127,9 +127,9 @@ LINALG_INLINE void TransposeToPanels(int rows, int cols, const Lane<V>* b, Lane<
       }
     } else {
       // Moved as they are: a complex float as a lane of its size.
-      using Element = std::conditional_t<kComplex, double, Lane<V>>;
-      Pack(reinterpret_cast<const Element*>(source), cols, cols,
-           reinterpret_cast<Vector<Element, kWidth>*>(panel));
+      using Moved = std::conditional_t<kComplex, double, Lane<V>>;
+      Pack(reinterpret_cast<const Moved*>(source), cols, cols,
+           reinterpret_cast<Vector<Moved, kWidth>*>(panel));
     }
   }
 }

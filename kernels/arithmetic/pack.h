@@ -11,7 +11,7 @@
 
 #include "kernels/arithmetic/element.h"
 
-namespace linalg::small {
+namespace linalg {
 
 // One step of a transposition: exchanges blocks of kStep lanes between registers kStep apart.
 template <int kStep, class V, size_t... kIndex>
@@ -205,4 +205,4 @@ LINALG_INLINE void Unpack(const V* source, int64_t stride, int64_t count, Lane<V
   }
 }
 
-}  // namespace linalg::small
+}  // namespace linalg
