@@ -58,6 +58,7 @@ RULES = [
               "kernels/cuda/vendor.cc")),
     Rule(("kernels/cuda/vendor.cc",), ("Python.h", "nanobind/")),
     Rule(("kernels/ffi.h", "kernels/cpu/batch.h"), ("kernels/",)),  # they are installed alone
+    Rule(("kernels/aligned_memory.h",), ("kernels/", "xla/")),
     Rule(("kernels/handlers.h", "kernels/module.h"),
          ("kernels/arithmetic/", "kernels/small/", "kernels/team/", "kernels/blocked/",
           "kernels/cpu/", "kernels/cuda/")),

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/arithmetic/aligned_memory.h"
+#include "kernels/aligned_memory.h"
 #include "kernels/blocked/tile.h"
 
 namespace linalg::blocked {

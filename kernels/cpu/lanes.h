@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "kernels/arithmetic/aligned_memory.h"
+#include "kernels/aligned_memory.h"
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/pack.h"
