@@ -13,6 +13,7 @@
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/pairs.h"
 #include "kernels/arithmetic/register_bytes.h"
+#include "kernels/arithmetic/strided.h"
 
 namespace linalg::blocked {
 
@@ -30,16 +31,6 @@ inline constexpr int kTileRows = 4, kTileRegisters = 3;
 #else
 inline constexpr int kTileRows = 4, kTileRegisters = 2;
 #endif
-
-// A matrix whose element (i, j) lies at data[i row + j col].
-template <class T>
-struct Strided {
-  const T* data;
-  int64_t row, col;
-
-  Strided At(int64_t i, int64_t j) const { return {data + i * row + j * col, row, col}; }
-  const T& operator()(int64_t i, int64_t j) const { return data[i * row + j * col]; }
-};
 
 // A row-major matrix that is worked on, each row `ld` behind the one before.
 template <class T>

@@ -92,9 +92,8 @@ struct Products {
     for (int64_t i = first; i < last; ++i) {
       if (i == first || b_stride != 0) right = right_operand(i);
       const R* const matrix = a + i * a_stride;
-      const small::StridedMatrix<R> left =
-          transpose_a ? small::StridedMatrix<R>{matrix, kParts, int64_t{m} * kParts}
-                      : small::StridedMatrix<R>{matrix, int64_t{depth} * kParts, kParts};
+      const Strided<R> left = transpose_a ? Strided<R>{matrix, kParts, int64_t{m} * kParts}
+                                          : Strided<R>{matrix, int64_t{depth} * kParts, kParts};
       R* const target = c + i * c_size;
       const bool at_end = (last - 1 - i) * c_size < behind_c;
       small::Product<kComplex, kRows, V>(m, cols, depth, left, right, conjugate_a != conjugate_b,

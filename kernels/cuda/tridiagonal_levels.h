@@ -15,12 +15,12 @@ namespace linalg::cuda {
 
 // The elements of one of many systems that lie between each other.
 template <class E>
-struct Strided {
+struct StridedVector {
   E* data;
   int64_t stride;
 
   __device__ __forceinline__ E& operator[](int64_t i) const { return data[i * stride]; }
-  __device__ __forceinline__ Strided operator+(int64_t i) const {
+  __device__ __forceinline__ StridedVector operator+(int64_t i) const {
     return {data + i * stride, stride};
   }
 };
@@ -93,7 +93,7 @@ struct Level {
     return ends + (system * runs + run) * kEnds;
   }
   // Numbers of a kind lie together, those at the same place in their groups beside each other.
-  __device__ __forceinline__ Strided<E> Seam(int64_t system, int run) const {
+  __device__ __forceinline__ StridedVector<E> Seam(int64_t system, int run) const {
     const int64_t place = (run % kTridiagonalRuns * batch + system) * groups;
     return {seams + place + run / kTridiagonalRuns, kTridiagonalRuns * batch * groups};
   }
@@ -115,14 +115,15 @@ __device__ __forceinline__ void StoreEnds(const small::EndRow<E>& row, Pointer t
 // The two rows of a seam: the first ends where the second would have what is left of the seam,
 // which is zero there.
 template <class E>
-__device__ __forceinline__ small::SeamRow<E> LoadSeam(int k, Strided<E> from, E rhs) {
-  const Strided<E> row = from + 5 * k;
+__device__ __forceinline__ small::SeamRow<E> LoadSeam(int k, StridedVector<E> from, E rhs) {
+  const StridedVector<E> row = from + 5 * k;
   const E left = k == 0 ? LoadGlobal(&row[0]) : E{};
   return {left, LoadGlobal(&row[1]), LoadEnds(row + 2, rhs)};
 }
 template <class E>
-__device__ __forceinline__ void StoreSeam(int k, const small::SeamRow<E>& seam, Strided<E> to) {
-  const Strided<E> row = to + 5 * k;
+__device__ __forceinline__ void StoreSeam(int k, const small::SeamRow<E>& seam,
+                                          StridedVector<E> to) {
+  const StridedVector<E> row = to + 5 * k;
   if (k == 0) StoreGlobal(seam.left, &row[0]);
   StoreGlobal(seam.right, &row[1]);
   StoreEnds(seam.ends, row + 2);
@@ -232,7 +233,7 @@ struct SolveSeams {
     E last = group.X(last_row), behind = group.X(last_row + 1);
     for (int run = group.end - 1; run > group.first; --run) {
       const int64_t row = group.FirstRow(run);
-      const Strided<E> from = level.Seam(group.system, run);
+      const StridedVector<E> from = level.Seam(group.system, run);
       const small::SeamRow<E> seam[2] = {LoadSeam(0, from, group.X(row - 1)),
                                          LoadSeam(1, from, group.X(row))};
       E left, right;

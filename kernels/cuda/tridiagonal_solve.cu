@@ -26,10 +26,12 @@ struct SolveSystems {
   int32_t* info;
 
   __device__ void operator()(int64_t i) const {
-    const auto diagonal = [&](int k) { return Strided<E>{matrices + k * n * batch + i, batch}; };
-    info[i] = static_cast<int32_t>(small::SolveTridiagonal<E, Strided<E>>(
+    const auto diagonal = [&](int k) {
+      return StridedVector<E>{matrices + k * n * batch + i, batch};
+    };
+    info[i] = static_cast<int32_t>(small::SolveTridiagonal<E, StridedVector<E>>(
         n, {diagonal(0), diagonal(1), diagonal(2), diagonal(3)}, perturb, cols,
-        Strided<E>{x + i, batch}));
+        StridedVector<E>{x + i, batch}));
   }
 };
 

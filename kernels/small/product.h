@@ -11,15 +11,9 @@
 
 #include "kernels/arithmetic/pack.h"
 #include "kernels/arithmetic/pairs.h"
+#include "kernels/arithmetic/strided.h"
 
 namespace linalg::small {
-
-// Reals from one row of a matrix to the next, and from one column to the next.
-template <class T>
-struct StridedMatrix {
-  const T* data;
-  int64_t row, col;
-};
 
 // The right operand: rows of registers, each `next` reals behind the one to its left. As it stands,
 // or in panels: the registers of kLanes columns one row after another.
@@ -45,8 +39,8 @@ LINALG_INLINE int RegistersFor(int cols) {
 
 // kRows rows and kCols registers of c. To conjugate b is to conjugate a instead, and the product.
 template <bool kComplex, int kRows, int kCols, class V>
-LINALG_INLINE void ProductBlock(int depth, StridedMatrix<Lane<V>> a, const Lane<V>* b,
-                                int64_t b_row, int64_t b_next, bool conjugate_a, bool conjugate_c,
+LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b, int64_t b_row,
+                                int64_t b_next, bool conjugate_a, bool conjugate_c,
                                 Lane<V>* const (&c)[kCols], int64_t c_row) {
   V block[kRows][kCols] = {};
   for (int k = 0; k < depth; ++k) {
@@ -85,15 +79,15 @@ LINALG_INLINE void ProductBlock(int depth, StridedMatrix<Lane<V>> a, const Lane<
 }
 
 // c (rows, cols) = a (rows, depth) b (depth, cols), a and then c conjugated if they are complex and
-// that is asked for; rows >= kRows, and `cols` counts reals.
+// that is asked for; rows >= kRows, and `cols` and the strides count reals.
 template <bool kComplex, int kRows, class V>
-LINALG_INLINE void Product(int rows, int cols, int depth, StridedMatrix<Lane<V>> a,
+LINALG_INLINE void Product(int rows, int cols, int depth, Strided<Lane<V>> a,
                            RightOperand<Lane<V>> b, bool conjugate_a, bool conjugate_c,
                            Lane<V>* c) {
   const int registers = RegistersFor<V>(cols);
   for (int done = 0; done < rows; done += kRows) {
     const int i = std::min(done, rows - kRows);
-    const StridedMatrix<Lane<V>> left{a.data + i * a.row, a.row, a.col};
+    const Strided<Lane<V>> left = a.At(i, 0);
     Lane<V>* const target = c + i * cols;
     const auto right = [&](int j) {
       return b.data + (b.in_panels ? j * b.next : FirstColumn<V>(j, cols));
