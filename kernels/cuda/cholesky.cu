@@ -265,10 +265,9 @@ void CholeskyVjp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer ct, 
 void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,
                    ffi::AnyBuffer b, Result x, bool lower) {
   Scratch scratch(allocator);
-  const Substitution substitution{.with = Substitution::With::kCholesky,
-                                  .triangle = {.lower = lower}};
+  const GivenFactors given{.with = GivenFactors::With::kCholesky, .triangle = {.lower = lower}};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    Substitute(stream, scratch, substitution, ReadSystems<T>(factor, b, x, true));
+    Substitute(stream, scratch, given, ReadSystems<T>(factor, b, x, true));
   });
 }
 

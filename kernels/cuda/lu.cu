@@ -210,11 +210,11 @@ void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
     const Pivots steps = ReadPivots(pivots, systems.batch, systems.n);
-    const Substitution substitution{.with = Substitution::With::kLu,
-                                    .triangle = {.transpose = transpose, .conjugate = conjugate},
-                                    .pivots = steps.data,
-                                    .pivots_stride = steps.stride};
-    Substitute(stream, scratch, substitution, systems);
+    const GivenFactors given{.with = GivenFactors::With::kLu,
+                             .triangle = {.transpose = transpose, .conjugate = conjugate},
+                             .pivots = steps.data,
+                             .pivots_stride = steps.stride};
+    Substitute(stream, scratch, given, systems);
   });
 }
 

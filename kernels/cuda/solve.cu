@@ -155,7 +155,7 @@ void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& syste
   Systems<T> factored = systems;
   factored.a = reinterpret_cast<const T*>(problem.packed);
   Substitute(stream, scratch,
-             Substitution{.with = Substitution::With::kLu,
+             GivenFactors{.with = GivenFactors::With::kLu,
                           .pivots = problem.pivots,
                           .pivots_stride = matrices < systems.batch ? 0 : n,
                           .column_major = !own},

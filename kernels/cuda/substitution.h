@@ -8,7 +8,7 @@
 namespace linalg::cuda {
 
 // What the row-major `a` holds, and what is solved with it.
-struct Substitution {
+struct GivenFactors {
   enum class With { kTriangle, kCholesky, kLu };
 
   With with = With::kTriangle;
@@ -22,7 +22,7 @@ struct Substitution {
 };
 
 template <class T>
-void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
+void Substitute(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
                 const Systems<T>& systems);
 
 }  // namespace linalg::cuda

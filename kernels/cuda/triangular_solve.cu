@@ -16,19 +16,19 @@
 namespace linalg::cuda {
 namespace {
 
-using With = Substitution::With;
+using With = GivenFactors::With;
 
 // What jobs know of a batch of systems.
 template <class E>
 struct SubstitutionProblem {
-  Substitution substitution;
+  GivenFactors given;
   int n, rows, cols;
   const E* a;
   int64_t a_stride;
   const E* b;
   E* x;
 
-  __device__ int Sides() const { return substitution.triangle.left_side ? cols : rows; }
+  __device__ int Sides() const { return given.triangle.left_side ? cols : rows; }
 };
 
 template <class E>
@@ -41,11 +41,11 @@ struct SmallSubstitution {
   __device__ void Load(const Block& block) const {
     matrix.Load(problem.a, block);
     rhs.Load(problem.b, block);
-    const Substitution& given = problem.substitution;
+    const GivenFactors& given = problem.given;
     if (given.pivots != nullptr) pivots.Load(given.pivots, block);
   }
   __device__ void Run(char* slice) const {
-    const Substitution& given = problem.substitution;
+    const GivenFactors& given = problem.given;
     const int n = problem.n;
     E* const factors = matrix.In(slice);
     E* const solution = rhs.In(slice);
@@ -83,7 +83,7 @@ struct TeamSubstitution {
   int most, parts;  // right-hand sides at a time, and how many times
 
   __device__ void Run(const Team& team, int64_t index, char* slice) const {
-    const Substitution& given = problem.substitution;
+    const GivenFactors& given = problem.given;
     const int64_t i = index / parts;
     const int n = problem.n, first = static_cast<int>(index % parts) * most;
     const int left = problem.Sides() - first, count = left < most ? left : most;
@@ -204,26 +204,26 @@ class VendorTriangles {
 };
 
 template <class T>
-void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
+void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {
   using E = Element<T>;
-  const Triangle& given = substitution.triangle;
+  const Triangle& triangle = given.triangle;
   const int64_t count = systems.batch * systems.size();
   VendorTriangles<T> triangles(stream, scratch, systems);
-  if (substitution.with == With::kTriangle) {
+  if (given.with == With::kTriangle) {
     Copy(stream, count, systems.b, systems.x);
-    triangles.Solve(given);
+    triangles.Solve(triangle);
     return;
   }
-  if (substitution.with == With::kCholesky) {
+  if (given.with == With::kCholesky) {
     Copy(stream, count, systems.b, systems.x);
-    triangles.Solve(CholeskyTriangles(given.lower));
+    triangles.Solve(CholeskyTriangles(triangle.lower));
     return;
   }
   const int64_t n = systems.n;
-  const int64_t permutations = substitution.pivots_stride == 0 ? 1 : systems.batch;
+  const int64_t permutations = given.pivots_stride == 0 ? 1 : systems.batch;
   int32_t* const permutation = scratch.Take<int32_t>(permutations * n);
-  PivotsToPermutation(stream, permutations, n, n, substitution.pivots, permutation);
+  PivotsToPermutation(stream, permutations, n, n, given.pivots, permutation);
   const auto permute = [&](const T* b, bool back) {
     if (b == systems.x) {  // in place
       T* const copy = scratch.Take<T>(count);
@@ -234,29 +234,29 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const Substitution&
             PermuteRows<E>{.b = AsElements(b),
                            .x = AsElements(systems.x),
                            .permutation = permutation,
-                           .stride = substitution.pivots_stride == 0 ? 0 : n,
+                           .stride = given.pivots_stride == 0 ? 0 : n,
                            .n = n,
                            .cols = systems.cols,
                            .back = back});
   };
-  if (given.transpose) {
+  if (triangle.transpose) {
     Copy(stream, count, systems.b, systems.x);
   } else {
     permute(systems.b, /*back=*/false);
   }
-  triangles.Solve(LuTriangles(given.transpose, given.conjugate, substitution.column_major));
-  if (given.transpose) permute(systems.x, /*back=*/true);
+  triangles.Solve(LuTriangles(triangle.transpose, triangle.conjugate, given.column_major));
+  if (triangle.transpose) permute(systems.x, /*back=*/true);
 }
 
 template <class T>
-void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
+void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {
   using E = Element<T>;
   const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
   if (systems.batch * systems.size() == 0) return;
-  const int64_t sides = substitution.triangle.left_side ? cols : rows;
+  const int64_t sides = given.triangle.left_side ? cols : rows;
   const int64_t bytes = (n * n + systems.size()) * static_cast<int64_t>(sizeof(T));
-  const SubstitutionProblem<E> problem{.substitution = substitution,
+  const SubstitutionProblem<E> problem{.given = given,
                                        .n = ToInt(n),
                                        .rows = ToInt(rows),
                                        .cols = ToInt(cols),
@@ -266,11 +266,10 @@ void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const Substitution&
                                        .x = AsElements(systems.x)};
   Slice slice(sizeof(Real<T>));
   const auto alone = [&] {
-    const SmallSubstitution<E> job{
-        .problem = problem,
-        .matrix = {n * n, systems.a_stride, slice.Take<E>(n * n)},
-        .rhs = {systems.size(), slice.Take<E>(systems.size())},
-        .pivots = {n, substitution.pivots_stride, slice.Take<int32_t>(n)}};
+    const SmallSubstitution<E> job{.problem = problem,
+                                   .matrix = {n * n, systems.a_stride, slice.Take<E>(n * n)},
+                                   .rhs = {systems.size(), slice.Take<E>(systems.size())},
+                                   .pivots = {n, given.pivots_stride, slice.Take<int32_t>(n)}};
     LaunchAlone(stream, job, systems.batch, slice);
   };
   // For so many right-hand sides, in rows of an odd length.
@@ -292,39 +291,39 @@ void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const Substitution&
     LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()), slice);
   };
   // Factors that the vendor has made it substitutes with.
-  TakePath(substitution.column_major ? Path::kVendor : ChooseSubstitution(n, sides, bytes, room),
+  TakePath(given.column_major ? Path::kVendor : ChooseSubstitution(n, sides, bytes, room),
            On{Path::kAlone, alone}, On{Path::kTeam, team},
-           On{Path::kVendor, [&] { VendorSubstitute(stream, scratch, substitution, systems); }});
+           On{Path::kVendor, [&] { VendorSubstitute(stream, scratch, given, systems); }});
 }
 
 void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
                      ffi::AnyBuffer b, Result x, bool left_side, bool lower, bool transpose_a,
                      bool conjugate_a, bool unit_diagonal) {
   Scratch scratch(allocator);
-  const Substitution substitution{.with = With::kTriangle,
-                                  .triangle = {.lower = lower,
-                                               .transpose = transpose_a,
-                                               .conjugate = conjugate_a,
-                                               .unit_diagonal = unit_diagonal,
-                                               .left_side = left_side}};
+  const GivenFactors given{.with = With::kTriangle,
+                           .triangle = {.lower = lower,
+                                        .transpose = transpose_a,
+                                        .conjugate = conjugate_a,
+                                        .unit_diagonal = unit_diagonal,
+                                        .left_side = left_side}};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    Substitute(stream, scratch, substitution, ReadSystems<T>(a, b, x, left_side));
+    Substitute(stream, scratch, given, ReadSystems<T>(a, b, x, left_side));
   });
 }
 
 }  // namespace
 
 template <class T>
-void Substitute(cudaStream_t stream, Scratch& scratch, const Substitution& substitution,
+void Substitute(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
                 const Systems<T>& systems) {
-  SubstituteOnPath(stream, scratch, substitution, systems);
+  SubstituteOnPath(stream, scratch, given, systems);
 }
 
-template void Substitute(cudaStream_t, Scratch&, const Substitution&, const Systems<float>&);
-template void Substitute(cudaStream_t, Scratch&, const Substitution&, const Systems<double>&);
-template void Substitute(cudaStream_t, Scratch&, const Substitution&,
+template void Substitute(cudaStream_t, Scratch&, const GivenFactors&, const Systems<float>&);
+template void Substitute(cudaStream_t, Scratch&, const GivenFactors&, const Systems<double>&);
+template void Substitute(cudaStream_t, Scratch&, const GivenFactors&,
                          const Systems<std::complex<float>>&);
-template void Substitute(cudaStream_t, Scratch&, const Substitution&,
+template void Substitute(cudaStream_t, Scratch&, const GivenFactors&,
                          const Systems<std::complex<double>>&);
 
 }  // namespace linalg::cuda
