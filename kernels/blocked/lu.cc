@@ -64,13 +64,13 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
     pivots_[first + k] = static_cast<int32_t>(first + pivot);
     E right[kPanel<T>];
     for (int64_t j = 0; j < width; ++j) {
-      const Place<T> above(panel + j, k), below(panel + j, pivot);
+      const StripElement<T> above(panel + j, k), below(panel + j, pivot);
       const Element<T> x = below.Get();
       below.Set(above.Get());
       above.Set(x);
       right[j] = SpreadElement<T>(x);
     }
-    const Element<T> x = Place<T>(panel + k, k).Get();
+    const Element<T> x = StripElement<T>(panel + k, k).Get();
     if (Magnitude(x) == 0 && singular_ == 0) singular_ = static_cast<int>(first + k + 1);
     const Divisor<Element<T>> divisor(Magnitude(x) == 0 ? FromReal<Element<T>>(R(1)) : x);
     const E inverse = SpreadElement<T>(divisor.inverse());

@@ -44,7 +44,7 @@ class Reflector {
         diagonal_(Number<V>(k)) {
     // As in LAPACK: I.
     if (!kComplexElement<T> && k + 1 == rows) return;
-    const One alpha = Place<T>(column, k).Get();
+    const One alpha = StripElement<T>(column, k).Get();
     const R tail = TailSquares(), total = NormAdd(alpha, tail);
     if (SquareScale<R>::IsNeeded(total) || tail == 0) [[unlikely]] {
       MakeExtreme(k, rows);
@@ -58,7 +58,7 @@ class Reflector {
       for (int64_t s = start_ + 1; s < strips_; ++s) {
         column[s * kNext] = Mul(inverse, column[s * kNext]);
       }
-      Place<T>(column, k).Set(FromReal<One>(beta));
+      StripElement<T>(column, k).Set(FromReal<One>(beta));
     }
     const S one = FromReal<S>(Number<V>(1));
     top_ = Choose(row_ > diagonal_, column[start_ * kNext], Choose(row_ < diagonal_, S{}, one));
@@ -112,10 +112,10 @@ class Reflector {
   __attribute__((noinline)) void MakeExtreme(int64_t k, int64_t rows) {
     const int64_t count = rows - k;
     const std::unique_ptr<One[]> x(new One[count]), v(new One[count]);
-    for (int64_t i = 0; i < count; ++i) x[i] = Place<T>(column_, k + i).Get();
+    for (int64_t i = 0; i < count; ++i) x[i] = StripElement<T>(column_, k + i).Get();
     tau_ = MakeReflector(x.get(), 1, static_cast<int>(count), v.get());
-    Place<T>(column_, k).Set(x[0]);
-    for (int64_t i = 1; i < count; ++i) Place<T>(column_, k + i).Set(v[i]);
+    StripElement<T>(column_, k).Set(x[0]);
+    for (int64_t i = 1; i < count; ++i) StripElement<T>(column_, k + i).Set(v[i]);
   }
 
   S* column_;

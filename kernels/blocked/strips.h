@@ -26,11 +26,11 @@ inline constexpr int64_t kNextStrip = kPanel<T>;
 // The number in row i of a column, which starts in the strips at `column`. Moved as bytes, for
 // what lies there are registers.
 template <class T>
-struct Place {
+struct StripElement {
   using R = RealElement<T>;
   std::byte* bytes;
 
-  Place(Strip<T>* column, int64_t i)
+  StripElement(Strip<T>* column, int64_t i)
       : bytes(reinterpret_cast<std::byte*>(column + i / kStrip<T> * kNextStrip<T>) +
               i % kStrip<T> * sizeof(R)) {}
 

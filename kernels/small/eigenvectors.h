@@ -36,11 +36,11 @@ class Eigenvectors {
       // A pair's second column waits for the first.
       const auto second = k > 0 ? BeginsBlock(k - 1) : Mask<V>{};
       for (int i = 0; i < n_; ++i) {
-        E& own = z[i * n_ + Place(k)];
+        E& own = z[i * n_ + Index(k)];
         if constexpr (kComplex) {
           own = x_[i];
         } else {
-          const int other = Place(k + 1);
+          const int other = Index(k + 1);
           // Counted from the end, a pair's columns come in the other order, and the second of T's
           // eigenvalues is the conjugate of the first of Tᴴ's.
           own = second ? own : pair ? (kLeft ? -x_[i].im : x_[i].re) : x_[i].re;
@@ -54,9 +54,9 @@ class Eigenvectors {
   }
 
  private:
-  LINALG_INLINE int Place(int i) const { return kLeft ? n_ - 1 - i : i; }
+  LINALG_INLINE int Index(int i) const { return kLeft ? n_ - 1 - i : i; }
   LINALG_INLINE E At(int i, int j) const {
-    return kLeft ? Conj(t_[Place(j) * n_ + Place(i)]) : t_[i * n_ + j];
+    return kLeft ? Conj(t_[Index(j) * n_ + Index(i)]) : t_[i * n_ + j];
   }
 
   // Whether row k is the first of a block of order 2.
@@ -151,7 +151,7 @@ class Eigenvectors {
     C* const product = x_ + n_;
     for (int i = 0; i < n_; ++i) {
       C sum{};
-      for (int j = 0; j <= last; ++j) sum = NegMulAdd(-z[i * n_ + Place(j)], x_[j], sum);
+      for (int j = 0; j <= last; ++j) sum = NegMulAdd(-z[i * n_ + Index(j)], x_[j], sum);
       const V d = diagonal_[i];
       product[i] = (kLeft ? Number<V>(1) / d : d) * sum;
     }

@@ -17,18 +17,18 @@ namespace linalg::team {
 // What a thread knows of its team.
 class ThreadTeam {
  public:
-  // Where threads meet: a barrier, and two places for what they bring.
+  // Where threads meet: a barrier, and two boards for what they bring.
   struct Meeting {
-    explicit Meeting(int size) : size(size), barrier(size), places{Place(size), Place(size)} {}
+    explicit Meeting(int size) : size(size), barrier(size), boards{Board(size), Board(size)} {}
 
     struct Bytes {
       std::byte bytes[16];
     };
-    using Place = std::vector<Bytes>;
+    using Board = std::vector<Bytes>;
 
     int size;
     std::barrier<> barrier;
-    Place places[2];
+    Board boards[2];
   };
 
   template <class X>
@@ -80,18 +80,18 @@ class ThreadTeam {
 
  private:
   // What every thread's body returns. One barrier, the least that there is to rely on: whoever has
-  // read one of the two places brings to the other one next.
+  // read one of the two boards brings to the other one next.
   template <class X, class Body>
   std::vector<X> Gather(Body&& body) const {
     static_assert(sizeof(X) <= sizeof(Meeting::Bytes) && std::is_trivially_copyable_v<X>);
-    auto& place = meeting_.places[turn_];
+    auto& board = meeting_.boards[turn_];
     turn_ = 1 - turn_;
     Phase([&](int thread) {
       const X x = body(thread);
-      std::memcpy(&place[thread], &x, sizeof(X));
+      std::memcpy(&board[thread], &x, sizeof(X));
     });
     std::vector<X> gathered(size());
-    for (int i = 0; i < size(); ++i) std::memcpy(&gathered[i], &place[i], sizeof(X));
+    for (int i = 0; i < size(); ++i) std::memcpy(&gathered[i], &board[i], sizeof(X));
     return gathered;
   }
 
