@@ -17,7 +17,7 @@ LINALG_INLINE Lane<V> LargestLane(V x) {
 
 // The place of the largest magnitude that it was shown, the first of several.
 template <class V>
-struct Largest {
+struct PivotSearch {
   V size = Number<V>(-1), row = Number<V>(0);
 
   LINALG_INLINE void Show(V other, V its_row, Mask<V> counts) {
@@ -53,14 +53,14 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
   const int64_t count = std::min(rows, width);
   E* const panel = reinterpret_cast<E*>(panel_.rows().data);
 
-  Largest<V> largest;
+  PivotSearch<V> search;
   for (int64_t s = 0; s < strips; ++s) {
     ReadStrip(workspace_.rows().At(first + s * kLanes, first), panel + s * kPanel<T>);
     const V row = RowNumbers<T>(s);
-    largest.Show(Magnitude(panel[s * kPanel<T>]), row, row < Number<V>(rows));
+    search.Show(Magnitude(panel[s * kPanel<T>]), row, row < Number<V>(rows));
   }
   for (int64_t k = 0; k < count; ++k) {
-    const int64_t pivot = largest.Row(k);
+    const int64_t pivot = search.Row(k);
     pivots_[first + k] = static_cast<int32_t>(first + pivot);
     E right[kPanel<T>];
     for (int64_t j = 0; j < width; ++j) {
@@ -75,7 +75,7 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
     const Divisor<Element<T>> divisor(Magnitude(x) == 0 ? FromReal<Element<T>>(R(1)) : x);
     const E inverse = SpreadElement<T>(divisor.inverse());
     const V scale = Spread<V>(divisor.scale());
-    largest = {};
+    search = {};
     const auto eliminate = [&](int64_t s, auto is_edge) {
       E* const strip = panel + s * kPanel<T>;
       const V row = RowNumbers<T>(s);
@@ -88,7 +88,7 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
       };
       if (k + 1 == width) return;
       const V size = Magnitude(subtract(k + 1));
-      largest.Show(size, row, is_edge ? below & (row < Number<V>(rows)) : row >= V{});
+      search.Show(size, row, is_edge ? below & (row < Number<V>(rows)) : row >= V{});
 #pragma GCC unroll 4
       for (int64_t j = k + 2; j < width; ++j) subtract(j);
     };
