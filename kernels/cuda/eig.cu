@@ -48,7 +48,7 @@ struct TeamEig {
     const int64_t offset = i * problem.Size();
     const team::SchurWork<E> work = places.In(slice);
     const team::Balanced<V> balanced{diagonal.In(slice), order.In(slice)};
-    LoadMatrix(team, problem.a + offset, n, n, work.Operand(), work.ld);
+    LoadMatrix(team, problem.a + offset, n, n, work.Input(), work.ld);
     const int info =
         team::Eig<kVectors>(team, n, work, balanced, x.In(slice), problem.values + i * n,
                             problem.left != nullptr ? problem.left + offset : nullptr,

@@ -30,7 +30,7 @@ struct TeamSchur {
     const int n = problem.n;
     const int64_t offset = i * n * n;
     const team::SchurWork<E> work = places.In(slice);
-    LoadMatrix(team, problem.a + offset, n, n, work.Operand(), work.ld);
+    LoadMatrix(team, problem.a + offset, n, n, work.Input(), work.ld);
     const auto made = team::SchurFactors(team, n, work);
     StoreMatrix(team, n, n, problem.form + offset, made.form);
     StoreMatrix(team, n, n, problem.vectors + offset, made.vectors);

@@ -93,7 +93,7 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
     });
     const Updated<E> rest{
         .c = a, .ld = ld, .first_row = end, .rows = n, .first_col = end, .cols = n, .lower = true};
-    const Operand<E> below{.first = a + k, .stride = ld, .step = 1};
+    const PanelFactor<E> below{.first = a + k, .stride = ld, .step = 1};
     team.Phase([&](int thread) {
       // Not before, for another thread may still have read the block.
       for (int i = k + thread; i < end; i += team.size()) {

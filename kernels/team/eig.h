@@ -6,7 +6,7 @@
 
 namespace linalg::team {
 
-// Eigenvalues of work.Operand(), and with kVectors the eigenvectors that are not null, row-major
+// Eigenvalues of work.Input(), and with kVectors the eigenvectors that are not null, row-major
 // (n, n); NaN where info is not 0. x is work space (n, work.ld) for vectors. Returns Schur's info.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int Eig(const Team& team, int n, const SchurWork<E>& work,
@@ -17,7 +17,7 @@ LINALG_TEAM int Eig(const Team& team, int n, const SchurWork<E>& work,
   using C = Complex<V>;
   V unscale = V(1);
   const int info = Schur<kVectors>(team, n, work, balanced, unscale);
-  const E* const t = kVectors ? work.t : work.Operand();
+  const E* const t = kVectors ? work.t : work.Input();
   team.Phase([&](int thread) {
     for (int k = thread; k < n; k += team.size()) {
       values[k] = info != 0 ? NaN<C>() : unscale * Eigenvalue(n, t, work.ld, k);

@@ -147,8 +147,8 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
                           .first_col = end,
                           .cols = cols,
                           .lower = false};
-    const Operand<E> left{.first = a + first, .stride = ld, .step = 1};
-    const Operand<E> right{.first = a + first * ld, .stride = 1, .step = ld};
+    const PanelFactor<E> left{.first = a + first, .stride = ld, .step = 1};
+    const PanelFactor<E> right{.first = a + first * ld, .stride = 1, .step = ld};
     team.Phase([&](int thread) { Update<false>(tiling, thread, rest, left, right); });
   }
   return HasNaN(team, rows, cols, a, ld) ? kHoldsNaN : singular;

@@ -25,7 +25,7 @@ struct SchurWork {
   E* taus;     // n
   E* partial;  // one for each thread
 
-  LINALG_INLINE E* Operand() const { return z + 1; }
+  LINALG_INLINE E* Input() const { return z + 1; }
 };
 
 // The QR iteration on a Hessenberg matrix h of norm near 1.
@@ -200,7 +200,7 @@ template <bool kVectors, class Team, class E>
 LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
                       Balanced<RealElement<E>> balanced, RealElement<E>& unscale) {
   using V = RealElement<E>;
-  E* const a = work.Operand();
+  E* const a = work.Input();
   const int ld = work.ld;
   const Grid grid = RowGrid(team);
   const V largest = LargestPart<V>(team, n * n, [&](int e) { return a[e / n * ld + e % n]; });
@@ -252,7 +252,7 @@ struct SchurOutcome {
   int info;
 };
 
-// A = Z T Zᴴ, of A = work.Operand(), which is not balanced.
+// A = Z T Zᴴ, of A = work.Input(), which is not balanced.
 template <class Team, class E>
 LINALG_TEAM SchurOutcome<E> SchurFactors(const Team& team, int n, const SchurWork<E>& work) {
   using V = RealElement<E>;

@@ -132,8 +132,8 @@ LINALG_TEAM void SubstitutePanels(const Team& team, int n, const E* a, int ld, b
                           .first_col = 0,
                           .cols = cols,
                           .lower = false};
-    const Operand<E> triangle{.first = a + first, .stride = ld, .step = step};
-    const Operand<E> solution{.first = b + first * ldb, .stride = 1, .step = step * ldb};
+    const PanelFactor<E> triangle{.first = a + first, .stride = ld, .step = step};
+    const PanelFactor<E> solution{.first = b + first * ldb, .stride = 1, .step = step * ldb};
     team.Phase([&](int thread) { Update<false>(tiling, thread, rest, triangle, solution); });
   }
 }

@@ -45,7 +45,7 @@ struct Tiling {
 
 // A or B: what belongs to row or column i of C is at first[i * stride + k * step] for k = 0, 1, ...
 template <class E>
-struct Operand {
+struct PanelFactor {
   const E* first;
   int stride, step;
 };
@@ -66,8 +66,8 @@ struct Updated {
 // In place of rows and columns that C has not, a thread does its first ones again: that is the same
 // result in the same place, and takes no condition.
 template <int kRows, int kCols, bool kConjugate, class E>
-LINALG_TEAM void UpdateTile(const Updated<E>& part, int i0, int down, int j0, const Operand<E>& a,
-                            const Operand<E>& b) {
+LINALG_TEAM void UpdateTile(const Updated<E>& part, int i0, int down, int j0,
+                            const PanelFactor<E>& a, const PanelFactor<E>& b) {
   if (i0 >= part.rows || j0 >= part.cols) return;
   const auto row = [&](int first, int i) {
     return first + i * down < part.rows ? first + i * down : first;
@@ -110,7 +110,7 @@ LINALG_TEAM void UpdateTile(const Updated<E>& part, int i0, int down, int j0, co
 
 template <int kRows, int kCols, bool kConjugate, class E>
 LINALG_TEAM void UpdateTiles(const Tiling& tiling, int thread, const Updated<E>& part,
-                             const Operand<E>& a, const Operand<E>& b) {
+                             const PanelFactor<E>& a, const PanelFactor<E>& b) {
   const int height = tiling.down * kRows, width = tiling.across * kCols;
   thread = Again(thread);
   int turn = tiling.Group(thread);
@@ -130,7 +130,7 @@ LINALG_TEAM void UpdateTiles(const Tiling& tiling, int thread, const Updated<E>&
 // A thread's share. Where there is little to do its tiles are smaller, that more threads have one.
 template <bool kConjugate, class E>
 LINALG_TEAM void Update(const Tiling& tiling, int thread, const Updated<E>& part,
-                        const Operand<E>& a, const Operand<E>& b) {
+                        const PanelFactor<E>& a, const PanelFactor<E>& b) {
   constexpr int kRows = kTileRows<E>, kCols = kTileCols<E>;
   const int elements = (part.rows - part.first_row) * (part.cols - part.first_col);
   const int tiles = tiling.groups * tiling.down * kRows * tiling.across * kCols;
