@@ -383,7 +383,6 @@ template <class Team, class E>
 LINALG_TEAM void ApplySweeps(const Team& team, int n, const RotationWork<E>& work,
                              const QlRecord<RealElement<E>>& record, int sweeps) {
   using V = RealElement<E>;
-  using Rotation = ShearedRotation<V>;
   constexpr int kAhead = 2;  // rotations that a thread fetches at once
   const int size = team.size();
   const auto sweep_at = [&](int s) { return s < sweeps ? record.sweeps[s] : QlSweep{0, 0}; };
@@ -408,11 +407,12 @@ LINALG_TEAM void ApplySweeps(const Team& team, int n, const RotationWork<E>& wor
       }
       for (int c = 0; c < kAhead; ++c) {
         const int k = thread + c * size;
-        if (k < count) coming[k] = {Rotation::Of(one[c]), Rotation::Of(other[c])};
+        if (k < count)
+          coming[k] = {ShearedRotation<V>::Of(one[c]), ShearedRotation<V>::Of(other[c])};
       }
       for (int k = thread + kAhead * size; k < count; k += size) {
         next.Fetch(shears, next.high - 1 - k, one[0], other[0]);
-        coming[k] = {Rotation::Of(one[0]), Rotation::Of(other[0])};
+        coming[k] = {ShearedRotation<V>::Of(one[0]), ShearedRotation<V>::Of(other[0])};
       }
     });
     shears += next.Shears();
@@ -426,7 +426,7 @@ LINALG_TEAM void ApplySweeps(const Team& team, int n, const RotationWork<E>& wor
 
 // Eigenvectors, column by column in the order of the eigenvalues.
 template <class E>
-struct Eigenvectors {
+struct OrderedEigenvectors {
   const E* q;
   int ld;
   const int* order;
@@ -443,10 +443,10 @@ struct Eigenvectors {
 // ReduceHermitian's, or the number of elements of e that did not vanish. Where the record was full
 // before they did, it is filled anew.
 template <class Team, class E>
-LINALG_TEAM Eigenvectors<E> FinishEigh(const Team& team, int n, const RotationWork<E>& work,
-                                       const QlRecord<RealElement<E>>& record, QlProgress progress,
-                                       double* d, double* e, int info, RealElement<E> unscale,
-                                       RealElement<E>* values) {
+LINALG_TEAM OrderedEigenvectors<E> FinishEigh(const Team& team, int n, const RotationWork<E>& work,
+                                              const QlRecord<RealElement<E>>& record,
+                                              QlProgress progress, double* d, double* e, int info,
+                                              RealElement<E> unscale, RealElement<E>* values) {
   using V = RealElement<E>;
   if (info == 0) {
     for (int sweeps = 0;;) {
