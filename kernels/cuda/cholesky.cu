@@ -1,6 +1,6 @@
 // Cholesky factors of Hermitian positive definite matrices, and solves with them.
 //
-// One matrix per thread, per lanes of a warp or per team of threads, where it fits in shared
+// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
 // memory. Beyond, cuSOLVER's potrf works in place in the output: a row-major lower triangle is a
 // column-major upper one, so nothing is transposed. One pass before it copies and symmetrises the
 // triangle; one after it clears the other one and puts NaN where the matrix is not positive
@@ -45,10 +45,10 @@ struct SmallCholesky {
 };
 
 template <class E, int kSize>
-struct LaneCholesky {
-  using Shape = LaneShape<E, kSize>;
+struct WarpCholesky {
+  using Shape = WarpShape<E, kSize>;
   CholeskyProblem<E> problem;
-  RowsOfLanes rows;
+  RowsOfWarp rows;
   Place<E> matrix;
 
   template <class Team>
@@ -185,11 +185,11 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
           .problem = problem, .matrix = {size, slice.Take<E>(size)}, .info = {1, slice.Take<V>(1)}};
       LaunchAlone(stream, job, batch, slice);
     };
-    const auto lanes = [&](auto lanes) {
-      const LaneCholesky<E, lanes> job{.problem = problem,
-                                       .rows = {problem.n, problem.n},
-                                       .matrix = slice.Take<E>(n * (problem.n | 1))};
-      LaunchLanes(stream, job, batch, slice);
+    const auto warp = [&](auto size) {
+      const WarpCholesky<E, size> job{.problem = problem,
+                                      .rows = {problem.n, problem.n},
+                                      .matrix = slice.Take<E>(n * (problem.n | 1))};
+      LaunchWarps(stream, job, batch, slice);
     };
     const auto team = [&] {
       const TeamCholesky<E> job(slice, problem);
@@ -201,7 +201,7 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
     };
     const auto fits = [&] { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
     TakePath(ChooseCholesky<E>(n, fits), On{Path::kAlone, alone},
-             On{Path::kLanes, [&] { WithLanes<kLaneCholesky<E>>(n, lanes); }},
+             On{Path::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
              On{Path::kTeam, team}, On{Path::kVendor, vendor});
   });
 }

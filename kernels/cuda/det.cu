@@ -1,6 +1,6 @@
 // Determinants and adjugates from LU factors.
 //
-// In shared memory where the matrix fits: one per thread, per lanes of a warp, or per team. Beyond,
+// In shared memory where the matrix fits: one per thread, per part of a warp, or per team. Beyond,
 // the vendor's LU. A determinant is a product kept apart from its exponent, so that it overflows
 // only if the result does.
 #include "kernels/arithmetic/scaled_product.h"
@@ -63,12 +63,12 @@ struct SmallDeterminant {
 };
 
 template <class E, int kSize>
-struct LaneDeterminant {
-  using Shape = LaneShape<E, kSize>;
+struct WarpDeterminant {
+  using Shape = WarpShape<E, kSize>;
   int n;
   const E* a;
   DeterminantResults<E> results;
-  LaneLuPlaces<E> places;
+  WarpLuPlaces<E> places;
 
   template <class Team>
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -134,10 +134,10 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
                                   .exponent = slice.Take<V>(1)};
     LaunchAlone(stream, job, batch, slice);
   };
-  const auto lanes = [&](auto lanes) {
-    const LaneDeterminant<E, lanes> job{
+  const auto warp = [&](auto size) {
+    const WarpDeterminant<E, size> job{
         .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};
-    LaunchLanes(stream, job, batch, slice);
+    LaunchWarps(stream, job, batch, slice);
   };
   const auto team = [&] {
     const TeamDeterminant<E> job{
@@ -158,7 +158,7 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
   const auto fits = [&] { return FitsInShared<LuPlaces<E>>(sizeof(V), ToInt(n), ToInt(n)); };
   const int64_t bytes = size * static_cast<int64_t>(sizeof(T));
   TakePath(ChooseLu<E>(n, n, bytes, fits), On{Path::kAlone, alone},
-           On{Path::kLanes, [&] { WithLanes<kLaneLu<E>>(n, lanes); }}, On{Path::kTeam, team},
+           On{Path::kWarp, [&] { WithWarpShape<kWarpLu<E>>(n, warp); }}, On{Path::kTeam, team},
            On{Path::kVendor, vendor});
 }
 

@@ -227,12 +227,12 @@ bool FitsInShared(int64_t unit, const Arguments&... arguments) {
   return slice.bytes() <= SharedBytes();
 }
 
-// The way of a small matrix to the slice of the lanes that work on it, its rows `ld` apart, and
+// The way of a small matrix to the slice of the threads that work on it, its rows `ld` apart, and
 // back.
-struct RowsOfLanes {
+struct RowsOfWarp {
   int rows, cols, ld;
 
-  RowsOfLanes(int rows, int cols) : rows(rows), cols(cols), ld(cols | 1) {}
+  RowsOfWarp(int rows, int cols) : rows(rows), cols(cols), ld(cols | 1) {}
 
   template <class Team, class E>
   __device__ __forceinline__ void Load(const Team& team, const E* source, E* target) const {

@@ -48,15 +48,15 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   }
 }
 
-// One matrix per team of lanes, those of a warp side by side; where a warp has more teams than
+// One matrix per team of a warp's threads, its teams side by side; where a warp has more teams than
 // there are matrices, the last one is worked on twice, to the same results.
 template <class Job>
 __global__ void __launch_bounds__(kBlockThreads, Job::Shape::kResident / kBlockThreads)
-    RunLanes(const Job job, int64_t batch, int64_t bytes) {
+    RunWarps(const Job job, int64_t batch, int64_t bytes) {
   extern __shared__ __align__(16) char memory[];
-  constexpr int kTeams = 32 / Job::Shape::kLanes;
-  const Lanes<Job::Shape::kLanes> team;
-  const int teams = blockDim.x / Job::Shape::kLanes, mine = threadIdx.x / Job::Shape::kLanes;
+  constexpr int kTeams = 32 / Job::Shape::kThreads;
+  const WarpTeam<Job::Shape::kThreads> team;
+  const int teams = blockDim.x / Job::Shape::kThreads, mine = threadIdx.x / Job::Shape::kThreads;
   const int64_t step = static_cast<int64_t>(gridDim.x) * teams;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * teams + mine / kTeams * kTeams;
        first < batch; first += step) {
@@ -127,14 +127,14 @@ void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_si
 
 // Slices lie so far apart that the teams of a warp, at the same place of each, meet other banks.
 template <class Job>
-void LaunchLanes(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
+void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
   if (batch == 0) return;
-  constexpr int64_t kLanes = Job::Shape::kLanes, kWord = 4, kBanks = 32;
+  constexpr int64_t kThreads = Job::Shape::kThreads, kWord = 4, kBanks = 32;
   const int64_t rounds = (slice.bytes() + kBanks * kWord - 1) / (kBanks * kWord);
-  const int64_t bytes = (rounds * kBanks + kLanes % kBanks) * kWord;
-  const int teams = std::max<int>(TeamsPerBlock(batch, kLanes, bytes), kBanks / kLanes);
-  if (teams * bytes > kBlockBytes) AllowShared(&RunLanes<Job>, teams * bytes);
-  Launch(stream, (batch + teams - 1) / teams, teams * kLanes, teams * bytes, &RunLanes<Job>, job,
+  const int64_t bytes = (rounds * kBanks + kThreads % kBanks) * kWord;
+  const int teams = std::max<int>(TeamsPerBlock(batch, kThreads, bytes), kBanks / kThreads);
+  if (teams * bytes > kBlockBytes) AllowShared(&RunWarps<Job>, teams * bytes);
+  Launch(stream, (batch + teams - 1) / teams, teams * kThreads, teams * bytes, &RunWarps<Job>, job,
          batch, bytes);
 }
 
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kTransposeThreads)
   constexpr int kPitch = kTransposeTile + 1;
   const int64_t row_tiles = (rows + kTransposeTile - 1) / kTransposeTile;
   const int64_t col_tiles = (cols + kTransposeTile - 1) / kTransposeTile;
-  const int lane = threadIdx.x % kTransposeTile, step = blockDim.x / kTransposeTile;
+  const int along = threadIdx.x % kTransposeTile, step = blockDim.x / kTransposeTile;
   const int64_t count = batch * row_tiles * col_tiles;
   for (int64_t block = blockIdx.x; block < count; block += gridDim.x) {
     const int64_t i0 = block / col_tiles % row_tiles * kTransposeTile;
@@ -188,14 +188,14 @@ __global__ void __launch_bounds__(kTransposeThreads)
     const E* const from = source + block / col_tiles / row_tiles * source_size;
     E* const to = target + block / col_tiles / row_tiles * target_size;
     for (int i = threadIdx.x / kTransposeTile; i < kTransposeTile; i += step) {
-      if (i0 + i < rows && j0 + lane < cols) {
-        tile[i * kPitch + lane] = LoadGlobal(from + (i0 + i) * cols + j0 + lane);
+      if (i0 + i < rows && j0 + along < cols) {
+        tile[i * kPitch + along] = LoadGlobal(from + (i0 + i) * cols + j0 + along);
       }
     }
     __syncthreads();
     for (int j = threadIdx.x / kTransposeTile; j < kTransposeTile; j += step) {
-      if (j0 + j < cols && i0 + lane < rows) {
-        StoreGlobal<E>(tile[lane * kPitch + j], to + (j0 + j) * rows + i0 + lane);
+      if (j0 + j < cols && i0 + along < rows) {
+        StoreGlobal<E>(tile[along * kPitch + j], to + (j0 + j) * rows + i0 + along);
       }
     }
     __syncthreads();

@@ -1,6 +1,6 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// One matrix per thread, per lanes of a warp or per team of threads, where it fits in shared
+// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
 // memory. Beyond, cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a
 // column-major copy. Pivots count from 0 and become the permutation on the device. A singular
 // matrix is not a failure: info is the 1-based index of the first zero pivot.
@@ -59,13 +59,13 @@ struct TeamLu {
 };
 
 template <class E, int kSize>
-struct LaneLu {
-  using Shape = LaneShape<E, kSize>;
+struct WarpLu {
+  using Shape = WarpShape<E, kSize>;
   LuProblem<E> problem;
-  LaneLuPlaces<E> places;
+  WarpLuPlaces<E> places;
   Place<int32_t> pivots;
 
-  LaneLu(Slice& slice, const LuProblem<E>& problem)
+  WarpLu(Slice& slice, const LuProblem<E>& problem)
       : problem(problem),
         places(slice, problem.rows, problem.cols),
         pivots(slice.Take<int32_t>(problem.Count())) {}
@@ -234,9 +234,9 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
                          .info = {1, slice.Take<V>(1)}};
     LaunchAlone(stream, job, problem.batch, slice);
   };
-  const auto lanes = [&](auto lanes) {
-    const LaneLu<E, lanes> job(slice, problem);
-    LaunchLanes(stream, job, problem.batch, slice);
+  const auto warp = [&](auto size) {
+    const WarpLu<E, size> job(slice, problem);
+    LaunchWarps(stream, job, problem.batch, slice);
   };
   const auto team = [&] {
     const TeamLu<E> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
@@ -244,7 +244,7 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
     LaunchTeams(stream, job, problem.batch, team_size, slice);
   };
   TakePath(ChooseFactors<E>(rows, cols), On{Path::kAlone, alone},
-           On{Path::kLanes, [&] { WithLanes<kLaneLu<E>>(std::max(rows, cols), lanes); }},
+           On{Path::kWarp, [&] { WithWarpShape<kWarpLu<E>>(std::max(rows, cols), warp); }},
            On{Path::kTeam, team});
 }
 

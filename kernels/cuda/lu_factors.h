@@ -51,14 +51,14 @@ struct LuPlaces {
         ld(cols | 1) {}
 };
 
-// The places of a matrix that lanes of a warp factor.
+// The places of a matrix that threads of a warp factor.
 template <class E>
-struct LaneLuPlaces {
-  RowsOfLanes rows;
+struct WarpLuPlaces {
+  RowsOfWarp rows;
   Place<E> matrix;
   Place<int32_t> permutation;
 
-  LaneLuPlaces(Slice& slice, int rows, int cols)
+  WarpLuPlaces(Slice& slice, int rows, int cols)
       : rows(rows, cols),
         matrix(slice.Take<E>(int64_t{rows} * this->rows.ld)),
         permutation(slice.Take<int32_t>(rows)) {}

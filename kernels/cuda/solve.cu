@@ -1,6 +1,6 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// One matrix per thread, per lanes of a warp or per team of threads, where it fits in shared
+// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
 // memory, with what is solved with it. Beyond, the vendor's LU and cuBLAS's trsm, for inverses on
 // the permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
 // throughout.
@@ -57,14 +57,14 @@ struct SmallSolve {
 enum class Solved { kVector, kColumns, kInverse };
 
 template <class E, int kSize, Solved kSolved>
-struct LaneSolve {
-  using Shape = LaneShape<E, kSize>;
+struct WarpSolve {
+  using Shape = WarpShape<E, kSize>;
   SolveProblem<E> problem;
-  LaneLuPlaces<E> places;
+  WarpLuPlaces<E> places;
   Place<Divisor<E>> divisors;
   Place<E> work;
 
-  LaneSolve(Slice& slice, const SolveProblem<E>& problem)
+  WarpSolve(Slice& slice, const SolveProblem<E>& problem)
       : problem(problem),
         places(slice, problem.n, problem.n),
         divisors(slice.Take<Divisor<E>>(kSolved == Solved::kVector ? 0 : problem.n)),
@@ -191,19 +191,19 @@ void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Sys
                                       .info = {1, slice.Take<V>(1)}};
     LaunchAlone(stream, job, problem.batch, slice);
   };
-  const auto by_lanes = [&]<Solved kSolved>(std::integral_constant<Solved, kSolved>) {
-    WithLanes<kLaneLu<E>>(n, [&](auto lanes) {
-      const LaneSolve<E, lanes, kSolved> job(slice, problem);
-      LaunchLanes(stream, job, problem.batch, slice);
+  const auto by_warp = [&]<Solved kSolved>(std::integral_constant<Solved, kSolved>) {
+    WithWarpShape<kWarpLu<E>>(n, [&](auto size) {
+      const WarpSolve<E, size, kSolved> job(slice, problem);
+      LaunchWarps(stream, job, problem.batch, slice);
     });
   };
-  const auto lanes = [&] {
+  const auto warp = [&] {
     if constexpr (kInverse) {
-      by_lanes(std::integral_constant<Solved, Solved::kInverse>{});
+      by_warp(std::integral_constant<Solved, Solved::kInverse>{});
     } else if (cols == 1) {
-      by_lanes(std::integral_constant<Solved, Solved::kVector>{});
+      by_warp(std::integral_constant<Solved, Solved::kVector>{});
     } else {
-      by_lanes(std::integral_constant<Solved, Solved::kColumns>{});
+      by_warp(std::integral_constant<Solved, Solved::kColumns>{});
     }
   };
   const auto team = [&] {
@@ -224,7 +224,7 @@ void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Sys
   // One matrix for the whole batch is factored once, which takes steps.
   const bool shared = !kInverse && systems.a_stride == 0 && systems.batch > 1;
   TakePath(shared ? Path::kVendor : ChooseSolve<E>(n, cols, fits), On{Path::kAlone, alone},
-           On{Path::kLanes, lanes}, On{Path::kTeam, team}, On{Path::kVendor, in_steps});
+           On{Path::kWarp, warp}, On{Path::kTeam, team}, On{Path::kVendor, in_steps});
 }
 
 void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,

@@ -58,8 +58,8 @@ class Team {
   // The team that this thread belongs to; of more than 32 threads it must be the whole block.
   __device__ __forceinline__ Team(int size, void* meeting)
       : size_(size), thread_(static_cast<int>(threadIdx.x) % size), meeting_(meeting) {
-    const unsigned lane = threadIdx.x % 32;
-    mask_ = size >= 32 ? kWarp : ((1u << size) - 1) << (lane / size * size);
+    const unsigned place = threadIdx.x % 32;
+    mask_ = size >= 32 ? kWholeWarp : ((1u << size) - 1) << (place / size * size);
   }
 
   __device__ __forceinline__ int size() const { return size_; }
@@ -73,19 +73,19 @@ class Team {
   template <class V, class Body>
   __device__ __forceinline__ V Sum(Body&& body) const {
     const auto add = [](V a, V b) { return a + b; };
-    const auto sum = [&](unsigned mask, int lanes, V x) {
-      for (int offset = lanes / 2; offset > 0; offset /= 2) x = add(x, Shuffle(mask, x, offset));
+    const auto sum = [&](unsigned mask, int width, V x) {
+      for (int offset = width / 2; offset > 0; offset /= 2) x = add(x, Shuffle(mask, x, offset));
       return x;
     };
     const V mine = body(thread_);
-    return OverWarps(size_ >= 32 ? sum(kWarp, 32, mine) : sum(mask_, size_, mine), add);
+    return OverWarps(size_ >= 32 ? sum(kWholeWarp, 32, mine) : sum(mask_, size_, mine), add);
   }
 
   template <class V, class Body>
   __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
     using Candidate = team::Largest<V>;
     const Candidate mine = body(thread_);
-    return OverWarps(size_ >= 32 ? BestOver(kWarp, mine) : BestOver(mask_, mine),
+    return OverWarps(size_ >= 32 ? BestOver(kWholeWarp, mine) : BestOver(mask_, mine),
                      [](Candidate a, Candidate b) { return a.Better(b); });
   }
 
@@ -93,20 +93,20 @@ class Team {
   __device__ __forceinline__ bool Any(Body&& body) const {
     const bool found = body(thread_);
     if (size_ > 32) return __syncthreads_or(found) != 0;
-    const bool any = (size_ == 32 ? __any_sync(kWarp, found) : __any_sync(mask_, found)) != 0;
+    const bool any = (size_ == 32 ? __any_sync(kWholeWarp, found) : __any_sync(mask_, found)) != 0;
     Synchronize();
     return any;
   }
 
  private:
   // Where the compiler knows the mask, to synchronise is one instruction; else it is a dozen.
-  static constexpr unsigned kWarp = 0xffffffffu;
+  static constexpr unsigned kWholeWarp = 0xffffffffu;
 
   __device__ __forceinline__ void Synchronize() const {
     if (size_ > 32) {
       __syncthreads();
     } else if (size_ == 32) {
-      __syncwarp(kWarp);
+      __syncwarp(kWholeWarp);
     } else {
       __syncwarp(mask_);
     }
@@ -132,23 +132,23 @@ class Team {
   void* meeting_;
 };
 
-// A team of neighbouring lanes of a warp, as kernels/team/rows.h asks for. All lanes of the warp do
+// A team of neighbours in a warp, as kernels/team/rows.h asks for. All threads of the warp do
 // the same, each team with a matrix of its own: which branches are taken, and how often, may depend
 // on a matrix's shape, but not on its elements.
 template <int kSize>
-class Lanes {
+class WarpTeam {
  public:
   template <class X>
   class Own {
    public:
-    __device__ __forceinline__ explicit Own(const Lanes&) {}
+    __device__ __forceinline__ explicit Own(const WarpTeam&) {}
     __device__ __forceinline__ X& operator[](int) { return x_; }
 
    private:
     X x_;
   };
 
-  __device__ __forceinline__ Lanes() : thread_(static_cast<int>(threadIdx.x) % kSize) {}
+  __device__ __forceinline__ WarpTeam() : thread_(static_cast<int>(threadIdx.x) % kSize) {}
 
   __device__ __forceinline__ static constexpr int size() { return kSize; }
 
@@ -160,17 +160,17 @@ class Lanes {
   template <class Body>
   __device__ __forceinline__ void Phase(Body&& body) const {
     body(thread_);
-    __syncwarp(kWarp);
+    __syncwarp(kWholeWarp);
   }
 
   template <class V, class Body>
   __device__ __forceinline__ V From(int thread, Body&& body) const {
     const V mine = body(thread_);
     if constexpr (kComplexElement<V>) {
-      return {__shfl_sync(kWarp, mine.re, thread, kSize),
-              __shfl_sync(kWarp, mine.im, thread, kSize)};
+      return {__shfl_sync(kWholeWarp, mine.re, thread, kSize),
+              __shfl_sync(kWholeWarp, mine.im, thread, kSize)};
     } else {
-      return __shfl_sync(kWarp, mine, thread, kSize);
+      return __shfl_sync(kWholeWarp, mine, thread, kSize);
     }
   }
 
@@ -178,12 +178,12 @@ class Lanes {
   __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
     team::Largest<V> best = body(thread_);
     if constexpr (kSize == 32) {
-      best = BestOver(kWarp, best);
+      best = BestOver(kWholeWarp, best);
     } else {
 #pragma unroll
       for (int offset = kSize / 2; offset > 0; offset /= 2) {
-        best =
-            best.Better({Shuffle(kWarp, best.value, offset), Shuffle(kWarp, best.index, offset)});
+        best = best.Better(
+            {Shuffle(kWholeWarp, best.value, offset), Shuffle(kWholeWarp, best.index, offset)});
       }
     }
     return best;
@@ -191,14 +191,14 @@ class Lanes {
 
   template <class Body>
   __device__ __forceinline__ bool Any(Body&& body) const {
-    const unsigned found = __ballot_sync(kWarp, body(thread_));
-    __syncwarp(kWarp);
-    const unsigned lane = threadIdx.x % 32;
-    return (found >> lane / kSize * kSize & (kWarp >> (32 - kSize))) != 0;
+    const unsigned found = __ballot_sync(kWholeWarp, body(thread_));
+    __syncwarp(kWholeWarp);
+    const unsigned place = threadIdx.x % 32;
+    return (found >> place / kSize * kSize & (kWholeWarp >> (32 - kSize))) != 0;
   }
 
  private:
-  static constexpr unsigned kWarp = 0xffffffffu;
+  static constexpr unsigned kWholeWarp = 0xffffffffu;
 
   int thread_;
 };

@@ -11,9 +11,9 @@
 namespace linalg::cuda {
 
 // A matrix of at most so many bytes, with what is solved with it, is worked on by one thread.
-// Measured against lanes of a warp that hold rows in registers: at n = 8 a thread takes 0.4 to 0.8
-// of their time, in float32 at n = 12 as much for LU and 0.7 for Cholesky, at n = 16 1.4 to 3
-// times. Substitution has no such lanes.
+// Measured against threads of a warp that hold rows in registers: at n = 8 a thread takes 0.4 to
+// 0.8 of their time, in float32 at n = 12 as much for LU and 0.7 for Cholesky, at n = 16 1.4 to 3
+// times. Substitution is not done so.
 template <class E>
 inline constexpr int64_t kAloneBytes = sizeof(E) == 4 ? 576 : 1152;
 template <class E>
@@ -27,21 +27,21 @@ inline constexpr int64_t kAloneQrBytes = 1664;
 inline constexpr int64_t kAloneSvdBytes = 768;
 inline constexpr int64_t kAloneEighBytes = 1536;
 
-// Such lanes have so many rows each, in 64 registers, or in 128 from n = 33 on, and take LU, and
+// Such threads have so many rows each, in 64 registers, or in 128 from n = 33 on, and take LU, and
 // what is solved with it, up to so many rows and columns. Measured against a team that goes panel
 // by panel in shared memory: at n = 16 to 32 they take 0.3 to 0.45 of its time for LU and inverses
 // in float32 and 0.4 to 0.65 in float64; at n = 48 as much for LU and 0.6 for inverses, at n = 64
 // 0.78 and 0.53.
 template <class E>
-inline constexpr int kRowsOfLane = sizeof(E) == 4 ? 2 : 1;
+inline constexpr int kRowsOfThread = sizeof(E) == 4 ? 2 : 1;
 template <class E>
-inline constexpr int kLaneLu = sizeof(E) == 4   ? 64
+inline constexpr int kWarpLu = sizeof(E) == 4   ? 64
                                : sizeof(E) == 8 ? 32
                                                 : 16;
 // Cholesky factors: 0.55 to 0.8 of the time at n = 17 to 32 in float32 and 0.85 to 0.97 in float64,
 // but 1.8 times at n = 48.
 template <class E>
-inline constexpr int kLaneCholesky = sizeof(E) <= 8 ? 32 : 16;
+inline constexpr int kWarpCholesky = sizeof(E) <= 8 ? 32 : 16;
 
 // The largest n of square matrices that a team of threads works on in shared memory, and the
 // largest shorter side of others; beyond, and where the GPU has not that much, the vendor's
@@ -102,10 +102,10 @@ inline constexpr int64_t kFewTridiagonal = 4096;
 // number makes more levels, of two launches each.
 inline constexpr int kTridiagonalRuns = 8;
 
-// What works on a matrix: a thread, lanes of a warp that hold its rows, a team of threads in shared
-// memory, a block in shared or global memory, or several launches, of the vendor's routines or
-// ours.
-enum class Path { kAlone, kLanes, kTeam, kBlock, kVendor };
+// What works on a matrix: a thread, threads of a warp that hold its rows, a team of threads in
+// shared memory, a block in shared or global memory, or several launches, of the vendor's routines
+// or ours.
+enum class Path { kAlone, kWarp, kTeam, kBlock, kVendor };
 
 // The paths of matrices of numbers E. `bytes` are those of what one thread works in, of a team all
 // but its smaller arrays, and `shared` those that a block may have; fits() is whether all that a
@@ -113,7 +113,7 @@ enum class Path { kAlone, kLanes, kTeam, kBlock, kVendor };
 template <class E, class Fits>
 Path ChooseCholesky(int64_t n, Fits&& fits) {
   if (n * n * static_cast<int64_t>(sizeof(E)) <= kAloneCholeskyBytes<E>) return Path::kAlone;
-  if (n <= kLaneCholesky<E>) return Path::kLanes;
+  if (n <= kWarpCholesky<E>) return Path::kWarp;
   return n <= kTeamCholesky && fits() ? Path::kTeam : Path::kVendor;
 }
 
@@ -121,7 +121,7 @@ Path ChooseCholesky(int64_t n, Fits&& fits) {
 template <class E, class Fits>
 Path ChooseLu(int64_t rows, int64_t cols, int64_t bytes, Fits&& fits) {
   if (bytes <= kAloneBytes<E>) return Path::kAlone;
-  if (std::max(rows, cols) <= kLaneLu<E>) return Path::kLanes;
+  if (std::max(rows, cols) <= kWarpLu<E>) return Path::kWarp;
   return std::min(rows, cols) <= kTeamLu && fits() ? Path::kTeam : Path::kVendor;
 }
 
@@ -248,11 +248,11 @@ inline constexpr int kBlockThreads = 128;
 // told so, takes fewer and spills some.
 inline constexpr int kResidentThreads = 512;
 
-// What jobs for lanes of a warp are made with: of at most kSize rows and columns, each lane holding
-// kRows of them.
+// What jobs for threads of a warp are made with: of at most kSize rows and columns, each thread
+// holding kRows of them.
 template <class E, int kSize>
-struct LaneShape {
-  static constexpr int kRows = kRowsOfLane<E>, kLanes = kSize / kRows;
+struct WarpShape {
+  static constexpr int kRows = kRowsOfThread<E>, kThreads = kSize / kRows;
   // Threads of a multiprocessor that registers must suffice for.
   static constexpr int kResident = kSize > 32 ? kResidentThreads / 2 : kResidentThreads;
 };
@@ -260,7 +260,7 @@ struct LaneShape {
 // launch(size): with the compiled number of rows and columns, at most kMost, that is enough for
 // `needed` of them.
 template <int kMost, class Launch>
-void WithLanes(int64_t needed, Launch&& launch) {
+void WithWarpShape(int64_t needed, Launch&& launch) {
   if (needed <= 16) {
     launch(std::integral_constant<int, 16>{});
   } else if (needed <= 32) {

@@ -1,5 +1,5 @@
-// The drivers of cholesky.h, lu.h, solve.h and of determinants, for lanes of a warp that hold kRows
-// rows or columns each, of matrices of at most kSize rows and columns; the same bits.
+// The drivers of cholesky.h, lu.h, solve.h and of determinants, for threads of a warp that hold
+// kRows rows or columns each, of matrices of at most kSize rows and columns; the same bits.
 #pragma once
 
 #include "kernels/arithmetic/scaled_product.h"

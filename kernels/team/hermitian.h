@@ -15,7 +15,7 @@ LINALG_TEAM void LowerHermitianPart(const Team& team, int n, E* a, int ld, Hermi
   const Grid grid = RowGrid(team);
   const auto get = [&](int k, int l) { return a[k * ld + l]; };
   team.Phase([&](int thread) {
-    for (int i = grid.Lane(thread); i < n; i += grid.lanes) {
+    for (int i = grid.Across(thread); i < n; i += grid.width) {
       const int first = diagonal_alone ? i : 0;
       // A few at a time: a load must not wait for a store that it has nothing to do with.
       constexpr int kBlock = 4;

@@ -15,9 +15,9 @@ template <class Team, class E>
 LINALG_TEAM void ReflectFromRight(const Team& team, int n, E* a, int ld, int k, E tau, E* partial) {
   const Grid grid(team.size(), n);
   const auto v = [&](int j) { return j == k + 1 ? FromReal<E>(RealElement<E>(1)) : a[j * ld + k]; };
-  for (int first = 0; first < n; first += grid.lanes) {
+  for (int first = 0; first < n; first += grid.width) {
     team.Phase([&](int thread) {
-      const int i = first + grid.Lane(thread);
+      const int i = first + grid.Across(thread);
       if (i >= n) return;
       E sum{};
       for (int j = k + 1 + grid.Group(thread); j < n; j += grid.groups) {
@@ -26,10 +26,10 @@ LINALG_TEAM void ReflectFromRight(const Team& team, int n, E* a, int ld, int k, 
       partial[thread] = sum;
     });
     team.Phase([&](int thread) {
-      const int lane = grid.Lane(thread), i = first + lane;
+      const int across = grid.Across(thread), i = first + across;
       if (i >= n) return;
-      E sum = partial[lane];
-      for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.lanes + lane];
+      E sum = partial[across];
+      for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.width + across];
       sum = Mul(tau, sum);
       for (int j = k + 1 + grid.Group(thread); j < n; j += grid.groups) {
         a[i * ld + j] = NegMulAdd(sum, Conj(v(j)), a[i * ld + j]);

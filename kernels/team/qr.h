@@ -56,7 +56,7 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
   return made.tau;
 }
 
-// Multiplies columns [first, last), as many as the grid has lanes or fewer, from row k on by
+// Multiplies columns [first, last), as many as the grid is wide or fewer, from row k on by
 // I - tau v vᴴ, v being column k. With kNewRow their row k counts as zero. `partial` has an element
 // for each thread. changed(thread, squares) is called with the sum of squares of what the thread
 // has made below row k.
@@ -64,7 +64,7 @@ template <bool kNewRow, class Team, class E, class Changed>
 LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int last, E* a, int ld,
                               int k, E tau, E* partial, Changed&& changed) {
   team.Phase([&](int thread) {
-    const int j = first + grid.Lane(thread);
+    const int j = first + grid.Across(thread);
     if (j >= last) return;
     E sum{};
     if (!kNewRow && grid.Group(thread) == 0) sum = a[k * ld + j];
@@ -74,10 +74,10 @@ LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int
     partial[thread] = sum;
   });
   team.Phase([&](int thread) {
-    const int lane = grid.Lane(thread), j = first + lane;
+    const int across = grid.Across(thread), j = first + across;
     if (j >= last) return;
-    E sum = partial[lane];
-    for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.lanes + lane];
+    E sum = partial[across];
+    for (int g = 1; g < grid.groups; ++g) sum = sum + partial[g * grid.width + across];
     sum = Mul(tau, sum);
     if (grid.Group(thread) == 0) a[k * ld + j] = (kNewRow ? E{} : a[k * ld + j]) - sum;
     RealElement<E> squares{};
@@ -107,8 +107,8 @@ LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int
 template <bool kNewRow, class Team, class E>
 LINALG_TEAM void Reflect(const Team& team, Grid grid, int m, int cols, E* a, int ld, int k, E tau,
                          E* partial) {
-  for (int first = k + 1; first < cols; first += grid.lanes) {
-    const int last = first + grid.lanes < cols ? first + grid.lanes : cols;
+  for (int first = k + 1; first < cols; first += grid.width) {
+    const int last = first + grid.width < cols ? first + grid.width : cols;
     ReflectBlock<kNewRow>(team, grid, m, first, last, a, ld, k, tau, partial,
                           [](int, RealElement<E>) {});
   }
@@ -135,7 +135,7 @@ LINALG_TEAM void HouseholderProduct(const Team& team, int m, int cols, int count
   using V = RealElement<E>;
   const Grid grid(team.size(), cols);
   team.Phase([&](int thread) {
-    for (int j = count + grid.Lane(thread); j < cols; j += grid.lanes) {
+    for (int j = count + grid.Across(thread); j < cols; j += grid.width) {
       for (int i = grid.Group(thread); i < m; i += grid.groups) {
         a[i * ld + j] = FromReal<E>(V(i == j));
       }
@@ -208,15 +208,15 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
       });
     }
     const E tau = MakeReflector(team, m, a, ld, k);
-    for (int first = k + 1; first < n; first += grid.lanes) {
-      const int last = first + grid.lanes < n ? first + grid.lanes : n;
+    for (int first = k + 1; first < n; first += grid.width) {
+      const int last = first + grid.width < n ? first + grid.width : n;
       ReflectBlock<false>(team, grid, m, first, last, a, ld, k, Conj(tau), partial,
                           [&](int thread, V sum) { squares[thread] = sum; });
       team.Phase([&](int thread) {
-        const int j = first + grid.Lane(thread);
+        const int j = first + grid.Across(thread);
         if (grid.Group(thread) != 0 || j >= last) return;
-        V sum = squares[grid.Lane(thread)];
-        for (int g = 1; g < grid.groups; ++g) sum += squares[g * grid.lanes + grid.Lane(thread)];
+        V sum = squares[grid.Across(thread)];
+        for (int g = 1; g < grid.groups; ++g) sum += squares[g * grid.width + grid.Across(thread)];
         norms[j] = ColumnNorm(k + 1, m, a + j, ld, sum);
       });
     }

@@ -1,4 +1,4 @@
-// Small matrices by some lanes of a warp, whose threads hold whole rows, or columns, in registers.
+// Small matrices by part of a warp, whose threads hold whole rows, or columns, in registers.
 //
 // A team whose threads can read each other's registers has, beside what kernels/team/team.h says,
 //

@@ -91,10 +91,10 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
   for (int sweep = 0; turned && sweep < kJacobiSweeps; ++sweep) {
     turned = false;
     for (int round = 0; round < rounds; ++round) {
-      for (int first = 0; first < pairs; first += grid.lanes) {
+      for (int first = 0; first < pairs; first += grid.width) {
         team.Phase([&](int thread) {
-          const auto [i, j] = Pair(n, round, first + grid.Lane(thread));
-          if (first + grid.Lane(thread) >= pairs || j >= n) return;
+          const auto [i, j] = Pair(n, round, first + grid.Across(thread));
+          if (first + grid.Across(thread) >= pairs || j >= n) return;
           ColumnSums<E> sums{};
           for (int k = grid.Group(thread); k < m; k += grid.groups) {
             const E p = a[k * ld + i], q = a[k * ld + j];
@@ -105,12 +105,12 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
           work.sums[thread] = sums;
         });
         turned |= team.Any([&](int thread) {
-          const int lane = grid.Lane(thread);
-          const auto [i, j] = Pair(n, round, first + lane);
-          if (first + lane >= pairs || j >= n) return false;
-          ColumnSums<E> sums = work.sums[lane];
+          const int across = grid.Across(thread);
+          const auto [i, j] = Pair(n, round, first + across);
+          if (first + across >= pairs || j >= n) return false;
+          ColumnSums<E> sums = work.sums[across];
           for (int g = 1; g < grid.groups; ++g) {
-            const ColumnSums<E> other = work.sums[g * grid.lanes + lane];
+            const ColumnSums<E> other = work.sums[g * grid.width + across];
             sums.first = sums.first + other.first;
             sums.second = sums.second + other.second;
             sums.product = sums.product + other.product;

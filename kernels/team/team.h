@@ -66,23 +66,23 @@ struct Outcome {
   LINALG_INLINE E operator()(int i, int j) const { return info != 0 ? NaN<E>() : a[i * ld + j]; }
 };
 
-// A team as rows of `lanes` threads that take neighbouring rows, or columns, of a matrix, and
+// A team as rows of `width` threads that take neighbouring rows, or columns, of a matrix, and
 // `groups` such rows of threads that take turns in the other direction.
 struct Grid {
-  int lanes;  // 1 << shift
+  int width;  // 1 << shift
   int shift;
   int groups;
 
-  LINALG_INLINE Grid(int team_size, int wanted) : lanes(1), shift(0) {
-    while (lanes < wanted && lanes < team_size) lanes *= 2, ++shift;
+  LINALG_INLINE Grid(int team_size, int wanted) : width(1), shift(0) {
+    while (width < wanted && width < team_size) width *= 2, ++shift;
     groups = team_size >> shift;
   }
 
-  LINALG_INLINE int Lane(int thread) const { return thread & (lanes - 1); }
+  LINALG_INLINE int Across(int thread) const { return thread & (width - 1); }
   LINALG_INLINE int Group(int thread) const { return thread >> shift; }
 };
 
-// Lanes that share a column take the rows of a matrix.
+// Threads that share a column take the rows of a matrix.
 template <class Team>
 LINALG_TEAM Grid RowGrid(const Team& team) {
   return Grid(team.size(), 32);
@@ -92,7 +92,7 @@ LINALG_TEAM Grid RowGrid(const Team& team) {
 template <class Body>
 LINALG_TEAM void ForEachElement(Grid grid, int thread, int first_row, int rows, int first_col,
                                 int cols, Body&& body) {
-  for (int i = first_row + grid.Lane(thread); i < rows; i += grid.lanes) {
+  for (int i = first_row + grid.Across(thread); i < rows; i += grid.width) {
     for (int j = first_col + grid.Group(thread); j < cols; j += grid.groups) body(i, j);
   }
 }
@@ -114,7 +114,7 @@ LINALG_TEAM void Move(const Team& team, int rows, int cols, Get&& get, Put&& put
         const int i = first + k * grid.groups;
         row[k] = i < rows ? i : first;
       }
-      for (int j = grid.Lane(thread); j < cols; j += grid.lanes) {
+      for (int j = grid.Across(thread); j < cols; j += grid.width) {
         E x[kRows];
         LINALG_UNROLL
         for (int k = 0; k < kRows; ++k) x[k] = get(row[k], j);

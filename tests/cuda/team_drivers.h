@@ -126,28 +126,30 @@ void RunDeterminant(const Teams& teams, int n, E* a, int ld, E* det, E* sign,
   });
 }
 
-// The same by lanes of a warp, in the shapes that CUDA's jobs are compiled with, up to what a warp
-// holds: by one row each, that is more than the jobs of complex128 have, but as many as others'.
+// The same by threads of a warp, in the shapes that CUDA's jobs are compiled with, up to what a
+// warp holds: by one row each, that is more than the jobs of complex128 have, but as many as
+// others'.
 template <class E>
-inline constexpr int kMostOfLanes = 32 * cuda::kRowsOfLane<E>;
+inline constexpr int kMostOfWarp = 32 * cuda::kRowsOfThread<E>;
 
-// How many lanes take matrices of at most n rows and columns, or 0.
+// How many threads of a warp take matrices of at most n rows and columns, or 0.
 template <class E>
-int LanesFor(int n) {
-  int lanes = 0;
-  if (n > kMostOfLanes<E>) return lanes;
-  cuda::WithLanes<kMostOfLanes<E>>(n, [&](auto size) { lanes = cuda::LaneShape<E, size>::kLanes; });
-  return lanes;
+int WarpThreadsFor(int n) {
+  int threads = 0;
+  if (n > kMostOfWarp<E>) return threads;
+  cuda::WithWarpShape<kMostOfWarp<E>>(
+      n, [&](auto size) { threads = cuda::WarpShape<E, size>::kThreads; });
+  return threads;
 }
 
-// The info of body(team, rows, size), where each of a team's lanes holds so many rows of matrices
+// The info of body(team, rows, size), where each of a team's threads holds so many rows of matrices
 // of at most that size, one of which is n.
 template <class E, class Teams, class Body>
-int RunLanes(const Teams& teams, int n, Body&& body) {
-  if (teams.size() != LanesFor<E>(n)) throw std::logic_error("no such team of lanes");
+int RunWarps(const Teams& teams, int n, Body&& body) {
+  if (teams.size() != WarpThreadsFor<E>(n)) throw std::logic_error("no such team of a warp");
   int info = 0;
-  cuda::WithLanes<kMostOfLanes<E>>(n, [&](auto size) {
-    constexpr std::integral_constant<int, cuda::LaneShape<E, size>::kRows> rows;
+  cuda::WithWarpShape<kMostOfWarp<E>>(n, [&](auto size) {
+    constexpr std::integral_constant<int, cuda::WarpShape<E, size>::kRows> rows;
     info = teams.Run([&](const auto& team) { return body(team, rows, size); });
   });
   return info;
@@ -156,7 +158,7 @@ int RunLanes(const Teams& teams, int n, Body&& body) {
 template <class Teams, class E>
 int RunRowCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize,
                    E* factor) {
-  return RunLanes<E>(teams, n, [&](const auto& team, auto count, auto size) {
+  return RunWarps<E>(teams, n, [&](const auto& team, auto count, auto size) {
     const auto made = CholeskyFactorByRows<count, size>(team, n, a, ld, {lower, symmetrize});
     Write(team, n, n, made, factor, ld);
     return made.info;
@@ -169,7 +171,7 @@ int RunRowLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, 
   std::vector<E> again(a, a + rows * ld);
   std::vector<int> order(rows);
   const int longer = std::max(rows, cols);
-  return RunLanes<E>(teams, longer, [&](const auto& team, auto count, auto size) {
+  return RunWarps<E>(teams, longer, [&](const auto& team, auto count, auto size) {
     const auto factors = LuByRows<count, size>(team, rows, cols, a, ld, pivots, permutation);
     Write(team, rows, cols, factors, packed, ld);
     if (rows != cols) return factors.info;
@@ -185,9 +187,9 @@ int RunRowLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, 
 template <class Teams, class E>
 int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, int ldb, E* x) {
   std::vector<int> permutation(n);
-  std::vector<E> work(n * kMostOfLanes<E>);
+  std::vector<E> work(n * kMostOfWarp<E>);
   std::vector<Divisor<E>> divisors(n);
-  return RunLanes<E>(teams, n, [&](const auto& team, auto count, auto size) {
+  return RunWarps<E>(teams, n, [&](const auto& team, auto count, auto size) {
     int info;
     if (cols == 1) {
       info = SolveByRows<count, size>(
@@ -207,9 +209,9 @@ int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, i
 template <class Teams, class E>
 int RunRowInverse(const Teams& teams, int n, E* a, int ld, E* inverse) {
   std::vector<int> permutation(n);
-  std::vector<E> work(n * kMostOfLanes<E>);
+  std::vector<E> work(n * kMostOfWarp<E>);
   std::vector<Divisor<E>> divisors(n);
-  return RunLanes<E>(teams, n, [&](const auto& team, auto count, auto size) {
+  return RunWarps<E>(teams, n, [&](const auto& team, auto count, auto size) {
     const int info = InverseByColumns<count, size>(
         team, n, a, ld, permutation.data(), divisors.data(), work.data(), n,
         [&](int i, int j, E y) { inverse[i * ld + j] = y; });

@@ -44,7 +44,7 @@ using linalg::Triangle;
                                        RealElement<E>* logarithm) {                               \
     RunDeterminant(SerialTeam(size, Order(order)), n, a, ld, det, sign, logarithm);               \
   }                                                                                               \
-  extern "C" int lanes_##suffix(int n) { return LanesFor<E>(n); }                                 \
+  extern "C" int warp_threads_##suffix(int n) { return WarpThreadsFor<E>(n); }                    \
   extern "C" int row_cholesky_##suffix(int size, int order, int n, E* a, int ld, int lower,       \
                                        int symmetrize, E* factor) {                               \
     return RunRowCholesky(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, factor);   \

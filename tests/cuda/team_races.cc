@@ -312,7 +312,7 @@ void CheckAll() {
   Check("lu", 35, kTryLu);
   Check("substitution", 19, kTrySubstitution);
   Check("solve", 35, kTrySolve);
-  Check("rows", std::nullopt, kTryRows, LanesFor<E>(16));
+  Check("rows", std::nullopt, kTryRows, WarpThreadsFor<E>(16));
   Check("qr", 35, kTryQr);
   Check("eigh", 35, kTryEigh);
   Check("svd", 5, kTrySvd);

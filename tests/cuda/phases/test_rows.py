@@ -1,4 +1,4 @@
-"""Small matrices by lanes that hold rows, or columns, in registers: the same bits as by teams."""
+"""Small matrices whose rows, or columns, a warp holds in registers: the same bits as by teams."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ SIZES = (0, 1, 2, 7, 9, 13, 16, 17, 24, 25, 32, 33, 64)
 ORDERS = (0, 1, 2)
 
 
-def _lanes(library, dtype, n):
+def _warp_team(library, dtype, n):
   """The size of the teams that CUDA's handlers have for matrices of order n."""
-  lanes = call(library, "lanes", dtype, n)
-  if lanes == 0:
-    pytest.skip(f"no lanes hold such rows of {dtype}")
-  return lanes
+  size = call(library, "warp_threads", dtype, n)
+  if size == 0:
+    pytest.skip(f"no warp holds such rows of {dtype}")
+  return size
 
 
 def _spoilt(a):
@@ -42,7 +42,7 @@ def _spoilt(a):
 @pytest.mark.parametrize("lower, symmetrize", [(1, 0), (0, 0), (1, 1), (0, 1)])
 @pytest.mark.parametrize("n", SIZES)
 def test_cholesky(library, dtype, n, lower, symmetrize, rng):
-  team = _lanes(library, dtype, n)
+  team = _warp_team(library, dtype, n)
   for a in _spoilt(matrices.positive_definite(rng, (), n, dtype)):
     given, expected = padded(a), padded(a)
     info = call(library, "cholesky", dtype, 8, 0, n, given, given.shape[1], lower, symmetrize,
@@ -56,7 +56,7 @@ def test_cholesky(library, dtype, n, lower, symmetrize, rng):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_lu(library, dtype, n, rng):
-  team = _lanes(library, dtype, n)
+  team = _warp_team(library, dtype, n)
   for shape in {(n, n), (n, max(n - 3, 0)), (max(n - 3, 0), n)}:
     for a in _spoilt(matrices.general(rng, (), n, n, dtype)):
       m, cols = shape
@@ -77,7 +77,7 @@ def test_lu(library, dtype, n, rng):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_determinant(library, dtype, n, rng):
-  team = _lanes(library, dtype, n)
+  team = _warp_team(library, dtype, n)
   a = matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]
   a = (a * 2.0 ** -np.round(np.linalg.slogdet(checks.wide(a))[1] / max(n, 1))).astype(dtype)
   given, packed, det = padded(a), padded(a), np.zeros(1, dtype)
@@ -90,7 +90,7 @@ def test_determinant(library, dtype, n, rng):
 @pytest.mark.parametrize("cols", [1, 2, 7, 40])
 @pytest.mark.parametrize("n", SIZES)
 def test_solve(library, dtype, n, cols, rng):
-  team = _lanes(library, dtype, n)
+  team = _warp_team(library, dtype, n)
   b = matrices.general(rng, (), n, cols, dtype)
   for a in _spoilt(matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]):
     given, rhs, expected = padded(a), padded(b), padded(b)
@@ -108,7 +108,7 @@ def test_solve(library, dtype, n, cols, rng):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_inverse(library, dtype, n, rng):
-  team = _lanes(library, dtype, n)
+  team = _warp_team(library, dtype, n)
   for a in _spoilt(matrices.well_conditioned(rng, (), n, dtype)[rng.permutation(n)]):
     given, expected = padded(a), padded(a)
     info = call(library, "inverse", dtype, 8, 0, n, given, given.shape[1], expected)

@@ -59,9 +59,9 @@ void LaunchTeams(cudaStream_t, const Job& job, int64_t batch, int team_size, con
 }
 
 template <class Job>
-void LaunchLanes(cudaStream_t, const Job& job, int64_t batch, const Slice& slice) {
+void LaunchWarps(cudaStream_t, const Job& job, int64_t batch, const Slice& slice) {
   SharedMemory memory(slice.bytes());
-  for (int64_t i = 0; i < batch; ++i) job.Run(Lanes<Job::Shape::kLanes>(), i, memory.get());
+  for (int64_t i = 0; i < batch; ++i) job.Run(WarpTeam<Job::Shape::kThreads>(), i, memory.get());
 }
 
 template <class Job>

@@ -15,9 +15,9 @@ class Team : public team::SerialTeam {
 };
 
 template <int kSize>
-class Lanes : public team::SerialTeam {
+class WarpTeam : public team::SerialTeam {
  public:
-  Lanes() : SerialTeam(kSize, team::Order::kScrambled) {}
+  WarpTeam() : SerialTeam(kSize, team::Order::kScrambled) {}
 };
 
 }  // namespace linalg::cuda
