@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 PRIVATE_JAX = ("jax._src", "jax.extend", "jax.interpreters")
 PYTHON_API = ("Python.h", "nanobind/", "dlfcn.h")
 BATCH_POLICY = (
-    "kernels/cpu/batch.h", "kernels/cpu/lapack_batch.h", "kernels/cpu/substitution.h",
+    "kernels/cpu/batch.h", "kernels/cpu/problem.h", "kernels/cpu/substitution.h",
     "kernels/cpu/cache_blocks.h", "kernels/cpu/tuning.h")
 THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
 

@@ -12,7 +12,7 @@
 
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/pairs.h"
-#include "kernels/arithmetic/register_bytes.h"
+#include "kernels/arithmetic/registers.h"
 #include "kernels/arithmetic/strided.h"
 
 namespace linalg::blocked {
@@ -24,12 +24,11 @@ template <class T>
 inline constexpr int kWidth = kRegisterBytes / sizeof(T);
 
 // Rows and registers of a tile: what keeps the multipliers busy and fits the registers there are.
-#if defined(__AVX512F__) || defined(__aarch64__)
-inline constexpr int kTileRows = 8, kTileRegisters = 3;
-#elif defined(__FMA__)
-inline constexpr int kTileRows = 4, kTileRegisters = 3;
+inline constexpr int kTileRows = kManyRegisters ? 8 : 4;
+#if defined(__FMA__) || defined(__aarch64__)
+inline constexpr int kTileRegisters = 3;
 #else
-inline constexpr int kTileRows = 4, kTileRegisters = 2;
+inline constexpr int kTileRegisters = 2;
 #endif
 
 // A row-major matrix that is worked on, each row `ld` behind the one before.

@@ -6,9 +6,10 @@
 // the factor is transposed. One pass over the operand copies the triangle, symmetrises it and
 // clears the other one; a matrix that is not positive definite gets a triangle of NaN.
 #include "kernels/blocked/cholesky.h"
+
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/cholesky_derivative.h"
@@ -26,125 +27,139 @@ void ClearOtherTriangle(int64_t n, bool lower, T* a) {
 
 // What a matrix gets that is not positive definite.
 template <class T>
-void FillWithNaN(int64_t n, bool lower, T* factor) {
+void FillTriangleWithNaN(int64_t n, bool lower, T* factor) {
   ClearOtherTriangle(n, lower, factor);
   for (int64_t i = 0; i < n; ++i) {
-    std::fill(factor + i * n + (lower ? 0 : i), factor + i * n + (lower ? i + 1 : n), NaN<T>());
+    FillWithNaN(lower ? i + 1 : n - i, factor + i * n + (lower ? 0 : i));
   }
 }
 
+// potrf of a matrix whose triangle stands in `factor`; returns info.
 template <class T>
-int CholeskyOne(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a, T* factor) {
-  if (n == 0) return 0;
-  ForEachInTriangle(pool, n, part, a,
-                    [=](int64_t i, int64_t j, T element) { factor[i * n + j] = element; });
-  ClearOtherTriangle(n, part.lower, factor);
-  int info = lapack::Potrf(part.lower ? 'U' : 'L', ToInt(n), factor, ToInt(n));
+int Potrf(int64_t n, bool lower, T* factor) {
+  const int info = lapack::Potrf(lower ? 'U' : 'L', ToInt(n), factor, ToInt(n));
   // Not every LAPACK finds that NaN is no positive pivot.
   for (int64_t i = 0, end = info == 0 ? n : info - 1; i < end; ++i) {
-    if (std::real(factor[i * n + i]) > 0) continue;
-    info = static_cast<int>(i + 1);
-    break;
+    if (!(std::real(factor[i * n + i]) > 0)) return static_cast<int>(i + 1);
   }
-  if (info != 0) FillWithNaN(n, part.lower, factor);
   return info;
 }
 
 template <class T>
-void LapackCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
-                    T* factor, int32_t* info) {
-  const double nanoseconds = LapackNanoseconds(n * n * n / 3.0);
-  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      info[i] = CholeskyOne(pool, n, part, a + i * n * n, factor + i * n * n);
-    }
-  });
-}
+struct CholeskyProblem {
+  int64_t batch, n;
+  HermitianPart part;
+  const T* a;
+  T* factor;
+  int32_t* info;
 
-// One matrix after another on each thread.
-template <class T>
-void BlockedCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part,
-                     const T* a, T* factor, int32_t* info) {
-  ForEachRange(pool, batch, BlockedCholeskyNanoseconds<T>(n), [&](int64_t first, int64_t last) {
-    const blocked::Workspace<T> workspace(n, n);
-    for (int64_t i = first; i < last; ++i) {
+  Path path() const { return ChoosePath(Operation::kCholesky, n, n, kDtype<T>); }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    constexpr int64_t kParts = kPartsOf<T>;
+    const int64_t size = n * n;
+    const double nanoseconds =
+        SmallNanoseconds(kLanes<T>, size * kParts, n * size / 6.0 * kParts * kParts);
+    const auto factor_group = [&]<class V>(int64_t i, V* registers) {
+      auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
+      LoadElements(a + i * size, size, size, matrix);
+      const V failed = small::CholeskyFactor(matrix, static_cast<int>(n), part);
+      StoreElements(matrix, size, factor + i * size);
+      StoreIntegers(&failed, 1, info + i);
+    };
+    ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
+  }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    ForEachInTurn(
+        pool, batch, BlockedCholeskyNanoseconds<T>(n), [&] { return blocked::Workspace<T>(n, n); },
+        [&](const blocked::Workspace<T>& workspace, int64_t i) {
+          T* const target = factor + i * n * n;
+          info[i] = blocked::Cholesky(n, part, a + i * n * n, target, workspace);
+          if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
+        });
+  }
+
+  void RunLapack(ffi::ThreadPool& pool) const {
+    ForEachByLapack(pool, batch, n, LapackNanoseconds(n * n * n / 3.0), [&](int64_t i) {
       T* const target = factor + i * n * n;
-      info[i] = blocked::Cholesky(n, part, a + i * n * n, target, workspace);
-      if (info[i] != 0) FillWithNaN(n, part.lower, target);
-    }
-  });
-}
-
-// One matrix per lane.
-template <class T>
-void SmallCholesky(ffi::ThreadPool& pool, int64_t batch, int64_t n, HermitianPart part, const T* a,
-                   T* factor, int32_t* info) {
-  constexpr int64_t kParts = kPartsOf<T>;
-  const int64_t size = n * n;
-  const double nanoseconds =
-      SmallNanoseconds(kLanes<T>, size * kParts, n * size / 6.0 * kParts * kParts);
-  const auto factor_group = [&]<class V>(int64_t i, V* registers) {
-    auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
-    LoadElements(a + i * size, size, size, matrix);
-    const V failed = small::CholeskyFactor(matrix, static_cast<int>(n), part);
-    StoreElements(matrix, size, factor + i * size);
-    StoreIntegers(&failed, 1, info + i);
-  };
-  ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
-}
+      ForEachInTriangle(
+          pool, n, part, a + i * n * n,
+          [=, n = n](int64_t row, int64_t col, T element) { target[row * n + col] = element; });
+      ClearOtherTriangle(n, part.lower, target);
+      info[i] = Potrf(n, part.lower, target);
+      if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
+    });
+  }
+};
 
 void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info, bool lower,
               bool symmetrize) {
   const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t n = shape.rows;
+  const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    const T* a_data = Elements<T>(a, shape.batch, {n, n}, "a");
-    T* factor_data = ResultElements<T>(factor, shape.batch, {n, n}, "the factor");
-    int32_t* info_data = Elements<int32_t>(info, shape.batch, {}, "info");
-    const HermitianPart part{lower, symmetrize};
-    TakePath(
-        ChoosePath(Operation::kCholesky, n, n, kDtype<T>),
-        [&] { SmallCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); },
-        [&] { BlockedCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); },
-        [&] { LapackCholesky(pool, shape.batch, n, part, a_data, factor_data, info_data); });
+    TakePath(pool,
+             CholeskyProblem<T>{.batch = batch,
+                                .n = n,
+                                .part = {lower, symmetrize},
+                                .a = Elements<T>(a, batch, {n, n}, "a"),
+                                .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
+                                .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
-// The derivatives, which are called for small matrices alone: derivative(n, factor, x) overwrites
-// x.
-template <class Derivative>
-void CholeskyDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor,
-                        const ffi::AnyBuffer& x, Result& y, Derivative&& derivative) {
-  const BatchShape shape = SplitSquareBatch(factor, "the factor");
-  const int64_t n = shape.rows, size = shape.size();
-  DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
+// A derivative, which is called for small matrices alone: derivative(n, factor, x) overwrites x.
+template <class T, class Derivative>
+struct CholeskyDerivative {
+  int64_t batch, n;
+  const T *factor, *x;
+  T* y;
+  Derivative derivative;
+
+  Path path() const { return Path::kSmall; }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
-    const T* factor_data = Elements<T>(factor, shape.batch, {n, n}, "the factor");
-    const T* x_data = Elements<T>(x, shape.batch, {n, n}, "the derivative");
-    T* y_data = ResultElements<T>(y, shape.batch, {n, n}, "the result");
+    const int64_t size = n * n;
     const double nanoseconds =
         SmallNanoseconds(kLanes<T>, 3 * size * kParts, n * size / 3.0 * kParts * kParts);
-    ForEachGroup<T>(pool, shape.batch, 2 * size * kParts, nanoseconds,
+    ForEachGroup<T>(pool, batch, 2 * size * kParts, nanoseconds,
                     [&]<class V>(int64_t i, V* registers) {
                       auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
-                      LoadElements(factor_data + i * size, size, size, matrix);
-                      LoadElements(x_data + i * size, size, size, matrix + size);
+                      LoadElements(factor + i * size, size, size, matrix);
+                      LoadElements(x + i * size, size, size, matrix + size);
                       derivative(static_cast<int>(n), matrix, matrix + size);
-                      StoreElements(matrix + size, size, y_data + i * size);
+                      StoreElements(matrix + size, size, y + i * size);
                     });
+  }
+};
+
+template <class Derivative>
+void RunDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x,
+                   Result& y, Derivative&& derivative) {
+  const BatchShape shape = SplitSquareBatch(factor, "the factor");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
+    TakePath(pool, CholeskyDerivative<T, Derivative>{
+                       .batch = batch,
+                       .n = n,
+                       .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
+                       .x = Elements<T>(x, batch, {n, n}, "the derivative"),
+                       .y = ResultElements<T>(y, batch, {n, n}, "the result"),
+                       .derivative = derivative});
   });
 }
 
 void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da, Result dfactor,
                  bool lower, bool symmetrize) {
-  CholeskyDerivative(pool, factor, da, dfactor, [&](int n, auto* l, auto* x) {
+  RunDerivative(pool, factor, da, dfactor, [&](int n, auto* l, auto* x) {
     small::CholeskyJvp(n, l, HermitianPart{lower, symmetrize}, x);
   });
 }
 
 void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct,
                  bool lower, bool symmetrize) {
-  CholeskyDerivative(pool, factor, ct, a_ct, [&](int n, auto* l, auto* x) {
+  RunDerivative(pool, factor, ct, a_ct, [&](int n, auto* l, auto* x) {
     small::CholeskyVjp(n, l, HermitianPart{lower, symmetrize}, x);
   });
 }
@@ -153,18 +168,19 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
                    bool lower) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(factor, b, x, true);
-    SolveByPath(
-        pool, systems,
-        [&](int64_t, auto* matrix, auto* rhs, auto*) {
-          small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
-                               static_cast<int>(systems.cols), rhs);
-        },
-        [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
-          substitution.Solve(CholeskyTriangles(lower), matrix, systems.cols, rhs);
-        },
-        [&](int64_t, const T* matrix, T* rhs) {
-          SolveTriangular(CholeskyTriangles(lower), systems.n, matrix, systems.cols, rhs);
-        });
+    TakePath(pool, SystemsProblem{
+                       systems,
+                       [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                         small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
+                                              static_cast<int>(systems.cols), rhs);
+                       },
+                       [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
+                         substitution.Solve(CholeskyTriangles(lower), matrix, systems.cols, rhs);
+                       },
+                       [&](int64_t, const T* matrix, T* rhs) {
+                         SolveTriangular(pool, CholeskyTriangles(lower), systems.n, matrix,
+                                         systems.cols, rhs);
+                       }});
   });
 }
 

@@ -8,7 +8,7 @@
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/handlers.h"
@@ -39,88 +39,89 @@ void WriteVectors(ffi::ThreadPool& pool, int64_t n, const std::complex<Real<T>>*
   }
 }
 
-// One matrix per lane.
-template <bool kVectors, class T>
-void SmallEig(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
-              std::complex<Real<T>>* values, std::complex<Real<T>>* left,
-              std::complex<Real<T>>* right, int32_t* info) {
-  using Work = small::EigWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
-  const int order = ToInt(n);
-  const int64_t count = n * n;
-  const double operations = ((kVectors ? 60.0 : 24.0) * n + 400.0) * count;
-  const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
-  const int64_t size = small::SizeOf<Work>(n, left != nullptr, right != nullptr);
-  ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
-    using E = Element<T, V>;
-    const small::EigWork<E> work(registers, order, left != nullptr, right != nullptr);
-    LoadElements(a + i * count, count, count, work.schur.t);
-    const V failed = small::Eig<kVectors>(work, order);
-    StoreElements(work.values, n, n, values + i * n);
-    StoreIntegers(&failed, 1, info + i);
-    const auto write = [&](const E* vectors, std::complex<Real<T>>* target) {
-      for (int row = 0; vectors != nullptr && row < order; ++row) {
-        small::EigenvectorRow(order, work.schur.t, vectors, failed, row, work.x);
-        StoreElements(work.x, n, count, target + i * count + row * n);
-      }
-    };
-    write(work.left, left);
-    write(work.right, right);
-  });
-}
-
+// `left` is null where the left eigenvectors are not wanted, and `right` too where none are.
 template <class T>
-void LapackEig(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
-               std::complex<Real<T>>* values, std::complex<Real<T>>* left,
-               std::complex<Real<T>>* right, int32_t* info) {
+struct EigProblem {
   using C = std::complex<Real<T>>;
-  const int64_t size = n * n;
-  const double nanoseconds = LapackNanoseconds((right ? 25.0 : 10.0) * n * size);
-  ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
-    lapack::Geev<T> geev(n, left != nullptr, right != nullptr);
-    const auto matrix = Scratch<T>(size);
-    const auto left_columns = Scratch<T>(left ? size : 0);
-    const auto right_columns = Scratch<T>(right ? size : 0);
-    for (int64_t i = first; i < last; ++i) {
+
+  int64_t batch, n;
+  const T* a;
+  C *values, *left, *right;
+  int32_t* info;
+
+  bool IsEmpty() const { return n == 0; }
+  void RunEmpty() const { std::fill_n(info, batch, 0); }
+
+  Path path() const { return ChoosePath(Operation::kEig, n, n, kDtype<T>); }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    right != nullptr ? RunSmall<true>(pool) : RunSmall<false>(pool);
+  }
+
+  void RunLapack(ffi::ThreadPool& pool) const {
+    const int64_t size = n * n;
+    const double nanoseconds = LapackNanoseconds((right ? 25.0 : 10.0) * n * size);
+    struct Work {
+      lapack::Geev<T> geev;
+      std::unique_ptr<T[]> matrix, left, right;
+    };
+    const auto make = [&] {
+      return Work{.geev = lapack::Geev<T>(n, left != nullptr, right != nullptr),
+                  .matrix = Scratch<T>(size),
+                  .left = Scratch<T>(left ? size : 0),
+                  .right = Scratch<T>(right ? size : 0)};
+    };
+    ForEachByLapack(pool, batch, n, nanoseconds, make, [&](Work& work, int64_t i) {
+      const T* const source = a + i * size;
       C* const w = values + i * n;
-      info[i] = kNotFinite;
-      if (AllFinite(a + i * size, size)) {
-        const int exponent = ExponentOutOfRange(a + i * size, size);
-        Transpose(pool, n, n, a + i * size, n, matrix.get(), n);
-        MultiplyByPowerOfTwo(-exponent, size, matrix.get());
-        info[i] = geev(matrix.get(), w, left_columns.get(), right_columns.get());
+      info[i] = IterateIf(AllFinite(source, size), [&] {
+        const int exponent = ExponentOutOfRange(source, size);
+        Transpose(pool, n, n, source, n, work.matrix.get(), n);
+        MultiplyByPowerOfTwo(-exponent, size, work.matrix.get());
+        const int failed = work.geev(work.matrix.get(), w, work.left.get(), work.right.get());
         MultiplyByPowerOfTwo(exponent, n, w);
+        return failed;
+      });
+      C *const left_vectors = PartOf(left, i * size), *const right_vectors =
+                                                          PartOf(right, i * size);
+      if (info[i] != 0) {
+        FillWithNaN(n, w);
+        FillWithNaN(size, left_vectors);
+        FillWithNaN(size, right_vectors);
+        return;
       }
-      if (info[i] != 0) std::fill(w, w + n, NaN<C>());
-      const auto write = [&](const T* columns, C* target) {
-        if (target == nullptr) return;
-        target += i * size;
-        if (info[i] != 0) {
-          std::fill(target, target + size, NaN<C>());
-        } else {
-          WriteVectors(pool, n, w, columns, target);
+      if (left != nullptr) WriteVectors(pool, n, w, work.left.get(), left_vectors);
+      if (right != nullptr) WriteVectors(pool, n, w, work.right.get(), right_vectors);
+    });
+  }
+
+ private:
+  template <bool kVectors>
+  void RunSmall(ffi::ThreadPool& pool) const {
+    using Work = small::EigWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
+    const int order = ToInt(n);
+    const int64_t count = n * n;
+    const double operations = ((kVectors ? 60.0 : 24.0) * n + 400.0) * count;
+    const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
+    const int64_t size = small::SizeOf<Work>(n, left != nullptr, right != nullptr);
+    ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+      using E = Element<T, V>;
+      const small::EigWork<E> work(registers, order, left != nullptr, right != nullptr);
+      LoadElements(a + i * count, count, count, work.schur.t);
+      const V failed = small::Eig<kVectors>(work, order);
+      StoreElements(work.values, n, n, values + i * n);
+      StoreIntegers(&failed, 1, info + i);
+      const auto write = [&](const E* vectors, C* target) {
+        for (int row = 0; vectors != nullptr && row < order; ++row) {
+          small::EigenvectorRow(order, work.schur.t, vectors, failed, row, work.x);
+          StoreElements(work.x, n, count, target + i * count + row * n);
         }
       };
-      write(left_columns.get(), left);
-      write(right_columns.get(), right);
-    }
-  });
-}
-
-// Runs over the batch; `left` and `right` are where eigenvectors go, or null if they are not
-// wanted.
-template <class T>
-void EigBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a,
-              std::complex<Real<T>>* values, std::complex<Real<T>>* left,
-              std::complex<Real<T>>* right, int32_t* info) {
-  if (n == 0) return std::fill(info, info + batch, 0);
-  TakePath(
-      ChoosePath(Operation::kEig, n, n, kDtype<T>),
-      [&] {
-        right ? SmallEig<true>(pool, batch, n, a, values, left, right, info)
-              : SmallEig<false>(pool, batch, n, a, values, left, right, info);
-      },
-      [&] { LapackEig(pool, batch, n, a, values, left, right, info); });
-}
+      write(work.left, left);
+      write(work.right, right);
+    });
+  }
+};
 
 // `left` and `right` are null where a handler has no such result.
 void RunEig(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* left, Result* right,
@@ -129,13 +130,14 @@ void RunEig(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* lef
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using C = std::complex<Real<T>>;
-    const auto vectors = [&](Result* result, std::string_view name) -> C* {
-      return result ? ResultElements<C>(*result, batch, {n, n}, name) : nullptr;
-    };
-    EigBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
-             Elements<C>(values, batch, {n}, "the eigenvalues"),
-             vectors(left, "the left eigenvectors"), vectors(right, "the eigenvectors"),
-             Elements<int32_t>(info, batch, {}, "info"));
+    TakePath(pool,
+             EigProblem<T>{.batch = batch,
+                           .n = n,
+                           .a = Elements<T>(a, batch, {n, n}, "a"),
+                           .values = Elements<C>(values, batch, {n}, "the eigenvalues"),
+                           .left = ResultElements<C>(left, batch, {n, n}, "the left eigenvectors"),
+                           .right = ResultElements<C>(right, batch, {n, n}, "the eigenvectors"),
+                           .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

@@ -12,10 +12,9 @@
 #include "kernels/blocked/divide_and_conquer.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
-#include "kernels/cpu/spares.h"
 #include "kernels/handlers.h"
 
 namespace linalg {
@@ -80,9 +79,9 @@ class ScaledDivideAndConquer {
 
 // stevd, with the same interface.
 template <class R>
-class Stevd {
+class LapackSolver {
  public:
-  Stevd(int64_t n, bool vectors)
+  LapackSolver(int64_t n, bool vectors)
       : n_(n), stevd_(n, vectors), columns_(Scratch<R>(vectors ? n * n : 0)) {}
 
   int operator()(R* d, R* e) { return stevd_(d, e, columns_.get()); }
@@ -94,53 +93,69 @@ class Stevd {
   std::unique_ptr<R[]> columns_;
 };
 
-// Runs over the batch; `vectors` is where eigenvectors go, or null if only values are wanted.
+// `vectors` is null where eigenvalues alone are wanted.
 template <class T>
-void TridiagonalBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const Real<T>* diagonal,
-                      const T* beside, T* vectors, Real<T>* values, int32_t* info) {
+struct TridiagonalProblem {
   using R = Real<T>;
-  if (n == 0) return std::fill(info, info + batch, 0);
-  const int64_t size = n * n;
-  const auto solve = [&](int64_t first, int64_t last, auto&& solver) {
-    const auto e = Scratch<R>(n);
-    const auto phases = Scratch<Element<T>>(n);
-    for (int64_t i = first; i < last; ++i) {
-      R* const w = values + i * n;
-      const T* const row = beside + i * (n - 1);
-      std::copy_n(diagonal + i * n, n, w);
-      info[i] = kNotFinite;
-      if (AllFinite(w, n) && AllFinite(row, n - 1)) {
-        SplitPhases(n - 1, row, e.get(), phases.get());
-        info[i] = solver(w, e.get());
-      }
-      if (info[i] != 0) std::fill_n(w, n, NaN<R>());
-      if (!vectors) continue;
-      T* const v = vectors + i * size;
-      if (info[i] != 0) {
-        std::fill_n(v, size, NaN<T>());
-      } else {
-        WriteVectors(n, phases.get(), solver, v);
-      }
-    }
+
+  int64_t batch, n;
+  const R* diagonal;
+  const T* beside;
+  T* vectors;
+  R* values;
+  int32_t* info;
+
+  bool IsEmpty() const { return n == 0; }
+  void RunEmpty() const { std::fill_n(info, batch, 0); }
+
+  Path path() const { return ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>); }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
+    ForEachInTurn(
+        pool, batch, nanoseconds, [&] { return Work<ScaledDivideAndConquer<R>>(*this); },
+        [&](auto& work, int64_t i) { Solve(work, i); });
+  }
+
+  void RunLapack(ffi::ThreadPool& pool) const {
+    const int64_t size = n * n;
+    const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
+    ForEachByLapack(
+        pool, batch, n, nanoseconds, [&] { return Work<LapackSolver<R>>(*this); },
+        [&](auto& work, int64_t i) { Solve(work, i); });
+  }
+
+ private:
+  template <class Solver>
+  struct Work {
+    explicit Work(const TridiagonalProblem& problem)
+        : solver(problem.n, problem.vectors != nullptr),
+          e(Scratch<R>(problem.n)),
+          phases(Scratch<Element<T>>(problem.n)) {}
+
+    Solver solver;
+    std::unique_ptr<R[]> e;
+    std::unique_ptr<Element<T>[]> phases;
   };
-  TakePath(
-      ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>),
-      [] { throw std::logic_error("there are no kernels for lanes"); },
-      [&] {
-        Spares<ScaledDivideAndConquer<R>> spares;
-        const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
-        ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-          spares.With([&] { return ScaledDivideAndConquer<R>(n, vectors != nullptr); },
-                      [&](auto& solver) { solve(first, last, solver); });
-        });
-      },
-      [&] {
-        const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
-        ForEachByLapack(pool, batch, n, nanoseconds, [&](int64_t first, int64_t last) {
-          solve(first, last, Stevd<R>(n, vectors != nullptr));
-        });
-      });
-}
+
+  template <class Solver>
+  void Solve(Work<Solver>& work, int64_t i) const {
+    R* const w = values + i * n;
+    T* const v = PartOf(vectors, i * n * n);
+    const T* const row = beside + i * (n - 1);
+    std::copy_n(diagonal + i * n, n, w);
+    info[i] = IterateIf(AllFinite(w, n) && AllFinite(row, n - 1), [&] {
+      SplitPhases(n - 1, row, work.e.get(), work.phases.get());
+      return work.solver(w, work.e.get());
+    });
+    if (info[i] != 0) {
+      FillWithNaN(n, w);
+      FillWithNaN(n * n, v);
+    } else if (v != nullptr) {
+      WriteVectors(n, work.phases.get(), work.solver, v);
+    }
+  }
+};
 
 // `vectors` is null where a handler has no such result.
 void RunEighTridiagonal(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
@@ -148,12 +163,14 @@ void RunEighTridiagonal(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::Any
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TridiagonalBatch(
-        pool, batch, n, Elements<Real<T>>(diagonal, batch, {n}, "d"),
-        Elements<T>(beside, batch, {shape.beside}, "e"),
-        vectors ? ResultElements<T>(*vectors, batch, {n, n}, "the eigenvectors") : nullptr,
-        Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-        Elements<int32_t>(info, batch, {}, "info"));
+    TakePath(pool, TridiagonalProblem<T>{
+                       .batch = batch,
+                       .n = n,
+                       .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                       .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
+                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+                       .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                       .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

@@ -8,7 +8,7 @@
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/pack.h"
-#include "kernels/arithmetic/register_bytes.h"
+#include "kernels/arithmetic/registers.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/results.h"

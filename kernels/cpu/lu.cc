@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "kernels/arithmetic/exchange.h"
-#include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/solve.h"
@@ -17,50 +17,70 @@
 namespace linalg {
 namespace {
 
+template <class T>
+struct LuProblem {
+  int64_t batch, m, n;
+  const T* a;
+  T* lu;
+  int32_t *pivots, *permutation, *info;
+
+  Path path() const { return ChoosePath(Operation::kLu, m, n, kDtype<T>); }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    const auto store = [&](auto& group, auto singular) {
+      StoreElements(group.a, m * n, lu + group.first * m * n);
+      StoreIntegers(group.pivots, Count(), pivots + group.first * Count());
+      StoreIntegers(group.permutation, m, permutation + group.first * m);
+      StoreIntegers(&singular, 1, info + group.first);
+    };
+    ForEachSmallLu<T>(pool, batch, m, n, 0, a, store, a == lu);
+  }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    ForEachInTurn(
+        pool, batch, BlockedLuNanoseconds<T>(m, n), [&] { return blocked::LuFactors<T>(m, n); },
+        [&](blocked::LuFactors<T>& factors, int64_t i) {
+          info[i] = factors.Factor(a + i * m * n);
+          for (int64_t row = 0; row < m; ++row) {
+            std::copy_n(factors.lu().At(row, 0).data, n, lu + (i * m + row) * n);
+          }
+          StorePivots(i, factors.pivots());
+        });
+  }
+
+  void RunLapack(ffi::ThreadPool& pool) const {
+    ForEachByLapack(
+        pool, batch, Count(), LuNanoseconds(m, n), [&] { return LapackLu<T>(m, n); },
+        [&](LapackLu<T>& factors, int64_t i) {
+          info[i] = factors.Factor(pool, a + i * m * n);
+          Transpose(pool, n, m, factors.lu(), m, lu + i * m * n, n);
+          StorePivots(i, factors.pivots());
+        });
+  }
+
+ private:
+  int64_t Count() const { return std::min(m, n); }
+
+  void StorePivots(int64_t i, const int32_t* steps) const {
+    std::copy_n(steps, Count(), pivots + i * Count());
+    PivotsToPermutation(Count(), steps, m, permutation + i * m);
+  }
+};
+
 void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, Result lu, Result pivots, Result permutation,
         Result info) {
   const BatchShape shape = SplitBatch(a, 2, "a");
-  const auto [batch, rows, cols] = shape;
-  const int64_t m = rows, n = cols, k = std::min(rows, cols);
-  DispatchDtype(a.element_type(), [&, batch = batch]<class T>(std::type_identity<T>) {
-    const T* a_data = Elements<T>(a, batch, {m, n}, "a");
-    T* lu_data = ResultElements<T>(lu, batch, {m, n}, "lu");
-    int32_t* pivots_data = Elements<int32_t>(pivots, batch, {k}, "pivots");
-    int32_t* permutation_data = Elements<int32_t>(permutation, batch, {m}, "permutation");
-    int32_t* info_data = Elements<int32_t>(info, batch, {}, "info");
-    const auto store = [&](auto& group, auto singular) {
-      StoreElements(group.a, m * n, lu_data + group.first * m * n);
-      StoreIntegers(group.pivots, k, pivots_data + group.first * k);
-      StoreIntegers(group.permutation, m, permutation_data + group.first * m);
-      StoreIntegers(&singular, 1, info_data + group.first);
-    };
-    const auto store_pivots = [&](int64_t i, const int32_t* steps) {
-      std::copy(steps, steps + k, pivots_data + i * k);
-      PivotsToPermutation(k, steps, m, permutation_data + i * m);
-    };
-    const auto factor_in_tiles = [&](int64_t first, int64_t last) {
-      blocked::LuFactors<T> factors(m, n);
-      for (int64_t i = first; i < last; ++i) {
-        info_data[i] = factors.Factor(a_data + i * m * n);
-        for (int64_t row = 0; row < m; ++row) {
-          std::copy_n(factors.lu().At(row, 0).data, n, lu_data + (i * m + row) * n);
-        }
-        store_pivots(i, factors.pivots());
-      }
-    };
-    const auto factor_range = [&](int64_t first, int64_t last) {
-      LapackLu<T> factors(m, n);
-      for (int64_t i = first; i < last; ++i) {
-        info_data[i] = factors.Factor(pool, a_data + i * m * n);
-        Transpose(pool, n, m, factors.lu(), m, lu_data + i * m * n, n);
-        store_pivots(i, factors.pivots());
-      }
-    };
-    TakePath(
-        ChoosePath(Operation::kLu, m, n, kDtype<T>),
-        [&] { ForEachSmallLu<T>(pool, batch, m, n, 0, a_data, store, a_data == lu_data); },
-        [&] { ForEachRange(pool, batch, BlockedLuNanoseconds<T>(m, n), factor_in_tiles); },
-        [&] { ForEachByLapack(pool, batch, k, LuNanoseconds(m, n), factor_range); });
+  const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    TakePath(pool,
+             LuProblem<T>{.batch = batch,
+                          .m = m,
+                          .n = n,
+                          .a = Elements<T>(a, batch, {m, n}, "a"),
+                          .lu = ResultElements<T>(lu, batch, {m, n}, "lu"),
+                          .pivots = Elements<int32_t>(pivots, batch, {std::min(m, n)}, "pivots"),
+                          .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
+                          .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -90,17 +110,21 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
                                .transpose = transpose,
                                .conjugate = conjugate};
     };
-    SolveByPath(
-        pool, systems,
-        [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
-          const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
-          LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
-          small::LuSolve(n, matrix, small::LanePivots{spare}, transpose, conjugate, cols, rhs);
-        },
-        [&](int64_t i, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
-          with(i, matrix).Solve(systems.cols, rhs, substitution);
-        },
-        [&](int64_t i, const T* matrix, T* rhs) { with(i, matrix).Solve(systems.cols, rhs); });
+    TakePath(pool, SystemsProblem{
+                       systems,
+                       [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
+                         const int n = static_cast<int>(systems.n),
+                                   cols = static_cast<int>(systems.cols);
+                         LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
+                         small::LuSolve(n, matrix, small::LanePivots{spare}, transpose, conjugate,
+                                        cols, rhs);
+                       },
+                       [&](int64_t i, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
+                         with(i, matrix).Solve(systems.cols, rhs, substitution);
+                       },
+                       [&](int64_t i, const T* matrix, T* rhs) {
+                         with(i, matrix).Solve(pool, systems.cols, rhs);
+                       }});
   });
 }
 

@@ -1,12 +1,12 @@
-// Products of small matrices: one matrix after another, its columns in lanes (kernels/small).
+// Products of small matrices: one matrix after another, its columns in registers (kernels/small).
 //
 // XLA multiplies batches of them in a loop that takes up to 37 times as long; linalg/_matmul.py
 // leaves it those that it is good at. Rows are computed in whole registers, so what lies behind a
 // matrix is read and written with it. Within a range of the batch that is the next matrix, which is
 // computed later; at the end of a range, copies stand in.
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/handlers.h"
 #include "kernels/matmul_shape.h"
 #include "kernels/small/mul_sub.h"
@@ -31,25 +31,24 @@ struct Products {
   int m, n, depth;
   bool transpose_a, transpose_b, conjugate_a, conjugate_b;
 
-  void Run(ffi::ThreadPool& pool) const {
-    if (m == 0 || n == 0) return;
-    const int64_t row_bytes = int64_t{n} * sizeof(T);
-    if constexpr (kRegisterBytes > 32) {
-      if (row_bytes > 32) return RunIn<Vector<R, kRegisterBytes / sizeof(R)>>(pool);
-    }
-    if constexpr (kRegisterBytes > 16) {
-      if (row_bytes > 16) return RunIn<Vector<R, 32 / sizeof(R)>>(pool);
-    }
-    RunIn<Vector<R, 16 / sizeof(R)>>(pool);
+  bool IsEmpty() const { return m == 0 || n == 0; }
+  void RunEmpty() const {}
+
+  Path path() const { return Path::kSmall; }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    WithProductRegister(int64_t{n} * sizeof(T), [&](auto bytes) {
+      RunIn<Vector<R, bytes / static_cast<int>(sizeof(R))>>(pool);
+    });
   }
 
  private:
   // Rows in blocks of about the same height, of which the last two may overlap.
   template <class V>
   void RunIn(ffi::ThreadPool& pool) const {
-    constexpr int kMostRows = kComplex || !small::kManyRegisters ? 4 : 8;
-    const int blocks = (m + kMostRows - 1) / kMostRows;
-    RunInBlocks<kMostRows, V>((m + blocks - 1) / blocks, pool);
+    constexpr int kMost = kMostProductRows<kComplex>;
+    const int blocks = (m + kMost - 1) / kMost;
+    RunInBlocks<kMost, V>((m + blocks - 1) / blocks, pool);
   }
 
   template <int kRows, class V>
@@ -125,7 +124,7 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
         .transpose_b = transpose_b,
         .conjugate_a = conjugate_a,
         .conjugate_b = conjugate_b};
-    products.Run(pool);
+    TakePath(pool, products);
   });
 }
 

@@ -1,9 +1,9 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// Small matrices: kernels/small, one matrix per lane or one at a time with its columns in lanes.
-// Larger ones: kernels/blocked, in tiles. The largest, very narrow ones, and beyond small ones all
-// with pivoting: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr on the same
-// memory; Q and R are transposed into the row-major results as they are written.
+// Small matrices: kernels/small, one matrix per lane or one at a time with its columns in
+// registers. Larger ones: kernels/blocked, in tiles. The largest, very narrow ones, and beyond
+// small ones all with pivoting: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr
+// on the same memory; Q and R are transposed into the row-major results as they are written.
 #include "kernels/small/qr.h"
 
 #include "kernels/arithmetic/columns.h"
@@ -13,8 +13,7 @@
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/cpu/lapack_batch.h"
-#include "kernels/cpu/tuning.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/qr_derivative.h"
@@ -25,9 +24,9 @@ namespace {
 // The reflectors of one matrix and the Q made from them, column-major, in memory that serves one
 // matrix after another. Q has q_cols columns: 0 where it is not wanted.
 template <class T>
-class Reflectors {
+class LapackQr {
  public:
-  Reflectors(int64_t rows, int64_t cols, int64_t q_cols)
+  LapackQr(int64_t rows, int64_t cols, int64_t q_cols)
       : rows_(rows),
         cols_(cols),
         count_(std::min(rows, cols)),
@@ -38,7 +37,7 @@ class Reflectors {
   void Factor(ffi::ThreadPool& pool, const T* a) {
     if (count_ == 0) return;
     Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
-    const auto factor = count_ <= kUnblockedReflectors ? &lapack::Geqr2<T> : &lapack::Geqrf<T>;
+    const auto factor = TakesUnblockedReflectors(count_) ? &lapack::Geqr2<T> : &lapack::Geqrf<T>;
     factor(ToInt(rows_), ToInt(cols_), a_.get(), ToInt(rows_), taus_.get(), work_.get());
   }
 
@@ -84,7 +83,7 @@ class Reflectors {
   // The row-major rows-by-q_cols Q. Overwrites the reflectors.
   void WriteQ(ffi::ThreadPool& pool, int64_t q_cols, T* q) {
     if (rows_ == 0 || q_cols == 0) return;
-    const auto multiply = count_ <= kUnblockedReflectors ? &lapack::Org2r<T> : &lapack::Orgqr<T>;
+    const auto multiply = TakesUnblockedReflectors(count_) ? &lapack::Org2r<T> : &lapack::Orgqr<T>;
     multiply(ToInt(rows_), ToInt(q_cols), ToInt(count_), a_.get(), ToInt(rows_), taus_.get(),
              work_.get());
     Transpose(pool, q_cols, rows_, a_.get(), rows_, q, q_cols);
@@ -106,72 +105,23 @@ struct QrProblem : QrShape {
   T* r = nullptr;
   T* q = nullptr;
 
-  void Run(ffi::ThreadPool& pool) const {
-    const Operation operation = order != nullptr ? Operation::kPivotedQr : Operation::kQr;
-    TakePath(
-        ChoosePath(operation, m, n, kDtype<T>), [&] { RunLanes(pool); }, [&] { RunBlocked(pool); },
-        [&] { RunLapack(pool); });
+  Path path() const {
+    return ChoosePath(order != nullptr ? Operation::kPivotedQr : Operation::kQr, m, n, kDtype<T>);
   }
 
- private:
-  static constexpr int64_t kParts = kPartsOf<T>;
-
-  void RunLapack(ffi::ThreadPool& pool) const {
-    const double nanoseconds = (order != nullptr ? 2 : 1) * QrNanoseconds(m, n);
-    ForEachByLapack(pool, batch, std::min(m, n), nanoseconds, [&](int64_t first, int64_t last) {
-      Reflectors<T> reflectors(m, n, q_cols);
-      for (int64_t i = first; i < last; ++i) {
-        const T* const matrix = a + i * m * n;
-        if (factored) {
-          reflectors.Set(pool, matrix, count, taus_in + i * count);
-        } else if (order != nullptr) {
-          reflectors.FactorPivoted(pool, matrix, order + i * n);
-        } else {
-          reflectors.Factor(pool, matrix);
-        }
-        if (taus != nullptr) {
-          reflectors.WritePacked(pool, r + i * m * n, taus + i * count);
-        } else if (r != nullptr) {
-          reflectors.WriteR(pool, r_rows, r + i * r_rows * n);
-        }
-        if (q != nullptr) reflectors.WriteQ(pool, q_cols, q + i * m * q_cols);
-      }
-    });
-  }
-
-  // One matrix after another on each thread, in tiles.
-  void RunBlocked(ffi::ThreadPool& pool) const {
-    ForEachRange(pool, batch, BlockedQrNanoseconds<T>(m, n), [&](int64_t first, int64_t last) {
-      blocked::QrFactors<T> factors(m, n, q_cols);
-      for (int64_t i = first; i < last; ++i) {
-        const T* const matrix = a + i * m * n;
-        if (factored) {
-          factors.Set(matrix, count, taus_in + i * count);
-        } else {
-          factors.Factor(matrix);
-        }
-        if (taus != nullptr) std::copy_n(factors.taus(), count, taus + i * count);
-        for (int64_t k = 0; r != nullptr && k < r_rows; ++k) {
-          T* const row = r + (i * r_rows + k) * n;
-          const int64_t zeros = taus != nullptr ? 0 : std::min(k, n);
-          std::fill_n(row, zeros, T(0));
-          std::copy_n(factors.matrix().At(k, zeros).data, n - zeros, row + zeros);
-        }
-        if (q == nullptr) continue;
-        factors.MakeQ();
-        for (int64_t k = 0; k < m; ++k) {
-          std::copy_n(factors.matrix().At(k, 0).data, q_cols, q + (i * m + k) * q_cols);
-        }
-      }
-    });
-  }
-
-  // One matrix per lane, or one at a time with its columns in lanes.
-  void RunLanes(ffi::ThreadPool& pool) const {
+  // One matrix per lane, or one at a time with its columns in registers.
+  void RunSmall(ffi::ThreadPool& pool) const {
     using One = Element<T, Real<T>>;
     using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
-    if (std::max(m, n) > kSmallQrInLanes) {
+    if (TakesQrPerLane(m, n)) {
+      const int64_t size = Size<1>() * kParts;
+      ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
+                      [&]<class V>(int64_t i, V* registers) {
+                        using E = Element<T, V>;
+                        Make<ColumnBlock<T, V>>(i, reinterpret_cast<E*>(registers));
+                      });
+    } else {
       constexpr int kWidth = kColumns<One, Columns>;
       const double nanoseconds = SmallNanoseconds(1, Size<1>() * kParts, operations / kLanes<T>);
       ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
@@ -180,15 +130,59 @@ struct QrProblem : QrShape {
           Make<Columns>(i, reinterpret_cast<One*>(memory.get()));
         }
       });
-    } else {
-      const int64_t size = Size<1>() * kParts;
-      ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
-                      [&]<class V>(int64_t i, V* registers) {
-                        using E = Element<T, V>;
-                        Make<ColumnBlock<T, V>>(i, reinterpret_cast<E*>(registers));
-                      });
     }
   }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    ForEachInTurn(
+        pool, batch, BlockedQrNanoseconds<T>(m, n),
+        [&] { return blocked::QrFactors<T>(m, n, q_cols); },
+        [&](blocked::QrFactors<T>& factors, int64_t i) {
+          const T* const matrix = a + i * m * n;
+          if (factored) {
+            factors.Set(matrix, count, taus_in + i * count);
+          } else {
+            factors.Factor(matrix);
+          }
+          if (taus != nullptr) std::copy_n(factors.taus(), count, taus + i * count);
+          for (int64_t k = 0; r != nullptr && k < r_rows; ++k) {
+            T* const row = r + (i * r_rows + k) * n;
+            const int64_t zeros = taus != nullptr ? 0 : std::min(k, n);
+            std::fill_n(row, zeros, T(0));
+            std::copy_n(factors.matrix().At(k, zeros).data, n - zeros, row + zeros);
+          }
+          if (q == nullptr) return;
+          factors.MakeQ();
+          for (int64_t k = 0; k < m; ++k) {
+            std::copy_n(factors.matrix().At(k, 0).data, q_cols, q + (i * m + k) * q_cols);
+          }
+        });
+  }
+
+  void RunLapack(ffi::ThreadPool& pool) const {
+    const double nanoseconds = (order != nullptr ? 2 : 1) * QrNanoseconds(m, n);
+    ForEachByLapack(
+        pool, batch, std::min(m, n), nanoseconds, [&] { return LapackQr<T>(m, n, q_cols); },
+        [&](LapackQr<T>& factors, int64_t i) {
+          const T* const matrix = a + i * m * n;
+          if (factored) {
+            factors.Set(pool, matrix, count, taus_in + i * count);
+          } else if (order != nullptr) {
+            factors.FactorPivoted(pool, matrix, order + i * n);
+          } else {
+            factors.Factor(pool, matrix);
+          }
+          if (taus != nullptr) {
+            factors.WritePacked(pool, r + i * m * n, taus + i * count);
+          } else if (r != nullptr) {
+            factors.WriteR(pool, r_rows, r + i * r_rows * n);
+          }
+          if (q != nullptr) factors.WriteQ(pool, q_cols, q + i * m * q_cols);
+        });
+  }
+
+ private:
+  static constexpr int64_t kParts = kPartsOf<T>;
 
   // Rows of one matrix are whole registers, with what they lack before the first column.
   template <int kWidth>
@@ -206,7 +200,8 @@ struct QrProblem : QrShape {
     using V = RealElement<E>;
     const int64_t group = rows * cols * kParts;
     if (stride == cols) {  // the rows follow one another: one long row
-      stride = cols = rows * cols;
+      cols = rows * cols;
+      stride = cols;
       rows = 1;
     }
     for (int64_t i = 0; i < rows; ++i) {
@@ -285,7 +280,7 @@ void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result packed, Result
     const int64_t batch = problem.batch;
     problem.r = ResultElements<T>(packed, batch, {problem.m, problem.n}, "the packed factors");
     problem.taus = Elements<T>(taus, batch, {problem.count}, "taus");
-    problem.Run(pool);
+    TakePath(pool, problem);
   });
 }
 
@@ -296,25 +291,26 @@ void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer t
     problem.factored = true;
     problem.taus_in = Elements<T>(taus, batch, {problem.count}, "taus");
     problem.q = ResultElements<T>(q, batch, {problem.m, problem.n}, "q");
-    problem.Run(pool);
+    TakePath(pool, problem);
   });
 }
 
 void Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r) {
   DispatchDtype(a.element_type(),
-                [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, &q, r).Run(pool); });
+                [&]<class T>(std::type_identity<T>) { TakePath(pool, ReadProblem<T>(a, &q, r)); });
 }
 
 void QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, Result r) {
-  DispatchDtype(a.element_type(),
-                [&]<class T>(std::type_identity<T>) { ReadProblem<T>(a, nullptr, r).Run(pool); });
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    TakePath(pool, ReadProblem<T>(a, nullptr, r));
+  });
 }
 
 void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r, Result order) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
     problem.order = Elements<int32_t>(order, problem.batch, {problem.n}, "the permutation");
-    problem.Run(pool);
+    TakePath(pool, problem);
   });
 }
 
@@ -331,7 +327,9 @@ struct QrDerivative {
   T* y;
   T* y_r = nullptr;
 
-  void Run(ffi::ThreadPool& pool) const {
+  Path path() const { return Path::kSmall; }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int m = ToInt(shape.m), n = ToInt(shape.n);
     const int64_t size = shape.m * shape.n, square = shape.n * shape.n;
@@ -379,7 +377,7 @@ void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
     auto derivative = ReadDerivative<T>(q, r, da, dq);
     const QrShape& shape = derivative.shape;
     derivative.y_r = ResultElements<T>(dr, shape.batch, {shape.n, shape.n}, "dr");
-    derivative.Run(pool);
+    TakePath(pool, derivative);
   });
 }
 
@@ -389,7 +387,7 @@ void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
     auto derivative = ReadDerivative<T>(q, r, q_ct, a_ct);
     const QrShape& shape = derivative.shape;
     derivative.dr = Elements<T>(r_ct, shape.batch, {shape.n, shape.n}, "the cotangent of r");
-    derivative.Run(pool);
+    TakePath(pool, derivative);
   });
 }
 

@@ -25,6 +25,13 @@ bool AllFinite(const T* a, int64_t count) {
   return finite;
 }
 
+// The info of iterate(), one of LAPACK's iterations on a matrix, which is kept from one that is not
+// finite.
+template <class Iterate>
+int IterateIf(bool finite, Iterate&& iterate) {
+  return finite ? iterate() : kNotFinite;
+}
+
 // Whether 1 / x, or a number on the way to it, is out of range where x is neither 0 nor Inf. BLAS
 // divides by multiplying with reciprocals.
 template <class T>

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "kernels/arithmetic/element.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/ffi.h"
 
@@ -32,6 +33,24 @@ T* ResultElements(Result& result, int64_t batch, CoreShape core, std::string_vie
   T* const data = Elements<T>(result, batch, core, name);
   AdviseHugePages(data, static_cast<int64_t>(result->size_bytes()));
   return data;
+}
+
+// The same of a result that some handlers of a problem lack: null without it.
+template <class T>
+T* ResultElements(Result* result, int64_t batch, CoreShape core, std::string_view name) {
+  return result == nullptr ? nullptr : ResultElements<T>(*result, batch, core, name);
+}
+
+// The part from `offset` on of a result, null if that is not wanted.
+template <class X>
+X* PartOf(X* result, int64_t offset) {
+  return result == nullptr ? nullptr : result + offset;
+}
+
+// What a matrix that has failed gets: NaN in `count` elements of a result, if that is wanted.
+template <class X>
+void FillWithNaN(int64_t count, X* result) {
+  if (result != nullptr) std::fill_n(result, count, NaN<X>());
 }
 
 template <class T>

@@ -7,7 +7,7 @@
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/scaled_schur.h"
@@ -16,69 +16,66 @@
 namespace linalg {
 namespace {
 
-// One matrix per lane.
 template <class T>
-void SmallSchur(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
-                int32_t* info) {
-  using Work = small::SchurWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
-  const int order = ToInt(n);
-  const int64_t count = n * n;
-  const double operations = (45.0 * n + 400.0) * count;
-  const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
-  ForEachGroup<T>(pool, batch, small::SizeOf<Work>(n, true), nanoseconds,
-                  [&]<class V>(int64_t i, V* registers) {
-                    const small::SchurWork<Element<T, V>> work(registers, order, true);
-                    LoadElements(a + i * count, count, count, work.t);
-                    const V failed = small::SchurForm(work, order);
-                    StoreElements(work.t, count, form + i * count);
-                    StoreElements(work.z, count, vectors + i * count);
-                    StoreIntegers(&failed, 1, info + i);
-                  });
-}
+struct SchurProblem {
+  int64_t batch, n;
+  const T* a;
+  T *form, *vectors;
+  int32_t* info;
 
-template <class T>
-void LapackSchur(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
-                 int32_t* info) {
-  const int64_t size = n * n;
-  ForEachByLapack(pool, batch, n, LapackNanoseconds(25.0 * n * size),
-                  [&](int64_t first, int64_t last) {
-                    lapack::Gees<T> gees(n);
-                    for (int64_t i = first; i < last; ++i) {
-                      T* const t = form + i * size;
-                      T* const z = vectors + i * size;
-                      info[i] = kNotFinite;
-                      if (AllFinite(a + i * size, size)) {
-                        info[i] = ScaledSchur(gees, pool, n, a + i * size, t, z);
-                      }
-                      for (T* matrix : {t, z}) {
-                        if (info[i] != 0) {
-                          std::fill(matrix, matrix + size, NaN<T>());
-                        } else {
-                          TransposeInPlace(pool, n, matrix);
-                        }
-                      }
-                    }
-                  });
-}
+  bool IsEmpty() const { return n == 0; }
+  void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-template <class T>
-void SchurBatch(ffi::ThreadPool& pool, int64_t batch, int64_t n, const T* a, T* form, T* vectors,
-                int32_t* info) {
-  if (n == 0) return std::fill(info, info + batch, 0);
-  TakePath(
-      ChoosePath(Operation::kSchur, n, n, kDtype<T>),
-      [&] { SmallSchur(pool, batch, n, a, form, vectors, info); },
-      [&] { LapackSchur(pool, batch, n, a, form, vectors, info); });
-}
+  Path path() const { return ChoosePath(Operation::kSchur, n, n, kDtype<T>); }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    using Work = small::SchurWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
+    const int order = ToInt(n);
+    const int64_t count = n * n;
+    const double operations = (45.0 * n + 400.0) * count;
+    const double nanoseconds = SmallNanoseconds(kLanes<T>, 3 * count, operations);
+    ForEachGroup<T>(pool, batch, small::SizeOf<Work>(n, true), nanoseconds,
+                    [&]<class V>(int64_t i, V* registers) {
+                      const small::SchurWork<Element<T, V>> work(registers, order, true);
+                      LoadElements(a + i * count, count, count, work.t);
+                      const V failed = small::SchurForm(work, order);
+                      StoreElements(work.t, count, form + i * count);
+                      StoreElements(work.z, count, vectors + i * count);
+                      StoreIntegers(&failed, 1, info + i);
+                    });
+  }
+
+  void RunLapack(ffi::ThreadPool& pool) const {
+    const int64_t size = n * n;
+    ForEachByLapack(
+        pool, batch, n, LapackNanoseconds(25.0 * n * size), [&] { return lapack::Gees<T>(n); },
+        [&](lapack::Gees<T>& gees, int64_t i) {
+          const T* const matrix = a + i * size;
+          T *const t = form + i * size, *const z = vectors + i * size;
+          info[i] = IterateIf(AllFinite(matrix, size),
+                              [&] { return ScaledSchur(gees, pool, n, matrix, t, z); });
+          for (T* const factor : {t, z}) {
+            if (info[i] != 0) {
+              FillWithNaN(size, factor);
+            } else {
+              TransposeInPlace(pool, n, factor);
+            }
+          }
+        });
+  }
+};
 
 void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, Result form, Result vectors, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    SchurBatch(pool, batch, n, Elements<T>(a, batch, {n, n}, "a"),
-               ResultElements<T>(form, batch, {n, n}, "the Schur form"),
-               ResultElements<T>(vectors, batch, {n, n}, "the Schur vectors"),
-               Elements<int32_t>(info, batch, {}, "info"));
+    TakePath(pool, SchurProblem<T>{
+                       .batch = batch,
+                       .n = n,
+                       .a = Elements<T>(a, batch, {n, n}, "a"),
+                       .form = ResultElements<T>(form, batch, {n, n}, "the Schur form"),
+                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the Schur vectors"),
+                       .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

@@ -1,4 +1,4 @@
-// What chunks of a batch work with in turn.
+// What chunks of a batch work with, one after another.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class Spares {
   template <class Make, class Body>
   void With(Make&& make, Body&& body) {
     std::unique_ptr<X> x = Take();
-    if (x == nullptr) x = std::make_unique<X>(make());
+    if (x == nullptr) x.reset(new X(make()));  // which is not moved
     body(*x);
     const std::lock_guard<std::mutex> lock(mutex_);
     spares_.push_back(std::move(x));

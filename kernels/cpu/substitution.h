@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/triangle.h"
 #include "kernels/blocked/substitution.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/cpu/lapack_batch.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
@@ -35,47 +34,52 @@ bool DiagonalHasNoReciprocal(int64_t n, const T* a) {
   return false;
 }
 
-// SolveTriangular for such a triangle.
+// What solves a system of order n in tiles, one after another.
 template <class T>
-void SubstituteByDivision(const Triangle& triangle, int64_t n, const T* a, int64_t rows,
-                          int64_t cols, T* b) {
-  using E = Element<T, Real<T>>;
-  const bool left = triangle.left_side, transpose = triangle.Transposes();
-  const int64_t count = left ? cols : rows, step = left ? cols : 1, next = left ? 1 : cols;
-  const bool forward = triangle.Forward();
-  const auto element = [&](int64_t i, int64_t j) {
-    const E x = reinterpret_cast<const E*>(a)[transpose ? j * n + i : i * n + j];
-    return triangle.conjugate ? Conj(x) : x;
-  };
-  E* const x = reinterpret_cast<E*>(b);
-  for (int64_t k = 0; k < n; ++k) {
-    const int64_t i = forward ? k : n - 1 - k;
-    for (int64_t j = forward ? 0 : i + 1; j < (forward ? i : n); ++j) {
-      const E factor = element(i, j);
-      for (int64_t c = 0; c < count; ++c) {
-        E& target = x[i * step + c * next];
-        target = NegMulAdd(factor, x[j * step + c * next], target);
-      }
+class SidesInTiles {
+ public:
+  SidesInTiles(int64_t n, int64_t sides) : workspace_(n, sides), substitution_(n) {}
+
+  // Copies the right-hand sides `b` to a workspace, transposed where the matrix is to their right,
+  // has replace(x, substitution) solve for them there, and copies them to `target`.
+  template <class Replace>
+  void Solve(ffi::ThreadPool& pool, bool left_side, int64_t rows, int64_t cols, const T* b,
+             T* target, Replace&& replace) {
+    const blocked::Rows<T> x = workspace_.rows();
+    if (left_side) {
+      for (int64_t k = 0; k < rows; ++k) std::copy_n(b + k * cols, cols, x.At(k, 0).data);
+    } else {
+      Transpose(pool, rows, cols, b, cols, x.data, x.ld);
     }
-    if (triangle.unit_diagonal) continue;
-    const Divisor<E> divisor(element(i, i));
-    for (int64_t c = 0; c < count; ++c) {
-      E& target = x[i * step + c * next];
-      target = divisor.Divide(target);
+    replace(x, substitution_);
+    if (left_side) {
+      for (int64_t k = 0; k < rows; ++k) std::copy_n(x.At(k, 0).data, cols, target + k * cols);
+    } else {
+      Transpose(pool, cols, rows, x.data, x.ld, target, cols);
     }
   }
-}
+
+ private:
+  blocked::Workspace<T> workspace_;
+  blocked::Substitution<T> substitution_;
+};
 
 // Replaces the row-major rows-by-cols `b` by the solution x.
 //
 // To BLAS a row-major matrix is its transpose: the triangle, the side and the order of `b` flip,
-// the operation stays. What BLAS lacks, a conjugate without transposition, is the solve of conj(b).
+// the operation stays. What BLAS lacks, a conjugate without transposition, is the solve of conj(b),
+// and division by what has no reciprocal is done in tiles.
 template <class T>
-void SolveTriangular(const Triangle& triangle, int64_t n, const T* a, int64_t rows, int64_t cols,
-                     T* b) {
+void SolveTriangular(ffi::ThreadPool& pool, const Triangle& triangle, int64_t n, const T* a,
+                     int64_t rows, int64_t cols, T* b) {
   if (rows == 0 || cols == 0) return;
   if (!triangle.unit_diagonal && DiagonalHasNoReciprocal(n, a)) {
-    return SubstituteByDivision(triangle, n, a, rows, cols, b);
+    const int64_t sides = triangle.left_side ? cols : rows;
+    return SidesInTiles<T>(n, sides).Solve(
+        pool, triangle.left_side, rows, cols, b, b,
+        [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
+          substitution.Solve(triangle, a, sides, x);
+        });
   }
   const bool vector = (triangle.left_side ? cols : rows) == 1;
   // A column vector is not transposed by being stored row-major, so op is applied to a transpose.
@@ -96,9 +100,10 @@ void SolveTriangular(const Triangle& triangle, int64_t n, const T* a, int64_t ro
 }
 
 template <class T>
-void SolveTriangular(const TwoTriangles& triangles, int64_t n, const T* a, int64_t cols, T* b) {
-  SolveTriangular(triangles.first, n, a, n, cols, b);
-  SolveTriangular(triangles.second, n, a, n, cols, b);
+void SolveTriangular(ffi::ThreadPool& pool, const TwoTriangles& triangles, int64_t n, const T* a,
+                     int64_t cols, T* b) {
+  SolveTriangular(pool, triangles.first, n, a, n, cols, b);
+  SolveTriangular(pool, triangles.second, n, a, n, cols, b);
 }
 
 // LU factors of an n by n matrix as they lie, and what is solved with them.
@@ -112,9 +117,9 @@ struct LuSubstitution {
   bool conjugate = false;
 
   // Replaces the row-major n-by-cols `b` by the solution x.
-  void Solve(int64_t cols, T* b) const {
+  void Solve(ffi::ThreadPool& pool, int64_t cols, T* b) const {
     Solve(cols, b, cols,
-          [&](const TwoTriangles& triangles) { SolveTriangular(triangles, n, lu, cols, b); });
+          [&](const TwoTriangles& triangles) { SolveTriangular(pool, triangles, n, lu, cols, b); });
   }
   // The same in tiles, in a workspace.
   void Solve(int64_t cols, blocked::Rows<T> b, blocked::Substitution<T>& substitution) const {
@@ -136,31 +141,14 @@ void AdviseHugePages(const Systems<T>& systems) {
   AdviseHugePages(systems.x, systems.batch * systems.size() * sizeof(T));
 }
 
-// Calls solve(index, a, x) for each system, x holding the right-hand sides to be solved in place;
-// `operations` is the number of fused multiply-adds of each.
-template <class T, class Solve>
-void ForEachSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
-                   Solve&& solve) {
-  const int64_t size = systems.size();
-  AdviseHugePages(systems);
-  const double nanoseconds = LapackNanoseconds(operations);
-  ForEachByLapack(pool, systems.batch, systems.n, nanoseconds, [&](int64_t first, int64_t last) {
-    if (systems.b != systems.x) {
-      std::copy(systems.b + first * size, systems.b + last * size, systems.x + first * size);
-    }
-    for (int64_t i = first; i < last; ++i) {
-      solve(i, systems.a + i * systems.a_stride, systems.x + i * size);
-    }
-  });
-}
-
 template <class T>
 Path ChoosePath(Operation operation, const Systems<T>& systems) {
   return ChoosePath(operation, systems.n, systems.Sides(), kDtype<T>);
 }
 
-// The same for groups of small systems in lanes: solve(first, a, x, spare) may overwrite `a`, and
-// has 2 n registers to spare.
+// Calls solve(first, a, x, spare) for groups of small systems in lanes, x holding the right-hand
+// sides to be solved in place; it may overwrite `a`, and has 2 n registers to spare. `operations`
+// is the number of fused multiply-adds of each.
 template <class T, class Solve>
 void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
                         Solve&& solve) {
@@ -182,45 +170,53 @@ void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double
                   systems.b == systems.x);
 }
 
-// The same in tiles: solve(index, a, x, substitution), x being a workspace with the right-hand
-// sides, transposed where the matrix is to their right.
-template <class T, class Solve>
-void ForEachBlockedSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& solve) {
-  AdviseHugePages(systems);
-  const int64_t n = systems.n, rows = systems.rows, cols = systems.cols, size = systems.size();
-  const double nanoseconds = BlockedNanoseconds<T>(systems.Operations());
-  ForEachRange(pool, systems.batch, nanoseconds, [&](int64_t first, int64_t last) {
-    const blocked::Workspace<T> work(n, systems.Sides());
-    blocked::Substitution<T> substitution(n);
-    const blocked::Rows<T> x = work.rows();
-    for (int64_t i = first; i < last; ++i) {
-      const T* const source = systems.b + i * size;
-      T* const target = systems.x + i * size;
-      if (systems.left_side) {
-        for (int64_t k = 0; k < rows; ++k) std::copy_n(source + k * cols, cols, x.At(k, 0).data);
-      } else {
-        Transpose(pool, rows, cols, source, cols, x.data, x.ld);
-      }
-      solve(i, systems.a + i * systems.a_stride, x, substitution);
-      if (systems.left_side) {
-        for (int64_t k = 0; k < rows; ++k) std::copy_n(x.At(k, 0).data, cols, target + k * cols);
-      } else {
-        Transpose(pool, cols, rows, x.data, x.ld, target, cols);
-      }
-    }
-  });
-}
-
-// Solves with given triangles or factors: in lanes as ForEachSmallSystem, in tiles as
-// ForEachBlockedSystem, by BLAS as ForEachSystem.
+// Solves with given triangles or factors. In lanes: solve_small(first, a, x, spare), as
+// ForEachSmallSystem; in tiles: solve_blocked(index, a, x, substitution), x being in a workspace,
+// transposed where the matrix is to its right; by BLAS: solve(index, a, x), in place.
 template <class T, class SolveSmall, class SolveBlocked, class Solve>
-void SolveByPath(ffi::ThreadPool& pool, const Systems<T>& systems, SolveSmall&& solve_small,
-                 SolveBlocked&& solve_blocked, Solve&& solve) {
-  TakePath(
-      ChoosePath(Operation::kTriangularSolve, systems),
-      [&] { ForEachSmallSystem(pool, systems, systems.Operations(), solve_small); },
-      [&] { ForEachBlockedSystem(pool, systems, solve_blocked); },
-      [&] { ForEachSystem(pool, systems, systems.Operations(), solve); });
-}
+struct SystemsProblem {
+  Systems<T> systems;
+  SolveSmall solve_small;
+  SolveBlocked solve_blocked;
+  Solve solve;
+
+  Path path() const { return ChoosePath(Operation::kTriangularSolve, systems); }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    ForEachSmallSystem(pool, systems, systems.Operations(), solve_small);
+  }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    AdviseHugePages(systems);
+    ForEachInTurn(
+        pool, systems.batch, BlockedNanoseconds<T>(systems.Operations()),
+        [&] { return SidesInTiles<T>(systems.n, systems.Sides()); },
+        [&](SidesInTiles<T>& sides, int64_t i) {
+          sides.Solve(pool, systems.left_side, systems.rows, systems.cols,
+                      systems.b + i * systems.size(), systems.x + i * systems.size(),
+                      [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
+                        solve_blocked(i, Matrix(i), x, substitution);
+                      });
+        });
+  }
+
+  void RunLapack(ffi::ThreadPool& pool) const {
+    AdviseHugePages(systems);
+    ForEachByLapack(pool, systems.batch, systems.n, LapackNanoseconds(systems.Operations()),
+                    [&](int64_t i) {
+                      T* const x = systems.x + i * systems.size();
+                      if (systems.b != systems.x) {
+                        std::copy_n(systems.b + i * systems.size(), systems.size(), x);
+                      }
+                      solve(i, Matrix(i), x);
+                    });
+  }
+
+ private:
+  const T* Matrix(int64_t i) const { return systems.a + i * systems.a_stride; }
+};
+template <class T, class SolveSmall, class SolveBlocked, class Solve>
+SystemsProblem(Systems<T>, SolveSmall, SolveBlocked, Solve)
+    -> SystemsProblem<T, SolveSmall, SolveBlocked, Solve>;
 
 }  // namespace linalg

@@ -3,23 +3,25 @@
 // works on one at a time.
 #include "kernels/small/tridiagonal_solve.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/handlers.h"
 
 namespace linalg {
 namespace {
 
-void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d, ffi::AnyBuffer du,
-                      ffi::AnyBuffer b, Result x, Result info, bool perturb_singular) {
-  const BatchShape shape = SplitBatch(b, 2, "b");
-  const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
-  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+template <class T>
+struct TridiagonalSystems {
+  int64_t batch, n, cols;
+  const T *lower, *diagonal, *upper, *b;
+  T* x;
+  int32_t* info;
+  bool perturb_singular;
+
+  Path path() const { return Path::kSmall; }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
-    const T* const diagonals[] = {Elements<T>(dl, batch, {n}, "dl"),
-                                  Elements<T>(d, batch, {n}, "d"),
-                                  Elements<T>(du, batch, {n}, "du")};
-    const T* const b_data = Elements<T>(b, batch, {n, cols}, "b");
-    T* const x_data = ResultElements<T>(x, batch, {n, cols}, "x");
-    int32_t* const info_data = Elements<int32_t>(info, batch, {}, "info");
+    const T* const diagonals[] = {lower, diagonal, upper};
     const int64_t count = (4 + cols) * n * kParts;
     const double nanoseconds =
         SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * 4 * kParts);
@@ -27,12 +29,30 @@ void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d,
       auto* a = reinterpret_cast<Element<T, V>*>(registers);
       auto* group = a + 4 * n;
       for (int k = 0; k < 3; ++k) LoadElements(diagonals[k] + i * n, n, n, a + k * n);
-      LoadElements(b_data + i * n * cols, n * cols, n * cols, group);
+      LoadElements(b + i * n * cols, n * cols, n * cols, group);
       const V singular = small::SolveTridiagonal<Element<T, V>>(
           ToInt(n), {a, a + n, a + 2 * n, a + 3 * n}, perturb_singular, ToInt(cols), group);
-      StoreElements(group, n * cols, x_data + i * n * cols);
-      StoreIntegers(&singular, 1, info_data + i);
+      StoreElements(group, n * cols, x + i * n * cols);
+      StoreIntegers(&singular, 1, info + i);
     });
+  }
+};
+
+void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d, ffi::AnyBuffer du,
+                      ffi::AnyBuffer b, Result x, Result info, bool perturb_singular) {
+  const BatchShape shape = SplitBatch(b, 2, "b");
+  const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    TakePath(pool, TridiagonalSystems<T>{.batch = batch,
+                                         .n = n,
+                                         .cols = cols,
+                                         .lower = Elements<T>(dl, batch, {n}, "dl"),
+                                         .diagonal = Elements<T>(d, batch, {n}, "d"),
+                                         .upper = Elements<T>(du, batch, {n}, "du"),
+                                         .b = Elements<T>(b, batch, {n, cols}, "b"),
+                                         .x = ResultElements<T>(x, batch, {n, cols}, "x"),
+                                         .info = Elements<int32_t>(info, batch, {}, "info"),
+                                         .perturb_singular = perturb_singular});
   });
 }
 

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <stdexcept>
+#include <type_traits>
 
+#include "kernels/arithmetic/registers.h"
 #include "kernels/cpu/blas_threads.h"
 #include "kernels/ffi.h"
 
@@ -57,10 +58,11 @@ inline constexpr int64_t kSmallSvdvalsDouble = 24;
 // Up to this n one-sided Jacobi finds those of float32 and complex64 sooner, in 0.6 of the time at
 // n = 8 in float32 and 0.4 at n = 4, batches of 4096; the same machine, quiet, both in one process.
 inline constexpr int64_t kJacobiSvdvals = 8;
-// Above this, QR's columns run in lanes, one matrix at a time; the bits are the same. Up to n = 32
-// that takes 1.3 to 3.4 times as long as one matrix per lane, at 48 as long (AMD EPYC with AVX-512,
-// two cores, 21 November 2026; both ways built and timed in one process).
-inline constexpr int64_t kSmallQrInLanes = 48;
+// Up to this, QR takes a matrix per lane; above, one at a time with its columns in registers, to
+// the same bits. Up to n = 32 that takes 1.3 to 3.4 times as long as one matrix per lane, at 48 as
+// long (AMD EPYC with AVX-512, two cores, 21 November 2026; both ways built and timed in one
+// process).
+inline constexpr int64_t kSmallQrPerLane = 48;
 // Cholesky factors in tiles: in batches of 16 and 256 the time of one per lane over theirs is, at
 // n = 40, 56 and 64, in float32 0.6, 0.6 and 0.6 to 0.8, in float64 1.0, 1.2 and 1.3, in complex64
 // 1.0, 1.1 and 1.2; single matrices are ahead from 32 on. LAPACK's time over theirs
@@ -75,15 +77,15 @@ inline constexpr int64_t kBlockedCholesky = 512;
 // 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2
 // at 33, 1.7 at 64 and 2 to 4 from 128 on. The same machine, others on it throughout.
 inline constexpr int64_t kBlockedLu = 512;
-// QR factors with Q in tiles: in batches of 32 the time of one per lane, or of one at a time in
-// lanes, over theirs is, in float32 / float64, 1.0 / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96 and 1.7
-// / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40 and 64 by 128 0.6, 0.9
-// and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs is 4.4 / 2.9 at n = 160, 3.4 / 2.4 at 256, 2.2
-// / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64 matrices 3.3 / 3.5, of 64 by 512 ones 7.7 / 4.5;
-// in complex128 2.4 at n = 160, 1.5 at 512 and 0.7 at 1024. Of tall ones with 16 columns it is 1.0
-// to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same ratios from n =
-// 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores that others used throughout, 23
-// November 2026; both in turn in one process.
+// QR factors with Q in tiles: in batches of 32 the time of one per lane, or of one at a time
+// in registers, over theirs is, in float32 / float64, 1.0 / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96
+// and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40 and 64 by 128
+// 0.6, 0.9 and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs is 4.4 / 2.9 at n = 160, 3.4 / 2.4 at
+// 256, 2.2 / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64 matrices 3.3 / 3.5, of 64 by 512
+// ones 7.7 / 4.5; in complex128 2.4 at n = 160, 1.5 at 512 and 0.7 at 1024. Of tall ones with 16
+// columns it is 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same
+// ratios from n = 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores that others used
+// throughout, 23 November 2026; both in turn in one process.
 inline constexpr int64_t kBlockedQr = 512;
 inline constexpr int64_t kBlockedQrBytes = 8 << 20;
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
@@ -147,9 +149,8 @@ inline constexpr int64_t kLeastRefinedEigh = 8;
 // point that LAPACK's ILAENV names.
 inline constexpr int64_t kUnblockedReflectors = 128;
 
-// What works on a matrix: the algorithms of kernels/small in lanes, blocks of a large matrix in
-// registers, or LAPACK.
-enum class Path { kLanes, kBlocked, kLapack };
+// What works on a matrix: the algorithms of kernels/small, those of kernels/blocked, or LAPACK.
+enum class Path { kSmall, kBlocked, kLapack };
 
 enum class Operation {
   kCholesky,
@@ -173,48 +174,48 @@ enum class Operation {
 inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
   const int64_t longer = std::max(rows, cols);
   const bool is_double = dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
-  const auto lanes_if = [](bool small) { return small ? Path::kLanes : Path::kLapack; };
+  const auto small_if = [](bool small) { return small ? Path::kSmall : Path::kLapack; };
   const bool brief = rows <= kSmallTriangular &&
                      static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
   const auto blocked_if = [](bool middling) { return middling ? Path::kBlocked : Path::kLapack; };
   const bool single = dtype == ffi::DataType::F32;
   switch (operation) {
     case Operation::kCholesky:
-      if (longer <= (single ? kSmallCholeskyFloat32 : kSmallCholesky)) return Path::kLanes;
+      if (longer <= (single ? kSmallCholeskyFloat32 : kSmallCholesky)) return Path::kSmall;
       return blocked_if(longer <= kBlockedCholesky);
     case Operation::kEig:
     case Operation::kSchur:
-      return lanes_if(longer <= kSmallEig);
+      return small_if(longer <= kSmallEig);
     case Operation::kHessenberg:
-      return lanes_if(longer <= kSmallHessenberg);
+      return small_if(longer <= kSmallHessenberg);
     case Operation::kEigh:
-      if (longer <= (is_double ? kSmallEighDouble : kSmallEigh)) return Path::kLanes;
+      if (longer <= (is_double ? kSmallEighDouble : kSmallEigh)) return Path::kSmall;
       return blocked_if(longer <= kBlockedEigh);
     case Operation::kEigvalsh:
-      return longer <= kSmallEigvalsh ? Path::kLanes : blocked_if(longer <= kBlockedEigh);
+      return longer <= kSmallEigvalsh ? Path::kSmall : blocked_if(longer <= kBlockedEigh);
     case Operation::kEighTridiagonal:
       return blocked_if(kLeastBlockedTridiagonal <= longer && longer <= kBlockedEigh);
     case Operation::kLu:
-      return longer <= kSmallLu ? Path::kLanes : blocked_if(longer <= kBlockedLu);
+      return longer <= kSmallLu ? Path::kSmall : blocked_if(longer <= kBlockedLu);
     case Operation::kPivotedQr:
-      return lanes_if(longer <= kSmallPivotedQr);
+      return small_if(longer <= kSmallPivotedQr);
     case Operation::kQr: {
       const bool narrow = cols < std::min<int64_t>(rows / 16, 16);
       const bool low = rows < cols && rows <= kFewQrRows;
-      if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kLanes;
+      if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kSmall;
       return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr &&
                         rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype)) <=
                             kBlockedQrBytes);
     }
     case Operation::kSolve:
-      return rows <= kSmallLu ? lanes_if(brief) : blocked_if(rows <= kBlockedLu);
+      return rows <= kSmallLu ? small_if(brief) : blocked_if(rows <= kBlockedLu);
     case Operation::kSvd:
-      return lanes_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
+      return small_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
     case Operation::kSvdvals:
-      return lanes_if(longer <= (is_double ? kSmallSvdvalsDouble : kSmallSvdvals));
+      return small_if(longer <= (is_double ? kSmallSvdvalsDouble : kSmallSvdvals));
     case Operation::kTriangularSolve: {
       const bool real = single || dtype == ffi::DataType::F64;
-      if (brief) return Path::kLanes;
+      if (brief) return Path::kSmall;
       return blocked_if(kLeastBlockedTriangular <= rows &&
                         rows <= (real ? kBlockedTriangular : kBlockedTriangularComplex) &&
                         kLeastBlockedSides <= cols && cols <= kMostBlockedSides);
@@ -223,24 +224,20 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   return Path::kLapack;
 }
 
-// Does what works on a matrix of that path. An operation without kernels for blocks hands over
-// none; for it to be sent there is an error, and nothing else by default.
-template <class Lanes, class Blocked, class Lapack>
-void TakePath(Path path, Lanes&& lanes, Blocked&& blocked, Lapack&& lapack) {
-  switch (path) {
-    case Path::kLanes:
-      return lanes();
-    case Path::kBlocked:
-      return blocked();
-    case Path::kLapack:
-      return lapack();
-  }
+// How kernels/small takes matrices of a path that has more than one way: QR with a matrix per lane,
+// or with the columns of one in registers; singular values alone by one-sided Jacobi, or by QR
+// iteration; and the QL iteration of a Hermitian matrix with its eigenvalues refined.
+inline bool TakesQrPerLane(int64_t rows, int64_t cols) {
+  return std::max(rows, cols) <= kSmallQrPerLane;
 }
-template <class Lanes, class Lapack>
-void TakePath(Path path, Lanes&& lanes, Lapack&& lapack) {
-  const auto blocked = [] { throw std::logic_error("there are no kernels for blocks"); };
-  TakePath(path, lanes, blocked, lapack);
+inline bool TakesJacobiForValues(int64_t rows, int64_t cols, ffi::DataType dtype) {
+  const bool is_double = dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
+  return !is_double && std::max(rows, cols) <= kJacobiSvdvals;
 }
+inline bool RefinesEigenvalues(int64_t n) { return n >= kLeastRefinedEigh; }
+
+// Whether LAPACK's unblocked routines take so many reflectors.
+inline bool TakesUnblockedReflectors(int64_t count) { return count <= kUnblockedReflectors; }
 
 // A group of matrices that takes more memory than this runs in registers of half the width, and so
 // in half of it.
@@ -292,6 +289,24 @@ double BlockedEighNanoseconds(int64_t n, bool vectors) {
   const double order = static_cast<double>(n);
   return (vectors ? 3 : 1) * BlockedNanoseconds<T>((order + 100) * order * order);
 }
+
+// The registers of a product: the narrowest that hold a row of so many bytes, or the widest. Calls
+// body with their bytes as a constant.
+template <class Body>
+void WithProductRegister(int64_t row_bytes, Body&& body) {
+  if constexpr (kRegisterBytes > 32) {
+    if (row_bytes > 32) return body(std::integral_constant<int, kRegisterBytes>());
+  }
+  if constexpr (kRegisterBytes > 16) {
+    if (row_bytes > 16) return body(std::integral_constant<int, 32>());
+  }
+  body(std::integral_constant<int, 16>());
+}
+
+// And its rows that are computed at once, of one register or two: as many as there are registers
+// for.
+template <bool kComplex>
+inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
 
 // Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.
 inline double ProductNanoseconds(size_t real_bytes, double operations) {

@@ -4,14 +4,10 @@
 #pragma once
 
 #include "kernels/arithmetic/element.h"
+#include "kernels/arithmetic/registers.h"
 
 namespace linalg::small {
 
-#if defined(__AVX512F__) || defined(__aarch64__)
-inline constexpr bool kManyRegisters = true;
-#else
-inline constexpr bool kManyRegisters = false;
-#endif
 // Rows and columns of the block of c that is kept in registers.
 template <class E>
 inline constexpr int kBlockRows = kComplexElement<E> ? 2 : 4;
