@@ -400,6 +400,13 @@ LINALG_INLINE RealElement<E> Modulus(E a) {
   }
 }
 
+// Where a part of the element is NaN.
+template <class E>
+LINALG_INLINE auto IsNaN(E a) {
+  const RealElement<E> size = Magnitude(a);
+  return size != size;
+}
+
 // NaN in every lane, in both parts of a complex number.
 template <class E>
 LINALG_INLINE E NaN() {

@@ -37,6 +37,20 @@ struct PivotSearch {
 }  // namespace
 
 template <class T>
+bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a) {
+  using V = Register<T>;
+  Mask<V> any{};
+  bool any_at_end = false;
+  for (int64_t i = 0; i < rows; ++i) {
+    const T* const row = a.At(i, 0).data;
+    int64_t j = 0;
+    for (; j + kWidth<T> <= cols; j += kWidth<T>) any |= IsNaN(Load<T>(row + j));
+    for (; j < cols; ++j) any_at_end |= IsNaN(*reinterpret_cast<const Element<T>*>(row + j));
+  }
+  return Any(any) || any_at_end;
+}
+
+template <class T>
 LuFactors<T>::LuFactors(int64_t rows, int64_t cols)
     : rows_(rows),
       cols_(cols),
@@ -135,26 +149,6 @@ void LuFactors<T>::FactorColumns(int64_t first, int64_t width) {
 }
 
 template <class T>
-bool LuFactors<T>::HoldsNaN() const {
-  using V = Register<T>;
-  Mask<V> any{};
-  bool any_at_end = false;
-  for (int64_t i = 0; i < rows_; ++i) {
-    const T* const row = lu().At(i, 0).data;
-    int64_t j = 0;
-    for (; j + kWidth<T> <= cols_; j += kWidth<T>) {
-      const V x = Load<T>(row + j);
-      any |= x != x;
-    }
-    for (; j < cols_; ++j) {
-      const R size = Magnitude(*reinterpret_cast<const Element<T>*>(row + j));
-      any_at_end |= size != size;
-    }
-  }
-  return Any(any) || any_at_end;
-}
-
-template <class T>
 int LuFactors<T>::Factor(const T* a) {
   singular_ = 0;
   if (pivot_count() == 0) return 0;
@@ -162,7 +156,7 @@ int LuFactors<T>::Factor(const T* a) {
   const int64_t width = std::min(cols_, RoundUp(pivot_count(), kPanel<T>));
   FactorColumns(0, width);
   SolveUnitLower(rows_, cols_ - width, lu().Read(), lu().At(0, width));
-  return HoldsNaN() ? kHoldsNaN : singular_;
+  return HoldsNaN(rows_, cols_, lu()) ? kHoldsNaN : singular_;
 }
 
 // x = (L U)⁻¹ x for some columns, which are zero above row `first`, one of a tile's first.
@@ -205,6 +199,11 @@ void LuFactors<T>::Invert(Rows<T> work, T* inverse) const {
     for (int64_t j = 0; j < n; ++j) inverse[i * n + column[j]] = row[j];
   }
 }
+
+template bool HoldsNaN(int64_t, int64_t, Rows<float>);
+template bool HoldsNaN(int64_t, int64_t, Rows<double>);
+template bool HoldsNaN(int64_t, int64_t, Rows<std::complex<float>>);
+template bool HoldsNaN(int64_t, int64_t, Rows<std::complex<double>>);
 
 template class LuFactors<float>;
 template class LuFactors<double>;

@@ -13,6 +13,10 @@
 
 namespace linalg::blocked {
 
+// Whether the rows-by-cols matrix `a` holds NaN.
+template <class T>
+bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a);
+
 // The factors of one matrix, in memory that serves one matrix after another.
 template <class T>
 class LuFactors {
@@ -40,7 +44,6 @@ class LuFactors {
   void ExchangeOutside(int64_t first, int64_t width);
   template <int kCols>
   void SolveColumns(int64_t first, Rows<T> x) const;
-  bool HoldsNaN() const;
 
   int64_t rows_, cols_;
   Workspace<T> workspace_;

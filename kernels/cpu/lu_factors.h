@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "kernels/arithmetic/info.h"
@@ -38,8 +37,7 @@ class LapackLu {
       Transpose(pool, rows_, cols_, factors.lu().data, factors.lu().ld, lu_.get(), rows_);
       std::copy_n(factors.pivots(), pivot_count(), pivots_.get());
     }
-    const auto is_nan = [](T x) { return std::isnan(std::real(x)) || std::isnan(std::imag(x)); };
-    return std::any_of(lu_.get(), lu_.get() + rows_ * cols_, is_nan) ? kHoldsNaN : info;
+    return blocked::HoldsNaN<T>(cols_, rows_, {lu_.get(), rows_}) ? kHoldsNaN : info;
   }
 
   int64_t pivot_count() const { return std::min(rows_, cols_); }

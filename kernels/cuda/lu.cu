@@ -146,8 +146,7 @@ struct MarkNaN {
   int32_t* info;
 
   __device__ void operator()(int64_t i) const {
-    const auto magnitude = Magnitude(LoadGlobal(a + i));
-    if (magnitude != magnitude) info[i / size] = kHoldsNaN;
+    if (IsNaN(LoadGlobal(a + i))) info[i / size] = kHoldsNaN;
   }
 };
 

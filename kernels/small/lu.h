@@ -72,8 +72,7 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
   }
   auto undefined = singular < V{};
   for (int i = 0; i < rows * cols; ++i) {
-    const V magnitude = Magnitude(a[i]);
-    undefined |= magnitude != magnitude;
+    undefined |= IsNaN(a[i]);
   }
   return undefined ? Broadcast<V>(kHoldsNaN) : singular;
 }

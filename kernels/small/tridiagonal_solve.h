@@ -47,7 +47,7 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
     for (const V size : {pivot, Magnitude(a.upper[i]), Magnitude(a.second[i])}) {
       largest = Larger(size, largest);
     }
-    undefined |= pivot != pivot;
+    undefined |= IsNaN(a.diagonal[i]);
     const auto first = (pivot == V{}) & (info == V{});
     info = first ? Number<V>(i + 1) : info;
   }

@@ -162,11 +162,6 @@ class RowLu {
     int place;
   };
 
-  static LINALG_TEAM bool IsNaN(E x) {
-    const V size = Magnitude(x);
-    return size != size;
-  }
-
   // Steps from k on, while more than kWidth - kStepColumns columns are left; then the others.
   template <int kWidth, class OnPivot>
   LINALG_TEAM void Eliminate(int k, OnPivot&& on_pivot) {
