@@ -403,8 +403,11 @@ LINALG_INLINE RealElement<E> Modulus(E a) {
 // Where a part of the element is NaN.
 template <class E>
 LINALG_INLINE auto IsNaN(E a) {
-  const RealElement<E> size = Magnitude(a);
-  return size != size;
+  if constexpr (kComplexElement<E>) {
+    return (a.re != a.re) | (a.im != a.im);
+  } else {
+    return a != a;
+  }
 }
 
 // NaN in every lane, in both parts of a complex number.

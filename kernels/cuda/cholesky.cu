@@ -202,7 +202,7 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
     const auto fits = [&] { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
     TakePath(ChooseCholesky<E>(n, fits), On{Path::kAlone, alone},
              On{Path::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
-             On{Path::kTeam, team}, On{Path::kVendor, vendor});
+             On{Path::kTeam, team}, On{Path::kSteps, vendor});
   });
 }
 

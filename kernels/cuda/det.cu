@@ -159,7 +159,7 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
   const int64_t bytes = size * static_cast<int64_t>(sizeof(T));
   TakePath(ChooseLu<E>(n, n, bytes, fits), On{Path::kAlone, alone},
            On{Path::kWarp, [&] { WithWarpShape<kWarpLu<E>>(n, warp); }}, On{Path::kTeam, team},
-           On{Path::kVendor, vendor});
+           On{Path::kSteps, vendor});
 }
 
 // Adjugates, which are asked for of small matrices alone. Where a matrix is singular, its thread

@@ -165,7 +165,7 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffe
       }
     };
     TakePath(ChooseEig(n, left != nullptr, batch), On{Path::kTeam, team}, On{Path::kBlock, team},
-             On{Path::kVendor, [&] { VendorEig(stream, scratch, batch, problem); }});
+             On{Path::kSteps, [&] { VendorEig(stream, scratch, batch, problem); }});
   });
 }
 

@@ -326,7 +326,7 @@ void RunPath(cudaStream_t stream, Scratch& scratch, int64_t batch,
   TakePath(ChooseEigh(problem.n, bytes, fits),
            On{Path::kAlone, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
            On{Path::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
-           On{Path::kVendor, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
+           On{Path::kSteps, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
 }
 
 // `vectors` is null where a handler has no such result.

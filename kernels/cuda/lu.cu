@@ -185,7 +185,7 @@ void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, 
         .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
-    if (ChooseFactors<Element<T>>(m, n) != Path::kVendor) return OwnLu(stream, problem);
+    if (ChooseFactors<Element<T>>(m, n) != Path::kSteps) return OwnLu(stream, problem);
     Scratch scratch(allocator);
     T* const packed = scratch.Take<T>(batch * m * n);
     problem.packed = AsElements(packed);

@@ -230,7 +230,7 @@ void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator,
            On{Path::kAlone, [&] { RunSmallQr(stream, problem); }},
            On{Path::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns())); }},
            On{Path::kBlock, [&] { teams_of(kGlobalThreads); }},
-           On{Path::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
+           On{Path::kSteps, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
 
 template <class T>

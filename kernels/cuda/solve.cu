@@ -148,7 +148,7 @@ void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& syste
   using E = Element<T>;
   const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true);
-  const bool own = ChooseFactors<E>(n, n) != Path::kVendor;
+  const bool own = ChooseFactors<E>(n, n) != Path::kSteps;
   own ? OwnLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
   // One matrix for the whole batch is factored once.
   if (matrices < systems.batch) ForEach(stream, systems.batch - 1, CopyFirst{.values = info});
@@ -223,8 +223,8 @@ void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Sys
   const auto fits = [&] { return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem); };
   // One matrix for the whole batch is factored once, which takes steps.
   const bool shared = !kInverse && systems.a_stride == 0 && systems.batch > 1;
-  TakePath(shared ? Path::kVendor : ChooseSolve<E>(n, cols, fits), On{Path::kAlone, alone},
-           On{Path::kWarp, warp}, On{Path::kTeam, team}, On{Path::kVendor, in_steps});
+  TakePath(shared ? Path::kSteps : ChooseSolve<E>(n, cols, fits), On{Path::kAlone, alone},
+           On{Path::kWarp, warp}, On{Path::kTeam, team}, On{Path::kSteps, in_steps});
 }
 
 void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,

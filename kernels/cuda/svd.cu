@@ -263,7 +263,7 @@ void RunPath(cudaStream_t stream, Scratch& scratch, int64_t batch,
                 (u_size + v_size) * static_cast<int64_t>(sizeof(T)), u_size, batch, SharedBytes()),
       On{Path::kAlone, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
       On{Path::kTeam, [&] { teams_of(SvdTeamSize(m, n)); }},
-      On{Path::kBlock, [&] { teams_of(kGlobalThreads); }}, On{Path::kVendor, vendor});
+      On{Path::kBlock, [&] { teams_of(kGlobalThreads); }}, On{Path::kSteps, vendor});
 }
 
 template <class T>

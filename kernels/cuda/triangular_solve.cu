@@ -291,9 +291,9 @@ void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const GivenFactors&
     LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()), slice);
   };
   // Factors that the vendor has made it substitutes with.
-  TakePath(given.column_major ? Path::kVendor : ChooseSubstitution(n, sides, bytes, room),
+  TakePath(given.column_major ? Path::kSteps : ChooseSubstitution(n, sides, bytes, room),
            On{Path::kAlone, alone}, On{Path::kTeam, team},
-           On{Path::kVendor, [&] { VendorSubstitute(stream, scratch, given, systems); }});
+           On{Path::kSteps, [&] { VendorSubstitute(stream, scratch, given, systems); }});
 }
 
 void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,

@@ -123,12 +123,9 @@ void TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi:
     if (batch == 0) return;
     ToInt(n * cols);
     Scratch scratch(allocator);
-    const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
-    if (is_long && !perturb_singular) {
-      SolveLong(stream, scratch, systems);
-    } else {
-      SolveShort(stream, scratch, systems, perturb_singular);
-    }
+    TakePath(ChooseTridiagonal(n, cols, batch, perturb_singular),
+             On{Path::kAlone, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
+             On{Path::kSteps, [&] { SolveLong(stream, scratch, systems); }});
   });
 }
 

@@ -105,7 +105,7 @@ inline constexpr int kTridiagonalRuns = 8;
 // What works on a matrix: a thread, threads of a warp that hold its rows, a team of threads in
 // shared memory, a block in shared or global memory, or several launches, of the vendor's routines
 // or ours.
-enum class Path { kAlone, kWarp, kTeam, kBlock, kVendor };
+enum class Path { kAlone, kWarp, kTeam, kBlock, kSteps };
 
 // The paths of matrices of numbers E. `bytes` are those of what one thread works in, of a team all
 // but its smaller arrays, and `shared` those that a block may have; fits() is whether all that a
@@ -114,7 +114,7 @@ template <class E, class Fits>
 Path ChooseCholesky(int64_t n, Fits&& fits) {
   if (n * n * static_cast<int64_t>(sizeof(E)) <= kAloneCholeskyBytes<E>) return Path::kAlone;
   if (n <= kWarpCholesky<E>) return Path::kWarp;
-  return n <= kTeamCholesky && fits() ? Path::kTeam : Path::kVendor;
+  return n <= kTeamCholesky && fits() ? Path::kTeam : Path::kSteps;
 }
 
 // Of LU, and determinants.
@@ -122,14 +122,14 @@ template <class E, class Fits>
 Path ChooseLu(int64_t rows, int64_t cols, int64_t bytes, Fits&& fits) {
   if (bytes <= kAloneBytes<E>) return Path::kAlone;
   if (std::max(rows, cols) <= kWarpLu<E>) return Path::kWarp;
-  return std::min(rows, cols) <= kTeamLu && fits() ? Path::kTeam : Path::kVendor;
+  return std::min(rows, cols) <= kTeamLu && fits() ? Path::kTeam : Path::kSteps;
 }
 
 // With `cols` right-hand sides, or columns of the inverse.
 template <class E, class Fits>
 Path ChooseSolve(int64_t n, int64_t cols, Fits&& fits) {
   const int64_t bytes = (n * n + n * cols) * static_cast<int64_t>(sizeof(E));
-  if (bytes > kAloneBytes<E> && cols > kColumnsOfSolve) return Path::kVendor;
+  if (bytes > kAloneBytes<E> && cols > kColumnsOfSolve) return Path::kSteps;
   return ChooseLu<E>(n, n, bytes, fits);
 }
 
@@ -143,7 +143,7 @@ template <class Room>
 Path ChooseSubstitution(int64_t n, int64_t sides, int64_t bytes, Room&& room) {
   if (bytes <= kAloneTriangularBytes) return Path::kAlone;
   const int64_t least = std::min(sides, kLeastColumnsOfTeam);
-  return n <= kTeamTriangular && SidesOfTeam(sides, room()) >= least ? Path::kTeam : Path::kVendor;
+  return n <= kTeamTriangular && SidesOfTeam(sides, room()) >= least ? Path::kTeam : Path::kSteps;
 }
 
 // The iteration of a thread wants a last row. Eigenvalues alone have the same cut-off, and the same
@@ -151,7 +151,7 @@ Path ChooseSubstitution(int64_t n, int64_t sides, int64_t bytes, Room&& room) {
 template <class Fits>
 Path ChooseEigh(int64_t n, int64_t bytes, Fits&& fits) {
   if (n > 0 && bytes <= kAloneEighBytes) return Path::kAlone;
-  return n <= kTeamEigh && fits() ? Path::kTeam : Path::kVendor;
+  return n <= kTeamEigh && fits() ? Path::kTeam : Path::kSteps;
 }
 
 // `u_size` is the number of elements of U, or V of a wide matrix.
@@ -159,7 +159,7 @@ inline Path ChooseSvd(int64_t m, int64_t n, int64_t alone_bytes, int64_t bytes, 
                       int64_t batch, int64_t shared) {
   if (m == n && alone_bytes <= kAloneSvdBytes) return Path::kAlone;
   if (std::min(m, n) <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, shared)) return Path::kTeam;
-  return batch >= kGlobalBatch && u_size <= kGlobalSvdElements ? Path::kBlock : Path::kVendor;
+  return batch >= kGlobalBatch && u_size <= kGlobalSvdElements ? Path::kBlock : Path::kSteps;
 }
 
 // With column pivoting, which the vendor has not, or without; of `count` reflectors.
@@ -167,13 +167,19 @@ inline Path ChooseQr(bool pivoted, int64_t count, int64_t alone_bytes, int64_t b
                      int64_t shared) {
   if (!pivoted && alone_bytes <= kAloneQrBytes) return Path::kAlone;
   if (bytes <= std::min(kTeamQrBytes, shared)) return Path::kTeam;
-  return pivoted || count == 0 || batch >= kGlobalBatch ? Path::kBlock : Path::kVendor;
+  return pivoted || count == 0 || batch >= kGlobalBatch ? Path::kBlock : Path::kSteps;
+}
+
+// Tridiagonal systems with `cols` right-hand sides; pivots are perturbed by elimination alone.
+inline Path ChooseTridiagonal(int64_t n, int64_t cols, int64_t batch, bool perturb) {
+  const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
+  return is_long && !perturb ? Path::kSteps : Path::kAlone;
 }
 
 // Left eigenvectors are not the vendor's.
 inline Path ChooseEig(int64_t n, bool left, int64_t batch) {
   if (n <= kTeamEig) return Path::kTeam;
-  return left || batch >= kGlobalBatch ? Path::kBlock : Path::kVendor;
+  return left || batch >= kGlobalBatch ? Path::kBlock : Path::kSteps;
 }
 
 // What works on the matrices of a path.

@@ -81,7 +81,7 @@ LINALG_INLINE void EigenvectorRow(int n, const E* t, const E* vectors, RealEleme
     for (int k = 0; k < n; ++k) row[k] = from[k] + E{};
   } else {
     const auto below = [&](int k) {
-      return k >= 0 && k + 1 < n ? t[(k + 1) * n + k] != zero : zero != zero;
+      return k >= 0 && k + 1 < n ? t[(k + 1) * n + k] != zero : Mask<V>{};
     };
     for (int k = 0; k < n; ++k) {
       const auto first = below(k), second = below(k - 1);

@@ -131,10 +131,8 @@ LINALG_TEAM bool HasNaN(const Team& team, int rows, int cols, const E* a, int ld
   const Grid grid = RowGrid(team);
   return team.Any([&](int thread) {
     bool found = false;
-    ForEachElement(grid, Again(thread), 0, rows, 0, cols, [&](int i, int j) {
-      const RealElement<E> magnitude = Magnitude(a[i * ld + j]);
-      found |= magnitude != magnitude;
-    });
+    ForEachElement(grid, Again(thread), 0, rows, 0, cols,
+                   [&](int i, int j) { found |= IsNaN(a[i * ld + j]); });
     return found;
   });
 }
