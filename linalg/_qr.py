@@ -27,18 +27,28 @@ class QRResult(NamedTuple):
   R: jax.Array
 
 
-def _thin_tangents(q, r, da):
-  """[dQ, dR] of a tall or square A = Q R.
+def thin_tangents(r, da_rinv, inner, outer):
+  """[dQ, dR] of a tall or square A = Q R, given dA R⁻¹; inner(X) is Qᴴ X, and outer(S) is Q S.
 
   With C = Qᴴ dA R⁻¹, dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹, where S is skew-Hermitian and has
   C's strictly lower triangle, so that dR is upper triangular with a real diagonal.
   Roberts and Roberts, QR and LQ decomposition matrix backpropagation algorithms for square, wide,
   and deep matrices, arXiv:2009.10071.
   """
-  da_rinv = triangular_solve_p(r, da, left_side=False, lower=False)
-  c = product(q, da_rinv, adjoint_a=True)
+  c = inner(da_rinv)
   skew = skew_of_lower(c)
-  return [product(q, skew - c) + da_rinv, product(c - skew, r)]
+  return [outer(skew - c) + da_rinv, product(c - skew, r)]
+
+
+def times_inverse(r, x):
+  """X R⁻¹."""
+  return triangular_solve_p(r, x, left_side=False, lower=False)
+
+
+def _thin_tangents(q, r, da):
+  return thin_tangents(
+      r, times_inverse(r, da),
+      inner=lambda x: product(q, x, adjoint_a=True), outer=lambda s: product(q, s))
 
 
 thin_jvp_p, thin_vjp_p = linear_pair(

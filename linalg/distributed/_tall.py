@@ -11,14 +11,13 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal, skew_of_lower
+from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal
 from linalg._lstsq import counted, tolerance
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, incompatible, real_dtype
 from linalg._public import public
-from linalg._qr import QRResult, qr_p, qr_r_p
+from linalg._qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
 from linalg._svd import SVDResult
-from linalg._triangular import triangular_solve_p
 from linalg.distributed._layout import Axes, Layout, partition, rows_of
 
 # Up to this number of devices one all-gather of their R's is less than log₂ exchanges.
@@ -167,15 +166,12 @@ def _qr(rows: _Rows, a):
 
 @_qr.defjvp
 def _qr_jvp(rows, primals, tangents):
-  # With M = Qᴴ dA R⁻¹ and the skew-Hermitian X of M's lower triangle, whose diagonal keeps R's
-  # real, dR = (M - X) R and dQ = dA R⁻¹ - Q (M - X); as that of linalg.qr.
   (a,), (da,) = primals, tangents
   q, r = _qr(rows, a)
-  solve = lambda r, b: triangular_solve_p(r, b, left_side=False, lower=False)
-  scaled = rows.map(solve, "sr", "r", r, da)
-  m = rows.inner(q, scaled)
-  x = skew_of_lower(m)
-  return (q, r), (scaled - rows.outer(q, m - x), product(m - x, r))
+  da_rinv = rows.map(times_inverse, "sr", "r", r, da)
+  dq, dr = thin_tangents(
+      r, da_rinv, inner=lambda x: rows.inner(q, x), outer=lambda s: rows.outer(q, s))
+  return (q, r), (dq, dr)
 
 
 def _small_svd(r):
