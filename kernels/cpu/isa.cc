@@ -1,8 +1,11 @@
 // The Python module linalg._isa: which builds of the handlers this machine can run. Compiled for
-// any machine, since it is what is asked first.
+// any machine, since it is what is asked first. CMakeLists.txt has the list of levels, the best last,
+// and defines LINALG_FOR_EACH_X86_LEVEL as visit(level) of each.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+
+#include <algorithm>
 
 namespace nb = nanobind;
 
@@ -11,12 +14,14 @@ NB_MODULE(_isa, m) {
       "levels",
       [] {
         std::vector<std::string> levels;
-#if defined(__x86_64__)
-        if (__builtin_cpu_supports("x86-64-v4")) levels.push_back("v4");
-        if (__builtin_cpu_supports("x86-64-v3")) levels.push_back("v3");
-        if (__builtin_cpu_supports("x86-64-v2")) levels.push_back("v2");
-#endif
         levels.push_back("baseline");
+#if defined(__x86_64__)
+#define visit(level) \
+  if (__builtin_cpu_supports("x86-64-" #level)) levels.push_back(#level);
+        LINALG_FOR_EACH_X86_LEVEL
+#undef visit
+#endif
+        std::reverse(levels.begin(), levels.end());
         return levels;
       },
       nb::sig("def levels() -> list[str]"),
