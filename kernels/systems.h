@@ -1,4 +1,5 @@
-// Operands of the handlers that solve with given triangles or factors, on any backend.
+// Operands of the handlers that solve systems, on any backend: with given triangles or factors, and
+// tridiagonal ones.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +59,36 @@ inline Pivots ReadPivots(const ffi::AnyBuffer& pivots, int64_t batch, int64_t n)
   const bool shared = pivots.dimensions().size() == 1;
   return {.data = Elements<int32_t>(pivots, shared ? 1 : batch, {n}, "pivots"),
           .stride = shared ? 0 : n};
+}
+
+// A batch of tridiagonal systems by their diagonals, each of n elements; info is that of
+// linalg_tridiagonal_solve.
+template <class T>
+struct TridiagonalSystems {
+  int64_t batch, n, cols;
+  const T* lower;
+  const T* diagonal;
+  const T* upper;
+  const T* b;
+  T* x;
+  int32_t* info;
+};
+
+template <class T>
+TridiagonalSystems<T> ReadTridiagonalSystems(const ffi::AnyBuffer& dl, const ffi::AnyBuffer& d,
+                                             const ffi::AnyBuffer& du, const ffi::AnyBuffer& b,
+                                             Result& x, Result& info) {
+  const BatchShape shape = SplitBatch(b, 2, "b");
+  const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
+  return {.batch = batch,
+          .n = n,
+          .cols = cols,
+          .lower = Elements<T>(dl, batch, {n}, "dl"),
+          .diagonal = Elements<T>(d, batch, {n}, "d"),
+          .upper = Elements<T>(du, batch, {n}, "du"),
+          .b = Elements<T>(b, batch, {n, cols}, "b"),
+          .x = Elements<T>(x, batch, {n, cols}, "x"),
+          .info = Elements<int32_t>(info, batch, {}, "info")};
 }
 
 }  // namespace linalg

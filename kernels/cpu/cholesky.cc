@@ -110,7 +110,7 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
 
 // A derivative, which is called for small matrices alone: derivative(n, factor, x) overwrites x.
 template <class T, class Derivative>
-struct CholeskyDerivative {
+struct CholeskyDerivativeProblem {
   int64_t batch, n;
   const T *factor, *x;
   T* y;
@@ -140,7 +140,7 @@ void RunDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor, const ff
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, CholeskyDerivative<T, Derivative>{
+    TakePath(pool, CholeskyDerivativeProblem<T, Derivative>{
                        .batch = batch,
                        .n = n,
                        .factor = Elements<T>(factor, batch, {n, n}, "the factor"),

@@ -95,7 +95,7 @@ class LapackSolver {
 
 // `vectors` is null where eigenvalues alone are wanted.
 template <class T>
-struct TridiagonalProblem {
+struct EighTridiagonalProblem {
   using R = Real<T>;
 
   int64_t batch, n;
@@ -128,7 +128,7 @@ struct TridiagonalProblem {
  private:
   template <class Solver>
   struct Work {
-    explicit Work(const TridiagonalProblem& problem)
+    explicit Work(const EighTridiagonalProblem& problem)
         : solver(problem.n, problem.vectors != nullptr),
           e(Scratch<R>(problem.n)),
           phases(Scratch<Element<T>>(problem.n)) {}
@@ -163,7 +163,7 @@ void RunEighTridiagonal(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::Any
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, TridiagonalProblem<T>{
+    TakePath(pool, EighTridiagonalProblem<T>{
                        .batch = batch,
                        .n = n,
                        .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),

@@ -1,6 +1,6 @@
 // The Python module linalg._isa: which builds of the handlers this machine can run. Compiled for
-// any machine, since it is what is asked first. CMakeLists.txt has the list of levels, the best last,
-// and defines LINALG_FOR_EACH_X86_LEVEL as visit(level) of each.
+// any machine, since it is what is asked first. CMakeLists.txt has the list of levels, the best
+// last, and defines LINALG_FOR_EACH_X86_LEVEL as visit(level) of each.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -86,22 +86,6 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
   ForEachGroupOf<1, T>(pool, batch, size, nanoseconds, run, in_place);
 }
 
-// Calls body with n as a constant where it is tiny, so that its loops are unrolled and its
-// registers stay registers.
-template <class Body>
-void DispatchSize(int64_t n, Body&& body) {
-  switch (n) {
-    case 2:
-      return body(std::integral_constant<int, 2>());
-    case 3:
-      return body(std::integral_constant<int, 3>());
-    case 4:
-      return body(std::integral_constant<int, 4>());
-    default:
-      return body(ToInt(n));
-  }
-}
-
 // What updates columns of matrices in lanes of V: an element, or of a single matrix, where V is a
 // plain number, a register of neighbours.
 template <class T, class V>

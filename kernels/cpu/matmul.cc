@@ -1,4 +1,5 @@
-// Products of small matrices: one matrix after another, its columns in registers (kernels/small).
+// MatmulProblem of small matrices: one matrix after another, its columns in registers
+// (kernels/small).
 //
 // XLA multiplies batches of them in a loop that takes up to 37 times as long; linalg/_matmul.py
 // leaves it those that it is good at. Rows are computed in whole registers, so what lies behind a
@@ -18,7 +19,7 @@ namespace {
 // A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes, conjugates, both or
 // neither. An operand of rank 2 serves them all.
 template <class T>
-struct Products {
+struct MatmulProblem {
   using R = Real<T>;
   static constexpr bool kComplex = kIsComplex<T>;
   static constexpr int kParts = kPartsOf<T>;
@@ -110,13 +111,13 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
     const auto elements = [](auto& buffer, const BatchShape& shape, std::string_view name) {
       return Elements<T>(buffer, shape.batch, {shape.rows, shape.cols}, name);
     };
-    const Products<T> products{
+    const MatmulProblem<T> problem{
         .a = reinterpret_cast<const R*>(elements(a, shape.a, "a")),
         .b = reinterpret_cast<const R*>(elements(b, shape.b, "b")),
         .c = reinterpret_cast<R*>(ResultElements<T>(c, shape.c.batch, {shape.m, shape.n}, "c")),
         .batch = shape.c.batch,
-        .a_stride = shape.a_stride * Products<T>::kParts,
-        .b_stride = shape.b_stride * Products<T>::kParts,
+        .a_stride = shape.a_stride * MatmulProblem<T>::kParts,
+        .b_stride = shape.b_stride * MatmulProblem<T>::kParts,
         .m = ToInt(shape.m),
         .n = ToInt(shape.n),
         .depth = ToInt(shape.depth),
@@ -124,7 +125,7 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
         .transpose_b = transpose_b,
         .conjugate_a = conjugate_a,
         .conjugate_b = conjugate_b};
-    TakePath(pool, products);
+    TakePath(pool, problem);
   });
 }
 

@@ -317,7 +317,7 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r, Resul
 // The derivatives of factors A = Q R with Q of the shape of A, which are called for small matrices
 // alone.
 template <class T>
-struct QrDerivative {
+struct QrDerivativeProblem {
   QrShape shape;
   const T *q, *r;
   // Operands: dA alone, or the cotangents of Q and R.
@@ -360,8 +360,8 @@ struct QrDerivative {
 // What both derivatives read, `x` being the first operand behind the factors and `y` the first
 // result.
 template <class T>
-QrDerivative<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
-                               const ffi::AnyBuffer& x, Result& y) {
+QrDerivativeProblem<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
+                                      const ffi::AnyBuffer& x, Result& y) {
   const QrShape shape = ReadDerivativeShape(q);
   const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   return {.shape = shape,

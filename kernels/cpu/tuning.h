@@ -290,6 +290,22 @@ double BlockedEighNanoseconds(int64_t n, bool vectors) {
   return (vectors ? 3 : 1) * BlockedNanoseconds<T>((order + 100) * order * order);
 }
 
+// Calls body with n as a constant where it is tiny, so that its loops are unrolled and its
+// registers stay registers.
+template <class Body>
+void DispatchSize(int64_t n, Body&& body) {
+  switch (n) {
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    case 3:
+      return body(std::integral_constant<int, 3>());
+    case 4:
+      return body(std::integral_constant<int, 4>());
+    default:
+      return body(ToInt(n));
+  }
+}
+
 // The registers of a product: the narrowest that hold a row of so many bytes, or the widest. Calls
 // body with their bytes as a constant.
 template <class Body>

@@ -10,6 +10,7 @@
 #include "kernels/cuda/job.h"
 #include "kernels/small/tridiagonal_runs.h"
 #include "kernels/small/tridiagonal_solve.h"
+#include "kernels/systems.h"
 
 namespace linalg::cuda {
 
@@ -25,24 +26,13 @@ struct StridedVector {
   }
 };
 
-template <class E>
-struct TridiagonalProblem {
-  int64_t batch, n, cols;
-  const E* lower;
-  const E* diagonal;
-  const E* upper;
-  const E* b;
-  E* x;
-  int32_t* info;
-};
-
 // Long systems of an even number of rows: an odd one has a row x = 0 behind it. The right-hand side
 // of a row that a run is left with, or that stands at a seam, lies in x at the unknown's place that
 // it will be solved for.
 template <class E>
 struct LongSystems {
   using V = RealElement<E>;
-  TridiagonalProblem<E> problem;
+  TridiagonalSystems<E> problem;
 
   __device__ __forceinline__ int64_t EvenRows() const { return problem.n + problem.n % 2; }
 
@@ -253,7 +243,7 @@ struct SolveSuspects {
   E* work;  // four diagonals each
 
   __device__ void operator()(int64_t i) const {
-    const TridiagonalProblem<E>& problem = systems.problem;
+    const TridiagonalSystems<E>& problem = systems.problem;
     if (problem.info[i] == 0) return;
     const int64_t n = problem.n, size = n * problem.cols;
     E* const a = work + 4 * i * n;

@@ -36,7 +36,7 @@ struct SolveSystems {
 };
 
 template <class T>
-void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T>& systems,
+void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalSystems<T>& systems,
                 bool perturb) {
   const int64_t batch = systems.batch, n = systems.n;
   T* const matrices = scratch.Take<T>(4 * n * batch);
@@ -58,7 +58,7 @@ void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<
 }
 
 template <class T>
-void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T>& problem) {
+void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalSystems<T>& problem) {
   using E = Element<T>;
   using V = Real<T>;
   const int64_t batch = problem.batch, n = problem.n, cols = problem.cols;
@@ -108,22 +108,12 @@ void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalProblem<T
 void TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer dl,
                       ffi::AnyBuffer d, ffi::AnyBuffer du, ffi::AnyBuffer b, Result x, Result info,
                       bool perturb_singular) {
-  const BatchShape shape = SplitBatch(b, 2, "b");
-  const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    const TridiagonalProblem<T> systems{.batch = batch,
-                                        .n = n,
-                                        .cols = cols,
-                                        .lower = Elements<T>(dl, batch, {n}, "dl"),
-                                        .diagonal = Elements<T>(d, batch, {n}, "d"),
-                                        .upper = Elements<T>(du, batch, {n}, "du"),
-                                        .b = Elements<T>(b, batch, {n, cols}, "b"),
-                                        .x = Elements<T>(x, batch, {n, cols}, "x"),
-                                        .info = Elements<int32_t>(info, batch, {}, "info")};
-    if (batch == 0) return;
-    ToInt(n * cols);
+    const TridiagonalSystems<T> systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info);
+    if (systems.batch == 0) return;
+    ToInt(systems.n * systems.cols);
     Scratch scratch(allocator);
-    TakePath(ChooseTridiagonal(n, cols, batch, perturb_singular),
+    TakePath(ChooseTridiagonal(systems.n, systems.cols, systems.batch, perturb_singular),
              On{Path::kAlone, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
              On{Path::kSteps, [&] { SolveLong(stream, scratch, systems); }});
   });
