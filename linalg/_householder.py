@@ -110,7 +110,7 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
   Returns:
     The first n columns of the product, (..., m, n).
 
-  Algorithm: reflectors applied to the identity, last to first, of small matrices in lanes, of
+  Algorithm: reflectors applied to the identity, last to first, of small matrices one per lane, of
   larger ones by blocks in tiles, as in `qr`; for the largest LAPACK orgqr (ungqr).
 
   Example:

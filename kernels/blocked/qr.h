@@ -1,6 +1,6 @@
 // QR factors of one matrix by Householder reflectors, in tiles, with LAPACK's conventions.
 //
-// Panels are factored by themselves with their columns in lanes. The product of a block's
+// Panels are factored by themselves with their columns in registers. The product of a block's
 // reflectors is I - V T Vᴴ with an upper triangle T, so that what stands to the right of a panel,
 // and of a block of panels, is multiplied by it in tiles.
 #pragma once

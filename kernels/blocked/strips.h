@@ -1,4 +1,4 @@
-// A panel of one matrix with its columns in lanes: strips of as many rows as a register has lanes,
+// A panel of one matrix with its columns in registers: strips of as many rows as a register has lanes,
 // by kPanel columns, the real and the imaginary parts of complex numbers apart.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace linalg::blocked {
 
-// A piece of a column in lanes, and the rows that it holds.
+// A piece of a column in a register, and the rows that it holds.
 template <class T>
 using Strip = Element<T, Register<T>>;
 template <class T>

@@ -1,5 +1,5 @@
 // What handlers do with the reflectors of small matrices: R leaves before Q takes its place. The
-// order of the steps stands here, for lanes, for one matrix with its columns in lanes, and for
+// order of the steps stands here, for lanes, for one matrix with its columns in registers, and for
 // threads that have a matrix each.
 #pragma once
 
