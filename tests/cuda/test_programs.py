@@ -329,7 +329,7 @@ def resources(request, tmp_path):
 # kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep so.
 MOST_REGISTERS = 128
 MOST_STACK_BYTES = 16
-# But for threads of a warp that hold rows of 33 to 64 numbers, which are to have all that a thread can have.
+# But for warps that hold rows of 33 to 64 numbers, which are to have all that a thread can have.
 LONG_ROWS = re.compile(r"RunWarps.*Li64E")
 
 
