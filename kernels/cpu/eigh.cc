@@ -8,8 +8,7 @@
 // iterations may not end on it: it gets NaN, and info = -1.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <limits>
+#include <complex>
 
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/eigh.h"
@@ -38,9 +37,7 @@ bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
     } else {
       target[i * n + j] = element;
     }
-    if (!(std::isfinite(std::real(element)) && std::isfinite(std::imag(element)))) {
-      finite.store(false, std::memory_order_relaxed);
-    }
+    if (!AllFinite(&element, 1)) finite.store(false, std::memory_order_relaxed);
   });
   return finite;
 }
