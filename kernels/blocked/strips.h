@@ -1,5 +1,5 @@
-// A panel of one matrix with its columns in registers: strips of as many rows as a register has lanes,
-// by kPanel columns, the real and the imaginary parts of complex numbers apart.
+// A panel of one matrix with its columns in registers: strips of as many rows as a register has
+// lanes, by kPanel columns, the real and the imaginary parts of complex numbers apart.
 #pragma once
 
 #include <array>
