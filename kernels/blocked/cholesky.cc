@@ -12,6 +12,7 @@ namespace {
 template <class T>
 void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
   using S = Square<T>;
+  using V = Register<T>;
   if (!lower) {
     for (int64_t i = 0; i < n; ++i) {
       std::fill_n(factor + i * n, i, T(0));
@@ -19,17 +20,31 @@ void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
     }
     return;
   }
-  const auto square = [&](int64_t i, int64_t j) {
+  if (n < S::kSize) {
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = i; j < n; ++j) {
+        factor[i * n + j] = T(0);
+        const auto x = Conj(std::bit_cast<Element<T>>(*u.At(i, j).data));
+        factor[j * n + i] = std::bit_cast<T>(x + Element<T>{});  // +0, as in the squares
+      }
+    }
+    return;
+  }
+  // Squares that overlap near the diagonal leave what is above it to this.
+  for (int64_t i = std::max<int64_t>(n - 2 * S::kSize, 0); i < n; ++i) {
+    std::fill_n(factor + i * n + i + 1, n - i - 1, T(0));
+  }
+  const V columns = LaneNumbers<T>();
+  ForEachSquareInUpper<T>(n, [&](int64_t i, int64_t j) {
     S x = S::ReadTransposed(u.At(i, j).data, u.ld);
+    const bool apart = j >= i + S::kSize;
 #pragma GCC unroll 16
-    for (auto& row : x.x) row = S::Conj(row);
+    for (int k = 0; k < S::kSize; ++k) {
+      x.x[k] = S::Conj(x.x[k]);
+      if (!apart) x.x[k] = columns <= Number<V>(j - i + k) ? x.x[k] : V{};
+    }
     x.Write(factor + j * n + i, n);
-    S{}.Write(factor + i * n + j, n);
-  };
-  ForEachInUpper<T>(n, square, [&](int64_t i, int64_t j) {
-    factor[i * n + j] = T(0);
-    const auto x = Conj(std::bit_cast<Element<T>>(*u.At(i, j).data));
-    factor[j * n + i] = std::bit_cast<T>(x + Element<T>{});  // +0, as in the squares
+    if (apart) S{}.Write(factor + i * n + j, n);
   });
 }
 

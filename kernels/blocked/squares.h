@@ -9,6 +9,16 @@
 
 namespace linalg::blocked {
 
+// The number of each lane's column, from 0.
+template <class T>
+LINALG_INLINE Register<T> LaneNumbers() {
+  Register<T> x{};
+  for (int lane = 0; lane < kLanesOf<Register<T>>; ++lane) {
+    x[lane] = static_cast<RealElement<T>>(lane / kPartsOf<T>);
+  }
+  return x;
+}
+
 // A square is as wide as a register.
 template <class T>
 struct Square {
