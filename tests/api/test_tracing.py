@@ -65,7 +65,7 @@ def test_no_rank_is_promoted(case, shape, rng):
     jax.eval_shape(_derivatives(function), *operands)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
+@cases.each_double
 def test_no_rank_is_promoted_between_operands(dtype, rng):
   """Operands whose batches differ are broadcast by intent."""
   a = matrices.positive_definite(rng, (), 3, dtype)

@@ -18,9 +18,6 @@ from quick import quick_jit
 
 pytestmark = pytest.mark.compiles
 
-each_dtype = pytest.mark.parametrize(
-    "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
-
 
 def _adjugate(a):
   """By cofactors: right for every rank."""
@@ -44,7 +41,7 @@ def _assert_adjugate(gradient, a):
     np.testing.assert_allclose(g, expected, rtol=0, atol=1e-12 * scale)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
 def test_det_whose_last_pivot_is_zero(n, dtype, rng):
   """det A A⁻¹ is 0 * inf where A is singular; the adjugate is finite."""
@@ -61,7 +58,7 @@ def test_det_whose_last_pivot_is_zero(n, dtype, rng):
   _assert_adjugate(_gradient_of_det(a), a)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
 def test_det_of_any_zero_pivot(n, dtype, rng):
   """A matrix of rank n - 1 has an adjugate that is not zero, wherever the zero pivot stands."""
@@ -71,7 +68,7 @@ def test_det_of_any_zero_pivot(n, dtype, rng):
   _assert_adjugate(_gradient_of_det(a), a)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_det_of_lower_rank(n, dtype, rng):
   """Of rank n - 2 the gradient is zero (and of an empty sum of products, at n = 2, too)."""
@@ -80,7 +77,7 @@ def test_det_of_lower_rank(n, dtype, rng):
   _assert_adjugate(_gradient_of_det(a), a)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("n", [4, 6, 20])
 def test_det_of_nilpotent_matrices(n, dtype, rng):
   """Of rank n - 1, and every pivot is zero."""
@@ -105,7 +102,7 @@ def test_third_derivative_of_det(rng):
   np.testing.assert_allclose(jax.grad(jax.grad(jax.grad(along)))(0.0), expected, rtol=1e-12)
 
 
-@each_dtype
+@cases.each_double
 def test_det_of_numerical_rank(dtype, rng):
   """Singular up to rounding: 1 / pivot is huge, and its product with the determinant is not."""
   a = matrices.general(rng, (4,), 5, 5, dtype)
@@ -128,7 +125,7 @@ def _hessian_of_det(a):
   return result
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev], ids=lambda outer: outer.__name__)
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
 def test_second_derivative_of_det(n, outer, dtype, rng):
@@ -176,7 +173,7 @@ def _hermitian(rng, batch, dtype):
   return matrices.hermitian(rng, batch, 5, dtype)
 
 
-@each_dtype
+@cases.each_double
 def test_spectral_sums_at_equal_eigenvalues(dtype, rng):
   """d Σ f(w) = tr(f'(A) dA), from eigh and from eigvalsh."""
   a = _degenerate(rng, dtype)
@@ -196,7 +193,7 @@ def test_spectral_sums_at_equal_eigenvalues(dtype, rng):
     assert np.isfinite(curvature).all()
 
 
-@each_dtype
+@cases.each_double
 def test_projectors_at_equal_eigenvalues(dtype, rng):
   """dP = Σ (P dA Q + Q dA P) / (λ_P - λ_Q) over the other eigenspaces Q; of all of them dI = 0."""
   a = _degenerate(rng, dtype)
@@ -235,7 +232,7 @@ def test_projectors_at_equal_eigenvalues(dtype, rng):
   np.testing.assert_allclose(back, along, rtol=0, atol=1e-11 * np.abs(along).max())
 
 
-@each_dtype
+@cases.each_double
 def test_nearly_equal_eigenvalues(dtype, rng):
   """A gap that is resolved must be used: masking it would be silently wrong."""
   gap = 1e-6
@@ -287,7 +284,7 @@ def _assert_derivatives(function, a, direction, expected, rng, tolerance):
   np.testing.assert_allclose(back, along, rtol=0, atol=1e-9 * max(abs(along), scale))
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng):
@@ -304,7 +301,7 @@ def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng)
   _assert_derivatives(lambda a: polar(a, linalg.svd), a, direction, expected, rng, 1e-9)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_subspaces_at_equal_singular_values(shape, dtype, rng):
   """Projectors onto the singular spaces of the largest values, and onto the two null spaces."""
@@ -326,7 +323,7 @@ def test_subspaces_at_equal_singular_values(shape, dtype, rng):
   _assert_derivatives(lambda a: projectors(a, linalg.svd), a, direction, expected, rng, 1e-8)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_sums_of_singular_values(shape, dtype, rng):
   """The nuclear and other Schatten norms, at equal values, with the vectors and without."""
@@ -339,7 +336,7 @@ def test_sums_of_singular_values(shape, dtype, rng):
     _assert_derivatives(lambda a, f=values: sums(f(a)), a, direction, expected, rng, 1e-9)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_svd_of_rank_deficient_matrices(shape, dtype, rng):
   """At zero singular values derivatives are finite, and the space of the others has its own."""
@@ -376,7 +373,7 @@ def test_svd_of_a_hermitian_matrix(rng):
   _assert_derivatives(lambda a: invariants(a, linalg.svd), a, direction, expected, rng, 1e-8)
 
 
-@each_dtype
+@cases.each_double
 def test_general_matrices_with_equal_eigenvalues(dtype, rng):
   """d Σ f(w) = tr(f'(A) dA), of a diagonalisable A; and projectors onto whole eigenspaces."""
   values = np.array([2, 2, 2, -1.0])
@@ -399,7 +396,7 @@ def test_general_matrices_with_equal_eigenvalues(dtype, rng):
   np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-10)
 
 
-@each_dtype
+@cases.each_double
 def test_generalised_eigenvalues_that_are_equal(dtype, rng):
   """d Σ w³ = 3 tr((B⁻¹ A)² d(B⁻¹ A)) at A = 2 B, where every eigenvalue is 2."""
   b = matrices.positive_definite(rng, (), 4, dtype)
@@ -410,7 +407,7 @@ def test_generalised_eigenvalues_that_are_equal(dtype, rng):
   np.testing.assert_allclose(slope, expected, rtol=1e-10)
 
 
-@each_dtype
+@cases.each_double
 def test_tridiagonal_matrices_with_equal_eigenvalues(dtype):
   """Where an off-diagonal element is zero, and moves."""
   d, e = np.ones(3, dtype), np.zeros(2, dtype)
@@ -420,7 +417,7 @@ def test_tridiagonal_matrices_with_equal_eigenvalues(dtype):
   np.testing.assert_allclose(gradients[1], np.zeros(2), atol=1e-14)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("output", ["real", "complex"])
 def test_schur_form_with_equal_eigenvalues(output, dtype, rng):
   """Traces of powers of T are those of A; between equal eigenvalues nothing is divided by."""
@@ -442,7 +439,7 @@ def test_schur_form_with_equal_eigenvalues(output, dtype, rng):
 TRIANGULAR = [(3, 3), (5, 3), (3, 5), (4, 1)]
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("shape", TRIANGULAR, ids=str)
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
@@ -469,7 +466,7 @@ def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
   close(back.real, 2 * along.real)
 
 
-@each_dtype
+@cases.each_double
 def test_raw_qr_of_an_upper_triangle(dtype, rng):
   """A reflector that is the identity has no direction to move in, and a finite derivative."""
   a = np.triu(matrices.general(rng, (), 4, 3, dtype).real).astype(dtype)
@@ -499,7 +496,7 @@ def test_empty(case, batch, rng):
   assert [x.shape for x in gradients] == [x.shape for x in moving]
 
 
-@each_dtype
+@cases.each_double
 def test_one_by_one(dtype, rng):
   """The derivatives of every operation at n = 1 are those of a scalar's functions."""
   a = matrices.positive_definite(rng, (), 1, dtype).real.astype(dtype)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cases
 import linalg
 import matrices
 
@@ -15,7 +16,7 @@ def _projector(v, columns):
   return part @ part.mT.conj()
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda d: d.__name__)
+@cases.each_double
 @pytest.mark.parametrize("values", [[1.0, 2, 3, 4], [1.0, 1, 2, 2]], ids=["distinct", "equal"])
 def test_invariant_losses(values, dtype, rng):
   """A spectral sum, a function of the matrix, and a projector onto a whole eigenspace."""

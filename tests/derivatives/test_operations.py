@@ -19,11 +19,8 @@ from quick import quick_jit
 
 pytestmark = pytest.mark.compiles
 
-each_dtype = pytest.mark.parametrize(
-    "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
 
-
-@each_dtype
+@cases.each_double
 @cases.each(cases.DIFFERENTIABLE_CASES)
 def test_square(case, dtype, rng):
   derivatives.check(
@@ -48,7 +45,7 @@ def test_qr_pivoted_complete(shape, rng):
       (matrices.general(rng, (), *shape, np.complex128),), rng)
 
 
-@each_dtype
+@cases.each_double
 def test_one_triangle_of_a_hermitian_matrix(dtype, rng):
   """Without symmetrisation only the named triangle moves, and of the diagonal the real part."""
 
@@ -62,7 +59,7 @@ def test_one_triangle_of_a_hermitian_matrix(dtype, rng):
   derivatives.check(function, (matrices.positive_definite(rng, (), 3, dtype),), rng)
 
 
-@each_dtype
+@cases.each_double
 @pytest.mark.parametrize("left_side", [True, False])
 def test_triangular_solve(left_side, dtype, rng):
   """Every combination of flags."""
@@ -83,7 +80,7 @@ def test_triangular_solve(left_side, dtype, rng):
   derivatives.check(function, (a, matrices.general(rng, (), *shape, dtype)), rng)
 
 
-@each_dtype
+@cases.each_double
 def test_solves_with_factors(dtype, rng):
   """The transposed and conjugated systems, and both triangles of a Cholesky factor."""
   packed, pivots, _ = linalg.lu(matrices.well_conditioned(rng, (), 3, dtype)[::-1])
@@ -99,7 +96,7 @@ def test_solves_with_factors(dtype, rng):
       (matrices.well_conditioned(rng, (), 3, dtype), b), rng)
 
 
-@each_dtype
+@cases.each_double
 def test_fewer_reflectors_than_columns(dtype, rng):
   a, taus = matrices.general(rng, (), 4, 3, dtype), matrices.general(rng, (), 1, 2, dtype)[0]
   derivatives.check(linalg.householder_product, (a, taus), rng)

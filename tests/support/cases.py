@@ -12,8 +12,8 @@ from linalg import _targets
 from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, SCIPY, TABLE, Case
 
 __all__ = [
-    "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "function",
-    "has_handlers", "named", "targets", "targets_of", "with_handlers"]
+    "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "each_double",
+    "function", "has_handlers", "named", "targets", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
 # Public functions of the package rather than of matrices.
@@ -24,6 +24,11 @@ OF_SCIPY = {
     name for name in linalg.scipy.__all__
     if (module := getattr(linalg.scipy, name).__module__).startswith("linalg.scipy.")
     and module != "linalg.scipy._namesakes"}
+# What complex numbers show of a rule, real ones show again, without its conjugations: they are for
+# longer runs.
+each_double = pytest.mark.parametrize(
+    "dtype", [np.complex128, pytest.param(np.float64, marks=pytest.mark.extended)],
+    ids=lambda dtype: dtype.__name__)
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 

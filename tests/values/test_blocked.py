@@ -684,7 +684,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("n", [75, 100])
+@pytest.mark.parametrize("n", [pytest.param(75, marks=pytest.mark.extended), 100])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_same_bits_in_any_batch(dtype, name, n, rng):
   """Catches a workspace that remembers the matrix before."""

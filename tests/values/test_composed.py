@@ -187,9 +187,7 @@ def test_export(case, rng):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(
-    "dtype", [np.complex128, pytest.param(np.float64, marks=extended)],
-    ids=lambda dtype: dtype.__name__)
+@cases.each_double
 @DIFFERENTIABLE
 def test_derivatives(case, dtype, rng):
   """Every mode to second order, against differences."""

@@ -324,7 +324,7 @@ def test_failures_under_vmap(dtype, rng):
 
 
 @cases.each(cases.DIFFERENTIABLE_CASES)
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
+@cases.each_double
 def test_gradients_of_neighbours(case, dtype, rng):
   """A NaN multiplied by a zero cotangent is NaN: it must stay in its own matrix's gradient."""
   n = 3

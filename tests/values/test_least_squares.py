@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cases
 import derivatives
 import linalg
 import matrices
@@ -47,7 +48,7 @@ def test_against_numpy(system, dtype, rng):
   np.testing.assert_array_equal(absolute, [min(rank, 2)] * 3)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda d: d.__name__)
+@cases.each_double
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_derivatives_at_constant_rank(system, dtype, rng):
   """Of matrices that are made of factors, so that their rank stays: to second order."""

@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+import cases
 import derivatives
 import linalg
 import matrices
 from quick import quick_jit
 
-BOTH = pytest.mark.parametrize(
-    "dtype", [np.float64, np.complex128], ids=lambda dtype: dtype.__name__)
 SPECTRA = ([1.0, 2, 3, 4], [1.0, 1, 2, 2], [1.0, 1, 1, 1], [1, 1 + 1e-9, 1 + 1e-5, 2],
            [1, 1.001, 1.01, 2])
 
 
-@BOTH
+@cases.each_double
 def test_funm_hermitian(dtype, rng):
   """Exact to second order at distinct, nearly equal and equal eigenvalues."""
   derivatives.check_at_each(
@@ -42,7 +41,7 @@ def test_inverse_pth_root_with_ridge(rng):
   assert np.isnan(linalg.inverse_pth_root(a, 2)).all()
 
 
-@BOTH
+@cases.each_double
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
 def test_polar_at_equal_singular_values(shape, dtype, rng):
   """On both sides."""
@@ -55,7 +54,7 @@ def test_polar_at_equal_singular_values(shape, dtype, rng):
   derivatives.check(function, (a,), rng, tolerance=1e-7)
 
 
-@BOTH
+@cases.each_double
 def test_expm(dtype, rng):
   """Each matrix of a batch is scaled by its own norm; the derivative is Fréchet's."""
   scales = np.array([1e-3, 0.1, 1, 10, 100])
@@ -84,7 +83,7 @@ def test_expm_out_of_range():
   assert np.isfinite(squared).all()
 
 
-@BOTH
+@cases.each_double
 def test_sqrtm(dtype, rng):
   """General matrices, negative eigenvalues, and the derivative at a multiple of the identity."""
   a = matrices.general(rng, (3,), 5, 5, dtype)
@@ -98,7 +97,7 @@ def test_sqrtm(dtype, rng):
   assert np.isnan(defective).any()
 
 
-@BOTH
+@cases.each_double
 def test_cholesky_update_and_downdate(dtype, rng):
   """Back and forth, of ill-conditioned matrices too; a downdate that is indefinite says where."""
 
@@ -124,7 +123,7 @@ def test_cholesky_update_and_downdate(dtype, rng):
   assert np.isnan(lowered[1]).all()
 
 
-@BOTH
+@cases.each_double
 @pytest.mark.parametrize("lower", [False, True])
 def test_solve_reads_one_triangle(lower, dtype, rng):
   """assume_a='pos', 'her' and 'sym': the other triangle may hold NaN."""

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cases
 import linalg
 import matrices
 from quick import quick_jit
@@ -15,7 +16,7 @@ VECTOR_ORDERS = (None, 1, 2, 3, 0.5, -1, -2, -2.5, 0, np.inf, -np.inf)
 MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda d: d.__name__)
+@cases.each_double
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_against_numpy(keepdims, dtype, rng):
   """Every order, along every axis and pair of axes."""

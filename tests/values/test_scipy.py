@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+import cases
 import derivatives
 import linalg.scipy
 import matrices
 from quick import quick_jit
-
-BOTH = pytest.mark.parametrize(
-    "dtype", [np.complex128, pytest.param(np.float64, marks=pytest.mark.extended)],
-    ids=lambda dtype: dtype.__name__)
 
 
 def _of_rank(rng, rank, m, n, dtype):
@@ -24,7 +21,7 @@ def _projector(q):
   return q @ q.mT.conj()
 
 
-@BOTH
+@cases.each_double
 def test_pinvh(dtype, rng):
   """Semidefinite matrices of several ranks in one batch; the cut-offs; one triangle is read."""
   a = np.stack([matrices.with_eigenvalues(rng, np.array(w), dtype) for w in (
@@ -41,7 +38,7 @@ def test_pinvh(dtype, rng):
   np.testing.assert_allclose(linalg.scipy.pinvh(upper, lower=False), inverse, atol=1e-11)
 
 
-@BOTH
+@cases.each_double
 def test_spaces(dtype, rng):
   """Bases of SciPy's spaces, of any shape, also without entries."""
   for m, n, rank in ((5, 4, 2), (4, 5, 4), (3, 3, 0)):
@@ -82,7 +79,7 @@ def test_size_of_spaces(rng):
         traced(a)
 
 
-@BOTH
+@cases.each_double
 def test_derivatives_of_spaces(dtype, rng):
   """Of functions of the space: at constant rank, and at equal singular values."""
   def spaces(x, y):
@@ -124,7 +121,7 @@ def test_logarithms_and_powers(rng):
 
 
 @pytest.mark.extended
-@BOTH
+@cases.each_double
 def test_derivatives_of_logarithms(dtype, rng):
   """At equal eigenvalues, at a defective matrix and at the identity; the third is refused."""
   points = [(x.astype(dtype),) for x in (2 * np.eye(2) + np.eye(2, k=1), np.eye(2))]
@@ -155,7 +152,7 @@ def test_equations_without_a_unique_solution(rng):
       linalg.checked(function)(*operands)
 
 
-@BOTH
+@cases.each_double
 def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
   a = np.diag(np.full(2, 0.5), 0) + np.eye(2, k=1)
   x = matrices.general(rng, (), 2, 2, dtype)

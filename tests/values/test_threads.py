@@ -33,8 +33,10 @@ def _run(scenario, devices, **environment):
   assert "done" in done.stdout
 
 
-@pytest.mark.parametrize("openblas", [{}, {"OPENBLAS_NUM_THREADS": "4"}],
-                         ids=["unset", "OPENBLAS_NUM_THREADS"])
+@pytest.mark.parametrize("openblas", [
+    pytest.param({}, id="unset"),
+    pytest.param({"OPENBLAS_NUM_THREADS": "4"}, id="OPENBLAS_NUM_THREADS",
+                 marks=pytest.mark.extended)])
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("scenario", ["one_program", "python_threads"])
 def test_no_deadlock(scenario, devices, openblas):
@@ -47,6 +49,7 @@ def test_large_matrix_beside_batches():
   _run("large_and_small", 2)
 
 
+@pytest.mark.extended
 def test_users_thread_count():
   """Catches a handler that leaves OpenBLAS with another number of threads than the user set."""
   _run("users_thread_count", 1)
@@ -110,7 +113,7 @@ def test_one_large_matrix_on_each_device(rng):
   """Catches BLAS threads, and with them other bits, for the device that happens to be first."""
   mesh = make_mesh()
   # Of sizes that are LAPACK's.
-  for function, n in ((linalg.cholesky, 520), (linalg.inv, 520), (linalg.eigh, 300)):
+  for function, n in ((linalg.cholesky, 520), (linalg.inv, 520), (linalg.eigh, 520)):
     a = matrices.positive_definite(rng, (8,), n, np.float64)
     (sharded,) = place((a,), mesh, "x")
     function = jax.jit(function)
