@@ -21,7 +21,7 @@ class Report:
   """The measured cells of a file, over one rival."""
 
   def __init__(
-      self, data: dict[str, Any], rival: str, sizes: list[int] | None, batches: list[int] | None):
+      self, data: dict[str, Any], rival: str, sizes: list[int] | None, batches: list[float] | None):
     self.header = {key: value for key, value in data.items() if key != "cells"}
     self.rival = rival
     cells = [
@@ -283,6 +283,34 @@ def plot(
   plt.close(figure)
 
 
+def show(
+    file: pathlib.Path, rival: str = "stock", sizes: list[int] | None = None,
+    batches: list[float] | None = None, *, as_markdown: bool = False) -> None:
+  """Prints the tables of a file, and draws the plots beside it."""
+  report = Report(json.loads(file.read_text()), rival, sizes, batches)
+  if not report.cells:
+    sys.exit(f"{file} has no cell that was measured against {rival}.")
+  if as_markdown:
+    print(markdown(report))
+    return
+  console = Console() if sys.stdout.isatty() else Console(width=140)
+  print_tables(report, console)
+  try:
+    for dtype in report.dtypes:
+      over = "" if rival == "stock" else f"-over-{rival}"
+      path = file.with_name(f"{file.stem}{over}-{dtype}.png")
+      plot(report, dtype, path, speedups, f"speed-up over {rival}")
+      console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
+      if dtype in report.header["ceilings"] and rival == "stock":
+        path = file.with_name(f"{file.stem}-ceiling-{dtype}.png")
+        plot(report, dtype, path, fractions, "fraction of the ceiling")
+        console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
+  except ModuleNotFoundError as error:
+    if error.name != "matplotlib":
+      raise
+    sys.exit("The plots need matplotlib: pip install 'jax-linalg[bench]'")
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description="Shows what benchmarks/run.py measured.")
   parser.add_argument("file", type=pathlib.Path, help="the JSON that run.py wrote")
@@ -292,28 +320,7 @@ def main() -> None:
                       help="only these batches; inf for those that fill the memory")
   parser.add_argument("--markdown", action="store_true", help="one Markdown table and no plots")
   args = parser.parse_args()
-  report = Report(json.loads(args.file.read_text()), args.over, args.sizes, args.batches)
-  if not report.cells:
-    sys.exit(f"{args.file} has no cell that was measured against {args.over}.")
-  if args.markdown:
-    print(markdown(report))
-    return
-  console = Console() if sys.stdout.isatty() else Console(width=140)
-  print_tables(report, console)
-  try:
-    for dtype in report.dtypes:
-      over = "" if args.over == "stock" else f"-over-{args.over}"
-      path = args.file.with_name(f"{args.file.stem}{over}-{dtype}.png")
-      plot(report, dtype, path, speedups, f"speed-up over {report.rival}")
-      console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
-      if dtype in report.header["ceilings"] and args.over == "stock":
-        path = args.file.with_name(f"{args.file.stem}-ceiling-{dtype}.png")
-        plot(report, dtype, path, fractions, "fraction of the ceiling")
-        console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
-  except ModuleNotFoundError as error:
-    if error.name != "matplotlib":
-      raise
-    sys.exit("The plots need matplotlib: pip install 'jax-linalg[bench]'")
+  show(args.file, args.over, args.sizes, args.batches, as_markdown=args.markdown)
 
 
 if __name__ == "__main__":

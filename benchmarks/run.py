@@ -1,8 +1,8 @@
 """Times `linalg` against stock JAX, and other libraries if asked, and writes the times as JSON.
 
 The contestants of a cell (operation, n, batch, dtype) take turns in one process: what slows the
-machine for a while slows them all, and the ratio of one round keeps its meaning. Show the result
-with benchmarks/report.py.
+machine for a while slows them all, and the ratio of one round keeps its meaning. At the end
+benchmarks/report.py shows the result, as it does again when asked.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import linalg
+import report
 from linalg._cases import TABLE, Timed
 
 GRIDS = {
@@ -44,7 +45,7 @@ GRIDS = {
         "seconds_per_cell": 0.3,
         "call_limit": 0.5,
     },
-    "quick": {
+    "usual": {
         "sizes": [4, 16, 64],
         "batches": [1, 256, 4096],
         "dtypes": ["f32", "f64"],
@@ -434,7 +435,8 @@ def parse_arguments() -> argparse.Namespace:
   ops = [case.name for case in CONTESTS]
   dtypes = [name for name in DTYPES if name != "i32"]
   add = parser.add_argument
-  add("--quick", action="store_true", help="a small grid: a minute or two instead of ten")
+  add("--full", action="store_true",
+      help="more sizes and rounds: half an hour instead of three minutes")
   add("--ops", nargs="+", choices=ops, default=ops, metavar="OP", help=", ".join(ops))
   add("--sizes", nargs="+", type=int, metavar="N")
   add("--batches", nargs="+", type=_batch, metavar="BATCH",
@@ -457,7 +459,7 @@ def parse_arguments() -> argparse.Namespace:
   add("--output", type=pathlib.Path,
       help="default: ./benchmark-results/<device>-<date>.json")
   args = parser.parse_args()
-  grid = GRIDS["quick" if args.quick else "gpu" if args.platform == "gpu" else "full"]
+  grid = GRIDS["gpu" if args.platform == "gpu" else "full" if args.full else "usual"]
   for name, value in ({"memory": 64} | grid).items():
     if getattr(args, name) is None:
       setattr(args, name, value)
@@ -500,7 +502,9 @@ def main() -> None:
     console.print("Interrupted: what was measured is kept.")
   finally:
     write(path, header, results)
-  console.print(f"Wrote {path}. Show it with: python benchmarks/report.py {path}", soft_wrap=True)
+  console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
+  if any("speedup" in cell for cell in results):
+    report.show(path)
   if header["interrupted"]:
     sys.exit(130)
   if any(cell.get("skipped", "").startswith("failed") for cell in results):

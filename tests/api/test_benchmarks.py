@@ -2,8 +2,11 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
@@ -31,3 +34,16 @@ def test_cases_and_output(tmp_path):
   assert path.parent == tmp_path / "benchmark-results" and path.name.startswith("some-cpu-")
   assert "/benchmark-results/" in (ROOT / ".gitignore").read_text().splitlines()
   assert not found["left out"]
+
+
+@pytest.mark.extended
+def test_a_run_draws_plots(tmp_path):
+  pytest.importorskip("matplotlib")
+  arguments = ["--ops", "cholesky", "--sizes", "2", "--batches", "1", "--rounds", "1"]
+  done = subprocess.run(
+      [sys.executable, str(ROOT / "benchmarks" / "run.py"), *arguments], cwd=tmp_path,
+      capture_output=True, text=True, check=False, timeout=300)
+  assert done.returncode == 0, done.stderr
+  written = re.findall(r"^Wrote (.*)$", done.stdout, re.MULTILINE)
+  assert [pathlib.Path(x).suffix for x in written] == [".json", *[".png"] * 4]
+  assert all((tmp_path / x).stat().st_size > 0 for x in written)
