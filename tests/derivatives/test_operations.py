@@ -20,8 +20,7 @@ from quick import quick_jit
 pytestmark = pytest.mark.compiles
 
 
-@cases.each_double
-@cases.each(cases.DIFFERENTIABLE_CASES)
+@cases.each_in_double(cases.DIFFERENTIABLE_CASES)
 def test_square(case, dtype, rng):
   derivatives.check(
       lambda *x: case.invariant(case.results(*x)), case.operands(rng, (), 4, 4, dtype), rng)

@@ -1,5 +1,6 @@
 """The package's table of operations, as the suites choose from it."""
 
+import itertools
 import re
 
 import jax
@@ -13,7 +14,7 @@ from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, SCIPY, TABLE, Case
 
 __all__ = [
     "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "each_double",
-    "function", "has_handlers", "named", "targets", "targets_of", "with_handlers"]
+    "each_in_double", "function", "has_handlers", "named", "targets", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
 # Public functions of the package rather than of matrices.
@@ -24,11 +25,13 @@ OF_SCIPY = {
     name for name in linalg.scipy.__all__
     if (module := getattr(linalg.scipy, name).__module__).startswith("linalg.scipy.")
     and module != "linalg.scipy._namesakes"}
-# What complex numbers show of a rule, real ones show again, without its conjugations: they are for
+# Real numbers take the steps of complex ones, whose conjugations do nothing there: they are for
 # longer runs.
 each_double = pytest.mark.parametrize(
     "dtype", [np.complex128, pytest.param(np.float64, marks=pytest.mark.extended)],
     ids=lambda dtype: dtype.__name__)
+# But not those of the rules of these functions.
+OTHER_RULES_IF_REAL = {"hessenberg", "schur"}
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 
@@ -36,6 +39,19 @@ DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 def each(some):
   """A test for each of some cases."""
   return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
+
+
+def each_in_double(some):
+  """A test of each for complex numbers and, quick only where their rule is another, real ones."""
+
+  def in_double(case, dtype):
+    quick = dtype is np.complex128 or function(case) in OTHER_RULES_IF_REAL
+    return pytest.param(
+        case, dtype, id=f"{dtype.__name__}-{case.name}",
+        marks=() if quick else pytest.mark.extended)
+
+  both = itertools.product(some, (np.complex128, np.float64))
+  return pytest.mark.parametrize("case, dtype", [in_double(*x) for x in both])
 
 
 def named(name: str) -> Case:
