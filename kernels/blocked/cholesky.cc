@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <complex>
+#include <limits>
 
 #include "kernels/blocked/hermitian.h"
 
@@ -31,7 +32,7 @@ void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
     return;
   }
   // Squares that overlap near the diagonal leave what is above it to this.
-  for (int64_t i = std::max<int64_t>(n - 2 * S::kSize, 0); i < n; ++i) {
+  for (int64_t i = n % S::kSize == 0 ? n : std::max(n - 2 * S::kSize, int64_t{0}); i < n; ++i) {
     std::fill_n(factor + i * n + i + 1, n - i - 1, T(0));
   }
   const V columns = LaneNumbers<T>();
@@ -48,65 +49,88 @@ void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
   });
 }
 
-// Factors the tile on the diagonal: `rows` of its rows, which stand in `target` too, their diagonal
-// elements from `diagonal` on. The diagonal's reciprocals go to `inverse`. Returns 0, or from 1 the
-// first row whose pivot is not positive.
-template <class T, int kRows, int kCols>
-LINALG_INLINE int FactorTile(Tile<T, kRows, kCols>& tile, int rows, Rows<T> diagonal,
-                             Rows<T> target, RealElement<T>* inverse) {
+// The rows of the tile on the diagonal, of which those below it, and the rows to its right, have
+// multiples subtracted. A row r with the pivot p takes conj(r_k) (r / p) from row k: the pivots
+// wait for each other, and so need not wait for square roots.
+template <class T>
+struct DiagonalTile {
   using R = RealElement<T>;
   using V = Register<T>;
+  static constexpr int kRegisters = std::max(1, kTileRows / kWidth<T>);
+
+  int first;                                          // its column in `rows`
+  T rows[kTileRows][kRegisters * kWidth<T>] = {};     // their negatives, unscaled
+  R reciprocals[kTileRows] = {};                      // of the pivots
+  R roots[kTileRows] = {}, inverses[kTileRows] = {};  // the factor's diagonal, and its reciprocals
+
+  // The factor of row i, and from 0 on, of what is below it.
+  LINALG_INLINE Strided<T> Column(int i) const { return {rows[i] + first, 1, 0}; }
+
+  // Takes row i, of which x has the negative; false if its pivot is not positive. A pivot whose
+  // reciprocal is out of range has that of its square root in both factors.
+  template <int kCols>
+  LINALG_INLINE bool Take(int i, const V (&x)[kCols]) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kRegisters; ++j) Store<T>(x[j], rows[i] + j * kWidth<T>);
+    const R pivot = -std::real(rows[i][first + i]);
+    if (!(pivot > 0)) return false;  // NaN is not
+    using Limits = std::numeric_limits<R>;
+    reciprocals[i] = 1 / pivot;
+    roots[i] = Sqrt(pivot);
+    inverses[i] = 1 / roots[i];
+    if (!(reciprocals[i] >= Limits::min() && reciprocals[i] <= Limits::max())) [[unlikely]] {
+      reciprocals[i] = inverses[i];
+      for (T& element : rows[i]) element *= inverses[i];
+    }
+    return true;
+  }
+};
+
+// Divides the rows of a tile by the triangle on the diagonal, which is the tile's own if kFactor,
+// and stores them. Returns 0, or from 1 the first of `count` rows whose pivot is not positive.
+template <bool kFactor, class T, int kCols>
+LINALG_INLINE int DivideTile(Tile<T, kTileRows, kCols>& tile, int count, DiagonalTile<T>& diagonal,
+                             Rows<T> target) {
+  using V = Register<T>;
 #pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-    if (i >= rows) break;
+  for (int i = 0; i < kTileRows; ++i) {
+    if (kFactor && i >= count) break;
+    if (kFactor && !diagonal.Take(i, tile.x[i])) return i + 1;
     V row[kCols];
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
-      row[j] = tile.At(i, j);
-      Store<T>(row[j], target.At(i, j * kWidth<T>).data);
+      row[j] = Spread<V>(diagonal.reciprocals[i]) * tile.x[i][j];
+      Store<T>(Spread<V>(diagonal.inverses[i]) * tile.At(i, j), target.At(i, j * kWidth<T>).data);
     }
-    T* const place = diagonal.At(i, i).data;
-    const R pivot = std::real(*place);
-    if (!(pivot > 0)) return i + 1;  // NaN is not
-    const R root = Sqrt(pivot);
-    inverse[i] = 1 / root;
-#pragma GCC unroll 8
-    for (int j = 0; j < kCols; ++j) {
-      row[j] = Spread<V>(inverse[i]) * row[j];
-      Store<T>(row[j], target.At(i, j * kWidth<T>).data);
-    }
-    *place = root;
-    tile.template SubtractOne<true>(i + 1, diagonal.ReadTransposed().At(0, i), row);
+    tile.template SubtractOne<true>(i + 1, diagonal.Column(i), row);
   }
   return 0;
 }
 
 template <class T>
 __attribute__((noinline)) int Factor(int64_t n, Rows<T> u) {
-  using V = Register<T>;
-  // Registers that the triangle on the diagonal takes.
-  constexpr int kOfTriangle = std::max(1, kTileRows / kWidth<T>);
-  RealElement<T> inverse[kTileRows] = {};
   for (int64_t i = 0; i < n; i += kTileRows) {
-    const Rows<T> triangle = u.At(i, i);
     const int rows = static_cast<int>(std::min<int64_t>(kTileRows, n - i));
     const int64_t first = i / kWidth<T> * kWidth<T>;
+    DiagonalTile<T> diagonal{.first = static_cast<int>(i - first)};
     int failed = 0;
     const auto load = [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
       Tile<T, kTileRows, kCols> tile(u.At(i, j));
       tile.template Subtract<true>(i, u.At(0, i).ReadTransposed(), u.At(0, j));
       return tile;
     };
-    const auto factor = [&](int64_t j, auto count) {
-      auto tile = load(j, count);
-      failed = FactorTile(tile, rows, triangle, u.At(i, j), inverse);
+    const auto factor = [&]<int kCols>(int64_t j, std::integral_constant<int, kCols> of) {
+      if constexpr (kCols >= DiagonalTile<T>::kRegisters) {
+        auto tile = load(j, of);
+        failed = DivideTile<true>(tile, rows, diagonal, u.At(i, j));
+        for (int k = 0; k < rows; ++k) *u.At(i + k, i + k).data = diagonal.roots[k];
+      }
     };
-    const auto solve = [&](int64_t j, auto count) {
-      auto tile = load(j, count);
-      const auto divide = [&](int k, V x) { return Spread<V>(inverse[k]) * x; };
-      tile.template Solve<true>(triangle.ReadTransposed(), divide, u.At(i, j));
+    const auto divide = [&](int64_t j, auto of) {
+      auto tile = load(j, of);
+      DivideTile<false>(tile, rows, diagonal, u.At(i, j));
     };
-    ForEachGroupOfColumns<T, kOfTriangle>(first, n, factor, solve);
+    ForEachGroupOfColumns<T, DiagonalTile<T>::kRegisters>(first, n, factor, divide);
     if (failed != 0) return static_cast<int>(i) + failed;
   }
   return 0;
