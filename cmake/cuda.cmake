@@ -113,10 +113,9 @@ target_compile_options(
           -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
 target_compile_options(_cuda PRIVATE -Wall -Wextra)
 target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
-target_link_options(_cuda PRIVATE "-Wl,--version-script,${CMAKE_SOURCE_DIR}/kernels/cpu/exports.map")
+export_initialisation_alone(_cuda)
 # dlopen looks there too: NVIDIA's wheels beside this package, or beside its source tree.
 set_target_properties(
   _cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON
-                   INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../../nvidia/cu13/lib"
-                   LINK_DEPENDS "${CMAKE_SOURCE_DIR}/kernels/cpu/exports.map")
+                   INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../../nvidia/cu13/lib")
 install(TARGETS _cuda LIBRARY DESTINATION linalg)

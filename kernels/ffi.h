@@ -53,19 +53,26 @@ inline int ToInt(int64_t size) {
   return static_cast<int>(size);
 }
 
-// Runs `body` and reports whatever it throws as an FFI error that starts with the target's name.
+// Runs `body` and reports whatever it throws as an FFI error that starts with the target's name,
+// unless there is no memory for its words.
 template <class Body>
 ffi::Error Guard(std::string_view target, Body&& body) {
-  const auto message = [&](const char* what) { return std::string(target) + ": " + what; };
+  const auto failure = [&](ffi::ErrorCode code, const char* what) {
+    try {
+      return ffi::Error(code, std::string(target) + ": " + what);
+    } catch (const std::bad_alloc&) {
+      return ffi::Error(code, "no memory");  // so short that a string has it in itself
+    }
+  };
   try {
     body();
     return ffi::Error::Success();
   } catch (const std::invalid_argument& error) {
-    return ffi::Error(ffi::ErrorCode::kInvalidArgument, message(error.what()));
+    return failure(ffi::ErrorCode::kInvalidArgument, error.what());
   } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, message("out of memory for workspace"));
+    return failure(ffi::ErrorCode::kResourceExhausted, "out of memory for workspace");
   } catch (const std::exception& error) {
-    return ffi::Error(ffi::ErrorCode::kInternal, message(error.what()));
+    return failure(ffi::ErrorCode::kInternal, error.what());
   }
 }
 

@@ -12,7 +12,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -117,11 +119,16 @@ void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanosecond
   };
   const auto queue = std::make_shared<internal::ChunkQueue>((batch + size - 1) / size);
   for (int64_t helper = 1; helper < threads; ++helper) {
-    pool.Schedule([queue, chunk = &run_chunk] { queue->Drain(chunk); });
+    try {
+      pool.Schedule([queue, chunk = &run_chunk] { queue->Drain(chunk); });
+    } catch (const std::bad_alloc&) {
+      break;  // the helpers before it hold run_chunk, so they are not left: they do its share
+    }
   }
   queue->Drain(&run_chunk);
   while (queue->done.load(std::memory_order_acquire) != queue->chunks) std::this_thread::yield();
-  if (queue->error) std::rethrow_exception(queue->error);
+  // It ends with this call, not with a helper that is late.
+  if (queue->error) std::rethrow_exception(std::move(queue->error));
 }
 
 }  // namespace linalg

@@ -183,3 +183,29 @@ def test_a_source_tree_that_is_not_installed(tmp_path):
   assert result.returncode != 0
   assert "pip install -e ." in result.stderr.splitlines()[-1]
   assert "direct cause" not in result.stderr and "During handling" not in result.stderr
+
+
+def _sections(module, *options):
+  readelf = shutil.which("readelf")
+  if readelf is None:
+    pytest.skip("needs readelf")
+  return subprocess.run(
+      [readelf, "-W", *options, module], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of ELF files")
+@pytest.mark.parametrize("name", ["_isa", *(f"_cpu_{x}" for x in _targets.usable_levels())])
+def test_what_a_module_is_linked_with(name):
+  """Catches a path of the machine that built it, symbols that others could be taken for, and
+  memory that is both written and run."""
+  (module,) = pathlib.Path(_targets._cpu.__file__).parent.glob(f"{name}.*.so")
+  dynamic = _sections(module, "--dynamic")
+  assert "RPATH" not in dynamic and "RUNPATH" not in dynamic and "TEXTREL" not in dynamic
+  needed = {line.split("[")[1].split(".so")[0] for line in dynamic.splitlines() if "NEEDED" in line}
+  assert not {x for x in needed if not x.startswith("ld-linux")} - {
+      "libc", "libdl", "libgcc_s", "libm", "libpthread", "libstdc++"}
+  symbols = [line.split() for line in _sections(module, "--dyn-syms").splitlines()]
+  exported = {x[-1] for x in symbols if len(x) == 8 and x[6].isdigit()}
+  assert exported == {f"PyInit_{name}"}
+  (stack,) = (x for x in _sections(module, "--segments").splitlines() if "GNU_STACK" in x)
+  assert " RW " in stack and "GNU_RELRO" in _sections(module, "--segments")

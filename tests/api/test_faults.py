@@ -1,0 +1,110 @@
+"""What goes wrong around the handlers is an error in words, and the calls after it are right.
+
+Each scenario has a process of its own, from `support/fault_scenarios.py`.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import quick
+
+SUPPORT = pathlib.Path(__file__).parents[1] / "support"
+SECONDS = 300
+
+
+def _run(scenario, *arguments, prefix=(), seconds=SECONDS, **environment):
+  inherited = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+  try:
+    done = subprocess.run(
+        [*prefix, sys.executable, str(SUPPORT / "fault_scenarios.py"), scenario,
+         *map(str, arguments)],
+        env=inherited | environment, capture_output=True, text=True, timeout=seconds, check=False)
+  except subprocess.TimeoutExpired:
+    pytest.fail(f"{scenario} was not done after {seconds} s")
+  assert done.returncode == 0 and "done" in done.stdout, done.stdout + done.stderr[-5000:]
+
+
+def _memory():
+  """Bytes that the machine has left."""
+  try:
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+  except OSError:
+    return 0
+  (available,) = (line for line in lines if line.startswith("MemAvailable"))
+  return int(available.split()[1]) << 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD")
+@pytest.mark.extended
+def test_no_memory(dtype, tmp_path):
+  """Catches threads that go on with a call that is over, and exceptions that leave a handler."""
+  compiler = shutil.which("c++")
+  if compiler is None:
+    pytest.skip("needs a C++ compiler, c++")
+  library = tmp_path / "libfailing.so"
+  subprocess.run(
+      [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra",
+       str(SUPPORT / "failing_allocations.cc"), "-o", str(library)], check=True)
+  # Each virtual device gives XLA's pool a thread, so that there are helpers on any machine.
+  _run("no_memory", dtype.name, LD_PRELOAD=str(library), seconds=580,
+       XLA_FLAGS=f"{quick.FLAGS} --xla_force_host_platform_device_count=4")
+
+
+def test_no_scipy():
+  """Catches a failure to load LAPACK that is not told, or not got over."""
+  _run("no_scipy")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("scenario", ["broken_scipy", "interrupted", "shutdown", "writes_nothing"])
+def test_scenario(scenario):
+  _run(scenario)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_child_process(method):
+  """Catches locks and threads that a child does not have; JAX is for no child forked after use."""
+  _run("child_process", method)
+
+
+@pytest.mark.extended
+def test_other_lapack():
+  """Catches what is OpenBLAS's alone taken for LAPACK's.
+
+  LINALG_TEST_LAPACK names the libraries, in which LAPACK's and BLAS's routines have the names that
+  Fortran gives them.
+  """
+  libraries = os.environ.get("LINALG_TEST_LAPACK")
+  if not libraries:
+    pytest.skip("LINALG_TEST_LAPACK names no libraries")
+  _run("other_lapack", *libraries.split(os.pathsep))
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(1300)
+def test_one_processor(tmp_path):
+  """Catches a wait for threads that there are none of, and bits that depend on their number."""
+  taskset = shutil.which("taskset")
+  if taskset is None:
+    pytest.skip("needs taskset")
+  results, first = tmp_path / "results.npz", min(os.sched_getaffinity(0))
+  _run("one_processor", results)
+  _run("one_processor", results, prefix=(taskset, "-c", str(first)))
+  _run("one_processor", results, XLA_FLAGS=f"{quick.FLAGS} --xla_cpu_multi_thread_eigen=false")
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(1300)
+@pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")
+@pytest.mark.parametrize("kind, gibibytes", [("operands", 4), ("results", 14), ("matrix", 4)])
+def test_large_operands(kind, gibibytes):
+  """Catches an offset or a count of 32 bits."""
+  if _memory() < gibibytes << 30:
+    pytest.skip(f"needs {gibibytes} GiB of memory")
+  _run("large_operands", kind, seconds=1200)

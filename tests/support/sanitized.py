@@ -1,0 +1,75 @@
+"""Programs of C++ made with sanitizers, for tests that run them."""
+
+import concurrent.futures
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+# What a program ends with in which ThreadSanitizer finds a race.
+RACE = 66
+_OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": f"halt_on_error=1:exitcode={RACE}",
+}
+# As the modules are compiled, but for the optimisations.
+_FLAGS = [
+    "-std=c++20", "-O1", "-g1", "-fno-sanitize-recover=all", "-fno-math-errno",
+    "-fno-trapping-math", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Wno-psabi",
+    "-Wno-maybe-uninitialized", "-I", str(ROOT)]
+
+
+def _run(*command, timeout=500, **environment):
+  return subprocess.run(
+      [str(x) for x in command], env=os.environ | _OPTIONS | environment, capture_output=True,
+      text=True, check=False, timeout=timeout)
+
+
+class Sanitizer:
+  """Makes programs with `address,undefined` or `thread` in a folder, and runs them.
+
+  Where there is no compiler for that, the test is skipped.
+  """
+
+  def __init__(self, folder, kinds, *flags):
+    compiler = shutil.which("c++")
+    if compiler is None:
+      pytest.skip("needs a C++ compiler, c++")
+    self._folder = folder
+    self._compile = [compiler, f"-fsanitize={kinds}", *flags, *_FLAGS]
+    source, program = folder / "nothing.cc", folder / "nothing"
+    source.write_text("int main() {}")
+    made = _run(*self._compile, source, "-o", program)
+    if made.returncode != 0:
+      pytest.skip(f"needs a compiler with sanitizers: {made.stderr[-500:]}")
+    # ThreadSanitizer finds no place for its tables where addresses are very random.
+    setarch = shutil.which("setarch")
+    for self._prefix in ([], [setarch, platform.machine(), "-R"] if setarch else []):
+      started = _run(*self._prefix, program)
+      if started.returncode == 0:
+        return
+    pytest.skip(f"the sanitizer does not start here: {started.stderr[-500:]}")
+
+  def make(self, name, *sources):
+    """The program of these sources, which are compiled side by side."""
+    folder = self._folder / name
+    folder.mkdir()
+
+    def compile(i):
+      made = _run(*self._compile, "-c", sources[i], "-o", folder / f"{i}.o", timeout=3000)
+      assert made.returncode == 0, made.stderr[-5000:]
+      return folder / f"{i}.o"
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+      objects = list(pool.map(compile, range(len(sources))))
+    linked = _run(*self._compile, *objects, "-ldl", "-o", folder / name)
+    assert linked.returncode == 0, linked.stderr[-5000:]
+    return folder / name
+
+  def run(self, program, *arguments, **options):
+    return _run(*self._prefix, program, *arguments, **options)

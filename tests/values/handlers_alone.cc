@@ -1,0 +1,529 @@
+// The handlers called as XLA calls them, for as many seconds as the first argument says, with
+// operands of random shapes, layouts, attributes and bit patterns, of which the second argument is
+// the seed: good calls, and calls spoilt in one respect. To be compiled with sanitizers and
+// LINALG_TEST_ELEMENT: test_sanitized.py. Each operand and result has memory of its own, aligned as
+// its elements are and no more. What is expected beside the sanitizers' silence:
+//
+// - an error is INVALID_ARGUMENT, and names the target; a good call has none;
+// - operands keep their bits, and the calling thread its modes of floating point;
+// - results do not depend on what their memory held before, nor on the number of threads;
+// - each call ends, within a minute.
+//
+// LAPACK is in the shared library that LINALG_TEST_LAPACK names.
+#include <dlfcn.h>
+#include <sanitizer/common_interface_defs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <complex>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+
+#include "kernels/cpu/batch.h"
+#include "kernels/cpu/lapack.h"
+#include "kernels/handlers.h"
+#include "tests/support/stand_in_xla.h"
+
+unsigned std::thread::hardware_concurrency() noexcept { return 4; }
+
+namespace linalg {
+namespace {
+
+using Element = LINALG_TEST_ELEMENT;
+
+// What each target takes and gives: the dtype (T, its Real and its Complex, Int32), and sizes.
+// Those in lower case are chosen, others follow: X the lesser of m and n; Q that or m, and V as vh
+// goes with u; J one less than n; P at least k; S and U the sides of the operand that a triangle of
+// order n stands beside.
+const std::map<std::string_view, std::string_view> kSignatures = {
+    {"linalg_adjugate", "Tnn > Tnn"},
+    {"linalg_cholesky", "Tnn > Tnn I"},
+    {"linalg_cholesky_jvp", "Tnn Tnn > Tnn"},
+    {"linalg_cholesky_solve", "Tnn Tnk > Tnk"},
+    {"linalg_cholesky_vjp", "Tnn Tnn > Tnn"},
+    {"linalg_det", "Tnn > T"},
+    {"linalg_eig", "Tnn > Cn Cnn I"},
+    {"linalg_eig_left", "Tnn > Cn Cnn Cnn I"},
+    {"linalg_eigh", "Tnn > Rn Tnn I"},
+    {"linalg_eigh_tridiagonal", "Rn RJ > Rn Rnn I"},
+    {"linalg_eigvals", "Tnn > Cn I"},
+    {"linalg_eigvalsh", "Tnn > Rn I"},
+    {"linalg_eigvalsh_tridiagonal", "Rn RJ > Rn I"},
+    {"linalg_hessenberg", "Tnn > Tnn Tnn"},
+    {"linalg_hessenberg_h", "Tnn > Tnn"},
+    {"linalg_householder_product", "Tmn TX > Tmn"},
+    {"linalg_householder_qr", "Tmn > Tmn TX"},
+    {"linalg_inv", "Tnn > Tnn I"},
+    {"linalg_lu", "Tmn > Tmn IX Im I"},
+    {"linalg_lu_pivots_to_permutation", "Ik > IP"},
+    {"linalg_lu_solve", "Tnn In Tnk > Tnk"},
+    {"linalg_matmul", "Tmk Tkn > Tmn"},
+    {"linalg_matmul_transpose_a", "Tkm Tkn > Tmn"},
+    {"linalg_matmul_transpose_b", "Tmk Tnk > Tmn"},
+    {"linalg_qr", "Tmn > TmQ TQn"},
+    {"linalg_qr_jvp", "Tmn Tnn Tmn > Tmn Tnn"},
+    {"linalg_qr_pivoted", "Tmn > TmQ TQn In"},
+    {"linalg_qr_r", "Tmn > TXn"},
+    {"linalg_qr_vjp", "Tmn Tnn Tmn Tnn > Tmn"},
+    {"linalg_schur", "Tnn > Tnn Tnn I"},
+    {"linalg_slogdet", "Tnn > T R"},
+    {"linalg_solve", "Tnn Tnk > Tnk I"},
+    {"linalg_svd", "Tmn > TmQ RX TVn I"},
+    {"linalg_svdvals", "Tmn > RX I"},
+    {"linalg_triangular_solve", "Tnn TSU > TSU"},
+    {"linalg_tridiagonal_solve", "Tn Tn Tn Tnk > Tnk I"},
+};
+// Those that want as many rows as columns at least.
+constexpr std::string_view kTall[] = {"linalg_householder_product", "linalg_qr_jvp",
+                                      "linalg_qr_vjp"};
+
+XLA_FFI_Handler* HandlerOf(std::string_view name) {
+#define LINALG_CHOOSE(target, ...) \
+  if (name == #target) return &target;
+  LINALG_FOR_EACH_TARGET(LINALG_CHOOSE)
+#undef LINALG_CHOOSE
+  return nullptr;
+}
+
+using Generator = std::mt19937_64;
+
+int64_t Uniform(Generator& random, int64_t first, int64_t last) {
+  return std::uniform_int_distribution<int64_t>(first, last)(random);
+}
+bool OneIn(Generator& random, int64_t count) { return Uniform(random, 1, count) == 1; }
+
+constexpr size_t ElementBytes(XLA_FFI_DataType dtype) {
+  switch (dtype) {
+    case XLA_FFI_DataType_C128:
+      return 16;
+    case XLA_FFI_DataType_F64:
+    case XLA_FFI_DataType_C64:
+    case XLA_FFI_DataType_S64:
+      return 8;
+    case XLA_FFI_DataType_F32:
+    case XLA_FFI_DataType_S32:
+      return 4;
+    default:
+      return 1;
+  }
+}
+size_t PartBytes(XLA_FFI_DataType dtype) {
+  const bool complex = dtype == XLA_FFI_DataType_C64 || dtype == XLA_FFI_DataType_C128;
+  return ElementBytes(dtype) / (complex ? 2 : 1);
+}
+
+// A buffer whose end is that of its memory.
+struct Buffer {
+  XLA_FFI_DataType dtype;
+  std::vector<int64_t> dimensions;
+  std::unique_ptr<char, void (*)(void*)> memory{nullptr, &std::free};
+  char* data = nullptr;
+
+  size_t bytes() const {
+    size_t count = ElementBytes(dtype);
+    for (const int64_t size : dimensions) count *= size;
+    return count;
+  }
+
+  void Allocate(Generator& random) {
+    // The address of memory is a multiple of 16.
+    const size_t offset = PartBytes(dtype) * Uniform(random, 0, 3);
+    memory.reset(static_cast<char*>(std::malloc(offset + bytes())));
+    data = memory.get() + offset;
+  }
+};
+
+using DataType = XLA_FFI_DataType;
+
+template <class T>
+constexpr DataType kType = static_cast<DataType>(kDtype<T>);
+
+struct Call {
+  std::string_view name;
+  std::vector<Buffer> operands, results;
+  std::vector<std::string_view> attributes;
+  std::array<bool, 8> values = {};
+  bool good = true;
+};
+
+template <class Real>
+Real RandomReal(Generator& random, int kind) {
+  using Limits = std::numeric_limits<Real>;
+  using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
+  const Real normal = static_cast<Real>(std::normal_distribution<double>()(random));
+  switch (kind) {
+    case 0:
+      return std::bit_cast<Real>(static_cast<Bits>(random()));
+    case 1:
+      return static_cast<Real>(Uniform(random, -2, 2));
+    case 2:
+      return normal * Limits::max() / 8;
+    case 3:
+      return normal * Limits::min();
+    case 4:
+      return OneIn(random, 40) ? Limits::quiet_NaN() : normal;
+    case 5:
+      return OneIn(random, 40) ? Limits::infinity() : normal;
+    case 6:
+      return std::ldexp(normal, static_cast<int>(Uniform(random, -60, 60)));
+    case 7:
+      return 0;
+    default:
+      return normal;
+  }
+}
+
+void Fill(Generator& random, Buffer& buffer) {
+  const int kind = static_cast<int>(Uniform(random, 0, 12));
+  const auto fill = [&](auto* first) {
+    using X = std::remove_pointer_t<decltype(first)>;
+    for (size_t i = 0; i < buffer.bytes() / sizeof(X); ++i) {
+      first[i] = RandomReal<X>(random, kind);
+    }
+    // Near an identity, as positive definite matrices are, and factors.
+    const size_t rank = buffer.dimensions.size();
+    if (rank < 2 || kind < 10 || buffer.bytes() == 0) return;
+    const int64_t rows = buffer.dimensions[rank - 2], cols = buffer.dimensions[rank - 1];
+    const int64_t parts = ElementBytes(buffer.dtype) / sizeof(X);
+    for (size_t i = 0; i < buffer.bytes() / sizeof(X); ++i) {
+      const int64_t element = static_cast<int64_t>(i) / parts % (rows * cols);
+      first[i] /= static_cast<X>(4 * rows);
+      if (i % parts == 0 && element / cols == element % cols) first[i] += 1;
+    }
+  };
+  if (PartBytes(buffer.dtype) == 8 && buffer.dtype != XLA_FFI_DataType_S64) {
+    fill(reinterpret_cast<double*>(buffer.data));
+  } else if (PartBytes(buffer.dtype) == 4 && buffer.dtype != XLA_FFI_DataType_S32) {
+    fill(reinterpret_cast<float*>(buffer.data));
+  } else if (kind < 6 && buffer.dtype == XLA_FFI_DataType_S32 && buffer.bytes() > 0) {
+    const int64_t last = buffer.dimensions.back();
+    auto* const first = reinterpret_cast<int32_t*>(buffer.data);
+    for (size_t i = 0; i < buffer.bytes() / 4; ++i) {
+      first[i] = static_cast<int32_t>(Uniform(random, 0, last - 1));
+    }
+  } else {
+    for (size_t i = 0; i < buffer.bytes(); ++i) buffer.data[i] = static_cast<char>(random());
+  }
+}
+
+int64_t RandomSize(Generator& random) {
+  const int64_t most = OneIn(random, 12) ? 90 : OneIn(random, 4) ? 34 : 9;
+  return Uniform(random, OneIn(random, 20) ? 0 : 1, most);
+}
+
+class Shapes {
+ public:
+  Shapes(Generator& random, const Call& call) {
+    for (const char letter : {'m', 'n', 'k'}) sizes_[letter] = RandomSize(random);
+    if (std::ranges::count(kTall, call.name) > 0 && !OneIn(random, 10)) {
+      sizes_['m'] = std::max(sizes_['m'], sizes_['n']);
+    }
+    const int64_t m = sizes_['m'], n = sizes_['n'];
+    sizes_['X'] = std::min(m, n);
+    const bool full = OneIn(random, 2);
+    sizes_['Q'] = full ? m : sizes_['X'];
+    sizes_['V'] = full && sizes_['Q'] != sizes_['X'] ? n : full ? n : sizes_['X'];
+    sizes_['J'] = std::max<int64_t>(n - 1, 0);
+    sizes_['P'] = sizes_['k'] + Uniform(random, 0, 3);
+    const auto found = std::ranges::find(call.attributes, "left_side");
+    const bool left =
+        found == call.attributes.end() || call.values[found - call.attributes.begin()];
+    sizes_['S'] = left ? n : sizes_['k'];
+    sizes_['U'] = left ? sizes_['k'] : n;
+    int64_t largest = 1;
+    for (const auto& [letter, size] : sizes_) largest = std::max(largest, size);
+    const int64_t most = largest > 40 ? 3 : largest > 12 ? 20 : 70;
+    batch_.push_back(Uniform(random, OneIn(random, 20) ? 0 : 1, most));
+    if (OneIn(random, 4)) batch_.push_back(Uniform(random, 1, 3));
+    if (OneIn(random, 6)) batch_.clear();
+  }
+
+  Buffer Make(std::string_view token) const {
+    Buffer buffer;
+    const char dtype = token[0];
+    buffer.dtype = dtype == 'T'   ? kType<Element>
+                   : dtype == 'R' ? kType<Real<Element>>
+                   : dtype == 'C' ? kType<std::complex<Real<Element>>>
+                                  : kType<int32_t>;
+    buffer.dimensions = batch_;
+    for (const char letter : token.substr(1)) buffer.dimensions.push_back(sizes_.at(letter));
+    return buffer;
+  }
+
+ private:
+  std::map<char, int64_t> sizes_;
+  std::vector<int64_t> batch_;
+};
+
+Call RandomCall(Generator& random) {
+  Call call;
+  const Target& target = kTargets[Uniform(random, 0, std::size(kTargets) - 1)];
+  call.name = target.name;
+  for (const char* attribute : target.attributes) {
+    if (attribute != nullptr) call.attributes.push_back(attribute);
+  }
+  std::ranges::sort(call.attributes);
+  for (size_t i = 0; i < call.attributes.size(); ++i) call.values[i] = OneIn(random, 2);
+  const Shapes shapes(random, call);
+  std::string_view rest = kSignatures.at(target.name);
+  bool results = false;
+  while (!rest.empty()) {
+    const std::string_view token = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), token.size() + 1));
+    if (token == ">") {
+      results = true;
+    } else {
+      (results ? call.results : call.operands).push_back(shapes.Make(token));
+    }
+  }
+  return call;
+}
+
+// Changes one thing: the call may still be good, such as one with a matrix for all.
+void Spoil(Generator& random, Call& call) {
+  call.good = false;
+  auto& buffers = OneIn(random, 2) ? call.operands : call.results;
+  Buffer& buffer = buffers[Uniform(random, 0, buffers.size() - 1)];
+  auto& dimensions = buffer.dimensions;
+  constexpr DataType kTypes[] = {XLA_FFI_DataType_F32,  XLA_FFI_DataType_F64, XLA_FFI_DataType_C64,
+                                 XLA_FFI_DataType_C128, XLA_FFI_DataType_S32, XLA_FFI_DataType_S8,
+                                 XLA_FFI_DataType_S64};
+  switch (Uniform(random, 0, 5)) {
+    case 0:
+      buffer.dtype = kTypes[Uniform(random, 0, std::size(kTypes) - 1)];
+      break;
+    case 1:
+      if (!dimensions.empty()) dimensions.erase(dimensions.begin());
+      break;
+    case 2:
+      dimensions.insert(dimensions.begin(), Uniform(random, 0, 3));
+      break;
+    case 3:
+      if (call.attributes.empty()) break;
+      call.attributes.erase(call.attributes.begin());
+      break;
+    case 4:
+      call.operands.size() > 1 && OneIn(random, 2) ? call.operands.pop_back()
+                                                   : call.results.pop_back();
+      break;
+    default:
+      if (dimensions.empty()) break;
+      int64_t& size = dimensions[Uniform(random, 0, dimensions.size() - 1)];
+      size = std::max<int64_t>(0, size + Uniform(random, -2, 2));
+  }
+}
+
+std::string Describe(const Call& call) {
+  std::string text(call.name);
+  const auto add = [&](const std::vector<Buffer>& buffers) {
+    for (const Buffer& buffer : buffers) {
+      text += " " + std::to_string(buffer.dtype) + "[";
+      for (const int64_t size : buffer.dimensions) text += std::to_string(size) + " ";
+      text += "]";
+    }
+  };
+  add(call.operands);
+  text += " ->";
+  add(call.results);
+  for (size_t i = 0; i < call.attributes.size(); ++i) {
+    text += " " + std::string(call.attributes[i]) + "=" + (call.values[i] ? "1" : "0");
+  }
+  return text;
+}
+
+// The call at work, and the seed that makes it again.
+std::string described;
+uint64_t seed;
+
+void Tell(const char* what) {
+  std::fprintf(stderr, "seed %lu: %s\n%s\n", seed, described.c_str(), what);
+}
+
+[[noreturn]] void Fail(const std::string& what) {
+  Tell(what.c_str());
+  std::_Exit(1);
+}
+
+// The handler's error, as "code message", or nothing.
+std::string Run(Call& call, XLA_FFI_ExecutionContext* pool) {
+  std::vector<XLA_FFI_Buffer> buffers;
+  buffers.reserve(call.operands.size() + call.results.size());
+  const auto place = [&](std::vector<Buffer>& list) {
+    std::vector<void*> pointers;
+    for (Buffer& x : list) {
+      buffers.push_back({XLA_FFI_Buffer_STRUCT_SIZE, nullptr, x.dtype, x.data,
+                         static_cast<int64_t>(x.dimensions.size()), x.dimensions.data()});
+      pointers.push_back(&buffers.back());
+    }
+    return pointers;
+  };
+  std::vector<void*> operands = place(call.operands), results = place(call.results);
+  std::vector<XLA_FFI_ArgType> operand_types(operands.size(), XLA_FFI_ArgType_BUFFER);
+  std::vector<XLA_FFI_RetType> result_types(results.size(), XLA_FFI_RetType_BUFFER);
+
+  const size_t count = call.attributes.size();
+  std::vector<XLA_FFI_AttrType> attribute_types(count, XLA_FFI_AttrType_SCALAR);
+  std::vector<XLA_FFI_ByteSpan> names(count);
+  std::vector<XLA_FFI_Scalar> scalars(count);
+  std::vector<XLA_FFI_ByteSpan*> name_pointers(count);
+  std::vector<void*> scalar_pointers(count);
+  for (size_t i = 0; i < count; ++i) {
+    names[i] = {call.attributes[i].data(), call.attributes[i].size()};
+    scalars[i] = {XLA_FFI_DataType_PRED, &call.values[i]};
+    name_pointers[i] = &names[i];
+    scalar_pointers[i] = &scalars[i];
+  }
+
+  XLA_FFI_CallFrame frame = {};
+  frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
+  frame.api = stand_in::Api();
+  frame.ctx = pool;
+  frame.stage = XLA_FFI_ExecutionStage_EXECUTE;
+  frame.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, static_cast<int64_t>(operands.size()),
+                operand_types.data(), operands.data()};
+  frame.rets = {XLA_FFI_Rets_STRUCT_SIZE, nullptr, static_cast<int64_t>(results.size()),
+                result_types.data(), results.data()};
+  frame.attrs = {XLA_FFI_Attrs_STRUCT_SIZE,   nullptr,
+                 static_cast<int64_t>(count), attribute_types.data(),
+                 name_pointers.data(),        scalar_pointers.data()};
+  const std::unique_ptr<XLA_FFI_Error> error(HandlerOf(call.name)(&frame));
+  if (error == nullptr) return "";
+  return std::to_string(error->code) + " " + error->message;
+}
+
+// Whether the results are the same, NaN being NaN whatever its bits.
+template <class X>
+bool SameNumbers(const Buffer& x, const Buffer& y) {
+  for (size_t i = 0; i < x.bytes(); i += sizeof(X)) {
+    X left, right;
+    std::memcpy(&left, x.data + i, sizeof(X));
+    std::memcpy(&right, y.data + i, sizeof(X));
+    if (std::memcmp(&left, &right, sizeof(X)) != 0 && !(left != left && right != right)) {
+      return false;
+    }
+  }
+  return true;
+}
+bool Same(const Buffer& x, const Buffer& y) {
+  switch (x.dtype) {
+    case XLA_FFI_DataType_F32:
+    case XLA_FFI_DataType_C64:
+      return SameNumbers<float>(x, y);
+    case XLA_FFI_DataType_F64:
+    case XLA_FFI_DataType_C128:
+      return SameNumbers<double>(x, y);
+    default:
+      return SameNumbers<char>(x, y);
+  }
+}
+
+std::vector<Buffer> ResultsOf(Generator& random, Call& call, char before,
+                              XLA_FFI_ExecutionContext* pool, std::string* error) {
+  for (Buffer& result : call.results) {
+    result.Allocate(random);
+    std::memset(result.data, before, result.bytes());
+  }
+  alarm(60);
+  *error = Run(call, pool);
+  alarm(0);
+  std::vector<Buffer> found;
+  for (Buffer& result : call.results) {
+    found.push_back({result.dtype, result.dimensions, std::move(result.memory), result.data});
+  }
+  return found;
+}
+
+unsigned FloatingPointModes() {
+#if defined(__x86_64__)
+  return _mm_getcsr() & 0xffc0;
+#else
+  return 0;
+#endif
+}
+
+// One call; whether the handler took it.
+bool Try(Generator& random, XLA_FFI_ExecutionContext* many, XLA_FFI_ExecutionContext* one) {
+  Call call = RandomCall(random);
+  if (OneIn(random, 4)) Spoil(random, call);
+  described = Describe(call);
+  std::vector<std::string> before;
+  for (Buffer& operand : call.operands) {
+    operand.Allocate(random);
+    Fill(random, operand);
+    before.emplace_back(operand.data, operand.bytes());
+  }
+  std::string error, again;
+  const unsigned modes = FloatingPointModes();
+  const auto results = ResultsOf(random, call, '\x55', many, &error);
+  if (FloatingPointModes() != modes) Fail("other modes of floating point");
+  const auto same = ResultsOf(random, call, '\xaa', one, &again);
+  if (error != again) Fail("two errors: " + error + " and " + again);
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] != std::string(call.operands[i].data, call.operands[i].bytes())) {
+      Fail("an operand was written");
+    }
+  }
+  if (error.empty()) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!Same(results[i], same[i])) Fail("result " + std::to_string(i) + " differs");
+    }
+    return true;
+  }
+  const bool tall = std::ranges::count(kTall, call.name) > 0;
+  if (call.good && !tall) Fail("a good call was refused: " + error);
+  // XLA's own words for too few buffers or attributes do not name the target.
+  if (!error.starts_with("3 ")) Fail("an error of another kind: " + error);
+  return false;
+}
+
+void LoadLapack() {
+  static void* const library = dlopen(std::getenv("LINALG_TEST_LAPACK"), RTLD_NOW);
+  if (library == nullptr) throw std::runtime_error(dlerror());
+  const auto fill = [](const std::string& name, void** pointer) {
+    for (const char* prefix : {"scipy_", ""}) {
+      *pointer = dlsym(library, (prefix + name + "_").c_str());
+      if (*pointer != nullptr) return;
+    }
+    throw std::runtime_error("no " + name);
+  };
+  lapack::routines<float>.ForEach(fill);
+  lapack::routines<double>.ForEach(fill);
+  lapack::routines<std::complex<float>>.ForEach(fill);
+  lapack::routines<std::complex<double>>.ForEach(fill);
+}
+
+}  // namespace
+}  // namespace linalg
+
+int main(int, char** arguments) {
+  using namespace linalg;
+  lapack::SetLoader(LoadLapack);
+  std::signal(SIGALRM, [](int) { Fail("no end of it"); });
+  __sanitizer_set_death_callback([] { Tell("seen by a sanitizer"); });
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // as XLA does
+#endif
+  XLA_FFI_ExecutionContext many(4), one(1);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(arguments[1]));
+  std::map<std::string, long> taken;
+  long calls = 0;
+  seed = std::strtoull(arguments[2], nullptr, 10);
+  for (; std::chrono::steady_clock::now() < end; ++seed, ++calls) {
+    Generator random(seed);
+    const bool took = Try(random, &many, &one);
+    taken[described.substr(0, described.find(' '))] += took;
+  }
+  for (const Target& target : kTargets) {
+    if (taken[std::string(target.name)] == 0) std::printf("never %s\n", target.name.data());
+  }
+  std::printf("%ld calls\ndone\n", calls);
+}
