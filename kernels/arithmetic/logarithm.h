@@ -6,6 +6,7 @@
 #pragma once
 
 #include <bit>
+#include <type_traits>
 
 #include "kernels/arithmetic/element.h"
 
@@ -65,7 +66,10 @@ LINALG_INLINE V Logarithm(V x, V exponent) {
   using T = Lane<V>;
   using Of = LogarithmOf<T>;
   using Bits = Vector<typename Of::Bits, kLanesOf<V>>;
-  const Bits shifted = std::bit_cast<Bits>(x) + (Of::kOne - Of::kSqrtHalf);
+  using Wrapping = std::make_unsigned_t<typename Of::Bits>;  // a NaN may be as large as there are
+  using WrappingBits = Vector<Wrapping, kLanesOf<V>>;
+  const Bits shifted = std::bit_cast<Bits>(std::bit_cast<WrappingBits>(x) +
+                                           static_cast<Wrapping>(Of::kOne - Of::kSqrtHalf));
   const Bits power = (shifted >> Of::kMantissaBits) - (Of::kOne >> Of::kMantissaBits);
   constexpr typename Of::Bits kMantissa = (typename Of::Bits{1} << Of::kMantissaBits) - 1;
   const V f = std::bit_cast<V>((shifted & kMantissa) + Of::kSqrtHalf) - Broadcast<V>(1);

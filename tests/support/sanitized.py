@@ -13,8 +13,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 # What a program ends with in which ThreadSanitizer finds a race.
 RACE = 66
 _OPTIONS = {
-    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
-    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "abort_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": f"halt_on_error=1:exitcode={RACE}",
 }
 # As the modules are compiled, but for the optimisations.

@@ -86,8 +86,10 @@ def test_handlers(tmp_path, dtype):
       f"-DLINALG_TEST_ELEMENT={ELEMENTS[dtype.name]}",
       "-I", str(sanitized.ROOT / "tests/support/one_dtype"), *XLA)
   program = sanitizer.make("handlers", ALONE / "handlers_alone.cc", *HANDLERS, *TILES)
-  done = sanitizer.run(
-      program, str(SECONDS), str(secrets.randbits(40)), timeout=SECONDS + 100,
-      LINALG_TEST_LAPACK=str(library), OPENBLAS_NUM_THREADS="1")
+  environment = {"LINALG_TEST_LAPACK": str(library), "OPENBLAS_NUM_THREADS": "1"}
+  seed = secrets.randbits(40)
+  short = sanitizer.run(program, SECONDS, seed, "--overflow", **environment)
+  assert short.returncode != 0 and "heap-buffer-overflow" in short.stderr, short.stderr[-5000:]
+  done = sanitizer.run(program, SECONDS, seed, timeout=SECONDS + 100, **environment)
   _done(done)
   assert "never" not in done.stdout, done.stdout
