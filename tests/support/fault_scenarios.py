@@ -238,21 +238,26 @@ def shutdown():
 
 
 def one_processor(path):
-  """The results of every handler on one processor, without XLA's threads, are those in the file,
-  which is written where it is not there."""
-  results = {}
+  """The results of every handler on one processor, or without XLA's threads, are those in the file,
+  which is written with its operands where it is not there."""
+  known = np.load(path) if pathlib.Path(path).exists() else None
+  found = {}
   for case, n, program, operands in cases_of(np.dtype(np.float64)):
-    # One large matrix alone may have the threads of BLAS.
-    if n < 256:
-      for i, x in enumerate(run(program, operands)):
-        results[f"{case.name}-{n}-{i}"] = x
-  if not pathlib.Path(path).exists():
-    np.savez(path, **results)
+    # One large matrix alone may have the threads of BLAS; and operands are NumPy's, of which BLAS
+    # may have made them.
+    if n > 256:
+      continue
+    name = f"{case.name}, n = {n}"
+    if known is not None:
+      operands = [known[f"{name}, operand {i}"] for i in range(len(operands))]
+    found |= {f"{name}, operand {i}": x for i, x in enumerate(operands)}
+    found |= {f"{name}, result {i}": x for i, x in enumerate(run(program, operands))}
+  if known is None:
+    np.savez(path, **found)
     return
-  expected = np.load(path)
-  assert results.keys() == set(expected.files)
-  for name, x in results.items():
-    np.testing.assert_array_equal(x, expected[name], err_msg=name)
+  assert found.keys() == set(known.files)
+  for name, x in found.items():
+    np.testing.assert_array_equal(x, known[name], err_msg=name)
 
 
 def _repeated(block, count):
