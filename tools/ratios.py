@@ -3,7 +3,7 @@
   pytest -m extended tests/values/test_matrix_types.py --junitxml=ratios.xml -o junit_family=xunit1
   python tools/ratios.py ratios.xml
 
-prints a Markdown table, for docs/reliability.md.
+prints a Markdown table, for docs/reliability.md; of several files, such as one for each dtype, one.
 """
 
 import re
@@ -21,10 +21,11 @@ def _shown(properties: dict[str, str], who: str) -> str:
   return f"{worst:.2g}" + (f" ({beyond})" if beyond else "")
 
 
-def table(path: str) -> str:
+def table(paths: list[str]) -> str:
   rows: dict[str, dict[str, str]] = defaultdict(dict)
   limits = {}
-  for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+  cases = (x for path in paths for x in xml.etree.ElementTree.parse(path).iter("testcase"))
+  for case in cases:
     match = re.fullmatch(r"test_residuals_about_cut_offs\[(\w+)-(\w+)\]", case.attrib["name"])
     found = {x.attrib["name"]: x.attrib["value"] for x in case.iter("property")}
     if match is None or not found:
@@ -32,12 +33,13 @@ def table(path: str) -> str:
     dtype, name = sorted(match.groups(), key=lambda x: x not in DTYPES)
     limits[name] = found["limit"]
     rows[name][dtype] = f"{_shown(found, 'ours')} / {_shown(found, 'stock')}"
-  lines = [f"| | limit | {' | '.join(DTYPES)} |", f"|---|---|{'---|' * len(DTYPES)}"]
+  dtypes = [dtype for dtype in DTYPES if any(dtype in cells for cells in rows.values())]
+  lines = [f"| | limit | {' | '.join(dtypes)} |", f"|---|---|{'---|' * len(dtypes)}"]
   for name, cells in rows.items():
-    shown = " | ".join(cells.get(dtype, "") for dtype in DTYPES)
+    shown = " | ".join(cells.get(dtype, "") for dtype in dtypes)
     lines.append(f"| `{name}` | {float(limits[name]):g} | {shown} |")
   return "\n".join(lines)
 
 
 if __name__ == "__main__":
-  print(table(sys.argv[1]))
+  print(table(sys.argv[1:]))

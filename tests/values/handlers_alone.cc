@@ -205,7 +205,8 @@ void Fill(Generator& random, Buffer& buffer) {
     fill(reinterpret_cast<double*>(buffer.data));
   } else if (PartBytes(buffer.dtype) == 4 && buffer.dtype != XLA_FFI_DataType_S32) {
     fill(reinterpret_cast<float*>(buffer.data));
-  } else if (kind < 6 && buffer.dtype == XLA_FFI_DataType_S32 && buffer.bytes() > 0) {
+  } else if (kind < 6 && buffer.dtype == XLA_FFI_DataType_S32 && !buffer.dimensions.empty() &&
+             buffer.bytes() > 0) {
     const int64_t last = buffer.dimensions.back();
     auto* const first = reinterpret_cast<int32_t*>(buffer.data);
     for (size_t i = 0; i < buffer.bytes() / 4; ++i) {
