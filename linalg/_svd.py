@@ -171,34 +171,33 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
 
 
 _STATIC = ("full_matrices", "compute_uv", "hermitian", "subset_by_index")
-_Range = tuple[int, int] | None
 
 
 @overload
 def svd(
     a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True,
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> SVDResult: ...
 
 
 @overload
 def svd(
     a: ArrayLike, full_matrices: bool, compute_uv: Literal[False],
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> jax.Array: ...
 
 
 @overload
 def svd(
     a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False],
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> jax.Array: ...
 
 
 @overload
 def svd(
     a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> SVDResult | jax.Array: ...
 
 
@@ -253,28 +252,28 @@ def svd(
 @overload
 def svd_ex(
     a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True,
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]: ...
 
 
 @overload
 def svd_ex(
     a: ArrayLike, full_matrices: bool, compute_uv: Literal[False],
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> tuple[jax.Array, jax.Array]: ...
 
 
 @overload
 def svd_ex(
     a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False],
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> tuple[jax.Array, jax.Array]: ...
 
 
 @overload
 def svd_ex(
     a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
-    hermitian: bool = False, subset_by_index: _Range = None
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
 ) -> tuple[jax.Array, ...]: ...
 
 
