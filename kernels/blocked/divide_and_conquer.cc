@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/arithmetic/scale.h"
+#include "kernels/blocked/secular.h"
 #include "kernels/blocked/strips.h"
 #include "kernels/blocked/triangular.h"
 #include "kernels/small/eigh.h"
@@ -20,74 +21,6 @@ inline int64_t LeafCount(int64_t n) {
   int64_t leaves = 1;
   while ((n + leaves - 1) / leaves > kMostLeaf) leaves *= 2;
   return leaves;
-}
-
-// The secular function 1/rho + Σ weight² / (pole - x), whose zeros are the eigenvalues of
-// diag(poles) + rho weights weightsᵀ, at a register of points: its terms below and above each zero
-// apart.
-template <class R>
-class Secular {
-  using V = Register<R>;
-
- public:
-  struct Value {
-    V below{}, above{};              // sums of terms
-    V below_slope{}, above_slope{};  // and of their derivatives
-    V error{};                       // a bound of the rounding errors of the sums, in ε
-  };
-
-  Secular(int64_t count, R inverse_rho, const R* poles, const R* weights)
-      : count_(count), inverse_rho_(inverse_rho), poles_(poles), weights_(weights) {}
-
-  // At origin + tau: the terms up to that of pole `split`, between `first` and `last` in all lanes,
-  // are those below.
-  Value At(V origin, V tau, V split, int64_t first, int64_t last) const {
-    Value f;
-    const auto term = [&](int64_t i, auto&& add) {
-      const V weight = Spread<V>(weights_[i]);
-      add(weight, weight / ((Spread<V>(poles_[i]) - origin) - tau));
-    };
-    const auto add_below = [&](V weight, V ratio) {
-      f.below = MulAdd(weight, ratio, f.below);
-      f.below_slope = MulAdd(ratio, ratio, f.below_slope);
-      f.error = f.error - f.below;
-    };
-    const auto add_above = [&](V weight, V ratio) {
-      f.above = MulAdd(weight, ratio, f.above);
-      f.above_slope = MulAdd(ratio, ratio, f.above_slope);
-      f.error = f.error + f.above;
-    };
-    for (int64_t i = 0; i <= first; ++i) term(i, add_below);
-    for (int64_t i = count_ - 1; i > last; --i) term(i, add_above);
-    for (int64_t i = first + 1; i <= last; ++i) {
-      const auto is_below = Number<V>(i) <= split;
-      term(i, [&](V weight, V ratio) {
-        add_below(weight, is_below ? ratio : V{});
-        add_above(weight, is_below ? V{} : ratio);
-      });
-    }
-    return f;
-  }
-
-  V Sum(const Value& f) const { return Spread<V>(inverse_rho_) + f.below + f.above; }
-  V Bound(const Value& f, V tau) const {
-    return f.error + Number<V>(8) * (f.above - f.below) + Spread<V>(2 * inverse_rho_) +
-           Abs(tau) * (f.below_slope + f.above_slope);
-  }
-
- private:
-  int64_t count_;
-  R inverse_rho_;
-  const R *poles_, *weights_;
-};
-
-// The zero of c x² - a x + b that is between its poles, or beyond both where `last` says so.
-template <class V>
-LINALG_INLINE V RationalZero(V a, V b, V c, Mask<V> last) {
-  const V two = Number<V>(2), size = Sqrt(Abs(MulAdd(a, a, Number<V>(-4) * b * c)));
-  const V root = last ? -size : size;
-  const auto cancels = last ? a < V{} : a > V{};
-  return (cancels ? two * b : a - root) / (cancels ? a + root : two * c);
 }
 
 }  // namespace
@@ -253,113 +186,6 @@ int64_t DivideAndConquer<R>::Deflate(Halves halves, R rho, R* d) {
   return count;
 }
 
-// The zeros of the secular function, and pole i less zero j in row i of `products_`. As LAPACK's
-// laed4, but that what its steps leave of an interval is halved if need be.
-template <class R>
-int DivideAndConquer<R>::FindRoots(int64_t count, R rho) {
-  constexpr int kLanes = kLanesOf<V>;
-  constexpr int kMostSteps = 100, kTrustedSteps = 8;
-  constexpr R kEps = std::numeric_limits<R>::epsilon() / 2;
-  const V half = Number<V>(0.5);
-  const Secular<R> secular(count, 1 / rho, poles_, weights_);
-  R total = 0;
-  for (int64_t i = 0; i < count; ++i) total = MulAdd(weights_[i], weights_[i], total);
-  int failed = 0;
-  for (int64_t j0 = 0; j0 < count; j0 += kLanes) {
-    // Between the poles on either side; the last is above both.
-    V split, left, right, left_weight, right_weight;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const int64_t i = std::min(j0 + lane, count - 2);
-      split[lane] = static_cast<R>(i);
-      left[lane] = poles_[i];
-      right[lane] = poles_[i + 1];
-      left_weight[lane] = weights_[i];
-      right_weight[lane] = weights_[i + 1];
-    }
-    const auto last = RowNumbers<R>(j0 / kLanes) > Number<V>(count - 2);
-    const int64_t first_split = std::min(j0, count - 2);
-    const int64_t last_split = std::min(j0 + kLanes - 1, count - 2);
-    const auto at = [&](V origin, V tau) {
-      return secular.At(origin, tau, split, first_split, last_split);
-    };
-    const V gap = right - left, end = last ? Spread<V>(rho * total) : gap;
-    V tau = half * end;
-    auto f = at(last ? right : left, tau);
-    V value = secular.Sum(f);
-    const auto beyond = value < V{};
-    const auto from_right = last | beyond;
-    const V origin = from_right ? right : left;
-    V low = beyond ? (last ? tau : -tau) : V{};
-    V high = beyond ? (last ? end : V{}) : tau;
-    // The zero with all other terms as they are at the middle.
-    {
-      const V left_square = left_weight * left_weight, right_square = right_weight * right_weight;
-      const V to_left = last ? -gap - tau : -tau, to_right = last ? -tau : gap - tau;
-      const V c = value - left_square / to_left - right_square / to_right;
-      const V a = MulAdd(c, from_right ? -gap : gap, left_square + right_square);
-      const V b = from_right ? -(right_square * gap) : left_square * gap;
-      const V zero = RationalZero(a, b, c, last);
-      tau = (zero > low) & (zero < high) ? zero : half * (low + high);
-    }
-    auto open = Number<V>(0) == Number<V>(0);
-    for (int step = 0;; ++step) {
-      f = at(origin, tau);
-      value = secular.Sum(f);
-      open = open & ~(Abs(value) <= Number<V>(kEps) * secular.Bound(f, tau));
-      if (!Any(open)) break;
-      if (step == kMostSteps) {
-        for (int lane = 0; lane < kLanes; ++lane) failed += open[lane] != 0;
-        break;
-      }
-      low = open & (value < V{}) ? tau : low;
-      high = open & (value >= V{}) ? tau : high;
-      const V slope = f.below_slope + f.above_slope;
-      const V to_left = (left - origin) - tau, to_right = (right - origin) - tau;
-      const V near = from_right ? right_weight / to_right : left_weight / to_left;
-      const V weighted = MulAdd(from_right ? -gap : gap, near * near,
-                                MulAdd(from_right ? -to_left : -to_right, slope, value));
-      const V middle = Abs(value - to_left * f.below_slope - to_right * f.above_slope);
-      const V c = last ? middle : weighted;
-      const V a = MulAdd(to_left + to_right, value, -(to_left * to_right * slope));
-      V change = RationalZero(a, to_left * to_right * value, c, last);
-      change = value * change < V{} ? change : -value / slope;
-      V next = tau + change;
-      if (step >= kTrustedSteps && step % 2 == 0) next = half * (low + high);
-      next = (next > low) & (next < high) ? next : half * (low + high);
-      // Nothing is left between the ends.
-      open = open & (next != tau) & (next != low) & (next != high);
-      tau = open ? next : tau;
-      if (!Any(open)) break;
-    }
-    StoreUnaligned(origin + tau, roots_ + j0);
-    for (int64_t i = 0; i < count; ++i) {
-      Store<R>((Spread<V>(poles_[i]) - origin) - tau, products_.At(i, j0).data);
-    }
-  }
-  return failed;
-}
-
-// The weights for which the zeros that were found are exact (Löwner's formula).
-template <class R>
-void DivideAndConquer<R>::RecomputeWeights(int64_t count) {
-  constexpr int kLanes = kLanesOf<V>;
-  const V one = Number<V>(1);
-  const int64_t tail = count / kLanes * kLanes;
-  const auto exists = RowNumbers<R>(tail / kLanes) < Number<V>(count);
-  for (int64_t i = 0; i < count; ++i) {
-    const R* const row = products_.At(i, 0).data;
-    const auto ratio = [&](int64_t j) {
-      const V difference = Spread<V>(poles_[i]) - LoadUnaligned<V>(poles_ + j);
-      return Load<R>(row + j) / (difference == V{} ? -one : difference);
-    };
-    V product = one;
-    for (int64_t j = 0; j < tail; j += kLanes) product = product * ratio(j);
-    if (tail < count) product = product * (exists ? ratio(tail) : one);
-    const R square = Reduce(product, [](auto a, auto b) { return a * b; });
-    weights_[i] = std::copysign(std::sqrt(square), weights_[i]);
-  }
-}
-
 // The eigenvectors of the rank-one update, in columns, a row for each pole at its place.
 template <class R>
 void DivideAndConquer<R>::MakeRankOneVectors(int64_t count) {
@@ -443,9 +269,9 @@ int DivideAndConquer<R>::Merge(Halves halves, R beside, R* d) {
       sorted_[i] = weights_[kept_[i]];
     }
     std::copy_n(sorted_, count, weights_);
-    failed = FindRoots(count, scale * rho);
+    failed = FindRoots<PlainPoles>(count, scale * rho, poles_, weights_, roots_, products_);
     for (int64_t i = 0; i < count; ++i) roots_[i] *= unscale;
-    RecomputeWeights(count);
+    RecomputeWeights<PlainPoles>(count, poles_, products_, weights_);
     MakeRankOneVectors(count);
   }
   MultiplyVectors(halves, count);

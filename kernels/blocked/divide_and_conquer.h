@@ -47,8 +47,6 @@ class DivideAndConquer {
   void ReadWeights(Halves halves, R sign);
   int64_t Deflate(Halves halves, R rho, R* d);
   void RotateRows(Halves halves, int64_t i, int64_t j, R cosine, R sine);
-  int FindRoots(int64_t count, R rho);
-  void RecomputeWeights(int64_t count);
   void MakeRankOneVectors(int64_t count);
   void MultiplyVectors(Halves halves, int64_t count);
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <complex>
-#include <type_traits>
 
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/blocked/condensed_vectors.h"
 #include "kernels/blocked/hermitian.h"
 #include "kernels/blocked/tridiagonalise.h"
 
@@ -18,29 +18,6 @@ template <class T, class Body>
 LINALG_INLINE void ForEachRow(int64_t n, Rows<T> a, Body&& body) {
   const int64_t last = RoundUp(n, kWidth<T>);
   for (int64_t i = 0; i < n; ++i) body(a.At(i, 0).data, i / kWidth<T> * kWidth<T>, last);
-}
-
-// c (n, n) = the transpose of z
-template <class T>
-void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c) {
-  using S = Square<double>;
-  for (int64_t i = 0; i < n; i += S::kSize) {
-    for (int64_t j = 0; j < n; j += S::kSize) {
-      const S x = S::ReadTransposed(z.At(j, i).data, z.ld);
-      if constexpr (std::is_same_v<T, double>) {
-        x.Write(c.At(i, j).data, c.ld);
-      } else {
-        double square[S::kSize * S::kSize];
-        x.Write(square, S::kSize);
-        const int64_t rows = std::min<int64_t>(S::kSize, n - i);
-        const int64_t cols = std::min<int64_t>(S::kSize, n - j);
-        for (int64_t k = 0; k < rows; ++k) {
-          std::transform(square + k * S::kSize, square + k * S::kSize + cols, c.At(i + k, j).data,
-                         [](double y) { return T(static_cast<RealElement<T>>(y)); });
-        }
-      }
-    }
-  }
 }
 
 }  // namespace
@@ -108,17 +85,10 @@ int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vecto
 // The eigenvectors of the tridiagonal matrix, multiplied by the reflectors.
 template <class T>
 void HermitianEigen<T>::MakeVectors(T* vectors) {
-  constexpr int64_t kSize = Square<T>::kSize;
-  const Rows<T> matrix = workspace_.rows(), target = reflectors_.matrix();
+  const Rows<T> matrix = workspace_.rows();
   const int64_t count = ReflectorCount<Element<T>>(static_cast<int>(n_));
   if (count > 0) {
-    for (int64_t i = 0; i < n_ - 1; i += kSize) {
-      for (int64_t j = 0; j <= i; j += kSize) {
-        Square<T>::ReadTransposed(matrix.At(j, i + 1).data, matrix.ld)
-            .Write(target.At(i, j).data, target.ld);
-      }
-    }
-    reflectors_.Set(count, taus_.get());
+    SetReflectors<false>(n_ - 1, matrix.At(0, 1), count, taus_.get(), reflectors_);
   }
   ReadTransposed(n_, tridiagonal_.vectors(), matrix);
   if (count > 0) reflectors_.MultiplyByQ(n_, matrix.At(1, 0));

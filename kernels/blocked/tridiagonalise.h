@@ -6,53 +6,9 @@
 // element of the triangle once and uses it for both halves.
 #pragma once
 
-#include <bit>
-
-#include "kernels/arithmetic/tridiagonal.h"
-#include "kernels/blocked/strips.h"
-#include "kernels/blocked/workspace.h"
+#include "kernels/blocked/passes.h"
 
 namespace linalg::blocked {
-
-// Rows that a pass works on at once: what there are registers for, and no more than a square on the
-// diagonal has.
-template <class T>
-inline constexpr int kPassRows = std::min((kTileRows == 8 ? 4 : 2) / kPartsOf<T>, kWidth<T>);
-
-template <class T>
-LINALG_INLINE Register<T> ConjPairs(Register<T> x) {
-  if constexpr (kComplexElement<T>) {
-    return InPairs<Register<T>>(1, -1) * x;
-  } else {
-    return x;
-  }
-}
-
-template <class T>
-LINALG_INLINE RealElement<T> SumOfLanes(Register<T> x) {
-  return Reduce(x, [](auto a, auto b) { return a + b; });
-}
-
-// Sums, over registers, of products of elements: a register of them, for complex ones those of like
-// parts and those of unlike ones.
-template <class T>
-struct Dot {
-  using V = Register<T>;
-  V sums[kPartsOf<T>] = {};
-
-  // Adds x y; `swapped` is y with its parts exchanged.
-  LINALG_INLINE void Add(V x, V y, V swapped) {
-    sums[0] = MulAdd(x, y, sums[0]);
-    if constexpr (kComplexElement<T>) sums[1] = MulAdd(x, swapped, sums[1]);
-  }
-  LINALG_INLINE Element<T> Total() const {
-    if constexpr (kComplexElement<T>) {
-      return {SumOfLanes<T>(ConjPairs<T>(sums[0])), SumOfLanes<T>(sums[1])};
-    } else {
-      return SumOfLanes<T>(sums[0]);
-    }
-  }
-};
 
 // The update a -= v wᴴ + w vᴴ of kRows rows from i on, and with what it leaves these rows' part of
 // the product a u: their own elements of it go to `own`, what they add to others, conjugated, to
@@ -134,19 +90,11 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     // The column is known by its row.
     const E alpha = Conj(std::bit_cast<E>(u[k + 1]));
     std::fill(u + begin, u + k + 2, T(0));
-    V squares[2] = {};
-    int64_t j = begin;
-    for (; j + kWidth<T> < cols; j += 2 * kWidth<T>) {
-      const V x = Load<T>(u + j), y = Load<T>(u + j + kWidth<T>);
-      squares[0] = MulAdd(x, x, squares[0]);
-      squares[1] = MulAdd(y, y, squares[1]);
-    }
-    if (j < cols) squares[0] = MulAdd(Load<T>(u + j), Load<T>(u + j), squares[0]);
-    const TridiagonalScale<E> made(alpha, SumOfLanes<T>(squares[0] + squares[1]));
+    const TridiagonalScale<E> made(alpha, SumOfSquares(u, k, n));
     e[k] = made.beside;
     taus[k] = std::bit_cast<T>(made.tau);
     const auto scale = SpreadElement<T>(made.scale);
-    for (j = begin; j < cols; j += kWidth<T>) {
+    for (int64_t j = begin; j < cols; j += kWidth<T>) {
       Store<T>(Product<T>(scale, ConjPairs<T>(Load<T>(u + j))), u + j);
       Store<T>(V{}, others + j);
     }
@@ -159,14 +107,14 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     std::fill(others + begin, others + k + 1, T(0));
     // w = tau a u + c u, with c such that the update is the reflection from both sides.
     V dot{};
-    for (j = begin; j < cols; j += kWidth<T>) {
+    for (int64_t j = begin; j < cols; j += kWidth<T>) {
       const V product = Load<T>(own + j) + ConjPairs<T>(Load<T>(others + j));
       dot = MulAdd(product, Load<T>(u + j), dot);
       Store<T>(product, w + j);
     }
     const R c = R(-0.5) * NormAdd(made.tau, R(0)) * SumOfLanes<T>(dot);
     const auto tau = SpreadElement<T>(made.tau);
-    for (j = begin; j < cols; j += kWidth<T>) {
+    for (int64_t j = begin; j < cols; j += kWidth<T>) {
       const V x = Load<T>(w + j), y = Spread<V>(c) * Load<T>(u + j);
       Store<T>(AddProduct<T>(tau, x, Turn<T>(x), y), w + j);
     }

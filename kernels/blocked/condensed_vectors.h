@@ -1,0 +1,56 @@
+// The way back from a condensed form: its vectors, and the reflectors of the reduction.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/blocked/qr.h"
+#include "kernels/blocked/squares.h"
+
+namespace linalg::blocked {
+
+// c (n, n) = the transpose of z
+template <class T>
+void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c) {
+  using S = Square<double>;
+  for (int64_t i = 0; i < n; i += S::kSize) {
+    for (int64_t j = 0; j < n; j += S::kSize) {
+      const S x = S::ReadTransposed(z.At(j, i).data, z.ld);
+      if constexpr (std::is_same_v<T, double>) {
+        x.Write(c.At(i, j).data, c.ld);
+      } else {
+        double square[S::kSize * S::kSize];
+        x.Write(square, S::kSize);
+        const int64_t rows = std::min<int64_t>(S::kSize, n - i);
+        const int64_t cols = std::min<int64_t>(S::kSize, n - j);
+        for (int64_t k = 0; k < rows; ++k) {
+          std::transform(square + k * S::kSize, square + k * S::kSize + cols, c.At(i + k, j).data,
+                         [](double y) { return T(static_cast<RealElement<T>>(y)); });
+        }
+      }
+    }
+  }
+}
+
+// Hands over `count` reflectors of order n, whose vectors, or with kConjugate the conjugates of
+// these, lie in the rows of `vectors`, from the diagonal on.
+template <bool kConjugate, class T>
+void SetReflectors(int64_t n, Rows<T> vectors, int64_t count, const T* taus,
+                   QrFactors<T>& reflectors) {
+  using S = Square<T>;
+  const Rows<T> target = reflectors.matrix();
+  for (int64_t i = 0; i < n; i += S::kSize) {
+    for (int64_t j = 0; j <= i; j += S::kSize) {
+      S x = S::ReadTransposed(vectors.At(j, i).data, vectors.ld);
+      if constexpr (kConjugate) {
+#pragma GCC unroll 16
+        for (auto& row : x.x) row = S::Conj(row);
+      }
+      x.Write(target.At(i, j).data, target.ld);
+    }
+  }
+  reflectors.Set(count, taus);
+}
+
+}  // namespace linalg::blocked

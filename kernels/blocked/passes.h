@@ -1,0 +1,68 @@
+// What the reductions of whole matrices to condensed forms share: passes over a matrix that update
+// it by products of vectors and multiply it by others at once.
+#pragma once
+
+#include <bit>
+
+#include "kernels/arithmetic/tridiagonal.h"
+#include "kernels/blocked/strips.h"
+#include "kernels/blocked/workspace.h"
+
+namespace linalg::blocked {
+
+// Rows that a pass works on at once: what there are registers for, and no more than a square on the
+// diagonal has.
+template <class T>
+inline constexpr int kPassRows = std::min((kTileRows == 8 ? 4 : 2) / kPartsOf<T>, kWidth<T>);
+
+template <class T>
+LINALG_INLINE Register<T> ConjPairs(Register<T> x) {
+  if constexpr (kComplexElement<T>) {
+    return InPairs<Register<T>>(1, -1) * x;
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+LINALG_INLINE RealElement<T> SumOfLanes(Register<T> x) {
+  return Reduce(x, [](auto a, auto b) { return a + b; });
+}
+
+// Sums, over registers, of products of elements: a register of them, for complex ones those of like
+// parts and those of unlike ones.
+template <class T>
+struct Dot {
+  using V = Register<T>;
+  V sums[kPartsOf<T>] = {};
+
+  // Adds x y; `swapped` is y with its parts exchanged.
+  LINALG_INLINE void Add(V x, V y, V swapped) {
+    sums[0] = MulAdd(x, y, sums[0]);
+    if constexpr (kComplexElement<T>) sums[1] = MulAdd(x, swapped, sums[1]);
+  }
+  LINALG_INLINE Element<T> Total() const {
+    if constexpr (kComplexElement<T>) {
+      return {SumOfLanes<T>(ConjPairs<T>(sums[0])), SumOfLanes<T>(sums[1])};
+    } else {
+      return SumOfLanes<T>(sums[0]);
+    }
+  }
+};
+
+// The sum of squares of elements [first, last) of a row: in the registers at its ends the others
+// are zeros.
+template <class T>
+LINALG_INLINE RealElement<T> SumOfSquares(const T* x, int64_t first, int64_t last) {
+  Register<T> squares[2] = {};
+  int64_t j = first / kWidth<T> * kWidth<T>;
+  for (; j + kWidth<T> < last; j += 2 * kWidth<T>) {
+    const auto y = Load<T>(x + j), z = Load<T>(x + j + kWidth<T>);
+    squares[0] = MulAdd(y, y, squares[0]);
+    squares[1] = MulAdd(z, z, squares[1]);
+  }
+  if (j < last) squares[0] = MulAdd(Load<T>(x + j), Load<T>(x + j), squares[0]);
+  return SumOfLanes<T>(squares[0] + squares[1]);
+}
+
+}  // namespace linalg::blocked
