@@ -257,6 +257,11 @@ void QrFactors<T>::Reflect(const Reflectors& reflectors, int64_t rows, int64_t t
 template <class T>
 void QrFactors<T>::Factor(const T* a) {
   Read(a);
+  Factor();
+}
+
+template <class T>
+void QrFactors<T>::Factor() {
   count_ = std::min(rows_, cols_);
   // A whole number of panels, or all columns: no tile begins inside a panel.
   const int64_t end = std::min<int64_t>(cols_, RoundUp(count_, kPanel<T>));

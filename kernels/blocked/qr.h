@@ -19,8 +19,9 @@ class QrFactors {
  public:
   QrFactors(int64_t rows, int64_t cols, int64_t q_cols);
 
-  // Factors the row-major `a`.
+  // Factors the row-major `a`, or what has been written in matrix().
   void Factor(const T* a);
+  void Factor();
   // Takes `count` reflectors from elsewhere: row-major, below the diagonal of `a`; or what has been
   // written there in matrix().
   void Set(const T* a, int64_t count, const T* taus);

@@ -1,11 +1,12 @@
 // Singular values and vectors.
 //
 // Small matrices go to kernels/small, one per lane: to jacobi_svd.h, or without vectors,
-// except for the smallest of float32, to svdvals.h. Larger ones go to gesdd, by divide and conquer.
-// A row-major A is Aᵀ in column-major order, whose singular vectors are those of A with the sides
-// exchanged and conjugated twice: U and Vᴴ are LAPACK's VT and U as they lie in memory, and nothing
-// is transposed. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may not
-// end on it: it gets NaN, and info = -1.
+// except for the smallest of float32, to svdvals.h, and larger ones to kernels/blocked, in tiles.
+// The largest go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major order, whose
+// singular vectors are those of A with the sides exchanged and conjugated twice: U and Vᴴ are
+// LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds NaN or
+// Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+#include "kernels/blocked/svd.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
@@ -57,6 +58,19 @@ struct SvdProblem {
     }
   }
 
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    using Blocked = blocked::SingularValues<T>;
+    const bool vectors = u != nullptr;
+    ForEachInTurn(
+        pool, batch, BlockedSvdNanoseconds<T>(m, n, vectors),
+        [&] { return Blocked(m, n, full, vectors); },
+        [&](Blocked& blocked, int64_t i) {
+          info[i] = blocked.Solve(a + i * m * n, s + i * Count(), PartOf(u, i * LeftSize()),
+                                  PartOf(vh, i * RightSize()));
+          if (info[i] != 0) Fail(i);
+        });
+  }
+
   void RunLapack(ffi::ThreadPool& pool) const {
     const int64_t k = Count();
     const double flops = (u != nullptr ? 9.0 : 3.0) * static_cast<double>(m * n * k);
@@ -76,10 +90,7 @@ struct SvdProblem {
         std::copy_n(matrix, m * n, work.scratch.get());
         return work.gesdd(work.scratch.get(), values, right, left);
       });
-      if (info[i] == 0) return;
-      FillWithNaN(k, values);
-      FillWithNaN(LeftSize(), left);
-      FillWithNaN(RightSize(), right);
+      if (info[i] != 0) Fail(i);
     });
   }
 
@@ -87,6 +98,11 @@ struct SvdProblem {
   int64_t Count() const { return std::min(m, n); }
   int64_t LeftSize() const { return m * (full ? m : Count()); }
   int64_t RightSize() const { return n * (full ? n : Count()); }
+  void Fail(int64_t i) const {
+    FillWithNaN(Count(), s + i * Count());
+    FillWithNaN(LeftSize(), PartOf(u, i * LeftSize()));
+    FillWithNaN(RightSize(), PartOf(vh, i * RightSize()));
+  }
 
   // One matrix per lane.
   void RunValues(ffi::ThreadPool& pool) const {

@@ -129,8 +129,21 @@ inline constexpr int64_t kMostBlockedSides = 4096;
 // float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
 // are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
 // benchmarks/run.py --ops svd --sizes 4 8 12 16 24 32 --batches 1 256
-inline constexpr int64_t kSmallSvd = 32;
-inline constexpr int64_t kSmallSvdComplex128 = 24;
+// In tiles: the time of one per lane over theirs is, in batches of 64 / of single matrices, 0.7 /
+// 1.7 at n = 28 and 1.1 / 1.7 at 32 in float32, 0.9 / 1.2 at 16, 1.1 / 1.6 at 20 and 2.1 / 3.0 at
+// 32 in float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 and 2.9 / 1.5 at 20 in
+// complex128. Of singular values alone it is 0.5 / 2.1 at 32 and 0.3 / 2.7 at 40 in float32, 0.3 /
+// 1.1 at 24 and 0.9 / 2.1 at 32 in float64. LAPACK's time over theirs is, on one thread, with
+// vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6 / 1.8 to 6 in
+// float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or more, and of
+// wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9.
+// The same machine, others on it throughout, 23 November 2026; both in turn in one process.
+inline constexpr int64_t kSmallSvd = 28;
+inline constexpr int64_t kSmallSvdComplex64 = 20;
+inline constexpr int64_t kSmallSvdDouble = 16;
+inline constexpr int64_t kLeastBlockedSvd = 8;
+inline constexpr int64_t kBlockedSvd = 512;
+inline constexpr int64_t kBlockedSvdBytes = 8 << 20;
 // A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
 inline constexpr double kSmallTriangularOperations = 8192;
 
@@ -179,6 +192,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
                      static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
   const auto blocked_if = [](bool middling) { return middling ? Path::kBlocked : Path::kLapack; };
   const bool single = dtype == ffi::DataType::F32;
+  const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
   switch (operation) {
     case Operation::kCholesky:
       if (longer <= (single ? kSmallCholeskyFloat32 : kSmallCholesky)) return Path::kSmall;
@@ -203,16 +217,20 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       const bool narrow = cols < std::min<int64_t>(rows / 16, 16);
       const bool low = rows < cols && rows <= kFewQrRows;
       if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kSmall;
-      return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr &&
-                        rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype)) <=
-                            kBlockedQrBytes);
+      return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr && bytes <= kBlockedQrBytes);
     }
     case Operation::kSolve:
       return rows <= kSmallLu ? small_if(brief) : blocked_if(rows <= kBlockedLu);
     case Operation::kSvd:
-      return small_if(longer <= (dtype == ffi::DataType::C128 ? kSmallSvdComplex128 : kSmallSvd));
-    case Operation::kSvdvals:
-      return small_if(longer <= (is_double ? kSmallSvdvalsDouble : kSmallSvdvals));
+    case Operation::kSvdvals: {
+      const int64_t single_most = single ? kSmallSvd : kSmallSvdComplex64;
+      const int64_t svd_most = is_double ? kSmallSvdDouble : single_most;
+      const int64_t values_most = is_double ? kSmallSvdvalsDouble : kSmallSvdvals;
+      if (longer <= (operation == Operation::kSvd ? svd_most : values_most)) return Path::kSmall;
+      const int64_t shorter = std::min(rows, cols);
+      return blocked_if(kLeastBlockedSvd <= shorter && shorter <= kBlockedSvd &&
+                        bytes <= kBlockedSvdBytes);
+    }
     case Operation::kTriangularSolve: {
       const bool real = single || dtype == ffi::DataType::F64;
       if (brief) return Path::kSmall;
@@ -323,6 +341,14 @@ void WithProductRegister(int64_t row_bytes, Body&& body) {
 // for.
 template <bool kComplex>
 inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
+
+// The same of singular values, and of singular vectors if they are wanted.
+template <class T>
+double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
+  const double k = static_cast<double>(std::min(rows, cols));
+  const double operations = (static_cast<double>(std::max(rows, cols)) + k + 100) * k * k;
+  return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
+}
 
 // Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.
 inline double ProductNanoseconds(size_t real_bytes, double operations) {

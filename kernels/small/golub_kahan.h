@@ -26,10 +26,22 @@ struct PlaneRotation {
   }
 };
 
+// What becomes of the rotations where no vectors are wanted. Those from the right, and from the
+// left, make of columns, or rows, i and i + 1 the sums cosine x + sine y and cosine y - sine x; and
+// in some lanes the sign of singular value i changes in the end.
+struct WithoutVectors {
+  template <class V>
+  LINALG_INLINE void Right(int, V, V) const {}
+  template <class V>
+  LINALG_INLINE void Left(int, V, V) const {}
+  template <class M>
+  LINALG_INLINE void Negate(int, M) const {}
+};
+
 // Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the singular values, in no
 // order; e has the n - 1 elements above it. Returns how many of those did not vanish.
-template <class V>
-LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
+template <class V, class Vectors = WithoutVectors>
+LINALG_INLINE V GolubKahan(V* d, V* e, int n, const Vectors& vectors = {}) {
   using Limits = std::numeric_limits<Lane<V>>;
   const V zero{}, one = Number<V>(1), eps = Broadcast<V>(Limits::epsilon());
   int first = 0;
@@ -80,6 +92,8 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
       const V below = right.cosine * next;
       const PlaneRotation<V> left(MulAdd(right.cosine, here, right.sine * beside),
                                   right.sine * next);
+      vectors.Right(i, on ? right.cosine : one, on ? right.sine : zero);
+      vectors.Left(i, on ? left.cosine : one, on ? left.sine : zero);
       d[i] = on ? left.r : here;
       f = on ? MulAdd(left.cosine, above, left.sine * below) : f;
       here = on ? MulAdd(left.cosine, below, -(left.sine * above)) : next;
@@ -94,7 +108,10 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n) {
   }
   V left = zero;
   for (int i = 0; i < n - 1; ++i) left = e[i] != zero ? left + one : left;
-  for (int i = 0; i < n; ++i) d[i] = Abs(d[i]);
+  for (int i = 0; i < n; ++i) {
+    vectors.Negate(i, d[i] < zero);
+    d[i] = Abs(d[i]);
+  }
   return left;
 }
 

@@ -666,6 +666,128 @@ def test_info_of_eigh(dtype, poison, rng):
     same_bits([w[-1], v[-1], values[-1]], clean)
 
 
+extended = pytest.mark.extended
+# About the cut-offs to and from tiles; tall and wide ones, which QR factors first.
+SVD_SHAPES = [
+    ((33, 33), True), ((129, 97), True), ((65, 130), False),
+    *(pytest.param(shape, full, marks=extended) for full in (False, True) for shape in (
+        (49, 49), (64, 64), (113, 113), (257, 257), (600, 40), (40, 600), (33, 31),
+        (34, 9), (9, 34), (100, 1), (1, 100)))]
+
+
+def _check_svd(a, full=False):
+  """Residual, orthogonality, order, and the same singular values alone."""
+  m, n = a.shape
+  k, unit = min(m, n), max(m, n) * float(np.finfo(a.dtype).eps)
+  u, s, vh = (_double(x) for x in linalg.svd(a, full))
+  assert (u.shape, vh.shape) == (((m, m), (n, n)) if full else ((m, k), (k, n)))
+  assert (np.diff(s) <= 0).all() and (s >= 0).all()
+  expected = np.linalg.svd(_double(a), compute_uv=False)
+  assert np.abs((u[:, :k] * s) @ vh[:k] - a).max() <= unit * expected[0]
+  _check_orthonormal(u, unit)
+  _check_orthonormal(vh.conj().T, unit)
+  for values in (s, np.asarray(linalg.svdvals(a))):
+    assert np.abs(values - expected).max() <= unit / 2 * expected[0]
+
+
+@pytest.mark.parametrize("shape, full", SVD_SHAPES, ids=str)
+def test_svd(dtype, shape, full, rng):
+  _check_svd(_general(rng, (), *shape, dtype), full)
+
+
+@extended
+def test_the_largest_svd(rng):
+  """The last in tiles, and the first that is LAPACK's."""
+  for n, dtype in ((LARGEST, np.float32), (LARGEST + 1, np.float64)):
+    _check_svd(_general(rng, (), n, n, np.dtype(dtype)))
+
+
+@pytest.mark.parametrize("name", [
+    "clusters", "low_rank", "graded",
+    *(pytest.param(name, marks=extended)
+      for name in ("equal", "two", "one_cluster", "one_large", "geometric"))])
+def test_svd_of_spectra(dtype, name, rng):
+  """Which deflate in various ways, and some of which are zeros."""
+  n = 117
+  if name == "graded":
+    values = np.geomspace(1e-12, 1e12, n)
+  else:
+    values = np.abs(_spectrum(rng, name, n, float(np.finfo(dtype).eps)))
+  _check_svd(matrices.with_singular_values(rng, values, n, n, dtype).astype(dtype))
+
+
+def _kahan(n):
+  """Kahan's triangle, whose least singular value is far below its diagonal."""
+  sine, cosine = np.sin(1.2), np.cos(1.2)
+  return sine ** np.arange(n)[:, None] * (np.eye(n) - cosine * np.triu(np.ones((n, n)), 1))
+
+
+@pytest.mark.parametrize("n", [113, pytest.param(128, marks=extended)])
+def test_svd_of_bidiagonal_matrices(dtype, n, rng):
+  """Where there is nothing to reflect; halves that couple hardly, or with each sign, or are zero;
+  and others with zeros, or a rank far from full."""
+  i = np.arange(n)
+  eps = np.finfo(dtype).eps
+  ones = np.ones(n - 1)
+  for diagonal, above in (
+      (np.zeros(n), ones), (np.ones(n), -ones), (np.where(i % 5 == 2, 0, 1.0 + i % 3), ones),
+      (i % 10, np.where(i[1:] % 10 == 0, 4 * eps, 1)), (rng.standard_normal(n), eps * ones),
+      (2.0 ** -(i % 60), 2.0 ** -(i[1:] % 60) / 4),
+      (1e-12 + np.where(i == n // 2, 1, 0), 0 * ones)):
+    _check_svd((np.diag(diagonal) + np.diag(above, 1)).astype(dtype))
+  for a in (np.outer(i + 1.0, i - 50.0), _kahan(n), np.triu(np.ones((n, n))), np.ones((n, n))):
+    _check_svd(a.astype(dtype))
+
+
+def test_svd_of_diagonal_matrices(dtype, rng):
+  """The singular values are the diagonal's moduli, whatever their sizes, and the vectors columns of
+  the identity."""
+  n = 113
+  tiny = float(np.finfo(dtype).smallest_subnormal)
+  for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,
+                   np.where(np.arange(n) % 2, 1, -1) * np.geomspace(1e-30, 1, n),
+                   tiny * (1 + np.arange(n))):
+    a = np.diag(diagonal).astype(dtype)
+    u, s, vh = map(np.asarray, linalg.svd(a))
+    np.testing.assert_array_equal(s, np.sort(np.abs(np.real(a.diagonal())))[::-1])
+    np.testing.assert_array_equal(linalg.svdvals(a), s)
+    for x in (u, vh):
+      np.testing.assert_array_equal(np.abs(x).sum(0), np.ones(n))
+      np.testing.assert_array_equal(np.abs(x).max(0), np.ones(n))
+
+
+@extended
+@pytest.mark.parametrize("exponent", [-0.75, 0.95], ids=str)
+@pytest.mark.parametrize("shape", [(113, 113), (70, 120)], ids=str)
+def test_svd_near_the_ends_of_the_range(dtype, shape, exponent, rng):
+  """Powers of two change nothing but the scale."""
+  a = _general(rng, (), *shape, dtype)
+  scale = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
+  u, s, vh = map(np.asarray, linalg.svd(a))
+  scaled = (a * scale).astype(dtype)
+  scaled_u, scaled_s, scaled_vh = map(np.asarray, linalg.svd(scaled))
+  np.testing.assert_array_equal(scaled_s, (s * scale).astype(s.dtype))
+  same_bits([scaled_u, scaled_vh], [u, vh])
+
+
+@pytest.mark.parametrize("shape", [(113, 113), pytest.param((40, 70), marks=extended)], ids=str)
+def test_info_of_svd(dtype, shape, rng):
+  """Wherever a number is not finite; the neighbours in the batch keep their bits."""
+  m, n = shape
+  places = [(0, 0, np.nan), (m - 1, n - 1, np.inf), (m // 2, 3, -np.inf), (m - 1, n // 2, np.nan)]
+  a = _general(rng, (len(places) + 2,), m, n, dtype)
+  clean = [np.asarray(x) for x in (*linalg.svd(a), linalg.svdvals(a))]
+  for matrix, (i, j, poison) in zip(a[1:], places, strict=False):
+    matrix[i, j] = poison
+  u, s, vh, info = map(np.asarray, linalg.svd_ex(a))
+  values, info_of_values = map(np.asarray, linalg.svdvals_ex(a))
+  for x in (info, info_of_values):
+    np.testing.assert_array_equal(x, [0, *(-1 for _ in places), 0])
+  for x, was in zip((u, s, vh, values), clean, strict=True):
+    assert np.isnan(x[1:-1]).all()
+    same_bits([x[0], x[-1]], [was[0], was[-1]])
+
+
 FUNCTIONS = {
     "cholesky": lambda a: [linalg.cholesky(a)],
     "lu": lambda a: linalg.lu_ex(a),
@@ -680,6 +802,9 @@ FUNCTIONS = {
     "qr_raw": lambda a: linalg.qr(a[..., :60, :], "raw"),
     "eigh": lambda a: linalg.eigh(a),
     "eigvalsh": lambda a: [linalg.eigvalsh(a)],
+    "svd": lambda a: linalg.svd(a),
+    "svd_thin": lambda a: linalg.svd(a[..., :60, :], full_matrices=False),
+    "svdvals": lambda a: [linalg.svdvals(a[..., :90])],
     "householder_product": lambda a: [linalg.householder_product(a / 10, a[..., 0])],
 }
 

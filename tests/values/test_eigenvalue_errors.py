@@ -1,4 +1,5 @@
-"""Eigenvalues lose no more to rounding than stock JAX's, which are divide and conquer's."""
+"""Eigenvalues and singular values lose no more to rounding than stock JAX's, which are divide and
+conquer's."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 
 import linalg
 from linalg._cases import checks
-from matrices import hermitian
+from matrices import general, hermitian
 
 # Both are errors of other roundings, of which one may well be a little larger.
 MARGIN = 1.25
@@ -28,6 +29,19 @@ def test_no_worse_than_stock(n, dtype, rng):
   exact = np.linalg.eigvalsh(checks.wide(a))
   stock = _errors(jnp.linalg.eigh(a)[0], exact)
   for values in (linalg.eigvalsh(a), linalg.eigh(a).eigenvalues):
+    errors = _errors(values, exact)
+    assert np.max(errors) <= MARGIN * np.max(stock)
+    assert np.mean(errors) <= MARGIN * np.mean(stock)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("n", [
+    48, *(pytest.param(n, marks=pytest.mark.extended) for n in (33, 96, 128))])
+def test_singular_values_no_worse_than_stock(n, dtype, rng):
+  a = general(rng, (100,), n, n, dtype)
+  exact = np.linalg.svd(checks.wide(a), compute_uv=False)
+  stock = _errors(jnp.linalg.svd(a)[1], exact)
+  for values in (linalg.svdvals(a), linalg.svd(a).S):
     errors = _errors(values, exact)
     assert np.max(errors) <= MARGIN * np.max(stock)
     assert np.mean(errors) <= MARGIN * np.mean(stock)

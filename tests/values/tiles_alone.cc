@@ -14,6 +14,7 @@
 #include "kernels/blocked/lu.h"
 #include "kernels/blocked/qr.h"
 #include "kernels/blocked/substitution.h"
+#include "kernels/blocked/svd.h"
 
 namespace linalg::blocked {
 namespace {
@@ -90,6 +91,24 @@ void FactorGeneral(int64_t rows, int64_t cols) {
 }
 
 template <class T>
+void FindSingularValues(int64_t rows, int64_t cols) {
+  using R = RealElement<T>;
+  Matrix<T> with_nan = RandomMatrix<T>(rows, cols), equal{rows, cols};
+  with_nan(rows - 1, cols - 1) = T(std::numeric_limits<R>::quiet_NaN());
+  std::fill_n(equal.data(), rows * cols, T(1));
+  const Matrix<T> operands[] = {RandomMatrix<T>(rows, cols), std::move(equal), std::move(with_nan)};
+  const int64_t k = std::min(rows, cols);
+  const std::unique_ptr<R[]> values(new R[k]);
+  SingularValues<T> alone(rows, cols, false, false);
+  for (const Matrix<T>& a : operands) alone.Solve(a.data(), values.get(), nullptr, nullptr);
+  for (const bool full : {false, true}) {
+    const Matrix<T> u{rows, full ? rows : k}, vh{full ? cols : k, cols};
+    SingularValues<T> svd(rows, cols, full, true);
+    for (const Matrix<T>& a : operands) svd.Solve(a.data(), values.get(), u.data(), vh.data());
+  }
+}
+
+template <class T>
 void Solve(int64_t n) {
   const Matrix<T> a = RandomMatrix<T>(n, n), inverse{n, n};
   LuFactors<T> lu(n, n);
@@ -118,6 +137,8 @@ void RunAll(int64_t n) {
   for (const int64_t longer : {n, n + 3, 2 * n}) {
     FactorGeneral<T>(n, longer);
     FactorGeneral<T>(longer, n);
+    FindSingularValues<T>(n, longer);
+    FindSingularValues<T>(longer, n);
   }
   Solve<T>(n);
 }

@@ -1,0 +1,88 @@
+// Singular values and vectors of one real upper bidiagonal matrix, by divide and conquer.
+//
+// As LAPACK's bdsdc: a row is taken out, and the two matrices that are left, each with a column
+// more than rows, are solved; with that row they are a diagonal matrix but for one full row, whose
+// singular values are the roots of a secular equation (Jessup and Sorensen, A parallel algorithm
+// for computing the singular value decomposition of a matrix, 1994), and whose vectors are made
+// from recomputed weights, by which they are orthogonal (Gu and Eisenstat, A divide-and-conquer
+// algorithm for the bidiagonal SVD, 1995). Leaves are solved by implicit QR, one per lane. Each
+// singular vector lies in a row, so that whole rows are moved, rotated and multiplied.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/blocked/workspace.h"
+
+namespace linalg::blocked {
+
+// In memory that serves one matrix of order n after another. Without vectors, the first and the
+// last elements of those from the right are all that is computed of them.
+class BidiagonalSvd {
+  using R = double;
+
+ public:
+  BidiagonalSvd(int64_t n, bool vectors);
+
+  // Replaces the diagonal d of a matrix of norm about 1 by the singular values, ascending; e has
+  // the n - 1 elements above it, and room for one more. Returns how many did not converge.
+  int Solve(R* d, R* e);
+
+  // A singular vector in each row. Those from the right have one more element, a zero.
+  Rows<R> left() const { return left_.z; }
+  Rows<R> right() const { return right_.z; }
+
+ private:
+  using V = Register<R>;
+
+  // Which halves of a singular vector hold others than zeros.
+  enum Half : int8_t { kUpper, kBoth, kLower };
+
+  // Two neighbouring halves, solved, and the row between them, which couples them. What is here of
+  // `upper` by upper + 1 and `lower` by lower + 1 elements begins in row and column `first`.
+  struct Halves {
+    int64_t first, upper, lower;
+    int64_t size() const { return upper + 1 + lower; }
+  };
+
+  // Vectors, or of those from the right the first and the last elements, in a column for each; and
+  // how many more elements than rows half a matrix's have.
+  struct Side {
+    Rows<R> z;
+    int64_t more;
+  };
+
+  int64_t LeafStart(int64_t leaf) const { return leaf * (n_ + 1) / leaves_; }
+  R* Element(int64_t vector, int64_t i, bool is_last) const {
+    return vectors_ ? right_.z.At(vector, i).data : right_.z.At(is_last, vector).data;
+  }
+  int SolveLeaves(R* d, const R* e);
+  int Merge(Halves halves, R* d, const R* e);
+  R Couple(Halves halves, R alpha, R beta);
+  void ReadWeights(Halves halves, R alpha, R beta);
+  void RotateRows(Halves halves, int64_t i, int64_t j, R cosine, R sine);
+  int64_t Deflate(Halves halves, R negligible, R* d);
+  void MakeRightVectors(int64_t count);
+  void MakeLeftVectors(int64_t count);
+  void MultiplyVectors(const Side& side, Halves halves, int64_t count);
+  void MultiplyEnds(Halves halves, int64_t count);
+  void WriteVectors(const Side& side, Halves halves, int64_t count);
+
+  int64_t n_, leaves_;
+  bool vectors_;
+  // In one piece of memory, which comes back to a process sooner than many: the vectors; of two
+  // halves those of one side that do not deflate, by halves, then the others; their products; the
+  // vectors of the diagonal matrix with a full row, in columns; and a number for each row.
+  Workspace<R> memory_;
+  Side left_, right_;
+  Rows<R> gathered_, products_, update_;
+  R *weights_, *poles_, *roots_, *sorted_, *inverse_norms_;
+  std::unique_ptr<V[]> leaf_;
+  // Of two halves: the order of the diagonal, what is kept of it and what deflates, ascending, the
+  // place of each that is kept among those, by halves, and where each result comes from.
+  std::unique_ptr<int32_t[]> order_, kept_, deflated_, place_, source_;
+  std::unique_ptr<Half[]> half_;
+  int64_t upper_count_, both_count_;
+};
+
+}  // namespace linalg::blocked

@@ -1,0 +1,175 @@
+// Reduction of one square matrix to real lower bidiagonal form.
+//
+// Householder reflectors from the right and from the left in turn (Golub and Kahan, Calculating the
+// singular values and pseudo-inverse of a matrix, 1965). The rank-2 update that a step leaves
+// behind is made in the pass that multiplies by the next step's vectors. One pass serves both of
+// these: what a row is multiplied by to give the reflector from the left is known, but for its
+// scale, as soon as that row has been multiplied by the reflector from the right (Howell, Demmel,
+// Fulton, Hammarling and Marmol, Cache efficient bidiagonalization using BLAS 2.5 operators, 2008).
+#pragma once
+
+#include "kernels/blocked/passes.h"
+
+namespace linalg::blocked {
+
+// What a pass over the rows works with, in rows of their own: the update, a -= left[0] right[0]ᵀ +
+// left[1] right[1]ᵀ, that the step before has left; the vector v of the reflector from the right;
+// and what the pass makes: the products `av` with v, the column that the reflector from the left is
+// for, and `sum`, the product of that column's adjoint with the matrix.
+template <class T>
+struct BidiagonalPass {
+  const T* left[2];
+  const T* right[2];
+  const T* v;
+  Element<T> tau;
+  T *av, *column, *sum;
+};
+
+// The pass over kRows rows from i on, with columns from `begin` to `end`; the column is the
+// matrix's column k. With kFirst the column's first element is left out of the sum.
+template <class T, int kRows, bool kFirst>
+LINALG_INLINE void PassOverRows(Rows<T> a, int64_t i, int64_t k, int64_t begin, int64_t end,
+                                const BidiagonalPass<T>& pass) {
+  using V = Register<T>;
+  using E = Element<T>;
+  Element<T, V> left[2][kRows], conj_column[kRows];
+  Dot<T> dots[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    left[0][r] = -SpreadElement(pass.left[0] + i + r);
+    left[1][r] = -SpreadElement(pass.left[1] + i + r);
+  }
+  for (int64_t j = begin; j < end; j += kWidth<T>) {
+    const V x = Load<T>(pass.right[0] + j), y = Load<T>(pass.right[1] + j);
+    const V turned_x = Turn<T>(x), turned_y = Turn<T>(y), v = Load<T>(pass.v + j);
+    V swapped{};
+    if constexpr (kComplexElement<T>) swapped = SwapPairs(v);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      T* const place = a.At(i + r, j).data;
+      V z = AddProduct<T>(left[0][r], x, turned_x, Load<T>(place));
+      z = AddProduct<T>(left[1][r], y, turned_y, z);
+      Store<T>(z, place);
+      dots[r].Add(z, v, swapped);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const E product = dots[r].Total();
+    const E reflected = NegMulAdd(pass.tau, product, std::bit_cast<E>(*a.At(i + r, k).data));
+    pass.av[i + r] = std::bit_cast<T>(product);
+    pass.column[i + r] = std::bit_cast<T>(reflected);
+    conj_column[r] = SpreadElement<T>(kFirst && r == 0 ? E{} : Conj(reflected));
+  }
+  for (int64_t j = begin; j < end; j += kWidth<T>) {
+    V sum = Load<T>(pass.sum + j);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const V x = Load<T>(a.At(i + r, j).data);
+      sum = AddProduct<T>(conj_column[r], x, Turn<T>(x), sum);
+    }
+    Store<T>(sum, pass.sum + j);
+  }
+}
+
+// What a reflector leaves of the element that it begins with: where there is nothing to reflect,
+// that, however small.
+template <class E>
+LINALG_INLINE RealElement<E> LeftOf(E alpha, const TridiagonalScale<E>& made) {
+  return NormAdd(made.tau, RealElement<E>{}) == 0 ? Re(alpha) : made.beside;
+}
+
+inline constexpr int kBidiagonalRows = 8;
+
+// The reduction of the n by n matrix `a`, of a norm near 1 and with zeros to the right of it up to
+// the end of a register: the diagonal to d, the n - 1 elements below it to e. Row k of `a` becomes,
+// from the diagonal on, the conjugate of the vector of reflector k from the right, and row k + 1
+// of `left`, of which row 0 stays as it is, from the diagonal on, the vector of reflector k from
+// the left; their factors are right_taus[k] and left_taus[k + 1]. `work` is kBidiagonalRows rows of
+// n + kTileRows elements.
+template <class T>
+void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement<T>* d,
+                   RealElement<T>* e, T* right_taus, T* left_taus) {
+  using V = Register<T>;
+  using E = Element<T>;
+  constexpr int kRows = kPassRows<T>;
+  const int64_t end = RoundUp(n, kWidth<T>), rows_end = RoundUp(n + kRows, kWidth<T>);
+  for (int i = 0; i < kBidiagonalRows; ++i) std::fill_n(work.At(i, 0).data, rows_end, T(0));
+  const auto row = [&](int i) { return work.At(i, 0).data; };
+  T *const p = row(0), *const q = row(1), *const y = row(2), *const v = row(3);
+  T *const av = row(4), *const column = row(5), *const sum = row(6);
+  const T* before = row(7);  // of the update that is still to be made: p beforeᵀ + q yᵀ
+  for (int64_t k = 0; k < n; ++k) {
+    T* const here = a.At(k, 0).data;
+    const int64_t begin = k / kWidth<T> * kWidth<T>;
+    {
+      const auto minus_p = -SpreadElement(p + k), minus_q = -SpreadElement(q + k);
+      for (int64_t j = begin; j < end; j += kWidth<T>) {
+        const V x = Load<T>(before + j), z = Load<T>(y + j);
+        const V updated = AddProduct<T>(minus_p, x, Turn<T>(x), Load<T>(here + j));
+        Store<T>(AddProduct<T>(minus_q, z, Turn<T>(z), updated), here + j);
+      }
+    }
+    // The reflector from the right is that of the row's adjoint.
+    const E alpha = Conj(std::bit_cast<E>(here[k]));
+    std::fill(here + begin, here + k + 1, T(0));
+    const TridiagonalScale<E> right(alpha, SumOfSquares(here, k, n));
+    d[k] = LeftOf(alpha, right);
+    right_taus[k] = std::bit_cast<T>(right.tau);
+    const auto scale = SpreadElement<T>(Conj(right.scale));
+    for (int64_t j = begin; j < end; j += kWidth<T>) {
+      const V x = Product<T>(scale, Load<T>(here + j));
+      Store<T>(x, here + j);
+      Store<T>(ConjPairs<T>(x), v + j);
+      Store<T>(V{}, sum + j);
+    }
+    here[k] = v[k] = T(1);
+    if (k + 1 == n) break;
+
+    const BidiagonalPass<T> pass{{p, q}, {before, y}, v, right.tau, av, column, sum};
+    PassOverRows<T, kRows, true>(a, k + 1, k, begin, end, pass);
+    for (int64_t i = k + 1 + kRows; i < n; i += kRows) {
+      PassOverRows<T, kRows, false>(a, i, k, begin, end, pass);
+    }
+
+    const int64_t first = (k + 1) / kWidth<T> * kWidth<T>;
+    const E top = std::bit_cast<E>(column[k + 1]);
+    std::fill(column + first, column + k + 2, T(0));
+    std::fill(column + n, column + end, T(0));
+    const TridiagonalScale<E> made(top, SumOfSquares(column, k + 1, n));
+    e[k] = LeftOf(top, made);
+    left_taus[k + 1] = std::bit_cast<T>(made.tau);
+    T* const u = left.At(k + 1, 0).data;
+    const auto left_scale = SpreadElement<T>(made.scale),
+               left_tau = SpreadElement<T>(Conj(made.tau));
+    const auto right_tau = SpreadElement<T>(right.tau);
+    for (int64_t i = first; i < end; i += kWidth<T>) {
+      Store<T>(Product<T>(left_scale, Load<T>(column + i)), u + i);
+    }
+    u[k + 1] = T(1);
+    Dot<T> dot;
+    for (int64_t i = first; i < end; i += kWidth<T>) {
+      const V x = Load<T>(av + i), z = Load<T>(u + i), conj = ConjPairs<T>(z);
+      if constexpr (kComplexElement<T>) {
+        dot.Add(x, conj, SwapPairs(conj));
+      } else {
+        dot.Add(x, conj, conj);
+      }
+      Store<T>(Product<T>(right_tau, x), p + i);
+      Store<T>(Product<T>(left_tau, z), q + i);
+    }
+    // uᴴ a of what the reflector from the right has made of a.
+    const auto sum_scale = SpreadElement<T>(Conj(made.scale));
+    const auto coupling = -SpreadElement<T>(Mul(right.tau, dot.Total()));
+    const T* const below = a.At(k + 1, 0).data;
+    for (int64_t j = begin; j < end; j += kWidth<T>) {
+      const V x = Load<T>(sum + j), z = Load<T>(here + j);
+      const V product = AddProduct<T>(sum_scale, x, Turn<T>(x), Load<T>(below + j));
+      Store<T>(AddProduct<T>(coupling, z, Turn<T>(z), product), y + j);
+    }
+    std::fill(y + begin, y + k + 1, T(0));
+    before = here;
+  }
+}
+
+}  // namespace linalg::blocked

@@ -1,0 +1,174 @@
+#include "kernels/blocked/svd.h"
+
+#include <algorithm>
+#include <complex>
+
+#include "kernels/arithmetic/info.h"
+#include "kernels/arithmetic/scale.h"
+#include "kernels/blocked/bidiagonalise.h"
+#include "kernels/blocked/condensed_vectors.h"
+#include "kernels/blocked/squares.h"
+#include "kernels/blocked/triangular.h"
+
+namespace linalg::blocked {
+namespace {
+
+// target (rows, cols) = the adjoint of `source`, or its transpose.
+template <bool kConjugate, class T>
+void CopyTransposed(int64_t rows, int64_t cols, const T* source, int64_t source_ld, T* target,
+                    int64_t target_ld) {
+  using S = Square<T>;
+  constexpr int64_t kSize = S::kSize;
+  const auto element = [&](int64_t i, int64_t j) {
+    const T x = source[j * source_ld + i];
+    if constexpr (kConjugate && kComplexElement<T>) {
+      target[i * target_ld + j] = std::conj(x);
+    } else {
+      target[i * target_ld + j] = x;
+    }
+  };
+  const int64_t whole_rows = rows / kSize * kSize, whole_cols = cols / kSize * kSize;
+  for (int64_t i = 0; i < whole_rows; i += kSize) {
+    for (int64_t j = 0; j < whole_cols; j += kSize) {
+      S x = S::ReadTransposed(source + j * source_ld + i, source_ld);
+      if constexpr (kConjugate) {
+#pragma GCC unroll 16
+        for (auto& row : x.x) row = S::Conj(row);
+      }
+      x.Write(target + i * target_ld + j, target_ld);
+    }
+    for (int64_t k = i; k < i + kSize; ++k) {
+      for (int64_t j = whole_cols; j < cols; ++j) element(k, j);
+    }
+  }
+  for (int64_t i = whole_rows; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) element(i, j);
+  }
+}
+
+}  // namespace
+
+template <class T>
+SingularValues<T>::SingularValues(int64_t rows, int64_t cols, bool full, bool vectors)
+    : wide_(rows < cols),
+      m_(std::max(rows, cols)),
+      n_(std::min(rows, cols)),
+      left_cols_(full ? m_ : n_),
+      square_(n_, n_),
+      left_reflectors_(n_, n_),
+      work_(kBidiagonalRows, n_ + kTileRows),
+      bidiagonal_(n_, vectors),
+      right_taus_(new T[n_]),
+      left_taus_(new T[n_]),
+      diagonal_(new R[n_]),
+      beside_(new R[n_]),
+      wide_diagonal_(new double[n_]),
+      wide_beside_(new double[n_]) {
+  // Of reflectors from the left there is none that begins in the first row.
+  std::fill_n(left_reflectors_.rows().data, n_, T(0));
+  left_taus_[0] = T(0);
+  if (m_ > n_) qr_.emplace(m_, n_, vectors ? n_ : 0);
+  if (vectors) {
+    reflectors_.emplace(n_, n_, 0);
+    left_vectors_.emplace(m_, left_cols_);
+  }
+}
+
+// Copies `a`, or if it is wide its adjoint, times a power of two that brings it to a norm near 1.
+// Returns one over that; 0 if `a` is not finite.
+template <class T>
+RealElement<T> SingularValues<T>::ReadScaled(const T* a, Rows<T> target) {
+  using V = Register<T>;
+  const R* const parts = reinterpret_cast<const R*>(a);
+  const int64_t count = m_ * n_ * kPartsOf<T>;
+  Extent<V> extent;
+  Extent<R> rest;
+  int64_t i = 0;
+  for (; i + kLanesOf<V> <= count; i += kLanesOf<V>) extent.Add(LoadUnaligned<V>(parts + i));
+  for (; i < count; ++i) rest.Add(parts[i]);
+  if (Any(~extent.Finite()) || !rest.Finite()) return 0;
+  V unscales;
+  R rest_unscale;
+  const R scale =
+      std::min(rest.Scale(rest_unscale),
+               Reduce(extent.Scale(unscales), [](auto x, auto y) { return Smaller(x, y); }));
+  const R unscale =
+      std::max(rest_unscale, Reduce(unscales, [](auto x, auto y) { return Larger(x, y); }));
+  if (wide_) {
+    CopyTransposed<true>(m_, n_, a, m_, target.data, target.ld);
+  } else {
+    for (int64_t k = 0; k < m_; ++k) std::copy_n(a + k * n_, n_, target.At(k, 0).data);
+  }
+  for (int64_t k = 0; k < m_; ++k) {
+    R* const row = reinterpret_cast<R*>(target.At(k, 0).data);
+    for (int64_t j = 0; j < n_ * kPartsOf<T>; ++j) row[j] *= scale;
+  }
+  return unscale;
+}
+
+template <class T>
+int SingularValues<T>::Solve(const T* a, R* values, T* u, T* vh) {
+  const Rows<T> square = square_.rows();
+  const R unscale = ReadScaled(a, qr_ ? qr_->matrix() : square);
+  if (unscale == 0) return kNotFinite;
+  const int64_t end = RoundUp(n_, kWidth<T>);
+  if (qr_) qr_->Factor();
+  for (int64_t i = 0; i < n_; ++i) {
+    T* const row = square.At(i, 0).data;
+    if (qr_) {
+      std::fill_n(row, i, T(0));
+      std::copy(qr_->matrix().At(i, i).data, qr_->matrix().At(i, n_).data, row + i);
+    }
+    std::fill(row + n_, row + end, T(0));
+  }
+  // The last rows that are worked on at once may be beyond it.
+  for (int64_t i = n_; i < n_ + kTileRows; ++i) std::fill_n(square.At(i, 0).data, end, T(0));
+  Bidiagonalise(n_, square, left_reflectors_.rows(), work_.rows(), diagonal_.get(), beside_.get(),
+                right_taus_.get(), left_taus_.get());
+  // The adjoint of a lower bidiagonal matrix is an upper one.
+  std::copy_n(diagonal_.get(), n_, wide_diagonal_.get());
+  std::copy_n(beside_.get(), n_ - 1, wide_beside_.get());
+  const int failed = bidiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get());
+  for (int64_t i = 0; i < n_; ++i) {
+    values[i] = static_cast<R>(wide_diagonal_[n_ - 1 - i] * unscale);
+  }
+  if (failed == 0 && u != nullptr) MakeVectors(u, vh);
+  return failed;
+}
+
+template <class T>
+void SingularValues<T>::MakeVectors(T* u, T* vh) {
+  const Rows<T> square = square_.rows(), left = left_vectors_->rows();
+  const int64_t m = m_, n = n_, cols = left_cols_;
+  // The matrix is left · B · rightᴴ, and Bᴴ is what has been solved.
+  // Its singular values ascend.
+  SetReflectors<false>(n, left_reflectors_.rows(), n, left_taus_.get(), *reflectors_);
+  ReadTransposed(n, FromTheLast(n, bidiagonal_.right()), left);
+  reflectors_->MultiplyByQ(n, left);
+  SetReflectors<true>(n, square, n, right_taus_.get(), *reflectors_);
+  ReadTransposed(n, FromTheLast(n, bidiagonal_.left()), square);
+  reflectors_->MultiplyByQ(n, square);
+  if (qr_) {
+    for (int64_t i = 0; i < m; ++i) {
+      T* const row = left.At(i, 0).data;
+      std::fill(row + (i < n ? n : 0), row + cols, T(0));
+      if (n <= i && i < cols) row[i] = T(1);
+    }
+    qr_->MultiplyByQ(cols, left);
+  }
+  T* const straight = wide_ ? vh : u;
+  if (wide_) {
+    CopyTransposed<true>(cols, m, left.data, left.ld, straight, m);
+    for (int64_t i = 0; i < n; ++i) std::copy_n(square.At(i, 0).data, n, u + i * n);
+  } else {
+    for (int64_t i = 0; i < m; ++i) std::copy_n(left.At(i, 0).data, cols, straight + i * cols);
+    CopyTransposed<true>(n, n, square.data, square.ld, vh, n);
+  }
+}
+
+template class SingularValues<float>;
+template class SingularValues<double>;
+template class SingularValues<std::complex<float>>;
+template class SingularValues<std::complex<double>>;
+
+}  // namespace linalg::blocked
