@@ -13,16 +13,16 @@
 namespace linalg::blocked {
 namespace {
 
-// target (rows, cols) = the adjoint of `source`, or its transpose.
-template <bool kConjugate, class T>
-void CopyTransposed(int64_t rows, int64_t cols, const T* source, int64_t source_ld, T* target,
-                    int64_t target_ld) {
+// target (rows, cols) = the adjoint of `source`
+template <class T>
+void CopyAdjoint(int64_t rows, int64_t cols, const T* source, int64_t source_ld, T* target,
+                 int64_t target_ld) {
   using S = Square<T>;
   constexpr int64_t kSize = S::kSize;
   const auto element = [&](int64_t i, int64_t j) {
     const T x = source[j * source_ld + i];
-    if constexpr (kConjugate && kComplexElement<T>) {
-      target[i * target_ld + j] = std::conj(x);
+    if constexpr (kComplexElement<T>) {
+      target[i * target_ld + j] = std::conj(x) + T(0);
     } else {
       target[i * target_ld + j] = x;
     }
@@ -31,10 +31,8 @@ void CopyTransposed(int64_t rows, int64_t cols, const T* source, int64_t source_
   for (int64_t i = 0; i < whole_rows; i += kSize) {
     for (int64_t j = 0; j < whole_cols; j += kSize) {
       S x = S::ReadTransposed(source + j * source_ld + i, source_ld);
-      if constexpr (kConjugate) {
 #pragma GCC unroll 16
-        for (auto& row : x.x) row = S::Conj(row);
-      }
+      for (auto& row : x.x) row = S::Conj(row);
       x.Write(target + i * target_ld + j, target_ld);
     }
     for (int64_t k = i; k < i + kSize; ++k) {
@@ -95,7 +93,7 @@ RealElement<T> SingularValues<T>::ReadScaled(const T* a, Rows<T> target) {
   const R unscale =
       std::max(rest_unscale, Reduce(unscales, [](auto x, auto y) { return Larger(x, y); }));
   if (wide_) {
-    CopyTransposed<true>(m_, n_, a, m_, target.data, target.ld);
+    CopyAdjoint(m_, n_, a, m_, target.data, target.ld);
   } else {
     for (int64_t k = 0; k < m_; ++k) std::copy_n(a + k * n_, n_, target.At(k, 0).data);
   }
@@ -140,8 +138,7 @@ template <class T>
 void SingularValues<T>::MakeVectors(T* u, T* vh) {
   const Rows<T> square = square_.rows(), left = left_vectors_->rows();
   const int64_t m = m_, n = n_, cols = left_cols_;
-  // The matrix is left · B · rightᴴ, and Bᴴ is what has been solved.
-  // Its singular values ascend.
+  // The matrix is left · B · rightᴴ, and Bᴴ is what has been solved; its singular values ascend.
   SetReflectors<false>(n, left_reflectors_.rows(), n, left_taus_.get(), *reflectors_);
   ReadTransposed(n, FromTheLast(n, bidiagonal_.right()), left);
   reflectors_->MultiplyByQ(n, left);
@@ -156,13 +153,12 @@ void SingularValues<T>::MakeVectors(T* u, T* vh) {
     }
     qr_->MultiplyByQ(cols, left);
   }
-  T* const straight = wide_ ? vh : u;
   if (wide_) {
-    CopyTransposed<true>(cols, m, left.data, left.ld, straight, m);
+    CopyAdjoint(cols, m, left.data, left.ld, vh, m);
     for (int64_t i = 0; i < n; ++i) std::copy_n(square.At(i, 0).data, n, u + i * n);
   } else {
-    for (int64_t i = 0; i < m; ++i) std::copy_n(left.At(i, 0).data, cols, straight + i * cols);
-    CopyTransposed<true>(n, n, square.data, square.ld, vh, n);
+    for (int64_t i = 0; i < m; ++i) std::copy_n(left.At(i, 0).data, cols, u + i * cols);
+    CopyAdjoint(n, n, square.data, square.ld, vh, n);
   }
 }
 
