@@ -1,4 +1,5 @@
-"""What each room of the house must not know: the imports and includes that would break a boundary.
+"""What each room of the house must not know: the imports, attributes of modules and includes that
+would break a boundary.
 
   python tools/check_rooms.py
 
@@ -35,8 +36,10 @@ class Rule(NamedTuple):
 
 RULES = [
     # Python: `banned` are modules.
-    Rule(("*.py",), ("linalg._cpu_", "linalg._cuda", "linalg._isa"),
-         but=("linalg/_targets.py", "tests/api/test_registration.py",
+    Rule(("*.py",),
+         ("linalg._cpu_", "linalg._cuda", "linalg._isa", "linalg._targets._cpu",
+          "linalg._targets._cuda", "linalg._targets._isa"),
+         but=("linalg/_targets.py", "tests/api/test_registration.py", "tests/api/test_ffi.py",
               "tests/cuda/test_programs.py")),
     Rule(("*.py",), PRIVATE_JAX, but=("linalg/_primitive.py",)),
     Rule(("linalg/_*.py", "linalg/scipy/*.py", "linalg/lax/*.py",
@@ -78,15 +81,35 @@ RULES = [
 
 
 def modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-  """Every module that a Python file imports, or reaches as an attribute of jax, with its line."""
-  for node in ast.walk(ast.parse(path.read_text(), str(path))):
+  """Every module that a Python file imports, and what it reaches as an attribute of one, with its
+  line."""
+  nodes = list(ast.walk(ast.parse(path.read_text(), str(path))))
+  bound: dict[str, str] = {}  # what the names stand for that imports bind
+  for node in nodes:
     if isinstance(node, ast.Import):
-      yield from ((node.lineno, alias.name) for alias in node.names)
+      for alias in node.names:
+        top = alias.name.split(".")[0]
+        bound.update({alias.asname: alias.name} if alias.asname else {top: top})
+        yield node.lineno, alias.name
     elif isinstance(node, ast.ImportFrom):
       yield node.lineno, node.module or ""
-      yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-      yield node.lineno, f"{node.value.id}.{node.attr}"
+      for alias in node.names:
+        bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        yield node.lineno, f"{node.module}.{alias.name}"
+  inner = {node.value for node in nodes if isinstance(node, ast.Attribute)}
+  for node in nodes:
+    if isinstance(node, ast.Attribute) and node not in inner and (name := dotted(node, bound)):
+      yield node.lineno, name
+
+
+def dotted(node: ast.expr, bound: dict[str, str]) -> str | None:
+  """The full name of an attribute of a module, or of an attribute of that."""
+  match node:
+    case ast.Name(name):
+      return bound.get(name)
+    case ast.Attribute(value, name) if module := dotted(value, bound):
+      return f"{module}.{name}"
+  return None
 
 
 def headers(path: pathlib.Path) -> Iterator[tuple[int, str]]:
