@@ -131,8 +131,8 @@ def _halves(exponent, dtype):
 def _reflect(x):
   """Q X, with a reflection Q = I - 2 v vᴴ that mixes all rows.
 
-  v is such that Q's last column is q, of cosines: a vector that no simple matrix has among the
-  vectors that are orthogonal to its null space.
+  v is such that Q's last column is q, of cosines. It must not be orthogonal to the null vector of
+  the matrix that Q multiplies, and to that of no simple matrix is it.
   """
   n = x.shape[-2]
   q = jnp.cos(1 + jnp.arange(n, dtype=real_dtype(x.dtype)))

@@ -139,8 +139,8 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
     EigResult(eigenvalues, eigenvectors): (..., n) in no particular order, and (..., n, n) with the
     eigenvectors in columns, A V = V diag(w). With `left`, the tuple (eigenvalues, left, right),
     leftᴴ A = diag(w) leftᴴ, as `jax.lax.linalg.eig` has it. All are complex, of the precision of
-    `a` and at least complex64. Where A holds NaN or Inf, or LAPACK does not converge, they are NaN
-    for that matrix; see `eig_ex` and `checked`.
+    `a` and at least complex64. Where A holds NaN or Inf, or the iteration does not converge, they
+    are NaN for that matrix; see `eig_ex` and `checked`.
 
   Each eigenvector has length 1 and a real largest element, and a sign that is LAPACK's choice. A
   derivative follows that, and so is right for distinct eigenvalues and where no two elements of
@@ -189,8 +189,8 @@ def eig_ex(a: ArrayLike, *, left: bool = False) -> tuple[jax.Array, ...]:
 
   Returns:
     (eigenvalues, eigenvectors, info), or (eigenvalues, left, right, info): info, int32 of shape
-    (...), is 0; -1 if the matrix holds NaN or Inf; or positive if LAPACK did not converge. Where it
-    is not 0, the results are NaN.
+    (...), is 0; -1 if the matrix holds NaN or Inf; or positive if the iteration did not converge.
+    Where it is not 0, the results are NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -120,8 +120,8 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
 
   Returns:
     EighResult(eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with
-    the orthonormal eigenvectors in columns, A V = V diag(w). Where A holds NaN or Inf, or LAPACK
-    does not converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
+    the orthonormal eigenvectors in columns, A V = V diag(w). Where A holds NaN or Inf, or the
+    iteration does not converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
 
   An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A
   derivative has a meaning only where that choice has no effect; at equal eigenvalues the first is
@@ -159,7 +159,7 @@ def eigh_ex(
 
   Returns:
     (eigenvalues, eigenvectors, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN
-    or Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
+    or Inf; or positive if the iteration did not converge. Where it is not 0, the results are NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -184,7 +184,7 @@ def eigh_tridiagonal(
   Returns:
     (eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with the
     orthonormal eigenvectors in columns; or the eigenvalues. Where d or e holds NaN or Inf, or
-    LAPACK does not converge, they are NaN for that matrix; see `checked`.
+    the iteration does not converge, they are NaN for that matrix; see `checked`.
 
   Derivatives are those of `eigh`. float16 and bfloat16 are computed in float32, and the results
   rounded.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import adjoint, identity, permutation_matrix, skew_of_lower
+from linalg._algebra import adjoint, identity, permutation_matrix, skew_of_lower, zeros_like
 from linalg._householder import householder_qr_p
 from linalg._linear import linear_pair
 from linalg._lu import lu_p, lu_solve_p
@@ -94,7 +94,7 @@ def _factors_jvp(a, da, q, r):
   dq, dr = thin_jvp_p(q[..., :n], r[..., :n, :], da)
   if q.shape[-1] > n:
     dq = jnp.concatenate([dq, _complement_jvp(q, dq, n)], axis=-1)
-    dr = jnp.concatenate([dr, jax.lax.stop_gradient(r[..., n:, :])], axis=-2)  # zeros
+    dr = jnp.concatenate([dr, zeros_like(r[..., n:, :])], axis=-2)
   return dq, dr
 
 

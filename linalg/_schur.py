@@ -6,16 +6,16 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import (
-  adjoint,
-  column_of,
-  diagonal_of,
-  expand,
-  info_of_nan,
-  norm_of_rows,
-  on_diagonal,
-  smallest_gap,
-  with_column,
-  zeros_like,
+    adjoint,
+    column_of,
+    diagonal_of,
+    expand,
+    info_of_nan,
+    norm_of_rows,
+    on_diagonal,
+    smallest_gap,
+    with_column,
+    zeros_like,
 )
 from linalg._checks import check_converged
 from linalg._matmul import congruence, product
@@ -113,7 +113,7 @@ def _schur_jvp(primals, tangents):
     x = _skew(_lower_rotation(t, f))
     dt = jnp.triu(f + product(t, x) - product(x, t))
   else:
-    a, above, below, _ = _blocks(t)
+    _, above, below, _ = _blocks(t)
     first = below != 0
     w = _triangulating(t, first)
     triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
@@ -167,8 +167,8 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
       triangular.
 
   Returns:
-    (T, Z), with a unitary Z. Where A holds NaN or Inf, or LAPACK does not converge, both are NaN
-    for that matrix; see `schur_ex` and `checked`.
+    (T, Z), with a unitary Z. Where A holds NaN or Inf, or the iteration does not converge, both
+    are NaN for that matrix; see `schur_ex` and `checked`.
 
   A block of a real T is [[a, b], [c, a]] with b c < 0. The columns of Z are determined up to signs,
   or phases, once the order of the eigenvalues is. A derivative takes the phases' motion to be zero;
@@ -204,7 +204,7 @@ def schur_ex(
 
   Returns:
     (T, Z, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or Inf; or positive
-    if LAPACK did not converge. Where it is not 0, the results are NaN.
+    if the iteration did not converge. Where it is not 0, the results are NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

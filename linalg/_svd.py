@@ -103,11 +103,16 @@ svd_p = _make_operation("m n -> m min(m,n), min(m,n), min(m,n) n, ()", full_matr
 svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True)
 
 
+def values_tangent(x, y, axis):
+  """dS = Re diag(Uᴴ dA V) of thin factors: given U and dA V, from their columns (axis -2), or given
+  Vᴴ and Uᴴ dA, from their rows (axis -1)."""
+  return jnp.sum(x.conj() * y, axis=axis).real
+
+
 def _svdvals_jvp(primals, tangents):
-  # dS = Re diag(Uᴴ dA V)
   (a,), (da,) = primals, tangents
   u, s, vh, info = svd_p(a)
-  return (s, info), (jnp.sum(u.conj() * product(da, vh, adjoint_b=True), axis=-2).real, None)
+  return (s, info), (values_tangent(u, product(da, vh, adjoint_b=True), axis=-2), None)
 
 
 def _svdvals_fallback(a):
@@ -222,8 +227,8 @@ def svd(
 
   Returns:
     SVDResult(U, S, Vh): (..., m, k) or (..., m, m), real (..., k) in descending order, and
-    (..., k, n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or LAPACK
-    does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
+    (..., k, n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or the
+    iteration does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
 
   A pair of singular vectors is determined up to a common phase, those of equal singular values up
   to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
@@ -292,7 +297,7 @@ def svd_ex(
 
   Returns:
     (U, S, Vh, info), or (S, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or
-    Inf; or positive if LAPACK did not converge. Where it is not 0, the results are NaN.
+    Inf; or positive if the iteration did not converge. Where it is not 0, the results are NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -17,7 +17,7 @@ from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, incompatible, real_dtype
 from linalg._public import public
 from linalg._qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
-from linalg._svd import SVDResult
+from linalg._svd import SVDResult, values_tangent
 from linalg.distributed._layout import Axes, Layout, partition, rows_of
 
 # Up to this number of devices one all-gather of their R's is less than log₂ exchanges.
@@ -206,11 +206,9 @@ def _svdvals(rows: _Rows, a):
 
 @_svdvals.defjvp
 def _svdvals_jvp(rows, primals, tangents):
-  # dS = Re diag(Uᴴ dA V)
   (a,), (da,) = primals, tangents
   u, s, vh = _svd(rows, a)
-  inner = rows.inner(u, da)
-  return s, jnp.sum(inner * vh.conj(), axis=-1).real
+  return s, values_tangent(vh, rows.inner(u, da), axis=-1)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
