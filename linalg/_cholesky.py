@@ -8,12 +8,12 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import (
-  adjoint,
-  diagonal_of,
-  hermitian_part,
-  on_diagonal,
-  solution_tangent,
-  triangle,
+    adjoint,
+    diagonal_of,
+    hermitian_part,
+    on_diagonal,
+    solution_tangent,
+    triangle,
 )
 from linalg._checks import check_positive
 from linalg._linear import linear_pair

@@ -6,13 +6,13 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import (
-  column_of,
-  expand,
-  identities_like,
-  identity,
-  none_like,
-  with_column,
-  without_none,
+    column_of,
+    expand,
+    identities_like,
+    identity,
+    none_like,
+    with_column,
+    without_none,
 )
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix

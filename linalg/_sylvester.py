@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from linalg._algebra import (
-  adjoint,
-  diagonal_of,
-  expand,
-  minus,
-  on_diagonal,
-  reciprocal,
-  with_column,
-  zeros_like,
+    adjoint,
+    diagonal_of,
+    expand,
+    minus,
+    on_diagonal,
+    reciprocal,
+    with_column,
+    zeros_like,
 )
 from linalg._given_factors import given_factors
 from linalg._matmul import congruence, product

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg._algebra import (
-  binade,
-  diagonal_of,
-  gauss_legendre,
-  identity,
-  nan_where,
-  norm_of_columns,
-  on_diagonal,
-  zeros_like,
+    binade,
+    diagonal_of,
+    gauss_legendre,
+    identity,
+    nan_where,
+    norm_of_columns,
+    on_diagonal,
+    zeros_like,
 )
 from linalg._checks import check
 from linalg._matmul import congruence, product

@@ -12,21 +12,21 @@ import linalg
 import matrices
 from quick import quick_compile, quick_jit
 from sharded import (
-  BATCH,
-  KINDS,
-  SECOND_BATCH,
-  N,
-  close,
-  collectives,
-  compile_local,
-  energy,
-  make_mesh,
-  no_collectives,
-  place,
-  same_bits,
-  sharded_like,
-  split,
-  unsharded,
+    BATCH,
+    KINDS,
+    SECOND_BATCH,
+    N,
+    close,
+    collectives,
+    compile_local,
+    energy,
+    make_mesh,
+    no_collectives,
+    place,
+    same_bits,
+    sharded_like,
+    split,
+    unsharded,
 )
 
 pytestmark = pytest.mark.compiles

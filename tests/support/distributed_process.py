@@ -18,14 +18,14 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 
 import cases  # noqa: E402
 from sharded import (  # noqa: E402
-  BATCH,
-  AxisType,
-  NamedSharding,
-  P,
-  compile_local,
-  energy,
-  make_mesh,
-  quick_compile,
+    BATCH,
+    AxisType,
+    NamedSharding,
+    P,
+    compile_local,
+    energy,
+    make_mesh,
+    quick_compile,
 )
 
 N = 4

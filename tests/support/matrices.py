@@ -3,11 +3,11 @@
 import numpy as np
 
 from linalg._cases.matrices import (
-  general,
-  hermitian,
-  positive_definite,
-  triangular,
-  well_conditioned,
+    general,
+    hermitian,
+    positive_definite,
+    triangular,
+    well_conditioned,
 )
 
 __all__ = ["general", "hermitian", "positive_definite", "triangular", "well_conditioned"]
