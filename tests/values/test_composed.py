@@ -19,19 +19,19 @@ import derivatives
 import linalg
 from quick import quick_compile, quick_jit
 from sharded import (
-  BATCH,
-  KINDS,
-  SECOND_BATCH,
-  N,
-  close,
-  energy,
-  make_mesh,
-  moves_nothing,
-  nothing_global,
-  place,
-  sharded_like,
-  split,
-  unsharded,
+    BATCH,
+    KINDS,
+    SECOND_BATCH,
+    N,
+    close,
+    energy,
+    make_mesh,
+    moves_nothing,
+    nothing_global,
+    place,
+    sharded_like,
+    split,
+    unsharded,
 )
 
 IN_PYTHON = cases.COMPOSED + cases.SCIPY
