@@ -136,21 +136,6 @@ inline BatchShape SplitSquareBatch(const ffi::AnyBuffer& buffer, std::string_vie
   return shape;
 }
 
-// A batch of tridiagonal matrices by their diagonals (…, n) and what lies beside them (…, n - 1).
-struct TridiagonalShape {
-  int64_t batch, n, beside;
-};
-
-inline TridiagonalShape SplitTridiagonalBatch(const ffi::AnyBuffer& diagonal,
-                                              const ffi::AnyBuffer& beside) {
-  const BatchShape shape = SplitBatch(diagonal, 1, "d");
-  const int64_t count = std::max<int64_t>(shape.cols - 1, 0);
-  if (SplitBatch(beside, 1, "e").cols != count) {
-    throw BadArgument("e", "have an element less than d");
-  }
-  return {shape.batch, shape.cols, count};
-}
-
 // The sizes of a matrix, of a vector, or of nothing but a number.
 using CoreShape = std::initializer_list<int64_t>;
 

@@ -1,4 +1,4 @@
-// What the Python module of a backend offers of the table of targets.
+// What the Python module of every backend offers: the table of targets, and the FFI they are for.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -40,6 +40,10 @@ void AddTargets(nanobind::module_& m) {
       },
       nb::sig("def signatures() -> dict[str, tuple[int, int, dict[str, type]]]"),
       "How many operands and results each target has, and the types of its attributes.");
+  m.def(
+      "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
+      nb::sig("def ffi_version() -> tuple[int, int]"),
+      "The version of XLA's FFI that the handlers were compiled with.");
 }
 
 }  // namespace linalg

@@ -11,7 +11,8 @@ namespace linalg {
 // Of m by n matrices with `count` reflectors the first q_cols columns of Q, if any, and the first
 // r_rows rows of R.
 struct QrShape {
-  int64_t batch, m, n, count;
+  int64_t batch, m, n;
+  int64_t count = 0;
   int64_t q_cols = 0;
   int64_t r_rows = 0;
 };
@@ -48,7 +49,7 @@ inline QrShape ReadProductShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer& t
 inline QrShape ReadDerivativeShape(const ffi::AnyBuffer& q) {
   const auto [batch, m, n] = SplitBatch(q, 2, "q");
   if (m < n) throw BadArgument("q", "have at least as many rows as columns");
-  return {.batch = batch, .m = m, .n = n, .count = n, .q_cols = n, .r_rows = n};
+  return {.batch = batch, .m = m, .n = n};
 }
 
 }  // namespace linalg

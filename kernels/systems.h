@@ -1,7 +1,8 @@
 // Operands of the handlers that solve systems, on any backend: with given triangles or factors, and
-// tridiagonal ones.
+// tridiagonal ones; and tridiagonal matrices alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -59,6 +60,41 @@ inline Pivots ReadPivots(const ffi::AnyBuffer& pivots, int64_t batch, int64_t n)
   const bool shared = pivots.dimensions().size() == 1;
   return {.data = Elements<int32_t>(pivots, shared ? 1 : batch, {n}, "pivots"),
           .stride = shared ? 0 : n};
+}
+
+// The exchanges of rows `pivots`, `count` of each matrix, and the permutation of its `size` rows
+// that they make.
+struct PermutationOperands {
+  int64_t batch, count, size;
+  const int32_t* pivots;
+  int32_t* permutation;
+};
+
+inline PermutationOperands ReadPermutationOperands(const ffi::AnyBuffer& pivots,
+                                                   Result& permutation) {
+  const BatchShape shape = SplitBatch(pivots, 1, "pivots");
+  const int64_t count = shape.cols, size = SplitBatch(*permutation, 1, "permutation").cols;
+  if (size < count) throw BadArgument("permutation_size", "be at least the number of pivots");
+  return {.batch = shape.batch,
+          .count = count,
+          .size = size,
+          .pivots = Elements<int32_t>(pivots, shape.batch, {count}, "pivots"),
+          .permutation = Elements<int32_t>(permutation, shape.batch, {size}, "permutation")};
+}
+
+// A batch of tridiagonal matrices by their diagonals (…, n) and what lies beside them (…, n - 1).
+struct TridiagonalShape {
+  int64_t batch, n, beside;
+};
+
+inline TridiagonalShape SplitTridiagonalBatch(const ffi::AnyBuffer& diagonal,
+                                              const ffi::AnyBuffer& beside) {
+  const BatchShape shape = SplitBatch(diagonal, 1, "d");
+  const int64_t count = std::max<int64_t>(shape.cols - 1, 0);
+  if (SplitBatch(beside, 1, "e").cols != count) {
+    throw BadArgument("e", "have an element less than d");
+  }
+  return {shape.batch, shape.cols, count};
 }
 
 // A batch of tridiagonal systems by their diagonals, each of n elements; info is that of

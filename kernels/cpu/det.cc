@@ -43,7 +43,7 @@ struct DetProblem {
 
   void RunLapack(ffi::ThreadPool& pool) const {
     ForEachByLapack(
-        pool, batch, n, LuNanoseconds(n, n), [&] { return LapackLu<T>(n, n); },
+        pool, batch, n, LapackLuNanoseconds(n, n), [&] { return LapackLu<T>(n, n); },
         [&](LapackLu<T>& factors, int64_t i) {
           factors.Factor(pool, a + i * n * n);
           const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu());

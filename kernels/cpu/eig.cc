@@ -2,8 +2,7 @@
 //
 // Small matrices go to kernels/small/eig.h, one per lane. Larger ones go to geev, on a column-major
 // copy. Either way a real matrix's vectors come as real and imaginary parts in neighbouring
-// columns. A matrix that holds NaN or Inf is not handed to LAPACK, whose iterations may not end on
-// it: it gets NaN, and info = -1.
+// columns. A matrix that is not finite gets NaN, and info = -1, by IterateIf of range.h.
 #include "kernels/small/eig.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
@@ -82,8 +81,8 @@ struct EigProblem {
         MultiplyByPowerOfTwo(exponent, n, w);
         return failed;
       });
-      C *const left_vectors = PartOf(left, i * size), *const right_vectors =
-                                                          PartOf(right, i * size);
+      C* const left_vectors = PartOf(left, i * size);
+      C* const right_vectors = PartOf(right, i * size);
       if (info[i] != 0) {
         FillWithNaN(n, w);
         FillWithNaN(size, left_vectors);

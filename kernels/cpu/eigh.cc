@@ -4,10 +4,11 @@
 // tiles. The largest go to syevd (heevd), by divide and conquer, in place in the output, which one
 // pass fills with the lower triangle in column-major order. Without vectors syevd iterates by QL,
 // whose rounding errors add up: in float32 the matrix is only reduced by LAPACK, and the QL
-// iteration runs in float64. A matrix that holds NaN or Inf is not handed to LAPACK, whose
-// iterations may not end on it: it gets NaN, and info = -1.
+// iteration runs in float64. A matrix that is not finite gets NaN, and info = -1, by
+// IterateIf of range.h.
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <complex>
 
 #include "kernels/arithmetic/hermitian.h"
@@ -32,10 +33,8 @@ bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
   ForEachInTriangle(pool, n, part, a, [&](int64_t i, int64_t j, T element) {
     if (part.lower) {
       target[j * n + i] = element;
-    } else if constexpr (kIsComplex<T>) {
-      target[i * n + j] = std::conj(element);
     } else {
-      target[i * n + j] = element;
+      target[i * n + j] = std::bit_cast<T>(Conj(std::bit_cast<Element<T>>(element)));
     }
     if (!AllFinite(&element, 1)) finite.store(false, std::memory_order_relaxed);
   });

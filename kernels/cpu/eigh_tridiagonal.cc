@@ -2,8 +2,8 @@
 //
 // Divide and conquer of kernels/blocked, for matrices of a middling order; others go to stevd,
 // which is divide and conquer too, or implicit QL if only values are wanted. A complex matrix is a
-// real one between phases. A matrix that holds NaN or Inf is not handed to either, whose iterations
-// may not end on it: it gets NaN, and info = -1.
+// real one between phases. A matrix that is not finite gets NaN, and info = -1, by IterateIf of
+// range.h.
 #include <algorithm>
 #include <bit>
 #include <complex>
@@ -16,6 +16,7 @@
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/handlers.h"
+#include "kernels/systems.h"
 
 namespace linalg {
 namespace {

@@ -50,7 +50,7 @@ struct LuProblem {
 
   void RunLapack(ffi::ThreadPool& pool) const {
     ForEachByLapack(
-        pool, batch, Count(), LuNanoseconds(m, n), [&] { return LapackLu<T>(m, n); },
+        pool, batch, Count(), LapackLuNanoseconds(m, n), [&] { return LapackLu<T>(m, n); },
         [&](LapackLu<T>& factors, int64_t i) {
           info[i] = factors.Factor(pool, a + i * m * n);
           Transpose(pool, n, m, factors.lu(), m, lu + i * m * n, n);
@@ -85,15 +85,12 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, Result lu, Result pivots, Result
 }
 
 void LuPivotsToPermutation(ffi::ThreadPool pool, ffi::AnyBuffer pivots, Result permutation) {
-  const BatchShape shape = SplitBatch(pivots, 1, "pivots");
-  const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
-  if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
-  const int32_t* pivots_data = Elements<int32_t>(pivots, shape.batch, {k}, "pivots");
-  int32_t* permutation_data = Elements<int32_t>(permutation, shape.batch, {m}, "permutation");
+  const PermutationOperands given = ReadPermutationOperands(pivots, permutation);
+  const int64_t k = given.count, m = given.size;
   const double nanoseconds = 5.0 + static_cast<double>(m + k);
-  ForEachRange(pool, shape.batch, nanoseconds, [&](int64_t first, int64_t last) {
+  ForEachRange(pool, given.batch, nanoseconds, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      PivotsToPermutation(k, pivots_data + i * k, m, permutation_data + i * m);
+      PivotsToPermutation(k, given.pivots + i * k, m, given.permutation + i * m);
     }
   });
 }

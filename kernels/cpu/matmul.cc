@@ -1,5 +1,4 @@
-// MatmulProblem of small matrices: one matrix after another, its columns in registers
-// (kernels/small).
+// Products of small matrices: one matrix after another, its columns in registers (kernels/small).
 //
 // XLA multiplies batches of them in a loop that takes up to 37 times as long; linalg/_matmul.py
 // leaves it those that it is good at. Rows are computed in whole registers, so what lies behind a

@@ -87,8 +87,4 @@ NB_MODULE(LINALG_MODULE, m) {
       "The user's number of OpenBLAS threads; 0 if SciPy's BLAS is not OpenBLAS.");
   m.def("allow_blas_threads", &linalg::AllowUsersBlasThreads, nb::arg("allowed"),
         "Whether one large matrix alone may use the user's BLAS threads.");
-  m.def(
-      "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
-      nb::sig("def ffi_version() -> tuple[int, int]"),
-      "The version of XLA's FFI that the handlers were compiled with.");
 }

@@ -4,13 +4,15 @@
 // go, null where one is not wanted. The problem says which path its matrices take, and what each
 // path makes of them:
 //
-//   Path path() const;                        by ChoosePath
-//   void RunSmall(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h
+//   Path path() const;                        by ChoosePath, or the one path that there is
+//   void RunSmall(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h, or
+//                                             ForEachRange one matrix at a time
 //   void RunBlocked(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn
 //   void RunLapack(ffi::ThreadPool&) const;   by LAPACK: ForEachByLapack
 //
-// It lacks the paths that its matrices never take. One whose matrices may be without elements has
-// IsEmpty() too, and RunEmpty() for the results that there are all the same.
+// It lacks the paths that its matrices never take. One that no path is for if its matrices have no
+// elements, or there are no matrices, has IsEmpty() too, and RunEmpty() for the results that there
+// are all the same.
 #pragma once
 
 #include <stdexcept>
@@ -61,13 +63,28 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Bod
   });
 }
 
-// The same of matrices of order n by LAPACK, with the BLAS threads that it is to have.
-template <class... Work>
+// While it lives, LAPACK is loaded, and has the BLAS threads that it is to have for matrices of
+// order n.
+class LapackOnThreads {
+ public:
+  LapackOnThreads(int64_t batch, int64_t n) : threads_((lapack::Load(), ThreadsFor(batch, n))) {}
+
+ private:
+  BlasThreads threads_;
+};
+
+// ForEachInTurn of matrices of order n by LAPACK.
+template <class Make, class Body>
 void ForEachByLapack(ffi::ThreadPool& pool, int64_t batch, int64_t n, double nanoseconds,
-                     Work&&... make_and_body) {
-  lapack::Load();
-  const BlasThreads threads(ThreadsFor(batch, n));
-  ForEachInTurn(pool, batch, nanoseconds, make_and_body...);
+                     Make&& make, Body&& body) {
+  const LapackOnThreads lapack(batch, n);
+  ForEachInTurn(pool, batch, nanoseconds, make, body);
+}
+template <class Body>
+void ForEachByLapack(ffi::ThreadPool& pool, int64_t batch, int64_t n, double nanoseconds,
+                     Body&& body) {
+  const LapackOnThreads lapack(batch, n);
+  ForEachInTurn(pool, batch, nanoseconds, body);
 }
 
 }  // namespace linalg

@@ -160,7 +160,7 @@ struct QrProblem : QrShape {
   }
 
   void RunLapack(ffi::ThreadPool& pool) const {
-    const double nanoseconds = (order != nullptr ? 2 : 1) * QrNanoseconds(m, n);
+    const double nanoseconds = (order != nullptr ? 2 : 1) * LapackQrNanoseconds(m, n);
     ForEachByLapack(
         pool, batch, std::min(m, n), nanoseconds, [&] { return LapackQr<T>(m, n, q_cols); },
         [&](LapackQr<T>& factors, int64_t i) {

@@ -25,8 +25,7 @@ bool AllFinite(const T* a, int64_t count) {
   return finite;
 }
 
-// The info of iterate(), one of LAPACK's iterations on a matrix, which is kept from one that is not
-// finite.
+// The info of iterate(), an iteration on a matrix, which is kept from one that is not finite.
 template <class Iterate>
 int IterateIf(bool finite, Iterate&& iterate) {
   return finite ? iterate() : kNotFinite;

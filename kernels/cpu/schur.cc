@@ -1,8 +1,8 @@
 // Schur factors, A = Z T Zᴴ: T upper triangular, or quasi-triangular where A is real.
 //
 // Small matrices go to kernels/small/schur.h, one per lane. Larger ones go to gees, in place in T's
-// result, which one pass fills with A in column-major order. A matrix that holds NaN or Inf is not
-// handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+// result, which one pass fills with A in column-major order. A matrix that is not
+// finite gets NaN, and info = -1, by IterateIf of range.h.
 #include "kernels/small/schur.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"

@@ -83,12 +83,11 @@ struct SolveProblem {
 
   void RunLapack(ffi::ThreadPool& pool) const {
     using Factors = LapackLu<T>;
-    lapack::Load();
-    const BlasThreads threads(ThreadsFor(systems.batch, systems.n));
+    const LapackOnThreads lapack(systems.batch, systems.n);
     RunInTurn<Factors>(
-        pool, LuNanoseconds(systems.n, systems.n), LapackNanoseconds(systems.Operations()),
+        pool, LapackLuNanoseconds(systems.n, systems.n), LapackNanoseconds(systems.Operations()),
         [&](Factors& factors, const T* a) { return factors.Factor(pool, a); },
-        [] { return std::monostate(); },
+        [] { return std::monostate(); },  // BLAS substitutes in place
         [&](Factors& factors, std::monostate, const T* b, T* x) {
           std::copy_n(b, systems.size(), x);
           Substitute(pool, factors, systems.n, systems.cols, x);
@@ -125,8 +124,10 @@ struct SolveProblem {
           });
     }
     Factors common(n, n);
-    ForEachInTurn(pool, 1, factoring,
-                  [&](int64_t) { std::fill_n(info, systems.batch, factor(common, systems.a)); });
+    {
+      const SubnormalNumbers subnormal_numbers;
+      std::fill_n(info, systems.batch, factor(common, systems.a));
+    }
     ForEachInTurn(pool, systems.batch, substituting, make,
                   [&](auto& work, int64_t i) { solve(common, work, i); });
   }
@@ -175,19 +176,20 @@ struct InvProblem {
       std::unique_ptr<T[]> work;
     };
     const auto make = [&] { return Work{LapackLu<T>(n, n), Scratch<T>(lapack::GetriWork(n))}; };
-    ForEachByLapack(pool, batch, n, 3 * LuNanoseconds(n, n), make, [&](Work& work, int64_t i) {
-      LapackLu<T>& factors = work.factors;
-      T* const target = inverse + i * size;
-      info[i] = factors.Factor(pool, a + i * size);
-      if (info[i] != 0) return FillWithNaN(size, target);
-      if (DiagonalHasNoReciprocal(n, factors.lu())) {
-        WriteIdentity(n, target);
-        return Substitute(pool, factors, n, n, target);
-      }
-      for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
-      lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.work.get());
-      Transpose(pool, n, n, factors.lu(), n, target, n);
-    });
+    ForEachByLapack(
+        pool, batch, n, 3 * LapackLuNanoseconds(n, n), make, [&](Work& work, int64_t i) {
+          LapackLu<T>& factors = work.factors;
+          T* const target = inverse + i * size;
+          info[i] = factors.Factor(pool, a + i * size);
+          if (info[i] != 0) return FillWithNaN(size, target);
+          if (DiagonalHasNoReciprocal(n, factors.lu())) {
+            WriteIdentity(n, target);
+            return Substitute(pool, factors, n, n, target);
+          }
+          for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
+          lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.work.get());
+          Transpose(pool, n, n, factors.lu(), n, target, n);
+        });
   }
 };
 

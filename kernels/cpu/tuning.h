@@ -28,19 +28,19 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
 // The same of the factors of one matrix; QR with what it makes of the reflectors.
-inline double LuNanoseconds(int64_t rows, int64_t cols) {
+inline double LapackLuNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
   return LapackNanoseconds(m * static_cast<double>(cols) * k);
 }
 
-inline double QrNanoseconds(int64_t rows, int64_t cols) {
+inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), n = static_cast<double>(cols);
   return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
 }
 
 // The largest n that goes to the algorithms of kernels/small. Beside each, how many times faster
-// than stock JAX, which calls LAPACK, a batch of 256 was on either side, float32 / float64, when
-// LAPACK took all beyond: Intel Xeon with AVX-512, two cores, 21 November 2026,
+// than stock JAX, which calls LAPACK, a batch of 256 is on either side, float32 / float64, where
+// LAPACK takes all beyond: Intel Xeon with AVX-512, two cores, 21 November 2026,
 // benchmarks/results/intel-xeon-processor-2026-11-21.json.
 inline constexpr int64_t kSmallCholesky = 40;    // then in tiles
 inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
@@ -94,14 +94,12 @@ inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
 // 80 and 1.1 to 1.3 at 96; in float32 and complex64, whose tridiagonal matrices are solved in
 // double precision, 0.85 and 0.9 at 96; of single matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96.
 // Of eigenvalues alone it is 0.5 to 0.9 at 96 and about 1 at 112 and 128. LAPACK's time over theirs
-// is, on one thread, with vectors / without, 3.7 / 3.0 in float32, 2.9 / 2.2 in float64, 2.7 / 2.6
-// in complex64 and 2.3 / 2.5 in complex128 at n = 128; 2.9 / 2.9, 2.4 / 1.9, 1.9 / 1.8 and 1.8
-// / 1.8 at 256; 2.5 / 2.6, 2.0 / 1.6, 1.6 / 1.5 and 1.6 / 1.6 at 512; 2.2 / 2.1, 1.4 / 1.5, 1.4
-// / 1.3 and 1.5 / 1.6 at 1024, where a second thread, which a single matrix has in LAPACK alone,
-// may gain as much. AMD EPYC with AVX-512, two cores that others used throughout, 23 November 2026;
-// both in turn in one process.
-// In float32 and complex64 that was before double precision: since then it is 2.4 and 2.8 at n =
-// 128, and 2.1 and 1.9 at 256, with vectors in batches of 16.
+// is, on one thread, with vectors / without, 2.9 / 2.2 in float64 and 2.3 / 2.5 in complex128 at n
+// = 128; 2.4 / 1.9 and 1.8 / 1.8 at 256; 2.0 / 1.6 and 1.6 / 1.6 at 512; 1.4 / 1.5 and 1.5 / 1.6 at
+// 1024, where a second thread, which a single matrix has in LAPACK alone, may gain as much; with
+// vectors, in batches of 16, 2.4 in float32 and 2.8 in complex64 at 128, and 2.1 and 1.9 at 256.
+// AMD EPYC with AVX-512, two cores that others used throughout, 23 November 2026; both in turn in
+// one process.
 inline constexpr int64_t kSmallEigh = 96;
 inline constexpr int64_t kSmallEighDouble = 72;
 inline constexpr int64_t kSmallEigvalsh = 96;

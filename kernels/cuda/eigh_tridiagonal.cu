@@ -10,6 +10,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/handlers.h"
 #include "kernels/small/bisection.h"
+#include "kernels/systems.h"
 #include "kernels/team/largest.h"
 
 namespace linalg::cuda {

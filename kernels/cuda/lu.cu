@@ -195,12 +195,9 @@ void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, 
 }
 
 void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots, Result permutation) {
-  const BatchShape shape = SplitBatch(pivots, 1, "pivots");
-  const int64_t k = shape.cols, m = SplitBatch(*permutation, 1, "permutation").cols;
-  if (m < k) throw BadArgument("permutation_size", "be at least the number of pivots");
-  const int32_t* const steps = Elements<int32_t>(pivots, shape.batch, {k}, "pivots");
-  int32_t* const target = Elements<int32_t>(permutation, shape.batch, {m}, "permutation");
-  PivotsToPermutation(stream, shape.batch, k, m, steps, target);
+  const PermutationOperands given = ReadPermutationOperands(pivots, permutation);
+  PivotsToPermutation(stream, given.batch, given.count, given.size, given.pivots,
+                      given.permutation);
 }
 
 void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,

@@ -38,8 +38,4 @@ NB_MODULE(_cuda, m) {
       },
       nb::sig("def driver_version() -> tuple[int, int]"),
       "The latest version of CUDA that the driver knows; (0, 0) without a driver.");
-  m.def(
-      "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
-      nb::sig("def ffi_version() -> tuple[int, int]"),
-      "The version of XLA's FFI that the handlers were compiled with.");
 }

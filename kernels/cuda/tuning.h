@@ -21,8 +21,7 @@ inline constexpr int64_t kAloneCholeskyBytes = sizeof(E) == 4 ? 784 : 1152;
 inline constexpr int64_t kAloneTriangularBytes = 1152;
 // QR, SVD and eigh by one thread hold several arrays for each matrix: at most so many bytes
 // together. Measured: QR takes 0.4 of a team's time at n = 10 and 0.75 at n = 14, SVD 0.6 at n = 6
-// and 1.5 at n = 8; eigh 0.65 at n = 9 and as much at n = 10, of a team that has been changed
-// since.
+// and 1.5 at n = 8; eigh's cut-off is an estimate.
 inline constexpr int64_t kAloneQrBytes = 1664;
 inline constexpr int64_t kAloneSvdBytes = 768;
 inline constexpr int64_t kAloneEighBytes = 1536;
@@ -227,8 +226,8 @@ inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThr
 
 // The same for QR and for SVD, whose threads share the columns and then the rows. Measured in
 // float32 at n = 16 to 128: the next smaller team takes longer at the end of its range, from 32
-// threads on. Teams of 64 were measured two to a block, at whose barriers they waited for each
-// other; now each has a block.
+// threads on. A team of 64 has a block to itself: two in one, as they were measured, wait for each
+// other at its barriers.
 inline int SvdTeamSize(int64_t rows, int64_t cols) {
   if (rows * cols <= 16 * 16) return TeamSize(rows < cols ? rows : cols);
   if (rows * cols <= 32 * 32) return 32;

@@ -11,8 +11,8 @@
 
 namespace linalg::small {
 
-// A power of 2 by which one can multiply, 2^kExponentStep, its inverse or 1, and takes from the
-// exponent what it stands for.
+// Takes one step off the exponent, towards 0. Returns the power of 2 that the step stands for:
+// 2^kExponentStep or its inverse, which one can multiply by, or 1 where the exponent was 0.
 template <class E, class V = RealElement<E>>
 LINALG_INLINE V TakePower(V& exponent) {
   const V one = Broadcast<V>(1), up = Broadcast<V>(ScaledProduct<E>::kUp);

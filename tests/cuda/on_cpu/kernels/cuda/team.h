@@ -5,8 +5,6 @@
 
 namespace linalg::cuda {
 
-using team::Largest;
-
 inline constexpr int kMeetingBytes = 512;
 
 class Team : public team::SerialTeam {
