@@ -1,9 +1,10 @@
 // The exchanges of rows that pivots stand for.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/arithmetic/element.h"
 
@@ -21,10 +22,11 @@ LINALG_INLINE void ForEachExchange(Index count, const int32_t* pivots, Index siz
 }
 
 // The same of the rows of b (n, cols), `ld` apart.
-template <class E>
-void ExchangeRows(int64_t n, const int32_t* pivots, int64_t cols, E* b, int64_t ld, bool back) {
-  ForEachExchange(n, pivots, n, back, [=](int64_t k, int64_t i) {
-    std::swap_ranges(b + k * ld, b + k * ld + cols, b + i * ld);
+template <class Index, class E>
+LINALG_INLINE void ExchangeRows(Index n, const int32_t* pivots, std::type_identity_t<Index> cols,
+                                E* b, std::type_identity_t<Index> ld, bool back) {
+  ForEachExchange(n, pivots, n, back, [=](Index k, Index i) {
+    for (Index j = 0; j < cols; ++j) std::swap(b[k * ld + j], b[i * ld + j]);
   });
 }
 

@@ -13,6 +13,10 @@
 
 namespace linalg {
 
+// What numbers of so many bytes are moved as: complex64 as a lane of its size.
+template <size_t kBytes>
+using Moved = std::conditional_t<kBytes == 4, float, double>;
+
 // One step of a transposition: exchanges blocks of kStep lanes between registers kStep apart.
 template <int kStep, class V, size_t... kIndex>
 LINALG_INLINE void ExchangeBlocks(V& a, V& b, std::index_sequence<kIndex...>) {
@@ -25,7 +29,7 @@ LINALG_INLINE void ExchangeBlocks(V& a, V& b, std::index_sequence<kIndex...>) {
 
 // Transposes the kSize by kSize squares that stand side by side in kSize registers.
 template <int kSize, int kStep, class V>
-LINALG_INLINE void TransposeSquares(V* x) {
+LINALG_INLINE void TransposeInRegisters(V* x) {
   if constexpr (kStep > 0) {
 #pragma GCC unroll 16
     for (int i = 0; i < kSize; ++i) {
@@ -33,7 +37,7 @@ LINALG_INLINE void TransposeSquares(V* x) {
         ExchangeBlocks<kStep>(x[i], x[i + kStep], std::make_index_sequence<kLanesOf<V>>());
       }
     }
-    TransposeSquares<kSize, kStep / 2>(x);
+    TransposeInRegisters<kSize, kStep / 2>(x);
   }
 }
 
@@ -78,7 +82,7 @@ LINALG_INLINE void PackSquare(const Lane<V>* source, int64_t stride, V* target) 
   for (int i = 0; i < kPiece; ++i) {
     x[i] = LoadPieces<Lane<V>, kLanesOf<V>, kPiece>(source + i * stride, stride);
   }
-  TransposeSquares<kPiece, kPiece / 2>(x);
+  TransposeInRegisters<kPiece, kPiece / 2>(x);
 #pragma GCC unroll 16
   for (int i = 0; i < kPiece; ++i) target[i] = x[i];
 }
@@ -88,7 +92,7 @@ LINALG_INLINE void UnpackSquare(const V* source, Lane<V>* target, int64_t stride
   V x[kPiece];
 #pragma GCC unroll 16
   for (int i = 0; i < kPiece; ++i) x[i] = source[i];
-  TransposeSquares<kPiece, kPiece / 2>(x);
+  TransposeInRegisters<kPiece, kPiece / 2>(x);
 #pragma GCC unroll 16
   for (int i = 0; i < kPiece; ++i) {
     StorePieces<Lane<V>, kLanesOf<V>, kPiece>(x[i], target + i * stride, stride);

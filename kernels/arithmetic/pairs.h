@@ -24,6 +24,11 @@ LINALG_INLINE V InPairs(Lane<V> even, Lane<V> odd) {
   return x;
 }
 
+template <class V>
+LINALG_INLINE V ConjugatePairs(V x) {
+  return InPairs<V>(1, -1) * x;
+}
+
 // Complex numbers times i, or times -i.
 template <class V>
 LINALG_INLINE V TimesI(V x, bool minus) {

@@ -23,7 +23,7 @@ struct Triangle {
 
 // What substitution with a triangle does: the matrix becomes op of itself, and one of its triangles
 // is substituted with.
-struct Pass {
+struct SubstitutionPass {
   bool transpose = false;
   bool conjugate = false;
   bool lower = false;
@@ -31,7 +31,7 @@ struct Pass {
 };
 
 // With a triangle of a matrix as it lies; where that is x op(A) = b, `b` holds bᵀ.
-LINALG_INLINE Pass PassWith(const Triangle& triangle) {
+LINALG_INLINE SubstitutionPass PassWith(const Triangle& triangle) {
   return {.transpose = triangle.Transposes(),
           .conjugate = triangle.conjugate,
           .lower = triangle.Forward(),
@@ -39,8 +39,8 @@ LINALG_INLINE Pass PassWith(const Triangle& triangle) {
 }
 
 // With a triangle of what the pass with another one has made of the matrix.
-LINALG_INLINE Pass PassAfter(const Triangle& other, const Triangle& triangle) {
-  Pass pass = PassWith(triangle);
+LINALG_INLINE SubstitutionPass PassAfter(const Triangle& other, const Triangle& triangle) {
+  SubstitutionPass pass = PassWith(triangle);
   pass.transpose = pass.transpose != other.Transposes();
   pass.conjugate = pass.conjugate != other.conjugate;
   return pass;

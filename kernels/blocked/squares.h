@@ -43,10 +43,9 @@ struct Square {
         }
       }
     } else {
-      // Moved as they are: a complex float as a lane of its size.
-      using Moved = std::conditional_t<sizeof(T) == 4, float, double>;
-      Vector<Moved, kSize> moved[kSize];
-      PackSquare<kSize>(reinterpret_cast<const Moved*>(source), ld, moved);
+      using M = Moved<sizeof(T)>;
+      Vector<M, kSize> moved[kSize];
+      PackSquare<kSize>(reinterpret_cast<const M*>(source), ld, moved);
 #pragma GCC unroll 16
       for (int i = 0; i < kSize; ++i) square.x[i] = (V)moved[i];
     }
@@ -56,7 +55,7 @@ struct Square {
   // An imaginary part that is 0 is +0.
   static LINALG_INLINE V Conj(V x) {
     if constexpr (kComplexElement<T>) {
-      return InPairs<V>(1, -1) * x + V{};
+      return ConjugatePairs(x) + V{};
     } else {
       return x;
     }

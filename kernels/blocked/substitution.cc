@@ -43,7 +43,7 @@ void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols,
 template <class T>
 void Substitution<T>::Solve(const Triangle& triangle, const T* a, int64_t cols, Rows<T> x) {
   if (n_ == 0) return;
-  const Pass pass = PassWith(triangle);
+  const SubstitutionPass pass = PassWith(triangle);
   Strided<T> lower = pass.transpose ? Strided<T>{a, 1, n_} : Strided<T>{a, n_, 1};
   if (!pass.lower) {
     lower = FromTheLast(n_, lower);

@@ -126,7 +126,7 @@ struct EighProblem {
       const auto solve = [&]<class RowOf>(std::type_identity<RowOf>) {
         const small::EigenWork<Element<T, V>, RowOf> work(registers, order, kVectors);
         LoadElements(a + i * count, count, count, work.matrix);
-        const V failed = small::EigenHermitian<kVectors>(work, order, part, refine);
+        const V failed = small::Eigh<kVectors>(work, order, part, refine);
         StoreElements(work.d, n, values + i * n);
         if constexpr (kVectors) StoreElements(work.matrix, count, vectors + i * count);
         StoreIntegers(&failed, 1, info + i);

@@ -118,10 +118,10 @@ int Getri(int n, T* a, int ld, int* pivots, T* work) {
 }
 
 // GEQRF(M, N, A, LDA, TAU, WORK, LWORK, INFO)
-inline int64_t QrWork(int64_t n) { return n * kBlock; }
+inline int64_t QrWorkSize(int64_t n) { return n * kBlock; }
 template <class T>
 void Geqrf(int m, int n, T* a, int ld, T* taus, T* work) {
-  int info = 0, size = ToInt(QrWork(n));
+  int info = 0, size = ToInt(QrWorkSize(n));
   routines<T>.geqrf(&m, &n, a, &ld, taus, work, &size, &info);
 }
 
@@ -135,7 +135,7 @@ void Geqr2(int m, int n, T* a, int ld, T* taus, T* work) {
 // ORGQR(M, N, K, A, LDA, TAU, WORK, LWORK, INFO)
 template <class T>
 void Orgqr(int m, int n, int k, T* a, int ld, T* taus, T* work) {
-  int info = 0, size = ToInt(QrWork(n));
+  int info = 0, size = ToInt(QrWorkSize(n));
   routines<T>.orgqr(&m, &n, &k, a, &ld, taus, work, &size, &info);
 }
 

@@ -32,7 +32,7 @@ class LapackQr {
         count_(std::min(rows, cols)),
         a_(Scratch<T>(rows * std::max(cols, q_cols))),
         taus_(Scratch<T>(count_)),
-        work_(Scratch<T>(lapack::QrWork(std::max(cols, q_cols)))) {}
+        work_(Scratch<T>(lapack::QrWorkSize(std::max(cols, q_cols)))) {}
 
   void Factor(ffi::ThreadPool& pool, const T* a) {
     if (count_ == 0) return;

@@ -107,7 +107,7 @@ void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigPr
   C* const values = reinterpret_cast<C*>(problem.values);
   const vendor::Geev<T, C> geev(lent.get().solver, lent.get().parameters, job, n, matrix, values,
                                 columns);
-  Workspace work(stream, scratch, geev);
+  VendorWorkspace work(stream, scratch, geev);
   const auto run = [&](int64_t i, int32_t* info) {
     C* const w = values + i * n;
     // Under the mutex nothing but Xgeev is waited for: what is on the stream before it may need

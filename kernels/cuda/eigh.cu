@@ -30,7 +30,7 @@ struct SmallEigh {
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
-    *info.In(slice) = small::EigenHermitian<kVectors>(WorkIn(slice), problem.n, problem.part);
+    *info.In(slice) = small::Eigh<kVectors>(WorkIn(slice), problem.n, problem.part);
   }
   __device__ void Store(const Block& block) const {
     if constexpr (kVectors) matrix.Store(problem.vectors, block);
@@ -289,7 +289,7 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const auto job = problem.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const Syev syev(lent.get().solver, lent.get().parameters, job, vendor::kUpper, n, piece, a,
                   problem.values);
-  Workspace work(stream, scratch, syev);
+  VendorWorkspace work(stream, scratch, syev);
   int32_t* const vendors_info = scratch.Take<int32_t>(batch);
   for (int64_t i = 0; i < batch; i += piece) {
     const int64_t count = std::min(piece, batch - i);

@@ -13,19 +13,19 @@
 namespace linalg::cuda {
 
 // What a routine of cuSOLVER works in, on the device and on the host.
-class Workspace {
+class VendorWorkspace {
  public:
   template <class Routine>
-  Workspace(cudaStream_t stream, Scratch& scratch, const Routine& routine)
+  VendorWorkspace(cudaStream_t stream, Scratch& scratch, const Routine& routine)
       : stream_(stream),
         device_(scratch.Take<char>(static_cast<int64_t>(routine.device_bytes))),
         host_(std::max<size_t>(routine.host_bytes, 1)),
         uses_host_(routine.host_bytes > 0) {}
-  ~Workspace() {
+  ~VendorWorkspace() {
     if (lent_) static_cast<void>(cudaStreamSynchronize(stream_));
   }
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
+  VendorWorkspace(const VendorWorkspace&) = delete;
+  VendorWorkspace& operator=(const VendorWorkspace&) = delete;
 
   void* device() { return device_; }
   void* host() {

@@ -289,14 +289,17 @@ void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int6
   LaunchTeams(stream, job, batch, std::min(TeamSize(size), kPermutationThreads), slice);
 }
 
-#define LINALG_INSTANTIATE(T)                                      \
-  template void OwnLu(cudaStream_t, const LuProblem<Element<T>>&); \
-  template void VendorLu<T>(cudaStream_t, Scratch&, const LuProblem<Element<T>>&);
-LINALG_INSTANTIATE(float)
-LINALG_INSTANTIATE(double)
-LINALG_INSTANTIATE(std::complex<float>)
-LINALG_INSTANTIATE(std::complex<double>)
-#undef LINALG_INSTANTIATE
+template void OwnLu<float>(cudaStream_t, const LuProblem<float>&);
+template void OwnLu<double>(cudaStream_t, const LuProblem<double>&);
+template void OwnLu<Complex<float>>(cudaStream_t, const LuProblem<Complex<float>>&);
+template void OwnLu<Complex<double>>(cudaStream_t, const LuProblem<Complex<double>>&);
+
+template void VendorLu<float>(cudaStream_t, Scratch&, const LuProblem<float>&);
+template void VendorLu<double>(cudaStream_t, Scratch&, const LuProblem<double>&);
+template void VendorLu<std::complex<float>>(cudaStream_t, Scratch&,
+                                            const LuProblem<Complex<float>>&);
+template void VendorLu<std::complex<double>>(cudaStream_t, Scratch&,
+                                             const LuProblem<Complex<double>>&);
 
 }  // namespace linalg::cuda
 

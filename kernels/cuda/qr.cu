@@ -18,8 +18,9 @@
 namespace linalg::cuda {
 namespace {
 
-// What is made of m by n matrices, `count` reflectors each. What is wanted is told apart from where
-// it goes, which may be null for a buffer without elements.
+// What is made of m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
+// its operands. What is wanted is told apart from where it goes, which may be null for a buffer
+// without elements.
 template <class E>
 struct QrProblem {
   int64_t batch;
@@ -222,11 +223,11 @@ void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator,
            const QrProblem<Element<T>>& problem) {
   if (problem.batch == 0) return;
   Scratch scratch(allocator);
-  const int64_t m = problem.m, ld = problem.Columns() | 1, kBytes = sizeof(T);
+  const int64_t m = problem.m, ld = problem.Columns() | 1, element_bytes = sizeof(T);
   const int64_t elements = m * problem.Columns() + m * problem.n + problem.count;
   const auto teams_of = [&](int team_size) { RunTeamQr(stream, scratch, problem, team_size, ld); };
-  TakePath(ChooseQr(problem.pivoted, problem.count, elements * kBytes, m * ld * kBytes,
-                    problem.batch, SharedBytes()),
+  TakePath(ChooseQr(problem.pivoted, problem.count, elements * element_bytes,
+                    m * ld * element_bytes, problem.batch, SharedBytes()),
            On{Path::kAlone, [&] { RunSmallQr(stream, problem); }},
            On{Path::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns())); }},
            On{Path::kBlock, [&] { teams_of(kGlobalThreads); }},
@@ -339,10 +340,11 @@ struct QrDerivative {
 
 // Of what the first result y has the shape; of R's derivative `x_r` is given, or else `y_r` made.
 template <bool kBackward, class T>
-void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
-                   const ffi::AnyBuffer& x, const T* x_r, Result& y, T* y_r) {
+void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuffer& q,
+                   const ffi::AnyBuffer& r, const ffi::AnyBuffer& x, const T* x_r, Result& y,
+                   T* y_r) {
   using E = Element<T>;
-  const auto [batch, m, n] = SplitBatch(q, 2, "q");
+  const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   const int64_t size = m * n, square = n * n;
   const auto given = [&](const ffi::AnyBuffer& buffer, int64_t rows, std::string_view name) {
     const T* const data = Elements<T>(buffer, batch, {rows, n}, name);
@@ -370,7 +372,7 @@ void QrJvp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuff
   const QrShape shape = ReadDerivativeShape(q);
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const made = Elements<T>(dr, shape.batch, {shape.n, shape.n}, "dr");
-    Differentiate<false, T>(stream, q, r, da, nullptr, dq, made);
+    Differentiate<false, T>(stream, shape, q, r, da, nullptr, dq, made);
   });
 }
 
@@ -379,7 +381,7 @@ void QrVjp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuff
   const QrShape shape = ReadDerivativeShape(q);
   DispatchDtype(q.element_type(), [&]<class T>(std::type_identity<T>) {
     const T* const given = Elements<T>(r_ct, shape.batch, {shape.n, shape.n}, "the cotangent of r");
-    Differentiate<true, T>(stream, q, r, q_ct, given, a_ct, nullptr);
+    Differentiate<true, T>(stream, shape, q, r, q_ct, given, a_ct, nullptr);
   });
 }
 

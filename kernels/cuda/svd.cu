@@ -186,7 +186,7 @@ void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const LentSolver lent(stream);
   const vendor::Gesvd<T, Real<T>> gesvd(lent.get().solver, lent.get().parameters, m, n,
                                         vectors ? width : 0, matrix, problem.s, left, right);
-  Workspace work(stream, scratch, gesvd);
+  VendorWorkspace work(stream, scratch, gesvd);
   FactorEach<T>(
       stream, scratch, batch, problem, problem.Tall(), matrix, [&](int64_t i, int32_t* info) {
         gesvd.Run(matrix, problem.s + i * n, left + (in_place ? i * problem.RightSize() : 0),
@@ -227,7 +227,7 @@ void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
   const vendor::Gesvdj<T, Real<T>> gesvdj(lent.get().solver, lent.get().jacobi, problem.vectors,
                                           problem.full, problem.n, problem.m, matrix, problem.s,
                                           left, right);
-  Workspace work(stream, scratch, gesvdj);
+  VendorWorkspace work(stream, scratch, gesvdj);
   FactorEach<T>(stream, scratch, batch, problem, false, matrix, [&](int64_t i, int32_t* info) {
     gesvdj.Run(matrix, problem.s + i * problem.Shorter(),
                left + (problem.vectors ? i * problem.RightSize() : 0), right, work.device(), info);

@@ -248,6 +248,7 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const GivenFactors&
   if (triangle.transpose) permute(systems.x, /*back=*/true);
 }
 
+// Within the namespace, for its lambdas hold a problem of a type that is.
 template <class T>
 void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {
@@ -290,7 +291,7 @@ void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const GivenFactors&
                                   .parts = parts};
     LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()), slice);
   };
-  // Factors that the vendor has made it substitutes with.
+  // Column-major factors go to cuBLAS.
   TakePath(given.column_major ? Path::kSteps : ChooseSubstitution(n, sides, bytes, room),
            On{Path::kAlone, alone}, On{Path::kTeam, team},
            On{Path::kSteps, [&] { VendorSubstitute(stream, scratch, given, systems); }});
@@ -319,12 +320,13 @@ void Substitute(cudaStream_t stream, Scratch& scratch, const GivenFactors& given
   SubstituteOnPath(stream, scratch, given, systems);
 }
 
-template void Substitute(cudaStream_t, Scratch&, const GivenFactors&, const Systems<float>&);
-template void Substitute(cudaStream_t, Scratch&, const GivenFactors&, const Systems<double>&);
-template void Substitute(cudaStream_t, Scratch&, const GivenFactors&,
-                         const Systems<std::complex<float>>&);
-template void Substitute(cudaStream_t, Scratch&, const GivenFactors&,
-                         const Systems<std::complex<double>>&);
+template void Substitute<float>(cudaStream_t, Scratch&, const GivenFactors&, const Systems<float>&);
+template void Substitute<double>(cudaStream_t, Scratch&, const GivenFactors&,
+                                 const Systems<double>&);
+template void Substitute<std::complex<float>>(cudaStream_t, Scratch&, const GivenFactors&,
+                                              const Systems<std::complex<float>>&);
+template void Substitute<std::complex<double>>(cudaStream_t, Scratch&, const GivenFactors&,
+                                               const Systems<std::complex<double>>&);
 
 }  // namespace linalg::cuda
 

@@ -24,11 +24,11 @@ using SolverParameters = struct cusolverDnParams*;
 using JacobiParameters = struct gesvdjInfo*;
 using Blas = struct cublasContext*;
 
-enum FillMode : int { kLower = 0, kUpper = 1 };                     // cublasFillMode_t
-enum Side : int { kLeft = 0, kRight = 1 };                          // cublasSideMode_t
-enum Operation : int { kPlain = 0, kTranspose = 1, kAdjoint = 2 };  // cublasOperation_t
-enum Diagonal : int { kNonUnit = 0, kUnit = 1 };                    // cublasDiagType_t
-enum Job : int { kNoVectors = 0, kVectors = 1 };                    // cusolverEigMode_t
+enum FillMode : int { kLower = 0, kUpper = 1 };                         // cublasFillMode_t
+enum Side : int { kLeft = 0, kRight = 1 };                              // cublasSideMode_t
+enum Transposition : int { kPlain = 0, kTranspose = 1, kAdjoint = 2 };  // cublasOperation_t
+enum Diagonal : int { kNonUnit = 0, kUnit = 1 };                        // cublasDiagType_t
+enum Job : int { kNoVectors = 0, kVectors = 1 };                        // cusolverEigMode_t
 
 struct Functions {
   int (*cusolverDnCreate)(Solver*);
@@ -188,7 +188,7 @@ void Orgqr(Solver solver, int m, int n, int k, T* a, int ld, const T* taus, T* w
 
 // cublas<t>trsm(handle, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb)
 template <class T>
-void Trsm(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, int m, int n,
+void Trsm(Blas blas, Side side, FillMode uplo, Transposition trans, Diagonal diag, int m, int n,
           const T* a, int lda, T* b, int ldb) {
   const T one(1);
   Check(typed_functions<T>.trsm(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb), "trsm");
@@ -196,8 +196,8 @@ void Trsm(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, i
 
 // cublas<t>trsmBatched(handle, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb, batchCount)
 template <class T>
-void TrsmBatched(Blas blas, Side side, FillMode uplo, Operation trans, Diagonal diag, int m, int n,
-                 const T* const* a, int lda, T* const* b, int ldb, int batch) {
+void TrsmBatched(Blas blas, Side side, FillMode uplo, Transposition trans, Diagonal diag, int m,
+                 int n, const T* const* a, int lda, T* const* b, int ldb, int batch) {
   const T one(1);
   Check(typed_functions<T>.trsmBatched(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb,
                                        batch),

@@ -22,14 +22,14 @@ struct Balanced {
 
 // An element of one lane's matrix, part by part.
 template <class E>
-LINALG_INLINE Lane<RealElement<E>>* LanesOf(E& x) {
+LINALG_INLINE Lane<RealElement<E>>* LanePointer(E& x) {
   return reinterpret_cast<Lane<RealElement<E>>*>(&x);
 }
 template <class E>
 LINALG_INLINE void SwapLane(int lane, E& x, E& y) {
   constexpr int kWidth = kLanesOf<RealElement<E>>;
   for (int part = 0; part < kPartsOf<E>; ++part) {
-    std::swap(LanesOf(x)[part * kWidth + lane], LanesOf(y)[part * kWidth + lane]);
+    std::swap(LanePointer(x)[part * kWidth + lane], LanePointer(y)[part * kWidth + lane]);
   }
 }
 template <class E>
@@ -37,7 +37,7 @@ LINALG_INLINE bool IsZeroInLane(int lane, E& x) {
   constexpr int kWidth = kLanesOf<RealElement<E>>;
   bool zero = true;
   for (int part = 0; part < kPartsOf<E>; ++part) {
-    zero = zero && LanesOf(x)[part * kWidth + lane] == 0;
+    zero = zero && LanePointer(x)[part * kWidth + lane] == 0;
   }
   return zero;
 }
@@ -69,8 +69,8 @@ void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
       ++i;
     }
   }
-  LanesOf(balanced.first)[lane] = static_cast<Lane<V>>(first);
-  LanesOf(balanced.end)[lane] = static_cast<Lane<V>>(end);
+  LanePointer(balanced.first)[lane] = static_cast<Lane<V>>(first);
+  LanePointer(balanced.end)[lane] = static_cast<Lane<V>>(end);
 }
 
 // Replaces the n by n matrix, row-major, by Pᵀ A P.
@@ -96,7 +96,7 @@ LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
   if (!Any(isolated != V{})) return;
   balanced.permuted = true;
   for (int lane = 0; lane < kLanesOf<V>; ++lane) {
-    if (LanesOf(isolated)[lane] != 0) PermuteLane(a, n, lane, balanced);
+    if (LanePointer(isolated)[lane] != 0) PermuteLane(a, n, lane, balanced);
   }
 }
 
@@ -141,7 +141,7 @@ LINALG_INLINE void RestoreRows(int n, Balanced<V>& balanced, E*... matrices) {
   for (int lane = 0; lane < kLanesOf<V>; ++lane) {
     // The cycles of the permutation, by exchanges.
     for (int i = 0; i < n; ++i) {
-      const auto place = [&] { return static_cast<int>(LanesOf(balanced.order[i])[lane]); };
+      const auto place = [&] { return static_cast<int>(LanePointer(balanced.order[i])[lane]); };
       for (int j; (j = place()) != i;) {
         const auto exchange = [&](auto* a) {
           for (int k = 0; a != nullptr && k < n; ++k) SwapLane(lane, a[i * n + k], a[j * n + k]);

@@ -186,7 +186,7 @@ LINALG_INLINE void TransposeOrdered(const V* source, int n, int stride, const V*
   }
 }
 
-// What EigenHermitian works in, in elements V of memory that it is handed.
+// What Eigh works in, in elements V of memory that it is handed.
 template <class E, class Row>
 struct EigenWork {
   using V = RealElement<E>;
@@ -199,7 +199,7 @@ struct EigenWork {
     matrix = carver.template Take<E>(int64_t{n} * stride);
     a = take_rows(n);
     z = take_rows(vectors ? n : 0);
-    rows = take_rows(kTridiagonalRows);
+    rows = take_rows(kTridiagonaliseWorkRows);
     tau = carver.template Take<E>(stride);
     for (V** vector : {&d, &e, &order}) *vector = carver.Take(stride);
     sine = carver.Take(kPendingSweeps<Row> * stride);
@@ -220,8 +220,8 @@ struct EigenWork {
 // number of off-diagonal elements that did not converge to zero; the results are NaN there.
 // `refine` says that the eigenvalues are to be free of the sweeps' rounding errors.
 template <bool kVectors, class E, class Row>
-LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n,
-                                            HermitianPart part, bool refine = false) {
+LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, HermitianPart part,
+                                  bool refine = false) {
   using V = RealElement<E>;
   const auto [stride, matrix, a, z, rows, tau, d, e, order, sine, shear, end] = work;
   const V zero{};
@@ -241,7 +241,7 @@ LINALG_INLINE RealElement<E> EigenHermitian(const EigenWork<E, Row>& work, int n
     }
     for (int j = n; j < PaddedColumns<V, Row>(n); ++j) a.Below(i).Set(j, E{});
   }
-  for (int i = 0; i < kTridiagonalRows; ++i) {
+  for (int i = 0; i < kTridiagonaliseWorkRows; ++i) {
     for (int j = 0; j < stride; ++j) rows.Below(i).Set(j, E{});
   }
   Tridiagonalise(a, n, rows, d, e, tau);

@@ -98,13 +98,7 @@ LINALG_INLINE void ApplyPivots(int n, LanePivots<RealElement<E>> pivots, bool ba
 // The same for one matrix whose pivots are integers; those outside the matrix are ignored.
 template <class E>
 LINALG_INLINE void ApplyPivots(int n, const int32_t* pivots, bool back, int cols, E* b) {
-  ForEachExchange(n, pivots, n, back, [=](int k, int i) {
-    for (int j = 0; j < cols; ++j) {
-      const E x = b[i * cols + j];
-      b[i * cols + j] = b[k * cols + j];
-      b[k * cols + j] = x;
-    }
-  });
+  linalg::ExchangeRows(n, pivots, cols, b, cols, back);
 }
 
 // The determinant of a 2 by 2 or 3 by 3 matrix from products of its entries. `in_range` says where

@@ -68,7 +68,7 @@ LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b,
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
-      for (int j = 0; j < kCols; ++j) block[i][j] *= InPairs<V>(1, -1);
+      for (int j = 0; j < kCols; ++j) block[i][j] = ConjugatePairs(block[i][j]);
     }
   }
 #pragma GCC unroll 8
@@ -120,10 +120,9 @@ LINALG_INLINE void TransposeToPanels(int rows, int cols, const Lane<V>* b, Lane<
         }
       }
     } else {
-      // Moved as they are: a complex float as a lane of its size.
-      using Moved = std::conditional_t<kComplex, double, Lane<V>>;
-      Pack(reinterpret_cast<const Moved*>(source), cols, cols,
-           reinterpret_cast<Vector<Moved, kWidth>*>(panel));
+      using M = Moved<kParts * sizeof(Lane<V>)>;
+      Pack(reinterpret_cast<const M*>(source), cols, cols,
+           reinterpret_cast<Vector<M, kWidth>*>(panel));
     }
   }
 }

@@ -25,7 +25,7 @@ LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
 
 // Makes `a` what the pass substitutes with.
 template <class E>
-LINALG_INLINE void ApplyOperation(const Pass& pass, int n, E* a) {
+LINALG_INLINE void ApplyOperation(const SubstitutionPass& pass, int n, E* a) {
   if (pass.transpose) TransposeSquare(n, a);
   if (pass.conjugate) Conjugate(n * n, a);
 }
@@ -34,7 +34,7 @@ LINALG_INLINE void ApplyOperation(const Pass& pass, int n, E* a) {
 template <class E>
 LINALG_INLINE void TriangularSolve(const Triangle& triangle, int n, E* a, int rows, int cols,
                                    E* x) {
-  const Pass pass = PassWith(triangle);
+  const SubstitutionPass pass = PassWith(triangle);
   const int count = triangle.left_side ? cols : rows;
   if (!triangle.left_side) Transpose(rows, cols, x);
   ApplyOperation(pass, n, a);
@@ -50,8 +50,8 @@ LINALG_INLINE void TriangularSolve(const Triangle& triangle, int n, E* a, int ro
 // upper one.
 template <class E>
 LINALG_INLINE void TriangularSolve(const TwoTriangles& triangles, int n, E* a, int cols, E* x) {
-  const Pass first = PassWith(triangles.first);
-  const Pass second = PassAfter(triangles.first, triangles.second);
+  const SubstitutionPass first = PassWith(triangles.first);
+  const SubstitutionPass second = PassAfter(triangles.first, triangles.second);
   ApplyOperation(first, n, a);
   SolveLower(n, a, first.unit_diagonal, cols, x);
   ApplyOperation(second, n, a);

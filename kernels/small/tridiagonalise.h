@@ -52,11 +52,11 @@ LINALG_INLINE void TridiagonalReflector(SplitRows<E, Row> a, int n, int k, RealE
   for (int j = k + 2; j < n; ++j) v.Set(j, ConjMulAdd(v.Get(j), made.scale, E{}));
 }
 
-inline constexpr int kTridiagonalRows = 3;
+inline constexpr int kTridiagonaliseWorkRows = 3;
 
 // The reduction of `a`, both triangles of which are given: the diagonal to d, n - 1 elements beside
 // it to e. Row k of `a` becomes the vector of reflector k, and tau[k] its factor. `work` is
-// kTridiagonalRows rows of zeros.
+// kTridiagonaliseWorkRows rows of zeros.
 template <class E, class Row>
 LINALG_INLINE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> work,
                                   RealElement<E>* d, RealElement<E>* e, E* tau) {

@@ -4,6 +4,8 @@
 // (James, Langou and Lowery, On matrix balancing and eigenvector computation, 2014).
 #pragma once
 
+#include <utility>
+
 #include "kernels/arithmetic/balance.h"
 #include "kernels/team/team.h"
 
@@ -42,17 +44,12 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealEle
     });
   };
   const auto exchange = [&](int i, int j) {
-    const auto swap = [](auto& x, auto& y) {
-      const auto z = x;
-      x = y;
-      y = z;
-    };
     team.Phase([&](int thread) {
-      for (int k = thread; k < n; k += team.size()) swap(a[i * ld + k], a[j * ld + k]);
-      if (thread == 0) swap(order[i], order[j]);
+      for (int k = thread; k < n; k += team.size()) std::swap(a[i * ld + k], a[j * ld + k]);
+      if (thread == 0) std::swap(order[i], order[j]);
     });
     team.Phase([&](int thread) {
-      for (int k = thread; k < n; k += team.size()) swap(a[k * ld + i], a[k * ld + j]);
+      for (int k = thread; k < n; k += team.size()) std::swap(a[k * ld + i], a[k * ld + j]);
     });
   };
   for (int i = first; i < end;) {

@@ -205,11 +205,8 @@ LINALG_TEAM void PivotsToPermutation(const Team& team, int count, const int* piv
   });
   team.Phase([&](int thread) {
     if (thread != 0) return;
-    ForEachExchange(count, pivots, size, /*back=*/false, [&](int k, int i) {
-      const int row = permutation[k];
-      permutation[k] = permutation[i];
-      permutation[i] = row;
-    });
+    ForEachExchange(count, pivots, size, /*back=*/false,
+                    [&](int k, int i) { std::swap(permutation[k], permutation[i]); });
   });
 }
 
@@ -219,11 +216,7 @@ LINALG_TEAM void ApplyPivots(const Team& team, int n, const int* pivots, bool ba
                              int ldb) {
   team.Phase([&](int thread) {
     for (int j = thread; j < cols; j += team.size()) {
-      ForEachExchange(n, pivots, n, back, [&](int k, int i) {
-        const E x = b[i * ldb + j];
-        b[i * ldb + j] = b[k * ldb + j];
-        b[k * ldb + j] = x;
-      });
+      linalg::ExchangeRows(n, pivots, 1, b + j, ldb, back);
     }
   });
 }

@@ -11,7 +11,7 @@ namespace linalg::team {
 // What is done with a matrix to solve by substitution, once or twice.
 struct Passes {
   int count;
-  Pass first, second = {};
+  SubstitutionPass first, second = {};
   // The exchanges of rows, of b before the first pass or, with `back`, of x after the last one.
   const int* pivots = nullptr;
   bool back = false;
@@ -43,7 +43,7 @@ LINALG_TEAM void SolveInPasses(const Team& team, const Passes& passes, int n, E*
   const int* const pivots = passes.pivots;
   if (pivots != nullptr && !passes.back) ApplyPivots(team, n, pivots, false, cols, b, ldb);
   for (int i = 0; i < passes.count; ++i) {
-    const Pass pass = i == 0 ? passes.first : passes.second;
+    const SubstitutionPass pass = i == 0 ? passes.first : passes.second;
     ApplyOperation(team, n, a, ld, pass.transpose, pass.conjugate);
     Substitute(team, n, a, ld, pass.lower, pass.unit_diagonal, cols, b, ldb);
   }
