@@ -43,7 +43,9 @@ LINALG_INLINE RealElement<E> TailSquares(const E* a, int ld, int count) {
 }
 
 // Makes the reflector of a column: its vector goes to elements [1, count) of `v`, beta and zeros to
-// the column; returns tau. Lanes with nothing to reflect get tau = 0 and v = 0.
+// the column; returns tau. Lanes with nothing to reflect get tau = 0 and v = 0. kernels/team/qr.h
+// and kernels/blocked/qr.cc do the same around sums of their own, of a team's threads and of
+// strips: there a column is scaled, and looked through for anything to reflect, in as many ways.
 template <class E>
 LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
   using V = RealElement<E>;

@@ -11,11 +11,10 @@
 
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/cpu/batch.h"
+#include "kernels/cpu/tuning.h"
 #include "kernels/ffi.h"
 
 namespace linalg {
-
-inline constexpr int64_t kCacheBlock = 16;
 
 // Calls body(i0, i1, j0, j1) for the blocks of a rows-by-cols matrix.
 template <class Body>

@@ -38,7 +38,7 @@ class Registers {
   V* get() const { return static_cast<V*>(memory_); }
 
  private:
-  alignas(kCacheLine) std::byte few_[8192];
+  alignas(kCacheLine) std::byte few_[kStackBytes];
   AlignedMemory many_;
   void* memory_;
 };

@@ -259,6 +259,12 @@ inline bool TakesUnblockedReflectors(int64_t count) { return count <= kUnblocked
 // in half of it.
 inline constexpr int64_t kWideGroupBytes = 48 << 10;
 
+// A group of at most so many bytes is worked on upon the stack.
+inline constexpr int64_t kStackBytes = 8192;
+
+// Sides of the blocks of passes over a matrix, which the first-level cache holds.
+inline constexpr int64_t kCacheBlock = 16;
+
 // A result of at least so many bytes is asked for in huge pages.
 inline constexpr int64_t kHugePagesBytes = 4 << 20;
 

@@ -66,7 +66,7 @@ template <class E>
 struct TiledProducts {
   static constexpr int kRows = 4, kCols = sizeof(E) > 8 ? 2 : 4;
 
-  TiledProducts(const Products<E>& products, Slice& slice)
+  TiledProducts(Slice& slice, const Products<E>& products)
       : products(products),
         a(products.a, products.m, products.depth | 1, slice),
         b(products.b, products.depth, std::max(products.n, kCols) | 1, slice),
@@ -171,16 +171,20 @@ void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer
         .c = AsElements(Elements<T>(c, shape.c.batch, {shape.m, shape.n}, "c"))};
     const int64_t elements = products.batch * shape.m * shape.n;
     if (elements == 0) return;
+    constexpr int64_t kUnit = sizeof(RealElement<E>);
     // Far below what a block has, before any of it is an int.
     const int64_t bytes = (shape.a.size() + shape.b.size() + shape.m * shape.n) * sizeof(T);
-    if (bytes <= SharedBytes()) {
-      Slice slice(sizeof(RealElement<E>));
-      const TiledProducts<E> job(products, slice);
-      if (slice.bytes() <= SharedBytes()) {
-        return LaunchAlone(stream, job, products.batch, slice, job.tiles);
-      }
-    }
-    ForEach(stream, elements, ProductElement<E>{.products = products});
+    const auto fits = [&] {
+      return bytes <= SharedBytes() && FitsInShared<TiledProducts<E>>(kUnit, products);
+    };
+    const auto in_tiles = [&] {
+      Slice slice(kUnit);
+      const TiledProducts<E> job(slice, products);
+      LaunchAlone(stream, job, products.batch, slice, job.tiles);
+    };
+    TakePath(ChooseMatmul(fits), On{Path::kTeam, in_tiles},
+             On{Path::kAlone,
+                [&] { ForEach(stream, elements, ProductElement<E>{.products = products}); }});
   });
 }
 

@@ -221,10 +221,9 @@ void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Sys
     SolveInSteps(stream, scratch, given, info);
   };
   const auto fits = [&] { return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem); };
-  // One matrix for the whole batch is factored once, which takes steps.
   const bool shared = !kInverse && systems.a_stride == 0 && systems.batch > 1;
-  TakePath(shared ? Path::kSteps : ChooseSolve<E>(n, cols, fits), On{Path::kAlone, alone},
-           On{Path::kWarp, warp}, On{Path::kTeam, team}, On{Path::kSteps, in_steps});
+  TakePath(ChooseSolve<E>(n, cols, shared, fits), On{Path::kAlone, alone}, On{Path::kWarp, warp},
+           On{Path::kTeam, team}, On{Path::kSteps, in_steps});
 }
 
 void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,

@@ -22,6 +22,7 @@ struct SvdProblem {
   using V = RealElement<E>;
   int m, n;
   bool vectors, full;
+  int u_cols, vh_rows;  // as of SvdShape
   const E* a;
   E* u;  // used, with vh, if vectors are wanted
   V* s;
@@ -32,13 +33,11 @@ struct SvdProblem {
   __host__ __device__ int Longer() const { return m > n ? m : n; }
   __host__ __device__ int Shorter() const { return m > n ? n : m; }
   // Columns of U of a tall matrix, of V of a wide one.
-  __host__ __device__ int Width() const { return full ? Longer() : Shorter(); }
+  __host__ __device__ int Width() const { return Tall() ? u_cols : vh_rows; }
   // From one row to the next of the longer factor, or of the matrix alone, in a slice.
   __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
-  __host__ __device__ int UCols() const { return full ? m : Shorter(); }
-  __host__ __device__ int VhRows() const { return full ? n : Shorter(); }
-  __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * UCols(); }
-  __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * VhRows(); }
+  __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * u_cols; }
+  __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * vh_rows; }
 };
 
 template <class E, bool kVectors>
@@ -117,8 +116,8 @@ struct TeamSvd {
     StoreArray(team, n, work.values, problem.s + index * n);
     StoreInfo(team, info, problem.info + index);
     if constexpr (kVectors) {
-      StoreMatrix(team, problem.m, problem.UCols(), problem.u + index * problem.LeftSize(), u);
-      StoreMatrix(team, problem.VhRows(), problem.n, problem.vh + index * problem.RightSize(),
+      StoreMatrix(team, problem.m, problem.u_cols, problem.u + index * problem.LeftSize(), u);
+      StoreMatrix(team, problem.vh_rows, problem.n, problem.vh + index * problem.RightSize(),
                   [&, v = v](int i, int j) { return Conj(v(j, i)); });
     }
   }
@@ -252,7 +251,7 @@ void RunPath(cudaStream_t stream, Scratch& scratch, int64_t batch,
     RunTeamSvd<kVectors>(stream, scratch, batch, problem, team_size);
   };
   const auto vendor = [&] {
-    if (m <= kVendorJacobiSvd) {
+    if (UseJacobiRoutine(m)) {
       VendorJacobiSvd<T>(stream, scratch, batch, problem);
     } else {
       VendorSvd<T>(stream, scratch, batch, problem);
@@ -299,6 +298,8 @@ void SvdBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const ffi::
                .n = ToInt(n),
                .vectors = u != nullptr,
                .full = shape.full,
+               .u_cols = ToInt(shape.u_cols),
+               .vh_rows = ToInt(shape.vh_rows),
                .a = AsElements(Elements<T>(a, batch, {m, n}, "a")),
                .u = AsElements(u_data),
                .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),

@@ -291,9 +291,8 @@ void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const GivenFactors&
                                   .parts = parts};
     LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()), slice);
   };
-  // Column-major factors go to cuBLAS.
-  TakePath(given.column_major ? Path::kSteps : ChooseSubstitution(n, sides, bytes, room),
-           On{Path::kAlone, alone}, On{Path::kTeam, team},
+  TakePath(ChooseSubstitution(n, sides, bytes, given.column_major, room), On{Path::kAlone, alone},
+           On{Path::kTeam, team},
            On{Path::kSteps, [&] { VendorSubstitute(stream, scratch, given, systems); }});
 }
 

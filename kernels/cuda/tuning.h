@@ -124,9 +124,11 @@ Path ChooseLu(int64_t rows, int64_t cols, int64_t bytes, Fits&& fits) {
   return std::min(rows, cols) <= kTeamLu && fits() ? Path::kTeam : Path::kSteps;
 }
 
-// With `cols` right-hand sides, or columns of the inverse.
+// With `cols` right-hand sides, or columns of the inverse. One matrix for the whole batch,
+// `shared`, is factored once, which takes steps.
 template <class E, class Fits>
-Path ChooseSolve(int64_t n, int64_t cols, Fits&& fits) {
+Path ChooseSolve(int64_t n, int64_t cols, bool shared, Fits&& fits) {
+  if (shared) return Path::kSteps;
   const int64_t bytes = (n * n + n * cols) * static_cast<int64_t>(sizeof(E));
   if (bytes > kAloneBytes<E> && cols > kColumnsOfSolve) return Path::kSteps;
   return ChooseLu<E>(n, n, bytes, fits);
@@ -137,9 +139,11 @@ inline int64_t SidesOfTeam(int64_t sides, int64_t room) {
   return std::min({sides, kColumnsOfTeam, room});
 }
 
-// Of given factors; room() is the number of right-hand sides that there is room for beside them.
+// Of given factors, which go to cuBLAS where they are column-major; room() is the number of
+// right-hand sides that there is room for beside them.
 template <class Room>
-Path ChooseSubstitution(int64_t n, int64_t sides, int64_t bytes, Room&& room) {
+Path ChooseSubstitution(int64_t n, int64_t sides, int64_t bytes, bool column_major, Room&& room) {
+  if (column_major) return Path::kSteps;
   if (bytes <= kAloneTriangularBytes) return Path::kAlone;
   const int64_t least = std::min(sides, kLeastColumnsOfTeam);
   return n <= kTeamTriangular && SidesOfTeam(sides, room()) >= least ? Path::kTeam : Path::kSteps;
@@ -175,10 +179,17 @@ inline Path ChooseTridiagonal(int64_t n, int64_t cols, int64_t batch, bool pertu
   return is_long && !perturb ? Path::kSteps : Path::kAlone;
 }
 
-// Left eigenvectors are not the vendor's.
+// Left eigenvectors are not the vendor's. Hessenberg and Schur forms have a team each, in shared or
+// global memory, and nothing to choose.
 inline Path ChooseEig(int64_t n, bool left, int64_t batch) {
   if (n <= kTeamEig) return Path::kTeam;
   return left || batch >= kGlobalBatch ? Path::kBlock : Path::kSteps;
+}
+
+// Of products: by tiles in shared memory, or a thread for each element.
+template <class Fits>
+Path ChooseMatmul(Fits&& fits) {
+  return fits() ? Path::kTeam : Path::kAlone;
 }
 
 // What works on the matrices of a path.
@@ -301,5 +312,8 @@ inline constexpr int kTransposeThreads = 256;
 // times as long at n = 100. A GPU test looks for it, test_ill_conditioned_cholesky: where it fails,
 // leave those sizes to potrf here.
 inline bool UseBatchedRoutine(int64_t batch, int64_t n) { return batch > 1 && n / batch <= 128; }
+
+// The vendor's SVD by Jacobi's method rather than by QR iteration, of this longer side.
+inline bool UseJacobiRoutine(int64_t longer) { return longer <= kVendorJacobiSvd; }
 
 }  // namespace linalg::cuda
