@@ -3,7 +3,7 @@
 
 namespace linalg {
 
-// It holds NaN or Inf, on which iterations may not end.
+// It holds NaN or Inf.
 inline constexpr int kNotFinite = -1;
 
 // Its LU factors hold NaN.

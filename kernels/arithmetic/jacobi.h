@@ -43,4 +43,24 @@ struct JacobiAngle {
   }
 };
 
+// A rotation of rows and columns i and j, as cosine, sine and phase: the new columns are
+// c i - s conj(e) j and s i + c conj(e) j.
+template <class E>
+struct JacobiRotation {
+  RealElement<E> cosine, sine;
+  E phase;
+};
+
+// Of one matrix: the rotation that makes the element z beside the diagonal elements x and y zero.
+template <class E>
+LINALG_INLINE JacobiRotation<E> MakeJacobiRotation(RealElement<E> x, RealElement<E> y, E z,
+                                                   RealElement<E> negligible) {
+  using V = RealElement<E>;
+  const V size = Modulus(z);
+  if (!(size > negligible)) return {V(1), V(0), FromReal<E>(V(1))};
+  const V half = V(0.5) * (y - x);
+  const JacobiAngle<V> angle(Abs(half), size, size * size, true);
+  return {angle.cosine, half < V(0) ? -angle.sine : angle.sine, (V(1) / size) * z};
+}
+
 }  // namespace linalg

@@ -14,7 +14,7 @@
 
 namespace linalg {
 
-// Whether no element is NaN or Inf, on which LAPACK's iterations may not end.
+// Whether no element is NaN or Inf, on which iterations may not end.
 template <class T>
 bool AllFinite(const T* a, int64_t count) {
   const auto* parts = reinterpret_cast<const Real<T>*>(a);

@@ -141,7 +141,7 @@ struct FinishFactor {
 };
 
 template <class T>
-void VendorCholesky(cudaStream_t stream, Scratch& scratch, int64_t batch, T* factor,
+void VendorCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch, T* factor,
                     const CholeskyProblem<Element<T>>& problem) {
   using E = Element<T>;
   const LentSolver lent(stream);
@@ -196,7 +196,7 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
       LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
     };
     const auto vendor = [&] {
-      Scratch scratch(allocator);
+      DeviceScratch scratch(allocator);
       VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
     };
     const auto fits = [&] { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
@@ -264,7 +264,7 @@ void CholeskyVjp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer ct, 
 
 void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,
                    ffi::AnyBuffer b, Result x, bool lower) {
-  Scratch scratch(allocator);
+  DeviceScratch scratch(allocator);
   const GivenFactors given{.with = GivenFactors::With::kCholesky, .triangle = {.lower = lower}};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     Substitute(stream, scratch, given, ReadSystems<T>(factor, b, x, true));

@@ -145,7 +145,7 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
     LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
   };
   const auto vendor = [&] {
-    Scratch scratch(allocator);
+    DeviceScratch scratch(allocator);
     int32_t* const info = scratch.Take<int32_t>(batch);
     const auto problem = MakeProblem(scratch, batch, n, elements, info, false);
     VendorLu<T>(stream, scratch, problem);

@@ -58,7 +58,7 @@ struct TeamEig {
 };
 
 template <bool kVectors, class T>
-void RunTeamEig(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void RunTeamEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const EigProblem<T>& problem) {
   using E = Element<T>;
   using V = RealElement<E>;
@@ -97,7 +97,8 @@ struct JoinColumns {
 };
 
 template <class T>
-void VendorEig(cudaStream_t stream, Scratch& scratch, int64_t batch, const EigProblem<T>& problem) {
+void VendorEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
+               const EigProblem<T>& problem) {
   using C = std::complex<Real<T>>;
   const int64_t n = problem.n, size = problem.Size();
   T* const matrix = scratch.Take<T>(size);
@@ -156,7 +157,7 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffe
         .right = vectors(right, "the eigenvectors"),
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
-    Scratch scratch(allocator);
+    DeviceScratch scratch(allocator);
     const auto team = [&] {
       if (right != nullptr) {
         RunTeamEig<true>(stream, scratch, batch, problem);

@@ -78,7 +78,7 @@ struct EighNotes {
   team::QlRecord<V> records;  // of the first matrix
   team::QlProgress* progress;
 
-  // `memory` is a Scratch, or a Sum of what it would be asked for.
+  // `memory` is a DeviceScratch, or a Sum of what it would be asked for.
   template <class Memory>
   static EighNotes Take(Memory&& memory, int64_t n, int64_t piece, bool vectors) {
     EighNotes notes{.n = ToInt(n),
@@ -217,7 +217,7 @@ struct RotateEigh {
 };
 
 template <bool kVectors, class E>
-void RunTeamEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void RunTeamEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                  const EighProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
@@ -276,7 +276,7 @@ struct CopyHermitian {
 };
 
 template <class T>
-void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const EighProblem<Element<T>>& problem) {
   using E = Element<T>;
   using Syev = vendor::Syev<T, Real<T>>;
@@ -313,7 +313,7 @@ void VendorEigh(cudaStream_t stream, Scratch& scratch, int64_t batch,
 }
 
 template <bool kVectors, class T>
-void RunPath(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
              const EighProblem<Element<T>>& problem) {
   using E = Element<T>;
   using V = RealElement<E>;
@@ -363,7 +363,7 @@ template <class T>
 void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
                const EighProblem<Element<T>>& problem) {
   if (batch == 0) return;
-  Scratch scratch(allocator);
+  DeviceScratch scratch(allocator);
   if (problem.vectors != nullptr) {
     RunPath<true, T>(stream, scratch, batch, problem);
   } else {

@@ -71,7 +71,7 @@ void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     using V = Real<T>;
-    Scratch scratch(allocator);
+    DeviceScratch scratch(allocator);
     const PrepareSturm<Element<T>> job{
         .n = n,
         .diagonal = Elements<V>(diagonal, batch, {n}, "d"),
@@ -110,7 +110,7 @@ void EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the eigenvectors");
-    E* const a = AsElements(Scratch(allocator).Take<T>(batch * n * n));
+    E* const a = AsElements(DeviceScratch(allocator).Take<T>(batch * n * n));
     ForEach(
         stream, batch * n * n,
         WriteTridiagonal<E>{.n = n,

@@ -49,7 +49,7 @@ void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_
                               .taus = slice.Take<E>(n),
                               .partial = slice.Take<E>(team_size),
                               .ld = ToInt(ld)};
-  Scratch scratch(allocator);
+  DeviceScratch scratch(allocator);
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 

@@ -16,7 +16,7 @@ namespace linalg::cuda {
 class VendorWorkspace {
  public:
   template <class Routine>
-  VendorWorkspace(cudaStream_t stream, Scratch& scratch, const Routine& routine)
+  VendorWorkspace(cudaStream_t stream, DeviceScratch& scratch, const Routine& routine)
       : stream_(stream),
         device_(scratch.Take<char>(static_cast<int64_t>(routine.device_bytes))),
         host_(std::max<size_t>(routine.host_bytes, 1)),
@@ -97,7 +97,7 @@ struct FindScales {
 };
 
 template <class E, class Counted>
-FindScales<E, Counted> MeasureBatch(cudaStream_t stream, Scratch& scratch, int64_t batch,
+FindScales<E, Counted> MeasureBatch(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                                     int64_t size, const Counted& counted, int32_t* info) {
   using V = RealElement<E>;
   const FindScales<E, Counted> job{.counted = counted,
@@ -130,7 +130,7 @@ struct CopyScaled {
 // routine(i, info) with one matrix after another in `matrix`, as CopyScaled puts it there. Returns
 // what the results are to be scaled back by; info is complete.
 template <class T, class Routine>
-FindScales<Element<T>> ForEachScaled(cudaStream_t stream, Scratch& scratch, int64_t batch,
+FindScales<Element<T>> ForEachScaled(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                                      int64_t rows, int64_t cols, const Element<T>* a,
                                      bool transpose, T* matrix, int32_t* info, Routine&& routine) {
   const int64_t size = rows * cols;

@@ -27,12 +27,12 @@ auto* AsElements(T* data) {
 }
 
 // Memory that lives until the handler's work on its stream is done.
-class Scratch {
+class DeviceScratch {
  public:
   // XLA refuses to be asked for more, and gives more: whole blocks of device memory.
   static constexpr size_t kAlignment = 16;
 
-  explicit Scratch(ffi::ScratchAllocator& allocator) : allocator_(allocator) {}
+  explicit DeviceScratch(ffi::ScratchAllocator& allocator) : allocator_(allocator) {}
 
   template <class T>
   T* Take(int64_t count) {

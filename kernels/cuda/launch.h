@@ -141,7 +141,7 @@ void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Slice
 // As LaunchTeams, for slices that may be too large for shared memory: those are in scratch memory,
 // of at most kGlobalBlocks blocks.
 template <class Job>
-void LaunchTeamsAnywhere(cudaStream_t stream, Scratch& scratch, const Job& job, int64_t batch,
+void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {
   if (batch == 0) return;
   if (slice.bytes() <= SharedBytes()) {

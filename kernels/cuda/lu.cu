@@ -186,7 +186,7 @@ void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, 
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     if (ChooseFactors<Element<T>>(m, n) != Path::kSteps) return OwnLu(stream, problem);
-    Scratch scratch(allocator);
+    DeviceScratch scratch(allocator);
     T* const packed = scratch.Take<T>(batch * m * n);
     problem.packed = AsElements(packed);
     VendorLu<T>(stream, scratch, problem);
@@ -202,7 +202,7 @@ void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots, Result pe
 
 void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,
              ffi::AnyBuffer pivots, ffi::AnyBuffer b, Result x, bool transpose, bool conjugate) {
-  Scratch scratch(allocator);
+  DeviceScratch scratch(allocator);
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
     const Pivots steps = ReadPivots(pivots, systems.batch, systems.n);
@@ -245,7 +245,7 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
 }
 
 template <class T>
-void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<Element<T>>& problem) {
+void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const LuProblem<Element<T>>& problem) {
   using E = Element<T>;
   const int64_t batch = problem.batch, size = problem.Size();
   const int m = problem.rows, n = problem.cols, count = problem.Count();
@@ -294,11 +294,11 @@ template void OwnLu<double>(cudaStream_t, const LuProblem<double>&);
 template void OwnLu<Complex<float>>(cudaStream_t, const LuProblem<Complex<float>>&);
 template void OwnLu<Complex<double>>(cudaStream_t, const LuProblem<Complex<double>>&);
 
-template void VendorLu<float>(cudaStream_t, Scratch&, const LuProblem<float>&);
-template void VendorLu<double>(cudaStream_t, Scratch&, const LuProblem<double>&);
-template void VendorLu<std::complex<float>>(cudaStream_t, Scratch&,
+template void VendorLu<float>(cudaStream_t, DeviceScratch&, const LuProblem<float>&);
+template void VendorLu<double>(cudaStream_t, DeviceScratch&, const LuProblem<double>&);
+template void VendorLu<std::complex<float>>(cudaStream_t, DeviceScratch&,
                                             const LuProblem<Complex<float>>&);
-template void VendorLu<std::complex<double>>(cudaStream_t, Scratch&,
+template void VendorLu<std::complex<double>>(cudaStream_t, DeviceScratch&,
                                              const LuProblem<Complex<double>>&);
 
 }  // namespace linalg::cuda

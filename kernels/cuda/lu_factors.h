@@ -24,8 +24,8 @@ struct LuProblem {
 
 // Square matrices whose factors are only needed on the way.
 template <class E>
-LuProblem<E> MakeProblem(Scratch& scratch, int64_t batch, int64_t n, const E* a, int32_t* info,
-                         bool substitutes) {
+LuProblem<E> MakeProblem(DeviceScratch& scratch, int64_t batch, int64_t n, const E* a,
+                         int32_t* info, bool substitutes) {
   return {.batch = batch,
           .rows = ToInt(n),
           .cols = ToInt(n),
@@ -83,7 +83,7 @@ void OwnLu(cudaStream_t stream, const LuProblem<E>& problem);
 // The same by cuSOLVER or cuBLAS, but the factors are column-major. What they do with a pivot whose
 // reciprocal overflows is made good, or, with `substitutes`, is the info.
 template <class T>
-void VendorLu(cudaStream_t stream, Scratch& scratch, const LuProblem<Element<T>>& problem);
+void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const LuProblem<Element<T>>& problem);
 
 // The rows' order after the exchanges, in one launch; a pivot outside the permutation is ignored.
 void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,

@@ -17,7 +17,8 @@ struct WritePointers {
 
 // What batched routines take: an array of pointers to the matrices, in the device's memory.
 template <class T>
-T** MakePointers(cudaStream_t stream, Scratch& scratch, T* base, int64_t stride, int64_t batch) {
+T** MakePointers(cudaStream_t stream, DeviceScratch& scratch, T* base, int64_t stride,
+                 int64_t batch) {
   T** const pointers = scratch.Take<T*>(batch);
   ForEach(stream, batch, WritePointers<T>{.base = base, .stride = stride, .pointers = pointers});
   return pointers;

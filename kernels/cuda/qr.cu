@@ -139,8 +139,8 @@ struct TeamQr {
 };
 
 template <class E>
-void RunTeamQr(cudaStream_t stream, Scratch& scratch, const QrProblem<E>& problem, int team_size,
-               int64_t ld) {
+void RunTeamQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<E>& problem,
+               int team_size, int64_t ld) {
   using V = RealElement<E>;
   Slice slice(sizeof(V));
   const TeamQr<E> job{.problem = problem,
@@ -169,7 +169,7 @@ struct UpperTriangle {
 };
 
 template <class T>
-void VendorQr(cudaStream_t stream, Scratch& scratch, const QrProblem<Element<T>>& problem) {
+void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
   const int64_t batch = problem.batch;
   const int m = problem.m, n = problem.n, count = problem.count;
   const int64_t input = static_cast<int64_t>(m) * n,
@@ -222,7 +222,7 @@ template <class T>
 void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator,
            const QrProblem<Element<T>>& problem) {
   if (problem.batch == 0) return;
-  Scratch scratch(allocator);
+  DeviceScratch scratch(allocator);
   const int64_t m = problem.m, ld = problem.Columns() | 1, element_bytes = sizeof(T);
   const int64_t elements = m * problem.Columns() + m * problem.n + problem.count;
   const auto teams_of = [&](int team_size) { RunTeamQr(stream, scratch, problem, team_size, ld); };

@@ -55,7 +55,7 @@ void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer 
                                   .info = Elements<int32_t>(info, batch, {}, "info")};
     const TeamSchur<E> job{.problem = problem,
                            .places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true)};
-    Scratch scratch(allocator);
+    DeviceScratch scratch(allocator);
     LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), slice);
   });
 }

@@ -144,7 +144,8 @@ struct CopyFirst {
 
 // Factors all matrices, and then substitutes.
 template <class T>
-void SolveInSteps(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems, int32_t* info) {
+void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
+                  int32_t* info) {
   using E = Element<T>;
   const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true);
@@ -211,7 +212,7 @@ void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Sys
     LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, slice.bytes()), slice);
   };
   const auto in_steps = [&] {
-    Scratch scratch(allocator);
+    DeviceScratch scratch(allocator);
     Systems<T> given = systems;
     if constexpr (kInverse) {
       T* const identities = scratch.Take<T>(problem.batch * size);

@@ -22,7 +22,7 @@ struct GivenFactors {
 };
 
 template <class T>
-void Substitute(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
+void Substitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
                 const Systems<T>& systems);
 
 }  // namespace linalg::cuda

@@ -134,8 +134,8 @@ struct TeamSvd {
 };
 
 template <bool kVectors, class E>
-void RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdProblem<E>& problem,
-                int team_size) {
+void RunTeamSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
+                const SvdProblem<E>& problem, int team_size) {
   using V = RealElement<E>;
   const int64_t m = problem.Longer(), n = problem.Shorter(), ldv = n | 1;
   Slice slice(sizeof(V));
@@ -155,7 +155,7 @@ void RunTeamSvd(cudaStream_t stream, Scratch& scratch, int64_t batch, const SvdP
 
 // factor(i, info) for each matrix, scaled, in `matrix`, or its transpose.
 template <class T, class Factor>
-void FactorEach(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void FactorEach(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const SvdProblem<Element<T>>& problem, bool transpose, T* matrix, Factor&& factor) {
   using E = Element<T>;
   const auto scales = ForEachScaled(stream, scratch, batch, problem.m, problem.n, problem.a,
@@ -172,7 +172,7 @@ void FactorEach(cudaStream_t stream, Scratch& scratch, int64_t batch,
 }
 
 template <class T>
-void VendorSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void VendorSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                const SvdProblem<Element<T>>& problem) {
   const int64_t m = problem.Longer(), n = problem.Shorter(), width = problem.Width();
   const bool vectors = problem.vectors, copied = vectors && problem.Tall(),
@@ -214,7 +214,7 @@ struct WriteConjugate {
 };
 
 template <class T>
-void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                      const SvdProblem<Element<T>>& problem) {
   using E = Element<T>;
   auto* const vh = reinterpret_cast<T*>(problem.vh);
@@ -240,7 +240,7 @@ void VendorJacobiSvd(cudaStream_t stream, Scratch& scratch, int64_t batch,
 }
 
 template <bool kVectors, class T>
-void RunPath(cudaStream_t stream, Scratch& scratch, int64_t batch,
+void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
              const SvdProblem<Element<T>>& problem) {
   using E = Element<T>;
   const int64_t m = problem.Longer(), n = problem.Shorter();
@@ -277,7 +277,7 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
     ForEach(stream, batch * problem.RightSize(), WriteIdentity<E>{.n = problem.n, .x = problem.vh});
     return;
   }
-  Scratch scratch(allocator);
+  DeviceScratch scratch(allocator);
   if (problem.vectors) {
     RunPath<true, T>(stream, scratch, batch, problem);
   } else {

@@ -152,7 +152,7 @@ struct PermuteRows {
 template <class T>
 class VendorTriangles {
  public:
-  VendorTriangles(cudaStream_t stream, Scratch& scratch, const Systems<T>& systems)
+  VendorTriangles(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems)
       : stream_(stream), lent_(stream), systems_(systems) {
     if (UseBatchedRoutine(systems.batch, systems.n)) {
       a_ =
@@ -204,7 +204,7 @@ class VendorTriangles {
 };
 
 template <class T>
-void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
+void VendorSubstitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {
   using E = Element<T>;
   const Triangle& triangle = given.triangle;
@@ -250,7 +250,7 @@ void VendorSubstitute(cudaStream_t stream, Scratch& scratch, const GivenFactors&
 
 // Within the namespace, for its lambdas hold a problem of a type that is.
 template <class T>
-void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
+void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {
   using E = Element<T>;
   const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
@@ -299,7 +299,7 @@ void SubstituteOnPath(cudaStream_t stream, Scratch& scratch, const GivenFactors&
 void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
                      ffi::AnyBuffer b, Result x, bool left_side, bool lower, bool transpose_a,
                      bool conjugate_a, bool unit_diagonal) {
-  Scratch scratch(allocator);
+  DeviceScratch scratch(allocator);
   const GivenFactors given{.with = With::kTriangle,
                            .triangle = {.lower = lower,
                                         .transpose = transpose_a,
@@ -314,17 +314,18 @@ void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::
 }  // namespace
 
 template <class T>
-void Substitute(cudaStream_t stream, Scratch& scratch, const GivenFactors& given,
+void Substitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
                 const Systems<T>& systems) {
   SubstituteOnPath(stream, scratch, given, systems);
 }
 
-template void Substitute<float>(cudaStream_t, Scratch&, const GivenFactors&, const Systems<float>&);
-template void Substitute<double>(cudaStream_t, Scratch&, const GivenFactors&,
+template void Substitute<float>(cudaStream_t, DeviceScratch&, const GivenFactors&,
+                                const Systems<float>&);
+template void Substitute<double>(cudaStream_t, DeviceScratch&, const GivenFactors&,
                                  const Systems<double>&);
-template void Substitute<std::complex<float>>(cudaStream_t, Scratch&, const GivenFactors&,
+template void Substitute<std::complex<float>>(cudaStream_t, DeviceScratch&, const GivenFactors&,
                                               const Systems<std::complex<float>>&);
-template void Substitute<std::complex<double>>(cudaStream_t, Scratch&, const GivenFactors&,
+template void Substitute<std::complex<double>>(cudaStream_t, DeviceScratch&, const GivenFactors&,
                                                const Systems<std::complex<double>>&);
 
 }  // namespace linalg::cuda

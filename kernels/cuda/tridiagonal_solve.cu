@@ -36,7 +36,7 @@ struct SolveSystems {
 };
 
 template <class T>
-void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalSystems<T>& systems,
+void SolveShort(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSystems<T>& systems,
                 bool perturb) {
   const int64_t batch = systems.batch, n = systems.n;
   T* const matrices = scratch.Take<T>(4 * n * batch);
@@ -58,7 +58,7 @@ void SolveShort(cudaStream_t stream, Scratch& scratch, const TridiagonalSystems<
 }
 
 template <class T>
-void SolveLong(cudaStream_t stream, Scratch& scratch, const TridiagonalSystems<T>& problem) {
+void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSystems<T>& problem) {
   using E = Element<T>;
   using V = Real<T>;
   const int64_t batch = problem.batch, n = problem.n, cols = problem.cols;
@@ -112,7 +112,7 @@ void TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi:
     const TridiagonalSystems<T> systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info);
     if (systems.batch == 0) return;
     ToInt(systems.n * systems.cols);
-    Scratch scratch(allocator);
+    DeviceScratch scratch(allocator);
     TakePath(ChooseTridiagonal(systems.n, systems.cols, systems.batch, perturb_singular),
              On{Path::kAlone, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
              On{Path::kSteps, [&] { SolveLong(stream, scratch, systems); }});

@@ -44,29 +44,9 @@ LINALG_TEAM bool IsNull(V norm) {
   return !(norm * norm > JacobiRange<V>::kNull);
 }
 
-// A rotation of rows and columns i and j, as cosine, sine and phase: the new columns are
-// c i - s conj(e) j and s i + c conj(e) j.
-template <class E>
-struct Rotation {
-  RealElement<E> cosine, sine;
-  E phase;
-};
-
-// The rotation that makes the element z beside the diagonal elements x and y zero.
-template <class E>
-LINALG_TEAM Rotation<E> MakeRotation(RealElement<E> x, RealElement<E> y, E z,
-                                     RealElement<E> negligible) {
-  using V = RealElement<E>;
-  const V size = Modulus(z);
-  if (!(size > negligible)) return {V(1), V(0), FromReal<E>(V(1))};
-  const V half = V(0.5) * (y - x);
-  const JacobiAngle<V> angle(Abs(half), size, size * size, true);
-  return {angle.cosine, half < V(0) ? -angle.sine : angle.sine, (V(1) / size) * z};
-}
-
 // The rotation that makes two columns orthogonal, given their sums; none where they are.
 template <class E>
-LINALG_TEAM Rotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> tolerance) {
+LINALG_TEAM JacobiRotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> tolerance) {
   using V = RealElement<E>;
   using Range = JacobiRange<V>;
   const bool swap = sums.second > sums.first;
@@ -74,7 +54,8 @@ LINALG_TEAM Rotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> to
   if (!(smaller > Range::kNull)) return {V(1), V(0), FromReal<E>(V(1))};
   const V scale = larger < Range::kShort ? V(1) / larger : V(1);
   const V negligible = tolerance * Sqrt((scale * larger) * (scale * smaller));
-  return MakeRotation(scale * sums.first, scale * sums.second, scale * sums.product, negligible);
+  return MakeJacobiRotation(scale * sums.first, scale * sums.second, scale * sums.product,
+                            negligible);
 }
 
 // Makes the columns of `a` orthogonal, and with kVectors rotates those of v alike. Returns whether
@@ -115,7 +96,7 @@ LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdW
             sums.second = sums.second + other.second;
             sums.product = sums.product + other.product;
           }
-          const Rotation<E> rotation = OrthogonalRotation(sums, tolerance);
+          const JacobiRotation<E> rotation = OrthogonalRotation(sums, tolerance);
           if (rotation.sine == V(0)) return false;
           const E phase = Conj(rotation.phase);
           const auto rotate = [&](int rows, E* x, int stride) {

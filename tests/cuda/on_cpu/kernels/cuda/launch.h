@@ -65,7 +65,7 @@ void LaunchWarps(cudaStream_t, const Job& job, int64_t batch, const Slice& slice
 }
 
 template <class Job>
-void LaunchTeamsAnywhere(cudaStream_t stream, Scratch&, const Job& job, int64_t batch,
+void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch&, const Job& job, int64_t batch,
                          int team_size, const Slice& slice) {
   if (slice.bytes() <= SharedBytes()) return LaunchTeams(stream, job, batch, team_size, slice);
   if (team_size > Job::kMostThreads) throw std::logic_error("too many threads");
