@@ -180,20 +180,25 @@ enum class Operation {
   kTriangularSolve,  // as kSolve; and with factors
 };
 
+// Whether numbers are of double precision.
+inline bool IsDouble(ffi::DataType dtype) {
+  return dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
+}
+
 // The path of matrices of `rows` by `cols`. It depends on the batch nowhere: a matrix has the same
 // bits in any.
 inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
   const int64_t longer = std::max(rows, cols);
-  const bool is_double = dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
+  const bool is_double = IsDouble(dtype);
   const auto small_if = [](bool small) { return small ? Path::kSmall : Path::kLapack; };
   const bool brief = rows <= kSmallTriangular &&
                      static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
   const auto blocked_if = [](bool middling) { return middling ? Path::kBlocked : Path::kLapack; };
-  const bool single = dtype == ffi::DataType::F32;
+  const bool is_float32 = dtype == ffi::DataType::F32;
   const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
   switch (operation) {
     case Operation::kCholesky:
-      if (longer <= (single ? kSmallCholeskyFloat32 : kSmallCholesky)) return Path::kSmall;
+      if (longer <= (is_float32 ? kSmallCholeskyFloat32 : kSmallCholesky)) return Path::kSmall;
       return blocked_if(longer <= kBlockedCholesky);
     case Operation::kEig:
     case Operation::kSchur:
@@ -221,7 +226,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       return rows <= kSmallLu ? small_if(brief) : blocked_if(rows <= kBlockedLu);
     case Operation::kSvd:
     case Operation::kSvdvals: {
-      const int64_t single_most = single ? kSmallSvd : kSmallSvdComplex64;
+      const int64_t single_most = is_float32 ? kSmallSvd : kSmallSvdComplex64;
       const int64_t svd_most = is_double ? kSmallSvdDouble : single_most;
       const int64_t values_most = is_double ? kSmallSvdvalsDouble : kSmallSvdvals;
       if (longer <= (operation == Operation::kSvd ? svd_most : values_most)) return Path::kSmall;
@@ -230,7 +235,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
                         bytes <= kBlockedSvdBytes);
     }
     case Operation::kTriangularSolve: {
-      const bool real = single || dtype == ffi::DataType::F64;
+      const bool real = is_float32 || dtype == ffi::DataType::F64;
       if (brief) return Path::kSmall;
       return blocked_if(kLeastBlockedTriangular <= rows &&
                         rows <= (real ? kBlockedTriangular : kBlockedTriangularComplex) &&
@@ -247,8 +252,7 @@ inline bool TakesQrPerLane(int64_t rows, int64_t cols) {
   return std::max(rows, cols) <= kSmallQrPerLane;
 }
 inline bool TakesJacobiForValues(int64_t rows, int64_t cols, ffi::DataType dtype) {
-  const bool is_double = dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
-  return !is_double && std::max(rows, cols) <= kJacobiSvdvals;
+  return !IsDouble(dtype) && std::max(rows, cols) <= kJacobiSvdvals;
 }
 inline bool RefinesEigenvalues(int64_t n) { return n >= kLeastRefinedEigh; }
 
