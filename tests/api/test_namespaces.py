@@ -238,9 +238,7 @@ def _close(actual, expected, precision):
     np.testing.assert_allclose(x, y, rtol=0, atol=400 * precision * scale)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.complex128, pytest.param(np.float32, marks=pytest.mark.extended)],
-    ids=lambda dtype: dtype.__name__)
+@cases.each_dtype(np.complex128, np.float32)
 @CALLS
 def test_results(module, name, call, dtype, rng, standard_promotion):
   """Shapes, dtypes and numbers of a batch, and of the gradient where JAX has one.

@@ -7,6 +7,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import cases
 import linalg
 import linalg.distributed as dist
 import matrices
@@ -46,8 +47,7 @@ def close(actual, expected, dtype, factor=1e3):
 
 @KINDS
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(np.float32, marks=pytest.mark.extended), np.complex128])
+@cases.each_dtype(np.complex128, np.float32)
 def test_results(layout, kind, dtype, rng):
   """Signs are LAPACK's; Q and U lie where A does, the rest on all devices."""
   batch = (2,) if layout == "batch" else ()
@@ -177,8 +177,7 @@ def energy(results):
 
 @KINDS
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(np.float64, marks=pytest.mark.extended), np.complex128])
+@cases.each_double
 def test_derivatives(name, kind, dtype, rng):
   """Forward, reverse, and one over the other: linalg's; and nothing tall moves."""
   call = CALLS[name]

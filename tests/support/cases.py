@@ -14,7 +14,8 @@ from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, SCIPY, TABLE, Case
 
 __all__ = [
     "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "each_double",
-    "each_in_double", "function", "has_handlers", "named", "targets", "targets_of", "with_handlers"]
+    "each_dtype", "each_in_double", "function", "has_handlers", "named", "targets", "targets_of",
+    "with_handlers"]
 
 CASES = DECOMPOSITIONS
 # Public functions of the package rather than of matrices.
@@ -25,13 +26,6 @@ OF_SCIPY = {
     name for name in linalg.scipy.__all__
     if (module := getattr(linalg.scipy, name).__module__).startswith("linalg.scipy.")
     and module != "linalg.scipy._namesakes"}
-# Real numbers take the steps of complex ones, whose conjugations do nothing there: they are for
-# longer runs.
-each_double = pytest.mark.parametrize(
-    "dtype", [np.complex128, pytest.param(np.float64, marks=pytest.mark.extended)],
-    ids=lambda dtype: dtype.__name__)
-# But not those of the rules of these functions.
-OTHER_RULES_IF_REAL = {"hessenberg", "schur"}
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 
@@ -39,6 +33,19 @@ DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 def each(some):
   """A test for each of some cases."""
   return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
+
+
+def each_dtype(quick, *for_longer_runs):
+  """A test for each, where they are not those that conftest.py chooses."""
+  return pytest.mark.parametrize(
+      "dtype", [quick, *(pytest.param(x, marks=pytest.mark.extended) for x in for_longer_runs)],
+      ids=lambda dtype: np.dtype(dtype).name)
+
+
+# Real numbers take the steps of complex ones, whose conjugations do nothing there.
+each_double = each_dtype(np.complex128, np.float64)
+# But not those of the rules of these functions.
+OTHER_RULES_IF_REAL = {"hessenberg", "schur"}
 
 
 def each_in_double(some):

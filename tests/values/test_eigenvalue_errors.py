@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cases
 import linalg
 from linalg._cases import checks
 from matrices import general, hermitian
@@ -19,9 +20,7 @@ def _errors(values, exact):
   return error / np.max(np.abs(exact), axis=-1)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float32, pytest.param(np.complex64, marks=pytest.mark.extended)],
-    ids=lambda dtype: dtype.__name__)
+@cases.each_dtype(np.float32, np.complex64)
 @pytest.mark.parametrize("n", [16, 32, 48, 64, 96, 128])
 def test_no_worse_than_stock(n, dtype, rng):
   """Catches rounding errors of QL's sweeps that add up; the mean is of the errors of matrices."""

@@ -169,10 +169,7 @@ def _stacked(types):
   return np.stack(list(types.values()))
 
 
-@pytest.mark.parametrize(
-    "dtype", [
-        np.dtype(np.float32), pytest.param(np.dtype(np.complex128), marks=pytest.mark.extended)],
-    ids=lambda dtype: dtype.name)
+@cases.each_dtype(np.dtype(np.float32), np.dtype(np.complex128))
 @pytest.mark.parametrize("name", OPERANDS)
 def test_residuals(name, dtype):
   make, operands = OPERANDS[name]
