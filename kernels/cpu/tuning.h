@@ -75,7 +75,10 @@ inline constexpr int64_t kBlockedCholesky = 512;
 // LU factors, solutions and inverses in tiles: in batches of 32 LAPACK's time over theirs is, at
 // n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2, 4.7 and 2.8, in float64
 // 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2
-// at 33, 1.7 at 64 and 2 to 4 from 128 on. The same machine, others on it throughout.
+// at 33, 1.7 at 64 and 2 to 4 from 128 on. The same machine, others on it throughout. So do smaller
+// systems with more right-hand sides than one matrix per lane is for: at n = 31 and 32 with 9 to 64
+// it is 1.4 to 2.6 in batches of 64 and 1.3 to 1.7 for single ones (AMD EPYC with AVX-512, two
+// cores that others used too, 23 November 2026; one build after the other).
 inline constexpr int64_t kBlockedLu = 512;
 // QR factors with Q in tiles: in batches of 32 the time of one per lane, or of one at a time
 // in registers, over theirs is, in float32 / float64, 1.0 / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96
@@ -223,7 +226,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr && bytes <= kBlockedQrBytes);
     }
     case Operation::kSolve:
-      return rows <= kSmallLu ? small_if(brief) : blocked_if(rows <= kBlockedLu);
+      return brief ? Path::kSmall : blocked_if(rows <= kBlockedLu);
     case Operation::kSvd:
     case Operation::kSvdvals: {
       const int64_t single_most = is_float32 ? kSmallSvd : kSmallSvdComplex64;
