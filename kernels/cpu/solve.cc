@@ -1,8 +1,9 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// Small matrices are factored in lanes, and what they solve is substituted there, larger ones in
-// tiles; the largest go to getrf, trsm and getri, and to division where a pivot has no reciprocal.
-// A matrix that is exactly singular, or whose factors hold NaN, gets NaN throughout.
+// Small matrices are factored in lanes, and what they solve is substituted there; larger ones, and
+// those with many right-hand sides, in tiles; the largest go to getrf, trsm and getri, and to
+// division where a pivot has no reciprocal. A matrix that is exactly singular, or whose factors
+// hold NaN, gets NaN throughout.
 #include <algorithm>
 #include <memory>
 #include <variant>
