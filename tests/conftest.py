@@ -54,7 +54,8 @@ def case(request: pytest.FixtureRequest) -> cases.Case:
 
 
 # Two that differ in width and in being complex show as much as four, but where arithmetic is tried:
-# there the mark `all_dtypes` stands, with the other two for longer runs.
+# there the mark `all_dtypes` stands, with the other two for longer runs. The first is enough by
+# default where the mark `one_dtype` stands: of a question that is hardly one of dtypes.
 TWO_DTYPES = (np.float32, np.complex128)
 
 
@@ -66,8 +67,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
   test = metafunc.definition
   if "dtype" in metafunc.fixturenames and not _chooses_dtypes(test):
     dtypes = cases.DTYPES if test.get_closest_marker("all_dtypes") else TWO_DTYPES
+    quick = TWO_DTYPES[:1] if test.get_closest_marker("one_dtype") else TWO_DTYPES
     metafunc.parametrize("dtype", [
-        pytest.param(np.dtype(x), marks=() if x in TWO_DTYPES else pytest.mark.extended)
+        pytest.param(np.dtype(x), marks=() if x in quick else pytest.mark.extended)
         for x in dtypes], ids=lambda dtype: dtype.name)
 
 

@@ -66,21 +66,23 @@ struct DiagonalTile {
   // The factor of row i, and from 0 on, of what is below it.
   LINALG_INLINE Strided<T> Column(int i) const { return {rows[i] + first, 1, 0}; }
 
-  // Takes row i, of which x has the negative; false if its pivot is not positive. A pivot whose
-  // reciprocal is out of range has that of its square root in both factors.
+  // Takes row i, of which x has the negative; false if its pivot is not positive. Where the pivot's
+  // reciprocal would be out of range, a power of two moves from it to the factors.
   template <int kCols>
   LINALG_INLINE bool Take(int i, const V (&x)[kCols]) {
+    using Limits = std::numeric_limits<R>;
+    constexpr R kLarge = uint64_t{1} << (Limits::digits + 5), kSmall = R(1) / 16;
 #pragma GCC unroll 4
     for (int j = 0; j < kRegisters; ++j) Store<T>(x[j], rows[i] + j * kWidth<T>);
     const R pivot = -std::real(rows[i][first + i]);
     if (!(pivot > 0)) return false;  // NaN is not
-    using Limits = std::numeric_limits<R>;
-    reciprocals[i] = 1 / pivot;
     roots[i] = Sqrt(pivot);
     inverses[i] = 1 / roots[i];
+    reciprocals[i] = 1 / pivot;
     if (!(reciprocals[i] >= Limits::min() && reciprocals[i] <= Limits::max())) [[unlikely]] {
-      reciprocals[i] = inverses[i];
-      for (T& element : rows[i]) element *= inverses[i];
+      const R scale = pivot < 1 ? kLarge : kSmall;
+      reciprocals[i] = 1 / (scale * pivot);
+      for (T& element : rows[i]) element *= scale;
     }
     return true;
   }

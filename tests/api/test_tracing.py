@@ -43,6 +43,7 @@ def _derivatives(function):
 each_differentiable = cases.each(cases.DIFFERENTIABLE_CASES)
 
 
+@pytest.mark.one_dtype
 @each_differentiable
 def test_derivatives_keep_the_dtype(case, dtype, rng):
   """A float64 constant in a rule would widen the tangents of float32, and slow a whole program."""

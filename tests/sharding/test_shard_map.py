@@ -32,6 +32,7 @@ from sharded import (
 pytestmark = pytest.mark.compiles
 
 
+@pytest.mark.one_dtype
 @KINDS
 def test_manual(case, dtype, kind, rng):
   """Catches a result that is not said to vary over the axes that its operand varies over."""

@@ -10,6 +10,7 @@ import linalg
 import matrices
 from sharded import KINDS, compile_local, make_mesh, place, same_bits
 
+pytestmark = pytest.mark.one_dtype
 # Sizes in lanes, in tiles, and for LAPACK, and on a GPU for the vendor's routines; a batch of whole
 # registers, and with a rest for every width.
 SIZES = [3, 8, 33, 70, 140]

@@ -59,6 +59,7 @@ def test_large(shape, batch, full_matrices, dtype, rng):
       linalg.svdvals(a)[1:], s[1:], rtol=0, atol=30 * np.finfo(dtype).eps * np.max(s[1:]))
 
 
+@pytest.mark.one_dtype
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_bits_do_not_depend_on_the_batch(shape, dtype, rng):
   """A matrix alone is one lane of nothing; in a batch it shares registers of several widths."""

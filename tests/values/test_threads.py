@@ -73,6 +73,7 @@ def _alone_and_in_batches(case, dtype, n, sizes, rng):
         same_bits([np.asarray(x)[i] for x in results], one)
 
 
+@pytest.mark.one_dtype
 @pytest.mark.parametrize("n", [1, 5, 33])
 def test_batch_invariance(case, dtype, n, rng):
   """Catches bits that depend on a matrix's neighbours, on its place, or on the threads."""
