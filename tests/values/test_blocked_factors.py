@@ -1,4 +1,5 @@
-"""Matrices too large for one per lane, on both sides of each cut-off and of the edges of tiles."""
+"""Factors and solutions of matrices too large for one per lane, on both sides of each cut-off and
+of the edges of tiles."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +8,7 @@ import pytest
 
 import linalg
 import matrices
+from residuals import assert_near, assert_orthonormal, in_double
 from sharded import same_bits
 
 # About the cut-offs to and from tiles; where rows, registers and panels of a tile end.
@@ -15,37 +17,23 @@ LARGEST = 512
 pytestmark = pytest.mark.all_dtypes
 
 
-def _positive_definite(rng, lead, n, dtype):
-  a = matrices.well_conditioned(rng, lead, n, dtype)
-  return (a @ a.conj().swapaxes(-1, -2) / n + np.eye(n)).astype(dtype)
-
-
-def _double(a):
-  return np.asarray(a).astype(np.result_type(a.dtype, np.float64))
-
-
-def _close(actual, expected, n, dtype):
-  error = np.abs(_double(actual) - _double(expected)).max()
-  assert error <= 4 * n * np.finfo(dtype).eps * np.abs(expected).max()
-
-
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
 @pytest.mark.parametrize("n", [*EDGES, LARGEST, LARGEST + 1])
 def test_cholesky(dtype, n, lower, rng):
-  a = _positive_definite(rng, (), n, dtype)
+  a = matrices.positive_definite(rng, (), n, dtype)
   factor = np.asarray(linalg.cholesky(a, upper=not lower))
   np.testing.assert_array_equal(factor, np.tril(factor) if lower else np.triu(factor))
   diagonal = factor.diagonal()
   assert (np.real(diagonal) > 0).all() and (np.imag(diagonal) == 0).all()
-  x = _double(factor)
-  _close(x @ x.conj().T if lower else x.conj().T @ x, a, n, dtype)
+  x = in_double(factor)
+  assert_near(x @ x.conj().T if lower else x.conj().T @ x, a, n, dtype)
 
 
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
 @pytest.mark.parametrize("n", [65, 67, 97])
 def test_cholesky_reads_one_triangle(dtype, n, lower, rng):
   """Catches a tile that reaches over the diagonal, or beyond the matrix."""
-  a = _positive_definite(rng, (3,), n, dtype)
+  a = matrices.positive_definite(rng, (3,), n, dtype)
   half = (np.tril if lower else np.triu)(a)
   unread = (np.triu if lower else np.tril)(np.full_like(a, np.nan), 1 if lower else -1)
   spoilt = half + unread
@@ -53,15 +41,15 @@ def test_cholesky_reads_one_triangle(dtype, n, lower, rng):
     spoilt[:, range(n), range(n)] += np.array(3j, dtype)
   factor = linalg.cholesky(spoilt, upper=not lower, symmetrize_input=False)
   same_bits([factor], [np.asarray(linalg.cholesky(half, upper=not lower, symmetrize_input=False))])
-  x = _double(factor)
+  x = in_double(factor)
   adjoint = x.conj().swapaxes(-1, -2)
-  _close(x @ adjoint if lower else adjoint @ x, a, n, dtype)
+  assert_near(x @ adjoint if lower else adjoint @ x, a, n, dtype)
 
 
 @pytest.mark.parametrize("n", [65, 72, 130])
 def test_cholesky_of_a_leading_block(dtype, n, rng):
   """Catches rounding that depends on the size, or on where a tile ends."""
-  a = _positive_definite(rng, (), 200, dtype)
+  a = matrices.positive_definite(rng, (), 200, dtype)
   whole = np.asarray(linalg.cholesky(a))
   same_bits([linalg.cholesky(a[:n, :n])], [whole[:n, :n]])
 
@@ -73,7 +61,7 @@ def test_cholesky_of_a_leading_block(dtype, n, rng):
 def test_info_of_cholesky(dtype, n, places, poison, rng):
   """The first pivot that is not positive: in the first row, inside a tile, at its ends, the last;
   and the neighbours in the batch keep their bits."""
-  a = _positive_definite(rng, (len(places) + 1,), n, dtype)
+  a = matrices.positive_definite(rng, (len(places) + 1,), n, dtype)
   clean = np.asarray(linalg.cholesky(a[-1]))
   for matrix, place in zip(a, places, strict=False):
     matrix[place, place] = poison
@@ -91,24 +79,19 @@ def test_cholesky_of_subnormal_numbers(rng):
   for dtype in (np.float32, np.float64):
     tiny = np.finfo(dtype).tiny
     a = np.full((n, n), tiny, dtype) + np.diag(np.linspace(1, 2, n)).astype(dtype)
-    x = _double(linalg.cholesky(a))
+    x = in_double(linalg.cholesky(a))
     assert (x[1:, 0] == tiny / x[0, 0]).all()
     a[1:, 0] = a[0, 1:] = tiny / 8
     x = np.asarray(linalg.cholesky(a))
     assert (x[1:, 0] == dtype(tiny / 8)).all()
 
 
-def _general(rng, lead, m, n, dtype):
-  a = rng.standard_normal((*lead, m, n))
-  return (a + 1j * rng.standard_normal(a.shape) if dtype.kind == "c" else a).astype(dtype)
-
-
 def _check_lu(a, packed, pivots, permutation):
   m, n = a.shape
   k = min(m, n)
-  x = _double(packed)
+  x = in_double(packed)
   l, u = np.tril(x[:, :k], -1) + np.eye(m, k), np.triu(x[:k])
-  _close(l @ u, a[permutation], max(m, n), a.dtype)
+  assert_near(l @ u, a[permutation], max(m, n), a.dtype)
   magnitude = lambda x: np.abs(np.real(x)) + np.abs(np.imag(x))
   order = np.arange(m)
   for step, pivot in enumerate(pivots):
@@ -123,7 +106,7 @@ def _check_lu(a, packed, pivots, permutation):
     *((n, n) for n in (33, 40, 49, 64, 67, 97, 130)), (LARGEST + 1, LARGEST + 1), (33, 8),
     (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)], ids=str)
 def test_lu(dtype, shape, rng):
-  a = _general(rng, (), *shape, dtype)
+  a = matrices.general(rng, (), *shape, dtype)
   packed, pivots, permutation, _ = map(np.asarray, linalg.lu_ex(a))
   _check_lu(a, packed, pivots, permutation)
 
@@ -149,12 +132,12 @@ def test_ties_go_to_the_first_row(dtype, n, rng):
 @pytest.mark.parametrize("n", [33, 48, 67, 130, LARGEST + 1])
 def test_solve(dtype, n, cols, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
-  b = _general(rng, (2,), n, cols, dtype)
+  b = matrices.general(rng, (2,), n, cols, dtype)
   # One matrix for the whole batch too, in one call and as a factor of it.
   shared = jax.vmap(linalg.solve, in_axes=(None, 0))
   for left, function in ((a, linalg.solve), (a[0], linalg.solve), (a[0], shared)):
-    x = _double(function(left, b))
-    residual = np.abs(_double(left) @ x - b).max()
+    x = in_double(function(left, b))
+    residual = np.abs(in_double(left) @ x - b).max()
     assert residual <= 4 * n * np.finfo(dtype).eps * np.abs(a).sum(-1).max() * np.abs(x).max()
 
 
@@ -180,23 +163,23 @@ def test_no_zero_is_negative(dtype, n):
 
 @pytest.mark.parametrize("n", [65, 67])
 def test_cholesky_of_the_hermitian_part(dtype, n, rng):
-  a = _positive_definite(rng, (), n, dtype)
-  skew = _general(rng, (), n, n, dtype)
+  a = matrices.positive_definite(rng, (), n, dtype)
+  skew = matrices.general(rng, (), n, n, dtype)
   given = (a + skew - skew.conj().T).astype(dtype)
-  x = _double(linalg.cholesky(given))
-  given = _double(given)
-  _close(x @ x.conj().T, (given + given.conj().T) / 2, 4 * n, dtype)
+  x = in_double(linalg.cholesky(given))
+  given = in_double(given)
+  assert_near(x @ x.conj().T, (given + given.conj().T) / 2, 4 * n, dtype)
 
 
 @pytest.mark.parametrize("n", [33, 48, 67, 130, LARGEST + 1])
 def test_inverse_and_determinant(dtype, n, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
-  x = _double(linalg.inv(a))
-  error = np.abs(_double(a) @ x - np.eye(n)).max()
+  x = in_double(linalg.inv(a))
+  error = np.abs(in_double(a) @ x - np.eye(n)).max()
   scale = np.abs(a).sum(-1).max() * np.abs(x).max()
   assert error <= 4 * n * np.finfo(dtype).eps * scale
   sign, logarithm = linalg.slogdet(a)
-  expected = np.linalg.slogdet(_double(a))
+  expected = np.linalg.slogdet(in_double(a))
   tolerance = 20 * n * float(np.finfo(dtype).eps)
   np.testing.assert_allclose(sign, expected.sign, atol=tolerance)
   np.testing.assert_allclose(logarithm, expected.logabsdet, atol=tolerance * n)
@@ -262,9 +245,9 @@ def test_tiny_pivots_of_full_matrices(dtype, n, rng):
   a = (np.round(1000 * rng.standard_normal((n, n))) * spacing).astype(dtype)
   packed, _, permutation, info = map(np.asarray, linalg.lu_ex(a))
   assert info == 0
-  x, up = _double(packed), 2.0**60
+  x, up = in_double(packed), 2.0**60
   product = (np.tril(x, -1) + np.eye(n)) @ (np.triu(x) * up)
-  assert np.abs(product - _double(a)[permutation] * up).max() <= 2 * n * (spacing * up)
+  assert np.abs(product - in_double(a)[permutation] * up).max() <= 2 * n * (spacing * up)
 
 
 def test_tiny_and_large_pivots(rng):
@@ -272,7 +255,7 @@ def test_tiny_and_large_pivots(rng):
   n = 40
   for dtype in (np.float32, np.float64, np.complex64, np.complex128):
     finfo = np.finfo(dtype)
-    b = _general(rng, (), n, 3, np.dtype(dtype))
+    b = matrices.general(rng, (), n, 3, np.dtype(dtype))
     for size in (float(finfo.smallest_subnormal) * 64, float(finfo.tiny), float(finfo.max) / 8):
       a = (size * np.diag(rng.integers(1, 4, n))).astype(dtype)
       right = np.asarray(b * dtype(finfo.tiny if size < 1 else 1), dtype)
@@ -295,26 +278,22 @@ def _well_conditioned(rng, m, n, dtype):
   return matrices.well_conditioned(rng, (), max(m, n), dtype)[:m, :n]
 
 
-def _check_orthonormal(q, limit):
-  assert np.abs(q.conj().T @ q - np.eye(q.shape[1])).max() <= limit
-
-
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
 @pytest.mark.parametrize("shape", QR_SHAPES, ids=str)
 def test_qr(dtype, shape, mode, rng):
   m, n = shape
   a = _well_conditioned(rng, m, n, dtype)
-  expected = np.linalg.qr(_double(a), mode)
+  expected = np.linalg.qr(in_double(a), mode)
   if mode == "r":
     r, expected_r = np.asarray(linalg.qr(a, mode)), expected
   else:
     (q, r), expected_r = map(np.asarray, linalg.qr(a, mode)), expected.R
     assert q.shape == expected.Q.shape
-    _close(_double(q) @ _double(r), a, max(m, n), dtype)
-    _check_orthonormal(_double(q), 2 * max(m, n) * np.finfo(dtype).eps)
+    assert_near(in_double(q) @ in_double(r), a, max(m, n), dtype)
+    assert_orthonormal(in_double(q), 2 * max(m, n) * np.finfo(dtype).eps)
   # The signs are LAPACK's.
   assert r.shape == expected_r.shape
-  _close(r, expected_r, max(m, n), dtype)
+  assert_near(r, expected_r, max(m, n), dtype)
   np.testing.assert_array_equal(r, np.triu(r))
   assert (np.imag(r.diagonal()) == 0).all()
 
@@ -328,12 +307,12 @@ def test_reflectors(dtype, shape, count, rng):
   packed, taus = map(np.asarray, linalg.qr(a, "raw"))
   packed = packed.T
   same_bits([np.triu(packed)[:n]], [np.asarray(linalg.qr(a, "r"))])
-  expected = np.eye(m, n).astype(_double(a).dtype)
+  expected = np.eye(m, n).astype(in_double(a).dtype)
   for k in reversed(range(count)):
-    v = np.where(np.arange(m) > k, _double(packed)[:, k], np.arange(m) == k)
-    expected -= np.outer(_double(taus)[k] * v, v.conj() @ expected)
+    v = np.where(np.arange(m) > k, in_double(packed)[:, k], np.arange(m) == k)
+    expected -= np.outer(in_double(taus)[k] * v, v.conj() @ expected)
   q = np.asarray(linalg.householder_product(packed, taus[:count]))
-  _close(q, expected, m, dtype)
+  assert_near(q, expected, m, dtype)
   # What stands above the reflectors is R's, and not read.
   unread = np.triu(np.full_like(packed, np.nan))
   same_bits([linalg.householder_product(np.tril(packed, -1) + unread, taus[:count])], [q])
@@ -348,8 +327,8 @@ def test_qr_of_columns_whose_squares_are_out_of_range(dtype, shape, exponent, rn
   scale = np.ones(shape[1])
   scale[::2] = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
   scaled_q, scaled_r = linalg.qr((a * scale).astype(dtype))
-  _close(scaled_q, q, shape[0], dtype)
-  _close(_double(scaled_r) / scale, _double(r), shape[0], dtype)
+  assert_near(scaled_q, q, shape[0], dtype)
+  assert_near(in_double(scaled_r) / scale, in_double(r), shape[0], dtype)
 
 
 @pytest.mark.parametrize("m", [75, 130])
@@ -357,10 +336,10 @@ def test_qr_of_subnormal_numbers(dtype, m, rng):
   """Each of the sums that an element takes is rounded to the spacing of subnormal numbers."""
   spacing = float(np.finfo(dtype).smallest_subnormal)
   a = (np.round(1000 * rng.standard_normal((m, 40))) * spacing).astype(dtype)
-  q, r = map(_double, linalg.qr(a))
+  q, r = map(in_double, linalg.qr(a))
   up = 2.0**60
-  assert np.abs(q @ (r * up) - _double(a) * up).max() <= m / 2 * (spacing * up)
-  _check_orthonormal(q, 2 * m * np.finfo(dtype).eps)
+  assert np.abs(q @ (r * up) - in_double(a) * up).max() <= m / 2 * (spacing * up)
+  assert_orthonormal(q, 2 * m * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("shape", [(75, 66), (150, 20), (20, 150)], ids=str)
@@ -383,7 +362,7 @@ def test_qr_of_complex_diagonals():
     a = np.diag(np.exp(1j * np.arange(n))).astype(dtype)
     q, r = map(np.asarray, linalg.qr(a))
     assert (np.imag(r) == 0).all()
-    _close(_double(q) @ _double(r), a, 1, np.dtype(dtype))
+    assert_near(in_double(q) @ in_double(r), a, 1, np.dtype(dtype))
 
 
 @pytest.mark.parametrize("shape", [(75, 75), (130, 30)], ids=str)
@@ -409,7 +388,7 @@ OPERATIONS = [
 
 def _operation(a, options):
   """op(A) in double precision, of the triangle that is read."""
-  x = (np.tril if options["lower"] else np.triu)(_double(a))
+  x = (np.tril if options["lower"] else np.triu)(in_double(a))
   if options.get("unit_diagonal"):
     x[..., range(a.shape[-1]), range(a.shape[-1])] = 1
   x = x.swapaxes(-1, -2) if options.get("transpose_a") else x
@@ -426,7 +405,7 @@ def test_triangular_solve(dtype, size, left_side, lower, rng):
   n, sides = size
   a = matrices.triangular(rng, (2,), n, dtype, lower=lower)
   unread = ~(np.tril if lower else np.triu)(np.ones((n, n), bool))
-  b = _general(rng, (2,), *((n, sides) if left_side else (sides, n)), dtype)
+  b = matrices.general(rng, (2,), *((n, sides) if left_side else (sides, n)), dtype)
   spoilt = np.where(unread, np.array(np.nan, dtype), a)
   # Divided, for a random unit triangle would be very ill-conditioned.
   unit = a / np.array(n, dtype)
@@ -440,7 +419,7 @@ def test_triangular_solve(dtype, size, left_side, lower, rng):
   for one in (slice(None), 0):
     for operation, x in zip(OPERATIONS, solve(spoilt[one], spoilt_unit[one], b), strict=True):
       given = unit[one] if operation.get("unit_diagonal") else a[one]
-      matrix, x = _operation(given, {"lower": lower, **operation}), _double(x)
+      matrix, x = _operation(given, {"lower": lower, **operation}), in_double(x)
       residual = np.abs((matrix @ x if left_side else x @ matrix) - b).max()
       scale = np.abs(matrix).sum(-1).max() * np.abs(x).max()
       assert residual <= 2 * n * np.finfo(dtype).eps * scale, operation
@@ -449,12 +428,13 @@ def test_triangular_solve(dtype, size, left_side, lower, rng):
 @pytest.mark.parametrize("size", [(8, 129), (33, 2), (67, 9), (256, 3)], ids=str)
 def test_solutions_with_factors(dtype, size, rng):
   n, cols = size
-  a, b = _positive_definite(rng, (2,), n, dtype), _general(rng, (2,), n, cols, dtype)
+  a = matrices.positive_definite(rng, (2,), n, dtype)
+  b = matrices.general(rng, (2,), n, cols, dtype)
   limit = 8 * n * np.finfo(dtype).eps
 
   def check(matrix, x):
     scale = np.abs(matrix).sum(-1).max() * np.abs(x).max()
-    assert np.abs(_double(matrix) @ _double(x) - b).max() <= limit * scale
+    assert np.abs(in_double(matrix) @ in_double(x) - b).max() <= limit * scale
 
   for lower in (True, False):
     factor = np.asarray(linalg.cholesky(a, upper=not lower))
@@ -475,7 +455,7 @@ def test_pivots_of_triangles(dtype, n, left_side, rng):
   what is solved before them, and the neighbours in the batch, keep their bits."""
   sides, finfo = 1000, np.finfo(dtype)
   a = matrices.triangular(rng, (3,), n, dtype, lower=True)
-  b = _general(rng, (3,), *((n, sides) if left_side else (sides, n)), dtype)
+  b = matrices.general(rng, (3,), *((n, sides) if left_side else (sides, n)), dtype)
   solve = lambda a: np.asarray(
       linalg.triangular_solve(a, b, left_side=left_side, lower=True, transpose_a=not left_side))
   rows = lambda x: x if left_side else x.swapaxes(-1, -2)
@@ -492,300 +472,8 @@ def test_pivots_of_triangles(dtype, n, left_side, rng):
     x = linalg.triangular_solve(diagonal, b * scale, left_side=left_side, lower=True)
     for part in (np.real, np.imag):
       np.testing.assert_allclose(
-          part(np.asarray(x)), part(_double(b * scale)) / pivot, rtol=64 * float(finfo.eps),
+          part(np.asarray(x)), part(in_double(b * scale)) / pivot, rtol=64 * float(finfo.eps),
           atol=4 * float(finfo.smallest_subnormal))
-
-
-# About the cut-offs to and from tiles; where leaves of divide and conquer, and registers, end.
-EIGH_SIZES = (73, 89, 97, 113, 129, 257)
-
-
-def _hermitian(rng, lead, n, dtype):
-  a = _general(rng, lead, n, n, dtype)
-  return ((a + a.conj().swapaxes(-1, -2)) / 2).astype(dtype)
-
-
-def _check_eigh(a, w, v, limit=1):
-  """Residual, orthogonality and order: `limit` times n eps."""
-  n = a.shape[-1]
-  unit = limit * n * float(np.finfo(a.dtype).eps)
-  a, w, v = map(_double, (a, w, v))
-  assert (np.diff(w) >= 0).all()
-  assert np.abs(a @ v - v * w).max() <= unit * max(np.abs(w).max(), 1e-300)
-  _check_orthonormal(v, unit)
-
-
-def _check_both(a):
-  """eigh and eigvalsh of one matrix."""
-  w, v = map(np.asarray, linalg.eigh(a))
-  _check_eigh(a, w, v)
-  expected = np.linalg.eigvalsh(_double(a))
-  unit = a.shape[-1] * float(np.finfo(a.dtype).eps) * np.abs(expected).max()
-  for values in (w, np.asarray(linalg.eigvalsh(a))):
-    assert np.abs(values - expected).max() <= unit / 2
-
-
-@pytest.mark.parametrize("n", EIGH_SIZES)
-def test_eigh(dtype, n, rng):
-  _check_both(_hermitian(rng, (), n, dtype))
-
-
-def test_the_largest_eigh(rng):
-  """The last in tiles, and the first that is LAPACK's."""
-  for n, dtype in ((LARGEST, np.float32), (LARGEST + 1, np.float64)):
-    _check_both(_hermitian(rng, (), n, np.dtype(dtype)))
-
-
-@pytest.mark.parametrize("n", [97, 130])
-def test_eigh_reads_one_triangle(dtype, n, rng):
-  """Catches a register that reaches over the diagonal, or beyond the matrix."""
-  a = _hermitian(rng, (3,), n, dtype)
-  for lower in (True, False):
-    unread = (np.triu if lower else np.tril)(np.full_like(a, np.nan), 1 if lower else -1)
-    spoilt = (np.tril if lower else np.triu)(a) + unread
-    if np.iscomplexobj(a):
-      spoilt[:, range(n), range(n)] += np.array(3j, dtype)
-    results = [*linalg.eigh(spoilt, "L" if lower else "U", symmetrize_input=False),
-               linalg.eigvalsh(spoilt, "L" if lower else "U", symmetrize_input=False)]
-    # Both triangles hold the same numbers.
-    same_bits(results, [*map(np.asarray, linalg.eigh(a)), np.asarray(linalg.eigvalsh(a))])
-
-
-def _spectrum(rng, name, n, eps):
-  """Eigenvalues that deflate in various ways."""
-  i = np.arange(n)
-  return {
-      "equal": np.ones(n),
-      "two": np.where(i % 3 == 0, 1.0, -1.0),
-      "clusters": i % 5 + eps * rng.standard_normal(n),
-      "one_cluster": 1 + 10 * eps * i,
-      "one_large": np.where(i == 0, 1.0, eps),
-      "geometric": eps ** (i / (n - 1)),
-      "low_rank": np.where(i < 7, i + 1.0, 0),
-  }[name]
-
-
-@pytest.mark.parametrize("name", [
-    "equal", "two", "clusters", "one_cluster", "one_large", "geometric", "low_rank"])
-def test_spectra(dtype, name, rng):
-  n = 117
-  values = _spectrum(rng, name, n, float(np.finfo(dtype).eps))
-  a = matrices.with_eigenvalues(rng, values, dtype).astype(dtype)
-  w, v = map(np.asarray, linalg.eigh(a))
-  _check_eigh(a, w, v)
-  unit = n * np.finfo(dtype).eps * np.abs(values).max()
-  for actual in (w, np.asarray(linalg.eigvalsh(a))):
-    assert np.abs(actual - np.sort(values)).max() <= unit / 2
-
-
-@pytest.mark.parametrize("n", [113, 128])
-def test_eigh_of_tridiagonal_matrices(dtype, n, rng):
-  """Where there is nothing to reflect, and halves that couple hardly, or with each sign."""
-  i = np.arange(n)
-  eps = np.finfo(dtype).eps
-  wilkinson = abs(i - n // 2) / n
-  ones = np.ones(n - 1)
-  for diagonal, beside in (
-      (np.zeros(n), ones), (2 * np.ones(n), -ones), (wilkinson, ones / n),
-      (i % 10, np.where(i[1:] % 10 == 0, 4 * eps, 1)), (rng.standard_normal(n), eps * ones),
-      (2.0 ** -(i % 60), 2.0 ** -(i[1:] % 60) / 4)):
-    a = (np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)).astype(dtype)
-    _check_both(a)
-
-
-@pytest.mark.parametrize("n", [113, 128])
-def test_eigh_of_diagonal_matrices(dtype, n, rng):
-  """The eigenvalues are the diagonal's elements, whatever their sizes, and the vectors columns of
-  the identity."""
-  tiny = float(np.finfo(dtype).smallest_subnormal)
-  for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,
-                   np.where(np.arange(n) % 2, 1, -1) * np.geomspace(1e-30, 1, n),
-                   tiny * (1 + np.arange(n))):
-    a = np.diag(diagonal).astype(dtype)
-    w, v = map(np.asarray, linalg.eigh(a))
-    np.testing.assert_array_equal(w, np.sort(np.real(a.diagonal())))
-    np.testing.assert_array_equal(np.abs(v).sum(0), np.ones(n))
-    np.testing.assert_array_equal(np.abs(v).max(0), np.ones(n))
-    np.testing.assert_array_equal(linalg.eigvalsh(a), w)
-
-
-@pytest.mark.parametrize("exponent", [-0.75, 0.95], ids=str)
-def test_eigh_near_the_ends_of_the_range(dtype, exponent, rng):
-  """Powers of two change nothing but the scale."""
-  n = 113
-  a = _hermitian(rng, (), n, dtype)
-  scale = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
-  w, v = map(np.asarray, linalg.eigh(a))
-  scaled = (a * scale).astype(dtype)
-  scaled_w, scaled_v = map(np.asarray, linalg.eigh(scaled))
-  np.testing.assert_array_equal(scaled_w, (w * scale).astype(w.dtype))
-  same_bits([scaled_v], [v])
-  np.testing.assert_array_equal(linalg.eigvalsh(scaled), (np.asarray(linalg.eigvalsh(a)) * scale))
-
-
-def test_eigh_of_subnormal_numbers(dtype, rng):
-  n = 113
-  spacing = float(np.finfo(dtype).smallest_subnormal)
-  a = np.round(1000 * rng.standard_normal((n, n)))
-  a = a + a.T
-  w, v = linalg.eigh((a * spacing).astype(dtype), symmetrize_input=False)
-  expected = np.linalg.eigvalsh(a)
-  limit = n * float(np.finfo(dtype).eps)
-  assert np.abs(_double(w) / spacing - expected).max() <= 1 + limit * np.abs(expected).max()
-  _check_orthonormal(_double(v), limit)
-
-
-@pytest.mark.parametrize("n", [39, 40, 41, 70, 129])
-def test_eigenvectors_of_tridiagonal_matrices(dtype, n, rng):
-  """Each with phases of its own; and the neighbours of one that is not finite keep their bits."""
-  d = rng.standard_normal((3, n)).astype(dtype)
-  e = _general(rng, (3,), 1, n - 1, dtype)[:, 0]
-  clean = [np.asarray(x) for x in linalg.eigh_tridiagonal(d, e)]
-  for diagonal, beside, w, v in zip(d, e, *clean, strict=True):
-    a = np.diag(diagonal).astype(dtype) + np.diag(beside, 1) + np.diag(beside.conj(), -1)
-    _check_eigh(a, w, v)
-  e[1, -1] = np.nan
-  w, v = map(np.asarray, linalg.eigh_tridiagonal(d, e))
-  same_bits([w[::2], v[::2]], [x[::2] for x in clean])
-  assert np.isnan(w[1]).all() and np.isnan(v[1]).all()
-
-
-@pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_info_of_eigh(dtype, poison, rng):
-  """Wherever a number is not finite; the neighbours in the batch keep their bits."""
-  n, places = 113, [(0, 0), (112, 112), (70, 3), (111, 95)]
-  a = _hermitian(rng, (len(places) + 1,), n, dtype)
-  clean = [np.asarray(x) for x in (*linalg.eigh(a[-1]), linalg.eigvalsh(a[-1]))]
-  for matrix, (i, j) in zip(a, places, strict=False):
-    matrix[i, j] = poison
-  for lower in ("L", None):
-    w, v, info = map(np.asarray, linalg.eigh_ex(a, lower, symmetrize_input=lower is None))
-    values = np.asarray(linalg.eigvalsh(a, lower or "L", symmetrize_input=lower is None))
-    np.testing.assert_array_equal(info, [*(-1 for _ in places), 0])
-    assert np.isnan(w[:-1]).all() and np.isnan(v[:-1]).all() and np.isnan(values[:-1]).all()
-    same_bits([w[-1], v[-1], values[-1]], clean)
-
-
-extended = pytest.mark.extended
-# About the cut-offs to and from tiles; tall and wide ones, which QR factors first.
-SVD_SHAPES = [
-    ((33, 33), True), ((129, 97), True), ((65, 130), False),
-    *(pytest.param(shape, full, marks=extended) for full in (False, True) for shape in (
-        (49, 49), (64, 64), (113, 113), (257, 257), (600, 40), (40, 600), (33, 31),
-        (34, 9), (9, 34), (100, 1), (1, 100)))]
-
-
-def _check_svd(a, full=False):
-  """Residual, orthogonality, order, and the same singular values alone."""
-  m, n = a.shape
-  k, unit = min(m, n), max(m, n) * float(np.finfo(a.dtype).eps)
-  u, s, vh = (_double(x) for x in linalg.svd(a, full))
-  assert (u.shape, vh.shape) == (((m, m), (n, n)) if full else ((m, k), (k, n)))
-  assert (np.diff(s) <= 0).all() and (s >= 0).all()
-  expected = np.linalg.svd(_double(a), compute_uv=False)
-  assert np.abs((u[:, :k] * s) @ vh[:k] - a).max() <= unit * expected[0]
-  _check_orthonormal(u, unit)
-  _check_orthonormal(vh.conj().T, unit)
-  for values in (s, np.asarray(linalg.svdvals(a))):
-    assert np.abs(values - expected).max() <= unit / 2 * expected[0]
-
-
-@pytest.mark.parametrize("shape, full", SVD_SHAPES, ids=str)
-def test_svd(dtype, shape, full, rng):
-  _check_svd(_general(rng, (), *shape, dtype), full)
-
-
-@extended
-def test_the_largest_svd(rng):
-  """The last in tiles, and the first that is LAPACK's."""
-  for n, dtype in ((LARGEST, np.float32), (LARGEST + 1, np.float64)):
-    _check_svd(_general(rng, (), n, n, np.dtype(dtype)))
-
-
-@pytest.mark.parametrize("name", [
-    "clusters", "low_rank", "graded",
-    *(pytest.param(name, marks=extended)
-      for name in ("equal", "two", "one_cluster", "one_large", "geometric"))])
-def test_svd_of_spectra(dtype, name, rng):
-  """Which deflate in various ways, and some of which are zeros."""
-  n = 117
-  if name == "graded":
-    values = np.geomspace(1e-12, 1e12, n)
-  else:
-    values = np.abs(_spectrum(rng, name, n, float(np.finfo(dtype).eps)))
-  _check_svd(matrices.with_singular_values(rng, values, n, n, dtype).astype(dtype))
-
-
-def _kahan(n):
-  """Kahan's triangle, whose least singular value is far below its diagonal."""
-  sine, cosine = np.sin(1.2), np.cos(1.2)
-  return sine ** np.arange(n)[:, None] * (np.eye(n) - cosine * np.triu(np.ones((n, n)), 1))
-
-
-@pytest.mark.parametrize("n", [113, pytest.param(128, marks=extended)])
-def test_svd_of_bidiagonal_matrices(dtype, n, rng):
-  """Where there is nothing to reflect; halves that couple hardly, or with each sign, or are zero;
-  and others with zeros, or a rank far from full."""
-  i = np.arange(n)
-  eps = np.finfo(dtype).eps
-  ones = np.ones(n - 1)
-  for diagonal, above in (
-      (np.zeros(n), ones), (np.ones(n), -ones), (np.where(i % 5 == 2, 0, 1.0 + i % 3), ones),
-      (i % 10, np.where(i[1:] % 10 == 0, 4 * eps, 1)), (rng.standard_normal(n), eps * ones),
-      (2.0 ** -(i % 60), 2.0 ** -(i[1:] % 60) / 4),
-      (1e-12 + np.where(i == n // 2, 1, 0), 0 * ones)):
-    _check_svd((np.diag(diagonal) + np.diag(above, 1)).astype(dtype))
-  for a in (np.outer(i + 1.0, i - 50.0), _kahan(n), np.triu(np.ones((n, n))), np.ones((n, n))):
-    _check_svd(a.astype(dtype))
-
-
-def test_svd_of_diagonal_matrices(dtype, rng):
-  """The singular values are the diagonal's moduli, whatever their sizes, and the vectors columns of
-  the identity."""
-  n = 113
-  tiny = float(np.finfo(dtype).smallest_subnormal)
-  for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,
-                   np.where(np.arange(n) % 2, 1, -1) * np.geomspace(1e-30, 1, n),
-                   tiny * (1 + np.arange(n))):
-    a = np.diag(diagonal).astype(dtype)
-    u, s, vh = map(np.asarray, linalg.svd(a))
-    np.testing.assert_array_equal(s, np.sort(np.abs(np.real(a.diagonal())))[::-1])
-    np.testing.assert_array_equal(linalg.svdvals(a), s)
-    for x in (u, vh):
-      np.testing.assert_array_equal(np.abs(x).sum(0), np.ones(n))
-      np.testing.assert_array_equal(np.abs(x).max(0), np.ones(n))
-
-
-@extended
-@pytest.mark.parametrize("exponent", [-0.75, 0.95], ids=str)
-@pytest.mark.parametrize("shape", [(113, 113), (70, 120)], ids=str)
-def test_svd_near_the_ends_of_the_range(dtype, shape, exponent, rng):
-  """Powers of two change nothing but the scale."""
-  a = _general(rng, (), *shape, dtype)
-  scale = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
-  u, s, vh = map(np.asarray, linalg.svd(a))
-  scaled = (a * scale).astype(dtype)
-  scaled_u, scaled_s, scaled_vh = map(np.asarray, linalg.svd(scaled))
-  np.testing.assert_array_equal(scaled_s, (s * scale).astype(s.dtype))
-  same_bits([scaled_u, scaled_vh], [u, vh])
-
-
-@pytest.mark.parametrize("shape", [(113, 113), pytest.param((40, 70), marks=extended)], ids=str)
-def test_info_of_svd(dtype, shape, rng):
-  """Wherever a number is not finite; the neighbours in the batch keep their bits."""
-  m, n = shape
-  places = [(0, 0, np.nan), (m - 1, n - 1, np.inf), (m // 2, 3, -np.inf), (m - 1, n // 2, np.nan)]
-  a = _general(rng, (len(places) + 2,), m, n, dtype)
-  clean = [np.asarray(x) for x in (*linalg.svd(a), linalg.svdvals(a))]
-  for matrix, (i, j, poison) in zip(a[1:], places, strict=False):
-    matrix[i, j] = poison
-  u, s, vh, info = map(np.asarray, linalg.svd_ex(a))
-  values, info_of_values = map(np.asarray, linalg.svdvals_ex(a))
-  for x in (info, info_of_values):
-    np.testing.assert_array_equal(x, [0, *(-1 for _ in places), 0])
-  for x, was in zip((u, s, vh, values), clean, strict=True):
-    assert np.isnan(x[1:-1]).all()
-    same_bits([x[0], x[-1]], [was[0], was[-1]])
 
 
 FUNCTIONS = {
@@ -814,7 +502,7 @@ FUNCTIONS = {
 def test_same_bits_in_any_batch(dtype, name, n, rng):
   """Catches a workspace that remembers the matrix before."""
   function = jax.jit(FUNCTIONS[name])
-  a = _positive_definite(rng, (40,), n, dtype)
+  a = matrices.positive_definite(rng, (40,), n, dtype)
   whole = [np.asarray(x) for x in function(a)]
   for i in (0, 17, 39):
     same_bits(function(jnp.asarray(a[i])), [x[i] for x in whole])
