@@ -1,14 +1,9 @@
 #include "kernels/blocked/bidiagonal_svd.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
-#include <utility>
 
 #include "kernels/arithmetic/scale.h"
-#include "kernels/blocked/secular.h"
-#include "kernels/blocked/strips.h"
-#include "kernels/blocked/triangular.h"
 #include "kernels/small/golub_kahan.h"
 
 namespace linalg::blocked {
@@ -29,21 +24,14 @@ struct LeafVectors {
   V *right, *left;
   int rows;  // and one more from the right
 
-  static LINALG_INLINE void Rotate(V* x, V* y, int count, V cosine, V sine) {
-    for (int j = 0; j < count; ++j) {
-      const V rotated = MulAdd(cosine, x[j], sine * y[j]);
-      y[j] = MulAdd(cosine, y[j], -(sine * x[j]));
-      x[j] = rotated;
-    }
-  }
   V* RightRow(int i) const { return right + i * (rows + 1); }
   V* LeftRow(int i) const { return left + i * rows; }
   LINALG_INLINE void RotateRight(int i, int j, V cosine, V sine) const {
-    Rotate(RightRow(i), RightRow(j), rows + 1, cosine, sine);
+    RotateRows(RightRow(i), RightRow(j), rows + 1, cosine, sine);
   }
   LINALG_INLINE void Right(int i, V cosine, V sine) const { RotateRight(i, i + 1, cosine, sine); }
   LINALG_INLINE void Left(int i, V cosine, V sine) const {
-    Rotate(LeftRow(i), LeftRow(i + 1), rows, cosine, sine);
+    RotateRows(LeftRow(i), LeftRow(i + 1), rows, cosine, sine);
   }
   LINALG_INLINE void Negate(int i, Mask<V> negative) const {
     V* const row = RightRow(i);
@@ -65,28 +53,15 @@ BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
       leaves_(LeafCount(n)),
       vectors_(vectors),
       // The lower halves begin at a register.
-      memory_(vectors ? 5 * (n + 1 + kTileRows) + 5 : 2 * (n + kTileRows) + 2 * (2 + kTileRows) + 5,
+      memory_(RowCarver<R>::RowCount(vectors ? n : 0) +
+                  RowCarver<R>::RowCount(vectors ? n + 1 : 2) +
+                  HalvesMerge<R>::RowCount(n, vectors ? n : 1),
               n + 1 + kWidth<R>),
-      leaf_(new V[(kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2)]),
-      order_(new int32_t[n]),
-      kept_(new int32_t[n]),
-      deflated_(new int32_t[n]),
-      place_(new int32_t[n]),
-      source_(new int32_t[n]),
-      half_(new Half[n]) {
-  Rows<R> rows = memory_.rows();
-  // Tiles reach beyond what they are of.
-  const auto take = [&](int64_t count) {
-    return std::exchange(rows, rows.At(count + kTileRows, 0));
-  };
-  right_ = {take(vectors ? n + 1 : 2), 1};
-  if (vectors) left_ = {take(n), 0};
-  gathered_ = take(vectors ? n : 2);
-  products_ = take(n);
-  update_ = take(n);
-  R** const lists[] = {&weights_, &poles_, &roots_, &sorted_, &inverse_norms_};
-  for (int i = 0; i < 5; ++i) *lists[i] = rows.At(i, 0).data;
-}
+      rows_(memory_.rows()),
+      left_{rows_.Take(vectors ? n : 0), 0},
+      right_{rows_.Take(vectors ? n + 1 : 2), 1},
+      merge_(n, vectors ? n : 1, rows_),
+      leaf_(new V[(kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2)]) {}
 
 int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
   constexpr int kLanes = kLanesOf<V>;
@@ -123,10 +98,7 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
     failed = failed + small::GolubKahan(diagonal, beside, order, z);
     for (int lane = 0; lane < count; ++lane) {
       const int64_t first = LeafStart(leaf + lane), size = size_of(leaf + lane);
-      int32_t* const sorted = order_.get();
-      std::iota(sorted, sorted + size, 0);
-      std::sort(sorted, sorted + size,
-                [&](int i, int j) { return diagonal[i][lane] < diagonal[j][lane]; });
+      const auto sorted = SortLane<kMostLeaf>(diagonal, lane, size);
       for (int64_t i = 0; i <= size; ++i) {
         const int64_t row = i < size ? sorted[i] : size;
         const V* const right_vector = z.RightRow(static_cast<int>(row));
@@ -146,27 +118,21 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
       }
     }
   }
-  return static_cast<int>(Reduce(failed, [](auto a, auto b) { return a + b; }));
+  return static_cast<int>(SumOfLanes(failed));
 }
 
 // Rotates the vectors of singular value i with those of j.
-void BidiagonalSvd::RotateRows(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
-  const auto rotate = [&](R& x, R& y) {
-    const R rotated = MulAdd(cosine, x, sine * y);
-    y = MulAdd(cosine, y, -(sine * x));
-    x = rotated;
-  };
-  const int64_t first = halves.first, size = halves.size();
+void BidiagonalSvd::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
+  const int64_t first = halves.first;
   if (!vectors_) {
     for (const bool last : {false, true}) {
-      rotate(*Element(first + i, first, last), *Element(first + j, first, last));
+      RotateRows(Element(first + i, first, last), Element(first + j, first, last), 1, cosine, sine);
     }
     return;
   }
   for (const Side& side : {left_, right_}) {
-    R* const x = side.z.At(first + i, first).data;
-    R* const y = side.z.At(first + j, first).data;
-    for (int64_t k = 0; k < size + side.more; ++k) rotate(x[k], y[k]);
+    RotateRows(side.z.At(first + i, first).data, side.z.At(first + j, first).data,
+               halves.size() + side.more, cosine, sine);
   }
 }
 
@@ -202,17 +168,16 @@ double BidiagonalSvd::Couple(Halves halves, R alpha, R beta) {
   return norm;
 }
 
-// The full row, but for its element in the column of the vector that Couple has made: alpha and
-// beta times the last elements of the upper half's vectors from the right and the first of the
-// lower's. Writes zeros beyond the halves.
-void BidiagonalSvd::ReadWeights(Halves halves, R alpha, R beta) {
+// The full row: alpha and beta times the last elements of the upper half's vectors from the right
+// and the first of the lower's; and `own`, in the column of the vector that Couple has made. Writes
+// zeros beyond the halves.
+void BidiagonalSvd::SetWeights(Halves halves, R alpha, R beta, R own) {
   const int64_t first = halves.first, upper = halves.upper, size = halves.size();
   for (int64_t i = 0; i < size; ++i) {
     if (i == upper) continue;
     const bool is_upper = i < upper;
-    half_[i] = is_upper ? kUpper : kLower;
     R* const inner = Element(first + i, first + upper + !is_upper, is_upper);
-    weights_[i] = (is_upper ? alpha : beta) * *inner;
+    merge_.SetWeight(i, (is_upper ? alpha : beta) * *inner, is_upper ? Half::kUpper : Half::kLower);
     if (!vectors_) {
       *inner = 0;
       continue;
@@ -226,153 +191,45 @@ void BidiagonalSvd::ReadWeights(Halves halves, R alpha, R beta) {
       }
     }
   }
-  half_[upper] = kBoth;
+  merge_.SetWeight(upper, own, Half::kBoth);
   if (vectors_) std::fill_n(left_.z.At(first + upper, first).data, size, R(0));
 }
 
-// Finds what of the diagonal of both halves the full row changes; returns how much of it. The
-// zero in that row's place is the first of it. Rotates vectors of singular values that are nearly
-// the same, so that it changes but one of them. As LAPACK's lasd2.
-int64_t BidiagonalSvd::Deflate(Halves halves, R negligible, R* d) {
-  const int64_t upper = halves.upper, size = halves.size();
-  int32_t *const order = order_.get(), *const kept = kept_.get();
-  std::iota(order, order + upper, 0);
-  std::iota(order + upper, order + size - 1, upper + 1);
-  std::inplace_merge(order, order + upper, order + size - 1,
-                     [&](int32_t i, int32_t j) { return d[i] < d[j]; });
-  kept[0] = static_cast<int32_t>(upper);
-  int64_t count = 1, deflated = 0;
-  int32_t before = -1;
-  for (int64_t k = 0; k < size - 1; ++k) {
-    const int32_t i = order[k];
-    if (std::abs(weights_[i]) <= negligible) {
-      deflated_[deflated++] = i;
-      continue;
-    }
-    if (before >= 0) {
-      const R norm = std::hypot(weights_[i], weights_[before]);
-      const R cosine = weights_[i] / norm, sine = -weights_[before] / norm;
-      if (std::abs((d[i] - d[before]) * cosine * sine) <= negligible) {
-        RotateRows(halves, before, i, cosine, sine);
-        const R low = d[before], high = d[i];
-        d[before] = low * cosine * cosine + high * sine * sine;
-        d[i] = low * sine * sine + high * cosine * cosine;
-        weights_[i] = norm;
-        if (half_[i] != half_[before]) half_[i] = kBoth;
-        deflated_[deflated++] = before;
-      } else {
-        kept[count++] = before;
-      }
-    }
-    before = i;
-  }
-  if (before >= 0) kept[count++] = before;
-  std::sort(deflated_.get(), deflated_.get() + deflated,
-            [&](int32_t i, int32_t j) { return d[i] < d[j]; });
-  upper_count_ = std::count_if(kept, kept + count, [&](int i) { return half_[i] == kUpper; });
-  both_count_ = std::count_if(kept, kept + count, [&](int i) { return half_[i] == kBoth; });
-  int32_t next[] = {0, static_cast<int32_t>(upper_count_),
-                    static_cast<int32_t>(upper_count_ + both_count_)};
-  for (int64_t i = 0; i < count; ++i) place_[i] = next[half_[kept[i]]]++;
-  return count;
-}
-
-// The vectors from the right of the diagonal matrix with a full row, in columns, a row for each
-// pole at its place; and one over the norms of what they are multiples of.
-void BidiagonalSvd::MakeRightVectors(int64_t count) {
+// Makes the vectors of the secular equation, those from the right of a diagonal matrix with a full
+// row, those from the left: poles times them, and -1 for the full row.
+void BidiagonalSvd::MakeLeftVectors() {
+  const int64_t count = merge_.kept_count();
+  const R* const poles = merge_.poles();
   for (int64_t j = 0; j < count; j += kWidth<R>) {
-    V sum{};
-    for (int64_t i = 0; i < count; ++i) {
-      R* const x = products_.At(i, j).data;
-      const V ratio = Spread<V>(weights_[i]) / Load<R>(x);
-      sum = MulAdd(ratio, ratio, sum);
-      Store<R>(ratio, x);
-    }
-    const V inverse = Number<V>(1) / Sqrt(sum);
-    for (int64_t i = 0; i < count; ++i) {
-      Store<R>(inverse * Load<R>(products_.At(i, j).data), update_.At(place_[i], j).data);
-    }
-    Store<R>(inverse, inverse_norms_ + j);
-  }
-}
-
-// Makes those from the left of them: poles times theirs, and -1 for the full row.
-void BidiagonalSvd::MakeLeftVectors(int64_t count) {
-  for (int64_t j = 0; j < count; j += kWidth<R>) {
-    const V own = -Load<R>(inverse_norms_ + j);
+    const V own = -Load<R>(merge_.inverse_norms() + j);
     V sum = own * own;
     for (int64_t i = 1; i < count; ++i) {
-      R* const x = update_.At(place_[i], j).data;
-      const V product = Spread<V>(poles_[i]) * Load<R>(x);
+      R* const x = merge_.UpdateRow(i).At(0, j).data;
+      const V product = Spread<V>(poles[i]) * Load<R>(x);
       sum = MulAdd(product, product, sum);
       Store<R>(product, x);
     }
-    Store<R>(own, update_.At(place_[0], j).data);
+    Store<R>(own, merge_.UpdateRow(0).At(0, j).data);
     const V inverse = Number<V>(1) / Sqrt(sum);
     for (int64_t i = 0; i < count; ++i) {
-      R* const x = update_.At(i, j).data;
+      R* const x = merge_.UpdateRow(i).At(0, j).data;
       Store<R>(inverse * Load<R>(x), x);
     }
   }
 }
 
-// The vectors of one side of both halves together, where the diagonal's elements are kept; the
-// others follow. Their signs are of no account, but the same on both sides.
-void BidiagonalSvd::MultiplyVectors(const Side& side, Halves halves, int64_t count) {
-  const int64_t first = halves.first, upper = halves.upper + side.more;
-  const int64_t lower = halves.lower + side.more, deflated = halves.size() - count;
-  const Strided<R> update = update_.ReadTransposed();
-  const int64_t second = RoundUp(upper, kWidth<R>);
-  const auto gather = [&](int64_t i, int64_t target) {
-    const R* const row = side.z.At(first + i, first).data;
-    std::copy_n(row, upper, gathered_.At(target, 0).data);
-    std::copy_n(row + halves.upper + 1, lower, gathered_.At(target, second).data);
-  };
-  for (int64_t i = 0; i < count; ++i) gather(kept_[i], place_[i]);
-  for (int64_t i = 0; i < deflated; ++i) gather(deflated_[i], count + i);
-  const auto multiply = [&](int64_t from, int64_t depth, int64_t column, int64_t cols) {
-    ForEachGroupOfColumns<R>(
-        column, column + cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-          MulSubColumns<false, kCols, true>(count, depth, update.At(0, from), gathered_.At(from, j),
-                                            products_.At(0, j));
-        });
-  };
-  multiply(0, upper_count_ + both_count_, 0, upper);
-  multiply(upper_count_, count - upper_count_, second, lower);
-}
-
-// Where the vectors of both halves together come from, they go to.
-void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, int64_t count) {
-  const int64_t first = halves.first, middle = halves.upper, upper = middle + side.more;
-  const R* const row_between = update_.At(place_[0], 0).data;
+// Makes the vectors of one side of both halves those of the whole.
+void BidiagonalSvd::WriteVectors(const Side& side, Halves halves) {
+  const int64_t first = halves.first, upper = halves.upper;
+  merge_.WriteVectors(side.z.At(first, first), upper + side.more, upper + 1,
+                      halves.lower + side.more);
+  if (side.more > 0) return;
+  // From the left, the row between them is a vector of its own.
+  const R* const row_between = merge_.UpdateRow(0).data;
   for (int64_t i = 0; i < halves.size(); ++i) {
-    const bool is_root = source_[i] < count;
-    const R* const source = (is_root ? products_ : gathered_).At(source_[i], 0).data;
-    R* const target = side.z.At(first + i, first).data;
-    if (side.more == 0) target[middle] = is_root ? -row_between[source_[i]] : R(0);
-    std::copy_n(source, upper, target);
-    std::copy_n(source + RoundUp(upper, kWidth<R>), halves.lower + side.more, target + middle + 1);
-  }
-}
-
-// The same of the first and the last elements of those from the right.
-void BidiagonalSvd::MultiplyEnds(Halves halves, int64_t count) {
-  const int64_t size = halves.size();
-  for (int end = 0; end < 2; ++end) {
-    R *const from = gathered_.At(end, 0).data, *const row = right_.z.At(end, halves.first).data;
-    R* const products = products_.At(end, 0).data;
-    for (int64_t i = 0; i < count; ++i) from[place_[i]] = row[kept_[i]];
-    for (int64_t i = count; i < size; ++i) from[i] = row[deflated_[i - count]];
-    for (int64_t j = 0; j < count; j += kWidth<R>) {
-      V sum{};
-      for (int64_t i = 0; i < count; ++i) {
-        sum = MulAdd(Spread<V>(from[i]), Load<R>(update_.At(i, j).data), sum);
-      }
-      Store<R>(sum, products + j);
-    }
-    for (int64_t i = 0; i < size; ++i) {
-      row[i] = source_[i] < count ? products[source_[i]] : from[source_[i]];
-    }
+    const int64_t source = merge_.source(i);
+    *side.z.At(first + i, first + upper).data =
+        source < merge_.kept_count() ? -row_between[source] : R(0);
   }
 }
 
@@ -384,46 +241,30 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e) {
   d[upper] = 0;
   R largest = std::max(std::abs(alpha), std::abs(beta));
   for (int64_t i = 0; i < size; ++i) largest = std::max(largest, d[i]);
-  const R negligible = 8 * (std::numeric_limits<R>::epsilon() / 2) * largest;
+  const R negligible = NegligibleBeside(largest);
   const R own = Couple(halves, alpha, beta);
-  ReadWeights(halves, alpha, beta);
-  weights_[upper] = std::max(own, negligible);
-  const int64_t count = Deflate(halves, negligible, d), deflated = size - count;
+  SetWeights(halves, alpha, beta, std::max(own, negligible));
+  merge_.Deflate(upper, upper + 1, size, 1, negligible, d,
+                 [&](auto... arguments) { RotateVectors(halves, arguments...); });
   int failed = 0;
-  if (count == 1) {
-    roots_[0] = own;
-    *update_.data = -1;
-    *inverse_norms_ = 1;
+  if (merge_.kept_count() == 1) {
+    merge_.SetOnly(own, -1);
   } else {
     R unscale;
     const R scale = PowerOfTwoScale(largest, unscale);
-    for (int64_t i = 0; i < count; ++i) {
-      poles_[i] = scale * d[kept_[i]];
-      sorted_[i] = scale * weights_[kept_[i]];
-    }
-    poles_[1] = std::max(poles_[1], scale * negligible / 2);
-    std::copy_n(sorted_, count, weights_);
-    failed = FindRoots<SquaredPoles>(count, R(1), poles_, weights_, roots_, products_);
-    for (int64_t i = 0; i < count; ++i) roots_[i] *= unscale;
-    RecomputeWeights<SquaredPoles>(count, poles_, products_, weights_);
-    MakeRightVectors(count);
+    merge_.SetSecular(scale, scale, d);
+    merge_.poles()[1] = std::max(merge_.poles()[1], scale * negligible / 2);
+    failed = merge_.FindVectors<SquaredPoles>(1, unscale);
   }
-  // Both lists are in order.
-  int64_t root = 0, other = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    const bool is_root = other == deflated || (root < count && roots_[root] <= d[deflated_[other]]);
-    sorted_[i] = is_root ? roots_[root] : d[deflated_[other]];
-    source_[i] = static_cast<int32_t>(is_root ? root++ : count + other++);
-  }
-  std::copy_n(sorted_, size, d);
+  merge_.WriteValues(d);
   if (vectors_) {
-    MultiplyVectors(right_, halves, count);
-    WriteVectors(right_, halves, count);
-    MakeLeftVectors(count);
-    MultiplyVectors(left_, halves, count);
-    WriteVectors(left_, halves, count);
+    WriteVectors(right_, halves);
+    MakeLeftVectors();
+    WriteVectors(left_, halves);
   } else {
-    MultiplyEnds(halves, count);
+    for (int end = 0; end < 2; ++end) {
+      merge_.WriteElements(right_.z.At(end, halves.first).data);
+    }
   }
   return failed;
 }

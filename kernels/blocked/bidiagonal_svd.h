@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/blocked/halves_merge.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -35,9 +36,6 @@ class BidiagonalSvd {
  private:
   using V = Register<R>;
 
-  // Which halves of a singular vector hold others than zeros.
-  enum Half : int8_t { kUpper, kBoth, kLower };
-
   // Two neighbouring halves, solved, and the row between them, which couples them. What is here of
   // `upper` by upper + 1 and `lower` by lower + 1 elements begins in row and column `first`.
   struct Halves {
@@ -59,30 +57,18 @@ class BidiagonalSvd {
   int SolveLeaves(R* d, const R* e);
   int Merge(Halves halves, R* d, const R* e);
   R Couple(Halves halves, R alpha, R beta);
-  void ReadWeights(Halves halves, R alpha, R beta);
-  void RotateRows(Halves halves, int64_t i, int64_t j, R cosine, R sine);
-  int64_t Deflate(Halves halves, R negligible, R* d);
-  void MakeRightVectors(int64_t count);
-  void MakeLeftVectors(int64_t count);
-  void MultiplyVectors(const Side& side, Halves halves, int64_t count);
-  void MultiplyEnds(Halves halves, int64_t count);
-  void WriteVectors(const Side& side, Halves halves, int64_t count);
+  void SetWeights(Halves halves, R alpha, R beta, R own);
+  void RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine);
+  void MakeLeftVectors();
+  void WriteVectors(const Side& side, Halves halves);
 
   int64_t n_, leaves_;
   bool vectors_;
-  // In one piece of memory, which comes back to a process sooner than many: the vectors; of two
-  // halves those of one side that do not deflate, by halves, then the others; their products; the
-  // vectors of the diagonal matrix with a full row, in columns; and a number for each row.
   Workspace<R> memory_;
+  RowCarver<R> rows_;
   Side left_, right_;
-  Rows<R> gathered_, products_, update_;
-  R *weights_, *poles_, *roots_, *sorted_, *inverse_norms_;
+  HalvesMerge<R> merge_;
   std::unique_ptr<V[]> leaf_;
-  // Of two halves: the order of the diagonal, what is kept of it and what deflates, ascending, the
-  // place of each that is kept among those, by halves, and where each result comes from.
-  std::unique_ptr<int32_t[]> order_, kept_, deflated_, place_, source_;
-  std::unique_ptr<Half[]> half_;
-  int64_t upper_count_, both_count_;
 };
 
 }  // namespace linalg::blocked

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "kernels/arithmetic/hermitian.h"
-#include "kernels/blocked/divide_and_conquer.h"
 #include "kernels/blocked/qr.h"
+#include "kernels/blocked/tridiagonal_eigh.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -32,7 +32,7 @@ class HermitianEigen {
   int64_t n_;
   Workspace<T> workspace_, work_;
   // In double precision: what divide and conquer deflates would be most of the error of float32's.
-  DivideAndConquer<double> tridiagonal_;
+  TridiagonalEigh<double> tridiagonal_;
   QrFactors<T> reflectors_;
   std::unique_ptr<T[]> taus_;
   std::unique_ptr<R[]> beside_;

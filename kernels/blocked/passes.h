@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "kernels/arithmetic/pairs.h"
 #include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/blocked/strips.h"
 #include "kernels/blocked/workspace.h"
@@ -18,15 +19,10 @@ inline constexpr int kPassRows = std::min((kTileRows == 8 ? 4 : 2) / kPartsOf<T>
 template <class T>
 LINALG_INLINE Register<T> ConjPairs(Register<T> x) {
   if constexpr (kComplexElement<T>) {
-    return InPairs<Register<T>>(1, -1) * x;
+    return ConjugatePairs(x);
   } else {
     return x;
   }
-}
-
-template <class T>
-LINALG_INLINE RealElement<T> SumOfLanes(Register<T> x) {
-  return Reduce(x, [](auto a, auto b) { return a + b; });
 }
 
 // Sums, over registers, of products of elements: a register of them, for complex ones those of like
@@ -43,9 +39,9 @@ struct Dot {
   }
   LINALG_INLINE Element<T> Total() const {
     if constexpr (kComplexElement<T>) {
-      return {SumOfLanes<T>(ConjPairs<T>(sums[0])), SumOfLanes<T>(sums[1])};
+      return {SumOfLanes(ConjPairs<T>(sums[0])), SumOfLanes(sums[1])};
     } else {
-      return SumOfLanes<T>(sums[0]);
+      return SumOfLanes(sums[0]);
     }
   }
 };
@@ -62,7 +58,7 @@ LINALG_INLINE RealElement<T> SumOfSquares(const T* x, int64_t first, int64_t las
     squares[1] = MulAdd(z, z, squares[1]);
   }
   if (j < last) squares[0] = MulAdd(Load<T>(x + j), Load<T>(x + j), squares[0]);
-  return SumOfLanes<T>(squares[0] + squares[1]);
+  return SumOfLanes(squares[0] + squares[1]);
 }
 
 }  // namespace linalg::blocked

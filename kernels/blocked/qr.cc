@@ -16,11 +16,10 @@ inline constexpr int kReflectedColumns = kComplexElement<T> && kTileRows < 8 ? 2
 
 template <class T>
 Element<T> Sum(Strip<T> x) {
-  const auto sum = [](auto part) { return Reduce(part, [](auto a, auto b) { return a + b; }); };
   if constexpr (kComplexElement<T>) {
-    return {sum(x.re), sum(x.im)};
+    return {SumOfLanes(x.re), SumOfLanes(x.im)};
   } else {
-    return sum(x);
+    return SumOfLanes(x);
   }
 }
 
@@ -104,7 +103,7 @@ class Reflector {
       sums[1] = NormAdd(column_[(s + 1) * kNext], sums[1]);
     }
     if (s < strips_) sums[0] = NormAdd(column_[s * kNext], sums[0]);
-    return Reduce(sums[0] + sums[1], [](auto a, auto b) { return a + b; });
+    return SumOfLanes(sums[0] + sums[1]);
   }
 
   // Of a column whose squares are out of range, or which may have nothing below: element by

@@ -85,4 +85,9 @@ LINALG_INLINE Lane<V> Reduce(V x, Combine&& combine) {
   }
 }
 
+template <class V>
+LINALG_INLINE Lane<V> SumOfLanes(V x) {
+  return Reduce(x, [](auto a, auto b) { return a + b; });
+}
+
 }  // namespace linalg::blocked

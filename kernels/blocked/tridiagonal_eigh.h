@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/blocked/halves_merge.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -18,9 +19,9 @@ namespace linalg::blocked {
 // In memory that serves one matrix of order n after another. Without vectors, the first and the
 // last elements of those are all that is computed of them.
 template <class R>
-class DivideAndConquer {
+class TridiagonalEigh {
  public:
-  DivideAndConquer(int64_t n, bool vectors);
+  TridiagonalEigh(int64_t n, bool vectors);
 
   // Replaces the diagonal d of a matrix of norm about 1 by the eigenvalues, ascending; e has the
   // n - 1 elements beside it. Returns how many did not converge.
@@ -32,9 +33,6 @@ class DivideAndConquer {
  private:
   using V = Register<R>;
 
-  // Which halves of an eigenvector hold others than zeros.
-  enum Half : int8_t { kUpper, kBoth, kLower };
-
   // Two neighbouring halves, solved, of what begins in row `first`.
   struct Halves {
     int64_t first, upper, lower;
@@ -44,26 +42,16 @@ class DivideAndConquer {
   int64_t LeafStart(int64_t leaf) const { return leaf * n_ / leaves_; }
   int SolveLeaves(R* d, const R* e);
   int Merge(Halves halves, R beside, R* d);
-  void ReadWeights(Halves halves, R sign);
-  int64_t Deflate(Halves halves, R rho, R* d);
-  void RotateRows(Halves halves, int64_t i, int64_t j, R cosine, R sine);
-  void MakeRankOneVectors(int64_t count);
-  void MultiplyVectors(Halves halves, int64_t count);
+  void SetWeights(Halves halves, R sign);
+  void RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine);
 
   int64_t n_, leaves_;
   bool vectors_;
-  // In one piece of memory, which comes back to a process sooner than many: the eigenvectors, or
-  // the first and the last elements of each; of two halves those that do not deflate, by halves,
-  // then the others; their products; the vectors of the rank-one update; and a number for each row.
   Workspace<R> memory_;
-  Rows<R> z_, gathered_, products_, update_;
-  R *weights_, *poles_, *roots_, *sorted_;
+  RowCarver<R> rows_;
+  Rows<R> z_;  // the eigenvectors, or the first and the last elements of each
+  HalvesMerge<R> merge_;
   std::unique_ptr<V[]> leaf_;
-  // Of two halves: the order of the diagonal, what is kept of it and what deflates, ascending, and
-  // the place of each that is kept among those, by halves.
-  std::unique_ptr<int32_t[]> order_, kept_, deflated_, place_;
-  std::unique_ptr<Half[]> half_;
-  int64_t upper_count_, both_count_;
 };
 
 }  // namespace linalg::blocked

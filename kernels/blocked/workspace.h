@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/aligned_memory.h"
 #include "kernels/blocked/tile.h"
@@ -48,6 +49,23 @@ class Workspace {
   int64_t ld_;
   AlignedMemory memory_;
   Rows<T> rows_;
+};
+
+// Hands out the rows of a workspace from the first on, each piece with the rows that tiles reach
+// beyond it.
+template <class T>
+class RowCarver {
+ public:
+  explicit RowCarver(Rows<T> rows) : next_(rows) {}
+
+  // The rows that Take takes.
+  static int64_t RowCount(int64_t count) { return count + kTileRows; }
+
+  Rows<T> Take(int64_t count) { return std::exchange(next_, next_.At(RowCount(count), 0)); }
+  T* TakeOne() { return std::exchange(next_, next_.At(1, 0)).data; }
+
+ private:
+  Rows<T> next_;
 };
 
 }  // namespace linalg::blocked

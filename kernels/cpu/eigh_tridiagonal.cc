@@ -9,7 +9,7 @@
 #include <complex>
 
 #include "kernels/arithmetic/scale.h"
-#include "kernels/blocked/divide_and_conquer.h"
+#include "kernels/blocked/tridiagonal_eigh.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/problem.h"
@@ -52,11 +52,11 @@ void WriteVectors(int64_t n, const Element<T>* phases, Get&& z, T* vectors) {
   }
 }
 
-// blocked::DivideAndConquer of matrices of any norm.
+// blocked::TridiagonalEigh of matrices of any norm.
 template <class R>
-class ScaledDivideAndConquer {
+class ScaledTridiagonalEigh {
  public:
-  ScaledDivideAndConquer(int64_t n, bool vectors) : n_(n), solver_(n, vectors) {}
+  ScaledTridiagonalEigh(int64_t n, bool vectors) : n_(n), solver_(n, vectors) {}
 
   int operator()(R* d, R* e) {
     Extent<R> extent;
@@ -75,7 +75,7 @@ class ScaledDivideAndConquer {
 
  private:
   int64_t n_;
-  blocked::DivideAndConquer<R> solver_;
+  blocked::TridiagonalEigh<R> solver_;
 };
 
 // stevd, with the same interface.
@@ -114,7 +114,7 @@ struct EighTridiagonalProblem {
   void RunBlocked(ffi::ThreadPool& pool) const {
     const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
     ForEachInTurn(
-        pool, batch, nanoseconds, [&] { return Work<ScaledDivideAndConquer<R>>(*this); },
+        pool, batch, nanoseconds, [&] { return Work<ScaledTridiagonalEigh<R>>(*this); },
         [&](auto& work, int64_t i) { Solve(work, i); });
   }
 

@@ -5,7 +5,7 @@
 // The largest go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major order, whose
 // singular vectors are those of A with the sides exchanged and conjugated twice: U and Vᴴ are
 // LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds NaN or
-// Inf is not handed to LAPACK, whose iterations may not end on it: it gets NaN, and info = -1.
+// Inf gets NaN, and info = -1.
 #include "kernels/blocked/svd.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
@@ -104,7 +104,7 @@ struct SvdProblem {
     FillWithNaN(RightSize(), PartOf(vh, i * RightSize()));
   }
 
-  // One matrix per lane.
+  // One matrix per lane; a single one with columns in registers.
   void RunValues(ffi::ThreadPool& pool) const {
     using Full = Vector<R, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
@@ -115,7 +115,7 @@ struct SvdProblem {
                     [&]<class V>(int64_t i, V* registers) {
                       const small::SvdvalsWork<Element<T, V>> work(registers, rows, cols);
                       LoadElements(a + i * m * n, m * n, m * n, work.matrix);
-                      const V failed = small::Svdvals(work, rows, cols);
+                      const V failed = small::Svdvals<ColumnBlock<T, V>>(work, rows, cols);
                       StoreElements(work.values, Count(), s + i * Count());
                       StoreIntegers(&failed, 1, info + i);
                     });
@@ -169,8 +169,7 @@ void RunSvd(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result* u, Result& s
   });
 }
 
-void SvdWithVectors(ffi::ThreadPool pool, ffi::AnyBuffer a, Result u, Result s, Result vh,
-                    Result info) {
+void Svd(ffi::ThreadPool pool, ffi::AnyBuffer a, Result u, Result s, Result vh, Result info) {
   RunSvd(pool, a, &u, s, &vh, info);
 }
 
@@ -181,5 +180,5 @@ void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info) {
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_svd, linalg::SvdWithVectors);
+LINALG_HANDLER(linalg_svd, linalg::Svd);
 LINALG_HANDLER(linalg_svdvals, linalg::Svdvals);

@@ -29,6 +29,14 @@ LINALG_INLINE void ScaleColumn(int rows, int cols, int k, E* a) {
   for (int i = k + 1; i < rows; ++i) a[i * cols + k] = divisor.Divide(a[i * cols + k]);
 }
 
+// Apart from what surrounds it, or the mask is kept in memory.
+template <class E>
+LINALG_INLINE Mask<RealElement<E>> HoldsNaN(int count, const E* a) {
+  Mask<RealElement<E>> found{};
+  for (int i = 0; i < count; ++i) found |= IsNaN(a[i]);
+  return found;
+}
+
 // Factors in place; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
 // the first pivot that is 0, or kHoldsNaN.
 template <class E>
@@ -70,11 +78,7 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
     MulSub(rows - end, cols - end, end - panel, a + end * cols + panel, cols,
            a + panel * cols + end, cols, a + end * cols + end, cols);
   }
-  auto undefined = singular < V{};
-  for (int i = 0; i < rows * cols; ++i) {
-    undefined |= IsNaN(a[i]);
-  }
-  return undefined ? Broadcast<V>(kHoldsNaN) : singular;
+  return HoldsNaN(rows * cols, a) ? Broadcast<V>(kHoldsNaN) : singular;
 }
 
 // Pivots as numbers in lanes; `from_factors` says that none stands above its step.

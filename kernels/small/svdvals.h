@@ -17,16 +17,18 @@
 
 namespace linalg::small {
 
-// Reduces the n by n matrix to bidiagonal form, the diagonal to d and what is above it to e. `v`
-// has n elements.
-template <class E>
+// Reduces the n by n matrix to bidiagonal form, the diagonal to d and what is above it to e.
+// Columns are updated in blocks B. `v` has n elements.
+template <class B, class E>
 LINALG_INLINE void Bidiagonalise(E* a, int n, E* v, RealElement<E>* d, RealElement<E>* e) {
   for (int k = 0; k < n; ++k) {
     const int rows = n - k, cols = rows - 1;
     E* const corner = a + k * n + k;
     if (kComplexElement<E> || rows > 1) {
       const E tau = Conj(MakeReflector(corner, n, rows, v));
-      for (int j = 1; j < rows; ++j) ReflectColumn(corner + j, n, rows, v, tau);
+      ForEachColumnBlock<kColumns<E, B>, 1>(rows - 1, [&]<int, bool kMasked>(int j, int first) {
+        ReflectColumns<kMasked, B>(corner + 1 + j, n, rows, v, tau, first);
+      });
     }
     d[k] = Re(corner[0]);
     if (cols == 0) return;
@@ -63,7 +65,8 @@ struct SvdvalsWork {
   SvdvalsWork(V* memory, int64_t rows, int64_t cols) {
     const int64_t n = std::min(rows, cols);
     Carver<V> carver(memory);
-    wide = carver.Take(4 * n);  // first, for numbers twice as wide
+    // First, for numbers twice as wide, and as long as two registers: what lies before the matrix.
+    wide = carver.Take(std::max<int64_t>(4 * n, 2 * kRegisterBytes / sizeof(Lane<V>)));
     matrix = carver.template Take<E>(rows * cols);
     reflectors = carver.template Take<E>(rows * cols);
     taus = carver.template Take<E>(n);
@@ -79,14 +82,17 @@ struct SvdvalsWork {
 
 // The singular values of work.matrix, descending, in work.values. Returns 0, -1 in the lanes whose
 // matrix holds NaN or Inf, or the number of elements that did not converge; the results are NaN
-// there.
-template <class E>
+// there. Columns are updated in blocks B.
+template <class B, class E>
 LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int cols) {
   using V = RealElement<E>;
   const V zero{};
   const bool tall = rows >= cols;
   const int m = tall ? rows : cols, n = tall ? cols : rows;
   E* const a = work.matrix;
+  // Blocks of columns compute with what lies before the first.
+  constexpr int kMargin = kColumns<E, B> - 1;
+  std::fill_n(a - kMargin, kMargin, E{});
   Extent<E> extent;
   for (int i = 0; i < m * n; ++i) extent.Add(a[i]);
   const auto finite = extent.Finite();
@@ -100,10 +106,10 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
     for (int i = 0; !tall && i < m; ++i) {
       for (int j = 0; j < n; ++j) upright[i * n + j] = Conj(a[j * m + i]);
     }
-    HouseholderQr<E>(upright, n, m, n, vectors, work.taus);
+    HouseholderQr<B>(upright, n, m, n, vectors, work.taus);
     square = upright;
   }
-  Bidiagonalise(square, n, work.taus, work.values, work.beside);
+  Bidiagonalise<B>(square, n, work.taus, work.values, work.beside);
   V info;
   if constexpr (std::is_same_v<Lane<V>, float>) {
     info = WideGolubKahan(work.values, work.beside, n, reinterpret_cast<Wide<V>*>(work.wide));
