@@ -21,7 +21,7 @@ from linalg._hessenberg import hessenberg
 from linalg._householder import householder_product
 from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
-from linalg._matmul import matmul
+from linalg._matmul import congruence, matmul
 from linalg._norms import matrix_norm, norm, vector_norm
 from linalg._pinv import cond, matrix_rank, pinv
 from linalg._polar import polar
@@ -66,6 +66,7 @@ __all__ = [
     "cholesky_update",
     "cholesky_update_ex",
     "cond",
+    "congruence",
     "cross",
     "det",
     "diagonal",

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from linalg import ffi
-from linalg._operands import check_arrays
+from linalg._algebra import expand
+from linalg._operands import as_arrays, check_arrays, check_matrix, incompatible
 from linalg._public import public
 from linalg._tuning import may_be_small_products, suits_products
 
-__all__ = ["matmul"]
+__all__ = ["congruence", "matmul"]
 
 # That of the products in rules, whatever the user's default is.
 _FULL = jax.lax.Precision.HIGHEST
@@ -108,13 +109,6 @@ def product(
   return _xla_product(a, b, conjugate_a, conjugate_b, _FULL)
 
 
-def congruence(a: jax.Array, x: jax.Array, *, adjoint_a: bool = False) -> jax.Array:
-  """A X Aᴴ, or Aᴴ X A, in full precision."""
-  if adjoint_a:
-    return product(a, product(x, a), adjoint_a=True)
-  return product(a, product(x, a, adjoint_b=True))
-
-
 def are_small_matrices(x1: Any, x2: Any) -> bool:
   """Whether the operations take arrays of these types; they leave a sharded matrix dimension to XLA
   too."""
@@ -165,3 +159,47 @@ def matmul(
     return matmul_p.plain(x1, x2)
   return jnp.linalg.matmul(
       x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+
+
+@public("adjoint_a", compiled=False)
+def congruence(
+    a: ArrayLike, x: ArrayLike, q: ArrayLike | None = None, *, adjoint_a: bool = False
+) -> jax.Array:
+  """Matrices between another and its adjoint: A X Aᴴ, or A X Aᴴ + Q.
+
+  The covariance of A y + e where y has the covariance X and e has Q, as a Kalman filter predicts
+  it; a matrix in another basis; a whitened covariance.
+
+  Args:
+    a: matrices (..., m, n); with `adjoint_a` (..., n, m).
+    x: matrices (..., n, n). They need not be Hermitian.
+    q: what is added, matrices (..., m, m); none if None. The batch dimensions of all broadcast.
+    adjoint_a: computes Aᴴ X A, from the vectors in the columns of A.
+
+  Returns:
+    The matrices (..., m, m), of the dtype that all promote to. Where X is Hermitian they are, to
+    rounding: `(c + c.mT.conj()) / 2` is exactly. NaN and Inf pass through.
+
+  Algorithm: two products, first with X, in full precision whatever the default is, which is what
+  covariances need that later are factored. Those of small matrices are a handler's, as in `matmul`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> turn = jnp.array([[0., -1.], [1., 0.]])
+    >>> linalg.congruence(turn, jnp.diag(jnp.array([1., 4.])), jnp.eye(2)).tolist()
+    [[5.0, 0.0], [0.0, 2.0]]
+  """
+  operands = [x for x in (a, x, q) if x is not None]
+  (a, x, *rest), dtype = as_arrays("congruence", *operands)
+  for operand in (a, x, *rest):
+    check_matrix("congruence", operand)
+  n, m = a.shape[-2:] if adjoint_a else a.shape[:-3:-1]
+  if x.shape[-2:] != (n, n) or any(q.shape[-2:] != (m, m) for q in rest):
+    raise incompatible("congruence", a, x, *rest, names=("a", "x", "q")[: 2 + len(rest)])
+  if adjoint_a:
+    found = product(a, product(x, a), adjoint_a=True)
+  else:
+    found = product(a, product(x, a, adjoint_b=True))
+  for q in rest:
+    found = expand(found, q) + expand(q, found)
+  return found.astype(dtype)

@@ -116,6 +116,11 @@ def _scaled(rng, batch, m, n, dtype):
 
 
 COMPOSED: tuple[Case, ...] = (
+    _case("congruence", linalg.congruence, two_square, (2, 2), lambda a, x: (a @ x @ a.conj().T,),
+          lambda a, x: a @ x @ a.mT.conj()),
+    _case("congruence_adjoint", lambda a, x: linalg.congruence(a, x, a, adjoint_a=True), two_square,
+          (2, 2), lambda a, x: (a.conj().T @ x @ a + a,),
+          lambda a, x: a.mT.conj() @ x @ a + a, variant=True),
     _case("norm", lambda a: linalg.norm(a, axis=(-2, -1)), general, (2,), _norm_oracle("fro"),
           lambda a: jnp.linalg.norm(a, axis=(-2, -1)), rectangular=True, varying={0: SUMS}),
     *(_case(f"matrix_norm_{order}", _matrix_norm(linalg, order), general, (2,),

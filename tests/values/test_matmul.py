@@ -1,5 +1,7 @@
 """Products of small matrices by the handlers: values, bits, derivatives, sharding."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -161,3 +163,27 @@ def test_a_constant_beside_a_sharded_operand(rng):
   found = jax.jit(jax.vmap(one))(sharded)
   assert found.sharding.spec[0] == "x"
   np.testing.assert_array_equal(found, jax.vmap(one)(b))
+
+
+@pytest.mark.parametrize("adjoint_a", [False, True])
+def test_congruence(dtype, adjoint_a, rng):
+  """Shapes, broadcasting and what is added."""
+  a = matrices.general(rng, (7,), *((3, 5) if adjoint_a else (5, 3)), dtype)
+  x, q = matrices.general(rng, (), 3, 3, dtype), matrices.general(rng, (2, 1), 5, 5, dtype)
+  call = functools.partial(linalg.congruence, adjoint_a=adjoint_a)
+  outer = a.conj().swapaxes(-1, -2) if adjoint_a else a
+  expected = outer @ x @ outer.conj().swapaxes(-1, -2)
+  limit = 8 * np.finfo(dtype).eps * np.abs(expected).max()
+  np.testing.assert_allclose(call(a, x), expected, atol=limit)
+  np.testing.assert_allclose(call(a, x, q), expected + q, atol=limit)
+  assert _is_a_call(call, a, x)
+
+
+def test_errors_of_congruence(rng):
+  a = np.ones((4, 3, 2))
+  with pytest.raises(ValueError, match=r"congruence\(\): a \(4, 3, 2\) and x \(3, 3\)"):
+    linalg.congruence(a, np.ones((3, 3)))
+  with pytest.raises(ValueError, match=r"x \(2, 2\) and q \(2, 2\)"):
+    linalg.congruence(a, np.ones((2, 2)), np.ones((2, 2)))
+  with pytest.raises(ValueError, match=r"congruence\(\) must have shape \[..., m, n\], got \(2,\)"):
+    linalg.congruence(a, np.ones(2))
