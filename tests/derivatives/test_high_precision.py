@@ -1,0 +1,154 @@
+"""First and second derivatives against those in a hundred digits, to the last places.
+
+Central differences in double precision see eight digits: a rule that cancels may lose the others.
+"""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+import linalg
+import matrices
+from quick import quick_jit
+
+pytestmark = [pytest.mark.all_dtypes, pytest.mark.compiles]
+N = 4
+DIGITS = 100
+STEP = mpmath.mpf(10) ** -25
+
+
+def _exact(x):
+  return mpmath.matrix([[mpmath.mpmathify(complex(y)) for y in row] for row in np.atleast_2d(x)])
+
+
+def _spectral(function):
+  """V f(w) Vᴴ."""
+
+  def of(a):
+    w, v = mpmath.eighe(a)
+    return v * mpmath.diag([function(x) for x in w]) * v.H
+
+  return of
+
+
+def _polar(a):
+  u, _, vh = mpmath.svd_c(a)
+  return u * vh
+
+
+def _positive_qr(a):
+  """The factors with a positive diagonal of R, which are smooth."""
+  q, r = mpmath.qr(a, mode="skinny")
+  phase = mpmath.diag([r[k, k] / abs(r[k, k]) for k in range(r.cols)])
+  return q * phase, phase.H * r
+
+
+def _our_qr(a):
+  q, r = linalg.qr(a)
+  phase = jnp.sign(jnp.diagonal(r))
+  return q * phase[None], phase.conj()[:, None] * r
+
+
+def _largest_projector(w, v):
+  return v[..., -1:] * v[..., -1:].mT.conj()
+
+
+def _column(values):
+  return mpmath.matrix(list(values))
+
+
+def _projector(a):
+  w, v = mpmath.eighe(a)
+  last = max(range(len(w)), key=lambda k: w[k])
+  return v[:, last] * v[:, last].H
+
+
+def _eigenvalues(a):
+  w, _ = mpmath.eig(a)
+  return _column(sorted(w, key=lambda x: (float(mpmath.re(x)), float(mpmath.im(x)))))
+
+
+def _our_eigenvalues(a):
+  w = linalg.eigvals(a)
+  return w[jnp.lexsort((w.imag, w.real))]
+
+
+# Of each: ours, the same in many digits, and the kind of its operand.
+FUNCTIONS = {
+    "cholesky": (linalg.cholesky, mpmath.cholesky, "positive"),
+    "inv": (linalg.inv, mpmath.inverse, "general"),
+    "solve": (lambda a: linalg.solve(a, a[::-1]),
+              lambda a: mpmath.inverse(a) * mpmath.eye(N)[::-1, :] * a, "general"),
+    "det": (linalg.det, mpmath.det, "general"),
+    "slogdet": (lambda a: linalg.slogdet(a)[1], lambda a: mpmath.log(abs(mpmath.det(a))),
+                "general"),
+    "qr": (_our_qr, _positive_qr, "tall"),
+    "eigvalsh": (linalg.eigvalsh, lambda a: _column(sorted(mpmath.eighe(a, eigvals_only=True))),
+                 "positive"),
+    "eigh": (lambda a: _largest_projector(*linalg.eigh(a)), _projector, "positive"),
+    "eigvals": (_our_eigenvalues, _eigenvalues, "general"),
+    "svdvals": (linalg.svdvals,
+                lambda a: _column(sorted(mpmath.svd_c(a, compute_uv=False), reverse=True)), "tall"),
+    "polar": (lambda a: linalg.polar(a)[0], _polar, "tall"),
+    "polar_of_equal": (lambda a: linalg.polar(a)[0], _polar, "equal_tall"),
+    "sqrtm": (linalg.sqrtm, _spectral(mpmath.sqrt), "positive"),
+    "expm": (linalg.expm, mpmath.expm, "small"),
+    "logm": (linalg.scipy.logm, _spectral(mpmath.log), "positive"),
+    "funm_hermitian": (lambda a: linalg.funm_hermitian(a, jnp.log), _spectral(mpmath.log), "equal"),
+    "inverse_pth_root": (lambda a: linalg.inverse_pth_root(a, 4),
+                         _spectral(lambda x: x ** mpmath.mpf(-0.25)), "equal"),
+}
+
+
+def _operand(kind, rng, dtype):
+  """The operand, and a direction in which it stays what it is."""
+  hermitian = lambda x: (x + x.conj().T) / 2
+  shape = (5, 3) if kind.endswith("tall") else (N, N)
+  direction = matrices.general(rng, (), *shape, dtype)
+  if kind in ("positive", "equal"):
+    direction = hermitian(direction)
+  if kind == "equal":
+    # Numbers that the dtype holds: equal eigenvalues that rounding does not part.
+    return np.diag([2, 2, 2, 5]).astype(dtype), direction
+  if kind == "equal_tall":
+    return 2 * np.eye(5, 3, dtype=dtype), direction
+  if kind == "positive":
+    return hermitian(matrices.positive_definite(rng, (), N, dtype)), direction
+  if kind == "tall":
+    return matrices.well_conditioned(rng, (), 5, dtype)[:, :3], direction
+  a = matrices.well_conditioned(rng, (), N, dtype)
+  return (a / 8 if kind == "small" else a).astype(dtype), direction
+
+
+def _leaves(results):
+  return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives(name, dtype, rng):
+  ours, exact, kind = FUNCTIONS[name]
+  a, direction = _operand(kind, rng, dtype)
+  first = lambda x: jax.jvp(ours, (x,), (jnp.asarray(direction),))[1]
+  found = quick_jit(lambda x: jax.jvp(first, (x,), (jnp.asarray(direction),)))(a)
+  with mpmath.workdps(DIGITS):
+    points = [
+        [_exact_array(y) for y in _leaves(exact(_exact(a) + k * STEP * _exact(direction)))]
+        for k in (-1, 0, 1)]
+    derivatives = (
+        [(y - x) / (2 * STEP) for x, _, y in zip(*points)],
+        [(z - 2 * y + x) / STEP**2 for x, y, z in zip(*points)])
+  for order, (actual, expected) in enumerate(zip(found, derivatives), 1):
+    for x, y in zip(_leaves(actual), expected, strict=True):
+      y = np.array(y, complex)
+      error = np.abs(np.asarray(x).reshape(y.shape) - y).max() / np.abs(y).max()
+      assert error <= 64 * np.finfo(dtype).eps, (order, error / np.finfo(dtype).eps)
+
+
+def _exact_array(x):
+  """An array of mpmath's numbers, of one dimension where they are a column."""
+  if not isinstance(x, mpmath.matrix):
+    return np.array(x)
+  rows = np.array(x.tolist(), object)
+  return rows[:, 0] if x.cols == 1 else rows
