@@ -59,12 +59,12 @@ Matrix<T> Diagonal(int64_t n, T others) {
 template <class T>
 void FactorHermitian(int64_t n, HermitianPart part) {
   using R = RealElement<T>;
-  const Workspace<T> workspace(n, n);
   const Matrix<T> factor{n, n};
+  CholeskyFactor<T> cholesky(n);
   Matrix<T> definite = Diagonal<T>(n, T(1));
-  Cholesky(n, part, definite.data(), factor.data(), workspace);
+  cholesky.Factor(part, definite.data(), factor.data());
   definite(n / 2, n / 2) = T(-1);
-  Cholesky(n, part, definite.data(), factor.data(), workspace);
+  cholesky.Factor(part, definite.data(), factor.data());
 
   Matrix<T> with_nan = RandomMatrix<T>(n, n);
   with_nan(n - 1, n - 1) = T(std::numeric_limits<R>::quiet_NaN());
