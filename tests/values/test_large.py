@@ -111,7 +111,8 @@ def test_cholesky_of_subnormal_numbers():
 @pytest.mark.parametrize("shape", [(257, 257), (384, 384), (600, 600), (300, 700), (700, 300),
                                    (1000, 40), (40, 1000), (641, 514)], ids=str)
 def test_lu(dtype, shape, rng):
-  a = _general(rng, *shape, dtype)
+  m, n = shape
+  a = _general(rng, m, n, dtype)
   packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(a))
   assert info == 0
   _check_lu(a, packed, pivots, permutation)
