@@ -9,7 +9,6 @@ import contextlib
 import functools
 import inspect
 import logging
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -30,7 +29,6 @@ from linalg._schur import schur_p
 from linalg._svd import svd_full_p, svd_p, svdvals_p
 from linalg._triangular import triangular_solve_p
 from linalg._tridiagonal import tridiagonal_solve_p
-from linalg._tuning import TILED_CHOLESKY
 
 __all__ = ["accelerate", "accelerated", "routed"]
 
@@ -57,8 +55,6 @@ _OF_A_SUBSET = "a subset was asked for"
 
 
 def _cholesky(a):
-  if math.prod(a.shape[:-2]) == 1 and a.shape[-1] > TILED_CHOLESKY:
-    return "JAX is as fast at one matrix of this size"
   return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": False})
 
 

@@ -42,11 +42,6 @@ QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
 ADJUGATE = {"cpu": Limit(32), "cuda": Limit(12, nbytes=1152)}
 
 
-# Beyond, one Cholesky factor is LAPACK's in our handler as in JAX's, which does less around it:
-# kBlockedCholesky of kernels/cpu/tuning.h.
-TILED_CHOLESKY = 512
-
-
 class _Products(NamedTuple):
   """The products that go to a handler: their rows and columns, and what stays XLA's of these."""
 

@@ -9,13 +9,21 @@
 namespace linalg::blocked {
 namespace {
 
-// factor = the upper triangle u, or its adjoint.
+// Rows of a large matrix that are factored together.
+inline constexpr int64_t kBlockRows = 128;
+
+// How far left of the diagonal tiles reach that have a part on it.
 template <class T>
-void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
+inline constexpr int64_t kLeftOfDiagonal = kTileRows + kTileRegisters * kWidth<T>;
+
+// Rows [first, last) of the upper triangle u, as ForEachSquareInUpper takes them, written to the
+// factor, or their adjoint to its columns; and zeros in these rows, or in those columns.
+template <class T>
+void WriteFactor(int64_t n, int64_t first, int64_t last, bool lower, Rows<T> u, T* factor) {
   using S = Square<T>;
   using V = Register<T>;
   if (!lower) {
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = first; i < last; ++i) {
       std::fill_n(factor + i * n, i, T(0));
       std::copy_n(u.At(i, i).data, n - i, factor + i * n + i);
     }
@@ -31,12 +39,13 @@ void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
     }
     return;
   }
-  // Squares that overlap near the diagonal leave what is above it to this.
-  for (int64_t i = n % S::kSize == 0 ? n : std::max(n - 2 * S::kSize, int64_t{0}); i < n; ++i) {
+  // Squares that overlap near the end of the diagonal leave what is above it to this.
+  const int64_t apart_from_end = n % S::kSize == 0 ? n : n - 2 * S::kSize;
+  for (int64_t i = std::max(first, apart_from_end); i < last; ++i) {
     std::fill_n(factor + i * n + i + 1, n - i - 1, T(0));
   }
   const V columns = LaneNumbers<T>();
-  ForEachSquareInUpper<T>(n, [&](int64_t i, int64_t j) {
+  ForEachSquareInUpper<T>(n, first, last, [&](int64_t i, int64_t j) {
     S x = S::ReadTransposed(u.At(i, j).data, u.ld);
     const bool apart = j >= i + S::kSize;
 #pragma GCC unroll 16
@@ -48,6 +57,8 @@ void WriteFactor(int64_t n, bool lower, Rows<T> u, T* factor) {
     if (apart) S{}.Write(factor + i * n + j, n);
   });
 }
+
+}  // namespace
 
 // The rows of the tile on the diagonal, of which those below it, and the rows to its right, have
 // multiples subtracted. A row r with the pivot p takes conj(r_k) (r / p) from row k: the pivots
@@ -88,6 +99,8 @@ struct DiagonalTile {
   }
 };
 
+namespace {
+
 // Divides the rows of a tile by the triangle on the diagonal, which is the tile's own if kFactor,
 // and stores them. Returns 0, or from 1 the first of `count` rows whose pivot is not positive.
 template <bool kFactor, class T, int kCols>
@@ -109,56 +122,153 @@ LINALG_INLINE int DivideTile(Tile<T, kTileRows, kCols>& tile, int count, Diagona
   return 0;
 }
 
-template <class T>
-__attribute__((noinline)) int Factor(int64_t n, Rows<T> u) {
-  for (int64_t i = 0; i < n; i += kTileRows) {
-    const int rows = static_cast<int>(std::min<int64_t>(kTileRows, n - i));
-    const int64_t first = i / kWidth<T> * kWidth<T>;
-    DiagonalTile<T> diagonal{.first = static_cast<int>(i - first)};
-    int failed = 0;
-    const auto load = [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-      Tile<T, kTileRows, kCols> tile(u.At(i, j));
-      tile.template Subtract<true>(i, u.At(0, i).ReadTransposed(), u.At(0, j));
-      return tile;
-    };
-    const auto factor = [&]<int kCols>(int64_t j, std::integral_constant<int, kCols> of) {
-      if constexpr (kCols >= DiagonalTile<T>::kRegisters) {
-        auto tile = load(j, of);
-        failed = DivideTile<true>(tile, rows, diagonal, u.At(i, j));
-        for (int k = 0; k < rows; ++k) *u.At(i + k, i + k).data = diagonal.roots[k];
-      }
-    };
-    const auto divide = [&](int64_t j, auto of) {
-      auto tile = load(j, of);
-      DivideTile<false>(tile, rows, diagonal, u.At(i, j));
-    };
-    ForEachGroupOfColumns<T, DiagonalTile<T>::kRegisters>(first, n, factor, divide);
-    if (failed != 0) return static_cast<int>(i) + failed;
-  }
-  return 0;
+// A tile in row i of the matrix, and columns from j on, without the products of the block's rows
+// above it, of which the first is `first`.
+template <int kCols, class T>
+LINALG_INLINE Tile<T, kTileRows, kCols> Reduced(Rows<T> u, int64_t first, int64_t i, int64_t j) {
+  Tile<T, kTileRows, kCols> tile(u.At(i, j));
+  tile.template Subtract<true>(i - first, u.At(first, i).ReadTransposed(), u.At(first, j));
+  return tile;
 }
 
 }  // namespace
 
 template <class T>
-int Cholesky(int64_t n, HermitianPart part, const T* a, T* factor, const Workspace<T>& workspace) {
-  const Rows<T> u = workspace.rows();
-  ReadUpper(n, part, a, u);
-  // Tiles on the diagonal begin left of it, and compute with numbers there too.
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t first = i / kTileRows * kTileRows / kWidth<T> * kWidth<T>;
-    std::fill(u.At(i, first).data, u.At(i, i).data, T(0));
+CholeskyFactor<T>::CholeskyFactor(int64_t n) : n_(n), workspace_(n, n) {
+  const int64_t rows = std::min(n, kBlockRows);
+  const bool is_one_block = rows == n;
+  for (Block& block : blocks_) {
+    if (is_one_block && &block != blocks_) continue;
+    block.diagonal.resize((rows + kTileRows - 1) / kTileRows);
+    if (is_one_block) continue;
+    block.left = AllocateAligned(rows * RoundUp(n, kTileRows) * static_cast<int64_t>(sizeof(T)));
   }
-  const int info = Factor(n, u);
-  if (info == 0) WriteFactor(n, part.lower, u, factor);
+}
+
+template <class T>
+CholeskyFactor<T>::~CholeskyFactor() = default;
+template <class T>
+CholeskyFactor<T>::CholeskyFactor(CholeskyFactor&&) noexcept = default;
+
+// Factors rows [first, last) of the matrix in these columns; returns 0, or from 1 the first pivot
+// that is not positive.
+template <class T>
+__attribute__((noinline)) int CholeskyFactor<T>::FactorTriangle(int64_t first, int64_t last,
+                                                                Block& block) {
+  const Rows<T> u = workspace_.rows();
+  block.first = first;
+  block.last = last;
+  for (int64_t i = first; i < last; i += kTileRows) {
+    const int rows = static_cast<int>(std::min<int64_t>(kTileRows, n_ - i));
+    const int64_t left = i / kWidth<T> * kWidth<T>;
+    DiagonalTile<T>& diagonal = block.diagonal[(i - first) / kTileRows];
+    diagonal.first = static_cast<int>(i - left);
+    int failed = 0;
+    const auto factor = [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+      if constexpr (kCols >= DiagonalTile<T>::kRegisters) {
+        auto tile = Reduced<kCols>(u, first, i, j);
+        failed = DivideTile<true>(tile, rows, diagonal, u.At(i, j));
+        for (int k = 0; k < rows; ++k) *u.At(i + k, i + k).data = diagonal.roots[k];
+      }
+    };
+    const auto divide = [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+      auto tile = Reduced<kCols>(u, first, i, j);
+      DivideTile<false>(tile, rows, diagonal, u.At(i, j));
+    };
+    ForEachGroupOfColumns<T, DiagonalTile<T>::kRegisters>(left, last, factor, divide);
+    if (failed != 0) return static_cast<int>(i) + failed;
+  }
+  return 0;
+}
+
+// Divides the block's rows by the triangle, in columns [first, last).
+template <class T>
+__attribute__((noinline)) void CholeskyFactor<T>::DivideColumns(int64_t first, int64_t last,
+                                                                Block& block) {
+  const Rows<T> u = workspace_.rows();
+  ForEachGroupOfColumns<T>(
+      first, last, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+        for (int64_t i = block.first; i < block.last; i += kTileRows) {
+          auto tile = Reduced<kCols>(u, block.first, i, j);
+          DiagonalTile<T>& diagonal = block.diagonal[(i - block.first) / kTileRows];
+          DivideTile<false>(tile, kTileRows, diagonal, u.At(i, j));
+        }
+      });
+  for (int64_t j = first; j < last; j += kTileRows) {
+    T* target = block.Left(j);
+    for (int64_t k = block.first; k < block.last; ++k, target += kTileRows) {
+      std::copy_n(u.At(k, j).data, kTileRows, target);
+    }
+  }
+}
+
+// Subtracts the products of the block's rows from those below it down to `rows_end`, in columns
+// [first, last) of the upper triangle.
+template <class T>
+__attribute__((noinline)) void CholeskyFactor<T>::SubtractProducts(int64_t rows_end, int64_t first,
+                                                                   int64_t last,
+                                                                   const Block& block) {
+  const Rows<T> u = workspace_.rows();
+  ForEachGroupOfColumns<T>(first, last,
+                           [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+                             const Rows<T> right = u.At(block.first, j);
+                             const int64_t end = std::min(rows_end, j + kCols * kWidth<T>);
+                             for (int64_t i = block.last; i < end; i += kTileRows) {
+                               Prefetch<kTileRows, kCols>(u.At(i + kTileRows, j));
+                               Tile<T, kTileRows, kCols> tile(u.At(i, j));
+                               tile.template Subtract<true>(block.last - block.first,
+                                                            {block.Left(i), 1, kTileRows}, right);
+                               tile.Store(u.At(i, j));
+                             }
+                           });
+}
+
+template <class T>
+int CholeskyFactor<T>::FactorBlocks(const RunTasks& run_tasks) {
+  int64_t last = std::min(n_, kBlockRows);
+  int info = FactorTriangle(0, last, blocks_[0]);
+  for (int step = 0; last < n_ && info == 0; ++step) {
+    Block &block = blocks_[step % 2], &next = blocks_[(step + 1) % 2];
+    ForEachPieceOfColumns<T>(run_tasks, last, n_,
+                             [&](int64_t j, int64_t end) { DivideColumns(j, end, block); });
+    const int64_t next_last = std::min(n_, last + kBlockRows);
+    const int64_t pieces = (n_ - next_last + kTaskColumns<T> - 1) / kTaskColumns<T>;
+    Run(run_tasks, 1 + pieces, [&](int64_t i) {
+      if (i == 0) {
+        SubtractProducts(next_last, last, next_last, block);
+        info = FactorTriangle(last, next_last, next);
+      } else {  // the longest columns first
+        const int64_t j = next_last + (pieces - i) * kTaskColumns<T>;
+        SubtractProducts(n_, j, std::min(n_, j + kTaskColumns<T>), block);
+      }
+    });
+    last = next_last;
+  }
   return info;
 }
 
-template int Cholesky(int64_t, HermitianPart, const float*, float*, const Workspace<float>&);
-template int Cholesky(int64_t, HermitianPart, const double*, double*, const Workspace<double>&);
-template int Cholesky(int64_t, HermitianPart, const std::complex<float>*, std::complex<float>*,
-                      const Workspace<std::complex<float>>&);
-template int Cholesky(int64_t, HermitianPart, const std::complex<double>*, std::complex<double>*,
-                      const Workspace<std::complex<double>>&);
+template <class T>
+int CholeskyFactor<T>::Factor(HermitianPart part, const T* a, T* factor,
+                              const RunTasks& run_tasks) {
+  const Rows<T> u = workspace_.rows();
+  ForEachPieceOfRows(run_tasks, n_, [&](int64_t begin, int64_t end) {
+    ReadUpper(n_, begin, end, part, a, u);
+    // Tiles on the diagonal begin left of it, and compute with numbers there too.
+    for (int64_t i = begin; i < end; ++i) {
+      std::fill(u.At(i, std::max(i - kLeftOfDiagonal<T>, int64_t{0})).data, u.At(i, i).data, T(0));
+    }
+  });
+  const int info = FactorBlocks(run_tasks);
+  if (info != 0) return info;
+  ForEachPieceOfRows(run_tasks, n_, [&](int64_t begin, int64_t end) {
+    WriteFactor(n_, begin, end, part.lower, u, factor);
+  });
+  return 0;
+}
+
+template class CholeskyFactor<float>;
+template class CholeskyFactor<double>;
+template class CholeskyFactor<std::complex<float>>;
+template class CholeskyFactor<std::complex<double>>;
 
 }  // namespace linalg::blocked

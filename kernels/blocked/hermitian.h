@@ -8,21 +8,24 @@
 
 namespace linalg::blocked {
 
-// Calls square(i, j) for the squares that cover the diagonal and what is above it. They reach below
-// it, and the last of a row and of a column overlap those before.
+// Calls square(i, j) for the squares that cover rows [first, last) of the diagonal and what is
+// above it, `first` being the first row of a square, and `last` of one too unless it is n. They
+// reach below the diagonal; the last of a row and of a column overlap those before, by less than a
+// square.
 template <class T, class OfSquare>
-void ForEachSquareInUpper(int64_t n, OfSquare&& square) {
+void ForEachSquareInUpper(int64_t n, int64_t first, int64_t last, OfSquare&& square) {
   constexpr int64_t kSize = Square<T>::kSize;
-  for (int64_t i = 0; i < n; i += kSize) {
-    for (int64_t j = i; j < n; j += kSize) {
+  for (int64_t j = first; j < n; j += kSize) {
+    for (int64_t i = first; i < std::min(last, j + 1); i += kSize) {
       square(std::min(i, n - kSize), std::min(j, n - kSize));
     }
   }
 }
 
-// u = the upper triangle of the part of `a`. What is below the diagonal may be overwritten.
+// u = rows [first, last) of the upper triangle of the part of `a`, as above. What is below the
+// diagonal may be overwritten.
 template <class T>
-void ReadUpper(int64_t n, HermitianPart part, const T* a, Rows<T> u) {
+void ReadUpper(int64_t n, int64_t first, int64_t last, HermitianPart part, const T* a, Rows<T> u) {
   using S = Square<T>;
   using V = Register<T>;
   const auto get = [=](int64_t k, int64_t l) { return std::bit_cast<Element<T>>(a[k * n + l]); };
@@ -30,12 +33,12 @@ void ReadUpper(int64_t n, HermitianPart part, const T* a, Rows<T> u) {
     *u.At(i, j).data = std::bit_cast<T>(part.At(i, j, get));
   };
   if (n < S::kSize) {
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = first; i < last; ++i) {
       for (int64_t j = i; j < n; ++j) read(i, j);
     }
     return;
   }
-  ForEachSquareInUpper<T>(n, [&](int64_t i, int64_t j) {
+  ForEachSquareInUpper<T>(n, first, last, [&](int64_t i, int64_t j) {
     const T *above = a + i * n + j, *below = a + j * n + i;
     S x;
     if (!part.symmetrize && !part.lower) {
@@ -52,7 +55,12 @@ void ReadUpper(int64_t n, HermitianPart part, const T* a, Rows<T> u) {
     }
     x.Write(u.At(i, j).data, u.ld);
   });
-  for (int64_t i = 0; i < n; ++i) read(i, i);
+  for (int64_t i = first; i < last; ++i) read(i, i);
+}
+
+template <class T>
+void ReadUpper(int64_t n, HermitianPart part, const T* a, Rows<T> u) {
+  ReadUpper(n, 0, n, part, a, u);
 }
 
 }  // namespace linalg::blocked

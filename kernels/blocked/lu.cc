@@ -2,6 +2,7 @@
 
 #include <complex>
 #include <limits>
+#include <vector>
 
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/blocked/strips.h"
@@ -9,6 +10,9 @@
 
 namespace linalg::blocked {
 namespace {
+
+// Columns of a large matrix that are factored before the others follow.
+constexpr int64_t kBlockColumns = 128;
 
 template <class V>
 LINALG_INLINE Lane<V> LargestLane(V x) {
@@ -34,8 +38,7 @@ struct PivotSearch {
   }
 };
 
-}  // namespace
-
+// Whether the rows-by-cols matrix `a` holds NaN.
 template <class T>
 bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a) {
   using V = Register<T>;
@@ -49,6 +52,8 @@ bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a) {
   }
   return Any(any) || any_at_end;
 }
+
+}  // namespace
 
 template <class T>
 LuFactors<T>::LuFactors(int64_t rows, int64_t cols)
@@ -116,94 +121,144 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
   }
 }
 
-// Exchanges the rest of the rows that a panel has exchanged.
+// Exchanges rows in these columns for the pivots of the steps [first, last).
 template <class T>
-void LuFactors<T>::ExchangeOutside(int64_t first, int64_t width) {
-  const int64_t last = std::min(first + width, pivot_count());
+void LuFactors<T>::Exchange(int64_t first, int64_t last, Columns columns) {
   for (int64_t k = first; k < last; ++k) {
     if (pivots_[k] == k) continue;
     T *const above = lu().At(k, 0).data, *const below = lu().At(pivots_[k], 0).data;
-    const auto exchange = [&](int64_t j) {
+    for (int64_t j = columns.first; j < columns.last; j += kWidth<T>) {
       const Register<T> x = Load<T>(above + j);
       Store<T>(Load<T>(below + j), above + j);
       Store<T>(x, below + j);
-    };
-    for (int64_t j = 0; j < first; j += kWidth<T>) exchange(j);
-    for (int64_t j = first + kPanel<T>; j < cols_; j += kWidth<T>) exchange(j);
+    }
   }
 }
 
+// Factors some columns of a block, in which their rows are exchanged.
 template <class T>
-void LuFactors<T>::FactorColumns(int64_t first, int64_t width) {
+void LuFactors<T>::FactorColumns(int64_t first, int64_t width, Columns block) {
   if (width <= kPanel<T>) {
     FactorPanel(first, width);
-    return ExchangeOutside(first, width);
+    const int64_t last = std::min(first + width, pivot_count());
+    Exchange(first, last, {block.first, first});
+    return Exchange(first, last, {first + kPanel<T>, block.last});
   }
   const int64_t half = RoundUp(width / 2, kPanel<T>), rest = width - half;
   const int64_t middle = first + half;
-  FactorColumns(first, half);
+  FactorColumns(first, half, block);
   SolveUnitLower(half, rest, lu().At(first, first).Read(), lu().At(first, middle));
   MulSub(rows_ - middle, rest, half, lu().At(middle, first).Read(), lu().At(first, middle),
          lu().At(middle, middle));
-  FactorColumns(middle, rest);
+  FactorColumns(middle, rest, block);
 }
 
 template <class T>
-int LuFactors<T>::Factor(const T* a) {
+void LuFactors<T>::FactorBlock(Columns block) {
+  FactorColumns(block.first, block.last - block.first, block);
+}
+
+// Exchanges the rows of other columns as a block's, and subtracts what the block eliminates.
+template <class T>
+void LuFactors<T>::Eliminate(Columns block, Columns others) {
+  const int64_t first = block.first, last = std::min(block.last, pivot_count());
+  const int64_t cols = others.last - others.first;
+  Exchange(first, last, others);
+  const Rows<T> rows = lu().At(first, others.first);
+  SolveUnitLower(last - first, cols, lu().At(first, first).Read(), rows);
+  MulSub(rows_ - last, cols, last - first, lu().At(last, first).Read(), rows,
+         lu().At(last, others.first));
+}
+
+template <class T>
+void LuFactors<T>::FactorBlocks(const RunTasks& run_tasks) {
+  // One block has all of a smaller matrix.
+  const int64_t width = std::min(cols_, RoundUp(pivot_count(), kPanel<T>));
+  const int64_t step = width <= 2 * kBlockColumns ? width : kBlockColumns;
+  Columns block{0, step};
+  FactorBlock(block);
+  while (block.first < width) {
+    const Columns next{block.last, std::min(width, block.last + step)};
+    const bool is_last = next.first >= width;
+    const int64_t rest = cols_ - next.last;
+    const int64_t pieces = (rest + kTaskColumns<T> - 1) / kTaskColumns<T>;
+    Run(run_tasks, 1 + pieces, [&](int64_t i) {
+      if (i > 0) {
+        const int64_t j = next.last + (i - 1) * kTaskColumns<T>;
+        Eliminate(block, {j, std::min(cols_, j + kTaskColumns<T>)});
+      } else if (!is_last) {
+        Eliminate(block, next);
+        FactorBlock(next);
+      }
+    });
+    block = next;
+  }
+  Run(run_tasks, width / step, [&](int64_t i) {
+    const int64_t last = (i + 1) * step;
+    Exchange(last, pivot_count(), {i * step, last});
+  });
+}
+
+template <class T>
+bool LuFactors<T>::HoldsNaN(const RunTasks& run_tasks) const {
+  std::vector<char> found(PiecesOfRows(rows_));
+  ForEachPieceOfRows(run_tasks, rows_, [&](int64_t begin, int64_t end) {
+    found[begin / kTaskRows] = blocked::HoldsNaN(end - begin, cols_, lu().At(begin, 0));
+  });
+  return std::find(found.begin(), found.end(), 1) != found.end();
+}
+
+template <class T>
+int LuFactors<T>::Factor(const T* a, const RunTasks& run_tasks) {
   singular_ = 0;
   if (pivot_count() == 0) return 0;
-  for (int64_t i = 0; i < rows_; ++i) std::copy_n(a + i * cols_, cols_, lu().At(i, 0).data);
-  const int64_t width = std::min(cols_, RoundUp(pivot_count(), kPanel<T>));
-  FactorColumns(0, width);
-  SolveUnitLower(rows_, cols_ - width, lu().Read(), lu().At(0, width));
-  return HoldsNaN(rows_, cols_, lu()) ? kHoldsNaN : singular_;
+  ForEachPieceOfRows(run_tasks, rows_, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) std::copy_n(a + i * cols_, cols_, lu().At(i, 0).data);
+  });
+  FactorBlocks(run_tasks);
+  return HoldsNaN(run_tasks) ? kHoldsNaN : singular_;
 }
 
 // x = (L U)⁻¹ x for some columns, which are zero above row `first`, one of a tile's first.
 template <class T>
-template <int kCols>
-void LuFactors<T>::SolveColumns(int64_t first, Rows<T> x) const {
-  SolveUnitLowerColumns<kCols>(rows_ - first, lu().At(first, first).Read(), x.At(first, 0));
+void LuFactors<T>::SolveColumns(int64_t first, int64_t cols, Rows<T> x) const {
+  SolveUnitLower(rows_ - first, cols, lu().At(first, first).Read(), x.At(first, 0));
   const Strided<T> u = FromTheLast(rows_, lu().Read());
   const auto divide = [&](int64_t i, Register<T> row) {
     const auto* const pivot = reinterpret_cast<const Element<T>*>(&u(i, i));
     return Divide<T>(row, Divisor<Element<T>>(*pivot));
   };
-  SolveLowerColumns<false, kCols>(rows_, u, divide, FromTheLast(rows_, x));
+  SolveLower<false>(rows_, cols, u, divide, FromTheLast(rows_, x));
 }
 
 template <class T>
-void LuFactors<T>::Solve(int64_t cols, Rows<T> x) const {
-  ExchangeRows(rows_, pivots(), cols, x.data, x.ld, /*back=*/false);
-  ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-    SolveColumns<kCols>(0, x.At(0, j));
+void LuFactors<T>::Solve(int64_t cols, Rows<T> x, const RunTasks& run_tasks) const {
+  ForEachPieceOfColumns<T>(run_tasks, 0, cols, [&](int64_t begin, int64_t end) {
+    ExchangeRows(rows_, pivots(), end - begin, x.At(0, begin).data, x.ld, /*back=*/false);
+    SolveColumns(0, end - begin, x.At(0, begin));
   });
 }
 
 template <class T>
-void LuFactors<T>::Invert(Rows<T> work, T* inverse) const {
+void LuFactors<T>::Invert(Rows<T> work, T* inverse, const RunTasks& run_tasks) const {
   const int64_t n = rows_;
-  for (int64_t i = 0; i < n; ++i) {
-    std::fill_n(work.At(i, 0).data, work.ld, T(0));
-    *work.At(i, i).data = T(1);
-  }
-  ForEachGroupOfColumns<T>(0, n, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+  ForEachPieceOfColumns<T>(run_tasks, 0, n, [&](int64_t begin, int64_t end) {
+    const int64_t count = end == n ? work.ld - begin : end - begin;
+    for (int64_t i = 0; i < n; ++i) std::fill_n(work.At(i, begin).data, count, T(0));
+    for (int64_t i = begin; i < end; ++i) *work.At(i, i).data = T(1);
     // Above its diagonal the inverse of L is zero.
-    SolveColumns<kCols>(j / kTileRows * kTileRows, work.At(0, j));
+    SolveColumns(begin / kTileRows * kTileRows, end - begin, work.At(0, begin));
   });
   // A⁻¹ = (L U)⁻¹ P: columns are exchanged back.
   const std::unique_ptr<int32_t[]> column(new int32_t[n]);
   PivotsToPermutation(n, pivots(), n, column.get());
-  for (int64_t i = 0; i < n; ++i) {
-    const T* const row = work.At(i, 0).data;
-    for (int64_t j = 0; j < n; ++j) inverse[i * n + column[j]] = row[j];
-  }
+  ForEachPieceOfRows(run_tasks, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* const row = work.At(i, 0).data;
+      for (int64_t j = 0; j < n; ++j) inverse[i * n + column[j]] = row[j];
+    }
+  });
 }
-
-template bool HoldsNaN(int64_t, int64_t, Rows<float>);
-template bool HoldsNaN(int64_t, int64_t, Rows<double>);
-template bool HoldsNaN(int64_t, int64_t, Rows<std::complex<float>>);
-template bool HoldsNaN(int64_t, int64_t, Rows<std::complex<double>>);
 
 template class LuFactors<float>;
 template class LuFactors<double>;

@@ -174,6 +174,16 @@ struct Tile {
   }
 };
 
+// Has a tile, which is wanted soon, brought to the first-level cache.
+template <int kRows, int kCols, class T>
+LINALG_INLINE void Prefetch(Rows<T> c) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) __builtin_prefetch(c.At(i, j * kWidth<T>).data, 1);
+  }
+}
+
 // Calls body(j, count) for groups of registers, `count` being a constant, that cover the columns
 // from `first` up to `last`, j being the first of each: as many as a tile has, but no single one at
 // the end if two and two will do. The first group, of at least kLeast registers, goes to `head`.

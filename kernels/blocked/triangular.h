@@ -18,6 +18,7 @@ LINALG_INLINE void MulSubColumns(int64_t rows, int64_t depth, Strided<T> a, Rows
     const int64_t count = std::min(kDepth, depth - k);
     for (int64_t i = 0; i < rows; i += kTileRows) {
       using ThisTile = Tile<T, kTileRows, kCols>;
+      if (count == kDepth) Prefetch<kTileRows, kCols>(c.At(i + kTileRows, 0));
       ThisTile tile = kNew && k == 0 ? ThisTile() : ThisTile(c.At(i, 0));
       tile.template Subtract<kConjugate>(count, a.At(i, k), b.At(k, 0));
       tile.Store(c.At(i, 0));
@@ -26,14 +27,14 @@ LINALG_INLINE void MulSubColumns(int64_t rows, int64_t depth, Strided<T> a, Rows
   } while (k < depth);
 }
 
-// c (rows, cols) -= a (rows, depth) b (depth, cols)
-template <class T>
+// c (rows, cols) -= op(a) (rows, depth) b (depth, cols)
+template <bool kConjugate = false, class T>
 void MulSub(int64_t rows, int64_t cols, int64_t depth, Strided<T> a, Rows<T> b, Rows<T> c) {
   for (int64_t k = 0; k < depth; k += kDepth) {
     const int64_t count = std::min(kDepth, depth - k);
     ForEachGroupOfColumns<T>(
         0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-          MulSubColumns<false, kCols>(rows, count, a.At(0, k), b.At(k, j), c.At(0, j));
+          MulSubColumns<kConjugate, kCols>(rows, count, a.At(0, k), b.At(k, j), c.At(0, j));
         });
   }
 }
@@ -56,6 +57,22 @@ LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, R
   }
 }
 
+// Any number of columns: rows of x that stay in the cache are solved for and subtracted from all
+// below, so that each part of a large triangle is read once.
+template <bool kConjugate, class T, class Divide>
+void SolveLower(int64_t n, int64_t cols, Strided<T> a, Divide&& divide, Rows<T> x) {
+  for (int64_t first = 0; first < n; first += kDepth) {
+    const int64_t count = std::min(kDepth, n - first), next = first + count;
+    const auto divide_row = [&](int64_t i, Register<T> row) { return divide(first + i, row); };
+    ForEachGroupOfColumns<T>(0, cols,
+                             [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+                               SolveLowerColumns<kConjugate, kCols>(count, a.At(first, first),
+                                                                    divide_row, x.At(first, j));
+                             });
+    MulSub<kConjugate>(n - next, cols, count, a.At(next, first), x.At(first, 0), x.At(next, 0));
+  }
+}
+
 // Read from the last row to the first, an upper triangle of order n > 0 is a lower one; and the
 // rows that it is solved with.
 template <class T>
@@ -74,16 +91,10 @@ LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& div
                     Spread<Register<T>>(divisor.scale()) * row);
 }
 
-// With a lower triangle whose diagonal is 1: some columns, and any number of them.
-template <int kCols, class T>
-LINALG_INLINE void SolveUnitLowerColumns(int64_t n, Strided<T> a, Rows<T> x) {
-  SolveLowerColumns<false, kCols>(n, a, [](int64_t, Register<T> row) { return row; }, x);
-}
+// With a lower triangle whose diagonal is 1.
 template <class T>
 void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
-  ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-    SolveUnitLowerColumns<kCols>(n, a, x.At(0, j));
-  });
+  SolveLower<false>(n, cols, a, [](int64_t, Register<T> row) { return row; }, x);
 }
 
 }  // namespace linalg::blocked

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -98,14 +99,16 @@ class SubnormalNumbers {
 };
 
 // Calls body(first, last) on ranges that cover [0, batch), `nanoseconds` being the estimated time
-// of one element, with gradual underflow. Returns when all are done; rethrows the first exception
-// that a range threw.
+// of one element, with gradual underflow, on `most_threads` at most. Returns when all are done;
+// rethrows the first exception that a range threw.
 template <class Body>
-void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body) {
+void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body,
+                  int64_t most_threads = std::numeric_limits<int64_t>::max()) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
-  const int64_t threads =
-      total < kParallelNanoseconds || batch == 1 ? 1 : std::min(UsableThreads(pool), batch);
+  const int64_t threads = total < kParallelNanoseconds || batch == 1
+                              ? 1
+                              : std::min({UsableThreads(pool), batch, most_threads});
   if (threads <= 1) {
     const SubnormalNumbers subnormal_numbers;
     body(int64_t{0}, batch);

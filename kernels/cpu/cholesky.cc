@@ -1,10 +1,8 @@
 // Cholesky factors of Hermitian positive definite matrices, their derivatives, and solves with
 // them.
 //
-// Small matrices are factored in lanes, larger ones in tiles. For the largest potrf works in place
-// in the output: a row-major lower triangle is a column-major upper one, so neither the operand nor
-// the factor is transposed. One pass over the operand copies the triangle, symmetrises it and
-// clears the other one; a matrix that is not positive definite gets a triangle of NaN.
+// Small matrices are factored in lanes, larger ones in tiles. A matrix that is not positive
+// definite gets a triangle of NaN.
 #include "kernels/blocked/cholesky.h"
 
 #include "kernels/arithmetic/hermitian.h"
@@ -34,17 +32,6 @@ void FillTriangleWithNaN(int64_t n, bool lower, T* factor) {
   }
 }
 
-// potrf of a matrix whose triangle stands in `factor`; returns info.
-template <class T>
-int Potrf(int64_t n, bool lower, T* factor) {
-  const int info = lapack::Potrf(lower ? 'U' : 'L', ToInt(n), factor, ToInt(n));
-  // Not every LAPACK finds that NaN is no positive pivot.
-  for (int64_t i = 0, end = info == 0 ? n : info - 1; i < end; ++i) {
-    if (!(std::real(factor[i * n + i]) > 0)) return static_cast<int>(i + 1);
-  }
-  return info;
-}
-
 template <class T>
 struct CholeskyProblem {
   int64_t batch, n;
@@ -71,25 +58,14 @@ struct CholeskyProblem {
   }
 
   void RunBlocked(ffi::ThreadPool& pool) const {
-    ForEachInTurn(
-        pool, batch, BlockedCholeskyNanoseconds<T>(n), [&] { return blocked::Workspace<T>(n, n); },
-        [&](const blocked::Workspace<T>& workspace, int64_t i) {
+    ForEachInTasks(
+        pool, batch, BlockedCholeskyNanoseconds<T>(n),
+        [&] { return blocked::CholeskyFactor<T>(n); },
+        [&](blocked::CholeskyFactor<T>& work, int64_t i, const blocked::RunTasks& run_tasks) {
           T* const target = factor + i * n * n;
-          info[i] = blocked::Cholesky(n, part, a + i * n * n, target, workspace);
+          info[i] = work.Factor(part, a + i * n * n, target, run_tasks);
           if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
         });
-  }
-
-  void RunLapack(ffi::ThreadPool& pool) const {
-    ForEachByLapack(pool, batch, n, LapackNanoseconds(n * n * n / 3.0), [&](int64_t i) {
-      T* const target = factor + i * n * n;
-      ForEachInTriangle(
-          pool, n, part, a + i * n * n,
-          [=, n = n](int64_t row, int64_t col, T element) { target[row * n + col] = element; });
-      ClearOtherTriangle(n, part.lower, target);
-      info[i] = Potrf(n, part.lower, target);
-      if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
-    });
   }
 };
 

@@ -1,7 +1,7 @@
 // Determinants and adjugates from LU factors.
 //
-// Small matrices are factored in lanes, larger ones in tiles, the largest by getrf. A determinant
-// is a product kept apart from its exponent, so that it overflows only if the result does.
+// Small matrices are factored in lanes, larger ones in tiles. A determinant is a product kept apart
+// from its exponent, so that it overflows only if the result does.
 #include <cstring>
 
 #include "kernels/arithmetic/scaled_product.h"
@@ -32,22 +32,12 @@ struct DetProblem {
   }
 
   void RunBlocked(ffi::ThreadPool& pool) const {
-    ForEachInTurn(
+    ForEachInTasks(
         pool, batch, BlockedLuNanoseconds<T>(n, n), [&] { return blocked::LuFactors<T>(n, n); },
-        [&](blocked::LuFactors<T>& factors, int64_t i) {
-          factors.Factor(a + i * n * n);
+        [&](blocked::LuFactors<T>& factors, int64_t i, const blocked::RunTasks& run_tasks) {
+          factors.Factor(a + i * n * n, run_tasks);
           const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu().data);
           write(i, ProductOfPivots(n, lu, factors.lu().ld, factors.pivots()));
-        });
-  }
-
-  void RunLapack(ffi::ThreadPool& pool) const {
-    ForEachByLapack(
-        pool, batch, n, LapackLuNanoseconds(n, n), [&] { return LapackLu<T>(n, n); },
-        [&](LapackLu<T>& factors, int64_t i) {
-          factors.Factor(pool, a + i * n * n);
-          const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu());
-          write(i, ProductOfPivots(n, lu, n, factors.pivots()));
         });
   }
 };

@@ -33,9 +33,6 @@ template <class T>
 struct Routines {
   using R = Real<T>;
 
-  void (*potrf)(char*, int*, T*, int*, int*);
-  void (*getrf)(int*, int*, T*, int*, int*, int*);
-  void (*getri)(int*, T*, int*, int*, T*, int*, int*);
   void (*geqrf)(int*, int*, T*, int*, T*, T*, int*, int*);
   void (*geqr2)(int*, int*, T*, int*, T*, T*, int*);
   void (*orgqr)(int*, int*, int*, T*, int*, T*, T*, int*, int*);
@@ -59,9 +56,6 @@ struct Routines {
     const auto member = [&](const char* name, auto* pointer) {
       visit(prefix + std::string(name), reinterpret_cast<void**>(pointer));
     };
-    member("potrf", &potrf);
-    member("getrf", &getrf);
-    member("getri", &getri);
     member("geqrf", &geqrf);
     member("geqr2", &geqr2);
     member(kIsComplex<T> ? "ungqr" : "orgqr", &orgqr);
@@ -89,33 +83,8 @@ void Load();
 template <class T>
 inline Routines<T> routines{};
 
-// POTRF(UPLO, N, A, LDA, INFO)
-template <class T>
-int Potrf(char uplo, int n, T* a, int ld) {
-  int info = 0;
-  routines<T>.potrf(&uplo, &n, a, &ld, &info);
-  return info;
-}
-
-// GETRF(M, N, A, LDA, IPIV, INFO)
-template <class T>
-int Getrf(int m, int n, T* a, int ld, int* pivots) {
-  int info = 0;
-  routines<T>.getrf(&m, &n, a, &ld, pivots, &info);
-  return info;
-}
-
 // Block size that workspaces are made for: at least what LAPACK's ILAENV asks for.
 inline constexpr int64_t kBlock = 64;
-
-// GETRI(N, A, LDA, IPIV, WORK, LWORK, INFO)
-inline int64_t GetriWork(int64_t n) { return n * kBlock; }
-template <class T>
-int Getri(int n, T* a, int ld, int* pivots, T* work) {
-  int info = 0, size = ToInt(GetriWork(n));
-  routines<T>.getri(&n, a, &ld, pivots, work, &size, &info);
-  return info;
-}
 
 // GEQRF(M, N, A, LDA, TAU, WORK, LWORK, INFO)
 inline int64_t QrWorkSize(int64_t n) { return n * kBlock; }

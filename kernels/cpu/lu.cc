@@ -1,14 +1,14 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// Small matrices are factored in lanes, larger ones in tiles, the largest by getrf on a
-// column-major copy in scratch memory. Pivots count from 0 and are turned into the permutation in
-// the same pass. A singular matrix is not a failure: info is the 1-based index of the first zero
-// pivot.
+// Small matrices are factored in lanes, larger ones in tiles. Pivots count from 0 and are turned
+// into the permutation in the same pass. A singular matrix is not a failure: info is the 1-based
+// index of the first zero pivot.
 #include "kernels/cpu/lu_factors.h"
 
 #include <algorithm>
 
 #include "kernels/arithmetic/exchange.h"
+#include "kernels/blocked/lu.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/handlers.h"
@@ -37,23 +37,15 @@ struct LuProblem {
   }
 
   void RunBlocked(ffi::ThreadPool& pool) const {
-    ForEachInTurn(
+    ForEachInTasks(
         pool, batch, BlockedLuNanoseconds<T>(m, n), [&] { return blocked::LuFactors<T>(m, n); },
-        [&](blocked::LuFactors<T>& factors, int64_t i) {
-          info[i] = factors.Factor(a + i * m * n);
-          for (int64_t row = 0; row < m; ++row) {
-            std::copy_n(factors.lu().At(row, 0).data, n, lu + (i * m + row) * n);
-          }
-          StorePivots(i, factors.pivots());
-        });
-  }
-
-  void RunLapack(ffi::ThreadPool& pool) const {
-    ForEachByLapack(
-        pool, batch, Count(), LapackLuNanoseconds(m, n), [&] { return LapackLu<T>(m, n); },
-        [&](LapackLu<T>& factors, int64_t i) {
-          info[i] = factors.Factor(pool, a + i * m * n);
-          Transpose(pool, n, m, factors.lu(), m, lu + i * m * n, n);
+        [&](blocked::LuFactors<T>& factors, int64_t i, const blocked::RunTasks& run_tasks) {
+          info[i] = factors.Factor(a + i * m * n, run_tasks);
+          blocked::ForEachPieceOfRows(run_tasks, m, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+              std::copy_n(factors.lu().At(row, 0).data, n, lu + (i * m + row) * n);
+            }
+          });
           StorePivots(i, factors.pivots());
         });
   }

@@ -69,7 +69,7 @@ void LoadFromScipy() {
   lapack::routines<double>.ForEach(fill);
   lapack::routines<std::complex<float>>.ForEach(fill);
   lapack::routines<std::complex<double>>.ForEach(fill);
-  FindBlasThreadFunctions(reinterpret_cast<const void*>(lapack::routines<double>.potrf));
+  FindBlasThreadFunctions(reinterpret_cast<const void*>(lapack::routines<double>.geqrf));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 //   Path path() const;                        by ChoosePath, or the one path that there is
 //   void RunSmall(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h, or
 //                                             ForEachRange one matrix at a time
-//   void RunBlocked(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn
+//   void RunBlocked(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn, or ForEachInTasks
 //   void RunLapack(ffi::ThreadPool&) const;   by LAPACK: ForEachByLapack
 //
 // It lacks the paths that its matrices never take. One that no path is for if its matrices have no
@@ -17,6 +17,7 @@
 
 #include <stdexcept>
 
+#include "kernels/blocked/tasks.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/spares.h"
@@ -61,6 +62,37 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Bod
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) body(i);
   });
+}
+
+// Tasks on so many threads at most, for whoever calls it from one of them.
+inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
+  if (threads <= 1) return blocked::RunInTurn;
+  return [&pool, threads](int64_t count, const blocked::Task& task) {
+    const auto run = [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) task(i);
+    };
+    ForEachRange(pool, count, kParallelNanoseconds, run, threads);
+  };
+}
+
+// ForEachInTurn, but that the last matrices, of which there are fewer than threads, are each worked
+// on by several where they are large: calls body(work, i, run_tasks), which gives the same bits
+// however its tasks are run.
+template <class Make, class Body>
+void ForEachInTasks(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
+                    Body&& body) {
+  Spares<decltype(make())> spares;
+  const auto run = [&](int64_t begin, int64_t end, const blocked::RunTasks& run_tasks) {
+    ForEachRange(pool, end - begin, nanoseconds, [&](int64_t first, int64_t last) {
+      spares.With(make, [&](auto& work) {
+        for (int64_t i = begin + first; i < begin + last; ++i) body(work, i, run_tasks);
+      });
+    });
+  };
+  const int64_t threads = UsableThreads(pool);
+  const int64_t alone = nanoseconds < kSharedNanoseconds ? batch : batch / threads * threads;
+  run(0, alone, blocked::RunInTurn);
+  if (alone < batch) run(alone, batch, TasksOn(pool, threads / (batch - alone)));
 }
 
 // While it lives, LAPACK is loaded, and has the BLAS threads that it is to have for matrices of

@@ -1,31 +1,15 @@
-// Results as memory: a large one is fresh from the operating system, and faulting it in by 4 KiB
-// pages takes longer than filling it.
+// Results as memory.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
+#include "kernels/aligned_memory.h"
 #include "kernels/arithmetic/element.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/ffi.h"
 
 namespace linalg {
-
-// Asks for huge pages from kHugePagesBytes on; a hint, which may come to nothing.
-inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t kHugePage = 2 << 20;
-  if (bytes < kHugePagesBytes) return;
-  const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) & ~(kHugePage - 1);
-  const uintptr_t last = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kHugePage - 1);
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
-}
 
 // The elements of a result that holds matrices.
 template <class T>

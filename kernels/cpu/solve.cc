@@ -1,8 +1,7 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
 // Small matrices are factored in lanes, and what they solve is substituted there; larger ones, and
-// those with many right-hand sides, in tiles; the largest go to getrf, trsm and getri, and to
-// division where a pivot has no reciprocal. A matrix that is exactly singular, or whose factors
+// those with many right-hand sides, in tiles. A matrix that is exactly singular, or whose factors
 // hold NaN, gets NaN throughout.
 #include <algorithm>
 #include <memory>
@@ -17,14 +16,6 @@
 
 namespace linalg {
 namespace {
-
-// Replaces the n by cols matrix `x` by A⁻¹ x.
-template <class T>
-void Substitute(ffi::ThreadPool& pool, LapackLu<T>& factors, int64_t n, int64_t cols, T* x) {
-  const LuSubstitution<T> substitution{
-      .n = n, .lu = factors.lu(), .pivots = factors.pivots(), .column_major = true};
-  substitution.Solve(pool, cols, x);
-}
 
 template <class T>
 struct SolveProblem {
@@ -68,69 +59,56 @@ struct SolveProblem {
   }
 
   void RunBlocked(ffi::ThreadPool& pool) const {
-    using Factors = blocked::LuFactors<T>;
-    const int64_t n = systems.n, cols = systems.cols;
-    RunInTurn<Factors>(
-        pool, BlockedLuNanoseconds<T>(n, n), BlockedNanoseconds<T>(systems.Operations()),
-        [](Factors& factors, const T* a) { return factors.Factor(a); },
-        [&] { return blocked::Workspace<T>(n, cols); },
-        [&](Factors& factors, blocked::Workspace<T>& workspace, const T* b, T* x) {
-          const blocked::Rows<T> rows = workspace.rows();
-          for (int64_t k = 0; k < n; ++k) std::copy_n(b + k * cols, cols, rows.At(k, 0).data);
-          factors.Solve(cols, rows);
-          for (int64_t k = 0; k < n; ++k) std::copy_n(rows.At(k, 0).data, cols, x + k * cols);
+    const int64_t n = systems.n;
+    const double factoring = BlockedLuNanoseconds<T>(n, n);
+    const double substituting = BlockedNanoseconds<T>(systems.Operations());
+    const auto make = [&] { return blocked::Workspace<T>(n, systems.cols); };
+    AdviseHugePages(systems);
+    if (!SharesMatrix()) {
+      struct Work {
+        Factors factors;
+        blocked::Workspace<T> workspace;
+      };
+      return ForEachInTasks(
+          pool, systems.batch, factoring + substituting,
+          [&] { return Work{Factors(n, n), make()}; },
+          [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
+            info[i] = work.factors.Factor(systems.a + i * systems.a_stride, run_tasks);
+            Substitute(work.factors, work.workspace.rows(), i, run_tasks);
+          });
+    }
+    Factors common(n, n);
+    ForEachInTasks(
+        pool, 1, factoring, [] { return std::monostate(); },
+        [&](std::monostate, int64_t, const blocked::RunTasks& run_tasks) {
+          std::fill_n(info, systems.batch, common.Factor(systems.a, run_tasks));
         });
-  }
-
-  void RunLapack(ffi::ThreadPool& pool) const {
-    using Factors = LapackLu<T>;
-    const LapackOnThreads lapack(systems.batch, systems.n);
-    RunInTurn<Factors>(
-        pool, LapackLuNanoseconds(systems.n, systems.n), LapackNanoseconds(systems.Operations()),
-        [&](Factors& factors, const T* a) { return factors.Factor(pool, a); },
-        [] { return std::monostate(); },  // BLAS substitutes in place
-        [&](Factors& factors, std::monostate, const T* b, T* x) {
-          std::copy_n(b, systems.size(), x);
-          Substitute(pool, factors, systems.n, systems.cols, x);
+    ForEachInTasks(
+        pool, systems.batch, substituting, make,
+        [&](blocked::Workspace<T>& workspace, int64_t i, const blocked::RunTasks& run_tasks) {
+          Substitute(common, workspace.rows(), i, run_tasks);
         });
   }
 
  private:
+  using Factors = blocked::LuFactors<T>;
+
   // One matrix for the whole batch is factored once.
   bool SharesMatrix() const { return systems.a_stride == 0 && systems.batch > 1; }
 
-  // factor(factors, a) returns info, and substitute(factors, work, b, x) works in what make()
-  // returns; they take so many nanoseconds.
-  template <class Factors, class Factor, class Make, class Substitute>
-  void RunInTurn(ffi::ThreadPool& pool, double factoring, double substituting, Factor&& factor,
-                 Make&& make, Substitute&& substitute) const {
-    const int64_t n = systems.n, size = systems.size();
-    AdviseHugePages(systems);
-    const auto solve = [&](Factors& factors, auto& work, int64_t i) {
-      T* const x = systems.x + i * size;
-      if (info[i] != 0) return FillWithNaN(size, x);
-      substitute(factors, work, systems.b + i * size, x);
-    };
-    if (!SharesMatrix()) {
-      struct Work {
-        Factors factors;
-        decltype(make()) work;
-      };
-      return ForEachInTurn(
-          pool, systems.batch, factoring + substituting,
-          [&] { return Work{Factors(n, n), make()}; },
-          [&](Work& own, int64_t i) {
-            info[i] = factor(own.factors, systems.a + i * systems.a_stride);
-            solve(own.factors, own.work, i);
-          });
-    }
-    Factors common(n, n);
-    {
-      const SubnormalNumbers subnormal_numbers;
-      std::fill_n(info, systems.batch, factor(common, systems.a));
-    }
-    ForEachInTurn(pool, systems.batch, substituting, make,
-                  [&](auto& work, int64_t i) { solve(common, work, i); });
+  void Substitute(const Factors& factors, blocked::Rows<T> rows, int64_t i,
+                  const blocked::RunTasks& run_tasks) const {
+    const int64_t cols = systems.cols;
+    const T* const b = systems.b + i * systems.size();
+    T* const x = systems.x + i * systems.size();
+    if (info[i] != 0) return FillWithNaN(systems.size(), x);
+    blocked::ForEachPieceOfRows(run_tasks, systems.n, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) std::copy_n(b + k * cols, cols, rows.At(k, 0).data);
+    });
+    factors.Solve(cols, rows, run_tasks);
+    blocked::ForEachPieceOfRows(run_tasks, systems.n, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) std::copy_n(rows.At(k, 0).data, cols, x + k * cols);
+    });
   }
 };
 
@@ -162,35 +140,13 @@ struct InvProblem {
     const auto make = [&] {
       return Work{blocked::LuFactors<T>(n, n), blocked::Workspace<T>(n, n)};
     };
-    ForEachInTurn(pool, batch, 3 * BlockedLuNanoseconds<T>(n, n), make, [&](Work& work, int64_t i) {
-      T* const target = inverse + i * size;
-      info[i] = work.factors.Factor(a + i * size);
-      if (info[i] != 0) return FillWithNaN(size, target);
-      work.factors.Invert(work.workspace.rows(), target);
-    });
-  }
-
-  void RunLapack(ffi::ThreadPool& pool) const {
-    const int64_t size = n * n;
-    struct Work {
-      LapackLu<T> factors;
-      std::unique_ptr<T[]> work;
-    };
-    const auto make = [&] { return Work{LapackLu<T>(n, n), Scratch<T>(lapack::GetriWork(n))}; };
-    ForEachByLapack(
-        pool, batch, n, 3 * LapackLuNanoseconds(n, n), make, [&](Work& work, int64_t i) {
-          LapackLu<T>& factors = work.factors;
-          T* const target = inverse + i * size;
-          info[i] = factors.Factor(pool, a + i * size);
-          if (info[i] != 0) return FillWithNaN(size, target);
-          if (DiagonalHasNoReciprocal(n, factors.lu())) {
-            WriteIdentity(n, target);
-            return Substitute(pool, factors, n, n, target);
-          }
-          for (int64_t k = 0; k < n; ++k) ++factors.pivots()[k];
-          lapack::Getri(ToInt(n), factors.lu(), ToInt(n), factors.pivots(), work.work.get());
-          Transpose(pool, n, n, factors.lu(), n, target, n);
-        });
+    ForEachInTasks(pool, batch, 3 * BlockedLuNanoseconds<T>(n, n), make,
+                   [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
+                     T* const target = inverse + i * size;
+                     info[i] = work.factors.Factor(a + i * size, run_tasks);
+                     if (info[i] != 0) return FillWithNaN(size, target);
+                     work.factors.Invert(work.workspace.rows(), target, run_tasks);
+                   });
   }
 };
 

@@ -112,7 +112,6 @@ struct LuSubstitution {
   int64_t n;
   const T* lu;
   const int32_t* pivots;
-  bool column_major = false;
   bool transpose = false;
   bool conjugate = false;
 
@@ -131,7 +130,7 @@ struct LuSubstitution {
   template <class Substitute>
   void Solve(int64_t cols, T* b, int64_t ld, Substitute&& substitute) const {
     if (!transpose) ExchangeRows(n, pivots, cols, b, ld, /*back=*/false);
-    substitute(LuTriangles(transpose, conjugate, column_major));
+    substitute(LuTriangles(transpose, conjugate, /*column_major=*/false));
     if (transpose) ExchangeRows(n, pivots, cols, b, ld, /*back=*/true);
   }
 };

@@ -27,12 +27,7 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
 // tiny and of large matrices. Only the order of magnitude matters.
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
-// The same of the factors of one matrix; QR with what it makes of the reflectors.
-inline double LapackLuNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
-  return LapackNanoseconds(m * static_cast<double>(cols) * k);
-}
-
+// The same of the QR factors of one matrix, with what is made of the reflectors.
 inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), n = static_cast<double>(cols);
   return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
@@ -66,12 +61,9 @@ inline constexpr int64_t kSmallQrPerLane = 48;
 // Cholesky factors in tiles: in batches of 16 and 256 the time of one per lane over theirs is, at
 // n = 40, 56 and 64, in float32 0.6, 0.6 and 0.6 to 0.8, in float64 1.0, 1.2 and 1.3, in complex64
 // 1.0, 1.1 and 1.2; single matrices are ahead from 32 on. LAPACK's time over theirs
-// is 3.0 in float32 and 2.2 in float64 at n = 128 to 256, and 1.6 at 512; the same for
-// single ones, to which LAPACK gives both threads from 256 on. At n = 1024 it is 1.2, and 0.8 where
-// LAPACK's threads are free. Intel Xeon with AVX-512, two cores that others used too, 22 November
-// 2026; both in turn in one process.
+// is 3.0 in float32 and 2.2 in float64 at n = 128 to 256. Intel Xeon with AVX-512, two cores that
+// others used too, 22 November 2026; both in turn in one process.
 inline constexpr int64_t kSmallCholeskyFloat32 = 64;
-inline constexpr int64_t kBlockedCholesky = 512;
 // LU factors, solutions and inverses in tiles: in batches of 32 LAPACK's time over theirs is, at
 // n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2, 4.7 and 2.8, in float64
 // 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2
@@ -79,7 +71,6 @@ inline constexpr int64_t kBlockedCholesky = 512;
 // systems with more right-hand sides than one matrix per lane is for: at n = 31 and 32 with 9 to 64
 // it is 1.4 to 2.6 in batches of 64 and 1.3 to 1.7 for single ones (AMD EPYC with AVX-512, two
 // cores that others used too, 23 November 2026; one build after the other).
-inline constexpr int64_t kBlockedLu = 512;
 // QR factors with Q in tiles: in batches of 32 the time of one per lane, or of one at a time
 // in registers, over theirs is, in float32 / float64, 1.0 / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96
 // and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40 and 64 by 128
@@ -201,8 +192,8 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
   switch (operation) {
     case Operation::kCholesky:
-      if (longer <= (is_float32 ? kSmallCholeskyFloat32 : kSmallCholesky)) return Path::kSmall;
-      return blocked_if(longer <= kBlockedCholesky);
+      return longer <= (is_float32 ? kSmallCholeskyFloat32 : kSmallCholesky) ? Path::kSmall
+                                                                             : Path::kBlocked;
     case Operation::kEig:
     case Operation::kSchur:
       return small_if(longer <= kSmallEig);
@@ -216,7 +207,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kEighTridiagonal:
       return blocked_if(kLeastBlockedTridiagonal <= longer && longer <= kBlockedEigh);
     case Operation::kLu:
-      return longer <= kSmallLu ? Path::kSmall : blocked_if(longer <= kBlockedLu);
+      return longer <= kSmallLu ? Path::kSmall : Path::kBlocked;
     case Operation::kPivotedQr:
       return small_if(longer <= kSmallPivotedQr);
     case Operation::kQr: {
@@ -226,7 +217,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr && bytes <= kBlockedQrBytes);
     }
     case Operation::kSolve:
-      return brief ? Path::kSmall : blocked_if(rows <= kBlockedLu);
+      return brief ? Path::kSmall : Path::kBlocked;
     case Operation::kSvd:
     case Operation::kSvdvals: {
       const int64_t single_most = is_float32 ? kSmallSvd : kSmallSvdComplex64;
@@ -272,8 +263,8 @@ inline constexpr int64_t kStackBytes = 8192;
 // Sides of the blocks of passes over a matrix, which the first-level cache holds.
 inline constexpr int64_t kCacheBlock = 16;
 
-// A result of at least so many bytes is asked for in huge pages.
-inline constexpr int64_t kHugePagesBytes = 4 << 20;
+// A matrix in tiles that takes one thread less than this is left to it.
+inline constexpr double kSharedNanoseconds = 300e3;
 
 // A call that takes less than this is over before a processor runs at full speed with its widest
 // registers.

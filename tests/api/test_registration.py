@@ -64,7 +64,6 @@ def test_a_cut_off_that_is_the_handlers():
   """adj(A) has handlers up to the size whose LU factors are computed in lanes."""
   tuning = (ROOT / "kernels" / "cpu" / "tuning.h").read_text()
   assert f"kSmallLu = {_tuning.ADJUGATE['cpu'].side};" in tuning
-  assert f"kBlockedCholesky = {_tuning.TILED_CHOLESKY};" in tuning
 
 
 @pytest.mark.parametrize(

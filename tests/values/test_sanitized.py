@@ -51,6 +51,10 @@ def test_tiles(tiles, first, last):
   _done(tiles(first, last))
 
 
+def test_blocks(tiles):
+  _done(tiles("--blocks"))
+
+
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
 def test_threads(tmp_path, kinds):
   """Catches a helper of a call that outlives it, or what it writes that the caller may not see."""

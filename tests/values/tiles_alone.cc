@@ -1,6 +1,6 @@
 // Every algorithm of kernels/blocked on operands in memory of their own, of all orders from the
-// first argument to the second; with --overflow, an operand that is a row too short. To be compiled
-// with sanitizers: test_sanitized.py.
+// first argument to the second; with --blocks, matrices of several blocks; with --overflow, an
+// operand that is a row too short. To be compiled with sanitizers: test_sanitized.py.
 #include <complex>
 #include <cstdio>
 #include <cstdlib>
@@ -59,12 +59,12 @@ Matrix<T> Diagonal(int64_t n, T others) {
 template <class T>
 void FactorHermitian(int64_t n, HermitianPart part) {
   using R = RealElement<T>;
-  const Workspace<T> workspace(n, n);
   const Matrix<T> factor{n, n};
+  CholeskyFactor<T> cholesky(n);
   Matrix<T> definite = Diagonal<T>(n, T(1));
-  Cholesky(n, part, definite.data(), factor.data(), workspace);
+  cholesky.Factor(part, definite.data(), factor.data());
   definite(n / 2, n / 2) = T(-1);
-  Cholesky(n, part, definite.data(), factor.data(), workspace);
+  cholesky.Factor(part, definite.data(), factor.data());
 
   Matrix<T> with_nan = RandomMatrix<T>(n, n);
   with_nan(n - 1, n - 1) = T(std::numeric_limits<R>::quiet_NaN());
@@ -80,9 +80,15 @@ void FactorHermitian(int64_t n, HermitianPart part) {
 }
 
 template <class T>
-void FactorGeneral(int64_t rows, int64_t cols) {
+void FactorByLu(int64_t rows, int64_t cols) {
   const Matrix<T> a = RandomMatrix<T>(rows, cols);
   LuFactors<T>(rows, cols).Factor(a.data());
+}
+
+template <class T>
+void FactorGeneral(int64_t rows, int64_t cols) {
+  FactorByLu<T>(rows, cols);
+  const Matrix<T> a = RandomMatrix<T>(rows, cols);
   for (const int64_t q_cols : {std::min(rows, cols), rows}) {
     QrFactors<T> qr(rows, cols, q_cols);
     qr.Factor(a.data());
@@ -143,6 +149,31 @@ void RunAll(int64_t n) {
   Solve<T>(n);
 }
 
+// Matrices that Cholesky and LU take by blocks, and right-hand sides in several pieces.
+template <class T>
+void FactorBlocks() {
+  const int64_t n = 300;
+  const Matrix<T> result{n, n};
+  Matrix<T> definite = Diagonal<T>(n, T(1));
+  CholeskyFactor<T> cholesky(n);
+  for (const bool lower : {false, true}) {
+    cholesky.Factor({lower, true}, definite.data(), result.data());
+  }
+  definite(n - 1, n - 1) = T(-1);
+  cholesky.Factor({true, false}, definite.data(), result.data());
+
+  FactorByLu<T>(n, n + 130);
+  FactorByLu<T>(n + 130, n);
+  const Matrix<T> a = RandomMatrix<T>(n, n);
+  LuFactors<T> lu(n, n);
+  lu.Factor(a.data());
+  lu.Invert(Workspace<T>(n, n).rows(), result.data());
+  const Workspace<T> x(n, 130);
+  for (int64_t i = 0; i < n; ++i) std::fill_n(x.rows().At(i, 0).data, 130, T(1));
+  lu.Solve(130, x.rows());
+  Substitution<T>(n).Solve(Triangle{.lower = true}, definite.data(), 130, x.rows());
+}
+
 void Overflow() {
   const Matrix<double> short_by_a_row = RandomMatrix<double>(8, 9);
   LuFactors<double>(9, 9).Factor(short_by_a_row.data());
@@ -155,6 +186,14 @@ int main(int, char** arguments) {
   using namespace linalg::blocked;
   if (std::strcmp(arguments[1], "--overflow") == 0) {
     Overflow();
+    return 0;
+  }
+  if (std::strcmp(arguments[1], "--blocks") == 0) {
+    FactorBlocks<float>();
+    FactorBlocks<double>();
+    FactorBlocks<std::complex<float>>();
+    FactorBlocks<std::complex<double>>();
+    std::puts("done");
     return 0;
   }
   for (int64_t n = std::atoi(arguments[1]); n <= std::atoi(arguments[2]); ++n) {

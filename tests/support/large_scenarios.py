@@ -1,0 +1,43 @@
+"""Factors of large matrices, for `tests/values/test_large.py`: to be run in a process of its own.
+
+  python large_scenarios.py results.npz
+
+writes the results to the file, or, where it is there already, compares their bits with it.
+"""
+
+import pathlib
+import sys
+
+import jax
+import numpy as np
+
+import linalg
+
+
+def results():
+  jax.config.update("jax_enable_x64", True)
+  rng, n = np.random.default_rng(0), 500
+  for dtype in (np.float32, np.complex128):
+    a = rng.standard_normal((2, n, n)).astype(dtype)
+    a[1] += np.eye(n)
+    s = (a @ a.conj().swapaxes(-1, -2) / n + np.eye(n)).astype(dtype)
+    for name, value in (
+        ("cholesky", linalg.cholesky(s[0])), ("upper", linalg.cholesky(s[1], upper=True)),
+        ("lu", linalg.lu_factor(a[0])[0]), ("wide", linalg.lu_factor(a[0, :300])[0]),
+        ("tall", linalg.lu_factor(a[0, :, :300])[0]), ("inv", linalg.inv(a[1])),
+        ("solve", linalg.solve(a[0], s[0, :, :200])), ("two", linalg.solve(a, s))):
+      yield f"{name} {np.dtype(dtype)}", np.asarray(value)
+
+
+def main(path):
+  found = dict(results())
+  if not path.exists():
+    np.savez(path, **found)
+  expected = np.load(path)
+  for name, value in found.items():
+    assert value.tobytes() == expected[name].tobytes(), name
+  print("done")
+
+
+if __name__ == "__main__":
+  main(pathlib.Path(sys.argv[1]))

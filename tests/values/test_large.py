@@ -1,0 +1,226 @@
+"""Matrices that several threads share: values, failures, and bits that depend on no thread."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import scipy.linalg
+
+import linalg
+import matrices
+import quick
+from sharded import make_mesh, place, same_bits
+
+# About the ends of blocks of rows and columns, and of the pieces that tasks take.
+SIZES = (256, 257, 385, 513, 600)
+SCRIPT = pathlib.Path(__file__).parents[1] / "support/large_scenarios.py"
+pytestmark = pytest.mark.all_dtypes
+
+
+def _double(a):
+  return np.asarray(a).astype(np.result_type(a.dtype, np.float64))
+
+
+def _general(rng, m, n, dtype):
+  a = rng.standard_normal((m, n))
+  return (a + 1j * rng.standard_normal(a.shape) if dtype.kind == "c" else a).astype(dtype)
+
+
+def _limit(n, dtype):
+  return 4 * n * np.finfo(dtype).eps
+
+
+def _check_cholesky(a, factor, lower):
+  x = _double(factor)
+  np.testing.assert_array_equal(x, np.tril(x) if lower else np.triu(x))
+  product = x @ x.conj().T if lower else x.conj().T @ x
+  assert np.abs(product - _double(a)).max() <= _limit(len(a), a.dtype) * np.abs(a).max()
+
+
+def _check_lu(a, packed, pivots, permutation):
+  x, k = _double(packed), min(a.shape)
+  l, u = np.tril(x[:, :k], -1) + np.eye(len(a), k), np.triu(x[:k])
+  error = np.abs(l @ u - _double(a)[permutation]).max()
+  assert error <= _limit(max(a.shape), a.dtype) * np.abs(u).max()
+  assert (np.abs(np.tril(x[:, :k], -1)) <= 1.5).all()  # by |re| + |im|
+  order = np.arange(len(a))
+  for step, pivot in enumerate(pivots):
+    order[[step, pivot]] = order[[pivot, step]]
+  np.testing.assert_array_equal(order, permutation)
+
+
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
+def test_cholesky(dtype, lower, rng):
+  """Also of leading blocks, which have the bits of the whole: so no rounding depends on where a
+  block or a piece ends."""
+  largest = max(SIZES)
+  a = matrices.positive_definite(rng, (), largest, dtype)
+  whole = np.asarray(linalg.cholesky(a, upper=not lower))
+  _check_cholesky(a, whole, lower)
+  expected = scipy.linalg.cholesky(_double(a), lower=lower)
+  assert np.abs(_double(whole) - expected).max() <= 1e3 * np.finfo(dtype).eps * np.abs(a).max()
+  for n in (*SIZES, 100):
+    same_bits([linalg.cholesky(a[:n, :n], upper=not lower)], [whole[:n, :n]])
+
+
+def test_cholesky_reads_one_triangle(dtype, rng):
+  n = 300
+  a = matrices.positive_definite(rng, (), n, dtype)
+  for lower in (True, False):
+    half = (np.tril if lower else np.triu)(a)
+    unread = (np.triu if lower else np.tril)(np.full_like(a, np.nan), 1 if lower else -1)
+    factor = linalg.cholesky(half + unread, upper=not lower, symmetrize_input=False)
+    _check_cholesky(a, factor, lower)
+
+
+@pytest.mark.parametrize("poison", [-1, 0, np.nan])
+def test_info_of_cholesky(dtype, poison, rng):
+  """The first bad pivot, in each block and at its ends; the neighbour keeps its bits."""
+  n, places = 400, (0, 127, 128, 255, 300, 399)
+  a = matrices.positive_definite(rng, (), n, dtype)
+  clean = np.asarray(linalg.cholesky(a))
+  stack = np.stack([a] * (len(places) + 1))
+  for matrix, place_ in zip(stack, places, strict=False):
+    matrix[place_, place_] = poison
+  factor, info = map(np.asarray, linalg.cholesky_ex(stack))
+  np.testing.assert_array_equal(info, [*(x + 1 for x in places), 0])
+  lower = np.tril(np.ones((n, n), bool))
+  assert np.isnan(factor[:-1, lower]).all() and (factor[:-1, ~lower] == 0).all()
+  same_bits([factor[-1]], [clean])
+  same_bits(linalg.cholesky_ex(stack[2]), [factor[2], info[2]])
+
+
+def test_cholesky_of_subnormal_numbers():
+  """That another thread would flush to zero."""
+  n = 600
+  for dtype in (np.float32, np.float64):
+    tiny = np.finfo(dtype).tiny
+    a = np.full((n, n), tiny, dtype) + np.diag(np.linspace(1, 2, n)).astype(dtype)
+    x = _double(linalg.cholesky(a))
+    assert (x[1:, 0] == tiny / x[0, 0]).all()
+    a[1:, 0] = a[0, 1:] = tiny / 8
+    x = np.asarray(linalg.cholesky(a))
+    assert (x[1:, 0] == dtype(tiny / 8)).all()
+
+
+@pytest.mark.parametrize("shape", [(257, 257), (384, 384), (600, 600), (300, 700), (700, 300),
+                                   (1000, 40), (40, 1000), (641, 514)], ids=str)
+def test_lu(dtype, shape, rng):
+  m, n = shape
+  a = _general(rng, m, n, dtype)
+  packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(a))
+  assert info == 0
+  _check_lu(a, packed, pivots, permutation)
+  # A chain of products is cut nowhere: leading columns have the bits of the whole.
+  cols = min(shape) * 2 // 3
+  same_bits([linalg.lu_ex(a[:, :cols])[0][:cols]], [packed[:cols, :cols]])
+
+
+def test_singular_matrices(dtype, rng):
+  """Info names the first zero column, and -1 stands for NaN; neighbours keep their bits."""
+  n, places = 400, (0, 127, 128, 256, 399)
+  a = matrices.well_conditioned(rng, (), n, dtype)
+  clean = [np.asarray(x) for x in (linalg.lu_ex(a)[0], linalg.inv(a))]
+  stack = np.stack([a] * (len(places) + 2))
+  for matrix, place_ in zip(stack, places, strict=False):
+    matrix[:, place_] = 0
+  stack[-2, n - 1, n - 1] = np.nan
+  packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(stack))
+  np.testing.assert_array_equal(info, [*(x + 1 for x in places), -1, 0])
+  for i in range(len(places)):
+    _check_lu(stack[i], packed[i], pivots[i], permutation[i])
+  inverse = np.asarray(linalg.inv(stack))
+  x = np.asarray(linalg.solve(stack, np.ones((len(stack), n, 2), dtype)))
+  assert np.isnan(inverse[:-1]).all() and np.isnan(x[:-1]).all() and np.isfinite(x[-1]).all()
+  same_bits([packed[-1], inverse[-1]], clean)
+  assert np.isnan(np.asarray(linalg.inv(stack[1]))).all()
+
+
+@pytest.mark.parametrize("cols", [1, 3, 97, 600])
+def test_solve(dtype, cols, rng):
+  n = 600
+  a = matrices.well_conditioned(rng, (2,), n, dtype)
+  b = np.stack([_general(rng, n, cols, dtype)] * 2)
+  shared = jax.vmap(linalg.solve, in_axes=(None, 0))
+  for left, function in ((a, linalg.solve), (a[0], shared)):
+    x = _double(function(left, b))
+    residual = np.abs(_double(left) @ x - b).max()
+    assert residual <= _limit(n, dtype) * np.abs(a).sum(-1).max() * np.abs(x).max()
+
+
+@pytest.mark.parametrize("n", [300, 513, 600])
+def test_inverse_and_determinant(dtype, n, rng):
+  a = matrices.well_conditioned(rng, (), n, dtype)
+  x = _double(linalg.inv(a))
+  scale = np.abs(a).sum(-1).max() * np.abs(x).max()
+  assert np.abs(_double(a) @ x - np.eye(n)).max() <= _limit(n, dtype) * scale
+  sign, logarithm = linalg.slogdet(a)
+  expected = np.linalg.slogdet(_double(a))
+  tolerance = 20 * n * float(np.finfo(dtype).eps)
+  np.testing.assert_allclose(sign, expected.sign, atol=tolerance)
+  np.testing.assert_allclose(logarithm, expected.logabsdet, atol=tolerance * n)
+
+
+def test_alone_and_in_batches(dtype, rng):
+  """A matrix that several threads share has the bits of one that has a thread to itself."""
+  n = 400
+  a = np.stack([matrices.well_conditioned(rng, (), n, dtype) for _ in range(5)])
+  s = (a @ a.conj().swapaxes(-1, -2) / n + np.eye(n)).astype(dtype)
+  b = a[..., :60]
+
+  def results(a, s, b):
+    return linalg.cholesky(s), *linalg.lu_ex(a), linalg.inv(a), linalg.solve(a, b)
+
+  results = jax.jit(results)
+  alone = [results(a[i], s[i], b[i]) for i in range(5)]
+  for size in (2, 3, 5):
+    batch = results(a[:size], s[:size], b[:size])
+    for i in range(size):
+      same_bits([np.asarray(x)[i] for x in batch], alone[i])
+
+
+def test_on_each_device(rng):
+  """Devices whose matrices share one pool of threads."""
+  mesh, n = make_mesh(), 400
+  a = matrices.positive_definite(rng, (8,), n, np.float64)
+  (sharded,) = place((a,), mesh, "x")
+  for function in (linalg.cholesky, linalg.inv):
+    function = jax.jit(function)
+    expected = function(a)
+    for _ in range(3):
+      same_bits(function(sharded), expected)
+
+
+def _run(results, prefix=(), **environment):
+  inherited = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+  done = subprocess.run(
+      [*prefix, sys.executable, str(SCRIPT), str(results)], env=inherited | environment,
+      capture_output=True, text=True, timeout=120, check=False)
+  assert done.returncode == 0 and "done" in done.stdout, done.stdout + done.stderr[-5000:]
+
+
+def test_any_number_of_threads(tmp_path):
+  """Catches bits that depend on it: a pool of one thread, and of several."""
+  results = tmp_path / "results.npz"
+  _run(results)
+  _run(results, XLA_FLAGS=f"{quick.FLAGS} --xla_force_host_platform_device_count=4")
+  if taskset := shutil.which("taskset"):
+    _run(results, prefix=(taskset, "-c", str(min(os.sched_getaffinity(0)))))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("n", [1000, 1025, 2048, 2500])
+def test_very_large_matrices(n, rng):
+  dtype = np.dtype(np.float32)
+  a = _general(rng, n, n, dtype)
+  _check_lu(a, *map(np.asarray, linalg.lu_ex(a)[:3]))
+  s = (_double(a) @ a.T / n + np.eye(n)).astype(dtype)
+  for lower in (True, False):
+    _check_cholesky(s, linalg.cholesky(s, upper=not lower), lower)
+  x = _double(linalg.inv(s))
+  assert np.abs(_double(s) @ x - np.eye(n)).max() <= _limit(n, dtype) * np.abs(s).sum(-1).max()
