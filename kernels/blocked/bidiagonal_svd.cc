@@ -12,12 +12,6 @@ namespace {
 // Up to this many rows QR solves a leaf.
 inline constexpr int64_t kMostLeaf = 12;
 
-inline int64_t LeafCount(int64_t n) {
-  int64_t leaves = 1;
-  while ((n + leaves) / leaves > kMostLeaf + 1) leaves *= 2;
-  return leaves;
-}
-
 // The vectors of leaves, in rows, which rotations act on.
 template <class V>
 struct LeafVectors {
@@ -27,11 +21,11 @@ struct LeafVectors {
   V* RightRow(int i) const { return right + i * (rows + 1); }
   V* LeftRow(int i) const { return left + i * rows; }
   LINALG_INLINE void RotateRight(int i, int j, V cosine, V sine) const {
-    RotateRows(RightRow(i), RightRow(j), rows + 1, cosine, sine);
+    RotatePair(RightRow(i), RightRow(j), rows + 1, cosine, sine);
   }
   LINALG_INLINE void Right(int i, V cosine, V sine) const { RotateRight(i, i + 1, cosine, sine); }
   LINALG_INLINE void Left(int i, V cosine, V sine) const {
-    RotateRows(LeftRow(i), LeftRow(i + 1), rows, cosine, sine);
+    RotatePair(LeftRow(i), LeftRow(i + 1), rows, cosine, sine);
   }
   LINALG_INLINE void Negate(int i, Mask<V> negative) const {
     V* const row = RightRow(i);
@@ -50,7 +44,7 @@ struct LeafVectors {
 
 BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
     : n_(n),
-      leaves_(LeafCount(n)),
+      leaves_(n, kMostLeaf, /*between=*/1),
       vectors_(vectors),
       // The lower halves begin at a register.
       memory_(RowCarver<R>::RowCount(vectors ? n : 0) +
@@ -64,26 +58,13 @@ BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
       leaf_(new V[(kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2)]) {}
 
 int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
-  constexpr int kLanes = kLanesOf<V>;
-  const int order = static_cast<int>((n_ + leaves_) / leaves_) - 1;
+  const int order = static_cast<int>(leaves_.Largest());
   V* const diagonal = leaf_.get();
   V* const beside = diagonal + kMostLeaf;
   V* const right = beside + kMostLeaf;
   const LeafVectors<V> z{right, right + (kMostLeaf + 1) * (kMostLeaf + 1), order};
-  const auto size_of = [&](int64_t leaf) { return LeafStart(leaf + 1) - LeafStart(leaf) - 1; };
   V failed{};
-  for (int64_t leaf = 0; leaf < leaves_; leaf += kLanes) {
-    const int count = static_cast<int>(std::min<int64_t>(kLanes, leaves_ - leaf));
-    // What a leaf has less than others are zeros, which nothing is rotated with.
-    std::fill_n(diagonal, order, V{});
-    std::fill_n(beside, order, V{});
-    for (int lane = 0; lane < count; ++lane) {
-      const int64_t first = LeafStart(leaf + lane), size = size_of(leaf + lane);
-      for (int64_t i = 0; i < size; ++i) {
-        diagonal[i][lane] = d[first + i];
-        beside[i][lane] = e[first + i];
-      }
-    }
+  const auto solve = [&] {
     z.SetIdentity();
     // The last column goes.
     V last = beside[order - 1];
@@ -96,28 +77,29 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
       beside[i - 1] = rotation.cosine * beside[i - 1];
     }
     failed = failed + small::GolubKahan(diagonal, beside, order, z);
-    for (int lane = 0; lane < count; ++lane) {
-      const int64_t first = LeafStart(leaf + lane), size = size_of(leaf + lane);
-      const auto sorted = SortLane<kMostLeaf>(diagonal, lane, size);
-      for (int64_t i = 0; i <= size; ++i) {
-        const int64_t row = i < size ? sorted[i] : size;
-        const V* const right_vector = z.RightRow(static_cast<int>(row));
-        if (!vectors_) {
-          *Element(first + i, first, false) = right_vector[0][lane];
-          *Element(first + i, first + size, true) = right_vector[size][lane];
-        } else {
-          R* const target = right_.z.At(first + i, first).data;
-          for (int64_t j = 0; j <= size; ++j) target[j] = right_vector[j][lane];
-        }
-        if (i == size) break;
-        d[first + i] = diagonal[row][lane];
-        if (!vectors_) continue;
-        const V* const left_vector = z.LeftRow(static_cast<int>(row));
-        R* const target = left_.z.At(first + i, first).data;
-        for (int64_t j = 0; j < size; ++j) target[j] = left_vector[j][lane];
-      }
-    }
-  }
+  };
+  leaves_.ForEachRegister(d, e, diagonal, beside, solve,
+                          [&](int lane, int64_t first, int64_t size) {
+                            const auto sorted = SortLane<kMostLeaf>(diagonal, lane, size);
+                            for (int64_t i = 0; i <= size; ++i) {
+                              const int64_t row = i < size ? sorted[i] : size;
+                              const V* const right_vector = z.RightRow(static_cast<int>(row));
+                              if (!vectors_) {
+                                *Element(first + i, first, false) = right_vector[0][lane];
+                                *Element(first + i, first + size, true) = right_vector[size][lane];
+                              } else {
+                                R* const target = right_.z.At(first + i, first).data;
+                                for (int64_t j = 0; j <= size; ++j)
+                                  target[j] = right_vector[j][lane];
+                              }
+                              if (i == size) break;
+                              d[first + i] = diagonal[row][lane];
+                              if (!vectors_) continue;
+                              const V* const left_vector = z.LeftRow(static_cast<int>(row));
+                              R* const target = left_.z.At(first + i, first).data;
+                              for (int64_t j = 0; j < size; ++j) target[j] = left_vector[j][lane];
+                            }
+                          });
   return static_cast<int>(SumOfLanes(failed));
 }
 
@@ -126,12 +108,12 @@ void BidiagonalSvd::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine,
   const int64_t first = halves.first;
   if (!vectors_) {
     for (const bool last : {false, true}) {
-      RotateRows(Element(first + i, first, last), Element(first + j, first, last), 1, cosine, sine);
+      RotatePair(Element(first + i, first, last), Element(first + j, first, last), 1, cosine, sine);
     }
     return;
   }
   for (const Side& side : {left_, right_}) {
-    RotateRows(side.z.At(first + i, first).data, side.z.At(first + j, first).data,
+    RotatePair(side.z.At(first + i, first).data, side.z.At(first + j, first).data,
                halves.size() + side.more, cosine, sine);
   }
 }
@@ -144,7 +126,7 @@ double BidiagonalSvd::Couple(Halves halves, R alpha, R beta) {
   const int64_t last = first + halves.size();
   const R x = alpha * *Element(upper, upper, true), y = beta * *Element(last, lower, false);
   const R norm = std::hypot(x, y);
-  const bool lost = norm < SmallSquare<R>();
+  const bool lost = norm < SmallSquare<R>();  // to underflow: any rotation does
   const R cosine = lost ? R(1) : x / norm, sine = lost ? R(0) : y / norm;
   if (vectors_) {
     R* const row = right_.z.At(upper, 0).data;
@@ -221,8 +203,7 @@ void BidiagonalSvd::MakeLeftVectors() {
 // Makes the vectors of one side of both halves those of the whole.
 void BidiagonalSvd::WriteVectors(const Side& side, Halves halves) {
   const int64_t first = halves.first, upper = halves.upper;
-  merge_.WriteVectors(side.z.At(first, first), upper + side.more, upper + 1,
-                      halves.lower + side.more);
+  merge_.WriteVectors(halves, side.more, side.z.At(first, first));
   if (side.more > 0) return;
   // From the left, the row between them is a vector of its own.
   const R* const row_between = merge_.UpdateRow(0).data;
@@ -241,10 +222,10 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e) {
   d[upper] = 0;
   R largest = std::max(std::abs(alpha), std::abs(beta));
   for (int64_t i = 0; i < size; ++i) largest = std::max(largest, d[i]);
-  const R negligible = NegligibleBeside(largest);
+  const R negligible = NegligibleIn(largest);
   const R own = Couple(halves, alpha, beta);
   SetWeights(halves, alpha, beta, std::max(own, negligible));
-  merge_.Deflate(upper, upper + 1, size, 1, negligible, d,
+  merge_.Deflate(halves, 1, negligible, d,
                  [&](auto... arguments) { RotateVectors(halves, arguments...); });
   int failed = 0;
   if (merge_.kept_count() == 1) {
@@ -253,6 +234,7 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e) {
     R unscale;
     const R scale = PowerOfTwoScale(largest, unscale);
     merge_.SetSecular(scale, scale, d);
+    // The first pole is zero, and the next one may not meet it.
     merge_.poles()[1] = std::max(merge_.poles()[1], scale * negligible / 2);
     failed = merge_.FindVectors<SquaredPoles>(1, unscale);
   }
@@ -272,13 +254,8 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e) {
 int BidiagonalSvd::Solve(R* d, R* e) {
   e[n_ - 1] = 0;
   int failed = SolveLeaves(d, e);
-  for (int64_t step = 1; step < leaves_; step *= 2) {
-    for (int64_t leaf = 0; leaf < leaves_; leaf += 2 * step) {
-      const int64_t first = LeafStart(leaf), middle = LeafStart(leaf + step);
-      const int64_t last = LeafStart(leaf + 2 * step);
-      failed += Merge({first, middle - 1 - first, last - middle - 1}, d + first, e + first);
-    }
-  }
+  leaves_.ForEachMerge(
+      [&](Halves halves) { failed += Merge(halves, d + halves.first, e + halves.first); });
   return failed;
 }
 

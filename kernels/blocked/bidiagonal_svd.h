@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "kernels/blocked/halves_merge.h"
+#include "kernels/blocked/leaves.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -36,13 +37,6 @@ class BidiagonalSvd {
  private:
   using V = Register<R>;
 
-  // Two neighbouring halves, solved, and the row between them, which couples them. What is here of
-  // `upper` by upper + 1 and `lower` by lower + 1 elements begins in row and column `first`.
-  struct Halves {
-    int64_t first, upper, lower;
-    int64_t size() const { return upper + 1 + lower; }
-  };
-
   // Vectors, or of those from the right the first and the last elements, in a column for each; and
   // how many more elements than rows half a matrix's have.
   struct Side {
@@ -50,7 +44,6 @@ class BidiagonalSvd {
     int64_t more;
   };
 
-  int64_t LeafStart(int64_t leaf) const { return leaf * (n_ + 1) / leaves_; }
   R* Element(int64_t vector, int64_t i, bool is_last) const {
     return vectors_ ? right_.z.At(vector, i).data : right_.z.At(is_last, vector).data;
   }
@@ -62,7 +55,8 @@ class BidiagonalSvd {
   void MakeLeftVectors();
   void WriteVectors(const Side& side, Halves halves);
 
-  int64_t n_, leaves_;
+  int64_t n_;
+  Leaves leaves_;
   bool vectors_;
   Workspace<R> memory_;
   RowCarver<R> rows_;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -15,6 +14,7 @@
 #include <numeric>
 
 #include "kernels/arithmetic/rotation.h"
+#include "kernels/blocked/leaves.h"
 #include "kernels/blocked/secular.h"
 #include "kernels/blocked/strips.h"
 #include "kernels/blocked/triangular.h"
@@ -22,26 +22,16 @@
 
 namespace linalg::blocked {
 
-// Of a matrix of about this size: what is below it may count as zero.
+// What may count as zero in a matrix of this size.
 template <class R>
-R NegligibleBeside(R size) {
+R NegligibleIn(R size) {
   return 8 * (std::numeric_limits<R>::epsilon() / 2) * size;
 }
 
-// Rotates a row with another.
+// Makes two rows cosine x + sine y and cosine y - sine x.
 template <class E, class R>
-LINALG_INLINE void RotateRows(E* x, E* y, int64_t count, R cosine, R sine) {
+LINALG_INLINE void RotatePair(E* x, E* y, int64_t count, R cosine, R sine) {
   for (int64_t i = 0; i < count; ++i) Rotate(cosine, -sine, x[i], y[i]);
-}
-
-// The numbers of the ascending elements of one lane, of kMost at most.
-template <int kMost, class V>
-std::array<int32_t, kMost> SortLane(const V* values, int lane, int64_t count) {
-  std::array<int32_t, kMost> order;
-  std::iota(order.begin(), order.begin() + count, 0);
-  std::sort(order.begin(), order.begin() + count,
-            [&](int32_t i, int32_t j) { return values[i][lane] < values[j][lane]; });
-  return order;
 }
 
 // Which halves of a vector hold others than zeros.
@@ -84,24 +74,22 @@ class HalvesMerge {
 
   // Finds what of the diagonal d the weights change: all but what `scale` times its weight is
   // negligible of. Rotates the vectors of two that are nearly the same, by rotate(i, j, cosine,
-  // sine), so that only one of them is changed. The first `upper` of the `size` elements, and those
-  // from `lower` on, ascend; what is between them, one element or none, is always kept, as the
-  // first. As LAPACK's laed2 and lasd2.
+  // sine), so that only one of them is changed. Both halves ascend; what is between them is always
+  // kept, as the first. As LAPACK's laed2 and lasd2.
   template <class RotateVectors>
-  void Deflate(int64_t upper, int64_t lower, int64_t size, R scale, R negligible, R* d,
-               RotateVectors&& rotate) {
-    int32_t* const order = order_.get();
-    const int64_t between = lower - upper;
-    std::iota(order, order + upper, 0);
-    std::iota(order + upper, order + size - between, lower);
-    std::inplace_merge(order, order + upper, order + size - between,
+  void Deflate(Halves halves, R scale, R negligible, R* d, RotateVectors&& rotate) {
+    int32_t *const order = order_.get(), *const lower = order + halves.upper;
+    const int64_t count = halves.upper + halves.lower;
+    std::iota(order, lower, 0);
+    std::iota(lower, order + count, halves.lower_begin());
+    std::inplace_merge(order, lower, order + count,
                        [&](int32_t i, int32_t j) { return d[i] < d[j]; });
-    size_ = size;
-    kept_count_ = between;
-    if (between > 0) kept_[0] = static_cast<int32_t>(upper);
+    size_ = halves.size();
+    kept_count_ = halves.between;
+    if (halves.between > 0) kept_[0] = static_cast<int32_t>(halves.upper);
     int64_t deflated = 0;
     int32_t before = -1;
-    for (int64_t k = 0; k < size - between; ++k) {
+    for (int64_t k = 0; k < count; ++k) {
       const int32_t i = order[k];
       if (scale * std::abs(weights_[i]) <= negligible) {
         deflated_[deflated++] = i;
@@ -197,14 +185,15 @@ class HalvesMerge {
   // What value i is a root's number, or at least kept_count().
   int64_t source(int64_t i) const { return source_[i]; }
 
-  // Makes the rows of z, whose first `upper` columns and whose `lower` from `lower_first` on are
-  // those of either half, the vectors of the whole. Their signs are of no account.
-  void WriteVectors(Rows<R> z, int64_t upper, int64_t lower_first, int64_t lower) {
-    const int64_t second = RoundUp(upper, kWidth<R>);
+  // Makes the rows of z the vectors of the whole. Those of either half have `more` elements more
+  // than it has rows. Their signs are of no account.
+  void WriteVectors(Halves halves, int64_t more, Rows<R> z) {
+    const int64_t upper = halves.upper + more, lower = halves.lower + more;
+    const int64_t lower_begin = halves.lower_begin(), second = RoundUp(upper, kWidth<R>);
     const auto take = [&](int64_t i, int64_t target) {
       const R* const row = z.At(i, 0).data;
       std::copy_n(row, upper, moved_.At(target, 0).data);
-      std::copy_n(row + lower_first, lower, moved_.At(target, second).data);
+      std::copy_n(row + lower_begin, lower, moved_.At(target, second).data);
     };
     for (int64_t i = 0; i < kept_count_; ++i) take(kept_[i], place_[i]);
     for (int64_t i = kept_count_; i < size_; ++i) take(deflated_[i - kept_count_], i);
@@ -222,7 +211,7 @@ class HalvesMerge {
       const Rows<R> source = (source_[i] < kept_count_ ? products_ : moved_).At(source_[i], 0);
       R* const target = z.At(i, 0).data;
       std::copy_n(source.data, upper, target);
-      std::copy_n(source.At(0, second).data, lower, target + lower_first);
+      std::copy_n(source.At(0, second).data, lower, target + lower_begin);
     }
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/arithmetic/exchange.h"
+#include "kernels/arithmetic/info.h"
 #include "kernels/blocked/strips.h"
 #include "kernels/blocked/triangular.h"
 

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/arithmetic/info.h"
 #include "kernels/blocked/tasks.h"
 #include "kernels/blocked/workspace.h"
 

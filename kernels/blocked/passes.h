@@ -2,8 +2,6 @@
 // it by products of vectors and multiply it by others at once.
 #pragma once
 
-#include <bit>
-
 #include "kernels/arithmetic/pairs.h"
 #include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/blocked/strips.h"

@@ -1,5 +1,6 @@
 // The secular equation of divide and conquer: eigenvalues of a diagonal matrix and a rank-one
-// update, a register of them at a time, and the weights for which those that were found are exact.
+// update, or singular values of one with a full row, a register of them at a time, and the weights
+// for which those that were found are exact.
 //
 // As LAPACK's laed4 solves it (Li, Solving secular equations stably and efficiently, 1993), but
 // that what its steps leave of an interval is halved if need be. Every eigenvalue is known by its
@@ -13,7 +14,7 @@
 #include <limits>
 
 #include "kernels/blocked/strips.h"
-#include "kernels/blocked/workspace.h"
+#include "kernels/blocked/tile.h"
 
 namespace linalg::blocked {
 

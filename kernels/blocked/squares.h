@@ -1,7 +1,6 @@
 // Squares of numbers, transposed in registers.
 #pragma once
 
-#include <complex>
 #include <cstring>
 
 #include "kernels/arithmetic/pack.h"

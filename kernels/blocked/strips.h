@@ -4,7 +4,6 @@
 
 #include <array>
 #include <bit>
-#include <complex>
 #include <cstddef>
 #include <cstring>
 

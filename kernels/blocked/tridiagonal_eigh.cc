@@ -12,18 +12,11 @@ namespace {
 // Up to this order QL solves a leaf: it takes as long there as two leaves and their merge.
 inline constexpr int64_t kMostLeaf = 16;
 
-inline int64_t LeafCount(int64_t n) {
-  int64_t leaves = 1;
-  while ((n + leaves - 1) / leaves > kMostLeaf) leaves *= 2;
-  return leaves;
-}
-
 }  // namespace
 
 template <class R>
 TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
-    : n_(n),
-      leaves_(LeafCount(n)),
+    : leaves_(n, kMostLeaf, /*between=*/0),
       vectors_(vectors),
       // The lower halves begin at a register.
       memory_(
@@ -36,40 +29,29 @@ TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
 
 template <class R>
 int TridiagonalEigh<R>::SolveLeaves(R* d, const R* e) {
-  constexpr int kLanes = kLanesOf<V>;
-  const int order = static_cast<int>((n_ + leaves_ - 1) / leaves_);
+  const int order = static_cast<int>(leaves_.Largest());
   V* const diagonal = leaf_.get();
   V *const beside = diagonal + kMostLeaf, *const z = beside + kMostLeaf;
   V *const sine = z + kMostLeaf * kMostLeaf, *const shear = sine + small::kPendingSweeps<V> * order;
   V failed{};
-  for (int64_t leaf = 0; leaf < leaves_; leaf += kLanes) {
-    const int count = static_cast<int>(std::min<int64_t>(kLanes, leaves_ - leaf));
-    std::fill_n(diagonal, order, V{});
-    std::fill_n(beside, order, V{});
-    for (int lane = 0; lane < count; ++lane) {
-      const int64_t first = LeafStart(leaf + lane), size = LeafStart(leaf + lane + 1) - first;
-      for (int64_t i = 0; i < size; ++i) {
-        diagonal[i][lane] = d[first + i];
-        if (i < size - 1) beside[i][lane] = e[first + i];
-      }
-    }
+  const auto solve = [&] {
     failed = failed + small::ImplicitQl<true, V>(diagonal, beside, order, z, order, sine, shear);
-    for (int lane = 0; lane < count; ++lane) {
-      const int64_t first = LeafStart(leaf + lane), size = LeafStart(leaf + lane + 1) - first;
-      const auto sorted = SortLane<kMostLeaf>(diagonal, lane, size);
-      for (int64_t i = 0; i < size; ++i) {
-        d[first + i] = diagonal[sorted[i]][lane];
-        const V* const vector = z + sorted[i] * order;
-        if (vectors_) {
-          R* const row = z_.At(first + i, first).data;
-          for (int64_t j = 0; j < size; ++j) row[j] = vector[j][lane];
-        } else {
-          *z_.At(0, first + i).data = vector[0][lane];
-          *z_.At(1, first + i).data = vector[size - 1][lane];
-        }
-      }
-    }
-  }
+  };
+  leaves_.ForEachRegister(d, e, diagonal, beside, solve,
+                          [&](int lane, int64_t first, int64_t size) {
+                            const auto sorted = SortLane<kMostLeaf>(diagonal, lane, size);
+                            for (int64_t i = 0; i < size; ++i) {
+                              d[first + i] = diagonal[sorted[i]][lane];
+                              const V* const vector = z + sorted[i] * order;
+                              if (vectors_) {
+                                R* const row = z_.At(first + i, first).data;
+                                for (int64_t j = 0; j < size; ++j) row[j] = vector[j][lane];
+                              } else {
+                                *z_.At(0, first + i).data = vector[0][lane];
+                                *z_.At(1, first + i).data = vector[size - 1][lane];
+                              }
+                            }
+                          });
   return static_cast<int>(SumOfLanes(failed));
 }
 
@@ -78,11 +60,11 @@ template <class R>
 void TridiagonalEigh<R>::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
   const int64_t first = halves.first;
   if (vectors_) {
-    RotateRows(z_.At(first + i, first).data, z_.At(first + j, first).data, halves.size(), cosine,
+    RotatePair(z_.At(first + i, first).data, z_.At(first + j, first).data, halves.size(), cosine,
                sine);
   } else {
     for (int end = 0; end < 2; ++end) {
-      RotateRows(z_.At(end, first + i).data, z_.At(end, first + j).data, 1, cosine, sine);
+      RotatePair(z_.At(end, first + i).data, z_.At(end, first + j).data, 1, cosine, sine);
     }
   }
 }
@@ -116,12 +98,12 @@ void TridiagonalEigh<R>::SetWeights(Halves halves, R sign) {
 // Makes the eigenvalues and eigenvectors of two halves, which `beside` couples, those of the whole.
 template <class R>
 int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d) {
-  const int64_t first = halves.first, upper = halves.upper;
+  const int64_t first = halves.first;
   SetWeights(halves, beside < 0 ? R(-1) : R(1));
   const R rho = 2 * std::abs(beside);
   R largest = rho;
   for (int64_t i = 0; i < halves.size(); ++i) largest = std::max(largest, std::abs(d[i]));
-  merge_.Deflate(upper, upper, halves.size(), rho, NegligibleBeside(largest), d,
+  merge_.Deflate(halves, rho, NegligibleIn(largest), d,
                  [&](auto... arguments) { RotateVectors(halves, arguments...); });
   const int64_t count = merge_.kept_count();
   int failed = 0;
@@ -138,7 +120,7 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d) {
   }
   merge_.WriteValues(d);
   if (vectors_) {
-    merge_.WriteVectors(z_.At(first, first), upper, upper, halves.lower);
+    merge_.WriteVectors(halves, 0, z_.At(first, first));
   } else {
     for (int end = 0; end < 2; ++end) merge_.WriteElements(z_.At(end, first).data);
   }
@@ -147,20 +129,16 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d) {
 
 template <class R>
 int TridiagonalEigh<R>::Solve(R* d, const R* e) {
-  for (int64_t leaf = 1; leaf < leaves_; ++leaf) {
-    const int64_t first = LeafStart(leaf);
-    const R size = std::abs(e[first - 1]);
-    d[first - 1] -= size;
-    d[first] -= size;
-  }
+  leaves_.ForEachMerge([&](Halves halves) {
+    const int64_t middle = halves.first + halves.upper;
+    const R size = std::abs(e[middle - 1]);
+    d[middle - 1] -= size;
+    d[middle] -= size;
+  });
   int failed = SolveLeaves(d, e);
-  for (int64_t step = 1; step < leaves_; step *= 2) {
-    for (int64_t leaf = 0; leaf < leaves_; leaf += 2 * step) {
-      const int64_t first = LeafStart(leaf), middle = LeafStart(leaf + step);
-      const int64_t last = LeafStart(leaf + 2 * step);
-      failed += Merge({first, middle - first, last - middle}, e[middle - 1], d + first);
-    }
-  }
+  leaves_.ForEachMerge([&](Halves halves) {
+    failed += Merge(halves, e[halves.first + halves.upper - 1], d + halves.first);
+  });
   return failed;
 }
 

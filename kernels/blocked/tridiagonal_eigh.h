@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "kernels/blocked/halves_merge.h"
+#include "kernels/blocked/leaves.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -33,19 +34,12 @@ class TridiagonalEigh {
  private:
   using V = Register<R>;
 
-  // Two neighbouring halves, solved, of what begins in row `first`.
-  struct Halves {
-    int64_t first, upper, lower;
-    int64_t size() const { return upper + lower; }
-  };
-
-  int64_t LeafStart(int64_t leaf) const { return leaf * n_ / leaves_; }
   int SolveLeaves(R* d, const R* e);
   int Merge(Halves halves, R beside, R* d);
   void SetWeights(Halves halves, R sign);
   void RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine);
 
-  int64_t n_, leaves_;
+  Leaves leaves_;
   bool vectors_;
   Workspace<R> memory_;
   RowCarver<R> rows_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <complex>
 #include <cstdint>
 #include <utility>
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <complex>
 
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/eigh.h"

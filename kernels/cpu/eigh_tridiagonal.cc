@@ -6,7 +6,6 @@
 // range.h.
 #include <algorithm>
 #include <bit>
-#include <complex>
 
 #include "kernels/arithmetic/scale.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
@@ -58,7 +57,7 @@ class ScaledTridiagonalEigh {
  public:
   ScaledTridiagonalEigh(int64_t n, bool vectors) : n_(n), solver_(n, vectors) {}
 
-  int operator()(R* d, R* e) {
+  int Solve(R* d, R* e) {
     Extent<R> extent;
     std::for_each(d, d + n_, [&](R x) { extent.Add(x); });
     std::for_each(e, e + n_ - 1, [&](R x) { extent.Add(x); });
@@ -71,7 +70,7 @@ class ScaledTridiagonalEigh {
     return failed;
   }
   // Element k of eigenvector j.
-  R operator()(int64_t k, int64_t j) const { return *solver_.vectors().At(j, k).data; }
+  R Vector(int64_t k, int64_t j) const { return *solver_.vectors().At(j, k).data; }
 
  private:
   int64_t n_;
@@ -85,8 +84,8 @@ class LapackSolver {
   LapackSolver(int64_t n, bool vectors)
       : n_(n), stevd_(n, vectors), columns_(Scratch<R>(vectors ? n * n : 0)) {}
 
-  int operator()(R* d, R* e) { return stevd_(d, e, columns_.get()); }
-  R operator()(int64_t k, int64_t j) const { return columns_[j * n_ + k]; }
+  int Solve(R* d, R* e) { return stevd_(d, e, columns_.get()); }
+  R Vector(int64_t k, int64_t j) const { return columns_[j * n_ + k]; }
 
  private:
   int64_t n_;
@@ -147,13 +146,14 @@ struct EighTridiagonalProblem {
     std::copy_n(diagonal + i * n, n, w);
     info[i] = IterateIf(AllFinite(w, n) && AllFinite(row, n - 1), [&] {
       SplitPhases(n - 1, row, work.e.get(), work.phases.get());
-      return work.solver(w, work.e.get());
+      return work.solver.Solve(w, work.e.get());
     });
     if (info[i] != 0) {
       FillWithNaN(n, w);
       FillWithNaN(n * n, v);
     } else if (v != nullptr) {
-      WriteVectors(n, work.phases.get(), work.solver, v);
+      WriteVectors(
+          n, work.phases.get(), [&](int64_t k, int64_t j) { return work.solver.Vector(k, j); }, v);
     }
   }
 };

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <stdexcept>
 
 #include "kernels/ffi.h"
 

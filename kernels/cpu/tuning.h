@@ -34,21 +34,19 @@ inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
 }
 
 // The largest n that goes to the algorithms of kernels/small. Beside each, how many times faster
-// than stock JAX, which calls LAPACK, a batch of 256 is on either side, float32 / float64, where
-// LAPACK takes all beyond: Intel Xeon with AVX-512, two cores, 21 November 2026,
-// benchmarks/results/intel-xeon-processor-2026-11-21.json.
+// than stock JAX, which calls LAPACK, a batch of 256 is there, float32 / float64: Intel Xeon with
+// AVX-512, two cores, 21 November 2026, benchmarks/results/intel-xeon-processor-2026-11-21.json.
 inline constexpr int64_t kSmallCholesky = 40;    // then in tiles
-inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7, 64: 1.4 / 1.5
-inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5, 64: 1.8 / 1.9
+inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7; then in tiles
+inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5; then in tiles
 inline constexpr int64_t kSmallQr = 72;          // n = 64: 4.6 / 4.6; then in tiles
 // The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to
-// there, but for singular values from n = 24 on, which take up to 1.3 times as long as LAPACK's,
-// and Hessenberg forms of n = 32, which take 1.1 to 1.2 times. Intel Xeon with AVX-512, two cores
-// that others used too, 22 November 2026.
+// there, but for Hessenberg forms of n = 32, which take 1.1 to 1.2 times as long as LAPACK's. Intel
+// Xeon with AVX-512, two cores that others used too, 22 November 2026.
 inline constexpr int64_t kSmallEig = 64;         // n = 32: 5.8 / 4.0, 64: 3.1 / 2.0; and Schur form
 inline constexpr int64_t kSmallHessenberg = 32;  // n = 32: 5.3 / 2.7, 64: 2.5 / 0.7
 inline constexpr int64_t kSmallPivotedQr = 32;   // n = 32: 3.8 / 4.7, 48: 0.8 / 3.8
-inline constexpr int64_t kSmallSvdvals = 32;     // n = 32: 8.2 / 2.6, 64: 3.6 / 1.5
+inline constexpr int64_t kSmallSvdvals = 32;     // n = 32: 8.2 / 2.6; then in tiles
 inline constexpr int64_t kSmallSvdvalsDouble = 24;
 // Up to this n one-sided Jacobi finds those of float32 and complex64 sooner, in 0.6 of the time at
 // n = 8 in float32 and 0.4 at n = 4, batches of 4096; the same machine, quiet, both in one process.
@@ -83,6 +81,8 @@ inline constexpr int64_t kSmallCholeskyFloat32 = 64;
 inline constexpr int64_t kBlockedQr = 512;
 inline constexpr int64_t kBlockedQrBytes = 8 << 20;
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
+// Tall ones of fewer columns than these, and than one for so many rows, do not fill a block.
+inline constexpr int64_t kNarrowQrColumns = 16, kNarrowQrRows = 16;
 // Eigenvectors in tiles: in batches of 16 and 64 the time of one per lane over theirs is, in
 // float64, 0.9 to 1.1 at n = 64, 1.1 to 2 at 80 and 1.2 to 1.5 at 96, in complex128 1.0 at 64 and
 // 80 and 1.1 to 1.3 at 96; in float32 and complex64, whose tridiagonal matrices are solved in
@@ -124,12 +124,12 @@ inline constexpr int64_t kMostBlockedSides = 4096;
 // In tiles: the time of one per lane over theirs is, in batches of 64 / of single matrices, 0.7 /
 // 1.7 at n = 28 and 1.1 / 1.7 at 32 in float32, 0.9 / 1.2 at 16, 1.1 / 1.6 at 20 and 2.1 / 3.0 at
 // 32 in float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 and 2.9 / 1.5 at 20 in
-// complex128. Of singular values alone it is 0.5 / 2.1 at 32 and 0.3 / 2.7 at 40 in float32, 0.3 /
-// 1.1 at 24 and 0.9 / 2.1 at 32 in float64. LAPACK's time over theirs is, on one thread, with
-// vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6 / 1.8 to 6 in
-// float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or more, and of
-// wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9.
-// The same machine, others on it throughout, 23 November 2026; both in turn in one process.
+// complex128. Of singular values alone it is, in batches, 0.5 at 32 and 0.3 at 40 in float32, 0.3
+// at 24 and 0.9 at 32 in float64. LAPACK's time over theirs is, on one thread, with vectors /
+// without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6 / 1.8 to 6 in float64, 1.5
+// to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or more, and of wide
+// ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9. The
+// same machine, others on it throughout, 23 November 2026; both in turn in one process.
 inline constexpr int64_t kSmallSvd = 28;
 inline constexpr int64_t kSmallSvdComplex64 = 20;
 inline constexpr int64_t kSmallSvdDouble = 16;
@@ -211,7 +211,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kPivotedQr:
       return small_if(longer <= kSmallPivotedQr);
     case Operation::kQr: {
-      const bool narrow = cols < std::min<int64_t>(rows / 16, 16);
+      const bool narrow = cols < std::min(rows / kNarrowQrRows, kNarrowQrColumns);
       const bool low = rows < cols && rows <= kFewQrRows;
       if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kSmall;
       return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr && bytes <= kBlockedQrBytes);
@@ -310,6 +310,14 @@ double BlockedEighNanoseconds(int64_t n, bool vectors) {
   return (vectors ? 3 : 1) * BlockedNanoseconds<T>((order + 100) * order * order);
 }
 
+// The same of singular values, and of singular vectors if they are wanted.
+template <class T>
+double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
+  const double k = static_cast<double>(std::min(rows, cols));
+  const double operations = (static_cast<double>(std::max(rows, cols)) + k + 100) * k * k;
+  return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
+}
+
 // Calls body with n as a constant where it is tiny, so that its loops are unrolled and its
 // registers stay registers.
 template <class Body>
@@ -343,14 +351,6 @@ void WithProductRegister(int64_t row_bytes, Body&& body) {
 // for.
 template <bool kComplex>
 inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
-
-// The same of singular values, and of singular vectors if they are wanted.
-template <class T>
-double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
-  const double k = static_cast<double>(std::min(rows, cols));
-  const double operations = (static_cast<double>(std::max(rows, cols)) + k + 100) * k * k;
-  return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
-}
 
 // Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.
 inline double ProductNanoseconds(size_t real_bytes, double operations) {

@@ -3,10 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <complex>
 #include <cstdint>
-#include <limits>
-#include <stdexcept>
+#include <new>
+#include <type_traits>
 
 #include "kernels/arithmetic/element.h"
 #include "kernels/cuda/status.h"

@@ -6,8 +6,6 @@
 // one matrix's, registers of neighbouring columns. Either way each column sees the same operations.
 #pragma once
 
-#include <type_traits>
-#include <utility>
 
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/reflector.h"

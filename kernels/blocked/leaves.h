@@ -1,0 +1,89 @@
+// The tree of divide and conquer: a condensed matrix falls into leaves, which are solved one per
+// lane, and of which then two and two are merged.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <numeric>
+
+#include "kernels/blocked/tile.h"
+
+namespace linalg::blocked {
+
+// Two neighbouring halves, of `upper` and `lower` rows; of all rows the first of the upper's is
+// `first`, and there are `between` rows, one or none, between them.
+struct Halves {
+  int64_t first, upper, between, lower;
+  int64_t size() const { return upper + between + lower; }
+  int64_t lower_begin() const { return upper + between; }
+};
+
+// Leaves of at most `most` rows, with `between` rows from one to the next; a power of two of them.
+class Leaves {
+ public:
+  Leaves(int64_t n, int64_t most, int64_t between) : rows_(n + between), between_(between) {
+    while (Largest() > most) count_ *= 2;
+  }
+
+  // The most rows that a leaf has.
+  int64_t Largest() const { return (rows_ + count_ - 1) / count_ - between_; }
+
+  // Calls solve() for one register of leaves after another, their diagonals and what is beside
+  // these being in lanes of `diagonal` and `beside`, Largest() rows each, with zeros where a leaf
+  // has less; then write(lane, first, size) for each leaf.
+  template <class V, class Solve, class Write>
+  void ForEachRegister(const Lane<V>* d, const Lane<V>* e, V* diagonal, V* beside, Solve&& solve,
+                       Write&& write) const {
+    for (int64_t leaf = 0; leaf < count_; leaf += kLanesOf<V>) {
+      const int lanes = static_cast<int>(std::min<int64_t>(kLanesOf<V>, count_ - leaf));
+      const auto for_each = [&](auto&& use) {
+        for (int lane = 0; lane < lanes; ++lane) {
+          const int64_t first = Begin(leaf + lane);
+          use(lane, first, Begin(leaf + lane + 1) - between_ - first);
+        }
+      };
+      std::fill_n(diagonal, Largest(), V{});
+      std::fill_n(beside, Largest(), V{});
+      for_each([&](int lane, int64_t first, int64_t size) {
+        for (int64_t i = 0; i < size; ++i) {
+          diagonal[i][lane] = d[first + i];
+          if (i < size - 1 + between_) beside[i][lane] = e[first + i];
+        }
+      });
+      solve();
+      for_each(write);
+    }
+  }
+
+  // Calls merge(halves) for all, each after what it is made of.
+  template <class Merge>
+  void ForEachMerge(Merge&& merge) const {
+    for (int64_t step = 1; step < count_; step *= 2) {
+      for (int64_t leaf = 0; leaf < count_; leaf += 2 * step) {
+        const int64_t first = Begin(leaf), middle = Begin(leaf + step);
+        merge(Halves{.first = first,
+                     .upper = middle - between_ - first,
+                     .between = between_,
+                     .lower = Begin(leaf + 2 * step) - between_ - middle});
+      }
+    }
+  }
+
+ private:
+  int64_t Begin(int64_t leaf) const { return leaf * rows_ / count_; }
+
+  int64_t rows_, between_, count_ = 1;
+};
+
+// The numbers of the ascending elements of one lane, of kMost at most.
+template <int kMost, class V>
+std::array<int32_t, kMost> SortLane(const V* values, int lane, int64_t count) {
+  std::array<int32_t, kMost> order;
+  std::iota(order.begin(), order.begin() + count, 0);
+  std::sort(order.begin(), order.begin() + count,
+            [&](int32_t i, int32_t j) { return values[i][lane] < values[j][lane]; });
+  return order;
+}
+
+}  // namespace linalg::blocked
