@@ -54,7 +54,7 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   a = jnp.where(row >= column, a, 0)
   failed = info != 0
   info = jnp.where(failed, g.order_of(info - 1) + 1, 0)
-  return jnp.where(failed, jnp.nan, a), info.astype(jnp.int32)
+  return jnp.where(failed, jnp.nan, a), info
 
 
 def _eliminate(g, low, k, carry):
@@ -65,16 +65,17 @@ def _eliminate(g, low, k, carry):
   diagonal = g.gather_all(lax.dynamic_slice_in_dim(dealt, k * g.block, g.block, 0))
   diagonal = diagonal.swapaxes(0, 1).reshape(g.width, g.width)
   l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)
-  info = jnp.where((info == 0) & (minor > 0), (low + k) * g.width + minor, info)
+  before = ((low + k) * g.width).astype(info.dtype)
+  info = jnp.where((info == 0) & (minor > 0), before + minor, info)
   dealt = triangular_solve_p(
       l, dealt, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
   own = lax.dynamic_slice_in_dim(l, (c * g.rows + r) * g.block, g.block, 0)
   dealt = lax.dynamic_update_slice_in_dim(dealt, own, k * g.block, 0)
   rows, columns = g.spread_to_rows(dealt), g.spread_to_columns(dealt)
-  later = jnp.arange(a.shape[1]) >= (k + 1) * g.wide
+  later = jnp.arange(a.shape[1], dtype=k.dtype) >= (k + 1) * g.wide
   columns = jnp.where(later[:, None], columns, 0)
-  kept = jnp.where(
-      (jnp.arange(a.shape[0]) >= k * g.tall)[:, None], g.own_columns(rows, c), g.columns_of(a, k))
+  from_here = jnp.arange(a.shape[0], dtype=k.dtype) >= k * g.tall
+  kept = jnp.where(from_here[:, None], g.own_columns(rows, c), g.columns_of(a, k))
   # Strips end where panels do: there the rows below are the same on all devices.
   for first, last in _bounds(a.shape[0] // g.tall, _STRIPS):
     below, beside = slice(first * g.tall, None), slice(first * g.wide, last * g.wide)
@@ -175,7 +176,7 @@ def substitute(g: Cyclic, l: jax.Array, b: jax.Array) -> jax.Array:
   def forward(k, carry):
     x, sums = carry
     part = g.rows_of(sums, k).reshape(g.columns, 1, g.block, columns)
-    here = (jnp.arange(g.rows) == r)[None, :, None, None]
+    here = (jnp.arange(g.rows, dtype=r.dtype) == r)[None, :, None, None]
     known = total(part, here, (g.width, columns))
     panel = triangular_solve_p(
         g.diagonal_block(l, k), rows_of(x, k) - known, left_side=True, lower=True)
@@ -187,7 +188,7 @@ def substitute(g: Cyclic, l: jax.Array, b: jax.Array) -> jax.Array:
     x, own = carry
     k = g.panels - 1 - i
     part = product(g.columns_of(l, k), own, adjoint_a=True)
-    here = (jnp.arange(g.columns) == c)[:, None, None]
+    here = (jnp.arange(g.columns, dtype=c.dtype) == c)[:, None, None]
     known = total(part[None], here, (g.width, columns))
     panel = triangular_solve_p(
         g.diagonal_block(l, k), rows_of(x, k) - known, left_side=True, lower=True,
@@ -201,10 +202,19 @@ def substitute(g: Cyclic, l: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
-  """The sum of the logarithms of L's diagonal."""
+  """The sum of the logarithms of L's diagonal, as far as the device has it."""
   row, column = g.numbers()
-  diagonal = jnp.where(row == column, l.real, 1)
-  return lax.psum(jnp.sum(jnp.log(diagonal)), g.axes)
+  return jnp.sum(jnp.log(jnp.where(row == column, l.real, 1)))
+
+
+def times_columns(g: Cyclic, x: jax.Array, b: jax.Array) -> jax.Array:
+  """The product of the Hermitian matrix, whose lower triangle is that of X, with a few columns that
+  are on all devices."""
+  half = lower_half(g, x)
+  row, column = (jnp.ravel(number) for number in g.numbers())
+  zeros = g.varying(jnp.zeros_like(b))
+  sums = zeros.at[row].add(product(half, b[column]))
+  return lax.psum(sums.at[column].add(product(half, b[row], adjoint_a=True)), g.axes)
 
 
 def identity(g: Cyclic, like: jax.Array) -> jax.Array:

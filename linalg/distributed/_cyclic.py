@@ -208,8 +208,8 @@ class Cyclic(NamedTuple):
   def numbers(self):
     """Those that the device's rows and columns have in the padded matrix: (h, 1) and (1, w)."""
     r, c = self.place()
-    i = jnp.arange(self.padded // self.rows)
-    j = jnp.arange(self.padded // self.columns)
+    i = jnp.arange(self.padded // self.rows, dtype=r.dtype)
+    j = jnp.arange(self.padded // self.columns, dtype=c.dtype)
     row = (i // self.block * self.rows + r) * self.block + i % self.block
     column = (j // self.wide * self.columns + c) * self.wide + j % self.wide
     return row[:, None], column[None]
