@@ -7,7 +7,6 @@ and a phase leaves out what a triangle has not.
 """
 
 import functools
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from linalg.distributed._cyclic import Cyclic
 # Each phase costs compilation; the fewer, the more is computed and moved for nothing. With eight,
 # that is an eighth of what moves.
 _PHASES = 8
-# Of the columns in a phase of the factorisation, to leave out what is above the diagonal.
+# An update is made in strips, to leave out what is above the diagonal, and for less memory.
 _STRIPS = 4
 
 
@@ -30,9 +29,15 @@ def _bounds(count: int, parts: int) -> list[tuple[int, int]]:
   return list(zip(edges[:-1], edges[1:], strict=True))
 
 
-def _phases(g: Cyclic, backward: bool = False) -> Iterator[tuple[int, int]]:
-  bounds = _bounds(g.panels, _PHASES)
-  return iter(bounds[::-1] if backward else bounds)
+def _phases(g: Cyclic) -> list[tuple[int, int]]:
+  return _bounds(g.panels, _PHASES)
+
+
+def _add(a, left, right, top, begin, *, adjoint=False):
+  """A with the product of `left` and `right` added to a part of it that begins at (top, begin)."""
+  update = product(left, right, adjoint_b=adjoint)
+  old = a[top : top + update.shape[0], begin : begin + update.shape[1]]
+  return lax.dynamic_update_slice(a, old + update, (top, begin))
 
 
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -45,44 +50,42 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   row, column = g.numbers()
   chunk, filled = g.padded // g.chunks, g.n // g.chunks
   a = jnp.where((row == column) & (row % chunk >= filled), jnp.ones((), a.dtype), a)
-  info = jnp.zeros((), jnp.int32)
+  carry = a, jnp.zeros((), jnp.int32)
   for low, high in _phases(g):
-    rest = a[low * g.tall :, low * g.wide :]
-    rest, info = lax.fori_loop(
-        0, high - low, functools.partial(_eliminate, g, low), (rest, info))
-    a = lax.dynamic_update_slice(a, rest, (low * g.tall, low * g.wide))
-  a = jnp.where(row >= column, a, 0)
+    carry = lax.fori_loop(low, high, functools.partial(_eliminate, g, low), carry)
+  a, info = carry
   failed = info != 0
   info = jnp.where(failed, g.order_of(info - 1) + 1, 0)
-  return jnp.where(failed, jnp.nan, a), info
+  return jnp.where(failed, jnp.nan, jnp.where(row >= column, a, 0)), info
 
 
 def _eliminate(g, low, k, carry):
-  """Panel k of what is left after `low` panels."""
+  """Panel k, all those before `low` being done."""
   a, info = carry
   r, c = g.place()
-  dealt = g.deal_rows(g.columns_of(a, k))
-  diagonal = g.gather_all(lax.dynamic_slice_in_dim(dealt, k * g.block, g.block, 0))
-  diagonal = diagonal.swapaxes(0, 1).reshape(g.width, g.width)
+  among = slice(low, g.panels)
+  slab = g.columns_of(a, k, among)
+  dealt = g.deal_rows(slab)
+  diagonal = lax.dynamic_slice_in_dim(dealt, (k - low) * g.block, g.block, 0)
+  diagonal = g.gather_all(diagonal).swapaxes(0, 1).reshape(g.width, g.width)
   l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)
-  before = ((low + k) * g.width).astype(info.dtype)
+  before = (k * g.width).astype(info.dtype)
   info = jnp.where((info == 0) & (minor > 0), before + minor, info)
   dealt = triangular_solve_p(
       l, dealt, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
   own = lax.dynamic_slice_in_dim(l, (c * g.rows + r) * g.block, g.block, 0)
-  dealt = lax.dynamic_update_slice_in_dim(dealt, own, k * g.block, 0)
+  dealt = lax.dynamic_update_slice_in_dim(dealt, own, (k - low) * g.block, 0)
   rows, columns = g.spread_to_rows(dealt), g.spread_to_columns(dealt)
-  later = jnp.arange(a.shape[1], dtype=k.dtype) >= (k + 1) * g.wide
-  columns = jnp.where(later[:, None], columns, 0)
-  from_here = jnp.arange(a.shape[0], dtype=k.dtype) >= k * g.tall
-  kept = jnp.where(from_here[:, None], g.own_columns(rows, c), g.columns_of(a, k))
-  # Strips end where panels do: there the rows below are the same on all devices.
-  for first, last in _bounds(a.shape[0] // g.tall, _STRIPS):
-    below, beside = slice(first * g.tall, None), slice(first * g.wide, last * g.wide)
-    update = product(rows[below], columns[beside], adjoint_b=True)
-    a = lax.dynamic_update_slice(
-        a, a[below, beside] - update, (first * g.tall, first * g.wide))
-  return lax.dynamic_update_slice_in_dim(a, kept, k * g.wide, 1), info
+  later = jnp.arange(len(columns), dtype=k.dtype) >= (k - low + 1) * g.wide
+  columns = jnp.where(later[:, None], -columns, 0)
+  # Strips end where panels do: there the rows below begin with the same row on all devices.
+  for first, last in _bounds(g.panels - low, _STRIPS):
+    a = _add(
+        a, rows[first * g.tall :], columns[first * g.wide : last * g.wide],
+        (low + first) * g.tall, (low + first) * g.wide, adjoint=True)
+  from_here = jnp.arange(len(rows), dtype=k.dtype) >= (k - low) * g.tall
+  known = jnp.where(from_here[:, None], g.own_columns(rows, c), slab)
+  return lax.dynamic_update_slice(a, known, (low * g.tall, k * g.wide)), info
 
 
 def solve(
@@ -95,36 +98,28 @@ def solve(
   assert not lower or (left and not transpose)
   r, c = g.place()
   backward = left == transpose
+  for low, high in _phases(g)[:: -1 if backward else 1]:
+    unknown = slice(0, high) if backward else slice(low, g.panels)
+    not_zero = slice(0, high if lower else g.panels)
 
-  def step(low, k, x, l):
-    system = functools.partial(
-        triangular_solve_p, g.diagonal_block(l, k), left_side=left, lower=True,
-        transpose_a=transpose)
-    if left:
-      panel = system(g.all_rows(x, k))
-      other = g.turned_rows(l, k).mT if transpose else g.all_columns(l, k)
-      return lax.dynamic_update_slice_in_dim(
-          x - product(other, panel), g.own_rows(panel, r), k * g.tall, 0)
-    panel = system(g.all_columns(x, k))
-    other = g.turned_columns(l, k).mT if transpose else g.all_rows(l, k)
-    return lax.dynamic_update_slice_in_dim(
-        x - product(panel, other), g.own_columns(panel, c), k * g.wide, 1)
-
-  for low, high in _phases(g, backward):
-    # What is still unknown: up to the phase's last panel, or from its first one on.
-    known = slice(0, high) if backward else slice(low, g.panels)
-    first = known.start
-    rows = slice(known.start * g.tall, known.stop * g.tall)
-    columns = slice(known.start * g.wide, known.stop * g.wide)
-    triangle = l[rows, columns]
-    side = (rows, slice(0, high * g.wide if lower else None)) if left else (slice(None), columns)
-
-    def turn(i, x, low=low, high=high, first=first, triangle=triangle):
+    def step(i, x, low=low, high=high, unknown=unknown, not_zero=not_zero):
       k = high - 1 - i if backward else low + i
-      return step(low, k - first, x, triangle)
+      system = functools.partial(
+          triangular_solve_p, g.diagonal_block(l, k), left_side=left, lower=True,
+          transpose_a=transpose)
+      if left:
+        panel = system(g.all_rows(x, k, not_zero))
+        other = -(g.turned_rows(l, k, unknown).mT if transpose else g.all_columns(l, k, unknown))
+        for first, last in _bounds(panel.shape[1], _STRIPS):
+          x = _add(x, other, panel[:, first:last], unknown.start * g.tall, first)
+        return lax.dynamic_update_slice(x, g.own_rows(panel, r), (k * g.tall, 0))
+      panel = system(g.all_columns(x, k))
+      other = -(g.turned_columns(l, k, unknown).mT if transpose else g.all_rows(l, k, unknown))
+      for first, last in _bounds(len(x), _STRIPS):
+        x = _add(x, panel[first:last], other, first, unknown.start * g.wide)
+      return lax.dynamic_update_slice(x, g.own_columns(panel, c), (0, k * g.wide))
 
-    x = lax.fori_loop(0, high - low, turn, b[side])
-    b = lax.dynamic_update_slice(b, x, (side[0].start or 0, side[1].start or 0))
+    b = lax.fori_loop(0, high - low, step, b)
   return b
 
 
@@ -134,27 +129,24 @@ def multiply(
 ) -> jax.Array:
   """op(X) op(Y), where op is the identity or the transpose. `lower` says which of X and Y are zero
   above the diagonal."""
-  h, w = x.shape
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
-  found = g.varying(jnp.zeros((h, w), x.dtype))
+  found = g.varying(jnp.zeros(x.shape, x.dtype))
   for low, high in _phases(g) if any(lower) else [(0, g.panels)]:
-    # The panels where the columns of op(X) and the rows of op(Y) are not zero.
+    # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
     up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
     above = every if not lower_x else up_to if transpose_x else from_low
     beside = every if not lower_y else from_low if transpose_y else up_to
-    tall = lambda panels: slice(panels.start * g.tall, panels.stop * g.tall)
-    wide = lambda panels: slice(panels.start * g.wide, panels.stop * g.wide)
-    part_x = x[:, wide(above)] if transpose_x else x[tall(above)]
-    part_y = y[tall(beside)] if transpose_y else y[:, wide(beside)]
 
-    def turn(k, total, part_x=part_x, part_y=part_y):
-      left = g.turned_rows(part_x, k).mT if transpose_x else g.all_columns(part_x, k)
-      right = g.turned_columns(part_y, k).mT if transpose_y else g.all_rows(part_y, k)
-      return total + product(left, right)
+    def step(k, found, above=above, beside=beside):
+      left = g.turned_rows(x, k, above).mT if transpose_x else g.all_columns(x, k, above)
+      right = g.turned_columns(y, k, beside).mT if transpose_y else g.all_rows(y, k, beside)
+      for first, last in _bounds(right.shape[1], _STRIPS):
+        found = _add(
+            found, left, right[:, first:last], above.start * g.tall,
+            beside.start * g.wide + first)
+      return found
 
-    rows, columns = tall(above), wide(beside)
-    total = lax.fori_loop(low, high, turn, found[rows, columns])
-    found = lax.dynamic_update_slice(found, total, (rows.start, columns.start))
+    found = lax.fori_loop(low, high, step, found)
   return found
 
 

@@ -136,34 +136,45 @@ class Cyclic(NamedTuple):
         x.reshape(self.devices, *x.shape[2:]), self.axes, split_axis=0, concat_axis=0)
     return exchanged.reshape(x.shape)
 
-  # A panel of a matrix, or of one whose rows or columns are whole panels of it.
+  # The columns or rows of panel k, as far as they lie in the rows or columns of the panels `among`.
 
-  def columns_of(self, x, k):
-    """The columns of panel k, as they lie: rows x wide."""
-    return lax.dynamic_slice_in_dim(x, k * self.wide, self.wide, 1)
+  def columns_of(self, x, k, among=slice(None)):
+    """As they lie: rows x wide."""
+    columns = lax.dynamic_slice_in_dim(x, k * self.wide, self.wide, 1)
+    return columns[self.tall_slice(among)]
 
-  def rows_of(self, x, k):
-    """The rows of panel k, as they lie: tall x columns."""
-    return lax.dynamic_slice_in_dim(x, k * self.tall, self.tall, 0)
+  def rows_of(self, x, k, among=slice(None)):
+    """As they lie: tall x columns."""
+    rows = lax.dynamic_slice_in_dim(x, k * self.tall, self.tall, 0)
+    return rows[:, self.wide_slice(among)]
 
-  def all_columns(self, x, k):
-    """The columns of panel k, of this device's rows: rows x width."""
-    gathered = self.gather_c(self.columns_of(x, k))
-    return gathered.swapaxes(0, 1).reshape(x.shape[0], self.width)
+  def tall_slice(self, panels):
+    """The device's rows of some panels."""
+    return slice(*(x if x is None else x * self.tall for x in (panels.start, panels.stop)))
 
-  def all_rows(self, x, k):
-    """The rows of panel k, of this device's columns: width x columns."""
-    gathered = self.gather_r(self.rows_of(x, k).reshape(self.columns, self.block, x.shape[1]))
-    return gathered.swapaxes(0, 1).reshape(self.width, x.shape[1])
+  def wide_slice(self, panels):
+    """The device's columns of some panels."""
+    return slice(*(x if x is None else x * self.wide for x in (panels.start, panels.stop)))
 
-  def turned_columns(self, x, k):
-    """The columns of panel k, of the rows whose numbers this device's columns have."""
-    return self.spread_to_columns(self.deal_rows(self.columns_of(x, k)))
+  def all_columns(self, x, k, among=slice(None)):
+    """Columns, of this device's rows: rows x width."""
+    gathered = self.gather_c(self.columns_of(x, k, among))
+    return gathered.swapaxes(0, 1).reshape(-1, self.width)
 
-  def turned_rows(self, x, k):
-    """The rows of panel k, of the columns whose numbers this device's rows have."""
-    panels = x.shape[1] // self.wide
-    slab = self.rows_of(x, k).reshape(self.tall, panels, self.rows, self.block)
+  def all_rows(self, x, k, among=slice(None)):
+    """Rows, of this device's columns: width x columns."""
+    rows = self.rows_of(x, k, among)
+    gathered = self.gather_r(rows.reshape(self.columns, self.block, -1))
+    return gathered.swapaxes(0, 1).reshape(self.width, -1)
+
+  def turned_columns(self, x, k, among=slice(None)):
+    """Columns, of the rows whose numbers this device's columns have: columns x width."""
+    return self.spread_to_columns(self.deal_rows(self.columns_of(x, k, among)))
+
+  def turned_rows(self, x, k, among=slice(None)):
+    """Rows, of the columns whose numbers this device's rows have: width x rows."""
+    slab = self.rows_of(x, k, among).reshape(self.tall, -1, self.rows, self.block)
+    panels = slab.shape[1]
     slab = self.exchange_r(jnp.moveaxis(slab, 2, 0))
     slab = slab.reshape(self.rows, self.columns, self.block, panels * self.block)
     slab = self.gather_c(slab.swapaxes(0, 1).reshape(self.width, panels * self.block))
@@ -337,7 +348,7 @@ def cyclic_of(
   padded = lambda size: max(-(-n // (step * size)), 1) * step * size
   if block is None:
     # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.
-    most = min(n // (4 * sum(given)), _WIDEST) // devices
+    most = min(n // (8 * sum(given)), _WIDEST) // devices
     sizes = [1 << k for k in range(max(most, 1).bit_length())]
     size = max(x for x in sizes if padded(x) <= max(padded(1), _PADDING * n))
   elif block < 1 or block % devices:
