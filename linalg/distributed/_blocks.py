@@ -1,9 +1,9 @@
 """Cholesky factors, triangular systems and products of matrices in a block-cyclic layout.
 
-What one device does, panel by panel: it gets its part of a panel's rows or columns from its row and
-its column of the grid, and works on its own part of the matrix with them. Most loops are a few static
-phases with loops over panels inside, so that a program's size does not depend on that of the matrix,
-and a phase leaves out what a triangle has not.
+What one device does, panel by panel: it gets its part of a panel's rows or columns from its row
+and its column of the grid, and works on its own part of the matrix with them. Where a matrix is
+triangular the loop is a few static phases with loops over panels inside: a phase leaves out what
+the triangle has not, and the size of a program does not depend on that of the matrix.
 """
 
 import functools
@@ -43,9 +43,9 @@ def _add(a, left, right, top, begin, *, adjoint=False):
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   """L of the lower triangle of A, and info.
 
-  Right-looking; the layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley, Design
-  and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines, Sci. Program. 5
-  (1996), with panels that have no owner.
+  Right-looking; the layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley,
+  Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines, Sci.
+  Program. 5 (1996), with panels that have no owner.
   """
   row, column = g.numbers()
   chunk, filled = g.padded // g.chunks, g.n // g.chunks

@@ -1,13 +1,13 @@
 """Square matrices in a block-cyclic layout over a grid of devices, and how they get there.
 
-Blocks of b rows and columns are counted through the matrix. In a grid of Pr x Pc devices, block t of
-the rows lies on row t mod Pr of the grid, and block t of the columns on column (t div Pr) mod Pc. So
-a panel, P = Pr Pc blocks that follow each other, has one block on each device both ways: every device
-has a part in all that is done to it, and none is its owner.
+Blocks of b rows and columns are counted through the matrix. In a grid of Pr x Pc devices, block t
+of the rows lies on row t mod Pr of the grid, and block t of the columns on column
+(t div Pr) mod Pc. So a panel, P = Pr Pc blocks that follow each other, has one block on each device
+both ways: every device has a part in all that is done to it, and none is its owner.
 
 Functions of a device's part stand here, for the body of a `shard_map`; `_blocks.py` computes with
-them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `tall` rows and `wide`
-columns. Groups of devices stand in `axis_index_groups`, so that any axes of a mesh serve any grid.
+them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `tall` rows and
+`wide` columns. Groups of devices stand in `axis_index_groups`, so that any axes of a mesh serve any grid.
 """
 
 import math
@@ -31,8 +31,8 @@ class Cyclic(NamedTuple):
   """A square matrix of n rows: where it lies, and its blocks in the block-cyclic layout.
 
   In that layout it is an array (P, n / Pr, n / Pc), the first dimension sharded over all its axes.
-  The matrix is filled up to `padded` rows with an identity: each of `chunks` equal parts of its rows
-  and columns by itself, so that no row moves to another device for it.
+  The matrix is filled up to `padded` rows with an identity: each of `chunks` equal parts of its
+  rows and columns by itself, so that no row moves to another device for it.
   """
 
   layout: Layout
@@ -76,8 +76,8 @@ class Cyclic(NamedTuple):
     return partition(self.layout.spec)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
-    """`function` of each device's part. In `operands` and `results`, a letter for each array: "m" is
-    a matrix where it lies, "c" one in the block-cyclic layout, "s" the same on all devices."""
+    """`function` of each device's part. In `operands` and `results`, a letter for each array: "m"
+    is a matrix where it lies, "c" one in the block-cyclic layout, "s" the same on all devices."""
     specs = {"m": self.spec, "c": PartitionSpec(self.axes), "s": PartitionSpec()}
 
     def body(*arrays):
@@ -323,8 +323,8 @@ def cyclic_of(
 ) -> Cyclic:
   """The blocks for a square matrix of n rows.
 
-  `grid` and `block`, the width of a panel, are the caller's, or None for the nearest to a square and
-  for one that leaves enough panels.
+  `grid` and `block`, the width of a panel, are the caller's, or None for the nearest to a square
+  and for one that leaves enough panels.
   """
   rows, columns = map(layout.devices, layout.spec)
   devices = rows * columns
@@ -338,8 +338,8 @@ def cyclic_of(
   if grid is not None and tuple(grid) != given:
     if min(rows, columns) > 1:
       raise ValueError(
-          f"{name}: grid={grid!r}, but a matrix that is sharded over both dimensions has the grid of "
-          f"its sharding, {given}.")
+          f"{name}: grid={grid!r}, but a matrix that is sharded over both dimensions has the grid "
+          f"of its sharding, {given}.")
     given = tuple(grid)
     if len(given) != 2 or min(given) < 1 or math.prod(given) != devices:
       raise ValueError(
@@ -348,13 +348,13 @@ def cyclic_of(
   padded = lambda size: max(-(-n // (step * size)), 1) * step * size
   if block is None:
     # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.
-    most = min(n // (8 * sum(given)), _WIDEST) // devices
+    most = min(n // (4 * sum(given)), _WIDEST) // devices
     sizes = [1 << k for k in range(max(most, 1).bit_length())]
     size = max(x for x in sizes if padded(x) <= max(padded(1), _PADDING * n))
   elif block < 1 or block % devices:
     raise ValueError(
-        f"{name}: block={block!r} must be a positive multiple of the {devices} devices, which share "
-        "each panel of that width.")
+        f"{name}: block={block!r} must be a positive multiple of the {devices} devices, which "
+        "share each panel of that width.")
   else:
     size = block // devices
   return Cyclic(layout, *given, n, size, padded(size))

@@ -85,9 +85,9 @@ def square_of(name: str, a: jax.Array, axes: Any) -> Layout:
     chosen = spec[0] + spec[1]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
       raise ValueError(
-          f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, names "
-          "for the rows, or a pair (rows, columns) of either, of which one may be None.")
-  if any(layout.spec) and _is_explicit(layout, a) and spec != layout.spec:
+          f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, "
+          "names for the rows, or a pair (rows, columns) of either, of which one may be None.")
+  if any(layout.spec) and _is_explicit(a) and spec != layout.spec:
     raise ffi.ShardingTypeError(
         f"{name}: the matrix is sharded otherwise than axes={axes!r}: "
         f"{jax.typeof(a).str_short(True)}; reshard it first: "
@@ -96,12 +96,11 @@ def square_of(name: str, a: jax.Array, axes: Any) -> Layout:
     if a.shape[-1] % layout.devices(own):
       raise ffi.ShardingTypeError(
           f"{name}: the {what} of the matrix, {a.shape[-1]}, must be a multiple of the "
-          f"{layout.devices(own)} devices that they are sharded over; reshard it first: "
-          f"jax.sharding.reshard(a, spec), over fewer.")
+          f"{layout.devices(own)} devices that they are sharded over; reshard it first, "
+          "over fewer: jax.sharding.reshard(a, spec).")
   return Layout(layout.mesh, spec)
 
 
-def _is_explicit(layout: Layout, a: jax.Array) -> bool:
+def _is_explicit(a: jax.Array) -> bool:
   """Whether the type of the array says how it is sharded."""
-  spec = jax.typeof(a).sharding.spec
-  return any(entry for entry in spec)
+  return any(jax.typeof(a).sharding.spec)
