@@ -7,7 +7,8 @@ both ways: every device has a part in all that is done to it, and none is its ow
 
 Functions of a device's part stand here, for the body of a `shard_map`; `_blocks.py` computes with
 them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `tall` rows and
-`wide` columns. Groups of devices stand in `axis_index_groups`, so that any axes of a mesh serve any grid.
+`wide` columns. Groups of devices stand in `axis_index_groups`, so that any axes of a mesh serve any
+grid.
 """
 
 import math
@@ -340,7 +341,7 @@ def cyclic_of(
       raise ValueError(
           f"{name}: grid={grid!r}, but a matrix that is sharded over both dimensions has the grid "
           f"of its sharding, {given}.")
-    given = tuple(grid)
+    given = grid
     if len(given) != 2 or min(given) < 1 or math.prod(given) != devices:
       raise ValueError(
           f"{name}: grid={grid!r} must be two numbers whose product is that of the devices, "

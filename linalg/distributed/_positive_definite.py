@@ -276,7 +276,8 @@ def _factored(name, a, axes, grid, block):
         f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
         "is for linalg's functions, or for linalg.distributed.batched.")
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, block)
-  return CholeskyFactor(a, *_factor(cyclic, a), cyclic, dtype)
+  l, info = _factor(cyclic, a)
+  return CholeskyFactor(a, l, info, cyclic, dtype)
 
 
 def _checked(name, a, axes, grid, block):
