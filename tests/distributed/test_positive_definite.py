@@ -27,10 +27,10 @@ LAYOUTS = {
     "some": ((4, 2), ("x", "y"), P("x", None)),
     "one device": ((1,), ("x",), P("x", None)),
 }
-each_layout = pytest.mark.parametrize("layout, kind", [
-    pytest.param(x, kind, id=f"{x}-{kind.name}", marks=() if (x, kind.name) in (
-        ("both", "Explicit"), ("columns", "Auto")) else pytest.mark.extended)
-    for x in LAYOUTS for kind in (AxisType.Auto, AxisType.Explicit)])
+KINDS = (AxisType.Auto, AxisType.Explicit)
+RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS for kind in KINDS]
+RESULTS += [("both", AxisType.Auto, x) for x in (np.float32, np.float64, np.complex64)]
+QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +67,9 @@ def close(actual, expected, dtype, factor=1e3):
   np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
-@each_layout
-@cases.each_dtype(np.complex128, np.float32, np.float64, np.complex64)
+@pytest.mark.parametrize("layout, kind, dtype", [
+    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
+                 marks=() if x in QUICK else pytest.mark.extended) for x in RESULTS])
 def test_results(layout, kind, dtype, rng):
   """L and the inverse lie where A does, and x where b does; the rest on all devices."""
   a = positive(rng, N, dtype)
@@ -223,7 +224,7 @@ DERIVATIVES = [
     pytest.param(name, kind, dtype, id=f"{name}-{kind.name}-{np.dtype(dtype).name}", marks=()
                  if (kind.name, dtype) == (quick, np.complex128) else pytest.mark.extended)
     for name, quick in zip(CALLS, ("Explicit", "Auto", "", ""), strict=True)
-    for kind in (AxisType.Auto, AxisType.Explicit) for dtype in (np.complex128, np.float64)]
+    for kind in KINDS for dtype in (np.complex128, np.float64)]
 
 
 @pytest.mark.parametrize("name, kind, dtype", DERIVATIVES)
@@ -252,17 +253,17 @@ def gaussian_process(a, b):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("call,shares,words", [
-    (dist.cholesky, 4.5, 3.0), (lambda a: dist.cho_factor(a).blocks, 4.5, 2.4),
-    (jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 12),
-    (jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 7.5, 7)])
-@pytest.mark.parametrize("spec", ["both", "rows twice"])
-def test_memory_and_words(call, shares, words, spec, monkeypatch):
+@pytest.mark.parametrize("layout,call,shares,words", [
+    ("both", dist.cholesky, 4.5, 3), ("rows twice", dist.cholesky, 4.5, 3),
+    ("columns", lambda a: dist.cho_factor(a).blocks, 4.5, 2.4),
+    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 12),
+    ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 7.5, 7)])
+def test_memory_and_words(layout, call, shares, words, monkeypatch):
   """On one device, arguments, results and temporaries in shares n² / P of the matrix; and what it
   receives in n² / √P."""
   monkeypatch.undo()
   n = 4096
-  mesh, spec = mesh_of(spec, AxisType.Explicit)
+  mesh, spec = mesh_of(layout, AxisType.Explicit)
   a = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, spec))
   with jax.set_mesh(mesh):
     program = optimised_jit(call).lower(a).compile()
