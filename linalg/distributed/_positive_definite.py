@@ -151,12 +151,10 @@ logdet_p = given_factors(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _factor(grid: Cyclic, a):
-  def body(a):
-    return blocks.factor(grid, grid.to_cyclic(a))
-
-  return grid.map(body, "m", "cs", lax.stop_gradient(a))
+  return grid.map(functools.partial(blocks.factor, grid), "c", "cs", lax.stop_gradient(a))
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _to_cyclic(grid, a):
   return grid.map(grid.to_cyclic, "m", "c", a)
 
@@ -167,25 +165,23 @@ def _from_cyclic(grid, x):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _lower(grid, a, l):
-  return _from_cyclic(grid, lower_p(_to_cyclic(grid, a), l, grid=grid))
+  return _from_cyclic(grid, lower_p(a, l, grid=grid))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _inverse_matrix(grid, a, l):
-  return _from_cyclic(grid, inverse_p(_to_cyclic(grid, a), l, grid=grid))
+  return _from_cyclic(grid, inverse_p(a, l, grid=grid))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _log_determinant(grid, a, l):
-  return jnp.sum(logdet_p(_to_cyclic(grid, a), l, grid=grid))
+  return jnp.sum(logdet_p(a, l, grid=grid))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _solution(grid, a, l, b):
-  cyclic = _to_cyclic(grid, a)
-
   def multiply(x):
-    return grid.map(functools.partial(blocks.times_columns, grid), "cs", "s", cyclic, x)
+    return grid.map(functools.partial(blocks.times_columns, grid), "cs", "s", a, x)
 
   def solve(_, b):
     return grid.map(functools.partial(blocks.substitute, grid), "cs", "s", l, b)
@@ -207,10 +203,9 @@ class CholeskyFactor:
   A pytree: it goes in and out of functions that are transformed.
 
   Attributes:
-    matrix: A, where it lies. Nothing is computed with it but derivatives, which are with respect to
-      it.
-    blocks: L in the block-cyclic layout, (P, h, w), a part for each of P devices; see
-      docs/distributed.md. A constant to derivatives.
+    matrix: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
+      docs/distributed.md. Nothing is computed with it but derivatives, which are with respect to it.
+    blocks: L in that layout, a constant to derivatives.
     info: int32, the order of the first leading minor that is not positive, or 0.
     grid: the layout.
     dtype: of results.
@@ -243,7 +238,8 @@ class CholeskyFactor:
 
 def _solve_columns(name, factor, b):
   (_, b), dtype = as_arrays(name, jnp.zeros((), factor.dtype), b)
-  columns, vector = as_columns(name, factor.matrix, b)
+  n = factor.grid.n
+  columns, vector = as_columns(name, jax.ShapeDtypeStruct((n, n), factor.dtype), b)
   if columns.ndim != 2:
     raise ValueError(
         f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
@@ -276,8 +272,9 @@ def _factored(name, a, axes, grid, block):
         f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
         "is for linalg's functions, or for linalg.distributed.batched.")
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, block)
-  l, info = _factor(cyclic, a)
-  return CholeskyFactor(a, l, info, cyclic, dtype)
+  matrix = _to_cyclic(cyclic, a)
+  l, info = _factor(cyclic, matrix)
+  return CholeskyFactor(matrix, l, info, cyclic, dtype)
 
 
 def _checked(name, a, axes, grid, block):
