@@ -73,7 +73,9 @@ def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueE
       f"Incompatible shapes for arguments to {name}(): {', '.join(shapes)} and {last}")
 
 
-def as_columns(name: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, bool]:
+def as_columns(
+    name: str, a: jax.Array | jax.ShapeDtypeStruct, b: jax.Array
+) -> tuple[jax.Array, bool]:
   """The right-hand sides as columns (..., n, k), and whether they were vectors (..., n).
 
   As in jax.scipy.linalg: a one-dimensional `b` is a vector, and so, with a warning, is one that has

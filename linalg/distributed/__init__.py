@@ -10,8 +10,38 @@ moves between devices is small: triangular factors, or each device's share once.
 a compiled program moves, and the memory that it takes.
 """
 
+from linalg.distributed._positive_definite import (
+    CholeskyFactor,
+    cho_factor,
+    cho_solve,
+    cholesky,
+    cholesky_ex,
+    inv,
+    inv_ex,
+    slogdet,
+    solve,
+    solve_ex,
+)
 from linalg.distributed._report import Report, report
 from linalg.distributed._stacks import batched
 from linalg.distributed._tall import lstsq, qr, svd, svdvals
 
-__all__ = ["Report", "batched", "lstsq", "qr", "report", "svd", "svdvals"]
+__all__ = [
+    "CholeskyFactor",
+    "Report",
+    "batched",
+    "cho_factor",
+    "cho_solve",
+    "cholesky",
+    "cholesky_ex",
+    "inv",
+    "inv_ex",
+    "lstsq",
+    "qr",
+    "report",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "svd",
+    "svdvals",
+]

@@ -67,3 +67,40 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None) -> Layout:
         f"{name}: the rows of the matrix, {a.shape[-2]}, must be a multiple of the {devices} "
         f"devices that they are sharded over. Rows of zeros may be added.")
   return Layout(layout.mesh, (*batch, chosen, ()))
+
+
+def square_of(name: str, a: jax.Array, axes: Any) -> Layout:
+  """The layout of one square matrix: over `axes`, a name or names of the rows' axes, or a pair of
+  those of the rows and of the columns; or those that it lies on; or, where that is not known, its
+  rows over all axes of the mesh."""
+  layout = layout_of(name, a)
+  names = layout.mesh.axis_names
+  if axes is None:
+    spec = layout.spec if any(layout.spec) else (tuple(names), ())
+  else:
+    as_axes = lambda x: () if x is None else (x,) if isinstance(x, str) else tuple(x)
+    is_pair = isinstance(axes, tuple) and len(axes) == 2 and not all(
+        isinstance(x, str) for x in axes)
+    spec = tuple(map(as_axes, axes)) if is_pair else (as_axes(axes), ())
+    chosen = spec[0] + spec[1]
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
+      raise ValueError(
+          f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, "
+          "names for the rows, or a pair (rows, columns) of either, of which one may be None.")
+  if any(layout.spec) and _is_explicit(a) and spec != layout.spec:
+    raise ffi.ShardingTypeError(
+        f"{name}: the matrix is sharded otherwise than axes={axes!r}: "
+        f"{jax.typeof(a).str_short(True)}; reshard it first: "
+        f"jax.sharding.reshard(a, {partition(spec)}).")
+  for what, own in zip(("rows", "columns"), spec, strict=True):
+    if a.shape[-1] % layout.devices(own):
+      raise ffi.ShardingTypeError(
+          f"{name}: the {what} of the matrix, {a.shape[-1]}, must be a multiple of the "
+          f"{layout.devices(own)} devices that they are sharded over; reshard it first, "
+          "over fewer: jax.sharding.reshard(a, spec).")
+  return Layout(layout.mesh, spec)
+
+
+def _is_explicit(a: jax.Array) -> bool:
+  """Whether the type of the array says how it is sharded."""
+  return any(jax.typeof(a).sharding.spec)

@@ -1,0 +1,118 @@
+"""What `linalg.distributed` moves and holds for one positive definite matrix on many devices.
+
+  python benchmarks/one_matrix.py --devices 8 --n 4096
+
+compiles the programs for virtual CPU devices, and counts what one device receives, beside what the
+algorithm needs on paper, and the memory that it takes. With `--run` it times them too, each within
+`--limit` seconds, and stock JAX's, in processes of their own: stock gathers the matrix and may take
+very long, or never return.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import time
+
+PROGRAMS = ("cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L")
+
+
+def paper(name, rows, columns):
+  """What a device receives, in shares n² / P, by the leading terms: a panel's rows and columns in
+  each step, half of them being there, and the way to the block-cyclic layout and back."""
+  sweep = (rows + columns) / 2
+  return {
+      "cho_factor": sweep + 2, "cholesky": sweep + 4, "inv": 3 * sweep + 4, "value": sweep + 2,
+      "gradient": 3 * sweep + 4, "gradient of L": 5 * sweep + 8}[name]
+
+
+def measure(name, devices, n, stock, rounds):
+  """(received, held, seconds of compilation, seconds of each call) of one program, in shares."""
+  os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+  import jax
+  import jax.numpy as jnp
+  import numpy as np
+  from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+  import linalg.distributed as dist
+
+  columns = max(k for k in range(1, int(devices**0.5) + 1) if devices % k == 0)
+  mesh = jax.make_mesh((devices // columns, columns), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+  axes = ("x",), ("y",)
+
+  def likelihood(a):
+    b = jnp.ones(n, a.dtype)
+    if stock:
+      l = jnp.linalg.cholesky(a)
+      x = jax.scipy.linalg.cho_solve((l, True), b)
+      return b @ x + 2 * jnp.sum(jnp.log(jnp.diagonal(l)))
+    factor = dist.cho_factor(a, axes=axes)
+    return b @ factor.solve(b) + factor.logdet()
+
+  cholesky = jnp.linalg.cholesky if stock else lambda a: dist.cholesky(a, axes=axes)
+  function = {
+      "cho_factor": lambda a: dist.cho_factor(a, axes=axes).blocks, "cholesky": cholesky,
+      "inv": jnp.linalg.inv if stock else lambda a: dist.inv(a, assume_a="pos", axes=axes),
+      "value": likelihood, "gradient": jax.value_and_grad(likelihood),
+      "gradient of L": jax.grad(lambda a: jnp.sum(cholesky(a) ** 2))}[name]
+  sharding = NamedSharding(mesh, PartitionSpec("x", "y"))
+  with jax.set_mesh(mesh):
+    begin = time.perf_counter()
+    program = jax.jit(function).lower(
+        jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)).compile()
+    compilation = time.perf_counter() - begin
+    found = dist.report(program)
+    share = n * n * 4 / devices
+    held = (found.arguments + found.results + found.temporaries) / share
+    calls = []
+    if rounds:
+      a = np.eye(n, dtype=np.float32) + np.full((n, n), 1 / n, np.float32)
+      a = jax.device_put(a, sharding)
+      for _ in range(rounds + 1):
+        begin = time.perf_counter()
+        jax.block_until_ready(program(a))
+        calls.append(time.perf_counter() - begin)
+  return found.moved / share, held, compilation, calls[1:]
+
+
+def within(limit, *arguments):
+  """`measure`, or None if it takes longer."""
+  with multiprocessing.get_context("spawn").Pool(1) as pool:
+    try:
+      return pool.apply_async(measure, arguments).get(limit)
+    except multiprocessing.TimeoutError:
+      return None
+
+
+def main():
+  parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+  parser.add_argument("--devices", type=int, default=8)
+  parser.add_argument("--n", type=int, default=4096)
+  parser.add_argument("--programs", nargs="+", default=PROGRAMS, choices=PROGRAMS)
+  parser.add_argument("--run", action="store_true")
+  parser.add_argument("--rounds", type=int, default=5)
+  parser.add_argument("--limit", type=float, default=60)
+  options = parser.parse_args()
+  devices = options.devices
+  columns = max(k for k in range(1, int(devices**0.5) + 1) if devices % k == 0)
+  print(f"float32, n = {options.n}, {devices} devices; in shares n² / P of the matrix:")
+  print("| Program | On paper | Received | In n² / √P | Held | Compiled in | Median time |")
+  print("|---|---|---|---|---|---|---|")
+  for name in options.programs:
+    for stock in (False, True) if options.run and name != "cho_factor" else (False,):
+      title = f"{name}, stock" if stock else name
+      found = within(
+          options.limit, name, devices, options.n, stock, options.rounds if options.run else 0)
+      if found is None:
+        print(f"| {title} | | | | | | over {options.limit:g} s in all |", flush=True)
+        continue
+      received, held, compilation, calls = found
+      expected = "" if stock else f"{paper(name, devices // columns, columns):.1f}"
+      median = f"{statistics.median(calls):.2f} s" if calls else ""
+      print(
+          f"| {title} | {expected} | {received:.1f} | {received / devices**0.5:.2f} | {held:.1f} | "
+          f"{compilation:.1f} s | {median} |", flush=True)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,230 @@
+"""Cholesky factors, triangular systems and products of matrices in a block-cyclic layout.
+
+What one device does, panel by panel: it gets its part of a panel's rows or columns from its row
+and its column of the grid, and works on its own part of the matrix with them. Where a matrix is
+triangular the loop is a few static phases with loops over panels inside: a phase leaves out what
+the triangle has not, and the size of a program does not depend on that of the matrix.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from linalg._cholesky import cholesky_p
+from linalg._matmul import product
+from linalg._triangular import triangular_solve_p
+from linalg.distributed._cyclic import Cyclic
+
+# Each phase costs compilation; the fewer, the more is computed and moved for nothing. With eight,
+# that is an eighth of what moves.
+_PHASES = 8
+# An update is made in strips, to leave out what is above the diagonal, and for less memory.
+_STRIPS = 4
+
+
+def _bounds(count: int, parts: int) -> list[tuple[int, int]]:
+  edges = sorted({round(count * i / parts) for i in range(parts + 1)})
+  return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _phases(g: Cyclic) -> list[tuple[int, int]]:
+  return _bounds(g.panels, _PHASES)
+
+
+def _add(a, left, right, top, begin, *, adjoint=False):
+  """A with the product of `left` and `right` added to a part of it that begins at (top, begin)."""
+  update = product(left, right, adjoint_b=adjoint)
+  old = a[top : top + update.shape[0], begin : begin + update.shape[1]]
+  return lax.dynamic_update_slice(a, old + update, (top, begin))
+
+
+def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """L of the lower triangle of A, and info.
+
+  Right-looking; the layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley,
+  Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines, Sci.
+  Program. 5 (1996), with panels that have no owner.
+  """
+  row, column = g.numbers()
+  chunk, filled = g.padded // g.chunks, g.n // g.chunks
+  a = jnp.where((row == column) & (row % chunk >= filled), jnp.ones((), a.dtype), a)
+  carry = a, jnp.zeros((), jnp.int32)
+  for low, high in _phases(g):
+    carry = lax.fori_loop(low, high, functools.partial(_eliminate, g, low), carry)
+  a, info = carry
+  failed = info != 0
+  info = jnp.where(failed, g.order_of(info - 1) + 1, 0)
+  return jnp.where(failed, jnp.nan, jnp.where(row >= column, a, 0)), info
+
+
+def _eliminate(g, low, k, carry):
+  """Panel k, all those before `low` being done."""
+  a, info = carry
+  r, c = g.place()
+  among = slice(low, g.panels)
+  slab = g.columns_of(a, k, among)
+  dealt = g.deal_rows(slab)
+  diagonal = lax.dynamic_slice_in_dim(dealt, (k - low) * g.block, g.block, 0)
+  diagonal = g.gather_all(diagonal).swapaxes(0, 1).reshape(g.width, g.width)
+  l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)
+  before = (k * g.width).astype(info.dtype)
+  info = jnp.where((info == 0) & (minor > 0), before + minor, info)
+  dealt = triangular_solve_p(
+      l, dealt, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
+  own = lax.dynamic_slice_in_dim(l, (c * g.rows + r) * g.block, g.block, 0)
+  dealt = lax.dynamic_update_slice_in_dim(dealt, own, (k - low) * g.block, 0)
+  rows, columns = g.spread_to_rows(dealt), g.spread_to_columns(dealt)
+  later = jnp.arange(len(columns), dtype=k.dtype) >= (k - low + 1) * g.wide
+  columns = jnp.where(later[:, None], -columns, 0)
+  # Strips end where panels do: there the rows below begin with the same row on all devices.
+  for first, last in _bounds(g.panels - low, _STRIPS):
+    a = _add(
+        a, rows[first * g.tall :], columns[first * g.wide : last * g.wide],
+        (low + first) * g.tall, (low + first) * g.wide, adjoint=True)
+  from_here = jnp.arange(len(rows), dtype=k.dtype) >= (k - low) * g.tall
+  known = jnp.where(from_here[:, None], g.own_columns(rows, c), slab)
+  return lax.dynamic_update_slice(a, known, (low * g.tall, k * g.wide)), info
+
+
+def solve(
+    g: Cyclic, l: jax.Array, b: jax.Array, *, left: bool, transpose: bool, lower: bool = False
+) -> jax.Array:
+  """X of op(L) X = B, or of X op(L) = B, where op is the identity or the transpose.
+
+  L is zero above its diagonal. `lower`: B is lower triangular, and so is X, of L X = B.
+  """
+  assert not lower or (left and not transpose)
+  r, c = g.place()
+  backward = left == transpose
+  for low, high in _phases(g)[:: -1 if backward else 1]:
+    unknown = slice(0, high) if backward else slice(low, g.panels)
+    not_zero = slice(0, high if lower else g.panels)
+
+    def step(i, x, low=low, high=high, unknown=unknown, not_zero=not_zero):
+      k = high - 1 - i if backward else low + i
+      system = functools.partial(
+          triangular_solve_p, g.diagonal_block(l, k), left_side=left, lower=True,
+          transpose_a=transpose)
+      if left:
+        panel = system(g.all_rows(x, k, not_zero))
+        other = -(g.turned_rows(l, k, unknown).mT if transpose else g.all_columns(l, k, unknown))
+        for first, last in _bounds(panel.shape[1], _STRIPS):
+          x = _add(x, other, panel[:, first:last], unknown.start * g.tall, first)
+        return lax.dynamic_update_slice(x, g.own_rows(panel, r), (k * g.tall, 0))
+      panel = system(g.all_columns(x, k))
+      other = -(g.turned_columns(l, k, unknown).mT if transpose else g.all_rows(l, k, unknown))
+      for first, last in _bounds(len(x), _STRIPS):
+        x = _add(x, panel[first:last], other, first, unknown.start * g.wide)
+      return lax.dynamic_update_slice(x, g.own_columns(panel, c), (0, k * g.wide))
+
+    b = lax.fori_loop(0, high - low, step, b)
+  return b
+
+
+def multiply(
+    g: Cyclic, x: jax.Array, y: jax.Array, *, transpose: tuple[bool, bool],
+    lower: tuple[bool, bool],
+) -> jax.Array:
+  """op(X) op(Y), where op is the identity or the transpose. `lower` says which of X and Y are zero
+  above the diagonal."""
+  (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
+  found = g.varying(jnp.zeros(x.shape, x.dtype))
+  for low, high in _phases(g) if any(lower) else [(0, g.panels)]:
+    # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
+    up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
+    above = every if not lower_x else up_to if transpose_x else from_low
+    beside = every if not lower_y else from_low if transpose_y else up_to
+
+    def step(k, found, above=above, beside=beside):
+      left = g.turned_rows(x, k, above).mT if transpose_x else g.all_columns(x, k, above)
+      right = g.turned_columns(y, k, beside).mT if transpose_y else g.all_rows(y, k, beside)
+      for first, last in _bounds(right.shape[1], _STRIPS):
+        found = _add(
+            found, left, right[:, first:last], above.start * g.tall,
+            beside.start * g.wide + first)
+      return found
+
+    found = lax.fori_loop(low, high, step, found)
+  return found
+
+
+def substitute(g: Cyclic, l: jax.Array, b: jax.Array) -> jax.Array:
+  """X of L Lᴴ X = B, of a few columns that are on all devices: forward and back substitution.
+
+  Each panel takes a sum over the devices of its rows, and moves the panel's diagonal block.
+  """
+  r, c = g.place()
+  columns = b.shape[1]
+
+  def rows_of(x, k):
+    return lax.dynamic_slice_in_dim(x, k * g.width, g.width, 0)
+
+  def total(part, where, shape):
+    """The sum over all devices of parts that stand in some of a panel's rows."""
+    return lax.psum(jnp.where(where, part, 0).reshape(shape), g.axes)
+
+  def forward(k, carry):
+    x, sums = carry
+    part = g.rows_of(sums, k).reshape(g.columns, 1, g.block, columns)
+    here = (jnp.arange(g.rows, dtype=r.dtype) == r)[None, :, None, None]
+    known = total(part, here, (g.width, columns))
+    panel = triangular_solve_p(
+        g.diagonal_block(l, k), rows_of(x, k) - known, left_side=True, lower=True)
+    own = lax.dynamic_slice_in_dim(panel, c * g.wide, g.wide, 0)
+    sums = sums + product(g.columns_of(l, k), own)
+    return lax.dynamic_update_slice_in_dim(x, panel, k * g.width, 0), sums
+
+  def backward(i, carry):
+    x, own = carry
+    k = g.panels - 1 - i
+    part = product(g.columns_of(l, k), own, adjoint_a=True)
+    here = (jnp.arange(g.columns, dtype=c.dtype) == c)[:, None, None]
+    known = total(part[None], here, (g.width, columns))
+    panel = triangular_solve_p(
+        g.diagonal_block(l, k), rows_of(x, k) - known, left_side=True, lower=True,
+        transpose_a=True, conjugate_a=True)
+    own = lax.dynamic_update_slice_in_dim(own, g.own_rows(panel, r), k * g.tall, 0)
+    return lax.dynamic_update_slice_in_dim(x, panel, k * g.width, 0), own
+
+  zeros = g.varying(jnp.zeros((l.shape[0], columns), l.dtype))
+  x, _ = lax.fori_loop(0, g.panels, forward, (b, zeros))
+  return lax.fori_loop(0, g.panels, backward, (x, zeros))[0]
+
+
+def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
+  """The sum of the logarithms of L's diagonal, as far as the device has it."""
+  row, column = g.numbers()
+  return jnp.sum(jnp.log(jnp.where(row == column, l.real, 1)))
+
+
+def times_columns(g: Cyclic, x: jax.Array, b: jax.Array) -> jax.Array:
+  """The product of the Hermitian matrix, whose lower triangle is that of X, with a few columns that
+  are on all devices."""
+  half = lower_half(g, x)
+  row, column = (jnp.ravel(number) for number in g.numbers())
+  zeros = g.varying(jnp.zeros_like(b))
+  sums = zeros.at[row].add(product(half, b[column]))
+  return lax.psum(sums.at[column].add(product(half, b[row], adjoint_a=True)), g.axes)
+
+
+def identity(g: Cyclic, like: jax.Array) -> jax.Array:
+  row, column = g.numbers()
+  return jnp.where(row == column, jnp.ones((), like.dtype), jnp.zeros((), like.dtype))
+
+
+def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:
+  """The lower triangle with half of the diagonal, that being real: what Φ is of a Hermitian matrix,
+  and T of T + Tᴴ."""
+  row, column = g.numbers()
+  half = (x.real / 2).astype(x.dtype)
+  return jnp.where(row > column, x, jnp.where(row == column, half, 0))
+
+
+def hermitian(g: Cyclic, x: jax.Array) -> jax.Array:
+  """The Hermitian matrix whose lower triangle is that of X."""
+  half = lower_half(g, x)
+  return half + g.transpose(half).conj()
+
+

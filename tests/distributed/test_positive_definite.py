@@ -1,0 +1,328 @@
+"""Positive definite matrices that several devices share: what linalg's own functions give."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import cases
+import linalg
+import linalg.distributed as dist
+import matrices
+from linalg.distributed import _blocks, _cyclic, _layout
+from quick import optimised_jit, quick_compile, quick_jit
+from sharded import make_mesh
+
+N = 40  # which no block divides that eight devices share, so that all is padded
+
+# The mesh's shape and axes, and how the matrix is sharded.
+LAYOUTS = {
+    "both": ((4, 2), ("x", "y"), P("x", "y")),
+    "turned": ((2, 4), ("x", "y"), P("y", "x")),
+    "rows": ((8,), ("x",), P("x", None)),
+    "rows twice": ((4, 2), ("x", "y"), P(("x", "y"), None)),
+    "columns": ((4, 2), ("x", "y"), P(None, ("x", "y"))),
+    "some": ((4, 2), ("x", "y"), P("x", None)),
+    "one device": ((1,), ("x",), P("x", None)),
+}
+KINDS = (AxisType.Auto, AxisType.Explicit)
+RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS for kind in KINDS]
+RESULTS += [("both", AxisType.Auto, x) for x in (np.float32, np.float64, np.complex64)]
+QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
+
+
+@pytest.fixture(autouse=True)
+def few_phases(monkeypatch):
+  """Programs compile in a fifth of the time. Tests of the phases themselves undo it."""
+  monkeypatch.setattr(_blocks, "_PHASES", 2)
+  monkeypatch.setattr(_blocks, "_STRIPS", 2)
+
+
+def mesh_of(layout, kind=AxisType.Auto):
+  shape, names, spec = LAYOUTS[layout]
+  devices = jax.devices()[: np.prod(shape)]
+  return make_mesh(shape, names, kind, devices=devices), spec
+
+
+def place(x, layout, kind=AxisType.Auto):
+  return jax.device_put(x, NamedSharding(*mesh_of(layout, kind)))
+
+
+def positive(rng, n, dtype):
+  return matrices.positive_definite(rng, (), n, dtype)
+
+
+def upper_is_not_read(a):
+  """The same matrix to functions that read its lower triangle, with a real diagonal."""
+  garbage = np.triu(np.full_like(a, 7), 1)
+  diagonal = np.diag(np.full(len(a), 1j if np.iscomplexobj(a) else 0).astype(a.dtype))
+  return np.tril(a) + garbage + diagonal
+
+
+def close(actual, expected, dtype, factor=1e3):
+  expected = np.asarray(expected)
+  atol = factor * float(jnp.finfo(dtype).eps) * max(np.max(np.abs(expected), initial=0), 1)
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("layout, kind, dtype", [
+    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
+                 marks=() if x in QUICK else pytest.mark.extended) for x in RESULTS])
+def test_results(layout, kind, dtype, rng):
+  """L and the inverse lie where A does, and x where b does; the rest on all devices."""
+  a = positive(rng, N, dtype)
+  b = matrices.general(rng, (), N, 2, dtype)
+  x = place(upper_is_not_read(a), layout, kind)
+  factor = dist.cho_factor(x)
+  l, inverse, logdet = factor.lower(), factor.inverse(), factor.logdet()
+  close(l, np.linalg.cholesky(a), dtype)
+  close(inverse, np.linalg.inv(a), dtype)
+  close(logdet, np.linalg.slogdet(a)[1], dtype)
+  assert logdet.dtype == np.finfo(dtype).dtype and factor.info == 0
+  columns = jax.device_put(b, NamedSharding(x.sharding.mesh, P("x", None)))
+  for found in (factor.solve(columns), dist.cho_solve(factor, b)):
+    close(found, np.linalg.solve(a, b), dtype)
+  assert factor.solve(columns).sharding.is_equivalent_to(columns.sharding, 2)
+  close(factor.solve(b[:, 0]), np.linalg.solve(a, b[:, 0]), dtype)
+  for matrix in (l, inverse):
+    assert matrix.sharding.is_equivalent_to(x.sharding, 2) and matrix.dtype == dtype
+  assert logdet.sharding.is_fully_replicated and factor.info.sharding.is_fully_replicated
+
+
+@cases.each_dtype(np.float32, np.float64, np.complex64, np.complex128)
+@pytest.mark.parametrize("n", [96, pytest.param(512, marks=pytest.mark.extended)])
+def test_residuals(n, dtype, rng):
+  """‖A - L Lᴴ‖ / ‖A‖ <= eps √n, by the norms of Frobenius."""
+  a = positive(rng, n, dtype)
+  l = np.asarray(dist.cholesky(place(a, "both")), np.complex128)
+  residual = np.linalg.norm(a - l @ l.conj().T) / np.linalg.norm(a)
+  assert residual <= np.finfo(dtype).eps * n**0.5
+
+
+@pytest.mark.parametrize("layout", ["both", pytest.param("columns", marks=pytest.mark.extended)])
+def test_failures(layout, rng):
+  """info is the order of the first leading minor that is not positive; all results are NaN."""
+  good = positive(rng, N, np.float64)
+  for order in (1, 2, 19, 21, N):
+    bad = good.copy()
+    bad[order - 1, order - 1] = -1
+    l, info = dist.cholesky_ex(place(bad, layout))
+    assert info == order == linalg.cholesky_ex(bad)[1] and np.isnan(l).all()
+  x = place(bad, layout)
+  factor = dist.cho_factor(x)
+  solution, info = dist.solve_ex(x, np.ones(N), assume_a="pos")
+  inverse, same = dist.inv_ex(x, assume_a="pos")
+  assert info == same == N
+  for found in (solution, inverse, factor.logdet(), dist.slogdet(x, assume_a="pos").sign):
+    assert np.isnan(found).all()
+  bad = np.where(np.arange(N) == 5, np.nan, good)
+  assert dist.cholesky_ex(place(bad, layout))[1] == linalg.cholesky_ex(bad)[1]
+
+
+def test_functions_of_one_call(rng):
+  a, b = positive(rng, N, np.float64), rng.standard_normal(N)
+  x = place(a, "both")
+  close(dist.solve(x, b, assume_a="pos"), np.linalg.solve(a, b), np.float64)
+  close(dist.inv(x, assume_a="pos"), np.linalg.inv(a), np.float64)
+  sign, logdet = dist.slogdet(x, assume_a="pos")
+  close(logdet, np.linalg.slogdet(a)[1], np.float64)
+  assert sign == 1
+  half = dist.cholesky(jnp.asarray(x, jnp.bfloat16))
+  assert half.dtype == jnp.bfloat16
+  close(np.asarray(half, np.float64), np.linalg.cholesky(a), jnp.bfloat16, 8)
+
+
+def test_where_it_is_asked(rng):
+  """The array, axes= and the mesh of the context say where it lies; a factor goes into jit."""
+  a = positive(rng, N, np.float64)
+  x = place(a, "both")
+  expected = np.linalg.cholesky(a)
+  with jax.set_mesh(x.sharding.mesh):
+    by_rows = jax.jit(dist.cholesky)(x)
+    both = jax.jit(lambda x: dist.cholesky(x, axes=("x", ("y",))))(x)
+    columns = dist.cholesky(a, axes=(None, "y"))
+    close(jax.jit(lambda f: f.logdet())(dist.cho_factor(x)), np.linalg.slogdet(a)[1], np.float64)
+  for found, spec in ((by_rows, P(("x", "y"))), (both, P("x", "y")), (columns, P(None, "y"))):
+    close(found, expected, np.float64)
+    assert found.sharding.is_equivalent_to(NamedSharding(x.sharding.mesh, spec), 2)
+
+
+def test_bits_do_not_depend_on_the_layout(rng):
+  """In one grid, with one width of panels, and no padding, which differs."""
+  a = positive(rng, 64, np.float64)
+  found = [
+      np.asarray(dist.cholesky(place(a, layout), grid=(4, 2), block=8))
+      for layout in ("both", "rows twice", "columns")]
+  for l in found[1:]:
+    np.testing.assert_array_equal(l, found[0])
+
+
+@pytest.mark.extended
+def test_bits_do_not_depend_on_the_grid(rng):
+  """At one width of panels, on one device or eight, where the products are large."""
+  n, width = 1024, 64
+  a = positive(rng, n, np.float64)
+  expected = None
+  for devices, grid in ((1, (1, 1)), (2, (2, 1)), (4, (2, 2)), (8, (4, 2)), (8, (8, 1))):
+    mesh = make_mesh((devices,), ("x",), devices=jax.devices()[:devices])
+    x = jax.device_put(a, NamedSharding(mesh, P("x", None)))
+    with jax.set_mesh(mesh):
+      l = np.asarray(optimised_jit(lambda a: dist.cholesky(a, grid=grid, block=width))(x))
+    expected = l if expected is None else expected
+    np.testing.assert_array_equal(l, expected, f"{grid}")
+
+
+CALLS = {
+    "cholesky": lambda lib, a, b: lib["cholesky"](a),
+    "solve": lambda lib, a, b: lib["solve"](a, b),
+    "logdet": lambda lib, a, b: lib["logdet"](a),
+    "inv": lambda lib, a, b: lib["inv"](a),
+}
+AXES = (("x",), ("y",))
+MINE = {
+    "cholesky": lambda a: dist.cholesky(a, axes=AXES),
+    "solve": lambda a, b: dist.solve(a, b, assume_a="pos", axes=AXES),
+    "logdet": lambda a: dist.slogdet(a, assume_a="pos", axes=AXES).logabsdet,
+    "inv": lambda a: dist.inv(a, assume_a="pos", axes=AXES)}
+
+
+def hermitian(a):
+  strict = jnp.tril(a, -1)
+  return strict + strict.mT.conj() + jnp.diag(jnp.diagonal(a).real).astype(a.dtype)
+
+
+LINALG = {
+    "cholesky": lambda a: linalg.cholesky(a, symmetrize_input=False),
+    "solve": lambda a, b: linalg.solve(hermitian(a), b),
+    "logdet": lambda a: linalg.slogdet(hermitian(a)).logabsdet,
+    "inv": lambda a: linalg.inv(hermitian(a))}
+
+
+def derivatives(call, library):
+  """Forward, reverse, and one over the other."""
+  value = lambda a, b: call(library, a, b)
+
+  def loss(a, b):
+    x = value(a, b)
+    return jnp.sum(jnp.abs(x) ** 3)
+
+  gradient = jax.grad(loss, (0, 1))
+  slope = lambda a, b, da, db: sum(
+      jnp.sum((x * y).real) for x, y in zip(gradient(a, b), (da, db), strict=True))
+
+  def all_modes(a, b, da, db):
+    return (
+        jax.jvp(value, (a, b), (da, db))[1], gradient(a, b),
+        jax.grad(slope, (0, 1))(a, b, da, db))
+
+  return all_modes
+
+
+DERIVATIVES = [
+    pytest.param(name, kind, dtype, id=f"{name}-{kind.name}-{np.dtype(dtype).name}", marks=()
+                 if (kind.name, dtype) == (quick, np.complex128) else pytest.mark.extended)
+    for name, quick in zip(CALLS, ("Explicit", "Auto", "", ""), strict=True)
+    for kind in KINDS for dtype in (np.complex128, np.float64)]
+
+
+@pytest.mark.parametrize("name, kind, dtype", DERIVATIVES)
+def test_derivatives(name, kind, dtype, rng):
+  """Those of linalg's functions of the lower triangle; no device holds a matrix."""
+  n = 24
+  host = [positive(rng, n, dtype), *(matrices.general(rng, (), n, k, dtype) for k in (2, n, 2))]
+  lie = [place(x, "both", kind) if x.shape[1] == n else x for x in host]
+  with jax.set_mesh(lie[0].sharding.mesh), jax.numpy_rank_promotion("allow"):
+    program = quick_compile(derivatives(CALLS[name], MINE), lie)
+    found = jax.tree.leaves(program(*lie))
+    letter = {np.dtype(np.complex128): "c128", np.dtype(np.float64): "f64"}[np.dtype(dtype)]
+    grown = _cyclic.cyclic_of(
+        "", _layout.square_of("", lie[0], AXES), n, None, None).padded
+    for size in {n, grown}:
+      assert f"{letter}[{size},{size}]" not in program.as_text()
+  with jax.numpy_rank_promotion("allow"):
+    expected = jax.tree.leaves(quick_jit(derivatives(CALLS[name], LINALG))(*host))
+  for x, y in zip(found, expected, strict=True):
+    close(x, y, dtype, 1e5)
+
+
+def gaussian_process(a, b):
+  factor = dist.cho_factor(a)
+  return b @ factor.solve(b) + factor.logdet()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("layout,call,shares,words", [
+    ("both", dist.cholesky, 4.5, 3), ("rows twice", dist.cholesky, 4.5, 3),
+    ("columns", lambda a: dist.cho_factor(a).blocks, 4.5, 2.4),
+    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 12),
+    ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 6.1, 6)])
+def test_memory_and_words(layout, call, shares, words, monkeypatch):
+  """On one device, arguments, results and temporaries in shares n² / P of the matrix; and what it
+  receives in n² / √P."""
+  monkeypatch.undo()
+  n = 4096
+  mesh, spec = mesh_of(layout, AxisType.Explicit)
+  a = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, spec))
+  with jax.set_mesh(mesh):
+    program = optimised_jit(call).lower(a).compile()
+  found = dist.report(program)
+  used = found.arguments + found.results + found.temporaries
+  assert used <= shares * n * n * 4 / 8
+  assert found.moved <= words * n * n * 4 / 8**0.5
+  assert found.unknown_loops == 0 and f"f32[{n},{n}]" not in program.as_text()
+
+
+def test_the_program_does_not_grow():
+  """Its loops have more turns of a larger matrix, and there are no more of them."""
+  lines = []
+  for n in (2048, 8192):
+    x = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(*mesh_of("both")))
+    with jax.set_mesh(x.sharding.mesh):
+      text = jax.jit(lambda a: dist.cholesky(a, axes=AXES)).lower(x).as_text()
+    lines.append(text.count("\n"))
+  assert lines[0] == lines[1]
+
+
+@pytest.mark.extended
+def test_all_phases(rng, monkeypatch):
+  monkeypatch.undo()
+  a = positive(rng, 256, np.float64)
+  factor = dist.cho_factor(place(a, "both"), block=8)
+  close(factor.lower(), np.linalg.cholesky(a), np.float64)
+  close(factor.inverse(), np.linalg.inv(a), np.float64)
+  gradient = jax.grad(lambda a: jnp.sum(dist.cholesky(a, block=8) ** 3))(place(a, "both"))
+  expected = jax.grad(
+      lambda a: jnp.sum(linalg.cholesky(a, symmetrize_input=False) ** 3))(jnp.asarray(a))
+  close(gradient, expected, np.float64, 1e5)
+
+
+@pytest.mark.parametrize("call,error,message", [
+    (lambda x: dist.cholesky(x[:8]), ValueError, r"one square matrix \[n, n\]"),
+    (lambda x: dist.cholesky(x[None]), ValueError, "distributed.batched"),
+    (lambda x: dist.cholesky(np.asarray(x)), ValueError, "needs a mesh"),
+    (lambda x: dist.cholesky(x, axes="z"), ValueError, "must be different axes"),
+    (lambda x: dist.cholesky(x, axes=("x", ("x",))), ValueError, "must be different axes"),
+    (lambda x: dist.cholesky(x, grid=(2, 4)), ValueError, "grid of its sharding"),
+    (lambda x: dist.cholesky(x, axes="x", grid=(3, 1)), ValueError, "whose product"),
+    (lambda x: dist.cholesky(x, block=12), ValueError, "multiple of the 8 devices"),
+    (lambda x: dist.cholesky(x[:38, :38], axes="x"), linalg.ffi.ShardingTypeError, "reshard"),
+    (lambda x: dist.solve(x, np.ones(N)), NotImplementedError, "assume_a='pos'.*linalg.solve"),
+    (lambda x: dist.slogdet(x, assume_a="sym"), NotImplementedError, "linalg.slogdet"),
+    (lambda x: dist.inv(x), NotImplementedError, "linalg.inv"),
+    (lambda x: dist.solve(x, np.ones(8), assume_a="pos"), ValueError, "Incompatible shapes"),
+    (lambda x: dist.solve(x, np.ones((2, N, 1)), assume_a="pos"), ValueError, "matrix being one"),
+    (lambda x: dist.cho_solve((x, True), np.ones(N)), TypeError, "cho_factor returns"),
+    (lambda x: dist.cholesky(x, axes=x), TypeError, "axes as an option"),
+])
+def test_errors(call, error, message):
+  with pytest.raises(error, match=message):
+    call(place(np.eye(N), "both"))
+
+
+def test_sharded_otherwise():
+  """The error of types that says how to reshard."""
+  x = place(np.eye(N), "both", AxisType.Explicit)
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=r"jax.sharding.reshard\(a, .*'y', 'x'"):
+    dist.cholesky(x, axes=("y", ("x",)))
