@@ -142,8 +142,8 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 
   float16 and bfloat16 are factored in float32, and the factor rounded.
 
-  Algorithm: left-looking, one small matrix per lane; then row by row of tiles; beyond n = 512
-  LAPACK potrf. Derivative: Murray, arXiv:1602.07527.
+  Algorithm: left-looking, one small matrix per lane; then row by row of tiles, blocks of rows
+  right-looking, and large matrices by several threads. Derivative: Murray, arXiv:1602.07527.
 
   Example:
     >>> import jax.numpy as jnp, linalg

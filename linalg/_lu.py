@@ -158,8 +158,8 @@ def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: that of LAPACK getrf, one small matrix per lane, then in tiles; beyond sides of 512
-  getrf itself. Derivative: De Hoog, Anderssen and Lukas (2011).
+  Algorithm: that of LAPACK getrf, one small matrix per lane, then in tiles, large matrices by
+  several threads. Derivative: De Hoog, Anderssen and Lukas (2011).
 
   Example:
     >>> import jax.numpy as jnp, linalg

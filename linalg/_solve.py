@@ -219,8 +219,7 @@ def inv(a: ArrayLike) -> jax.Array:
     The inverses (..., n, n). Where A is exactly singular, its inverse is NaN; see `inv_ex` and
     `checked`.
 
-  Algorithm: LU with partial pivoting (`lu`) and substitution for the identity; beyond n = 512
-  LAPACK getrf and getri.
+  Algorithm: LU with partial pivoting (`lu`) and substitution for the identity.
 
   Example:
     >>> import jax.numpy as jnp, linalg
