@@ -69,6 +69,21 @@ def test_readme_names_every_function():
   assert set(named) - {"accelerate", "accelerated"} == functions - cases.OF_THE_PACKAGE
 
 
+def test_who_runs_what_the_default_leaves_out(extended_files):
+  """.ci/run at every change, all of a file; or people, after changes of what CONTRIBUTING.md says."""
+  (arguments,) = re.findall(
+      r"pytest -m extended (.*?) 2>&1", (ROOT / ".ci" / "run").read_text(), re.S)
+  named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+  for argument in arguments.replace("\\\n", "").split():
+    head, choices, tail = re.fullmatch(r"([^{]*)(?:\{(.*)\}(.*))?", argument).groups("")
+    named += [head + choice + tail for choice in choices.split(",")]
+  whole = [ROOT / name for name in named if "::" not in name]
+  assert all(path.exists() for path in whole)
+  assert not {
+      str(file) for file in extended_files
+      if not any(file == path or path in file.parents for path in whole)}
+
+
 def test_what_is_installed():
   """On the package index `linalg` is somebody else's."""
   installed = re.compile(r"pip3? install [^\n`&]*?(?<![\w/.-])([\w-]*linalg\b)")
