@@ -70,7 +70,7 @@ def test_readme_names_every_function():
 
 
 def test_who_runs_what_the_default_leaves_out(extended_files):
-  """.ci/run at every change, all of a file; or people, after changes of what CONTRIBUTING.md says."""
+  """.ci/run at every change, all of a file; or people, where CONTRIBUTING.md says when."""
   (arguments,) = re.findall(
       r"pytest -m extended (.*?) 2>&1", (ROOT / ".ci" / "run").read_text(), re.S)
   named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())

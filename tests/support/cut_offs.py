@@ -10,6 +10,18 @@ CONSTANTS = {
     for name, value, shift in re.findall(r"\b(k\w+) = (\d+)(?: << (\d+))?[,;]", _TUNING)}
 
 
+def in_tiles() -> set[str]:
+  """The operations that ChoosePath sends to tiles at some size."""
+  found, names = set(), []
+  for name, chunk in re.findall(
+      r"case Operation::k(\w+):(.*?)(?=case Operation::|^}$)", _TUNING, re.S | re.M):
+    names.append(re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower())
+    if "return" in chunk:
+      found |= set(names) if re.search(r"blocked_if\(|kBlocked\b", chunk) else set()
+      names = []
+  return found
+
+
 def _sides(name: str) -> tuple[int, int]:
   """The orders next to the cut-off, on either side of it."""
   first = CONSTANTS[name] - name.startswith("kLeast")

@@ -107,7 +107,8 @@ def _check_lu(a, packed, pivots, permutation):
 
 @pytest.mark.parametrize("shape", [
     *((n, n) for n in (*cut_offs.about("kSmallLu"), 40, 49, 64, 67, 97, 130)),
-    (LARGEST + 1, LARGEST + 1), (33, 8), (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)], ids=str)
+    (LARGEST + 1, LARGEST + 1), (33, 8), (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)],
+    ids=str)
 def test_lu(dtype, shape, rng):
   a = matrices.general(rng, (), *shape, dtype)
   packed, pivots, permutation, _ = map(np.asarray, linalg.lu_ex(a))
@@ -496,11 +497,16 @@ FUNCTIONS = {
     "qr_raw": lambda a: linalg.qr(a[..., :60, :], "raw"),
     "eigh": lambda a: linalg.eigh(a),
     "eigvalsh": lambda a: [linalg.eigvalsh(a)],
+    "eigh_tridiagonal": lambda a: linalg.eigh_tridiagonal(a[..., 0], a[..., 1:, 1]),
     "svd": lambda a: linalg.svd(a),
     "svd_thin": lambda a: linalg.svd(a[..., :60, :], full_matrices=False),
     "svdvals": lambda a: [linalg.svdvals(a[..., :90])],
     "householder_product": lambda a: [linalg.householder_product(a / 10, a[..., 0])],
 }
+
+
+def test_every_operation_in_tiles_is_there():
+  assert {"eigh", "eigh_tridiagonal", "solve"} <= cut_offs.in_tiles() <= FUNCTIONS.keys()
 
 
 @pytest.mark.parametrize("n", [pytest.param(75, marks=pytest.mark.extended), 100])
