@@ -241,7 +241,8 @@ def cho_solve(
     check_finite: unused.
 
   Returns:
-    x, of the batch shape of the factor and `b` broadcast.
+    x, of the batch shape of the factor and `b` broadcast. A factor that failed gives NaN, and one
+    with a zero on its diagonal infinities and NaN, in its own system alone.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -65,7 +65,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   """The sign and the logarithm of the determinant; `jax.numpy.linalg.slogdet`.
 
   Args:
-    a: matrices (..., n, n).
+    a: matrices (..., n, n), as for `det`.
     method: 'lu', the default, or 'qr', which is accepted for real matrices and computed by LU too.
 
   Returns:
@@ -245,12 +245,14 @@ def det(a: ArrayLike) -> jax.Array:
   """The determinant; `jax.numpy.linalg.det`.
 
   Args:
-    a: matrices (..., n, n).
+    a: matrices (..., n, n) of any floating, complex or integer dtype.
 
   Returns:
     The determinants (...), 0 for a singular matrix and 1 for n = 0. Their derivatives are right at
     singular matrices too: of any order for n <= 3, beyond it the first two, and further ones where
-    the singular values are distinct.
+    the singular values are distinct. Where A holds NaN they are NaN.
+
+  float16 and bfloat16 are computed in float32, and the determinants rounded.
 
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
   pivoting (`lu`), the product of the pivots taken with its exponent apart, so that it does

@@ -179,7 +179,7 @@ def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """`lu`, with the place of a zero pivot.
 
   Args:
-    a: matrices (..., m, n).
+    a: as for `lu`.
 
   Returns:
     (lu, pivots, permutation, info): info, int32 of shape (...), is 0 if all pivots are nonzero,
@@ -245,12 +245,13 @@ def lu_factor(
   """LU factors for `lu_solve`; `jax.scipy.linalg.lu_factor`.
 
   Args:
-    a: matrices (..., m, n).
+    a: matrices (..., m, n), as for `lu`.
     overwrite_a: lets the factors take the memory of `a`; see "In place" in docs/handlers.md.
     check_finite: unused.
 
   Returns:
-    (lu, pivots), as from `lu`.
+    (lu, pivots), as from `lu`. A singular matrix has a zero on U's diagonal, and what is solved
+    with it is not finite; see `checked`.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -93,7 +93,7 @@ def pinv(
   """The Moore-Penrose pseudo-inverse; `jax.numpy.linalg.pinv`.
 
   Args:
-    a: matrices (..., m, n).
+    a: matrices (..., m, n) of any floating, complex or integer dtype.
     rtol: singular values up to `rtol` times the largest count as 0; a number, or one for each
       matrix. The default is 10 max(m, n) eps.
     hermitian: whether the matrices are Hermitian; then (A + Aᴴ) / 2 is inverted.

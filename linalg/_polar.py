@@ -52,14 +52,15 @@ def polar(
   """The polar decomposition, A = U P or A = P U; `jax.scipy.linalg.polar`, batched.
 
   Args:
-    a: matrices (..., m, n) of any shape.
+    a: matrices (..., m, n) of any shape and any floating, complex or integer dtype.
     side: 'right' for A = U P, 'left' for A = P U.
     method: 'qdwh' or 'svd'. Both names give the same algorithm here.
     eps, max_iterations: unused.
 
   Returns:
     (U, P): U (..., m, n) has orthonormal columns, or rows if m < n. P, (..., n, n) or on the left
-    (..., m, m), is Hermitian and positive semidefinite.
+    (..., m, m), is Hermitian and positive semidefinite. Both are NaN where A holds NaN or
+    Inf.
 
   Algorithm: singular values. Derivative: a Lyapunov equation, exact at equal singular values, to
   any order; at a singular value of 0, U is not determined.

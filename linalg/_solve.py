@@ -213,11 +213,13 @@ def inv(a: ArrayLike) -> jax.Array:
   """The inverse; `jax.numpy.linalg.inv`. To solve a system, `solve` is faster and more accurate.
 
   Args:
-    a: matrices (..., n, n).
+    a: matrices (..., n, n) of any floating, complex or integer dtype.
 
   Returns:
     The inverses (..., n, n). Where A is exactly singular, its inverse is NaN; see `inv_ex` and
     `checked`.
+
+  float16 and bfloat16 are inverted in float32, and the inverses rounded.
 
   Algorithm: LU with partial pivoting (`lu`) and substitution for the identity.
 
@@ -240,7 +242,7 @@ def inv_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
   """`inv`, with what went wrong for each matrix.
 
   Args:
-    a: matrices (..., n, n).
+    a: as for `inv`.
 
   Returns:
     (inverse, info): info, int32 of shape (...), is 0, the 1-based index of the first zero pivot of

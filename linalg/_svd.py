@@ -238,7 +238,9 @@ def svd(
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: one-sided Jacobi for small matrices, divide and conquer for others, LAPACK gesdd.
+  Algorithm: small matrices one per lane, by one-sided Jacobi; then in tiles, by reduction to
+  bidiagonal form and divide and conquer; the largest, and those of few rows or columns, by LAPACK
+  gesdd.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -319,9 +321,10 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Returns:
     The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
 
-  Algorithm: for small matrices, one per lane, reduction to bidiagonal form and implicit QR, in
-  float64 at least, or one-sided Jacobi up to n = 8 in float32 and complex64; for others LAPACK
-  gesdd without vectors.
+  Algorithm: small matrices one per lane, by reduction to bidiagonal form and implicit QR, in
+  float64 at least, the smallest of float32 and complex64 by one-sided Jacobi; then, as in `svd`, in
+  tiles by divide and conquer; the largest, and those of few rows or columns, by LAPACK gesdd
+  without vectors.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -95,8 +95,8 @@ def triangular_solve(
     X, of the shape of `b` and the dtype that both operands promote to. A zero on the diagonal gives
     infinities and NaN in its own system alone.
 
-  Algorithm: substitution, of small matrices one per lane, then in tiles; with one right-hand side
-  BLAS trsv, and beyond n = 512, complex ones beyond 256, trsm.
+  Algorithm: substitution, of small matrices one per lane, of larger ones in tiles, but with one
+  right-hand side by BLAS trsv; of the largest by trsm.
 
   Example:
     >>> import jax.numpy as jnp, linalg

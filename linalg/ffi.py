@@ -25,8 +25,12 @@ __all__ = [
 
 
 def register_target(name: str, handler: object, *, platform: str = "cpu") -> None:
-  """Registers an FFI handler, a PyCapsule, as the batch-partitionable target `name` of a platform,
-  "cpu", "cuda" or "rocm".
+  """Registers an FFI handler as a batch-partitionable target.
+
+  Args:
+    name: the target's.
+    handler: a PyCapsule of the handler.
+    platform: "cpu", "cuda" or "rocm".
 
   The handler sees the part of the batch that lies on its device: operands and results of shape
   `(*batch, *core)`, whatever the length of `batch`.
@@ -202,6 +206,9 @@ def broadcast_batches(
     name: the function's, for errors.
     operands: arrays of shape (*batch, *core).
     ranks: the number of core dimensions of each.
+
+  Returns:
+    The operands, all of the same batch dimensions.
 
   Example:
     >>> import jax.numpy as jnp, linalg.ffi

@@ -2,6 +2,7 @@
 those that ask for one with `-m gpu`."""
 
 import os
+import pathlib
 
 import quick
 
@@ -108,6 +109,15 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
   return rarer is not None and not _wants(config, rarer)
 
 
+_EXTENDED = pytest.StashKey[set[pathlib.Path]]()
+
+
+@pytest.fixture
+def extended_files(request: pytest.FixtureRequest) -> set[pathlib.Path]:
+  """Those of the collected files that have tests which the default leaves out for their length."""
+  return request.config.stash[_EXTENDED]
+
+
 def pytest_configure(config: pytest.Config) -> None:
   # Elsewhere the operands lie on the CPU, whether or not the machine has a GPU.
   if not _wants_gpu(config):
@@ -119,6 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
   for item in items:
     if _is_slow(item):
       item.add_marker("extended")
+  config.stash[_EXTENDED] = {item.path for item in items if item.get_closest_marker("extended")}
   left_out = {item for item in items if _is_left_out(config, item)}
   config.hook.pytest_deselected(items=list(left_out))
   items[:] = [item for item in items if item not in left_out]

@@ -337,6 +337,9 @@ def svdvals(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> jax.A
     a: matrices (..., m, n), as for `qr`.
     axes: as for `qr`.
 
+  Returns:
+    The singular values, real (..., min(m, n)); NaN for a matrix that holds NaN or Inf.
+
   Algorithm: those of R of TSQR; no Q is made but for derivatives.
 
   Example:

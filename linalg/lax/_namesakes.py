@@ -25,6 +25,9 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> jax.Array:
     x: matrices (..., n, n).
     symmetrize_input: if false, the lower triangle alone is read.
 
+  Returns:
+    The factors (..., n, n); NaN where the matrix is not positive definite.
+
   Example:
     >>> import jax.numpy as jnp, linalg.lax
     >>> print(linalg.lax.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]])))
@@ -40,6 +43,13 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> jax.Array:
   """The upper factor of Rᴴ R + w wᴴ; `jax.lax.linalg.cholesky_update`, batched.
 
   See `linalg.cholesky_update`, which subtracts w wᴴ too.
+
+  Args:
+    r_matrix: upper triangular matrices R (..., n, n).
+    w_vector: vectors w (..., n).
+
+  Returns:
+    The upper factors (..., n, n); NaN where an operand holds NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg.lax
@@ -138,6 +148,12 @@ def eigh(
 @public()
 def lu(x: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
   """LU factors with pivots and the permutation; `jax.lax.linalg.lu`. See `linalg.lu`.
+
+  Args:
+    x: matrices (..., m, n).
+
+  Returns:
+    (lu, pivots, permutation), as from `linalg.lu`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.lax

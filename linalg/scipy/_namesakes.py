@@ -47,6 +47,13 @@ def cholesky(
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
   """The determinant; `jax.scipy.linalg.det`. See `linalg.det`.
 
+  Args:
+    a: matrices (..., n, n).
+    overwrite_a, check_finite: not used.
+
+  Returns:
+    The determinants (...), 0 where the matrix is singular.
+
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
     >>> print(linalg.scipy.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(4))
@@ -60,6 +67,13 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> j
 @public("overwrite_a", "check_finite")
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
   """The inverse; `jax.scipy.linalg.inv`. See `linalg.inv`.
+
+  Args:
+    a: matrices (..., n, n).
+    overwrite_a, check_finite: not used.
+
+  Returns:
+    The inverses (..., n, n); NaN where the matrix is exactly singular.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -262,6 +276,10 @@ def solve(
     assume_a: 'pos' for Hermitian positive definite matrices. 'sym' and 'her' are solved as 'gen',
       as in JAX: both triangles are read.
     overwrite_a, overwrite_b, debug, check_finite: not used.
+
+  Returns:
+    x, of the batch shape of `a` and `b` broadcast; NaN where A is singular, or not positive
+    definite with 'pos'.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import pytest
 
+import cases
 import linalg
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -53,6 +54,34 @@ def test_no_block_is_missed():
   fence = re.compile(r"^\s*(?:```|~~~)\s*py(?!con$)", re.M | re.I)
   fences = sum(len(fence.findall(page.read_text())) for page in PAGES)
   assert len(BLOCKS) == fences > 0
+
+
+def test_readme_names_every_function():
+  """In its table, which names functions of matrices and what routes JAX's to them."""
+  rows = re.findall(
+      r"^\| (`[^|]+) \| [^|]+ \|([^|]*)\|$", (ROOT / "README.md").read_text().partition("\n## ")[0],
+      re.M)
+  named = re.findall(r"`(\w+)`", " ".join(map(" ".join, rows)))
+  functions = {
+      name for name in linalg.__all__
+      if callable(thing := getattr(linalg, name)) and not isinstance(thing, type)}
+  assert len(named) == len(set(named))
+  assert set(named) - {"accelerate", "accelerated"} == functions - cases.OF_THE_PACKAGE
+
+
+def test_who_runs_what_the_default_leaves_out(extended_files):
+  """.ci/run at every change, all of a file; or people, where CONTRIBUTING.md says when."""
+  (arguments,) = re.findall(
+      r"pytest -m extended (.*?) 2>&1", (ROOT / ".ci" / "run").read_text(), re.S)
+  named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+  for argument in arguments.replace("\\\n", "").split():
+    head, choices, tail = re.fullmatch(r"([^{]*)(?:\{(.*)\}(.*))?", argument).groups("")
+    named += [head + choice + tail for choice in choices.split(",")]
+  whole = [ROOT / name for name in named if "::" not in name]
+  assert all(path.exists() for path in whole)
+  assert not {
+      str(file) for file in extended_files
+      if not any(file == path or path in file.parents for path in whole)}
 
 
 def test_what_is_installed():

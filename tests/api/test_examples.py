@@ -13,6 +13,7 @@ import types
 import jax
 import pytest
 
+import cases
 import linalg
 import linalg.distributed
 import linalg.lax
@@ -35,6 +36,8 @@ def _functions():
 
 
 FUNCTIONS = _functions()
+# Those of the package, whose first lines say it all.
+PLAIN = cases.OF_THE_PACKAGE
 SESSIONS = {
     f"{page.name}:{page.read_text().count(chr(10), 0, match.start(1))}": match[1]
     for page in sorted((ROOT / "docs").glob("*.md"))
@@ -69,6 +72,13 @@ def test_docstring(name):
   assert any(example.want for example in examples) or name in (
       # What it takes is a library that was compiled first: tests/api/test_documents.py.
       "linalg.ffi.register_target")
+
+
+@pytest.mark.parametrize("name", [x for x in FUNCTIONS if x.split(".")[-1] not in PLAIN])
+def test_parts_of_docstrings(name):
+  text, signature = inspect.getdoc(FUNCTIONS[name]), inspect.signature(FUNCTIONS[name])
+  assert "\nArgs:\n" in text or not signature.parameters
+  assert "\nReturns:\n" in text or signature.return_annotation in (None, "None")
 
 
 @pytest.mark.parametrize("place", SESSIONS)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from jaxlib.mlir import ir
 
+import cut_offs
 import linalg
 from linalg import _targets, _tuning
 
@@ -64,6 +65,27 @@ def test_a_cut_off_that_is_the_handlers():
   """adj(A) has handlers up to the size whose LU factors are computed in lanes."""
   tuning = (ROOT / "kernels" / "cpu" / "tuning.h").read_text()
   assert f"kSmallLu = {_tuning.ADJUGATE['cpu'].side};" in tuning
+
+
+def test_cut_offs_in_the_documents():
+  """The one sentence with the numbers of kernels/cpu/tuning.h is right."""
+  constants = cut_offs.CONSTANTS
+  (most,) = {constants[f"kBlocked{name}"] for name in ("Qr", "Eigh", "Svd", "Triangular")}
+  (eigenvalues,) = {constants[name] + 1 for name in ("kSmallEigh", "kSmallEigvalsh")}
+  after = lambda name: constants[f"kSmall{name}"] + 1
+  page = " ".join((ROOT / "docs" / "architecture.md").read_text().split())
+  assert f"mostly up to n = {most}" in page
+  assert (
+      f"LU begins at n = {after('Lu')}, Cholesky at {after('Cholesky')} "
+      f"({after('CholeskyFloat32')} in float32), QR at {after('Qr')} ({after('QrOfFewRows')} of "
+      f"few rows), eigenvectors at {eigenvalues} ({after('EighDouble')} in double precision), "
+      f"eigenvalues alone at {eigenvalues}, both of tridiagonal matrices at "
+      f"{constants['kLeastBlockedTridiagonal']}, singular vectors at {after('Svd')} "
+      f"({after('SvdComplex64')} in complex64, {after('SvdDouble')} in double precision), singular "
+      f"values alone at {after('Svdvals')} ({after('SvdvalsDouble')} in double precision); "
+      f"substitution with several right-hand sides begins at {after('Triangular')}, and from "
+      f"{constants['kLeastBlockedTriangular']} on") in page
+  assert f"works on (n ≥ {constants['kThreadedLapackSize']}, " in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

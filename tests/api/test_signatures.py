@@ -14,8 +14,9 @@ from namesakes import FOLLOWED, MODULES, PAIRS, ROWS, SECTION
 ADDED = {
     name: set(re.findall(r"(\w+)=", options))
     for name, options in re.findall(r"`(\w+)\((\w+=[^)]*)\)`", SECTION)}
-OURS = cases.OF_THE_PACKAGE | {
-    "eigh_gauge_error", "eigh_generalized", "funm_hermitian", "inverse_pth_root"}
+WITHOUT_NAMESAKE = set(re.findall(
+    r"`(\w+)`", re.search(r"(`[^.]*) have no\s+namesake\.", SECTION)[1]))
+OURS = cases.OF_THE_PACKAGE | WITHOUT_NAMESAKE | {"eigh_generalized"}
 
 
 def _parameters(function):
@@ -28,6 +29,11 @@ def test_every_function_has_a_row():
       if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))}
   assert len(FOLLOWED) == sum(len(functions) for _, functions, _ in ROWS)  # none has two
   assert FOLLOWED.keys() == {x for x in functions if not x.endswith("_ex")} - OURS
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_NAMESAKE))
+def test_without_namesake(name):
+  assert not [module for module in MODULES if hasattr(MODULES[module], name)]
 
 
 @pytest.mark.parametrize("name", FOLLOWED)

@@ -95,6 +95,8 @@ def composed(a: jax.Array) -> None:
   assert_type(linalg.cholesky_update(a, a, downdate=True), jax.Array)
   assert_type(linalg.cholesky_update_ex(a, a), Arrays2)
   assert_type(linalg.matmul(a, a, precision="highest"), jax.Array)
+  assert_type(linalg.congruence(a, a), jax.Array)
+  assert_type(linalg.congruence(a, a, a, adjoint_a=True), jax.Array)
   assert_type(linalg.diagonal(a, offset=1), jax.Array)
   assert_type(linalg.block_diag(a, a), jax.Array)
   assert_type(linalg.tensorinv(a), jax.Array)

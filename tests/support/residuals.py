@@ -8,6 +8,7 @@ def in_double(a):
 
 
 def assert_near(actual, expected, n, dtype):
+  assert actual.shape == expected.shape
   error = np.abs(in_double(actual) - in_double(expected)).max()
   assert error <= 4 * n * np.finfo(dtype).eps * np.abs(expected).max()
 

@@ -6,14 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cut_offs
 import linalg
 import matrices
 from residuals import assert_near, assert_orthonormal, in_double
 from sharded import same_bits
 
-# About the cut-offs to and from tiles; where rows, registers and panels of a tile end.
-EDGES = (41, 48, 49, 57, 61, 64, 65, 67, 72, 96, 97, 130)
+# About the cut-offs to tiles; where rows, registers and panels of a tile end.
+EDGES = (
+    *cut_offs.about("kSmallCholesky", "kSmallCholeskyFloat32"), 48, 49, 57, 61, 67, 72, 96, 97, 130)
 LARGEST = 512
+extended = pytest.mark.extended
 pytestmark = pytest.mark.all_dtypes
 
 
@@ -103,8 +106,9 @@ def _check_lu(a, packed, pivots, permutation):
 
 
 @pytest.mark.parametrize("shape", [
-    *((n, n) for n in (33, 40, 49, 64, 67, 97, 130)), (LARGEST + 1, LARGEST + 1), (33, 8),
-    (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)], ids=str)
+    *((n, n) for n in (*cut_offs.about("kSmallLu"), 40, 49, 64, 67, 97, 130)),
+    (LARGEST + 1, LARGEST + 1), (33, 8), (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)],
+    ids=str)
 def test_lu(dtype, shape, rng):
   a = matrices.general(rng, (), *shape, dtype)
   packed, pivots, permutation, _ = map(np.asarray, linalg.lu_ex(a))
@@ -128,8 +132,9 @@ def test_ties_go_to_the_first_row(dtype, n, rng):
   assert (packed[info:, info - 1] == 0).all()
 
 
-@pytest.mark.parametrize("cols", [1, 3, 24, 25, 67])
-@pytest.mark.parametrize("n", [33, 48, 67, 130, LARGEST + 1])
+# The first two are as large as one per lane takes, and one column more.
+@pytest.mark.parametrize("n, cols", [(32, 8), (32, 9), *(
+    (n, cols) for n in (33, 48, 67, 130, LARGEST + 1) for cols in (1, 3, 24, 25, 67))])
 def test_solve(dtype, n, cols, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
   b = matrices.general(rng, (2,), n, cols, dtype)
@@ -269,9 +274,10 @@ def test_tiny_and_large_pivots(rng):
 
 # About the cut-offs to and from tiles; where panels and blocks of reflectors end.
 QR_SHAPES = (
-    *((n, n) for n in (72, 73, 79, 81, 97, 130, LARGEST + 1)), (LARGEST + 1, 40), (129, 65),
+    *((n, n) for n in (*cut_offs.about("kSmallQr"), 79, 81, 97, 130, LARGEST + 1)),
+    pytest.param((LARGEST, LARGEST), marks=extended), (LARGEST + 1, 40), (129, 65),
     (73, 4), (128, 7), (128, 8), (130, 15), (130, 16), (200, 17), (600, 10), (48, 73), (49, 73),
-    (48, 129), (17, 130), (1, 130), (40, LARGEST + 1), (65, 129))
+    (48, 128), (48, 129), (17, 130), (1, 130), (40, LARGEST + 1), (65, 129))
 
 
 def _well_conditioned(rng, m, n, dtype):
@@ -397,8 +403,9 @@ def _operation(a, options):
 
 # About the cut-offs to and from tiles, and where tiles end: orders and right-hand sides.
 @pytest.mark.parametrize("size", [
-    (3, 1000), (5, 4097), (8, 129), (32, 9), (33, 1), (33, 2), (67, 70), (256, 3), (257, 3),
-    (LARGEST + 1, 3)], ids=str)
+    (3, 1000), (4, 1000), pytest.param((5, 4096), marks=extended), (5, 4097), (8, 128), (8, 129),
+    (32, 8), (32, 9), (33, 1), (33, 2), (67, 70), (256, 3), (257, 3),
+    pytest.param((LARGEST, 3), marks=extended), (LARGEST + 1, 3)], ids=str)
 @pytest.mark.parametrize("left_side", [True, False], ids=["left", "right"])
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
 def test_triangular_solve(dtype, size, left_side, lower, rng):
@@ -490,11 +497,16 @@ FUNCTIONS = {
     "qr_raw": lambda a: linalg.qr(a[..., :60, :], "raw"),
     "eigh": lambda a: linalg.eigh(a),
     "eigvalsh": lambda a: [linalg.eigvalsh(a)],
+    "eigh_tridiagonal": lambda a: linalg.eigh_tridiagonal(a[..., 0], a[..., 1:, 1]),
     "svd": lambda a: linalg.svd(a),
     "svd_thin": lambda a: linalg.svd(a[..., :60, :], full_matrices=False),
     "svdvals": lambda a: [linalg.svdvals(a[..., :90])],
     "householder_product": lambda a: [linalg.householder_product(a / 10, a[..., 0])],
 }
+
+
+def test_every_operation_in_tiles_is_there():
+  assert {"eigh", "eigh_tridiagonal", "solve"} <= cut_offs.in_tiles() <= FUNCTIONS.keys()
 
 
 @pytest.mark.parametrize("n", [pytest.param(75, marks=pytest.mark.extended), 100])

@@ -4,6 +4,7 @@ cut-off and of the edges of tiles; spectra that divide and conquer finds hard.""
 import numpy as np
 import pytest
 
+import cut_offs
 import linalg
 import matrices
 from residuals import assert_orthonormal, in_double
@@ -14,8 +15,9 @@ extended = pytest.mark.extended
 pytestmark = pytest.mark.all_dtypes
 
 
-# About the cut-offs to and from tiles; where leaves of divide and conquer, and registers, end.
-EIGH_SIZES = (73, 89, 97, 113, 129, 257)
+# About the cut-offs to tiles; where leaves of divide and conquer, and registers, end.
+EIGH_SIZES = (
+    *cut_offs.about("kSmallEigh", "kSmallEighDouble", "kSmallEigvalsh"), 89, 113, 129, 257)
 
 
 def _check_eigh(a, w, v, limit=1):
@@ -148,7 +150,7 @@ def test_eigh_of_subnormal_numbers(dtype, rng):
   assert_orthonormal(in_double(v), limit)
 
 
-@pytest.mark.parametrize("n", [39, 40, 41, 70, 129])
+@pytest.mark.parametrize("n", [*cut_offs.about("kLeastBlockedTridiagonal"), 41, 70, 129])
 def test_eigenvectors_of_tridiagonal_matrices(dtype, n, rng):
   """Each with phases of its own; and the neighbours of one that is not finite keep their bits."""
   d = rng.standard_normal((3, n)).astype(dtype)
@@ -157,10 +159,16 @@ def test_eigenvectors_of_tridiagonal_matrices(dtype, n, rng):
   for diagonal, beside, w, v in zip(d, e, *clean, strict=True):
     a = np.diag(diagonal).astype(dtype) + np.diag(beside, 1) + np.diag(beside.conj(), -1)
     _check_eigh(a, w, v)
+  alone = np.asarray(linalg.eigh_tridiagonal(d, e, eigvals_only=True))
+  limit = n * float(np.finfo(dtype).eps) / 2
+  assert (np.abs(alone - clean[0]).max(-1) <= limit * np.abs(clean[0]).max(-1)).all()
   e[1, -1] = np.nan
   w, v = map(np.asarray, linalg.eigh_tridiagonal(d, e))
   same_bits([w[::2], v[::2]], [x[::2] for x in clean])
   assert np.isnan(w[1]).all() and np.isnan(v[1]).all()
+  values = np.asarray(linalg.eigh_tridiagonal(d, e, eigvals_only=True))
+  same_bits([values[::2]], [alone[::2]])
+  assert np.isnan(values[1]).all()
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
@@ -179,7 +187,7 @@ def test_info_of_eigh(dtype, poison, rng):
     same_bits([w[-1], v[-1], values[-1]], clean)
 
 
-# About the cut-offs to and from tiles; tall and wide ones, which QR factors first.
+# Tall and wide ones, which QR factors first; about other cut-offs than those below.
 SVD_SHAPES = [
     ((33, 33), True), ((129, 97), True), ((65, 130), False),
     *(pytest.param(shape, full, marks=extended) for full in (False, True) for shape in (
@@ -187,10 +195,10 @@ SVD_SHAPES = [
         (34, 9), (9, 34), (100, 1), (1, 100)))]
 
 
-def _check_svd(a, full=False):
-  """Residual, orthogonality, order, and the same singular values alone."""
+def _check_svd(a, full=False, limit=1):
+  """Residual, orthogonality, order, and the same singular values alone: `limit` times n eps."""
   m, n = a.shape
-  k, unit = min(m, n), max(m, n) * float(np.finfo(a.dtype).eps)
+  k, unit = min(m, n), limit * max(m, n) * float(np.finfo(a.dtype).eps)
   u, s, vh = (in_double(x) for x in linalg.svd(a, full))
   assert (u.shape, vh.shape) == (((m, m), (n, n)) if full else ((m, k), (k, n)))
   assert (np.diff(s) <= 0).all() and (s >= 0).all()
@@ -205,6 +213,18 @@ def _check_svd(a, full=False):
 @pytest.mark.parametrize("shape, full", SVD_SHAPES, ids=str)
 def test_svd(dtype, shape, full, rng):
   _check_svd(matrices.general(rng, (), *shape, dtype), full)
+
+
+def test_svd_about_the_cut_offs(dtype, rng):
+  """To tiles, with vectors and without, and from them, of narrow ones."""
+  orders = cut_offs.about(*{
+      np.float32: ("kSmallSvd", "kSmallSvdvals"),
+      np.complex64: ("kSmallSvdComplex64", "kSmallSvdvals"),
+  }.get(dtype.type, ("kSmallSvdDouble", "kSmallSvdvalsDouble")))
+  narrow = cut_offs.about("kLeastBlockedSvd")
+  for shape in (*((n, n) for n in orders), *((100, k) for k in narrow), *((k, 70) for k in narrow)):
+    # The columns that Jacobi's method normalises have up to 1.5 n eps.
+    _check_svd(matrices.general(rng, (), *shape, dtype), limit=4)
 
 
 @extended

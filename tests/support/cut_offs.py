@@ -1,0 +1,41 @@
+"""Where the handlers on the CPU go from one algorithm to another: the constants of
+kernels/cpu/tuning.h, so that no test crosses a cut-off that has moved."""
+
+import pathlib
+import re
+
+_TUNING = (pathlib.Path(__file__).parents[2] / "kernels" / "cpu" / "tuning.h").read_text()
+CONSTANTS = {
+    name: int(value) << int(shift or 0)
+    for name, value, shift in re.findall(r"\b(k\w+) = (\d+)(?: << (\d+))?[,;]", _TUNING)}
+
+
+def in_tiles() -> set[str]:
+  """The operations that ChoosePath sends to tiles at some size."""
+  found, names = set(), []
+  for name, chunk in re.findall(
+      r"case Operation::k(\w+):(.*?)(?=case Operation::|^}$)", _TUNING, re.S | re.M):
+    names.append(re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower())
+    if "return" in chunk:
+      found |= set(names) if re.search(r"blocked_if\(|kBlocked\b", chunk) else set()
+      names = []
+  return found
+
+
+def _sides(name: str) -> tuple[int, int]:
+  """The orders next to the cut-off, on either side of it."""
+  first = CONSTANTS[name] - name.startswith("kLeast")
+  return first, first + 1
+
+
+def about(*names: str) -> tuple[int, ...]:
+  """The orders on both sides of some cut-offs."""
+  return tuple(sorted({n for name in names for n in _sides(name)}))
+
+
+def all_orders() -> tuple[int, ...]:
+  """Those on both sides of every cut-off that is one of orders."""
+  return about(*(
+      name for name in CONSTANTS
+      if re.match(r"k(Small|Blocked|Least|Jacobi)", name)
+      and not re.search(r"(Bytes|Operations|Rows|Sides)$", name)))
