@@ -15,6 +15,10 @@ namespace {
 // Columns of a large matrix that are factored before the others follow.
 constexpr int64_t kBlockColumns = 128;
 
+// Up to this order an inverse is solved for by a tile's columns: above each piece of columns the
+// inverse of L is zero, and the cache holds the factors for all pieces.
+constexpr int64_t kInvertedByTiles = 512;
+
 template <class V>
 LINALG_INLINE Lane<V> LargestLane(V x) {
   return Reduce(x, [](auto low, auto high) { return Larger(low, high); });
@@ -243,7 +247,8 @@ void LuFactors<T>::Solve(int64_t cols, Rows<T> x, const RunTasks& run_tasks) con
 template <class T>
 void LuFactors<T>::Invert(Rows<T> work, T* inverse, const RunTasks& run_tasks) const {
   const int64_t n = rows_;
-  ForEachPieceOfColumns<T>(run_tasks, 0, n, [&](int64_t begin, int64_t end) {
+  const int64_t cols = n <= kInvertedByTiles ? kTileRegisters * kWidth<T> : kTaskColumns<T>;
+  RunPieces(run_tasks, (n + cols - 1) / cols, 0, n, cols, [&](int64_t begin, int64_t end) {
     const int64_t count = end == n ? work.ld - begin : end - begin;
     for (int64_t i = 0; i < n; ++i) std::fill_n(work.At(i, begin).data, count, T(0));
     for (int64_t i = begin; i < end; ++i) *work.At(i, i).data = T(1);
