@@ -46,12 +46,14 @@ void FindBlasThreadFunctions(const void* routine) {
   }
 }
 
+// Looked up, since CPython 3.12's stable ABI lacks it: public from 3.13 on, and private before.
 bool IsFinalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing();
-#else
-  return _Py_IsFinalizing();
-#endif
+  for (const char* name : {"Py_IsFinalizing", "_Py_IsFinalizing"}) {
+    if (void* function = dlsym(RTLD_DEFAULT, name)) {
+      return reinterpret_cast<int (*)()>(function)() != 0;
+    }
+  }
+  return false;
 }
 
 // Called once, from whichever thread first needs LAPACK.
