@@ -127,7 +127,7 @@ LINALG_INLINE int DivideTile(Tile<T, kTileRows, kCols>& tile, int count, Diagona
 template <int kCols, class T>
 LINALG_INLINE Tile<T, kTileRows, kCols> Reduced(Rows<T> u, int64_t first, int64_t i, int64_t j) {
   Tile<T, kTileRows, kCols> tile(u.At(i, j));
-  tile.template Subtract<true>(i - first, u.At(first, i).ReadTransposed(), u.At(first, j));
+  tile.template Subtract<true>(i - first, u.At(first, i).Transposed(), u.At(first, j));
   return tile;
 }
 

@@ -200,8 +200,7 @@ class HalvesMerge {
     const auto multiply = [&](int64_t from, int64_t depth, int64_t column, int64_t cols) {
       ForEachGroupOfColumns<R>(
           column, column + cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-            MulSubColumns<false, kCols, true>(kept_count_, depth,
-                                              update_.At(from, 0).ReadTransposed(),
+            MulSubColumns<false, kCols, true>(kept_count_, depth, update_.At(from, 0).Transposed(),
                                               moved_.At(from, j), products_.At(0, j));
           });
     };

@@ -152,8 +152,8 @@ void LuFactors<T>::FactorColumns(int64_t first, int64_t width, Columns block) {
   const int64_t half = RoundUp(width / 2, kPanel<T>), rest = width - half;
   const int64_t middle = first + half;
   FactorColumns(first, half, block);
-  SolveUnitLower(half, rest, lu().At(first, first).Read(), lu().At(first, middle));
-  MulSub(rows_ - middle, rest, half, lu().At(middle, first).Read(), lu().At(first, middle),
+  SolveUnitLower(half, rest, lu().At(first, first).AsStrided(), lu().At(first, middle));
+  MulSub(rows_ - middle, rest, half, lu().At(middle, first).AsStrided(), lu().At(first, middle),
          lu().At(middle, middle));
   FactorColumns(middle, rest, block);
 }
@@ -170,8 +170,8 @@ void LuFactors<T>::Eliminate(Columns block, Columns others) {
   const int64_t cols = others.last - others.first;
   Exchange(first, last, others);
   const Rows<T> rows = lu().At(first, others.first);
-  SolveUnitLower(last - first, cols, lu().At(first, first).Read(), rows);
-  MulSub(rows_ - last, cols, last - first, lu().At(last, first).Read(), rows,
+  SolveUnitLower(last - first, cols, lu().At(first, first).AsStrided(), rows);
+  MulSub(rows_ - last, cols, last - first, lu().At(last, first).AsStrided(), rows,
          lu().At(last, others.first));
 }
 
@@ -227,8 +227,8 @@ int LuFactors<T>::Factor(const T* a, const RunTasks& run_tasks) {
 // x = (L U)⁻¹ x for some columns, which are zero above row `first`, one of a tile's first.
 template <class T>
 void LuFactors<T>::SolveColumns(int64_t first, int64_t cols, Rows<T> x) const {
-  SolveUnitLower(rows_ - first, cols, lu().At(first, first).Read(), x.At(first, 0));
-  const Strided<T> u = FromTheLast(rows_, lu().Read());
+  SolveUnitLower(rows_ - first, cols, lu().At(first, first).AsStrided(), x.At(first, 0));
+  const Strided<T> u = FromTheLast(rows_, lu().AsStrided());
   const auto divide = [&](int64_t i, Register<T> row) {
     const auto* const pivot = reinterpret_cast<const Element<T>*>(&u(i, i));
     return Divide<T>(row, Divisor<Element<T>>(*pivot));

@@ -206,7 +206,7 @@ void QrFactors<T>::AddToTriangle(int64_t block, int64_t first) {
   // -VᴴV
   ForEachGroupOfColumns<T>(
       0, kPanel<T>, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-        MulSubColumns<true, kCols, true>(before + count, rows_ - first, vectors.ReadTransposed(),
+        MulSubColumns<true, kCols, true>(before + count, rows_ - first, vectors.Transposed(),
                                          vectors.At(0, before + j), dots.At(0, j));
       });
   const Rows<T> triangle = Triangle(block);
@@ -236,20 +236,20 @@ void QrFactors<T>::Reflect(const Reflectors& reflectors, int64_t rows, int64_t t
   ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
     const Rows<T> columns = c.At(0, j), products = products_.rows(), sums = sums_.rows();
     // -Vᴴ c
-    MulSubColumns<true, kCols, true>(count, bottom - top, v.At(top, 0).ReadTransposed(),
+    MulSubColumns<true, kCols, true>(count, bottom - top, v.At(top, 0).Transposed(),
                                      columns.At(top, 0), products);
     // op(T) Vᴴ c
     for (int64_t i = 0; i < count; i += kTileRows) {
       if constexpr (kAdjoint) {
         const int64_t depth = std::min<int64_t>(i + kTileRows, count);
-        MulSubColumns<true, kCols, true>(1, depth, triangle.At(i, 0).Read(), products,
+        MulSubColumns<true, kCols, true>(1, depth, triangle.At(i, 0).AsStrided(), products,
                                          sums.At(i, 0));
       } else {
-        MulSubColumns<false, kCols, true>(1, count - i, triangle.At(i, i).ReadTransposed(),
+        MulSubColumns<false, kCols, true>(1, count - i, triangle.At(i, i).Transposed(),
                                           products.At(i, 0), sums.At(i, 0));
       }
     }
-    MulSubColumns<false, kCols>(rows, count, v.Read(), sums, columns);
+    MulSubColumns<false, kCols>(rows, count, v.AsStrided(), sums, columns);
   });
 }
 

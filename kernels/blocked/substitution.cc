@@ -35,7 +35,7 @@ void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols,
     const Rows<T> columns = x.At(0, j);
     SolveLowerColumns<kConjugate, kCols>(whole, a, divide, columns);
     if (whole < n_) {
-      SolveLowerTile<kConjugate, kCols>(whole, edge.Read(), divide, columns);
+      SolveLowerTile<kConjugate, kCols>(whole, edge.AsStrided(), divide, columns);
     }
   });
 }

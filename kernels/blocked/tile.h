@@ -38,8 +38,8 @@ struct Rows {
   int64_t ld;
 
   Rows At(int64_t i, int64_t j) const { return {data + i * ld + j, ld}; }
-  Strided<T> Read() const { return {data, ld, 1}; }
-  Strided<T> ReadTransposed() const { return {data, 1, ld}; }
+  Strided<T> AsStrided() const { return {data, ld, 1}; }
+  Strided<T> Transposed() const { return {data, 1, ld}; }
 };
 
 // One number in every lane. Broadcast of element.h adds it to 0, which takes an instruction.

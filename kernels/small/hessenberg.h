@@ -24,7 +24,7 @@ LINALG_INLINE void Hessenberg(E* a, int n, E* v, E* taus) {
     ForEachColumnBlock<kColumns<E, B>, 1>(rows, [&]<int, bool kMasked>(int j, int first) {
       ReflectColumns<kMasked, B>(below + 1 + j, n, rows, top, Conj(tau), first);
     });
-    for (int i = 0; i < n; ++i) ReflectRow(a + i * n + k + 1, rows, top, tau);
+    ReflectFromRight(a + k + 1, n, n, rows, top, tau);
   }
 }
 

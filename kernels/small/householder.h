@@ -6,7 +6,6 @@
 // one matrix's, registers of neighbouring columns. Either way each column sees the same operations.
 #pragma once
 
-
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/reflector.h"
 
@@ -60,14 +59,39 @@ LINALG_INLINE void ReflectColumn(E* a, int ld, int count, const E* v, E tau) {
   ReflectColumns<false, E>(a, ld, count, v, tau, 0);
 }
 
-// Multiplies the row `a` by it from the right.
+// Multiplies kRows rows by it from the right, each in two chains.
+template <int kRows, class E>
+LINALG_INLINE void ReflectRowsFromRight(E* a, int ld, int count, const E* v, E tau) {
+  E sums[kRows][2];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    sums[r][0] = a[r * ld];
+    sums[r][1] = E{};
+  }
+  int j = 1;
+  for (; j + 2 <= count; j += 2) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      sums[r][1] = NegMulAdd(-v[j], a[r * ld + j], sums[r][1]);
+      sums[r][0] = NegMulAdd(-v[j + 1], a[r * ld + j + 1], sums[r][0]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    E* const row = a + r * ld;
+    if (j < count) sums[r][1] = NegMulAdd(-v[j], row[j], sums[r][1]);
+    const E sum = Mul(tau, sums[r][0] + sums[r][1]);
+    row[0] = row[0] - sum;
+    for (int k = 1; k < count; ++k) row[k] = NegMulAdd(sum, Conj(v[k]), row[k]);
+  }
+}
+
+// Multiplies `rows` rows by it from the right, several at once: a chain waits for itself.
 template <class E>
-LINALG_INLINE void ReflectRow(E* a, int count, const E* v, E tau) {
-  E sums[2] = {a[0], E{}};
-  for (int j = 1; j < count; ++j) sums[j % 2] = NegMulAdd(-v[j], a[j], sums[j % 2]);
-  const E sum = Mul(tau, sums[0] + sums[1]);
-  a[0] = a[0] - sum;
-  for (int j = 1; j < count; ++j) a[j] = NegMulAdd(sum, Conj(v[j]), a[j]);
+LINALG_INLINE void ReflectFromRight(E* a, int ld, int rows, int count, const E* v, E tau) {
+  int i = 0;
+  for (; i + 4 <= rows; i += 4) ReflectRowsFromRight<4>(a + i * ld, ld, count, v, tau);
+  for (; i < rows; ++i) ReflectRowsFromRight<1>(a + i * ld, ld, count, v, tau);
 }
 
 // ReflectColumns with its sums in one chain. With kNewRow the first row counts as zero and is only

@@ -36,7 +36,7 @@ LINALG_INLINE void Bidiagonalise(E* a, int n, E* v, RealElement<E>* d, RealEleme
       // The reflector that takes the adjoint of the row to a multiple of e₁.
       for (int j = 1; j <= cols; ++j) corner[j] = Conj(corner[j]);
       const E tau = MakeReflector(corner + 1, 1, cols, v);
-      for (int i = 1; i < rows; ++i) ReflectRow(corner + i * n + 1, cols, v, tau);
+      ReflectFromRight(corner + n + 1, n, cols, cols, v, tau);
     }
     e[k] = Re(corner[1]);
   }
