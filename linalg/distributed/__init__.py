@@ -5,9 +5,9 @@
   q, r = dist.qr(a)  # a tall matrix, its rows sharded
 
 The functions of `linalg` share a batch among devices, a matrix being worked on by one. Here one
-matrix is shared: tall matrices whose rows are sharded, and stacks whose matrix dimensions are. What
-moves between devices is small: triangular factors, or each device's share once. `report` says what
-a compiled program moves, and the memory that it takes.
+matrix is shared: tall matrices whose rows are sharded, positive definite ones that are sharded over
+rows, columns or both, and stacks whose matrix dimensions are. `report` says what a compiled program
+moves between devices, and the memory that it takes.
 """
 
 from linalg.distributed._positive_definite import (

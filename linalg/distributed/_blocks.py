@@ -33,9 +33,12 @@ def _phases(g: Cyclic) -> list[tuple[int, int]]:
   return _bounds(g.panels, _PHASES)
 
 
-def _add(a, left, right, top, begin, *, adjoint=False):
-  """A with the product of `left` and `right` added to a part of it that begins at (top, begin)."""
+def _add(a, left, right, top, begin, *, adjoint=False, columns=None):
+  """A with the product of `left` and `right` added to a part of it that begins at (top, begin); in
+  some of its `columns`."""
   update = product(left, right, adjoint_b=adjoint)
+  if columns is not None:
+    update = jnp.where(columns[None], update, 0)
   old = a[top : top + update.shape[0], begin : begin + update.shape[1]]
   return lax.dynamic_update_slice(a, old + update, (top, begin))
 
@@ -77,12 +80,13 @@ def _eliminate(g, low, k, carry):
   dealt = lax.dynamic_update_slice_in_dim(dealt, own, (k - low) * g.block, 0)
   rows, columns = g.spread_to_rows(dealt), g.spread_to_columns(dealt)
   later = jnp.arange(len(columns), dtype=k.dtype) >= (k - low + 1) * g.wide
-  columns = jnp.where(later[:, None], -columns, 0)
-  # Strips end where panels do: there the rows below begin with the same row on all devices.
+  # Strips end where panels do: there the rows below begin with the same row on all devices. Their
+  # products are masked, not what these are of: above the diagonal there may be NaN.
   for first, last in _bounds(g.panels - low, _STRIPS):
+    among = slice(first * g.wide, last * g.wide)
     a = _add(
-        a, rows[first * g.tall :], columns[first * g.wide : last * g.wide],
-        (low + first) * g.tall, (low + first) * g.wide, adjoint=True)
+        a, rows[first * g.tall :], -columns[among], (low + first) * g.tall,
+        (low + first) * g.wide, adjoint=True, columns=later[among])
   from_here = jnp.arange(len(rows), dtype=k.dtype) >= (k - low) * g.tall
   known = jnp.where(from_here[:, None], g.own_columns(rows, c), slab)
   return lax.dynamic_update_slice(a, known, (low * g.tall, k * g.wide)), info
@@ -226,5 +230,3 @@ def hermitian(g: Cyclic, x: jax.Array) -> jax.Array:
   """The Hermitian matrix whose lower triangle is that of X."""
   half = lower_half(g, x)
   return half + g.transpose(half).conj()
-
-

@@ -249,7 +249,8 @@ class Cyclic(NamedTuple):
     if self.padded == self.n:
       return x
     before, after = x.shape[:dimension], x.shape[dimension + 1 :]
-    return change(x.reshape(*before, chunks, -1, *after), part).reshape(
+    own = x.shape[dimension] // chunks
+    return change(x.reshape(*before, chunks, own, *after), part).reshape(
         *before, chunks * part, *after)
 
   def _chunks_of_device(self):
@@ -336,13 +337,16 @@ def cyclic_of(
   else:
     given = (rows, columns)
     step = math.lcm(rows * rows, columns * devices)
-  if grid is not None and tuple(grid) != given:
+  if grid is not None and not (
+      isinstance(grid, tuple) and len(grid) == 2 and all(isinstance(x, int) for x in grid)):
+    raise ValueError(f"{name}: grid={grid!r} must be a pair of numbers, (rows, columns).")
+  if grid is not None and grid != given:
     if min(rows, columns) > 1:
       raise ValueError(
           f"{name}: grid={grid!r}, but a matrix that is sharded over both dimensions has the grid "
           f"of its sharding, {given}.")
     given = grid
-    if len(given) != 2 or min(given) < 1 or math.prod(given) != devices:
+    if min(given) < 1 or math.prod(given) != devices:
       raise ValueError(
           f"{name}: grid={grid!r} must be two numbers whose product is that of the devices, "
           f"{devices}.")
@@ -352,7 +356,7 @@ def cyclic_of(
     most = min(n // (4 * sum(given)), _WIDEST) // devices
     sizes = [1 << k for k in range(max(most, 1).bit_length())]
     size = max(x for x in sizes if padded(x) <= max(padded(1), _PADDING * n))
-  elif block < 1 or block % devices:
+  elif not isinstance(block, int) or block < 1 or block % devices:
     raise ValueError(
         f"{name}: block={block!r} must be a positive multiple of the {devices} devices, which "
         "share each panel of that width.")

@@ -87,7 +87,7 @@ def square_of(name: str, a: jax.Array, axes: Any) -> Layout:
       raise ValueError(
           f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, "
           "names for the rows, or a pair (rows, columns) of either, of which one may be None.")
-  if any(layout.spec) and _is_explicit(a) and spec != layout.spec:
+  if jax.sharding.AxisType.Explicit in layout.mesh.axis_types and spec != layout.spec:
     raise ffi.ShardingTypeError(
         f"{name}: the matrix is sharded otherwise than axes={axes!r}: "
         f"{jax.typeof(a).str_short(True)}; reshard it first: "
@@ -99,8 +99,3 @@ def square_of(name: str, a: jax.Array, axes: Any) -> Layout:
           f"{layout.devices(own)} devices that they are sharded over; reshard it first, "
           "over fewer: jax.sharding.reshard(a, spec).")
   return Layout(layout.mesh, spec)
-
-
-def _is_explicit(a: jax.Array) -> bool:
-  """Whether the type of the array says how it is sharded."""
-  return any(jax.typeof(a).sharding.spec)

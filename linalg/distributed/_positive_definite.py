@@ -196,7 +196,7 @@ def _solution(grid, a, l, b):
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=["matrix", "blocks", "info"],
     meta_fields=["grid", "dtype"])
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class CholeskyFactor:
   """The Cholesky factor of a matrix that several devices share, as `cho_factor` returns it.
 
@@ -243,7 +243,8 @@ def _solve_columns(name, factor, b):
   if columns.ndim != 2:
     raise ValueError(
         f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
-  x = _solution(factor.grid, factor.matrix, factor.blocks, _replicated(columns))
+  matrix, l = (x.astype(b.dtype) for x in (factor.matrix, factor.blocks))
+  x = _solution(factor.grid, matrix, l, _replicated(columns))
   x = (x[:, 0] if vector else x).astype(dtype)
   return _placed_like(x, b)
 
@@ -313,7 +314,8 @@ def cholesky(
       one dimension. By default the nearest to a square; sharded over both, it has the grid that it
       lies on.
     block: the width of a panel, a multiple of the P = Pr Pc devices. By default one that keeps a
-      panel small beside a device's share of the matrix, and the padding below a sixteenth.
+      panel small beside a device's share of the matrix, and, if it can, the padding below a
+      sixteenth: rows or columns alone are filled up to a multiple of P times that width.
 
   Returns:
     L (n, n), sharded as `a` is, zero above the diagonal. If A is not positive definite, it is NaN;
@@ -324,8 +326,9 @@ def cholesky(
   Algorithm: right-looking in a block-cyclic layout (Choi, Dongarra, Ostrouchov, Petitet, Walker and
   Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines,
   1996), in which every device has a part of each panel both ways. A device receives some
-  n² (1 / Pr + 1 / Pc) / 2 numbers, an eighth more for the phases that keep the program small, and
-  four times its share n² / P on the way to that layout and back. Derivatives, forward and reverse,
+  n² (1 / Pr + 1 / Pc) / 2 numbers, four times its share n² / P on the way to that layout and back,
+  and of both together about a fifth more, for the phases that keep the program small and the blocks
+  on the diagonal. Derivatives, forward and reverse,
   are Murray's, arXiv:1602.07527, by triangular systems and products in the same layout.
 
   Example:
@@ -400,8 +403,8 @@ def cho_solve(factor: CholeskyFactor, b: ArrayLike) -> jax.Array:
   Returns:
     x, on all devices, or sharded as b is.
 
-  Algorithm: forward and back substitution, panel by panel. A device receives n times a panel's
-  width, and 2 n k numbers of sums.
+  Algorithm: forward and back substitution, panel by panel. A device receives 2 n times
+  a panel's width, the diagonal blocks there and back, and 2 n k numbers of sums.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -513,8 +516,7 @@ def inv(
   Returns:
     A⁻¹ (n, n), sharded as `a` is; NaN if A is not positive definite.
 
-  Algorithm: L⁻¹ by substitution, and L⁻ᴴ L⁻¹. A device receives about three times what it does for
-  L.
+  Algorithm: L⁻¹ by substitution, and L⁻ᴴ L⁻¹. A device receives about twice what it does for L.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -56,7 +56,7 @@ def positive(rng, n, dtype):
 
 def upper_is_not_read(a):
   """The same matrix to functions that read its lower triangle, with a real diagonal."""
-  garbage = np.triu(np.full_like(a, 7), 1)
+  garbage = np.triu(np.full_like(a, np.nan), 1)
   diagonal = np.diag(np.full(len(a), 1j if np.iscomplexobj(a) else 0).astype(a.dtype))
   return np.tril(a) + garbage + diagonal
 
@@ -132,6 +132,37 @@ def test_functions_of_one_call(rng):
   half = dist.cholesky(jnp.asarray(x, jnp.bfloat16))
   assert half.dtype == jnp.bfloat16
   close(np.asarray(half, np.float64), np.linalg.cholesky(a), jnp.bfloat16, 8)
+
+
+def test_infinity_on_the_diagonal():
+  """Is positive, as in linalg.cholesky: below it the column is zero."""
+  a = np.diag(np.where(np.arange(N) == 5, np.inf, 4.0)) + 1
+  l, info = dist.cholesky_ex(place(a, "both"))
+  assert info == 0
+  np.testing.assert_allclose(l, linalg.cholesky(a, symmetrize_input=False), rtol=1e-12)
+
+
+@pytest.mark.parametrize("a_dtype, b_dtype", [
+    (np.float32, np.float64), (np.float64, np.complex64), (np.complex64, np.int32)],
+    ids=lambda x: x.__name__)
+def test_dtypes_of_both_operands(a_dtype, b_dtype, rng):
+  """x is of the dtype that both promote to, as linalg.solve has it."""
+  a, b = positive(rng, N, np.dtype(a_dtype)), np.arange(N).astype(b_dtype)
+  with jax.numpy_dtype_promotion("standard"):
+    x = dist.solve(place(a, "both"), b, assume_a="pos")
+    expected = linalg.solve(a, b)
+  assert x.dtype == expected.dtype
+  close(x, expected, np.float32)
+
+
+def test_empty():
+  assert dist.cholesky(place(np.zeros((0, 0)), "both")).shape == (0, 0)
+  assert dist.solve(place(np.eye(N), "both"), np.ones((N, 0)), assume_a="pos").shape == (N, 0)
+
+
+def test_a_factor_is_compared_by_identity():
+  factor = dist.cho_factor(place(np.eye(N), "both"))
+  assert factor == factor and factor in {factor}
 
 
 def test_where_it_is_asked(rng):
@@ -307,6 +338,8 @@ def test_all_phases(rng, monkeypatch):
     (lambda x: dist.cholesky(x, grid=(2, 4)), ValueError, "grid of its sharding"),
     (lambda x: dist.cholesky(x, axes="x", grid=(3, 1)), ValueError, "whose product"),
     (lambda x: dist.cholesky(x, block=12), ValueError, "multiple of the 8 devices"),
+    (lambda x: dist.cholesky(x, block=8.0), ValueError, "multiple of the 8 devices"),
+    (lambda x: dist.cholesky(x, grid=4), ValueError, "must be a pair of numbers"),
     (lambda x: dist.cholesky(x[:38, :38], axes="x"), linalg.ffi.ShardingTypeError, "reshard"),
     (lambda x: dist.solve(x, np.ones(N)), NotImplementedError, "assume_a='pos'.*linalg.solve"),
     (lambda x: dist.slogdet(x, assume_a="sym"), NotImplementedError, "linalg.slogdet"),
@@ -326,3 +359,6 @@ def test_sharded_otherwise():
   x = place(np.eye(N), "both", AxisType.Explicit)
   with pytest.raises(linalg.ffi.ShardingTypeError, match=r"jax.sharding.reshard\(a, .*'y', 'x'"):
     dist.cholesky(x, axes=("y", ("x",)))
+  on_all = jax.device_put(np.eye(N), NamedSharding(x.sharding.mesh, P()))
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=r"jax.sharding.reshard\(a, "):
+    dist.cholesky(on_all)
