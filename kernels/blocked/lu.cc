@@ -2,6 +2,8 @@
 
 #include <complex>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/arithmetic/exchange.h"
@@ -58,11 +60,24 @@ bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a) {
   return Any(any) || any_at_end;
 }
 
+// Rows are numbered in lanes, and pivots by 32 bits.
+template <class T>
+int64_t CountableRows(int64_t rows) {
+  constexpr int64_t kMost =
+      std::min<int64_t>(int64_t{1} << std::numeric_limits<RealElement<T>>::digits,
+                        std::numeric_limits<int32_t>::max());
+  if (rows > kMost) {
+    throw std::length_error("LU of a matrix of " + std::to_string(rows) + " rows; it takes up to " +
+                            std::to_string(kMost));
+  }
+  return rows;
+}
+
 }  // namespace
 
 template <class T>
 LuFactors<T>::LuFactors(int64_t rows, int64_t cols)
-    : rows_(rows),
+    : rows_(CountableRows<T>(rows)),
       cols_(cols),
       workspace_(rows, cols),
       panel_(rows, kPanel<T>),

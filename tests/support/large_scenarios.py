@@ -16,15 +16,15 @@ import linalg
 
 def results():
   jax.config.update("jax_enable_x64", True)
-  rng, n = np.random.default_rng(0), 500
+  rng, n = np.random.default_rng(0), 640
   for dtype in (np.float32, np.complex128):
     a = rng.standard_normal((2, n, n)).astype(dtype)
     a[1] += np.eye(n)
     s = (a @ a.conj().swapaxes(-1, -2) / n + np.eye(n)).astype(dtype)
     for name, value in (
         ("cholesky", linalg.cholesky(s[0])), ("upper", linalg.cholesky(s[1], upper=True)),
-        ("lu", linalg.lu_factor(a[0])[0]), ("wide", linalg.lu_factor(a[0, :300])[0]),
-        ("tall", linalg.lu_factor(a[0, :, :300])[0]), ("inv", linalg.inv(a[1])),
+        ("lu", linalg.lu_factor(a[0])[0]), ("wide", linalg.lu_factor(a[0, :500])[0]),
+        ("tall", linalg.lu_factor(a[0, :, :500])[0]), ("inv", linalg.inv(a[1])),
         ("solve", linalg.solve(a[0], s[0, :, :200])), ("two", linalg.solve(a, s))):
       yield f"{name} {np.dtype(dtype)}", np.asarray(value)
 

@@ -81,7 +81,7 @@ def test_cholesky_reads_one_triangle(dtype, rng):
 @pytest.mark.parametrize("poison", [-1, 0, np.nan])
 def test_info_of_cholesky(dtype, poison, rng):
   """The first bad pivot, in each block and at its ends; the neighbour keeps its bits."""
-  n, places = 400, (0, 127, 128, 255, 300, 399)
+  n, places = 600, (0, 127, 128, 255, 300, 599)
   a = matrices.positive_definite(rng, (), n, dtype)
   clean = np.asarray(linalg.cholesky(a))
   stack = np.stack([a] * (len(places) + 1))
@@ -92,7 +92,9 @@ def test_info_of_cholesky(dtype, poison, rng):
   lower = np.tril(np.ones((n, n), bool))
   assert np.isnan(factor[:-1, lower]).all() and (factor[:-1, ~lower] == 0).all()
   same_bits([factor[-1]], [clean])
-  same_bits(linalg.cholesky_ex(stack[2]), [factor[2], info[2]])
+  # The others were each left to a thread.
+  for i, matrix in enumerate(stack):
+    same_bits(linalg.cholesky_ex(matrix), [factor[i], info[i]])
 
 
 def test_cholesky_of_subnormal_numbers():
@@ -123,7 +125,7 @@ def test_lu(dtype, shape, rng):
 
 def test_singular_matrices(dtype, rng):
   """Info names the first zero column, and -1 stands for NaN; neighbours keep their bits."""
-  n, places = 400, (0, 127, 128, 256, 399)
+  n, places = 600, (0, 127, 128, 256, 599)
   a = matrices.well_conditioned(rng, (), n, dtype)
   clean = [np.asarray(x) for x in (linalg.lu_ex(a)[0], linalg.inv(a))]
   stack = np.stack([a] * (len(places) + 2))
@@ -138,7 +140,15 @@ def test_singular_matrices(dtype, rng):
   x = np.asarray(linalg.solve(stack, np.ones((len(stack), n, 2), dtype)))
   assert np.isnan(inverse[:-1]).all() and np.isnan(x[:-1]).all() and np.isfinite(x[-1]).all()
   same_bits([packed[-1], inverse[-1]], clean)
+  # The others were each left to a thread.
+  for i, matrix in enumerate(stack):
+    same_bits(linalg.lu_ex(matrix), [packed[i], pivots[i], permutation[i], info[i]])
   assert np.isnan(np.asarray(linalg.inv(stack[1]))).all()
+
+
+def test_more_rows_than_lanes_can_number():
+  with pytest.raises(Exception, match="LU of a matrix of 16777217 rows; it takes up to 16777216"):
+    jax.block_until_ready(linalg.lu(np.zeros((2**24 + 1, 1), np.float32)))
 
 
 @pytest.mark.parametrize("cols", [1, 3, 97, 600])
@@ -168,7 +178,7 @@ def test_inverse_and_determinant(dtype, n, rng):
 
 def test_alone_and_in_batches(dtype, rng):
   """A matrix that several threads share has the bits of one that has a thread to itself."""
-  n = 400
+  n = 600
   a = np.stack([matrices.well_conditioned(rng, (), n, dtype) for _ in range(5)])
   s = (a @ a.conj().swapaxes(-1, -2) / n + np.eye(n)).astype(dtype)
   b = a[..., :60]
@@ -186,7 +196,7 @@ def test_alone_and_in_batches(dtype, rng):
 
 def test_on_each_device(rng):
   """Devices whose matrices share one pool of threads."""
-  mesh, n = make_mesh(), 400
+  mesh, n = make_mesh(), 520
   a = matrices.positive_definite(rng, (8,), n, np.float64)
   (sharded,) = place((a,), mesh, "x")
   for function in (linalg.cholesky, linalg.inv):
