@@ -39,7 +39,8 @@ toc_object_entries_show_parents = "hide"
 # projects document: their inventories are on the network, which a build must not need.
 nitpicky = True
 nitpick_ignore_regex = [
-    (r"py:.*", r"(jax|numpy|collections|typing)\..*"), ("py:class", r"ArrayLike|P|.*\.R")]
+    (r"py:.*", r"(jax|numpy|collections|typing)\..*"),
+    ("py:class", r"ArrayLike|P|.*\.R|.*\._cyclic\.Cyclic")]
 
 # Pages
 html_theme = "furo"

@@ -19,8 +19,8 @@ LEFT_OUT = {
     "tensorinv": "takes no batch",
     "tensorsolve": "takes no batch",
 }
-# Handlers that no function calls but in its derivatives, beside those of derivative rules.
-OF_DERIVATIVES = {"linalg_adjugate", "linalg_matmul_transpose_b"}
+# The handler that no function calls but in its derivatives, beside those of derivative rules.
+OF_DERIVATIVES = {"linalg_adjugate"}
 
 
 def test_every_handler_is_called():
