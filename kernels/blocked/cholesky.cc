@@ -135,6 +135,11 @@ LINALG_INLINE Tile<T, kTileRows, kCols> Reduced(Rows<T> u, int64_t first, int64_
 
 template <class T>
 CholeskyFactor<T>::CholeskyFactor(int64_t n) : n_(n), workspace_(n, n) {
+  // No two tasks write to one tile or square, nor one to what another's masked square reaches.
+  static_assert(kTaskColumns<T> % (kTileRegisters * kWidth<T>) == 0);
+  static_assert(kTaskColumns<T> % kTileRows == 0 && kBlockRows % kPanel<T> == 0);
+  static_assert(kBlockRows % kTileRows == 0 && kBlockRows % kWidth<T> == 0);
+  static_assert(kTaskRows % Square<T>::kSize == 0 && kTaskRows >= 2 * Square<T>::kSize);
   const int64_t rows = std::min(n, kBlockRows);
   const bool is_one_block = rows == n;
   for (Block& block : blocks_) {

@@ -192,6 +192,9 @@ void LuFactors<T>::Eliminate(Columns block, Columns others) {
 
 template <class T>
 void LuFactors<T>::FactorBlocks(const RunTasks& run_tasks) {
+  // No two tasks write to one tile.
+  static_assert(kTaskColumns<T> % (kTileRegisters * kWidth<T>) == 0);
+  static_assert(kBlockColumns % kPanel<T> == 0 && kBlockColumns % kWidth<T> == 0);
   // One block has all of a smaller matrix.
   const int64_t width = std::min(cols_, RoundUp(pivot_count(), kPanel<T>));
   const int64_t step = width <= 2 * kBlockColumns ? width : kBlockColumns;
