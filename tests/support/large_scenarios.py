@@ -1,10 +1,12 @@
 """Factors of large matrices, for `tests/values/test_large.py`: to be run in a process of its own.
 
-  python large_scenarios.py results.npz
+  python large_scenarios.py results.npz [one]
 
-writes the results to the file, or, where it is there already, compares their bits with it.
+writes the results to the file, or, where it is there already, compares their bits with it; `one`
+leaves the process one processor.
 """
 
+import os
 import pathlib
 import sys
 
@@ -40,4 +42,6 @@ def main(path):
 
 
 if __name__ == "__main__":
+  if sys.argv[2:] == ["one"]:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
   main(pathlib.Path(sys.argv[1]))

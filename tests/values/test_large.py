@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -206,10 +205,10 @@ def test_on_each_device(rng):
       same_bits(function(sharded), expected)
 
 
-def _run(results, prefix=(), **environment):
+def _run(results, *arguments, **environment):
   inherited = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
   done = subprocess.run(
-      [*prefix, sys.executable, str(SCRIPT), str(results)], env=inherited | environment,
+      [sys.executable, str(SCRIPT), str(results), *arguments], env=inherited | environment,
       capture_output=True, text=True, timeout=120, check=False)
   assert done.returncode == 0 and "done" in done.stdout, done.stdout + done.stderr[-5000:]
 
@@ -218,9 +217,8 @@ def test_any_number_of_threads(tmp_path):
   """Catches bits that depend on it: a pool of one thread, and of several."""
   results = tmp_path / "results.npz"
   _run(results)
+  _run(results, "one")
   _run(results, XLA_FLAGS=f"{quick.FLAGS} --xla_force_host_platform_device_count=4")
-  if taskset := shutil.which("taskset"):
-    _run(results, prefix=(taskset, "-c", str(min(os.sched_getaffinity(0)))))
 
 
 @pytest.mark.extended
