@@ -13,7 +13,7 @@ import linalg
 import matrices
 from quick import quick_jit
 
-pytestmark = [pytest.mark.all_dtypes, pytest.mark.compiles]
+pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype, pytest.mark.compiles]
 N = 4
 DIGITS = 100
 STEP = mpmath.mpf(10) ** -25

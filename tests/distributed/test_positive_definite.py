@@ -143,8 +143,9 @@ def test_infinity_on_the_diagonal():
 
 
 @pytest.mark.parametrize("a_dtype, b_dtype", [
-    (np.float32, np.float64), (np.float64, np.complex64), (np.complex64, np.int32)],
-    ids=lambda x: x.__name__)
+    pytest.param(np.float32, np.float64, marks=pytest.mark.extended),
+    (np.float64, np.complex64),
+    pytest.param(np.complex64, np.int32, marks=pytest.mark.extended)], ids=lambda x: x.__name__)
 def test_dtypes_of_both_operands(a_dtype, b_dtype, rng):
   """x is of the dtype that both promote to, as linalg.solve has it."""
   a, b = positive(rng, N, np.dtype(a_dtype)), np.arange(N).astype(b_dtype)

@@ -213,6 +213,7 @@ def _run(results, *arguments, **environment):
   assert done.returncode == 0 and "done" in done.stdout, done.stdout + done.stderr[-5000:]
 
 
+@pytest.mark.extended
 def test_any_number_of_threads(tmp_path):
   """Catches bits that depend on it: a pool of one thread, and of several."""
   results = tmp_path / "results.npz"
