@@ -76,9 +76,10 @@ def test_info_of_cholesky(dtype, n, places, poison, rng):
   same_bits([factor[-1]], [clean])
 
 
-def test_cholesky_of_subnormal_numbers(rng):
-  """Of entries near the end of the range, and with factors below it."""
-  n = 65
+@pytest.mark.parametrize("n", [65, 600])
+def test_cholesky_of_subnormal_numbers(n):
+  """Of entries near the end of the range, and with factors below it; also of a matrix that is
+  shared, by threads that would flush them to zero."""
   for dtype in (np.float32, np.float64):
     tiny = np.finfo(dtype).tiny
     a = np.full((n, n), tiny, dtype) + np.diag(np.linspace(1, 2, n)).astype(dtype)

@@ -13,6 +13,7 @@ import scipy.linalg
 import linalg
 import matrices
 import quick
+from residuals import in_double
 from sharded import make_mesh, place, same_bits
 
 # About the ends of blocks of rows and columns, and of the pieces that tasks take.
@@ -21,30 +22,21 @@ SCRIPT = pathlib.Path(__file__).parents[1] / "support/large_scenarios.py"
 pytestmark = pytest.mark.all_dtypes
 
 
-def _double(a):
-  return np.asarray(a).astype(np.result_type(a.dtype, np.float64))
-
-
-def _general(rng, m, n, dtype):
-  a = rng.standard_normal((m, n))
-  return (a + 1j * rng.standard_normal(a.shape) if dtype.kind == "c" else a).astype(dtype)
-
-
 def _limit(n, dtype):
   return 4 * n * np.finfo(dtype).eps
 
 
 def _check_cholesky(a, factor, lower):
-  x = _double(factor)
+  x = in_double(factor)
   np.testing.assert_array_equal(x, np.tril(x) if lower else np.triu(x))
   product = x @ x.conj().T if lower else x.conj().T @ x
-  assert np.abs(product - _double(a)).max() <= _limit(len(a), a.dtype) * np.abs(a).max()
+  assert np.abs(product - in_double(a)).max() <= _limit(len(a), a.dtype) * np.abs(a).max()
 
 
 def _check_lu(a, packed, pivots, permutation):
-  x, k = _double(packed), min(a.shape)
+  x, k = in_double(packed), min(a.shape)
   l, u = np.tril(x[:, :k], -1) + np.eye(len(a), k), np.triu(x[:k])
-  error = np.abs(l @ u - _double(a)[permutation]).max()
+  error = np.abs(l @ u - in_double(a)[permutation]).max()
   assert error <= _limit(max(a.shape), a.dtype) * np.abs(u).max()
   assert (np.abs(np.tril(x[:, :k], -1)) <= 1.5).all()  # by |re| + |im|
   order = np.arange(len(a))
@@ -61,8 +53,8 @@ def test_cholesky(dtype, lower, rng):
   a = matrices.positive_definite(rng, (), largest, dtype)
   whole = np.asarray(linalg.cholesky(a, upper=not lower))
   _check_cholesky(a, whole, lower)
-  expected = scipy.linalg.cholesky(_double(a), lower=lower)
-  assert np.abs(_double(whole) - expected).max() <= 1e3 * np.finfo(dtype).eps * np.abs(a).max()
+  expected = scipy.linalg.cholesky(in_double(a), lower=lower)
+  assert np.abs(in_double(whole) - expected).max() <= 1e3 * np.finfo(dtype).eps * np.abs(a).max()
   for n in (*SIZES, 100):
     same_bits([linalg.cholesky(a[:n, :n], upper=not lower)], [whole[:n, :n]])
 
@@ -96,24 +88,11 @@ def test_info_of_cholesky(dtype, poison, rng):
     same_bits(linalg.cholesky_ex(matrix), [factor[i], info[i]])
 
 
-def test_cholesky_of_subnormal_numbers():
-  """That another thread would flush to zero."""
-  n = 600
-  for dtype in (np.float32, np.float64):
-    tiny = np.finfo(dtype).tiny
-    a = np.full((n, n), tiny, dtype) + np.diag(np.linspace(1, 2, n)).astype(dtype)
-    x = _double(linalg.cholesky(a))
-    assert (x[1:, 0] == tiny / x[0, 0]).all()
-    a[1:, 0] = a[0, 1:] = tiny / 8
-    x = np.asarray(linalg.cholesky(a))
-    assert (x[1:, 0] == dtype(tiny / 8)).all()
-
-
 @pytest.mark.parametrize("shape", [(257, 257), (384, 384), (600, 600), (300, 700), (700, 300),
                                    (1000, 40), (40, 1000), (641, 514)], ids=str)
 def test_lu(dtype, shape, rng):
   m, n = shape
-  a = _general(rng, m, n, dtype)
+  a = matrices.general(rng, (), m, n, dtype)
   packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(a))
   assert info == 0
   _check_lu(a, packed, pivots, permutation)
@@ -154,22 +133,22 @@ def test_more_rows_than_lanes_can_number():
 def test_solve(dtype, cols, rng):
   n = 600
   a = matrices.well_conditioned(rng, (2,), n, dtype)
-  b = np.stack([_general(rng, n, cols, dtype)] * 2)
+  b = np.stack([matrices.general(rng, (), n, cols, dtype)] * 2)
   shared = jax.vmap(linalg.solve, in_axes=(None, 0))
   for left, function in ((a, linalg.solve), (a[0], shared)):
-    x = _double(function(left, b))
-    residual = np.abs(_double(left) @ x - b).max()
+    x = in_double(function(left, b))
+    residual = np.abs(in_double(left) @ x - b).max()
     assert residual <= _limit(n, dtype) * np.abs(a).sum(-1).max() * np.abs(x).max()
 
 
 @pytest.mark.parametrize("n", [300, 513, 600])
 def test_inverse_and_determinant(dtype, n, rng):
   a = matrices.well_conditioned(rng, (), n, dtype)
-  x = _double(linalg.inv(a))
+  x = in_double(linalg.inv(a))
   scale = np.abs(a).sum(-1).max() * np.abs(x).max()
-  assert np.abs(_double(a) @ x - np.eye(n)).max() <= _limit(n, dtype) * scale
+  assert np.abs(in_double(a) @ x - np.eye(n)).max() <= _limit(n, dtype) * scale
   sign, logarithm = linalg.slogdet(a)
-  expected = np.linalg.slogdet(_double(a))
+  expected = np.linalg.slogdet(in_double(a))
   tolerance = 20 * n * float(np.finfo(dtype).eps)
   np.testing.assert_allclose(sign, expected.sign, atol=tolerance)
   np.testing.assert_allclose(logarithm, expected.logabsdet, atol=tolerance * n)
@@ -226,10 +205,10 @@ def test_any_number_of_threads(tmp_path):
 @pytest.mark.parametrize("n", [1000, 1025, 2048, 2500])
 def test_very_large_matrices(n, rng):
   dtype = np.dtype(np.float32)
-  a = _general(rng, n, n, dtype)
+  a = matrices.general(rng, (), n, n, dtype)
   _check_lu(a, *map(np.asarray, linalg.lu_ex(a)[:3]))
-  s = (_double(a) @ a.T / n + np.eye(n)).astype(dtype)
+  s = (in_double(a) @ a.T / n + np.eye(n)).astype(dtype)
   for lower in (True, False):
     _check_cholesky(s, linalg.cholesky(s, upper=not lower), lower)
-  x = _double(linalg.inv(s))
-  assert np.abs(_double(s) @ x - np.eye(n)).max() <= _limit(n, dtype) * np.abs(s).sum(-1).max()
+  x = in_double(linalg.inv(s))
+  assert np.abs(in_double(s) @ x - np.eye(n)).max() <= _limit(n, dtype) * np.abs(s).sum(-1).max()
