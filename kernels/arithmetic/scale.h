@@ -32,11 +32,20 @@ LINALG_INLINE V PowerOfTwoScale(V x, V& inverse) {
 template <class E>
 class Extent {
   using V = RealElement<E>;
+  template <class>
+  friend class Extent;
 
  public:
   LINALG_INLINE void Add(E x) {
     AddPart(Re(x));
     if constexpr (kComplexElement<E>) AddPart(x.im);
+  }
+
+  // Adds what has been added to a lane of another.
+  template <class Row>
+  LINALG_INLINE void Join(const Extent<Row>& other, int lane) {
+    AddPart(other.probe_[lane]);
+    AddPart(other.largest_[lane]);
   }
 
   // The lanes without NaN and Inf.
@@ -55,6 +64,34 @@ class Extent {
 
   V probe_{};  // zeros, or NaN
   V largest_{};
+};
+
+// The extent of one matrix whose real numbers, or parts of complex ones, lie in rows, which are
+// read a Row at a time.
+template <class Row>
+class RowExtent {
+  using R = Lane<Row>;
+
+ public:
+  LINALG_INLINE void Add(const R* x, int64_t count) {
+    constexpr int kLanes = kLanesOf<Row>;
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) rows_.Add(LoadUnaligned<Row>(x + i));
+    for (; i < count; ++i) rest_.Add(x[i]);
+  }
+
+  LINALG_INLINE bool Finite() const { return Whole().Finite(); }
+  LINALG_INLINE R Scale(R& inverse) const { return Whole().Scale(inverse); }
+
+ private:
+  LINALG_INLINE Extent<R> Whole() const {
+    Extent<R> whole = rest_;
+    for (int lane = 0; lane < kLanesOf<Row>; ++lane) whole.Join(rows_, lane);
+    return whole;
+  }
+
+  Extent<Row> rows_;
+  Extent<R> rest_;
 };
 
 }  // namespace linalg

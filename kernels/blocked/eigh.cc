@@ -12,12 +12,15 @@
 namespace linalg::blocked {
 namespace {
 
-// Calls body(row, first, last) for each row of the upper triangle and of the squares on the
-// diagonal: its registers from element `first` to `last`.
+// Calls body(row, count) for each row of the upper triangle and of the squares on the diagonal: its
+// `count` numbers, which fill registers.
 template <class T, class Body>
 LINALG_INLINE void ForEachRow(int64_t n, Rows<T> a, Body&& body) {
   const int64_t last = RoundUp(n, kWidth<T>);
-  for (int64_t i = 0; i < n; ++i) body(a.At(i, 0).data, i / kWidth<T> * kWidth<T>, last);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t first = i / kWidth<T> * kWidth<T>;
+    body(reinterpret_cast<RealElement<T>*>(a.At(i, first).data), (last - first) * kPartsOf<T>);
+  }
 }
 
 }  // namespace
@@ -34,22 +37,6 @@ HermitianEigen<T>::HermitianEigen(int64_t n, bool vectors)
       wide_diagonal_(new double[n]),
       wide_beside_(new double[n]) {}
 
-// What brings the matrix, which stands in the workspace, to a norm near 1; 0 if it is not finite.
-template <class T>
-RealElement<T> HermitianEigen<T>::Scale(R& unscale) const {
-  using V = Register<T>;
-  Extent<V> extent;
-  ForEachRow(n_, workspace_.rows(), [&](const T* row, int64_t first, int64_t last) {
-    for (int64_t j = first; j < last; j += kWidth<T>) extent.Add(Load<T>(row + j));
-  });
-  const auto finite = extent.Finite();
-  if (Any(~finite)) return 0;
-  V inverses;
-  const V scales = extent.Scale(inverses);
-  unscale = Reduce(inverses, [](auto a, auto b) { return Larger(a, b); });
-  return Reduce(scales, [](auto a, auto b) { return Smaller(a, b); });
-}
-
 template <class T>
 int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vectors) {
   const Rows<T> matrix = workspace_.rows(), work = work_.rows();
@@ -64,15 +51,14 @@ int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vecto
   }
   // The last rows that are worked on at once may be beyond it.
   for (int64_t i = n_; i < end; ++i) std::fill_n(matrix.At(i, 0).data, end, T(0));
+  RowExtent<Register<R>> extent;
+  ForEachRow(n_, matrix, [&](const R* row, int64_t count) { extent.Add(row, count); });
+  if (!extent.Finite()) return kNotFinite;
   R unscale;
-  const R scale = Scale(unscale);
-  if (scale == 0) return kNotFinite;
-  ForEachRow(n_, matrix, [&](T* row, int64_t first, int64_t last) {
-    for (int64_t j = first; j < last; j += kWidth<T>) {
-      Store<T>(Spread<Register<T>>(scale) * Load<T>(row + j), row + j);
-    }
+  const R scale = extent.Scale(unscale);
+  ForEachRow(n_, matrix, [&](R* row, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) row[j] *= scale;
   });
-  for (int i = 0; i < kTridiagonalRows; ++i) std::fill_n(work.At(i, 0).data, work.ld, T(0));
   Tridiagonalise(n_, matrix, work, values, beside_.get(), taus_.get());
   std::copy_n(values, n_, wide_diagonal_.get());
   std::copy_n(beside_.get(), n_ - 1, wide_beside_.get());

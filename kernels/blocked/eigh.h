@@ -26,7 +26,6 @@ class HermitianEigen {
   int Solve(HermitianPart part, const T* a, R* values, T* vectors);
 
  private:
-  R Scale(R& unscale) const;
   void MakeVectors(T* vectors);
 
   int64_t n_;

@@ -76,22 +76,11 @@ SingularValues<T>::SingularValues(int64_t rows, int64_t cols, bool full, bool ve
 // Returns one over that; 0 if `a` is not finite.
 template <class T>
 RealElement<T> SingularValues<T>::ReadScaled(const T* a, Rows<T> target) {
-  using V = Register<T>;
-  const R* const parts = reinterpret_cast<const R*>(a);
-  const int64_t count = m_ * n_ * kPartsOf<T>;
-  Extent<V> extent;
-  Extent<R> rest;
-  int64_t i = 0;
-  for (; i + kLanesOf<V> <= count; i += kLanesOf<V>) extent.Add(LoadUnaligned<V>(parts + i));
-  for (; i < count; ++i) rest.Add(parts[i]);
-  if (Any(~extent.Finite()) || !rest.Finite()) return 0;
-  V unscales;
-  R rest_unscale;
-  const R scale =
-      std::min(rest.Scale(rest_unscale),
-               Reduce(extent.Scale(unscales), [](auto x, auto y) { return Smaller(x, y); }));
-  const R unscale =
-      std::max(rest_unscale, Reduce(unscales, [](auto x, auto y) { return Larger(x, y); }));
+  RowExtent<Register<R>> extent;
+  extent.Add(reinterpret_cast<const R*>(a), m_ * n_ * kPartsOf<T>);
+  if (!extent.Finite()) return 0;
+  R unscale;
+  const R scale = extent.Scale(unscale);
   if (wide_) {
     CopyAdjoint(m_, n_, a, m_, target.data, target.ld);
   } else {

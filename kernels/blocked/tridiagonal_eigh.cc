@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/eigh.h"
 
@@ -16,7 +17,8 @@ inline constexpr int64_t kMostLeaf = 16;
 
 template <class R>
 TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
-    : leaves_(n, kMostLeaf, /*between=*/0),
+    : n_(n),
+      leaves_(n, kMostLeaf, /*between=*/0),
       vectors_(vectors),
       // The lower halves begin at a register.
       memory_(
@@ -35,7 +37,7 @@ int TridiagonalEigh<R>::SolveLeaves(R* d, const R* e) {
   V *const sine = z + kMostLeaf * kMostLeaf, *const shear = sine + small::kPendingSweeps<V> * order;
   V failed{};
   const auto solve = [&] {
-    failed = failed + small::ImplicitQl<true, V>(diagonal, beside, order, z, order, sine, shear);
+    failed = failed + small::ImplicitQl<V>(diagonal, beside, order, z, order, sine, shear);
   };
   leaves_.ForEachRegister(d, e, diagonal, beside, solve,
                           [&](int lane, int64_t first, int64_t size) {
@@ -127,8 +129,9 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d) {
   return failed;
 }
 
+// Solve of a matrix of a norm near 1.
 template <class R>
-int TridiagonalEigh<R>::Solve(R* d, const R* e) {
+int TridiagonalEigh<R>::SolveScaled(R* d, const R* e) {
   leaves_.ForEachMerge([&](Halves halves) {
     const int64_t middle = halves.first + halves.upper;
     const R size = std::abs(e[middle - 1]);
@@ -139,6 +142,21 @@ int TridiagonalEigh<R>::Solve(R* d, const R* e) {
   leaves_.ForEachMerge([&](Halves halves) {
     failed += Merge(halves, e[halves.first + halves.upper - 1], d + halves.first);
   });
+  return failed;
+}
+
+template <class R>
+int TridiagonalEigh<R>::Solve(R* d, R* e) {
+  RowExtent<Register<R>> extent;
+  extent.Add(d, n_);
+  extent.Add(e, n_ - 1);
+  if (!extent.Finite()) return kNotFinite;
+  R unscale;
+  const R scale = extent.Scale(unscale);
+  for (int64_t i = 0; i < n_; ++i) d[i] *= scale;
+  for (int64_t i = 0; i < n_ - 1; ++i) e[i] *= scale;
+  const int failed = SolveScaled(d, e);
+  for (int64_t i = 0; i < n_; ++i) d[i] *= unscale;
   return failed;
 }
 

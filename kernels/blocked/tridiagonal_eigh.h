@@ -24,21 +24,25 @@ class TridiagonalEigh {
  public:
   TridiagonalEigh(int64_t n, bool vectors);
 
-  // Replaces the diagonal d of a matrix of norm about 1 by the eigenvalues, ascending; e has the
-  // n - 1 elements beside it. Returns how many did not converge.
-  int Solve(R* d, const R* e);
+  // Replaces the diagonal d of a matrix by the eigenvalues, ascending; e has the n - 1 elements
+  // beside it, and is overwritten. Returns kNotFinite, or how many did not converge.
+  int Solve(R* d, R* e);
 
   // An eigenvector in each row.
   Rows<R> vectors() const { return z_; }
+  // Element i of eigenvector j.
+  R VectorElement(int64_t i, int64_t j) const { return *z_.At(j, i).data; }
 
  private:
   using V = Register<R>;
 
+  int SolveScaled(R* d, const R* e);
   int SolveLeaves(R* d, const R* e);
   int Merge(Halves halves, R beside, R* d);
   void SetWeights(Halves halves, R sign);
   void RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine);
 
+  int64_t n_;
   Leaves leaves_;
   bool vectors_;
   Workspace<R> memory_;

@@ -57,7 +57,7 @@ inline constexpr int kTridiagonalRows = 4;
 // The reduction of the upper triangle of `a`, whose squares on the diagonal, a register wide, are
 // full, of a norm near 1: the diagonal to d, n - 1 elements beside it to e. Row k of `a` becomes,
 // right of the diagonal, the vector of reflector k, and taus[k] its factor. `work` is
-// kTridiagonalRows rows of zeros.
+// kTridiagonalRows rows of n elements.
 template <class T>
 void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealElement<T>* e,
                     T* taus) {
@@ -66,6 +66,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
   using E = Element<T>;
   constexpr int kRows = kPassRows<T>;
   const int64_t cols = RoundUp(n, kWidth<T>), reflectors = ReflectorCount<E>(static_cast<int>(n));
+  for (int i = 0; i < kTridiagonalRows; ++i) std::fill_n(work.At(i, 0).data, cols, T(0));
   T *const own = work.At(0, 0).data, *const others = work.At(1, 0).data;
   T* const w = work.At(2, 0).data;
   // The previous reflector's vector: its update is still to be made.

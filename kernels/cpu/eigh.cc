@@ -113,7 +113,7 @@ struct EighProblem {
   void RunSmall(ffi::ThreadPool& pool) const {
     using Row = Vector<R, kLanes<T>>;
     const int order = ToInt(n);
-    const bool refine = RefinesEigenvalues(n);
+    const bool refine = RefinesEigenvalues(n, kVectors);
     const int64_t count = n * n;
     const int64_t size = std::max<int64_t>(
         small::SizeOf<small::EigenWork<Element<T, Row>, Row>>(order, kVectors),

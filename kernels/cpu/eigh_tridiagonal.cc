@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/arithmetic/scale.h"
+#include "kernels/arithmetic/phases.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lapack.h"
@@ -19,23 +19,6 @@
 
 namespace linalg {
 namespace {
-
-// |e|, and the phases that make T of it: T = diag(phases) |T| diag(phases)ᴴ.
-template <class T>
-void SplitPhases(int64_t count, const T* beside, Real<T>* size, Element<T>* phases) {
-  if constexpr (kIsComplex<T>) {
-    using R = Real<T>;
-    phases[0] = {R(1), R(0)};
-    for (int64_t i = 0; i < count; ++i) {
-      size[i] = std::abs(beside[i]);
-      const auto phase = std::bit_cast<Element<T>>(size[i] == 0 ? T(1) : beside[i] / size[i]);
-      const Element<T> turned = Mul(phases[i], Conj(phase));
-      phases[i + 1] = R(1) / Modulus(turned) * turned;
-    }
-  } else {
-    std::copy_n(beside, count, size);
-  }
-}
 
 // The eigenvectors of |T| in the columns z(k, j), with T's phases, as rows of `vectors`.
 template <class T, class Get>
@@ -51,33 +34,7 @@ void WriteVectors(int64_t n, const Element<T>* phases, Get&& z, T* vectors) {
   }
 }
 
-// blocked::TridiagonalEigh of matrices of any norm.
-template <class R>
-class ScaledTridiagonalEigh {
- public:
-  ScaledTridiagonalEigh(int64_t n, bool vectors) : n_(n), solver_(n, vectors) {}
-
-  int Solve(R* d, R* e) {
-    Extent<R> extent;
-    std::for_each(d, d + n_, [&](R x) { extent.Add(x); });
-    std::for_each(e, e + n_ - 1, [&](R x) { extent.Add(x); });
-    R unscale;
-    const R scale = extent.Scale(unscale);
-    for (int64_t i = 0; i < n_; ++i) d[i] *= scale;
-    for (int64_t i = 0; i < n_ - 1; ++i) e[i] *= scale;
-    const int failed = solver_.Solve(d, e);
-    for (int64_t i = 0; i < n_; ++i) d[i] *= unscale;
-    return failed;
-  }
-  // Element k of eigenvector j.
-  R Vector(int64_t k, int64_t j) const { return *solver_.vectors().At(j, k).data; }
-
- private:
-  int64_t n_;
-  blocked::TridiagonalEigh<R> solver_;
-};
-
-// stevd, with the same interface.
+// stevd, with the interface of blocked::TridiagonalEigh.
 template <class R>
 class LapackSolver {
  public:
@@ -85,7 +42,7 @@ class LapackSolver {
       : n_(n), stevd_(n, vectors), columns_(Scratch<R>(vectors ? n * n : 0)) {}
 
   int Solve(R* d, R* e) { return stevd_(d, e, columns_.get()); }
-  R Vector(int64_t k, int64_t j) const { return columns_[j * n_ + k]; }
+  R VectorElement(int64_t k, int64_t j) const { return columns_[j * n_ + k]; }
 
  private:
   int64_t n_;
@@ -113,7 +70,7 @@ struct EighTridiagonalProblem {
   void RunBlocked(ffi::ThreadPool& pool) const {
     const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
     ForEachInTurn(
-        pool, batch, nanoseconds, [&] { return Work<ScaledTridiagonalEigh<R>>(*this); },
+        pool, batch, nanoseconds, [&] { return Work<blocked::TridiagonalEigh<R>>(*this); },
         [&](auto& work, int64_t i) { Solve(work, i); });
   }
 
@@ -153,7 +110,8 @@ struct EighTridiagonalProblem {
       FillWithNaN(n * n, v);
     } else if (v != nullptr) {
       WriteVectors(
-          n, work.phases.get(), [&](int64_t k, int64_t j) { return work.solver.Vector(k, j); }, v);
+          n, work.phases.get(),
+          [&](int64_t k, int64_t j) { return work.solver.VectorElement(k, j); }, v);
     }
   }
 };

@@ -130,7 +130,7 @@ inline constexpr int64_t kMostBlockedSides = 4096;
 // ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9. The
 // same machine, others on it throughout, 23 November 2026; both in turn in one process.
 inline constexpr int64_t kSmallSvd = 28;
-inline constexpr int64_t kSmallSvdComplex64 = 20;
+inline constexpr int64_t kSmallSvdComplex64 = 24;
 inline constexpr int64_t kSmallSvdDouble = 16;
 inline constexpr int64_t kLeastBlockedSvd = 8;
 inline constexpr int64_t kBlockedSvd = 512;
@@ -142,11 +142,12 @@ inline constexpr double kSmallTriangularOperations = 8192;
 // more than half of one.
 inline bool FillsRegisters(int64_t n, int lanes) { return n > lanes / 2; }
 
-// From this n on, eigenvalues are refined. Those of float32 and complex64 without vectors, which
-// are iterated for in float64, are found faster too, 1.2 and 1.05 times at n = 32; but n = 2 would
-// take 1.35 times as long, and there no errors add up. Intel Xeon with AVX-512, one core, 22
-// November 2026; both ways built and timed in turn.
+// From this n on, eigenvalues are refined: with vectors by these, without, where those of float32
+// and complex64 are iterated for in float64, at the cost of 1.1 to 1.35 times the time in batches
+// at n = 16 to 64. Below 16 the errors that add up are no more than LAPACK's. AMD EPYC with
+// AVX-512, two cores that others used too, 23 November 2026; both ways built and timed in turn.
 inline constexpr int64_t kLeastRefinedEigh = 8;
+inline constexpr int64_t kLeastRefinedEigvalsh = 16;
 
 // Up to this many reflectors LAPACK's blocked routines call the unblocked ones, after some
 // bookkeeping that takes longer than a tiny matrix: those are called directly. 128 is the crossover
@@ -247,7 +248,9 @@ inline bool TakesQrPerLane(int64_t rows, int64_t cols) {
 inline bool TakesJacobiForValues(int64_t rows, int64_t cols, ffi::DataType dtype) {
   return !IsDouble(dtype) && std::max(rows, cols) <= kJacobiSvdvals;
 }
-inline bool RefinesEigenvalues(int64_t n) { return n >= kLeastRefinedEigh; }
+inline bool RefinesEigenvalues(int64_t n, bool vectors) {
+  return n >= (vectors ? kLeastRefinedEigh : kLeastRefinedEigvalsh);
+}
 
 // Whether LAPACK's unblocked routines take so many reflectors.
 inline bool TakesUnblockedReflectors(int64_t count) { return count <= kUnblockedReflectors; }

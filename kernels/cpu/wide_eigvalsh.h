@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <memory>
 
 #include "kernels/arithmetic/scale.h"
@@ -27,11 +26,13 @@ class WideEigvalsh {
 
   // The eigenvalues of the lower triangle `a`, which is overwritten; returns as LAPACK's info.
   int operator()(T* a, R* w) {
-    Extent<Element<T>> extent;
-    ForEachElement(a, [&](T x) { extent.Add(std::bit_cast<Element<T>>(x)); });
+    RowExtent<blocked::Register<R>> extent;
+    ForEachColumn(a, [&](const R* column, int64_t count) { extent.Add(column, count); });
     R unscale;
     const R scale = extent.Scale(unscale);
-    ForEachElement(a, [&](T& x) { x *= scale; });
+    ForEachColumn(a, [&](R* column, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) column[i] *= scale;
+    });
     lapack::Sytrd('L', n_, a, w, beside_.get(), taus_.get(), work_.get());
     const auto info = static_cast<int>(small::RootFreeQl(w, beside_.get(), n_, wide_.get()));
     std::sort(w, w + n_);
@@ -40,9 +41,12 @@ class WideEigvalsh {
   }
 
  private:
+  // Calls body(column, count) for each column of the lower triangle: its `count` numbers.
   template <class Body>
-  void ForEachElement(T* a, Body&& body) {
-    for (int64_t j = 0; j < n_; ++j) std::for_each(a + j * n_ + j, a + (j + 1) * n_, body);
+  void ForEachColumn(T* a, Body&& body) {
+    for (int64_t j = 0; j < n_; ++j) {
+      body(reinterpret_cast<R*>(a + j * n_ + j), (n_ - j) * kPartsOf<T>);
+    }
   }
 
   int n_;

@@ -8,10 +8,13 @@ namespace linalg::small {
 // Replaces the lower triangle by that of the Hermitian part.
 template <class E>
 LINALG_INLINE void LowerHermitianPart(E* a, int n, HermitianPart part) {
+  const auto element = [=](int i, int j) {
+    return part.At(i, j, [=](int k, int l) { return a[k * n + l]; });
+  };
   for (int i = 0; i < n; ++i) {
-    for (int j = 0; j <= i; ++j) {
-      a[i * n + j] = part.At(i, j, [=](int k, int l) { return a[k * n + l]; });
-    }
+    // The diagonal by itself, so that neighbours are made alike, several at once.
+    for (int j = 0; j < i; ++j) a[i * n + j] = element(i, j);
+    a[i * n + i] = element(i, i);
   }
 }
 

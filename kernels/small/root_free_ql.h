@@ -1,10 +1,10 @@
-// Eigenvalues of real symmetric tridiagonal matrices of float32, one per lane, in float64.
+// Eigenvalues of real symmetric tridiagonal matrices, one per lane.
 //
 // The QL iteration without square roots of Pal, Walker and Kahan (Parlett, The Symmetric Eigenvalue
-// Problem, 8.15), as LAPACK's sterf. Its sweeps, nearly two for each eigenvalue, all add their
-// rounding errors to what they leave behind, which in float32 becomes many times the error of the
-// reduction to tridiagonal form: here they are made in float64. A step waits for one division and
-// few products, so that this takes no longer than square roots in float32.
+// Problem, 8.15), as LAPACK's sterf; a step waits for one division and few products. Its sweeps,
+// nearly two for each eigenvalue, all add their rounding errors to what they leave behind, which
+// for larger matrices becomes many times the error of the reduction to tridiagonal form: those of
+// float32 can be made in float64.
 #pragma once
 
 #include "kernels/arithmetic/tridiagonal.h"
@@ -12,55 +12,60 @@
 
 namespace linalg::small {
 
-// A register V of floats as kWideParts<V> registers of doubles.
+// A register V of floats is two of doubles.
 template <class V>
-inline constexpr int kWideParts = kLanesOf<V> == 1 ? 1 : 2;
-template <class V>
-using Wide = Vector<double, kLanesOf<V> / kWideParts<V>>;
+using Wide = Vector<double, kLanesOf<V> == 1 ? 1 : kLanesOf<V> / 2>;
 
-template <class V>
-LINALG_INLINE Wide<V> WidePart(const V& x, int part) {
-  constexpr int kLanes = kLanesOf<Wide<V>>;
-  const auto* lanes = reinterpret_cast<const float*>(&x) + part * kLanes;
+// Part `part` of a register that is to be in registers W.
+template <class W, class V>
+LINALG_INLINE W PartIn(const V& x, int part) {
+  constexpr int kLanes = kLanesOf<W>;
+  const auto* lanes = reinterpret_cast<const Lane<V>*>(&x) + part * kLanes;
   if constexpr (kLanes == 1) {
     return *lanes;
   } else {
-    return __builtin_convertvector(LoadUnaligned<Vector<float, kLanes>>(lanes), Wide<V>);
+    return __builtin_convertvector(LoadUnaligned<Vector<Lane<V>, kLanes>>(lanes), W);
   }
 }
 
-template <class V>
-LINALG_INLINE void NarrowPart(Wide<V> x, int part, V& target) {
-  constexpr int kLanes = kLanesOf<Wide<V>>;
-  auto* lanes = reinterpret_cast<float*>(&target) + part * kLanes;
+// And back.
+template <class W, class V>
+LINALG_INLINE void SetPart(W x, int part, V& target) {
+  constexpr int kLanes = kLanesOf<W>;
+  auto* lanes = reinterpret_cast<Lane<V>*>(&target) + part * kLanes;
   if constexpr (kLanes == 1) {
-    *lanes = static_cast<float>(x);
+    *lanes = static_cast<Lane<V>>(x);
   } else {
-    StoreUnaligned(__builtin_convertvector(x, Vector<float, kLanes>), lanes);
+    StoreUnaligned(__builtin_convertvector(x, Vector<Lane<V>, kLanes>), lanes);
   }
 }
 
 // Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the eigenvalues; e has the
-// n - 1 elements beside it. `work` has 2 n kWideParts<V> elements. Returns how many elements beside
-// the diagonal did not vanish.
-template <class V>
-LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
-  using W = Wide<V>;
-  using Limits = std::numeric_limits<float>;
-  constexpr int kParts = kWideParts<V>;
-  const W zero{}, one = Number<W>(1);
+// n - 1 elements beside it. `work`, of as many numbers W as 2 n registers V have lanes, says what
+// is computed in: V, or doubles. Returns how many elements beside the diagonal did not vanish.
+template <class W, class V>
+LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, W* work) {
+  using Limits = std::numeric_limits<Lane<V>>;
+  constexpr int kParts = kLanesOf<V> / kLanesOf<W>;
+  constexpr Lane<W> kEps = Limits::epsilon();
+  // In floats numbers are that much larger, so that products of four of them stay in their range.
+  constexpr bool kFloat = std::is_same_v<Lane<W>, float>;
+  constexpr Lane<W> kUp = kFloat ? Lane<W>(0x1p24) : 1;
+  const W zero{}, one = Number<W>(1), up = Broadcast<W>(kUp);
   // An element beside the diagonal is negligible if its square is below `relative` times that of
-  // the elements around it: far below what a float can tell.
-  const W relative = Number<W>(0x1p-20 * Limits::epsilon() * Limits::epsilon());
-  const W absolute = Number<W>(Limits::min() / (double{Limits::epsilon()} * Limits::epsilon()));
-  // The least size of a gamma, so that none of the quotients of their squares is 0 / 0.
-  const W least = Number<W>(0x1p-120);
+  // the sum around it: if it is below half the rounding errors of these, as LAPACK has it, or in
+  // doubles, which converge to less, an eighth.
+  const W relative = Broadcast<W>(kEps * kEps / (std::is_same_v<W, V> ? 16 : 256));
+  const W absolute = Broadcast<W>(kUp * kUp * (Limits::min() / (kEps * kEps)));
+  // The least size of a gamma, so that none of the quotients of their squares is 0 / 0; nothing
+  // beside the square of a rounding error.
+  const W least = Broadcast<W>(kFloat ? Lane<W>(0x1p-28) : 0x1p-120);
   W* const diagonal = work;
   W* const square = work + n * kParts;
   for (int i = 0; i < n; ++i) {
     for (int k = 0; k < kParts; ++k) {
-      diagonal[i * kParts + k] = WidePart(d[i], k);
-      const W x = i < n - 1 ? WidePart(e[i], k) : zero;
+      diagonal[i * kParts + k] = up * PartIn<W>(d[i], k);
+      const W x = i < n - 1 ? up * PartIn<W>(e[i], k) : zero;
       square[i * kParts + k] = x * x;
     }
   }
@@ -101,16 +106,17 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
         W* const square_here = square + i * kParts + k;
         const auto on = (low[k] <= Number<W>(i)) & (high[k] > Number<W>(i));
         // The rotation's squared cosine and sine are p / r and square / r; gamma becomes t / r and
-        // p, which is the square of gamma over that of the cosine, t² / (r p).
+        // p, which is the square of gamma over that of the cosine, t² / (r p). Products are in the
+        // order in which none leaves the range.
         const W r = p[k] + *square_here;
         const W inverse = one / (r * p[k]);
         const W t =
             at_least(least * r, MulAdd(p[k], *d_here - sigma[k], -(*square_here * gamma[k])));
-        const W next = t * p[k] * inverse;
+        const W next = t * inverse * p[k];
         square_here[kParts] = on ? sine[k] * r : square_here[kParts];
         d_here[kParts] = on ? gamma[k] + (*d_here - next) : d_here[kParts];
-        sine[k] = on ? *square_here * p[k] * inverse : sine[k];
-        p[k] = on ? t * t * inverse : p[k];
+        sine[k] = on ? *square_here * inverse * p[k] : sine[k];
+        p[k] = on ? t * inverse * t : p[k];
         gamma[k] = on ? next : gamma[k];
         const auto stops = low[k] == Number<W>(i);
         *square_here = stops ? sine[k] * p[k] : *square_here;
@@ -118,14 +124,15 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, Wide<V>* work) {
       }
     }
   }
+  const W down = Broadcast<W>(1 / kUp);
   V left{};
   for (int k = 0; k < kParts; ++k) {
     W count = zero;
     for (int i = 0; i < n; ++i) {
       if (i < n - 1) count = square[i * kParts + k] != zero ? count + one : count;
-      NarrowPart(diagonal[i * kParts + k], k, d[i]);
+      SetPart(down * diagonal[i * kParts + k], k, d[i]);
     }
-    NarrowPart(count, k, left);
+    SetPart(count, k, left);
   }
   return left;
 }

@@ -23,14 +23,23 @@ LINALG_INLINE void ForEachHalvingBlock(int first, int last, Body&& body) {
 }
 
 // term(first, 0) + term(first + 1, 0) + ..., term(i, sum) being a term and a sum. Several sums, so
-// that they need not wait for each other.
-template <class V, class Term>
+// that they need not wait for each other; of one matrix, whose columns a Row holds, in a register
+// where term takes one.
+template <class V, class Row = V, class Term>
 LINALG_INLINE V SumOf(int first, int last, Term&& term) {
-  V sum[4] = {};
+  constexpr int kSums = 4;
+  V sum[kSums] = {};
   int i = first;
-  for (; i + 4 <= last; i += 4) {
+  if constexpr (kLanesOf<Row> > kLanesOf<V>) {
+    using Sums = Vector<V, kSums>;
+    Sums sums{};
+    for (; i + kSums <= last; i += kSums) sums = term(i, sums);
+    StoreUnaligned(sums, sum);
+  } else {
+    for (; i + kSums <= last; i += kSums) {
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) sum[k] = term(i + k, sum[k]);
+      for (int k = 0; k < kSums; ++k) sum[k] = term(i + k, sum[k]);
+    }
   }
   for (; i < last; ++i) sum[0] = term(i, sum[0]);
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);

@@ -33,6 +33,22 @@ def test_no_worse_than_stock(n, dtype, rng):
     assert np.mean(errors) <= MARGIN * np.mean(stock)
 
 
+@cases.each_dtype(np.float32, np.complex64)
+@pytest.mark.parametrize("n", [3, 8, 12, 15])
+def test_clusters_no_worse_than_stock(n, dtype, rng):
+  """Catches squares of small elements that leave the range of float32, in QL without roots."""
+  width = 64 * np.finfo(dtype).eps
+  signs = np.where(np.arange(n) < n // 2, 1, -1)
+  q = np.linalg.qr(general(rng, (1000,), n, n, np.result_type(dtype, np.float64)))[0]
+  w = signs * (1 + width * rng.standard_normal((1000, 1, n)))
+  a = ((q * w) @ np.conj(np.swapaxes(q, -1, -2))).astype(dtype)
+  a = (a + np.conj(np.swapaxes(a, -1, -2))) / 2
+  exact = np.linalg.eigvalsh(checks.wide(a))
+  stock, errors = _errors(jnp.linalg.eigvalsh(a), exact), _errors(linalg.eigvalsh(a), exact)
+  assert np.max(errors) <= 1.5 * np.max(stock)
+  assert np.mean(errors) <= MARGIN * np.mean(stock)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("n", [
     48, *(pytest.param(n, marks=pytest.mark.extended) for n in (33, 96, 128))])
