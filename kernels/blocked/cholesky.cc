@@ -237,16 +237,13 @@ int CholeskyFactor<T>::FactorBlocks(const RunTasks& run_tasks) {
     ForEachPieceOfColumns<T>(run_tasks, last, n_,
                              [&](int64_t j, int64_t end) { DivideColumns(j, end, block); });
     const int64_t next_last = std::min(n_, last + kBlockRows);
-    const int64_t pieces = (n_ - next_last + kTaskColumns<T> - 1) / kTaskColumns<T>;
-    Run(run_tasks, 1 + pieces, [&](int64_t i) {
-      if (i == 0) {
-        SubtractProducts(next_last, last, next_last, block);
-        info = FactorTriangle(last, next_last, next);
-      } else {  // the longest columns first
-        const int64_t j = next_last + (pieces - i) * kTaskColumns<T>;
-        SubtractProducts(n_, j, std::min(n_, j + kTaskColumns<T>), block);
-      }
-    });
+    RunAheadOfPieces<T, /*kLastFirst=*/true>(
+        run_tasks, next_last, n_,
+        [&](int64_t j, int64_t end) { SubtractProducts(n_, j, end, block); },
+        [&] {
+          SubtractProducts(next_last, last, next_last, block);
+          info = FactorTriangle(last, next_last, next);
+        });
     last = next_last;
   }
   return info;

@@ -173,11 +173,6 @@ void LuFactors<T>::FactorColumns(int64_t first, int64_t width, Columns block) {
   FactorColumns(middle, rest, block);
 }
 
-template <class T>
-void LuFactors<T>::FactorBlock(Columns block) {
-  FactorColumns(block.first, block.last - block.first, block);
-}
-
 // Exchanges the rows of other columns as a block's, and subtracts what the block eliminates.
 template <class T>
 void LuFactors<T>::Eliminate(Columns block, Columns others) {
@@ -199,21 +194,18 @@ void LuFactors<T>::FactorBlocks(const RunTasks& run_tasks) {
   const int64_t width = std::min(cols_, RoundUp(pivot_count(), kPanel<T>));
   const int64_t step = width <= 2 * kBlockColumns ? width : kBlockColumns;
   Columns block{0, step};
-  FactorBlock(block);
+  FactorColumns(0, step, block);
   while (block.first < width) {
     const Columns next{block.last, std::min(width, block.last + step)};
     const bool is_last = next.first >= width;
-    const int64_t rest = cols_ - next.last;
-    const int64_t pieces = (rest + kTaskColumns<T> - 1) / kTaskColumns<T>;
-    Run(run_tasks, 1 + pieces, [&](int64_t i) {
-      if (i > 0) {
-        const int64_t j = next.last + (i - 1) * kTaskColumns<T>;
-        Eliminate(block, {j, std::min(cols_, j + kTaskColumns<T>)});
-      } else if (!is_last) {
-        Eliminate(block, next);
-        FactorBlock(next);
-      }
-    });
+    RunAheadOfPieces<T>(
+        run_tasks, next.last, cols_,
+        [&](int64_t begin, int64_t end) { Eliminate(block, {begin, end}); },
+        [&] {
+          if (is_last) return;
+          Eliminate(block, next);
+          FactorColumns(next.first, next.last - next.first, next);
+        });
     block = next;
   }
   Run(run_tasks, width / step, [&](int64_t i) {
@@ -235,9 +227,7 @@ template <class T>
 int LuFactors<T>::Factor(const T* a, const RunTasks& run_tasks) {
   singular_ = 0;
   if (pivot_count() == 0) return 0;
-  ForEachPieceOfRows(run_tasks, rows_, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) std::copy_n(a + i * cols_, cols_, lu().At(i, 0).data);
-  });
+  CopyRows(rows_, cols_, a, lu(), run_tasks);
   FactorBlocks(run_tasks);
   return HoldsNaN(run_tasks) ? kHoldsNaN : singular_;
 }

@@ -45,7 +45,6 @@ class LuFactors {
 
   void FactorPanel(int64_t first, int64_t width);
   void FactorColumns(int64_t first, int64_t width, Columns block);
-  void FactorBlock(Columns block);
   void Eliminate(Columns block, Columns others);
   void FactorBlocks(const RunTasks& run_tasks);
   void Exchange(int64_t first, int64_t last, Columns columns);

@@ -18,7 +18,8 @@ Substitution<T>::Substitution(int64_t n)
 
 template <class T>
 template <bool kConjugate>
-void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols, Rows<T> x) {
+void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols, Rows<T> x,
+                                 const RunTasks& run_tasks) {
   const int64_t whole = n_ / kTileRows * kTileRows;
   const Rows<T> edge = edge_.rows();
   for (int64_t i = whole; i < n_; ++i) {
@@ -31,17 +32,20 @@ void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols,
   const auto divide = [&](int64_t i, Register<T> row) {
     return unit_diagonal ? row : Divide<T>(row, divisors_[i]);
   };
-  ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-    const Rows<T> columns = x.At(0, j);
-    SolveLowerColumns<kConjugate, kCols>(whole, a, divide, columns);
-    if (whole < n_) {
-      SolveLowerTile<kConjugate, kCols>(whole, edge.AsStrided(), divide, columns);
-    }
+  ForEachPieceOfColumns<T>(run_tasks, 0, cols, [&](int64_t begin, int64_t end) {
+    const Rows<T> piece = x.At(0, begin);
+    blocked::SolveLower<kConjugate>(whole, end - begin, a, divide, piece);
+    if (whole == n_) return;
+    ForEachGroupOfColumns<T>(
+        0, end - begin, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+          SolveLowerTile<kConjugate, kCols>(whole, edge.AsStrided(), divide, piece.At(0, j));
+        });
   });
 }
 
 template <class T>
-void Substitution<T>::Solve(const Triangle& triangle, const T* a, int64_t cols, Rows<T> x) {
+void Substitution<T>::Solve(const Triangle& triangle, const T* a, int64_t cols, Rows<T> x,
+                            const RunTasks& run_tasks) {
   if (n_ == 0) return;
   const SubstitutionPass pass = PassWith(triangle);
   Strided<T> lower = pass.transpose ? Strided<T>{a, 1, n_} : Strided<T>{a, n_, 1};
@@ -50,9 +54,9 @@ void Substitution<T>::Solve(const Triangle& triangle, const T* a, int64_t cols, 
     x = FromTheLast(n_, x);
   }
   if constexpr (kComplexElement<T>) {
-    if (pass.conjugate) return SolveLower<true>(pass.unit_diagonal, lower, cols, x);
+    if (pass.conjugate) return SolveLower<true>(pass.unit_diagonal, lower, cols, x, run_tasks);
   }
-  SolveLower<false>(pass.unit_diagonal, lower, cols, x);
+  SolveLower<false>(pass.unit_diagonal, lower, cols, x, run_tasks);
 }
 
 template class Substitution<float>;

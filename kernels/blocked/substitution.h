@@ -6,6 +6,7 @@
 
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/triangle.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -18,15 +19,18 @@ class Substitution {
 
   // x (n, cols), in a workspace, = op(a)⁻¹ x, given a row-major `a`, of which the one triangle is
   // read. Of one that stands to the right, x is the transpose.
-  void Solve(const Triangle& triangle, const T* a, int64_t cols, Rows<T> x);
-  void Solve(const TwoTriangles& triangles, const T* a, int64_t cols, Rows<T> x) {
-    Solve(triangles.first, a, cols, x);
-    Solve(triangles.second, a, cols, x);
+  void Solve(const Triangle& triangle, const T* a, int64_t cols, Rows<T> x,
+             const RunTasks& run_tasks = RunInTurn);
+  void Solve(const TwoTriangles& triangles, const T* a, int64_t cols, Rows<T> x,
+             const RunTasks& run_tasks = RunInTurn) {
+    Solve(triangles.first, a, cols, x, run_tasks);
+    Solve(triangles.second, a, cols, x, run_tasks);
   }
 
  private:
   template <bool kConjugate>
-  void SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols, Rows<T> x);
+  void SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols, Rows<T> x,
+                  const RunTasks& run_tasks);
 
   int64_t n_;
   Workspace<T> edge_;  // the rows that fill no tile, for tiles do not reach beyond an operand

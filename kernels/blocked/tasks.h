@@ -50,10 +50,26 @@ void ForEachPieceOfRows(const RunTasks& run_tasks, int64_t n, Use&& use) {
 }
 
 // Columns [begin, end), in pieces of kTaskColumns or less.
+template <class T>
+int64_t PiecesOfColumns(int64_t begin, int64_t end) {
+  return (end - begin + kTaskColumns<T> - 1) / kTaskColumns<T>;
+}
 template <class T, class Use>
 void ForEachPieceOfColumns(const RunTasks& run_tasks, int64_t begin, int64_t end, Use&& use) {
-  const int64_t count = (end - begin + kTaskColumns<T> - 1) / kTaskColumns<T>;
-  RunPieces(run_tasks, count, begin, end, kTaskColumns<T>, use);
+  RunPieces(run_tasks, PiecesOfColumns<T>(begin, end), begin, end, kTaskColumns<T>, use);
+}
+
+// Calls ahead(), which later steps wait for and so is begun first, and use(first, last) for each
+// of those pieces; the last pieces first where they are the longer ones.
+template <class T, bool kLastFirst = false, class Use, class Ahead>
+void RunAheadOfPieces(const RunTasks& run_tasks, int64_t begin, int64_t end, Use&& use,
+                      Ahead&& ahead) {
+  const int64_t pieces = PiecesOfColumns<T>(begin, end);
+  Run(run_tasks, 1 + pieces, [&](int64_t i) {
+    if (i == 0) return ahead();
+    const int64_t first = begin + (kLastFirst ? pieces - i : i - 1) * kTaskColumns<T>;
+    use(first, std::min(end, first + kTaskColumns<T>));
+  });
 }
 
 }  // namespace linalg::blocked

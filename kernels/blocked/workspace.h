@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/aligned_memory.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/tile.h"
 
 namespace linalg::blocked {
@@ -50,6 +51,25 @@ class Workspace {
   AlignedMemory memory_;
   Rows<T> rows_;
 };
+
+// A row-major matrix is copied to a workspace, or back from it.
+template <class T>
+void CopyRows(int64_t rows, int64_t cols, const T* source, Rows<T> target,
+              const RunTasks& run_tasks) {
+  ForEachPieceOfRows(run_tasks, rows, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::copy_n(source + i * cols, cols, target.At(i, 0).data);
+    }
+  });
+}
+template <class T>
+void CopyRows(int64_t rows, int64_t cols, Rows<T> source, T* target, const RunTasks& run_tasks) {
+  ForEachPieceOfRows(run_tasks, rows, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::copy_n(source.At(i, 0).data, cols, target + i * cols);
+    }
+  });
+}
 
 // Hands out the rows of a workspace from the first on, each piece with the rows that tiles reach
 // beyond it.

@@ -144,19 +144,20 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
                    bool lower) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(factor, b, x, true);
-    TakePath(pool, SystemsProblem{
-                       systems,
-                       [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                         small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
-                                              static_cast<int>(systems.cols), rhs);
-                       },
-                       [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
-                         substitution.Solve(CholeskyTriangles(lower), matrix, systems.cols, rhs);
-                       },
-                       [&](int64_t, const T* matrix, T* rhs) {
-                         SolveTriangular(pool, CholeskyTriangles(lower), systems.n, matrix,
-                                         systems.cols, rhs);
-                       }});
+    TakePath(pool, SystemsProblem{systems,
+                                  [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                                    small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
+                                                         static_cast<int>(systems.cols), rhs);
+                                  },
+                                  [&](int64_t, const T* matrix, blocked::Rows<T> rhs,
+                                      auto& substitution, const blocked::RunTasks& run_tasks) {
+                                    substitution.Solve(CholeskyTriangles(lower), matrix,
+                                                       systems.cols, rhs, run_tasks);
+                                  },
+                                  [&](int64_t, const T* matrix, T* rhs) {
+                                    SolveTriangular(pool, CholeskyTriangles(lower), systems.n,
+                                                    matrix, systems.cols, rhs);
+                                  }});
   });
 }
 

@@ -41,11 +41,7 @@ struct LuProblem {
         pool, batch, BlockedLuNanoseconds<T>(m, n), [&] { return blocked::LuFactors<T>(m, n); },
         [&](blocked::LuFactors<T>& factors, int64_t i, const blocked::RunTasks& run_tasks) {
           info[i] = factors.Factor(a + i * m * n, run_tasks);
-          blocked::ForEachPieceOfRows(run_tasks, m, [&](int64_t begin, int64_t end) {
-            for (int64_t row = begin; row < end; ++row) {
-              std::copy_n(factors.lu().At(row, 0).data, n, lu + (i * m + row) * n);
-            }
-          });
+          blocked::CopyRows(m, n, factors.lu(), lu + i * m * n, run_tasks);
           StorePivots(i, factors.pivots());
         });
   }
@@ -99,21 +95,22 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
                                .transpose = transpose,
                                .conjugate = conjugate};
     };
-    TakePath(pool, SystemsProblem{
-                       systems,
-                       [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
-                         const int n = static_cast<int>(systems.n),
-                                   cols = static_cast<int>(systems.cols);
-                         LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
-                         small::LuSolve(n, matrix, small::LanePivots{spare}, transpose, conjugate,
-                                        cols, rhs);
-                       },
-                       [&](int64_t i, const T* matrix, blocked::Rows<T> rhs, auto& substitution) {
-                         with(i, matrix).Solve(systems.cols, rhs, substitution);
-                       },
-                       [&](int64_t i, const T* matrix, T* rhs) {
-                         with(i, matrix).Solve(pool, systems.cols, rhs);
-                       }});
+    TakePath(pool,
+             SystemsProblem{systems,
+                            [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
+                              const int n = static_cast<int>(systems.n),
+                                        cols = static_cast<int>(systems.cols);
+                              LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
+                              small::LuSolve(n, matrix, small::LanePivots{spare}, transpose,
+                                             conjugate, cols, rhs);
+                            },
+                            [&](int64_t i, const T* matrix, blocked::Rows<T> rhs,
+                                auto& substitution, const blocked::RunTasks& run_tasks) {
+                              with(i, matrix).Solve(systems.cols, rhs, substitution, run_tasks);
+                            },
+                            [&](int64_t i, const T* matrix, T* rhs) {
+                              with(i, matrix).Solve(pool, systems.cols, rhs);
+                            }});
   });
 }
 

@@ -102,13 +102,9 @@ struct SolveProblem {
     const T* const b = systems.b + i * systems.size();
     T* const x = systems.x + i * systems.size();
     if (info[i] != 0) return FillWithNaN(systems.size(), x);
-    blocked::ForEachPieceOfRows(run_tasks, systems.n, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) std::copy_n(b + k * cols, cols, rows.At(k, 0).data);
-    });
+    blocked::CopyRows(systems.n, cols, b, rows, run_tasks);
     factors.Solve(cols, rows, run_tasks);
-    blocked::ForEachPieceOfRows(run_tasks, systems.n, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) std::copy_n(rows.At(k, 0).data, cols, x + k * cols);
-    });
+    blocked::CopyRows(systems.n, cols, rows, x, run_tasks);
   }
 };
 

@@ -44,16 +44,17 @@ class SidesInTiles {
   // has replace(x, substitution) solve for them there, and copies them to `target`.
   template <class Replace>
   void Solve(ffi::ThreadPool& pool, bool left_side, int64_t rows, int64_t cols, const T* b,
-             T* target, Replace&& replace) {
+             T* target, Replace&& replace,
+             const blocked::RunTasks& run_tasks = blocked::RunInTurn) {
     const blocked::Rows<T> x = workspace_.rows();
     if (left_side) {
-      for (int64_t k = 0; k < rows; ++k) std::copy_n(b + k * cols, cols, x.At(k, 0).data);
+      blocked::CopyRows(rows, cols, b, x, run_tasks);
     } else {
       Transpose(pool, rows, cols, b, cols, x.data, x.ld);
     }
     replace(x, substitution_);
     if (left_side) {
-      for (int64_t k = 0; k < rows; ++k) std::copy_n(x.At(k, 0).data, cols, target + k * cols);
+      blocked::CopyRows(rows, cols, x, target, run_tasks);
     } else {
       Transpose(pool, cols, rows, x.data, x.ld, target, cols);
     }
@@ -121,9 +122,11 @@ struct LuSubstitution {
           [&](const TwoTriangles& triangles) { SolveTriangular(pool, triangles, n, lu, cols, b); });
   }
   // The same in tiles, in a workspace.
-  void Solve(int64_t cols, blocked::Rows<T> b, blocked::Substitution<T>& substitution) const {
-    Solve(cols, b.data, b.ld,
-          [&](const TwoTriangles& triangles) { substitution.Solve(triangles, lu, cols, b); });
+  void Solve(int64_t cols, blocked::Rows<T> b, blocked::Substitution<T>& substitution,
+             const blocked::RunTasks& run_tasks) const {
+    Solve(cols, b.data, b.ld, [&](const TwoTriangles& triangles) {
+      substitution.Solve(triangles, lu, cols, b, run_tasks);
+    });
   }
 
  private:
@@ -170,8 +173,8 @@ void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double
 }
 
 // Solves with given triangles or factors. In lanes: solve_small(first, a, x, spare), as
-// ForEachSmallSystem; in tiles: solve_blocked(index, a, x, substitution), x being in a workspace,
-// transposed where the matrix is to its right; by BLAS: solve(index, a, x), in place.
+// ForEachSmallSystem; in tiles: solve_blocked(index, a, x, substitution, run_tasks), x being in a
+// workspace, transposed where the matrix is to its right; by BLAS: solve(index, a, x), in place.
 template <class T, class SolveSmall, class SolveBlocked, class Solve>
 struct SystemsProblem {
   Systems<T> systems;
@@ -187,15 +190,16 @@ struct SystemsProblem {
 
   void RunBlocked(ffi::ThreadPool& pool) const {
     AdviseHugePages(systems);
-    ForEachInTurn(
+    ForEachInTasks(
         pool, systems.batch, BlockedNanoseconds<T>(systems.Operations()),
         [&] { return SidesInTiles<T>(systems.n, systems.Sides()); },
-        [&](SidesInTiles<T>& sides, int64_t i) {
+        [&](SidesInTiles<T>& sides, int64_t i, const blocked::RunTasks& run_tasks) {
+          const auto replace = [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
+            solve_blocked(i, Matrix(i), x, substitution, run_tasks);
+          };
           sides.Solve(pool, systems.left_side, systems.rows, systems.cols,
-                      systems.b + i * systems.size(), systems.x + i * systems.size(),
-                      [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
-                        solve_blocked(i, Matrix(i), x, substitution);
-                      });
+                      systems.b + i * systems.size(), systems.x + i * systems.size(), replace,
+                      run_tasks);
         });
   }
 
