@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <complex>
+#include <cstddef>
 
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/blocked/strips.h"
@@ -9,6 +10,10 @@
 
 namespace linalg::blocked {
 namespace {
+
+// Reflectors that are applied at once within a block, and in a matrix of more than so many to what
+// is right of a block: with 64 it takes as long at n = 2048, and more below.
+constexpr int64_t kNarrowBlock = 16, kWideBlock = 32, kMostInNarrowBlocks = 128;
 
 // Columns of a panel that a reflector is applied to at once: what the registers have room for.
 template <class T>
@@ -132,17 +137,28 @@ QrFactors<T>::QrFactors(int64_t rows, int64_t cols, int64_t q_cols)
       cols_(cols),
       q_cols_(q_cols),
       count_(std::min(rows, cols)),
+      block_size_(count_ > kMostInNarrowBlocks ? kWideBlock : kNarrowBlock),
       workspace_(rows, std::max(cols, q_cols)),
       panel_(rows, kPanel<T>),
-      vectors_(rows, kBlock),
-      triangles_(count_, kBlock),
-      products_(kBlock, std::max(kPanel<T>, kTileRegisters * kWidth<T>)),
-      sums_(kBlock, std::max(kPanel<T>, kTileRegisters * kWidth<T>)),
-      taus_(new T[std::max<int64_t>(count_, 1)]) {}
+      vectors_{Workspace<T>(rows, block_size_), Workspace<T>(rows, block_size_)},
+      triangles_(count_, block_size_),
+      dots_(block_size_, kPanel<T>),
+      taus_(new T[std::max<int64_t>(count_, 1)]) {
+  // No two tasks write to one tile.
+  static_assert(kTaskColumns<T> % (kTileRegisters * kWidth<T>) == 0);
+  static_assert(kNarrowBlock % kPanel<T> == 0 && kWideBlock % kNarrowBlock == 0);
+}
 
 template <class T>
-void QrFactors<T>::Read(const T* a) {
-  for (int64_t i = 0; i < rows_; ++i) std::copy_n(a + i * cols_, cols_, matrix().At(i, 0).data);
+typename QrFactors<T>::Block QrFactors<T>::BlockAt(int64_t first, int64_t end) const {
+  return {first, std::min(first + block_size_, end), vectors_[first / block_size_ % 2].rows()};
+}
+
+template <class T>
+typename QrFactors<T>::Reflectors QrFactors<T>::Part(const Block& block, int64_t first,
+                                                     int64_t last) const {
+  const int64_t i = first - block.first;
+  return {block.vectors.At(i, i), Triangle(block).At(i, i), std::min(last, count_) - first};
 }
 
 template <class T>
@@ -177,10 +193,11 @@ void QrFactors<T>::FactorPanel(int64_t first) {
 
 // Copies the vectors of the panel that begins in column `first` to those of its block.
 template <class T>
-typename QrFactors<T>::Reflectors QrFactors<T>::ReadPanel(int64_t block, int64_t first) {
-  const Rows<T> target = vectors_.rows().At(0, first - block);
-  for (int64_t i = 0; i < first - block; ++i) std::fill_n(target.At(i, 0).data, kPanel<T>, T(0));
-  const Rows<T> vectors = target.At(first - block, 0), source = matrix().At(first, first);
+void QrFactors<T>::ReadPanel(const Block& block, int64_t first) {
+  const int64_t before = first - block.first;
+  const Rows<T> target = block.vectors.At(0, before);
+  for (int64_t i = 0; i < before; ++i) std::fill_n(target.At(i, 0).data, kPanel<T>, T(0));
+  const Rows<T> vectors = target.At(before, 0), source = matrix().At(first, first);
   for (int64_t i = 0; i < rows_ - first; ++i) {
     T* const row = vectors.At(i, 0).data;
     if (i >= kPanel<T>) {
@@ -192,17 +209,21 @@ typename QrFactors<T>::Reflectors QrFactors<T>::ReadPanel(int64_t block, int64_t
       std::fill(row + i + 1, row + kPanel<T>, T(0));
     }
   }
-  return {vectors, Triangle(first).At(0, first - block),
-          std::min<int64_t>(kPanel<T>, count_ - first)};
+}
+
+template <class T>
+void QrFactors<T>::ReadBlock(const Block& block) {
+  for (int64_t i = block.first; i < block.last; i += kPanel<T>) ReadPanel(block, i);
 }
 
 // The rows of the transposed T that belong to the panel. By columns T is
 // tᵢ = τᵢ (eᵢ - Σ tⱼ (vⱼᴴ vᵢ)), j < i.
 template <class T>
-void QrFactors<T>::AddToTriangle(int64_t block, int64_t first) {
+void QrFactors<T>::AddToTriangle(const Block& block, int64_t first) {
   using V = Register<T>;
-  const int64_t before = first - block, count = std::min<int64_t>(kPanel<T>, count_ - first);
-  const Rows<T> dots = products_.rows(), vectors = vectors_.rows().At(before, 0);
+  const int64_t before = first - block.first;
+  const int64_t count = std::min<int64_t>(kPanel<T>, count_ - first);
+  const Rows<T> dots = dots_.rows(), vectors = block.vectors.At(before, 0);
   // -VᴴV
   ForEachGroupOfColumns<T>(
       0, kPanel<T>, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
@@ -212,8 +233,8 @@ void QrFactors<T>::AddToTriangle(int64_t block, int64_t first) {
   const Rows<T> triangle = Triangle(block);
   for (int64_t i = before; i < before + count; ++i) {
     T* const row = triangle.At(i, 0).data;
-    std::fill_n(row, kBlock, T(0));
-    const auto tau = SpreadElement(taus_.get() + block + i);
+    std::fill_n(row, block_size_, T(0));
+    const auto tau = SpreadElement(taus_.get() + block.first + i);
     for (int64_t q = 0; q < i; q += kWidth<T>) {
       V sum{};
       for (int64_t j = q; j < i; ++j) {
@@ -222,7 +243,7 @@ void QrFactors<T>::AddToTriangle(int64_t block, int64_t first) {
       }
       Store<T>(Product<T>(tau, sum), row + q);
     }
-    row[i] = taus_[block + i];
+    row[i] = taus_[block.first + i];
   }
 }
 
@@ -231,59 +252,90 @@ void QrFactors<T>::AddToTriangle(int64_t block, int64_t first) {
 template <class T>
 template <bool kAdjoint>
 void QrFactors<T>::Reflect(const Reflectors& reflectors, int64_t rows, int64_t top, int64_t bottom,
-                           int64_t cols, Rows<T> c) {
+                           int64_t cols, Rows<T> c) const {
   const auto [v, triangle, count] = reflectors;
-  ForEachGroupOfColumns<T>(0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-    const Rows<T> columns = c.At(0, j), products = products_.rows(), sums = sums_.rows();
-    // -Vᴴ c
-    MulSubColumns<true, kCols, true>(count, bottom - top, v.At(top, 0).Transposed(),
-                                     columns.At(top, 0), products);
-    // op(T) Vᴴ c
-    for (int64_t i = 0; i < count; i += kTileRows) {
-      if constexpr (kAdjoint) {
-        const int64_t depth = std::min<int64_t>(i + kTileRows, count);
-        MulSubColumns<true, kCols, true>(1, depth, triangle.At(i, 0).AsStrided(), products,
-                                         sums.At(i, 0));
-      } else {
-        MulSubColumns<false, kCols, true>(1, count - i, triangle.At(i, i).Transposed(),
-                                          products.At(i, 0), sums.At(i, 0));
-      }
-    }
-    MulSubColumns<false, kCols>(rows, count, v.AsStrided(), sums, columns);
-  });
+  constexpr int64_t kCols = kTileRegisters * kWidth<T>, kRows = kWideBlock + kTileRows;
+  alignas(kCacheLine) std::byte memory[2][kRows * kCols * sizeof(T)];
+  const Rows<T> products{reinterpret_cast<T*>(memory[0]), kCols};
+  const Rows<T> sums{reinterpret_cast<T*>(memory[1]), kCols};
+  ForEachGroupOfColumns<T>(
+      0, cols, [&]<int kGroup>(int64_t j, std::integral_constant<int, kGroup>) {
+        const Rows<T> columns = c.At(0, j);
+        // -Vᴴ c
+        MulSubColumns<true, kGroup, true>(count, bottom - top, v.At(top, 0).Transposed(),
+                                          columns.At(top, 0), products);
+        // op(T) Vᴴ c
+        for (int64_t i = 0; i < count; i += kTileRows) {
+          if constexpr (kAdjoint) {
+            const int64_t depth = std::min<int64_t>(i + kTileRows, count);
+            MulSubColumns<true, kGroup, true>(1, depth, triangle.At(i, 0).AsStrided(), products,
+                                              sums.At(i, 0));
+          } else {
+            MulSubColumns<false, kGroup, true>(1, count - i, triangle.At(i, i).Transposed(),
+                                               products.At(i, 0), sums.At(i, 0));
+          }
+        }
+        MulSubColumns<false, kGroup>(rows, count, v.AsStrided(), sums, columns);
+      });
 }
 
+// Factors the columns of a block, narrower blocks of them first.
 template <class T>
-void QrFactors<T>::Factor(const T* a) {
-  Read(a);
-  Factor();
-}
-
-template <class T>
-void QrFactors<T>::Factor() {
-  count_ = std::min(rows_, cols_);
-  // A whole number of panels, or all columns: no tile begins inside a panel.
-  const int64_t end = std::min<int64_t>(cols_, RoundUp(count_, kPanel<T>));
-  for (int64_t block = 0; block < count_; block += kBlock) {
-    const int64_t last = std::min(block + kBlock, end);
-    for (int64_t first = block; first < last; first += kPanel<T>) {
+void QrFactors<T>::FactorBlock(const Block& block) {
+  for (int64_t narrow = block.first; narrow < block.last; narrow += kNarrowBlock) {
+    const int64_t last = std::min(narrow + kNarrowBlock, block.last);
+    for (int64_t first = narrow; first < last; first += kPanel<T>) {
       FactorPanel(first);
       const int64_t next = first + kPanel<T>, rows = rows_ - first;
-      if (q_cols_ == 0 && next >= cols_) break;
-      const Reflectors panel = ReadPanel(block, first);
+      if (q_cols_ == 0 && next >= cols_) return;
+      ReadPanel(block, first);
       AddToTriangle(block, first);
-      if (next < last) Reflect<true>(panel, rows, 0, rows, last - next, matrix().At(first, next));
+      if (next < last) {
+        Reflect<true>(Part(block, first, next), rows, 0, rows, last - next,
+                      matrix().At(first, next));
+      }
     }
-    if (last == cols_) break;
-    const int64_t rows = rows_ - block;
-    Reflect<true>({vectors_.rows(), Triangle(block), BlockSize(block)}, rows, 0, rows, cols_ - last,
-                  matrix().At(block, last));
+    if (last < block.last) {
+      const int64_t rows = rows_ - narrow;
+      Reflect<true>(Part(block, narrow, last), rows, 0, rows, block.last - last,
+                    matrix().At(narrow, last));
+    }
   }
 }
 
 template <class T>
-void QrFactors<T>::Set(const T* a, int64_t count, const T* taus) {
-  Read(a);
+void QrFactors<T>::Factor(const T* a, const RunTasks& run_tasks) {
+  CopyRows(rows_, cols_, a, matrix(), run_tasks);
+  Factor(run_tasks);
+}
+
+template <class T>
+void QrFactors<T>::Factor(const RunTasks& run_tasks) {
+  count_ = std::min(rows_, cols_);
+  if (count_ == 0) return;
+  // A whole number of panels, or all columns: no tile begins inside a panel.
+  const int64_t end = std::min<int64_t>(cols_, RoundUp(count_, kPanel<T>));
+  Block block = BlockAt(0, end);
+  FactorBlock(block);
+  while (block.last < cols_) {
+    const Block next = BlockAt(block.last, std::max(block.last, end));
+    const auto apply = [&](int64_t begin, int64_t last) {
+      const int64_t rows = rows_ - block.first;
+      Reflect<true>(All(block), rows, 0, rows, last - begin, matrix().At(block.first, begin));
+    };
+    RunAheadOfPieces<T>(run_tasks, next.last, cols_, apply, [&] {
+      if (next.first == next.last) return;
+      apply(next.first, next.last);
+      FactorBlock(next);
+    });
+    if (next.first == next.last) break;
+    block = next;
+  }
+}
+
+template <class T>
+void QrFactors<T>::Set(const T* a, int64_t count, const T* taus, const RunTasks& run_tasks) {
+  CopyRows(rows_, cols_, a, matrix(), run_tasks);
   Set(count, taus);
 }
 
@@ -291,44 +343,53 @@ template <class T>
 void QrFactors<T>::Set(int64_t count, const T* taus) {
   count_ = count;
   std::copy_n(taus, count, taus_.get());
-  for (int64_t block = 0; block < count; block += kBlock) {
-    for (int64_t first = block; first < std::min(block + kBlock, count); first += kPanel<T>) {
-      ReadPanel(block, first);
-      AddToTriangle(block, first);
+  for (int64_t first = 0; first < count; first += block_size_) {
+    const Block block = BlockAt(first, count);
+    for (int64_t i = block.first; i < block.last; i += kPanel<T>) {
+      ReadPanel(block, i);
+      AddToTriangle(block, i);
     }
   }
 }
 
 template <class T>
 void QrFactors<T>::MultiplyByQ(int64_t cols, Rows<T> c) {
-  for (int64_t block = (count_ - 1) / kBlock * kBlock; count_ > 0 && block >= 0; block -= kBlock) {
-    const int64_t rows = rows_ - block, last = block + BlockSize(block);
-    for (int64_t first = block; first < last; first += kPanel<T>) ReadPanel(block, first);
-    Reflect<false>({vectors_.rows(), Triangle(block), last - block}, rows, 0, rows, cols,
-                   c.At(block, 0));
+  for (int64_t first = FirstOfLastBlock(); first >= 0; first -= block_size_) {
+    const Block block = BlockAt(first, count_);
+    ReadBlock(block);
+    const int64_t rows = rows_ - first;
+    Reflect<false>(All(block), rows, 0, rows, cols, c.At(first, 0));
   }
 }
 
 template <class T>
-void QrFactors<T>::MakeQ() {
+void QrFactors<T>::MakeQ(const RunTasks& run_tasks) {
   const Rows<T> q = matrix();
   const auto fill_identity = [&](int64_t i, int64_t first, int64_t last) {
     std::fill(q.At(i, first).data, q.At(i, last).data, T(0));
     if (first <= i && i < last) *q.At(i, i).data = T(1);
   };
-  for (int64_t i = 0; i < rows_; ++i) fill_identity(i, count_, q_cols_);
-  for (int64_t block = (count_ - 1) / kBlock * kBlock; count_ > 0 && block >= 0; block -= kBlock) {
-    const int64_t count = BlockSize(block), rows = rows_ - block, last = block + count;
-    for (int64_t first = block; first < last; first += kPanel<T>) ReadPanel(block, first);
-    // The block's rows and columns are the identity's still.
-    for (int64_t i = block; i < rows_; ++i) fill_identity(i, block, i < last ? q_cols_ : last);
-    const Reflectors reflectors{vectors_.rows(), Triangle(block), count};
-    const int64_t own = std::min<int64_t>(RoundUp(count, kPanel<T>), q_cols_ - block);
-    Reflect<false>(reflectors, rows, 0, std::min(own, rows), own, q.At(block, block));
-    if (block + own < q_cols_) {
-      Reflect<false>(reflectors, rows, count, rows, q_cols_ - block - own,
-                     q.At(block, block + own));
-    }
+  ForEachPieceOfRows(run_tasks, rows_, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fill_identity(i, count_, q_cols_);
+  });
+  const int64_t start = FirstOfLastBlock();
+  if (start >= 0) ReadBlock(BlockAt(start, count_));
+  for (int64_t first = start; first >= 0; first -= block_size_) {
+    const Block block = BlockAt(first, count_);
+    const int64_t rows = rows_ - first, count = block.last - first;
+    const int64_t own = std::min<int64_t>(RoundUp(count, kPanel<T>), q_cols_ - first);
+    // The block's rows and columns are the identity's still, once its vectors have been read.
+    const auto apply = [&](int64_t begin, int64_t end) {
+      for (int64_t i = first; i < block.last; ++i) fill_identity(i, begin, end);
+      Reflect<false>(All(block), rows, count, rows, end - begin, q.At(first, begin));
+    };
+    RunAheadOfPieces<T>(run_tasks, first + own, q_cols_, apply, [&] {
+      for (int64_t i = first; i < rows_; ++i) {
+        fill_identity(i, first, i < block.last ? first + own : block.last);
+      }
+      Reflect<false>(All(block), rows, 0, std::min(own, rows), own, q.At(first, first));
+      if (first > 0) ReadBlock(BlockAt(first - block_size_, count_));
+    });
   }
 }
 

@@ -1,9 +1,10 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
 // Small matrices: kernels/small, one matrix per lane or one at a time with its columns in
-// registers. Larger ones: kernels/blocked, in tiles. The largest, very narrow ones, and beyond
-// small ones all with pivoting: geqrf or geqp3 on a column-major copy in scratch memory, then orgqr
-// on the same memory; Q and R are transposed into the row-major results as they are written.
+// registers. Larger ones: kernels/blocked, in tiles. Very narrow ones, large ones of few columns or
+// rows, and beyond small ones all with pivoting: geqrf or geqp3 on a column-major copy in scratch
+// memory, then orgqr on the same memory; Q and R are transposed into the row-major results as they
+// are written.
 #include "kernels/small/qr.h"
 
 #include "kernels/arithmetic/columns.h"
@@ -134,28 +135,30 @@ struct QrProblem : QrShape {
   }
 
   void RunBlocked(ffi::ThreadPool& pool) const {
-    ForEachInTurn(
+    ForEachInTasks(
         pool, batch, BlockedQrNanoseconds<T>(m, n),
         [&] { return blocked::QrFactors<T>(m, n, q_cols); },
-        [&](blocked::QrFactors<T>& factors, int64_t i) {
+        [&](blocked::QrFactors<T>& factors, int64_t i, const blocked::RunTasks& run_tasks) {
           const T* const matrix = a + i * m * n;
           if (factored) {
-            factors.Set(matrix, count, taus_in + i * count);
+            factors.Set(matrix, count, taus_in + i * count, run_tasks);
           } else {
-            factors.Factor(matrix);
+            factors.Factor(matrix, run_tasks);
           }
           if (taus != nullptr) std::copy_n(factors.taus(), count, taus + i * count);
-          for (int64_t k = 0; r != nullptr && k < r_rows; ++k) {
-            T* const row = r + (i * r_rows + k) * n;
-            const int64_t zeros = taus != nullptr ? 0 : std::min(k, n);
-            std::fill_n(row, zeros, T(0));
-            std::copy_n(factors.matrix().At(k, zeros).data, n - zeros, row + zeros);
+          if (r != nullptr) {
+            blocked::ForEachPieceOfRows(run_tasks, r_rows, [&](int64_t begin, int64_t end) {
+              for (int64_t k = begin; k < end; ++k) {
+                T* const row = r + (i * r_rows + k) * n;
+                const int64_t zeros = taus != nullptr ? 0 : std::min(k, n);
+                std::fill_n(row, zeros, T(0));
+                std::copy_n(factors.matrix().At(k, zeros).data, n - zeros, row + zeros);
+              }
+            });
           }
           if (q == nullptr) return;
-          factors.MakeQ();
-          for (int64_t k = 0; k < m; ++k) {
-            std::copy_n(factors.matrix().At(k, 0).data, q_cols, q + (i * m + k) * q_cols);
-          }
+          factors.MakeQ(run_tasks);
+          blocked::CopyRows(m, q_cols, factors.matrix(), q + i * m * q_cols, run_tasks);
         });
   }
 

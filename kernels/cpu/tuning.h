@@ -73,13 +73,20 @@ inline constexpr int64_t kSmallCholeskyFloat32 = 64;
 // and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40 and 64 by 128
 // 0.6, 0.9 and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs is 4.4 / 2.9 at n = 160, 3.4 / 2.4 at
 // 256, 2.2 / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64 matrices 3.3 / 3.5, of 64 by 512
-// ones 7.7 / 4.5; in complex128 2.4 at n = 160, 1.5 at 512 and 0.7 at 1024. Of tall ones with 16
-// columns it is 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same
-// ratios from n = 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores that others used
-// throughout, 23 November 2026; both in turn in one process.
-inline constexpr int64_t kBlockedQr = 512;
-inline constexpr int64_t kBlockedQrBytes = 8 << 20;
+// ones 7.7 / 4.5; in complex128 2.4 at n = 160 and 1.5 at 512. Of tall ones with 16 columns it is
+// 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same ratios from n
+// = 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores that others used throughout, 23
+// November 2026; both in turn in one process. Of single matrices that two threads share, stock
+// JAX's time over theirs is 3.7 / 3.1 at n = 512, 4.7 / 2.5 at 1024 and 3.0 / 2.2 at 2048, in
+// complex64 and complex128 1.7 and 2.5 at 1024; of 100000 by 64 matrices 1.8 / 2.2, of 20000 by 256
+// ones 2.6 / 1.8, of 64 by 20000 ones 4.9 in float64; but of 100000 by 32, 24 and 16 ones in
+// float64 1.1, 0.9 and 0.6, without Q about 0.5, and of 16 by 100000 ones 1.0 and 0.7 (AMD EPYC
+// with AVX-512, two cores that others used throughout, 23 November 2026; the least of five calls
+// each in one process).
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
+// Panels are most of what there is of a matrix with as few columns, and of one with as few rows
+// what tiles reach beyond it: those of more bytes are LAPACK's.
+inline constexpr int64_t kBlockedFewQrBytes = 8 << 20;
 // Tall ones of fewer columns than these, and than one for so many rows, do not fill a block.
 inline constexpr int64_t kNarrowQrColumns = 16, kNarrowQrRows = 16;
 // Eigenvectors in tiles: in batches of 16 and 64 the time of one per lane over theirs is, in
@@ -109,11 +116,12 @@ inline constexpr int64_t kLeastBlockedTridiagonal = 40;
 // to 32, with as many as one per lane is not for, 1.1 to 9. trsv with one right-hand side takes 0.2
 // to 1.2 of their time, and trsm 0.6 at n = 2. What is least of the triangle's sides, transposed
 // and not. One thread of the same machine, 23 November 2026: the class alone, with its copies,
-// against the OpenBLAS of SciPy 1.17, in turn. At n = 512 complex ones are ahead by less than
-// LAPACK's second thread gains for a single system.
+// against the OpenBLAS of SciPy 1.17, in turn. Of single systems, which two threads share, stock
+// JAX's time over theirs is with 2 to 64 sides 2.6 to 24 at n = 1024 and 2048, with as many as
+// n 1.6 and 1.5 in float64 and 2.5 and 1.8 in float32, at n = 512 1.0 in complex64, and with 512 at
+// 1024 1.2 in complex128 (the same machine, others on it throughout; the least of seven calls each
+// in one process).
 inline constexpr int64_t kLeastBlockedTriangular = 4;
-inline constexpr int64_t kBlockedTriangular = 512;
-inline constexpr int64_t kBlockedTriangularComplex = 256;
 inline constexpr int64_t kLeastBlockedSides = 2;
 inline constexpr int64_t kMostBlockedSides = 4096;
 // One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
@@ -214,7 +222,8 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       const bool narrow = cols < std::min(rows / kNarrowQrRows, kNarrowQrColumns);
       const bool low = rows < cols && rows <= kFewQrRows;
       if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kSmall;
-      return blocked_if(!narrow && std::min(rows, cols) <= kBlockedQr && bytes <= kBlockedQrBytes);
+      const bool few = std::min(rows, cols) < kFewQrRows;
+      return blocked_if(!narrow && !(few && bytes > kBlockedFewQrBytes));
     }
     case Operation::kSolve:
       return brief ? Path::kSmall : Path::kBlocked;
@@ -229,11 +238,9 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
                         bytes <= kBlockedSvdBytes);
     }
     case Operation::kTriangularSolve: {
-      const bool real = is_float32 || dtype == ffi::DataType::F64;
       if (brief) return Path::kSmall;
-      return blocked_if(kLeastBlockedTriangular <= rows &&
-                        rows <= (real ? kBlockedTriangular : kBlockedTriangularComplex) &&
-                        kLeastBlockedSides <= cols && cols <= kMostBlockedSides);
+      return blocked_if(kLeastBlockedTriangular <= rows && kLeastBlockedSides <= cols &&
+                        cols <= kMostBlockedSides);
     }
   }
   return Path::kLapack;
@@ -306,7 +313,7 @@ double BlockedLuNanoseconds(int64_t rows, int64_t cols) {
 template <class T>
 double BlockedQrNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
-  return 2 * BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
+  return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
 }
 
 // The same of eigenvalues, and of eigenvectors if they are wanted.

@@ -27,7 +27,13 @@ def results():
         ("cholesky", linalg.cholesky(s[0])), ("upper", linalg.cholesky(s[1], upper=True)),
         ("lu", linalg.lu_factor(a[0])[0]), ("wide", linalg.lu_factor(a[0, :500])[0]),
         ("tall", linalg.lu_factor(a[0, :, :500])[0]), ("inv", linalg.inv(a[1])),
-        ("solve", linalg.solve(a[0], s[0, :, :200])), ("two", linalg.solve(a, s))):
+        ("solve", linalg.solve(a[0], s[0, :, :200])), ("two", linalg.solve(a, s)),
+        ("q", linalg.qr(a[0])[0]), ("r", linalg.qr(a[0], "r")),
+        ("wide r", linalg.qr(a[0, :300])[1]), ("tall q", linalg.qr(a[0, :, :300], "complete")[0]),
+        ("reflectors", linalg.householder_product(a[0, :, :300] / 100, a[0, 0, :300])),
+        ("triangular", linalg.triangular_solve(s[0], a[0], lower=True)),
+        ("from the right", linalg.triangular_solve(s[0], a[0], left_side=False)),
+        ("factored", linalg.lu_solve(linalg.lu_factor(a[1]), s[0], 1))):
       yield f"{name} {np.dtype(dtype)}", np.asarray(value)
 
 

@@ -338,11 +338,12 @@ def test_qr_of_columns_whose_squares_are_out_of_range(dtype, shape, exponent, rn
   assert_near(in_double(scaled_r) / scale, in_double(r), shape[0], dtype)
 
 
-@pytest.mark.parametrize("m", [75, 130])
-def test_qr_of_subnormal_numbers(dtype, m, rng):
-  """Each of the sums that an element takes is rounded to the spacing of subnormal numbers."""
-  spacing = float(np.finfo(dtype).smallest_subnormal)
-  a = (np.round(1000 * rng.standard_normal((m, 40))) * spacing).astype(dtype)
+@pytest.mark.parametrize("shape", [(75, 40), (130, 40), (400, 300)], ids=str)
+def test_qr_of_subnormal_numbers(dtype, shape, rng):
+  """Each of the sums that an element takes is rounded to the spacing of subnormal numbers; the last
+  matrix is shared, by threads that would flush them to zero."""
+  m, spacing = shape[0], float(np.finfo(dtype).smallest_subnormal)
+  a = (np.round(1000 * rng.standard_normal(shape)) * spacing).astype(dtype)
   q, r = map(in_double, linalg.qr(a))
   up = 2.0**60
   assert np.abs(q @ (r * up) - in_double(a) * up).max() <= m / 2 * (spacing * up)

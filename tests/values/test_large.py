@@ -13,7 +13,7 @@ import scipy.linalg
 import linalg
 import matrices
 import quick
-from residuals import in_double
+from residuals import assert_near, assert_orthonormal, in_double
 from sharded import make_mesh, place, same_bits
 
 # About the ends of blocks of rows and columns, and of the pieces that tasks take.
@@ -154,6 +154,72 @@ def test_inverse_and_determinant(dtype, n, rng):
   np.testing.assert_allclose(logarithm, expected.logabsdet, atol=tolerance * n)
 
 
+@pytest.mark.parametrize("shape", [(257, 257), (600, 600), (300, 700), (700, 300), (641, 514)],
+                         ids=str)
+def test_qr(dtype, shape, rng):
+  m, n = shape
+  k, limit = min(shape), 2 * max(shape) * np.finfo(dtype).eps
+  a = matrices.general(rng, (), m, n, dtype)
+  q, r = map(np.asarray, linalg.qr(a))
+  assert_near(in_double(q) @ in_double(r), a, max(shape), dtype)
+  assert_orthonormal(in_double(q), limit)
+  np.testing.assert_array_equal(r, np.triu(r))
+  same_bits([linalg.qr(a, "r")], [r])
+  # A chain of products is cut nowhere: leading columns have the bits of the whole.
+  cols = k * 2 // 3
+  same_bits([linalg.qr(a[:, :cols], "r")], [r[:cols, :cols]])
+  packed, taus = map(np.asarray, linalg.qr(a, "raw"))
+  same_bits([linalg.householder_product(packed.T[:, :k], taus)], [q])
+  if m > n:
+    whole = np.asarray(linalg.qr(a, "complete")[0])
+    assert_orthonormal(in_double(whole), limit)
+    same_bits([whole[:, :n]], [q])
+
+
+def test_what_qr_is_spoilt_by(dtype, rng):
+  """A zero column leaves nothing to reflect; neighbours of NaN keep their bits, and so do columns
+  before it."""
+  n, places, place = 600, (0, 127, 128, 256, 599), 300
+  a = matrices.general(rng, (), n, n, dtype)
+  zeros = a.copy()
+  zeros[:, places] = 0
+  stack = np.stack([a, zeros, a])
+  stack[2, 5, place] = np.nan
+  q, r = map(np.asarray, linalg.qr(stack))
+  assert_near(in_double(q[1]) @ in_double(r[1]), zeros, n, dtype)
+  assert_orthonormal(in_double(q[1]), 2 * n * np.finfo(dtype).eps)
+  assert (r[1][:, places] == 0).all()
+  same_bits([r[2, :, :place]], [r[0, :, :place]])
+  assert np.isnan(r[2, place:, place:][np.triu_indices(n - place)]).all()
+  # The others were each left to a thread.
+  for i, matrix in enumerate(stack):
+    same_bits(linalg.qr(matrix), [q[i], r[i]])
+
+
+@pytest.mark.parametrize("left_side", [True, False], ids=["left", "right"])
+@pytest.mark.parametrize("n, sides", [(520, 300), (601, 97), (257, 900)])
+def test_triangular_solve(dtype, n, sides, left_side, rng):
+  shape = (n, sides) if left_side else (sides, n)
+  b = matrices.general(rng, (), *shape, dtype)
+  for lower in (True, False):
+    half, other = (np.tril, np.triu) if lower else (np.triu, np.tril)
+    a = half(matrices.triangular(rng, (), n, dtype, lower=lower))
+    spoilt = a + other(np.full_like(a, np.nan), 1 if lower else -1)
+    for transpose in (False, True):
+      x = np.asarray(linalg.triangular_solve(
+          spoilt, b, left_side=left_side, lower=lower, transpose_a=transpose, conjugate_a=True))
+      matrix = in_double(a.T if transpose else a).conj()
+      residual = np.abs((matrix @ x if left_side else x @ matrix) - b).max()
+      scale = np.abs(matrix).sum(-1).max() * np.abs(x).max()
+      assert residual <= 2 * n * np.finfo(dtype).eps * scale
+      # Each right-hand side has the bits that it has among few.
+      few = b[:, -5:] if left_side else b[-5:]
+      expected = x[:, -5:] if left_side else x[-5:]
+      same_bits([linalg.triangular_solve(
+          spoilt, few, left_side=left_side, lower=lower, transpose_a=transpose, conjugate_a=True)],
+          [expected])
+
+
 def test_alone_and_in_batches(dtype, rng):
   """A matrix that several threads share has the bits of one that has a thread to itself."""
   n = 600
@@ -162,7 +228,11 @@ def test_alone_and_in_batches(dtype, rng):
   b = a[..., :60]
 
   def results(a, s, b):
-    return linalg.cholesky(s), *linalg.lu_ex(a), linalg.inv(a), linalg.solve(a, b)
+    factor, lu = linalg.cholesky(s), linalg.lu_factor(a)
+    return (
+        factor, *linalg.lu_ex(a), linalg.inv(a), linalg.solve(a, b), *linalg.qr(a),
+        linalg.triangular_solve(factor, a, lower=True), linalg.cho_solve((factor, True), a),
+        linalg.lu_solve(lu, s))
 
   results = jax.jit(results)
   alone = [results(a[i], s[i], b[i]) for i in range(5)]
@@ -177,7 +247,7 @@ def test_on_each_device(rng):
   mesh, n = make_mesh(), 520
   a = matrices.positive_definite(rng, (8,), n, np.float64)
   (sharded,) = place((a,), mesh, "x")
-  for function in (linalg.cholesky, linalg.inv):
+  for function in (linalg.cholesky, linalg.inv, lambda a: linalg.qr(a)[0]):
     function = jax.jit(function)
     expected = function(a)
     for _ in range(3):

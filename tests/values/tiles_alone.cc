@@ -86,14 +86,19 @@ void FactorByLu(int64_t rows, int64_t cols) {
 }
 
 template <class T>
-void FactorGeneral(int64_t rows, int64_t cols) {
-  FactorByLu<T>(rows, cols);
+void FactorByQr(int64_t rows, int64_t cols) {
   const Matrix<T> a = RandomMatrix<T>(rows, cols);
   for (const int64_t q_cols : {std::min(rows, cols), rows}) {
     QrFactors<T> qr(rows, cols, q_cols);
     qr.Factor(a.data());
     qr.MakeQ();
   }
+}
+
+template <class T>
+void FactorGeneral(int64_t rows, int64_t cols) {
+  FactorByLu<T>(rows, cols);
+  FactorByQr<T>(rows, cols);
 }
 
 template <class T>
@@ -149,7 +154,8 @@ void RunAll(int64_t n) {
   Solve<T>(n);
 }
 
-// Matrices that Cholesky and LU take by blocks, and right-hand sides in several pieces.
+// Matrices that Cholesky and LU take by blocks and QR by wide ones, and right-hand sides in several
+// pieces.
 template <class T>
 void FactorBlocks() {
   const int64_t n = 300;
@@ -164,6 +170,9 @@ void FactorBlocks() {
 
   FactorByLu<T>(n, n + 130);
   FactorByLu<T>(n + 130, n);
+  FactorByQr<T>(131, n);
+  FactorByQr<T>(n, 131);
+  FactorByQr<T>(133, 133);
   const Matrix<T> a = RandomMatrix<T>(n, n);
   LuFactors<T> lu(n, n);
   lu.Factor(a.data());
