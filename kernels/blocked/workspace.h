@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/aligned_memory.h"
+#include "kernels/blocked/kept_memory.h"
 #include "kernels/blocked/tasks.h"
 #include "kernels/blocked/tile.h"
 
@@ -30,7 +30,7 @@ class Workspace {
       : ld_((RoundUp(RoundUp(cols, kPanel<T>) * sizeof(T), kCacheLine) / kCacheLine | 1) *
             kCacheLine / sizeof(T)) {
     const int64_t bytes = (rows + 2 * kMargin) * ld_ * sizeof(T);
-    memory_ = AllocateAligned(bytes);
+    memory_ = TakeMemory(bytes);
     T* const first = static_cast<T*>(memory_.get());
     // A margin that is never written holds numbers all the same.
     std::memset(static_cast<void*>(first), 0, kMargin * ld_ * sizeof(T));
@@ -48,7 +48,7 @@ class Workspace {
   static constexpr int64_t kMargin = 16;
 
   int64_t ld_;
-  AlignedMemory memory_;
+  ReturnedMemory memory_;
   Rows<T> rows_;
 };
 

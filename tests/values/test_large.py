@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 
@@ -240,6 +241,23 @@ def test_alone_and_in_batches(dtype, rng):
     batch = results(a[:size], s[:size], b[:size])
     for i in range(size):
       same_bits([np.asarray(x)[i] for x in batch], alone[i])
+
+
+def test_memory_is_kept(rng):
+  """A workspace is that of the call before, whose NaN it forgets, and which is not faulted in
+  again: glibc maps so large a piece afresh at each call."""
+  a = rng.standard_normal((2100, 2100))
+  spoilt = a.copy()
+  spoilt[7, 8] = np.nan
+  a, spoilt = map(jax.device_put, (a, spoilt))
+  expected = linalg.slogdet(a)
+  assert np.isnan(linalg.slogdet(spoilt)[1])
+  jax.block_until_ready(linalg.slogdet(a))
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+  found = [jax.block_until_ready(linalg.slogdet(a)) for _ in range(3)]
+  assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 40
+  for x in found:
+    same_bits(x, expected)
 
 
 def test_on_each_device(rng):
