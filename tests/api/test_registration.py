@@ -70,7 +70,7 @@ def test_a_cut_off_that_is_the_handlers():
 def test_cut_offs_in_the_documents():
   """The one sentence with the numbers of kernels/cpu/tuning.h is right."""
   constants = cut_offs.CONSTANTS
-  (most,) = {constants[f"kBlocked{name}"] for name in ("Qr", "Eigh", "Svd", "Triangular")}
+  (most,) = {constants[f"kBlocked{name}"] for name in ("Eigh", "Svd")}
   (eigenvalues,) = {constants[name] + 1 for name in ("kSmallEigh", "kSmallEigvalsh")}
   after = lambda name: constants[f"kSmall{name}"] + 1
   page = " ".join((ROOT / "docs" / "architecture.md").read_text().split())
