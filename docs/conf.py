@@ -17,7 +17,7 @@ release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 
 extensions = [
     "sphinx.ext.autodoc", "sphinx.ext.autosummary", "myst_parser", "sphinx_copybutton",
-    "docstrings", "figures", "links", "speed"]
+    "docstrings", "figures", "links", "speed", "tutorials"]
 
 # Documents
 exclude_patterns = ["_extensions", "_static", "figures"]

@@ -1,12 +1,35 @@
 """Drawings in SVG as part of the page, so that their text has the page's colour, light or dark."""
 
+import io
 import pathlib
 import re
 
+import matplotlib as mpl
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 ROOT = pathlib.Path(__file__).parents[2]
+TEXT = "#fedcba"  # stands for the colour of the page's text
+# For matplotlib; colours that stand out from light and dark, and that the colour-blind tell apart.
+STYLE = {
+    "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9,
+    "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.framealpha": 0,
+    "text.color": TEXT, "axes.labelcolor": TEXT, "axes.edgecolor": TEXT, "xtick.color": TEXT,
+    "ytick.color": TEXT, "axes.facecolor": "none", "axes.spines.top": False,
+    "axes.spines.right": False, "figure.figsize": (5.4, 3.2),
+    "figure.constrained_layout.use": True,
+    "axes.prop_cycle": mpl.cycler(color=["#3f86d0", "#e08a2e", "#35a06a", "#b569c8", "#8c8c8c"])}
+
+
+def as_svg(figure, salt):
+  """A figure of matplotlib's, the same each time it is made; `salt` is its own."""
+  file = io.StringIO()
+  with mpl.rc_context({"svg.hashsalt": salt}):
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+  svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", file.getvalue(), flags=re.S)
+  svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+  svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1; font-family: inherit", svg)
+  return svg.replace(TEXT, "currentColor")
 
 
 def inline(svg, described):

@@ -1,6 +1,7 @@
 """Links between the repository's Markdown files: on the site they lead where they lead elsewhere.
 
-README.md, CHANGELOG.md and CONTRIBUTING.md are parts of pages here. What has no page, such as a
+README.md, CHANGELOG.md and CONTRIBUTING.md are parts of pages here, and the programs in
+examples/tutorials have pages of their own. What has no page, such as a
 source file, is named by its path, and must be there.
 """
 
@@ -9,6 +10,7 @@ import pathlib
 import re
 
 from sphinx.util import logging
+from tutorials import PROGRAMS
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -29,6 +31,7 @@ def followed(text, file):
     if not path.exists():
       logger.warning("%s links to %s, which is not there", file.relative_to(ROOT), target)
     page = PAGES.get(path) or (
+        path.parent == PROGRAMS and path.suffix == ".py" and f"tutorials/{path.stem}.md") or (
         path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and path.relative_to(DOCS))
     if page:
       # What is called by its path has its title there.

@@ -5,12 +5,12 @@
   ```{slow-cells} FILE FILE…   what was below :below: times stock JAX, slowest first
 """
 
-import io
 import json
 import math
 import pathlib
 import re
 
+import figures
 import matplotlib as mpl
 
 mpl.use("Agg")
@@ -18,7 +18,6 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from docutils import nodes
 from docutils.parsers.rst import directives
-from figures import inline
 from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 from sphinx.util.docutils import SphinxDirective
 
@@ -31,12 +30,8 @@ COLOURS = LinearSegmentedColormap.from_list(
     "speed-up", [(0, "#b35806"), (0.25, "#f1a340"), (0.5, "#e6e6e6"), (0.7, "#92b9dc"),
                  (1, "#0b4a8b")])
 NORM = TwoSlopeNorm(vcenter=0, vmin=-1.5, vmax=5)
-# Stands for the colour of the page's text.
-TEXT = "#fedcba"
-STYLE = {
-    "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9,
-    "text.color": TEXT, "axes.labelcolor": TEXT, "xtick.color": TEXT, "ytick.color": TEXT,
-    "xtick.major.size": 0, "ytick.major.size": 0}
+STYLE = figures.STYLE | {
+    "xtick.major.size": 0, "ytick.major.size": 0, "xtick.labelsize": 9, "ytick.labelsize": 9}
 
 
 def load(name):
@@ -84,14 +79,9 @@ def heat_map(title, y_label, panels, report, rows, row_of, sizes, cell_width=0.4
       axis.set_title(f"{what}: times as fast as stock JAX")
       axis.set_ylabel(y_label)
     axes.flat[-1].set_xlabel("n, of n × n matrices")
-    file = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": f"{title} {rows}"}):
-      figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    svg = figures.as_svg(figure, f"{title} {rows}")
     plt.close(figure)
-  svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", file.getvalue(), flags=re.S)
-  svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-  svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1; font-family: inherit", svg)
-  return svg.replace(TEXT, "currentColor")
+  return svg
 
 
 class _Figures(SphinxDirective):
@@ -107,7 +97,7 @@ class _Figures(SphinxDirective):
 
   def drawing(self, svg, described):
     return nodes.raw(
-        "", f'<figure class="drawing">{inline(svg, described)}</figure>', format="html")
+        "", f'<figure class="drawing">{figures.inline(svg, described)}</figure>', format="html")
 
   def caption(self, report):
     return self.parse_text_to_nodes(source(report))
