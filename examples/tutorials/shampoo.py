@@ -101,6 +101,9 @@ plt.show()
 # stretched one allows crawls along the others; the preconditioner learns the stretching from the
 # gradients. The first eight layers are idle for 20 steps: their gradients are zero, and on
 # `jnp.linalg` their weights are NaN when they wake.
+#
+# Both roots are one call. Two calls, which do not depend on one another, may bring a program on
+# `jnp.linalg.eigh` to a halt: see [the questions](../faq.md).
 
 
 # %%
@@ -128,7 +131,8 @@ def train(root, steps=150):
     if root is None:
       return (weights - g, l, r), value  # 1 is the largest eigenvalue of the Hessian
     l, r = l + g @ g.mT, r + g.mT @ g
-    return (weights - root(l) @ g @ root(r), l, r), value
+    left_root, right_root = root(jnp.stack([l, r]))
+    return (weights - left_root @ g @ right_root, l, r), value
 
   zero = jnp.zeros_like(goal)
   return np.asarray(jax.jit(lambda: jax.lax.scan(step, (zero,) * 3, jnp.arange(steps))[1])())
