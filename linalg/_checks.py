@@ -45,7 +45,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   the singular values failed), the index of the first matrix that failed in its batch, and what
   failed in it. The function is compiled with `jax.jit` and runs to its end before it raises: use it
   to find a failure. The checks of a sharded batch take an all-reduce. Within a function that `vmap`
-  maps, the index is that in the batch which that function sees.
+  maps, the index is that in the batch which that function sees. What raises cannot be traced: apply
+  `checked` to the whole program rather than `jax.jit`, which ends with JAX's "Cannot abstractly
+  evaluate a checkify.check".
 
   Args:
     function: any function that JAX can trace. An argument that is no array is an option, for each

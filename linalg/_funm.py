@@ -74,7 +74,8 @@ def funm_hermitian(
   Args:
     a: Hermitian matrices (..., n, n).
     f: a function of real numbers that JAX can differentiate, applied elementwise to an array of
-      eigenvalues. It must not refer to values that are being traced.
+      eigenvalues. It must not refer to values that are being traced: a parameter t is put into
+      the matrix, as in exp(A / t).
     symmetrize_input: whether (A + Aᴴ) / 2 is meant. If false, `a` must be Hermitian exactly, and
       so must be the directions in which it is differentiated.
 
@@ -100,6 +101,10 @@ def funm_hermitian(
   """
   (a,), dtype = as_arrays("funm_hermitian", a)
   check_square("funm_hermitian", a)
+  if any(isinstance(x, jax.core.Tracer) for x in jax.make_jaxpr(f)(jnp.ones(1)).consts):
+    raise TypeError(
+        "funm_hermitian: f refers to a value that jit, vmap or a derivative is tracing. Let it "
+        "depend on its argument alone, and put the parameter into the matrix: f((A - mu I) / t).")
   if symmetrize_input:
     a = symmetrized(a)
   result = _apply(a, f)
@@ -188,4 +193,6 @@ def inverse_pth_root(
     >>> print(jnp.isfinite(zero).all())
     True
   """
+  if p == 0:
+    raise ValueError("Argument p to inverse_pth_root() must not be 0")
   return _inverse_pth_root(a, p, ridge_epsilon, epsilon, symmetrize_input)

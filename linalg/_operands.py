@@ -9,6 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+VECTORS = (
+    "A batch of vectors is not told from a matrix by its shape: pass b[..., None], and take "
+    ".squeeze(-1) of the result.")
+
 
 def check_arrays(name: str, *operands: Any) -> None:
   """Raises TypeError for what is no array of numbers."""
@@ -73,6 +77,24 @@ def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueE
       f"Incompatible shapes for arguments to {name}(): {', '.join(shapes)} and {last}")
 
 
+def check_columns(name: str, a: Any, b: jax.Array, columns: jax.Array) -> None:
+  """Raises ValueError where the right-hand sides that `b` was made into do not fit `a`."""
+  if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
+    error = incompatible(name, a, b)
+    if b.ndim > 1 and b.shape[-1] == a.shape[-1]:
+      error = ValueError(f"{error}. {VECTORS}")
+    raise error
+  check_batches(name, a, columns)
+
+
+def check_batches(name: str, a: Any, b: Any) -> None:
+  """Raises ValueError where the batch dimensions of two operands do not broadcast."""
+  try:
+    np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+  except ValueError:
+    raise incompatible(name, a, b) from None
+
+
 def as_columns(
     name: str, a: jax.Array | jax.ShapeDtypeStruct, b: jax.Array
 ) -> tuple[jax.Array, bool]:
@@ -91,6 +113,5 @@ def as_columns(
         FutureWarning, stacklevel=3)
     vector = True
   columns = b[..., None] if vector else b
-  if columns.shape[-2] != a.shape[-1]:
-    raise incompatible(name, a, b)
+  check_columns(name, a, b, columns)
   return columns, vector

@@ -12,7 +12,7 @@ from linalg._checks import check_factors, check_positive
 from linalg._given_factors import given_factors
 from linalg._lu import lu_p, lu_solve_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_square, incompatible
+from linalg._operands import as_arrays, check_columns, check_square
 from linalg._positive import positive_solve
 from linalg._public import public
 
@@ -89,13 +89,8 @@ solve_p = ffi.operation(
 
 def _columns(name, a, b):
   check_square(name, a)
-  if b.ndim > 1 and a.ndim == b.ndim + 1 and a.shape[-1] == b.shape[-1] != b.shape[-2]:
-    raise ValueError(
-        f"Invalid shapes for {name}: {a.shape}, {b.shape}. A batch of vectors is not told from a "
-        "matrix by its shape: use solve(a, b[..., None]).squeeze(-1).")
   columns = b[..., None] if b.ndim == 1 else b
-  if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
-    raise incompatible(name, a, b)
+  check_columns(name, a, b, columns)
   return columns
 
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._algebra import solution_tangent, triangle
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_columns, check_square
+from linalg._operands import as_arrays, as_columns, check_batches, check_square, incompatible
 from linalg._public import public
 
 __all__ = ["solve_triangular", "triangular_solve"]
@@ -111,8 +111,8 @@ def triangular_solve(
   if vector:
     b = b[..., None] if left_side else b[..., None, :]
   if b.ndim < 2 or b.shape[-2 if left_side else -1] != a.shape[-1]:
-    raise ValueError(
-        f"Incompatible shapes for arguments to triangular_solve: {a.shape} and {b.shape}.")
+    raise incompatible("triangular_solve", a, b)
+  check_batches("triangular_solve", a, b)
   x = triangular_solve_p(
       a, b, left_side=left_side, lower=lower, transpose_a=transpose_a, conjugate_a=conjugate_a,
       unit_diagonal=unit_diagonal)

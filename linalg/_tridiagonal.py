@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._algebra import info_of_nan, solution_tangent, without_none
 from linalg._checks import check_factors
-from linalg._operands import as_arrays, incompatible
+from linalg._operands import VECTORS, as_arrays, incompatible
 from linalg._public import public
 
 __all__ = ["tridiagonal_solve", "tridiagonal_solve_ex"]
@@ -72,7 +72,10 @@ def _solve(name, dl, d, du, b, perturb_singular):
   columns = b[..., None] if vector else b
   if any(x.ndim < 1 for x in diagonals) or columns.ndim < 2 or any(
       x.shape[-1] != columns.shape[-2] for x in diagonals):
-    raise incompatible(name, dl, d, du, b)
+    error = incompatible(name, dl, d, du, b)
+    if b.ndim > 1 and b.shape == d.shape:
+      error = ValueError(f"{error}. {VECTORS}")
+    raise error
   x, info = tridiagonal_solve_p(*diagonals, columns, perturb_singular=perturb_singular)
   return (x[..., 0] if vector else x).astype(dtype), info
 

@@ -113,3 +113,8 @@ def test_nan_stays_with_its_matrix():
   root = np.asarray(linalg.inverse_pth_root(a, 2, **USUAL))
   assert np.isnan(root[1]).all()
   assert np.isfinite(root[[0, 2]]).all()
+
+
+def test_no_root_of_order_zero():
+  with pytest.raises(ValueError, match="p to inverse_pth_root"):
+    linalg.inverse_pth_root(np.eye(2), 0)

@@ -156,3 +156,15 @@ def test_third_derivative_of_funm_hermitian():
       lambda x: linalg.funm_hermitian(x * jnp.eye(2), lambda w: w**5)[0, 0])))
   with pytest.raises(NotImplementedError, match="third"):
     third(1.0)
+
+
+def test_functions_of_traced_values_are_refused():
+  """The error says where a parameter goes; there it has its derivative."""
+  a = np.diag([1.0, 1.0, 2.0])
+  through_f = lambda mu: jnp.trace(linalg.funm_hermitian(a, lambda x: jnp.exp(x - mu)))
+  for function, mu in (
+      (jax.grad(through_f), 1.0), (jax.jit(through_f), 1.0), (jax.vmap(through_f), np.ones(2))):
+    with pytest.raises(TypeError, match="put the parameter into the matrix"):
+      function(mu)
+  through_a = lambda mu: jnp.trace(linalg.funm_hermitian(a - mu * np.eye(3), jnp.exp))
+  np.testing.assert_allclose(jax.grad(through_a)(1.0), -(2 + np.e), rtol=1e-6)
