@@ -371,6 +371,8 @@ def measure_all(
     for cell in todo:
       progress.update(task, description=str(cell))
       if cell.case.name != last_op:
+        if not console.is_terminal:  # where no bar is shown
+          console.print(cell.case.name)
         jax.clear_caches()  # a process can map only so many compiled programs
         last_op = cell.case.name
       try:
