@@ -90,7 +90,7 @@ def check_columns(name: str, a: Any, b: jax.Array, columns: jax.Array) -> None:
 def check_batches(name: str, a: Any, b: Any) -> None:
   """Raises ValueError where the batch dimensions of two operands do not broadcast."""
   try:
-    np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
   except ValueError:
     raise incompatible(name, a, b) from None
 
