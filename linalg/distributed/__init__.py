@@ -22,12 +22,14 @@ from linalg.distributed._positive_definite import (
     solve,
     solve_ex,
 )
+from linalg.distributed._randomized import RandomizedSVDResult, randomized_svd
 from linalg.distributed._report import Report, report
 from linalg.distributed._stacks import batched
-from linalg.distributed._tall import lstsq, qr, svd, svdvals
+from linalg.distributed._tall import lstsq, pinv, qr, svd, svdvals
 
 __all__ = [
     "CholeskyFactor",
+    "RandomizedSVDResult",
     "Report",
     "batched",
     "cho_factor",
@@ -37,7 +39,9 @@ __all__ = [
     "inv",
     "inv_ex",
     "lstsq",
+    "pinv",
     "qr",
+    "randomized_svd",
     "report",
     "slogdet",
     "solve",

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from linalg.distributed._layout import Axes, Layout, partition
+from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
 _WIDEST = 1024
@@ -83,15 +83,10 @@ class Cyclic(NamedTuple):
 
     def body(*arrays):
       arrays = [x[0] if kind == "c" else x for x, kind in zip(arrays, operands, strict=True)]
-      found = function(*arrays)
-      found = found if isinstance(found, tuple) else (found,)
+      found = jax.tree.leaves(function(*arrays))
       return [x[None] if kind == "c" else x for x, kind in zip(found, results, strict=True)]
 
-    mapped = jax.shard_map(
-        body, mesh=self.layout.mesh, in_specs=tuple(specs[x] for x in operands),
-        out_specs=[specs[x] for x in results])
-    found = mapped(*arrays)
-    return tuple(found) if len(results) > 1 else found[0]
+    return map_parts(self.layout.mesh, specs, body, operands, results, *arrays)
 
   def place(self) -> tuple[jax.Array, jax.Array]:
     """This device's row and column of the grid."""

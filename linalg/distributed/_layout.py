@@ -1,7 +1,7 @@
 """Where the operand of a distributed function lies: its mesh, and the axes of each dimension."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +27,19 @@ def partition(spec: Sequence[Axes]) -> PartitionSpec:
   return PartitionSpec(*(axes or None for axes in spec))
 
 
+def map_parts(
+    mesh: Any, specs: Mapping[str, PartitionSpec], function: Callable[..., Any], operands: str,
+    results: str, *arrays: Any
+) -> Any:
+  """`function` of each device's parts of `arrays`. In `operands` and `results` stands a letter for
+  each array, and in `specs` how an array of that letter is sharded."""
+  mapped = jax.shard_map(
+      lambda *arrays: jax.tree.leaves(function(*arrays)), mesh=mesh,
+      in_specs=tuple(specs[x] for x in operands), out_specs=[specs[x] for x in results])
+  found = mapped(*arrays)
+  return tuple(found) if len(results) > 1 else found[0]
+
+
 def layout_of(name: str, x: jax.Array) -> Layout:
   """The mesh and the sharding of an array, as far as they can be known.
 
@@ -44,15 +57,18 @@ def layout_of(name: str, x: jax.Array) -> Layout:
   return Layout(mesh, tuple(map(as_axes, spec)))
 
 
-def rows_of(name: str, a: jax.Array, axes: str | Axes | None) -> Layout:
+def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2) -> Layout:
   """The layout of matrices whose rows are sharded: over `axes`, or those that they lie on, or,
-  where that is not known, all axes of the mesh that no batch dimension has."""
+  where that is not known, all axes of the mesh that no batch dimension has. With dimension -1, that
+  of their transposes."""
   layout = layout_of(name, a)
-  *batch, rows, columns = layout.spec
+  batch, rows, columns = layout.spec[:-2], layout.spec[dimension], layout.spec[-3 - dimension]
+  whole, sharded = ("columns", "rows") if dimension == -2 else ("rows", "columns")
   if columns:
+    spec = [*batch, rows or columns, ()] if dimension == -2 else [*batch, (), rows or columns]
     raise ffi.ShardingTypeError(
-        f"{name}: the columns of the matrix are sharded: {jax.typeof(a).str_short(True)}. Its rows "
-        f"may be; reshard it first: jax.sharding.reshard(a, {partition([*batch, rows, ()])}).")
+        f"{name}: the {whole} of the matrix are sharded: {jax.typeof(a).str_short(True)}. Its "
+        f"{sharded} may be; reshard it first: jax.sharding.reshard(a, {partition(spec)}).")
   taken = [axis for entry in batch for axis in entry]
   free = tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
   named = (axes,) if isinstance(axes, str) else axes
@@ -62,10 +78,11 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None) -> Layout:
         f"{name}: axes={axes!r} must be axes of the mesh that no batch dimension is sharded over, "
         f"{free}; {unknown[0]!r} is not.")
   devices = layout.devices(chosen)
-  if a.shape[-2] % devices:
+  if a.shape[dimension] % devices:
     raise ValueError(
-        f"{name}: the rows of the matrix, {a.shape[-2]}, must be a multiple of the {devices} "
-        f"devices that they are sharded over. Rows of zeros may be added.")
+        f"{name}: the {sharded} of the matrix, {a.shape[dimension]}, must be a multiple of the "
+        f"{devices} devices that they are sharded over. {sharded.capitalize()} of zeros may be "
+        "added.")
   return Layout(layout.mesh, (*batch, chosen, ()))
 
 

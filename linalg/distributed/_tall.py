@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 import linalg
@@ -15,16 +16,17 @@ from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, reciproca
 from linalg._lstsq import counted, tolerance
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, incompatible, real_dtype
+from linalg._pinv import default_rtol
 from linalg._public import public
 from linalg._qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
 from linalg._svd import SVDResult, values_tangent
-from linalg.distributed._layout import Axes, Layout, partition, rows_of
+from linalg.distributed._layout import Axes, Layout, map_parts, partition, rows_of
 
 # Up to this number of devices one all-gather of their R's is less than log₂ exchanges.
 _GATHERED = 8
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
   """How the rows of a tall matrix are sharded, and what is computed with it."""
 
   layout: Layout
@@ -34,15 +36,13 @@ class _Rows(NamedTuple):
     return self.layout.spec[-2]
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
-    """`function` of each device's rows. In `operands` and `results`, a letter for each array:
-    "r" has its rows sharded, and "s" is a small matrix, the same on all devices."""
-    batch = self.layout.spec[:-2]
-    spec = {"r": partition(self.layout.spec), "s": partition([*batch, (), ()])}
-    mapped = jax.shard_map(
-        lambda *arrays: jax.tree.leaves(function(*arrays)), mesh=self.layout.mesh,
-        in_specs=tuple(spec[x] for x in operands), out_specs=[spec[x] for x in results])
-    found = mapped(*arrays)
-    return tuple(found) if len(results) > 1 else found[0]
+    """`function` of each device's rows. In `operands` and `results`, a letter for each array: "r"
+    has its rows sharded, "s" is a small matrix, the same on all devices of those, and "a" is the
+    same on all of the mesh."""
+    specs = {
+        "r": partition(self.layout.spec), "s": partition([*self.layout.spec[:-2], (), ()]),
+        "a": PartitionSpec()}
+    return map_parts(self.layout.mesh, specs, function, operands, results, *arrays)
 
   def inner(self, x, y):
     """Xᴴ Y, by a sum of small matrices over the devices."""
@@ -97,6 +97,11 @@ def _factors(a, axes):
     combined, r = qr_p(both)
     q = product(q, jnp.where(low, combined[..., :n, :], combined[..., n:, :]))
   return q, _invarying(r, axes)
+
+
+def orthonormal(a, axes):
+  """This device's rows of a Q whose range holds that of A."""
+  return _factors(a, axes)[0]
 
 
 def _with_other(r, axes, k):
@@ -157,7 +162,7 @@ def _as_lapack(q, r, axes):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _qr(rows: _Rows, a):
+def _qr(rows: Rows, a):
   def body(a):
     return _as_lapack(*_factors(a, rows.axes), rows.axes)
 
@@ -179,7 +184,7 @@ def _small_svd(r):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _svd(rows: _Rows, a):
+def _svd(rows: Rows, a):
   q, r = _qr(rows, a)
   u, s, vh = _small_svd(r)
   return rows.outer(q, u), s, vh
@@ -200,7 +205,7 @@ def _svd_jvp(rows, primals, tangents):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _svdvals(rows: _Rows, a):
+def _svdvals(rows: Rows, a):
   return linalg.svdvals(rows.map(lambda a: _r(a, rows.axes), "r", "s", a))
 
 
@@ -212,7 +217,7 @@ def _svdvals_jvp(rows, primals, tangents):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _solution(rows: _Rows, rcond, a, b):
+def _solution(rows: Rows, rcond, a, b):
   """The solution, from R of [A B], which is R of A and Qᴴ B: no Q is made."""
   n = a.shape[-1]
 
@@ -239,14 +244,33 @@ def _solution_jvp(rows, rcond, primals, tangents):
 
 def _operands(
     name: str, axes: str | Axes | None, *operands: ArrayLike
-) -> tuple[_Rows, list[jax.Array], Any]:
+) -> tuple[Rows, list[jax.Array], Any]:
   (a, *others), dtype = as_arrays(name, *operands)
   check_matrix(name, a)
   if a.shape[-2] < a.shape[-1]:
     raise ValueError(
         f"{name} takes matrices [..., m, n] with m >= n, got {a.shape}; the columns of a wide one "
         "are the rows of its transpose.")
-  return _Rows(rows_of(name, a, axes)), [a, *others], dtype
+  return Rows(rows_of(name, a, axes)), [a, *others], dtype
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _adjoint_inverse(rows: Rows, rtol, a):
+  """The adjoint of A's pseudo-inverse, whose rows lie where those of A do: Q (R⁺)ᴴ."""
+  q, r = _qr(rows, a)
+  return rows.outer(q, adjoint(linalg.pinv(r, rtol)))
+
+
+@_adjoint_inverse.defjvp
+def _adjoint_inverse_jvp(rows, rtol, primals, tangents):
+  # With Y = (A⁺)ᴴ, dY = -Y dAᴴ Y + (I - A Yᴴ) dA Yᴴ Y + Y Yᴴ dA (I - Yᴴ A); the adjoint of Golub
+  # and Pereyra's dA⁺ (1973). It holds where the rank is constant.
+  (a,), (da,) = primals, tangents
+  y = _adjoint_inverse(rows, rtol, a)
+  moved, gram = rows.inner(y, da), rows.inner(y, y)
+  left = moved - adjoint(moved) - product(moved, rows.inner(y, a))
+  return y, (
+      rows.outer(y, left) + rows.outer(da, gram) - rows.outer(a, product(moved, gram)))
 
 
 _compiled = functools.partial(jax.jit, static_argnums=0)
@@ -400,3 +424,49 @@ def lstsq(
   real = real_dtype(dtype)
   x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)
   return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _pinv(rows, rtol, a):
+  return adjoint(_adjoint_inverse(rows, rtol, a))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _pinv_of_wide(rows, rtol, a):
+  return _adjoint_inverse(rows, rtol, adjoint(a))
+
+
+@public("rtol", "axes", compiled=False)
+def pinv(
+    a: ArrayLike, rtol: float | None = None, *, axes: str | tuple[str, ...] | None = None
+) -> jax.Array:
+  """The pseudo-inverse of tall matrices whose rows are sharded, or of wide ones whose columns are;
+  `linalg.pinv`.
+
+  Args:
+    a: matrices (..., m, n) of any rank; tall ones as for `qr`. The columns of a wide one are
+      sharded as the rows of its transpose.
+    rtol: singular values up to `rtol` times the largest count as 0. The default is 10 max(m, n)
+      eps.
+    axes: as for `qr`, of the longer dimension.
+
+  Returns:
+    A⁺ (..., n, m), its longer dimension sharded as that of A is. A matrix that holds NaN or Inf has
+    NaN.
+
+  Algorithm: Q R by TSQR, and the pseudo-inverse of R. Derivatives are those of Golub and Pereyra,
+  right wherever the rank does not change, and move four sums of n² numbers.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   print(dist.pinv(a).shape)
+    (2, 64)
+  """
+  (a,), dtype = as_arrays("pinv", a)
+  check_matrix("pinv", a)
+  is_wide = a.shape[-2] < a.shape[-1]
+  layout = rows_of("pinv", a, axes, -1 if is_wide else -2)
+  rtol = 10 * default_rtol(a, dtype) if rtol is None else float(rtol)
+  return (_pinv_of_wide if is_wide else _pinv)(Rows(layout), rtol, a).astype(dtype)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import cases
@@ -88,12 +88,118 @@ def test_bits_do_not_depend_on_where_it_is_asked(devices, rng):
         np.testing.assert_array_equal(x, y)
 
 
+FEW = pytest.mark.parametrize("layout,kind", [
+    pytest.param(layout, kind, id=f"{layout}-{kind.name}", marks=()
+                 if (layout, kind.name) in {("both", "Explicit"), ("batch", "Auto")}
+                 else pytest.mark.extended)
+    for layout in LAYOUTS for kind in (AxisType.Auto, AxisType.Explicit)])
+
+
+@FEW
+def test_pseudo_inverses(layout, kind, rng):
+  """Of any rank, and of wide matrices: the longer dimension lies as that of the matrix does."""
+  batch = (2,) if layout == "batch" else ()
+  low = general(rng, *batch, ROWS, 2, dtype=np.complex128)
+  low = low @ general(rng, *batch, 2, N, dtype=np.complex128)
+  for a in (general(rng, *batch, ROWS, N, dtype=np.complex128), low):
+    x = place(a, layout, kind)
+    found, wide = dist.pinv(x), dist.pinv(jnp.swapaxes(x, -2, -1))
+    expected = linalg.pinv(a)
+    close(found, expected, np.complex128)
+    close(wide, np.swapaxes(expected, -2, -1), np.complex128)
+    assert wide.sharding.is_equivalent_to(x.sharding, x.ndim)
+    assert found.mT.sharding.is_equivalent_to(x.sharding, x.ndim)
+  kept = np.linalg.matrix_rank(dist.pinv(x, rtol=0.999))
+  np.testing.assert_array_equal(kept, np.ones(batch))
+
+
+def decaying(rng, *shape, rate=4.0):
+  """Singular values rate⁻ⁱ."""
+  u, _, vh = np.linalg.svd(general(rng, *shape, dtype=np.complex128), full_matrices=False)
+  return u * rate ** -np.arange(u.shape[-1]) @ vh
+
+
+KEY = jax.random.key(0)
+
+
+@FEW
+def test_randomized_svd(layout, kind, rng):
+  """The leading singular triplets, where they lie, and what they leave out."""
+  batch = (2,) if layout == "batch" else ()
+  a = decaying(rng, *batch, ROWS, 12)
+  x = place(a, layout, kind)
+  u, s, vh, error = dist.randomized_svd(x, 3, KEY, oversampling=4)
+  exact = np.linalg.svd(a, full_matrices=False)
+  close(s, exact.S[..., :3], np.complex128)
+  left_out = np.sqrt(np.sum(exact.S[..., 3:] ** 2, axis=-1))
+  np.testing.assert_allclose(error, left_out, rtol=1e-9)
+  projection = np.asarray(u) @ np.swapaxes(np.asarray(u), -2, -1).conj() @ a
+  close(np.asarray(u) * np.asarray(s)[..., None, :] @ np.asarray(vh), projection, np.complex128)
+  assert u.sharding.is_equivalent_to(x.sharding, x.ndim) and is_whole(vh)
+
+
+def test_randomized_svd_within_its_bound(rng):
+  """Theorem 10.5 of Halko, Martinsson and Tropp, of a spectrum that hardly decays, by the mean over
+  keys; and no singular value is off by more than the error."""
+  rank, oversampling, turns = 4, 4, 50
+  a = np.real(decaying(rng, ROWS, 24, rate=1.1))
+  x = place(a, "one", AxisType.Auto)
+  s = np.linalg.svd(a, compute_uv=False)
+  best = np.sum(s[rank:] ** 2)
+  squares = []
+  for seed in range(turns):
+    found = dist.randomized_svd(
+        x, rank + oversampling, jax.random.key(seed), oversampling=0, power_iterations=0)
+    squares.append(found.error**2)
+    below = s[: rank + oversampling] - found.S
+    assert np.all(below >= -1e-12) and np.all(below <= found.error)
+  assert 0.5 * best < np.mean(squares) <= (1 + rank / (oversampling - 1)) * best
+  better = dist.randomized_svd(x, rank, KEY, oversampling=oversampling, power_iterations=8)
+  assert best <= better.error**2 <= 1.01 * best
+
+
+def test_randomized_svd_of_extremes(rng):
+  """Of a lower rank than asked for, of every column, of a wide one, of tiny and of half precision;
+  NaN stays in its own matrix."""
+  low = general(rng, ROWS, 1, dtype=np.float64) @ general(rng, 1, N, dtype=np.float64)
+  u, s, vh, error = dist.randomized_svd(place(low, "one", AxisType.Auto), N, KEY)
+  close(np.asarray(u).T @ u, np.eye(N), np.float64)
+  close(np.asarray(u) * np.asarray(s) @ np.asarray(vh), low, np.float64)
+  assert error < 1e-12
+  wide = general(rng, 8, ROWS, dtype=np.float64) * 1e-200
+  found = dist.randomized_svd(place(wide, "one", AxisType.Auto), 2, KEY)
+  expected = np.linalg.svd(wide, compute_uv=False)
+  np.testing.assert_allclose(found.S, expected[:2], rtol=1e-12)
+  np.testing.assert_allclose(found.error / 1e-200, np.linalg.norm(expected[2:] / 1e-200), rtol=1e-9)
+  bad = general(rng, 2, ROWS, N, dtype=np.float32)
+  bad[1, 5, 1] = np.nan
+  x = jnp.asarray(place(bad, "batch", AxisType.Auto), jnp.bfloat16)
+  for part in dist.randomized_svd(x, 2, KEY):
+    part = np.asarray(part, np.float32)
+    assert np.isnan(part[1]).all() and not np.isnan(part[0]).any()
+
+
+def test_what_a_randomized_svd_moves(rng):
+  """Small matrices, and no turn of the iteration makes the program longer."""
+  x = place(general(rng, 4096, 32, dtype=np.float64), "one", AxisType.Auto)
+  found = []
+  for iterations in (2, 4):
+    call = lambda a, iterations=iterations: dist.randomized_svd(
+        a, 2, KEY, oversampling=2, power_iterations=iterations, axes="x")[:3]
+    with jax.set_mesh(x.sharding.mesh):
+      program = jax.jit(call).lower(x).compile()
+    found.append(len(program.as_text().splitlines()))
+    words = (iterations + 1) * (32 * 4 + 8 * 4**2)  # Aᴴ Q, and R's of all devices
+    assert dist.report(program).moved == words * 8
+  assert found[0] == found[1]
+
+
 def test_tree(rng, monkeypatch):
   """Beyond eight devices R's are combined by pairs; here, beyond one."""
   monkeypatch.setattr(dist._tall, "_GATHERED", 1)
   a = general(rng, ROWS, N, dtype=np.complex128)
-  x = place(a, "both", jax.sharding.AxisType.Auto)
-  rows = dist._tall._Rows(dist._tall.rows_of("qr", x, None))
+  x = place(a, "both", AxisType.Auto)
+  rows = dist._tall.Rows(dist._tall.rows_of("qr", x, None))
   q, r = jax.jit(dist._tall._qr.fun, static_argnums=0)(rows, x)
   for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
     close(mine, theirs, np.complex128)
@@ -104,7 +210,7 @@ def test_tree(rng, monkeypatch):
 
 def test_fewer_rows_than_columns_on_a_device(rng):
   a = general(rng, 16, 5, dtype=np.float64)
-  q, r = dist.qr(place(a, "one", jax.sharding.AxisType.Auto))
+  q, r = dist.qr(place(a, "one", AxisType.Auto))
   for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
     close(mine, theirs, np.float64)
 
@@ -113,7 +219,7 @@ def test_ill_conditioned(rng):
   """Orthogonal to rounding where normal equations have no digit left."""
   u = np.linalg.qr(rng.standard_normal((ROWS, N)))[0]
   a = u * 10.0 ** -np.array([0, 8, 15]) @ np.linalg.qr(rng.standard_normal((N, N)))[0]
-  q, r = map(np.asarray, dist.qr(place(a, "one", jax.sharding.AxisType.Auto)))
+  q, r = map(np.asarray, dist.qr(place(a, "one", AxisType.Auto)))
   close(q.T @ q, np.eye(N), np.float64, 50)
   close(q @ r, a, np.float64, 50)
 
@@ -148,7 +254,7 @@ def test_tolerance(dtype, rcond, rng):
 def test_nan_and_half_precision(rng):
   a = general(rng, 2, ROWS, N, dtype=np.float32)
   a[1, 5, 1] = np.nan
-  x = place(a, "batch", jax.sharding.AxisType.Auto)
+  x = place(a, "batch", AxisType.Auto)
   for part in (*dist.qr(x), *dist.svd(x), dist.lstsq(x, x)[0]):
     assert np.isnan(np.asarray(part[1])).any() and not np.isnan(np.asarray(part[0])).any()
   half = dist.qr(jnp.asarray(x[:1], jnp.bfloat16))
@@ -208,9 +314,65 @@ def test_derivatives(name, kind, dtype, rng):
   assert moved.moved <= small * sum(moved.collectives.values())
 
 
+ONE_KIND = pytest.mark.parametrize("kind", [
+    pytest.param(AxisType.Auto, id="Auto", marks=pytest.mark.extended),
+    pytest.param(AxisType.Explicit, id="Explicit")])
+
+
+@ONE_KIND
+@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.extended)])
+def test_derivatives_of_pseudo_inverses(wide, kind, rng):
+  """Where the rank is lower; to second order."""
+  low = general(rng, ROWS, 2, dtype=np.float64) @ general(rng, 2, N, dtype=np.float64)
+  # A step within the matrices of that rank.
+  step = low @ general(rng, N, N, dtype=np.float64)
+  low, step = (x.T if wide else x for x in (low, step))
+  mesh, spec = make_mesh(kind=kind), P(None, "x") if wide else P("x", None)
+  x, dx = (jax.device_put(y, NamedSharding(mesh, spec)) for y in (low, step))
+
+  def derivatives(library, **axes):
+    loss = lambda a: jnp.sum(library.pinv(a, 1e-9, **axes) ** 3)
+    return lambda a, da: jax.jvp(jax.grad(loss), (a,), (da,))
+
+  with jax.set_mesh(mesh):
+    found = quick_jit(derivatives(dist, axes="x"))(x, dx)
+  for mine, theirs in zip(found, quick_jit(derivatives(linalg))(low, step), strict=True):
+    close(mine, theirs, np.float64, 1e6)
+
+
+@ONE_KIND
+def test_derivatives_of_randomized_svd(kind, rng):
+  """Those of the exact triplets, to second order; and nothing tall moves."""
+  a, da = decaying(rng, ROWS, 12, rate=3.0), general(rng, ROWS, 12, dtype=np.complex128)
+  lie = [place(x, "both", kind) for x in (a, da)]
+
+  def derivatives(decompose):
+    def loss(a):
+      u, s, vh = decompose(a)
+      # Not in the phases of pairs, which are free.
+      return jnp.sum(s**3) + jnp.sum(jnp.abs((u * s.astype(u.dtype) ** 2) @ vh) ** 3)
+
+    return lambda a, da: (jax.grad(loss)(a), jax.jvp(jax.grad(loss), (a,), (da,))[1])
+
+  randomized = lambda a: dist.randomized_svd(
+      a, 3, KEY, oversampling=4, power_iterations=8, axes=("x", "y"))[:3]
+  exact = lambda a: tuple(
+      part[..., :3, :] if i == 2 else part[..., :3]
+      for i, part in enumerate(linalg.svd(a, full_matrices=False)))
+  with jax.set_mesh(lie[0].sharding.mesh), jax.numpy_rank_promotion("allow"):
+    program = quick_compile(derivatives(randomized), lie)
+    found = program(*lie)
+    expected = quick_jit(derivatives(exact))(a, da)
+  for mine, theirs in zip(found, expected, strict=True):
+    close(mine, theirs, np.complex128, 1e5)
+  moved = dist.report(program)
+  assert set(moved.collectives) <= {"all-gather", "all-reduce"}
+  assert "c128[48,12]" not in program.as_text()
+
+
 def test_what_moves(rng):
   """One gather of R's; of linalg's own function, XLA gathers the matrix."""
-  x = place(general(rng, 4096, N, dtype=np.float64), "one", jax.sharding.AxisType.Auto)
+  x = place(general(rng, 4096, N, dtype=np.float64), "one", AxisType.Auto)
   program = jax.jit(lambda a: dist.svdvals(a, axes="x"))
   with jax.set_mesh(x.sharding.mesh):
     found = dist.report(program.lower(x).compile())
@@ -238,16 +400,20 @@ def test_vmap(rng):
     (lambda x: dist.svd(np.ones(8)), ValueError, "must have shape"),
     (lambda x: dist.qr(jnp.ones((16, 8)).at[0].set(1)), ValueError, "needs a mesh"),
     (lambda x: dist.qr(x, axes=x), TypeError, "axes as an option"),
+    (lambda x: dist.pinv(x[:44]), ValueError, "44, must be a multiple of the 8 devices"),
+    (lambda x: dist.pinv(x[:44].T), ValueError, "columns of the matrix, 44, must be a multiple"),
+    (lambda x: dist.randomized_svd(x, N + 1, KEY), ValueError, "rank=4 must be from 1 to 3"),
+    (lambda x: dist.randomized_svd(x, 2, KEY, oversampling=-1), ValueError, "not be negative"),
 ])
 def test_errors(call, error, message, rng):
-  x = place(general(rng, ROWS, N, dtype=np.float64), "one", jax.sharding.AxisType.Auto)
+  x = place(general(rng, ROWS, N, dtype=np.float64), "one", AxisType.Auto)
   with pytest.raises(error, match=message):
     call(jax.device_put(np.asarray(x), x.sharding))
 
 
 def test_sharded_columns():
   """The error of types that says how to reshard."""
-  mesh = make_mesh(kind=jax.sharding.AxisType.Explicit)
+  mesh = make_mesh(kind=AxisType.Explicit)
   x = jax.device_put(np.ones((16, 8)), NamedSharding(mesh, P(None, "x")))
   with pytest.raises(linalg.ffi.ShardingTypeError, match="jax.sharding.reshard"):
     dist.qr(x)
