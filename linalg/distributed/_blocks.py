@@ -51,14 +51,12 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   Program. 5 (1996), with panels that have no owner.
   """
   row, column = g.numbers()
-  chunk, filled = g.padded // g.chunks, g.n // g.chunks
-  a = jnp.where((row == column) & (row % chunk >= filled), jnp.ones((), a.dtype), a)
+  a = jnp.where((row == column) & (row >= g.n), jnp.ones((), a.dtype), a)
   carry = a, jnp.zeros((), jnp.int32)
   for low, high in _phases(g):
     carry = lax.fori_loop(low, high, functools.partial(_eliminate, g, low), carry)
   a, info = carry
   failed = info != 0
-  info = jnp.where(failed, g.order_of(info - 1) + 1, 0)
   return jnp.where(failed, jnp.nan, jnp.where(row >= column, a, 0)), info
 
 

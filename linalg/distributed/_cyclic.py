@@ -18,22 +18,113 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import linear_call
 from jax.sharding import PartitionSpec
 
 from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
 _WIDEST = 1024
-# What a matrix may grow by to fit a wider panel.
-_PADDING = 17 / 16
+# What a matrix, or what is exchanged for it, may grow by to fit a wider panel.
+_GROWTH = 17 / 16
+
+
+class _Dealt(NamedTuple):
+  """One dimension of a matrix, of which each of some devices has a chunk, dealt to groups: `unit`
+  indices to one, as many to the next, and around.
+
+  All chunks have as many slots for each group, so that one exchange takes them: what a device has
+  for a group may be a unit less than another has. `device` and `group` are numbers, or arrays of
+  them.
+  """
+
+  chunk: int
+  devices: int
+  unit: int
+  groups: int
+  length: int  # of a group's indices
+
+  @property
+  def cycle(self) -> int:
+    return self.unit * self.groups
+
+  @property
+  def slots(self) -> int:
+    return self.chunk // self.cycle * self.unit + min(self.chunk % self.cycle, self.unit)
+
+  @property
+  def growth(self) -> float:
+    """Of what is exchanged, by slots that are not filled."""
+    return self.slots * self.groups / self.chunk
+
+  @property
+  def is_even(self) -> bool:
+    """Whether all slots are filled, and all that a group has comes in order."""
+    return self.chunk % self.cycle == 0 and self.chunk * self.devices == self.length * self.groups
+
+  def _before(self, device, group):
+    """How many of a group's indices are in the chunks before a device's."""
+    index = device * self.chunk
+    return index // self.cycle * self.unit + jnp.clip(
+        index % self.cycle - group * self.unit, 0, self.unit)
+
+  def _index(self, group, number):
+    """The index of a group's entry of some number."""
+    return number // self.unit * self.cycle + group * self.unit + number % self.unit
+
+  def _of_slots(self, device, group):
+    """Numbers in each group of what stands in the slots for it: (devices or groups) x slots."""
+    first = jnp.asarray(self._before(device, group))
+    return first[:, None] + jnp.arange(self.slots, dtype=first.dtype)[None]
+
+  def outgoing(self, device):
+    """What a device sends: its indices, for each slot of each group. One that is not filled has
+    another's."""
+    group = jnp.arange(self.groups, dtype=device.dtype)
+    index = self._index(group[:, None], self._of_slots(device, group)) - device * self.chunk
+    return jnp.clip(index, 0, self.chunk - 1).ravel()
+
+  def incoming(self, group):
+    """Where what a group is to have stands in what its members receive; of an index beyond the last
+    chunk, anywhere."""
+    if self.is_even:
+      return None
+    number = jnp.arange(self.length, dtype=group.dtype)
+    device = jnp.minimum(self._index(group, number) // self.chunk, self.devices - 1)
+    slot = number - self._before(device, group)
+    return device * self.slots + jnp.clip(slot, 0, self.slots - 1)
+
+  def returning(self, group):
+    """What a group sends back: numbers of what it has, for each slot of each device."""
+    if self.is_even:
+      return None
+    device = jnp.arange(self.devices, dtype=group.dtype)
+    return jnp.clip(self._of_slots(device, group), 0, self.length - 1).ravel()
+
+  def returned(self, device):
+    """Where what a device is to have stands in what it receives."""
+    index = device * self.chunk + jnp.arange(self.chunk, dtype=device.dtype)
+    group = index // self.unit % self.groups
+    number = index // self.cycle * self.unit + index % self.unit
+    return group * self.slots + number - self._before(device, group)
+
+
+def _take(x, indices, dimension):
+  """All of `x`, without indices."""
+  return x if indices is None else jnp.take(x, indices, axis=dimension, mode="clip")
+
+
+def _pad(x, dimension, size):
+  """Zeros after `x`, up to a size."""
+  return jnp.pad(
+      x, [(0, size - x.shape[k]) if k == dimension else (0, 0) for k in range(x.ndim)])
 
 
 class Cyclic(NamedTuple):
   """A square matrix of n rows: where it lies, and its blocks in the block-cyclic layout.
 
   In that layout it is an array (P, n / Pr, n / Pc), the first dimension sharded over all its axes.
-  The matrix is filled up to `padded` rows with an identity: each of `chunks` equal parts of its
-  rows and columns by itself, so that no row moves to another device for it.
+  The matrix is filled up to `padded` rows with an identity, or zeros.
   """
 
   layout: Layout
@@ -68,18 +159,17 @@ class Cyclic(NamedTuple):
   def wide(self) -> int:
     return self.rows * self.block
 
-  @property
-  def chunks(self) -> int:
-    return math.lcm(*map(self.layout.devices, self.layout.spec))
-
-  @property
-  def spec(self) -> PartitionSpec:
-    return partition(self.layout.spec)
+  def dealt(self, dimension: int) -> _Dealt:
+    """How the rows or the columns, of which each device has an equal part, become those of a row or
+    a column of the grid."""
+    devices = self.layout.devices(self.layout.spec[dimension])
+    unit, groups = ((self.block, self.rows), (self.wide, self.columns))[dimension]
+    return _Dealt(max(-(-self.n // devices), 1), devices, unit, groups, self.padded // groups)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
     """`function` of each device's part. In `operands` and `results`, a letter for each array: "m"
     is a matrix where it lies, "c" one in the block-cyclic layout, "s" the same on all devices."""
-    specs = {"m": self.spec, "c": PartitionSpec(self.axes), "s": PartitionSpec()}
+    specs = {"m": partition(self.layout.spec), "c": PartitionSpec(self.axes), "s": PartitionSpec()}
 
     def body(*arrays):
       arrays = [x[0] if kind == "c" else x for x, kind in zip(arrays, operands, strict=True)]
@@ -221,88 +311,77 @@ class Cyclic(NamedTuple):
     column = (j // self.wide * self.columns + c) * self.wide + j % self.wide
     return row[:, None], column[None]
 
-  def order_of(self, index):
-    """The number in the matrix, from 0, of a row of the padded one."""
-    chunk = self.padded // self.chunks
-    return index // chunk * (self.n // self.chunks) + index % chunk
+  # Between where a matrix lies and the block-cyclic layout. Each is the transpose of the other, and
+  # in the derivatives of each the other stands: XLA would make loops of them.
 
-  # Padding, of matrices where they lie, and of arrays that are the same on all devices.
+  def to_cyclic(self, a: jax.Array) -> jax.Array:
+    """The matrix in the block-cyclic layout, zeros after it. Each device moves its share, or, from
+    both dimensions, twice."""
+    sizes = [dealt.chunk * dealt.devices for dealt in map(self.dealt, (0, 1))]
+    for dimension, size in enumerate(sizes):
+      a = _pad(a, dimension, size)
+    return linear_call(
+        lambda _, a: self.map(self._to_cyclic, "m", "c", a),
+        lambda _, x: self.map(self._from_cyclic, "c", "m", x), (), a)
 
-  def pad(self, x, dimension, chunks):
-    """Fills up each of `chunks` equal parts of a dimension with zeros."""
-    return self._refill(
-        x, dimension, chunks, lambda x, part: jnp.pad(
-            x, [(0, part - x.shape[k]) if k == dimension + 1 else (0, 0) for k in range(x.ndim)]),
-        self.padded // self.chunks)
-
-  def unpad(self, x, dimension, chunks):
-    return self._refill(
-        x, dimension, chunks, lambda x, part: lax.slice_in_dim(x, 0, part, axis=dimension + 1),
-        self.n // self.chunks)
-
-  def _refill(self, x, dimension, chunks, change, part):
-    if self.padded == self.n:
-      return x
-    before, after = x.shape[:dimension], x.shape[dimension + 1 :]
-    own = x.shape[dimension] // chunks
-    return change(x.reshape(*before, chunks, own, *after), part).reshape(
-        *before, chunks * part, *after)
-
-  def _chunks_of_device(self):
-    return [self.chunks // self.layout.devices(own) for own in self.layout.spec]
-
-  def to_cyclic(self, a):
-    """From where the matrix lies to the block-cyclic layout, padded with zeros: each device moves
-    its share twice."""
-    for dimension, chunks in enumerate(self._chunks_of_device()):
-      a = self.pad(a, dimension, chunks)
-    b, panels = self.block, self.panels
-    if self._is_by_rows():
-      n = a.shape[1]
-      a = a.reshape(-1, self.columns, self.rows, b, n).transpose(2, 1, 0, 3, 4)
-      a = self.exchange_all(a).reshape(panels * b, panels, self.columns, self.wide)
-      a = self.exchange_c(jnp.moveaxis(a, 2, 0))  # c, rows, panel, column
-      a = a.reshape(self.columns, panels, b, -1).swapaxes(0, 1)
-    elif self._is_by_columns():
-      n = a.shape[0]
-      a = a.reshape(n, -1, self.columns, self.rows, b).transpose(3, 2, 1, 4, 0)
-      a = self.exchange_all(a).reshape(panels * b, -1, self.rows, b)  # columns, panel, r, row
-      a = self.exchange_r(jnp.moveaxis(a, 2, 0))
-      a = a.reshape(self.rows, panels, b, -1).transpose(3, 1, 0, 2)
-    else:
-      a = self.exchange_r(a.reshape(-1, self.rows, b, a.shape[1]).swapaxes(0, 1))
-      a = a.reshape(-1, a.shape[-1])
-      a = self.exchange_c(jnp.moveaxis(a.reshape(len(a), -1, self.columns, self.wide), 2, 0))
-      a = a.swapaxes(0, 1)
-    return a.reshape(panels * self.tall, panels * self.wide)
-
-  def from_cyclic(self, a):
+  def from_cyclic(self, x: jax.Array) -> jax.Array:
     """The opposite of `to_cyclic`."""
-    b, panels = self.block, self.panels
-    h, w = panels * self.tall, panels * self.wide
-    if self._is_by_rows():
-      a = self.exchange_c(a.reshape(panels, self.columns, b, w).swapaxes(0, 1))
-      a = a.reshape(self.columns, panels * b, panels, self.wide)
-      a = jnp.moveaxis(a, 0, 2).reshape(self.rows, self.columns, -1, b, self.padded)
-      a = self.exchange_all(a).transpose(2, 1, 0, 3, 4).reshape(-1, self.padded)
-    elif self._is_by_columns():
-      a = self.exchange_r(a.reshape(h, panels, self.rows, b).transpose(2, 1, 3, 0))
-      a = a.reshape(self.rows, panels * b, -1, b)  # r, columns, panel, row
-      a = jnp.moveaxis(a, 0, 2).reshape(self.rows, self.columns, -1, b, self.padded)
-      a = self.exchange_all(a).transpose(4, 2, 1, 0, 3).reshape(self.padded, -1)
+    a = linear_call(
+        lambda _, x: self.map(self._from_cyclic, "c", "m", x),
+        lambda _, a: self.map(self._to_cyclic, "m", "c", a), (), x)
+    return a[: self.n, : self.n]
+
+  def _to_cyclic(self, a):
+    rows, columns = self.dealt(0), self.dealt(1)
+    r, c = self.place()
+    device = r * self.columns + c
+    h, w = rows.length, columns.length
+    if columns.devices == 1:
+      a = _pad(_take(a, rows.outgoing(device), 0), 1, self.padded)
+      a = a.reshape(self.rows, rows.slots, self.panels, self.columns, self.wide)
+      a = self.exchange_all(a.transpose(0, 3, 1, 2, 4)).reshape(-1, w)
+      a = _take(a, rows.incoming(r), 0)
+    elif rows.devices == 1:
+      a = _pad(_take(a, columns.outgoing(device), 1), 0, self.padded)
+      a = a.reshape(-1, self.rows, self.block, self.columns, columns.slots)
+      a = self.exchange_all(a.transpose(1, 3, 0, 2, 4)).reshape(self.devices, h, columns.slots)
+      a = _take(jnp.moveaxis(a, 0, 1).reshape(h, -1), columns.incoming(c), 1)
     else:
-      a = self.exchange_c(a.reshape(h, self.columns, -1, self.wide).swapaxes(0, 1))
-      a = jnp.moveaxis(a, 0, 2).reshape(h, w)
-      a = self.exchange_r(a.reshape(self.rows, -1, b, w)).swapaxes(0, 1).reshape(h, w)
-    for dimension, chunks in enumerate(self._chunks_of_device()):
-      a = self.unpad(a, dimension, chunks)
-    return a
+      a = _take(a, rows.outgoing(r), 0).reshape(self.rows, rows.slots, -1)
+      a = _take(self.exchange_r(a).reshape(-1, a.shape[2]), rows.incoming(r), 0)
+      a = _take(a, columns.outgoing(c), 1).reshape(h, self.columns, columns.slots)
+      a = jnp.moveaxis(self.exchange_c(jnp.moveaxis(a, 1, 0)), 0, 1)
+      a = _take(a.reshape(h, -1), columns.incoming(c), 1)
+    if self.padded == self.n:
+      return a
+    row, column = self.numbers()
+    return jnp.where((row < self.n) & (column < self.n), a, 0)
 
-  def _is_by_rows(self) -> bool:
-    return self.layout.devices(self.layout.spec[1]) == 1
+  def _from_cyclic(self, x):
+    rows, columns = self.dealt(0), self.dealt(1)
+    r, c = self.place()
+    device = r * self.columns + c
+    h, w = x.shape
+    if columns.devices == 1:
+      x = _take(x, rows.returning(r), 0).reshape(self.rows, self.columns, rows.slots, w)
+      x = self.exchange_all(x).reshape(self.rows, self.columns, rows.slots, self.panels, -1)
+      x = x.transpose(0, 2, 3, 1, 4).reshape(-1, self.padded)[:, : self.n]
+      return _take(x, rows.returned(device), 0)
+    if rows.devices == 1:
+      x = _take(x, columns.returning(c), 1).reshape(h, self.rows, self.columns, columns.slots)
+      x = self.exchange_all(jnp.moveaxis(x, 0, 2))
+      x = x.reshape(self.rows, self.columns, -1, self.block, columns.slots)
+      x = x.transpose(2, 0, 3, 1, 4).reshape(self.padded, -1)[: self.n]
+      return _take(x, columns.returned(device), 1)
+    x = _take(x, columns.returning(c), 1).reshape(h, self.columns, columns.slots)
+    x = jnp.moveaxis(self.exchange_c(jnp.moveaxis(x, 1, 0)), 0, 1).reshape(h, -1)
+    x = _take(x, columns.returned(c), 1)
+    x = self.exchange_r(_take(x, rows.returning(r), 0).reshape(self.rows, rows.slots, -1))
+    return _take(x.reshape(-1, x.shape[2]), rows.returned(r), 0)
 
-  def _is_by_columns(self) -> bool:
-    return self.layout.devices(self.layout.spec[0]) == 1
+  def pad(self, x: jax.Array) -> jax.Array:
+    """Rows of zeros after an array that is the same on all devices."""
+    return _pad(x, 0, self.padded)
 
   def transpose(self, x):
     """The transpose of a matrix in the block-cyclic layout: each device moves its share twice."""
@@ -328,10 +407,8 @@ def cyclic_of(
   if min(rows, columns) == 1:
     nearest = next(k for k in range(math.isqrt(devices), 0, -1) if devices % k == 0)
     given = (devices // nearest, nearest)
-    step = devices * devices
   else:
     given = (rows, columns)
-    step = math.lcm(rows * rows, columns * devices)
   if grid is not None and not (
       isinstance(grid, tuple) and len(grid) == 2 and all(isinstance(x, int) for x in grid)):
     raise ValueError(f"{name}: grid={grid!r} must be a pair of numbers, (rows, columns).")
@@ -345,16 +422,22 @@ def cyclic_of(
       raise ValueError(
           f"{name}: grid={grid!r} must be two numbers whose product is that of the devices, "
           f"{devices}.")
-  padded = lambda size: max(-(-n // (step * size)), 1) * step * size
+
+  def cyclic(size):
+    width = size * devices
+    return Cyclic(layout, *given, n, size, max(-(-n // width), 1) * width)
+
+  def growth(size):
+    found = cyclic(size)
+    return max(found.padded / max(n, 1), *(found.dealt(k).growth for k in (0, 1)))
+
   if block is None:
     # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.
     most = min(n // (4 * sum(given)), _WIDEST) // devices
     sizes = [1 << k for k in range(max(most, 1).bit_length())]
-    size = max(x for x in sizes if padded(x) <= max(padded(1), _PADDING * n))
-  elif not isinstance(block, int) or block < 1 or block % devices:
+    return cyclic(max(x for x in sizes if growth(x) <= max(growth(1), _GROWTH)))
+  if not isinstance(block, int) or block < 1 or block % devices:
     raise ValueError(
         f"{name}: block={block!r} must be a positive multiple of the {devices} devices, which "
         "share each panel of that width.")
-  else:
-    size = block // devices
-  return Cyclic(layout, *given, n, size, padded(size))
+  return cyclic(block // devices)

@@ -57,6 +57,15 @@ def layout_of(name: str, x: jax.Array) -> Layout:
   return Layout(mesh, tuple(map(as_axes, spec)))
 
 
+def _refuse_otherwise(name, a, layout, axes, spec):
+  """On Explicit axes a matrix lies where its type says."""
+  if jax.sharding.AxisType.Explicit in layout.mesh.axis_types:
+    raise ffi.ShardingTypeError(
+        f"{name}: the matrix is sharded otherwise than axes={axes!r} say: "
+        f"{jax.typeof(a).str_short(True)}; reshard it first: "
+        f"jax.sharding.reshard(a, {partition(spec)}).")
+
+
 def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2) -> Layout:
   """The layout of matrices whose rows are sharded: over `axes`, or those that they lie on, or,
   where that is not known, all axes of the mesh that no batch dimension has. With dimension -1, that
@@ -77,12 +86,9 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -
     raise ValueError(
         f"{name}: axes={axes!r} must be axes of the mesh that no batch dimension is sharded over, "
         f"{free}; {unknown[0]!r} is not.")
-  devices = layout.devices(chosen)
-  if a.shape[dimension] % devices:
-    raise ValueError(
-        f"{name}: the {sharded} of the matrix, {a.shape[dimension]}, must be a multiple of the "
-        f"{devices} devices that they are sharded over. {sharded.capitalize()} of zeros may be "
-        "added.")
+  if chosen != rows:
+    spec = [*batch, chosen, ()] if dimension == -2 else [*batch, (), chosen]
+    _refuse_otherwise(name, a, layout, axes, spec)
   return Layout(layout.mesh, (*batch, chosen, ()))
 
 
@@ -104,15 +110,6 @@ def square_of(name: str, a: jax.Array, axes: Any) -> Layout:
       raise ValueError(
           f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, "
           "names for the rows, or a pair (rows, columns) of either, of which one may be None.")
-  if jax.sharding.AxisType.Explicit in layout.mesh.axis_types and spec != layout.spec:
-    raise ffi.ShardingTypeError(
-        f"{name}: the matrix is sharded otherwise than axes={axes!r}: "
-        f"{jax.typeof(a).str_short(True)}; reshard it first: "
-        f"jax.sharding.reshard(a, {partition(spec)}).")
-  for what, own in zip(("rows", "columns"), spec, strict=True):
-    if a.shape[-1] % layout.devices(own):
-      raise ffi.ShardingTypeError(
-          f"{name}: the {what} of the matrix, {a.shape[-1]}, must be a multiple of the "
-          f"{layout.devices(own)} devices that they are sharded over; reshard it first, "
-          "over fewer: jax.sharding.reshard(a, spec).")
+  if spec != layout.spec:
+    _refuse_otherwise(name, a, layout, axes, spec)
   return Layout(layout.mesh, spec)

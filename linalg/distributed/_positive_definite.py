@@ -156,21 +156,17 @@ def _factor(grid: Cyclic, a):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _to_cyclic(grid, a):
-  return grid.map(grid.to_cyclic, "m", "c", a)
-
-
-def _from_cyclic(grid, x):
-  return grid.map(grid.from_cyclic, "c", "m", x)
+  return grid.to_cyclic(a)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _lower(grid, a, l):
-  return _from_cyclic(grid, lower_p(a, l, grid=grid))
+  return grid.from_cyclic(lower_p(a, l, grid=grid))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _inverse_matrix(grid, a, l):
-  return _from_cyclic(grid, inverse_p(a, l, grid=grid))
+  return grid.from_cyclic(inverse_p(a, l, grid=grid))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -188,9 +184,9 @@ def _solution(grid, a, l, b):
 
   # A is Hermitian, so its transpose is its conjugate.
   x = lax.custom_linear_solve(
-      multiply, grid.pad(b, 0, grid.chunks), solve,
+      multiply, grid.pad(b), solve,
       transpose_solve=lambda _, b: solve(_, b.conj()).conj())
-  return grid.unpad(x, 0, grid.chunks)
+  return x[: grid.n]
 
 
 @functools.partial(
@@ -314,8 +310,8 @@ def cholesky(
       one dimension. By default the nearest to a square; sharded over both, it has the grid that it
       lies on.
     block: the width of a panel, a multiple of the P = Pr Pc devices. By default one that keeps a
-      panel small beside a device's share of the matrix, and, if it can, the padding below a
-      sixteenth: rows or columns alone are filled up to a multiple of P times that width.
+      panel small beside a device's share of the matrix, which is filled up to a multiple of it, and
+      that padding below a sixteenth, if it can.
 
   Returns:
     L (n, n), sharded as `a` is, zero above the diagonal. If A is not positive definite, it is NaN;
@@ -326,10 +322,10 @@ def cholesky(
   Algorithm: right-looking in a block-cyclic layout (Choi, Dongarra, Ostrouchov, Petitet, Walker and
   Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines,
   1996), in which every device has a part of each panel both ways. A device receives some
-  n² (1 / Pr + 1 / Pc) / 2 numbers, four times its share n² / P on the way to that layout and back,
-  and of both together about a fifth more, for the phases that keep the program small and the blocks
-  on the diagonal. Derivatives, forward and reverse,
-  are Murray's, arXiv:1602.07527, by triangular systems and products in the same layout.
+  n² (1 / Pr + 1 / Pc) / 2 numbers, twice its share n² / P on the way to that layout and back, or
+  four times if both dimensions are sharded, and of all that about a fifth more, for the phases that
+  keep the program small and the blocks on the diagonal. Derivatives, forward and reverse, are
+  Murray's, arXiv:1602.07527, by triangular systems and products in the same layout.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

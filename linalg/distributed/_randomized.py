@@ -95,9 +95,11 @@ def _error(rows, a, u, s, vh):
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _randomized_svd(rows, rank, width, iterations, a, key):
   test = jax.random.normal(key, (a.shape[-1], width), a.dtype)
-  u, s, v = _triplets(rows, iterations, a, test)
+  even = rows.even(a)
+  u, s, v = _triplets(rows, iterations, even, test)
   u, s, vh = u[..., :rank], s[..., :rank], adjoint(v[..., :rank])
-  return u, s, vh, _error(rows, *map(lax.stop_gradient, (a, u, s, vh)))
+  error = _error(rows, *map(lax.stop_gradient, (even, u, s, vh)))
+  return u[..., : rows.count, :], s, vh, error
 
 
 @public("rank", "oversampling", "power_iterations", "axes", compiled=False)
@@ -152,7 +154,7 @@ def randomized_svd(
   if oversampling < 0 or power_iterations < 0:
     raise ValueError(
         f"randomized_svd: {oversampling=} and {power_iterations=} must not be negative.")
-  rows = Rows(rows_of("randomized_svd", a, axes))
+  rows = Rows(rows_of("randomized_svd", a, axes), a.shape[-2])
   width = min(rank + oversampling, most)
   u, s, vh, error = _randomized_svd(rows, rank, width, power_iterations, a, key)
   real = real_dtype(dtype)

@@ -27,9 +27,13 @@ _GATHERED = 8
 
 
 class Rows(NamedTuple):
-  """How the rows of a tall matrix are sharded, and what is computed with it."""
+  """How the rows of a tall matrix are sharded, and what is computed with it.
+
+  Functions of `rows.even(a)` have rows of zeros after those that `count` counts.
+  """
 
   layout: Layout
+  count: int
 
   @property
   def axes(self) -> Axes:
@@ -43,6 +47,11 @@ class Rows(NamedTuple):
         "r": partition(self.layout.spec), "s": partition([*self.layout.spec[:-2], (), ()]),
         "a": PartitionSpec()}
     return map_parts(self.layout.mesh, specs, function, operands, results, *arrays)
+
+  def even(self, x):
+    """With rows of zeros, as many for each device."""
+    missing = -self.count % self.layout.devices(self.axes)
+    return jnp.pad(x, [*[(0, 0)] * (x.ndim - 2), (0, missing), (0, 0)])
 
   def inner(self, x, y):
     """Xᴴ Y, by a sum of small matrices over the devices."""
@@ -121,20 +130,22 @@ def _invarying(r, axes):
   return _gather(_rows_of_device(padded, axes, count), axes)[..., :rows, :]
 
 
-def _signs(top):
+def _signs(top, is_square):
   """Those that LAPACK's reflectors give the columns of an orthonormal Q, of its first n rows.
 
   The reflectors are made of Q - S = L U, where the sign sⱼ is the opposite of that of the pivot;
   Ballard, Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
-  tall-skinny QR, J. Parallel Distrib. Comput. 85 (2015).
+  tall-skinny QR, J. Parallel Distrib. Comput. 85 (2015). Of a real square matrix the
+  last of them is the identity: the pivot stays as it is.
   """
+  kept = top.shape[-1] - 1 if is_square and not jnp.iscomplexobj(top) else -1
   index = expand(jnp.arange(top.shape[-1]), top[..., 0])
 
   def step(m, j):
     pick = lambda x: jnp.sum(jnp.where(index == j, x, 0), axis=-1)
     row = jnp.sum(jnp.where(index[..., None] == j, m, 0), axis=-2)
     pivot = pick(row)
-    sign = jnp.where(pivot.real >= 0, -1, 1).astype(m.dtype)
+    sign = jnp.where((pivot.real >= 0) != (j == kept), -1, 1).astype(m.dtype)
     column = jnp.sum(jnp.where(index[..., None, :] == j, m, 0), axis=-1)
     column = jnp.where(index > j, column / (pivot - sign)[..., None], 0)
     right = jnp.where(index > j, row, 0)
@@ -144,7 +155,7 @@ def _signs(top):
   return jnp.moveaxis(signs, 0, -1)
 
 
-def _as_lapack(q, r, axes):
+def _as_lapack(q, r, axes, is_square):
   """The factors with a real diagonal of R, and LAPACK's signs."""
   n, rows = r.shape[-1], q.shape[-2]
   diagonal = diagonal_of(r)
@@ -157,14 +168,15 @@ def _as_lapack(q, r, axes):
     top = lax.psum(jnp.where(first, q[..., :n, :], 0), axes)
   else:
     top = _gather(q, axes)[..., :n, :]
-  signs = _signs(top)
+  signs = _signs(top, is_square)
   return q * signs[..., None, :], r * signs[..., :, None]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _qr(rows: Rows, a):
   def body(a):
-    return _as_lapack(*_factors(a, rows.axes), rows.axes)
+    is_square = rows.count == a.shape[-1]
+    return _as_lapack(*_factors(a, rows.axes), rows.axes, is_square)
 
   return rows.map(body, "r", "rs", a)
 
@@ -251,7 +263,7 @@ def _operands(
     raise ValueError(
         f"{name} takes matrices [..., m, n] with m >= n, got {a.shape}; the columns of a wide one "
         "are the rows of its transpose.")
-  return Rows(rows_of(name, a, axes)), [a, *others], dtype
+  return Rows(rows_of(name, a, axes), a.shape[-2]), [a, *others], dtype
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -274,12 +286,28 @@ def _adjoint_inverse_jvp(rows, rtol, primals, tangents):
 
 
 _compiled = functools.partial(jax.jit, static_argnums=0)
-_compiled_qr, _compiled_svd, _compiled_svdvals = map(_compiled, (_qr, _svd, _svdvals))
+
+
+@_compiled
+def _compiled_qr(rows, a):
+  q, r = _qr(rows, rows.even(a))
+  return q[..., : rows.count, :], r
 
 
 @_compiled
 def _compiled_r(rows, a):
-  return _qr(rows, a)[1]
+  return _qr(rows, rows.even(a))[1]
+
+
+@_compiled
+def _compiled_svd(rows, a):
+  u, s, vh = _svd(rows, rows.even(a))
+  return u[..., : rows.count, :], s, vh
+
+
+@_compiled
+def _compiled_svdvals(rows, a):
+  return _svdvals(rows, rows.even(a))
 
 
 @public("mode", "axes", compiled=False)
@@ -289,8 +317,8 @@ def qr(
   """A = Q R of tall matrices whose rows are sharded; `linalg.qr`.
 
   Args:
-    a: matrices (..., m, n), m >= n, of any floating, complex or integer dtype; m is a multiple of
-      the number of devices. Batch dimensions may be sharded over other axes of the mesh.
+    a: matrices (..., m, n), m >= n, of any floating, complex or integer dtype. Batch dimensions may
+      be sharded over other axes of the mesh.
     mode: "reduced", or "r" for R alone.
     axes: the axes of the mesh that the rows are sharded over. By default those that the array is
       sharded over; inside `jax.jit` on Auto axes, where that cannot be known, all axes.
@@ -379,6 +407,7 @@ def svdvals(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> jax.A
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _lstsq(rows, rcond, a, b):
+  a, b = rows.even(a), rows.even(b)
   x = _solution(rows, rcond, a, b)
   s = _svdvals(rows, lax.stop_gradient(a))
   rank = jnp.sum(counted(s, rcond), axis=-1)
@@ -428,12 +457,12 @@ def lstsq(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pinv(rows, rtol, a):
-  return adjoint(_adjoint_inverse(rows, rtol, a))
+  return adjoint(_adjoint_inverse(rows, rtol, rows.even(a))[..., : rows.count, :])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pinv_of_wide(rows, rtol, a):
-  return _adjoint_inverse(rows, rtol, adjoint(a))
+  return _adjoint_inverse(rows, rtol, rows.even(adjoint(a)))[..., : rows.count, :]
 
 
 @public("rtol", "axes", compiled=False)
@@ -469,4 +498,5 @@ def pinv(
   is_wide = a.shape[-2] < a.shape[-1]
   layout = rows_of("pinv", a, axes, -1 if is_wide else -2)
   rtol = 10 * default_rtol(a, dtype) if rtol is None else float(rtol)
-  return (_pinv_of_wide if is_wide else _pinv)(Rows(layout), rtol, a).astype(dtype)
+  rows = Rows(layout, max(a.shape[-2:]))
+  return (_pinv_of_wide if is_wide else _pinv)(rows, rtol, a).astype(dtype)

@@ -1,5 +1,7 @@
 """Tall matrices whose rows are sharded: what linalg's own functions give, where the rows lie."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -199,7 +201,7 @@ def test_tree(rng, monkeypatch):
   monkeypatch.setattr(dist._tall, "_GATHERED", 1)
   a = general(rng, ROWS, N, dtype=np.complex128)
   x = place(a, "both", AxisType.Auto)
-  rows = dist._tall.Rows(dist._tall.rows_of("qr", x, None))
+  rows = dist._tall.Rows(dist._tall.rows_of("qr", x, None), ROWS)
   q, r = jax.jit(dist._tall._qr.fun, static_argnums=0)(rows, x)
   for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
     close(mine, theirs, np.complex128)
@@ -208,11 +210,13 @@ def test_tree(rng, monkeypatch):
   assert dist.report(values).collectives["collective-permute"] == 3
 
 
-def test_fewer_rows_than_columns_on_a_device(rng):
-  a = general(rng, 16, 5, dtype=np.float64)
+@pytest.mark.parametrize("n,dtype", [(5, np.float64), (16, np.float64), (16, np.complex128)])
+def test_fewer_rows_than_columns_on_a_device(n, dtype, rng):
+  """The last reflector of a real square matrix is none."""
+  a = general(rng, 16, n, dtype=dtype)
   q, r = dist.qr(place(a, "one", AxisType.Auto))
   for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
-    close(mine, theirs, np.float64)
+    close(mine, theirs, dtype)
 
 
 def test_ill_conditioned(rng):
@@ -393,15 +397,12 @@ def test_vmap(rng):
 
 @pytest.mark.parametrize("call,error,message", [
     (lambda x: dist.qr(x.mT), ValueError, "m >= n, got"),
-    (lambda x: dist.qr(x[:44]), ValueError, "44, must be a multiple of the 8 devices"),
     (lambda x: dist.qr(x, axes="z"), ValueError, "'z' is not"),
     (lambda x: dist.qr(x, "complete"), NotImplementedError, "'reduced' and 'r'"),
     (lambda x: dist.lstsq(x, x[:8]), ValueError, "Incompatible shapes"),
     (lambda x: dist.svd(np.ones(8)), ValueError, "must have shape"),
     (lambda x: dist.qr(jnp.ones((16, 8)).at[0].set(1)), ValueError, "needs a mesh"),
     (lambda x: dist.qr(x, axes=x), TypeError, "axes as an option"),
-    (lambda x: dist.pinv(x[:44]), ValueError, "44, must be a multiple of the 8 devices"),
-    (lambda x: dist.pinv(x[:44].T), ValueError, "columns of the matrix, 44, must be a multiple"),
     (lambda x: dist.randomized_svd(x, N + 1, KEY), ValueError, "rank=4 must be from 1 to 3"),
     (lambda x: dist.randomized_svd(x, 2, KEY, oversampling=-1), ValueError, "not be negative"),
 ])
@@ -409,6 +410,63 @@ def test_errors(call, error, message, rng):
   x = place(general(rng, ROWS, N, dtype=np.float64), "one", AxisType.Auto)
   with pytest.raises(error, match=message):
     call(jax.device_put(np.asarray(x), x.sharding))
+
+
+def test_sharded_otherwise():
+  """On Explicit axes, which say that no device shares it."""
+  mesh = make_mesh(kind=AxisType.Explicit)
+  x = jax.device_put(np.ones((ROWS, N)), NamedSharding(mesh, P()))
+  for call, at in ((dist.qr, x), (dist.pinv, x.T), (lambda x: dist.svd(x, axes="x"), x)):
+    with pytest.raises(linalg.ffi.ShardingTypeError, match=r"jax.sharding.reshard\(a, .*'x'"):
+      call(at)
+
+
+def test_uneven(rng):
+  """Rows that the devices do not divide, inside `jit` on Auto axes: no device has all of them."""
+  m = ROWS - 3
+  a, b = general(rng, m, N, dtype=np.float64), general(rng, m, 2, dtype=np.float64)
+  mesh = make_mesh()
+
+  def values(library, a, b, **options):
+    # What is made here, as its rows lie, is never a result of the program.
+    a, b = jnp.sin(a), jnp.cos(b)
+    q = library.qr(a)[0]
+    p = library.pinv(a).mT
+    u = library.svd(a, **options)[0]
+    return (
+        jnp.sum(q**3, axis=0), jnp.sum(p**3, axis=0), jnp.sum(u**4, axis=0),
+        library.svdvals(a), *library.lstsq(a, b)[:3])
+
+  def loss(a, b):
+    q, r = dist.qr(a)
+    return jnp.sum(q**3) + jnp.sum(dist.lstsq(a, b)[0] ** 3) + jnp.sum(r)
+
+  with jax.set_mesh(mesh):
+    found = quick_jit(functools.partial(values, dist))(a, b)
+    gradient = quick_jit(jax.grad(loss, (0, 1)))(a, b)
+    triplets = dist.randomized_svd(a, 2, KEY)
+  for mine, theirs in zip(found, values(linalg, a, b, full_matrices=False), strict=True):
+    close(mine, theirs, np.float64)
+  close(triplets.S, np.linalg.svd(a, compute_uv=False)[:2], np.float64)
+  assert triplets.U.shape == (m, 2)
+  even = [jax.device_put(np.pad(x, ((0, 3), (0, 0))), NamedSharding(mesh, P("x"))) for x in (a, b)]
+  for mine, theirs in zip(gradient, quick_jit(jax.grad(loss, (0, 1)))(*even), strict=True):
+    close(mine, theirs[:m], np.float64)
+
+
+def test_uneven_rows_stay_where_they_are(rng):
+  """Of rows made in the program, no device has all."""
+  m = 4093
+  mesh = make_mesh()
+
+  def energy(t):
+    points = jax.lax.with_sharding_constraint(
+        jnp.linspace(0.0, 1.0, m + 3), NamedSharding(mesh, P("x")))[:m]
+    return jnp.sum(dist.svdvals(jnp.sin(t * points[:, None] * jnp.arange(1.0, 5.0)[None])))
+
+  with jax.set_mesh(mesh):
+    program = quick_jit(jax.grad(energy)).lower(1.0).compile()
+  assert "f64[4093,4]" not in program.as_text() and "f64[4096,4]" not in program.as_text()
 
 
 def test_sharded_columns():
