@@ -5,9 +5,9 @@
   q, r = dist.qr(a)  # a tall matrix, its rows sharded
 
 The functions of `linalg` share a batch among devices, a matrix being worked on by one. Here one
-matrix is shared: tall matrices whose rows are sharded, positive definite ones that are sharded over
-rows, columns or both, and stacks whose matrix dimensions are. `report` says what a compiled program
-moves between devices, and the memory that it takes.
+matrix is shared: tall matrices whose rows are sharded, positive definite and triangular ones that
+are sharded over rows, columns or both, and stacks whose matrix dimensions are. `report` says what a
+compiled program moves between devices, and the memory that it takes.
 """
 
 from linalg.distributed._positive_definite import (
@@ -26,6 +26,7 @@ from linalg.distributed._randomized import RandomizedSVDResult, randomized_svd
 from linalg.distributed._report import Report, report
 from linalg.distributed._stacks import batched
 from linalg.distributed._tall import lstsq, pinv, qr, svd, svdvals
+from linalg.distributed._triangular import solve_triangular
 
 __all__ = [
     "CholeskyFactor",
@@ -46,6 +47,7 @@ __all__ = [
     "slogdet",
     "solve",
     "solve_ex",
+    "solve_triangular",
     "svd",
     "svdvals",
 ]

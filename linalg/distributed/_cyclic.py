@@ -5,7 +5,8 @@ of the rows lies on row t mod Pr of the grid, and block t of the columns on colu
 (t div Pr) mod Pc. So a panel, P = Pr Pc blocks that follow each other, has one block on each device
 both ways: every device has a part in all that is done to it, and none is its owner.
 
-Functions of a device's part stand here, for the body of a `shard_map`; `_blocks.py` computes with
+Functions of a device's part stand here, for the body of a `shard_map`; `_algorithms.py` computes
+with
 them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `tall` rows and
 `wide` columns. Groups of devices stand in `axis_index_groups`, so that any axes of a mesh serve any
 grid.
@@ -25,8 +26,19 @@ from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
 _WIDEST = 1024
-# What a matrix, or what is exchanged for it, may grow by to fit a wider panel.
-_GROWTH = 17 / 16
+# What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
+_GROWTH = 33 / 32
+# Of the loops over panels of a triangle. Each phase costs compilation; the fewer, the more is
+# computed and moved for nothing. With eight, that is an eighth of what moves.
+_PHASES = 8
+# An update is made in strips, to leave out what is above the diagonal, and for less memory.
+_STRIPS = 4
+
+
+def bounds(count: int, parts: int) -> list[tuple[int, int]]:
+  """Those of parts that differ by one at most, without empty ones."""
+  edges = sorted({round(count * i / parts) for i in range(parts + 1)})
+  return list(zip(edges[:-1], edges[1:], strict=True))
 
 
 class _Dealt(NamedTuple):
@@ -133,6 +145,8 @@ class Cyclic(NamedTuple):
   n: int
   block: int
   padded: int
+  most_phases: int
+  most_strips: int
 
   @property
   def axes(self) -> Axes:
@@ -150,6 +164,14 @@ class Cyclic(NamedTuple):
   @property
   def panels(self) -> int:
     return self.padded // self.width
+
+  @property
+  def phases(self) -> list[tuple[int, int]]:
+    """The panels of each, for loops that leave out what a triangle has not."""
+    return bounds(self.panels, self.most_phases)
+
+  def strips(self, count: int) -> list[tuple[int, int]]:
+    return bounds(count, self.most_strips)
 
   @property
   def tall(self) -> int:
@@ -395,11 +417,11 @@ class Cyclic(NamedTuple):
 
 
 def cyclic_of(
-    name: str, layout: Layout, n: int, grid: tuple[int, int] | None, block: int | None
+    name: str, layout: Layout, n: int, grid: tuple[int, int] | None, panel: int | None
 ) -> Cyclic:
   """The blocks for a square matrix of n rows.
 
-  `grid` and `block`, the width of a panel, are the caller's, or None for the nearest to a square
+  `grid` and `panel`, its width, are the caller's, or None for the nearest to a square
   and for one that leaves enough panels.
   """
   rows, columns = map(layout.devices, layout.spec)
@@ -425,19 +447,20 @@ def cyclic_of(
 
   def cyclic(size):
     width = size * devices
-    return Cyclic(layout, *given, n, size, max(-(-n // width), 1) * width)
+    padded = max(-(-n // width), 1) * width
+    return Cyclic(layout, *given, n, size, padded, _PHASES, _STRIPS)
 
   def growth(size):
     found = cyclic(size)
     return max(found.padded / max(n, 1), *(found.dealt(k).growth for k in (0, 1)))
 
-  if block is None:
+  if panel is None:
     # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.
     most = min(n // (4 * sum(given)), _WIDEST) // devices
     sizes = [1 << k for k in range(max(most, 1).bit_length())]
     return cyclic(max(x for x in sizes if growth(x) <= max(growth(1), _GROWTH)))
-  if not isinstance(block, int) or block < 1 or block % devices:
+  if not isinstance(panel, int) or panel < 1 or panel % devices:
     raise ValueError(
-        f"{name}: block={block!r} must be a positive multiple of the {devices} devices, which "
+        f"{name}: panel={panel!r} must be a positive multiple of the {devices} devices, which "
         "share each panel of that width.")
-  return cyclic(block // devices)
+  return cyclic(panel // devices)

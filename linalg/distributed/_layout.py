@@ -6,17 +6,23 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.core
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from linalg import ffi
 
 Axes = tuple[str, ...]
+# Of a square matrix: what its rows are sharded over, or a pair for its rows and columns.
+Places = str | tuple[Any, ...] | None
 
 
 class Layout(NamedTuple):
-  """A mesh, and for each dimension of an array the axes that it is sharded over."""
+  """A mesh, and for each dimension of an array the axes that it is sharded over.
 
-  mesh: Any  # jax.sharding.Mesh or AbstractMesh
+  The mesh is abstract, whether an array is traced or there: so that a factor of one is of the same
+  type as that of the other. Its devices are those of the operands.
+  """
+
+  mesh: AbstractMesh
   spec: tuple[Axes, ...]
 
   def devices(self, axes: Axes) -> int:
@@ -54,7 +60,7 @@ def layout_of(name: str, x: jax.Array) -> Layout:
         f"{name} needs a mesh: an array that is sharded over one, or jax.set_mesh(mesh).")
   spec = tuple(sharding.spec) + (None,) * (x.ndim - len(sharding.spec))
   as_axes = lambda entry: entry if isinstance(entry, tuple) else (entry,) if entry else ()
-  return Layout(mesh, tuple(map(as_axes, spec)))
+  return Layout(mesh.abstract_mesh, tuple(map(as_axes, spec)))
 
 
 def _refuse_otherwise(name, a, layout, axes, spec):
@@ -92,10 +98,14 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -
   return Layout(layout.mesh, (*batch, chosen, ()))
 
 
-def square_of(name: str, a: jax.Array, axes: Any) -> Layout:
+def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
   """The layout of one square matrix: over `axes`, a name or names of the rows' axes, or a pair of
   those of the rows and of the columns; or those that it lies on; or, where that is not known, its
   rows over all axes of the mesh."""
+  if a.ndim != 2 or a.shape[0] != a.shape[1]:
+    raise ValueError(
+        f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
+        "is for linalg's functions, or for linalg.distributed.batched.")
   layout = layout_of(name, a)
   names = layout.mesh.axis_names
   if axes is None:

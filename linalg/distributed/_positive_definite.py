@@ -5,21 +5,21 @@ import functools
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-import linalg.distributed._blocks as blocks
+import linalg.distributed._algorithms as algorithms
 from linalg import ffi
 from linalg._algebra import minus, plus, solution_tangent
 from linalg._checks import check_positive
 from linalg._det import SlogdetResult
 from linalg._given_factors import given_factors
-from linalg._operands import as_arrays, as_columns, real_dtype
+from linalg._operands import as_arrays, real_dtype
 from linalg._public import public
+from linalg.distributed._columns import solve_columns
 from linalg.distributed._cyclic import Cyclic, cyclic_of
-from linalg.distributed._layout import square_of
+from linalg.distributed._layout import Places, square_of
 
 # Operations on matrices in the block-cyclic layout, (P, h, w), whose batch is the devices. None has
 # a handler: they are primitives for the sake of their derivatives, which XLA would otherwise take
@@ -52,7 +52,7 @@ def _multiply_transpose(cotangents, operands, *, grid, transpose, lower):
 
 
 def _multiply(x, y, *, grid, **how):
-  multiply = functools.partial(blocks.multiply, grid, **how)
+  multiply = functools.partial(algorithms.multiply, grid, **how)
   return [grid.map(multiply, "cc", "c", x, y)]
 
 
@@ -81,7 +81,7 @@ def _solve_transpose(cotangents, operands, *, transpose, **how):
 
 
 def _solve(l, b, *, grid, **how):
-  return [grid.map(functools.partial(blocks.solve, grid, **how), "cc", "c", l, b)]
+  return [grid.map(functools.partial(algorithms.solve, grid, **how), "cc", "c", l, b)]
 
 
 solve_p: ffi.Operation = ffi.operation(
@@ -91,7 +91,7 @@ solve_p: ffi.Operation = ffi.operation(
 
 
 def _hermitian(grid, x):
-  return grid.map(functools.partial(blocks.hermitian, grid), "c", "c", x)
+  return grid.map(functools.partial(algorithms.hermitian, grid), "c", "c", x)
 
 
 def _lower_jvp(primals, tangents, *, grid):
@@ -100,7 +100,7 @@ def _lower_jvp(primals, tangents, *, grid):
   inner = solve_p(
       l.conj(), _hermitian(grid, tangents[0]), grid=grid, left=False, transpose=True)
   inner = solve_p(l, inner, grid=grid, left=True, transpose=False)
-  half = grid.map(functools.partial(blocks.lower_half, grid), "c", "c", inner)
+  half = grid.map(functools.partial(algorithms.lower_half, grid), "c", "c", inner)
   return l, multiply_p(l, half, grid=grid, lower=(True, True))
 
 
@@ -111,9 +111,9 @@ lower_p = given_factors(
 
 def _inverse(l, grid):
   def body(l):
-    inverse = blocks.solve(
-        grid, l, blocks.identity(grid, l), left=True, transpose=False, lower=True)
-    return blocks.multiply(
+    inverse = algorithms.solve(
+        grid, l, algorithms.identity(grid, l), left=True, transpose=False, lower=True)
+    return algorithms.multiply(
         grid, inverse.conj(), inverse, transpose=(True, False), lower=(True, True))
 
   return grid.map(body, "c", "c", l)
@@ -132,13 +132,13 @@ inverse_p = given_factors(
 
 
 def _logdet(l, grid):
-  return 2 * grid.map(functools.partial(blocks.log_diagonal, grid), "c", "c", l)
+  return 2 * grid.map(functools.partial(algorithms.log_diagonal, grid), "c", "c", l)
 
 
 def _logdet_jvp(primals, tangents, *, grid):
   # tr(A⁻¹ dA), of which the lower triangle has the half with the half of the diagonal.
   inverse = inverse_p(*primals, grid=grid)
-  half = grid.map(functools.partial(blocks.lower_half, grid), "c", "c", tangents[0])
+  half = grid.map(functools.partial(algorithms.lower_half, grid), "c", "c", tangents[0])
   change = 2 * jnp.sum((inverse.conj() * half).real, axis=(-2, -1))
   return logdet_p(*primals, grid=grid), change
 
@@ -151,7 +151,7 @@ logdet_p = given_factors(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _factor(grid: Cyclic, a):
-  return grid.map(functools.partial(blocks.factor, grid), "c", "cs", lax.stop_gradient(a))
+  return grid.map(functools.partial(algorithms.factor, grid), "c", "cs", lax.stop_gradient(a))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -177,10 +177,14 @@ def _log_determinant(grid, a, l):
 @functools.partial(jax.jit, static_argnums=0)
 def _solution(grid, a, l, b):
   def multiply(x):
-    return grid.map(functools.partial(blocks.times_columns, grid), "cs", "s", a, x)
+    return grid.map(functools.partial(algorithms.hermitian_times_columns, grid), "cs", "s", a, x)
+
+  def substitute(l, b):
+    b = algorithms.substitute(grid, l, b, lower=True, adjoint=False)
+    return algorithms.substitute(grid, l, b, lower=True, adjoint=True)
 
   def solve(_, b):
-    return grid.map(functools.partial(blocks.substitute, grid), "cs", "s", l, b)
+    return grid.map(substitute, "cs", "s", l, b)
 
   # A is Hermitian, so its transpose is its conjugate.
   x = lax.custom_linear_solve(
@@ -233,49 +237,23 @@ class CholeskyFactor:
 
 
 def _solve_columns(name, factor, b):
-  (_, b), dtype = as_arrays(name, jnp.zeros((), factor.dtype), b)
-  n = factor.grid.n
-  columns, vector = as_columns(name, jax.ShapeDtypeStruct((n, n), factor.dtype), b)
-  if columns.ndim != 2:
-    raise ValueError(
-        f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
-  matrix, l = (x.astype(b.dtype) for x in (factor.matrix, factor.blocks))
-  x = _solution(factor.grid, matrix, l, _replicated(columns))
-  x = (x[:, 0] if vector else x).astype(dtype)
-  return _placed_like(x, b)
+  def solve(columns):
+    matrix, l = (x.astype(columns.dtype) for x in (factor.matrix, factor.blocks))
+    return _solution(factor.grid, matrix, l, columns)
+
+  return solve_columns(name, factor.grid.n, factor.dtype, b, solve)
 
 
-def _replicated(b):
-  sharding = jax.typeof(b).sharding
-  if any(sharding.spec):
-    return jax.sharding.reshard(b, sharding.update(spec=jax.P()))
-  return b
-
-
-def _placed_like(x, b):
-  """On Explicit axes, or where the operand is there, x is sharded as it is."""
-  if any(jax.typeof(b).sharding.spec):
-    return jax.sharding.reshard(x, jax.typeof(b).sharding)
-  own = None if isinstance(b, jax.core.Tracer) else b.sharding
-  if isinstance(own, jax.sharding.NamedSharding) and any(own.spec):
-    return jax.device_put(x, own)
-  return x
-
-
-def _factored(name, a, axes, grid, block):
+def _factored(name, a, axes, grid, panel):
   (a,), dtype = as_arrays(name, a)
-  if a.ndim != 2 or a.shape[0] != a.shape[1]:
-    raise ValueError(
-        f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
-        "is for linalg's functions, or for linalg.distributed.batched.")
-  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, block)
+  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel)
   matrix = _to_cyclic(cyclic, a)
   l, info = _factor(cyclic, matrix)
   return CholeskyFactor(matrix, l, info, cyclic, dtype)
 
 
-def _checked(name, a, axes, grid, block):
-  factor = _factored(name, a, axes, grid, block)
+def _checked(name, a, axes, grid, panel):
+  factor = _factored(name, a, axes, grid, panel)
   check_positive(factor.info)
   return factor
 
@@ -289,14 +267,13 @@ def _refuse_others(name, assume_a):
         "jax.sharding.reshard(a, jax.P()).")
 
 
-_OPTIONS = ("axes", "grid", "block")
-Places = str | tuple[Any, ...] | None
+_OPTIONS = ("axes", "grid", "panel")
 
 
 @public(*_OPTIONS, compiled=False)
 def cholesky(
     a: ArrayLike, *, axes: Places = None, grid: tuple[int, int] | None = None,
-    block: int | None = None,
+    panel: int | None = None,
 ) -> jax.Array:
   """The lower Cholesky factor of a Hermitian positive definite matrix that several devices share.
 
@@ -309,9 +286,9 @@ def cholesky(
     grid: (Pr, Pc), the devices' grid in the block-cyclic layout, of a matrix that is sharded over
       one dimension. By default the nearest to a square; sharded over both, it has the grid that it
       lies on.
-    block: the width of a panel, a multiple of the P = Pr Pc devices. By default one that keeps a
+    panel: its width, a multiple of the P = Pr Pc devices. By default one that keeps a
       panel small beside a device's share of the matrix, which is filled up to a multiple of it, and
-      that padding below a sixteenth, if it can.
+      that padding below a thirty-second, if it can.
 
   Returns:
     L (n, n), sharded as `a` is, zero above the diagonal. If A is not positive definite, it is NaN;
@@ -335,18 +312,18 @@ def cholesky(
     ...   print(l.shape, l.max())
     (64, 64) 2.0
   """
-  return _checked("cholesky", a, axes, grid, block).lower()
+  return _checked("cholesky", a, axes, grid, panel).lower()
 
 
 @public(*_OPTIONS, compiled=False)
 def cholesky_ex(
     a: ArrayLike, *, axes: Places = None, grid: tuple[int, int] | None = None,
-    block: int | None = None,
+    panel: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """`cholesky`, with what went wrong.
 
   Args:
-    a, axes, grid, block: as for `cholesky`.
+    a, axes, grid, panel: as for `cholesky`.
 
   Returns:
     (L, info): info, int32 on all devices, is 0, or the order of the first leading minor that is not
@@ -359,19 +336,19 @@ def cholesky_ex(
     ...   print(dist.cholesky_ex(a)[1])
     64
   """
-  factor = _factored("cholesky_ex", a, axes, grid, block)
+  factor = _factored("cholesky_ex", a, axes, grid, panel)
   return factor.lower(), factor.info
 
 
 @public(*_OPTIONS, compiled=False)
 def cho_factor(
     a: ArrayLike, *, axes: Places = None, grid: tuple[int, int] | None = None,
-    block: int | None = None,
+    panel: int | None = None,
 ) -> CholeskyFactor:
   """The Cholesky factor of a matrix that several devices share, for all that is asked of it.
 
   Args:
-    a, axes, grid, block: as for `cholesky`.
+    a, axes, grid, panel: as for `cholesky`.
 
   Returns:
     A `CholeskyFactor`, which stays in the block-cyclic layout; its methods solve systems and give
@@ -385,7 +362,7 @@ def cho_factor(
     ...   print(factor.solve(jnp.ones(64))[0], factor.logdet().round(2), factor.info)
     0.25 88.72 0
   """
-  return _checked("cho_factor", a, axes, grid, block)
+  return _checked("cho_factor", a, axes, grid, panel)
 
 
 @public(compiled=False)
@@ -418,12 +395,12 @@ def cho_solve(factor: CholeskyFactor, b: ArrayLike) -> jax.Array:
 @public("assume_a", *_OPTIONS, compiled=False)
 def solve(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, block: int | None = None,
+    grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> jax.Array:
   """Solves A x = b with a matrix that several devices share; `linalg.solve`.
 
   Args:
-    a, axes, grid, block: as for `cholesky`.
+    a, axes, grid, panel: as for `cholesky`.
     b: as for `cho_solve`.
     assume_a: "pos", for Hermitian positive definite matrices. There are no others yet.
 
@@ -441,18 +418,18 @@ def solve(
     0.25
   """
   _refuse_others("solve", assume_a)
-  return _solve_columns("solve", _checked("solve", a, axes, grid, block), b)
+  return _solve_columns("solve", _checked("solve", a, axes, grid, panel), b)
 
 
 @public("assume_a", *_OPTIONS, compiled=False)
 def solve_ex(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, block: int | None = None,
+    grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """`solve`, with what went wrong.
 
   Args:
-    a, b, assume_a, axes, grid, block: as for `solve`.
+    a, b, assume_a, axes, grid, panel: as for `solve`.
 
   Returns:
     (x, info): info is that of `cholesky_ex`.
@@ -465,20 +442,20 @@ def solve_ex(
     1
   """
   _refuse_others("solve_ex", assume_a)
-  factor = _factored("solve_ex", a, axes, grid, block)
+  factor = _factored("solve_ex", a, axes, grid, panel)
   return _solve_columns("solve_ex", factor, b), factor.info
 
 
 @public("assume_a", *_OPTIONS, compiled=False)
 def slogdet(
     a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, block: int | None = None,
+    grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> SlogdetResult:
   """The sign and the logarithm of the determinant of a matrix that several devices share;
   `linalg.slogdet`.
 
   Args:
-    a, assume_a, axes, grid, block: as for `solve`.
+    a, assume_a, axes, grid, panel: as for `solve`.
 
   Returns:
     SlogdetResult(sign, logabsdet), on all devices: the sign of a positive definite matrix is 1.
@@ -494,7 +471,7 @@ def slogdet(
     88.72
   """
   _refuse_others("slogdet", assume_a)
-  factor = _checked("slogdet", a, axes, grid, block)
+  factor = _checked("slogdet", a, axes, grid, panel)
   sign = jnp.where(factor.info == 0, jnp.ones((), factor.dtype), jnp.nan)
   return SlogdetResult(sign, factor.logdet())
 
@@ -502,12 +479,12 @@ def slogdet(
 @public("assume_a", *_OPTIONS, compiled=False)
 def inv(
     a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, block: int | None = None,
+    grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> jax.Array:
   """The inverse of a matrix that several devices share; `linalg.inv`.
 
   Args:
-    a, assume_a, axes, grid, block: as for `solve`.
+    a, assume_a, axes, grid, panel: as for `solve`.
 
   Returns:
     A⁻¹ (n, n), sharded as `a` is; NaN if A is not positive definite.
@@ -522,18 +499,18 @@ def inv(
     0.25
   """
   _refuse_others("inv", assume_a)
-  return _checked("inv", a, axes, grid, block).inverse()
+  return _checked("inv", a, axes, grid, panel).inverse()
 
 
 @public("assume_a", *_OPTIONS, compiled=False)
 def inv_ex(
     a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, block: int | None = None,
+    grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """`inv`, with what went wrong.
 
   Args:
-    a, assume_a, axes, grid, block: as for `solve`.
+    a, assume_a, axes, grid, panel: as for `solve`.
 
   Returns:
     (A⁻¹, info): info is that of `cholesky_ex`.
@@ -546,5 +523,5 @@ def inv_ex(
     1
   """
   _refuse_others("inv_ex", assume_a)
-  factor = _factored("inv_ex", a, axes, grid, block)
+  factor = _factored("inv_ex", a, axes, grid, panel)
   return factor.inverse(), factor.info

@@ -99,7 +99,7 @@ def _randomized_svd(rows, rank, width, iterations, a, key):
   u, s, v = _triplets(rows, iterations, even, test)
   u, s, vh = u[..., :rank], s[..., :rank], adjoint(v[..., :rank])
   error = _error(rows, *map(lax.stop_gradient, (even, u, s, vh)))
-  return u[..., : rows.count, :], s, vh, error
+  return u[..., : rows.height, :], s, vh, error
 
 
 @public("rank", "oversampling", "power_iterations", "axes", compiled=False)

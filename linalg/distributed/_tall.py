@@ -29,11 +29,11 @@ _GATHERED = 8
 class Rows(NamedTuple):
   """How the rows of a tall matrix are sharded, and what is computed with it.
 
-  Functions of `rows.even(a)` have rows of zeros after those that `count` counts.
+  Functions of `rows.even(a)` have rows of zeros after the `height` that there are.
   """
 
   layout: Layout
-  count: int
+  height: int
 
   @property
   def axes(self) -> Axes:
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
   def even(self, x):
     """With rows of zeros, as many for each device."""
-    missing = -self.count % self.layout.devices(self.axes)
+    missing = -self.height % self.layout.devices(self.axes)
     return jnp.pad(x, [*[(0, 0)] * (x.ndim - 2), (0, missing), (0, 0)])
 
   def inner(self, x, y):
@@ -175,7 +175,7 @@ def _as_lapack(q, r, axes, is_square):
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _qr(rows: Rows, a):
   def body(a):
-    is_square = rows.count == a.shape[-1]
+    is_square = rows.height == a.shape[-1]
     return _as_lapack(*_factors(a, rows.axes), rows.axes, is_square)
 
   return rows.map(body, "r", "rs", a)
@@ -291,7 +291,7 @@ _compiled = functools.partial(jax.jit, static_argnums=0)
 @_compiled
 def _compiled_qr(rows, a):
   q, r = _qr(rows, rows.even(a))
-  return q[..., : rows.count, :], r
+  return q[..., : rows.height, :], r
 
 
 @_compiled
@@ -302,7 +302,7 @@ def _compiled_r(rows, a):
 @_compiled
 def _compiled_svd(rows, a):
   u, s, vh = _svd(rows, rows.even(a))
-  return u[..., : rows.count, :], s, vh
+  return u[..., : rows.height, :], s, vh
 
 
 @_compiled
@@ -457,12 +457,12 @@ def lstsq(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pinv(rows, rtol, a):
-  return adjoint(_adjoint_inverse(rows, rtol, rows.even(a))[..., : rows.count, :])
+  return adjoint(_adjoint_inverse(rows, rtol, rows.even(a))[..., : rows.height, :])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pinv_of_wide(rows, rtol, a):
-  return _adjoint_inverse(rows, rtol, rows.even(adjoint(a)))[..., : rows.count, :]
+  return _adjoint_inverse(rows, rtol, rows.even(adjoint(a)))[..., : rows.height, :]
 
 
 @public("rtol", "axes", compiled=False)

@@ -13,43 +13,15 @@ import cases
 import linalg
 import linalg.distributed as dist
 import matrices
-from linalg.distributed import _blocks, _cyclic, _layout
+from linalg.distributed import _cyclic, _layout
+from one_matrix import AXES, LAYOUTS, N, close, mesh_of, place
 from quick import optimised_jit, quick_compile, quick_jit
 from sharded import make_mesh
 
-N = 40  # which no block divides that eight devices share, so that all is padded
-
-# The mesh's shape and axes, and how the matrix is sharded.
-LAYOUTS = {
-    "both": ((4, 2), ("x", "y"), P("x", "y")),
-    "turned": ((2, 4), ("x", "y"), P("y", "x")),
-    "rows": ((8,), ("x",), P("x", None)),
-    "rows twice": ((4, 2), ("x", "y"), P(("x", "y"), None)),
-    "columns": ((4, 2), ("x", "y"), P(None, ("x", "y"))),
-    "some": ((4, 2), ("x", "y"), P("x", None)),
-    "one device": ((1,), ("x",), P("x", None)),
-}
 KINDS = (AxisType.Auto, AxisType.Explicit)
 RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS for kind in KINDS]
 RESULTS += [("both", AxisType.Auto, x) for x in (np.float32, np.float64, np.complex64)]
 QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
-
-
-@pytest.fixture(autouse=True)
-def few_phases(monkeypatch):
-  """Programs compile in a fifth of the time. Tests of the phases themselves undo it."""
-  monkeypatch.setattr(_blocks, "_PHASES", 2)
-  monkeypatch.setattr(_blocks, "_STRIPS", 2)
-
-
-def mesh_of(layout, kind=AxisType.Auto):
-  shape, names, spec = LAYOUTS[layout]
-  devices = jax.devices()[: np.prod(shape)]
-  return make_mesh(shape, names, kind, devices=devices), spec
-
-
-def place(x, layout, kind=AxisType.Auto):
-  return jax.device_put(x, NamedSharding(*mesh_of(layout, kind)))
 
 
 def positive(rng, n, dtype):
@@ -61,12 +33,6 @@ def upper_is_not_read(a):
   garbage = np.triu(np.full_like(a, np.nan), 1)
   diagonal = np.diag(np.full(len(a), 1j if np.iscomplexobj(a) else 0).astype(a.dtype))
   return np.tril(a) + garbage + diagonal
-
-
-def close(actual, expected, dtype, factor=1e3):
-  expected = np.asarray(expected)
-  atol = factor * float(jnp.finfo(dtype).eps) * max(np.max(np.abs(expected), initial=0), 1)
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("layout, kind, dtype", [
@@ -169,8 +135,8 @@ def test_a_factor_is_compared_by_identity():
 
 
 @pytest.mark.parametrize("n,devices", [
-    (4160, (64, 1)), (4160, (1, 64)), (4096, (64, 1)), (5000, (8, 8)), (41, (4, 2)), (1000, (16, 1)),
-    (65537, (1, 8)), (100_000, (32, 16))])
+    (4160, (64, 1)), (4160, (1, 64)), (4096, (64, 1)), (5000, (8, 8)), (41, (4, 2)),
+    (1000, (16, 1)), (65537, (1, 8)), (100_000, (32, 16))])
 def test_padding(n, devices):
   """A matrix grows by less than a panel, and that is little; so does what is exchanged for it."""
   mesh = jax.sharding.AbstractMesh(devices, ("x", "y"))
@@ -213,6 +179,37 @@ def test_uneven(axes, rng):
   assert f"f64[{n},{n}]" not in program.as_text()
 
 
+def test_a_factor_is_a_pytree(rng):
+  """Of one type, whether its matrix was traced or there: for branches, for what a loop carries, and
+  for memory that is given away."""
+  a = positive(rng, N, np.float64)
+  x = place(a, "both")
+  eager = dist.cho_factor(x)
+  expected = np.linalg.slogdet(a)[1]
+
+  def several(factor, x):
+    factor = jax.lax.cond(factor.info == 0, lambda: factor, lambda: dist.cho_factor(x, axes=AXES))
+    factor, _ = jax.lax.scan(lambda f, _: (f, f.info), factor, None, length=2)
+    return factor, factor.logdet()
+
+  with jax.set_mesh(x.sharding.mesh):
+    traced, logdet = jax.jit(several, donate_argnums=0)(eager, x)
+  assert eager.matrix.is_deleted()
+  assert jax.tree.structure(traced) == jax.tree.structure(eager)
+  close(logdet, expected, np.float64)
+  close(dist.cho_solve(traced, a[0]), np.eye(N)[0], np.float64)
+
+
+def test_other_devices(rng):
+  """One program's trace serves meshes of the same shape."""
+  a = positive(rng, N, np.float64)
+  for devices in (jax.devices()[:2], jax.devices()[2:4]):
+    mesh = make_mesh((2,), ("x",), devices=devices)
+    l = dist.cholesky(jax.device_put(a, NamedSharding(mesh, P("x"))))
+    assert l.sharding.device_set == set(devices)
+    close(l, np.linalg.cholesky(a), np.float64)
+
+
 def test_where_it_is_asked(rng):
   """The array, axes= and the mesh of the context say where it lies; a factor goes into jit."""
   a = positive(rng, N, np.float64)
@@ -232,7 +229,7 @@ def test_bits_do_not_depend_on_the_layout(rng):
   """In one grid, with one width of panels, also of a size that neither divides."""
   a = positive(rng, 56, np.float64)
   found = [
-      np.asarray(dist.cholesky(place(a, layout), grid=(4, 2), block=16))
+      np.asarray(dist.cholesky(place(a, layout), grid=(4, 2), panel=16))
       for layout in ("both", "rows twice", "columns")]
   for l in found[1:]:
     np.testing.assert_array_equal(l, found[0])
@@ -248,7 +245,7 @@ def test_bits_do_not_depend_on_the_grid(rng):
     mesh = make_mesh((devices,), ("x",), devices=jax.devices()[:devices])
     x = jax.device_put(a, NamedSharding(mesh, P("x", None)))
     with jax.set_mesh(mesh):
-      l = np.asarray(optimised_jit(lambda a: dist.cholesky(a, grid=grid, block=width))(x))
+      l = np.asarray(optimised_jit(lambda a: dist.cholesky(a, grid=grid, panel=width))(x))
     expected = l if expected is None else expected
     np.testing.assert_array_equal(l, expected, f"{grid}")
 
@@ -259,7 +256,6 @@ CALLS = {
     "logdet": lambda lib, a, b: lib["logdet"](a),
     "inv": lambda lib, a, b: lib["inv"](a),
 }
-AXES = (("x",), ("y",))
 MINE = {
     "cholesky": lambda a: dist.cholesky(a, axes=AXES),
     "solve": lambda a, b: dist.solve(a, b, assume_a="pos", axes=AXES),
@@ -332,16 +328,15 @@ def gaussian_process(a, b):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("n", [4096, 4104])
-@pytest.mark.parametrize("layout,call,shares,words", [
-    ("both", dist.cholesky, 4.5, 3), ("rows twice", dist.cholesky, 4.5, 3),
-    ("columns", lambda a: dist.cho_factor(a).blocks, 4.5, 2.4),
-    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 12),
-    ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 6.1, 6)])
-def test_memory_and_words(layout, call, shares, words, n, monkeypatch):
+@pytest.mark.parametrize("layout,call,shares,words,n", [
+    ("both", dist.cholesky, 4.1, 3, 4096), ("rows twice", dist.cholesky, 4.1, 2.7, 4096),
+    ("both", dist.cholesky, 4.4, 3, 4104), ("rows twice", dist.cholesky, 4.4, 2.8, 4104),
+    ("columns", lambda a: dist.cho_factor(a).blocks, 4.1, 2.1, 4096),
+    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 12, 4096),
+    ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 6.1, 6, 4096)])
+def test_memory_and_words(layout, call, shares, words, n, all_phases):
   """On one device, arguments, results and temporaries in shares n² / P of the matrix; and what it
   receives in n² / √P."""
-  monkeypatch.undo()
   mesh, spec = mesh_of(layout, AxisType.Explicit)
   a = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, spec))
   with jax.set_mesh(mesh):
@@ -365,13 +360,12 @@ def test_the_program_does_not_grow():
 
 
 @pytest.mark.extended
-def test_all_phases(rng, monkeypatch):
-  monkeypatch.undo()
+def test_all_phases(rng, all_phases):
   a = positive(rng, 256, np.float64)
-  factor = dist.cho_factor(place(a, "both"), block=8)
+  factor = dist.cho_factor(place(a, "both"), panel=8)
   close(factor.lower(), np.linalg.cholesky(a), np.float64)
   close(factor.inverse(), np.linalg.inv(a), np.float64)
-  gradient = jax.grad(lambda a: jnp.sum(dist.cholesky(a, block=8) ** 3))(place(a, "both"))
+  gradient = jax.grad(lambda a: jnp.sum(dist.cholesky(a, panel=8) ** 3))(place(a, "both"))
   expected = jax.grad(
       lambda a: jnp.sum(linalg.cholesky(a, symmetrize_input=False) ** 3))(jnp.asarray(a))
   close(gradient, expected, np.float64, 1e5)
@@ -385,8 +379,8 @@ def test_all_phases(rng, monkeypatch):
     (lambda x: dist.cholesky(x, axes=("x", ("x",))), ValueError, "must be different axes"),
     (lambda x: dist.cholesky(x, grid=(2, 4)), ValueError, "grid of its sharding"),
     (lambda x: dist.cholesky(x, axes="x", grid=(3, 1)), ValueError, "whose product"),
-    (lambda x: dist.cholesky(x, block=12), ValueError, "multiple of the 8 devices"),
-    (lambda x: dist.cholesky(x, block=8.0), ValueError, "multiple of the 8 devices"),
+    (lambda x: dist.cholesky(x, panel=12), ValueError, "multiple of the 8 devices"),
+    (lambda x: dist.cholesky(x, panel=8.0), ValueError, "multiple of the 8 devices"),
     (lambda x: dist.cholesky(x, grid=4), ValueError, "must be a pair of numbers"),
     (lambda x: dist.solve(x, np.ones(N)), NotImplementedError, "assume_a='pos'.*linalg.solve"),
     (lambda x: dist.slogdet(x, assume_a="sym"), NotImplementedError, "linalg.slogdet"),

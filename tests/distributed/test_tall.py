@@ -13,6 +13,7 @@ import cases
 import linalg
 import linalg.distributed as dist
 import matrices
+from one_matrix import close
 from quick import quick_compile, quick_jit
 from sharded import KINDS, make_mesh
 
@@ -39,12 +40,6 @@ def place(x, layout, kind):
 def is_whole(*arrays):
   """Each matrix is on all devices; of a batch, on all of those that share it."""
   return not any(axis for x in arrays for axis in tuple(x.sharding.spec)[x.ndim - 2 :])
-
-
-def close(actual, expected, dtype, factor=1e3):
-  expected = np.asarray(expected)
-  atol = factor * float(jnp.finfo(dtype).eps) * max(np.max(np.abs(expected), initial=0), 1)
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 @KINDS

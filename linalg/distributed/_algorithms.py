@@ -17,21 +17,6 @@ from linalg._matmul import product
 from linalg._triangular import triangular_solve_p
 from linalg.distributed._cyclic import Cyclic
 
-# Each phase costs compilation; the fewer, the more is computed and moved for nothing. With eight,
-# that is an eighth of what moves.
-_PHASES = 8
-# An update is made in strips, to leave out what is above the diagonal, and for less memory.
-_STRIPS = 4
-
-
-def _bounds(count: int, parts: int) -> list[tuple[int, int]]:
-  edges = sorted({round(count * i / parts) for i in range(parts + 1)})
-  return list(zip(edges[:-1], edges[1:], strict=True))
-
-
-def _phases(g: Cyclic) -> list[tuple[int, int]]:
-  return _bounds(g.panels, _PHASES)
-
 
 def _add(a, left, right, top, begin, *, adjoint=False, columns=None):
   """A with the product of `left` and `right` added to a part of it that begins at (top, begin); in
@@ -53,7 +38,7 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   row, column = g.numbers()
   a = jnp.where((row == column) & (row >= g.n), jnp.ones((), a.dtype), a)
   carry = a, jnp.zeros((), jnp.int32)
-  for low, high in _phases(g):
+  for low, high in g.phases:
     carry = lax.fori_loop(low, high, functools.partial(_eliminate, g, low), carry)
   a, info = carry
   failed = info != 0
@@ -80,7 +65,7 @@ def _eliminate(g, low, k, carry):
   later = jnp.arange(len(columns), dtype=k.dtype) >= (k - low + 1) * g.wide
   # Strips end where panels do: there the rows below begin with the same row on all devices. Their
   # products are masked, not what these are of: above the diagonal there may be NaN.
-  for first, last in _bounds(g.panels - low, _STRIPS):
+  for first, last in g.strips(g.panels - low):
     among = slice(first * g.wide, last * g.wide)
     a = _add(
         a, rows[first * g.tall :], -columns[among], (low + first) * g.tall,
@@ -100,7 +85,7 @@ def solve(
   assert not lower or (left and not transpose)
   r, c = g.place()
   backward = left == transpose
-  for low, high in _phases(g)[:: -1 if backward else 1]:
+  for low, high in g.phases[:: -1 if backward else 1]:
     unknown = slice(0, high) if backward else slice(low, g.panels)
     not_zero = slice(0, high if lower else g.panels)
 
@@ -112,12 +97,12 @@ def solve(
       if left:
         panel = system(g.all_rows(x, k, not_zero))
         other = -(g.turned_rows(l, k, unknown).mT if transpose else g.all_columns(l, k, unknown))
-        for first, last in _bounds(panel.shape[1], _STRIPS):
+        for first, last in g.strips(panel.shape[1]):
           x = _add(x, other, panel[:, first:last], unknown.start * g.tall, first)
         return lax.dynamic_update_slice(x, g.own_rows(panel, r), (k * g.tall, 0))
       panel = system(g.all_columns(x, k))
       other = -(g.turned_columns(l, k, unknown).mT if transpose else g.all_rows(l, k, unknown))
-      for first, last in _bounds(len(x), _STRIPS):
+      for first, last in g.strips(len(x)):
         x = _add(x, panel[first:last], other, first, unknown.start * g.wide)
       return lax.dynamic_update_slice(x, g.own_columns(panel, c), (0, k * g.wide))
 
@@ -133,7 +118,7 @@ def multiply(
   above the diagonal."""
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
   found = g.varying(jnp.zeros(x.shape, x.dtype))
-  for low, high in _phases(g) if any(lower) else [(0, g.panels)]:
+  for low, high in g.phases if any(lower) else [(0, g.panels)]:
     # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
     up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
     above = every if not lower_x else up_to if transpose_x else from_low
@@ -142,7 +127,7 @@ def multiply(
     def step(k, found, above=above, beside=beside):
       left = g.turned_rows(x, k, above).mT if transpose_x else g.all_columns(x, k, above)
       right = g.turned_columns(y, k, beside).mT if transpose_y else g.all_rows(y, k, beside)
-      for first, last in _bounds(right.shape[1], _STRIPS):
+      for first, last in g.strips(right.shape[1]):
         found = _add(
             found, left, right[:, first:last], above.start * g.tall,
             beside.start * g.wide + first)
@@ -152,47 +137,41 @@ def multiply(
   return found
 
 
-def substitute(g: Cyclic, l: jax.Array, b: jax.Array) -> jax.Array:
-  """X of L Lᴴ X = B, of a few columns that are on all devices: forward and back substitution.
+def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: bool) -> jax.Array:
+  """X of op(T) X = B, of a few columns that are on all devices, where op is the identity or the
+  adjoint. T is zero outside of its triangle.
 
   Each panel takes a sum over the devices of its rows, and moves the panel's diagonal block.
   """
   r, c = g.place()
   columns = b.shape[1]
+  backward = lower == adjoint
 
-  def rows_of(x, k):
-    return lax.dynamic_slice_in_dim(x, k * g.width, g.width, 0)
-
-  def total(part, where, shape):
-    """The sum over all devices of parts that stand in some of a panel's rows."""
-    return lax.psum(jnp.where(where, part, 0).reshape(shape), g.axes)
-
-  def forward(k, carry):
-    x, sums = carry
-    part = g.rows_of(sums, k).reshape(g.columns, 1, g.block, columns)
-    here = (jnp.arange(g.rows, dtype=r.dtype) == r)[None, :, None, None]
-    known = total(part, here, (g.width, columns))
+  def step(i, carry):
+    # `side` has what the device's own columns of T add to each of its rows, or, for the adjoint,
+    # the X that its own rows of T are multiplied by.
+    x, side = carry
+    k = g.panels - 1 - i if backward else i
+    if adjoint:
+      part = product(g.columns_of(t, k), side, adjoint_a=True)[None]
+      here = (jnp.arange(g.columns, dtype=c.dtype) == c)[:, None, None]
+    else:
+      part = g.rows_of(side, k).reshape(g.columns, 1, g.block, columns)
+      here = (jnp.arange(g.rows, dtype=r.dtype) == r)[None, :, None, None]
+    known = lax.psum(jnp.where(here, part, 0).reshape(g.width, columns), g.axes)
+    rest = lax.dynamic_slice_in_dim(x, k * g.width, g.width, 0) - known
     panel = triangular_solve_p(
-        g.diagonal_block(l, k), rows_of(x, k) - known, left_side=True, lower=True)
-    own = lax.dynamic_slice_in_dim(panel, c * g.wide, g.wide, 0)
-    sums = sums + product(g.columns_of(l, k), own)
-    return lax.dynamic_update_slice_in_dim(x, panel, k * g.width, 0), sums
+        g.diagonal_block(t, k), rest, left_side=True, lower=lower, transpose_a=adjoint,
+        conjugate_a=adjoint)
+    if adjoint:
+      side = lax.dynamic_update_slice_in_dim(side, g.own_rows(panel, r), k * g.tall, 0)
+    else:
+      own = lax.dynamic_slice_in_dim(panel, c * g.wide, g.wide, 0)
+      side = side + product(g.columns_of(t, k), own)
+    return lax.dynamic_update_slice_in_dim(x, panel, k * g.width, 0), side
 
-  def backward(i, carry):
-    x, own = carry
-    k = g.panels - 1 - i
-    part = product(g.columns_of(l, k), own, adjoint_a=True)
-    here = (jnp.arange(g.columns, dtype=c.dtype) == c)[:, None, None]
-    known = total(part[None], here, (g.width, columns))
-    panel = triangular_solve_p(
-        g.diagonal_block(l, k), rows_of(x, k) - known, left_side=True, lower=True,
-        transpose_a=True, conjugate_a=True)
-    own = lax.dynamic_update_slice_in_dim(own, g.own_rows(panel, r), k * g.tall, 0)
-    return lax.dynamic_update_slice_in_dim(x, panel, k * g.width, 0), own
-
-  zeros = g.varying(jnp.zeros((l.shape[0], columns), l.dtype))
-  x, _ = lax.fori_loop(0, g.panels, forward, (b, zeros))
-  return lax.fori_loop(0, g.panels, backward, (x, zeros))[0]
+  zeros = g.varying(jnp.zeros((t.shape[0], columns), t.dtype))
+  return lax.fori_loop(0, g.panels, step, (b, zeros))[0]
 
 
 def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
@@ -201,14 +180,29 @@ def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
   return jnp.sum(jnp.log(jnp.where(row == column, l.real, 1)))
 
 
-def times_columns(g: Cyclic, x: jax.Array, b: jax.Array) -> jax.Array:
+def times_columns(g: Cyclic, x: jax.Array, b: jax.Array, *, adjoint: bool) -> jax.Array:
+  """The device's part of the product of X, or of its adjoint, with a few columns that are on all
+  devices, which is the sum over the devices."""
+  row, column = (jnp.ravel(number) for number in g.numbers())
+  into, out_of = (column, row) if adjoint else (row, column)
+  zeros = g.varying(jnp.zeros_like(b))
+  return zeros.at[into].add(product(x, b[out_of], adjoint_a=adjoint))
+
+
+def hermitian_times_columns(g: Cyclic, x: jax.Array, b: jax.Array) -> jax.Array:
   """The product of the Hermitian matrix, whose lower triangle is that of X, with a few columns that
   are on all devices."""
   half = lower_half(g, x)
-  row, column = (jnp.ravel(number) for number in g.numbers())
-  zeros = g.varying(jnp.zeros_like(b))
-  sums = zeros.at[row].add(product(half, b[column]))
-  return lax.psum(sums.at[column].add(product(half, b[row], adjoint_a=True)), g.axes)
+  both = [times_columns(g, half, b, adjoint=adjoint) for adjoint in (False, True)]
+  return lax.psum(both[0] + both[1], g.axes)
+
+
+def triangle(g: Cyclic, x: jax.Array, *, lower: bool, unit_diagonal: bool) -> jax.Array:
+  """One triangle of X, and the diagonal of 1 where it has none of its own."""
+  row, column = g.numbers()
+  inside = row >= column if lower else row <= column
+  ones = (row == column) & ((row >= g.n) | unit_diagonal)
+  return jnp.where(ones, jnp.ones((), x.dtype), jnp.where(inside, x, 0))
 
 
 def identity(g: Cyclic, like: jax.Array) -> jax.Array:

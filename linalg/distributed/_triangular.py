@@ -1,0 +1,86 @@
+"""Triangular systems with a matrix that several devices share."""
+
+import functools
+
+import jax
+from jax import lax
+from jax.typing import ArrayLike
+
+import linalg.distributed._algorithms as algorithms
+from linalg._operands import as_arrays
+from linalg._public import public
+from linalg._triangular import parse_trans
+from linalg.distributed._columns import solve_columns
+from linalg.distributed._cyclic import Cyclic, cyclic_of
+from linalg.distributed._layout import Places, square_of
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _solution(grid: Cyclic, lower, adjoint, unit_diagonal, a, b):
+  """X of op(T) X = B, where op is the identity or the adjoint."""
+
+  def triangle(a):
+    return algorithms.triangle(grid, a, lower=lower, unit_diagonal=unit_diagonal)
+
+  def multiply(x):
+    body = lambda a, x: lax.psum(
+        algorithms.times_columns(grid, triangle(a), x, adjoint=adjoint), grid.axes)
+    return grid.map(body, "cs", "s", a, x)
+
+  def solve(b, adjoint):
+    body = lambda a, b: algorithms.substitute(grid, triangle(a), b, lower=lower, adjoint=adjoint)
+    return grid.map(body, "cs", "s", known, b)
+
+  a = grid.to_cyclic(a)
+  known = lax.stop_gradient(a)
+  x = lax.custom_linear_solve(
+      multiply, grid.pad(b), lambda _, b: solve(b, adjoint),
+      transpose_solve=lambda _, b: solve(b.conj(), not adjoint).conj())
+  return x[: grid.n]
+
+
+@public("trans", "lower", "unit_diagonal", "axes", "grid", "panel", compiled=False)
+def solve_triangular(
+    a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False,
+    unit_diagonal: bool = False, *, axes: Places = None, grid: tuple[int, int] | None = None,
+    panel: int | None = None,
+) -> jax.Array:
+  """Solves A x = b with a triangular matrix that several devices share; `linalg.solve_triangular`.
+
+  Args:
+    a: a matrix (n, n), sharded over its rows, its columns or both, of which one triangle is read.
+    b: a vector (n,), or a few columns (n, k). Each device works with all of b.
+    trans: the system: 0 or 'N' for A x = b, 1 or 'T' for Aᵀ x = b, 2 or 'C' for Aᴴ x = b.
+    lower: whether the lower or the upper triangle is read.
+    unit_diagonal: if true, the diagonal is taken to be 1 and not read.
+    axes, grid, panel: as for `cholesky`.
+
+  Returns:
+    x, on all devices, or sharded as b is. A zero on the diagonal gives infinities and NaN.
+
+  Algorithm: substitution, panel by panel, in the layout of `cholesky`. A device receives A's share
+  n² / P on the way there, or twice that if both dimensions are sharded, n times a panel's width of
+  diagonal blocks, and n k numbers of sums. Derivatives, forward and reverse, to any order, are
+  those of the linear system, and move as much.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(4 * jnp.eye(64), jax.P("x"))
+    ...   print(dist.solve_triangular(a, jnp.ones(64), lower=True)[0])
+    0.25
+  """
+  name = "solve_triangular"
+  (a,), dtype = as_arrays(name, a)
+  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel)
+  transpose, conjugate = parse_trans(trans)
+  conjugated = transpose and not conjugate
+
+  def solve(columns):
+    # Aᵀ x = b where Aᴴ x̄ = b̄.
+    columns = columns.conj() if conjugated else columns
+    x = _solution(
+        cyclic, bool(lower), transpose, bool(unit_diagonal), a.astype(columns.dtype), columns)
+    return x.conj() if conjugated else x
+
+  return solve_columns(name, a.shape[0], dtype, b, solve)

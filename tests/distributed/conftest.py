@@ -1,0 +1,18 @@
+"""Programs of few phases, for tests of one matrix on several devices."""
+
+import pytest
+
+from linalg.distributed import _cyclic
+
+
+@pytest.fixture
+def all_phases():
+  """For tests of the phases themselves, and of what they move."""
+
+
+@pytest.fixture(autouse=True)
+def few_phases(request, monkeypatch):
+  """Programs compile in a fifth of the time."""
+  if "all_phases" not in request.fixturenames:
+    monkeypatch.setattr(_cyclic, "_PHASES", 2)
+    monkeypatch.setattr(_cyclic, "_STRIPS", 2)

@@ -1,0 +1,120 @@
+"""Triangular systems with a matrix that several devices share: what linalg's own give."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+import linalg
+import linalg.distributed as dist
+import matrices
+from one_matrix import AXES, LAYOUTS, N, close, place
+from quick import quick_compile, quick_jit
+from sharded import KINDS
+
+SYSTEMS = [
+    pytest.param(*x, id=f"{x[0]}-{'lower' if x[1] else 'upper'}-{'unit' if x[2] else 'own'}")
+    for x in itertools.product("NTC", (True, False), (True, False))]
+
+
+def triangle(rng, lower, unit, dtype, n=N):
+  """Well conditioned, with NaN wherever it is not read."""
+  a = matrices.general(rng, (), n, n, dtype) / n + 2 * np.eye(n, dtype=dtype)
+  read = np.tril if lower else np.triu
+  return np.where(read(np.ones_like(a, bool), (-1 if lower else 1) * unit), a, np.nan)
+
+
+@pytest.mark.parametrize("trans, lower, unit", SYSTEMS)
+def test_results(trans, lower, unit, rng):
+  """In turn of each layout, of one right-hand side and of several."""
+  layouts = itertools.cycle(LAYOUTS)
+  turn = SYSTEMS.index(next(x for x in SYSTEMS if x.values == (trans, lower, unit)))
+  layout = next(itertools.islice(layouts, turn, None))
+  kind = (AxisType.Auto, AxisType.Explicit)[turn % 2]
+  a = triangle(rng, lower, unit, np.complex128)
+  b = matrices.general(rng, (), N, 3, np.complex128)
+  for rhs in (b, b[:, 0])[turn % 2 :]:
+    found = dist.solve_triangular(place(a, layout, kind), rhs, trans, lower, unit)
+    close(found, linalg.solve_triangular(a, rhs, trans, lower, unit), np.complex128)
+    assert found.sharding.is_fully_replicated
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("trans, lower, unit", SYSTEMS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@KINDS
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda x: x.__name__)
+def test_all_results(layout, kind, trans, lower, unit, dtype, rng):
+  a = triangle(rng, lower, unit, dtype)
+  b = matrices.general(rng, (), N, 3, dtype)
+  found = dist.solve_triangular(place(a, layout, kind), b, trans, lower, unit)
+  close(found, linalg.solve_triangular(a, b, trans, lower, unit), dtype)
+
+
+def derivatives(solve):
+  """Forward, reverse, and one over the other."""
+  loss = lambda a, b: jnp.sum(jnp.abs(solve(a, b)) ** 3)
+  gradient = jax.grad(loss, (0, 1))
+  return lambda a, b, da, db: (
+      jax.jvp(solve, (a, b), (da, db)), jax.jvp(gradient, (a, b), (da, db)))
+
+
+DERIVATIVES = [
+    pytest.param(*x, kind, marks=() if (x, kind) == (("T", False, True), AxisType.Explicit)
+                 else pytest.mark.extended, id=f"{x[0]}-{x[1]}-{x[2]}-{kind.name}")
+    for x in (("N", True, False), ("T", False, True), ("C", True, True))
+    for kind in (AxisType.Auto, AxisType.Explicit)]
+
+
+@pytest.mark.parametrize("trans, lower, unit, kind", DERIVATIVES)
+def test_derivatives(trans, lower, unit, kind, rng):
+  """Those of linalg's function, zero where A is not read; no device holds the matrix."""
+  n = 24
+  a, da = (triangle(rng, lower, unit, np.complex128, n) for _ in range(2))
+  a, da = np.nan_to_num(a), np.nan_to_num(da)
+  b, db = (matrices.general(rng, (), n, 2, np.complex128) for _ in range(2))
+  options = {"trans": trans, "lower": lower, "unit_diagonal": unit}
+  calls = [
+      derivatives(functools.partial(library.solve_triangular, **options, **more))
+      for library, more in ((dist, {"axes": AXES}), (linalg, {}))]
+  lie = place(a, "both", kind), b, place(da, "both", kind), db
+  with jax.set_mesh(lie[0].sharding.mesh), jax.numpy_rank_promotion("allow"):
+    program = quick_compile(calls[0], lie)
+    found = program(*lie)
+    expected = quick_jit(calls[1])(a, b, da, db)
+  for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    close(x, y, np.complex128, 1e5)
+  assert f"c128[{n},{n}]" not in program.as_text()
+
+
+def test_what_moves():
+  """The matrix once to the block-cyclic layout, diagonal blocks, and sums of right-hand sides."""
+  n, k = 512, 2
+  x = place(np.eye(n, dtype=np.float32), "rows")
+  call = lambda a, b: dist.solve_triangular(a, b, lower=True, panel=16, axes="x")
+  with jax.set_mesh(x.sharding.mesh):
+    program = quick_jit(call).lower(x, np.ones((n, k), np.float32)).compile()
+  found = dist.report(program)
+  assert found.moved <= 4 * (n * n // 8 + 16 * n + n * k)
+  assert f"f32[{n},{n}]" not in program.as_text() and found.unknown_loops == 0
+
+
+def test_a_zero_on_the_diagonal(rng):
+  a = np.tril(triangle(rng, True, False, np.float64))
+  a[3, 3] = 0
+  assert not np.isfinite(dist.solve_triangular(place(a, "both"), np.ones(N), lower=True)).all()
+
+
+@pytest.mark.parametrize("call,error,message", [
+    (lambda x: dist.solve_triangular(x[:8], x[:8]), ValueError, r"one square matrix \[n, n\]"),
+    (lambda x: dist.solve_triangular(x, np.ones(8)), ValueError, "Incompatible shapes"),
+    (lambda x: dist.solve_triangular(x, np.ones(N), trans=3), ValueError, "Invalid 'trans'"),
+    (lambda x: dist.solve_triangular(np.asarray(x), np.ones(N)), ValueError, "needs a mesh"),
+])
+def test_errors(call, error, message):
+  with pytest.raises(error, match=message):
+    call(place(np.eye(N), "both"))

@@ -1,0 +1,39 @@
+"""One square matrix on several devices: how it lies in the tests, and how near results must be."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sharded import make_mesh
+
+N = 40  # which no panel divides that eight devices share, so that all is padded
+
+# The mesh's shape and axes, and how the matrix is sharded.
+LAYOUTS = {
+    "both": ((4, 2), ("x", "y"), P("x", "y")),
+    "turned": ((2, 4), ("x", "y"), P("y", "x")),
+    "rows": ((8,), ("x",), P("x", None)),
+    "rows twice": ((4, 2), ("x", "y"), P(("x", "y"), None)),
+    "columns": ((4, 2), ("x", "y"), P(None, ("x", "y"))),
+    "some": ((4, 2), ("x", "y"), P("x", None)),
+    "one device": ((1,), ("x",), P("x", None)),
+}
+AXES = (("x",), ("y",))  # of "both"
+
+
+def mesh_of(layout, kind=AxisType.Auto):
+  shape, names, spec = LAYOUTS[layout]
+  devices = jax.devices()[: np.prod(shape)]
+  return make_mesh(shape, names, kind, devices=devices), spec
+
+
+def place(x, layout, kind=AxisType.Auto):
+  return jax.device_put(x, NamedSharding(*mesh_of(layout, kind)))
+
+
+def close(actual, expected, dtype, factor=1e3):
+  expected = np.asarray(expected)
+  atol = factor * float(jnp.finfo(dtype).eps) * max(np.max(np.abs(expected), initial=0), 1)
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
