@@ -12,6 +12,7 @@ them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `
 grid.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,9 +20,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_derivatives import linear_call
 from jax.sharding import PartitionSpec
 
+from linalg import ffi
 from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
@@ -89,41 +90,96 @@ class _Dealt(NamedTuple):
     first = jnp.asarray(self._before(device, group))
     return first[:, None] + jnp.arange(self.slots, dtype=first.dtype)[None]
 
-  def outgoing(self, device):
+  def _outgoing(self, device):
     """What a device sends: its indices, for each slot of each group. One that is not filled has
     another's."""
     group = jnp.arange(self.groups, dtype=device.dtype)
     index = self._index(group[:, None], self._of_slots(device, group)) - device * self.chunk
     return jnp.clip(index, 0, self.chunk - 1).ravel()
 
-  def incoming(self, group):
-    """Where what a group is to have stands in what its members receive; of an index beyond the last
-    chunk, anywhere."""
-    if self.is_even:
-      return None
-    number = jnp.arange(self.length, dtype=group.dtype)
-    device = jnp.minimum(self._index(group, number) // self.chunk, self.devices - 1)
-    slot = number - self._before(device, group)
-    return device * self.slots + jnp.clip(slot, 0, self.slots - 1)
-
-  def returning(self, group):
-    """What a group sends back: numbers of what it has, for each slot of each device."""
-    if self.is_even:
-      return None
-    device = jnp.arange(self.devices, dtype=group.dtype)
-    return jnp.clip(self._of_slots(device, group), 0, self.length - 1).ravel()
-
-  def returned(self, device):
-    """Where what a device is to have stands in what it receives."""
+  def _returned(self, device):
+    """Where what a device is to have again stands in what it sent."""
     index = device * self.chunk + jnp.arange(self.chunk, dtype=device.dtype)
     group = index // self.unit % self.groups
     number = index // self.cycle * self.unit + index % self.unit
     return group * self.slots + number - self._before(device, group)
 
+  def _incoming(self, group):
+    """Where what a group is to have stands in what its members receive; of an index beyond the last
+    chunk, anywhere."""
+    number = jnp.arange(self.length, dtype=group.dtype)
+    device = jnp.minimum(self._index(group, number) // self.chunk, self.devices - 1)
+    slot = number - self._before(device, group)
+    return device * self.slots + jnp.clip(slot, 0, self.slots - 1)
 
-def _take(x, indices, dimension):
-  """All of `x`, without indices."""
-  return x if indices is None else jnp.take(x, indices, axis=dimension, mode="clip")
+  def _returning(self, group):
+    """What a group sends back: numbers of what it has, for each slot of each device."""
+    device = jnp.arange(self.devices, dtype=group.dtype)
+    return jnp.clip(self._of_slots(device, group), 0, self.length - 1).ravel()
+
+  # Of matrices, in a dimension. The first and the last are each other's opposite, and transpose,
+  # but for what stands in slots that are not filled, and so are those between.
+
+  def send(self, x, dimension, device):
+    return _TAKE[dimension](x, self._outgoing(device), self._returned(device))
+
+  def receive(self, x, dimension, group):
+    return x if self.is_even else _TAKE[dimension](
+        x, self._incoming(group), self._returning(group))
+
+  def send_back(self, x, dimension, group):
+    return x if self.is_even else _TAKE[dimension](
+        x, self._returning(group), self._incoming(group))
+
+  def receive_back(self, x, dimension, device):
+    return _TAKE[dimension](x, self._returned(device), self._outgoing(device))
+
+
+def _take_of(dimension):
+  """Some rows or columns of matrices, with the indices of all of the matrices' in the result, for
+  the transpose: XLA's is a loop."""
+
+  def jvp(primals, tangents):
+    (x, *indices), (dx, *_) = primals, tangents
+    return take(x, *indices), take(dx, *indices)
+
+  def transpose(cotangents, operands):
+    _, indices, back = operands
+    return take(cotangents[0], back, indices), None, None
+
+  def fallback(x, indices, back):
+    del back
+    return [jnp.take(x, indices, axis=x.ndim - 2 + dimension, mode="clip")]
+
+  take: ffi.Operation = ffi.operation(
+      f"linalg_distributed_take_{('rows', 'columns')[dimension]}",
+      ("m n, k, m -> k n", "m n, k, n -> m k")[dimension], [0], shared=[1, 2], platforms=(),
+      jvp=jvp, transpose=transpose, fallback=fallback)
+  return take
+
+
+_TAKE = _take_of(0), _take_of(1)
+
+
+def _exchange_jvp(primals, tangents, **how):
+  return exchange_p(*primals, **how), exchange_p(*tangents, **how)
+
+
+def _exchange_transpose(cotangents, operands, **how):
+  del operands
+  return (exchange_p(*cotangents, **how),)
+
+
+def _exchange(x, *, axes, groups):
+  return [lax.all_to_all(
+      x, axes, split_axis=x.ndim - 3, concat_axis=x.ndim - 3, axis_index_groups=groups)]
+
+
+# All-to-all in groups of devices, which JAX's own does not do under `vmap`.
+exchange_p: ffi.Operation = ffi.operation(
+    "linalg_distributed_exchange", "g m n -> g m n", [0],
+    attributes={"axes": None, "groups": None}, platforms=(), jvp=_exchange_jvp,
+    transpose=_exchange_transpose, fallback=_exchange)
 
 
 def _pad(x, dimension, size):
@@ -190,7 +246,13 @@ class Cyclic(NamedTuple):
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
     """`function` of each device's part. In `operands` and `results`, a letter for each array: "m"
-    is a matrix where it lies, "c" one in the block-cyclic layout, "s" the same on all devices."""
+    is a matrix where it lies, "c" one in the block-cyclic layout, "s" the same on all devices.
+
+    What is in the block-cyclic layout may have dimensions in front of its own, all alike: as under
+    `vmap` operations have, whose batch the devices are."""
+    if operands.strip("c") == "" and arrays[0].ndim > 3:
+      inner = functools.partial(self.map, function, operands, results)
+      return jax.vmap(inner)(*arrays)
     specs = {"m": partition(self.layout.spec), "c": PartitionSpec(self.axes), "s": PartitionSpec()}
 
     def body(*arrays):
@@ -211,38 +273,41 @@ class Cyclic(NamedTuple):
 
   # Collectives, along a row of the grid (over c) and along a column (over r).
 
-  def _over_c(self) -> dict[str, Any]:
-    groups = [[r * self.columns + c for c in range(self.columns)] for r in range(self.rows)]
-    return {"axis_name": self.axes, "axis_index_groups": groups}
+  def _over_c(self) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(r * self.columns + c for c in range(self.columns)) for r in range(self.rows))
 
-  def _over_r(self) -> dict[str, Any]:
-    groups = [[r * self.columns + c for r in range(self.rows)] for c in range(self.columns)]
-    return {"axis_name": self.axes, "axis_index_groups": groups}
+  def _over_r(self) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(r * self.columns + c for r in range(self.rows)) for c in range(self.columns))
 
   def gather_c(self, x):
-    return lax.all_gather(x, **self._over_c()) if self.columns > 1 else x[None]
+    return lax.all_gather(x, self.axes, axis_index_groups=self._over_c()) \
+        if self.columns > 1 else x[None]
 
   def gather_r(self, x):
-    return lax.all_gather(x, **self._over_r()) if self.rows > 1 else x[None]
+    return lax.all_gather(x, self.axes, axis_index_groups=self._over_r()) \
+        if self.rows > 1 else x[None]
 
   def gather_all(self, x):
     """(Pr, Pc, ...), known to be the same on all devices."""
     x = lax.all_gather(x, self.axes, to="invarying")
     return x.reshape(self.rows, self.columns, *x.shape[1:])
 
+  def _exchange(self, x, groups):
+    exchanged = exchange_p(
+        x.reshape(len(x), -1, x.shape[-1]), axes=self.axes, groups=groups)
+    return exchanged.reshape(x.shape)
+
   def exchange_c(self, x):
-    return lax.all_to_all(x, split_axis=0, concat_axis=0, **self._over_c()) \
-        if self.columns > 1 else x
+    return self._exchange(x, self._over_c()) if self.columns > 1 else x
 
   def exchange_r(self, x):
-    return lax.all_to_all(x, split_axis=0, concat_axis=0, **self._over_r()) \
-        if self.rows > 1 else x
+    return self._exchange(x, self._over_r()) if self.rows > 1 else x
 
   def exchange_all(self, x):
     """Of (Pr, Pc, ...)."""
-    exchanged = lax.all_to_all(
-        x.reshape(self.devices, *x.shape[2:]), self.axes, split_axis=0, concat_axis=0)
-    return exchanged.reshape(x.shape)
+    return self._exchange(x.reshape(self.devices, *x.shape[2:]), None).reshape(x.shape)
 
   # The columns or rows of panel k, as far as they lie in the rows or columns of the panels `among`.
 
@@ -333,25 +398,19 @@ class Cyclic(NamedTuple):
     column = (j // self.wide * self.columns + c) * self.wide + j % self.wide
     return row[:, None], column[None]
 
-  # Between where a matrix lies and the block-cyclic layout. Each is the transpose of the other, and
-  # in the derivatives of each the other stands: XLA would make loops of them.
+  # Between where a matrix lies and the block-cyclic layout.
 
   def to_cyclic(self, a: jax.Array) -> jax.Array:
     """The matrix in the block-cyclic layout, zeros after it. Each device moves its share, or, from
     both dimensions, twice."""
-    sizes = [dealt.chunk * dealt.devices for dealt in map(self.dealt, (0, 1))]
-    for dimension, size in enumerate(sizes):
-      a = _pad(a, dimension, size)
-    return linear_call(
-        lambda _, a: self.map(self._to_cyclic, "m", "c", a),
-        lambda _, x: self.map(self._from_cyclic, "c", "m", x), (), a)
+    for dimension in (0, 1):
+      dealt = self.dealt(dimension)
+      a = _pad(a, dimension, dealt.chunk * dealt.devices)
+    return self.map(self._to_cyclic, "m", "c", a)
 
   def from_cyclic(self, x: jax.Array) -> jax.Array:
     """The opposite of `to_cyclic`."""
-    a = linear_call(
-        lambda _, x: self.map(self._from_cyclic, "c", "m", x),
-        lambda _, a: self.map(self._to_cyclic, "m", "c", a), (), x)
-    return a[: self.n, : self.n]
+    return self.map(self._from_cyclic, "c", "m", x)[: self.n, : self.n]
 
   def _to_cyclic(self, a):
     rows, columns = self.dealt(0), self.dealt(1)
@@ -359,21 +418,20 @@ class Cyclic(NamedTuple):
     device = r * self.columns + c
     h, w = rows.length, columns.length
     if columns.devices == 1:
-      a = _pad(_take(a, rows.outgoing(device), 0), 1, self.padded)
+      a = _pad(rows.send(a, 0, device), 1, self.padded)
       a = a.reshape(self.rows, rows.slots, self.panels, self.columns, self.wide)
-      a = self.exchange_all(a.transpose(0, 3, 1, 2, 4)).reshape(-1, w)
-      a = _take(a, rows.incoming(r), 0)
+      a = rows.receive(self.exchange_all(a.transpose(0, 3, 1, 2, 4)).reshape(-1, w), 0, r)
     elif rows.devices == 1:
-      a = _pad(_take(a, columns.outgoing(device), 1), 0, self.padded)
+      a = _pad(columns.send(a, 1, device), 0, self.padded)
       a = a.reshape(-1, self.rows, self.block, self.columns, columns.slots)
       a = self.exchange_all(a.transpose(1, 3, 0, 2, 4)).reshape(self.devices, h, columns.slots)
-      a = _take(jnp.moveaxis(a, 0, 1).reshape(h, -1), columns.incoming(c), 1)
+      a = columns.receive(jnp.moveaxis(a, 0, 1).reshape(h, -1), 1, c)
     else:
-      a = _take(a, rows.outgoing(r), 0).reshape(self.rows, rows.slots, -1)
-      a = _take(self.exchange_r(a).reshape(-1, a.shape[2]), rows.incoming(r), 0)
-      a = _take(a, columns.outgoing(c), 1).reshape(h, self.columns, columns.slots)
+      a = self.exchange_r(rows.send(a, 0, r).reshape(self.rows, rows.slots, -1))
+      a = rows.receive(a.reshape(-1, a.shape[2]), 0, r)
+      a = columns.send(a, 1, c).reshape(h, self.columns, columns.slots)
       a = jnp.moveaxis(self.exchange_c(jnp.moveaxis(a, 1, 0)), 0, 1)
-      a = _take(a.reshape(h, -1), columns.incoming(c), 1)
+      a = columns.receive(a.reshape(h, -1), 1, c)
     if self.padded == self.n:
       return a
     row, column = self.numbers()
@@ -385,21 +443,21 @@ class Cyclic(NamedTuple):
     device = r * self.columns + c
     h, w = x.shape
     if columns.devices == 1:
-      x = _take(x, rows.returning(r), 0).reshape(self.rows, self.columns, rows.slots, w)
+      x = rows.send_back(x, 0, r).reshape(self.rows, self.columns, rows.slots, w)
       x = self.exchange_all(x).reshape(self.rows, self.columns, rows.slots, self.panels, -1)
       x = x.transpose(0, 2, 3, 1, 4).reshape(-1, self.padded)[:, : self.n]
-      return _take(x, rows.returned(device), 0)
+      return rows.receive_back(x, 0, device)
     if rows.devices == 1:
-      x = _take(x, columns.returning(c), 1).reshape(h, self.rows, self.columns, columns.slots)
+      x = columns.send_back(x, 1, c).reshape(h, self.rows, self.columns, columns.slots)
       x = self.exchange_all(jnp.moveaxis(x, 0, 2))
       x = x.reshape(self.rows, self.columns, -1, self.block, columns.slots)
       x = x.transpose(2, 0, 3, 1, 4).reshape(self.padded, -1)[: self.n]
-      return _take(x, columns.returned(device), 1)
-    x = _take(x, columns.returning(c), 1).reshape(h, self.columns, columns.slots)
+      return columns.receive_back(x, 1, device)
+    x = columns.send_back(x, 1, c).reshape(h, self.columns, columns.slots)
     x = jnp.moveaxis(self.exchange_c(jnp.moveaxis(x, 1, 0)), 0, 1).reshape(h, -1)
-    x = _take(x, columns.returned(c), 1)
-    x = self.exchange_r(_take(x, rows.returning(r), 0).reshape(self.rows, rows.slots, -1))
-    return _take(x.reshape(-1, x.shape[2]), rows.returned(r), 0)
+    x = rows.send_back(columns.receive_back(x, 1, c), 0, r)
+    x = self.exchange_r(x.reshape(self.rows, rows.slots, -1))
+    return rows.receive_back(x.reshape(-1, x.shape[2]), 0, r)
 
   def pad(self, x: jax.Array) -> jax.Array:
     """Rows of zeros after an array that is the same on all devices."""

@@ -252,10 +252,11 @@ def _factored(name, a, axes, grid, panel):
   return CholeskyFactor(matrix, l, info, cyclic, dtype)
 
 
-def _checked(name, a, axes, grid, panel):
-  factor = _factored(name, a, axes, grid, panel)
+def _checked(factor, result):
+  """The result, once the factor is checked: last, as `linalg.checked` takes an error through what
+  comes after it, and JAX does not take one through `shard_map` within `jax.set_mesh`."""
   check_positive(factor.info)
-  return factor
+  return result
 
 
 def _refuse_others(name, assume_a):
@@ -312,7 +313,8 @@ def cholesky(
     ...   print(l.shape, l.max())
     (64, 64) 2.0
   """
-  return _checked("cholesky", a, axes, grid, panel).lower()
+  factor = _factored("cholesky", a, axes, grid, panel)
+  return _checked(factor, factor.lower())
 
 
 @public(*_OPTIONS, compiled=False)
@@ -362,7 +364,8 @@ def cho_factor(
     ...   print(factor.solve(jnp.ones(64))[0], factor.logdet().round(2), factor.info)
     0.25 88.72 0
   """
-  return _checked("cho_factor", a, axes, grid, panel)
+  factor = _factored("cho_factor", a, axes, grid, panel)
+  return _checked(factor, factor)
 
 
 @public(compiled=False)
@@ -418,7 +421,8 @@ def solve(
     0.25
   """
   _refuse_others("solve", assume_a)
-  return _solve_columns("solve", _checked("solve", a, axes, grid, panel), b)
+  factor = _factored("solve", a, axes, grid, panel)
+  return _checked(factor, _solve_columns("solve", factor, b))
 
 
 @public("assume_a", *_OPTIONS, compiled=False)
@@ -471,9 +475,9 @@ def slogdet(
     88.72
   """
   _refuse_others("slogdet", assume_a)
-  factor = _checked("slogdet", a, axes, grid, panel)
+  factor = _factored("slogdet", a, axes, grid, panel)
   sign = jnp.where(factor.info == 0, jnp.ones((), factor.dtype), jnp.nan)
-  return SlogdetResult(sign, factor.logdet())
+  return _checked(factor, SlogdetResult(sign, factor.logdet()))
 
 
 @public("assume_a", *_OPTIONS, compiled=False)
@@ -499,7 +503,8 @@ def inv(
     0.25
   """
   _refuse_others("inv", assume_a)
-  return _checked("inv", a, axes, grid, panel).inverse()
+  factor = _factored("inv", a, axes, grid, panel)
+  return _checked(factor, factor.inverse())
 
 
 @public("assume_a", *_OPTIONS, compiled=False)

@@ -16,10 +16,10 @@ import matrices
 from linalg.distributed import _cyclic, _layout
 from one_matrix import AXES, LAYOUTS, N, close, mesh_of, place
 from quick import optimised_jit, quick_compile, quick_jit
-from sharded import make_mesh
+from sharded import KINDS, make_mesh
 
-KINDS = (AxisType.Auto, AxisType.Explicit)
-RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS for kind in KINDS]
+RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS
+           for kind in (AxisType.Auto, AxisType.Explicit)]
 RESULTS += [("both", AxisType.Auto, x) for x in (np.float32, np.float64, np.complex64)]
 QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
 
@@ -100,6 +100,64 @@ def test_functions_of_one_call(rng):
   half = dist.cholesky(jnp.asarray(x, jnp.bfloat16))
   assert half.dtype == jnp.bfloat16
   close(np.asarray(half, np.float64), np.linalg.cholesky(a), jnp.bfloat16, 8)
+
+
+@pytest.mark.parametrize("name,call", [
+    ("cholesky", lambda a: dist.cholesky(a, axes=AXES)),
+    ("cho_factor", lambda a: dist.cho_factor(a, axes=AXES).info),
+    *[pytest.param(name, functools.partial(call, axes=AXES, assume_a="pos"),
+                   marks=pytest.mark.extended)
+      for name, call in (
+          ("solve", lambda a, **options: dist.solve(a, np.ones(len(a)), **options)),
+          ("slogdet", dist.slogdet), ("inv", dist.inv))]])
+def test_checked(name, call):
+  x = place(-np.eye(N), "both")
+  message = rf"^{name}: the matrix at index \(\) is not positive definite"
+  with jax.set_mesh(x.sharding.mesh), pytest.raises(linalg.LinAlgError, match=message):
+    linalg.checked(call)(x)
+
+
+def test_vmap(rng):
+  """Over a dimension that no device shares."""
+  a = np.stack([positive(rng, N, np.float64) for _ in range(2)])
+  mesh, _ = mesh_of("both", AxisType.Explicit)
+  x = jax.device_put(a, NamedSharding(mesh, P(None, "x", "y")))
+  program = quick_compile(jax.vmap(dist.cholesky), (x,))
+  l = program(x)
+  close(l, np.linalg.cholesky(a), np.float64)
+  assert l.sharding.is_equivalent_to(x.sharding, 3)
+  assert f"f64[2,{N},{N}]" not in program.as_text()
+
+
+@pytest.mark.extended
+@KINDS
+def test_derivatives_under_vmap(kind, rng):
+  """Under `vmap`, of matrices that several devices share each: what its rule gives, and a Hessian,
+  which maps over directions."""
+  a = np.stack([positive(rng, 24, np.float64) for _ in range(2)])
+  mesh, _ = mesh_of("both", kind)
+  x = jax.device_put(a, NamedSharding(mesh, P(None, "x", "y")))
+
+  def logdet(library, matrix, t):
+    scaled = jnp.exp(t[0]) * matrix + t[1] * matrix**2
+    if library is dist:
+      return dist.slogdet(scaled, assume_a="pos", axes=AXES).logabsdet
+    return linalg.slogdet(scaled).logabsdet
+
+  def all_of(library):
+    both = (dist if library is dist else linalg).cholesky
+    options = {"axes": AXES} if library is dist else {"symmetrize_input": False}
+    loss = lambda a: jnp.sum(jnp.sin(both(a, **options)))
+    t = jnp.array([0.1, 0.2])
+    return lambda a: (
+        jax.vmap(jax.grad(loss))(a), jax.hessian(functools.partial(logdet, library, a[0]))(t))
+
+  with jax.set_mesh(mesh):
+    program = quick_compile(all_of(dist), (x,))
+    found = program(x)
+  for mine, theirs in zip(found, quick_jit(all_of(linalg))(a), strict=True):
+    close(mine, theirs, np.float64, 1e4)
+  assert "f64[24,24]" not in program.as_text() and "f64[2,24,24]" not in program.as_text()
 
 
 def test_infinity_on_the_diagonal():
@@ -299,7 +357,7 @@ DERIVATIVES = [
     pytest.param(name, kind, dtype, id=f"{name}-{kind.name}-{np.dtype(dtype).name}", marks=()
                  if (kind.name, dtype) == (quick, np.complex128) else pytest.mark.extended)
     for name, quick in zip(CALLS, ("Explicit", "Auto", "", ""), strict=True)
-    for kind in KINDS for dtype in (np.complex128, np.float64)]
+    for kind in (AxisType.Auto, AxisType.Explicit) for dtype in (np.complex128, np.float64)]
 
 
 @pytest.mark.parametrize("name, kind, dtype", DERIVATIVES)

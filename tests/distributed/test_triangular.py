@@ -16,8 +16,10 @@ from one_matrix import AXES, LAYOUTS, N, close, place
 from quick import quick_compile, quick_jit
 from sharded import KINDS
 
+QUICK = [("N", True, False), ("N", False, True), ("T", True, True), ("C", False, False)]
 SYSTEMS = [
-    pytest.param(*x, id=f"{x[0]}-{'lower' if x[1] else 'upper'}-{'unit' if x[2] else 'own'}")
+    pytest.param(*x, id=f"{x[0]}-{'lower' if x[1] else 'upper'}-{'unit' if x[2] else 'own'}",
+                 marks=() if x in QUICK else pytest.mark.extended)
     for x in itertools.product("NTC", (True, False), (True, False))]
 
 
