@@ -107,19 +107,26 @@ def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
         f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
         "is for linalg's functions, or for linalg.distributed.batched.")
   layout = layout_of(name, a)
-  names = layout.mesh.axis_names
   if axes is None:
-    spec = layout.spec if any(layout.spec) else (tuple(names), ())
-  else:
-    as_axes = lambda x: () if x is None else (x,) if isinstance(x, str) else tuple(x)
-    is_pair = isinstance(axes, tuple) and len(axes) == 2 and not all(
-        isinstance(x, str) for x in axes)
-    spec = tuple(map(as_axes, axes)) if is_pair else (as_axes(axes), ())
-    chosen = spec[0] + spec[1]
-    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
-      raise ValueError(
-          f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, "
-          "names for the rows, or a pair (rows, columns) of either, of which one may be None.")
-  if spec != layout.spec:
-    _refuse_otherwise(name, a, layout, axes, spec)
-  return Layout(layout.mesh, spec)
+    spec = layout.spec if any(layout.spec) else (tuple(layout.mesh.axis_names), ())
+    if spec != layout.spec:
+      _refuse_otherwise(name, a, layout, axes, spec)
+    return Layout(layout.mesh, spec)
+  return Layout(layout.mesh, placed(name, a, layout, axes))
+
+
+def placed(name: str, a: jax.Array, layout: Layout, axes: Places) -> tuple[Axes, Axes]:
+  """The axes of rows and columns that `axes` names."""
+  names = layout.mesh.axis_names
+  as_axes = lambda x: () if x is None else (x,) if isinstance(x, str) else tuple(x)
+  is_pair = isinstance(axes, tuple) and len(axes) == 2 and not all(
+      isinstance(x, str) for x in axes)
+  rows, columns = map(as_axes, axes) if is_pair else (as_axes(axes), ())
+  chosen = rows + columns
+  if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
+    raise ValueError(
+        f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, "
+        "names for the rows, or a pair (rows, columns) of either, of which one may be None.")
+  if (rows, columns) != layout.spec[-2:]:
+    _refuse_otherwise(name, a, layout, axes, (*layout.spec[:-2], rows, columns))
+  return rows, columns

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import AxisType
 
-from linalg.distributed._layout import Layout, layout_of, partition
+from linalg.distributed._layout import Layout, Places, layout_of, partition, placed
 
 
-def batched(function: Callable[..., Any]) -> Callable[..., Any]:
+def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..., Any]:
   """`function` of a stack of matrices, for stacks whose matrix dimensions are sharded.
 
   Left to XLA, such a stack is gathered onto every device and worked on by each. Here one exchange
@@ -22,12 +24,14 @@ def batched(function: Callable[..., Any]) -> Callable[..., Any]:
     function: a function of one stack (k, m, n), such as `linalg.polar` or a composition of this
       package's functions, that treats the matrices of a stack alike, and one at a time: its results
       are arrays (k, ...).
+    axes: as for `cholesky`, the axes of the mesh that matrix dimensions are sharded over. By
+      default those that the array is sharded over; needed inside `jax.jit` on Auto axes, where that
+      cannot be known.
 
   Returns:
-    A function of the same stack, sharded over matrix dimensions of a mesh with Explicit axes, or an
-    array that is there, of a mesh with Auto axes. A result (k, m', n') is sharded as the stack is,
-    where the devices divide its dimensions; others are on all devices. It has the derivatives that
-    `function` has.
+    A function of the same stack, sharded over matrix dimensions. A result (k, m', n') is sharded as
+    the stack is, where the devices divide its dimensions; others are on all devices. It has the
+    derivatives that `function` has.
 
   A stack whose length the devices do not divide is filled up with matrices of its own; each device
   moves its share of it once there and once back.
@@ -51,6 +55,19 @@ def batched(function: Callable[..., Any]) -> Callable[..., Any]:
       raise ValueError(
           "batched takes a stack whose matrix dimensions are sharded; one that is sharded along "
           f"itself, {jax.typeof(stack).str_short(True)}, is a batch: call the function.")
+    if axes is not None:
+      layout = Layout(layout.mesh, ((), *placed("batched", stack, layout, axes)))
+    if not any(layout.spec):
+      if AxisType.Auto in layout.mesh.axis_types and isinstance(stack, jax.core.Tracer):
+        raise ValueError(
+            "batched: inside jax.jit, on Auto axes, it cannot be known how the stack is sharded: "
+            "batched(function, axes=(rows, columns)) says it.")
+      return function(stack)
+    for dimension, own in enumerate(layout.spec):
+      if stack.shape[dimension] % layout.devices(own):
+        raise ValueError(
+            f"batched: dimension {dimension} of the stack, {stack.shape}, must be a multiple of "
+            f"the {layout.devices(own)} devices that it is sharded over.")
     return _exchange(function, layout, stack)
 
   return call
@@ -59,8 +76,6 @@ def batched(function: Callable[..., Any]) -> Callable[..., Any]:
 def _exchange(function, layout: Layout, stack):
   rows, columns = layout.spec[1:]
   axes = rows + columns
-  if not axes:
-    return function(stack)
   devices, length = layout.devices(axes), stack.shape[0]
   filled = -(-length // devices) * devices
   whole = jax.ShapeDtypeStruct((filled // devices, *stack.shape[1:]), stack.dtype)

@@ -56,6 +56,24 @@ def test_derivatives(rng):
   np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.max(np.abs(expected)))
 
 
+def test_inside_jit_on_auto_axes(rng):
+  """There axes= says where the stack lies; without it, it would be gathered."""
+  a = matrices.positive_definite(rng, (16,), 8, np.float64)
+  x = place(a, P(None, "x", "y"), AxisType.Auto)
+  loss = lambda a: jnp.sum(dist.batched(linalg.cholesky, axes=(("x",), ("y",)))(a) ** 3)
+  with jax.set_mesh(x.sharding.mesh):
+    program = jax.jit(jax.value_and_grad(loss)).lower(x).compile()
+    with pytest.raises(ValueError, match=r"cannot be known .* axes=\(rows, columns\)"):
+      jax.jit(dist.batched(linalg.cholesky))(x)
+  found = dist.report(program)
+  assert set(found.collectives) <= {"all-to-all", "all-reduce"}
+  assert found.moved <= 8 * a.nbytes // 8 + 64
+  assert "f64[16,8,8]" not in program.as_text()
+  expected = jax.value_and_grad(lambda a: jnp.sum(linalg.cholesky(a) ** 3))(a)
+  for mine, theirs in zip(program(x), expected, strict=True):
+    np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-12 * np.max(np.abs(theirs)))
+
+
 def test_rectangular_results(rng):
   """A result goes back where the devices divide it; others are on all."""
   a = matrices.general(rng, (4,), 16, 6, np.float64)
@@ -72,6 +90,10 @@ def test_errors(rng):
     call(jnp.ones((2, 2, 2)))
   with pytest.raises(ValueError, match="is a batch: call the function"):
     call(place(np.ones((8, 8, 8)), P("x", None, None)))
+  with pytest.raises(ValueError, match="dimension 2 of the stack, .* multiple of the 4 devices"):
+    dist.batched(linalg.qr, axes=(None, "x"))(place(np.ones((8, 8, 6)), P(), AxisType.Auto))
+  with pytest.raises(linalg.ffi.ShardingTypeError, match="jax.sharding.reshard"):
+    dist.batched(linalg.qr, axes=(None, "x"))(place(np.ones((8, 8, 8)), P(None, "x")))
   with pytest.raises(ValueError, match=r"\[k, m, n\]"):
     call(place(np.ones((8, 8)), P("x", None)))
 

@@ -9,18 +9,26 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
+import cases
 import linalg
 import linalg.distributed as dist
 import matrices
 from one_matrix import AXES, LAYOUTS, N, close, place
 from quick import quick_compile, quick_jit
-from sharded import KINDS
 
-QUICK = [("N", True, False), ("N", False, True), ("T", True, True), ("C", False, False)]
-SYSTEMS = [
-    pytest.param(*x, id=f"{x[0]}-{'lower' if x[1] else 'upper'}-{'unit' if x[2] else 'own'}",
-                 marks=() if x in QUICK else pytest.mark.extended)
-    for x in itertools.product("NTC", (True, False), (True, False))]
+KINDS = (AxisType.Auto, AxisType.Explicit)
+# Every system in every layout; kinds of axes, dtypes and vectors in turn.
+QUICK = {
+    ("N", True, False, "both"), ("N", False, True, "columns"), ("T", True, True, "rows"),
+    ("C", False, False, "turned")}
+TURNS = [
+    pytest.param(
+        *system, layout, KINDS[i % 2], cases.DTYPES[i // 2 % 4], i % 3 == 0,
+        id=f"{system[0]}-{'lower' if system[1] else 'upper'}-{'unit' if system[2] else 'own'}-"
+           f"{layout}",
+        marks=() if (*system, layout) in QUICK else pytest.mark.extended)
+    for i, (system, layout) in enumerate(itertools.product(
+        itertools.product("NTC", (True, False), (True, False)), LAYOUTS))]
 
 
 def triangle(rng, lower, unit, dtype, n=N):
@@ -30,31 +38,14 @@ def triangle(rng, lower, unit, dtype, n=N):
   return np.where(read(np.ones_like(a, bool), (-1 if lower else 1) * unit), a, np.nan)
 
 
-@pytest.mark.parametrize("trans, lower, unit", SYSTEMS)
-def test_results(trans, lower, unit, rng):
-  """In turn of each layout, of one right-hand side and of several."""
-  layouts = itertools.cycle(LAYOUTS)
-  turn = SYSTEMS.index(next(x for x in SYSTEMS if x.values == (trans, lower, unit)))
-  layout = next(itertools.islice(layouts, turn, None))
-  kind = (AxisType.Auto, AxisType.Explicit)[turn % 2]
-  a = triangle(rng, lower, unit, np.complex128)
-  b = matrices.general(rng, (), N, 3, np.complex128)
-  for rhs in (b, b[:, 0])[turn % 2 :]:
-    found = dist.solve_triangular(place(a, layout, kind), rhs, trans, lower, unit)
-    close(found, linalg.solve_triangular(a, rhs, trans, lower, unit), np.complex128)
-    assert found.sharding.is_fully_replicated
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("trans, lower, unit", SYSTEMS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@KINDS
-@pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda x: x.__name__)
-def test_all_results(layout, kind, trans, lower, unit, dtype, rng):
+@pytest.mark.parametrize("trans, lower, unit, layout, kind, dtype, is_vector", TURNS)
+def test_results(trans, lower, unit, layout, kind, dtype, is_vector, rng):
   a = triangle(rng, lower, unit, dtype)
   b = matrices.general(rng, (), N, 3, dtype)
+  b = b[:, 0] if is_vector else b
   found = dist.solve_triangular(place(a, layout, kind), b, trans, lower, unit)
   close(found, linalg.solve_triangular(a, b, trans, lower, unit), dtype)
+  assert found.sharding.is_fully_replicated
 
 
 def derivatives(solve):
@@ -69,7 +60,7 @@ DERIVATIVES = [
     pytest.param(*x, kind, marks=() if (x, kind) == (("T", False, True), AxisType.Explicit)
                  else pytest.mark.extended, id=f"{x[0]}-{x[1]}-{x[2]}-{kind.name}")
     for x in (("N", True, False), ("T", False, True), ("C", True, True))
-    for kind in (AxisType.Auto, AxisType.Explicit)]
+    for kind in KINDS]
 
 
 @pytest.mark.parametrize("trans, lower, unit, kind", DERIVATIVES)

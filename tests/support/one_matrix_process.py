@@ -1,0 +1,95 @@
+"""One of the processes that `distributed/test_processes.py` starts.
+
+Its number, their count and the address are arguments. Each holds two devices, and a part of
+matrices that all of them share.
+"""
+
+import os
+import sys
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+
+from jax.sharding import AxisType, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+import linalg.distributed as dist  # noqa: E402
+from linalg.distributed import _cyclic  # noqa: E402
+from quick import quick_compile  # noqa: E402
+from sharded import make_mesh  # noqa: E402
+
+N, ROWS = 24, 64
+AXES = ("x",), ("y",)
+
+
+def square(a):
+  """Of a positive definite matrix, which a solve, a determinant and L see."""
+  b = jnp.ones(N)
+  factor = dist.cho_factor(a, axes=AXES)
+  l = factor.lower()
+  x = dist.solve_triangular(l, b, lower=True, axes=AXES)
+  return b @ factor.solve(b) + factor.logdet() + jnp.sum(l**3) + jnp.sum(x**3)
+
+
+def expected_square(a):
+  a = jnp.tril(a) + jnp.tril(a, -1).T
+  b, l = jnp.ones(N), jnp.linalg.cholesky(a, symmetrize_input=False)
+  x = jax.scipy.linalg.solve_triangular(l, b, lower=True)
+  return b @ jnp.linalg.solve(a, b) + jnp.linalg.slogdet(a)[1] + jnp.sum(l**3) + jnp.sum(x**3)
+
+
+def tall(a):
+  s = dist.randomized_svd(a, 2, jax.random.key(0), axes=("x", "y")).S
+  q, r = dist.qr(a, axes=("x", "y"))
+  return jnp.sum(s**3) + jnp.sum(jnp.sin(q)) + jnp.sum(r**3)
+
+
+def expected_tall(a):
+  s = jnp.linalg.svd(a, compute_uv=False)[:2]
+  q, r = jnp.linalg.qr(a)
+  return jnp.sum(s**3) + jnp.sum(jnp.sin(q)) + jnp.sum(r**3)
+
+
+def stack(a):
+  return jnp.sum(dist.batched(jnp.linalg.cholesky, axes=AXES)(a) ** 3)
+
+
+def expected_stack(a):
+  return jnp.sum(jnp.linalg.cholesky(a) ** 3)
+
+
+def main(process, processes, address):
+  jax.distributed.initialize(address, processes, process)
+  assert (jax.process_count(), jax.device_count(), jax.local_device_count()) == (4, 8, 2)
+  _cyclic._PHASES = _cyclic._STRIPS = 2
+  rng = np.random.default_rng(0)
+  x = rng.standard_normal((3, N, N))
+  positive = x @ x.swapaxes(1, 2) + N * np.eye(N)
+  cases = (
+      (square, expected_square, positive[0], P("x", "y")),
+      (tall, expected_tall, rng.standard_normal((ROWS, 3)), P(("x", "y"), None)),
+      (stack, expected_stack, positive, P(None, "x", "y")))
+  for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = make_mesh((4, 2), ("x", "y"), kind)
+    for function, expected, host, spec in cases:
+      a = jax.make_array_from_callback(
+          host.shape, NamedSharding(mesh, spec), lambda index, host=host: host[index])
+      with jax.set_mesh(mesh):
+        value, gradient = quick_compile(jax.value_and_grad(function), (a,))(a)
+      expected_value, expected_gradient = jax.jit(jax.value_and_grad(expected))(host)
+      np.testing.assert_allclose(value, expected_value, rtol=1e-11)
+      assert len(gradient.addressable_shards) == 2
+      for shard in gradient.addressable_shards:
+        np.testing.assert_allclose(
+            shard.data, np.asarray(expected_gradient)[shard.index], rtol=0, atol=1e-9)
+      print(f"process {process} checked {function.__name__} on {kind.name} axes", flush=True)
+
+
+if __name__ == "__main__":
+  main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
