@@ -6,8 +6,7 @@ of the rows lies on row t mod Pr of the grid, and block t of the columns on colu
 both ways: every device has a part in all that is done to it, and none is its owner.
 
 Functions of a device's part stand here, for the body of a `shard_map`; `_algorithms.py` computes
-with
-them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `tall` rows and
+with them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `tall` rows and
 `wide` columns. Groups of devices stand in `axis_index_groups`, so that any axes of a mesh serve any
 grid.
 """
@@ -117,8 +116,9 @@ class _Dealt(NamedTuple):
     device = jnp.arange(self.devices, dtype=group.dtype)
     return jnp.clip(self._of_slots(device, group), 0, self.length - 1).ravel()
 
-  # Of matrices, in a dimension. The first and the last are each other's opposite, and transpose,
-  # but for what stands in slots that are not filled, and so are those between.
+  # Of matrices, in a dimension. The first and the last are each other's opposite and transpose, but
+  # for what stands in slots that are not filled; and so are those between, but for what a group has
+  # beyond the last chunk.
 
   def send(self, x, dimension, device):
     return _TAKE[dimension](x, self._outgoing(device), self._returned(device))
@@ -136,8 +136,8 @@ class _Dealt(NamedTuple):
 
 
 def _take_of(dimension):
-  """Some rows or columns of matrices, with the indices of all of the matrices' in the result, for
-  the transpose: XLA's is a loop."""
+  """`take(x, indices, back)`, rows or columns of matrices; `back` says where those of `x` stand in
+  the result. By them the transpose takes too: XLA's is a loop over what is added."""
 
   def jvp(primals, tangents):
     (x, *indices), (dx, *_) = primals, tangents
@@ -432,12 +432,17 @@ class Cyclic(NamedTuple):
       a = columns.send(a, 1, c).reshape(h, self.columns, columns.slots)
       a = jnp.moveaxis(self.exchange_c(jnp.moveaxis(a, 1, 0)), 0, 1)
       a = columns.receive(a.reshape(h, -1), 1, c)
+    return self._without_padding(a)
+
+  def _without_padding(self, x):
+    """With zeros after the matrix, in derivatives too, where the slots of none have any number."""
     if self.padded == self.n:
-      return a
+      return x
     row, column = self.numbers()
-    return jnp.where((row < self.n) & (column < self.n), a, 0)
+    return jnp.where((row < self.n) & (column < self.n), x, 0)
 
   def _from_cyclic(self, x):
+    x = self._without_padding(x)
     rows, columns = self.dealt(0), self.dealt(1)
     r, c = self.place()
     device = r * self.columns + c
@@ -479,8 +484,8 @@ def cyclic_of(
 ) -> Cyclic:
   """The blocks for a square matrix of n rows.
 
-  `grid` and `panel`, its width, are the caller's, or None for the nearest to a square
-  and for one that leaves enough panels.
+  `grid` and `panel`, the width of one, are the caller's, or None for the nearest to a square and
+  for one that leaves enough panels.
   """
   rows, columns = map(layout.devices, layout.spec)
   devices = rows * columns

@@ -34,8 +34,8 @@ def partition(spec: Sequence[Axes]) -> PartitionSpec:
 
 
 def map_parts(
-    mesh: Any, specs: Mapping[str, PartitionSpec], function: Callable[..., Any], operands: str,
-    results: str, *arrays: Any
+    mesh: AbstractMesh, specs: Mapping[str, PartitionSpec], function: Callable[..., Any],
+    operands: str, results: str, *arrays: Any
 ) -> Any:
   """`function` of each device's parts of `arrays`. In `operands` and `results` stands a letter for
   each array, and in `specs` how an array of that letter is sharded."""
@@ -67,7 +67,7 @@ def _refuse_otherwise(name, a, layout, axes, spec):
   """On Explicit axes a matrix lies where its type says."""
   if jax.sharding.AxisType.Explicit in layout.mesh.axis_types:
     raise ffi.ShardingTypeError(
-        f"{name}: the matrix is sharded otherwise than axes={axes!r} say: "
+        f"{name}: with axes={axes!r} the matrix is to be sharded by {partition(spec)}, and is "
         f"{jax.typeof(a).str_short(True)}; reshard it first: "
         f"jax.sharding.reshard(a, {partition(spec)}).")
 
@@ -79,11 +79,12 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -
   layout = layout_of(name, a)
   batch, rows, columns = layout.spec[:-2], layout.spec[dimension], layout.spec[-3 - dimension]
   whole, sharded = ("columns", "rows") if dimension == -2 else ("rows", "columns")
+  spec_of = lambda own: (*batch, own, ()) if dimension == -2 else (*batch, (), own)
   if columns:
-    spec = [*batch, rows or columns, ()] if dimension == -2 else [*batch, (), rows or columns]
     raise ffi.ShardingTypeError(
         f"{name}: the {whole} of the matrix are sharded: {jax.typeof(a).str_short(True)}. Its "
-        f"{sharded} may be; reshard it first: jax.sharding.reshard(a, {partition(spec)}).")
+        f"{sharded} may be; reshard it first: jax.sharding.reshard(a, "
+        f"{partition(spec_of(rows or columns))}).")
   taken = [axis for entry in batch for axis in entry]
   free = tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
   named = (axes,) if isinstance(axes, str) else axes
@@ -93,8 +94,7 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -
         f"{name}: axes={axes!r} must be axes of the mesh that no batch dimension is sharded over, "
         f"{free}; {unknown[0]!r} is not.")
   if chosen != rows:
-    spec = [*batch, chosen, ()] if dimension == -2 else [*batch, (), chosen]
-    _refuse_otherwise(name, a, layout, axes, spec)
+    _refuse_otherwise(name, a, layout, axes, spec_of(chosen))
   return Layout(layout.mesh, (*batch, chosen, ()))
 
 
@@ -118,10 +118,11 @@ def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
 def placed(name: str, a: jax.Array, layout: Layout, axes: Places) -> tuple[Axes, Axes]:
   """The axes of rows and columns that `axes` names."""
   names = layout.mesh.axis_names
-  as_axes = lambda x: () if x is None else (x,) if isinstance(x, str) else tuple(x)
   is_pair = isinstance(axes, tuple) and len(axes) == 2 and not all(
       isinstance(x, str) for x in axes)
-  rows, columns = map(as_axes, axes) if is_pair else (as_axes(axes), ())
+  pair: Any = axes if is_pair else (axes, None)
+  rows, columns = (
+      () if x is None else (x,) if isinstance(x, str) else tuple(x) for x in pair)
   chosen = rows + columns
   if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
     raise ValueError(

@@ -287,7 +287,7 @@ def cholesky(
     grid: (Pr, Pc), the devices' grid in the block-cyclic layout, of a matrix that is sharded over
       one dimension. By default the nearest to a square; sharded over both, it has the grid that it
       lies on.
-    panel: its width, a multiple of the P = Pr Pc devices. By default one that keeps a
+    panel: the width of a panel, a multiple of the P = Pr Pc devices. By default one that keeps a
       panel small beside a device's share of the matrix, which is filled up to a multiple of it, and
       that padding below a thirty-second, if it can.
 
