@@ -10,9 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType
 
+from linalg._public import public
 from linalg.distributed._layout import Layout, Places, layout_of, partition, placed
 
 
+@public("axes", compiled=False)
 def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..., Any]:
   """`function` of a stack of matrices, for stacks whose matrix dimensions are sharded.
 
@@ -44,6 +46,9 @@ def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..
     ...   print(roots(a).shape)
     (3, 8, 8)
   """
+
+  if not isinstance(axes, str | tuple | None):
+    raise TypeError(f"batched() takes axes as an option: a string or a tuple; got {type(axes)}.")
 
   @functools.wraps(function)
   def call(stack: jax.Array) -> Any:

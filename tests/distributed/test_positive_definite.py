@@ -104,7 +104,8 @@ def test_functions_of_one_call(rng):
 
 @pytest.mark.parametrize("name,call", [
     ("cholesky", lambda a: dist.cholesky(a, axes=AXES)),
-    ("cho_factor", lambda a: dist.cho_factor(a, axes=AXES).info),
+    pytest.param("cho_factor", lambda a: dist.cho_factor(a, axes=AXES).info,
+                 marks=pytest.mark.extended),
     *[pytest.param(name, functools.partial(call, axes=AXES, assume_a="pos"),
                    marks=pytest.mark.extended)
       for name, call in (
@@ -258,6 +259,7 @@ def test_a_factor_is_a_pytree(rng):
   close(dist.cho_solve(traced, a[0]), np.eye(N)[0], np.float64)
 
 
+@pytest.mark.extended
 def test_other_devices(rng):
   """One program's trace serves meshes of the same shape."""
   a = positive(rng, N, np.float64)

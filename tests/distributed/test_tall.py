@@ -87,8 +87,7 @@ def test_bits_do_not_depend_on_where_it_is_asked(devices, rng):
 
 FEW = pytest.mark.parametrize("layout,kind", [
     pytest.param(layout, kind, id=f"{layout}-{kind.name}", marks=()
-                 if (layout, kind.name) in {("both", "Explicit"), ("batch", "Auto")}
-                 else pytest.mark.extended)
+                 if (layout, kind.name) == ("batch", "Explicit") else pytest.mark.extended)
     for layout in LAYOUTS for kind in (AxisType.Auto, AxisType.Explicit)])
 
 
@@ -416,6 +415,7 @@ def test_sharded_otherwise():
       call(at)
 
 
+@pytest.mark.extended
 def test_uneven(rng):
   """Rows that the devices do not divide, inside `jit` on Auto axes: no device has all of them."""
   m = ROWS - 3
