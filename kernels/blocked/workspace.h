@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/blocked/kept_memory.h"
 #include "kernels/blocked/tasks.h"
 #include "kernels/blocked/tile.h"
+#include "kernels/kept_memory.h"
 
 namespace linalg::blocked {
 

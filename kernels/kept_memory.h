@@ -10,7 +10,7 @@
 
 #include "kernels/aligned_memory.h"
 
-namespace linalg::blocked {
+namespace linalg {
 
 // Large pieces: what malloc would give back to the operating system, and have faulted in again by
 // the next call, which takes a tenth of the time of one matrix of n = 1024 (float64, with its
@@ -82,4 +82,4 @@ inline ReturnedMemory TakeMemory(int64_t bytes) {
   return {KeptMemory::OfProcess().Take(bytes).release(), KeepMemory{bytes}};
 }
 
-}  // namespace linalg::blocked
+}  // namespace linalg
