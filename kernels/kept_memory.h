@@ -17,7 +17,7 @@ namespace linalg {
 // results, AMD EPYC with AVX-512, 23 November 2026). Smaller ones malloc keeps.
 class KeptMemory {
  public:
-  static constexpr int64_t kLeastBytes = 128 << 10, kMostBytes = 96 << 20;
+  static constexpr int64_t kLeastBytes = 4 << 20, kMostBytes = 96 << 20;
 
   static KeptMemory& OfProcess() {
     static KeptMemory* const memory = new KeptMemory;  // outlives every thread
@@ -39,10 +39,16 @@ class KeptMemory {
   // In place of those that have been kept for longest, if need be.
   void Keep(AlignedMemory memory, int64_t bytes) {
     if (!IsKept(bytes)) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    while (bytes_ + bytes > kMostBytes || pieces_.size() == pieces_.capacity()) Remove(0);
-    pieces_.push_back({bytes, std::move(memory)});
-    bytes_ += bytes;
+    for (;;) {
+      AlignedMemory gone;  // given back when others can take and keep again
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (bytes_ + bytes <= kMostBytes && pieces_.size() < pieces_.capacity()) {
+        pieces_.push_back({bytes, std::move(memory)});
+        bytes_ += bytes;
+        return;
+      }
+      gone = Remove(0);
+    }
   }
 
  private:
@@ -51,7 +57,7 @@ class KeptMemory {
     AlignedMemory memory;
   };
 
-  KeptMemory() { pieces_.reserve(kMostBytes / (4 << 20)); }
+  KeptMemory() { pieces_.reserve(kMostBytes / kLeastBytes); }
 
   static bool IsKept(int64_t bytes) { return kLeastBytes <= bytes && bytes <= kMostBytes; }
 

@@ -12,7 +12,8 @@ namespace linalg::blocked {
 namespace {
 
 // Reflectors that are applied at once within a block, and in a matrix of more than so many to what
-// is right of a block: with 64 it takes as long at n = 2048, and more below.
+// is right of a block: with 64 it takes as long at n = 2048, and more below (AMD EPYC with AVX-512,
+// two cores that others used too, 23 November 2026).
 constexpr int64_t kNarrowBlock = 16, kWideBlock = 32, kMostInNarrowBlocks = 128;
 
 // Columns of a panel that a reflector is applied to at once: what the registers have room for.
@@ -172,7 +173,8 @@ void QrFactors<T>::FactorPanel(int64_t first) {
   for (int64_t s = 0; s < strips; ++s) {
     ReadStrip(matrix().At(first + s * kStrip<T>, first), panel + s * kNext);
   }
-  const auto exists = RowNumbers<T>(strips - 1) < Number<V>(rows);
+  // Counted within the strip: a float has not as many integers as there may be rows.
+  const auto exists = RowNumbers<T>(0) < Number<V>(rows - (strips - 1) * kStrip<T>);
   S* const last = panel + (strips - 1) * kNext;
   for (int j = 0; j < kPanel<T>; ++j) last[j] = Choose(exists, last[j], S{});
   for (int64_t k = 0; k < std::min(rows, width); ++k) {
@@ -345,10 +347,8 @@ void QrFactors<T>::Set(int64_t count, const T* taus) {
   std::copy_n(taus, count, taus_.get());
   for (int64_t first = 0; first < count; first += block_size_) {
     const Block block = BlockAt(first, count);
-    for (int64_t i = block.first; i < block.last; i += kPanel<T>) {
-      ReadPanel(block, i);
-      AddToTriangle(block, i);
-    }
+    ReadBlock(block);
+    for (int64_t i = block.first; i < block.last; i += kPanel<T>) AddToTriangle(block, i);
   }
 }
 

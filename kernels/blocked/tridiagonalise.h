@@ -57,7 +57,7 @@ inline constexpr int kTridiagonalRows = 4;
 // The reduction of the upper triangle of `a`, whose squares on the diagonal, a register wide, are
 // full, of a norm near 1: the diagonal to d, n - 1 elements beside it to e. Row k of `a` becomes,
 // right of the diagonal, the vector of reflector k, and taus[k] its factor. `work` is
-// kTridiagonalRows rows of n elements.
+// kTridiagonalRows rows of a workspace that is n wide.
 template <class T>
 void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealElement<T>* e,
                     T* taus) {

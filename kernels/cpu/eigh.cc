@@ -114,6 +114,7 @@ struct EighProblem {
     using Row = Vector<R, kLanes<T>>;
     const int order = ToInt(n);
     const bool refine = RefinesEigenvalues(n, kVectors);
+    static_assert(kLeastRefinedEigvalsh <= 32, "norms are in the range of small::RootFreeQl");
     const int64_t count = n * n;
     const int64_t size = std::max<int64_t>(
         small::SizeOf<small::EigenWork<Element<T, Row>, Row>>(order, kVectors),

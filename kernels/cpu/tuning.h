@@ -83,7 +83,7 @@ inline constexpr int64_t kSmallCholeskyFloat32 = 64;
 // float64 1.1, 0.9 and 0.6, without Q about 0.5, and of 16 by 100000 ones 1.0 and 0.7 (AMD EPYC
 // with AVX-512, two cores that others used throughout, 23 November 2026; the least of five calls
 // each in one process).
-inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQrRows = 48;
+inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQr = 48;
 // Panels are most of what there is of a matrix with as few columns, and of one with as few rows
 // what tiles reach beyond it: those of more bytes are LAPACK's.
 inline constexpr int64_t kBlockedFewQrBytes = 8 << 20;
@@ -138,7 +138,7 @@ inline constexpr int64_t kMostBlockedSides = 4096;
 // ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9. The
 // same machine, others on it throughout, 23 November 2026; both in turn in one process.
 inline constexpr int64_t kSmallSvd = 28;
-inline constexpr int64_t kSmallSvdComplex64 = 24;
+inline constexpr int64_t kSmallSvdComplex64 = 20;
 inline constexpr int64_t kSmallSvdDouble = 16;
 inline constexpr int64_t kLeastBlockedSvd = 8;
 inline constexpr int64_t kBlockedSvd = 512;
@@ -152,7 +152,7 @@ inline bool FillsRegisters(int64_t n, int lanes) { return n > lanes / 2; }
 
 // From this n on, eigenvalues are refined: with vectors by these, without, where those of float32
 // and complex64 are iterated for in float64, at the cost of 1.1 to 1.35 times the time in batches
-// at n = 16 to 64. Below 16 the errors that add up are no more than LAPACK's. AMD EPYC with
+// at n = 16 to 64. Below 16 the errors that add up are about as large as LAPACK's. AMD EPYC with
 // AVX-512, two cores that others used too, 23 November 2026; both ways built and timed in turn.
 inline constexpr int64_t kLeastRefinedEigh = 8;
 inline constexpr int64_t kLeastRefinedEigvalsh = 16;
@@ -220,9 +220,9 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
       return small_if(longer <= kSmallPivotedQr);
     case Operation::kQr: {
       const bool narrow = cols < std::min(rows / kNarrowQrRows, kNarrowQrColumns);
-      const bool low = rows < cols && rows <= kFewQrRows;
+      const bool low = rows < cols && rows <= kFewQr;
       if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kSmall;
-      const bool few = std::min(rows, cols) < kFewQrRows;
+      const bool few = std::min(rows, cols) <= kFewQr;
       return blocked_if(!narrow && !(few && bytes > kBlockedFewQrBytes));
     }
     case Operation::kSolve:

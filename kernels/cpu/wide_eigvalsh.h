@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "kernels/arithmetic/scale.h"
+#include "kernels/blocked/tile.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/small/root_free_ql.h"
 

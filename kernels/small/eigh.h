@@ -1,13 +1,14 @@
 // Eigenvalues and eigenvectors of small Hermitian matrices, one per lane.
 //
 // Householder reduction to tridiagonal form, then implicit QL with Wilkinson's shift (Bowdler,
-// Martin, Reinsch and Wilkinson, The QR and QL algorithms for symmetric matrices, 1968), or without
-// vectors QL without square roots (root_free_ql.h). Every lane works on its own block in its own
-// sweep, with identity rotations where it has none; the rotations go to the rows of the transposed
-// eigenvectors of the tridiagonal matrix, which start from the identity, and the reflectors follow.
-// Rounding errors of the sweeps add up, in the eigenvalues to many times those of the reduction:
-// where that is to be refined, these are made anew from their vectors, and without vectors those of
-// float32 are iterated for in float64. Matrices are scaled by a power of two to a norm near 1.
+// Martin, Reinsch and Wilkinson, The QR and QL algorithms for symmetric matrices, 1968), or in
+// float32 without vectors QL without square roots (root_free_ql.h). Every lane works on its own
+// block in its own sweep, with identity rotations where it has none; the rotations go to the rows
+// of the transposed eigenvectors of the tridiagonal matrix, which start from the identity, and the
+// reflectors follow. Rounding errors of the sweeps add up, in the eigenvalues to many times those
+// of the reduction: where that is to be refined, these are made anew from their vectors, and
+// without vectors those of float32 are iterated for in float64. Matrices are scaled by a power of
+// two to a norm near 1.
 #pragma once
 
 #include <algorithm>
@@ -52,30 +53,34 @@ template <class Row>
 inline constexpr int kPendingSweeps = kLanesOf<Row> == 1 ? 1 : 8;
 
 // Diagonalises the tridiagonal matrix of diagonal d and off-diagonal e, both of n elements though
-// the last of e is of no account, of norm about 1; z receives the transposed eigenvectors. `sine`
-// and `shear` are work space of kPendingSweeps<Row> times n elements. Returns how many elements of
-// e did not vanish.
-template <class Row, class V>
+// the last of e is of no account, of norm about 1. With kVectors, z receives the transposed
+// eigenvectors; `sine` and `shear` are work space of kPendingSweeps<Row> times n elements.
+// Returns how many elements of e did not vanish.
+template <bool kVectors, class Row, class V>
 LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shear) {
   constexpr int kStep = kColumns<V, Row>;
   const V zero{}, one = Number<V>(1);
-  for (int i = 0; i < n * stride; ++i) z[i] = zero;
-  for (int i = 0; i < n; ++i) z[i * stride + i] = one;
+  if constexpr (kVectors) {
+    for (int i = 0; i < n * stride; ++i) z[i] = zero;
+    for (int i = 0; i < n; ++i) z[i * stride + i] = one;
+  }
   int pending = 0, firsts[kPendingSweeps<Row>], lasts[kPendingSweeps<Row>];
   const auto rotate = [&](int sweeps) {
-    ForEachHalvingBlock<8>(
-        0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int register_first) {
-          constexpr int kBlock = decltype(block)::value;
-          for (int k = 0; k < pending; ++k) {
-            // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
-            const int filled = (register_first + kBlock) * kStep + sweeps - pending + k;
-            const int last = std::min(lasts[k], filled);
-            if (last > firsts[k]) {
-              RotateRows<kBlock, Row>(z + register_first * kStep, stride, firsts[k], last,
-                                      sine + k * n, shear + k * n);
+    if constexpr (kVectors) {
+      ForEachHalvingBlock<8>(
+          0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int register_first) {
+            constexpr int kBlock = decltype(block)::value;
+            for (int k = 0; k < pending; ++k) {
+              // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
+              const int filled = (register_first + kBlock) * kStep + sweeps - pending + k;
+              const int last = std::min(lasts[k], filled);
+              if (last > firsts[k]) {
+                RotateRows<kBlock, Row>(z + register_first * kStep, stride, firsts[k], last,
+                                        sine + k * n, shear + k * n);
+              }
             }
-          }
-        });
+          });
+    }
     pending = 0;
   };
   int first = 0;
@@ -113,8 +118,10 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
         last = i + 1;
       }
       const QlStep<V> step(s, c, g, p, e[i], d_here, d_above);
-      sine[pending * n + i] = on ? step.sine : zero;
-      shear[pending * n + i] = on ? step.Shear() : zero;
+      if constexpr (kVectors) {
+        sine[pending * n + i] = on ? step.sine : zero;
+        shear[pending * n + i] = on ? step.Shear() : zero;
+      }
       const auto stops = block.low == Number<V>(i);
       e[i + 1] = on & (block.high > Number<V>(i + 1)) ? step.beside : e[i + 1];
       e[i] = stops ? step.g : e[i];
@@ -126,9 +133,11 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
       p = on ? step.p : p;
     }
     d[first] = d_above;
-    firsts[pending] = first;
-    lasts[pending] = last;
-    if (++pending == kPendingSweeps<Row>) rotate(sweep + 1);
+    if constexpr (kVectors) {
+      firsts[pending] = first;
+      lasts[pending] = last;
+      if (++pending == kPendingSweeps<Row>) rotate(sweep + 1);
+    }
   }
   V left = zero;
   for (int i = 0; i < n - 1; ++i) left = e[i] != zero ? left + one : left;
@@ -251,15 +260,15 @@ LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, Hermitia
     V *const diagonal = z.re, *const beside = z.Below(n > 1).re;
     for (int i = 0; i < n; ++i) diagonal[i] = d[i];
     for (int i = 0; i < n - 1; ++i) beside[i] = e[i];
-    info = ImplicitQl<Row>(d, e, n, rotated, stride, sine, shear);
+    info = ImplicitQl<true, Row>(d, e, n, rotated, stride, sine, shear);
     if (refine) RefineEigenvalues<Row>(diagonal, beside, n, rotated, stride, d);
   } else {
-    // What the reduction worked in is free, and larger.
     if constexpr (std::is_same_v<Lane<V>, float>) {
+      // The operand is free, and so is what lies behind it.
       info = refine ? RootFreeQl(d, e, n, reinterpret_cast<Wide<V>*>(matrix))
                     : RootFreeQl(d, e, n, rotated);
     } else {
-      info = RootFreeQl(d, e, n, rotated);
+      info = ImplicitQl<false, Row>(d, e, n, rotated, stride, sine, shear);
     }
   }
   info = finite ? info : Broadcast<V>(kNotFinite);

@@ -1,10 +1,11 @@
-// Eigenvalues of real symmetric tridiagonal matrices, one per lane.
+// Eigenvalues of real symmetric tridiagonal matrices of float32, one per lane, in float32 or in
+// float64.
 //
 // The QL iteration without square roots of Pal, Walker and Kahan (Parlett, The Symmetric Eigenvalue
 // Problem, 8.15), as LAPACK's sterf; a step waits for one division and few products. Its sweeps,
 // nearly two for each eigenvalue, all add their rounding errors to what they leave behind, which
-// for larger matrices becomes many times the error of the reduction to tridiagonal form: those of
-// float32 can be made in float64.
+// for larger matrices becomes many times the error of the reduction to tridiagonal form, unless
+// they are made in float64.
 #pragma once
 
 #include "kernels/arithmetic/tridiagonal.h"
@@ -40,9 +41,10 @@ LINALG_INLINE void SetPart(W x, int part, V& target) {
   }
 }
 
-// Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the eigenvalues; e has the
-// n - 1 elements beside it. `work`, of as many numbers W as 2 n registers V have lanes, says what
-// is computed in: V, or doubles. Returns how many elements beside the diagonal did not vanish.
+// Replaces the diagonal d, of n elements, of a matrix of norm about 1, and less than 128, by the
+// eigenvalues; e has the n - 1 elements beside it. `work`, of as many numbers as 2 n registers V
+// have, says what is computed in: V, or doubles. Returns how many elements beside the diagonal did
+// not vanish.
 template <class W, class V>
 LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, W* work) {
   using Limits = std::numeric_limits<Lane<V>>;
@@ -53,8 +55,8 @@ LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, W* work) {
   constexpr Lane<W> kUp = kFloat ? Lane<W>(0x1p24) : 1;
   const W zero{}, one = Number<W>(1), up = Broadcast<W>(kUp);
   // An element beside the diagonal is negligible if its square is below `relative` times that of
-  // the sum around it: if it is below half the rounding errors of these, as LAPACK has it, or in
-  // doubles, which converge to less, an eighth.
+  // the sum around it: if it is below a quarter of its rounding errors, or of floats in doubles,
+  // which converge to less, a sixteenth.
   const W relative = Broadcast<W>(kEps * kEps / (std::is_same_v<W, V> ? 16 : 256));
   const W absolute = Broadcast<W>(kUp * kUp * (Limits::min() / (kEps * kEps)));
   // The least size of a gamma, so that none of the quotients of their squares is 0 / 0; nothing

@@ -45,14 +45,15 @@ LINALG_INLINE void Bidiagonalise(E* a, int n, E* v, RealElement<E>* d, RealEleme
 // GolubKahan for floats, in float64; `work` has 2 n elements.
 template <class V>
 LINALG_INLINE V WideGolubKahan(V* d, const V* e, int n, Wide<V>* work) {
+  using W = Wide<V>;
   V left{};
-  for (int k = 0; k < kWideParts<V>; ++k) {
+  for (int k = 0; k < kLanesOf<V> / kLanesOf<W>; ++k) {
     for (int i = 0; i < n; ++i) {
-      work[i] = WidePart(d[i], k);
-      if (i < n - 1) work[n + i] = WidePart(e[i], k);
+      work[i] = PartIn<W>(d[i], k);
+      if (i < n - 1) work[n + i] = PartIn<W>(e[i], k);
     }
-    NarrowPart(GolubKahan(work, work + n, n), k, left);
-    for (int i = 0; i < n; ++i) NarrowPart(work[i], k, d[i]);
+    SetPart(GolubKahan(work, work + n, n), k, left);
+    for (int i = 0; i < n; ++i) SetPart(work[i], k, d[i]);
   }
   return left;
 }
