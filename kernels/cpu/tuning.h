@@ -36,7 +36,7 @@ inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
 // The largest n that goes to the algorithms of kernels/small. Beside each, how many times faster
 // than stock JAX, which calls LAPACK, a batch of 256 is there, float32 / float64: Intel Xeon with
 // AVX-512, two cores, 21 November 2026, benchmarks/results/intel-xeon-processor-2026-11-21.json.
-inline constexpr int64_t kSmallCholesky = 40;    // then in tiles
+inline constexpr int64_t kSmallCholesky = 64;    // then in tiles
 inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7; then in tiles
 inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5; then in tiles
 inline constexpr int64_t kSmallQr = 72;          // n = 64: 4.6 / 4.6; then in tiles
@@ -55,34 +55,33 @@ inline constexpr int64_t kJacobiSvdvals = 8;
 // long (AMD EPYC with AVX-512, two cores, 21 November 2026; both ways built and timed in one
 // process).
 inline constexpr int64_t kSmallQrPerLane = 48;
-// Cholesky factors in tiles: in batches of 16 and 256 the time of one per lane over theirs is, at
-// n = 40, 56 and 64, in float32 0.6, 0.6 and 0.6 to 0.8, in float64 1.0, 1.2 and 1.3, in complex64
-// 1.0, 1.1 and 1.2; single matrices are ahead from 32 on. LAPACK's time over theirs
-// is 3.0 in float32 and 2.2 in float64 at n = 128 to 256. Intel Xeon with AVX-512, two cores that
-// others used too, 22 November 2026; both in turn in one process.
-inline constexpr int64_t kSmallCholeskyFloat32 = 64;
-// LU factors, solutions and inverses in tiles: in batches of 32 LAPACK's time over theirs is, at
-// n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2, 4.7 and 2.8, in float64
-// 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2
-// at 33, 1.7 at 64 and 2 to 4 from 128 on. The same machine, others on it throughout. So do smaller
-// systems with more right-hand sides than one matrix per lane is for: at n = 31 and 32 with 9 to 64
-// it is 1.4 to 2.6 in batches of 64 and 1.3 to 1.7 for single ones (AMD EPYC with AVX-512, two
-// cores that others used too, 23 November 2026; one build after the other).
-// QR factors with Q in tiles: in batches of 32 the time of one per lane, or of one at a time
-// in registers, over theirs is, in float32 / float64, 1.0 / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96
-// and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40 and 64 by 128
-// 0.6, 0.9 and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs is 4.4 / 2.9 at n = 160, 3.4 / 2.4 at
-// 256, 2.2 / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64 matrices 3.3 / 3.5, of 64 by 512
-// ones 7.7 / 4.5; in complex128 2.4 at n = 160 and 1.5 at 512. Of tall ones with 16 columns it is
-// 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same ratios from n
-// = 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores that others used throughout, 23
-// November 2026; both in turn in one process. Of single matrices that two threads share, stock
-// JAX's time over theirs is 3.7 / 3.1 at n = 512, 4.7 / 2.5 at 1024 and 3.0 / 2.2 at 2048, in
-// complex64 and complex128 1.7 and 2.5 at 1024; of 100000 by 64 matrices 1.8 / 2.2, of 20000 by 256
-// ones 2.6 / 1.8, of 64 by 20000 ones 4.9 in float64; but of 100000 by 32, 24 and 16 ones in
-// float64 1.1, 0.9 and 0.6, without Q about 0.5, and of 16 by 100000 ones 1.0 and 0.7 (AMD EPYC
-// with AVX-512, two cores that others used throughout, 23 November 2026; the least of five calls
-// each in one process).
+// Cholesky factors in tiles: in batches of 256 the time of one per lane over theirs is, at n = 44,
+// 48, 60 and 64, in float64 0.7, 0.7, 0.6 and 0.7, in complex64 0.5, 0.6, 0.6 and 0.7, in
+// complex128 0.6 to 0.75; of single matrices 1.1 to 1.6 in float64 and 1.4 to 2.3 in complex64 (AMD
+// EPYC with AVX-512, two cores, 23 November 2026; both in turn in one process). LAPACK's time over
+// theirs is 3.0 in float32 and 2.2 in float64 at n = 128 to 256 (Intel Xeon with AVX-512, two cores
+// that others used too, 22 November 2026). LU factors, solutions and inverses in tiles: in batches
+// of 32 LAPACK's time over theirs is, at n = 33, 48, 64, 128, 256 and 512, for lu in
+// float32 2.7, 2.9, 3.2, 3.2, 4.7 and 2.8, in float64 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for
+// solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2 at 33, 1.7 at 64 and 2 to 4 from 128
+// on. The same machine, others on it throughout. So do smaller systems with more right-hand sides
+// than one matrix per lane is for: at n = 31 and 32 with 9 to 64 it is 1.4 to 2.6 in batches of 64
+// and 1.3 to 1.7 for single ones (AMD EPYC with AVX-512, two cores that others used too, 23
+// November 2026; one build after the other). QR factors with Q in tiles: in batches of 32 the time
+// of one per lane, or of one at a time in registers, over theirs is, in float32 / float64, 1.0
+// / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96 and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but
+// of matrices of 24, 40 and 64 by 128 0.6, 0.9 and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs
+// is 4.4 / 2.9 at n = 160, 3.4 / 2.4 at 256, 2.2 / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64
+// matrices 3.3 / 3.5, of 64 by 512 ones 7.7 / 4.5; in complex128 2.4 at n = 160 and 1.5 at 512. Of
+// tall ones with 16 columns it is 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single
+// matrices have the same ratios from n = 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores
+// that others used throughout, 23 November 2026; both in turn in one process. Of single matrices
+// that two threads share, stock JAX's time over theirs is 3.7 / 3.1 at n = 512, 4.7 / 2.5 at 1024
+// and 3.0 / 2.2 at 2048, in complex64 and complex128 1.7 and 2.5 at 1024; of 100000 by 64
+// matrices 1.8 / 2.2, of 20000 by 256 ones 2.6 / 1.8, of 64 by 20000 ones 4.9 in float64; but of
+// 100000 by 32, 24 and 16 ones in float64 1.1, 0.9 and 0.6, without Q about 0.5, and of 16 by
+// 100000 ones 1.0 and 0.7 (AMD EPYC with AVX-512, two cores that others used throughout, 23
+// November 2026; the least of five calls each in one process).
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQr = 48;
 // Panels are most of what there is of a matrix with as few columns, and of one with as few rows
 // what tiles reach beyond it: those of more bytes are LAPACK's.
@@ -130,15 +129,16 @@ inline constexpr int64_t kMostBlockedSides = 4096;
 // benchmarks/run.py --ops svd --sizes 4 8 12 16 24 32 --batches 1 256
 // In tiles: the time of one per lane over theirs is, in batches of 64 / of single matrices, 0.7 /
 // 1.7 at n = 28 and 1.1 / 1.7 at 32 in float32, 0.9 / 1.2 at 16, 1.1 / 1.6 at 20 and 2.1 / 3.0 at
-// 32 in float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 and 2.9 / 1.5 at 20 in
-// complex128. Of singular values alone it is, in batches, 0.5 at 32 and 0.3 at 40 in float32, 0.3
-// at 24 and 0.9 at 32 in float64. LAPACK's time over theirs is, on one thread, with vectors /
-// without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6 / 1.8 to 6 in float64, 1.5
-// to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or more, and of wide
-// ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9. The
-// same machine, others on it throughout, 23 November 2026; both in turn in one process.
+// 32 in float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 (0.7
+// in batches of 110 to 140 at 21 to 25 and 1.0 at 26, with nobody else on the machine) and 2.9
+// / 1.5 at 20 in complex128. Of singular values alone it is, in batches, 0.5 at 32 and 0.3 at 40 in
+// float32, 0.3 at 24 and 0.9 at 32 in float64. LAPACK's time over theirs is, on one thread, with
+// vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6 / 1.8 to 6 in
+// float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or more, and of
+// wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9.
+// The same machine, others on it throughout, 23 November 2026; both in turn in one process.
 inline constexpr int64_t kSmallSvd = 28;
-inline constexpr int64_t kSmallSvdComplex64 = 20;
+inline constexpr int64_t kSmallSvdComplex64 = 25;
 inline constexpr int64_t kSmallSvdDouble = 16;
 inline constexpr int64_t kLeastBlockedSvd = 8;
 inline constexpr int64_t kBlockedSvd = 512;
@@ -200,8 +200,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
   switch (operation) {
     case Operation::kCholesky:
-      return longer <= (is_float32 ? kSmallCholeskyFloat32 : kSmallCholesky) ? Path::kSmall
-                                                                             : Path::kBlocked;
+      return longer <= kSmallCholesky ? Path::kSmall : Path::kBlocked;
     case Operation::kEig:
     case Operation::kSchur:
       return small_if(longer <= kSmallEig);

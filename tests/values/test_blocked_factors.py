@@ -14,7 +14,7 @@ from sharded import same_bits
 
 # About the cut-offs to tiles; where rows, registers and panels of a tile end.
 EDGES = (
-    *cut_offs.about("kSmallCholesky", "kSmallCholeskyFloat32"), 48, 49, 57, 61, 67, 72, 96, 97, 130)
+    *cut_offs.about("kSmallCholesky"), 48, 49, 57, 61, 67, 72, 96, 97, 130)
 LARGEST = 512
 extended = pytest.mark.extended
 pytestmark = pytest.mark.all_dtypes
