@@ -193,7 +193,8 @@ def cho_factor(
   """The Cholesky factor for `cho_solve`; `jax.scipy.linalg.cho_factor`.
 
   Args:
-    a: matrices (..., n, n), of which only the named triangle is read.
+    a: matrices (..., n, n) of any floating, complex or integer dtype, of which only the named
+      triangle is read.
     lower: whether that is the lower one.
     overwrite_a: lets the factor take the memory of `a`; see "In place" in docs/handlers.md.
     check_finite: unused.
@@ -241,8 +242,9 @@ def cho_solve(
     check_finite: unused.
 
   Returns:
-    x, of the batch shape of the factor and `b` broadcast. A factor that failed gives NaN, and one
-    with a zero on its diagonal infinities and NaN, in its own system alone.
+    x, of the batch shape of the factor and `b` broadcast and of their common dtype. A factor that
+    failed gives NaN, and one with a zero on its diagonal infinities and NaN, in its own system
+    alone.
 
   Example:
     >>> import jax.numpy as jnp, linalg

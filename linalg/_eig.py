@@ -239,7 +239,7 @@ def eigvals_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
     a: as for `eig`.
 
   Returns:
-    (eigenvalues, info), with info as of `eig_ex`.
+    (eigenvalues, info): complex (..., n), and info as of `eig_ex`, int32 (...).
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -108,7 +108,8 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
     taus: (..., k) with k <= n: reflector i is I - taus[i] v vᴴ.
 
   Returns:
-    The first n columns of the product, (..., m, n). Nothing fails: NaN and Inf pass through.
+    The first n columns of the product, (..., m, n), of the operands' common dtype. Nothing fails:
+    NaN and Inf pass through.
 
   Algorithm: reflectors applied to the identity, last to first, of small matrices one per lane, of
   larger ones by blocks in tiles, as in `qr`; for the largest LAPACK orgqr (ungqr).

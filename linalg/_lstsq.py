@@ -97,7 +97,7 @@ def lstsq(
   """The shortest x of those that minimise ‖b - A x‖; `jax.numpy.linalg.lstsq`, batched.
 
   Args:
-    a: matrices (..., m, n) of any shape and rank.
+    a: matrices (..., m, n) of any shape and rank, and of any floating, complex or integer dtype.
     b: a vector (m,), or matrices of right-hand sides (..., m, k). A batch of vectors (..., m) is
       one whose shape is that of `a` without its last dimension.
     rcond: singular values below `rcond` times the largest count as 0. None is max(m, n) eps, and a
@@ -107,8 +107,8 @@ def lstsq(
 
   Returns:
     (x, residuals, rank, s): x (..., n, k), or (..., n) if `b` is vectors; ‖b - A x‖² for each
-    column, (..., k), with k = 1 if `b` is vectors; integers (...); and the singular values
-    (..., min(m, n)).
+    column, real (..., k), with k = 1 if `b` is vectors; integers (...); and the singular values,
+    real (..., min(m, n)).
 
   Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
   rank does not change, at equal singular values too.

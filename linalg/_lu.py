@@ -245,7 +245,7 @@ def lu_factor(
   """LU factors for `lu_solve`; `jax.scipy.linalg.lu_factor`.
 
   Args:
-    a: matrices (..., m, n), as for `lu`.
+    a: matrices (..., m, n) of any floating, complex or integer dtype, as for `lu`.
     overwrite_a: lets the factors take the memory of `a`; see "In place" in docs/handlers.md.
     check_finite: unused.
 
@@ -300,8 +300,8 @@ def lu_solve(
     check_finite: unused.
 
   Returns:
-    x, of the batch shape of the factors and `b` broadcast. Singular factors give infinities and NaN
-    in their own system alone.
+    x, of the batch shape of the factors and `b` broadcast and of their common dtype. Singular
+    factors give infinities and NaN in their own system alone.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -129,7 +129,7 @@ def matrix_rank(
   """The number of singular values that are not 0; `jax.numpy.linalg.matrix_rank`.
 
   Args:
-    M: matrices (..., m, n).
+    M: matrices (..., m, n) of any floating, complex or integer dtype.
     rtol: singular values up to `rtol` times the largest count as 0; a number, or one for each
       matrix. The default is max(m, n) eps.
     hermitian: whether the matrices are Hermitian.

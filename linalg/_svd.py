@@ -344,7 +344,7 @@ def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
     x: as for `svdvals`.
 
   Returns:
-    (S, info), with info as of `svd_ex`.
+    (S, info): real (..., min(m, n)), and info as of `svd_ex`, int32 (...).
 
   Example:
     >>> import jax.numpy as jnp, linalg

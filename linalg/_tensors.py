@@ -19,7 +19,8 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> jax.Array:
   """The inverse with respect to `tensordot(a, b, ind)`; `jax.numpy.linalg.tensorinv`.
 
   Args:
-    a: an array whose first `ind` dimensions have as many entries as the others.
+    a: an array of any floating, complex or integer dtype, whose first `ind` dimensions have as many
+      entries as the others.
     ind: the number of dimensions that count as rows.
 
   Returns:
@@ -54,7 +55,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None)
     axes: the dimensions of `a` to move to the end, or None.
 
   Returns:
-    x; NaN if there is no unique one.
+    x, of the operands' common dtype; NaN if there is no unique one.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -170,8 +170,8 @@ def solve_triangular(
     debug, check_finite: unused.
 
   Returns:
-    x, of the batch shape of `a` and `b` broadcast. A zero on the diagonal gives infinities and NaN
-    in its own system alone.
+    x, of the batch shape of `a` and `b` broadcast and of their common dtype. A zero on the diagonal
+    gives infinities and NaN in its own system alone.
 
   Example:
     >>> import jax.numpy as jnp, linalg
