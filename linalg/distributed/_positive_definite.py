@@ -244,8 +244,10 @@ def _solve_columns(name, factor, b):
   return solve_columns(name, factor.grid.n, factor.dtype, b, solve)
 
 
-def _factored(name, a, axes, grid, panel):
-  (a,), dtype = as_arrays(name, a)
+def _factored(name, a, axes, grid, panel, *others):
+  """The factor of A, of the dtype that it and all others of a call promote to: a system is solved
+  as accurately as x is given."""
+  (a, *_), dtype = as_arrays(name, a, *others)
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel)
   matrix = _to_cyclic(cyclic, a)
   l, info = _factor(cyclic, matrix)
@@ -421,7 +423,7 @@ def solve(
     0.25
   """
   _refuse_others("solve", assume_a)
-  factor = _factored("solve", a, axes, grid, panel)
+  factor = _factored("solve", a, axes, grid, panel, b)
   return _checked(factor, _solve_columns("solve", factor, b))
 
 
@@ -446,7 +448,7 @@ def solve_ex(
     1
   """
   _refuse_others("solve_ex", assume_a)
-  factor = _factored("solve_ex", a, axes, grid, panel)
+  factor = _factored("solve_ex", a, axes, grid, panel, b)
   return _solve_columns("solve_ex", factor, b), factor.info
 
 
