@@ -13,6 +13,7 @@ grid.
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -479,6 +480,14 @@ class Cyclic(NamedTuple):
     return x.transpose(2, 0, 3, 1).reshape(panels * self.tall, panels * self.wide)
 
 
+def _integers(numbers: Any) -> tuple[int, ...] | None:
+  """A tuple of integers, NumPy's too, as such; None if it is another thing."""
+  try:
+    return tuple(map(operator.index, numbers)) if isinstance(numbers, tuple) else None
+  except TypeError:
+    return None
+
+
 def cyclic_of(
     name: str, layout: Layout, n: int, grid: tuple[int, int] | None, panel: int | None
 ) -> Cyclic:
@@ -494,15 +503,15 @@ def cyclic_of(
     given = (devices // nearest, nearest)
   else:
     given = (rows, columns)
-  if grid is not None and not (
-      isinstance(grid, tuple) and len(grid) == 2 and all(isinstance(x, int) for x in grid)):
+  numbers = None if grid is None else _integers(grid)
+  if grid is not None and (numbers is None or len(numbers) != 2):
     raise ValueError(f"{name}: grid={grid!r} must be a pair of numbers, (rows, columns).")
-  if grid is not None and grid != given:
+  if numbers is not None and numbers != given:
     if min(rows, columns) > 1:
       raise ValueError(
           f"{name}: grid={grid!r}, but a matrix that is sharded over both dimensions has the grid "
           f"of its sharding, {given}.")
-    given = grid
+    given = numbers
     if min(given) < 1 or math.prod(given) != devices:
       raise ValueError(
           f"{name}: grid={grid!r} must be two numbers whose product is that of the devices, "
@@ -522,8 +531,9 @@ def cyclic_of(
     most = min(n // (4 * sum(given)), _WIDEST) // devices
     sizes = [1 << k for k in range(max(most, 1).bit_length())]
     return cyclic(max(x for x in sizes if growth(x) <= max(growth(1), _GROWTH)))
-  if not isinstance(panel, int) or panel < 1 or panel % devices:
+  widths = _integers((panel,))
+  if widths is None or widths[0] < 1 or widths[0] % devices:
     raise ValueError(
         f"{name}: panel={panel!r} must be a positive multiple of the {devices} devices, which "
         "share each panel of that width.")
-  return cyclic(panel // devices)
+  return cyclic(widths[0] // devices)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.core
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from linalg import ffi
 
@@ -63,13 +63,32 @@ def layout_of(name: str, x: jax.Array) -> Layout:
   return Layout(mesh.abstract_mesh, tuple(map(as_axes, spec)))
 
 
+def _explicit(mesh: AbstractMesh, spec: Sequence[Axes]) -> tuple[Axes, ...]:
+  """What the type says of a sharding: the Explicit axes of each dimension."""
+  kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+  return tuple(
+      tuple(axis for axis in entry if kinds[axis] == AxisType.Explicit) for entry in spec)
+
+
 def _refuse_otherwise(name, a, layout, axes, spec):
   """On Explicit axes a matrix lies where its type says."""
-  if jax.sharding.AxisType.Explicit in layout.mesh.axis_types:
+  if _explicit(layout.mesh, layout.spec) != _explicit(layout.mesh, spec):
     raise ffi.ShardingTypeError(
         f"{name}: with axes={axes!r} the matrix is to be sharded by {partition(spec)}, and is "
         f"{jax.typeof(a).str_short(True)}; reshard it first: "
         f"jax.sharding.reshard(a, {partition(spec)}).")
+
+
+def _names(entry: Any) -> Axes | None:
+  """Of axes, as a caller gives them for one dimension; None if they are nothing of the kind."""
+  entries = (entry,) if isinstance(entry, str) else entry
+  is_names = isinstance(entries, tuple | list) and all(isinstance(x, str) for x in entries)
+  return tuple(entries) if is_names else None
+
+
+def _different(chosen: Axes | None, allowed: Axes) -> bool:
+  """Whether they are some of those allowed, each once."""
+  return bool(chosen) and len(set(chosen)) == len(chosen) and set(chosen) <= set(allowed)
 
 
 def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2) -> Layout:
@@ -87,15 +106,22 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -
         f"{partition(spec_of(rows or columns))}).")
   taken = [axis for entry in batch for axis in entry]
   free = tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
-  named = (axes,) if isinstance(axes, str) else axes
-  chosen = (rows or free) if named is None else tuple(named)
-  if unknown := [axis for axis in chosen if axis not in free]:
+  chosen = (rows or free) if axes is None else _names(axes)
+  if chosen is None or not _different(chosen, free):
     raise ValueError(
-        f"{name}: axes={axes!r} must be axes of the mesh that no batch dimension is sharded over, "
-        f"{free}; {unknown[0]!r} is not.")
+        f"{name}: axes={axes!r} must be different axes of the mesh that no batch dimension is "
+        f"sharded over, {free}: a name or names.")
   if chosen != rows:
     _refuse_otherwise(name, a, layout, axes, spec_of(chosen))
   return Layout(layout.mesh, (*batch, chosen, ()))
+
+
+def placed_as_rows(layout: Layout, x: jax.Array) -> jax.Array:
+  """On Explicit axes, an operand beside matrices of `rows_of`, its rows where theirs are."""
+  spec = partition(_explicit(layout.mesh, layout.spec))
+  if not any(spec) or jax.typeof(x).sharding.spec == spec:
+    return x
+  return jax.sharding.reshard(x, NamedSharding(layout.mesh, spec))
 
 
 def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
@@ -121,10 +147,8 @@ def placed(name: str, a: jax.Array, layout: Layout, axes: Places) -> tuple[Axes,
   is_pair = isinstance(axes, tuple) and len(axes) == 2 and not all(
       isinstance(x, str) for x in axes)
   pair: Any = axes if is_pair else (axes, None)
-  rows, columns = (
-      () if x is None else (x,) if isinstance(x, str) else tuple(x) for x in pair)
-  chosen = rows + columns
-  if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
+  rows, columns = (() if x is None else _names(x) for x in pair)
+  if rows is None or columns is None or not _different(rows + columns, names):
     raise ValueError(
         f"{name}: axes={axes!r} must be different axes of the mesh, {tuple(names)}: a name, "
         "names for the rows, or a pair (rows, columns) of either, of which one may be None.")

@@ -20,7 +20,7 @@ from linalg._pinv import default_rtol
 from linalg._public import public
 from linalg._qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
 from linalg._svd import SVDResult, values_tangent
-from linalg.distributed._layout import Axes, Layout, map_parts, partition, rows_of
+from linalg.distributed._layout import Axes, Layout, map_parts, partition, placed_as_rows, rows_of
 
 # Up to this number of devices one all-gather of their R's is less than log₂ exchanges.
 _GATHERED = 8
@@ -29,11 +29,13 @@ _GATHERED = 8
 class Rows(NamedTuple):
   """How the rows of a tall matrix are sharded, and what is computed with it.
 
-  Functions of `rows.even(a)` have rows of zeros after the `height` that there are.
+  Functions of `rows.even(a)` have rows of zeros after the `height` that there are, and of a matrix
+  without columns one of zeros after the `width`: no array of a `shard_map` may be empty.
   """
 
   layout: Layout
   height: int
+  width: int
 
   @property
   def axes(self) -> Axes:
@@ -49,9 +51,10 @@ class Rows(NamedTuple):
     return map_parts(self.layout.mesh, specs, function, operands, results, *arrays)
 
   def even(self, x):
-    """With rows of zeros, as many for each device."""
-    missing = -self.height % self.layout.devices(self.axes)
-    return jnp.pad(x, [*[(0, 0)] * (x.ndim - 2), (0, missing), (0, 0)])
+    """With rows of zeros, as many for each device, and a column of them if there is none."""
+    devices = self.layout.devices(self.axes)
+    missing = -self.height % devices if self.height else devices
+    return jnp.pad(x, [*[(0, 0)] * (x.ndim - 2), (0, missing), (0, int(not x.shape[-1]))])
 
   def inner(self, x, y):
     """Xᴴ Y, by a sum of small matrices over the devices."""
@@ -230,28 +233,34 @@ def _svdvals_jvp(rows, primals, tangents):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _solution(rows: Rows, rcond, a, b):
-  """The solution, from R of [A B], which is R of A and Qᴴ B: no Q is made."""
+  """The solution and the singular values, from R of [A B], which is R of A and Qᴴ B: no Q is
+  made."""
   n = a.shape[-1]
 
   def body(a, b):
     return _r(jnp.concatenate([a, b], axis=-1), rows.axes)
 
   r = rows.map(body, "rr", "s", a, b)
-  return linalg.lstsq(r[..., :n, :n], r[..., :n, n:], rcond)[0]
+  return _of_small(rcond, r[..., :n, :n], r[..., :n, n:])
+
+
+def _of_small(rcond, r, c):
+  x, _, _, s = linalg.lstsq(r, c, rcond)
+  return x, s
 
 
 @_solution.defjvp
 def _solution_jvp(rows, rcond, primals, tangents):
-  # Within the range of Q the solution moves as that of R x = Qᴴ b. The part of b outside of it is
-  # seen by the part of dA outside of it: R⁺ R⁺ᴴ ((I - Q Qᴴ) dA)ᴴ b.
+  # Within the range of Q both move as those of R x = Qᴴ b. The part of b outside of it is seen by
+  # the part of dA outside of it: R⁺ R⁺ᴴ ((I - Q Qᴴ) dA)ᴴ b.
   (a, b), (da, db) = primals, tangents
   q, r = _qr(rows, a)
   c, moved = rows.inner(q, b), rows.inner(q, da)
-  solve = lambda r, c: linalg.lstsq(r, c, rcond)[0]
-  x, dx = jax.jvp(solve, (r, c), (moved, rows.inner(q, db)))
+  (x, s), (dx, ds) = jax.jvp(
+      functools.partial(_of_small, rcond), (r, c), (moved, rows.inner(q, db)))
   outside = rows.inner(da, b) - product(moved, c, adjoint_a=True)
   p = linalg.pinv(r, rcond)
-  return x, dx + product(p, product(p, outside, adjoint_a=True))
+  return (x, s), (dx + product(p, product(p, outside, adjoint_a=True)), ds)
 
 
 def _operands(
@@ -263,7 +272,7 @@ def _operands(
     raise ValueError(
         f"{name} takes matrices [..., m, n] with m >= n, got {a.shape}; the columns of a wide one "
         "are the rows of its transpose.")
-  return Rows(rows_of(name, a, axes), a.shape[-2]), [a, *others], dtype
+  return Rows(rows_of(name, a, axes), *a.shape[-2:]), [a, *others], dtype
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -291,23 +300,24 @@ _compiled = functools.partial(jax.jit, static_argnums=0)
 @_compiled
 def _compiled_qr(rows, a):
   q, r = _qr(rows, rows.even(a))
-  return q[..., : rows.height, :], r
+  return q[..., : rows.height, : rows.width], r[..., : rows.width, : rows.width]
 
 
 @_compiled
 def _compiled_r(rows, a):
-  return _qr(rows, rows.even(a))[1]
+  return _qr(rows, rows.even(a))[1][..., : rows.width, : rows.width]
 
 
 @_compiled
 def _compiled_svd(rows, a):
   u, s, vh = _svd(rows, rows.even(a))
-  return u[..., : rows.height, :], s, vh
+  n = rows.width
+  return u[..., : rows.height, :n], s[..., :n], vh[..., :n, :n]
 
 
 @_compiled
 def _compiled_svdvals(rows, a):
-  return _svdvals(rows, rows.even(a))
+  return _svdvals(rows, rows.even(a))[..., : rows.width]
 
 
 @public("mode", "axes", compiled=False)
@@ -407,12 +417,13 @@ def svdvals(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> jax.A
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _lstsq(rows, rcond, a, b):
-  a, b = rows.even(a), rows.even(b)
-  x = _solution(rows, rcond, a, b)
-  s = _svdvals(rows, lax.stop_gradient(a))
+  n, k = rows.width, b.shape[-1]
+  a, b = rows.even(a), rows.even(placed_as_rows(rows.layout, b))
+  x, s = _solution(rows, rcond, a, b)
   rank = jnp.sum(counted(s, rcond), axis=-1)
   residual = b - rows.outer(a, x)
-  return x, diagonal_of(rows.inner(residual, residual)).real, rank, s
+  squares = diagonal_of(rows.inner(residual, residual)).real
+  return x[..., :n, :k], squares[..., :k], rank, s[..., :n]
 
 
 @public("rcond", "axes", compiled=False)
@@ -425,7 +436,7 @@ def lstsq(
 
   Args:
     a: matrices (..., m, n) of any rank, as for `qr`.
-    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are.
+    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are, or taken there.
     rcond: as for `linalg.lstsq`.
     axes: as for `qr`.
 
@@ -457,12 +468,12 @@ def lstsq(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pinv(rows, rtol, a):
-  return adjoint(_adjoint_inverse(rows, rtol, rows.even(a))[..., : rows.height, :])
+  return adjoint(_adjoint_inverse(rows, rtol, rows.even(a))[..., : rows.height, : rows.width])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pinv_of_wide(rows, rtol, a):
-  return _adjoint_inverse(rows, rtol, rows.even(adjoint(a)))[..., : rows.height, :]
+  return _adjoint_inverse(rows, rtol, rows.even(adjoint(a)))[..., : rows.height, : rows.width]
 
 
 @public("rtol", "axes", compiled=False)
@@ -498,5 +509,5 @@ def pinv(
   is_wide = a.shape[-2] < a.shape[-1]
   layout = rows_of("pinv", a, axes, -1 if is_wide else -2)
   rtol = 10 * default_rtol(a, dtype) if rtol is None else float(rtol)
-  rows = Rows(layout, max(a.shape[-2:]))
+  rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
   return (_pinv_of_wide if is_wide else _pinv)(rows, rtol, a).astype(dtype)

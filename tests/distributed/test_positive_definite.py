@@ -437,8 +437,8 @@ def test_all_phases(rng, all_phases):
     (lambda x: dist.cholesky(x[:8]), ValueError, r"one square matrix \[n, n\]"),
     (lambda x: dist.cholesky(x[None]), ValueError, "distributed.batched"),
     (lambda x: dist.cholesky(np.asarray(x)), ValueError, "needs a mesh"),
-    (lambda x: dist.cholesky(x, axes="z"), ValueError, "must be different axes"),
-    (lambda x: dist.cholesky(x, axes=("x", ("x",))), ValueError, "must be different axes"),
+    *[(lambda x, axes=axes: dist.cholesky(x, axes=axes), ValueError, "must be different axes")
+      for axes in ("z", ("x", "x"), ("x", ("x",)), ("x", 3), 3, (), (None, None))],
     (lambda x: dist.cholesky(x, grid=(2, 4)), ValueError, "grid of its sharding"),
     (lambda x: dist.cholesky(x, axes="x", grid=(3, 1)), ValueError, "whose product"),
     (lambda x: dist.cholesky(x, panel=12), ValueError, "multiple of the 8 devices"),

@@ -195,7 +195,7 @@ def test_tree(rng, monkeypatch):
   monkeypatch.setattr(dist._tall, "_GATHERED", 1)
   a = general(rng, ROWS, N, dtype=np.complex128)
   x = place(a, "both", AxisType.Auto)
-  rows = dist._tall.Rows(dist._tall.rows_of("qr", x, None), ROWS)
+  rows = dist._tall.Rows(dist._tall.rows_of("qr", x, None), ROWS, N)
   q, r = jax.jit(dist._tall._qr.fun, static_argnums=0)(rows, x)
   for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
     close(mine, theirs, np.complex128)
@@ -211,6 +211,53 @@ def test_fewer_rows_than_columns_on_a_device(n, dtype, rng):
   q, r = dist.qr(place(a, "one", AxisType.Auto))
   for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
     close(mine, theirs, dtype)
+
+
+@KINDS
+def test_empty(kind):
+  """Of a matrix without columns, and of no right-hand sides: what linalg's functions give."""
+  mesh = make_mesh(kind=kind)
+  a, b, full = np.ones((16, 0)), np.ones((16, 2)), np.ones((16, N))
+  x, y, z = (jax.device_put(v, NamedSharding(mesh, P("x"))) for v in (a, b, full))
+  with jax.set_mesh(mesh):
+    found = (
+        dist.qr(x), dist.qr(x, "r"), dist.svd(x), dist.svdvals(x), dist.pinv(x), dist.pinv(x.T),
+        dist.lstsq(x, y), dist.lstsq(z, y[:, :0]))
+  expected = (
+      linalg.qr(a), linalg.qr(a, "r"), linalg.svd(a, full_matrices=False), linalg.svdvals(a),
+      linalg.pinv(a), linalg.pinv(a.T), linalg.lstsq(a, b), linalg.lstsq(full, b[:, :0]))
+  for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
+    if mine.size:
+      close(mine, theirs, np.float64)
+
+
+@pytest.mark.parametrize("spec", [None, P(), P(None, "x")], ids=["NumPy", "whole", "columns"])
+def test_right_hand_sides_that_lie_otherwise(spec, rng):
+  """On Explicit axes, where they are taken to the rows of A, inside `jit` too."""
+  a, b = general(rng, ROWS, N, dtype=np.float64), general(rng, ROWS, 8, dtype=np.float64)
+  mesh = make_mesh(kind=AxisType.Explicit)
+  x = jax.device_put(a, NamedSharding(mesh, P("x")))
+  y = b if spec is None else jax.device_put(b, NamedSharding(mesh, spec))
+  expected = linalg.lstsq(a, b)
+  with jax.set_mesh(mesh):
+    inside = jax.jit(dist.lstsq)(x, y)
+  for found in (dist.lstsq(x, y), inside):
+    for mine, theirs in zip(found, expected, strict=True):
+      close(mine, theirs, np.float64)
+  close(dist.lstsq(x, b[:, 0])[0], expected[0][:, 0], np.float64)
+
+
+@pytest.mark.parametrize("batch", [None, pytest.param("x", marks=pytest.mark.extended)])
+def test_axes_of_both_kinds(batch, rng):
+  """Inside `jit`, `axes=` names Auto ones of a mesh that has others."""
+  mesh = make_mesh((4, 2), ("x", "y"), (AxisType.Explicit, AxisType.Auto))
+  a = general(rng, 4, ROWS, N, dtype=np.float64)
+  with jax.set_mesh(mesh):
+    x = jax.device_put(a, P(batch))
+    close(jax.jit(lambda x: dist.qr(x, axes="y").R)(x), linalg.qr(a).R, np.float64)
+    with pytest.raises(linalg.ffi.ShardingTypeError, match=r"jax.sharding.reshard\(a, .*'x'"):
+      jax.jit(lambda x: dist.qr(x, axes="x"))(x[0])
 
 
 def test_ill_conditioned(rng):
@@ -369,13 +416,17 @@ def test_derivatives_of_randomized_svd(kind, rng):
 
 
 def test_what_moves(rng):
-  """One gather of R's; of linalg's own function, XLA gathers the matrix."""
+  """One gather of R's, also for x and the rank; of linalg's own function, XLA gathers the matrix."""
   x = place(general(rng, 4096, N, dtype=np.float64), "one", AxisType.Auto)
   program = jax.jit(lambda a: dist.svdvals(a, axes="x"))
   with jax.set_mesh(x.sharding.mesh):
     found = dist.report(program.lower(x).compile())
   assert found.collectives == {"all-gather": 1} and found.moved == 8 * N * N * 8
   assert found.temporaries < 4096 * N * 8
+  solution = jax.jit(lambda a: dist.lstsq(a, a[:, :2], axes="x")[::2])  # x and the rank
+  with jax.set_mesh(x.sharding.mesh):
+    found = dist.report(solution.lower(x).compile())
+  assert found.collectives == {"all-gather": 1} and found.moved == 8 * (N + 2) ** 2 * 8
   gathered = dist.report(jax.jit(linalg.svdvals).lower(x).compile())
   assert gathered.moved >= 4096 * N * 8
 
@@ -391,7 +442,8 @@ def test_vmap(rng):
 
 @pytest.mark.parametrize("call,error,message", [
     (lambda x: dist.qr(x.mT), ValueError, "m >= n, got"),
-    (lambda x: dist.qr(x, axes="z"), ValueError, "'z' is not"),
+    *[(lambda x, axes=axes: dist.qr(x, axes=axes), ValueError, "must be different axes")
+      for axes in ("z", ("x", "x"), ("x", 3), 3, ())],
     (lambda x: dist.qr(x, "complete"), NotImplementedError, "'reduced' and 'r'"),
     (lambda x: dist.lstsq(x, x[:8]), ValueError, "Incompatible shapes"),
     (lambda x: dist.svd(np.ones(8)), ValueError, "must have shape"),
