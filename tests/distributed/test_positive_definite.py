@@ -14,7 +14,7 @@ import linalg
 import linalg.distributed as dist
 import matrices
 from linalg.distributed import _cyclic, _layout
-from one_matrix import AXES, LAYOUTS, N, close, mesh_of, place
+from one_matrix import AXES, LAYOUTS, PANEL, N, close, mesh_of, place
 from quick import optimised_jit, quick_compile, quick_jit
 from sharded import KINDS, make_mesh
 
@@ -43,7 +43,8 @@ def test_results(layout, kind, dtype, rng):
   a = positive(rng, N, dtype)
   b = matrices.general(rng, (), N, 2, dtype)
   x = place(upper_is_not_read(a), layout, kind)
-  factor = dist.cho_factor(x)
+  factor = dist.cho_factor(x, panel=PANEL)
+  assert factor.grid.padded == 48
   l, inverse, logdet = factor.lower(), factor.inverse(), factor.logdet()
   close(l, np.linalg.cholesky(a), dtype)
   close(inverse, np.linalg.inv(a), dtype)
@@ -76,7 +77,7 @@ def test_failures(layout, rng):
   for order in (1, 2, 19, 21, N):
     bad = good.copy()
     bad[order - 1, order - 1] = -1
-    l, info = dist.cholesky_ex(place(bad, layout))
+    l, info = dist.cholesky_ex(place(bad, layout), panel=PANEL)
     assert info == order == linalg.cholesky_ex(bad)[1] and np.isnan(l).all()
   x = place(bad, layout)
   factor = dist.cho_factor(x)
@@ -93,7 +94,8 @@ def test_functions_of_one_call(rng):
   a, b = positive(rng, N, np.float64), rng.standard_normal(N)
   x = place(a, "both")
   close(dist.solve(x, b, assume_a="pos"), np.linalg.solve(a, b), np.float64)
-  close(dist.inv(x, assume_a="pos"), np.linalg.inv(a), np.float64)
+  inverse = dist.inv(x, assume_a="pos", panel=np.int64(8), grid=(np.int64(4), 2))
+  close(inverse, np.linalg.inv(a), np.float64)
   sign, logdet = dist.slogdet(x, assume_a="pos")
   close(logdet, np.linalg.slogdet(a)[1], np.float64)
   assert sign == 1
@@ -226,7 +228,7 @@ def test_uneven(axes, rng):
     distances = jnp.asarray(points)[:, None] - jnp.asarray(points)[None]
     kernel = jnp.exp(-((distances / length) ** 2)) + jnp.eye(n)
     if library is dist:
-      factor = dist.cho_factor(kernel, axes=axes)
+      factor = dist.cho_factor(kernel, axes=axes, panel=PANEL)
       return y @ factor.solve(y) + factor.logdet() + jnp.sum(jnp.sin(factor.lower()))
     l = linalg.cholesky(kernel)
     return y @ linalg.cho_solve((l, True), y) + linalg.slogdet(kernel)[1] + jnp.sum(jnp.sin(l))
@@ -319,10 +321,10 @@ CALLS = {
     "inv": lambda lib, a, b: lib["inv"](a),
 }
 MINE = {
-    "cholesky": lambda a: dist.cholesky(a, axes=AXES),
-    "solve": lambda a, b: dist.solve(a, b, assume_a="pos", axes=AXES),
-    "logdet": lambda a: dist.slogdet(a, assume_a="pos", axes=AXES).logabsdet,
-    "inv": lambda a: dist.inv(a, assume_a="pos", axes=AXES)}
+    "cholesky": lambda a: dist.cholesky(a, axes=AXES, panel=PANEL),
+    "solve": lambda a, b: dist.solve(a, b, assume_a="pos", axes=AXES, panel=PANEL),
+    "logdet": lambda a: dist.slogdet(a, assume_a="pos", axes=AXES, panel=PANEL).logabsdet,
+    "inv": lambda a: dist.inv(a, assume_a="pos", axes=AXES, panel=PANEL)}
 
 
 def hermitian(a):
@@ -375,7 +377,8 @@ def test_derivatives(name, kind, dtype, rng):
     found = jax.tree.leaves(program(*lie))
     letter = {np.dtype(np.complex128): "c128", np.dtype(np.float64): "f64"}[np.dtype(dtype)]
     grown = _cyclic.cyclic_of(
-        "", _layout.square_of("", lie[0], AXES), n, None, None).padded
+        "", _layout.square_of("", lie[0], AXES), n, None, PANEL).padded
+    assert grown == 32
     for size in {n, grown}:
       assert f"{letter}[{size},{size}]" not in program.as_text()
   with jax.numpy_rank_promotion("allow"):

@@ -416,7 +416,7 @@ def test_derivatives_of_randomized_svd(kind, rng):
 
 
 def test_what_moves(rng):
-  """One gather of R's, also for x and the rank; of linalg's own function, XLA gathers the matrix."""
+  """One gather of R's, for x and the rank too; of linalg's own function, XLA gathers the matrix."""
   x = place(general(rng, 4096, N, dtype=np.float64), "one", AxisType.Auto)
   program = jax.jit(lambda a: dist.svdvals(a, axes="x"))
   with jax.set_mesh(x.sharding.mesh):

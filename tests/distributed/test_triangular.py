@@ -13,7 +13,7 @@ import cases
 import linalg
 import linalg.distributed as dist
 import matrices
-from one_matrix import AXES, LAYOUTS, N, close, place
+from one_matrix import AXES, LAYOUTS, PANEL, N, close, place
 from quick import quick_compile, quick_jit
 
 KINDS = (AxisType.Auto, AxisType.Explicit)
@@ -41,7 +41,7 @@ def test_results(trans, lower, unit, layout, kind, dtype, is_vector, rng):
   a = triangle(rng, lower, unit, dtype)
   b = matrices.general(rng, (), N, 3, dtype)
   b = b[:, 0] if is_vector else b
-  found = dist.solve_triangular(place(a, layout, kind), b, trans, lower, unit)
+  found = dist.solve_triangular(place(a, layout, kind), b, trans, lower, unit, panel=PANEL)
   close(found, linalg.solve_triangular(a, b, trans, lower, unit), dtype)
   assert found.sharding.is_fully_replicated
 
@@ -71,7 +71,7 @@ def test_derivatives(trans, lower, unit, kind, rng):
   options = {"trans": trans, "lower": lower, "unit_diagonal": unit}
   calls = [
       derivatives(functools.partial(library.solve_triangular, **options, **more))
-      for library, more in ((dist, {"axes": AXES}), (linalg, {}))]
+      for library, more in ((dist, {"axes": AXES, "panel": PANEL}), (linalg, {}))]
   lie = place(a, "both", kind), b, place(da, "both", kind), db
   with jax.set_mesh(lie[0].sharding.mesh), jax.numpy_rank_promotion("allow"):
     program = quick_compile(calls[0], lie)

@@ -8,7 +8,8 @@ from jax.sharding import PartitionSpec as P
 
 from sharded import make_mesh
 
-N = 40  # which no panel divides that eight devices share, so that all is padded
+# Blocks of two on eight devices, and a size that such panels do not divide, so that all is padded.
+PANEL, N = 16, 40
 
 # The mesh's shape and axes, and how the matrix is sharded.
 LAYOUTS = {
