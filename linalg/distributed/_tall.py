@@ -334,14 +334,16 @@ def qr(
       sharded over; inside `jax.jit` on Auto axes, where that cannot be known, all axes.
 
   Returns:
-    QRResult(Q, R): Q (..., m, n), sharded as A is, and R (..., n, n) on all devices, with the signs
-    that LAPACK gives. With mode "r", R alone. A matrix that holds NaN or Inf has NaN in both, and
-    the others of a batch have not.
+    QRResult(Q, R): Q (..., m, n), sharded as A is, and R (..., n, n) on all devices, where A has
+    full rank with the signs that LAPACK gives. With mode "r", R alone. A matrix that holds NaN or
+    Inf has NaN in both, and the others of a batch have not.
 
   Algorithm: TSQR: each device factors its rows; up to 8 devices the R's are gathered and factored
   by all, beyond by pairs in a tree; Demmel, Grigori, Hoemmen and Langou (2012). Each device
-  receives P n² numbers of P <= 8 devices, and (log₂ P + 1) n² beyond. Derivatives, of both modes
-  and any order, hold where A has full rank, and move n² numbers a device.
+  receives P n² numbers of P <= 8 devices, and (log₂ P + 1) n² beyond where P is a power of two; of
+  other P all R's are gathered. Where a device has fewer than n rows, m < P n, that is the matrix,
+  m n numbers, which every device then holds. Derivatives, of both modes and any order, hold where A
+  has full rank, and move n² numbers a device.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -442,7 +444,8 @@ def lstsq(
 
   Returns:
     x (..., n, k) or (n,); the sums of squares of the residuals (..., k), or () of a vector; the
-    ranks; and the singular values (..., n), all on all devices.
+    ranks; and the singular values (..., n), all on all devices. NaN or Inf in one column of b may
+    spoil other columns of x.
 
   Algorithm: R of [A b] by TSQR, and the singular value decomposition of its first n columns: no Q
   is made but for derivatives, which hold where the rank is full.
