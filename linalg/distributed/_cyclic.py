@@ -511,7 +511,7 @@ def cyclic_of(
       raise ValueError(
           f"{name}: grid={grid!r}, but a matrix that is sharded over both dimensions has the grid "
           f"of its sharding, {given}.")
-    given = numbers
+    given = numbers[0], numbers[1]
     if min(given) < 1 or math.prod(given) != devices:
       raise ValueError(
           f"{name}: grid={grid!r} must be two numbers whose product is that of the devices, "

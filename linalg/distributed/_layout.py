@@ -86,9 +86,9 @@ def _names(entry: Any) -> Axes | None:
   return tuple(entries) if is_names else None
 
 
-def _different(chosen: Axes | None, allowed: Axes) -> bool:
+def _different(chosen: Axes, allowed: Axes) -> bool:
   """Whether they are some of those allowed, each once."""
-  return bool(chosen) and len(set(chosen)) == len(chosen) and set(chosen) <= set(allowed)
+  return 0 < len(chosen) == len(set(chosen)) and set(chosen) <= set(allowed)
 
 
 def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2) -> Layout:
