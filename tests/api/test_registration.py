@@ -77,7 +77,8 @@ def test_cut_offs_in_the_documents():
   assert f"mostly up to n = {most}" in page
   assert (
       f"LU begins at n = {after('Lu')}, Cholesky at {after('Cholesky')}, "
-      f"QR at {after('Qr')} ({after('QrOfFewRows')} of few rows), eigenvectors at {eigenvalues} ({after('EighDouble')} in double precision), "
+      f"QR at {after('Qr')} ({after('QrOfFewRows')} of few rows), "
+      f"eigenvectors at {eigenvalues} ({after('EighDouble')} in double precision), "
       f"eigenvalues alone at {eigenvalues}, both of tridiagonal matrices at "
       f"{constants['kLeastBlockedTridiagonal']}, singular vectors at {after('Svd')} "
       f"({after('SvdComplex64')} in complex64, {after('SvdDouble')} in double precision), singular "
