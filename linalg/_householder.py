@@ -112,7 +112,7 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
     NaN and Inf pass through.
 
   Algorithm: reflectors applied to the identity, last to first, of small matrices one per lane, of
-  larger ones by blocks in tiles, as in `qr`; for the largest LAPACK orgqr (ungqr).
+  larger ones by blocks in tiles, as in `qr`; of large ones of few columns LAPACK orgqr (ungqr).
 
   Example:
     >>> import jax.numpy as jnp, linalg

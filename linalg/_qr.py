@@ -199,9 +199,8 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: Householder reflectors, of small matrices one per lane, then in tiles; of the largest
-  and of very narrow ones, and with pivoting of all that are not small, LAPACK geqrf (geqp3) and
-  orgqr.
+  Algorithm: Householder reflectors, of small matrices one per lane, then in tiles; of large ones of
+  few columns or rows, and with pivoting of all that are not small, LAPACK geqrf (geqp3) and orgqr.
   Derivative: Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q
   by arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
 

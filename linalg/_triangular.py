@@ -96,7 +96,7 @@ def triangular_solve(
     infinities and NaN in its own system alone.
 
   Algorithm: substitution, of small matrices one per lane, of larger ones in tiles, but with one
-  right-hand side by BLAS trsv; of the largest by trsm.
+  right-hand side by BLAS trsv, and with more than 4096 by trsm.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -60,10 +60,12 @@ def same(results, expected):
 
 
 def works():
-  """A batch in lanes and a matrix that is LAPACK's."""
+  """A batch in lanes, a matrix in tiles, and one that is LAPACK's."""
   for a in (positive_definite(100), positive_definite(1, n=600)):
     factor = np.asarray(linalg.cholesky(a))
     np.testing.assert_allclose(factor @ factor.swapaxes(-1, -2), a, rtol=0, atol=1e-9)
+  w, v = map(np.asarray, linalg.eigh(a))
+  np.testing.assert_allclose((v * w[..., None, :]) @ v.swapaxes(-1, -2), a, rtol=0, atol=1e-8)
 
 
 def no_memory(dtype):

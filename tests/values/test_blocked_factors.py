@@ -60,7 +60,7 @@ def test_cholesky_of_a_leading_block(dtype, n, rng):
 @pytest.mark.parametrize("poison", [-1, 0, np.nan])
 @pytest.mark.parametrize("n, places", [
     (67, [0, 5, 7, 8, 31, 63, 64, 66]), (LARGEST + 1, [0, 130, LARGEST])],
-    ids=["tiles", "lapack"])
+    ids=["few tiles", "many tiles"])
 def test_info_of_cholesky(dtype, n, places, poison, rng):
   """The first pivot that is not positive: in the first row, inside a tile, at its ends, the last;
   and the neighbours in the batch keep their bits."""

@@ -11,8 +11,8 @@ import matrices
 from sharded import KINDS, compile_local, make_mesh, place, same_bits
 
 pytestmark = pytest.mark.one_dtype
-# Sizes in lanes, in tiles, and for LAPACK, and on a GPU for the vendor's routines; a batch of whole
-# registers, and with a rest for every width.
+# Sizes in lanes and in tiles, and on a GPU for the vendor's routines; a batch of whole registers,
+# and with a rest for every width.
 SIZES = [3, 8, 33, 70, 140]
 BATCHES = [7, 37, *(pytest.param(x, marks=pytest.mark.extended) for x in (1, 16))]
 
