@@ -323,6 +323,7 @@ def test_failures_under_vmap(dtype, rng):
       assert actual.dtype == expected.dtype
 
 
+@pytest.mark.extended
 @cases.each_in_double(cases.DIFFERENTIABLE_CASES)
 def test_gradients_of_neighbours(case, dtype, rng):
   """A NaN multiplied by a zero cotangent is NaN: it must stay in its own matrix's gradient."""

@@ -96,7 +96,7 @@ def test_values(name, attributes, rng):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda dtype: dtype.__name__)
+@cases.each_dtype(np.float64, np.float32)
 def test_real_values(name, dtype, rng):
   """Catches a fallback that is right for complex matrices alone, or for one batch dimension."""
   attributes = dict(OPERATIONS[name].attributes)

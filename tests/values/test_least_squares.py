@@ -48,6 +48,7 @@ def test_against_numpy(system, dtype, rng):
   np.testing.assert_array_equal(absolute, [min(rank, 2)] * 3)
 
 
+@pytest.mark.extended
 @cases.each_double
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_derivatives_at_constant_rank(system, dtype, rng):

@@ -214,6 +214,7 @@ def test_riccati_equations_without_a_solution():
     CONTINUOUS[0](one, np.ones((2, 1)), one, one)
 
 
+@pytest.mark.extended
 def test_derivatives_of_riccati(rng):
   """To second order, of a discrete equation with S; the closed loop is defective."""
   a = np.eye(2, k=1) + 0.5 * np.eye(2)
