@@ -257,7 +257,7 @@ def test_axes_of_both_kinds(batch, rng):
     x = jax.device_put(a, P(batch))
     close(jax.jit(lambda x: dist.qr(x, axes="y").R)(x), linalg.qr(a).R, np.float64)
     with pytest.raises(linalg.ffi.ShardingTypeError, match=r"jax.sharding.reshard\(a, .*'x'"):
-      jax.jit(lambda x: dist.qr(x, axes="x"))(x[0])
+      jax.jit(lambda x: dist.qr(x, axes="x"))(jax.device_put(a[0], P()))
 
 
 def test_ill_conditioned(rng):
