@@ -102,7 +102,7 @@ def funm_hermitian(
   """
   (a,), dtype = as_arrays("funm_hermitian", a)
   check_square("funm_hermitian", a)
-  if any(isinstance(x, Tracer) for x in jax.make_jaxpr(f)(jnp.ones(1)).consts):
+  if any(isinstance(x, Tracer) for x in jax.make_jaxpr(f)(jnp.ones(1, a.real.dtype)).consts):
     raise TypeError(
         "funm_hermitian: f refers to a value that jit, vmap or a derivative is tracing. Let it "
         "depend on its argument alone, and put the parameter into the matrix: f((A - mu I) / t).")

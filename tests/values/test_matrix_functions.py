@@ -168,3 +168,10 @@ def test_functions_of_traced_values_are_refused():
       function(mu)
   through_a = lambda mu: jnp.trace(linalg.funm_hermitian(a - mu * np.eye(3), jnp.exp))
   np.testing.assert_allclose(jax.grad(through_a)(1.0), -(2 + np.e), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
+def test_a_function_that_knows_its_dtype(dtype):
+  """Catches `f` called with numbers of another precision, which strict promotion refuses."""
+  double = linalg.funm_hermitian(jnp.eye(2, dtype=dtype), lambda x: np.float32(2) * x)
+  np.testing.assert_array_equal(double, 2 * np.eye(2, dtype=dtype))
