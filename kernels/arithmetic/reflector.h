@@ -26,6 +26,12 @@ struct ReflectorScale {
   }
 };
 
+// What a reflector leaves of a column that begins with alpha and whose sum of squares is `total`.
+template <class E>
+LINALG_INLINE RealElement<E> ReflectedHead(E alpha, RealElement<E> total) {
+  return -CopySign(Sqrt(total), Re(alpha));
+}
+
 // The sum of |a|² over elements [1, count) of a column, in four chains.
 template <class E>
 LINALG_INLINE RealElement<E> TailSquares(const E* a, int ld, int count) {
@@ -74,7 +80,7 @@ LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
     tail = TailSquares(a, ld, count);
     total = NormAdd(alpha, tail);
   }
-  const V beta = -CopySign(Sqrt(total), Re(alpha));
+  const V beta = ReflectedHead(alpha, total);
   const ReflectorScale<E> made(alpha, beta);
   const E tau = Choose(nothing, E{}, made.tau), inverse = Choose(nothing, E{}, made.inverse);
   a[0] = FromReal<E>(unscale * (nothing ? Re(alpha) : beta));

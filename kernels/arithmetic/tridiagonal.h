@@ -1,7 +1,7 @@
-// The scalars of Hermitian eigenproblems, for matrices of a norm near 1: of the reflectors that
-// reduce a matrix to real tridiagonal form, as in LAPACK's hetd2, and of the implicit QL iteration
-// with Wilkinson's shift (Bowdler, Martin, Reinsch and Wilkinson, The QR and QL algorithms for
-// symmetric matrices, 1968).
+// The scalars of problems of tridiagonal and bidiagonal matrices of a norm near 1: of the
+// reflectors that reduce a Hermitian matrix, as in LAPACK's hetd2, of rotations, and of the
+// implicit QL iteration with Wilkinson's shift (Bowdler, Martin, Reinsch and Wilkinson, The QR and
+// QL algorithms for symmetric matrices, 1968).
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -70,6 +70,14 @@ struct TridiagonalScale {
   }
 };
 
+// A reflection I - tau u uᴴ from both sides is the update a - u wᴴ - w uᴴ with w = tau a u + c u:
+// this is c, `dot` being the real part of uᴴ a u.
+template <class E>
+LINALG_INLINE RealElement<E> ReflectedShare(E tau, RealElement<E> dot) {
+  using V = RealElement<E>;
+  return Number<V>(-0.5) * NormAdd(tau, V{}) * dot;
+}
+
 // LAPACK's limit of a QL iteration's sweeps, times n.
 inline constexpr int kQlSweeps = 30;
 
@@ -88,6 +96,21 @@ template <class V>
 LINALG_INLINE V QlStart(V d_low, V d_next, V e_low, V d_high) {
   return d_high - d_low + WilkinsonOffset(d_next - d_low, e_low * e_low);
 }
+
+// The rotation that takes (f, g) to (r, 0).
+template <class V>
+struct PlaneRotation {
+  V cosine, sine, r;
+
+  LINALG_INLINE PlaneRotation(V f, V g) {
+    const V norm = MulAdd(f, f, g * g), one = Broadcast<V>(1);
+    const auto lost = norm < SmallSquare<V>();
+    const V root = Sqrt(norm), inverse = one / root;
+    cosine = lost ? one : f * inverse;
+    sine = lost ? V{} : g * inverse;
+    r = lost ? f : root;
+  }
+};
 
 // The square root with the sign of `like`, and its inverse. A GPU has neither a root nor a quotient
 // of float64 that is rounded correctly at a fair price: there they are accurate to two units in the

@@ -69,7 +69,7 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
     // The last column goes.
     V last = beside[order - 1];
     for (int i = order - 1; i >= 0 && Any(last != V{}); --i) {
-      const small::PlaneRotation<V> rotation(diagonal[i], last);
+      const PlaneRotation<V> rotation(diagonal[i], last);
       z.RotateRight(i, order, rotation.cosine, rotation.sine);
       diagonal[i] = rotation.r;
       if (i == 0) break;

@@ -54,7 +54,7 @@ class Reflector {
     if (SquareScale<R>::IsNeeded(total) || tail == 0) [[unlikely]] {
       MakeExtreme(k, rows);
     } else {
-      const R beta = -CopySign(Sqrt(total), Re(alpha));
+      const R beta = ReflectedHead(alpha, total);
       const ReflectorScale<One> made(alpha, beta);
       tau_ = made.tau;
       const S inverse = SpreadElement<T>(made.inverse);

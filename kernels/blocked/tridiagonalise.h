@@ -113,7 +113,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
       dot = MulAdd(product, Load<T>(u + j), dot);
       Store<T>(product, w + j);
     }
-    const R c = R(-0.5) * NormAdd(made.tau, R(0)) * SumOfLanes(dot);
+    const R c = ReflectedShare(made.tau, SumOfLanes(dot));
     const auto tau = SpreadElement<T>(made.tau);
     for (int64_t j = begin; j < cols; j += kWidth<T>) {
       const V x = Load<T>(w + j), y = Spread<V>(c) * Load<T>(u + j);

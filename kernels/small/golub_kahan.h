@@ -11,21 +11,6 @@
 
 namespace linalg::small {
 
-// The rotation that takes (f, g) to (r, 0).
-template <class V>
-struct PlaneRotation {
-  V cosine, sine, r;
-
-  LINALG_INLINE PlaneRotation(V f, V g) {
-    const V norm = MulAdd(f, f, g * g), one = Broadcast<V>(1);
-    const auto lost = norm < SmallSquare<V>();
-    const V root = Sqrt(norm), inverse = one / root;
-    cosine = lost ? one : f * inverse;
-    sine = lost ? V{} : g * inverse;
-    r = lost ? f : root;
-  }
-};
-
 // What becomes of the rotations where no vectors are wanted. Those from the right, and from the
 // left, make of columns, or rows, i and i + 1 the sums cosine x + sine y and cosine y - sine x; and
 // in some lanes the sign of singular value i changes in the end.

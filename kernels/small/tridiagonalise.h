@@ -118,7 +118,7 @@ LINALG_INLINE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> 
     // w = tau a u + c u, with c such that the update is the reflection from both sides.
     const V dot =
         SumOf<V>(k + 1, n, [&](int j, V sum) { return RealDotAdd(product.Get(j), u.Get(j), sum); });
-    const V c = Number<V>(-0.5) * NormAdd(tau[k], V{}) * dot;
+    const V c = ReflectedShare(tau[k], dot);
     for (int j = (k + 1) / kStep * kStep; j < columns; j += kStep) {
       const F x = Widen<Row>(c) * u.Load(j);
       w.Store(j, NegMulAdd(Widen<Row>(-tau[k]), product.Load(j), x));

@@ -158,7 +158,7 @@ LINALG_TEAM void Tridiagonalise(const Team& team, int n, const ReductionWork<E>&
       return sum;
     });
     // w = tau a u + c u, with c such that the update is the reflection from both sides.
-    const V c = V(-0.5) * NormAdd(made.tau, V(0)) * dot;
+    const V c = ReflectedShare(made.tau, dot);
     team.Phase([&](int thread) {
       for (int i = k + 1 + thread; i < n; i += team.size()) {
         w[i] = NegMulAdd(-made.tau, product[i], c * u[i]);

@@ -44,7 +44,7 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
     total = NormAdd(scale * alpha, tail);
   }
   const E head = scale * alpha;
-  const V beta = -CopySign(Sqrt(total), Re(head));
+  const V beta = ReflectedHead(head, total);
   ReflectorScale<E> made(head, beta);
   if (nothing) made.tau = made.inverse = E{};
   team.Phase([&](int thread) {
