@@ -8,7 +8,7 @@
 // Fulton, Hammarling and Marmol, Cache efficient bidiagonalization using BLAS 2.5 operators, 2008).
 #pragma once
 
-#include "kernels/blocked/passes.h"
+#include "kernels/blocked/reducing_passes.h"
 
 namespace linalg::blocked {
 

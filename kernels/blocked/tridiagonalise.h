@@ -6,7 +6,7 @@
 // element of the triangle once and uses it for both halves.
 #pragma once
 
-#include "kernels/blocked/passes.h"
+#include "kernels/blocked/reducing_passes.h"
 
 namespace linalg::blocked {
 

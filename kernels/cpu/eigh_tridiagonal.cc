@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/arithmetic/phases.h"
+#include "kernels/arithmetic/tridiagonal_phases.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lapack.h"
