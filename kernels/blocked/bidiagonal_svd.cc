@@ -1,9 +1,9 @@
 #include "kernels/blocked/bidiagonal_svd.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/arithmetic/scale.h"
+#include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/small/golub_kahan.h"
 
 namespace linalg::blocked {
@@ -125,9 +125,7 @@ double BidiagonalSvd::Couple(Halves halves, R alpha, R beta) {
   const int64_t first = halves.first, upper = first + halves.upper, lower = upper + 1;
   const int64_t last = first + halves.size();
   const R x = alpha * *Element(upper, upper, true), y = beta * *Element(last, lower, false);
-  const R norm = std::hypot(x, y);
-  const bool lost = norm < SmallSquare<R>();  // to underflow: any rotation does
-  const R cosine = lost ? R(1) : x / norm, sine = lost ? R(0) : y / norm;
+  const auto [norm, cosine, sine] = WeightRotation<R>(x, y);
   if (vectors_) {
     R* const row = right_.z.At(upper, 0).data;
     R* const other = right_.z.At(last, 0).data;
@@ -187,7 +185,7 @@ void BidiagonalSvd::MakeLeftVectors() {
     V sum = own * own;
     for (int64_t i = 1; i < count; ++i) {
       R* const x = merge_.UpdateRow(i).At(0, j).data;
-      const V product = Spread<V>(poles[i]) * Load<R>(x);
+      const V product = Widen<V>(poles[i]) * Load<R>(x);
       sum = MulAdd(product, product, sum);
       Store<R>(product, x);
     }

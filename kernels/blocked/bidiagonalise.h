@@ -36,8 +36,8 @@ LINALG_INLINE void PassOverRows(Rows<T> a, int64_t i, int64_t k, int64_t begin, 
   Dot<T> dots[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    left[0][r] = -SpreadElement(pass.left[0] + i + r);
-    left[1][r] = -SpreadElement(pass.left[1] + i + r);
+    left[0][r] = -WidenElement(pass.left[0] + i + r);
+    left[1][r] = -WidenElement(pass.left[1] + i + r);
   }
   for (int64_t j = begin; j < end; j += kWidth<T>) {
     const V x = Load<T>(pass.right[0] + j), y = Load<T>(pass.right[1] + j);
@@ -59,7 +59,7 @@ LINALG_INLINE void PassOverRows(Rows<T> a, int64_t i, int64_t k, int64_t begin, 
     const E reflected = NegMulAdd(pass.tau, product, std::bit_cast<E>(*a.At(i + r, k).data));
     pass.av[i + r] = std::bit_cast<T>(product);
     pass.column[i + r] = std::bit_cast<T>(reflected);
-    conj_column[r] = SpreadElement<T>(kFirst && r == 0 ? E{} : Conj(reflected));
+    conj_column[r] = WidenElement<T>(kFirst && r == 0 ? E{} : Conj(reflected));
   }
   for (int64_t j = begin; j < end; j += kWidth<T>) {
     V sum = Load<T>(pass.sum + j);
@@ -103,7 +103,7 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
     T* const here = a.At(k, 0).data;
     const int64_t begin = k / kWidth<T> * kWidth<T>;
     {
-      const auto minus_p = -SpreadElement(p + k), minus_q = -SpreadElement(q + k);
+      const auto minus_p = -WidenElement(p + k), minus_q = -WidenElement(q + k);
       for (int64_t j = begin; j < end; j += kWidth<T>) {
         const V x = Load<T>(before + j), z = Load<T>(y + j);
         const V updated = AddProduct<T>(minus_p, x, Turn<T>(x), Load<T>(here + j));
@@ -116,7 +116,7 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
     const TridiagonalScale<E> right(alpha, SumOfSquares(here, k, n));
     d[k] = LeftOf(alpha, right);
     right_taus[k] = std::bit_cast<T>(right.tau);
-    const auto scale = SpreadElement<T>(Conj(right.scale));
+    const auto scale = WidenElement<T>(Conj(right.scale));
     for (int64_t j = begin; j < end; j += kWidth<T>) {
       const V x = Product<T>(scale, Load<T>(here + j));
       Store<T>(x, here + j);
@@ -126,7 +126,13 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
     here[k] = v[k] = T(1);
     if (k + 1 == n) break;
 
-    const BidiagonalPass<T> pass{{p, q}, {before, y}, v, right.tau, av, column, sum};
+    const BidiagonalPass<T> pass{.left = {p, q},
+                                 .right = {before, y},
+                                 .v = v,
+                                 .tau = right.tau,
+                                 .av = av,
+                                 .column = column,
+                                 .sum = sum};
     PassOverRows<T, kRows, true>(a, k + 1, k, begin, end, pass);
     for (int64_t i = k + 1 + kRows; i < n; i += kRows) {
       PassOverRows<T, kRows, false>(a, i, k, begin, end, pass);
@@ -140,9 +146,8 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
     e[k] = LeftOf(top, made);
     left_taus[k + 1] = std::bit_cast<T>(made.tau);
     T* const u = left.At(k + 1, 0).data;
-    const auto left_scale = SpreadElement<T>(made.scale),
-               left_tau = SpreadElement<T>(Conj(made.tau));
-    const auto right_tau = SpreadElement<T>(right.tau);
+    const auto left_scale = WidenElement<T>(made.scale), left_tau = WidenElement<T>(Conj(made.tau));
+    const auto right_tau = WidenElement<T>(right.tau);
     for (int64_t i = first; i < end; i += kWidth<T>) {
       Store<T>(Product<T>(left_scale, Load<T>(column + i)), u + i);
     }
@@ -159,8 +164,8 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
       Store<T>(Product<T>(left_tau, z), q + i);
     }
     // uᴴ a of what the reflector from the right has made of a.
-    const auto sum_scale = SpreadElement<T>(Conj(made.scale));
-    const auto coupling = -SpreadElement<T>(Mul(right.tau, dot.Total()));
+    const auto sum_scale = WidenElement<T>(Conj(made.scale));
+    const auto coupling = -WidenElement<T>(Mul(right.tau, dot.Total()));
     const T* const below = a.At(k + 1, 0).data;
     for (int64_t j = begin; j < end; j += kWidth<T>) {
       const V x = Load<T>(sum + j), z = Load<T>(here + j);

@@ -114,8 +114,8 @@ LINALG_INLINE int DivideTile(Tile<T, kTileRows, kCols>& tile, int count, Diagona
     V row[kCols];
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
-      row[j] = Spread<V>(diagonal.reciprocals[i]) * tile.x[i][j];
-      Store<T>(Spread<V>(diagonal.inverses[i]) * tile.At(i, j), target.At(i, j * kWidth<T>).data);
+      row[j] = Widen<V>(diagonal.reciprocals[i]) * tile.x[i][j];
+      Store<T>(Widen<V>(diagonal.inverses[i]) * tile.At(i, j), target.At(i, j * kWidth<T>).data);
     }
     tile.template SubtractOne<true>(i + 1, diagonal.Column(i), row);
   }

@@ -14,6 +14,7 @@
 #include <numeric>
 
 #include "kernels/arithmetic/rotation.h"
+#include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/blocked/leaves.h"
 #include "kernels/blocked/secular.h"
 #include "kernels/blocked/strips.h"
@@ -33,6 +34,19 @@ template <class E, class R>
 LINALG_INLINE void RotatePair(E* x, E* y, int64_t count, R cosine, R sine) {
   for (int64_t i = 0; i < count; ++i) Rotate(cosine, -sine, x[i], y[i]);
 }
+
+// The rotation that takes weights (x, y) to (norm, 0). Exact where one of them is zero, and its
+// norm is not negative, which PlaneRotation's may be: singular values come of it.
+template <class R>
+struct WeightRotation {
+  R norm, cosine, sine;
+
+  WeightRotation(R x, R y) : norm(std::hypot(x, y)) {
+    const bool lost = norm < SmallSquare<R>();  // to underflow: any rotation does
+    cosine = lost ? R(1) : x / norm;
+    sine = lost ? R(0) : y / norm;
+  }
+};
 
 // Which halves of a vector hold others than zeros.
 enum class Half : int8_t { kUpper, kBoth, kLower };
@@ -96,14 +110,14 @@ class HalvesMerge {
         continue;
       }
       if (before >= 0) {
-        const R norm = std::hypot(weights_[i], weights_[before]);
-        const R cosine = weights_[i] / norm, sine = -weights_[before] / norm;
+        const WeightRotation<R> rotation(weights_[i], weights_[before]);
+        const R cosine = rotation.cosine, sine = -rotation.sine;
         if (std::abs((d[i] - d[before]) * cosine * sine) <= negligible) {
           rotate(before, i, cosine, sine);
           const R low = d[before], high = d[i];
           d[before] = low * cosine * cosine + high * sine * sine;
           d[i] = low * sine * sine + high * cosine * cosine;
-          weights_[i] = norm;
+          weights_[i] = rotation.norm;
           if (half_[i] != half_[before]) half_[i] = Half::kBoth;
           deflated_[deflated++] = before;
         } else {
@@ -151,7 +165,7 @@ class HalvesMerge {
       V sum{};
       for (int64_t i = 0; i < kept_count_; ++i) {
         R* const x = products_.At(i, j).data;
-        const V ratio = Spread<V>(weights_[i]) / Load<R>(x);
+        const V ratio = Widen<V>(weights_[i]) / Load<R>(x);
         sum = MulAdd(ratio, ratio, sum);
         Store<R>(ratio, x);
       }
@@ -222,7 +236,7 @@ class HalvesMerge {
     for (int64_t j = 0; j < kept_count_; j += kWidth<R>) {
       V sum{};
       for (int64_t i = 0; i < kept_count_; ++i) {
-        sum = MulAdd(Spread<V>(from[i]), Load<R>(update_.At(i, j).data), sum);
+        sum = MulAdd(Widen<V>(from[i]), Load<R>(update_.At(i, j).data), sum);
       }
       Store<R>(sum, products + j);
     }

@@ -107,13 +107,13 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
       const Element<T> x = below.Get();
       below.Set(above.Get());
       above.Set(x);
-      right[j] = SpreadElement<T>(x);
+      right[j] = WidenElement<T>(x);
     }
     const Element<T> x = StripElement<T>(panel + k, k).Get();
     if (Magnitude(x) == 0 && singular_ == 0) singular_ = static_cast<int>(first + k + 1);
     const Divisor<Element<T>> divisor(Magnitude(x) == 0 ? FromReal<Element<T>>(R(1)) : x);
-    const E inverse = SpreadElement<T>(divisor.inverse());
-    const V scale = Spread<V>(divisor.scale());
+    const E inverse = WidenElement<T>(divisor.inverse());
+    const V scale = Widen<V>(divisor.scale());
     search = {};
     const auto eliminate = [&](int64_t s, auto is_edge) {
       E* const strip = panel + s * kPanel<T>;

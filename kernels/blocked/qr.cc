@@ -57,7 +57,7 @@ class Reflector {
       const R beta = ReflectedHead(alpha, total);
       const ReflectorScale<One> made(alpha, beta);
       tau_ = made.tau;
-      const S inverse = SpreadElement<T>(made.inverse);
+      const S inverse = WidenElement<T>(made.inverse);
       S& first = column[start_ * kNext];
       first = Choose(row_ > diagonal_, Mul(inverse, first), first);
       for (int64_t s = start_ + 1; s < strips_; ++s) {
@@ -86,7 +86,7 @@ class Reflector {
     }
 #pragma GCC unroll 4
     for (int c = 0; c < kCols; ++c) {
-      factors[c] = SpreadElement<T>(Mul(Conj(tau_), Sum<T>(sums[c])));
+      factors[c] = WidenElement<T>(Mul(Conj(tau_), Sum<T>(sums[c])));
       first[c] = Choose(from, NegMulAdd(top_, factors[c], first[c]), first[c]);
     }
     for (int64_t s = start_ + 1; s < strips_; ++s) {
@@ -236,12 +236,12 @@ void QrFactors<T>::AddToTriangle(const Block& block, int64_t first) {
   for (int64_t i = before; i < before + count; ++i) {
     T* const row = triangle.At(i, 0).data;
     std::fill_n(row, block_size_, T(0));
-    const auto tau = SpreadElement(taus_.get() + block.first + i);
+    const auto tau = WidenElement(taus_.get() + block.first + i);
     for (int64_t q = 0; q < i; q += kWidth<T>) {
       V sum{};
       for (int64_t j = q; j < i; ++j) {
         const V x = Load<T>(triangle.At(j, q).data);
-        sum = AddProduct<T>(SpreadElement(dots.At(j, i - before).data), x, Turn<T>(x), sum);
+        sum = AddProduct<T>(WidenElement(dots.At(j, i - before).data), x, Turn<T>(x), sum);
       }
       Store<T>(Product<T>(tau, sum), row + q);
     }

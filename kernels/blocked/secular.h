@@ -64,8 +64,8 @@ class Secular {
   Value At(V origin, V tau, V split, int64_t first, int64_t last) const {
     Value f;
     const auto term = [&](int64_t i, auto&& add) {
-      const V weight = Spread<V>(weights_[i]);
-      add(weight, weight / (Poles::Difference(Spread<V>(poles_[i]), origin) - tau));
+      const V weight = Widen<V>(weights_[i]);
+      add(weight, weight / (Poles::Difference(Widen<V>(poles_[i]), origin) - tau));
     };
     const auto add_below = [&](V weight, V ratio) {
       f.below = MulAdd(weight, ratio, f.below);
@@ -89,9 +89,9 @@ class Secular {
     return f;
   }
 
-  V Sum(const Value& f) const { return Spread<V>(inverse_rho_) + f.below + f.above; }
+  V Sum(const Value& f) const { return Widen<V>(inverse_rho_) + f.below + f.above; }
   V Bound(const Value& f, V tau) const {
-    return f.error + Number<V>(8) * (f.above - f.below) + Spread<V>(2 * inverse_rho_) +
+    return f.error + Number<V>(8) * (f.above - f.below) + Widen<V>(2 * inverse_rho_) +
            Abs(tau) * (f.below_slope + f.above_slope);
   }
 
@@ -141,7 +141,7 @@ int FindRoots(int64_t count, R rho, const R* poles, const R* weights, R* roots,
     const auto at = [&](V origin, V tau) {
       return secular.At(origin, tau, split, first_split, last_split);
     };
-    const V gap = Poles::Difference(right, left), end = last ? Spread<V>(rho * total) : gap;
+    const V gap = Poles::Difference(right, left), end = last ? Widen<V>(rho * total) : gap;
     V tau = half * end;
     auto f = at(last ? right : left, tau);
     V value = secular.Sum(f);
@@ -194,7 +194,7 @@ int FindRoots(int64_t count, R rho, const R* poles, const R* weights, R* roots,
     }
     StoreUnaligned(Poles::Root(origin, tau), roots + j0);
     for (int64_t i = 0; i < count; ++i) {
-      Store<R>(Poles::Difference(Spread<V>(poles[i]), origin) - tau, differences.At(i, j0).data);
+      Store<R>(Poles::Difference(Widen<V>(poles[i]), origin) - tau, differences.At(i, j0).data);
     }
   }
   return failed;
@@ -211,7 +211,7 @@ void RecomputeWeights(int64_t count, const R* poles, Rows<R> differences, R* wei
   for (int64_t i = 0; i < count; ++i) {
     const R* const row = differences.At(i, 0).data;
     const auto ratio = [&](int64_t j) {
-      const V difference = Poles::Difference(Spread<V>(poles[i]), LoadUnaligned<V>(poles + j));
+      const V difference = Poles::Difference(Widen<V>(poles[i]), LoadUnaligned<V>(poles + j));
       return Load<R>(row + j) / (difference == V{} ? -one : difference);
     };
     V product = one;

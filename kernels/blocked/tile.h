@@ -8,8 +8,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
+#include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/pairs.h"
 #include "kernels/arithmetic/registers.h"
@@ -42,12 +44,6 @@ struct Rows {
   Strided<T> Transposed() const { return {data, 1, ld}; }
 };
 
-// One number in every lane. Broadcast of element.h adds it to 0, which takes an instruction.
-template <class V>
-LINALG_INLINE V Spread(Lane<V> x) {
-  return x - V{};
-}
-
 template <class T>
 LINALG_INLINE Register<T> Load(const T* source) {
   return LoadUnaligned<Register<T>>(reinterpret_cast<const RealElement<T>*>(source));
@@ -59,19 +55,12 @@ LINALG_INLINE void Store(Register<T> x, T* target) {
 
 // A number in every lane.
 template <class T>
-LINALG_INLINE Element<T, Register<T>> SpreadElement(const T* source) {
-  using V = Register<T>;
-  const auto* parts = reinterpret_cast<const Lane<V>*>(source);
-  if constexpr (kComplexElement<T>) {
-    return {Spread<V>(parts[0]), Spread<V>(parts[1])};
-  } else {
-    return Spread<V>(*parts);
-  }
+LINALG_INLINE Element<T, Register<T>> WidenElement(Element<T> x) {
+  return Widen<Register<T>>(x);
 }
-
 template <class T>
-LINALG_INLINE Element<T, Register<T>> SpreadElement(Element<T> x) {
-  return SpreadElement(reinterpret_cast<const T*>(&x));
+LINALG_INLINE Element<T, Register<T>> WidenElement(const T* source) {
+  return WidenElement<T>(std::bit_cast<Element<T>>(*source));
 }
 
 // Complex numbers times i, which the imaginary part of a left factor multiplies; times -i to have
@@ -140,7 +129,7 @@ struct Tile {
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       if (i < first) continue;
-      const auto left = SpreadElement(a.At(i, 0).data);
+      const auto left = WidenElement(a.At(i, 0).data);
 #pragma GCC unroll 4
       for (int j = 0; j < kCols; ++j) x[i][j] = AddProduct<T>(left, b[j], turned[j], x[i][j]);
     }

@@ -87,8 +87,7 @@ Rows<T> FromTheLast(int64_t n, Rows<T> x) {
 // A row over an element of the diagonal.
 template <class T>
 LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& divisor) {
-  return Product<T>(SpreadElement<T>(divisor.inverse()),
-                    Spread<Register<T>>(divisor.scale()) * row);
+  return Product<T>(WidenElement<T>(divisor.inverse()), Widen<Register<T>>(divisor.scale()) * row);
 }
 
 // With a lower triangle whose diagonal is 1.

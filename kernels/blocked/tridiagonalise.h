@@ -22,9 +22,9 @@ LINALG_INLINE void UpdateAndMultiply(Rows<T> a, int64_t i, int64_t cols, const T
   Dot<T> dots[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    minus_v[r] = -SpreadElement(v + i + r);
-    minus_w[r] = -SpreadElement(w + i + r);
-    conj_u[r] = Conj(SpreadElement(u + i + r));
+    minus_v[r] = -WidenElement(v + i + r);
+    minus_w[r] = -WidenElement(w + i + r);
+    conj_u[r] = Conj(WidenElement(u + i + r));
   }
   const int64_t diagonal = i / kWidth<T> * kWidth<T>;
   const auto pass = [&](int64_t j, auto&& use) {
@@ -75,7 +75,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     T* const u = a.At(k, 0).data;
     const int64_t begin = k / kWidth<T> * kWidth<T>;
     {
-      const auto minus_v = -SpreadElement(v + k), minus_w = -SpreadElement(w + k);
+      const auto minus_v = -WidenElement(v + k), minus_w = -WidenElement(w + k);
       for (int64_t j = begin; j < cols; j += kWidth<T>) {
         const V vj = ConjPairs<T>(Load<T>(v + j)), wj = ConjPairs<T>(Load<T>(w + j));
         const V x = AddProduct<T>(minus_v, wj, Turn<T>(wj), Load<T>(u + j));
@@ -94,7 +94,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     const TridiagonalScale<E> made(alpha, SumOfSquares(u, k, n));
     e[k] = made.beside;
     taus[k] = std::bit_cast<T>(made.tau);
-    const auto scale = SpreadElement<T>(made.scale);
+    const auto scale = WidenElement<T>(made.scale);
     for (int64_t j = begin; j < cols; j += kWidth<T>) {
       Store<T>(Product<T>(scale, ConjPairs<T>(Load<T>(u + j))), u + j);
       Store<T>(V{}, others + j);
@@ -114,9 +114,9 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
       Store<T>(product, w + j);
     }
     const R c = ReflectedShare(made.tau, SumOfLanes(dot));
-    const auto tau = SpreadElement<T>(made.tau);
+    const auto tau = WidenElement<T>(made.tau);
     for (int64_t j = begin; j < cols; j += kWidth<T>) {
-      const V x = Load<T>(w + j), y = Spread<V>(c) * Load<T>(u + j);
+      const V x = Load<T>(w + j), y = Widen<V>(c) * Load<T>(u + j);
       Store<T>(AddProduct<T>(tau, x, Turn<T>(x), y), w + j);
     }
     v = u;

@@ -114,7 +114,8 @@ struct EighProblem {
     using Row = Vector<R, kLanes<T>>;
     const int order = ToInt(n);
     const bool refine = RefinesEigenvalues(n, kVectors);
-    static_assert(kLeastRefinedEigvalsh <= 32, "norms are in the range of small::RootFreeQl");
+    // Elements of a scaled matrix are below 3, and its norm below n times that.
+    static_assert(3 * kLeastRefinedEigvalsh < 128, "more than small::RootFreeQl takes in float32");
     const int64_t count = n * n;
     const int64_t size = std::max<int64_t>(
         small::SizeOf<small::EigenWork<Element<T, Row>, Row>>(order, kVectors),

@@ -1,6 +1,8 @@
 // Every cut-off of the CPU handlers, the one choice of path, and what the cost estimates are made
-// of that decide about threads: an algorithm counts its operations where it stands. How large the
-// chunks are that threads take stands with them, in batch.h, which is installed alone.
+// of that decide about threads: an algorithm counts its operations where it stands. What is one
+// algorithm's own stands with it: the sides of blocks, panels and pieces in kernels/blocked, the
+// sizes of memory that is asked for in huge pages or kept in kernels/aligned_memory.h and
+// kept_memory.h, and of the chunks that threads take in batch.h, which is installed alone.
 #pragma once
 
 #include <algorithm>
@@ -33,134 +35,135 @@ inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
   return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
 }
 
-// The largest n that goes to the algorithms of kernels/small. Beside each, how many times faster
-// than stock JAX, which calls LAPACK, a batch of 256 is there, float32 / float64: Intel Xeon with
-// AVX-512, two cores, 21 November 2026, benchmarks/results/intel-xeon-processor-2026-11-21.json.
-inline constexpr int64_t kSmallCholesky = 64;    // then in tiles
-inline constexpr int64_t kSmallLu = 32;          // n = 32: 5.0 / 4.7; then in tiles
-inline constexpr int64_t kSmallTriangular = 32;  // n = 32: 3.3 / 2.5; then in tiles
-inline constexpr int64_t kSmallQr = 72;          // n = 64: 4.6 / 4.6; then in tiles
-// The same with batches of 128 and 256 for n >= 24; single matrices are level or faster up to
-// there. Intel Xeon with AVX-512, two cores that others used too, 22 November 2026.
-inline constexpr int64_t kSmallEig = 64;         // n = 32: 5.8 / 4.0, 64: 3.1 / 2.0; and Schur form
-inline constexpr int64_t kSmallHessenberg = 32;  // n = 32: 5.3 / 2.7, 64: 2.5 / 0.7
-inline constexpr int64_t kSmallPivotedQr = 32;   // n = 32: 3.8 / 4.7, 48: 0.8 / 3.8
-inline constexpr int64_t kSmallSvdvals = 32;     // n = 32: 8.2 / 2.6; then in tiles
-inline constexpr int64_t kSmallSvdvalsDouble = 24;
-// Up to this n one-sided Jacobi finds those of float32 and complex64 sooner, in 0.6 of the time at
-// n = 8 in float32 and 0.4 at n = 4, batches of 4096; the same machine, quiet, both in one process.
-inline constexpr int64_t kJacobiSvdvals = 8;
-// Up to this, QR takes a matrix per lane; above, one at a time with its columns in registers, to
-// the same bits. Up to n = 32 that takes 1.3 to 3.4 times as long as one matrix per lane, at 48 as
-// long (AMD EPYC with AVX-512, two cores, 21 November 2026; both ways built and timed in one
-// process).
-inline constexpr int64_t kSmallQrPerLane = 48;
-// Cholesky factors in tiles: in batches of 256 the time of one per lane over theirs is, at n = 44,
+// The cut-offs of each operation. kSmall… is the largest n that goes to the algorithms of
+// kernels/small, kBlocked… the largest in tiles, kLeast… the least. The ratios beside them are of
+// times: of stock JAX, which calls LAPACK, over ours where nothing else is said; in float32 /
+// float64 where there are two. The machines: X, Intel Xeon with AVX-512, two cores, from 21 to 23
+// November 2026, others on it but on the first day; E, AMD EPYC with AVX-512, two cores, from 21 to
+// 23 November 2026, others on it but where it is said to be quiet. Two ways of ours, or ours and
+// LAPACK's, were timed in turn in one process.
+
+// Cholesky factors: in batches of 256 the time of one per lane over that of tiles is, at n = 44,
 // 48, 60 and 64, in float64 0.7, 0.7, 0.6 and 0.7, in complex64 0.5, 0.6, 0.6 and 0.7, in
-// complex128 0.6 to 0.75; of single matrices 1.1 to 1.6 in float64 and 1.4 to 2.3 in complex64 (AMD
-// EPYC with AVX-512, two cores, 23 November 2026; both in turn in one process). LAPACK's time over
-// theirs is 3.0 in float32 and 2.2 in float64 at n = 128 to 256 (Intel Xeon with AVX-512, two cores
-// that others used too, 22 November 2026). LU factors, solutions and inverses in tiles: in batches
-// of 32 LAPACK's time over theirs is, at n = 33, 48, 64, 128, 256 and 512, for lu in
-// float32 2.7, 2.9, 3.2, 3.2, 4.7 and 2.8, in float64 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for
-// solve 2.5 to 3.3; for inv 2.2 to 6; for single matrices 1.2 at 33, 1.7 at 64 and 2 to 4 from 128
-// on. The same machine, others on it throughout. So do smaller systems with more right-hand sides
-// than one matrix per lane is for: at n = 31 and 32 with 9 to 64 it is 1.4 to 2.6 in batches of 64
-// and 1.3 to 1.7 for single ones (AMD EPYC with AVX-512, two cores that others used too, 23
-// November 2026; one build after the other). QR factors with Q in tiles: in batches of 32 the time
-// of one per lane, or of one at a time in registers, over theirs is, in float32 / float64, 1.0
-// / 1.0 at n = 64 and 68, 1.1 / 1.3 at 96 and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but
-// of matrices of 24, 40 and 64 by 128 0.6, 0.9 and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs
-// is 4.4 / 2.9 at n = 160, 3.4 / 2.4 at 256, 2.2 / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64
-// matrices 3.3 / 3.5, of 64 by 512 ones 7.7 / 4.5; in complex128 2.4 at n = 160 and 1.5 at 512. Of
-// tall ones with 16 columns it is 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single
-// matrices have the same ratios from n = 128 on, and 1.1 at 80. Intel Xeon with AVX-512, two cores
-// that others used throughout, 23 November 2026; both in turn in one process. Of single matrices
-// that two threads share, stock JAX's time over theirs is 3.7 / 3.1 at n = 512, 4.7 / 2.5 at 1024
-// and 3.0 / 2.2 at 2048, in complex64 and complex128 1.7 and 2.5 at 1024; of 100000 by 64
-// matrices 1.8 / 2.2, of 20000 by 256 ones 2.6 / 1.8, of 64 by 20000 ones 4.9 in float64; but of
-// 100000 by 32, 24 and 16 ones in float64 1.1, 0.9 and 0.6, without Q about 0.5, and of 16 by
-// 100000 ones 1.0 and 0.7 (AMD EPYC with AVX-512, two cores that others used throughout, 23
-// November 2026; the least of five calls each in one process).
+// complex128 0.6 to 0.75; of single matrices 1.1 to 1.6 in float64 and 1.4 to 2.3 in complex64 (E,
+// quiet). LAPACK's over tiles' is 3.0 / 2.2 at n = 128 to 256 (X).
+inline constexpr int64_t kSmallCholesky = 64;
+
+// LU factors, determinants and inverses: 5.0 / 4.7 in batches of 256 at n = 32
+// (benchmarks/results/intel-xeon-processor-2026-11-21.json). In tiles, in batches of 32, LAPACK's
+// time over theirs is, at n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2,
+// 4.7 and 2.8, in float64 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6;
+// for single matrices 1.2 at 33, 1.7 at 64 and 2 to 4 from 128 on (X).
+inline constexpr int64_t kSmallLu = 32;
+
+// Substitution, and systems with it: 3.3 / 2.5 in batches of 256 at n = 32. Systems with more
+// right-hand sides than one matrix per lane is for have in tiles, at n = 31 and 32 with 9 to 64 of
+// them, 1.4 to 2.6 in batches of 64 and 1.3 to 1.7 for single ones (E). A single system of more
+// fused multiply-adds than kSmallTriangularOperations is faster in BLAS, or in tiles, which have
+// vectors for it.
+// In tiles: trsm's time over theirs is with 4, 32 and 256 right-hand sides, at n = 33, 64, 128, 256
+// and 512, in float32 1.5 to 2.4, 2.6 to 3.9 and 1.5 to 3.2, in float64 1.5 to 4.4, 1.5 to 2.6
+// and 1.5 to 3.1, in complex64 1.3 to 3.5, 1.3 to 3.4 and 1.2 to 3.2, in complex128 1.5 to 2.7, 1.0
+// to 2.4 and 0.9 to 2.4, each less from n = 256 on; at n = 4 to 32, with as many as one per lane is
+// not for, 1.1 to 9. trsv with one right-hand side takes 0.2 to 1.2 of their time, and trsm 0.6 at
+// n = 2. What is least of the triangle's sides, transposed and not (E, one thread: the class alone,
+// with its copies, against the OpenBLAS of SciPy 1.17). Of single systems, which two threads share,
+// it is with 2 to 64 sides 2.6 to 24 at n = 1024 and 2048, with as many as n 1.6 and 1.5 in float64
+// and 2.5 and 1.8 in float32, at n = 512 1.0 in complex64, and with 512 at 1024 1.2 in complex128
+// (E; the least of seven calls each).
+inline constexpr int64_t kSmallTriangular = 32;
+inline constexpr double kSmallTriangularOperations = 8192;
+inline constexpr int64_t kLeastBlockedTriangular = 4;
+inline constexpr int64_t kLeastBlockedSides = 2;
+inline constexpr int64_t kMostBlockedSides = 4096;
+
+// QR factors: 4.6 / 4.6 in batches of 256 at n = 64. With Q, in batches of 32, the time of one per
+// lane, or of one at a time in registers, over that of tiles is 1.0 / 1.0 at n = 64 and 68, 1.1
+// / 1.3 at 96 and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40
+// and 64 by 128 0.6, 0.9 and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs is 4.4 / 2.9 at n = 160,
+// 3.4 / 2.4 at 256, 2.2 / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64 matrices 3.3 / 3.5, of 64
+// by 512 ones 7.7 / 4.5; in complex128 2.4 at n = 160 and 1.5 at 512. Of tall ones with 16 columns
+// it is 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same ratios
+// from n = 128 on, and 1.1 at 80 (X). Of single matrices that two threads share it is 3.7 / 3.1 at
+// n = 512, 4.7 / 2.5 at 1024 and 3.0 / 2.2 at 2048, in complex64 and complex128 1.7 and 2.5 at
+// 1024; of 100000 by 64 matrices 1.8 / 2.2, of 20000 by 256 ones 2.6 / 1.8, of 64 by 20000 ones 4.9
+// in float64; but of 100000 by 32, 24 and 16 ones in float64 1.1, 0.9 and 0.6, without Q about 0.5,
+// and of 16 by 100000 ones 1.0 and 0.7 (E; the least of five calls each).
+inline constexpr int64_t kSmallQr = 72;
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQr = 48;
 // Panels are most of what there is of a matrix with as few columns, and of one with as few rows
 // what tiles reach beyond it: those of more bytes are LAPACK's.
 inline constexpr int64_t kBlockedFewQrBytes = 8 << 20;
 // Tall ones of fewer columns than these, and than one for so many rows, do not fill a block.
 inline constexpr int64_t kNarrowQrColumns = 16, kNarrowQrRows = 16;
-// Eigenvectors in tiles: in batches of 16 and 64 the time of one per lane over theirs is, in
-// float64, 0.9 to 1.1 at n = 64, 1.1 to 2 at 80 and 1.2 to 1.5 at 96, in complex128 1.0 at 64 and
-// 80 and 1.1 to 1.3 at 96; in float32 and complex64, whose tridiagonal matrices are solved in
-// double precision, 0.85 and 0.9 at 96; of single matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96.
-// Of eigenvalues alone it is 0.5 to 0.9 at 96 and about 1 at 112 and 128. LAPACK's time over theirs
-// is, on one thread, with vectors / without, 2.9 / 2.2 in float64 and 2.3 / 2.5 in complex128 at n
-// = 128; 2.4 / 1.9 and 1.8 / 1.8 at 256; 2.0 / 1.6 and 1.6 / 1.6 at 512; 1.4 / 1.5 and 1.5 / 1.6 at
-// 1024, where a second thread, which a single matrix has in LAPACK alone, may gain as much; with
-// vectors, in batches of 16, 2.4 in float32 and 2.8 in complex64 at 128, and 2.1 and 1.9 at 256.
-// AMD EPYC with AVX-512, two cores that others used throughout, 23 November 2026; both in turn in
-// one process.
+// Up to this, kernels/small takes a matrix per lane; above, one at a time with its columns in
+// registers, to the same bits. Up to n = 32 that takes 1.3 to 3.4 times as long as one matrix per
+// lane, at 48 as long (E).
+inline constexpr int64_t kSmallQrPerLane = 48;
+// With pivots: 3.8 / 4.7 in batches at n = 32, 0.8 / 3.8 at 48 (X).
+inline constexpr int64_t kSmallPivotedQr = 32;
+// Up to this many reflectors LAPACK's blocked routines call the unblocked ones, after some
+// bookkeeping that takes longer than a tiny matrix: those are called directly. 128 is the crossover
+// point that LAPACK's ILAENV names.
+inline constexpr int64_t kUnblockedReflectors = 128;
+
+// Eigenvalues and eigenvectors of Hermitian matrices: in batches of 16 and 64 the time of one per
+// lane over that of tiles is, with vectors, in float64 0.9 to 1.1 at n = 64, 1.1 to 2 at 80 and 1.2
+// to 1.5 at 96, in complex128 1.0 at 64 and 80 and 1.1 to 1.3 at 96; in float32 and complex64,
+// whose tridiagonal matrices are solved in double precision, 0.85 and 0.9 at 96; of single
+// matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96. Of eigenvalues alone it is 0.5 to 0.9 at 96 and
+// about 1 at 112 and 128. LAPACK's over theirs is, on one thread, with vectors / without, 2.9 / 2.2
+// in float64 and 2.3 / 2.5 in complex128 at n = 128; 2.4 / 1.9 and 1.8 / 1.8 at 256; 2.0 / 1.6
+// and 1.6 / 1.6 at 512; 1.4 / 1.5 and 1.5 / 1.6 at 1024, where a second thread, which a single
+// matrix has in LAPACK alone, may gain as much; with vectors, in batches of 16, 2.4 in float32
+// and 2.8 in complex64 at 128, and 2.1 and 1.9 at 256 (E).
 inline constexpr int64_t kSmallEigh = 96;
 inline constexpr int64_t kSmallEighDouble = 72;
 inline constexpr int64_t kSmallEigvalsh = 96;
 inline constexpr int64_t kBlockedEigh = 512;
-// Of tridiagonal matrices: LAPACK's time over theirs is, on one thread, with vectors / without, in
+// From this n on, eigenvalues are refined: with vectors by these, without, where those of float32
+// and complex64 are iterated for in float64, at the cost of 1.1 to 1.35 times the time in batches
+// at n = 16 to 64. Below 16 the errors that add up are about as large as LAPACK's (E).
+inline constexpr int64_t kLeastRefinedEigh = 8;
+inline constexpr int64_t kLeastRefinedEigvalsh = 16;
+// Of tridiagonal matrices: LAPACK's time over tiles' is, on one thread, with vectors / without, in
 // float32 4.2 / 1.9 at n = 48, 4.4 / 2.9 at 128, 3.6 / 3.3 at 256 and 2.7 / 3.3 at 512, in
-// float64 3.6 / 1.6, 3.2 / 1.8, 2.3 / 1.7 and 1.9 / 1.8; without vectors it is 0.9 at 20 to 32. The
-// same machine.
+// float64 3.6 / 1.6, 3.2 / 1.8, 2.3 / 1.7 and 1.9 / 1.8; without vectors it is 0.9 at 20 to 32 (E).
 inline constexpr int64_t kLeastBlockedTridiagonal = 40;
-// Substitution with triangles in tiles: trsm's time over theirs is with 4, 32 and 256 right-hand
-// sides, at n = 33, 64, 128, 256 and 512, in float32 1.5 to 2.4, 2.6 to 3.9 and 1.5 to 3.2, in
-// float64 1.5 to 4.4, 1.5 to 2.6 and 1.5 to 3.1, in complex64 1.3 to 3.5, 1.3 to 3.4 and 1.2
-// to 3.2, in complex128 1.5 to 2.7, 1.0 to 2.4 and 0.9 to 2.4, each less from n = 256 on; at n = 4
-// to 32, with as many as one per lane is not for, 1.1 to 9. trsv with one right-hand side takes 0.2
-// to 1.2 of their time, and trsm 0.6 at n = 2. What is least of the triangle's sides, transposed
-// and not. One thread of the same machine, 23 November 2026: the class alone, with its copies,
-// against the OpenBLAS of SciPy 1.17, in turn. Of single systems, which two threads share, stock
-// JAX's time over theirs is with 2 to 64 sides 2.6 to 24 at n = 1024 and 2048, with as many as
-// n 1.6 and 1.5 in float64 and 2.5 and 1.8 in float32, at n = 512 1.0 in complex64, and with 512 at
-// 1024 1.2 in complex128 (the same machine, others on it throughout; the least of seven calls each
-// in one process).
-inline constexpr int64_t kLeastBlockedTriangular = 4;
-inline constexpr int64_t kLeastBlockedSides = 2;
-inline constexpr int64_t kMostBlockedSides = 4096;
-// One-sided Jacobi against gesdd: at n = 32 a batch of 256 takes 1/2.9 of stock JAX's time in
-// float32, 1/1.4 in float64 and 1/2.6 in complex64, and complex128 at n = 24 1/1.7; single matrices
-// are about level there. AMD EPYC, AVX-512, two cores that others used too, 21 November 2026:
-// benchmarks/run.py --ops svd --sizes 4 8 12 16 24 32 --batches 1 256
-// In tiles: the time of one per lane over theirs is, in batches of 64 / of single matrices, 0.7 /
-// 1.7 at n = 28 and 1.1 / 1.7 at 32 in float32, 0.9 / 1.2 at 16, 1.1 / 1.6 at 20 and 2.1 / 3.0 at
-// 32 in float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 (0.7
-// in batches of 110 to 140 at 21 to 25 and 1.0 at 26, with nobody else on the machine) and 2.9
-// / 1.5 at 20 in complex128. Of singular values alone it is, in batches, 0.5 at 32 and 0.3 at 40 in
-// float32, 0.3 at 24 and 0.9 at 32 in float64. LAPACK's time over theirs is, on one thread, with
+
+// Eigenvalues of other matrices, and Schur forms: 5.8 / 4.0 in batches at n = 32, 3.1 / 2.0 at 64;
+// Hessenberg forms: 5.3 / 2.7 at 32, 2.5 / 0.7 at 64. Single matrices are level or faster (X).
+inline constexpr int64_t kSmallEig = 64;
+inline constexpr int64_t kSmallHessenberg = 32;
+
+// Singular values and vectors, one-sided Jacobi per lane: in batches of 256 2.9 / 1.4 at n = 32
+// and 2.6 in complex64, and in complex128 1.7 at 24; single matrices are about level there (E,
+// benchmarks/run.py --ops svd --sizes 4 8 12 16 24 32 --batches 1 256). The time of one per lane
+// over that of tiles is, in batches of 64 / of single matrices, 0.7 / 1.7 at n = 28 and 1.1 / 1.7
+// at 32 in float32, 0.9 / 1.2 at 16, 1.1 / 1.6 at 20 and 2.1 / 3.0 at 32 in float64, 0.7 / 1.1 at
+// 20 and 1.1 / 1.5 at 24 in complex64 (0.7 in batches of 110 to 140 at 21 to 25 and 1.0 at 26,
+// quiet) and 2.9 / 1.5 at 20 in complex128. LAPACK's time over tiles' is, on one thread, with
 // vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6 / 1.8 to 6 in
 // float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or more, and of
-// wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9.
-// The same machine, others on it throughout, 23 November 2026; both in turn in one process.
+// wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9
+// (E).
 inline constexpr int64_t kSmallSvd = 28;
 inline constexpr int64_t kSmallSvdComplex64 = 25;
 inline constexpr int64_t kSmallSvdDouble = 16;
 inline constexpr int64_t kLeastBlockedSvd = 8;
 inline constexpr int64_t kBlockedSvd = 512;
 inline constexpr int64_t kBlockedSvdBytes = 8 << 20;
-// A single system of more fused multiply-adds is faster in BLAS, which has vectors for it.
-inline constexpr double kSmallTriangularOperations = 8192;
+// Singular values alone: 8.2 / 2.6 in batches at n = 32 (X); one per lane over tiles, in batches,
+// is 0.5 at 32 and 0.3 at 40 in float32, 0.3 at 24 and 0.9 at 32 in float64 (E).
+inline constexpr int64_t kSmallSvdvals = 32;
+inline constexpr int64_t kSmallSvdvalsDouble = 24;
+// Up to this n one-sided Jacobi finds those of float32 and complex64 sooner than QR iteration, in
+// 0.6 of the time at n = 8 in float32 and 0.4 at n = 4, batches of 4096 (X, quiet).
+inline constexpr int64_t kJacobiSvdvals = 8;
 
 // Rows of a single matrix are in registers as wide as there are, `lanes` numbers, where they fill
 // more than half of one.
 inline bool FillsRegisters(int64_t n, int lanes) { return n > lanes / 2; }
-
-// From this n on, eigenvalues are refined: with vectors by these, without, where those of float32
-// and complex64 are iterated for in float64, at the cost of 1.1 to 1.35 times the time in batches
-// at n = 16 to 64. Below 16 the errors that add up are about as large as LAPACK's. AMD EPYC with
-// AVX-512, two cores that others used too, 23 November 2026; both ways built and timed in turn.
-inline constexpr int64_t kLeastRefinedEigh = 8;
-inline constexpr int64_t kLeastRefinedEigvalsh = 16;
-
-// Up to this many reflectors LAPACK's blocked routines call the unblocked ones, after some
-// bookkeeping that takes longer than a tiny matrix: those are called directly. 128 is the crossover
-// point that LAPACK's ILAENV names.
-inline constexpr int64_t kUnblockedReflectors = 128;
 
 // What works on a matrix: the algorithms of kernels/small, those of kernels/blocked, or LAPACK.
 enum class Path { kSmall, kBlocked, kLapack };

@@ -13,6 +13,7 @@
 #include "kernels/small/cholesky_derivative.h"
 #include "kernels/small/solve.h"
 #include "kernels/team/by_rows.h"
+#include "kernels/team/largest.h"
 
 namespace linalg::cuda {
 namespace {
@@ -111,17 +112,10 @@ struct CheckDiagonal {
     const int64_t n = problem.n;
     const E* const factor = problem.factor + matrix * n * n;
     const int found = problem.info[matrix], end = found > 0 ? found - 1 : problem.n;
-    const auto first = team.Best<V>([&](int thread) {
-      team::Largest<V> bad{V(0), problem.n};
-      for (int i = thread; i < end; i += team.size()) {
-        const V x = Re(factor[i * n + i]);
-        const bool good = x > V(0);
-        bad = bad.Better({V(good ? 0 : 1), good ? problem.n : i});
-      }
-      return bad;
-    });
+    const int first =
+        team::FirstPivot(team, end, factor, n, [](E pivot) { return !(Re(pivot) > V(0)); });
     team.Phase([&](int thread) {
-      if (thread == 0 && first.value > V(0)) problem.info[matrix] = first.index + 1;
+      if (thread == 0 && first > 0) problem.info[matrix] = first;
     });
   }
 };

@@ -44,7 +44,7 @@ struct PrepareSturm {
       }
       if (thread != 0) return;
       inverses[matrix] = inverse;
-      info[matrix] = largest <= std::numeric_limits<V>::max() ? 0 : kNotFinite;
+      info[matrix] = team::IsFinite(largest) ? 0 : kNotFinite;
     });
   }
 };

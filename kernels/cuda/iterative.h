@@ -88,7 +88,7 @@ struct FindScales {
         team::LargestPart<V>(team, size, [&](int64_t i) { return counted(matrix, i); });
     team.Phase([&](int thread) {
       if (thread != 0) return;
-      info[matrix] = largest <= std::numeric_limits<V>::max() ? 0 : kNotFinite;
+      info[matrix] = team::IsFinite(largest) ? 0 : kNotFinite;
       V inverse;
       scales[matrix] = PowerOfTwoScale(largest, inverse);
       inverses[matrix] = inverse;

@@ -12,6 +12,7 @@
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/by_rows.h"
+#include "kernels/team/largest.h"
 #include "kernels/team/lu.h"
 
 namespace linalg::cuda {
@@ -115,7 +116,8 @@ struct CheckPivots {
     constexpr V kTiny = Divisor<E>::kTiny;
     const bool strict = problem.substitutes;
     const auto first = [&](auto&& is) {
-      return team::FirstPivot(team, problem.Count(), factors, problem.rows, is);
+      return team::FirstPivot(team, problem.Count(), factors, problem.rows,
+                              [&](E pivot) { return is(Magnitude(pivot)); });
     };
     int found = first([=](V x) { return x == V(0) || (strict && x < kTiny); });
     if (!strict && first([=](V x) { return x > V(0) && x < kTiny; }) != 0) {

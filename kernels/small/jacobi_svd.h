@@ -91,8 +91,8 @@ LINALG_INLINE RealElement<E> SquareOfRow(SplitRows<E, Row> p, int n) {
 
 // p := x p + y q and q := x q - ȳ p
 template <class E, class Row>
-LINALG_INLINE void RotatePair(SplitRows<E, Row> p, SplitRows<E, Row> q, int n, RealElement<E> x,
-                              E y) {
+LINALG_INLINE void JacobiRotate(SplitRows<E, Row> p, SplitRows<E, Row> q, int n, RealElement<E> x,
+                                E y) {
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
@@ -160,8 +160,8 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E,
         const E phase = Choose(moves, (one / length) * scaled, FromReal<E>(one));
         const V x = swap ? angle.sine : angle.cosine;
         const E y = (swap ? angle.cosine : angle.sine) * phase;
-        RotatePair(p, q, n, x, y);
-        if constexpr (kVectors) RotatePair(g.Below(i), g.Below(j), n, x, y);
+        JacobiRotate(p, q, n, x, y);
+        if constexpr (kVectors) JacobiRotate(g.Below(i), g.Below(j), n, x, y);
         p_square = unit * MulAdd(angle.tangent, length, scale * larger);
       }
     }

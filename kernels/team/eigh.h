@@ -258,7 +258,7 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
                           return best;
                         })
                         .value;
-  const bool finite = largest < std::numeric_limits<V>::infinity();
+  const bool finite = IsFinite(largest);
   V inverse;
   const V scale = PowerOfTwoScale(largest, inverse);
   team.Phase([&](int thread) {

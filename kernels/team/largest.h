@@ -1,4 +1,4 @@
-// The largest element of a matrix by a team of threads.
+// What a team of threads looks for among the elements of a matrix.
 #pragma once
 
 #include "kernels/team/team.h"
@@ -21,6 +21,12 @@ LINALG_INLINE RealElement<E> LargerPart(E x) {
   }
 }
 
+// Of the largest of such sizes.
+template <class V>
+LINALG_INLINE bool IsFinite(V largest) {
+  return largest < std::numeric_limits<V>::infinity();
+}
+
 // The largest real or imaginary part of element(i), i < count; infinity if one is not finite.
 template <class V, class Team, class Count, class Element>
 LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
@@ -33,6 +39,20 @@ LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
         return best;
       })
       .value;
+}
+
+// The first of `count` diagonal elements, from 1, of which is(element) holds, or 0.
+template <class Team, class E, class Is>
+LINALG_TEAM int FirstPivot(const Team& team, int count, const E* factors, int64_t ld, Is&& is) {
+  using V = RealElement<E>;
+  const auto first = team.template Best<V>([&](int thread) {
+    Largest<V> best{V(0), -1};
+    for (int k = thread; k < count; k += team.size()) {
+      if (is(factors[k * ld + k])) best = best.Better({V(1), k});
+    }
+    return best;
+  });
+  return first.index + 1;
 }
 
 }  // namespace linalg::team

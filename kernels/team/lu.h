@@ -174,20 +174,6 @@ LINALG_TEAM int LuAsLapack(const Team& team, int rows, int cols, E* a, int* pivo
   return info;
 }
 
-// The first of `count` pivots, from 1, of which is(magnitude) holds, or 0; of column-major factors.
-template <class Team, class E, class Is>
-LINALG_TEAM int FirstPivot(const Team& team, int count, const E* factors, int64_t ld, Is&& is) {
-  using V = RealElement<E>;
-  const auto first = team.template Best<V>([&](int thread) {
-    Largest<V> best{V(0), -1};
-    for (int k = thread; k < count; k += team.size()) {
-      if (is(Magnitude(factors[k * ld + k]))) best = best.Better({V(1), k});
-    }
-    return best;
-  });
-  return first.index + 1;
-}
-
 // The determinant of the n by n matrix `a`, which its LU factors overwrite.
 template <class Team, class E>
 LINALG_TEAM ScaledProduct<E> Determinant(const Team& team, int n, E* a, int ld, int* pivots,

@@ -204,7 +204,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
   const int ld = work.ld;
   const Grid grid = RowGrid(team);
   const V largest = LargestPart<V>(team, n * n, [&](int e) { return a[e / n * ld + e % n]; });
-  if (largest == std::numeric_limits<V>::infinity()) return kNotFinite;
+  if (!IsFinite(largest)) return kNotFinite;
   const V scale = PowerOfTwoScale(largest, unscale);
   team.Phase([&](int thread) {
     ForEachElement(grid, thread, 0, n, 0, n,

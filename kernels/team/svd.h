@@ -164,7 +164,7 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
   E* const a = work.a;
   const int ld = work.ld;
   const V largest = LargestPart<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
-  if (largest == std::numeric_limits<V>::infinity()) return kNotFinite;
+  if (!IsFinite(largest)) return kNotFinite;
   V unscale;
   const V scale = PowerOfTwoScale(largest, unscale);
   const Grid rows = RowGrid(team);

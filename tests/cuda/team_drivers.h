@@ -226,7 +226,8 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
   using V = RealElement<E>;
   std::vector<E> partial(teams.size());
   std::vector<V> norms(n), squares(teams.size());
-  const QrWork<E> work{taus, partial.data(), norms.data(), squares.data()};
+  const QrWork<E> work{
+      .taus = taus, .partial = partial.data(), .norms = norms.data(), .squares = squares.data()};
   return teams.Run([&](const auto& team) {
     Qr(team, m, n, std::min(m, n), false, order, q_cols, a, ld, work,
        [&] { Copy(team, m * ld, a, r); });
@@ -243,7 +244,8 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
   std::vector<double> d(n), e(n);
   V unscale{};
   const int info = teams.Run([&](const auto& team) {
-    const ReductionWork<E> work{a, ld, w.data(), product.data(), taus.data()};
+    const ReductionWork<E> work{
+        .a = a, .ld = ld, .w = w.data(), .product = product.data(), .taus = taus.data()};
     const HermitianPart part{lower, symmetrize};
     return vectors ? ReduceHermitian<true>(team, n, part, work, d.data(), e.data(), &unscale)
                    : ReduceHermitian<false>(team, n, part, work, d.data(), e.data(), &unscale);
@@ -260,7 +262,8 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
   std::vector<RotationPair<V>> rotations(2 * n);
   std::vector<int> order(n);
   QlProgress shared{};
-  const RotationWork<E> work{a, ld, rotations.data(), order.data(), &shared};
+  const RotationWork<E> work{
+      .q = a, .ld = ld, .rotations = rotations.data(), .order = order.data(), .progress = &shared};
   return teams.Run([&](const auto& team) {
     const auto made =
         FinishEigh(team, n, work, record, progress, d.data(), e.data(), info, unscale, values);
@@ -289,8 +292,16 @@ int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int 
   std::vector<RealElement<E>> norms(n);
   std::vector<int> order(n);
   std::vector<E> taus(n), partial(teams.size());
-  const SvdWork<E> work{
-      a, ld, v, n, sums.data(), values, norms.data(), order.data(), taus.data(), partial.data()};
+  const SvdWork<E> work{.a = a,
+                        .ld = ld,
+                        .v = v,
+                        .ldv = n,
+                        .sums = sums.data(),
+                        .values = values,
+                        .norms = norms.data(),
+                        .order = order.data(),
+                        .taus = taus.data(),
+                        .partial = partial.data()};
   return teams.Run([&](const auto& team) {
     return vectors ? Svd<true>(team, m, n, width, work).info
                    : Svd<false>(team, m, n, width, work).info;
@@ -305,7 +316,13 @@ struct SchurMemory {
     std::copy(a, a + n * ld, shifted.begin() + 1);
   }
 
-  SchurWork<E> Work() { return {shifted.data(), form.data(), ld, taus.data(), partial.data()}; }
+  SchurWork<E> Work() {
+    return {.z = shifted.data(),
+            .t = form.data(),
+            .ld = ld,
+            .taus = taus.data(),
+            .partial = partial.data()};
+  }
 
   std::vector<E> taus, partial, shifted, form;
   int ld;

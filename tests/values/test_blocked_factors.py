@@ -15,13 +15,14 @@ from sharded import same_bits
 # About the cut-offs to tiles; where rows, registers and panels of a tile end.
 EDGES = (
     *cut_offs.about("kSmallCholesky"), 48, 49, 57, 61, 67, 72, 96, 97, 130)
-LARGEST = 512
+# Several blocks of 128 rows or columns; and one that is not whole.
+BLOCKS = 512
 extended = pytest.mark.extended
 pytestmark = pytest.mark.all_dtypes
 
 
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
-@pytest.mark.parametrize("n", [*EDGES, LARGEST, LARGEST + 1])
+@pytest.mark.parametrize("n", [*EDGES, BLOCKS, BLOCKS + 1])
 def test_cholesky(dtype, n, lower, rng):
   a = matrices.positive_definite(rng, (), n, dtype)
   factor = np.asarray(linalg.cholesky(a, upper=not lower))
@@ -59,7 +60,7 @@ def test_cholesky_of_a_leading_block(dtype, n, rng):
 
 @pytest.mark.parametrize("poison", [-1, 0, np.nan])
 @pytest.mark.parametrize("n, places", [
-    (67, [0, 5, 7, 8, 31, 63, 64, 66]), (LARGEST + 1, [0, 130, LARGEST])],
+    (67, [0, 5, 7, 8, 31, 63, 64, 66]), (BLOCKS + 1, [0, 130, BLOCKS])],
     ids=["few tiles", "many tiles"])
 def test_info_of_cholesky(dtype, n, places, poison, rng):
   """The first pivot that is not positive: in the first row, inside a tile, at its ends, the last;
@@ -108,7 +109,7 @@ def _check_lu(a, packed, pivots, permutation):
 
 @pytest.mark.parametrize("shape", [
     *((n, n) for n in (*cut_offs.about("kSmallLu"), 40, 49, 64, 67, 97, 130)),
-    (LARGEST + 1, LARGEST + 1), (33, 8), (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)],
+    (BLOCKS + 1, BLOCKS + 1), (33, 8), (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)],
     ids=str)
 def test_lu(dtype, shape, rng):
   a = matrices.general(rng, (), *shape, dtype)
@@ -135,7 +136,7 @@ def test_ties_go_to_the_first_row(dtype, n, rng):
 
 # The first two are as large as one per lane takes, and one column more.
 @pytest.mark.parametrize("n, cols", [(32, 8), (32, 9), *(
-    (n, cols) for n in (33, 48, 67, 130, LARGEST + 1) for cols in (1, 3, 24, 25, 67))])
+    (n, cols) for n in (33, 48, 67, 130, BLOCKS + 1) for cols in (1, 3, 24, 25, 67))])
 def test_solve(dtype, n, cols, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
   b = matrices.general(rng, (2,), n, cols, dtype)
@@ -147,7 +148,7 @@ def test_solve(dtype, n, cols, rng):
     assert residual <= 4 * n * np.finfo(dtype).eps * np.abs(a).sum(-1).max() * np.abs(x).max()
 
 
-@pytest.mark.parametrize("n", [20, 40, LARGEST + 1])
+@pytest.mark.parametrize("n", [20, 40, BLOCKS + 1])
 def test_one_matrix_of_subnormal_numbers(n):
   """Which XLA would take as zeros, factored for the whole batch."""
   tiny = np.float32(2.0**-140)
@@ -177,7 +178,7 @@ def test_cholesky_of_the_hermitian_part(dtype, n, rng):
   assert_near(x @ x.conj().T, (given + given.conj().T) / 2, 4 * n, dtype)
 
 
-@pytest.mark.parametrize("n", [33, 48, 67, 130, LARGEST + 1])
+@pytest.mark.parametrize("n", [33, 48, 67, 130, BLOCKS + 1])
 def test_inverse_and_determinant(dtype, n, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
   x = in_double(linalg.inv(a))
@@ -275,10 +276,10 @@ def test_tiny_and_large_pivots(rng):
 
 # About the cut-offs to and from tiles; where panels and blocks of reflectors end.
 QR_SHAPES = (
-    *((n, n) for n in (*cut_offs.about("kSmallQr"), 79, 81, 97, 130, LARGEST + 1)),
-    pytest.param((LARGEST, LARGEST), marks=extended), (LARGEST + 1, 40), (129, 65),
+    *((n, n) for n in (*cut_offs.about("kSmallQr"), 79, 81, 97, 130, BLOCKS + 1)),
+    pytest.param((BLOCKS, BLOCKS), marks=extended), (BLOCKS + 1, 40), (129, 65),
     (73, 4), (128, 7), (128, 8), (130, 15), (130, 16), (200, 17), (600, 10), (48, 73), (49, 73),
-    (48, 128), (48, 129), (17, 130), (1, 130), (40, LARGEST + 1), (65, 129))
+    (48, 128), (48, 129), (17, 130), (1, 130), (40, BLOCKS + 1), (65, 129))
 
 
 def _well_conditioned(rng, m, n, dtype):
@@ -407,7 +408,7 @@ def _operation(a, options):
 @pytest.mark.parametrize("size", [
     (3, 1000), (4, 1000), pytest.param((5, 4096), marks=extended), (5, 4097), (8, 128), (8, 129),
     (32, 8), (32, 9), (33, 1), (33, 2), (67, 70), (256, 3), (257, 3),
-    pytest.param((LARGEST, 3), marks=extended), (LARGEST + 1, 3)], ids=str)
+    pytest.param((BLOCKS, 3), marks=extended), (BLOCKS + 1, 3)], ids=str)
 @pytest.mark.parametrize("left_side", [True, False], ids=["left", "right"])
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
 def test_triangular_solve(dtype, size, left_side, lower, rng):

@@ -10,7 +10,6 @@ import matrices
 from residuals import assert_orthonormal, in_double
 from sharded import same_bits
 
-LARGEST = 512
 extended = pytest.mark.extended
 pytestmark = pytest.mark.all_dtypes
 
@@ -47,7 +46,7 @@ def test_eigh(dtype, n, rng):
 
 def test_the_largest_eigh(rng):
   """The last in tiles, and the first that is LAPACK's."""
-  for n, dtype in ((LARGEST, np.float32), (LARGEST + 1, np.float64)):
+  for n, dtype in zip(cut_offs.about("kBlockedEigh"), (np.float32, np.float64), strict=True):
     _check_both(matrices.hermitian(rng, (), n, np.dtype(dtype)))
 
 
@@ -230,7 +229,7 @@ def test_svd_about_the_cut_offs(dtype, rng):
 @extended
 def test_the_largest_svd(rng):
   """The last in tiles, and the first that is LAPACK's."""
-  for n, dtype in ((LARGEST, np.float32), (LARGEST + 1, np.float64)):
+  for n, dtype in zip(cut_offs.about("kBlockedSvd"), (np.float32, np.float64), strict=True):
     _check_svd(matrices.general(rng, (), n, n, np.dtype(dtype)))
 
 
