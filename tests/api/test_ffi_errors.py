@@ -158,6 +158,7 @@ def test_bad_operands(target):
         _refuses(target, operands, call.results, call.attributes)
 
 
+@pytest.mark.extended
 @TARGETS
 def test_bad_results(target):
   """Catches a result that is written beyond its end, or as another type."""

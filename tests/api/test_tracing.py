@@ -56,6 +56,7 @@ def test_derivatives_keep_the_dtype(case, dtype, rng):
     assert [(x.shape, x.dtype) for x in some] == [(x.shape, x.dtype) for x in operands]
 
 
+@pytest.mark.extended
 @each_differentiable
 @pytest.mark.parametrize("shape", [(4, 2), (2, 4), (3, 3)], ids=str)
 def test_no_rank_is_promoted(case, shape, rng):

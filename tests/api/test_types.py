@@ -20,6 +20,7 @@ CHECKERS = {
 }
 
 
+@pytest.mark.extended  # each reads all of JAX
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_types_of_results(checker):
   if importlib.util.find_spec(checker) is None:

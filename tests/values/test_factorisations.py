@@ -53,6 +53,7 @@ def test_batches(case, dtype, rng):
       assert result.shape[: len(batch)] == batch
 
 
+@pytest.mark.extended
 def test_large_residuals(case, dtype, rng):
   _check(case, *(case.operands(rng, (2,), n, n, dtype) for n in (64, 129, 300)))
 

@@ -37,7 +37,7 @@ def _run(scenario, devices, **environment):
     pytest.param({}, id="unset"),
     pytest.param({"OPENBLAS_NUM_THREADS": "4"}, id="OPENBLAS_NUM_THREADS",
                  marks=pytest.mark.extended)])
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.extended), 8])
 @pytest.mark.parametrize("scenario", ["one_program", "python_threads"])
 def test_no_deadlock(scenario, devices, openblas):
   """Catches a handler that waits for threads which wait for it."""

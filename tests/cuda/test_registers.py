@@ -1,0 +1,49 @@
+"""The kernels keep within their registers, as ptxas says when it compiles them."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import jax
+import pytest
+
+pytestmark = pytest.mark.extended
+
+ROOT = pathlib.Path(__file__).parents[2]
+SOURCES = sorted(path.name for path in (ROOT / "kernels/cuda").glob("*.cu"))
+
+
+@pytest.fixture(params=SOURCES)
+def resources(request, tmp_path):
+  """What ptxas says of each kernel of one source: (name, registers, stack, spill stores)."""
+  nvcc = shutil.which("nvcc")
+  if nvcc is None:
+    pytest.skip("needs nvcc")
+  command = [
+      nvcc, "-cubin", "-arch=sm_90", "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false",
+      "-diag-suppress", "1675", "-I", str(ROOT), "-isystem", jax.ffi.include_dir(), "-Xptxas", "-v",
+      str(ROOT / "kernels/cuda" / request.param), "-o", str(tmp_path / "out.cubin")]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert done.returncode == 0, done.stderr
+  found = re.findall(
+      r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores.*?"
+      r"Used (\d+) registers", done.stderr, re.S)
+  return [(name, int(registers), int(stack), int(spilt)) for name, stack, spilt, registers in found]
+
+
+# Registers must leave room for several blocks on a multiprocessor, to which launch bounds hold most
+# kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep so.
+MOST_REGISTERS = 128
+MOST_STACK_BYTES = 16
+# But for warps that hold rows of 33 to 64 numbers, which are to have all that a thread can have.
+LONG_ROWS = re.compile(r"RunWarps.*Li64E")
+
+
+def test_registers(resources):
+  assert resources
+  for name, registers, stack, spilt in resources:
+    if not LONG_ROWS.search(name):
+      assert registers <= MOST_REGISTERS, f"{name}: {registers} registers"
+    assert stack <= MOST_STACK_BYTES, f"{name}: {stack} bytes of local memory"
+    assert spilt <= MOST_STACK_BYTES, f"{name}: {spilt} bytes spilt"
