@@ -140,16 +140,17 @@ inline constexpr int64_t kSmallHessenberg = 32;
 // and 2.6 in complex64, and in complex128 1.7 at 24; single matrices are about level there (E,
 // benchmarks/run.py --ops svd --sizes 4 8 12 16 24 32 --batches 1 256). The time of one per lane
 // over that of tiles is, in batches of 64 / of single matrices, 0.7 / 1.7 at n = 28 and 1.1 / 1.7
-// at 32 in float32, 0.9 / 1.2 at 16, 1.1 / 1.6 at 20 and 2.1 / 3.0 at 32 in float64, 0.7 / 1.1 at
-// 20 and 1.1 / 1.5 at 24 in complex64 (0.7 in batches of 110 to 140 at 21 to 25 and 1.0 at 26,
-// quiet) and 2.9 / 1.5 at 20 in complex128. LAPACK's time over tiles' is, on one thread, with
-// vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6 / 1.8 to 6 in
-// float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or more, and of
-// wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with fewer 0.5 to 0.9
-// (E).
+// at 32 in float32, 0.9 / 1.2 at 16, 0.85 / 1.25 at 19, 1.1 / 1.6 at 20 and 2.1 / 3.0 at 32 in
+// float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 (0.7 in batches of 110 to 140 at 21
+// to 25 and 1.0 at 26, quiet) and 2.9 / 1.5 at 20 in complex128. LAPACK's time over tiles' is, on
+// one thread, with vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6
+// / 1.8 to 6 in float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or
+// more, and of wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with
+// fewer 0.5 to 0.9 (E).
 inline constexpr int64_t kSmallSvd = 28;
 inline constexpr int64_t kSmallSvdComplex64 = 25;
-inline constexpr int64_t kSmallSvdDouble = 16;
+inline constexpr int64_t kSmallSvdFloat64 = 19;
+inline constexpr int64_t kSmallSvdComplex128 = 16;
 inline constexpr int64_t kLeastBlockedSvd = 8;
 inline constexpr int64_t kBlockedSvd = 512;
 inline constexpr int64_t kBlockedSvdBytes = 8 << 20;
@@ -199,7 +200,7 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   const bool brief = rows <= kSmallTriangular &&
                      static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
   const auto blocked_if = [](bool middling) { return middling ? Path::kBlocked : Path::kLapack; };
-  const bool is_float32 = dtype == ffi::DataType::F32;
+  const bool is_float32 = dtype == ffi::DataType::F32, is_float64 = dtype == ffi::DataType::F64;
   const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
   switch (operation) {
     case Operation::kCholesky:
@@ -232,7 +233,8 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kSvd:
     case Operation::kSvdvals: {
       const int64_t single_most = is_float32 ? kSmallSvd : kSmallSvdComplex64;
-      const int64_t svd_most = is_double ? kSmallSvdDouble : single_most;
+      const int64_t double_most = is_float64 ? kSmallSvdFloat64 : kSmallSvdComplex128;
+      const int64_t svd_most = is_double ? double_most : single_most;
       const int64_t values_most = is_double ? kSmallSvdvalsDouble : kSmallSvdvals;
       if (longer <= (operation == Operation::kSvd ? svd_most : values_most)) return Path::kSmall;
       const int64_t shorter = std::min(rows, cols);

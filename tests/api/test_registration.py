@@ -81,7 +81,8 @@ def test_cut_offs_in_the_documents():
       f"eigenvectors at {eigenvalues} ({after('EighDouble')} in double precision), "
       f"eigenvalues alone at {eigenvalues}, both of tridiagonal matrices at "
       f"{constants['kLeastBlockedTridiagonal']}, singular vectors at {after('Svd')} "
-      f"({after('SvdComplex64')} in complex64, {after('SvdDouble')} in double precision), singular "
+      f"({after('SvdComplex64')} in complex64, {after('SvdFloat64')} in float64, "
+      f"{after('SvdComplex128')} in complex128), singular "
       f"values alone at {after('Svdvals')} ({after('SvdvalsDouble')} in double precision); "
       f"substitution with several right-hand sides begins at {after('Triangular')}, and from "
       f"{constants['kLeastBlockedTriangular']} on") in page

@@ -219,7 +219,9 @@ def test_svd_about_the_cut_offs(dtype, rng):
   orders = cut_offs.about(*{
       np.float32: ("kSmallSvd", "kSmallSvdvals"),
       np.complex64: ("kSmallSvdComplex64", "kSmallSvdvals"),
-  }.get(dtype.type, ("kSmallSvdDouble", "kSmallSvdvalsDouble")))
+      np.float64: ("kSmallSvdFloat64", "kSmallSvdvalsDouble"),
+      np.complex128: ("kSmallSvdComplex128", "kSmallSvdvalsDouble"),
+  }[dtype.type])
   narrow = cut_offs.about("kLeastBlockedSvd")
   for shape in (*((n, n) for n in orders), *((100, k) for k in narrow), *((k, 70) for k in narrow)):
     # The columns that Jacobi's method normalises have up to 1.5 n eps.
