@@ -94,7 +94,7 @@ inline TridiagonalShape SplitTridiagonalBatch(const ffi::AnyBuffer& diagonal,
   if (SplitBatch(beside, 1, "e").cols != count) {
     throw BadArgument("e", "have an element less than d");
   }
-  return {shape.batch, shape.cols, count};
+  return {.batch = shape.batch, .n = shape.cols, .beside = count};
 }
 
 // A batch of tridiagonal systems by their diagonals, each of n elements; info is that of

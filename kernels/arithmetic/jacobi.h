@@ -47,8 +47,8 @@ struct JacobiAngle {
 // c i - s conj(e) j and s i + c conj(e) j.
 template <class E>
 struct JacobiRotation {
-  RealElement<E> cosine, sine;
-  E phase;
+  RealElement<E> cosine = 1, sine = 0;
+  E phase = FromReal<E>(RealElement<E>(1));
 };
 
 // Of one matrix: the rotation that makes the element z beside the diagonal elements x and y zero.
@@ -57,10 +57,12 @@ LINALG_INLINE JacobiRotation<E> MakeJacobiRotation(RealElement<E> x, RealElement
                                                    RealElement<E> negligible) {
   using V = RealElement<E>;
   const V size = Modulus(z);
-  if (!(size > negligible)) return {V(1), V(0), FromReal<E>(V(1))};
+  if (!(size > negligible)) return {};
   const V half = V(0.5) * (y - x);
   const JacobiAngle<V> angle(Abs(half), size, size * size, true);
-  return {angle.cosine, half < V(0) ? -angle.sine : angle.sine, (V(1) / size) * z};
+  return {.cosine = angle.cosine,
+          .sine = half < V(0) ? -angle.sine : angle.sine,
+          .phase = (V(1) / size) * z};
 }
 
 }  // namespace linalg

@@ -1,6 +1,7 @@
 #include "kernels/blocked/bidiagonal_svd.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/arithmetic/scale.h"
 #include "kernels/arithmetic/tridiagonal.h"

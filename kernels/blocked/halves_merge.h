@@ -14,7 +14,6 @@
 #include <numeric>
 
 #include "kernels/arithmetic/rotation.h"
-#include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/blocked/leaves.h"
 #include "kernels/blocked/secular.h"
 #include "kernels/blocked/strips.h"
@@ -36,13 +35,14 @@ LINALG_INLINE void RotatePair(E* x, E* y, int64_t count, R cosine, R sine) {
 }
 
 // The rotation that takes weights (x, y) to (norm, 0). Exact where one of them is zero, and its
-// norm is not negative, which PlaneRotation's may be: singular values come of it.
+// norm is not negative, which PlaneRotation's may be: singular values come of it. Of weights whose
+// quotients by it underflow or overflow, which change nothing, none.
 template <class R>
 struct WeightRotation {
   R norm, cosine, sine;
 
   WeightRotation(R x, R y) : norm(std::hypot(x, y)) {
-    const bool lost = norm < SmallSquare<R>();  // to underflow: any rotation does
+    const bool lost = norm < std::numeric_limits<R>::min();
     cosine = lost ? R(1) : x / norm;
     sine = lost ? R(0) : y / norm;
   }

@@ -77,7 +77,7 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
     TakePath(pool,
              CholeskyProblem<T>{.batch = batch,
                                 .n = n,
-                                .part = {lower, symmetrize},
+                                .part = {.lower = lower, .symmetrize = symmetrize},
                                 .a = Elements<T>(a, batch, {n, n}, "a"),
                                 .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
                                 .info = Elements<int32_t>(info, batch, {}, "info")});
@@ -129,14 +129,14 @@ void RunDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor, const ff
 void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da, Result dfactor,
                  bool lower, bool symmetrize) {
   RunDerivative(pool, factor, da, dfactor, [&](int n, auto* l, auto* x) {
-    small::CholeskyJvp(n, l, HermitianPart{lower, symmetrize}, x);
+    small::CholeskyJvp(n, l, HermitianPart{.lower = lower, .symmetrize = symmetrize}, x);
   });
 }
 
 void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct,
                  bool lower, bool symmetrize) {
   RunDerivative(pool, factor, ct, a_ct, [&](int n, auto* l, auto* x) {
-    small::CholeskyVjp(n, l, HermitianPart{lower, symmetrize}, x);
+    small::CholeskyVjp(n, l, HermitianPart{.lower = lower, .symmetrize = symmetrize}, x);
   });
 }
 

@@ -167,12 +167,12 @@ void RunEigh(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* ve
 
 void Eigh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result vectors, Result info,
           bool lower, bool symmetrize) {
-  RunEigh(pool, a, values, &vectors, info, {lower, symmetrize});
+  RunEigh(pool, a, values, &vectors, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
 void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info, bool lower,
               bool symmetrize) {
-  RunEigh(pool, a, values, nullptr, info, {lower, symmetrize});
+  RunEigh(pool, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
 }  // namespace

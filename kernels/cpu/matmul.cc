@@ -83,9 +83,9 @@ struct MatmulProblem {
         std::fill_n(b_copy + b_size, behind_b, R(0));
         source = b_copy;
       }
-      if (!transpose_b) return {source, cols, kWidth, false};
+      if (!transpose_b) return {.data = source, .row = cols, .next = kWidth, .in_panels = false};
       small::TransposeToPanels<kComplex, V>(n, depth, source, panels);
-      return {panels, kWidth, int64_t{depth} * kWidth, true};
+      return {.data = panels, .row = kWidth, .next = int64_t{depth} * kWidth, .in_panels = true};
     };
     small::RightOperand<R> right{};
     for (int64_t i = first; i < last; ++i) {

@@ -38,10 +38,11 @@ inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
 // The cut-offs of each operation. kSmall… is the largest n that goes to the algorithms of
 // kernels/small, kBlocked… the largest in tiles, kLeast… the least. The ratios beside them are of
 // times: of stock JAX, which calls LAPACK, over ours where nothing else is said; in float32 /
-// float64 where there are two. The machines: X, Intel Xeon with AVX-512, two cores, from 21 to 23
-// November 2026, others on it but on the first day; E, AMD EPYC with AVX-512, two cores, from 21 to
-// 23 November 2026, others on it but where it is said to be quiet. Two ways of ours, or ours and
-// LAPACK's, were timed in turn in one process.
+// float64 where there are two. The machines: X, Intel Xeon with AVX-512, two cores, 22 and 23
+// November 2026, others on it, but batches of 256 on 21 November, quiet; E, AMD EPYC with AVX-512,
+// two cores, 23 November 2026, others on it but where it is said to be quiet. Two ways of ours, or
+// ours and LAPACK's, were timed in turn in one process where nothing else is said; stock JAX by
+// benchmarks/run.py --ops … --sizes … --batches ….
 
 // Cholesky factors: in batches of 256 the time of one per lane over that of tiles is, at n = 44,
 // 48, 60 and 64, in float64 0.7, 0.7, 0.6 and 0.7, in complex64 0.5, 0.6, 0.6 and 0.7, in
@@ -58,19 +59,18 @@ inline constexpr int64_t kSmallLu = 32;
 
 // Substitution, and systems with it: 3.3 / 2.5 in batches of 256 at n = 32. Systems with more
 // right-hand sides than one matrix per lane is for have in tiles, at n = 31 and 32 with 9 to 64 of
-// them, 1.4 to 2.6 in batches of 64 and 1.3 to 1.7 for single ones (E). A single system of more
-// fused multiply-adds than kSmallTriangularOperations is faster in BLAS, or in tiles, which have
-// vectors for it.
-// In tiles: trsm's time over theirs is with 4, 32 and 256 right-hand sides, at n = 33, 64, 128, 256
-// and 512, in float32 1.5 to 2.4, 2.6 to 3.9 and 1.5 to 3.2, in float64 1.5 to 4.4, 1.5 to 2.6
-// and 1.5 to 3.1, in complex64 1.3 to 3.5, 1.3 to 3.4 and 1.2 to 3.2, in complex128 1.5 to 2.7, 1.0
-// to 2.4 and 0.9 to 2.4, each less from n = 256 on; at n = 4 to 32, with as many as one per lane is
-// not for, 1.1 to 9. trsv with one right-hand side takes 0.2 to 1.2 of their time, and trsm 0.6 at
-// n = 2. What is least of the triangle's sides, transposed and not (E, one thread: the class alone,
-// with its copies, against the OpenBLAS of SciPy 1.17). Of single systems, which two threads share,
-// it is with 2 to 64 sides 2.6 to 24 at n = 1024 and 2048, with as many as n 1.6 and 1.5 in float64
-// and 2.5 and 1.8 in float32, at n = 512 1.0 in complex64, and with 512 at 1024 1.2 in complex128
-// (E; the least of seven calls each).
+// them, 1.4 to 2.6 in batches of 64 and 1.3 to 1.7 for single ones (E, one build after the other).
+// A single system of more fused multiply-adds than kSmallTriangularOperations is faster in BLAS, or
+// in tiles, which have vectors for it. In tiles: trsm's time over theirs is with 4, 32 and 256
+// right-hand sides, at n = 33, 64, 128, 256 and 512, in float32 1.5 to 2.4, 2.6 to 3.9 and 1.5
+// to 3.2, in float64 1.5 to 4.4, 1.5 to 2.6 and 1.5 to 3.1, in complex64 1.3 to 3.5, 1.3 to 3.4
+// and 1.2 to 3.2, in complex128 1.5 to 2.7, 1.0 to 2.4 and 0.9 to 2.4, each less from n = 256 on;
+// at n = 4 to 32, with as many as one per lane is not for, 1.1 to 9. trsv with one right-hand side
+// takes 0.2 to 1.2 of their time, and trsm 0.6 at n = 2. What is least of the triangle's sides,
+// transposed and not (E, one thread: the class alone, with its copies, against the OpenBLAS of
+// SciPy 1.17). Of single systems, which two threads share, it is with 2 to 64 sides 2.6 to 24 at n
+// = 1024 and 2048, with as many as n 1.6 and 1.5 in float64 and 2.5 and 1.8 in float32, at n =
+// 512 1.0 in complex64, and with 512 at 1024 1.2 in complex128 (E; the least of seven calls each).
 inline constexpr int64_t kSmallTriangular = 32;
 inline constexpr double kSmallTriangularOperations = 8192;
 inline constexpr int64_t kLeastBlockedTriangular = 4;
@@ -98,7 +98,7 @@ inline constexpr int64_t kBlockedFewQrBytes = 8 << 20;
 inline constexpr int64_t kNarrowQrColumns = 16, kNarrowQrRows = 16;
 // Up to this, kernels/small takes a matrix per lane; above, one at a time with its columns in
 // registers, to the same bits. Up to n = 32 that takes 1.3 to 3.4 times as long as one matrix per
-// lane, at 48 as long (E).
+// lane, at 48 as long (E, 21 November).
 inline constexpr int64_t kSmallQrPerLane = 48;
 // With pivots: 3.8 / 4.7 in batches at n = 32, 0.8 / 3.8 at 48 (X).
 inline constexpr int64_t kSmallPivotedQr = 32;
@@ -138,7 +138,7 @@ inline constexpr int64_t kSmallHessenberg = 32;
 
 // Singular values and vectors, one-sided Jacobi per lane: in batches of 256 2.9 / 1.4 at n = 32
 // and 2.6 in complex64, and in complex128 1.7 at 24; single matrices are about level there (E,
-// benchmarks/run.py --ops svd --sizes 4 8 12 16 24 32 --batches 1 256). The time of one per lane
+// 21 November, batches 1 and 256). The time of one per lane
 // over that of tiles is, in batches of 64 / of single matrices, 0.7 / 1.7 at n = 28 and 1.1 / 1.7
 // at 32 in float32, 0.9 / 1.2 at 16, 0.85 / 1.25 at 19, 1.1 / 1.6 at 20 and 2.1 / 3.0 at 32 in
 // float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 (0.7 in batches of 110 to 140 at 21

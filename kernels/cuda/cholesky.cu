@@ -168,7 +168,7 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
     using V = RealElement<E>;
     T* const factor_data = Elements<T>(factor, batch, {n, n}, "the factor");
     const CholeskyProblem<E> problem{.n = ToInt(n),
-                                     .part = {lower, symmetrize},
+                                     .part = {.lower = lower, .symmetrize = symmetrize},
                                      .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                                      .factor = AsElements(factor_data),
                                      .info = Elements<int32_t>(info, batch, {}, "info")};
@@ -248,12 +248,12 @@ void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& factor, const ffi:
 
 void CholeskyJvp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer da, Result dfactor,
                  bool lower, bool symmetrize) {
-  Differentiate<false>(stream, factor, da, dfactor, {lower, symmetrize});
+  Differentiate<false>(stream, factor, da, dfactor, {.lower = lower, .symmetrize = symmetrize});
 }
 
 void CholeskyVjp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct,
                  bool lower, bool symmetrize) {
-  Differentiate<true>(stream, factor, ct, a_ct, {lower, symmetrize});
+  Differentiate<true>(stream, factor, ct, a_ct, {.lower = lower, .symmetrize = symmetrize});
 }
 
 void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,

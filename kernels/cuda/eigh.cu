@@ -349,12 +349,12 @@ void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuff
 
 void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
           Result vectors, Result info, bool lower, bool symmetrize) {
-  RunEigh(stream, allocator, a, values, &vectors, info, {lower, symmetrize});
+  RunEigh(stream, allocator, a, values, &vectors, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
 void Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
               Result info, bool lower, bool symmetrize) {
-  RunEigh(stream, allocator, a, values, nullptr, info, {lower, symmetrize});
+  RunEigh(stream, allocator, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
 }  // namespace

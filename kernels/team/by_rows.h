@@ -11,7 +11,7 @@ template <int kRows, int kSize, class Team, class E>
 LINALG_TEAM TriangularFactor<E> CholeskyFactorByRows(const Team& team, int n, E* a, int ld,
                                                      HermitianPart part) {
   RowCholesky<Team, E, kRows, kSize> rows(team, n, a, ld, part);
-  return {a, ld, part.lower, rows.Factor()};
+  return {.a = a, .ld = ld, .lower = part.lower, .info = rows.Factor()};
 }
 
 // Packed LU factors whose rows stand in another order.

@@ -126,7 +126,7 @@ template <class Team, class E>
 LINALG_TEAM TriangularFactor<E> CholeskyFactor(const Team& team, int n, E* a, int ld,
                                                HermitianPart part) {
   LowerHermitianPart(team, n, a, ld, part);
-  return {a, ld, part.lower, Cholesky(team, n, a, ld)};
+  return {.a = a, .ld = ld, .lower = part.lower, .info = Cholesky(team, n, a, ld)};
 }
 
 }  // namespace linalg::team

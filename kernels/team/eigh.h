@@ -468,7 +468,7 @@ LINALG_TEAM OrderedEigenvectors<E> FinishEigh(const Team& team, int n, const Rot
       values[rank] = info != 0 ? NaN<V>() : unscale * static_cast<V>(d[i]);
     }
   });
-  return {work.q, work.ld, work.order, info};
+  return {.q = work.q, .ld = work.ld, .order = work.order, .info = info};
 }
 
 }  // namespace linalg::team

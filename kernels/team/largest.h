@@ -1,5 +1,8 @@
-// What a team of threads looks for among the elements of a matrix.
+// What a team of threads looks for among the elements of a matrix: the largest, and the first
+// pivot of some kind.
 #pragma once
+
+#include <limits>
 
 #include "kernels/team/team.h"
 
@@ -21,7 +24,7 @@ LINALG_INLINE RealElement<E> LargerPart(E x) {
   }
 }
 
-// Of the largest of such sizes.
+// Whether all elements are finite, given the largest of their LargerParts.
 template <class V>
 LINALG_INLINE bool IsFinite(V largest) {
   return largest < std::numeric_limits<V>::infinity();

@@ -258,8 +258,8 @@ LINALG_TEAM SchurOutcome<E> SchurFactors(const Team& team, int n, const SchurWor
   using V = RealElement<E>;
   V unscale = V(1);
   const int info = Schur<true>(team, n, work, Balanced<V>{}, unscale);
-  return {.form = {.outcome = {work.t, work.ld, info}, .unscale = unscale},
-          .vectors = {work.z, work.ld, info},
+  return {.form = {.outcome = {.a = work.t, .ld = work.ld, .info = info}, .unscale = unscale},
+          .vectors = {.a = work.z, .ld = work.ld, .info = info},
           .info = info};
 }
 

@@ -60,7 +60,7 @@ LINALG_TEAM Outcome<E> Solve(const Team& team, int n, E* a, int ld, int* pivots,
       team, n, cols, [&](int i, int j) { return b(permutation[i], j); },
       [&](int i, int j, E y) { x[i * ldx + j] = y; });
   SolveInPasses(team, LuPasses(nullptr, false, false), n, a, ld, cols, x, ldx);
-  return {x, ldx, info};
+  return {.a = x, .ld = ldx, .info = info};
 }
 
 // A matrix whose columns stand in another order.
@@ -92,7 +92,7 @@ LINALG_TEAM ColumnsElsewhere<E> Inverse(const Team& team, int n, E* a, int ld, i
     const auto width = [=](int solved) { return lower ? solved : n; };
     SubstitutePanels(team, n, a, ld, lower, lower, width, inverse, ld_inverse);
   }
-  return {{inverse, ld_inverse, info}, pivots, info};
+  return {{.a = inverse, .ld = ld_inverse, .info = info}, pivots, info};
 }
 
 }  // namespace linalg::team

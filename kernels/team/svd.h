@@ -51,7 +51,7 @@ LINALG_TEAM JacobiRotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement
   using Range = JacobiRange<V>;
   const bool swap = sums.second > sums.first;
   const V larger = swap ? sums.second : sums.first, smaller = swap ? sums.first : sums.second;
-  if (!(smaller > Range::kNull)) return {V(1), V(0), FromReal<E>(V(1))};
+  if (!(smaller > Range::kNull)) return {};
   const V scale = larger < Range::kShort ? V(1) / larger : V(1);
   const V negligible = tolerance * Sqrt((scale * larger) * (scale * smaller));
   return MakeJacobiRotation(scale * sums.first, scale * sums.second, scale * sums.product,
@@ -243,7 +243,8 @@ LINALG_TEAM SvdOutcome<E> Svd(const Team& team, int m, int n, int width, const S
       for (int k = thread; k < values; k += team.size()) work.values[k] = NaN<RealElement<E>>();
     });
   }
-  const Outcome<E> longer{work.a, work.ld, info}, shorter{work.v, work.ldv, info};
+  const Outcome<E> longer{.a = work.a, .ld = work.ld, .info = info},
+      shorter{.a = work.v, .ld = work.ldv, .info = info};
   return {.u = tall ? longer : shorter, .v = tall ? shorter : longer, .info = info};
 }
 

@@ -41,7 +41,8 @@ void Write(const Team& team, int rows, int cols, const Value& value, E* to, int 
 template <class Teams, class E>
 int RunCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize, E* factor) {
   return teams.Run([&](const auto& team) {
-    const auto made = CholeskyFactor(team, n, a, ld, HermitianPart{lower, symmetrize});
+    const auto made =
+        CholeskyFactor(team, n, a, ld, HermitianPart{.lower = lower, .symmetrize = symmetrize});
     Write(team, n, n, made, factor, ld);
     return made.info;
   });
@@ -159,7 +160,8 @@ template <class Teams, class E>
 int RunRowCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize,
                    E* factor) {
   return RunWarps<E>(teams, n, [&](const auto& team, auto count, auto size) {
-    const auto made = CholeskyFactorByRows<count, size>(team, n, a, ld, {lower, symmetrize});
+    const auto made = CholeskyFactorByRows<count, size>(team, n, a, ld,
+                                                        {.lower = lower, .symmetrize = symmetrize});
     Write(team, n, n, made, factor, ld);
     return made.info;
   });
@@ -246,15 +248,19 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
   const int info = teams.Run([&](const auto& team) {
     const ReductionWork<E> work{
         .a = a, .ld = ld, .w = w.data(), .product = product.data(), .taus = taus.data()};
-    const HermitianPart part{lower, symmetrize};
+    const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
     return vectors ? ReduceHermitian<true>(team, n, part, work, d.data(), e.data(), &unscale)
                    : ReduceHermitian<false>(team, n, part, work, d.data(), e.data(), &unscale);
   });
   std::vector<V> shears(most);
   std::vector<QlSweep> sweeps(3 * n);
-  const QlRecord<V> record{shears.data(), most, sweeps.data(), 3 * n};
+  const QlRecord<V> record{.shears = shears.data(),
+                           .most_rotations = most,
+                           .sweeps = sweeps.data(),
+                           .most_sweeps = 3 * n};
   if (!vectors) {
-    const QlRecord<V> none{nullptr, 0, nullptr, kQlSweeps * n};
+    const QlRecord<V> none{
+        .shears = nullptr, .most_rotations = 0, .sweeps = nullptr, .most_sweeps = kQlSweeps * n};
     const auto progress = RecordedQl<false>(d.data(), e.data(), n, none);
     return FinishEigvalsh(n, progress, d.data(), info, unscale, values);
   }

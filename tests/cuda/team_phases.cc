@@ -21,7 +21,10 @@ using linalg::Triangle;
                                             int transpose, int conjugate, int unit_diagonal,      \
                                             int cols, E* b, int ldb) {                            \
     RunTriangularSolve(SerialTeam(size, Order(order)),                                            \
-                       Triangle{lower != 0, transpose != 0, conjugate != 0, unit_diagonal != 0},  \
+                       Triangle{.lower = lower != 0,                                              \
+                                .transpose = transpose != 0,                                      \
+                                .conjugate = conjugate != 0,                                      \
+                                .unit_diagonal = unit_diagonal != 0},                             \
                        n, a, ld, cols, b, ldb);                                                   \
   }                                                                                               \
   extern "C" void cholesky_solve_##suffix(int size, int order, int n, E* factor, int ld,          \

@@ -171,7 +171,10 @@ constexpr auto kTrySubstitution = [](const auto& teams, Kind kind, int n, Result
   for (int options = 0; options < 16; ++options) {
     const auto option = [&](int bit) { return (options >> bit & 1) != 0; };
     add([&](E* a, int cols, E* b) {
-      const Triangle triangle{option(0), option(1), option(2), option(3)};
+      const Triangle triangle{.lower = option(0),
+                              .transpose = option(1),
+                              .conjugate = option(2),
+                              .unit_diagonal = option(3)};
       RunTriangularSolve(teams, triangle, n, a, LdOf(n), cols, b, LdOf(cols));
     });
   }

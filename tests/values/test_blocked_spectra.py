@@ -272,6 +272,19 @@ def test_svd_of_bidiagonal_matrices(dtype, n, rng):
     _check_svd(a.astype(dtype))
 
 
+@pytest.mark.parametrize("tiny", [-1e-30, -0.0])
+def test_no_negative_singular_value(dtype, tiny):
+  """A diagonal element that is next to nothing, or -0, at each place between the halves."""
+  n = 40
+  a = np.tile(np.diag(-np.linspace(1, 2, n)), (n, 1, 1))
+  a[np.arange(n), np.arange(n), np.arange(n)] = tiny
+  expected = -np.sort(-np.abs(a.diagonal(axis1=-2, axis2=-1)))
+  for s in (linalg.svdvals(a.astype(dtype)), linalg.svd(a.astype(dtype))[1]):
+    assert not np.signbit(s).any()
+    np.testing.assert_allclose(s, expected, rtol=8 * np.finfo(dtype).eps, atol=1e-36)
+
+
+
 def test_svd_of_diagonal_matrices(dtype, rng):
   """The singular values are the diagonal's moduli, whatever their sizes, and the vectors columns of
   the identity."""
