@@ -165,7 +165,8 @@ class QrIteration {
   template <int kCount>
   void Step(int k, int first_row, const E* vector) {
     const V here = Number<V>(k);
-    const auto starts = start_ == here, moves = (start_ < here) & (end_ > here);
+    const auto starts = start_ == here;
+    const auto moves = (start_ < here) & (end_ > here);
     const auto on = starts | moves;
     if (!Any(on)) return;
     const auto narrow = end_ < Number<V>(k + kBulge<E> - 1);
