@@ -119,4 +119,4 @@ export_initialisation_alone(_cuda)
 set_target_properties(
   _cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON
                    INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../../nvidia/cu13/lib")
-install(TARGETS _cuda LIBRARY DESTINATION linalg)
+install(TARGETS _cuda LIBRARY DESTINATION ${cuda_package})

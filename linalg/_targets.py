@@ -1,15 +1,19 @@
 """Loads the compiled module for this machine and registers its handlers, once, at import."""
 
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
 import pkgutil
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Protocol, cast
 
 import jax
 import jax.export
+
+from linalg._version import __version__
 
 try:
   from linalg import _isa
@@ -38,7 +42,7 @@ class _CpuModule(_Module, Protocol):
 
 
 class _CudaModule(_Module, Protocol):
-  """The module linalg._cuda, where the package was built with an nvcc."""
+  """The module _cuda, of a build with an nvcc or of the wheel jax-linalg-cuda13."""
 
   def set_library_directories(self, directories: list[str]) -> None: ...
   def device_count(self) -> int: ...
@@ -67,10 +71,23 @@ def usable_levels() -> list[str]:
 
 
 def _load_cuda() -> _CudaModule | None:
-  """The CUDA module, which needs neither a GPU nor CUDA's libraries to be there yet."""
+  """The CUDA module, which needs neither a GPU nor CUDA's libraries to be there yet.
+
+  That of this package, if it was built with one, or else that of the plugin, whose version must be
+  this package's: jax finds its own plugins' modules in the same way.
+  """
+  package = "linalg"
   if importlib.util.find_spec("linalg._cuda") is None:
-    return None
-  module = cast(_CudaModule, importlib.import_module("linalg._cuda"))
+    package = "jax_linalg_cuda13"
+    if importlib.util.find_spec(package) is None:
+      return None
+    version = importlib.metadata.version("jax-linalg-cuda13")
+    if version != __version__:
+      warnings.warn(
+          f"jax-linalg-cuda13 {version} is left out, since linalg is of version {__version__}: functions "
+          "run stock JAX on GPUs. Install both of one version.", stacklevel=2)
+      return None
+  module = cast(_CudaModule, importlib.import_module(f"{package}._cuda"))
   wheels = importlib.util.find_spec("nvidia")
   folders = wheels.submodule_search_locations if wheels else None
   module.set_library_directories([str(pathlib.Path(x) / "cu13/lib") for x in folders or []])

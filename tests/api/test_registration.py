@@ -163,6 +163,29 @@ def test_best_of_several_levels(monkeypatch):
     _targets._load_cpu()
 
 
+def test_cuda_plugin(monkeypatch):
+  """The wheel of the CUDA module: found by its name, used where its version is ours."""
+  plugin = {"jax_linalg_cuda13", "jax_linalg_cuda13._cuda"}
+  versions = {"jax-linalg-cuda13": _targets.__version__}
+  loaded = []
+
+  def load(found):
+    monkeypatch.setattr(_targets, "importlib", types.SimpleNamespace(
+        import_module=lambda name: loaded.append(name) or types.SimpleNamespace(
+            set_library_directories=lambda folders: None),
+        metadata=types.SimpleNamespace(version=versions.__getitem__),
+        util=types.SimpleNamespace(find_spec=lambda name: (name in found) or None)))
+    return _targets._load_cuda()
+
+  assert load(set()) is None
+  assert load(plugin) is not None
+  assert load(plugin | {"linalg._cuda"}) is not None
+  assert loaded == ["jax_linalg_cuda13._cuda", "linalg._cuda"]
+  versions["jax-linalg-cuda13"] = "0.0.1"
+  with pytest.warns(UserWarning, match=r"jax-linalg-cuda13 0\.0\.1 is left out"):
+    assert load(plugin) is None
+
+
 @pytest.mark.parametrize("level", _targets.usable_levels())
 def test_each_level(level):
   """Each level that this machine has loads, says so, and factors in and out of registers."""

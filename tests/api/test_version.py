@@ -39,4 +39,15 @@ def test_version_of_the_citation():
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
   citation = (ROOT / "CITATION.cff").read_text()
   assert re.findall(r"^version: (.*)$", citation, re.M) == [project["version"]]
-  assert re.findall(r"^license: (.*)$", citation, re.M) == [project["license"]]
+  # The wheels' licence is that of what is linked into them too.
+  assert re.findall(r"^license: (.*)$", citation, re.M) == [project["license"].split(" AND ")[0]]
+
+
+def test_conda_recipe_is_of_the_project():
+  project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+  recipe = (ROOT / "packaging/conda/recipe.yaml").read_text()
+  assert re.findall(r'^  version: "(.*)"$', recipe, re.M) == [project["version"]]
+  assert re.findall(r"^  license: (.*)$", recipe, re.M) == [project["license"]]
+  (run,) = re.findall(r"^  run:\n((?:    - .*\n)+)", recipe, re.M)
+  needed = [line.removeprefix("    - ").replace(" ", "") for line in run.splitlines()]
+  assert needed == ["python" + project["requires-python"], *project["dependencies"]]
