@@ -84,8 +84,8 @@ def _load_cuda() -> _CudaModule | None:
     version = importlib.metadata.version("jax-linalg-cuda13")
     if version != __version__:
       warnings.warn(
-          f"jax-linalg-cuda13 {version} is left out, since linalg is of version {__version__}: functions "
-          "run stock JAX on GPUs. Install both of one version.", stacklevel=2)
+          f"jax-linalg-cuda13 {version} is left out, as linalg is of version {__version__}: "
+          "functions run stock JAX on GPUs. Install both of one version.", stacklevel=2)
       return None
   module = cast(_CudaModule, importlib.import_module(f"{package}._cuda"))
   wheels = importlib.util.find_spec("nvidia")
