@@ -17,7 +17,13 @@ namespace linalg {
 // results, AMD EPYC with AVX-512, 23 November 2026). Smaller ones malloc keeps.
 class KeptMemory {
  public:
-  static constexpr int64_t kLeastBytes = 4 << 20, kMostBytes = 96 << 20;
+  static constexpr int64_t kLeastBytes = 4 << 20;
+#if defined(__SANITIZE_ADDRESS__)
+  // Of what is kept, it would not see that it is used after its return.
+  static constexpr int64_t kMostBytes = 0;
+#else
+  static constexpr int64_t kMostBytes = 96 << 20;
+#endif
 
   static KeptMemory& OfProcess() {
     static KeptMemory* const memory = new KeptMemory;  // outlives every thread

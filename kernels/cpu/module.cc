@@ -85,7 +85,7 @@ NB_MODULE(LINALG_MODULE, m) {
         nb::sig("def load() -> None"), "Takes LAPACK from SciPy, unless that is done.");
   m.def(
       "blas_threads", [] { return linalg::lapack::Load(), linalg::UsersBlasThreads(); },
-      nb::sig("def blas_threads() -> int"),
+      nb::call_guard<nb::gil_scoped_release>(), nb::sig("def blas_threads() -> int"),
       "The user's number of OpenBLAS threads; 0 if SciPy's BLAS is not OpenBLAS.");
   m.def("allow_blas_threads", &linalg::AllowUsersBlasThreads, nb::arg("allowed"),
         "Whether one large matrix alone may use the user's BLAS threads.");

@@ -99,6 +99,46 @@ def test_one_processor(tmp_path):
   _run("one_processor", results, XLA_FLAGS=f"{quick.FLAGS} --xla_cpu_multi_thread_eigen=false")
 
 
+@pytest.fixture
+def half_a_processor():
+  """A control group of Linux that may have so much of a processor's time, and no more."""
+  groups = dict(
+      line.split(":", 2)[1:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines())
+  root = pathlib.Path("/sys/fs/cgroup")
+  controllers = next((x for x in groups if "cpu" in x.split(",")), "")  # "": all, of version 2
+  group = root / controllers / groups[controllers].lstrip("/") / f"linalg_test_{os.getpid()}"
+  try:
+    group.mkdir()
+  except (OSError, KeyError) as error:
+    pytest.skip(f"needs leave to make a control group: {error}")
+  try:
+    try:
+      if controllers:
+        (group / "cpu.cfs_period_us").write_text("100000")
+        (group / "cpu.cfs_quota_us").write_text("50000")
+      else:
+        (group / "cpu.max").write_text("50000 100000")
+    except OSError as error:
+      pytest.skip(f"needs a control group whose processor time can be limited: {error}")
+    yield group
+    statistics = dict(x.split() for x in (group / "cpu.stat").read_text().splitlines())
+    assert int(statistics["nr_throttled"]) > 0, statistics
+  finally:
+    group.rmdir()
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(1300)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs control groups")
+def test_limited_time(tmp_path, half_a_processor):
+  """Catches a wait that burns the time of those that it waits for: threads as many as processors,
+  which are all stopped for half of each tenth of a second."""
+  results = tmp_path / "results.npz"
+  _run("one_processor", results)
+  enter = f'echo $$ > "{half_a_processor}/cgroup.procs" && exec "$@"'
+  _run("one_processor", results, prefix=("sh", "-c", enter, "sh"), seconds=900)
+
+
 @pytest.mark.extended
 @pytest.mark.timeout(1300)
 @pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")

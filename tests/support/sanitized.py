@@ -1,4 +1,4 @@
-"""Programs of C++ made with sanitizers, for tests that run them."""
+"""Programs of C++ made with sanitizers, or for valgrind, for tests that run them."""
 
 import concurrent.futures
 import os
@@ -19,9 +19,9 @@ _OPTIONS = {
 }
 # As the modules are compiled, but for the optimisations.
 _FLAGS = [
-    "-std=c++20", "-O1", "-g1", "-fno-sanitize-recover=all", "-fno-math-errno",
-    "-fno-trapping-math", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Wno-psabi",
-    "-Wno-maybe-uninitialized", "-I", str(ROOT)]
+    "-std=c++20", "-O1", "-g1", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
+    "-pthread", "-I", str(ROOT)]
+_WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi", "-Wno-maybe-uninitialized"]
 
 
 def _run(*command, timeout=500, **environment):
@@ -31,22 +31,30 @@ def _run(*command, timeout=500, **environment):
 
 
 class Sanitizer:
-  """Makes programs with `address,undefined` or `thread` in a folder, and runs them.
+  """Makes programs with `address,undefined` or `thread` in a folder, and runs them; without
+  `kinds`, for valgrind.
 
-  Where there is no compiler for that, the test is skipped.
+  Where there is no compiler for that, the test is skipped. That of `fuzzer` is Clang, and gives the
+  program a main function.
   """
 
-  def __init__(self, folder, kinds, *flags):
-    compiler = shutil.which("c++")
-    if compiler is None:
-      pytest.skip("needs a C++ compiler, c++")
+  def __init__(self, folder, kinds, *flags, compiler="c++"):
+    found = shutil.which(compiler)
+    if found is None:
+      pytest.skip(f"needs a C++ compiler, {compiler}")
     self._folder = folder
-    self._compile = [compiler, f"-fsanitize={kinds}", *flags, *_FLAGS]
+    self._compile = [found, *flags, *_FLAGS]
+    self._link = []
+    if kinds:
+      main = kinds.replace("fuzzer", "fuzzer-no-link")
+      self._compile += [f"-fsanitize={main}", "-fno-sanitize-recover=all"]
+      self._link = [f"-fsanitize={kinds}"]
+    self._compile += _WARNINGS if compiler == "c++" else ["-w"]
     source, program = folder / "nothing.cc", folder / "nothing"
     source.write_text("int main() {}")
     made = _run(*self._compile, source, "-o", program)
     if made.returncode != 0:
-      pytest.skip(f"needs a compiler with sanitizers: {made.stderr[-500:]}")
+      pytest.skip(f"needs a compiler with {kinds}: {made.stderr[-500:]}")
     # ThreadSanitizer finds no place for its tables where addresses are very random.
     setarch = shutil.which("setarch")
     for self._prefix in ([], [setarch, platform.machine(), "-R"] if setarch else []):
@@ -67,9 +75,9 @@ class Sanitizer:
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
       objects = list(pool.map(compile, range(len(sources))))
-    linked = _run(*self._compile, *objects, "-ldl", "-o", folder / name)
+    linked = _run(*self._compile, *self._link, *objects, "-ldl", "-o", folder / name)
     assert linked.returncode == 0, linked.stderr[-5000:]
     return folder / name
 
-  def run(self, program, *arguments, **options):
-    return _run(*self._prefix, program, *arguments, **options)
+  def run(self, program, *arguments, prefix=(), **options):
+    return _run(*self._prefix, *prefix, program, *arguments, **options)

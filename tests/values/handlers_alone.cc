@@ -1,6 +1,5 @@
-// The handlers called as XLA calls them, for as many seconds as the first argument says, with
-// operands of random shapes, layouts, attributes and bit patterns, of which the second argument is
-// the seed: good calls, and calls spoilt in one respect. To be compiled with sanitizers and
+// The handlers called as XLA calls them, with operands of random shapes, layouts, attributes and
+// bit patterns: good calls, and calls spoilt in one respect. To be compiled with sanitizers and
 // LINALG_TEST_ELEMENT: test_sanitized.py. Each operand and result has memory of its own, aligned as
 // its elements are and no more. What is expected beside the sanitizers' silence:
 //
@@ -9,7 +8,9 @@
 // - results do not depend on what their memory held before, nor on the number of threads;
 // - each call ends, within a minute.
 //
-// With a third argument results are short of their last byte, which is to be seen.
+// Calls go on for as many seconds as the first argument says, and the second is their seed; with a
+// third, results are short of their last byte, which is to be seen. Or the arguments are a file of
+// a corpus each, after --corpus. With LINALG_TEST_FUZZER defined, libFuzzer has the calls' bytes.
 // LAPACK is in the shared library that LINALG_TEST_LAPACK names.
 #include <dlfcn.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
@@ -94,10 +97,40 @@ XLA_FFI_Handler* HandlerOf(std::string_view name) {
   return nullptr;
 }
 
-using Generator = std::mt19937_64;
+// What a call is made of: numbers from the bytes that there are, so that a fuzzer which changes one
+// changes one choice; and after these, random ones.
+class Generator {
+ public:
+  explicit Generator(uint64_t seed) : engine_(seed) {}
+  explicit Generator(std::string_view bytes)
+      : engine_(std::hash<std::string_view>()(bytes)), bytes_(bytes) {}
+
+  int64_t Uniform(int64_t first, int64_t last) {
+    if (bytes_.empty()) return std::uniform_int_distribution<int64_t>(first, last)(engine_);
+    return first + static_cast<int64_t>(Byte()) % (last - first + 1);
+  }
+  uint64_t Bits(size_t bytes) {
+    if (bytes_.empty()) return engine_();
+    uint64_t bits = 0;
+    for (size_t i = 0; i < bytes; ++i) bits = bits << 8 | Byte();
+    return bits;
+  }
+  double Normal() { return std::normal_distribution<double>()(engine_); }
+
+ private:
+  uint64_t Byte() {
+    if (bytes_.empty()) return engine_() & 0xff;
+    const auto byte = static_cast<unsigned char>(bytes_[0]);
+    bytes_.remove_prefix(1);
+    return byte;
+  }
+
+  std::mt19937_64 engine_;
+  std::string_view bytes_;
+};
 
 int64_t Uniform(Generator& random, int64_t first, int64_t last) {
-  return std::uniform_int_distribution<int64_t>(first, last)(random);
+  return random.Uniform(first, last);
 }
 bool OneIn(Generator& random, int64_t count) { return Uniform(random, 1, count) == 1; }
 
@@ -160,10 +193,10 @@ template <class Real>
 Real RandomReal(Generator& random, int kind) {
   using Limits = std::numeric_limits<Real>;
   using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
-  const Real normal = static_cast<Real>(std::normal_distribution<double>()(random));
+  const Real normal = static_cast<Real>(random.Normal());
   switch (kind) {
     case 0:
-      return std::bit_cast<Real>(static_cast<Bits>(random()));
+      return std::bit_cast<Real>(static_cast<Bits>(random.Bits(sizeof(Real))));
     case 1:
       return static_cast<Real>(Uniform(random, -2, 2));
     case 2:
@@ -213,7 +246,8 @@ void Fill(Generator& random, Buffer& buffer) {
       first[i] = static_cast<int32_t>(Uniform(random, 0, last - 1));
     }
   } else {
-    for (size_t i = 0; i < buffer.bytes(); ++i) buffer.data[i] = static_cast<char>(random());
+    for (size_t i = 0; i < buffer.bytes(); ++i)
+      buffer.data[i] = static_cast<char>(random.Uniform(0, 255));
   }
 }
 
@@ -266,9 +300,17 @@ class Shapes {
   std::vector<int64_t> batch_;
 };
 
+// Whether handlers that know Element alone take calls of it: those of real operands only do not,
+// if it is complex.
+bool TakesElement(const Target& target) {
+  return !kIsComplex<Element> || kSignatures.at(target.name)[0] != 'R';
+}
+
 Call RandomCall(Generator& random) {
   Call call;
-  const Target& target = kTargets[Uniform(random, 0, std::size(kTargets) - 1)];
+  size_t chosen = Uniform(random, 0, std::size(kTargets) - 1);
+  while (!TakesElement(kTargets[chosen])) chosen = (chosen + 1) % std::size(kTargets);
+  const Target& target = kTargets[chosen];
   call.name = target.name;
   for (const char* attribute : target.attributes) {
     if (attribute != nullptr) call.attributes.push_back(attribute);
@@ -345,13 +387,16 @@ std::string Describe(const Call& call) {
 // Bytes that results lack, for the sanitizers to see.
 size_t missing = 0;
 
-// The call at work, and the seed that makes it again.
-std::string described;
-uint64_t seed;
+// The call at work, and the seed or the file that makes it again.
+std::string described, origin;
 
 [[noreturn]] void Fail(const std::string& what) {
-  std::fprintf(stderr, "seed %lu: %s\n%s\n", seed, described.c_str(), what.c_str());
+  std::fprintf(stderr, "%s: %s\n%s\n", origin.c_str(), described.c_str(), what.c_str());
+#if defined(LINALG_TEST_FUZZER)
+  std::abort();  // it keeps the bytes
+#else
   std::_Exit(1);
+#endif
 }
 
 // The handler's error, as "code message", or nothing.
@@ -433,9 +478,13 @@ std::vector<Buffer> ResultsOf(Generator& random, Call& call, char before,
     result.Allocate(random, missing);
     std::memset(result.data, before, result.bytes() - std::min(missing, result.bytes()));
   }
+#if !defined(LINALG_TEST_FUZZER)  // which has an alarm of its own
   alarm(60);
+#endif
   *error = Run(call, pool);
+#if !defined(LINALG_TEST_FUZZER)
   alarm(0);
+#endif
   std::vector<Buffer> found;
   for (Buffer& result : call.results) {
     found.push_back({result.dtype, result.dimensions, std::move(result.memory), result.data});
@@ -452,7 +501,9 @@ unsigned FloatingPointModes() {
 }
 
 // One call; whether the handler took it.
-bool Try(Generator& random, XLA_FFI_ExecutionContext* many, XLA_FFI_ExecutionContext* one) {
+bool Try(Generator random) {
+  static XLA_FFI_ExecutionContext* const many = new XLA_FFI_ExecutionContext(4);
+  static XLA_FFI_ExecutionContext* const one = new XLA_FFI_ExecutionContext(1);
   Call call = RandomCall(random);
   if (OneIn(random, 4)) Spoil(random, call);
   described = Describe(call);
@@ -502,30 +553,79 @@ void LoadLapack() {
   lapack::routines<std::complex<double>>.ForEach(fill);
 }
 
-}  // namespace
-}  // namespace linalg
-
-int main(int count, char** arguments) {
-  using namespace linalg;
-  missing = count > 3 ? 1 : 0;
+void Start() {
   lapack::SetLoader(LoadLapack);
-  std::signal(SIGALRM, [](int) { Fail("no end of it"); });
-  std::signal(SIGABRT, [](int) { Fail("a sanitizer has seen it"); });
 #if defined(__x86_64__)
   _mm_setcsr(_mm_getcsr() | 0x8040);  // as XLA does
 #endif
-  XLA_FFI_ExecutionContext many(4), one(1);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(arguments[1]));
-  std::map<std::string, long> taken;
-  long calls = 0;
-  seed = std::strtoull(arguments[2], nullptr, 10);
-  for (; std::chrono::steady_clock::now() < end; ++seed, ++calls) {
-    Generator random(seed);
-    const bool took = Try(random, &many, &one);
-    taken[described.substr(0, described.find(' '))] += took;
+}
+
+#if !defined(LINALG_TEST_FUZZER)
+
+// How many calls of each target were taken.
+std::map<std::string, long> taken;
+long calls = 0;
+
+void TryAndCount(Generator random) {
+  const bool took = Try(std::move(random));
+  taken[described.substr(0, described.find(' '))] += took;
+  ++calls;
+}
+
+void TryFiles(int count, char** paths) {
+  for (int i = 0; i < count; ++i) {
+    origin = paths[i];
+    std::ifstream file(origin, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    if (!file) Fail("it cannot be read");
+    TryAndCount(Generator(std::string_view(bytes)));
+  }
+}
+
+void TrySeeds(uint64_t seed, int seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  for (; std::chrono::steady_clock::now() < end; ++seed) {
+    origin = "seed " + std::to_string(seed);
+    TryAndCount(Generator(seed));
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace linalg
+
+#if defined(LINALG_TEST_FUZZER)
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  linalg::Start();
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  linalg::Try(linalg::Generator(std::string_view(reinterpret_cast<const char*>(data), size)));
+  return 0;
+}
+
+#else
+
+int main(int count, char** arguments) {
+  using namespace linalg;
+  std::signal(SIGALRM, [](int) { Fail("no end of it"); });
+  std::signal(SIGABRT, [](int) { Fail("a sanitizer has seen it"); });
+  Start();
+  if (std::strcmp(arguments[1], "--corpus") == 0) {
+    TryFiles(count - 2, arguments + 2);
+  } else {
+    missing = count > 3 ? 1 : 0;
+    TrySeeds(std::strtoull(arguments[2], nullptr, 10), std::atoi(arguments[1]));
   }
   for (const Target& target : kTargets) {
-    if (taken[std::string(target.name)] == 0) std::printf("never %s\n", target.name.data());
+    if (TakesElement(target) && taken[std::string(target.name)] == 0) {
+      std::printf("never %s\n", target.name.data());
+    }
   }
   std::printf("%ld calls\ndone\n", calls);
 }
+
+#endif

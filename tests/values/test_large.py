@@ -245,7 +245,8 @@ def test_alone_and_in_batches(dtype, rng):
 
 def test_memory_is_kept(rng):
   """A workspace is that of the call before, whose NaN it forgets, and which is not faulted in
-  again: glibc maps so large a piece afresh at each call."""
+  again: glibc maps so large a piece afresh at each call, in 17 huge pages at least. In one call of
+  several nothing else in the process takes memory."""
   a = rng.standard_normal((2100, 2100))
   spoilt = a.copy()
   spoilt[7, 8] = np.nan
@@ -253,11 +254,13 @@ def test_memory_is_kept(rng):
   expected = linalg.slogdet(a)
   assert np.isnan(linalg.slogdet(spoilt)[1])
   jax.block_until_ready(linalg.slogdet(a))
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-  found = [jax.block_until_ready(linalg.slogdet(a)) for _ in range(3)]
-  assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 40
-  for x in found:
-    same_bits(x, expected)
+  faults = []
+  for _ in range(6):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    found = jax.block_until_ready(linalg.slogdet(a))
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    same_bits(found, expected)
+  assert min(faults) < 12, faults
 
 
 def test_on_each_device(rng):

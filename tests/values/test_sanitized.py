@@ -1,4 +1,5 @@
-"""What sanitizers find in the algorithms in tiles, in the handlers, and in how these share threads.
+"""What sanitizers and valgrind find in the algorithms in tiles, in the handlers, and in how these
+share threads.
 
 The programs touch nothing beside operands and workspaces, do nothing that C++ does not define, and
 have no two threads at one place in memory.
@@ -6,7 +7,9 @@ have no two threads at one place in memory.
 
 import os
 import pathlib
+import platform
 import secrets
+import shutil
 
 import jax
 import pytest
@@ -55,6 +58,16 @@ def test_blocks(tiles):
   _done(tiles("--blocks"))
 
 
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
+def test_tasks(tmp_path, kinds):
+  """Catches tasks of Cholesky, LU, QR or substitution that touch what others write, and memory of
+  one call that another has while it is used."""
+  sanitizer = sanitized.Sanitizer(tmp_path, kinds, "-march=native")
+  program = sanitizer.make("tiles", ALONE / "tiles_alone.cc", *TILES)
+  _done(sanitizer.run(program, "--threads", timeout=1500))
+
+
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
 def test_threads(tmp_path, kinds):
   """Catches a helper of a call that outlives it, or what it writes that the caller may not see."""
@@ -77,6 +90,21 @@ def _openblas():
   return pytest.skip(f"needs the OpenBLAS of SciPy's wheels in {folder}")
 
 
+class Handlers:
+  """The program that calls the handlers of a dtype."""
+
+  def __init__(self, folder, dtype, kinds, *flags, compiler="c++"):
+    self._environment = {"LINALG_TEST_LAPACK": str(_openblas()), "OPENBLAS_NUM_THREADS": "1"}
+    self._sanitizer = sanitized.Sanitizer(
+        folder, kinds, f"-DLINALG_TEST_ELEMENT={ELEMENTS[dtype.name]}", "-I",
+        str(sanitized.ROOT / "tests/support/one_dtype"), *XLA, *flags, compiler=compiler)
+    self._program = self._sanitizer.make(
+        "handlers", ALONE / "handlers_alone.cc", *HANDLERS, *TILES)
+
+  def run(self, *arguments, **options):
+    return self._sanitizer.run(self._program, *arguments, **options, **self._environment)
+
+
 @pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
 def test_handlers(tmp_path, dtype):
@@ -84,16 +112,49 @@ def test_handlers(tmp_path, dtype):
 
   LINALG_FUZZ_SECONDS says for how long; a failure tells the call's seed.
   """
-  library = _openblas()
-  sanitizer = sanitized.Sanitizer(
-      tmp_path, "address,undefined", "-march=native",
-      f"-DLINALG_TEST_ELEMENT={ELEMENTS[dtype.name]}",
-      "-I", str(sanitized.ROOT / "tests/support/one_dtype"), *XLA)
-  program = sanitizer.make("handlers", ALONE / "handlers_alone.cc", *HANDLERS, *TILES)
-  environment = {"LINALG_TEST_LAPACK": str(library), "OPENBLAS_NUM_THREADS": "1"}
+  handlers = Handlers(tmp_path, dtype, "address,undefined", "-march=native")
   seed = secrets.randbits(40)
-  short = sanitizer.run(program, SECONDS, seed, "--overflow", **environment)
+  short = handlers.run(SECONDS, seed, "--overflow")
   assert short.returncode != 0 and "heap-buffer-overflow" in short.stderr, short.stderr[-5000:]
-  done = sanitizer.run(program, SECONDS, seed, timeout=SECONDS + 100, **environment)
+  done = handlers.run(SECONDS, seed, timeout=SECONDS + 100)
   _done(done)
   assert "never" not in done.stdout, done.stdout
+
+
+@pytest.mark.timeout(7200 + SECONDS)
+@pytest.mark.all_dtypes
+def test_fuzzer(tmp_path, dtype):
+  """Calls that libFuzzer makes of what it has found, by the code that they reach.
+
+  LINALG_TEST_CLANG names a Clang that has it; the calls that reach what none before them did are
+  added to those in the folder that LINALG_FUZZ_CORPUS names.
+  """
+  compiler = os.environ.get("LINALG_TEST_CLANG", "clang++")
+  handlers = Handlers(
+      tmp_path, dtype, "fuzzer,address,undefined", "-march=native", "-DLINALG_TEST_FUZZER",
+      compiler=compiler)
+  found = pathlib.Path(os.environ.get("LINALG_FUZZ_CORPUS", tmp_path / "found"))
+  found.mkdir(exist_ok=True)
+  done = handlers.run(
+      found, f"-max_total_time={SECONDS}", "-timeout=60", "-max_len=512",
+      f"-artifact_prefix={found}/", timeout=SECONDS + 500)
+  assert done.returncode == 0 and "DONE" in done.stderr, done.stderr[-10000:]
+
+
+@pytest.mark.timeout(7200 + SECONDS)
+@pytest.mark.all_dtypes
+def test_memcheck(tmp_path, dtype):
+  """Catches numbers that are read before they are written, which no sanitizer of GCC's does."""
+  valgrind = shutil.which("valgrind")
+  if valgrind is None:
+    pytest.skip("needs valgrind")
+  if platform.machine() != "x86_64":
+    pytest.skip("needs x86-64, of which the level is chosen that valgrind knows")
+  handlers = Handlers(tmp_path, dtype, None, "-march=x86-64-v3")
+  memcheck = [
+      valgrind, "--quiet", "--error-exitcode=9", "--exit-on-first-error=yes",
+      f"--suppressions={sanitized.ROOT / 'tests/support/valgrind.supp'}"]
+  seed = secrets.randbits(40)
+  short = handlers.run(SECONDS, seed, "--overflow", prefix=memcheck)
+  assert short.returncode != 0 and "Invalid write" in short.stderr, short.stderr[-5000:]
+  _done(handlers.run(SECONDS, seed, prefix=memcheck, timeout=SECONDS + 500))

@@ -1,6 +1,10 @@
 // Every algorithm of kernels/blocked on operands in memory of their own, of all orders from the
-// first argument to the second; with --blocks, matrices of several blocks; with --overflow, an
-// operand that is a row too short. To be compiled with sanitizers: test_sanitized.py.
+// first argument to the second; with --blocks, matrices of several blocks; with --threads, such
+// ones for whose workspaces memory is kept, of several callers that each have their tasks on
+// several threads; with --overflow, an operand that is a row too short. To be compiled with
+// sanitizers: test_sanitized.py.
+#include <atomic>
+#include <cmath>
 #include <complex>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +12,8 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <thread>
+#include <vector>
 
 #include "kernels/blocked/cholesky.h"
 #include "kernels/blocked/eigh.h"
@@ -154,33 +160,109 @@ void RunAll(int64_t n) {
   Solve<T>(n);
 }
 
-// Matrices that Cholesky and LU take by blocks and QR by wide ones, and right-hand sides in several
-// pieces.
+// The elements of results, which do not depend on how tasks are run.
 template <class T>
-void FactorBlocks() {
-  const int64_t n = 300;
+class Results {
+ public:
+  void Add(const T* x, int64_t count) { all_.insert(all_.end(), x, x + count); }
+  void Add(int64_t rows, int64_t cols, Rows<T> x) {
+    for (int64_t i = 0; i < rows; ++i) Add(x.At(i, 0).data, cols);
+  }
+
+  bool operator==(const Results& others) const {
+    return all_.size() == others.all_.size() &&
+           std::memcmp(all_.data(), others.all_.data(), all_.size() * sizeof(T)) == 0;
+  }
+
+ private:
+  std::vector<T> all_;
+};
+
+// The operands of matrices that Cholesky and LU take by blocks and QR by wide ones, with right-hand
+// sides in several pieces.
+template <class T>
+struct Operands {
+  explicit Operands(int64_t n)
+      : n(n),
+        definite(Diagonal<T>(n, T(1))),
+        indefinite(Diagonal<T>(n, T(1))),
+        square(RandomMatrix<T>(n, n)),
+        wide(RandomMatrix<T>(n, n + 130)),
+        tall(RandomMatrix<T>(n + 130, n)) {
+    indefinite(n - 1, n - 1) = T(-1);
+  }
+
+  int64_t n;
+  Matrix<T> definite, indefinite, square, wide, tall;
+};
+
+template <class T>
+Results<T> FactorBlocks(const Operands<T>& operands, const RunTasks& run_tasks) {
+  Results<T> results;
+  const int64_t n = operands.n, cols = 130;
   const Matrix<T> result{n, n};
-  Matrix<T> definite = Diagonal<T>(n, T(1));
   CholeskyFactor<T> cholesky(n);
   for (const bool lower : {false, true}) {
-    cholesky.Factor({lower, true}, definite.data(), result.data());
+    cholesky.Factor({lower, true}, operands.definite.data(), result.data(), run_tasks);
+    results.Add(result.data(), n * n);
   }
-  definite(n - 1, n - 1) = T(-1);
-  cholesky.Factor({true, false}, definite.data(), result.data());
+  cholesky.Factor({true, false}, operands.indefinite.data(), result.data(), run_tasks);
 
-  FactorByLu<T>(n, n + 130);
-  FactorByLu<T>(n + 130, n);
-  FactorByQr<T>(131, n);
-  FactorByQr<T>(n, 131);
-  FactorByQr<T>(133, 133);
-  const Matrix<T> a = RandomMatrix<T>(n, n);
+  for (const Matrix<T>* a : {&operands.wide, &operands.tall}) {
+    LuFactors<T> lu(a->rows, a->cols);
+    lu.Factor(a->data(), run_tasks);
+    results.Add(a->rows, a->cols, lu.lu());
+    for (const int64_t q_cols : {std::min(a->rows, a->cols), a->rows}) {
+      QrFactors<T> qr(a->rows, a->cols, q_cols);
+      qr.Factor(a->data(), run_tasks);
+      qr.MakeQ(run_tasks);
+      results.Add(a->rows, q_cols, qr.matrix());
+    }
+  }
   LuFactors<T> lu(n, n);
-  lu.Factor(a.data());
-  lu.Invert(Workspace<T>(n, n).rows(), result.data());
-  const Workspace<T> x(n, 130);
-  for (int64_t i = 0; i < n; ++i) std::fill_n(x.rows().At(i, 0).data, 130, T(1));
-  lu.Solve(130, x.rows());
-  Substitution<T>(n).Solve(Triangle{.lower = true}, definite.data(), 130, x.rows());
+  lu.Factor(operands.square.data(), run_tasks);
+  lu.Invert(Workspace<T>(n, n).rows(), result.data(), run_tasks);
+  results.Add(result.data(), n * n);
+  const Workspace<T> x(n, cols);
+  for (int64_t i = 0; i < n; ++i) std::fill_n(x.rows().At(i, 0).data, cols, T(1));
+  lu.Solve(cols, x.rows(), run_tasks);
+  results.Add(n, cols, x.rows());
+  Substitution<T> substitution(n);
+  for (const bool lower : {false, true}) {
+    for (const bool conjugate : {false, true}) {
+      substitution.Solve(Triangle{.lower = lower, .conjugate = conjugate}, operands.definite.data(),
+                         cols, x.rows(), run_tasks);
+      results.Add(n, cols, x.rows());
+    }
+  }
+  return results;
+}
+
+// On the calling thread and two others, none of which waits for a task that it has not begun.
+void RunOnThreads(int64_t count, const Task& task) {
+  std::atomic<int64_t> next = 0;
+  const auto drain = [&] {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) task(i);
+  };
+  std::thread helpers[] = {std::thread(drain), std::thread(drain)};
+  drain();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+template <class T>
+void ShareBlocks() {
+  // The least order whose workspace is kept, for tiles to have as little to do as may be.
+  const auto n = static_cast<int64_t>(std::sqrt(KeptMemory::kLeastBytes / sizeof(T))) + 1;
+  const Operands<T> operands(n);
+  const Results<T> expected = FactorBlocks(operands, RunInTurn);
+  const auto call = [&] {
+    if (!(FactorBlocks(operands, RunOnThreads) == expected)) {
+      std::fputs("other bits on threads\n", stderr);
+      std::_Exit(1);
+    }
+  };
+  std::thread callers[] = {std::thread(call), std::thread(call)};
+  for (std::thread& caller : callers) caller.join();
 }
 
 void Overflow() {
@@ -198,10 +280,18 @@ int main(int, char** arguments) {
     return 0;
   }
   if (std::strcmp(arguments[1], "--blocks") == 0) {
-    FactorBlocks<float>();
-    FactorBlocks<double>();
-    FactorBlocks<std::complex<float>>();
-    FactorBlocks<std::complex<double>>();
+    FactorBlocks(Operands<float>(300), RunInTurn);
+    FactorBlocks(Operands<double>(300), RunInTurn);
+    FactorBlocks(Operands<std::complex<float>>(300), RunInTurn);
+    FactorBlocks(Operands<std::complex<double>>(300), RunInTurn);
+    std::puts("done");
+    return 0;
+  }
+  if (std::strcmp(arguments[1], "--threads") == 0) {
+    ShareBlocks<float>();
+    ShareBlocks<double>();
+    ShareBlocks<std::complex<float>>();
+    ShareBlocks<std::complex<double>>();
     std::puts("done");
     return 0;
   }
