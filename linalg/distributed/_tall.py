@@ -80,31 +80,36 @@ def _devices(axes):
   return math.prod(lax.axis_size(axis) for axis in axes)
 
 
-def _is_tree(a, axes):
+def _is_tree(axes):
   devices = _devices(axes)
-  return devices > _GATHERED and devices & (devices - 1) == 0 and a.shape[-2] >= a.shape[-1]
+  return devices > _GATHERED and devices & (devices - 1) == 0
 
 
 def _r(a, axes):
   """R alone, of any signs; Demmel, Grigori, Hoemmen and Langou, Communication-optimal parallel and
   sequential QR and LU factorizations, SIAM J. Sci. Comput. 34 (2012)."""
-  if not _is_tree(a, axes):
+  if not _is_tree(axes):
     return qr_r_p(_gather(qr_r_p(a), axes))
+  a, merged = _with_neighbours(a, axes)
   r = qr_r_p(a)
-  for k in range(_devices(axes).bit_length() - 1):
+  for k in range(merged, _devices(axes).bit_length() - 1):
     r = qr_r_p(_with_other(r, axes, k)[0])
   return _invarying(r, axes)
 
 
 def _factors(a, axes):
   """Q's rows and R, of any signs."""
-  q, r = qr_p(a)
-  if not _is_tree(a, axes):
+  if not _is_tree(axes):
+    q, r = qr_p(a)
     count = r.shape[-2]
     combined, r = qr_p(_gather(r, axes))
     return product(q, _rows_of_device(combined, axes, count)), r
-  n = a.shape[-1]
-  for k in range(_devices(axes).bit_length() - 1):
+  rows, n = a.shape[-2:]
+  a, merged = _with_neighbours(a, axes)
+  q, r = qr_p(a)
+  place = lax.axis_index(axes) % (1 << merged)
+  q = lax.dynamic_slice_in_dim(q, place * rows, rows, q.ndim - 2)
+  for k in range(merged, _devices(axes).bit_length() - 1):
     both, low = _with_other(r, axes, k)
     combined, r = qr_p(both)
     q = product(q, jnp.where(low, combined[..., :n, :], combined[..., n:, :]))
@@ -114,6 +119,16 @@ def _factors(a, axes):
 def orthonormal(a, axes):
   """This device's rows of a Q whose range holds that of A."""
   return _factors(a, axes)[0]
+
+
+def _with_neighbours(a, axes):
+  """The rows of 2^k devices that follow each other, no fewer than columns, on each of them; and k.
+  R's of fewer rows would be no smaller than these."""
+  k = 0
+  while a.shape[-2] < a.shape[-1]:
+    a, _ = _with_other(a, axes, k)
+    k += 1
+  return a, k
 
 
 def _with_other(r, axes, k):
@@ -166,11 +181,11 @@ def _as_lapack(q, r, axes, is_square):
   phase = jnp.where(size == 0, 1, diagonal / jnp.where(size == 0, 1, size))
   q, r = q * phase[..., None, :], r * phase.conj()[..., :, None]
   r = jnp.where(on_diagonal(r), diagonal_of(r).real[..., None].astype(r.dtype), r)
-  first = lax.axis_index(axes) * rows < n
-  if rows >= n:
-    top = lax.psum(jnp.where(first, q[..., :n, :], 0), axes)
-  else:
-    top = _gather(q, axes)[..., :n, :]
+  # The first n rows, of one device or of several.
+  count, device = min(rows, n), lax.axis_index(axes)
+  is_own = jnp.arange(-(-n // count), dtype=device.dtype) == device
+  top = jnp.where(is_own[:, None, None], q[..., None, :count, :], 0)
+  top = lax.psum(top.reshape(*q.shape[:-2], -1, n), axes)[..., :n, :]
   signs = _signs(top, is_square)
   return q * signs[..., None, :], r * signs[..., :, None]
 
@@ -341,9 +356,10 @@ def qr(
   Algorithm: TSQR: each device factors its rows; up to 8 devices the R's are gathered and factored
   by all, beyond by pairs in a tree; Demmel, Grigori, Hoemmen and Langou (2012). Each device
   receives P n² numbers of P <= 8 devices, and (log₂ P + 1) n² beyond where P is a power of two; of
-  other P all R's are gathered. Where a device has fewer than n rows, m < P n, that is the matrix,
-  m n numbers, which every device then holds. Derivatives, of both modes and any order, hold where A
-  has full rank, and move n² numbers a device.
+  other P all R's are gathered. Where a device has fewer than n rows, m < P n, what is gathered is
+  the matrix, m n numbers, which every device then holds; in a tree those of neighbours come
+  together first, until they are n, and no device holds more than 2 n. Derivatives, of both modes
+  and any order, hold where A has full rank, and move n² numbers a device.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -471,12 +487,10 @@ def lstsq(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _pinv(rows, rtol, a):
-  return adjoint(_adjoint_inverse(rows, rtol, rows.even(a))[..., : rows.height, : rows.width])
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _pinv_of_wide(rows, rtol, a):
-  return _adjoint_inverse(rows, rtol, rows.even(adjoint(a)))[..., : rows.height, : rows.width]
+  is_wide = a.shape[-2] < a.shape[-1]
+  found = _adjoint_inverse(rows, rtol, rows.even(adjoint(a) if is_wide else a))
+  found = found[..., : rows.height, : rows.width]
+  return found if is_wide else adjoint(found)
 
 
 @public("rtol", "axes", compiled=False)
@@ -513,4 +527,4 @@ def pinv(
   layout = rows_of("pinv", a, axes, -1 if is_wide else -2)
   rtol = 10 * default_rtol(a, dtype) if rtol is None else float(rtol)
   rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
-  return (_pinv_of_wide if is_wide else _pinv)(rows, rtol, a).astype(dtype)
+  return _pinv(rows, rtol, a).astype(dtype)

@@ -204,6 +204,24 @@ def test_tree(rng, monkeypatch):
   assert dist.report(values).collectives["collective-permute"] == 3
 
 
+def test_tree_of_fewer_rows_than_columns(rng, monkeypatch):
+  """Rows of neighbours come together before R's do: no device has the matrix."""
+  monkeypatch.setattr(dist._tall, "_GATHERED", 1)
+  m, n = 16, 5
+  a = general(rng, m, n, dtype=np.float64)
+  x = place(a, "both", AxisType.Auto)
+  rows = dist._tall.Rows(dist._tall.rows_of("qr", x, None), m, n)
+  program = jax.jit(dist._tall._qr.fun, static_argnums=0).lower(rows, x).compile()
+  for mine, theirs in zip(program(x), linalg.qr(a), strict=True):
+    close(mine, theirs, np.float64)
+  assert dist.report(program).collectives["collective-permute"] == 3
+  assert f"f64[{m},{n}]" not in program.as_text()
+  r = jax.jit(jax.shard_map(
+      lambda a: dist._tall._r(a, ("x", "y")), mesh=x.sharding.mesh, in_specs=x.sharding.spec,
+      out_specs=P()))(x)
+  close(abs(np.diag(r)), abs(np.diag(linalg.qr(a, "r"))), np.float64)
+
+
 @pytest.mark.parametrize("n,dtype", [(5, np.float64), (16, np.float64), (16, np.complex128)])
 def test_fewer_rows_than_columns_on_a_device(n, dtype, rng):
   """The last reflector of a real square matrix is none."""
