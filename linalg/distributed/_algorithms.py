@@ -28,6 +28,12 @@ def _add(a, left, right, top, begin, *, adjoint=False, columns=None):
   return lax.dynamic_update_slice(a, old + update, (top, begin))
 
 
+def _zero(g, x):
+  """0, once X is there: a matrix of zeros that waits for nothing XLA makes first of all, and holds
+  until it is needed."""
+  return jnp.where(g.place()[0] < 0, x[0, 0], jnp.zeros((), x.dtype))
+
+
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   """L of the lower triangle of A, and info.
 
@@ -50,8 +56,7 @@ def _eliminate(g, low, k, carry):
   a, info = carry
   r, c = g.place()
   among = slice(low, g.panels)
-  slab = g.columns_of(a, k, among)
-  dealt = g.deal_rows(slab)
+  dealt = g.deal_rows(g.columns_of(a, k, among))
   diagonal = lax.dynamic_slice_in_dim(dealt, (k - low) * g.block, g.block, 0)
   diagonal = g.gather_all(diagonal).swapaxes(0, 1).reshape(g.width, g.width)
   l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)
@@ -66,12 +71,13 @@ def _eliminate(g, low, k, carry):
   # Strips end where panels do: there the rows below begin with the same row on all devices. Their
   # products are masked, not what these are of: above the diagonal there may be NaN.
   for first, last in g.strips(g.panels - low):
-    among = slice(first * g.wide, last * g.wide)
+    own = slice(first * g.wide, last * g.wide)
     a = _add(
-        a, rows[first * g.tall :], -columns[among], (low + first) * g.tall,
-        (low + first) * g.wide, adjoint=True, columns=later[among])
+        a, rows[first * g.tall :], -columns[own], (low + first) * g.tall,
+        (low + first) * g.wide, adjoint=True, columns=later[own])
+  # The panel's columns are read again: those of before would keep all of `a` as it was then.
   from_here = jnp.arange(len(rows), dtype=k.dtype) >= (k - low) * g.tall
-  known = jnp.where(from_here[:, None], g.own_columns(rows, c), slab)
+  known = jnp.where(from_here[:, None], g.own_columns(rows, c), g.columns_of(a, k, among))
   return lax.dynamic_update_slice(a, known, (low * g.tall, k * g.wide)), info
 
 
@@ -117,7 +123,7 @@ def multiply(
   """op(X) op(Y), where op is the identity or the transpose. `lower` says which of X and Y are zero
   above the diagonal."""
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
-  found = g.varying(jnp.zeros(x.shape, x.dtype))
+  found = jnp.broadcast_to(_zero(g, y), x.shape)
   for low, high in g.phases if any(lower) else [(0, g.panels)]:
     # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
     up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
@@ -207,7 +213,7 @@ def triangle(g: Cyclic, x: jax.Array, *, lower: bool, unit_diagonal: bool) -> ja
 
 def identity(g: Cyclic, like: jax.Array) -> jax.Array:
   row, column = g.numbers()
-  return jnp.where(row == column, jnp.ones((), like.dtype), jnp.zeros((), like.dtype))
+  return jnp.where(row == column, jnp.ones((), like.dtype), _zero(g, like))
 
 
 def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:

@@ -6,9 +6,11 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax import lax
 from jax.typing import ArrayLike
 
 from linalg._operands import as_arrays, as_columns
+from linalg.distributed._cyclic import Cyclic
 
 
 def solve_columns(
@@ -25,6 +27,18 @@ def solve_columns(
         f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
   x = solve(_replicated(columns))
   return _placed_like((x[:, 0] if vector else x).astype(dtype), b)
+
+
+def linear_solution(
+    g: Cyclic, b: jax.Array, multiply: Callable[[jax.Array], jax.Array],
+    solve: Callable[[jax.Array], jax.Array], solve_adjoint: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+  """`solve(b)`, with the derivatives of the linear system whose matrix is `multiply`. All are of
+  columns that are on all devices, with as many rows as the matrix is filled up to."""
+  x = lax.custom_linear_solve(
+      multiply, g.pad(b), lambda _, b: solve(b),
+      transpose_solve=lambda _, b: solve_adjoint(b.conj()).conj())
+  return x[: g.n]
 
 
 def _replicated(b):

@@ -1,4 +1,4 @@
-"""Square matrices in a block-cyclic layout over a grid of devices, and how they get there.
+"""Square matrices in a block-cyclic layout over a grid of devices.
 
 Blocks of b rows and columns are counted through the matrix. In a grid of Pr x Pc devices, block t
 of the rows lies on row t mod Pr of the grid, and block t of the columns on column
@@ -6,9 +6,9 @@ of the rows lies on row t mod Pr of the grid, and block t of the columns on colu
 both ways: every device has a part in all that is done to it, and none is its owner.
 
 Functions of a device's part stand here, for the body of a `shard_map`; `_algorithms.py` computes
-with them. A device holds Pc blocks of rows and Pr blocks of columns of each panel, `tall` rows and
-`wide` columns. Groups of devices stand in `axis_index_groups`, so that any axes of a mesh serve any
-grid.
+with them, and `_redistribution.py` brings a matrix there and back. A device holds Pc blocks of rows
+and Pr blocks of columns of each panel, `tall` rows and `wide` columns. Groups of devices stand in
+`axis_index_groups`, so that any axes of a mesh serve any grid.
 """
 
 import functools
@@ -23,6 +23,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from linalg import ffi
+from linalg.distributed._dealing import Dealt
 from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
@@ -40,126 +41,6 @@ def bounds(count: int, parts: int) -> list[tuple[int, int]]:
   """Those of parts that differ by one at most, without empty ones."""
   edges = sorted({round(count * i / parts) for i in range(parts + 1)})
   return list(zip(edges[:-1], edges[1:], strict=True))
-
-
-class _Dealt(NamedTuple):
-  """One dimension of a matrix, of which each of some devices has a chunk, dealt to groups: `unit`
-  indices to one, as many to the next, and around.
-
-  All chunks have as many slots for each group, so that one exchange takes them: what a device has
-  for a group may be a unit less than another has. `device` and `group` are numbers, or arrays of
-  them.
-  """
-
-  chunk: int
-  devices: int
-  unit: int
-  groups: int
-  length: int  # of a group's indices
-
-  @property
-  def cycle(self) -> int:
-    return self.unit * self.groups
-
-  @property
-  def slots(self) -> int:
-    return self.chunk // self.cycle * self.unit + min(self.chunk % self.cycle, self.unit)
-
-  @property
-  def growth(self) -> float:
-    """Of what is exchanged, by slots that are not filled."""
-    return self.slots * self.groups / self.chunk
-
-  @property
-  def is_even(self) -> bool:
-    """Whether all slots are filled, and all that a group has comes in order."""
-    return self.chunk % self.cycle == 0 and self.chunk * self.devices == self.length * self.groups
-
-  def _before(self, device, group):
-    """How many of a group's indices are in the chunks before a device's."""
-    index = device * self.chunk
-    return index // self.cycle * self.unit + jnp.clip(
-        index % self.cycle - group * self.unit, 0, self.unit)
-
-  def _index(self, group, number):
-    """The index of a group's entry of some number."""
-    return number // self.unit * self.cycle + group * self.unit + number % self.unit
-
-  def _of_slots(self, device, group):
-    """Numbers in each group of what stands in the slots for it: (devices or groups) x slots."""
-    first = jnp.asarray(self._before(device, group))
-    return first[:, None] + jnp.arange(self.slots, dtype=first.dtype)[None]
-
-  def _outgoing(self, device):
-    """What a device sends: its indices, for each slot of each group. One that is not filled has
-    another's."""
-    group = jnp.arange(self.groups, dtype=device.dtype)
-    index = self._index(group[:, None], self._of_slots(device, group)) - device * self.chunk
-    return jnp.clip(index, 0, self.chunk - 1).ravel()
-
-  def _returned(self, device):
-    """Where what a device is to have again stands in what it sent."""
-    index = device * self.chunk + jnp.arange(self.chunk, dtype=device.dtype)
-    group = index // self.unit % self.groups
-    number = index // self.cycle * self.unit + index % self.unit
-    return group * self.slots + number - self._before(device, group)
-
-  def _incoming(self, group):
-    """Where what a group is to have stands in what its members receive; of an index beyond the last
-    chunk, anywhere."""
-    number = jnp.arange(self.length, dtype=group.dtype)
-    device = jnp.minimum(self._index(group, number) // self.chunk, self.devices - 1)
-    slot = number - self._before(device, group)
-    return device * self.slots + jnp.clip(slot, 0, self.slots - 1)
-
-  def _returning(self, group):
-    """What a group sends back: numbers of what it has, for each slot of each device."""
-    device = jnp.arange(self.devices, dtype=group.dtype)
-    return jnp.clip(self._of_slots(device, group), 0, self.length - 1).ravel()
-
-  # Of matrices, in a dimension. The first and the last are each other's opposite and transpose, but
-  # for what stands in slots that are not filled; and so are those between, but for what a group has
-  # beyond the last chunk.
-
-  def send(self, x, dimension, device):
-    return _TAKE[dimension](x, self._outgoing(device), self._returned(device))
-
-  def receive(self, x, dimension, group):
-    return x if self.is_even else _TAKE[dimension](
-        x, self._incoming(group), self._returning(group))
-
-  def send_back(self, x, dimension, group):
-    return x if self.is_even else _TAKE[dimension](
-        x, self._returning(group), self._incoming(group))
-
-  def receive_back(self, x, dimension, device):
-    return _TAKE[dimension](x, self._returned(device), self._outgoing(device))
-
-
-def _take_of(dimension):
-  """`take(x, indices, back)`, rows or columns of matrices; `back` says where those of `x` stand in
-  the result. By them the transpose takes too: XLA's is a loop over what is added."""
-
-  def jvp(primals, tangents):
-    (x, *indices), (dx, *_) = primals, tangents
-    return take(x, *indices), take(dx, *indices)
-
-  def transpose(cotangents, operands):
-    _, indices, back = operands
-    return take(cotangents[0], back, indices), None, None
-
-  def fallback(x, indices, back):
-    del back
-    return [jnp.take(x, indices, axis=x.ndim - 2 + dimension, mode="clip")]
-
-  take: ffi.Operation = ffi.operation(
-      f"linalg_distributed_take_{('rows', 'columns')[dimension]}",
-      ("m n, k, m -> k n", "m n, k, n -> m k")[dimension], [0], shared=[1, 2], platforms=(),
-      jvp=jvp, transpose=transpose, fallback=fallback)
-  return take
-
-
-_TAKE = _take_of(0), _take_of(1)
 
 
 def _exchange_jvp(primals, tangents, **how):
@@ -181,12 +62,6 @@ exchange_p: ffi.Operation = ffi.operation(
     "linalg_distributed_exchange", "g m n -> g m n", [0],
     attributes={"axes": None, "groups": None}, platforms=(), jvp=_exchange_jvp,
     transpose=_exchange_transpose, fallback=_exchange)
-
-
-def _pad(x, dimension, size):
-  """Zeros after `x`, up to a size."""
-  return jnp.pad(
-      x, [(0, size - x.shape[k]) if k == dimension else (0, 0) for k in range(x.ndim)])
 
 
 class Cyclic(NamedTuple):
@@ -238,12 +113,12 @@ class Cyclic(NamedTuple):
   def wide(self) -> int:
     return self.rows * self.block
 
-  def dealt(self, dimension: int) -> _Dealt:
+  def dealt(self, dimension: int) -> Dealt:
     """How the rows or the columns, of which each device has an equal part, become those of a row or
     a column of the grid."""
     devices = self.layout.devices(self.layout.spec[dimension])
     unit, groups = ((self.block, self.rows), (self.wide, self.columns))[dimension]
-    return _Dealt(max(-(-self.n // devices), 1), devices, unit, groups, self.padded // groups)
+    return Dealt(max(-(-self.n // devices), 1), devices, unit, groups, self.padded // groups)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
     """`function` of each device's part. In `operands` and `results`, a letter for each array: "m"
@@ -307,8 +182,7 @@ class Cyclic(NamedTuple):
     return self._exchange(x, self._over_r()) if self.rows > 1 else x
 
   def exchange_all(self, x):
-    """Of (Pr, Pc, ...)."""
-    return self._exchange(x.reshape(self.devices, *x.shape[2:]), None).reshape(x.shape)
+    return self._exchange(x, None) if self.devices > 1 else x
 
   # The columns or rows of panel k, as far as they lie in the rows or columns of the panels `among`.
 
@@ -399,75 +273,9 @@ class Cyclic(NamedTuple):
     column = (j // self.wide * self.columns + c) * self.wide + j % self.wide
     return row[:, None], column[None]
 
-  # Between where a matrix lies and the block-cyclic layout.
-
-  def to_cyclic(self, a: jax.Array) -> jax.Array:
-    """The matrix in the block-cyclic layout, zeros after it. Each device moves its share, or, from
-    both dimensions, twice."""
-    for dimension in (0, 1):
-      dealt = self.dealt(dimension)
-      a = _pad(a, dimension, dealt.chunk * dealt.devices)
-    return self.map(self._to_cyclic, "m", "c", a)
-
-  def from_cyclic(self, x: jax.Array) -> jax.Array:
-    """The opposite of `to_cyclic`."""
-    return self.map(self._from_cyclic, "c", "m", x)[: self.n, : self.n]
-
-  def _to_cyclic(self, a):
-    rows, columns = self.dealt(0), self.dealt(1)
-    r, c = self.place()
-    device = r * self.columns + c
-    h, w = rows.length, columns.length
-    if columns.devices == 1:
-      a = _pad(rows.send(a, 0, device), 1, self.padded)
-      a = a.reshape(self.rows, rows.slots, self.panels, self.columns, self.wide)
-      a = rows.receive(self.exchange_all(a.transpose(0, 3, 1, 2, 4)).reshape(-1, w), 0, r)
-    elif rows.devices == 1:
-      a = _pad(columns.send(a, 1, device), 0, self.padded)
-      a = a.reshape(-1, self.rows, self.block, self.columns, columns.slots)
-      a = self.exchange_all(a.transpose(1, 3, 0, 2, 4)).reshape(self.devices, h, columns.slots)
-      a = columns.receive(jnp.moveaxis(a, 0, 1).reshape(h, -1), 1, c)
-    else:
-      a = self.exchange_r(rows.send(a, 0, r).reshape(self.rows, rows.slots, -1))
-      a = rows.receive(a.reshape(-1, a.shape[2]), 0, r)
-      a = columns.send(a, 1, c).reshape(h, self.columns, columns.slots)
-      a = jnp.moveaxis(self.exchange_c(jnp.moveaxis(a, 1, 0)), 0, 1)
-      a = columns.receive(a.reshape(h, -1), 1, c)
-    return self._without_padding(a)
-
-  def _without_padding(self, x):
-    """With zeros after the matrix, in derivatives too, where the slots of none have any number."""
-    if self.padded == self.n:
-      return x
-    row, column = self.numbers()
-    return jnp.where((row < self.n) & (column < self.n), x, 0)
-
-  def _from_cyclic(self, x):
-    x = self._without_padding(x)
-    rows, columns = self.dealt(0), self.dealt(1)
-    r, c = self.place()
-    device = r * self.columns + c
-    h, w = x.shape
-    if columns.devices == 1:
-      x = rows.send_back(x, 0, r).reshape(self.rows, self.columns, rows.slots, w)
-      x = self.exchange_all(x).reshape(self.rows, self.columns, rows.slots, self.panels, -1)
-      x = x.transpose(0, 2, 3, 1, 4).reshape(-1, self.padded)[:, : self.n]
-      return rows.receive_back(x, 0, device)
-    if rows.devices == 1:
-      x = columns.send_back(x, 1, c).reshape(h, self.rows, self.columns, columns.slots)
-      x = self.exchange_all(jnp.moveaxis(x, 0, 2))
-      x = x.reshape(self.rows, self.columns, -1, self.block, columns.slots)
-      x = x.transpose(2, 0, 3, 1, 4).reshape(self.padded, -1)[: self.n]
-      return columns.receive_back(x, 1, device)
-    x = columns.send_back(x, 1, c).reshape(h, self.columns, columns.slots)
-    x = jnp.moveaxis(self.exchange_c(jnp.moveaxis(x, 1, 0)), 0, 1).reshape(h, -1)
-    x = rows.send_back(columns.receive_back(x, 1, c), 0, r)
-    x = self.exchange_r(x.reshape(self.rows, rows.slots, -1))
-    return rows.receive_back(x.reshape(-1, x.shape[2]), 0, r)
-
   def pad(self, x: jax.Array) -> jax.Array:
     """Rows of zeros after an array that is the same on all devices."""
-    return _pad(x, 0, self.padded)
+    return jnp.pad(x, [(0, self.padded - len(x)), *[(0, 0)] * (x.ndim - 1)])
 
   def transpose(self, x):
     """The transpose of a matrix in the block-cyclic layout: each device moves its share twice."""
@@ -524,7 +332,7 @@ def cyclic_of(
 
   def growth(size):
     found = cyclic(size)
-    return max(found.padded / max(n, 1), *(found.dealt(k).growth for k in (0, 1)))
+    return max(found.padded / max(n, 1), found.dealt(0).growth * found.dealt(1).growth)
 
   if panel is None:
     # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.

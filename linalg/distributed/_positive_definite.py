@@ -17,9 +17,10 @@ from linalg._det import SlogdetResult
 from linalg._given_factors import given_factors
 from linalg._operands import as_arrays, real_dtype
 from linalg._public import public
-from linalg.distributed._columns import solve_columns
+from linalg.distributed._columns import linear_solution, solve_columns
 from linalg.distributed._cyclic import Cyclic, cyclic_of
 from linalg.distributed._layout import Places, square_of
+from linalg.distributed._redistribution import from_cyclic, to_cyclic
 
 # Operations on matrices in the block-cyclic layout, (P, h, w), whose batch is the devices. None has
 # a handler: they are primitives for the sake of their derivatives, which XLA would otherwise take
@@ -156,17 +157,17 @@ def _factor(grid: Cyclic, a):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _to_cyclic(grid, a):
-  return grid.to_cyclic(a)
+  return to_cyclic(grid, a)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _lower(grid, a, l):
-  return grid.from_cyclic(lower_p(a, l, grid=grid))
+  return from_cyclic(grid, lower_p(a, l, grid=grid))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _inverse_matrix(grid, a, l):
-  return grid.from_cyclic(inverse_p(a, l, grid=grid))
+  return from_cyclic(grid, inverse_p(a, l, grid=grid))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -183,14 +184,10 @@ def _solution(grid, a, l, b):
     b = algorithms.substitute(grid, l, b, lower=True, adjoint=False)
     return algorithms.substitute(grid, l, b, lower=True, adjoint=True)
 
-  def solve(_, b):
+  def solve(b):
     return grid.map(substitute, "cs", "s", l, b)
 
-  # A is Hermitian, so its transpose is its conjugate.
-  x = lax.custom_linear_solve(
-      multiply, grid.pad(b), solve,
-      transpose_solve=lambda _, b: solve(_, b.conj()).conj())
-  return x[: grid.n]
+  return linear_solution(grid, b, multiply, solve, solve)
 
 
 @functools.partial(
@@ -302,9 +299,9 @@ def cholesky(
   Algorithm: right-looking in a block-cyclic layout (Choi, Dongarra, Ostrouchov, Petitet, Walker and
   Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines,
   1996), in which every device has a part of each panel both ways. A device receives some
-  n² (1 / Pr + 1 / Pc) / 2 numbers, twice its share n² / P on the way to that layout and back, or
-  four times if both dimensions are sharded, and of all that about a fifth more, for the phases that
-  keep the program small and the blocks on the diagonal. Derivatives, forward and reverse, are
+  n² (1 / Pr + 1 / Pc) / 2 numbers, twice its share n² / P on the way to that layout and back, and
+  of all that about a fifth more, for the phases that keep the program small and the blocks on the
+  diagonal. Derivatives, forward and reverse, are
   Murray's, arXiv:1602.07527, by triangular systems and products in the same layout.
 
   Example:

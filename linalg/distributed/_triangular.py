@@ -10,9 +10,10 @@ import linalg.distributed._algorithms as algorithms
 from linalg._operands import as_arrays
 from linalg._public import public
 from linalg._triangular import parse_trans
-from linalg.distributed._columns import solve_columns
+from linalg.distributed._columns import linear_solution, solve_columns
 from linalg.distributed._cyclic import Cyclic, cyclic_of
 from linalg.distributed._layout import Places, square_of
+from linalg.distributed._redistribution import to_cyclic
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -31,12 +32,11 @@ def _solution(grid: Cyclic, lower, adjoint, unit_diagonal, a, b):
     body = lambda a, b: algorithms.substitute(grid, triangle(a), b, lower=lower, adjoint=adjoint)
     return grid.map(body, "cs", "s", known, b)
 
-  a = grid.to_cyclic(a)
+  a = to_cyclic(grid, a)
   known = lax.stop_gradient(a)
-  x = lax.custom_linear_solve(
-      multiply, grid.pad(b), lambda _, b: solve(b, adjoint),
-      transpose_solve=lambda _, b: solve(b.conj(), not adjoint).conj())
-  return x[: grid.n]
+  return linear_solution(
+      grid, b, multiply, functools.partial(solve, adjoint=adjoint),
+      functools.partial(solve, adjoint=not adjoint))
 
 
 @public("trans", "lower", "unit_diagonal", "axes", "grid", "panel", compiled=False)
@@ -59,9 +59,8 @@ def solve_triangular(
     x, on all devices, or sharded as b is. A zero on the diagonal gives infinities and NaN.
 
   Algorithm: substitution, panel by panel, in the layout of `cholesky`. A device receives A's share
-  n² / P on the way there, or twice that if both dimensions are sharded, n times a panel's width of
-  diagonal blocks, and n k numbers of sums. Derivatives, forward and reverse, to any order, are
-  those of the linear system, and move as much.
+  n² / P on the way there, n times a panel's width of diagonal blocks, and n k numbers of sums.
+  Derivatives, forward and reverse, to any order, are those of the linear system, and move as much.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -394,11 +394,12 @@ def gaussian_process(a, b):
 
 @pytest.mark.extended
 @pytest.mark.parametrize("layout,call,shares,words,n", [
-    ("both", dist.cholesky, 4.1, 3, 4096), ("rows twice", dist.cholesky, 4.1, 2.7, 4096),
-    ("both", dist.cholesky, 4.8, 3.1, 4104), ("rows twice", dist.cholesky, 4.8, 2.8, 4104),
-    ("columns", lambda a: dist.cho_factor(a).blocks, 4.1, 2.1, 4096),
-    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 12, 4096),
-    ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 6.1, 6, 4096)])
+    ("both", dist.cholesky, 4.1, 2.3, 4096), ("rows twice", dist.cholesky, 4.1, 2.3, 4096),
+    ("both", dist.cholesky, 4.5, 2.4, 4104), ("rows twice", dist.cholesky, 4.5, 2.4, 4104),
+    ("columns", lambda a: dist.cho_factor(a).blocks, 4.1, 1.9, 4096),
+    ("both", lambda a: dist.inv(a, assume_a="pos"), 5.5, 5.3, 4104),
+    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 10, 4104),
+    ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 6.1, 5.1, 4096)])
 def test_memory_and_words(layout, call, shares, words, n, all_phases):
   """On one device, arguments, results and temporaries in shares n² / P of the matrix; and what it
   receives in n² / √P."""

@@ -1,0 +1,98 @@
+"""Between where a matrix lies and the block-cyclic layout.
+
+One all-to-all deals the rows and the columns of all devices' parts. What is sent is taken straight
+from a device's part, and what is received goes straight to its place: beside its part of the matrix
+before or after, a device holds what it sends or what it receives, and no more.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from linalg import ffi
+from linalg.distributed._cyclic import Cyclic
+
+
+def to_cyclic(g: Cyclic, a: jax.Array) -> jax.Array:
+  """The matrix in the block-cyclic layout, zeros after it. Each device moves its share."""
+  missing = [(0, x.chunk * x.devices - g.n) for x in map(g.dealt, (0, 1))]
+  return g.map(functools.partial(_deal_p, g), "m", "c", jnp.pad(a, missing))
+
+
+def from_cyclic(g: Cyclic, x: jax.Array) -> jax.Array:
+  """The opposite of `to_cyclic`."""
+  return g.map(functools.partial(_collect_p, g), "c", "m", x)[: g.n, : g.n]
+
+
+def _deal(g, a):
+  """A device's part in the block-cyclic layout, of that of the matrix where it lies."""
+  rows, columns = g.dealt(0), g.dealt(1)
+  (r, c), (i, j) = g.place(), _place(g)
+  a = _exchange(g, a, rows.outgoing(i), columns.outgoing(j))
+  a = a.reshape(rows.devices, columns.devices, rows.slots, columns.slots).swapaxes(1, 2)
+  a = a.reshape(rows.devices * rows.slots, -1)
+  a = a if rows.is_even else _take(a, rows.incoming(r), 0)
+  a = a if columns.is_even else _take(a, columns.incoming(c), 1)
+  if g.padded == g.n:
+    return a
+  row, column = g.numbers()
+  return jnp.where((row < g.n) & (column < g.n), a, 0)
+
+
+def _collect(g, x):
+  """A device's part of the matrix where it lies, of that in the block-cyclic layout; anything after
+  the matrix."""
+  rows, columns = g.dealt(0), g.dealt(1)
+  (r, c), (i, j) = g.place(), _place(g)
+  x = _exchange(g, x, rows.returning(r), columns.returning(c))
+  x = x.reshape(g.rows, g.columns, rows.slots, columns.slots).swapaxes(1, 2)
+  x = x.reshape(g.rows * rows.slots, -1)
+  return _take(_take(x, rows.returned(i), 0), columns.returned(j), 1)
+
+
+def _place(g):
+  """Of this device, where a matrix lies: its number among those of the rows, and of the columns."""
+  r, c = g.place()
+  return divmod(r * g.columns + c, g.dealt(1).devices)
+
+
+def _take(x, indices, dimension):
+  return jnp.take(x, indices, axis=dimension, mode="clip")
+
+
+def _exchange(g, x, rows, columns):
+  """What all devices have of rows and columns for this one. What one device gets is taken by
+  itself: of what is taken at once XLA would make one copy more, to send it."""
+  return g.exchange_all(jnp.stack([_take(_take(x, i, 0), j, 1) for i in rows for j in columns]))
+
+
+def _operation(name, function, shape, opposite) -> Callable[[Cyclic, jax.Array], jax.Array]:
+  """`function` of a grid and a device's part, that moves numbers to another `shape`. Its transpose
+  is the opposite, which moves them back; what XLA makes of that of `take` is a loop over what is
+  added."""
+
+  def fallback(x, *, grid, **_):
+    mapped = functools.partial(function, grid)
+    for _ in x.shape[:-2]:
+      mapped = jax.vmap(mapped)
+    return [mapped(x)]
+
+  def moved(grid, x):
+    height, width = shape(grid)
+    return operation(x, grid=grid, height=height, width=width)
+
+  operation: ffi.Operation = ffi.operation(
+      f"linalg_distributed_{name}", "m n -> height width", [0],
+      attributes={"grid": None, "height": 0, "width": 0}, platforms=(),
+      jvp=lambda primals, tangents, grid, **_: (moved(grid, *primals), moved(grid, *tangents)),
+      transpose=lambda cotangents, operands, grid, **_: (opposite()(grid, *cotangents),),
+      fallback=fallback)
+  return moved
+
+
+_deal_p = _operation(
+    "deal", _deal, lambda g: (g.padded // g.rows, g.padded // g.columns), lambda: _collect_p)
+_collect_p = _operation(
+    "collect", _collect, lambda g: (g.dealt(0).chunk, g.dealt(1).chunk), lambda: _deal_p)
