@@ -58,6 +58,10 @@ def layout_of(name: str, x: jax.Array) -> Layout:
   if mesh.empty:
     raise ValueError(
         f"{name} needs a mesh: an array that is sharded over one, or jax.set_mesh(mesh).")
+  if all(kind == AxisType.Manual for kind in mesh.axis_types):
+    raise ValueError(
+        f"{name}: inside jax.shard_map an array is a device's own; call linalg's functions of it "
+        "there, and those of linalg.distributed outside.")
   spec = tuple(sharding.spec) + (None,) * (x.ndim - len(sharding.spec))
   as_axes = lambda entry: entry if isinstance(entry, tuple) else (entry,) if entry else ()
   return Layout(mesh.abstract_mesh, tuple(map(as_axes, spec)))
