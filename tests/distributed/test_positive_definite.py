@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -423,6 +424,20 @@ def test_the_program_does_not_grow():
       text = jax.jit(lambda a: dist.cholesky(a, axes=AXES)).lower(x).as_text()
     lines.append(text.count("\n"))
   assert lines[0] == lines[1]
+
+
+@pytest.mark.extended
+@KINDS
+def test_export(kind, rng):
+  """A program on several devices is written out and read back."""
+  a = positive(rng, 24, np.float64)
+  x = place(a, "both", kind)
+  with jax.set_mesh(x.sharding.mesh):
+    program = jax.jit(functools.partial(dist.cholesky, axes=AXES))
+    exported = jax.export.export(program, disabled_checks=linalg.export_disabled_checks())(x)
+    again = jax.export.deserialize(exported.serialize())
+    assert again.nr_devices == 8
+    close(jax.jit(again.call)(x), np.linalg.cholesky(a), np.float64)
 
 
 @pytest.mark.extended
