@@ -68,7 +68,10 @@ def _exchange(g, x, rows, columns):
   return g.exchange_all(jnp.stack([_take(_take(x, i, 0), j, 1) for i in rows for j in columns]))
 
 
-def _operation(name, function, shape, opposite) -> Callable[[Cyclic, jax.Array], jax.Array]:
+_Move = Callable[[Cyclic, jax.Array], jax.Array]
+
+
+def _operation(name, function, shape, opposite) -> _Move:
   """`function` of a grid and a device's part, that moves numbers to another `shape`. Its transpose
   is the opposite, which moves them back; what XLA makes of that of `take` is a loop over what is
   added."""
@@ -92,7 +95,7 @@ def _operation(name, function, shape, opposite) -> Callable[[Cyclic, jax.Array],
   return moved
 
 
-_deal_p = _operation(
+_deal_p: _Move = _operation(
     "deal", _deal, lambda g: (g.padded // g.rows, g.padded // g.columns), lambda: _collect_p)
-_collect_p = _operation(
+_collect_p: _Move = _operation(
     "collect", _collect, lambda g: (g.dealt(0).chunk, g.dealt(1).chunk), lambda: _deal_p)
