@@ -10,6 +10,7 @@ are sharded over rows, columns or both, and stacks whose matrix dimensions are. 
 compiled program moves between devices, and the memory that it takes.
 """
 
+from linalg.distributed._polar import polar
 from linalg.distributed._positive_definite import (
     CholeskyFactor,
     cho_factor,
@@ -41,6 +42,7 @@ __all__ = [
     "inv_ex",
     "lstsq",
     "pinv",
+    "polar",
     "qr",
     "randomized_svd",
     "report",

@@ -97,7 +97,7 @@ def _r(a, axes):
   return _invarying(r, axes)
 
 
-def _factors(a, axes):
+def factors(a, axes):
   """Q's rows and R, of any signs."""
   if not _is_tree(axes):
     q, r = qr_p(a)
@@ -118,7 +118,7 @@ def _factors(a, axes):
 
 def orthonormal(a, axes):
   """This device's rows of a Q whose range holds that of A."""
-  return _factors(a, axes)[0]
+  return factors(a, axes)[0]
 
 
 def _with_neighbours(a, axes):
@@ -194,7 +194,7 @@ def _as_lapack(q, r, axes, is_square):
 def _qr(rows: Rows, a):
   def body(a):
     is_square = rows.height == a.shape[-1]
-    return _as_lapack(*_factors(a, rows.axes), rows.axes, is_square)
+    return _as_lapack(*factors(a, rows.axes), rows.axes, is_square)
 
   return rows.map(body, "r", "rs", a)
 

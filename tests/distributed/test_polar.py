@@ -1,0 +1,175 @@
+"""Polar factors of tall matrices whose rows are sharded, and of wide ones whose columns are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import linalg
+import linalg.distributed as dist
+import matrices
+from one_matrix import close
+from quick import quick_compile, quick_jit
+from sharded import make_mesh
+
+ROWS, N = 48, 3
+METHODS = ("qr", "gram")
+
+# The mesh's shape and axes, and those of a batch and of the rows.
+LAYOUTS = {
+    "one": ((8,), ("x",), None, ("x",)),
+    "both": ((4, 2), ("x", "y"), None, ("x", "y")),
+    "batch": ((2, 4), ("x", "y"), "x", ("y",))}
+
+FEW = pytest.mark.parametrize("layout,kind", [
+    pytest.param(layout, kind, id=f"{layout}-{kind.name}", marks=()
+                 if (layout, kind.name) == ("batch", "Explicit") else pytest.mark.extended)
+    for layout in LAYOUTS for kind in (AxisType.Auto, AxisType.Explicit)])
+
+
+def place(x, layout="one", kind=AxisType.Auto, wide=False):
+  shape, names, batch, rows = LAYOUTS[layout]
+  own = (None, rows) if wide else (rows, None)
+  spec = P(*[batch] * (x.ndim - 2), *own)
+  return jax.device_put(x, NamedSharding(make_mesh(shape, names, kind), spec))
+
+
+def general(rng, *shape, dtype=np.float64):
+  return matrices.general(rng, shape[:-2], *shape[-2:], dtype)
+
+
+def with_values(rng, s):
+  u, _ = np.linalg.qr(general(rng, ROWS, len(s)))
+  v, _ = np.linalg.qr(general(rng, len(s), len(s)))
+  return u * s @ v.conj().T
+
+
+@FEW
+def test_results(layout, kind, rng):
+  """linalg's; U lies where A does, and P is on all devices that share the matrix."""
+  batch = (2,) if layout == "batch" else ()
+  a = general(rng, *batch, ROWS, N, dtype=np.complex128)
+  expected = [linalg.polar(a), linalg.polar(a.mT, "left")]
+  for wide, (unitary, positive) in enumerate(expected):
+    x = place(a.mT if wide else a, layout, kind, wide)
+    for method in METHODS:
+      u, p = dist.polar(x, method=method)
+      close(u, unitary, np.complex128)
+      close(p, positive, np.complex128)
+      assert u.sharding.is_equivalent_to(x.sharding, x.ndim)
+      assert not any(tuple(p.sharding.spec)[len(batch):])
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(AxisType.Auto, id="Auto", marks=pytest.mark.extended),
+    pytest.param(AxisType.Explicit, id="Explicit")])
+@pytest.mark.parametrize("shape", [
+    (ROWS, N), pytest.param((8, 8), marks=pytest.mark.extended),
+    pytest.param((N, ROWS), marks=pytest.mark.extended)], ids=["tall", "square", "wide"])
+def test_derivatives(shape, kind, rng):
+  """Forward, and one over the other: linalg's; and nothing long moves."""
+  wide = shape[0] < shape[1]
+  host = [general(rng, *shape, dtype=np.complex128) for _ in range(3)]
+  lie = [place(x, "both", kind, wide) for x in host]
+  options = {"side": "left"} if wide else {}
+
+  def both(polar):
+    def loss(a, weights):
+      u, p = polar(a)
+      return jnp.sum(jnp.abs(u + weights) ** 3) + jnp.sum(jnp.abs(p) ** 3)
+
+    return lambda a, da, weights: jax.jvp(lambda a: jax.grad(loss)(a, weights), (a,), (da,))
+
+  expected = quick_jit(both(lambda a: linalg.polar(a, **options)))(*host)
+  axes = ("x", "y")
+  for method in METHODS:
+    with jax.set_mesh(lie[0].sharding.mesh):
+      program = quick_compile(both(lambda a: dist.polar(a, method=method, axes=axes)), lie)
+    for x, y in zip(program(*lie), expected, strict=True):
+      close(x, y, np.complex128, 1e5)
+    moved = dist.report(program)
+    small = 8 * min(shape) ** 2 * np.dtype(np.complex128).itemsize  # R's of all devices
+    assert moved.moved <= small * sum(moved.collectives.values())
+
+
+def test_what_moves(rng):
+  """By the Gram matrix k² numbers and a scale; and little more than A and U is held."""
+  x = place(general(rng, 4096, 16))
+  found = {}
+  with jax.set_mesh(x.sharding.mesh):
+    for name, call in {
+        "gram": lambda a: dist.polar(a, method="gram", axes="x")[0],
+        "qr": lambda a: dist.polar(a, axes="x")[0]}.items():
+      found[name] = dist.report(quick_compile(call, (x,)))
+  share = x.nbytes // 8
+  assert found["gram"].moved == 16**2 * 8 + 8
+  assert found["qr"].moved == 8 * 16**2 * 8
+  assert found["gram"].arguments + found["gram"].results + found["gram"].temporaries < 3.2 * share
+
+
+def test_ill_conditioned(rng):
+  """Where the Gram matrix has no digit of what is small: by R, U is orthonormal to rounding;
+  by that matrix what is small is shrunk."""
+  s = np.array([1, 1e-4, 1e-11])
+  a = with_values(rng, s)
+  x = place(a)
+  u, p = map(np.asarray, dist.polar(x))
+  close(u.T @ u, np.eye(3), np.float64, 50)
+  close(u @ p, a, np.float64, 50)
+  u, p = map(np.asarray, dist.polar(x, method="gram"))
+  bound = np.sqrt(8 * np.sqrt(3) * np.finfo(np.float64).eps)
+  close(np.linalg.svd(u, compute_uv=False)[:2], np.ones(2), np.float64, 1e8 * 10)
+  np.testing.assert_allclose(np.linalg.svd(u, compute_uv=False)[2], s[2] / bound, rtol=1e-3)
+  close(u @ p, a, np.float64, 1 / bound)
+
+
+def test_extremes(rng):
+  """Of zero, of lower rank, tiny, in half precision, of few and of no columns, and NaN, which stays
+  in its own matrix."""
+  low = general(rng, ROWS, 1) @ general(rng, 1, N)
+  u, p = map(np.asarray, dist.polar(place(low)))
+  close(u.T @ u, np.eye(N), np.float64)
+  close(u @ p, low, np.float64)
+  for method, size in zip(METHODS, (1, 0), strict=True):
+    u, p = dist.polar(place(np.zeros((ROWS, N))), method=method)
+    close(np.asarray(u).T @ u, size * np.eye(N), np.float64)
+    assert not np.any(p)
+  tiny = general(rng, ROWS, N) * 1e-30
+  for method in METHODS:
+    u, p = dist.polar(place(tiny.astype(np.float32)), method=method)
+    expected = linalg.polar(tiny)
+    close(u, expected[0], np.float32)
+    close(p * 1e30, expected[1] * 1e30, np.float32)
+  bad = general(rng, 2, ROWS, N, dtype=np.float32)
+  bad[1, 5, 1] = np.nan
+  x = jnp.asarray(place(bad, "batch"), jnp.bfloat16)
+  for part in (*dist.polar(x), *dist.polar(x, method="gram")):
+    assert part.dtype == jnp.bfloat16
+    part = np.asarray(part, np.float32)
+    assert np.isnan(part[1]).all() and not np.isnan(part[0]).any()
+  with jax.set_mesh(make_mesh()):
+    for shape in ((16, 0), (0, 16)):
+      u, p = dist.polar(jnp.zeros(shape), method="gram")
+      assert (u.shape, p.shape) == (shape, (0, 0))
+
+
+def test_uneven_rows(rng):
+  """Inside `jit`, of rows that the devices do not divide."""
+  a = general(rng, 45, N)
+  with jax.set_mesh(make_mesh()):
+    call = lambda a: (*dist.polar(jnp.sin(a)), *dist.polar(jnp.sin(a), method="gram"))
+    found = quick_jit(call)(a)
+  expected = linalg.polar(np.sin(a))
+  for mine, theirs in zip(found, (*expected, *expected), strict=True):
+    close(mine, theirs, np.float64)
+
+
+def test_errors():
+  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
+  x = jax.device_put(np.ones((16, 8)), NamedSharding(mesh, P("x", "y")))
+  with pytest.raises(linalg.ffi.ShardingTypeError, match="jax.sharding.reshard"):
+    dist.polar(x)
+  with pytest.raises(ValueError, match="method='qdwh' must be 'qr' or 'gram'"):
+    dist.polar(x, method="qdwh")
