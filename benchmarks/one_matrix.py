@@ -1,9 +1,11 @@
 """What `linalg.distributed` moves and holds for one positive definite matrix on many devices.
 
   python benchmarks/one_matrix.py --devices 8 --n 4096
+  python benchmarks/one_matrix.py --scaling
 
 compiles the programs for virtual CPU devices, and counts what one device receives, beside what the
-algorithm needs on paper, and the memory that it takes. With `--run` it times them too, each within
+algorithm needs on paper, and the memory that it takes; with `--scaling` of 1 to 64 devices, whose
+shares are alike, as docs/distributed.md has them. With `--run` it times them too, each within
 `--limit` seconds, and stock JAX's, in processes of their own: stock gathers the matrix and may take
 very long, or never return.
 """
@@ -15,15 +17,24 @@ import statistics
 import time
 
 PROGRAMS = ("cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L")
+SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices, n
 
 
 def paper(name, rows, columns):
   """What a device receives, in shares n² / P, by the leading terms: a panel's rows and columns in
-  each step, half of them being there, and the way to the block-cyclic layout and back."""
+  each step, half of them being there, and the way to the block-cyclic layout and back. A device
+  alone receives nothing."""
+  if rows * columns == 1:
+    return 0.0
   sweep = (rows + columns) / 2
   return {
-      "cho_factor": sweep + 2, "cholesky": sweep + 4, "inv": 3 * sweep + 4, "value": sweep + 2,
-      "gradient": 3 * sweep + 4, "gradient of L": 5 * sweep + 8}[name]
+      "cho_factor": sweep + 1, "cholesky": sweep + 2, "inv": 3 * sweep + 2, "value": sweep + 1,
+      "gradient": 3 * sweep + 2, "gradient of L": 5 * sweep + 4}[name]
+
+
+def columns_of(devices):
+  """Those of the squarest grid."""
+  return max(k for k in range(1, int(devices**0.5) + 1) if devices % k == 0)
 
 
 def measure(name, devices, n, stock, rounds):
@@ -36,7 +47,7 @@ def measure(name, devices, n, stock, rounds):
 
   import linalg.distributed as dist
 
-  columns = max(k for k in range(1, int(devices**0.5) + 1) if devices % k == 0)
+  columns = columns_of(devices)
   mesh = jax.make_mesh((devices // columns, columns), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
   axes = ("x",), ("y",)
 
@@ -88,30 +99,33 @@ def main():
   parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
   parser.add_argument("--devices", type=int, default=8)
   parser.add_argument("--n", type=int, default=4096)
+  parser.add_argument("--scaling", action="store_true", help="1 to 64 devices, n² / P alike")
   parser.add_argument("--programs", nargs="+", default=PROGRAMS, choices=PROGRAMS)
   parser.add_argument("--run", action="store_true")
   parser.add_argument("--rounds", type=int, default=5)
   parser.add_argument("--limit", type=float, default=60)
   options = parser.parse_args()
-  devices = options.devices
-  columns = max(k for k in range(1, int(devices**0.5) + 1) if devices % k == 0)
-  print(f"float32, n = {options.n}, {devices} devices; in shares n² / P of the matrix:")
-  print("| Program | On paper | Received | In n² / √P | Held | Compiled in | Median time |")
-  print("|---|---|---|---|---|---|---|")
+  sizes = SCALING if options.scaling else ((options.devices, options.n),)
+  print("float32; in shares n² / P of the matrix:")
+  print("| Program | P, n | On paper | Received | In n² / √P | Held | Compiled in | Median time |")
+  print("|---|---|---|---|---|---|---|---|")
   for name in options.programs:
-    for stock in (False, True) if options.run and name != "cho_factor" else (False,):
-      title = f"{name}, stock" if stock else name
-      found = within(
-          options.limit, name, devices, options.n, stock, options.rounds if options.run else 0)
-      if found is None:
-        print(f"| {title} | | | | | | over {options.limit:g} s in all |", flush=True)
-        continue
-      received, held, compilation, calls = found
-      expected = "" if stock else f"{paper(name, devices // columns, columns):.1f}"
-      median = f"{statistics.median(calls):.2f} s" if calls else ""
-      print(
-          f"| {title} | {expected} | {received:.1f} | {received / devices**0.5:.2f} | {held:.1f} | "
-          f"{compilation:.1f} s | {median} |", flush=True)
+    for devices, n in sizes:
+      for stock in (False, True) if options.run and name != "cho_factor" else (False,):
+        title = f"{name}, stock" if stock else name
+        found = within(
+            options.limit, name, devices, n, stock, options.rounds if options.run else 0)
+        if found is None:
+          print(f"| {title} | {devices}, {n} | | | | | | over {options.limit:g} s |", flush=True)
+          continue
+        received, held, compilation, calls = found
+        columns = columns_of(devices)
+        expected = "" if stock else f"{paper(name, devices // columns, columns):.1f}"
+        median = f"{statistics.median(calls):.2f} s" if calls else ""
+        print(
+            f"| {title} | {devices}, {n} | {expected} | {received:.1f} | "
+            f"{received / devices**0.5:.2f} | {held:.1f} | {compilation:.1f} s | {median} |",
+            flush=True)
 
 
 if __name__ == "__main__":
