@@ -1,4 +1,9 @@
-"""Divided differences of a function, accurate between arguments that are equal or nearly so."""
+"""Divided differences of a function, accurate between arguments that are equal or nearly so.
+
+Arguments that a program computes, as squares of singular values, XLA may compute at each place that
+uses them, fusing products and differences as it likes there: that two are equal holds at one place
+and not at another. So what is chosen hangs on bounds, which are large either way.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +36,11 @@ def differences(f, w):
   gap = y - x
   safe = jnp.where(gap == 0, 1, gap)
   integral = sum(weight * _slope(f)(x + t * gap) for t, weight in _RULE)
-  rounding = 4 * jnp.finfo(w.dtype).eps * (jnp.abs(fx) + jnp.abs(fy))
-  error = jnp.where(gap == 0, jnp.inf, rounding / jnp.abs(safe))
+  limits = jnp.finfo(w.dtype)
+  error = (4 * limits.eps * (jnp.abs(fx) + jnp.abs(fy)) + limits.tiny) / jnp.abs(gap)
   chosen = _choose(integral, (fy - fx) / safe.astype(fx.dtype), error)
   good = chosen == integral
-  return chosen, jnp.where(good, 4 * jnp.finfo(w.dtype).eps * jnp.abs(chosen), error)
+  return chosen, jnp.where(good, 4 * limits.eps * jnp.abs(chosen), error)
 
 
 def second_differences(f, w):
@@ -50,19 +55,19 @@ def second_differences(f, w):
   pairs = [(first[..., None, :, :], error[..., None, :, :]),
            (first[..., :, None, :], error[..., :, None, :]),
            (first[..., :, :, None], error[..., :, :, None])]
-  bound = widest = jnp.zeros((1,) * ends[0].ndim, w.dtype)
-  quotient = bound.astype(first.dtype)
+  widest = jnp.zeros((1,) * ends[0].ndim, w.dtype)
+  quotient, bound = widest.astype(first.dtype), widest + jnp.inf
   for i, k in ((0, 1), (0, 2), (1, 2)):
     gap = ends[k] - ends[i]
     safe = jnp.where(gap == 0, 1, gap)
     (high, high_error), (low, low_error) = pairs[i], pairs[k]
     wider = jnp.abs(gap) > widest
     quotient = jnp.where(wider, (high - low) / safe.astype(first.dtype), quotient)
-    bound = jnp.where(wider, (high_error + low_error) / jnp.abs(safe), bound)
+    bound = jnp.where(wider, (high_error + low_error) / jnp.abs(gap), bound)
     widest = jnp.where(wider, jnp.abs(gap), widest)
   curvature = _slope(_slope(f))
   x, y, z = ends
   integral = sum(
       weight * t * other * curvature(x + t * ((y - x) + s * (z - y)))
       for t, weight in _RULE for s, other in _RULE)
-  return _choose(integral, quotient, jnp.where(widest == 0, jnp.inf, bound))
+  return _choose(integral, quotient, bound)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from linalg import _algebra, _sqrtm
+from linalg import _algebra, _funm, _sqrtm
+from quick import optimised_jit
 
 
 @pytest.mark.parametrize("value", [1.0, np.nan, np.inf])
@@ -48,3 +49,21 @@ def test_none_is_zero():
   np.testing.assert_array_equal(_algebra.plus(x, y), x + y)
   zeros = _algebra.without_none((x, y), (None, y))
   jax.tree.map(functools.partial(np.testing.assert_array_equal), zeros, [0 * x, y])
+
+
+def test_eigenvalues_that_the_program_computes():
+  """XLA fuses their products with the differences of them: equal ones differ at some places."""
+  rng = np.random.default_rng(0)
+  a, b = (rng.standard_normal((8, 8)) + 1j * rng.standard_normal((8, 8)) for _ in range(2))
+  _, s, vh = np.linalg.svd(a)
+  f = _funm._inverse_root(4)
+
+  def slopes(eigenvalues, s):
+    root = lambda a: _funm._function_p(a.conj().T @ a, eigenvalues(s), vh.conj().T, f=f)
+    loss = lambda a: jnp.sum(jnp.abs(root(a)) ** 3)
+    return jax.jvp(jax.grad(loss), (a,), (b,))
+
+  found = optimised_jit(functools.partial(slopes, lambda s: s**2))(s)
+  expected = optimised_jit(functools.partial(slopes, lambda s: s))(s**2)
+  for x, y in zip(found, expected, strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9 * np.abs(y).max())
