@@ -131,6 +131,7 @@ def test_derivatives_of_logarithms(dtype, rng):
     third(1.0)
 
 
+@pytest.mark.extended
 def test_equations_without_a_unique_solution(rng):
   """NaN for the matrix whose eigenvalues meet, alone; `checked` says which."""
   a = matrices.general(rng, (3,), 4, 4, np.float64) / 8
@@ -194,6 +195,7 @@ def test_riccati(pair, rng):
       theirs(chain, last, (eye + np.ones((3, 3))) / 2, eye[:1, :1]), rtol=1e-9)
 
 
+@pytest.mark.extended
 def test_riccati_equations_without_a_solution():
   """NaN for what no input reaches and what lies on the boundary, alone; `checked` says which."""
   one = np.ones((1, 1))
