@@ -168,9 +168,9 @@ def _qr_raw_ratio(operands, results):
 def _qr_pivoted_ratio(operands, results):
   (a,), (q, r, permutation) = operands, results
   diagonal = np.abs(np.diagonal(r, axis1=-2, axis2=-1))
-  # Descending, but for rounding errors, which are those of the largest. Of many columns geqp3, which
-  # follows a norm by subtraction until half the digits are lost, keeps to half of them times their
-  # number (Drmač and Bujanović, On the failure of rank-revealing QR factorization software, 2008).
+  # Descending, but for rounding errors, which are those of the largest. Of many columns geqp3,
+  # which follows a norm by subtraction until half the digits are lost, keeps to half of them times
+  # their number (Drmač and Bujanović, On the failure of rank-revealing QR software, 2008).
   eps = checks.eps(r)
   slack = eps * (10 * diagonal[..., :-1] + diagonal[..., :1])
   if r.shape[-1] > 300:
