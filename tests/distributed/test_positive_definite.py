@@ -399,6 +399,7 @@ def gaussian_process(a, b):
     ("both", dist.cholesky, 4.5, 2.4, 4104), ("rows twice", dist.cholesky, 4.5, 2.4, 4104),
     ("columns", lambda a: dist.cho_factor(a).blocks, 4.2, 1.9, 4096),
     ("both", lambda a: dist.inv(a, assume_a="pos"), 5.5, 5.3, 4104),
+    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 10, 4096),
     ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6.1, 10, 4104),
     ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 6.1, 5.1, 4096)])
 def test_memory_and_words(layout, call, shares, words, n, all_phases):
