@@ -84,6 +84,7 @@ endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 add_library(
   linalg_cuda_kernels STATIC
+  kernels/cuda/banded.cu
   kernels/cuda/cholesky.cu
   kernels/cuda/det.cu
   kernels/cuda/eig.cu

@@ -18,16 +18,21 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
 // attributes, which are of type bool.
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                              \
-  visit(linalg_adjugate, kBoth, 1, 1)                                              \
+  visit(linalg_banded_solve, kBoth, 3, 2)                                          \
   visit(linalg_cholesky, kBoth, 1, 2, "lower", "symmetrize")                       \
+  visit(linalg_cholesky_banded, kBoth, 1, 2, "lower")                              \
+  visit(linalg_cholesky_banded_solve, kBoth, 2, 1, "lower")                        \
   visit(linalg_cholesky_jvp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
   visit(linalg_cholesky_vjp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_det, kBoth, 1, 1)                                                   \
+  visit(linalg_det_adjugate, kBoth, 1, 2)                                          \
   visit(linalg_eig, kBoth, 1, 3)                                                   \
   visit(linalg_eig_left, kBoth, 1, 4)                                              \
   visit(linalg_eigh, kBoth, 1, 3, "lower", "symmetrize")                           \
+  visit(linalg_eigh_jvp, kCpu, 3, 2, "lower", "symmetrize")                        \
   visit(linalg_eigh_tridiagonal, kBoth, 2, 3)                                      \
+  visit(linalg_eigh_vjp, kCpu, 4, 1, "lower", "symmetrize")                        \
   visit(linalg_eigvals, kBoth, 1, 2)                                               \
   visit(linalg_eigvalsh, kBoth, 1, 2, "lower", "symmetrize")                       \
   visit(linalg_eigvalsh_tridiagonal, kBoth, 2, 2)                                  \
@@ -49,6 +54,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_qr_vjp, kBoth, 4, 1)                                                \
   visit(linalg_schur, kBoth, 1, 3)                                                 \
   visit(linalg_slogdet, kBoth, 1, 2)                                               \
+  visit(linalg_slogdet_inv, kCpu, 1, 3)                                            \
   visit(linalg_solve, kBoth, 2, 2)                                                 \
   visit(linalg_svd, kBoth, 1, 4)                                                   \
   visit(linalg_svdvals, kBoth, 1, 2)                                               \

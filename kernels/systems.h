@@ -1,5 +1,5 @@
-// Operands of the handlers that solve systems, on any backend: with given triangles or factors, and
-// tridiagonal ones; and tridiagonal matrices alone.
+// Operands of the handlers that solve systems, on any backend: with given triangles or factors,
+// tridiagonal and banded ones; and tridiagonal and banded matrices alone.
 #pragma once
 
 #include <algorithm>
@@ -125,6 +125,75 @@ TridiagonalSystems<T> ReadTridiagonalSystems(const ffi::AnyBuffer& dl, const ffi
           .b = Elements<T>(b, batch, {n, cols}, "b"),
           .x = Elements<T>(x, batch, {n, cols}, "x"),
           .info = Elements<int32_t>(info, batch, {}, "info")};
+}
+
+// A batch of banded systems by their diagonals (…, n): those from the uppermost down to the main
+// one, and the `below` further down. Column j of the matrix has its elements at place j of them.
+// info is that of linalg_banded_solve.
+template <class T>
+struct BandedSystems {
+  int64_t batch, n, below, above, cols;
+  const T* upper;
+  const T* lower;
+  const T* b;
+  T* x;
+  int32_t* info;
+
+  constexpr int64_t Width() const { return below + 1 + above; }
+  // The first matrix's diagonal `place` below the uppermost, and how far on the next matrix's is.
+  constexpr const T* Diagonal(int64_t place) const {
+    return place <= above ? upper + place * n : lower + (place - above - 1) * n;
+  }
+  constexpr int64_t Stride(int64_t place) const { return (place <= above ? above + 1 : below) * n; }
+};
+
+template <class T>
+BandedSystems<T> ReadBandedSystems(const ffi::AnyBuffer& upper, const ffi::AnyBuffer& lower,
+                                   const ffi::AnyBuffer& b, Result& x, Result& info) {
+  const BatchShape shape = SplitBatch(b, 2, "b");
+  const int64_t batch = shape.batch, n = shape.rows, cols = shape.cols;
+  const int64_t rows = SplitBatch(upper, 2, "upper").rows;
+  const int64_t below = SplitBatch(lower, 2, "lower").rows;
+  if (rows < 1) throw BadArgument("upper", "have the main diagonal");
+  return {.batch = batch,
+          .n = n,
+          .below = below,
+          .above = rows - 1,
+          .cols = cols,
+          .upper = Elements<T>(upper, batch, {rows, n}, "upper"),
+          .lower = Elements<T>(lower, batch, {below, n}, "lower"),
+          .b = Elements<T>(b, batch, {n, cols}, "b"),
+          .x = Elements<T>(x, batch, {n, cols}, "x"),
+          .info = Elements<int32_t>(info, batch, {}, "info")};
+}
+
+// A batch of banded triangles by their diagonals (…, width, n): from the main one down, or, if they
+// are upper triangles, to the main one.
+struct BandedTriangles {
+  int64_t batch, n, width;
+  bool lower;
+
+  constexpr int64_t size() const { return width * n; }
+  // Of the diagonal `place` beside the main one: its elements, what there is of its row beside
+  // them, and where both begin.
+  constexpr int64_t Count(int64_t place) const { return std::max<int64_t>(n - place, 0); }
+  constexpr int64_t Corner(int64_t place) const { return n - Count(place); }
+  constexpr int64_t Begin(int64_t place) const {
+    return lower ? place * n : Row(place) + Corner(place);
+  }
+  constexpr int64_t CornerBegin(int64_t place) const {
+    return lower ? place * n + Count(place) : Row(place);
+  }
+
+ private:
+  constexpr int64_t Row(int64_t place) const { return (width - 1 - place) * n; }
+};
+
+inline BandedTriangles ReadBandedTriangles(const ffi::AnyBuffer& diagonals, bool lower,
+                                           std::string_view name) {
+  const BatchShape shape = SplitBatch(diagonals, 2, name);
+  if (shape.rows < 1) throw BadArgument(name, "have the main diagonal");
+  return {.batch = shape.batch, .n = shape.cols, .width = shape.rows, .lower = lower};
 }
 
 }  // namespace linalg

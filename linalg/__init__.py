@@ -18,7 +18,7 @@ from linalg._eigh_tridiagonal import eigh_tridiagonal
 from linalg._funm import funm_hermitian, inverse_pth_root
 from linalg._gauge import eigh_gauge_error
 from linalg._hessenberg import hessenberg
-from linalg._householder import householder_product
+from linalg._householder import householder_product, ormqr
 from linalg._lstsq import lstsq
 from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
 from linalg._matmul import congruence, matmul
@@ -103,6 +103,7 @@ __all__ = [
     "matrix_transpose",
     "multi_dot",
     "norm",
+    "ormqr",
     "outer",
     "pinv",
     "polar",

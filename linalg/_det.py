@@ -20,6 +20,7 @@ from linalg._algebra import (
     expand,
     identity,
     imaginary,
+    nan_where,
     on_diagonal,
     permutation_matrix,
     reciprocal,
@@ -28,7 +29,7 @@ from linalg._lu import lu_p
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, real_dtype
 from linalg._public import public
-from linalg._solve import factored_solve_p, inv_p
+from linalg._solve import factored_solve_p, inv_p, inverse_tangent
 from linalg._svd import svd_p
 from linalg._triangular import triangular_solve_p
 from linalg._tuning import ADJUGATE, within
@@ -43,16 +44,39 @@ class SlogdetResult(NamedTuple):
   logabsdet: jax.Array
 
 
-def _slogdet_jvp(primals, tangents):
+def _trace_of_product(x, da):
+  return jnp.sum(x.mT * da, axis=(-2, -1))
+
+
+def _slogdet_tangents(sign, x, da):
   # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
+  trace = _trace_of_product(x, da)
+  turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(x) else None
+  return turn, trace.real
+
+
+def _slogdet_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
-  sign, logabsdet = slogdet_p(a)
-  trace = jnp.sum(inv_p(a)[0].mT * da, axis=(-2, -1))
-  turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(a) else None
-  return (sign, logabsdet), (turn, trace.real)
+  sign, logabsdet, x = slogdet_inv_p(a)
+  return (sign, logabsdet), _slogdet_tangents(sign, x, da)
 
 
-slogdet_p = ffi.operation(
+def _slogdet_inv_jvp(primals, tangents):
+  (a,), (da,) = primals, tangents
+  sign, logabsdet, x = slogdet_inv_p(a)
+  return (sign, logabsdet, x), (*_slogdet_tangents(sign, x, da), inverse_tangent(x, da))
+
+
+# Both from the same factors: what the derivative of a determinant is made of.
+slogdet_inv_p: ffi.Operation = ffi.operation(
+    "linalg_slogdet_inv",
+    "n n -> (), (), n n",
+    lambda dtype: (dtype, real_dtype(dtype), dtype),
+    jvp=_slogdet_inv_jvp,
+    fallback=lambda a: [*slogdet_p(a), inv_p(a)[0]])
+
+
+slogdet_p: ffi.Operation = ffi.operation(
     "linalg_slogdet",
     "n n -> (), ()",
     lambda dtype: (dtype, real_dtype(dtype)),
@@ -92,9 +116,8 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
 def _det_jvp(primals, tangents):
   # Jacobi's formula: d det A = tr(adj(A) dA).
   (a,), (da,) = primals, tangents
-  if (closed_form := _CLOSED_FORMS.get(a.shape[-1])) is not None:
-    return det_p(a), jax.jvp(closed_form, (a,), (da,))[1]
-  return det_p(a), jnp.sum(adjugate_p(a).mT * da, axis=(-2, -1))
+  det, x = det_adjugate_p(a)
+  return det, _trace_of_product(x, da)
 
 
 # The determinant as a polynomial, whose derivatives of any order are finite.
@@ -139,6 +162,12 @@ def _reflect(x):
   v = q / jnp.sqrt(jnp.sum(q * q)) - (jnp.arange(n) == n - 1).astype(q.dtype)
   v = expand((v / jnp.sqrt(jnp.sum(v * v))).astype(x.dtype)[:, None], x)
   return x - 2 * v * jnp.sum(v * x, axis=-2, keepdims=True)
+
+
+def _adjugate_of_minors(a):
+  """adj(A) for n <= 3: the transpose of the determinant's derivative."""
+  det, pullback = jax.vjp(_CLOSED_FORMS[a.shape[-1]], a)
+  return pullback(jnp.ones_like(det))[0].mT
 
 
 def _adjugate(a):
@@ -211,9 +240,9 @@ def _derivative_of_adjugate(da, u, s, vh):
   return after * change
 
 
-def _adjugate_jvp(primals, tangents):
-  (a,), (da,) = primals, tangents
-  x = adjugate_p(a)
+def _tangent_of_adjugate(a, x, da):
+  if a.shape[-1] in _CLOSED_FORMS:
+    return jax.jvp(_adjugate_of_minors, (a,), (da,))[1]
   # Away from singular matrices adj(A) is det(A) A⁻¹, which has derivatives of any order; those of
   # singular vectors want distinct values.
   u, s, vh, _ = svd_p(a)
@@ -222,17 +251,29 @@ def _adjugate_jvp(primals, tangents):
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(safe))
   solve = functools.partial(factored_solve_p, safe, packed, pivots)
   trace = jnp.sum(diagonal_of(solve(da)), axis=-1)[..., None, None]
-  return x, jnp.where(
+  return jnp.where(
       regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, u, s, vh))
 
 
+def _det_adjugate_jvp(primals, tangents):
+  (a,), (da,) = primals, tangents
+  det, x = det_adjugate_p(a)
+  return (det, x), (_trace_of_product(x, da), _tangent_of_adjugate(a, x, da))
+
+
+def _det_adjugate_fallback(a):
+  x = (_adjugate_of_minors if a.shape[-1] in _CLOSED_FORMS else _adjugate)(a)
+  return [det_p(a), nan_where(jnp.isnan(a).any((-2, -1)), x, core=2)]
+
+
 # adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its derivative.
-adjugate_p = ffi.operation(
-    "linalg_adjugate",
-    "n n -> n n",
-    [0],
-    jvp=_adjugate_jvp,
-    fallback=lambda a: [_adjugate(a)],
+# The determinant is of the same factors.
+det_adjugate_p = ffi.operation(
+    "linalg_det_adjugate",
+    "n n -> (), n n",
+    [0, 0],
+    jvp=_det_adjugate_jvp,
+    fallback=_det_adjugate_fallback,
     suits=within(ADJUGATE))
 
 

@@ -9,9 +9,11 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._algebra import diagonal_of, hermitian_part, info_of_nan, reciprocal_gaps
 from linalg._checks import check_converged
+from linalg._linear import linear_pair
 from linalg._matmul import congruence, product
 from linalg._operands import as_arrays, check_square, real_dtype
 from linalg._public import public
+from linalg._tuning import EIGH_DERIVATIVE, within
 
 __all__ = ["EighResult", "eigh", "eigh_ex", "eigvalsh"]
 
@@ -43,16 +45,31 @@ def eigenpairs_jvp(w, v, c):
   return _real_diagonal(c), product(v, f * c)
 
 
-def _eigh_and_c(primals, tangents, **part):
-  """The results for A, and C = Vᴴ dA V."""
-  (a,), (da,) = primals, tangents
-  w, v, info = eigh_p(a, **part)
-  return w, v, info, congruence(v, hermitian_part(da, **part), adjoint_a=True)
+def _c(v, da, **part):
+  """C = Vᴴ dA V."""
+  return congruence(v, hermitian_part(da, **part), adjoint_a=True)
+
+
+def _tangents(w, v, da, **part):
+  return list(eigenpairs_jvp(w, v, _c(v, da, **part)))
+
+
+eigh_jvp_p, eigh_vjp_p = linear_pair(
+    ("linalg_eigh_jvp", "n, n n, n n -> n, n n", [0, 1]),
+    ("linalg_eigh_vjp", "n, n n, n, n n -> n n", [1]),
+    _tangents,
+    constants=2,
+    argument=lambda w, v: v,
+    attributes={"lower": True, "symmetrize": True},
+    suits=within(EIGH_DERIVATIVE, operand=1))
 
 
 def _eigh_jvp(primals, tangents, **part):
-  w, v, info, c = _eigh_and_c(primals, tangents, **part)
-  return (w, v, info), (*eigenpairs_jvp(w, v, c), None)
+  (a,), (da,) = primals, tangents
+  w, v, info = eigh_p(a, **part)
+  # The formula itself for larger ones: where a result is not used, half of it falls away.
+  tangents = eigh_jvp_p if a.shape[-1] <= EIGH_DERIVATIVE["cpu"].side else _tangents
+  return (w, v, info), (*tangents(w, v, da, **part), None)
 
 
 def _eigh_fallback(a, *, lower, symmetrize):
@@ -71,8 +88,9 @@ eigh_p = ffi.operation(
 
 
 def _eigvalsh_jvp(primals, tangents, **part):
-  w, _, info, c = _eigh_and_c(primals, tangents, **part)
-  return (w, info), (_real_diagonal(c), None)
+  (a,), (da,) = primals, tangents
+  w, v, info = eigh_p(a, **part)
+  return (w, info), (_real_diagonal(_c(v, da, **part)), None)
 
 
 def _eigvalsh_fallback(a, *, lower, symmetrize):

@@ -1,4 +1,4 @@
-"""Householder reflectors: LAPACK's form of QR, and the product of reflectors."""
+"""Householder reflectors: LAPACK's form of QR, the product of reflectors, and products with it."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import (
+    adjoint,
     column_of,
     expand,
     identities_like,
@@ -15,10 +16,11 @@ from linalg._algebra import (
     without_none,
 )
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix
+from linalg._operands import as_arrays, check_matrix, incompatible
 from linalg._public import public
+from linalg._triangular import triangular_solve_p
 
-__all__ = ["householder_product"]
+__all__ = ["householder_product", "ormqr"]
 
 # The derivatives of both operations are those of their textbook recurrences, one scan over the
 # reflectors: Golub and Van Loan, Matrix Computations, 4th ed., algorithms 5.1.1, 5.1.2 and 5.2.1.
@@ -58,10 +60,13 @@ def _householder_qr_scan(a):
   return packed, jnp.moveaxis(taus, 0, -1)
 
 
+def _vectors(a, count):
+  """The vectors of the reflectors, (..., m, k)."""
+  return jnp.tril(a[..., :count], -1) + identity(a, a.shape[-2], count)
+
+
 def _householder_product_scan(a, taus):
-  rows = a.shape[-2]
-  count = taus.shape[-1]
-  v = jnp.tril(a[..., :count], -1) + identity(a, rows, count)
+  v = _vectors(a, taus.shape[-1])
 
   def step(q, reflector):
     v, tau = reflector
@@ -130,3 +135,60 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
         "Arguments to householder_product() must have shapes [..., m, n] with m >= n and [..., k] "
         f"with k <= n, got {a.shape} and {taus.shape}")
   return householder_product_p(a, taus).astype(dtype)
+
+
+def _times_left(a, taus, c, adjoint_q):
+  # Q = I - V T Vᴴ with T⁻¹ = D⁻¹ + U, D being diag(taus) and U the strict upper triangle of Vᴴ V;
+  # Joffrain et al., Accumulating Householder transformations, revisited, ACM TOMS 32 (2006). As
+  # T = D (I + U D)⁻¹ it is right where a scale is 0, too.
+  v = _vectors(a, taus.shape[-1])
+  inverse = product(v, v, adjoint_a=True) * taus[..., None, :]
+  inner = product(v, c, adjoint_a=True)
+  scales = (taus.conj() if adjoint_q else taus)[..., None]
+  turned = triangular_solve_p(
+      inverse, scales * inner if adjoint_q else inner, left_side=True, lower=False,
+      transpose_a=adjoint_q, conjugate_a=adjoint_q, unit_diagonal=True)
+  return c - product(v, turned if adjoint_q else scales * turned)
+
+
+@public("left", "transpose")
+def ormqr(
+    a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False
+) -> jax.Array:
+  """Products with the Q of Householder reflectors, which is not made; `jax.lax.linalg.ormqr`.
+
+  Args:
+    a: matrices (..., m, n), whose column i holds, below the diagonal, the vector of reflector i;
+      its head is 1 and is not read. As `qr(mode='raw')` makes them, transposed.
+    taus: (..., k) with k <= min(m, n): reflector i is I - taus[i] v vᴴ.
+    c: matrices (..., m, p) if `left`, else (..., p, m); the batches broadcast.
+    left: whether Q stands on the left.
+    transpose: whether to multiply by Qᴴ.
+
+  Returns:
+    Q C, Qᴴ C, C Q or C Qᴴ with the complete Q, (..., m, m), of the shape of `c` and the operands'
+    common dtype. Nothing fails: NaN and Inf pass through.
+
+  float16 and bfloat16 are computed in float32, and the products rounded.
+
+  Algorithm: I - V T Vᴴ with all vectors V at once, which is products and one triangular system of
+  order k, and so are the derivatives, to any order. C is read twice.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> reflectors, taus = linalg.qr(a, "raw")
+    >>> r = linalg.ormqr(reflectors.mT, taus, a, transpose=True)
+    >>> print(jnp.allclose(r[:2], linalg.qr(a).R, atol=1e-5))
+    True
+  """
+  (a, taus, c), dtype = as_arrays("ormqr", a, taus, c)
+  for x in (a, c):
+    check_matrix("ormqr", x)
+  count = taus.shape[-1] if taus.ndim else None
+  if count is None or count > min(a.shape[-2:]) or c.shape[-2 if left else -1] != a.shape[-2]:
+    raise incompatible("ormqr", a, taus, c, names=("a", "taus", "c"))
+  a, taus, c = ffi.broadcast_batches("ormqr", (a, taus, c), (2, 1, 2))
+  if left:
+    return _times_left(a, taus, c, transpose).astype(dtype)
+  return adjoint(_times_left(a, taus, adjoint(c), not transpose)).astype(dtype)

@@ -180,11 +180,15 @@ def solve_ex(
   return _solve("solve_ex", a, b, assume_a, lower)
 
 
+def inverse_tangent(x, da):
+  """dX = -X dA X of the inverse X of A."""
+  return -product(product(x, da), x)
+
+
 def _inv_jvp(primals, tangents):
-  # dX = -X dA X
   (a,), (da,) = primals, tangents
   x, info = inv_p(a)
-  return (x, info), (-product(product(x, da), x), None)
+  return (x, info), (inverse_tangent(x, da), None)
 
 
 def _inv_fallback(a):

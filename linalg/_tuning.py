@@ -28,8 +28,11 @@ class Limit(NamedTuple):
 #
 # CPU, n = 32, 512 matrices, on cores that others used too: the handlers take 1/9 (float32), 1/5 to
 # 1/9 (float64) and 1/8 (complex64) of the formula's time for Cholesky's, and 1/3, 1/2.2 and 1/1.6
-# for QR's; beyond, the registers of a group of matrices outgrow the first cache many times.
-# Adjugates: up to the size whose LU factors are made in lanes, kSmallLu of kernels/cpu/tuning.h.
+# for QR's; beyond, the registers of a group of matrices outgrow the first cache many times. With
+# that of eigenvectors a gradient of eigh takes 0.5 to 1 of its time with the formula (AMD EPYC,
+# AVX-512, two cores, 23 November 2026, beside other work; float32 and float64, n = 3 to 32).
+# Adjugates: the formula factors twice; beyond, that of a singular matrix, by complete pivoting, an
+# element after the other, would take long.
 #
 # CUDA, times as fast as the formula, forward and backward, for square matrices:
 #              n=4        n=8        n=12       n=16        n=8        n=12
@@ -38,8 +41,9 @@ class Limit(NamedTuple):
 #   QR         1.6, 1.4   1.2, 1.2   0.6, 0.7   0.3, 0.3    1.1, 1.2   0.5, 0.5
 #   adjugate   2.0        4.3        1.8                    3.5        9.2
 CHOLESKY_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(16, nbytes=1152)}
+EIGH_DERIVATIVE = {"cpu": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
-ADJUGATE = {"cpu": Limit(32), "cuda": Limit(12, nbytes=1152)}
+ADJUGATE = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 
 
 class _Products(NamedTuple):
@@ -66,11 +70,11 @@ _PRODUCTS = {
 _LARGEST_PRODUCT = max(products.side for products in _PRODUCTS.values())
 
 
-def within(limits: Mapping[str, Limit]) -> Callable[..., bool]:
-  """The rule `suits` of an operation whose first operand is limited."""
+def within(limits: Mapping[str, Limit], operand: int = 0) -> Callable[..., bool]:
+  """The rule `suits` of an operation of which one operand is limited."""
 
-  def suits(platform: str, x: Any, *others: Any, **attributes: Any) -> bool:
-    limit = limits[platform]
+  def suits(platform: str, *types: Any, **attributes: Any) -> bool:
+    limit, x = limits[platform], types[operand]
     rows, cols = x.shape[-2:]
     return _all_at_most((rows, cols), limit.side) and rows * cols * x.dtype.itemsize <= limit.nbytes
 

@@ -17,6 +17,19 @@ namespace linalg {
 template <size_t kBytes>
 using Moved = std::conditional_t<kBytes == 4, float, double>;
 
+// For numbers that are aligned as their parts are, as complex64 is where it is moved as double: a
+// pointer to what is moved may be passed on, but neither read through nor copied from as such.
+template <class X>
+LINALG_INLINE X LoadMoved(const void* source) {
+  X x;
+  std::memcpy(&x, source, sizeof(X));
+  return x;
+}
+template <class X>
+LINALG_INLINE void StoreMoved(X x, void* target) {
+  std::memcpy(target, &x, sizeof(X));
+}
+
 // One step of a transposition: exchanges blocks of kStep lanes between registers kStep apart.
 template <int kStep, class V, size_t... kIndex>
 LINALG_INLINE void ExchangeBlocks(V& a, V& b, std::index_sequence<kIndex...>) {
@@ -50,7 +63,7 @@ LINALG_INLINE auto Join(V low, V high, std::index_sequence<kIndex...>) {
 template <class T, int kLanes, int kPiece>
 LINALG_INLINE Vector<T, kLanes> LoadPieces(const T* source, int64_t stride) {
   if constexpr (kLanes == kPiece) {
-    return LoadUnaligned<Vector<T, kLanes>>(source);
+    return LoadMoved<Vector<T, kLanes>>(source);
   } else {
     return Join(LoadPieces<T, kLanes / 2, kPiece>(source, stride),
                 LoadPieces<T, kLanes / 2, kPiece>(source + kLanes / 2 * stride, stride),
@@ -66,7 +79,7 @@ LINALG_INLINE auto Part(V x, std::index_sequence<kIndex...>) {
 template <class T, int kLanes, int kPiece>
 LINALG_INLINE void StorePieces(Vector<T, kLanes> x, T* target, int64_t stride) {
   if constexpr (kLanes == kPiece) {
-    StoreUnaligned(x, target);
+    StoreMoved(x, target);
   } else {
     constexpr auto kHalf = std::make_index_sequence<kLanes / 2>();
     StorePieces<T, kLanes / 2, kPiece>(Part<0>(x, kHalf), target, stride);
@@ -148,7 +161,7 @@ LINALG_INLINE void JoinTuples(const V* source, V* x) {
 template <int kCount, class V>
 LINALG_INLINE void PackTuples(const Lane<V>* source, V* target) {
   V x[kCount];
-  for (int i = 0; i < kCount; ++i) x[i] = LoadUnaligned<V>(source + i * kLanesOf<V>);
+  for (int i = 0; i < kCount; ++i) x[i] = LoadMoved<V>(source + i * kLanesOf<V>);
   SplitTuples<kCount>(x, target);
 }
 
@@ -156,7 +169,7 @@ template <int kCount, class V>
 LINALG_INLINE void UnpackTuples(const V* source, Lane<V>* target) {
   V x[kCount];
   JoinTuples<kCount>(source, x);
-  for (int i = 0; i < kCount; ++i) StoreUnaligned(x[i], target + i * kLanesOf<V>);
+  for (int i = 0; i < kCount; ++i) StoreMoved(x[i], target + i * kLanesOf<V>);
 }
 
 // Calls body(first) for squares of kPiece elements that cover [0, count), count >= kPiece.
@@ -170,13 +183,15 @@ template <class V, int kPiece = kLanesOf<V>>
 LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V* target) {
   if (count == 0) return;
   if constexpr (kLanesOf<V> == 1) {
-    std::memcpy(target, source, count * sizeof(V));
+    std::memcpy(target, static_cast<const void*>(source), count * sizeof(V));
   } else if constexpr (kPiece == 1) {
     if (stride == 1) {
-      target[0] = LoadUnaligned<V>(source);
+      target[0] = LoadMoved<V>(source);
       return;
     }
-    for (int lane = 0; lane < kLanesOf<V>; ++lane) target[0][lane] = source[lane * stride];
+    for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+      target[0][lane] = LoadMoved<Lane<V>>(source + lane * stride);
+    }
   } else if (kLanesOf<V> > 4 && count == 4 && stride == 4) {
     PackTuples<4>(source, target);
   } else if (kLanesOf<V> > 2 && count == 2 && stride == 2) {
@@ -193,10 +208,12 @@ template <class V, int kPiece = kLanesOf<V>>
 LINALG_INLINE void Unpack(const V* source, int64_t stride, int64_t count, Lane<V>* target) {
   if (count == 0) return;
   if constexpr (kLanesOf<V> == 1) {
-    std::memcpy(target, source, count * sizeof(V));
+    std::memcpy(static_cast<void*>(target), source, count * sizeof(V));
   } else if constexpr (kPiece == 1) {
-    if (stride == 1) return StoreUnaligned(source[0], target);
-    for (int lane = 0; lane < kLanesOf<V>; ++lane) target[lane * stride] = source[0][lane];
+    if (stride == 1) return StoreMoved(source[0], target);
+    for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+      StoreMoved<Lane<V>>(source[0][lane], target + lane * stride);
+    }
   } else if (kLanesOf<V> > 4 && count == 4 && stride == 4) {
     UnpackTuples<4>(source, target);
   } else if (kLanesOf<V> > 2 && count == 2 && stride == 2) {

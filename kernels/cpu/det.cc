@@ -65,31 +65,66 @@ void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det) {
 void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result logabsdet) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* sign_data = Elements<T>(sign, shape.batch, {}, "sign");
-    auto* logabsdet_data = Elements<Real<T>>(logabsdet, shape.batch, {}, "logabsdet");
-    RunDet<T>(pool, shape, a, [&](int64_t i, const auto& det) {
-      const auto parts = det.InParts();
-      StoreElements(&parts.sign, 1, sign_data + i);
-      StoreElements(&parts.logarithm, 1, logabsdet_data + i);
-    });
+    RunDet<T>(pool, shape, a, SlogdetResults<T>(sign, logabsdet, shape.batch));
   });
 }
 
-// Called for small matrices alone.
 template <class T>
 struct AdjugateProblem {
-  int64_t batch;
-  int n;
+  int64_t batch, n;
   const T* a;
+  T* det;
   T* adjugate;
 
-  Path path() const { return Path::kSmall; }
+  Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
 
   void RunSmall(ffi::ThreadPool& pool) const {
-    const int64_t size = int64_t{n} * n;
-    ForEachSmallGroup<T>(pool, batch, n, n, size, a, [&](auto& group) {
+    DispatchSize(n, [&](auto order) { RunSmall(pool, order); });
+  }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    const int64_t size = n * n;
+    struct Work {
+      blocked::LuFactors<T> factors;
+      blocked::Workspace<T> workspace;
+    };
+    const auto make = [&] {
+      return Work{blocked::LuFactors<T>(n, n), blocked::Workspace<T>(n, n)};
+    };
+    ForEachInTasks(pool, batch, 4 * BlockedLuNanoseconds<T>(n, n), make,
+                   [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
+                     T* const target = adjugate + i * size;
+                     const int info = work.factors.Factor(a + i * size, run_tasks);
+                     const auto* lu = reinterpret_cast<const Scalar*>(work.factors.lu().data);
+                     auto product =
+                         ProductOfPivots(n, lu, work.factors.lu().ld, work.factors.pivots());
+                     const Scalar value = product.Value();
+                     StoreElements(&value, 1, det + i);
+                     if (info < 0) return FillWithNaN(size, target);
+                     if (info > 0) return RunSingular(i);
+                     std::fill_n(target, size, T{});
+                     const Scalar before = small::TakePower(product);
+                     for (int64_t k = 0; k < n; ++k)
+                       StoreElements(&before, 1, target + k * (n + 1));
+                     blocked::CopyRows(n, n, target, work.workspace.rows(), run_tasks);
+                     work.factors.Solve(n, work.workspace.rows(), run_tasks);
+                     blocked::CopyRows(n, n, work.workspace.rows(), target, run_tasks);
+                     small::MultiplyByPower(size, product, reinterpret_cast<Scalar*>(target));
+                   });
+  }
+
+ private:
+  using Scalar = Element<T, Real<T>>;
+
+  template <class Order>
+  void RunSmall(ffi::ThreadPool& pool, Order order) const {
+    const int64_t size = n * n;
+    ForEachSmallGroup<T>(pool, batch, order, order, size, a, [&](auto& group) {
+      ScaledProduct<std::remove_reference_t<decltype(*group.a)>> product;
       const auto singular =
-          small::Adjugate(n, group.a, group.pivots, group.permutation, group.spare);
+          small::Adjugate(order, group.a, group.pivots, group.permutation, group.spare, product);
+      const auto value = product.Value();
+      StoreElements(&value, 1, det + group.first);
       StoreElements(group.spare, size, adjugate + group.first * size);
       using V = std::remove_const_t<decltype(singular)>;
       if (!Any(singular > V{})) return;
@@ -101,26 +136,25 @@ struct AdjugateProblem {
     });
   }
 
- private:
   void RunSingular(int64_t i) const {
-    using Scalar = Element<T, Real<T>>;
-    const int64_t size = int64_t{n} * n;
+    const int64_t size = n * n;
     const auto places = Scratch<int>(2 * n);
     const auto work = Scratch<Scalar>(size + 2 * n);
     std::memcpy(work.get(), a + i * size, size * sizeof(T));
-    small::AdjugateOfSingular(n, work.get(), places.get(), work.get() + size,
+    small::AdjugateOfSingular(ToInt(n), work.get(), places.get(), work.get() + size,
                               reinterpret_cast<Scalar*>(adjugate + i * size));
   }
 };
 
-void Adjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, Result adjugate) {
+void DetAdjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det, Result adjugate) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     TakePath(pool, AdjugateProblem<T>{
                        .batch = batch,
-                       .n = ToInt(n),
+                       .n = n,
                        .a = Elements<T>(a, batch, {n, n}, "a"),
+                       .det = Elements<T>(det, batch, {}, "det"),
                        .adjugate = ResultElements<T>(adjugate, batch, {n, n}, "the adjugate")});
   });
 }
@@ -128,6 +162,6 @@ void Adjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, Result adjugate) {
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_adjugate, linalg::Adjugate);
 LINALG_HANDLER(linalg_det, linalg::Det);
+LINALG_HANDLER(linalg_det_adjugate, linalg::DetAdjugate);
 LINALG_HANDLER(linalg_slogdet, linalg::Slogdet);

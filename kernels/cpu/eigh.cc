@@ -21,6 +21,7 @@
 #include "kernels/cpu/wide_eigvalsh.h"
 #include "kernels/handlers.h"
 #include "kernels/small/eigh.h"
+#include "kernels/small/eigh_derivative.h"
 
 namespace linalg {
 namespace {
@@ -175,8 +176,90 @@ void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info
   RunEigh(pool, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
+// The derivatives of eigenvalues and eigenvectors, which are called for small matrices alone.
+template <class T>
+struct EighDerivativeProblem {
+  using R = Real<T>;
+
+  int64_t batch, n;
+  HermitianPart part;
+  const R* w;
+  const T* v;
+  // Operands: dA alone, or the cotangents of w and V.
+  const R* dw = nullptr;
+  const T* x;
+  // Results: those of w and V, or A's cotangent alone.
+  R* y_w = nullptr;
+  T* y;
+
+  Path path() const { return Path::kSmall; }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    constexpr int64_t kParts = kPartsOf<T>;
+    const int64_t size = n * n, count = 3 * size * kParts + 2 * n;
+    const double operations = 3.0 * static_cast<double>(size) * n * kParts * kParts;
+    ForEachGroup<T>(pool, batch, count, SmallNanoseconds(kLanes<T>, count, operations),
+                    [&]<class V>(int64_t i, V* registers) {
+                      using E = Element<T, V>;
+                      E* const vectors = reinterpret_cast<E*>(registers);
+                      E *const matrix = vectors + size, *const work = matrix + size;
+                      V* const values = reinterpret_cast<V*>(work + size);
+                      V* const changes = values + n;
+                      LoadElements(w + i * n, n, n, values);
+                      LoadElements(v + i * size, size, size, vectors);
+                      LoadElements(x + i * size, size, size, matrix);
+                      if (dw == nullptr) {
+                        small::EighJvp(ToInt(n), values, vectors, part, matrix, changes, work);
+                        StoreElements(changes, n, y_w + i * n);
+                        StoreElements(work, size, y + i * size);
+                      } else {
+                        LoadElements(dw + i * n, n, n, changes);
+                        small::EighVjp(ToInt(n), values, vectors, part, changes, matrix, work);
+                        StoreElements(matrix, size, y + i * size);
+                      }
+                    });
+  }
+};
+
+// What both derivatives read, `x` being n by n.
+template <class T>
+EighDerivativeProblem<T> ReadDerivative(const ffi::AnyBuffer& w, const ffi::AnyBuffer& v,
+                                        const ffi::AnyBuffer& x, Result& y, HermitianPart part) {
+  const BatchShape shape = SplitSquareBatch(v, "the eigenvectors");
+  const int64_t batch = shape.batch, n = shape.rows;
+  return {.batch = batch,
+          .n = n,
+          .part = part,
+          .w = Elements<Real<T>>(w, batch, {n}, "the eigenvalues"),
+          .v = Elements<T>(v, batch, {n, n}, "the eigenvectors"),
+          .x = Elements<T>(x, batch, {n, n}, "the derivative"),
+          .y = ResultElements<T>(y, batch, {n, n}, "the result")};
+}
+
+void EighJvp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyBuffer da, Result dw,
+             Result dv, bool lower, bool symmetrize) {
+  DispatchDtype(v.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto derivative = ReadDerivative<T>(w, v, da, dv, {.lower = lower, .symmetrize = symmetrize});
+    derivative.y_w = Elements<Real<T>>(dw, derivative.batch, {derivative.n}, "dw");
+    TakePath(pool, derivative);
+  });
+}
+
+void EighVjp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyBuffer w_ct,
+             ffi::AnyBuffer v_ct, Result a_ct, bool lower, bool symmetrize) {
+  DispatchDtype(v.element_type(), [&]<class T>(std::type_identity<T>) {
+    auto derivative =
+        ReadDerivative<T>(w, v, v_ct, a_ct, {.lower = lower, .symmetrize = symmetrize});
+    derivative.dw = Elements<Real<T>>(w_ct, derivative.batch, {derivative.n},
+                                      "the cotangent of the eigenvalues");
+    TakePath(pool, derivative);
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
 LINALG_HANDLER(linalg_eigh, linalg::Eigh);
+LINALG_HANDLER(linalg_eigh_jvp, linalg::EighJvp);
+LINALG_HANDLER(linalg_eigh_vjp, linalg::EighVjp);
 LINALG_HANDLER(linalg_eigvalsh, linalg::Eigvalsh);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/small/lu.h"
 
@@ -53,5 +54,23 @@ void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t 
   };
   ForEachSmallGroup<T>(pool, batch, rows, cols, spare, a, factor_and_use, in_place);
 }
+
+// Where the signs and logarithms of determinants go, of every matrix or of groups of them.
+template <class T>
+struct SlogdetResults {
+  T* sign;
+  Real<T>* logabsdet;
+
+  SlogdetResults(Result& sign, Result& logabsdet, int64_t batch)
+      : sign(Elements<T>(sign, batch, {}, "sign")),
+        logabsdet(Elements<Real<T>>(logabsdet, batch, {}, "logabsdet")) {}
+
+  template <class E>
+  void operator()(int64_t i, const ScaledProduct<E>& det) const {
+    const auto parts = det.InParts();
+    StoreElements(&parts.sign, 1, sign + i);
+    StoreElements(&parts.logarithm, 1, logabsdet + i);
+  }
+};
 
 }  // namespace linalg

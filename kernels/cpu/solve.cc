@@ -108,22 +108,30 @@ struct SolveProblem {
   }
 };
 
-template <class T>
+// write(index, det) takes the ScaledProduct of every matrix, or of a group of them, if that is
+// wanted.
+template <class T, class Write = std::nullptr_t>
 struct InvProblem {
   int64_t batch, n;
   const T* a;
   T* inverse;
-  int32_t* info;
+  int32_t* info;  // null if that is not wanted
+  Write write{};
 
   Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
 
   void RunSmall(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
+    const int order = ToInt(n);
     ForEachSmallGroup<T>(pool, batch, n, n, size, a, [&](auto& group) {
-      const auto singular = small::Inverse(static_cast<int>(n), group.a, group.pivots,
-                                           group.permutation, group.spare);
+      ScaledProduct<std::remove_reference_t<decltype(*group.a)>> det;
+      const auto singular =
+          kDet ? small::LuWithDeterminant(order, group.a, group.pivots, group.permutation, det)
+               : small::Lu(order, order, group.a, group.pivots, group.permutation);
+      if constexpr (kDet) write(group.first, det);
+      small::InverseOfFactors(order, group.a, group.permutation, singular, group.spare);
       StoreElements(group.spare, size, inverse + group.first * size);
-      StoreIntegers(&singular, 1, info + group.first);
+      if (info != nullptr) StoreIntegers(&singular, 1, info + group.first);
     });
   }
 
@@ -139,11 +147,20 @@ struct InvProblem {
     ForEachInTasks(pool, batch, 3 * BlockedLuNanoseconds<T>(n, n), make,
                    [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
                      T* const target = inverse + i * size;
-                     info[i] = work.factors.Factor(a + i * size, run_tasks);
-                     if (info[i] != 0) return FillWithNaN(size, target);
+                     const int singular = work.factors.Factor(a + i * size, run_tasks);
+                     if (info != nullptr) info[i] = singular;
+                     if constexpr (kDet) {
+                       const auto lu = work.factors.lu();
+                       const auto* elements = reinterpret_cast<const Element<T>*>(lu.data);
+                       write(i, ProductOfPivots(n, elements, lu.ld, work.factors.pivots()));
+                     }
+                     if (singular != 0) return FillWithNaN(size, target);
                      work.factors.Invert(work.workspace.rows(), target, run_tasks);
                    });
   }
+
+ private:
+  static constexpr bool kDet = !std::is_null_pointer_v<Write>;
 };
 
 void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result info) {
@@ -167,8 +184,24 @@ void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result inverse, Result info) {
   });
 }
 
+void SlogdetInv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result logabsdet,
+                Result inverse) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    TakePath(pool, InvProblem<T, SlogdetResults<T>>{
+                       .batch = batch,
+                       .n = n,
+                       .a = Elements<T>(a, batch, {n, n}, "a"),
+                       .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
+                       .info = nullptr,
+                       .write = {sign, logabsdet, batch}});
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
 LINALG_HANDLER(linalg_solve, linalg::Solve);
 LINALG_HANDLER(linalg_inv, linalg::Inv);
+LINALG_HANDLER(linalg_slogdet_inv, linalg::SlogdetInv);

@@ -169,6 +169,7 @@ struct SmallAdjugate {
   using V = RealElement<E>;
   int n;
   const E* a;
+  E* det;
   E* adjugate;
   Staged<E> matrix, result;
   Place<V> pivots, permutation;
@@ -180,8 +181,10 @@ struct SmallAdjugate {
     if (static_cast<int>(threadIdx.x) >= block.count) return;
     char* const slice = block.Slice(threadIdx.x);
     E* const factors = matrix.In(slice);
-    const V singular =
-        small::Adjugate(n, factors, pivots.In(slice), permutation.In(slice), result.In(slice));
+    ScaledProduct<E> product;
+    const V singular = small::Adjugate(n, factors, pivots.In(slice), permutation.In(slice),
+                                       result.In(slice), product);
+    StoreGlobal<E>(product.Value(), det + block.first + threadIdx.x);
     if (!(singular > V(0))) return;
     const E* const given = a + (block.first + threadIdx.x) * matrix.stride;
     for (int i = 0; i < matrix.size; ++i) factors[i] = LoadGlobal(given + i);
@@ -190,7 +193,7 @@ struct SmallAdjugate {
   __device__ void Store(const Block& block) const { result.Store(adjugate, block); }
 };
 
-void Adjugate(cudaStream_t stream, ffi::AnyBuffer a, Result adjugate) {
+void DetAdjugate(cudaStream_t stream, ffi::AnyBuffer a, Result det, Result adjugate) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -200,6 +203,7 @@ void Adjugate(cudaStream_t stream, ffi::AnyBuffer a, Result adjugate) {
     const SmallAdjugate<E> job{
         .n = ToInt(n),
         .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
+        .det = AsElements(Elements<T>(det, batch, {}, "det")),
         .adjugate = AsElements(Elements<T>(adjugate, batch, {n, n}, "the adjugate")),
         .matrix = {size, slice.Take<E>(size)},
         .result = {size, slice.Take<E>(size)},
@@ -234,6 +238,6 @@ void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_adjugate, linalg::cuda::Adjugate);
 LINALG_HANDLER(linalg_det, linalg::cuda::Det);
+LINALG_HANDLER(linalg_det_adjugate, linalg::cuda::DetAdjugate);
 LINALG_HANDLER(linalg_slogdet, linalg::cuda::Slogdet);

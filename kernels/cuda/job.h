@@ -107,6 +107,18 @@ __device__ __forceinline__ void StoreGlobal(E x, E* target) {
   }
 }
 
+// The elements of one of many systems that lie between each other.
+template <class E>
+struct StridedVector {
+  E* data;
+  int64_t stride;
+
+  __device__ __forceinline__ E& operator[](int64_t i) const { return data[i * stride]; }
+  __device__ __forceinline__ StridedVector operator+(int64_t i) const {
+    return {data + i * stride, stride};
+  }
+};
+
 // Starts to copy an element of global memory to shared memory, number by number, without waiting
 // for it: a thread has as many copies under way as it likes, and no register holds them. Their end
 // is waited for by FinishCopies, and then by a barrier.

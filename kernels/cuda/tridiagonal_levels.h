@@ -14,18 +14,6 @@
 
 namespace linalg::cuda {
 
-// The elements of one of many systems that lie between each other.
-template <class E>
-struct StridedVector {
-  E* data;
-  int64_t stride;
-
-  __device__ __forceinline__ E& operator[](int64_t i) const { return data[i * stride]; }
-  __device__ __forceinline__ StridedVector operator+(int64_t i) const {
-    return {data + i * stride, stride};
-  }
-};
-
 // Long systems of an even number of rows: an odd one has a row x = 0 behind it. The right-hand side
 // of a row that a run is left with, or that stands at a seam, lies in x at the unknown's place that
 // it will be solved for.

@@ -1,5 +1,5 @@
 // Adjugates of small matrices, adj(A) = det(A) A⁻¹ as the polynomial that it is: finite where A is
-// singular, and what the determinant's derivative is made of.
+// singular, and what the determinant's derivative is made of. The determinant comes with them.
 #pragma once
 
 #include <algorithm>
@@ -13,31 +13,78 @@ namespace linalg::small {
 
 // Takes one step off the exponent, towards 0. Returns the power of 2 that the step stands for:
 // 2^kExponentStep or its inverse, which one can multiply by, or 1 where the exponent was 0.
-template <class E, class V = RealElement<E>>
-LINALG_INLINE V TakePower(V& exponent) {
+template <class E>
+LINALG_INLINE RealElement<E> TakeStep(ScaledProduct<E>& x) {
+  using V = RealElement<E>;
   const V one = Broadcast<V>(1), up = Broadcast<V>(ScaledProduct<E>::kUp);
-  const V turn = exponent > V{} ? one : exponent < V{} ? -one : V{};
-  exponent -= turn;
+  const V turn = x.exponent > V{} ? one : x.exponent < V{} ? -one : V{};
+  x.exponent -= turn;
   return turn > V{} ? up : turn < V{} ? one / up : one;
 }
 
-// adjugate (n, n) of the n by n matrix `a`, one per lane, which its LU factors overwrite; `pivots`
-// and `permutation` are room for n each. Returns what Lu returned: the lanes where that is positive
-// are left to AdjugateOfSingular.
+// What the identity is multiplied by before substitution, where the inverse alone might overflow:
+// the determinant, as far as it is in range. The exponent keeps the rest.
+template <class E>
+LINALG_INLINE E TakePower(ScaledProduct<E>& det) {
+  return TakeStep(det) * det.product;
+}
+
+// Multiplies by the rest, which leaves 0 or infinity before many steps.
+template <class E>
+LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* adjugate) {
+  using V = RealElement<E>;
+  for (int step = 0; step < 8 && Any(det.exponent != V{}); ++step) {
+    const V power = TakeStep(det);
+    for (int64_t i = 0; i < count; ++i) adjugate[i] = power * adjugate[i];
+  }
+}
+
+// Up to this order an adjugate is made of minors, which are entries or differences of two products.
+inline constexpr int kMinorsUpTo = 3;
+
+// The adjugate (n, n) of an `a` of at most that order.
+template <class E>
+LINALG_INLINE void AdjugateOfMinors(int n, const E* a, E* adjugate) {
+  if (n == 1) {
+    adjugate[0] = FromReal<E>(Broadcast<RealElement<E>>(1));
+  } else if (n == 2) {
+    adjugate[0] = a[3];
+    adjugate[1] = -a[1];
+    adjugate[2] = -a[2];
+    adjugate[3] = a[0];
+  } else if (n == 3) {
+    for (int i = 0; i < 3; ++i) {
+      const E* const next = a + (i + 1) % 3 * 3;
+      const E* const last = a + (i + 2) % 3 * 3;
+      for (int j = 0; j < 3; ++j) {
+        const int k = (j + 1) % 3, l = (j + 2) % 3;
+        adjugate[j * 3 + i] = NegMulAdd(next[l], last[k], Mul(next[k], last[l]));
+      }
+    }
+  }
+}
+
+// adjugate (n, n) and determinant of the n by n matrix `a`, one per lane, which its LU factors
+// overwrite; `pivots` and `permutation` are room for n each. Returns 0, kHoldsNaN, or a positive
+// number in the lanes whose adjugate is left to AdjugateOfSingular.
 template <class E>
 LINALG_INLINE RealElement<E> Adjugate(int n, E* a, RealElement<E>* pivots,
-                                      RealElement<E>* permutation, E* adjugate) {
+                                      RealElement<E>* permutation, E* adjugate,
+                                      ScaledProduct<E>& det) {
   using V = RealElement<E>;
-  const V singular = Lu(n, n, a, pivots, permutation);
-  const ScaledProduct<E> det = ProductOfPivots(n, a, n, pivots);
-  // The determinant before substitution, where it can, since the inverse alone might overflow. What
-  // is left of its exponent leaves 0 or infinity before many steps.
-  V exponent = det.exponent;
-  Invert(n, a, permutation, TakePower<E>(exponent) * det.product, adjugate);
-  for (int step = 0; step < 8 && Any(exponent != V{}); ++step) {
-    const V power = TakePower<E>(exponent);
-    for (int i = 0; i < n * n; ++i) adjugate[i] = power * adjugate[i];
+  if (n <= kMinorsUpTo) {
+    AdjugateOfMinors(n, a, adjugate);
+    const V holds_nan = HoldsNaN(n * n, a) ? Broadcast<V>(kHoldsNaN) : V{};
+    FillNaN(holds_nan < V{}, n * n, adjugate);
+    det = Determinant(n, a, pivots, permutation);
+    return holds_nan;
   }
+  const V singular = Lu(n, n, a, pivots, permutation);
+  det = ProductOfPivots(n, a, n, pivots);
+  ScaledProduct<E> rest = det;
+  const E before = TakePower(rest);
+  Invert(n, a, permutation, before, adjugate);
+  MultiplyByPower(int64_t{n} * n, rest, adjugate);
   FillNaN(singular < V{}, n * n, adjugate);
   return singular;
 }

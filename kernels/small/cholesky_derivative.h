@@ -98,25 +98,6 @@ LINALG_INLINE void CholeskyCotangent(int n, const E* l, E* x) {
   }
 }
 
-// What LowerHermitianPart is to tangents, for cotangents: the whole matrix from a lower triangle.
-template <class E>
-LINALG_INLINE void HermitianPartCotangent(E* x, int n, HermitianPart part) {
-  using V = RealElement<E>;
-  const V half = Broadcast<V>(0.5f);
-  for (int i = 0; i < n; ++i) {
-    for (int j = 0; j < i; ++j) {
-      const E entry = x[i * n + j], other = Conj(entry);
-      if (part.symmetrize) {
-        x[i * n + j] = half * entry;
-        x[j * n + i] = half * other;
-      } else {
-        x[i * n + j] = part.lower ? entry : E{};
-        x[j * n + i] = part.lower ? E{} : other;
-      }
-    }
-  }
-}
-
 // l: the factor, a lower one, or U = Lᴴ that becomes one. x: A's tangent := the factor's.
 template <class E>
 LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {

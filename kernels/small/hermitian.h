@@ -18,6 +18,25 @@ LINALG_INLINE void LowerHermitianPart(E* a, int n, HermitianPart part) {
   }
 }
 
+// What LowerHermitianPart is to tangents, for cotangents: the whole matrix from a lower triangle.
+template <class E>
+LINALG_INLINE void HermitianPartCotangent(E* x, int n, HermitianPart part) {
+  using V = RealElement<E>;
+  const V half = Broadcast<V>(0.5f);
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const E entry = x[i * n + j], other = Conj(entry);
+      if (part.symmetrize) {
+        x[i * n + j] = half * entry;
+        x[j * n + i] = half * other;
+      } else {
+        x[i * n + j] = part.lower ? entry : E{};
+        x[j * n + i] = part.lower ? E{} : other;
+      }
+    }
+  }
+}
+
 // Leaves the lower triangle, or its adjoint in the upper one, and zeros in the other; NaN in the
 // lanes where `failed` is not 0.
 template <class E>

@@ -136,28 +136,39 @@ LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
   }
 }
 
-// The determinant of the n by n matrix `a`, which its LU factors overwrite.
+// The same of a matrix of any order, of which nothing is in range but for n = 2 and 3.
+template <class E>
+LINALG_INLINE E ProductsOfEntries(int n, const E* a, Mask<RealElement<E>>& in_range) {
+  if (n == 2) return ProductsOfEntries<2>(a, in_range);
+  if (n == 3) return ProductsOfEntries<3>(a, in_range);
+  in_range = Mask<RealElement<E>>{};
+  return E{};
+}
+
+// Lu, and the determinant of the n by n matrix `a`.
+template <class E>
+LINALG_INLINE RealElement<E> LuWithDeterminant(int n, E* a, RealElement<E>* pivots,
+                                               RealElement<E>* permutation, ScaledProduct<E>& det) {
+  using V = RealElement<E>;
+  Mask<V> in_range;
+  const E product = ProductsOfEntries(n, a, in_range);
+  const V singular = Lu(n, n, a, pivots, permutation);
+  det = ProductOfPivots(n, a, n, pivots);
+  det.product = Choose(in_range, product, det.product);
+  det.exponent = in_range ? V{} : det.exponent;
+  return singular;
+}
+
+// The determinant of the n by n matrix `a`, which its LU factors overwrite where they are needed.
 template <class E>
 LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
                                            RealElement<E>* permutation) {
   using V = RealElement<E>;
-  const auto by_factors = [&] {
-    Lu(n, n, a, pivots, permutation);
-    return ProductOfPivots(n, a, n, pivots);
-  };
-  if (n == 2 || n == 3) {
-    Mask<V> in_range;
-    ScaledProduct<E> det;
-    det.product = n == 2 ? ProductsOfEntries<2>(a, in_range) : ProductsOfEntries<3>(a, in_range);
-    const Mask<V> out_of_range = in_range == Mask<V>{};
-    if (Any(out_of_range)) {
-      const ScaledProduct<E> other = by_factors();
-      det.product = Choose(out_of_range, other.product, det.product);
-      det.exponent = out_of_range ? other.exponent : det.exponent;
-    }
-    return det;
-  }
-  return by_factors();
+  ScaledProduct<E> det;
+  Mask<V> in_range;
+  det.product = ProductsOfEntries(n, a, in_range);
+  if (Any(in_range == Mask<V>{})) LuWithDeterminant(n, a, pivots, permutation, det);
+  return det;
 }
 
 // inverse (n, n) = A⁻¹ times a number, from A's factors.

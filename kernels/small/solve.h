@@ -94,13 +94,20 @@ LINALG_INLINE RealElement<E> Solve(int n, E* a, RealElement<E>* pivots, RealElem
   return singular;
 }
 
-// inverse (n, n) := A⁻¹; the rest as in Solve.
+// inverse (n, n) := A⁻¹, given A's LU factors and what Lu returned; NaN as in SolveFactored.
+template <class E>
+LINALG_INLINE void InverseOfFactors(int n, const E* lu, const RealElement<E>* permutation,
+                                    RealElement<E> singular, E* inverse) {
+  Invert(n, lu, permutation, FromReal<E>(Broadcast<RealElement<E>>(1)), inverse);
+  FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * n, inverse);
+}
+
+// The same, given A; the rest as in Solve.
 template <class E>
 LINALG_INLINE RealElement<E> Inverse(int n, E* a, RealElement<E>* pivots,
                                      RealElement<E>* permutation, E* inverse) {
   const RealElement<E> singular = Lu(n, n, a, pivots, permutation);
-  Invert(n, a, permutation, FromReal<E>(Broadcast<RealElement<E>>(1)), inverse);
-  FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * n, inverse);
+  InverseOfFactors(n, a, permutation, singular, inverse);
   return singular;
 }
 

@@ -65,6 +65,13 @@ def _factor(rng, shape, dtype):
   return _uniform(rng, shape, dtype) / n + 2 * np.eye(n, dtype=dtype)
 
 
+def _bands(rng, shape, dtype):
+  """Diagonally dominant, the second diagonal being the main one."""
+  ab = _uniform(rng, shape, dtype)
+  ab[..., 1, :] += 5
+  return ab
+
+
 def _pivots(rng, shape, dtype):
   del dtype
   n = shape[-1]
@@ -91,3 +98,5 @@ TALL_COLUMN = Operand(lambda n: (4 * n, 1), _uniform)
 VECTOR = Operand(_vector, _uniform)
 DIAGONAL = Operand(_vector, lambda *of: _uniform(*of) + 3)
 PIVOTS = Operand(_vector, _pivots)
+# The diagonals of a banded matrix with 2 below the main one and 1 above it.
+BANDS = Operand(lambda n: (4, n), _bands)

@@ -17,7 +17,6 @@ from jax.lax.linalg import (
     householder_product_p,
     lu_p,
     lu_pivots_to_permutation_p,
-    ormqr,
     ormqr_p,
     qdwh,
     qr_p,
@@ -34,6 +33,7 @@ from jax.lax.linalg import (
 from linalg import (
     householder_product,
     lu_pivots_to_permutation,
+    ormqr,
     triangular_solve,
     tridiagonal_solve,
 )

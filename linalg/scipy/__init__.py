@@ -39,7 +39,14 @@ from linalg import (
     solve_triangular,
     sqrtm,
 )
+from linalg.scipy._banded import (
+    cho_solve_banded,
+    cholesky_banded,
+    solve_banded,
+    solveh_banded,
+)
 from linalg.scipy._expm_frechet import expm_frechet
+from linalg.scipy._ldl import ldl
 from linalg.scipy._logm import fractional_matrix_power, logm
 from linalg.scipy._namesakes import (
     cholesky,
@@ -60,12 +67,15 @@ from linalg.scipy._sylvester import (
     solve_discrete_lyapunov,
     solve_sylvester,
 )
+from linalg.scipy._toeplitz import matmul_toeplitz, solve_toeplitz
 
 __all__ = [
     "block_diag",
     "cho_factor",
     "cho_solve",
+    "cho_solve_banded",
     "cholesky",
+    "cholesky_banded",
     "circulant",
     "companion",
     "convolution_matrix",
@@ -87,11 +97,13 @@ __all__ = [
     "inv",
     "invhilbert",
     "invpascal",
+    "ldl",
     "leslie",
     "logm",
     "lu",
     "lu_factor",
     "lu_solve",
+    "matmul_toeplitz",
     "null_space",
     "orth",
     "pascal",
@@ -102,12 +114,15 @@ __all__ = [
     "rsf2csf",
     "schur",
     "solve",
+    "solve_banded",
     "solve_continuous_are",
     "solve_continuous_lyapunov",
     "solve_discrete_are",
     "solve_discrete_lyapunov",
     "solve_sylvester",
+    "solve_toeplitz",
     "solve_triangular",
+    "solveh_banded",
     "sqrtm",
     "svd",
     "toeplitz",

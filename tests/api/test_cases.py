@@ -19,8 +19,8 @@ LEFT_OUT = {
     "tensorinv": "takes no batch",
     "tensorsolve": "takes no batch",
 }
-# The handler that no function calls but in its derivatives, beside those of derivative rules.
-OF_DERIVATIVES = {"linalg_adjugate"}
+# The handlers that no function calls but in its derivatives, beside those of derivative rules.
+OF_DERIVATIVES = {"linalg_det_adjugate", "linalg_slogdet_inv"}
 
 
 def test_every_handler_is_called():

@@ -86,6 +86,10 @@ def test_shapes_of_others():
   _refuses(ValueError, r"householder_product\(\)", linalg.householder_product, EYE, np.ones(4))
   _refuses(ValueError, r"householder_product\(\)", linalg.householder_product, EYE, np.ones(()))
   _refuses(ValueError, r"householder_product\(\)", linalg.householder_product, ONES, ONES)
+  _refuses(ValueError, r"to ormqr\(\): a \(3, 3\), taus \(4,\)", linalg.ormqr, EYE, np.ones(4), EYE)
+  _refuses(
+      ValueError, r"taus \(3,\) and c \(3, 2\)", linalg.ormqr, EYE, ONES, np.ones((3, 2)),
+      left=False)
   _refuses(ValueError, "permutation size 2", linalg.lu_pivots_to_permutation, PIVOTS, 2)
   _refuses(ValueError, "permutation size -1", linalg.lu_pivots_to_permutation, PIVOTS[:0], -1)
   _refuses(ValueError, "must be integers", linalg.lu_pivots_to_permutation, ONES, 3)

@@ -34,23 +34,29 @@ class Call(NamedTuple):
 MATRIX, VECTOR, SCALAR, INFO = ((B, N, N), F64), ((B, N), F64), ((B,), F64), ((B,), I32)
 COMPLEX_MATRIX, COMPLEX_VECTOR, BESIDE = ((B, N, N), C128), ((B, N), C128), ((B, N - 1), F64)
 COLUMNS, INDICES, TALL, WIDE = ((B, N, K), F64), ((B, N), I32), ((B, M, N), F64), ((B, N, M), F64)
+BANDS, BAND = ((B, 2, N), F64), ((B, 1, N), F64)
 FLAGS = {"lower": True, "symmetrize": True}
 CONJUGATE = {"conjugate_a": False, "conjugate_b": False}
 TRIANGULAR = dict.fromkeys(("lower", "transpose_a", "conjugate_a", "unit_diagonal"), False)
 CALLS = {
-    "adjugate": Call([MATRIX], [MATRIX]),
+    "banded_solve": Call([BANDS, BAND, COLUMNS], [COLUMNS, INFO], square=False),
     "cholesky": Call([MATRIX], [MATRIX, INFO], FLAGS),
+    "cholesky_banded": Call([BANDS], [BANDS, INFO], {"lower": True}, square=False),
+    "cholesky_banded_solve": Call([BANDS, COLUMNS], [COLUMNS], {"lower": True}, square=False),
     "cholesky_jvp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
     "cholesky_solve": Call([MATRIX, COLUMNS], [COLUMNS], {"lower": True}),
     "cholesky_vjp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
     "det": Call([MATRIX], [SCALAR]),
+    "det_adjugate": Call([MATRIX], [SCALAR, MATRIX]),
     # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
     # otherwise.
     "eig": Call([MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, INFO], first=(C128,)),
     "eig_left": Call(
         [MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, COMPLEX_MATRIX, INFO], first=(C128,)),
     "eigh": Call([MATRIX], [VECTOR, MATRIX, INFO], FLAGS),
+    "eigh_jvp": Call([VECTOR, MATRIX, MATRIX], [VECTOR, MATRIX], FLAGS, square=False),
     "eigh_tridiagonal": Call([VECTOR, BESIDE], [VECTOR, MATRIX, INFO], square=False),
+    "eigh_vjp": Call([VECTOR, MATRIX, VECTOR, MATRIX], [MATRIX], FLAGS, square=False),
     "eigvals": Call([MATRIX], [COMPLEX_VECTOR, INFO], first=(C128,)),
     "eigvalsh": Call([MATRIX], [VECTOR, INFO], FLAGS, first=(C128,)),
     "eigvalsh_tridiagonal": Call([VECTOR, BESIDE], [VECTOR, INFO], square=False),
@@ -75,6 +81,7 @@ CALLS = {
     "qr_vjp": Call([TALL, MATRIX, TALL, MATRIX], [TALL], square=False),
     "schur": Call([MATRIX], [MATRIX, MATRIX, INFO]),
     "slogdet": Call([MATRIX], [SCALAR, SCALAR]),
+    "slogdet_inv": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
     "solve": Call([MATRIX, COLUMNS], [COLUMNS, INFO]),
     "svd": Call([MATRIX], [MATRIX, VECTOR, MATRIX, INFO], square=False),
     "svdvals": Call([MATRIX], [VECTOR, INFO], square=False, any_columns=True, first=(C128,)),

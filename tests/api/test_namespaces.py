@@ -167,6 +167,8 @@ LAX = {
         b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype)),
     "lu": lambda m, a, p, b: m.lu(a),
     "lu_pivots_to_permutation": lambda m, a, p, b: m.lu_pivots_to_permutation(m.lu(a)[1], 5),
+    "ormqr": lambda m, a, p, b: m.ormqr(
+        b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype), a, left=False, transpose=True),
     "qr": lambda m, a, p, b: m.qr(b),
     "qr thin": lambda m, a, p, b: m.qr(b, full_matrices=False),
     "qr pivoted": lambda m, a, p, b: m.qr(b, full_matrices=False, pivoting=True),
@@ -185,7 +187,7 @@ LAX = {
 # Of these, JAX has no derivative.
 WITHOUT_DERIVATIVES = {
     "cholesky_update", "eig", "hessenberg", "householder_product", "lu_pivots_to_permutation",
-    "polar", "qr_multiply", "schur", "solve_sylvester", "sqrtm", "svd full"}
+    "ormqr", "polar", "qr_multiply", "schur", "solve_sylvester", "sqrtm", "svd full"}
 
 
 def _own(module):

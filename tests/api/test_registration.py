@@ -17,7 +17,7 @@ from jaxlib.mlir import ir
 
 import cut_offs
 import linalg
-from linalg import _targets, _tuning
+from linalg import _targets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -59,12 +59,6 @@ def test_a_target_is_in_the_same_file_on_every_backend():
   assert files[0].keys() == SIGNATURES.keys()
   assert files[1].keys() == {target for target, backends in TABLE.items() if backends != "kCpu"}
   assert files[0] == files[0] | files[1]
-
-
-def test_a_cut_off_that_is_the_handlers():
-  """adj(A) has handlers up to the size whose LU factors are computed in lanes."""
-  tuning = (ROOT / "kernels" / "cpu" / "tuning.h").read_text()
-  assert f"kSmallLu = {_tuning.ADJUGATE['cpu'].side};" in tuning
 
 
 def test_cut_offs_in_the_documents():

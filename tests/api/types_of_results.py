@@ -37,6 +37,7 @@ def decompositions(a: jax.Array, flag: bool, mode: str) -> None:
   assert_type(linalg.slogdet(a), linalg.SlogdetResult)
   assert_type(linalg.slogdet(a).logabsdet, jax.Array)
   assert_type(linalg.householder_product(a, a), jax.Array)
+  assert_type(linalg.ormqr(a, a, a, left=False), jax.Array)
 
 
 def flags_that_change_the_result(a: jax.Array, flag: bool, mode: str) -> None:
@@ -128,12 +129,19 @@ def of_scipy(a: jax.Array) -> None:
   assert_type(linalg.scipy.null_space(a), jax.Array)
   assert_type(linalg.scipy.expm_frechet(a, a, compute_expm=True), Arrays2)
   assert_type(linalg.scipy.logm(a), jax.Array)
+  assert_type(linalg.scipy.solve_banded((1, 1), a, a), jax.Array)
+  assert_type(linalg.scipy.solveh_banded(a, a, lower=True), jax.Array)
+  assert_type(linalg.scipy.cholesky_banded(a), jax.Array)
+  assert_type(linalg.scipy.cho_solve_banded((a, False), a), jax.Array)
   assert_type(linalg.scipy.fractional_matrix_power(a, 0.5), jax.Array)
   assert_type(linalg.scipy.solve_sylvester(a, a, a), jax.Array)
   assert_type(linalg.scipy.solve_continuous_are(a, a, a, a), jax.Array)
   assert_type(linalg.scipy.solve_discrete_are(a, a, a, a, None, a), jax.Array)
   assert_type(linalg.scipy.solve_continuous_lyapunov(a, a), jax.Array)
   assert_type(linalg.scipy.solve_discrete_lyapunov(a, a), jax.Array)
+  assert_type(linalg.scipy.ldl(a, lower=False), Arrays3)
+  assert_type(linalg.scipy.solve_toeplitz((a, a), a), jax.Array)
+  assert_type(linalg.scipy.matmul_toeplitz(a, a), jax.Array)
 
 
 def around_them(a: jax.Array) -> None:

@@ -21,7 +21,7 @@ STAND_IN = ROOT / "tests/cuda/on_cpu"
 SUITES = (
     "values/test_factorisations.py", "values/test_failures.py", "values/test_extremes.py",
     "values/test_in_place.py", "values/test_matmul.py", "values/test_svd.py",
-    "values/test_tridiagonal.py", "derivatives/test_linear.py")
+    "values/test_tridiagonal.py", "values/test_banded.py", "derivatives/test_linear.py")
 # Stock JAX's residuals on the CPU are no measure: there LAPACK sums block by block, which rounds
 # less than the teams' sums. The gates of the other tests hold.
 CHOSEN = "not float64 and not complex64 and not gradients and not no_worse_than_stock"

@@ -232,7 +232,7 @@ def test_products_that_xla_keeps(shapes, dtype, on_cpu, on_cuda):
     (linalg.cholesky, "linalg_cholesky_vjp", np.float32, 16),
     (linalg.cholesky, "linalg_cholesky_vjp", np.float64, 12),
     (lambda a: linalg.qr(a)[0], "linalg_qr_vjp", np.float32, 8),
-    (linalg.det, "linalg_adjugate", np.float32, 12)])
+    (linalg.det, "linalg_det_adjugate", np.float32, 12)])
 def test_rules_that_have_handlers(function, target, dtype, largest):
   """Small matrices go to the handlers; of larger ones the program for CUDA has the formula."""
   gradient = jax.grad(lambda a: jnp.sum(function(a)))

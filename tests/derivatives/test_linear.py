@@ -8,7 +8,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
-from linalg import _cholesky, _det, _qr
+from linalg import _cholesky, _det, _eigh, _qr
 from linalg._cases import matrices
 from quick import quick_jit
 
@@ -56,6 +56,39 @@ def test_cholesky(n, attributes, dtype, rng):
 
 
 @pytest.mark.all_dtypes
+@pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
+@pytest.mark.parametrize("n", SIZES)
+def test_eigh(n, attributes, dtype, rng):
+  """Forward and backward, against the formula and its transpose; equal eigenvalues too."""
+  a, x = _operands(rng, n, dtype)
+  _, v, _ = _eigh.eigh_p(a)
+  w = np.sort(rng.standard_normal((len(a), n)), axis=-1).astype(v.real.dtype)
+  w[3:5, n // 2 :] = w[3:5, n // 2, None]
+  w[5] = 0
+  cotangents = rng.standard_normal(w.shape).astype(w.dtype), matrices.general(
+      rng, (len(a),), n, n, dtype)
+
+  @quick_jit
+  def both(w, v, x, cotangents):
+    expected = _formula_and_transpose(
+        lambda w, v: lambda da: tuple(_eigh._tangents(w, v, da, **attributes)), (w, v), x,
+        cotangents)
+    return (
+        _eigh.eigh_jvp_p(w, v, x, **attributes), _eigh.eigh_vjp_p(w, v, *cotangents, **attributes)
+    ), expected
+
+  (tangents, found), (forward, expected) = both(w, v, x, cotangents)
+  gaps = np.abs(w[:, :, None] - w[:, None, :])
+  # What rounding leaves of a difference of eigenvalues.
+  steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
+  for y, other in zip((*tangents, found), (*forward, expected), strict=True):
+    assert y.dtype == other.dtype
+    y, other = (np.reshape(y, (len(a), n, -1)) for y in (y, other))
+    bound = 60 * n * np.finfo(dtype).eps * steepest * (1 + np.abs(x).max())
+    assert np.all(np.abs(y - other) <= bound)
+
+
+@pytest.mark.all_dtypes
 @pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (4, 4), (5, 3), (13, 4), (7, 7), (32, 32)])
 def test_qr(m, n, dtype, rng):
   """Forward and backward, against the formula and its transpose."""
@@ -79,19 +112,22 @@ def test_qr(m, n, dtype, rng):
 
 
 ADJUGATES = pytest.mark.parametrize(
-    "adjugate", [_det.adjugate_p, _det._adjugate], ids=["handler", "fallback"])
+    "adjugate", [lambda a: _det.det_adjugate_p(a)[1], lambda a: _det._det_adjugate_fallback(a)[1]],
+    ids=["handler", "fallback"])
 
 
 @pytest.mark.all_dtypes
 @ADJUGATES
-@pytest.mark.parametrize("n", [1, 4, 5, 8, 17, 32])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 32, 33, 38])
 def test_adjugate(n, adjugate, dtype, rng):
   """Of matrices of every rank in one batch, by singular values in double precision:
   adj(U S Vᴴ) = det(U Vᴴ) V adj(S) Uᴴ."""
   a = matrices.general(rng, (23,), n, n, dtype)
   wide = np.result_type(dtype, np.float64)
-  # Whole numbers, so that a repeated or a zero row gives pivots that are exactly zero.
-  a = np.round(2 * a.real).astype(wide) + (1j * np.round(2 * a.imag) if dtype.kind == "c" else 0)
+  # Whole numbers, so that a repeated or a zero row gives pivots that are exactly zero; adjugates of
+  # large ones leave float32's range.
+  a = a * (2 if n < 33 else 1)
+  a = np.round(a.real).astype(wide) + (1j * np.round(a.imag) if dtype.kind == "c" else 0)
   if n > 1:
     a[3, 1] = a[3, 0]
     a[4] = a[4] * (np.arange(n) != n // 2)
@@ -113,6 +149,21 @@ def test_adjugate(n, adjugate, dtype, rng):
     np.testing.assert_array_equal(found[6], 0)
 
 
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 8, 33])
+@pytest.mark.parametrize("function", [linalg.det, linalg.slogdet], ids=["det", "slogdet"])
+def test_value_with_its_derivative(function, n, dtype, rng):
+  """The same bits as alone, of singular matrices too: of whole numbers, and of one with NaN."""
+  a = np.round(matrices.general(rng, (23,), n, n, dtype) * 3).astype(dtype)
+  if n > 1:
+    a[3:9, 1] = 3 * a[3:9, 0]
+    a[9, 0, 0] = np.nan
+  alone = jax.tree.leaves(quick_jit(function)(a))
+  along, _ = quick_jit(lambda a: jax.jvp(function, (a,), (a,)))(a)
+  for x, y in zip(alone, jax.tree.leaves(along), strict=True):
+    np.testing.assert_array_equal(x, y)
+
+
 def test_adjugates_in_range(dtype):
   """The determinant alone would overflow, or the inverse would."""
   big, small = (1e30, 1e-42) if dtype == np.float32 else (1e200, 1e-320)
@@ -123,7 +174,7 @@ def test_adjugates_in_range(dtype):
     expected = np.diag([np.prod(np.delete(wide, k)) for k in range(5)])
     with np.errstate(over="ignore"):
       expected = expected.astype(dtype)
-    np.testing.assert_allclose(_det.adjugate_p(a)[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(_det.det_adjugate_p(a)[1][0], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("operation, target", [
@@ -148,9 +199,12 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
 
   @quick_jit
   def results(a, x, factor, q, r):
+    diagonal = jnp.diagonal(a, axis1=-2, axis2=-1).real
     return jax.tree.leaves((
         _cholesky.cholesky_jvp_p(factor, x), _cholesky.cholesky_vjp_p(factor, x),
-        _det.adjugate_p(a), _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x)))
+        _det.det_adjugate_p(a), _det.slogdet_inv_p(a),
+        _eigh.eigh_jvp_p(diagonal, q, x), _eigh.eigh_vjp_p(diagonal, q, diagonal, x),
+        _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x)))
 
   operands = (a, x, linalg.cholesky(a), *linalg.qr(x))
   whole = [np.asarray(y) for y in results(*operands)]

@@ -63,8 +63,8 @@ class Sanitizer:
         return
     pytest.skip(f"the sanitizer does not start here: {started.stderr[-500:]}")
 
-  def make(self, name, *sources):
-    """The program of these sources, which are compiled side by side."""
+  def compile(self, name, *sources):
+    """The object files of these sources, which are compiled side by side."""
     folder = self._folder / name
     folder.mkdir()
 
@@ -74,7 +74,12 @@ class Sanitizer:
       return folder / f"{i}.o"
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-      objects = list(pool.map(compile, range(len(sources))))
+      return list(pool.map(compile, range(len(sources))))
+
+  def make(self, name, *sources, objects=()):
+    """The program of these sources, and of object files that there are."""
+    folder = self._folder / name
+    objects = [*self.compile(name, *sources), *objects]
     linked = _run(*self._compile, *self._link, *objects, "-ldl", "-o", folder / name)
     assert linked.returncode == 0, linked.stderr[-5000:]
     return folder / name

@@ -45,19 +45,24 @@ using Element = LINALG_TEST_ELEMENT;
 
 // What each target takes and gives: the dtype (T, its Real and its Complex, Int32), and sizes.
 // Those in lower case are chosen, others follow: X the lesser of m and n; Q that or m, and V as vh
-// goes with u; J one less than n; P at least k; S and U the sides of the operand that a triangle of
-// order n stands beside.
+// goes with u; J one less than n; P at least k, and W one more; S and U the sides of the operand
+// that a triangle of order n stands beside.
 const std::map<std::string_view, std::string_view> kSignatures = {
-    {"linalg_adjugate", "Tnn > Tnn"},
+    {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
     {"linalg_cholesky", "Tnn > Tnn I"},
+    {"linalg_cholesky_banded", "TWn > TWn I"},
+    {"linalg_cholesky_banded_solve", "TWn Tnm > Tnm"},
     {"linalg_cholesky_jvp", "Tnn Tnn > Tnn"},
     {"linalg_cholesky_solve", "Tnn Tnk > Tnk"},
     {"linalg_cholesky_vjp", "Tnn Tnn > Tnn"},
     {"linalg_det", "Tnn > T"},
+    {"linalg_det_adjugate", "Tnn > T Tnn"},
     {"linalg_eig", "Tnn > Cn Cnn I"},
     {"linalg_eig_left", "Tnn > Cn Cnn Cnn I"},
     {"linalg_eigh", "Tnn > Rn Tnn I"},
+    {"linalg_eigh_jvp", "Rn Tnn Tnn > Rn Tnn"},
     {"linalg_eigh_tridiagonal", "Rn RJ > Rn Rnn I"},
+    {"linalg_eigh_vjp", "Rn Tnn Rn Tnn > Tnn"},
     {"linalg_eigvals", "Tnn > Cn I"},
     {"linalg_eigvalsh", "Tnn > Rn I"},
     {"linalg_eigvalsh_tridiagonal", "Rn RJ > Rn I"},
@@ -79,6 +84,7 @@ const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_qr_vjp", "Tmn Tnn Tmn Tnn > Tmn"},
     {"linalg_schur", "Tnn > Tnn Tnn I"},
     {"linalg_slogdet", "Tnn > T R"},
+    {"linalg_slogdet_inv", "Tnn > T R Tnn"},
     {"linalg_solve", "Tnn Tnk > Tnk I"},
     {"linalg_svd", "Tmn > TmQ RX TVn I"},
     {"linalg_svdvals", "Tmn > RX I"},
@@ -269,6 +275,7 @@ class Shapes {
     sizes_['Q'] = full ? m : sizes_['X'];
     sizes_['V'] = full && sizes_['Q'] != sizes_['X'] ? n : full ? n : sizes_['X'];
     sizes_['J'] = std::max<int64_t>(n - 1, 0);
+    sizes_['W'] = sizes_['k'] + 1;
     sizes_['P'] = sizes_['k'] + Uniform(random, 0, 3);
     const auto found = std::ranges::find(call.attributes, "left_side");
     const bool left =

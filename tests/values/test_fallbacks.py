@@ -19,7 +19,9 @@ def _operations():
   Those of derivative rules are compared with their formula in derivatives/test_linear.py.
   """
   handled = {x for x in cases.targets("cpu") if not x.endswith(("_jvp", "_vjp"))}
-  modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("linalg._")]
+  modules = [
+      module for name, module in sorted(sys.modules.items())
+      if name.startswith(("linalg._", "linalg.scipy._"))]
   for name, value in (item for module in modules for item in vars(module).items()):
     several = isinstance(value, tuple) and hasattr(value, "_fields")
     members = {f"{name}.{x}": getattr(value, x) for x in value._fields} if several else {}
@@ -31,8 +33,10 @@ def _operations():
 OPERATIONS = dict(_operations())
 # The case whose operands an operation takes, where its name is not the operation's.
 CASES = {
-    "adjugate": "det", "cholesky_solve": "cho_solve", "exact_matmul": "matmul",
-    "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted", "svd_full": "svd"}
+    "banded_solve": "solve_banded", "cholesky_banded_solve": "cho_solve_banded",
+    "cholesky_solve": "cho_solve", "det_adjugate": "det", "exact_matmul": "matmul",
+    "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted", "slogdet_inv": "slogdet",
+    "svd_full": "svd"}
 N = 5
 
 
@@ -54,6 +58,9 @@ def _operands(name, attributes, batch, shape, dtype, rng):
   operands = _case(name).operands(rng, batch, *shape, dtype)
   if name.endswith("_tridiagonal_p"):
     operands = (operands[0].real, operands[1])
+  if name == "banded_solve_p":
+    ab, b = operands
+    operands = (ab[..., :2, :], ab[..., 2:, :], b)
   if name == "triangular_solve_p" and not attributes["left_side"]:
     operands = (operands[0], operands[1].swapaxes(-1, -2))
   return operands

@@ -175,3 +175,24 @@ def test_a_function_that_knows_its_dtype(dtype):
   """Catches `f` called with numbers of another precision, which strict promotion refuses."""
   double = linalg.funm_hermitian(jnp.eye(2, dtype=dtype), lambda x: np.float32(2) * x)
   np.testing.assert_array_equal(double, 2 * np.eye(2, dtype=dtype))
+
+
+@cases.each_double
+def test_ormqr(dtype, rng):
+  """On both sides, of fewer reflectors than columns and of none, with broadcasting; a triangle and
+  the heads are not read."""
+  for m, n, k in ((7, 4, 4), (5, 5, 5), (4, 6, 4), (6, 3, 2), (3, 2, 0), (200, 150, 150)):
+    h, taus = linalg.qr(matrices.general(rng, (2,), m, n, dtype), mode="raw")
+    a, taus = np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)[..., :k]
+    square = np.zeros((2, m, m), dtype)
+    square[..., :k] = a[..., :k]
+    q = np.asarray(linalg.householder_product(square, taus))
+    spoilt = np.where(np.tri(m, n, -1, dtype=bool), a, np.array(np.nan, dtype))
+    c = matrices.general(rng, (3, 1), m, 2, dtype)
+    turned = np.swapaxes(q, -1, -2).conj()
+    for transpose, factor in ((False, q), (True, turned)):
+      np.testing.assert_allclose(
+          linalg.ormqr(spoilt, taus, c, transpose=transpose), factor @ c, atol=1e-13)
+      np.testing.assert_allclose(
+          linalg.ormqr(spoilt, taus, np.swapaxes(c, -1, -2), left=False, transpose=transpose),
+          np.swapaxes(c, -1, -2) @ factor, atol=1e-13)

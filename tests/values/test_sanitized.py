@@ -5,6 +5,7 @@ The programs touch nothing beside operands and workspaces, do nothing that C++ d
 have no two threads at one place in memory.
 """
 
+import functools
 import os
 import pathlib
 import platform
@@ -19,6 +20,8 @@ import sanitized
 pytestmark = pytest.mark.extended
 
 ALONE = pathlib.Path(__file__).parent
+# Calls that libFuzzer found to reach different code: their bytes, a line each.
+CORPUS = ALONE / "fuzzer_corpus.txt"
 KERNELS = sanitized.ROOT / "kernels"
 TILES = sorted((KERNELS / "blocked").glob("*.cc"))
 # The Python modules are no handlers.
@@ -68,6 +71,61 @@ def test_tasks(tmp_path, kinds):
   _done(sanitizer.run(program, "--threads", timeout=1500))
 
 
+# Where tasks keep off each other: what a mistake there would have in its place.
+RACES = {
+    "cholesky, a step ahead on columns of a piece": (
+        "blocked/cholesky.cc", "run_tasks, next_last, n_,", "run_tasks, last, n_,"),
+    "cholesky, a step ahead in the memory of this one": (
+        "blocked/cholesky.cc", "blocks_[(step + 1) % 2]", "blocks_[step % 2]"),
+    "cholesky, products that wait for no division": (
+        "blocked/cholesky.cc", "{ SubtractProducts(n_, j, end, block); },",
+        "{ DivideColumns(j, end, block); SubtractProducts(n_, j, end, block); },"),
+    "lu, a step ahead on columns of a piece": (
+        "blocked/lu.cc", "run_tasks, next.last, cols_,", "run_tasks, next.first, cols_,"),
+    "lu, zeros in columns of other pieces": (
+        "blocked/lu.cc", "count = end == n ? work.ld - begin : end - begin;",
+        "count = work.ld - begin;"),
+    "qr, a step ahead on columns of a piece": (
+        "blocked/qr.cc", "run_tasks, next.last, cols_,", "run_tasks, next.first, cols_,"),
+    "qr, a step ahead in the memory of this one": (
+        "blocked/qr.cc", "vectors_[first / block_size_ % 2]", "vectors_[0]"),
+    "q, a step ahead on columns of a piece": (
+        "blocked/qr.cc", "run_tasks, first + own, q_cols_,", "run_tasks, first, q_cols_,"),
+    "substitution, one piece's columns for all": (
+        "blocked/substitution.cc", "piece = x.At(0, begin);", "piece = x;"),
+    "memory that is taken without a lock": (
+        "kept_memory.h", "const std::lock_guard<std::mutex> lock(mutex_);\n      for", "for"),
+}
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory):
+  """The object file of each source, under its name."""
+  sanitizer = sanitized.Sanitizer(tmp_path_factory.mktemp("unchanged"), "thread", "-march=native")
+  sources = [ALONE / "tiles_alone.cc", *TILES]
+  return dict(zip((x.name for x in sources), sanitizer.compile("tiles", *sources)))
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("file, text, wrong", RACES.values(), ids=RACES)
+def test_a_race_would_be_seen(tmp_path, unchanged, file, text, wrong):
+  """Catches tasks that test_tasks no longer runs at once, or in which it can see nothing."""
+  right = (KERNELS / file).read_text()
+  assert right.count(text) == 1, f"{file} has {right.count(text)} times {text!r}"
+  changed = tmp_path / "kernels" / file
+  changed.parent.mkdir(parents=True)
+  changed.write_text(right.replace(text, wrong))
+  sanitizer = sanitized.Sanitizer(tmp_path, "thread", "-march=native", "-I", str(tmp_path))
+  if changed.suffix == ".h":
+    program = sanitizer.make("tiles", ALONE / "tiles_alone.cc", *TILES)
+  else:
+    others = [unchanged[name] for name in unchanged if name != changed.name]
+    program = sanitizer.make("tiles", changed, objects=others)
+  racing = sanitizer.run(program, "--threads", timeout=1500)
+  assert racing.returncode == sanitized.RACE and "data race" in racing.stderr, (
+      racing.stdout[-2000:] + racing.stderr[-5000:])
+
+
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
 def test_threads(tmp_path, kinds):
   """Catches a helper of a call that outlives it, or what it writes that the caller may not see."""
@@ -105,14 +163,38 @@ class Handlers:
     return self._sanitizer.run(self._program, *arguments, **options, **self._environment)
 
 
+@pytest.fixture(scope="module")
+def sanitized_handlers(tmp_path_factory):
+  """The program of a dtype, with AddressSanitizer and UndefinedBehaviourSanitizer."""
+  return functools.cache(lambda dtype: Handlers(
+      tmp_path_factory.mktemp(dtype.name), dtype, "address,undefined", "-march=native"))
+
+
+def _corpus(folder):
+  """A folder with a file for each call that is kept."""
+  folder.mkdir()
+  for i, line in enumerate(CORPUS.read_text().splitlines()):
+    (folder / str(i)).write_bytes(bytes.fromhex(line))
+  return folder
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.all_dtypes
+def test_corpus(tmp_path, sanitized_handlers, dtype):
+  """The calls that the fuzzer keeps, of every target, without the fuzzer."""
+  done = sanitized_handlers(dtype).run("--corpus", *_corpus(tmp_path / "corpus").iterdir())
+  _done(done)
+  assert "never" not in done.stdout, done.stdout
+
+
 @pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
-def test_handlers(tmp_path, dtype):
+def test_handlers(sanitized_handlers, dtype):
   """Calls of random shapes, layouts, attributes and bits, another series at each run.
 
   LINALG_FUZZ_SECONDS says for how long; a failure tells the call's seed.
   """
-  handlers = Handlers(tmp_path, dtype, "address,undefined", "-march=native")
+  handlers = sanitized_handlers(dtype)
   seed = secrets.randbits(40)
   short = handlers.run(SECONDS, seed, "--overflow")
   assert short.returncode != 0 and "heap-buffer-overflow" in short.stderr, short.stderr[-5000:]
@@ -126,8 +208,8 @@ def test_handlers(tmp_path, dtype):
 def test_fuzzer(tmp_path, dtype):
   """Calls that libFuzzer makes of what it has found, by the code that they reach.
 
-  LINALG_TEST_CLANG names a Clang that has it; the calls that reach what none before them did are
-  added to those in the folder that LINALG_FUZZ_CORPUS names.
+  LINALG_TEST_CLANG names a Clang that has it. It begins with the calls that are kept, and those in
+  the folder that LINALG_FUZZ_CORPUS names, to which it adds what reach more than all before them.
   """
   compiler = os.environ.get("LINALG_TEST_CLANG", "clang++")
   handlers = Handlers(
@@ -136,8 +218,8 @@ def test_fuzzer(tmp_path, dtype):
   found = pathlib.Path(os.environ.get("LINALG_FUZZ_CORPUS", tmp_path / "found"))
   found.mkdir(exist_ok=True)
   done = handlers.run(
-      found, f"-max_total_time={SECONDS}", "-timeout=60", "-max_len=512",
-      f"-artifact_prefix={found}/", timeout=SECONDS + 500)
+      found, _corpus(tmp_path / "corpus"), f"-max_total_time={SECONDS}", "-timeout=60",
+      "-max_len=512", "-len_control=0", f"-artifact_prefix={found}/", timeout=SECONDS + 500)
   assert done.returncode == 0 and "DONE" in done.stderr, done.stderr[-10000:]
 
 

@@ -165,6 +165,114 @@ def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
       (a, c), rng, tolerance=1e-7)
 
 
+@cases.each_double
+def test_toeplitz(dtype, rng):
+  """Vectors, Hermitian matrices of a column, batches that broadcast, and matrices not square."""
+  def random(*shape):
+    return matrices.general(rng, shape[:-1], 1, shape[-1], dtype)[..., 0, :]
+
+  for n in (1, 2, 9, 40):
+    c, r = random(2, 1, n), random(n)
+    c[..., 0] = 4 * n
+    b = matrices.general(rng, (3,), n, 2, dtype)
+    x = np.asarray(linalg.scipy.solve_toeplitz((c, r), b))
+    y = np.asarray(linalg.scipy.matmul_toeplitz((c, r), x))
+    assert x.shape == y.shape == (2, 3, n, 2) and x.dtype == y.dtype == dtype
+    np.testing.assert_allclose(y, np.broadcast_to(b, y.shape), rtol=0, atol=1e-13)
+    for i, j in np.ndindex(2, 3):
+      np.testing.assert_allclose(
+          x[i, j], scipy.linalg.solve_toeplitz((c[i, 0], r), b[j]), rtol=0, atol=1e-13)
+    column, vector = c[0, 0], b[0, :, 0]
+    np.testing.assert_allclose(
+        linalg.scipy.solve_toeplitz(column, vector),
+        scipy.linalg.solve_toeplitz(column, vector), rtol=0, atol=1e-13)
+  for m, n in ((5, 3), (3, 8), (1, 4), (4, 1)):
+    c, r, x = random(m), random(n), random(n)
+    np.testing.assert_allclose(
+        linalg.scipy.matmul_toeplitz((c, r), x), scipy.linalg.toeplitz(c, r) @ x, atol=1e-13)
+  np.testing.assert_array_equal(
+      linalg.scipy.matmul_toeplitz((random(2, 3), random(0)), np.zeros((0, 4), dtype)),
+      np.zeros((2, 3, 4)))
+
+
+def test_singular_toeplitz(rng):
+  """A leading minor of 0: NaN for that matrix alone, as `checked` says; and wrong shapes."""
+  c = rng.standard_normal((4, 3)) + [4, 0, 0]
+  r = rng.standard_normal((4, 3))
+  b = rng.standard_normal((4, 3, 1))
+  clean = np.asarray(linalg.scipy.solve_toeplitz((c, r), b))
+  c[1, 0] = 0
+  c[2, :2], r[2, 1] = 1, 1
+  found = np.asarray(linalg.scipy.solve_toeplitz((c, r), b))
+  assert np.isnan(found[1:3]).all()
+  np.testing.assert_array_equal(found[[0, 3]], clean[[0, 3]])
+  with pytest.raises(scipy.linalg.LinAlgError):
+    scipy.linalg.solve_toeplitz((c[2], r[2]), b[2])
+  message = r"solve_toeplitz: the matrix at index \(1\) has a leading minor of 0"
+  with pytest.raises(linalg.LinAlgError, match=message):
+    linalg.checked(lambda *x: linalg.scipy.solve_toeplitz(x[:2], x[2]))(c, r, b)
+  for function, operand in (
+      (linalg.scipy.solve_toeplitz, "b"), (linalg.scipy.matmul_toeplitz, "x")):
+    for shape in ((2,), (5, 3, 1)):
+      right = np.ones(shape)
+      message = rf"{function.__name__}\(\): c \(4, 3\), r \(4, 3\) and {operand} "
+      with pytest.raises(ValueError, match=message):
+        function((c, r), right)
+  with pytest.raises(ValueError, match=r"or two arrays \(c, r\), got 3"):
+    linalg.scipy.solve_toeplitz((c, r, c), b)  # pyright: ignore[reportArgumentType]
+
+
+def _indefinite(rng, n, dtype, hermitian):
+  """Random, with a diagonal of zeros, diagonal, zero, and of rank one."""
+  a = matrices.general(rng, (5,), n, n, dtype)
+  a = a + np.swapaxes(a.conj() if hermitian else a, -1, -2)
+  a[1][np.diag_indices(n)] = 0
+  a[2] = np.diag(np.arange(n))
+  a[3] = 0
+  x = 2.0 ** np.arange(n)  # exactly, that no pivot be rounding
+  a[4] = np.outer(x, x)
+  return a
+
+
+@cases.each_double
+def test_ldl(dtype, rng):
+  """SciPy's factors, pivots and all; one triangle is read; NaN stays in its matrix."""
+  for n, hermitian, lower in (
+      (2, True, True), (7, True, True), (7, True, False), (7, False, True), (7, False, False)):
+    a = _indefinite(rng, n, dtype, hermitian)
+    unread = np.tri(n, k=-1, dtype=bool)
+    given = np.where(unread.T if lower else unread, np.nan, a)
+    l, d, order = map(
+        np.asarray, linalg.scipy.ldl(given, lower=lower, hermitian=hermitian))
+    for one, *found in zip(a, l, d, order, strict=True):
+      expected = scipy.linalg.ldl(one, lower=lower, hermitian=hermitian)
+      for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-12)
+    turned = np.swapaxes(l.conj() if hermitian else l, -1, -2)
+    np.testing.assert_allclose(l @ d @ turned, a, rtol=0, atol=1e-12)
+  swap = linalg.scipy.ldl(np.array([[0, 1], [1, 0]], dtype))
+  for x, y in zip(swap, (np.eye(2), np.eye(2)[::-1], np.arange(2)), strict=True):
+    np.testing.assert_array_equal(x, y)
+  a[0, 3, 3] = np.inf
+  again = linalg.scipy.ldl(a, lower=lower, hermitian=hermitian)
+  assert np.isnan(again[0][0]).all() and np.isnan(again[1][0]).all()
+  for x, y in zip(again, (l, d, order), strict=True):
+    np.testing.assert_array_equal(x[1:], y[1:])
+  with pytest.raises(linalg.LinAlgError, match=r"ldl: the matrix at index \(0\) has no factors"):
+    linalg.checked(linalg.scipy.ldl)(a)
+
+
+@pytest.mark.extended
+@cases.each_double
+def test_derivatives_of_ldl(dtype, rng):
+  """With pivots of order 2, of both triangles, and of complex symmetric matrices."""
+  for hermitian, lower in ((True, True), (True, False), (False, True)):
+    a = _indefinite(rng, 4, dtype, hermitian)[1]
+    derivatives.check(
+        lambda a, lower=lower, hermitian=hermitian: linalg.scipy.ldl(
+            a, lower=lower, hermitian=hermitian)[:2], (a,), rng, tolerance=1e-6)
+
+
 CONTINUOUS = (linalg.scipy.solve_continuous_are, scipy.linalg.solve_continuous_are)
 DISCRETE = (linalg.scipy.solve_discrete_are, scipy.linalg.solve_discrete_are)
 

@@ -80,6 +80,7 @@ inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
   }                                                           \
   static_assert(true)
 #define ScratchAllocator HostAllocator
+#include "kernels/cuda/banded.cu"
 #include "kernels/cuda/cholesky.cu"
 #include "kernels/cuda/det.cu"
 #include "kernels/cuda/eig.cu"

@@ -1,0 +1,105 @@
+// Derivatives of eigenvalues and eigenvectors of small Hermitian matrices A = V diag(w) Vᴴ, one per
+// lane: their tangents along dA, and the cotangent of A for those of w and V.
+//
+// With C = Vᴴ dA V, dw = diag C and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ): Giles, Collected matrix
+// derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Where a
+// gap is within 8 √n eps ‖A‖, the two vectors are not determined and F is 0. Row-major n by n
+// elements, all of them overwritten; `work` is room for as many.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/arithmetic/hermitian.h"
+#include "kernels/small/hermitian.h"
+#include "kernels/small/mul_sub.h"
+#include "kernels/small/triangular.h"
+
+namespace linalg::small {
+
+// F of the n eigenvalues `w`.
+template <class V>
+class ReciprocalGaps {
+ public:
+  LINALG_INLINE ReciprocalGaps(int n, const V* w) : w_(w) {
+    V norm{};
+    for (int i = 0; i < n; ++i) norm = Magnitude(w[i]) > norm ? Magnitude(w[i]) : norm;
+    const double eps = std::numeric_limits<Lane<V>>::epsilon();
+    equal_ = Number<V>(8 * std::sqrt(static_cast<double>(n)) * eps) * norm;
+  }
+
+  LINALG_INLINE V operator()(int i, int j) const {
+    const V gap = w_[j] - w_[i];
+    return Magnitude(gap) <= equal_ ? V{} : Broadcast<V>(1) / gap;
+  }
+
+ private:
+  const V* w_;
+  V equal_;
+};
+
+// c := -a b, all n by n.
+template <class E>
+LINALG_INLINE void NegativeProduct(int n, const E* a, const E* b, E* c) {
+  std::fill(c, c + n * n, E{});
+  MulSub(n, n, n, a, n, b, n, c, n);
+}
+
+// x: dA; dw (n): := that of w; work: := dV.
+template <class E>
+LINALG_INLINE void EighJvp(int n, const RealElement<E>* w, E* v, HermitianPart part, E* x,
+                           RealElement<E>* dw, E* work) {
+  LowerHermitianPart(x, n, part);
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j < i; ++j) x[j * n + i] = Conj(x[i * n + j]);
+  }
+  NegativeProduct(n, x, v, work);
+  AdjointSquare(n, v);
+  NegativeProduct(n, v, work, x);  // C
+  const ReciprocalGaps<RealElement<E>> f(n, w);
+  for (int i = 0; i < n; ++i) {
+    dw[i] = Re(x[i * n + i]);
+    x[i * n + i] = E{};
+    for (int j = 0; j < i; ++j) {
+      const RealElement<E> below = f(i, j);
+      x[i * n + j] = -below * x[i * n + j];
+      x[j * n + i] = below * x[j * n + i];
+    }
+  }
+  AdjointSquare(n, v);
+  NegativeProduct(n, v, x, work);
+}
+
+// x: V's cotangent := A's; w_ct (n): that of w.
+template <class E>
+LINALG_INLINE void EighVjp(int n, const RealElement<E>* w, E* v, HermitianPart part,
+                           const RealElement<E>* w_ct, E* x, E* work) {
+  using V = RealElement<E>;
+  // The Hermitian part of F ∘ (Vᴴ times the conjugate of V's cotangent), and w's cotangent.
+  Conjugate(n * n, x);
+  AdjointSquare(n, v);
+  NegativeProduct(n, v, x, work);
+  const ReciprocalGaps<V> f(n, w);
+  const V half = Broadcast<V>(0.5f);
+  for (int i = 0; i < n; ++i) {
+    work[i * n + i] = FromReal<E>(w_ct[i]);
+    for (int j = 0; j < i; ++j) {
+      E& below = work[i * n + j];
+      E& above = work[j * n + i];
+      below = half * f(i, j) * (Conj(above) - below);
+      above = Conj(below);
+    }
+  }
+  NegativeProduct(n, work, v, x);
+  AdjointSquare(n, v);
+  NegativeProduct(n, v, x, work);
+  // As a function of the lower triangle alone, whose entries below the diagonal count twice.
+  for (int i = 0; i < n; ++i) {
+    x[i * n + i] = FromReal<E>(Re(work[i * n + i]));
+    for (int j = 0; j < i; ++j) x[i * n + j] = Broadcast<V>(2) * Conj(work[i * n + j]);
+  }
+  HermitianPartCotangent(x, n, part);
+}
+
+}  // namespace linalg::small
