@@ -12,6 +12,7 @@ from linalg._algebra import (
     identities_like,
     identity,
     none_like,
+    plus,
     with_column,
     without_none,
 )
@@ -138,6 +139,7 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
 
 
 def _times_left(a, taus, c, adjoint_q):
+  """Q C, or Qᴴ C, by products and one triangular system."""
   # Q = I - V T Vᴴ with T⁻¹ = D⁻¹ + U, D being diag(taus) and U the strict upper triangle of Vᴴ V;
   # Joffrain et al., Accumulating Householder transformations, revisited, ACM TOMS 32 (2006). As
   # T = D (I + U D)⁻¹ it is right where a scale is 0, too.
@@ -149,6 +151,40 @@ def _times_left(a, taus, c, adjoint_q):
       inverse, scales * inner if adjoint_q else inner, left_side=True, lower=False,
       transpose_a=adjoint_q, conjugate_a=adjoint_q, unit_diagonal=True)
   return c - product(v, turned if adjoint_q else scales * turned)
+
+
+def _ormqr_formula(a, taus, c, *, left, transpose):
+  if left:
+    return _times_left(a, taus, c, transpose)
+  return adjoint(_times_left(a, taus, adjoint(c), not transpose))
+
+
+def _ormqr_jvp(primals, tangents, **attributes):
+  a, taus, c = primals
+  dc = tangents[2]
+  dx = None if dc is None else ormqr_p(a, taus, dc, **attributes)
+  if any(dx is not None for dx in tangents[:2]):
+    dq = _jvp_of(
+        lambda a, taus: _ormqr_formula(a, taus, c, **attributes), primals[:2], tangents[:2])
+    dx = plus(dx, dq)
+  return ormqr_p(a, taus, c, **attributes), dx
+
+
+def _ormqr_transpose(cotangents, operands, *, transpose, **attributes):
+  # The transpose of Q is the conjugate of its adjoint.
+  a, taus, _ = operands
+  (ct,) = cotangents
+  return None, None, ormqr_p(a, taus, ct.conj(), transpose=not transpose, **attributes).conj()
+
+
+ormqr_p = ffi.operation(
+    "linalg_ormqr",
+    "m n, k, r c -> r c",
+    [2],
+    attributes={"left": True, "transpose": False},
+    jvp=_ormqr_jvp,
+    transpose=_ormqr_transpose,
+    fallback=lambda *operands, **attributes: [_ormqr_formula(*operands, **attributes)])
 
 
 @public("left", "transpose")
@@ -171,8 +207,9 @@ def ormqr(
 
   float16 and bfloat16 are computed in float32, and the products rounded.
 
-  Algorithm: I - V T Vᴴ with all vectors V at once, which is products and one triangular system of
-  order k, and so are the derivatives, to any order. C is read twice.
+  Algorithm: on the CPU one reflector after another, of small matrices one per lane, of larger ones
+  by blocks in tiles; elsewhere, and in derivatives, I - V T Vᴴ with all vectors V at once, which is
+  products and one triangular system of order k.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -188,7 +225,4 @@ def ormqr(
   count = taus.shape[-1] if taus.ndim else None
   if count is None or count > min(a.shape[-2:]) or c.shape[-2 if left else -1] != a.shape[-2]:
     raise incompatible("ormqr", a, taus, c, names=("a", "taus", "c"))
-  a, taus, c = ffi.broadcast_batches("ormqr", (a, taus, c), (2, 1, 2))
-  if left:
-    return _times_left(a, taus, c, transpose).astype(dtype)
-  return adjoint(_times_left(a, taus, adjoint(c), not transpose)).astype(dtype)
+  return ormqr_p(a, taus, c, left=left, transpose=transpose).astype(dtype)

@@ -352,13 +352,30 @@ void QrFactors<T>::Set(int64_t count, const T* taus) {
   }
 }
 
+// c = (I - V op(T) Vᴴ) c with the reflectors of the block that begins with column `first`.
 template <class T>
-void QrFactors<T>::MultiplyByQ(int64_t cols, Rows<T> c) {
+template <bool kAdjoint>
+void QrFactors<T>::MultiplyByBlock(int64_t first, int64_t cols, Rows<T> c,
+                                   const RunTasks& run_tasks) {
+  const Block block = BlockAt(first, count_);
+  ReadBlock(block);
+  const int64_t rows = rows_ - first;
+  ForEachPieceOfColumns<T>(run_tasks, 0, cols, [&](int64_t begin, int64_t end) {
+    Reflect<kAdjoint>(All(block), rows, 0, rows, end - begin, c.At(first, begin));
+  });
+}
+
+template <class T>
+void QrFactors<T>::MultiplyByQ(int64_t cols, Rows<T> c, const RunTasks& run_tasks) {
   for (int64_t first = FirstOfLastBlock(); first >= 0; first -= block_size_) {
-    const Block block = BlockAt(first, count_);
-    ReadBlock(block);
-    const int64_t rows = rows_ - first;
-    Reflect<false>(All(block), rows, 0, rows, cols, c.At(first, 0));
+    MultiplyByBlock<false>(first, cols, c, run_tasks);
+  }
+}
+
+template <class T>
+void QrFactors<T>::MultiplyByAdjoint(int64_t cols, Rows<T> c, const RunTasks& run_tasks) {
+  for (int64_t first = 0; first < count_; first += block_size_) {
+    MultiplyByBlock<true>(first, cols, c, run_tasks);
   }
 }
 

@@ -31,8 +31,9 @@ class QrFactors {
   // written there in matrix().
   void Set(const T* a, int64_t count, const T* taus, const RunTasks& run_tasks = RunInTurn);
   void Set(int64_t count, const T* taus);
-  // c (rows, cols) = Q c
-  void MultiplyByQ(int64_t cols, Rows<T> c);
+  // c (rows, cols) = Q c, or Qᴴ c
+  void MultiplyByQ(int64_t cols, Rows<T> c, const RunTasks& run_tasks = RunInTurn);
+  void MultiplyByAdjoint(int64_t cols, Rows<T> c, const RunTasks& run_tasks = RunInTurn);
   // Replaces the factors by Q.
   void MakeQ(const RunTasks& run_tasks = RunInTurn);
 
@@ -69,6 +70,8 @@ class QrFactors {
   void ReadPanel(const Block& block, int64_t first);
   void ReadBlock(const Block& block);
   void AddToTriangle(const Block& block, int64_t first);
+  template <bool kAdjoint>
+  void MultiplyByBlock(int64_t first, int64_t cols, Rows<T> c, const RunTasks& run_tasks);
   template <bool kAdjoint>
   void Reflect(const Reflectors& reflectors, int64_t rows, int64_t top, int64_t bottom,
                int64_t cols, Rows<T> c) const;

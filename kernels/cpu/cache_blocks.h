@@ -1,6 +1,6 @@
 // Passes over a matrix by blocks that the first-level cache holds: transposition between the
 // row-major operands of XLA and the column-major ones of LAPACK, and the Hermitian part of an
-// operand. Rows of blocks go to the thread pool where the matrix is large enough.
+// operand; and conjugation. Rows of blocks go to the thread pool where the matrix is large enough.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +52,13 @@ void TransposeInPlace(ffi::ThreadPool& pool, int64_t n, T* a) {
       for (int64_t j = j0; j < std::min(i, j1); ++j) std::swap(a[i * n + j], a[j * n + i]);
     }
   });
+}
+
+template <class T>
+void Conjugate(int64_t size, T* x) {
+  if constexpr (kIsComplex<T>) {
+    for (int64_t i = 0; i < size; ++i) x[i] = std::conj(x[i]);
+  }
 }
 
 // Calls body(i, j, element) for the named triangle of the Hermitian part of `a`.

@@ -18,13 +18,6 @@
 
 namespace linalg {
 
-template <class T>
-void Conjugate(int64_t size, T* x) {
-  if constexpr (kIsComplex<T>) {
-    for (int64_t i = 0; i < size; ++i) x[i] = std::conj(x[i]);
-  }
-}
-
 // Whether the n by n triangle has a diagonal element that BLAS does not divide by.
 template <class T>
 bool DiagonalHasNoReciprocal(int64_t n, const T* a) {

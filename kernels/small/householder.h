@@ -270,6 +270,20 @@ LINALG_INLINE void HouseholderProduct(E* q, int ld, int m, int cols, int count, 
   }
 }
 
+// Replaces the m by cols matrix C, whose rows follow one another, by Q C, or by Qᴴ C if `adjoint`,
+// Q being the product of `count` reflectors.
+template <class B, class E>
+LINALG_INLINE void MultiplyByQ(bool adjoint, int m, int cols, int count, const E* v, const E* taus,
+                               E* c) {
+  for (int i = 0; i < count; ++i) {
+    const int k = adjoint ? i : count - 1 - i;
+    const E tau = adjoint ? Conj(taus[k]) : taus[k];
+    ForEachColumnBlock<kColumns<E, B>, 1>(cols, [&]<int, bool kMasked>(int j, int first) {
+      ReflectColumns<kMasked, B>(c + k * cols + j, cols, m - k, v + k * m + k, tau, first);
+    });
+  }
+}
+
 // Puts the reflectors' vectors below R, as LAPACK stores them, or takes them from there.
 template <class E>
 LINALG_INLINE void PackReflectors(E* a, int ld, int m, int n, const E* v) {

@@ -115,26 +115,6 @@ def _scaled(rng, batch, m, n, dtype):
   return (a * dtype.type(2 / np.sqrt(max(n, 1))),)
 
 
-def _reflectors(rows):
-  """The reflectors of n columns of one more row, their scales, and a matrix of so many rows."""
-
-  def operands(rng, batch, m, n, dtype):
-    h, taus = linalg.qr(matrices.general(rng, batch, n + 1, n, dtype), mode="raw")
-    c = matrices.general(rng, batch, *((n + 1, 2) if rows else (2, n + 1)), dtype)
-    return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus), c
-
-  return operands
-
-
-def _complete(a, taus):
-  """I - τ v vᴴ of each reflector, multiplied."""
-  q = np.eye(a.shape[0])
-  for k, tau in enumerate(taus):
-    v = np.concatenate([np.zeros(k), [1], a[k + 1 :, k]])
-    q = q @ (np.eye(a.shape[0]) - tau * np.outer(v, v.conj()))
-  return q
-
-
 COMPOSED: tuple[Case, ...] = (
     _case("congruence", linalg.congruence, two_square, (2, 2), lambda a, x: (a @ x @ a.conj().T,),
           lambda a, x: a @ x @ a.mT.conj()),
@@ -197,15 +177,6 @@ COMPOSED: tuple[Case, ...] = (
     _case("solve_her", lambda a, b: linalg.solve(a, b, assume_a="her"),
           with_columns(positive_definite), (2, 2), lambda a, b: (np.linalg.solve(a, b),),
           lambda a, b: jax.scipy.linalg.solve(a, b, assume_a="her"), 20, variant=True),
-    _case("ormqr", linalg.ormqr, _reflectors(True), (2, 1, 2),
-          lambda a, taus, c: (_complete(a, taus) @ c,), jax.lax.linalg.ormqr, 4,
-          varying={0: PRODUCTS}),
-    _case("ormqr_right_adjoint",
-          lambda a, taus, c: linalg.ormqr(a, taus, c, left=False, transpose=True),
-          _reflectors(False), (2, 1, 2),
-          lambda a, taus, c: (c @ _complete(a, taus).conj().T,),
-          lambda a, taus, c: jax.lax.linalg.ormqr(a, taus, c, left=False, transpose=True), 4,
-          variant=True, varying={0: PRODUCTS}),
     _case("cholesky_update", linalg.cholesky_update, _factor_and_vector, (2, 1),
           _update_oracle(1),
           # A loop over the batch: the primitive has no batching rule.

@@ -9,6 +9,7 @@ import scipy.linalg
 import linalg
 from linalg._cases import checks, matrices
 from linalg._cases.case import Case
+from linalg._cases.distance import case_of
 from linalg._cases.operands import (
     general,
     hermitian,
@@ -73,6 +74,17 @@ def _reflectors(rng, batch, m, n, dtype):
   m = max(m, n)
   h, taus = linalg.qr(matrices.general(rng, batch, m, n, dtype), mode="raw")
   return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)
+
+
+def _reflectors_beside(left):
+  """Those of square matrices, and a matrix to multiply by their product."""
+
+  def operands(rng, batch, m, n, dtype):
+    del m
+    c = matrices.general(rng, batch, *((n, 2) if left else (2, n)), dtype)
+    return *_reflectors(rng, batch, n, n, dtype), c
+
+  return operands
 
 
 def _three_diagonals(rng, batch, m, n, dtype):
@@ -523,6 +535,14 @@ DECOMPOSITIONS: tuple[Case, ...] = (
          rectangular=True, absent=(("tpu",), "geqp3")),
     Case("householder_product", linalg.householder_product, _reflectors, (2, 1),
          _householder_ratio, _householder_oracle, jax.lax.linalg.householder_product, scan=True),
+    case_of("ormqr", linalg.ormqr, _reflectors_beside(left=True), (2, 1, 2),
+            lambda a, taus, c: (_householder_oracle(a, taus)[0] @ c,), jax.lax.linalg.ormqr, 4),
+    case_of("ormqr_right_adjoint",
+            lambda a, taus, c: linalg.ormqr(a, taus, c, left=False, transpose=True),
+            _reflectors_beside(left=False), (2, 1, 2),
+            lambda a, taus, c: (c @ _householder_oracle(a, taus)[0].conj().T,),
+            lambda a, taus, c: jax.lax.linalg.ormqr(a, taus, c, left=False, transpose=True), 4,
+            variant=True),
     Case("eigh", linalg.eigh, hermitian, (2,), _eigh_ratio,
          lambda a: tuple(scipy.linalg.eigh(a, driver="evd")) if a.size else (a.real[0:0, 0], a),
          jnp.linalg.eigh, invariant=_eigh_invariant, limit=60.0, lapack=True,

@@ -74,6 +74,8 @@ CALLS = {
     "matmul": Call([WIDE, TALL], [MATRIX], CONJUGATE, square=False),
     "matmul_transpose_a": Call([TALL, TALL], [MATRIX], CONJUGATE, square=False),
     "matmul_transpose_b": Call([WIDE, WIDE], [MATRIX], CONJUGATE, square=False),
+    "ormqr": Call(
+        [MATRIX, VECTOR, COLUMNS], [COLUMNS], {"left": True, "transpose": False}, square=False),
     "qr": Call([MATRIX], [MATRIX, MATRIX], square=False),
     "qr_jvp": Call([TALL, MATRIX, TALL], [TALL, MATRIX], square=False),
     "qr_pivoted": Call([MATRIX], [MATRIX, MATRIX, INDICES], square=False),

@@ -42,7 +42,7 @@ HANDLED = cases.with_handlers("cuda")
 
 # The targets that the CPU alone has, and what programs for CUDA call in their place: docs/cuda.md.
 INSTEAD = {
-    "linalg_eigh_jvp": [], "linalg_eigh_vjp": [],
+    "linalg_eigh_jvp": [], "linalg_eigh_vjp": [], "linalg_ormqr": [],
     "linalg_slogdet_inv": ["linalg_slogdet", "linalg_inv"]}
 
 

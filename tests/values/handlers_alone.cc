@@ -46,7 +46,7 @@ using Element = LINALG_TEST_ELEMENT;
 // What each target takes and gives: the dtype (T, its Real and its Complex, Int32), and sizes.
 // Those in lower case are chosen, others follow: X the lesser of m and n; Q that or m, and V as vh
 // goes with u; J one less than n; P at least k, and W one more; S and U the sides of the operand
-// that a triangle of order n stands beside.
+// that a matrix of n rows stands beside.
 const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
     {"linalg_cholesky", "Tnn > Tnn I"},
@@ -77,6 +77,7 @@ const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_matmul", "Tmk Tkn > Tmn"},
     {"linalg_matmul_transpose_a", "Tkm Tkn > Tmn"},
     {"linalg_matmul_transpose_b", "Tmk Tnk > Tmn"},
+    {"linalg_ormqr", "Tnm TX TSU > TSU"},
     {"linalg_qr", "Tmn > TmQ TQn"},
     {"linalg_qr_jvp", "Tmn Tnn Tmn > Tmn Tnn"},
     {"linalg_qr_pivoted", "Tmn > TmQ TQn In"},
@@ -277,7 +278,8 @@ class Shapes {
     sizes_['J'] = std::max<int64_t>(n - 1, 0);
     sizes_['W'] = sizes_['k'] + 1;
     sizes_['P'] = sizes_['k'] + Uniform(random, 0, 3);
-    const auto found = std::ranges::find(call.attributes, "left_side");
+    const auto found = std::ranges::find_if(
+        call.attributes, [](std::string_view name) { return name.starts_with("left"); });
     const bool left =
         found == call.attributes.end() || call.values[found - call.attributes.begin()];
     sizes_['S'] = left ? n : sizes_['k'];

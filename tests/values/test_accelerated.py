@@ -91,9 +91,9 @@ def test_every_route_is_taken(rng):
   assert found >= {
       "linalg_cholesky", "linalg_eig", "linalg_eig_left", "linalg_eigh", "linalg_eigvals",
       "linalg_householder_product", "linalg_householder_qr", "linalg_lu",
-      "linalg_lu_pivots_to_permutation", "linalg_matmul", "linalg_qr", "linalg_qr_pivoted",
-      "linalg_schur", "linalg_svd", "linalg_svdvals", "linalg_triangular_solve",
-      "linalg_tridiagonal_solve"}
+      "linalg_lu_pivots_to_permutation", "linalg_matmul", "linalg_ormqr", "linalg_qr",
+      "linalg_qr_pivoted", "linalg_schur", "linalg_svd", "linalg_svdvals",
+      "linalg_triangular_solve", "linalg_tridiagonal_solve"}
 
 
 @cases.each([case for case in STOCK if case.differentiable])

@@ -505,6 +505,7 @@ FUNCTIONS = {
     "svd_thin": lambda a: linalg.svd(a[..., :60, :], full_matrices=False),
     "svdvals": lambda a: [linalg.svdvals(a[..., :90])],
     "householder_product": lambda a: [linalg.householder_product(a / 10, a[..., 0])],
+    "ormqr": lambda a: [linalg.ormqr(a / 10, a[..., 0], a[..., :5])],
 }
 
 

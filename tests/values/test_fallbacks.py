@@ -61,8 +61,9 @@ def _operands(name, attributes, batch, shape, dtype, rng):
   if name == "banded_solve_p":
     ab, b = operands
     operands = (ab[..., :2, :], ab[..., 2:, :], b)
-  if name == "triangular_solve_p" and not attributes["left_side"]:
-    operands = (operands[0], operands[1].swapaxes(-1, -2))
+  if not attributes.get("left_side", attributes.get("left", True)):
+    *factors, beside = operands
+    operands = (*factors, beside.swapaxes(-1, -2))
   return operands
 
 

@@ -114,6 +114,8 @@ OPERANDS = {
     "qr_raw": (_any_general, lambda a: (a,)),
     "qr_pivoted": (_any_general, lambda a: (a,)),
     "householder_product": (_any_general, _reflectors),
+    "ormqr": (_any_general, lambda a: (*_reflectors(a), _with_unitary(a)[1])),
+    "ormqr_right_adjoint": (_any_general, lambda a: (*_reflectors(a), _with_unitary(a)[1])),
     "eigh": (_hermitian, lambda a: (a,)),
     "eigvalsh": (_hermitian, lambda a: (a,)),
     "svd": (_any_general, lambda a: (a,)),

@@ -1,0 +1,126 @@
+// Products with the Q of Householder reflectors, which is not made.
+//
+// Small matrices: kernels/small, one reflector after another, a matrix per lane or one at a time
+// with its columns in registers. Larger ones: kernels/blocked, a block of reflectors after another,
+// in tiles. What stands to the left of Q is turned over: C Q = (Qᴴ Cᴴ)ᴴ. LAPACK's ormqr makes the
+// blocks anew for each matrix, too, and has none for one column.
+#include "kernels/blocked/qr.h"
+#include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/problem.h"
+#include "kernels/handlers.h"
+#include "kernels/small/householder.h"
+
+namespace linalg {
+namespace {
+
+// Q, of `count` reflectors below the diagonal of m by n matrices, or its adjoint times columns of
+// C; or, turned over, rows of C times the other of the two.
+template <class T>
+struct OrmqrProblem {
+  int64_t batch, m, n, count;
+  int64_t sides;  // the columns, or the rows
+  bool left, adjoint;
+  const T *a, *taus, *c;
+  T* product;
+
+  Path path() const { return ChoosePath(Operation::kOrmqr, m, sides, kDtype<T>); }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    constexpr int64_t kParts = kPartsOf<T>;
+    const int64_t matrix = m * n, columns = m * sides;
+    // Blocks of columns compute with what lies before the first one: a register's.
+    const int64_t size = (matrix + m * count + count + 2 * columns + kLanes<T>)*kParts;
+    const double operations = 2.0 * kParts * kParts * static_cast<double>(columns * count);
+    ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
+                    [&]<class V>(int64_t i, V* registers) {
+                      using E = Element<T, V>;
+                      using B = ColumnBlock<T, V>;
+                      E* const reflectors = reinterpret_cast<E*>(registers);
+                      E *const vectors = reflectors + matrix, *const scales = vectors + m * count;
+                      E *const turned = scales + count, *const x = AfterMargin<B>(turned + columns);
+                      LoadElements(a + i * matrix, matrix, matrix, reflectors);
+                      LoadElements(taus + i * count, count, count, scales);
+                      LoadElements(c + i * columns, columns, columns, left ? x : turned);
+                      const int rows = ToInt(m), cols = ToInt(sides);
+                      small::UnpackReflectors(reflectors, ToInt(n), rows, ToInt(count), vectors);
+                      if (!left) Adjoint(cols, rows, turned, x);
+                      small::MultiplyByQ<B>(adjoint, rows, cols, ToInt(count), vectors, scales, x);
+                      if (!left) Adjoint(rows, cols, x, turned);
+                      StoreElements(left ? x : turned, columns, product + i * columns);
+                    });
+  }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    struct Work {
+      blocked::QrFactors<T> factors;
+      blocked::Workspace<T> columns;
+    };
+    const double operations = 2.0 * static_cast<double>(m * sides * count);
+    ForEachInTasks(
+        pool, batch, BlockedNanoseconds<T>(operations),
+        [&] { return Work{blocked::QrFactors<T>(m, n, 0), blocked::Workspace<T>(m, sides)}; },
+        [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
+          const T* const source = c + i * m * sides;
+          T* const target = product + i * m * sides;
+          const blocked::Rows<T> x = work.columns.rows();
+          work.factors.Set(a + i * m * n, count, taus + i * count, run_tasks);
+          if (left) {
+            blocked::CopyRows(m, sides, source, x, run_tasks);
+          } else {
+            Transpose(pool, sides, m, source, m, x.data, x.ld);
+            for (int64_t k = 0; k < m; ++k) Conjugate(sides, x.At(k, 0).data);
+          }
+          if (adjoint) {
+            work.factors.MultiplyByAdjoint(sides, x, run_tasks);
+          } else {
+            work.factors.MultiplyByQ(sides, x, run_tasks);
+          }
+          if (left) {
+            blocked::CopyRows(m, sides, x, target, run_tasks);
+          } else {
+            Transpose(pool, m, sides, x.data, x.ld, target, m);
+            Conjugate(m * sides, target);
+          }
+        });
+  }
+
+ private:
+  // The adjoint of a rows-by-cols matrix.
+  template <class E>
+  static void Adjoint(int rows, int cols, const E* source, E* target) {
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < cols; ++j) target[j * rows + i] = Conj(source[i * cols + j]);
+  }
+};
+
+void Ormqr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus, ffi::AnyBuffer c,
+           Result product, bool left, bool transpose) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  const int64_t count = SplitBatch(taus, 1, "taus").cols;
+  if (count > std::min(m, n)) throw BadArgument("taus", "be no more than the sides of a");
+  const BatchShape shape = SplitBatch(c, 2, "c");
+  if ((left ? shape.rows : shape.cols) != m) {
+    throw BadArgument(
+        "c", std::string("have as many ") + (left ? "rows" : "columns") + " as a has rows");
+  }
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    TakePath(pool, OrmqrProblem<T>{.batch = batch,
+                                   .m = m,
+                                   .n = n,
+                                   .count = count,
+                                   .sides = left ? shape.cols : shape.rows,
+                                   .left = left,
+                                   .adjoint = left == transpose,
+                                   .a = Elements<T>(a, batch, {m, n}, "a"),
+                                   .taus = Elements<T>(taus, batch, {count}, "taus"),
+                                   .c = Elements<T>(c, batch, {shape.rows, shape.cols}, "c"),
+                                   .product = ResultElements<T>(
+                                       product, batch, {shape.rows, shape.cols}, "the product")});
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+LINALG_HANDLER(linalg_ormqr, linalg::Ormqr);
