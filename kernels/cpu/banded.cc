@@ -45,6 +45,9 @@ template <class T>
 struct BandedSolveProblem {
   BandedSystems<T> systems;
 
+  bool IsEmpty() const { return systems.n == 0; }
+  void RunEmpty() const { std::fill_n(systems.info, systems.batch, 0); }
+
   Path path() const { return Path::kSmall; }
 
   // The rows as elimination wants them.
@@ -75,6 +78,7 @@ struct BandedSolveProblem {
 
   void RunSmall(ffi::ThreadPool& pool) const {
     const int64_t n = systems.n, cols = systems.cols, width = systems.Width();
+    ToInt(n + width);  // past the last column of any row
     const small::BandedRows rows{ToInt(n), ToInt(systems.below), ToInt(systems.above)};
     const double operations =
         static_cast<double>(n) * (systems.below * (width + cols) + width * cols);
@@ -120,6 +124,9 @@ struct BandedCholeskyProblem {
   const T* ab;
   T* factor;
   int32_t* info;
+
+  bool IsEmpty() const { return shape.n == 0; }
+  void RunEmpty() const { std::fill_n(info, shape.batch, 0); }
 
   Path path() const { return Path::kSmall; }
 
@@ -171,6 +178,9 @@ struct BandedCholeskySolveProblem {
   const T* factor;
   const T* b;
   T* x;
+
+  bool IsEmpty() const { return shape.n == 0; }
+  void RunEmpty() const {}
 
   Path path() const { return Path::kSmall; }
 

@@ -61,6 +61,7 @@ void BandedSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
     const int64_t batch = given.batch, n = given.n, sides = n * given.cols;
     if (batch == 0) return;
     ToInt(sides);
+    ToInt(n + given.Width());  // past the last column of any row
     const small::BandedRows rows{ToInt(n), ToInt(given.below), ToInt(given.above)};
     DeviceScratch scratch(allocator);
     T* const matrices = scratch.Take<T>(batch * n * given.Width());

@@ -4,9 +4,11 @@
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -95,10 +97,10 @@ CALLS = {
 TARGETS = pytest.mark.parametrize("target", CALLS)
 
 
-def _compile(target, operands, results, attributes):
+def _compile(target, operands, results, attributes, **options):
   types = [jax.ShapeDtypeStruct(*operand) for operand in operands]
   results = [jax.ShapeDtypeStruct(*result) for result in results]
-  function = lambda *x: jax.ffi.ffi_call(f"linalg_{target}", results)(*x, **attributes)
+  function = lambda *x: jax.ffi.ffi_call(f"linalg_{target}", results, **options)(*x, **attributes)
   return jax.jit(function).lower(*types).compile()
 
 
@@ -109,8 +111,8 @@ def _run(compiled, operands):
   return jax.block_until_ready(compiled(*values))
 
 
-def _call(target, operands, results, attributes):
-  return _run(_compile(target, operands, results, attributes), operands)
+def _call(target, operands, results, attributes, **options):
+  return _run(_compile(target, operands, results, attributes, **options), operands)
 
 
 @functools.cache
@@ -209,6 +211,83 @@ def test_missing_attributes(target):
     for spoilt in (rest, rest | {name: 1.5}):
       with pytest.raises(Exception, match="attribute|expected PRED"):
         _call(target, call.operands, call.results, spoilt)
+
+
+@pytest.mark.extended
+@TARGETS
+def test_attributes_of_other_types(target):
+  """Catches an attribute read as a bool that is longer, a list or a text; and one too many, which
+  would move the others. The message is XLA's."""
+  call = CALLS[target]
+  read = sorted(call.attributes.keys() - set(call.unread))
+  # Where a handler reads none, XLA lets it be called with any.
+  for name in [*read, "unknown"] if read else []:
+    for value in (np.int64(1), np.uint8(1), "true", np.ones(3), {"lower": True}):
+      with pytest.raises(Exception, match="attribute|expected PRED|dictionary"):
+        _call(target, call.operands, call.results, call.attributes | {name: value})
+  _good_call(target)
+
+
+@pytest.mark.extended
+@TARGETS
+def test_number_of_buffers(target):
+  """Catches a buffer that is not there taken for one. The message is XLA's."""
+  call = CALLS[target]
+  for operands, results in (
+      (call.operands[:-1], call.results), ([*call.operands, MATRIX], call.results),
+      (call.operands, call.results[:-1]), (call.operands, [*call.results, MATRIX])):
+    with pytest.raises(Exception, match="[Ww]rong number of (arguments|results)"):
+      _call(target, operands, results, call.attributes, has_side_effect=True)
+  _good_call(target)
+
+
+@TARGETS
+def test_results_in_the_memory_of_operands(target):
+  """Catches a handler that hangs, or writes elsewhere, where a program lets it write over what it
+  has not read yet. What it then computes is the program's affair."""
+  call = CALLS[target]
+  for i, operand in enumerate(call.operands):
+    for j, result in enumerate(call.results):
+      if operand == result:
+        _call(target, call.operands, call.results, call.attributes, input_output_aliases={i: j})
+  _good_call(target)
+
+
+def _of_sizes(types, b, m, n, k):
+  """The types, of other sizes than those of the table."""
+  sizes = {M: m, N: n, K: k, N - 1: max(n - 1, 0), K - 1: max(k - 1, 0)}
+  return [((b, *(sizes[size] for size in shape[1:])), dtype) for shape, dtype in types]
+
+
+@TARGETS
+def test_no_elements_of_any_size(target):
+  """Catches the product of two sizes that overflows, and work or memory for matrices that are not
+  there: operands and results are without a byte, or nearly so."""
+  call, large = CALLS[target], 2**33
+  for b, m, n, k in (
+      (0, large + 1, large, large - 1), (B, large, 0, 0), (B, 0, large, 0), (B, 0, 0, large)):
+    operands, results = (_of_sizes(x, b, m, n, k) for x in (call.operands, call.results))
+    if max(math.prod(shape) for shape, _ in [*operands, *results]) > B:
+      continue  # more than there is memory for
+    function = jax.jit(lambda: jax.ffi.ffi_call(
+        f"linalg_{target}", [jax.ShapeDtypeStruct(*x) for x in results], has_side_effect=True)(
+            *(jnp.zeros(*x) for x in operands), **call.attributes))
+    try:
+      found = jax.block_until_ready(function())
+    except (ValueError, jax.errors.JaxRuntimeError) as error:
+      assert f"linalg_{target}" in str(error), error
+    else:
+      assert [x.shape for x in found] == [shape for shape, _ in results]
+  _good_call(target)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_other_calling_conventions(version):
+  """Catches a handler that XLA would call with the bare pointers of its older conventions."""
+  options = {"custom_call_api_version": version, "legacy_backend_config": ""}
+  with pytest.raises(Exception, match="(?i)unimplemented|not found|no registered|custom call"):
+    _call("cholesky", [MATRIX], [MATRIX, INFO], {}, **options)
+  _good_call("cholesky")
 
 
 @pytest.mark.parametrize("target", [target for target, call in CALLS.items() if call.square])

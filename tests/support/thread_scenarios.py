@@ -1,13 +1,15 @@
 """Programs that `values/test_threads.py` runs in processes of their own, under a time limit.
 
-The scenario and the number of virtual devices are arguments.
+The scenario and the number of virtual devices are arguments, which those of the scenario follow.
 """
 
 import ctypes
+import itertools
 import os
 import pathlib
 import sys
 import threading
+import time
 
 import quick
 
@@ -129,8 +131,83 @@ def users_thread_count():
       assert get() == users, f"{run.__name__} left {get()} threads of {users}"
 
 
-SCENARIOS = (one_program, python_threads, large_and_small, users_thread_count)
+# Of these orders the first go to lanes and to tiles, the last is LAPACK's where that is quick.
+ORDERS = {5: 400, 33: 40, 130: 8}
+PROGRAMS = 30
+
+
+def _programs(sharding):
+  """Programs of different operations, orders and dtypes: each works on a batch that is shared by
+  all devices, and on one device; every other one goes on with collectives on the results."""
+  import cases
+  from sharded import collectives
+
+  everywhere = jax.sharding.NamedSharding(sharding.mesh, jax.P())
+  choices = itertools.cycle(itertools.product(ORDERS.items(), (np.float32, np.complex128)))
+  some = itertools.cycle(x for x in cases.with_handlers("cpu") if not x.slow)
+  for i, case, ((n, batch), dtype) in zip(range(PROGRAMS), some, choices):
+    dtype = dtype if np.dtype(dtype) in map(np.dtype, case.dtypes) else np.float64
+
+    def gathered(*operands, case=case):
+      results = case.results(*operands)
+      sums = [abs(x).sum() for x in results]
+      return jax.lax.with_sharding_constraint((results, sums), everywhere)
+
+    operands = case.operands(RNG, (batch,), n, n, dtype)
+    device = jax.devices()[i % DEVICES]
+    shared = jax.device_put(operands, sharding)
+    program = jax.jit(gathered if i % 2 else case.results).lower(*shared).compile()
+    assert bool(collectives(program.as_text())) == bool(i % 2), case.name
+    yield f"{case.name}, n = {n}, {np.dtype(dtype)}", [
+        (program, shared), (jax.jit(case.results), jax.device_put(operands, device))]
+
+
+def _bytes(results):
+  return [np.asarray(x).tobytes() for x in jax.tree.leaves(results)]
+
+
+def many_programs(seconds):
+  """Threads that call all programs, each in an order of its own and again and again: every result
+  has the bits that it has where nothing else runs."""
+  mesh = jax.make_mesh((DEVICES,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+  programs = dict(_programs(jax.sharding.NamedSharding(mesh, jax.P("x"))))
+  assert len(programs) == PROGRAMS
+  expected = {}
+  for name, ways in programs.items():
+    expected[name] = [_bytes(program(*operands)) for program, operands in ways]
+    whole, alone = expected[name]
+    assert whole[:len(alone)] == alone, f"{name}: other bits on {DEVICES} devices than on one"
+  end = time.monotonic() + float(seconds)
+  failures, calls = [], [0] * 16
+
+  def work(thread):
+    order = np.random.default_rng(thread)
+    names = list(programs)
+    try:
+      while not failures:
+        order.shuffle(names)
+        for name in names:
+          for way, (program, operands) in enumerate(programs[name]):
+            if time.monotonic() > end:
+              return
+            assert _bytes(program(*operands)) == expected[name][way], f"{name}: other bits"
+            calls[thread] += 1
+    except BaseException as error:
+      failures.append(error)
+
+  threads = [threading.Thread(target=work, args=(i,)) for i in range(len(calls))]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  if failures:
+    raise failures[0]
+  print(f"{sum(calls)} calls, {min(calls)} to {max(calls)} of each thread")
+  assert min(calls) > 0, calls
+
+
+SCENARIOS = (one_program, python_threads, large_and_small, users_thread_count, many_programs)
 
 if __name__ == "__main__":
-  {f.__name__: f for f in SCENARIOS}[sys.argv[1]]()
+  {f.__name__: f for f in SCENARIOS}[sys.argv[1]](*sys.argv[3:])
   print("done", flush=True)

@@ -15,21 +15,24 @@ from sharded import make_mesh, place, same_bits
 
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/thread_scenarios.py"
 SECONDS = 120
+# Of many programs at once; hours on demand.
+MANY_SECONDS = int(os.environ.get("LINALG_THREADS_SECONDS", "60"))
 
 
-def _run(scenario, devices, **environment):
+def _run(scenario, devices, *arguments, seconds=SECONDS, **environment):
   inherited = {
       key: value for key, value in os.environ.items()
       if key not in ("XLA_FLAGS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
   try:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), scenario, str(devices)], env=inherited | environment,
-        capture_output=True, text=True, timeout=SECONDS, check=False)
+        [sys.executable, str(SCRIPT), scenario, str(devices), *map(str, arguments)],
+        env=inherited | environment, capture_output=True, text=True, timeout=seconds, check=False)
   except subprocess.TimeoutExpired:
-    pytest.fail(f"{scenario} on {devices} devices was not done after {SECONDS} s: a deadlock")
+    pytest.fail(f"{scenario} on {devices} devices was not done after {seconds} s: a deadlock")
   assert done.returncode == 0, done.stderr
   if done.stdout.startswith("SKIP"):
     pytest.skip(done.stdout.strip())
+  print(done.stdout)  # for `-rP`
   assert "done" in done.stdout
 
 
@@ -42,6 +45,17 @@ def _run(scenario, devices, **environment):
 def test_no_deadlock(scenario, devices, openblas):
   """Catches a handler that waits for threads which wait for it."""
   _run(scenario, devices, **openblas)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600 + MANY_SECONDS)
+def test_many_programs_at_once():
+  """Catches bits, or an end, that hang on which of 16 Python threads calls which of 30 programs on
+  eight devices, of which half go on with collectives.
+
+  LINALG_THREADS_SECONDS says for how long.
+  """
+  _run("many_programs", 8, MANY_SECONDS, seconds=MANY_SECONDS + 300)
 
 
 def test_large_matrix_beside_batches():
