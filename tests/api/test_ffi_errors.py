@@ -241,6 +241,7 @@ def test_number_of_buffers(target):
   _good_call(target)
 
 
+@pytest.mark.extended
 @TARGETS
 def test_results_in_the_memory_of_operands(target):
   """Catches a handler that hangs, or writes elsewhere, where a program lets it write over what it
@@ -259,6 +260,7 @@ def _of_sizes(types, b, m, n, k):
   return [((b, *(sizes[size] for size in shape[1:])), dtype) for shape, dtype in types]
 
 
+@pytest.mark.extended
 @TARGETS
 def test_no_elements_of_any_size(target):
   """Catches the product of two sizes that overflows, and work or memory for matrices that are not
