@@ -6,6 +6,7 @@ wrong with a call of a handler is in test_ffi_errors.py; here it comes out of a 
 
 import dataclasses
 import pickle
+import re
 import subprocess
 import sys
 
@@ -84,8 +85,8 @@ def test_cut(good, tmp_path):
 @pytest.mark.extended
 def test_altered(good, tmp_path):
   """Catches a handler, or how it is called, that a wrong byte of a program brings down. JAX's own
-  reader of modules does not survive all: there the process may end, before anything of a program
-  is compiled."""
+  reader of modules does not survive all, nor do XLA's checks: there the process may end, or go on
+  without end, before anything of a program runs."""
   random = np.random.default_rng()
   programs = []
   for i in range(500):
@@ -101,7 +102,7 @@ def test_altered(good, tmp_path):
       break
     crashed = int(lines[-1].removeprefix("begin "))
     (at,) = errors.partition("(most recent call first)")[2].splitlines()[1:2]
-    assert "jax/_src/export/" in at and "in mlir_module" in at, (
+    assert re.search(r"jax/_src/(export/_export|compiler)\.py", at), (
         programs[crashed][1].hex(), errors[-3000:])
     first = crashed + 1
   assert {"result", "JaxRuntimeError"} <= {*ends} and len(ends) > 400, ends
@@ -144,17 +145,14 @@ def test_calls_made_to_harm(tmp_path):
 
 def test_a_module_of_other_types_than_it_says(tmp_path):
   """Catches operands of one size handed to a program for another."""
-  small, large = [((3, 4, 4), "float64")], [((3, 400, 400), "float64")]
-  programs = {x[0][0]: _export(linalg.inv, *x) for x in (small, large)}
+  types = {n: [((3, n, n), "float64")] for n in (4, 400)}
+  programs = {n: _export(linalg.inv, *x) for n, x in types.items()}
 
-  def mixed(name, types, has):
-    module = programs[has[0][0]].mlir_module_serialized
-    says = programs[types[0][0]]
-    return name, bytes(
-        dataclasses.replace(says, mlir_module_serialized=module).serialize()), types
+  def of(name, says, has):
+    module = programs[has].mlir_module_serialized
+    mixed = dataclasses.replace(programs[says], mlir_module_serialized=module)
+    return name, bytes(mixed.serialize()), types[says]
 
-  ends = _run([
-      mixed("right", small, small), mixed("larger", small, large), mixed("smaller", large, small),
-  ], tmp_path)
+  ends = _run([of("right", 4, 4), of("larger", 4, 400), of("smaller", 400, 4)], tmp_path)
   assert ends.pop("right") == "result"
   assert len(ends) == 2 and "result" not in ends.values(), ends
