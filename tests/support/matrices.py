@@ -113,6 +113,27 @@ def positive_types(rng, n, dtype) -> tuple[dict[str, np.ndarray], dict[str, int]
   return {name: a.astype(dtype) for name, a in matrices.items()}, info
 
 
+def named_types(n, dtype) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+  """Matrices that are known by the names of those who found them hard: Hermitian ones, and others.
+
+  Eigenvalues that nearly agree in pairs, condition numbers that no pivoting shows, eigenvalues of
+  which small changes move the smallest or all, and one eigenvector for all eigenvalues.
+  """
+  row, column = np.indices((n, n))
+  angle = 1.2
+  hermitian = {
+      "hilbert": 1 / (row + column + 1),
+      "wilkinson": np.diag(np.abs(np.arange(n) - (n - 1) / 2)) + (np.abs(row - column) == 1),
+  }
+  others = {
+      "kahan": np.sin(angle) ** row * ((row == column) - np.cos(angle) * (row < column)),
+      "frank": np.where(column >= row - 1, n - np.maximum(row, column), 0),
+      "grcar": np.where((column >= row) & (column <= row + 3), 1, -1 * (column == row - 1)),
+      "jordan": 0.5 * (row == column) + (column == row + 1),
+  }
+  return tuple({name: a.astype(dtype) for name, a in x.items()} for x in (hermitian, others))
+
+
 def hermitian_types(rng, n, dtype) -> dict[str, np.ndarray]:
   """DDRVST's types: spectra with and without signs, plain and near the range's square roots."""
   finfo = np.finfo(dtype)
