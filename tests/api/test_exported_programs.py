@@ -27,7 +27,7 @@ faulthandler.enable()
 jax.config.update("jax_enable_x64", True)
 for name, blob, types in pickle.load(open(sys.argv[1], "rb")):
   print("begin", name, flush=True)
-  faulthandler.dump_traceback_later(20, exit=True)
+  faulthandler.dump_traceback_later(10, exit=True)
   try:
     exported = jax.export.deserialize(bytearray(blob))
     jax.block_until_ready(exported.call(*(np.ones(*x) for x in types)))
