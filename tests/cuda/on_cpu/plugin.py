@@ -26,6 +26,9 @@ for _letter in "sdcz":
       ctypes.c_char(_letter.encode()), _lapack(_syevd), _lapack(f"{_letter}gesdd"),
       _lapack(f"{_letter}geev"))
 
+_library.on_cpu.restype = ctypes.c_void_p
+
+
 _import_module = importlib.import_module
 
 
@@ -33,10 +36,11 @@ def _with_our_handlers(name: str, package: str | None = None):
   module = _import_module(name, package)
   if not name.startswith("linalg._cpu_"):
     return module
-  # What has no handler for CUDA keeps the CPU's.
-  handlers = {
-      target: jax.ffi.pycapsule(getattr(_library, target)) if hasattr(_library, target) else handler
-      for target, handler in module.targets().items()}
+  handlers = dict(module.targets())
+  for target in handlers:
+    # What has no handler for CUDA keeps the CPU's.
+    if address := _library.on_cpu(target.encode()):
+      handlers[target] = jax.ffi.pycapsule(address)
   members = {key: getattr(module, key) for key in dir(module)}
   return types.SimpleNamespace(**members | {"targets": lambda: handlers})
 
