@@ -28,10 +28,9 @@ void Body(int number) {
 }
 
 const char* Name(Meeting meeting) {
-  static const char* const names[] = {"running",   "bar.sync",  "bar.red.or", "bar.warp.sync",
-                                      "shfl",      "vote.any",  "vote.all",   "vote.ballot",
-                                      "redux.min", "redux.max", "redux.min",  "redux.max",
-                                      "the end"};
+  static const char* const names[] = {"running",   "bar.sync",  "bar.red.or",  "bar.warp.sync",
+                                      "shfl",      "vote.any",  "vote.ballot", "redux.min",
+                                      "redux.max", "redux.min", "redux.max",   "the end"};
   return names[static_cast<int>(meeting)];
 }
 
@@ -46,11 +45,10 @@ uint32_t Combined(const Thread& thread, const Thread* warp) {
   if (thread.meeting == Meeting::kShuffle) return warp[thread.lane].value;
   uint32_t any = 0, ballot = 0, largest = 0, smallest = ~0u;
   int32_t highest = std::numeric_limits<int32_t>::min(), lowest = ~highest;
-  bool all = true;
   for (int i = 0; i < kWarp; ++i) {
     if ((thread.mask >> i & 1) == 0) continue;
     const uint32_t x = warp[i].value;
-    any |= x, all &= x != 0, ballot |= (x != 0 ? 1u : 0u) << i;
+    any |= x, ballot |= (x != 0 ? 1u : 0u) << i;
     largest = std::max(largest, x), smallest = std::min(smallest, x);
     highest = std::max(highest, static_cast<int32_t>(x));
     lowest = std::min(lowest, static_cast<int32_t>(x));
@@ -58,8 +56,6 @@ uint32_t Combined(const Thread& thread, const Thread* warp) {
   switch (thread.meeting) {
     case Meeting::kAny:
       return any != 0;
-    case Meeting::kAll:
-      return all;
     case Meeting::kBallot:
       return ballot;
     case Meeting::kMinSigned:
@@ -261,22 +257,8 @@ Shuffled Thread::Shuffle(ShuffleMode mode, uint32_t with, uint32_t brings, uint3
   const uint32_t mine = thread % kWarp, segment = shape >> 8 & 31, clamp = shape & 31;
   const uint32_t least = mine & segment, most = least | (clamp & ~segment);
   from &= 31;
-  bool found = false;
-  switch (mode) {
-    case ShuffleMode::kUp:
-      lane = mine - from;
-      found = static_cast<int32_t>(lane) >= static_cast<int32_t>(most);
-      break;
-    case ShuffleMode::kDown:
-      lane = mine + from, found = lane <= most;
-      break;
-    case ShuffleMode::kBfly:
-      lane = mine ^ from, found = lane <= most;
-      break;
-    case ShuffleMode::kIdx:
-      lane = least | (from & ~segment), found = lane <= most;
-      break;
-  }
+  lane = mode == ShuffleMode::kBfly ? mine ^ from : least | (from & ~segment);
+  const bool found = lane <= most;
   if (!found) lane = mine;
   if ((with >> lane & 1) == 0) Fail(*this, at, "shfl from a thread that the mask lacks");
   Wait(Meeting::kShuffle, with, brings, at);

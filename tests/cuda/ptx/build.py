@@ -76,10 +76,10 @@ def build(folder: pathlib.Path, xla: str, names: list[str]) -> None:
       pass
   translate.main(folder, ptx)
   run("c++", "-shared", *objects, "-ldl", "-o", folder / LIBRARY)
-  compile = shlex.join([*KERNEL, "-o"])
-  here, library = shlex.quote(str(folder)), shlex.quote(str(folder / LIBRARY))
+  # Wherever the folder is copied to.
   (folder / "compile").write_text(
-      f'cd {here} && {compile} "$1.$$" "$1.cc" {library} && mv "$1.$$" "$1.so"\n')
+      'cd "$(dirname "$0")"\n'
+      f'{shlex.join([*KERNEL, "-o"])} "$1.$$" "$1.cc" "$PWD/{LIBRARY}" && mv "$1.$$" "$1.so"\n')
   for name, text in zip(names, ptx):
     text.rename(folder / text.name)
     shutil.rmtree(folder / name)

@@ -397,7 +397,7 @@ def _warp_barrier(body, s):
   return f"t.WarpBarrier({body.read(s.operands[0], 'u32')}, {s.line});"
 
 
-@rule(r"shfl\.sync\.(up|down|bfly|idx)\.b32")
+@rule(r"shfl\.sync\.(bfly|idx)\.b32")
 def _shuffle(body, s, mode):
   target, _, found = s.operands[0].partition("|")
   x, lane, shape, mask = (body.read(x, "b32") for x in s.operands[1:])
@@ -408,7 +408,7 @@ def _shuffle(body, s, mode):
   return f"{{ const auto x = t.Shuffle({arguments}); {text} }}"
 
 
-@rule(r"vote\.sync\.(any|all)\.pred")
+@rule(r"vote\.sync\.(any)\.pred")
 @rule(r"vote\.sync\.(ballot)\.b32")
 def _vote(body, s, how):
   kind = "b32" if how == "ballot" else "pred"

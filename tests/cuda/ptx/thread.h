@@ -1,5 +1,5 @@
 // What translated kernels are written in: the thread that runs one, its way to memory, and where it
-// meets the other threads of its block. kernel.cc files include it and nothing of the host's.
+// meets the other threads of its block.
 #pragma once
 
 #include <array>
@@ -18,7 +18,6 @@ enum class Meeting : uint8_t {
   kWarpBarrier,
   kShuffle,
   kAny,
-  kAll,
   kBallot,
   kMinSigned,
   kMaxSigned,
@@ -27,7 +26,7 @@ enum class Meeting : uint8_t {
   kExit,
 };
 
-enum class ShuffleMode { kUp, kDown, kBfly, kIdx };
+enum class ShuffleMode { kBfly, kIdx };
 
 struct Shuffled {
   uint32_t value;
