@@ -17,7 +17,12 @@ PLUGIN = ROOT / "tests/cuda/on_cpu"
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory):
-  """A function of names of kernels/cuda/*.cu, that gives the folder of their library."""
+  """A function of names of kernels/cuda/*.cu, that gives the folder of their library.
+
+  LINALG_PTX names one that has been made of all of them, for those who run the tests often.
+  """
+  if made := os.environ.get("LINALG_PTX"):
+    return lambda *names: pathlib.Path(made)
   if shutil.which("nvcc") is None:
     pytest.skip("needs nvcc, which makes the PTX")
   if shutil.which("c++") is None:
@@ -40,6 +45,12 @@ def build(tmp_path_factory):
     return folder
 
   return make
+
+
+@pytest.fixture(scope="session")
+def quick_library(build):
+  """Of the files that each run of CI has time for."""
+  return build("cholesky", "eigh", "lu", "qr")
 
 
 @pytest.fixture
