@@ -58,6 +58,7 @@ def with_needs(names: list[str]) -> list[str]:
 
 
 def build(folder: pathlib.Path, xla: str, names: list[str]) -> None:
+  folder.mkdir(parents=True, exist_ok=True)
   include = [f"-isystem={xla}"]
   names = with_needs(names)
   objects, ptx, jobs = [], [], []
