@@ -72,7 +72,7 @@ uint32_t Combined(const Thread& thread, const Thread* warp) {
 }
 
 // What each thread of the mask did before is known to the others.
-void Order(Thread* warp, uint32_t mask) {
+void Inform(Thread* warp, uint32_t mask) {
   std::array<uint32_t, kWarp> known{};
   for (int i = 0; i < kWarp; ++i) {
     if ((mask >> i & 1) == 0) continue;
@@ -115,7 +115,7 @@ bool MeetInWarp(Thread* warp, int count) {
     for (int j = 0; j < kWarp; ++j) {
       if (mask >> j & 1) warp[j].meeting = Meeting::kNone;
     }
-    if (orders) Order(warp, mask);
+    if (orders) Inform(warp, mask);
   }
   return any;
 }

@@ -8,7 +8,7 @@ import pytest
 pytestmark = [
     pytest.mark.extended,
     pytest.mark.skipif(
-        "LINALG_PTX_WHOLE" not in os.environ, reason="takes hours: LINALG_PTX_WHOLE=1 runs it")]
+        "LINALG_PTX_WHOLE" not in os.environ, reason="takes long: LINALG_PTX_WHOLE=1 runs it")]
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
