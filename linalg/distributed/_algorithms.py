@@ -18,7 +18,7 @@ from linalg._triangular import triangular_solve_p
 from linalg.distributed._cyclic import Cyclic
 
 
-def _add(a, left, right, top, begin, *, adjoint=False, columns=None):
+def add_product(a, left, right, top, begin, *, adjoint=False, columns=None):
   """A with the product of `left` and `right` added to a part of it that begins at (top, begin); in
   some of its `columns`."""
   update = product(left, right, adjoint_b=adjoint)
@@ -28,7 +28,7 @@ def _add(a, left, right, top, begin, *, adjoint=False, columns=None):
   return lax.dynamic_update_slice(a, old + update, (top, begin))
 
 
-def _zero(g, x):
+def zeros_after(g, x):
   """0, once X is there: a matrix of zeros that waits for nothing XLA makes first of all, and holds
   until it is needed."""
   return jnp.where(g.place()[0] < 0, x[0, 0], jnp.zeros((), x.dtype))
@@ -72,7 +72,7 @@ def _eliminate(g, low, k, carry):
   # products are masked, not what these are of: above the diagonal there may be NaN.
   for first, last in g.strips(g.panels - low):
     own = slice(first * g.wide, last * g.wide)
-    a = _add(
+    a = add_product(
         a, rows[first * g.tall :], -columns[own], (low + first) * g.tall,
         (low + first) * g.wide, adjoint=True, columns=later[own])
   # The panel's columns are read again: those of before would keep all of `a` as it was then.
@@ -104,12 +104,12 @@ def solve(
         panel = system(g.all_rows(x, k, not_zero))
         other = -(g.turned_rows(l, k, unknown).mT if transpose else g.all_columns(l, k, unknown))
         for first, last in g.strips(panel.shape[1]):
-          x = _add(x, other, panel[:, first:last], unknown.start * g.tall, first)
+          x = add_product(x, other, panel[:, first:last], unknown.start * g.tall, first)
         return lax.dynamic_update_slice(x, g.own_rows(panel, r), (k * g.tall, 0))
       panel = system(g.all_columns(x, k))
       other = -(g.turned_columns(l, k, unknown).mT if transpose else g.all_rows(l, k, unknown))
       for first, last in g.strips(len(x)):
-        x = _add(x, panel[first:last], other, first, unknown.start * g.wide)
+        x = add_product(x, panel[first:last], other, first, unknown.start * g.wide)
       return lax.dynamic_update_slice(x, g.own_columns(panel, c), (0, k * g.wide))
 
     b = lax.fori_loop(0, high - low, step, b)
@@ -123,7 +123,7 @@ def multiply(
   """op(X) op(Y), where op is the identity or the transpose. `lower` says which of X and Y are zero
   above the diagonal."""
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
-  found = jnp.broadcast_to(_zero(g, y), x.shape)
+  found = jnp.broadcast_to(zeros_after(g, y), x.shape)
   for low, high in g.phases if any(lower) else [(0, g.panels)]:
     # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
     up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
@@ -134,7 +134,7 @@ def multiply(
       left = g.turned_rows(x, k, above).mT if transpose_x else g.all_columns(x, k, above)
       right = g.turned_columns(y, k, beside).mT if transpose_y else g.all_rows(y, k, beside)
       for first, last in g.strips(right.shape[1]):
-        found = _add(
+        found = add_product(
             found, left, right[:, first:last], above.start * g.tall,
             beside.start * g.wide + first)
       return found
@@ -213,7 +213,7 @@ def triangle(g: Cyclic, x: jax.Array, *, lower: bool, unit_diagonal: bool) -> ja
 
 def identity(g: Cyclic, like: jax.Array) -> jax.Array:
   row, column = g.numbers()
-  return jnp.where(row == column, jnp.ones((), like.dtype), _zero(g, like))
+  return jnp.where(row == column, jnp.ones((), like.dtype), zeros_after(g, like))
 
 
 def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:

@@ -297,12 +297,13 @@ def _integers(numbers: Any) -> tuple[int, ...] | None:
 
 
 def cyclic_of(
-    name: str, layout: Layout, n: int, grid: tuple[int, int] | None, panel: int | None
+    name: str, layout: Layout, n: int, grid: tuple[int, int] | None, panel: int | None,
+    narrower: int = 1,
 ) -> Cyclic:
   """The blocks for a square matrix of n rows.
 
   `grid` and `panel`, the width of one, are the caller's, or None for the nearest to a square and
-  for one that leaves enough panels.
+  for one that leaves enough panels, `narrower` times as many as elsewhere.
   """
   rows, columns = map(layout.devices, layout.spec)
   devices = rows * columns
@@ -336,7 +337,7 @@ def cyclic_of(
 
   if panel is None:
     # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.
-    most = min(n // (4 * sum(given)), _WIDEST) // devices
+    most = min(n // (4 * narrower * sum(given)), _WIDEST) // devices
     sizes = [1 << k for k in range(max(most, 1).bit_length())]
     return cyclic(max(x for x in sizes if growth(x) <= max(growth(1), _GROWTH)))
   widths = _integers((panel,))

@@ -10,8 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg.distributed._algorithms as algorithms
-from linalg import ffi
-from linalg._algebra import minus, plus, solution_tangent
+from linalg._algebra import minus
 from linalg._checks import check_positive
 from linalg._det import SlogdetResult
 from linalg._given_factors import given_factors
@@ -20,75 +19,8 @@ from linalg._public import public
 from linalg.distributed._columns import linear_solution, solve_columns
 from linalg.distributed._cyclic import Cyclic, cyclic_of
 from linalg.distributed._layout import Places, square_of
+from linalg.distributed._operations import multiply_p, solve_p
 from linalg.distributed._redistribution import from_cyclic, to_cyclic
-
-# Operations on matrices in the block-cyclic layout, (P, h, w), whose batch is the devices. None has
-# a handler: they are primitives for the sake of their derivatives, which XLA would otherwise take
-# through the loops, with every panel in memory.
-
-
-def _multiply_jvp(primals, tangents, **how):
-  (x, y), (dx, dy) = primals, tangents
-  change = None
-  for left, right in ((dx, y), (x, dy)):
-    if left is not None and right is not None:
-      change = plus(change, multiply_p(left, right, **how))
-  return multiply_p(x, y, **how), change
-
-
-def _multiply_transpose(cotangents, operands, *, grid, transpose, lower):
-  # The cotangent of op(X) in op(X) op(Y) is C̄ op(Y)ᵀ, and that of op(Y) is op(X)ᵀ C̄.
-  (ct,), (x, y) = cotangents, operands
-  (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
-  multiply = functools.partial(multiply_p, grid=grid)
-  if x is None:
-    found = (
-        multiply(y, ct, transpose=(transpose_y, True), lower=(lower_y, False)) if transpose_x else
-        multiply(ct, y, transpose=(False, not transpose_y), lower=(False, lower_y)))
-    return found, None
-  found = (
-      multiply(ct, x, transpose=(True, transpose_x), lower=(False, lower_x)) if transpose_y else
-      multiply(x, ct, transpose=(not transpose_x, False), lower=(lower_x, False)))
-  return None, found
-
-
-def _multiply(x, y, *, grid, **how):
-  multiply = functools.partial(algorithms.multiply, grid, **how)
-  return [grid.map(multiply, "cc", "c", x, y)]
-
-
-multiply_p: ffi.Operation = ffi.operation(
-    "linalg_distributed_multiply", "h w, h w -> h w", [0],
-    attributes={"grid": None, "transpose": (False, False), "lower": (False, False)},
-    platforms=(), jvp=_multiply_jvp, transpose=_multiply_transpose, fallback=_multiply)
-
-
-def _solve_jvp(primals, tangents, *, grid, left, transpose):
-  # op(L) dX = dB - op(dL) X, and of X op(L) = B likewise.
-  (l, b), (dl, db) = primals, tangents
-  solve = functools.partial(solve_p, l, grid=grid, left=left, transpose=transpose)
-  x = solve(b)
-
-  def multiply(dl):
-    if left:
-      return multiply_p(dl, x, grid=grid, transpose=(transpose, False), lower=(True, False))
-    return multiply_p(x, dl, grid=grid, transpose=(False, transpose), lower=(False, True))
-
-  return x, solution_tangent(solve, dl, db, multiply)
-
-
-def _solve_transpose(cotangents, operands, *, transpose, **how):
-  return None, solve_p(operands[0], cotangents[0], transpose=not transpose, **how)
-
-
-def _solve(l, b, *, grid, **how):
-  return [grid.map(functools.partial(algorithms.solve, grid, **how), "cc", "c", l, b)]
-
-
-solve_p: ffi.Operation = ffi.operation(
-    "linalg_distributed_triangular_solve", "h w, h w -> h w", [1],
-    attributes={"grid": None, "left": True, "transpose": False},
-    platforms=(), jvp=_solve_jvp, transpose=_solve_transpose, fallback=_solve)
 
 
 def _hermitian(grid, x):
@@ -222,6 +154,11 @@ class CholeskyFactor:
     """A⁻¹ (n, n), sharded as A is. Where A⁻¹ b will do, `solve` is faster and more accurate."""
     return _inverse_matrix(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
+  def slogdet(self) -> SlogdetResult:
+    """The sign of det A, 1, and log det A, on all devices."""
+    sign = jnp.where(self.info == 0, jnp.ones((), self.dtype), jnp.nan)
+    return SlogdetResult(sign, self.logdet())
+
   def logdet(self) -> jax.Array:
     """log det A, a real number on all devices."""
     found = _log_determinant(self.grid, self.matrix, self.blocks)
@@ -230,10 +167,10 @@ class CholeskyFactor:
   def solve(self, b: ArrayLike) -> jax.Array:
     """x of A x = b, for a vector (n,) or a few columns (n, k): each device works with all of b,
     which is gathered if it is sharded, and x is then sharded as it is."""
-    return _solve_columns("solve", self, b)
+    return solve_positive("solve", self, b)
 
 
-def _solve_columns(name, factor, b):
+def solve_positive(name: str, factor: CholeskyFactor, b: ArrayLike) -> jax.Array:
   def solve(columns):
     matrix, l = (x.astype(columns.dtype) for x in (factor.matrix, factor.blocks))
     return _solution(factor.grid, matrix, l, columns)
@@ -241,7 +178,10 @@ def _solve_columns(name, factor, b):
   return solve_columns(name, factor.grid.n, factor.dtype, b, solve)
 
 
-def _factored(name, a, axes, grid, panel, *others):
+def positive_factor(
+    name: str, a: ArrayLike, axes: Places, grid: tuple[int, int] | None, panel: int | None,
+    *others: ArrayLike,
+) -> CholeskyFactor:
   """The factor of A, of the dtype that it and all others of a call promote to: a system is solved
   as accurately as x is given."""
   (a, *_), dtype = as_arrays(name, a, *others)
@@ -249,22 +189,6 @@ def _factored(name, a, axes, grid, panel, *others):
   matrix = _to_cyclic(cyclic, a)
   l, info = _factor(cyclic, matrix)
   return CholeskyFactor(matrix, l, info, cyclic, dtype)
-
-
-def _checked(factor, result):
-  """The result, once the factor is checked: last, as `linalg.checked` takes an error through what
-  comes after it, and JAX does not take one through `shard_map` within `jax.set_mesh`."""
-  check_positive(factor.info)
-  return result
-
-
-def _refuse_others(name, assume_a):
-  if assume_a != "pos":
-    raise NotImplementedError(
-        f"linalg.distributed.{name} takes positive definite matrices, assume_a='pos', got "
-        f"{assume_a!r}. For others use linalg.{name} on one device, of "
-        "jax.device_put(a, jax.devices()[0]) or, on Explicit axes, "
-        "jax.sharding.reshard(a, jax.P()).")
 
 
 _OPTIONS = ("axes", "grid", "panel")
@@ -312,8 +236,10 @@ def cholesky(
     ...   print(l.shape, l.max())
     (64, 64) 2.0
   """
-  factor = _factored("cholesky", a, axes, grid, panel)
-  return _checked(factor, factor.lower())
+  factor = positive_factor("cholesky", a, axes, grid, panel)
+  lower = factor.lower()
+  check_positive(factor.info)  # last: JAX takes no error through `shard_map` within `jax.set_mesh`
+  return lower
 
 
 @public(*_OPTIONS, compiled=False)
@@ -337,7 +263,7 @@ def cholesky_ex(
     ...   print(dist.cholesky_ex(a)[1])
     64
   """
-  factor = _factored("cholesky_ex", a, axes, grid, panel)
+  factor = positive_factor("cholesky_ex", a, axes, grid, panel)
   return factor.lower(), factor.info
 
 
@@ -363,8 +289,9 @@ def cho_factor(
     ...   print(factor.solve(jnp.ones(64))[0], factor.logdet().round(2), factor.info)
     0.25 88.72 0
   """
-  factor = _factored("cho_factor", a, axes, grid, panel)
-  return _checked(factor, factor)
+  factor = positive_factor("cho_factor", a, axes, grid, panel)
+  check_positive(factor.info)
+  return factor
 
 
 @public(compiled=False)
@@ -391,141 +318,4 @@ def cho_solve(factor: CholeskyFactor, b: ArrayLike) -> jax.Array:
   if not isinstance(factor, CholeskyFactor):
     raise TypeError(
         f"cho_solve takes what linalg.distributed.cho_factor returns, got {type(factor)}.")
-  return _solve_columns("cho_solve", factor, b)
-
-
-@public("assume_a", *_OPTIONS, compiled=False)
-def solve(
-    a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, panel: int | None = None,
-) -> jax.Array:
-  """Solves A x = b with a matrix that several devices share; `linalg.solve`.
-
-  Args:
-    a, axes, grid, panel: as for `cholesky`.
-    b: as for `cho_solve`.
-    assume_a: "pos", for Hermitian positive definite matrices. There are no others yet.
-
-  Returns:
-    x, on all devices, or sharded as b is; NaN if A is not positive definite.
-
-  Algorithm: `cholesky` and `cho_solve`. A derivative reuses the factor, and moves no matrix but A's
-  share to the block-cyclic layout and back.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.device_put(4 * jnp.eye(64), jax.P("x"))
-    ...   print(dist.solve(a, jnp.ones(64), assume_a="pos")[0])
-    0.25
-  """
-  _refuse_others("solve", assume_a)
-  factor = _factored("solve", a, axes, grid, panel, b)
-  return _checked(factor, _solve_columns("solve", factor, b))
-
-
-@public("assume_a", *_OPTIONS, compiled=False)
-def solve_ex(
-    a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, panel: int | None = None,
-) -> tuple[jax.Array, jax.Array]:
-  """`solve`, with what went wrong.
-
-  Args:
-    a, b, assume_a, axes, grid, panel: as for `solve`.
-
-  Returns:
-    (x, info): info is that of `cholesky_ex`.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.device_put(-jnp.eye(64), jax.P("x"))
-    ...   print(dist.solve_ex(a, jnp.ones(64), assume_a="pos")[1])
-    1
-  """
-  _refuse_others("solve_ex", assume_a)
-  factor = _factored("solve_ex", a, axes, grid, panel, b)
-  return _solve_columns("solve_ex", factor, b), factor.info
-
-
-@public("assume_a", *_OPTIONS, compiled=False)
-def slogdet(
-    a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, panel: int | None = None,
-) -> SlogdetResult:
-  """The sign and the logarithm of the determinant of a matrix that several devices share;
-  `linalg.slogdet`.
-
-  Args:
-    a, assume_a, axes, grid, panel: as for `solve`.
-
-  Returns:
-    SlogdetResult(sign, logabsdet), on all devices: the sign of a positive definite matrix is 1.
-    Both are NaN if A is not.
-
-  Algorithm: `cholesky`. The derivative is A⁻¹, which `inv` computes.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.device_put(4 * jnp.eye(64), jax.P("x"))
-    ...   print(dist.slogdet(a, assume_a="pos").logabsdet.round(2))
-    88.72
-  """
-  _refuse_others("slogdet", assume_a)
-  factor = _factored("slogdet", a, axes, grid, panel)
-  sign = jnp.where(factor.info == 0, jnp.ones((), factor.dtype), jnp.nan)
-  return _checked(factor, SlogdetResult(sign, factor.logdet()))
-
-
-@public("assume_a", *_OPTIONS, compiled=False)
-def inv(
-    a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, panel: int | None = None,
-) -> jax.Array:
-  """The inverse of a matrix that several devices share; `linalg.inv`.
-
-  Args:
-    a, assume_a, axes, grid, panel: as for `solve`.
-
-  Returns:
-    A⁻¹ (n, n), sharded as `a` is; NaN if A is not positive definite.
-
-  Algorithm: L⁻¹ by substitution, and L⁻ᴴ L⁻¹. A device receives about twice what it does for L.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.device_put(4 * jnp.eye(64), jax.P("x"))
-    ...   print(dist.inv(a, assume_a="pos").max())
-    0.25
-  """
-  _refuse_others("inv", assume_a)
-  factor = _factored("inv", a, axes, grid, panel)
-  return _checked(factor, factor.inverse())
-
-
-@public("assume_a", *_OPTIONS, compiled=False)
-def inv_ex(
-    a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
-    grid: tuple[int, int] | None = None, panel: int | None = None,
-) -> tuple[jax.Array, jax.Array]:
-  """`inv`, with what went wrong.
-
-  Args:
-    a, assume_a, axes, grid, panel: as for `solve`.
-
-  Returns:
-    (A⁻¹, info): info is that of `cholesky_ex`.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.device_put(-jnp.eye(64), jax.P("x"))
-    ...   print(dist.inv_ex(a, assume_a="pos")[1])
-    1
-  """
-  _refuse_others("inv_ex", assume_a)
-  factor = _factored("inv_ex", a, axes, grid, panel)
-  return factor.inverse(), factor.info
+  return solve_positive("cho_solve", factor, b)

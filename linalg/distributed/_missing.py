@@ -1,0 +1,49 @@
+"""What is not among the distributed functions, and what to use for it."""
+
+from typing import NoReturn
+
+_ON_ONE_DEVICE = (
+    "linalg.{name}, of a matrix that fits on a device: jax.device_put(a, jax.devices()[0]) or, on "
+    "Explicit axes, jax.sharding.reshard(a, jax.P())")
+_STACK = "of a stack, linalg.distributed.batched(linalg.{name}); or " + _ON_ONE_DEVICE
+_LARGEST = (
+    "for the largest of a positive semidefinite matrix, linalg.distributed.randomized_svd; "
+    + _STACK)
+_VALUES = "linalg.distributed.svdvals of a tall matrix; " + _STACK
+_SHARDED_BY_XLA = "jax.numpy's function: XLA shards sums and products"
+
+
+def _each(names: str, instead: str) -> dict[str, str]:
+  return {name: instead.replace("{name}", name) for name in names.split()}
+
+
+# By the name that is looked for, what to use. All of `linalg` that is for matrices stands here, or
+# is there.
+INSTEAD = {
+    **_each("lu lu_ex", "linalg.distributed.lu_factor"),
+    **_each("det", "sign * exp(logabsdet) of linalg.distributed.slogdet"),
+    **_each("eigh eigh_ex eigvalsh", _LARGEST),
+    **_each("eig eig_ex eigvals eigvals_ex schur schur_ex hessenberg", _STACK),
+    **_each("expm sqrtm funm_hermitian inverse_pth_root matrix_power", _STACK),
+    **_each("svd_ex", "linalg.distributed.svd of a tall matrix; " + _STACK),
+    **_each("svdvals_ex cond matrix_rank matrix_norm", _VALUES),
+    **_each("householder_product ormqr", "Q itself, linalg.distributed.qr of a tall matrix"),
+    **_each("triangular_solve", "linalg.distributed.solve_triangular"),
+    **_each("cholesky_update cholesky_update_ex", "linalg.distributed.cholesky of the sum"),
+    **_each("eigh_generalized eigh_gauge_error eigh_tridiagonal rsf2csf", _ON_ONE_DEVICE),
+    **_each("lu_pivots_to_permutation tensorinv tensorsolve", _ON_ONE_DEVICE),
+    **_each("tridiagonal_solve tridiagonal_solve_ex", _ON_ONE_DEVICE),
+    **_each("matmul congruence multi_dot outer vecdot tensordot cross", _SHARDED_BY_XLA),
+    **_each("norm vector_norm trace diagonal matrix_transpose block_diag", _SHARDED_BY_XLA),
+}
+
+
+class Missing(NotImplementedError, AttributeError):
+  """A name that is not there: no attribute, to programs that ask what a module has."""
+
+
+def refuse(name: str) -> NoReturn:
+  """Raises the error of a name that the module has not."""
+  if name not in INSTEAD:
+    raise AttributeError(f"module 'linalg.distributed' has no attribute {name!r}")
+  raise Missing(f"linalg.distributed has no {name}. Use {INSTEAD[name]}.")

@@ -1,0 +1,75 @@
+"""Products and triangular systems of matrices in the block-cyclic layout, (P, h, w).
+
+Their batch is the devices. None has a handler: they are primitives for the sake of their
+derivatives, which XLA would otherwise take through the loops, with every panel in memory.
+"""
+
+import functools
+
+import linalg.distributed._algorithms as algorithms
+from linalg import ffi
+from linalg._algebra import plus, solution_tangent
+
+
+def _multiply_jvp(primals, tangents, **how):
+  (x, y), (dx, dy) = primals, tangents
+  change = None
+  for left, right in ((dx, y), (x, dy)):
+    if left is not None and right is not None:
+      change = plus(change, multiply_p(left, right, **how))
+  return multiply_p(x, y, **how), change
+
+
+def _multiply_transpose(cotangents, operands, *, grid, transpose, lower):
+  # The cotangent of op(X) in op(X) op(Y) is C̄ op(Y)ᵀ, and that of op(Y) is op(X)ᵀ C̄.
+  (ct,), (x, y) = cotangents, operands
+  (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
+  multiply = functools.partial(multiply_p, grid=grid)
+  if x is None:
+    found = (
+        multiply(y, ct, transpose=(transpose_y, True), lower=(lower_y, False)) if transpose_x else
+        multiply(ct, y, transpose=(False, not transpose_y), lower=(False, lower_y)))
+    return found, None
+  found = (
+      multiply(ct, x, transpose=(True, transpose_x), lower=(False, lower_x)) if transpose_y else
+      multiply(x, ct, transpose=(not transpose_x, False), lower=(lower_x, False)))
+  return None, found
+
+
+def _multiply(x, y, *, grid, **how):
+  multiply = functools.partial(algorithms.multiply, grid, **how)
+  return [grid.map(multiply, "cc", "c", x, y)]
+
+
+multiply_p: ffi.Operation = ffi.operation(
+    "linalg_distributed_multiply", "h w, h w -> h w", [0],
+    attributes={"grid": None, "transpose": (False, False), "lower": (False, False)},
+    platforms=(), jvp=_multiply_jvp, transpose=_multiply_transpose, fallback=_multiply)
+
+
+def _solve_jvp(primals, tangents, *, grid, left, transpose):
+  # op(L) dX = dB - op(dL) X, and of X op(L) = B likewise.
+  (l, b), (dl, db) = primals, tangents
+  solve = functools.partial(solve_p, l, grid=grid, left=left, transpose=transpose)
+  x = solve(b)
+
+  def multiply(dl):
+    if left:
+      return multiply_p(dl, x, grid=grid, transpose=(transpose, False), lower=(True, False))
+    return multiply_p(x, dl, grid=grid, transpose=(False, transpose), lower=(False, True))
+
+  return x, solution_tangent(solve, dl, db, multiply)
+
+
+def _solve_transpose(cotangents, operands, *, transpose, **how):
+  return None, solve_p(operands[0], cotangents[0], transpose=not transpose, **how)
+
+
+def _solve(l, b, *, grid, **how):
+  return [grid.map(functools.partial(algorithms.solve, grid, **how), "cc", "c", l, b)]
+
+
+solve_p: ffi.Operation = ffi.operation(
+    "linalg_distributed_triangular_solve", "h w, h w -> h w", [1],
+    attributes={"grid": None, "left": True, "transpose": False},
+    platforms=(), jvp=_solve_jvp, transpose=_solve_transpose, fallback=_solve)
