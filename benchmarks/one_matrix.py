@@ -1,4 +1,4 @@
-"""What `linalg.distributed` moves and holds for one positive definite matrix on many devices.
+"""What `linalg.distributed` moves and holds for one square matrix on many devices.
 
   python benchmarks/one_matrix.py --devices 8 --n 4096
   python benchmarks/one_matrix.py --scaling
@@ -16,7 +16,9 @@ import os
 import statistics
 import time
 
-PROGRAMS = ("cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L")
+PROGRAMS = (
+    "cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L", "lu_factor")
+FACTORS = ("cho_factor", "lu_factor")  # of which stock has none that stay as they are
 SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices, n
 
 
@@ -29,7 +31,8 @@ def paper(name, rows, columns):
   sweep = (rows + columns) / 2
   return {
       "cho_factor": sweep + 1, "cholesky": sweep + 2, "inv": 3 * sweep + 2, "value": sweep + 1,
-      "gradient": 3 * sweep + 2, "gradient of L": 5 * sweep + 4}[name]
+      "gradient": 3 * sweep + 2, "gradient of L": 5 * sweep + 4,
+      "lu_factor": columns + 2 * rows + 2}[name]
 
 
 def columns_of(devices):
@@ -62,7 +65,8 @@ def measure(name, devices, n, stock, rounds):
 
   cholesky = jnp.linalg.cholesky if stock else lambda a: dist.cholesky(a, axes=axes)
   function = {
-      "cho_factor": lambda a: dist.cho_factor(a, axes=axes).blocks, "cholesky": cholesky,
+      "cho_factor": lambda a: dist.cho_factor(a, axes=axes).blocks,
+      "lu_factor": lambda a: dist.lu_factor(a, axes=axes).blocks, "cholesky": cholesky,
       "inv": jnp.linalg.inv if stock else lambda a: dist.inv(a, assume_a="pos", axes=axes),
       "value": likelihood, "gradient": jax.value_and_grad(likelihood),
       "gradient of L": jax.grad(lambda a: jnp.sum(cholesky(a) ** 2))}[name]
@@ -111,7 +115,7 @@ def main():
   print("|---|---|---|---|---|---|---|---|")
   for name in options.programs:
     for devices, n in sizes:
-      for stock in (False, True) if options.run and name != "cho_factor" else (False,):
+      for stock in (False, True) if options.run and name not in FACTORS else (False,):
         title = f"{name}, stock" if stock else name
         found = within(
             options.limit, name, devices, n, stock, options.rounds if options.run else 0)

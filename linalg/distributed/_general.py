@@ -76,11 +76,6 @@ def _factor(grid: Cyclic, a):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _to_cyclic(grid, a):
-  return to_cyclic(grid, a)
-
-
-@functools.partial(jax.jit, static_argnums=0)
 def _inverse_matrix(grid, a, packed, order, info):
   x = from_cyclic(grid, inverse_p(a, packed, order, grid=grid))
   return jnp.where(info != 0, jnp.nan, x)
@@ -183,7 +178,7 @@ def general_factor(
   as accurately as x is given."""
   (a, *_), dtype = as_arrays(name, a, *others)
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel, _NARROWER)
-  matrix = _to_cyclic(cyclic, a)
+  matrix = to_cyclic(cyclic, a)
   return LUFactor(matrix, *_factor(cyclic, matrix), cyclic, dtype)
 
 

@@ -88,11 +88,6 @@ def _factor(grid: Cyclic, a):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _to_cyclic(grid, a):
-  return to_cyclic(grid, a)
-
-
-@functools.partial(jax.jit, static_argnums=0)
 def _lower(grid, a, l):
   return from_cyclic(grid, lower_p(a, l, grid=grid))
 
@@ -186,7 +181,7 @@ def positive_factor(
   as accurately as x is given."""
   (a, *_), dtype = as_arrays(name, a, *others)
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel)
-  matrix = _to_cyclic(cyclic, a)
+  matrix = to_cyclic(cyclic, a)
   l, info = _factor(cyclic, matrix)
   return CholeskyFactor(matrix, l, info, cyclic, dtype)
 

@@ -15,6 +15,7 @@ from linalg import ffi
 from linalg.distributed._cyclic import Cyclic
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def to_cyclic(g: Cyclic, a: jax.Array) -> jax.Array:
   """The matrix in the block-cyclic layout, zeros after it. Each device moves its share."""
   missing = [(0, x.chunk * x.devices - g.n) for x in map(g.dealt, (0, 1))]

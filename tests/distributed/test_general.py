@@ -148,6 +148,16 @@ def test_functions_of_one_call(rng):
   close(wide, np.linalg.solve(a.astype(np.float32).astype(np.float64), b), np.float64, 1e4)
 
 
+def test_small():
+  """Of no rows, and of one: the rest of a panel is filled up."""
+  mesh, _ = mesh_of("both")
+  with jax.set_mesh(mesh):
+    assert dist.inv(np.zeros((0, 0))).shape == (0, 0)
+    assert dist.slogdet(np.zeros((0, 0))) == (1, 0)
+    assert dist.solve(np.full((1, 1), -4.0), np.ones(1)) == -0.25
+    assert dist.slogdet(np.full((1, 1), -4.0)).sign == -1
+
+
 @pytest.mark.parametrize("name,call", [
     ("solve", lambda a: dist.solve(a, np.ones(len(a)), axes=AXES)),
     pytest.param("inv", lambda a: dist.inv(a, axes=AXES), marks=pytest.mark.extended),

@@ -44,6 +44,16 @@ def expected_square(a):
   return b @ jnp.linalg.solve(a, b) + jnp.linalg.slogdet(a)[1] + jnp.sum(l**3) + jnp.sum(x**3)
 
 
+def general(a):
+  """Of any matrix, by its LU factors."""
+  factor = dist.lu_factor(a, axes=AXES)
+  return jnp.sum(factor.solve(jnp.ones(N)) ** 3) + factor.slogdet().logabsdet
+
+
+def expected_general(a):
+  return jnp.sum(jnp.linalg.solve(a, jnp.ones(N)) ** 3) + jnp.linalg.slogdet(a)[1]
+
+
 def tall(a):
   s = dist.randomized_svd(a, 2, jax.random.key(0), axes=("x", "y")).S
   q, r = dist.qr(a, axes=("x", "y"))
@@ -73,6 +83,7 @@ def main(process, processes, address):
   positive = x @ x.swapaxes(1, 2) + N * np.eye(N)
   cases = (
       (square, expected_square, positive[0], P("x", "y")),
+      (general, expected_general, x[0] + N * np.eye(N)[::-1], P("x", "y")),
       (tall, expected_tall, rng.standard_normal((ROWS, 3)), P(("x", "y"), None)),
       (stack, expected_stack, positive, P(None, "x", "y")))
   for kind in (AxisType.Auto, AxisType.Explicit):
