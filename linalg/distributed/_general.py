@@ -179,7 +179,8 @@ def general_factor(
   (a, *_), dtype = as_arrays(name, a, *others)
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel, _NARROWER)
   matrix = to_cyclic(cyclic, a)
-  return LUFactor(matrix, *_factor(cyclic, matrix), cyclic, dtype)
+  blocks, permutation, info = _factor(cyclic, matrix)
+  return LUFactor(matrix, blocks, permutation, info, cyclic, dtype)
 
 
 @public("axes", "grid", "panel", compiled=False)
@@ -212,9 +213,9 @@ def lu_factor(
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
     >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   factor = dist.lu_factor(jax.device_put(-4 * jnp.eye(63), jax.P()), axes="x")
-    ...   print(factor.solve(jnp.ones(63))[0], factor.slogdet().sign, factor.info)
-    -0.25 -1.0 0
+    ...   factor = dist.lu_factor(jax.device_put(-4 * jnp.eye(64), jax.P("x")))
+    ...   print(factor.solve(jnp.ones(64))[0], factor.slogdet().sign, factor.info)
+    -0.25 1.0 0
   """
   factor = general_factor("lu_factor", a, axes, grid, panel)
   check_factors(factor.info)
@@ -242,6 +243,7 @@ def lu_solve(factor: LUFactor, b: ArrayLike, trans: int | str = 0) -> jax.Array:
     ...   print(dist.lu_solve(factor, jnp.ones((64, 2))).shape)
     (64, 2)
   """
+  parse_trans(trans)
   if not isinstance(factor, LUFactor):
     raise TypeError(
         f"lu_solve takes what linalg.distributed.lu_factor returns, got {type(factor)}.")

@@ -93,7 +93,7 @@ def solve_ex(
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
     >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.device_put(jnp.diag(jnp.arange(64.0)), jax.P("x"))
+    ...   a = jax.device_put(jnp.diag(jnp.arange(64.0)[::-1]), jax.P("x"))
     ...   print(dist.solve_ex(a, jnp.ones(64))[1])
     64
   """
