@@ -263,7 +263,8 @@ def test_the_sign_of_a_permutation(n, rng):
 @pytest.mark.extended
 @pytest.mark.parametrize("layout,call,shares,words", [
     ("both", lambda a: dist.lu_factor(a).blocks, 4.2, 4.8),
-    ("both", lambda a: dist.solve(a, jnp.ones(len(a), a.dtype)), 4.2, 4.9)])
+    ("both", lambda a: dist.solve(a, jnp.ones(len(a), a.dtype)), 4.2, 4.9),
+    ("both", dist.inv, 5.2, 9.8)])
 def test_memory_and_words(layout, call, shares, words, all_phases):
   """On one device, arguments, results and temporaries in shares n² / P of the matrix; and what it
   receives in n² / √P."""
