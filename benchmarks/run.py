@@ -21,6 +21,7 @@ import platform
 import random
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -497,6 +498,7 @@ def main() -> None:
   }
   console = Console()
   results: list[dict[str, Any]] = []
+  signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` and schedulers send
   try:
     measure_all(args, peers, console, results)
   except KeyboardInterrupt:

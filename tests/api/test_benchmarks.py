@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -47,3 +48,20 @@ def test_a_run_draws_plots(tmp_path):
   written = re.findall(r"^Wrote (.*)$", done.stdout, re.MULTILINE)
   assert [pathlib.Path(x).suffix for x in written] == [".json", *[".png"] * 4]
   assert all((tmp_path / x).stat().st_size > 0 for x in written)
+
+
+@pytest.mark.extended
+def test_a_run_that_is_ended_keeps_its_results(tmp_path):
+  arguments = ["--ops", "cholesky", "lu", "--sizes", "2", "--batches", "1", "--dtypes", "f32"]
+  arguments += ["--rounds", "1000000", "--seconds-per-cell", "1", "--output", "result.json"]
+  with subprocess.Popen(
+      [sys.executable, str(ROOT / "benchmarks" / "run.py"), *arguments], cwd=tmp_path,
+      stdout=subprocess.PIPE, text=True) as run:
+    for line in run.stdout:
+      if line.strip() == "lu":  # the second operation has begun
+        run.send_signal(signal.SIGTERM)
+        break
+    rest = run.stdout.read()
+  assert run.returncode == 130 and "Interrupted" in rest
+  found = json.loads((tmp_path / "result.json").read_text())
+  assert found["interrupted"] and [cell["op"] for cell in found["cells"]] == ["cholesky"]
