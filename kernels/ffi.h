@@ -139,23 +139,34 @@ inline BatchShape SplitSquareBatch(const ffi::AnyBuffer& buffer, std::string_vie
 // The sizes of a matrix, of a vector, or of nothing but a number.
 using CoreShape = std::initializer_list<int64_t>;
 
+namespace internal {
+
+// Throws BadArgument unless the buffer has this dtype, this batch and this core.
+inline void CheckBuffer(const ffi::AnyBuffer& buffer, ffi::DataType dtype, int64_t batch,
+                        CoreShape core, std::string_view operand) {
+  if (buffer.element_type() != dtype) throw BadArgument(operand, "have another dtype");
+  const auto dimensions = buffer.dimensions();
+  const BatchShape shape = SplitBatch(buffer, static_cast<int>(core.size()), operand);
+  if (shape.batch == batch &&
+      std::equal(core.begin(), core.end(), dimensions.end() - core.size())) {
+    return;
+  }
+  const auto text = [](const auto& sizes) {
+    std::string list;
+    for (const int64_t size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
+    return "(" + list + ")";
+  };
+  throw BadArgument(operand, "be a batch of " + std::to_string(batch) + " with the shape " +
+                                 text(core) + ", got " + text(dimensions));
+}
+
+}  // namespace internal
+
 // The elements of a buffer, once its dtype, its batch and what it holds of each matrix of the batch
 // are what the handler counts on.
 template <class T>
 T* Elements(const ffi::AnyBuffer& buffer, int64_t batch, CoreShape core, std::string_view operand) {
-  if (buffer.element_type() != kDtype<T>) throw BadArgument(operand, "have another dtype");
-  const auto dimensions = buffer.dimensions();
-  const BatchShape shape = SplitBatch(buffer, static_cast<int>(core.size()), operand);
-  if (shape.batch != batch ||
-      !std::equal(core.begin(), core.end(), dimensions.end() - core.size())) {
-    const auto text = [](const auto& sizes) {
-      std::string list;
-      for (const int64_t size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
-      return "(" + list + ")";
-    };
-    throw BadArgument(operand, "be a batch of " + std::to_string(batch) + " with the shape " +
-                                   text(core) + ", got " + text(dimensions));
-  }
+  internal::CheckBuffer(buffer, kDtype<T>, batch, core, operand);
   return static_cast<T*>(buffer.untyped_data());
 }
 

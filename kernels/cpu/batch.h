@@ -15,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #if defined(__x86_64__)
@@ -99,29 +100,34 @@ class SubnormalNumbers {
 #endif
 };
 
-// Calls body(first, last) on ranges that cover [0, batch), `nanoseconds` being the estimated time
-// of one element, with gradual underflow, on `most_threads` at most. Returns when all are done;
-// rethrows the first exception that a range threw.
-template <class Body>
-void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body,
-                  int64_t most_threads = std::numeric_limits<int64_t>::max()) {
+namespace internal {
+
+// A body of ForEachRange, whatever its type.
+struct RangeBody {
+  void* object;
+  void (*call)(void* object, int64_t first, int64_t last);
+
+  void operator()(int64_t first, int64_t last) const {
+    const SubnormalNumbers subnormal_numbers;
+    call(object, first, last);
+  }
+};
+
+// Compiled once for all bodies, since what it does takes a compiler longer than many of them.
+inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds,
+                         RangeBody body, int64_t most_threads) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
   const int64_t threads = total < kParallelNanoseconds || batch == 1
                               ? 1
                               : std::min({UsableThreads(pool), batch, most_threads});
-  if (threads <= 1) {
-    const SubnormalNumbers subnormal_numbers;
-    body(int64_t{0}, batch);
-    return;
-  }
+  if (threads <= 1) return body(0, batch);
   const int64_t shortest = static_cast<int64_t>(kChunkNanoseconds / nanoseconds) + 1;
   const int64_t size = std::min(shortest, (batch + threads - 1) / threads);
-  auto run_chunk = [&body, size, batch](int64_t chunk) {
-    const SubnormalNumbers subnormal_numbers;
+  const auto run_chunk = [=](int64_t chunk) {
     body(chunk * size, std::min(batch, (chunk + 1) * size));
   };
-  const auto queue = std::make_shared<internal::ChunkQueue>((batch + size - 1) / size);
+  const auto queue = std::make_shared<ChunkQueue>((batch + size - 1) / size);
   for (int64_t helper = 1; helper < threads; ++helper) {
     try {
       pool.Schedule([queue, chunk = &run_chunk] { queue->Drain(chunk); });
@@ -133,6 +139,21 @@ void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanosecond
   while (queue->done.load(std::memory_order_acquire) != queue->chunks) std::this_thread::yield();
   // It ends with this call, not with a helper that is late.
   if (queue->error) std::rethrow_exception(std::move(queue->error));
+}
+
+}  // namespace internal
+
+// Calls body(first, last) on ranges that cover [0, batch), `nanoseconds` being the estimated time
+// of one element, with gradual underflow, on `most_threads` at most. Returns when all are done;
+// rethrows the first exception that a range threw.
+template <class Body>
+void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body,
+                  int64_t most_threads = std::numeric_limits<int64_t>::max()) {
+  const auto call = [](void* object, int64_t first, int64_t last) {
+    (*static_cast<std::remove_reference_t<Body>*>(object))(first, last);
+  };
+  void* const object = const_cast<void*>(static_cast<const void*>(std::addressof(body)));
+  internal::ForEachRange(pool, batch, nanoseconds, {.object = object, .call = call}, most_threads);
 }
 
 }  // namespace linalg
