@@ -23,8 +23,11 @@
 // In CUDA the same algorithms run with one matrix per thread: V is a plain number there.
 #if defined(__CUDACC__)
 #define LINALG_INLINE __host__ __device__ __forceinline__
+#define LINALG_ONCE LINALG_INLINE
 #else
 #define LINALG_INLINE inline __attribute__((always_inline))
+// For what is long, and works long: compiled once in a file, not in each function that calls it.
+#define LINALG_ONCE __attribute__((noinline))
 #endif
 
 namespace linalg {

@@ -14,19 +14,19 @@
 namespace linalg {
 namespace {
 
-// write(index, det) takes the ScaledProduct of every matrix, or of a group of them.
-template <class T, class Write>
+template <class T>
 struct DetProblem {
   int64_t batch, n;
   const T* a;
-  Write write;
+  DeterminantResults<T> results;
 
   Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
 
   void RunSmall(ffi::ThreadPool& pool) const {
     DispatchSize(n, [&](auto order) {
       ForEachSmallGroup<T>(pool, batch, order, order, 0, a, [&](auto& group) {
-        write(group.first, small::Determinant(order, group.a, group.pivots, group.permutation));
+        results.Store(group.first,
+                      small::Determinant(order, group.a, group.pivots, group.permutation));
       });
     });
   }
@@ -37,35 +37,32 @@ struct DetProblem {
         [&](blocked::LuFactors<T>& factors, int64_t i, const blocked::RunTasks& run_tasks) {
           factors.Factor(a + i * n * n, run_tasks);
           const auto* lu = reinterpret_cast<const Element<T>*>(factors.lu().data);
-          write(i, ProductOfPivots(n, lu, factors.lu().ld, factors.pivots()));
+          results.Store(i, ProductOfPivots(n, lu, factors.lu().ld, factors.pivots()));
         });
   }
 };
 
-template <class T, class Write>
+template <class T>
 void RunDet(ffi::ThreadPool& pool, const BatchShape& shape, const ffi::AnyBuffer& a,
-            Write&& write) {
+            const DeterminantResults<T>& results) {
   const int64_t batch = shape.batch, n = shape.rows;
-  TakePath(pool,
-           DetProblem<T, Write>{
-               .batch = batch, .n = n, .a = Elements<T>(a, batch, {n, n}, "a"), .write = write});
+  TakePath(
+      pool,
+      DetProblem<T>{
+          .batch = batch, .n = n, .a = Elements<T>(a, batch, {n, n}, "a"), .results = results});
 }
 
 void Det(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    T* det_data = Elements<T>(det, shape.batch, {}, "det");
-    RunDet<T>(pool, shape, a, [&](int64_t i, const auto& product) {
-      const auto value = product.Value();
-      StoreElements(&value, 1, det_data + i);
-    });
+    RunDet<T>(pool, shape, a, {.det = Elements<T>(det, shape.batch, {}, "det")});
   });
 }
 
 void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result logabsdet) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunDet<T>(pool, shape, a, SlogdetResults<T>(sign, logabsdet, shape.batch));
+    RunDet<T>(pool, shape, a, ReadSlogdet<T>(sign, logabsdet, shape.batch));
   });
 }
 

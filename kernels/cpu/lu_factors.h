@@ -55,22 +55,30 @@ void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t 
   ForEachSmallGroup<T>(pool, batch, rows, cols, spare, a, factor_and_use, in_place);
 }
 
-// Where the signs and logarithms of determinants go, of every matrix or of groups of them.
+// Where determinants go, of every matrix or of groups of them: as numbers or, where `det` is null,
+// as signs and logarithms.
 template <class T>
-struct SlogdetResults {
-  T* sign;
-  Real<T>* logabsdet;
-
-  SlogdetResults(Result& sign, Result& logabsdet, int64_t batch)
-      : sign(Elements<T>(sign, batch, {}, "sign")),
-        logabsdet(Elements<Real<T>>(logabsdet, batch, {}, "logabsdet")) {}
+struct DeterminantResults {
+  T* det = nullptr;
+  T* sign = nullptr;
+  Real<T>* logabsdet = nullptr;
 
   template <class E>
-  void operator()(int64_t i, const ScaledProduct<E>& det) const {
-    const auto parts = det.InParts();
+  void Store(int64_t i, const ScaledProduct<E>& product) const {
+    if (det != nullptr) {
+      const auto value = product.Value();
+      return StoreElements(&value, 1, det + i);
+    }
+    const auto parts = product.InParts();
     StoreElements(&parts.sign, 1, sign + i);
     StoreElements(&parts.logarithm, 1, logabsdet + i);
   }
 };
+
+template <class T>
+DeterminantResults<T> ReadSlogdet(Result& sign, Result& logabsdet, int64_t batch) {
+  return {.sign = Elements<T>(sign, batch, {}, "sign"),
+          .logabsdet = Elements<Real<T>>(logabsdet, batch, {}, "logabsdet")};
+}
 
 }  // namespace linalg

@@ -5,6 +5,7 @@
 // hold NaN, gets NaN throughout.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "kernels/blocked/lu.h"
@@ -108,15 +109,14 @@ struct SolveProblem {
   }
 };
 
-// write(index, det) takes the ScaledProduct of every matrix, or of a group of them, if that is
-// wanted.
-template <class T, class Write = std::nullptr_t>
+// With determinants where `det` has a place for them.
+template <class T>
 struct InvProblem {
   int64_t batch, n;
   const T* a;
   T* inverse;
-  int32_t* info;  // null if that is not wanted
-  Write write{};
+  int32_t* info = nullptr;  // null if that is not wanted
+  std::optional<DeterminantResults<T>> det{};
 
   Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
 
@@ -124,11 +124,11 @@ struct InvProblem {
     const int64_t size = n * n;
     const int order = ToInt(n);
     ForEachSmallGroup<T>(pool, batch, n, n, size, a, [&](auto& group) {
-      ScaledProduct<std::remove_reference_t<decltype(*group.a)>> det;
-      const auto singular =
-          kDet ? small::LuWithDeterminant(order, group.a, group.pivots, group.permutation, det)
-               : small::Lu(order, order, group.a, group.pivots, group.permutation);
-      if constexpr (kDet) write(group.first, det);
+      const small::EntriesDeterminant products(det ? order : 0, group.a);  // of order 0: none
+      const auto singular = small::Lu(order, order, group.a, group.pivots, group.permutation);
+      if (det) {
+        det->Store(group.first, products.OrElse(ProductOfPivots(n, group.a, n, group.pivots)));
+      }
       small::InverseOfFactors(order, group.a, group.permutation, singular, group.spare);
       StoreElements(group.spare, size, inverse + group.first * size);
       if (info != nullptr) StoreIntegers(&singular, 1, info + group.first);
@@ -149,18 +149,15 @@ struct InvProblem {
                      T* const target = inverse + i * size;
                      const int singular = work.factors.Factor(a + i * size, run_tasks);
                      if (info != nullptr) info[i] = singular;
-                     if constexpr (kDet) {
+                     if (det) {
                        const auto lu = work.factors.lu();
                        const auto* elements = reinterpret_cast<const Element<T>*>(lu.data);
-                       write(i, ProductOfPivots(n, elements, lu.ld, work.factors.pivots()));
+                       det->Store(i, ProductOfPivots(n, elements, lu.ld, work.factors.pivots()));
                      }
                      if (singular != 0) return FillWithNaN(size, target);
                      work.factors.Invert(work.workspace.rows(), target, run_tasks);
                    });
   }
-
- private:
-  static constexpr bool kDet = !std::is_null_pointer_v<Write>;
 };
 
 void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result info) {
@@ -189,13 +186,12 @@ void SlogdetInv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result loga
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, InvProblem<T, SlogdetResults<T>>{
-                       .batch = batch,
-                       .n = n,
-                       .a = Elements<T>(a, batch, {n, n}, "a"),
-                       .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
-                       .info = nullptr,
-                       .write = {sign, logabsdet, batch}});
+    TakePath(pool,
+             InvProblem<T>{.batch = batch,
+                           .n = n,
+                           .a = Elements<T>(a, batch, {n, n}, "a"),
+                           .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
+                           .det = ReadSlogdet<T>(sign, logabsdet, batch)});
   });
 }
 

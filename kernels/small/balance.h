@@ -75,7 +75,7 @@ void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
 
 // Replaces the n by n matrix, row-major, by Pᵀ A P.
 template <class E, class V = RealElement<E>>
-LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
+LINALG_ONCE void Permute(E* a, int n, Balanced<V>& balanced) {
   for (int i = 0; i < n; ++i) {
     balanced.diagonal[i] = Number<V>(1);
     balanced.order[i] = Number<V>(i);
@@ -102,7 +102,7 @@ LINALG_INLINE void Permute(E* a, int n, Balanced<V>& balanced) {
 
 // Replaces A, of elements of at most about 1 and permuted, by D⁻¹ A D.
 template <class E, class V = RealElement<E>>
-LINALG_INLINE void Scale(E* a, int n, Balanced<V>& balanced) {
+LINALG_ONCE void Scale(E* a, int n, Balanced<V>& balanced) {
   using Range = BalanceRange<Lane<V>>;
   const V zero{}, one = Number<V>(1), up = Number<V>(Range::kUp);
   const auto within = [&](int i) {

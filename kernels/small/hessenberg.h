@@ -11,7 +11,7 @@ namespace linalg::small {
 // vectors go to columns of `v`, n - 1 elements each, their first elements, 1, left out, and their
 // scales to `taus`, n - 1 elements.
 template <class B, class E>
-LINALG_INLINE void Hessenberg(E* a, int n, E* v, E* taus) {
+LINALG_ONCE void Hessenberg(E* a, int n, E* v, E* taus) {
   const int m = n - 1;
   for (int k = 0; k < m; ++k) {
     const int rows = m - k;

@@ -198,7 +198,7 @@ inline constexpr int kReflectBlocks = kComplexElement<E> ? 2 : 4;
 // Replaces the m by n matrix by R, zeros below the diagonal; the reflectors' vectors go to columns
 // of `v`, m elements each, their first elements, 1, left out, and their scales to `taus`.
 template <class B, class E>
-LINALG_INLINE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
+LINALG_ONCE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
   const int count = m < n ? m : n;
   for (int k = 0; k < count; k += 2) {
     const int rows = m - k;
@@ -235,8 +235,8 @@ LINALG_INLINE void UnitReflected(E* q, int ld, int count, const E* v, E tau) {
 
 // The first `cols` columns of the product of `count` reflectors; count <= cols <= m.
 template <class B, class E>
-LINALG_INLINE void HouseholderProduct(E* q, int ld, int m, int cols, int count, const E* v,
-                                      const E* taus) {
+LINALG_ONCE void HouseholderProduct(E* q, int ld, int m, int cols, int count, const E* v,
+                                    const E* taus) {
   for (int i = count; i < m; ++i)
     for (int j = count; j < cols; ++j)
       q[i * ld + j] = i == j ? FromReal<E>(Broadcast<RealElement<E>>(1)) : E{};

@@ -173,8 +173,8 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E,
 // Replaces row `i` of `a`, in the lanes where `missing` holds, by a unit vector that is orthogonal
 // to the other rows, of which each is a unit vector or zero. `fresh` is a row of work space.
 template <class E, class Row>
-LINALG_INLINE void CompleteRow(SplitRows<E, Row> a, int n, int i, Mask<RealElement<E>> missing,
-                               SplitRows<E, Row> fresh) {
+LINALG_ONCE void CompleteRow(SplitRows<E, Row> a, int n, int i, Mask<RealElement<E>> missing,
+                             SplitRows<E, Row> fresh) {
   using V = RealElement<E>;
   // The coordinate vector that the others are farthest from.
   V least = Number<V>(2), place = V{};

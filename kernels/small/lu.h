@@ -72,8 +72,8 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
       }
     }
     for (int k = panel + 1; k < end; ++k) {
-      MulSub(1, cols - end, k - panel, a + k * cols + panel, cols, a + panel * cols + end, cols,
-             a + k * cols + end, cols);
+      MulSubRows<1>(cols - end, k - panel, a + k * cols + panel, cols, a + panel * cols + end, cols,
+                    a + k * cols + end, cols);
     }
     MulSub(rows - end, cols - end, end - panel, a + end * cols + panel, cols,
            a + panel * cols + end, cols, a + end * cols + end, cols);
@@ -145,30 +145,40 @@ LINALG_INLINE E ProductsOfEntries(int n, const E* a, Mask<RealElement<E>>& in_ra
   return E{};
 }
 
-// Lu, and the determinant of the n by n matrix `a`.
+// The determinant of the n by n matrix `a` from products of its entries where they are in range,
+// and what is made of the factors that overwrite it elsewhere.
 template <class E>
-LINALG_INLINE RealElement<E> LuWithDeterminant(int n, E* a, RealElement<E>* pivots,
-                                               RealElement<E>* permutation, ScaledProduct<E>& det) {
+class EntriesDeterminant {
   using V = RealElement<E>;
-  Mask<V> in_range;
-  const E product = ProductsOfEntries(n, a, in_range);
-  const V singular = Lu(n, n, a, pivots, permutation);
-  det = ProductOfPivots(n, a, n, pivots);
-  det.product = Choose(in_range, product, det.product);
-  det.exponent = in_range ? V{} : det.exponent;
-  return singular;
-}
+
+ public:
+  LINALG_INLINE EntriesDeterminant(int n, const E* a)
+      : product_(ProductsOfEntries(n, a, in_range_)) {}
+
+  LINALG_INLINE bool IsEverywhere() const { return !Any(in_range_ == Mask<V>{}); }
+
+  LINALG_INLINE ScaledProduct<E> OrElse(ScaledProduct<E> det) const {
+    det.product = Choose(in_range_, product_, det.product);
+    det.exponent = in_range_ ? V{} : det.exponent;
+    return det;
+  }
+
+ private:
+  Mask<V> in_range_;  // before the product, which sets it
+  E product_;
+};
 
 // The determinant of the n by n matrix `a`, which its LU factors overwrite where they are needed.
 template <class E>
 LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
                                            RealElement<E>* permutation) {
-  using V = RealElement<E>;
+  const EntriesDeterminant<E> products(n, a);
   ScaledProduct<E> det;
-  Mask<V> in_range;
-  det.product = ProductsOfEntries(n, a, in_range);
-  if (Any(in_range == Mask<V>{})) LuWithDeterminant(n, a, pivots, permutation, det);
-  return det;
+  if (!products.IsEverywhere()) {
+    Lu(n, n, a, pivots, permutation);
+    det = ProductOfPivots(n, a, n, pivots);
+  }
+  return products.OrElse(det);
 }
 
 // inverse (n, n) = A⁻¹ times a number, from A's factors.

@@ -35,6 +35,7 @@ LINALG_INLINE void MulSubBlock(int depth, const E* a, int a_stride, const E* b, 
     for (int j = 0; j < kCols; ++j) c[i * c_stride + j] = c[i * c_stride + j] + block[i][j];
 }
 
+// c (kRows, cols) -= a (kRows, depth) b (depth, cols)
 template <int kRows, class E>
 LINALG_INLINE void MulSubRows(int cols, int depth, const E* a, int a_stride, const E* b,
                               int b_stride, E* c, int c_stride) {
@@ -50,8 +51,8 @@ LINALG_INLINE void MulSubRows(int cols, int depth, const E* a, int a_stride, con
 
 // c (rows, cols) -= a (rows, depth) b (depth, cols)
 template <class E>
-LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_stride, const E* b,
-                          int b_stride, E* c, int c_stride) {
+LINALG_ONCE void MulSubAll(int rows, int cols, int depth, const E* a, int a_stride, const E* b,
+                           int b_stride, E* c, int c_stride) {
   constexpr int kRows = kBlockRows<E>;
   int i = 0;
   for (; i + kRows <= rows; i += kRows) {
@@ -61,6 +62,14 @@ LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_strid
   for (; i < rows; ++i) {
     MulSubRows<1>(cols, depth, a + i * a_stride, a_stride, b, b_stride, c + i * c_stride, c_stride);
   }
+}
+
+// The same, without a call where there are no elements.
+template <class E>
+LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_stride, const E* b,
+                          int b_stride, E* c, int c_stride) {
+  if (rows <= 0 || cols <= 0) return;
+  MulSubAll(rows, cols, depth, a, a_stride, b, b_stride, c, c_stride);
 }
 
 }  // namespace linalg::small

@@ -36,7 +36,8 @@ LINALG_INLINE void SolveLower(int n, const E* a, bool unit_diagonal, int cols, E
     const int end = block + kPanel < n ? block + kPanel : n;
     MulSub(end - block, cols, block, a + block * n, n, b, cols, b + block * cols, cols);
     for (int i = block; i < end; ++i) {
-      MulSub(1, cols, i - block, a + i * n + block, n, b + block * cols, cols, b + i * cols, cols);
+      MulSubRows<1>(cols, i - block, a + i * n + block, n, b + block * cols, cols, b + i * cols,
+                    cols);
       if (!unit_diagonal) DivideRow(a[i * n + i], cols, b + i * cols);
     }
   }
@@ -50,8 +51,8 @@ LINALG_INLINE void SolveUpper(int n, const E* a, bool unit_diagonal, int cols, E
     MulSub(end - block, cols, n - end, a + block * n + end, n, b + end * cols, cols,
            b + block * cols, cols);
     for (int i = end - 1; i >= block; --i) {
-      MulSub(1, cols, end - i - 1, a + i * n + i + 1, n, b + (i + 1) * cols, cols, b + i * cols,
-             cols);
+      MulSubRows<1>(cols, end - i - 1, a + i * n + i + 1, n, b + (i + 1) * cols, cols, b + i * cols,
+                    cols);
       if (!unit_diagonal) DivideRow(a[i * n + i], cols, b + i * cols);
     }
   }

@@ -67,8 +67,8 @@ inline constexpr int kTridiagonaliseWorkRows = 3;
 // it to e. Row k of `a` becomes the vector of reflector k, and tau[k] its factor. `work` is
 // kTridiagonaliseWorkRows rows of zeros.
 template <class E, class Row>
-LINALG_INLINE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> work,
-                                  RealElement<E>* d, RealElement<E>* e, E* tau) {
+LINALG_ONCE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> work,
+                                RealElement<E>* d, RealElement<E>* e, E* tau) {
   using V = RealElement<E>;
   using F = RowElement<E, Row>;
   constexpr int kStep = kColumns<V, Row>;
