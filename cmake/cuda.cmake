@@ -101,7 +101,7 @@ add_library(
   kernels/cuda/tridiagonal_solve.cu)
 nanobind_add_module(
   _cuda NB_STATIC STABLE_ABI NOMINSIZE
-  kernels/cuda/module.cc kernels/cuda/handles.cc kernels/cuda/vendor.cc)
+  kernels/cuda/module.cc kernels/cuda/captured.cc kernels/cuda/handles.cc kernels/cuda/vendor.cc)
 foreach(target linalg_cuda_kernels _cuda)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_include_directories(

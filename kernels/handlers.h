@@ -55,7 +55,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_qr_vjp, kBoth, 4, 1)                                                \
   visit(linalg_schur, kBoth, 1, 3)                                                 \
   visit(linalg_slogdet, kBoth, 1, 2)                                               \
-  visit(linalg_slogdet_inv, kCpu, 1, 3)                                            \
+  visit(linalg_slogdet_inv, kBoth, 1, 3)                                           \
   visit(linalg_solve, kBoth, 2, 2)                                                 \
   visit(linalg_svd, kBoth, 1, 4)                                                   \
   visit(linalg_svdvals, kBoth, 1, 2)                                               \
@@ -121,9 +121,9 @@ template <size_t kTarget, class Stream, class... Rest>
 auto BindFor(void (*)(Stream*, ffi::AnyBuffer, Rest...)) {
   return Bind<kTarget, ffi::PlatformStream<Stream*>>();
 }
-template <size_t kTarget, class Stream, class... Rest>
-auto BindFor(void (*)(Stream*, ffi::ScratchAllocator, Rest...)) {
-  return Bind<kTarget, ffi::PlatformStream<Stream*>, ffi::ScratchAllocator>();
+template <size_t kTarget, class Stream, class Scratch, class... Rest>
+auto BindFor(void (*)(Stream*, Scratch, Rest...)) {
+  return Bind<kTarget, ffi::PlatformStream<Stream*>, Scratch>();
 }
 
 // The handler as XLA calls it: what `function` throws becomes an error that names the target.

@@ -32,7 +32,7 @@ from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p, inverse_tangent
 from linalg._svd import svd_p
 from linalg._triangular import triangular_solve_p
-from linalg._tuning import ADJUGATE, within
+from linalg._tuning import ADJUGATE, SLOGDET_INVERSE, within
 
 __all__ = ["SlogdetResult", "det", "slogdet"]
 
@@ -73,7 +73,8 @@ slogdet_inv_p: ffi.Operation = ffi.operation(
     "n n -> (), (), n n",
     lambda dtype: (dtype, real_dtype(dtype), dtype),
     jvp=_slogdet_inv_jvp,
-    fallback=lambda a: [*slogdet_p(a), inv_p(a)[0]])
+    fallback=lambda a: [*slogdet_p(a), inv_p(a)[0]],
+    suits=within(SLOGDET_INVERSE))
 
 
 slogdet_p: ffi.Operation = ffi.operation(

@@ -43,6 +43,7 @@ class Rules(NamedTuple):
   in_place: tuple[int, int] | None = None  # an operand, and the result that may take its memory
   prepare: Callable[[str], None] = lambda platform: None  # called when a call is lowered
   refusal: Callable[[str], str | None] = lambda platform: None  # why it then calls the fallback
+  target: Callable[..., str] | None = None  # the one that is called, where it is not the name
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
@@ -336,8 +337,15 @@ def _lower(name, rules, platform, ctx, *operands, **attributes):
       [(y.shape, num_batch_dims) for y in ctx.avals_out])
   # XLA copies an operand that is needed afterwards, or that belongs to the caller.
   aliases = {rules.in_place[0]: rules.in_place[1]} if overwrite else None
+  target = name
+  if rules.target is not None:
+    target = rules.target(
+        platform, str(ctx.avals_in[0].dtype),
+        [x.shape[x.ndim - rank :] for x, rank in zip(ctx.avals_in, rules.ranks, strict=True)],
+        [y.shape[num_batch_dims:] for y in ctx.avals_out],
+        len({x.ndim - rank for x, rank in zip(ctx.avals_in, rules.ranks, strict=True)}) > 1)
   lower = jax.ffi.ffi_lowering(
-      name, operand_output_aliases=aliases, extra_attributes=attributes_of_call)
+      target, operand_output_aliases=aliases, extra_attributes=attributes_of_call)
   return lower(ctx, *operands, **attributes)
 
 

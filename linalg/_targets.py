@@ -7,8 +7,8 @@ import pathlib
 import pkgutil
 import re
 import warnings
-from collections.abc import Iterable
-from typing import Protocol, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
 
 import jax
 import jax.export
@@ -44,6 +44,10 @@ class _CpuModule(_Module, Protocol):
 class _CudaModule(_Module, Protocol):
   """The module _cuda, of a build with an nvcc or of the wheel jax-linalg-cuda13."""
 
+  def captured_targets(self) -> dict[str, object]: ...
+  def runs_without_scratch(
+      self, target: str, dtype: str, operands: list[list[int]], results: list[list[int]],
+      shared: bool) -> bool: ...
   def set_library_directories(self, directories: list[str]) -> None: ...
   def device_count(self) -> int: ...
   def runtime_version(self) -> tuple[int, int]: ...
@@ -196,6 +200,29 @@ def refusal(name: str, platform: str) -> str | None:
   return device_refusal(_cuda.runtime_version(), _cuda.driver_version(), capabilities)
 
 
+# By target name, the target of the same handler for calls that XLA may record in a command buffer.
+_captured: dict[str, str] = {}
+
+
+def call_target(
+    name: str, platform: str, dtype: str, operands: Sequence[Sequence[Any]],
+    results: Sequence[Sequence[Any]], shared: bool) -> str:
+  """The target that a program for `platform` calls where an operation calls `name`: on CUDA, where
+  matrices of these shapes need nothing but launches of kernels, the one that says so to XLA.
+
+  Args:
+    dtype: of the first operand.
+    operands, results: the shape of one matrix of each.
+    shared: whether an operand serves a whole batch.
+  """
+  if platform != "cuda" or _cuda is None or name not in _captured:
+    return name
+  shapes = [list(map(list, x)) for x in (operands, results)]
+  if not all(isinstance(size, int) for x in shapes for shape in x for size in shape):
+    return name  # of jax.export
+  return _captured[name] if _cuda.runs_without_scratch(name, dtype, *shapes, shared) else name
+
+
 def prepare(name: str, platform: str) -> None:
   """Loads what the handler of `name` calls, before a program that uses it can run.
 
@@ -288,3 +315,6 @@ def _register_all(module: _Module, platform: str) -> None:
 _register_all(_cpu, "cpu")
 if _cuda is not None and plugin_refusal(_cuda.runtime_version(), _cuda_plugins()) is None:
   _register_all(_cuda, "cuda")
+  for _name, _handler in _cuda.captured_targets().items():
+    _captured[_name] = f"{_name}_captured"
+    register(_captured[_name], _handler, "cuda")

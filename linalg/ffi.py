@@ -186,6 +186,7 @@ def operation(
       in_place=in_place,
       prepare=functools.partial(_targets.prepare, name),
       refusal=functools.partial(_targets.refusal, name),
+      target=functools.partial(_targets.call_target, name),
       jvp=jvp,
       transpose=transpose,
       fallback=fallback,

@@ -43,7 +43,7 @@ struct SolveBandedSystems {
   }
 };
 
-void BandedSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer upper,
+void BandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer upper,
                  ffi::AnyBuffer lower, ffi::AnyBuffer b, Result x, Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const BandedSystems<T> given = ReadBandedSystems<T>(upper, lower, b, x, info);
@@ -63,7 +63,6 @@ void BandedSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyB
     ToInt(sides);
     ToInt(n + given.Width());  // past the last column of any row
     const small::BandedRows rows{ToInt(n), ToInt(given.below), ToInt(given.above)};
-    DeviceScratch scratch(allocator);
     T* const matrices = scratch.Take<T>(batch * n * given.Width());
     T* const work = scratch.Take<T>(batch * sides);
     ForEach(stream, batch * n * given.Width(),
@@ -129,8 +128,8 @@ struct StoreBandedFactors {
   }
 };
 
-void CholeskyBanded(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer ab,
-                    Result factor, Result info, bool lower) {
+void CholeskyBanded(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer ab, Result factor,
+                    Result info, bool lower) {
   const BandedTriangles shape = ReadBandedTriangles(ab, lower, "ab");
   const int64_t batch = shape.batch, n = shape.n, width = shape.width;
   DispatchDtype(ab.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -141,7 +140,6 @@ void CholeskyBanded(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::A
     if (batch == 0) return;
     ToInt(n);
     ToInt(width);
-    DeviceScratch scratch(allocator);
     E* const columns = AsElements(scratch.Take<T>(batch * shape.size()));
     ForEach(stream, batch * shape.size(),
             LayBandedColumns<E>{.shape = shape, .source = AsElements(source), .target = columns});
@@ -167,8 +165,8 @@ struct SolveBandedFactored {
   }
 };
 
-void CholeskyBandedSolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                         ffi::AnyBuffer factor, ffi::AnyBuffer b, Result x, bool lower) {
+void CholeskyBandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer factor,
+                         ffi::AnyBuffer b, Result x, bool lower) {
   const BandedTriangles shape = ReadBandedTriangles(factor, lower, "the factor");
   const int64_t batch = shape.batch, n = shape.n, width = shape.width;
   const int64_t cols = SplitBatch(b, 2, "b").cols;
@@ -180,7 +178,6 @@ void CholeskyBandedSolve(cudaStream_t stream, ffi::ScratchAllocator allocator,
     if (batch == 0) return;
     ToInt(n * cols);
     ToInt(width);
-    DeviceScratch scratch(allocator);
     E* const columns = AsElements(scratch.Take<T>(batch * shape.size()));
     T* const work = scratch.Take<T>(batch * n * cols);
     ForEach(stream, batch * shape.size(),

@@ -90,9 +90,11 @@ struct TeamCholesky {
 template <class E>
 struct CopyTriangle {
   CholeskyProblem<E> problem;
+  MatrixElements elements;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t n = problem.n, matrix = place / (n * n), i = place / n % n, j = place % n;
+    const auto [matrix, i, j] = elements(place);
+    const int64_t n = problem.n;
     if (problem.part.lower ? j > i : j < i) return;
     const E* const a = problem.a + matrix * n * n;
     const E x =
@@ -123,12 +125,13 @@ struct CheckDiagonal {
 template <class E>
 struct FinishFactor {
   CholeskyProblem<E> problem;
+  MatrixElements elements;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t n = problem.n, i = place / n % n, j = place % n;
+    const auto [matrix, i, j] = elements(place);
     if (problem.part.lower ? j > i : j < i) {
       StoreGlobal<E>(E{}, problem.factor + place);
-    } else if (problem.info[place / (n * n)] != 0) {
+    } else if (problem.info[matrix] != 0) {
       StoreGlobal<E>(NaN<E>(), problem.factor + place);
     }
   }
@@ -143,7 +146,8 @@ void VendorCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch, 
   const int n = problem.n;
   const int64_t size = static_cast<int64_t>(n) * n;
   const auto uplo = problem.part.lower ? vendor::kUpper : vendor::kLower;
-  ForEach(stream, batch * size, CopyTriangle<E>{.problem = problem});
+  const MatrixElements elements(n, n);
+  ForEach(stream, batch * size, CopyTriangle<E>{.problem = problem, .elements = elements});
   if (UseBatchedRoutine(batch, n)) {
     T** const pointers = MakePointers(stream, scratch, factor, size, batch);
     vendor::PotrfBatched(solver, uplo, n, pointers, n, problem.info, ToInt(batch));
@@ -156,10 +160,10 @@ void VendorCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch, 
   }
   LaunchTeams(stream, CheckDiagonal<E>{.problem = problem}, batch, kDiagonalThreads,
               Slice(sizeof(T)));
-  ForEach(stream, batch * size, FinishFactor<E>{.problem = problem});
+  ForEach(stream, batch * size, FinishFactor<E>{.problem = problem, .elements = elements});
 }
 
-void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result factor,
+void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result factor,
               Result info, bool lower, bool symmetrize) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
@@ -189,10 +193,7 @@ void Cholesky(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuff
       const TeamCholesky<E> job(slice, problem);
       LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
     };
-    const auto vendor = [&] {
-      DeviceScratch scratch(allocator);
-      VendorCholesky<T>(stream, scratch, batch, factor_data, problem);
-    };
+    const auto vendor = [&] { VendorCholesky<T>(stream, scratch, batch, factor_data, problem); };
     const auto fits = [&] { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
     TakePath(ChooseCholesky<E>(n, fits), On{Path::kAlone, alone},
              On{Path::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
@@ -256,9 +257,8 @@ void CholeskyVjp(cudaStream_t stream, ffi::AnyBuffer factor, ffi::AnyBuffer ct, 
   Differentiate<true>(stream, factor, ct, a_ct, {.lower = lower, .symmetrize = symmetrize});
 }
 
-void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer factor,
+void CholeskySolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer factor,
                    ffi::AnyBuffer b, Result x, bool lower) {
-  DeviceScratch scratch(allocator);
   const GivenFactors given{.with = GivenFactors::With::kCholesky, .triangle = {.lower = lower}};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     Substitute(stream, scratch, given, ReadSystems<T>(factor, b, x, true));
@@ -268,7 +268,7 @@ void CholeskySolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_cholesky, linalg::cuda::Cholesky);
-LINALG_HANDLER(linalg_cholesky_jvp, linalg::cuda::CholeskyJvp);
-LINALG_HANDLER(linalg_cholesky_vjp, linalg::cuda::CholeskyVjp);
-LINALG_HANDLER(linalg_cholesky_solve, linalg::cuda::CholeskySolve);
+LINALG_HANDLER_AND_CAPTURED(linalg_cholesky, linalg::cuda::Cholesky);
+LINALG_HANDLER(linalg_cholesky_jvp, linalg::cuda::CholeskyJvp, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_cholesky_vjp, linalg::cuda::CholeskyVjp, LINALG_CAPTURED);
+LINALG_HANDLER_AND_CAPTURED(linalg_cholesky_solve, linalg::cuda::CholeskySolve);

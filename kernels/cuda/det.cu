@@ -115,7 +115,7 @@ struct DeterminantOfFactors {
 };
 
 template <class T>
-void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const BatchShape& shape,
+void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape& shape,
                   const ffi::AnyBuffer& a, const DeterminantResults<Element<T>>& results) {
   using E = Element<T>;
   using V = RealElement<E>;
@@ -145,7 +145,6 @@ void Determinants(cudaStream_t stream, ffi::ScratchAllocator& allocator, const B
     LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
   };
   const auto vendor = [&] {
-    DeviceScratch scratch(allocator);
     int32_t* const info = scratch.Take<int32_t>(batch);
     const auto problem = MakeProblem(scratch, batch, n, elements, info, false);
     VendorLu<T>(stream, scratch, problem);
@@ -215,22 +214,22 @@ void DetAdjugate(cudaStream_t stream, ffi::AnyBuffer a, Result det, Result adjug
   });
 }
 
-void Det(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result det) {
+void Det(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result det) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const det_data = Elements<T>(det, shape.batch, {}, "det");
-    Determinants<T>(stream, allocator, shape, a,
+    Determinants<T>(stream, scratch, shape, a,
                     {.det = AsElements(det_data), .sign = nullptr, .logarithm = nullptr});
   });
 }
 
-void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result sign,
+void Slogdet(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result sign,
              Result logabsdet) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const sign_data = Elements<T>(sign, shape.batch, {}, "sign");
     auto* const logarithm = Elements<Real<T>>(logabsdet, shape.batch, {}, "logabsdet");
-    Determinants<T>(stream, allocator, shape, a,
+    Determinants<T>(stream, scratch, shape, a,
                     {.det = nullptr, .sign = AsElements(sign_data), .logarithm = logarithm});
   });
 }
@@ -238,6 +237,6 @@ void Slogdet(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffe
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_det, linalg::cuda::Det);
-LINALG_HANDLER(linalg_det_adjugate, linalg::cuda::DetAdjugate);
-LINALG_HANDLER(linalg_slogdet, linalg::cuda::Slogdet);
+LINALG_HANDLER_AND_CAPTURED(linalg_det, linalg::cuda::Det);
+LINALG_HANDLER(linalg_det_adjugate, linalg::cuda::DetAdjugate, LINALG_CAPTURED);
+LINALG_HANDLER_AND_CAPTURED(linalg_slogdet, linalg::cuda::Slogdet);

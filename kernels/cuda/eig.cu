@@ -80,12 +80,13 @@ std::mutex geev_mutex;
 template <class V>
 struct JoinColumns {
   int64_t n;
+  MatrixElements elements;
   const Complex<V>* w;
   const V* columns;
   Complex<V>* target;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t i = place / n, j = place % n;
+    const auto [matrix, i, j] = elements(place);
     const V sign = LoadGlobal(w + j).im;
     Complex<V> x{columns[j * n + i], V(0)};
     // The first of a pair is that with the positive imaginary part. After an iteration that failed
@@ -126,21 +127,28 @@ void VendorEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 0);
     } else {
       ForEach(stream, size,
-              JoinColumns<T>{.n = n, .w = AsElements(w), .columns = columns, .target = target});
+              JoinColumns<T>{.n = n,
+                             .elements = {n, n},
+                             .w = AsElements(w),
+                             .columns = columns,
+                             .target = target});
     }
   };
   const auto scales =
       ForEachScaled(stream, scratch, batch, n, n, problem.a, true, matrix, problem.info, run);
   ForEach(stream, batch * n,
-          ScaleBack<Element<C>>{
-              .x = problem.values, .count = n, .inverses = scales.inverses, .info = problem.info});
+          ScaleBack<Element<C>>{.x = problem.values,
+                                .by_count = LongDivider(n),
+                                .inverses = scales.inverses,
+                                .info = problem.info});
   if (problem.right == nullptr) return;
   ForEach(stream, batch * size,
-          FillFailed<Element<C>>{.x = problem.right, .size = size, .info = problem.info});
+          FillFailed<Element<C>>{
+              .x = problem.right, .by_size = LongDivider(size), .info = problem.info});
 }
 
 // `left` and `right` are null where a handler has no such result.
-void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a, Result& values,
+void RunEig(cudaStream_t stream, DeviceScratch& scratch, ffi::AnyBuffer a, Result& values,
             Result* left, Result* right, Result& info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
@@ -157,7 +165,6 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffe
         .right = vectors(right, "the eigenvectors"),
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
-    DeviceScratch scratch(allocator);
     const auto team = [&] {
       if (right != nullptr) {
         RunTeamEig<true>(stream, scratch, batch, problem);
@@ -170,24 +177,24 @@ void RunEig(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffe
   });
 }
 
-void EigLeft(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+void EigLeft(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result values,
              Result left, Result right, Result info) {
-  RunEig(stream, allocator, a, values, &left, &right, info);
+  RunEig(stream, scratch, a, values, &left, &right, info);
 }
 
-void Eig(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
-         Result right, Result info) {
-  RunEig(stream, allocator, a, values, nullptr, &right, info);
+void Eig(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result values, Result right,
+         Result info) {
+  RunEig(stream, scratch, a, values, nullptr, &right, info);
 }
 
-void Eigvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+void Eigvals(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result values,
              Result info) {
-  RunEig(stream, allocator, a, values, nullptr, nullptr, info);
+  RunEig(stream, scratch, a, values, nullptr, nullptr, info);
 }
 
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_eig_left, linalg::cuda::EigLeft);
-LINALG_HANDLER(linalg_eig, linalg::cuda::Eig);
-LINALG_HANDLER(linalg_eigvals, linalg::cuda::Eigvals);
+LINALG_HANDLER_AND_CAPTURED(linalg_eig_left, linalg::cuda::EigLeft);
+LINALG_HANDLER_AND_CAPTURED(linalg_eig, linalg::cuda::Eig);
+LINALG_HANDLER_AND_CAPTURED(linalg_eigvals, linalg::cuda::Eigvals);

@@ -244,9 +244,10 @@ void RunTeamEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
 template <class E>
 struct HermitianElements {
   EighProblem<E> problem;
+  LongDivider by_n;
 
   __device__ E operator()(int64_t matrix, int64_t place) const {
-    const int64_t n = problem.n, i = place / n, j = place % n;
+    const int64_t n = problem.n, i = by_n(place), j = place - i * n;
     if (!problem.part.Reads(i, j)) return E{};
     const E x = LoadGlobal(problem.a + matrix * n * n + place);
     return i == j ? FromReal<E>(Re(x)) : x;
@@ -258,13 +259,15 @@ struct HermitianElements {
 template <class E>
 struct CopyHermitian {
   FindScales<E, HermitianElements<E>> measured;
+  MatrixElements elements;
   int64_t first;
   E* target;
 
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
     const EighProblem<E>& problem = measured.counted.problem;
-    const int64_t n = problem.n, matrix = first + place / (n * n), i = place / n % n, j = place % n;
+    const auto [index, i, j] = elements(place);
+    const int64_t n = problem.n, matrix = first + index;
     const E* const a = problem.a + matrix * n * n;
     // To the vendor this place is (j, i), of column-major matrices.
     const E x =
@@ -283,8 +286,9 @@ void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   const int64_t n = problem.n, size = n * n;
   const int64_t piece = std::min(batch, Syev::MostBatch(n));
   T* const a = scratch.Take<T>(piece * size);
-  const auto measured = MeasureBatch<E>(stream, scratch, batch, size,
-                                        HermitianElements<E>{.problem = problem}, problem.info);
+  const auto measured = MeasureBatch<E>(
+      stream, scratch, batch, size,
+      HermitianElements<E>{.problem = problem, .by_n = LongDivider(n)}, problem.info);
   const LentSolver lent(stream);
   const auto job = problem.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const Syev syev(lent.get().solver, lent.get().parameters, job, vendor::kUpper, n, piece, a,
@@ -294,7 +298,8 @@ void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   for (int64_t i = 0; i < batch; i += piece) {
     const int64_t count = std::min(piece, batch - i);
     ForEach(stream, count * size,
-            CopyHermitian<E>{.measured = measured, .first = i, .target = AsElements(a)});
+            CopyHermitian<E>{
+                .measured = measured, .elements = {n, n}, .first = i, .target = AsElements(a)});
     syev.Run(a, problem.values + i * n, count, work.device(), work.host(), vendors_info + i);
     work.Release();
     if (problem.vectors == nullptr) continue;
@@ -302,13 +307,15 @@ void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
               reinterpret_cast<T*>(problem.vectors + i * size), size);
   }
   ForEach(stream, batch, MergeInfo{.info = problem.info, .vendors = vendors_info});
-  ForEach(
-      stream, batch * n,
-      ScaleBack<Real<T>>{
-          .x = problem.values, .count = n, .inverses = measured.inverses, .info = problem.info});
+  ForEach(stream, batch * n,
+          ScaleBack<Real<T>>{.x = problem.values,
+                             .by_count = LongDivider(n),
+                             .inverses = measured.inverses,
+                             .info = problem.info});
   if (problem.vectors != nullptr) {
-    ForEach(stream, batch * size,
-            FillFailed<E>{.x = problem.vectors, .size = size, .info = problem.info});
+    ForEach(
+        stream, batch * size,
+        FillFailed<E>{.x = problem.vectors, .by_size = LongDivider(size), .info = problem.info});
   }
 }
 
@@ -330,14 +337,14 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
 }
 
 // `vectors` is null where a handler has no such result.
-void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a,
-             Result& values, Result* vectors, Result& info, HermitianPart part) {
+void RunEigh(cudaStream_t stream, DeviceScratch& scratch, ffi::AnyBuffer a, Result& values,
+             Result* vectors, Result& info, HermitianPart part) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const vectors_data =
         vectors != nullptr ? Elements<T>(*vectors, batch, {n, n}, "the eigenvectors") : nullptr;
-    SolveEigh<T>(stream, allocator, batch,
+    SolveEigh<T>(stream, scratch, batch,
                  {.n = ToInt(n),
                   .part = part,
                   .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
@@ -347,23 +354,22 @@ void RunEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuff
   });
 }
 
-void Eigh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+void Eigh(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result values,
           Result vectors, Result info, bool lower, bool symmetrize) {
-  RunEigh(stream, allocator, a, values, &vectors, info, {.lower = lower, .symmetrize = symmetrize});
+  RunEigh(stream, scratch, a, values, &vectors, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-void Eigvalsh(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result values,
+void Eigvalsh(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result values,
               Result info, bool lower, bool symmetrize) {
-  RunEigh(stream, allocator, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
+  RunEigh(stream, scratch, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
 }  // namespace
 
 template <class T>
-void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+void SolveEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                const EighProblem<Element<T>>& problem) {
   if (batch == 0) return;
-  DeviceScratch scratch(allocator);
   if (problem.vectors != nullptr) {
     RunPath<true, T>(stream, scratch, batch, problem);
   } else {
@@ -371,16 +377,14 @@ void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t ba
   }
 }
 
-template void SolveEigh<float>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
-                               const EighProblem<float>&);
-template void SolveEigh<double>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
-                                const EighProblem<double>&);
-template void SolveEigh<std::complex<float>>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
+template void SolveEigh<float>(cudaStream_t, DeviceScratch&, int64_t, const EighProblem<float>&);
+template void SolveEigh<double>(cudaStream_t, DeviceScratch&, int64_t, const EighProblem<double>&);
+template void SolveEigh<std::complex<float>>(cudaStream_t, DeviceScratch&, int64_t,
                                              const EighProblem<Complex<float>>&);
-template void SolveEigh<std::complex<double>>(cudaStream_t, ffi::ScratchAllocator&, int64_t,
+template void SolveEigh<std::complex<double>>(cudaStream_t, DeviceScratch&, int64_t,
                                               const EighProblem<Complex<double>>&);
 
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_eigh, linalg::cuda::Eigh);
-LINALG_HANDLER(linalg_eigvalsh, linalg::cuda::Eigvalsh);
+LINALG_HANDLER_AND_CAPTURED(linalg_eigh, linalg::cuda::Eigh);
+LINALG_HANDLER_AND_CAPTURED(linalg_eigvalsh, linalg::cuda::Eigvalsh);

@@ -29,7 +29,7 @@ struct EighProblem {
 };
 
 template <class T>
-void SolveEigh(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+void SolveEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                const EighProblem<Element<T>>& problem);
 
 }  // namespace linalg::cuda

@@ -64,14 +64,12 @@ struct FindEigenvalue {
   }
 };
 
-void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
-                         ffi::AnyBuffer diagonal, ffi::AnyBuffer beside, Result values,
-                         Result info) {
+void EigvalshTridiagonal(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer diagonal,
+                         ffi::AnyBuffer beside, Result values, Result info) {
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     using V = Real<T>;
-    DeviceScratch scratch(allocator);
     const PrepareSturm<Element<T>> job{
         .n = n,
         .diagonal = Elements<V>(diagonal, batch, {n}, "d"),
@@ -90,12 +88,13 @@ void EigvalshTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator,
 template <class E>
 struct WriteTridiagonal {
   int64_t n;
+  MatrixElements elements;
   const RealElement<E>* diagonal;
   const E* beside;
   E* a;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t matrix = place / (n * n), i = place / n % n, j = place % n;
+    const auto [matrix, i, j] = elements(place);
     E x{};
     if (i == j) x = FromReal<E>(diagonal[matrix * n + i]);
     if (i + 1 == j) x = LoadGlobal(beside + matrix * (n - 1) + i);
@@ -103,21 +102,22 @@ struct WriteTridiagonal {
   }
 };
 
-void EighTridiagonal(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer diagonal,
+void EighTridiagonal(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer diagonal,
                      ffi::AnyBuffer beside, Result values, Result vectors, Result info) {
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the eigenvectors");
-    E* const a = AsElements(DeviceScratch(allocator).Take<T>(batch * n * n));
+    E* const a = AsElements(scratch.Take<T>(batch * n * n));
     ForEach(
         stream, batch * n * n,
         WriteTridiagonal<E>{.n = n,
+                            .elements = {n, n},
                             .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
                             .beside = AsElements(Elements<T>(beside, batch, {shape.beside}, "e")),
                             .a = a});
-    SolveEigh<T>(stream, allocator, batch,
+    SolveEigh<T>(stream, scratch, batch,
                  {.n = ToInt(n),
                   .part = {.lower = false, .symmetrize = false},
                   .a = a,

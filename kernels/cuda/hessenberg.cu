@@ -39,7 +39,7 @@ struct TeamHessenberg {
 };
 
 template <class E>
-void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+void RunHessenberg(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                    const HessenbergProblem<E>& problem) {
   const int n = problem.n, team_size = LargeTeamSize(n);
   const int64_t ld = n | 1;
@@ -49,19 +49,18 @@ void RunHessenberg(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_
                               .taus = slice.Take<E>(n),
                               .partial = slice.Take<E>(team_size),
                               .ld = ToInt(ld)};
-  DeviceScratch scratch(allocator);
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
 }
 
 // `q` is null where a handler has no such result.
-void ReduceBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::AnyBuffer a, Result& h,
+void ReduceBatch(cudaStream_t stream, DeviceScratch& scratch, ffi::AnyBuffer a, Result& h,
                  Result* q) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const h_data = Elements<T>(h, batch, {n, n}, "h");
     T* const q_data = q != nullptr ? Elements<T>(*q, batch, {n, n}, "q") : nullptr;
-    RunHessenberg<Element<T>>(stream, allocator, batch,
+    RunHessenberg<Element<T>>(stream, scratch, batch,
                               {.n = ToInt(n),
                                .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                                .h = AsElements(h_data),
@@ -69,17 +68,16 @@ void ReduceBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, ffi::Any
   });
 }
 
-void Hessenberg(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result h,
-                Result q) {
-  ReduceBatch(stream, allocator, a, h, &q);
+void Hessenberg(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result h, Result q) {
+  ReduceBatch(stream, scratch, a, h, &q);
 }
 
-void HessenbergH(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result h) {
-  ReduceBatch(stream, allocator, a, h, nullptr);
+void HessenbergH(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result h) {
+  ReduceBatch(stream, scratch, a, h, nullptr);
 }
 
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_hessenberg, linalg::cuda::Hessenberg);
-LINALG_HANDLER(linalg_hessenberg_h, linalg::cuda::HessenbergH);
+LINALG_HANDLER_AND_CAPTURED(linalg_hessenberg, linalg::cuda::Hessenberg);
+LINALG_HANDLER_AND_CAPTURED(linalg_hessenberg_h, linalg::cuda::HessenbergH);

@@ -113,13 +113,14 @@ FindScales<E, Counted> MeasureBatch(cudaStream_t stream, DeviceScratch& scratch,
 template <class E>
 struct CopyScaled {
   FindScales<E> measured;
-  int64_t matrix, rows, cols;
+  int64_t matrix, rows;
+  LongDivider by_cols;
   bool transpose;
   E* target;
 
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
-    const int64_t i = place / cols, j = place % cols;
+    const int64_t i = by_cols(place), j = place - i * by_cols.divisor();
     const E x = measured.info[matrix] != 0
                     ? FromReal<E>(V(i == j))
                     : measured.scales[matrix] * measured.counted(matrix, place);
@@ -142,7 +143,7 @@ FindScales<Element<T>> ForEachScaled(cudaStream_t stream, DeviceScratch& scratch
             CopyScaled<Element<T>>{.measured = scales,
                                    .matrix = i,
                                    .rows = rows,
-                                   .cols = cols,
+                                   .by_cols = LongDivider(cols),
                                    .transpose = transpose,
                                    .target = AsElements(matrix)});
     routine(i, vendors_info + i);
@@ -156,12 +157,12 @@ FindScales<Element<T>> ForEachScaled(cudaStream_t stream, DeviceScratch& scratch
 template <class E>
 struct ScaleBack {
   E* x;
-  int64_t count;
+  LongDivider by_count;
   const RealElement<E>* inverses;
   const int32_t* info;
 
   __device__ void operator()(int64_t i) const {
-    const int64_t matrix = i / count;
+    const int64_t matrix = by_count(i);
     const E value = info[matrix] != 0 ? NaN<E>() : inverses[matrix] * LoadGlobal(x + i);
     StoreGlobal<E>(value, x + i);
   }

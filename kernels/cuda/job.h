@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <new>
 #include <type_traits>
 
 #include "kernels/arithmetic/element.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/team.h"
 #include "kernels/cuda/tuning.h"
@@ -24,27 +24,6 @@ auto* AsElements(T* data) {
     return reinterpret_cast<Element<T>*>(data);
   }
 }
-
-// Memory that lives until the handler's work on its stream is done.
-class DeviceScratch {
- public:
-  // XLA refuses to be asked for more, and gives more: whole blocks of device memory.
-  static constexpr size_t kAlignment = 16;
-
-  explicit DeviceScratch(ffi::ScratchAllocator& allocator) : allocator_(allocator) {}
-
-  template <class T>
-  T* Take(int64_t count) {
-    static_assert(alignof(T) <= kAlignment);
-    const auto memory = allocator_.Allocate(std::max<int64_t>(count, 1) * sizeof(T), kAlignment);
-    // XLA's reason stays with XLA: with an alignment that it takes, memory is all it can lack.
-    if (!memory.has_value()) throw std::bad_alloc();
-    return static_cast<T*>(*memory);
-  }
-
- private:
-  ffi::ScratchAllocator& allocator_;
-};
 
 // Where an array lies in every slice.
 template <class X>
@@ -158,6 +137,59 @@ class Divider {
 
  private:
   unsigned magic_, divisor_;
+};
+
+// i / divisor for 0 <= i < 2^63, by a multiplication: for a division of 64 bits, which the machine
+// has not, the compiler calls some seventy instructions.
+class LongDivider {
+ public:
+  explicit LongDivider(int64_t divisor) : divisor_(std::max<int64_t>(divisor, 1)) {
+    // By the integer above 2^(63 + shift) / divisor, divisor <= 2^shift: it has 64 bits, and what
+    // it is too large by does not reach a quotient of 63.
+    while ((uint64_t{1} << shift_) < static_cast<uint64_t>(divisor_)) ++shift_;
+    uint64_t rest = uint64_t{1} << shift_;
+    for (int bit = 0; bit < 64; ++bit) {
+      const uint64_t digit = rest / divisor_;
+      magic_ = 2 * magic_ + digit;
+      rest = 2 * (rest - digit * divisor_);
+    }
+    ++magic_;
+  }
+
+  __host__ __device__ __forceinline__ int64_t divisor() const { return divisor_; }
+
+  __device__ __forceinline__ int64_t operator()(int64_t i) const {
+    if (divisor_ == 1) return i;
+#if defined(__CUDA_ARCH__)
+    const uint64_t high = __umul64hi(static_cast<uint64_t>(i), magic_);
+#else
+    const auto high = static_cast<uint64_t>(static_cast<unsigned __int128>(i) * magic_ >> 64);
+#endif
+    return static_cast<int64_t>(high >> (shift_ - 1));
+  }
+
+ private:
+  int64_t divisor_;
+  uint64_t magic_ = 0;
+  int shift_ = 0;
+};
+
+// Where the elements of a batch of row-major matrices lie, one after another.
+class MatrixElements {
+ public:
+  struct Position {
+    int64_t matrix, i, j;
+  };
+
+  MatrixElements(int64_t rows, int64_t cols) : by_rows_(rows), by_cols_(cols) {}
+
+  __device__ __forceinline__ Position operator()(int64_t place) const {
+    const int64_t row = by_cols_(place), matrix = by_rows_(row);
+    return {matrix, row - matrix * by_rows_.divisor(), place - row * by_cols_.divisor()};
+  }
+
+ private:
+  LongDivider by_rows_, by_cols_;
 };
 
 // The matrices that a block works on at a time, a thread each: `count` of the batch from `first`

@@ -173,8 +173,8 @@ void ForEach(cudaStream_t stream, int64_t count, const Body& body) {
 
 template <class E>
 __global__ void __launch_bounds__(kTransposeThreads)
-    RunTranspose(int64_t batch, int64_t rows, int64_t cols, const E* source, int64_t source_size,
-                 E* target, int64_t target_size) {
+    RunTranspose(int64_t batch, int64_t rows, int64_t cols, const MatrixElements tiles,
+                 const E* source, int64_t source_size, E* target, int64_t target_size) {
   __shared__ __align__(16) char memory[kTransposeTile * (kTransposeTile + 1) * sizeof(E)];
   E* const tile = reinterpret_cast<E*>(memory);
   constexpr int kPitch = kTransposeTile + 1;
@@ -183,10 +183,10 @@ __global__ void __launch_bounds__(kTransposeThreads)
   const int along = threadIdx.x % kTransposeTile, step = blockDim.x / kTransposeTile;
   const int64_t count = batch * row_tiles * col_tiles;
   for (int64_t block = blockIdx.x; block < count; block += gridDim.x) {
-    const int64_t i0 = block / col_tiles % row_tiles * kTransposeTile;
-    const int64_t j0 = block % col_tiles * kTransposeTile;
-    const E* const from = source + block / col_tiles / row_tiles * source_size;
-    E* const to = target + block / col_tiles / row_tiles * target_size;
+    const auto [matrix, row_tile, col_tile] = tiles(block);
+    const int64_t i0 = row_tile * kTransposeTile, j0 = col_tile * kTransposeTile;
+    const E* const from = source + matrix * source_size;
+    E* const to = target + matrix * target_size;
     for (int i = threadIdx.x / kTransposeTile; i < kTransposeTile; i += step) {
       if (i0 + i < rows && j0 + along < cols) {
         tile[i * kPitch + along] = LoadGlobal(from + (i0 + i) * cols + j0 + along);
@@ -207,11 +207,13 @@ __global__ void __launch_bounds__(kTransposeThreads)
 template <class T>
 void Transpose(cudaStream_t stream, int64_t batch, int64_t rows, int64_t cols, const T* source,
                int64_t source_size, T* target, int64_t target_size) {
-  const int64_t tiles = batch * ((rows + kTransposeTile - 1) / kTransposeTile) *
-                        ((cols + kTransposeTile - 1) / kTransposeTile);
+  const int64_t row_tiles = (rows + kTransposeTile - 1) / kTransposeTile;
+  const int64_t col_tiles = (cols + kTransposeTile - 1) / kTransposeTile;
+  const int64_t tiles = batch * row_tiles * col_tiles;
   if (tiles == 0) return;
   Launch(stream, tiles, kTransposeThreads, 0, &RunTranspose<Element<T>>, batch, rows, cols,
-         AsElements(source), source_size, AsElements(target), target_size);
+         MatrixElements(row_tiles, col_tiles), AsElements(source), source_size, AsElements(target),
+         target_size);
 }
 
 }  // namespace linalg::cuda

@@ -90,11 +90,12 @@ struct WarpLu {
 // The vendor's pivots, from 1, to ours.
 struct CountFromZero {
   int32_t* pivots;
-  int64_t count, size;
+  LongDivider by_count;
+  int64_t size;
 
   __device__ void operator()(int64_t i) const {
     // Where NaN was compared, anything may stand there.
-    const int64_t k = i % count, pivot = int64_t{pivots[i]} - 1;
+    const int64_t k = i - by_count(i) * by_count.divisor(), pivot = int64_t{pivots[i]} - 1;
     pivots[i] = static_cast<int32_t>(pivot >= k && pivot < size ? pivot : k);
   }
 };
@@ -144,11 +145,11 @@ struct CheckPivots {
 template <class E>
 struct MarkNaN {
   const E* a;
-  int64_t size;
+  LongDivider by_size;
   int32_t* info;
 
   __device__ void operator()(int64_t i) const {
-    if (IsNaN(LoadGlobal(a + i))) info[i / size] = kHoldsNaN;
+    if (IsNaN(LoadGlobal(a + i))) info[by_size(i)] = kHoldsNaN;
   }
 };
 
@@ -171,8 +172,8 @@ struct MakePermutation {
   }
 };
 
-void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result lu,
-        Result pivots, Result permutation, Result info) {
+void Lu(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result lu, Result pivots,
+        Result permutation, Result info) {
   const BatchShape shape = SplitBatch(a, 2, "a");
   const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -188,7 +189,6 @@ void Lu(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, 
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
     if (ChooseFactors<Element<T>>(m, n) != Path::kSteps) return OwnLu(stream, problem);
-    DeviceScratch scratch(allocator);
     T* const packed = scratch.Take<T>(batch * m * n);
     problem.packed = AsElements(packed);
     VendorLu<T>(stream, scratch, problem);
@@ -202,9 +202,8 @@ void LuPivotsToPermutation(cudaStream_t stream, ffi::AnyBuffer pivots, Result pe
                       given.permutation);
 }
 
-void LuSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer lu,
-             ffi::AnyBuffer pivots, ffi::AnyBuffer b, Result x, bool transpose, bool conjugate) {
-  DeviceScratch scratch(allocator);
+void LuSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer lu, ffi::AnyBuffer pivots,
+             ffi::AnyBuffer b, Result x, bool transpose, bool conjugate) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(lu, b, x, true);
     const Pivots steps = ReadPivots(pivots, systems.batch, systems.n);
@@ -271,9 +270,11 @@ void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const LuProblem<Eleme
     }
     LaunchTeams(stream, CheckPivots<E>{.problem = problem}, batch, kGlobalThreads,
                 Slice(sizeof(Real<T>)));
-    ForEach(stream, batch * size, MarkNaN<E>{.a = problem.packed, .size = size, .info = info});
+    ForEach(stream, batch * size,
+            MarkNaN<E>{.a = problem.packed, .by_size = LongDivider(size), .info = info});
   }
-  ForEach(stream, batch * count, CountFromZero{.pivots = pivots, .count = count, .size = m});
+  ForEach(stream, batch * count,
+          CountFromZero{.pivots = pivots, .by_count = LongDivider(count), .size = m});
   PivotsToPermutation(stream, batch, count, m, pivots, problem.permutation);
 }
 
@@ -305,7 +306,7 @@ template void VendorLu<std::complex<double>>(cudaStream_t, DeviceScratch&,
 
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_lu, linalg::cuda::Lu);
+LINALG_HANDLER_AND_CAPTURED(linalg_lu, linalg::cuda::Lu);
 LINALG_HANDLER(linalg_lu_pivots_to_permutation, linalg::cuda::LuPivotsToPermutation,
-               {xla::ffi::Traits::kCmdBufferCompatible});
-LINALG_HANDLER(linalg_lu_solve, linalg::cuda::LuSolve);
+               LINALG_CAPTURED);
+LINALG_HANDLER_AND_CAPTURED(linalg_lu_solve, linalg::cuda::LuSolve);

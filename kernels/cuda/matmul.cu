@@ -130,11 +130,11 @@ struct TiledProducts {
 template <class E>
 struct ProductElement {
   Products<E> products;
+  MatrixElements elements;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t n = products.n, size = products.m * n;
-    const int64_t matrix = place / size, i = place / n % products.m, j = place % n;
-    const auto at = [&](const Operand<E>& x, int64_t row, int64_t col) {
+    const auto [matrix, i, j] = elements(place);
+    const auto at = [&, matrix = matrix](const Operand<E>& x, int64_t row, int64_t col) {
       return LoadGlobal(x.data + matrix * x.stride +
                         (x.transpose ? col * x.cols + row : row * x.cols + col));
     };
@@ -182,9 +182,12 @@ void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer
       const TiledProducts<E> job(slice, products);
       LaunchAlone(stream, job, products.batch, slice, job.tiles);
     };
-    TakePath(ChooseMatmul(fits), On{Path::kTeam, in_tiles},
-             On{Path::kAlone,
-                [&] { ForEach(stream, elements, ProductElement<E>{.products = products}); }});
+    TakePath(
+        ChooseMatmul(fits), On{Path::kTeam, in_tiles},
+        On{Path::kAlone, [&] {
+             ForEach(stream, elements,
+                     ProductElement<E>{.products = products, .elements = {products.m, products.n}});
+           }});
   });
 }
 
@@ -206,6 +209,6 @@ void MatmulTransposeB(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, R
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_matmul, linalg::cuda::Matmul);
-LINALG_HANDLER(linalg_matmul_transpose_a, linalg::cuda::MatmulTransposeA);
-LINALG_HANDLER(linalg_matmul_transpose_b, linalg::cuda::MatmulTransposeB);
+LINALG_HANDLER(linalg_matmul, linalg::cuda::Matmul, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_matmul_transpose_a, linalg::cuda::MatmulTransposeA, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_matmul_transpose_b, linalg::cuda::MatmulTransposeB, LINALG_CAPTURED);

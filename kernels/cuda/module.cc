@@ -2,8 +2,10 @@
 // Importing it needs no GPU, no driver and no library of CUDA's.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include "kernels/cuda/captured.h"
 #include "kernels/cuda/vendor.h"
 #include "kernels/module.h"
 
@@ -11,6 +13,22 @@ namespace nb = nanobind;
 
 NB_MODULE(_cuda, m) {
   linalg::AddTargets<linalg::kCuda>(m);
+  m.def(
+      "captured_targets",
+      [] {
+        nb::dict targets;
+#define LINALG_ADD_CAPTURED(name) \
+  targets[#name] = nb::capsule(reinterpret_cast<void*>(name##_captured));
+        LINALG_FOR_EACH_CAPTURED(LINALG_ADD_CAPTURED)
+#undef LINALG_ADD_CAPTURED
+        return targets;
+      },
+      nb::sig("def captured_targets() -> dict[str, object]"),
+      "By target name, its handlers for calls that XLA may record.");
+  m.def("runs_without_scratch", &linalg::cuda::RunsWithoutScratch, nb::arg("target"),
+        nb::arg("dtype"), nb::arg("operands"), nb::arg("results"), nb::arg("shared"),
+        "Whether a target takes matrices of these shapes without scratch memory on every GPU; "
+        "`shared`, whether an operand serves the whole batch.");
   m.def("set_library_directories", &linalg::cuda::vendor::SetDirectories, nb::arg("directories"),
         "Where to look for cuSOLVER and cuBLAS after the dynamic linker has.");
   m.def("load", &linalg::cuda::vendor::Load, nb::call_guard<nb::gil_scoped_release>(),

@@ -31,27 +31,28 @@ void Copy(cudaStream_t stream, int64_t count, const T* source, T* target) {
         "cudaMemcpyAsync");
 }
 
-// NaN in the matrices, `size` elements each, whose info is not 0.
+// NaN in the matrices, of so many elements each, whose info is not 0.
 template <class E>
 struct FillFailed {
   E* x;
-  int64_t size;
+  LongDivider by_size;
   const int32_t* info;
 
   __device__ void operator()(int64_t i) const {
-    if (info[i / size] != 0) StoreGlobal<E>(NaN<E>(), x + i);
+    if (info[by_size(i)] != 0) StoreGlobal<E>(NaN<E>(), x + i);
   }
 };
 
-// Identities of order n.
+// Identities.
 template <class E>
 struct WriteIdentity {
-  int64_t n;
+  MatrixElements elements;
   E* x;
 
   __device__ void operator()(int64_t place) const {
     using V = RealElement<E>;
-    StoreGlobal<E>(FromReal<E>(V(place / n % n == place % n)), x + place);
+    const auto [matrix, i, j] = elements(place);
+    StoreGlobal<E>(FromReal<E>(V(i == j)), x + place);
   }
 };
 

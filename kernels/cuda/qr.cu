@@ -158,10 +158,11 @@ template <class E>
 struct UpperTriangle {
   const E* a;
   E* r;
-  int64_t m, n, r_rows, a_size;
+  int64_t m, a_size;
+  MatrixElements elements;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t matrix = place / (r_rows * n), i = place / n % r_rows, j = place % n;
+    const auto [matrix, i, j] = elements(place);
     const E* const factors = a + matrix * a_size;
     const auto at = [&](int64_t row, int64_t col) { return LoadGlobal(factors + col * m + row); };
     StoreGlobal<E>(WithoutReflectors(i, j, at), r + place);
@@ -202,9 +203,8 @@ void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Eleme
             UpperTriangle<Element<T>>{.a = AsElements(static_cast<const T*>(a)),
                                       .r = problem.r,
                                       .m = m,
-                                      .n = n,
-                                      .r_rows = problem.r_rows,
-                                      .a_size = column_major});
+                                      .a_size = column_major,
+                                      .elements = {problem.r_rows, n}});
   }
   if (problem.q_cols > 0) {
     const int work_size = vendor::OrgqrWork(solver, m, problem.q_cols, count, a, m, taus);
@@ -219,17 +219,16 @@ void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Eleme
 }
 
 template <class T>
-void RunQr(cudaStream_t stream, ffi::ScratchAllocator& allocator,
-           const QrProblem<Element<T>>& problem) {
+void RunQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
   if (problem.batch == 0) return;
-  DeviceScratch scratch(allocator);
   const int64_t m = problem.m, ld = problem.Columns() | 1, element_bytes = sizeof(T);
   const int64_t elements = m * problem.Columns() + m * problem.n + problem.count;
   const auto teams_of = [&](int team_size) { RunTeamQr(stream, scratch, problem, team_size, ld); };
-  TakePath(ChooseQr(problem.pivoted, problem.count, elements * element_bytes,
-                    m * ld * element_bytes, problem.batch, SharedBytes()),
+  const int64_t bytes = m * ld * element_bytes;
+  TakePath(ChooseQr(problem.pivoted, problem.count, elements * element_bytes, bytes, problem.batch,
+                    SharedBytes()),
            On{Path::kAlone, [&] { RunSmallQr(stream, problem); }},
-           On{Path::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns())); }},
+           On{Path::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns(), bytes)); }},
            On{Path::kBlock, [&] { teams_of(kGlobalThreads); }},
            On{Path::kSteps, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
@@ -257,8 +256,8 @@ QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r)
   return problem;
 }
 
-void HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                   Result packed, Result taus) {
+void HouseholderQr(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result packed,
+                   Result taus) {
   const QrShape shape = ReadPackedShape(a);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(shape, a);
@@ -267,11 +266,11 @@ void HouseholderQr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::An
     problem.packed = true;
     problem.taus = AsElements(Elements<T>(taus, shape.batch, {shape.count}, "taus"));
     problem.r = AsElements(packed_data);
-    RunQr<T>(stream, allocator, problem);
+    RunQr<T>(stream, scratch, problem);
   });
 }
 
-void HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
+void HouseholderProduct(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a,
                         ffi::AnyBuffer taus, Result q) {
   const QrShape shape = ReadProductShape(a, taus);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -280,30 +279,29 @@ void HouseholderProduct(cudaStream_t stream, ffi::ScratchAllocator allocator, ff
     problem.factored = true;
     problem.taus_in = AsElements(taus_data);
     problem.q = AsElements(Elements<T>(q, shape.batch, {shape.m, shape.n}, "q"));
-    RunQr<T>(stream, allocator, problem);
+    RunQr<T>(stream, scratch, problem);
   });
 }
 
-void Qr(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result q,
-        Result r) {
+void Qr(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result q, Result r) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunQr<T>(stream, allocator, ReadProblem<T>(a, &q, r));
+    RunQr<T>(stream, scratch, ReadProblem<T>(a, &q, r));
   });
 }
 
-void QrR(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result r) {
+void QrR(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result r) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunQr<T>(stream, allocator, ReadProblem<T>(a, nullptr, r));
+    RunQr<T>(stream, scratch, ReadProblem<T>(a, nullptr, r));
   });
 }
 
-void QrPivoted(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result q,
-               Result r, Result order) {
+void QrPivoted(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result q, Result r,
+               Result order) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
     problem.pivoted = true;
     problem.order = Elements<int32_t>(order, problem.batch, {problem.n}, "the permutation");
-    RunQr<T>(stream, allocator, problem);
+    RunQr<T>(stream, scratch, problem);
   });
 }
 
@@ -388,10 +386,10 @@ void QrVjp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuff
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_householder_qr, linalg::cuda::HouseholderQr);
-LINALG_HANDLER(linalg_householder_product, linalg::cuda::HouseholderProduct);
-LINALG_HANDLER(linalg_qr, linalg::cuda::Qr);
-LINALG_HANDLER(linalg_qr_jvp, linalg::cuda::QrJvp);
-LINALG_HANDLER(linalg_qr_vjp, linalg::cuda::QrVjp);
-LINALG_HANDLER(linalg_qr_r, linalg::cuda::QrR);
-LINALG_HANDLER(linalg_qr_pivoted, linalg::cuda::QrPivoted);
+LINALG_HANDLER_AND_CAPTURED(linalg_householder_qr, linalg::cuda::HouseholderQr);
+LINALG_HANDLER_AND_CAPTURED(linalg_householder_product, linalg::cuda::HouseholderProduct);
+LINALG_HANDLER_AND_CAPTURED(linalg_qr, linalg::cuda::Qr);
+LINALG_HANDLER(linalg_qr_jvp, linalg::cuda::QrJvp, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_qr_vjp, linalg::cuda::QrVjp, LINALG_CAPTURED);
+LINALG_HANDLER_AND_CAPTURED(linalg_qr_r, linalg::cuda::QrR);
+LINALG_HANDLER_AND_CAPTURED(linalg_qr_pivoted, linalg::cuda::QrPivoted);

@@ -38,7 +38,7 @@ struct TeamSchur {
   }
 };
 
-void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result form,
+void Schur(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result form,
            Result vectors, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch;
@@ -55,7 +55,6 @@ void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer 
                                   .info = Elements<int32_t>(info, batch, {}, "info")};
     const TeamSchur<E> job{.problem = problem,
                            .places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true)};
-    DeviceScratch scratch(allocator);
     LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), slice);
   });
 }
@@ -63,4 +62,4 @@ void Schur(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer 
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_schur, linalg::cuda::Schur);
+LINALG_HANDLER_AND_CAPTURED(linalg_schur, linalg::cuda::Schur);

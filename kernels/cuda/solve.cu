@@ -3,11 +3,14 @@
 // One matrix per thread, per part of a warp or per team of threads, where it fits in shared
 // memory, with what is solved with it. Beyond, the vendor's LU and cuBLAS's trsm, for inverses on
 // the permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
-// throughout.
+// throughout. Inverses with the determinants of the same factors are asked for of small matrices
+// alone.
+#include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
+#include "kernels/small/lu.h"
 #include "kernels/small/solve.h"
 #include "kernels/team/by_rows.h"
 #include "kernels/team/solve.h"
@@ -161,16 +164,15 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
                           .pivots_stride = matrices < systems.batch ? 0 : n,
                           .column_major = !own},
              factored);
-  ForEach(
-      stream, systems.batch * systems.size(),
-      FillFailed<E>{
-          .x = AsElements(systems.x), .size = std::max<int64_t>(systems.size(), 1), .info = info});
+  ForEach(stream, systems.batch * systems.size(),
+          FillFailed<E>{
+              .x = AsElements(systems.x), .by_size = LongDivider(systems.size()), .info = info});
 }
 
 // Systems, or with kInverse those whose right-hand sides are identities, which are written where
 // they are needed.
 template <bool kInverse, class T>
-void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Systems<T>& systems,
+void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
                 int32_t* info) {
   using E = Element<T>;
   using V = RealElement<E>;
@@ -212,11 +214,11 @@ void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Sys
     LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, slice.bytes()), slice);
   };
   const auto in_steps = [&] {
-    DeviceScratch scratch(allocator);
     Systems<T> given = systems;
     if constexpr (kInverse) {
       T* const identities = scratch.Take<T>(problem.batch * size);
-      ForEach(stream, problem.batch * size, WriteIdentity<E>{.n = n, .x = AsElements(identities)});
+      ForEach(stream, problem.batch * size,
+              WriteIdentity<E>{.elements = {n, n}, .x = AsElements(identities)});
       given.b = identities;
     }
     SolveInSteps(stream, scratch, given, info);
@@ -227,16 +229,16 @@ void SolveBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const Sys
            On{Path::kTeam, team}, On{Path::kSteps, in_steps});
 }
 
-void Solve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, ffi::AnyBuffer b,
-           Result x, Result info) {
+void Solve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+           Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
     int32_t* const info_data = Elements<int32_t>(info, systems.batch, {}, "info");
-    if (systems.batch > 0) SolveBatch<false>(stream, allocator, systems, info_data);
+    if (systems.batch > 0) SolveBatch<false>(stream, scratch, systems, info_data);
   });
 }
 
-void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result inverse,
+void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result inverse,
          Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
@@ -245,7 +247,7 @@ void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
     T* const inverse_data = Elements<T>(inverse, batch, {n, n}, "the inverse");
     int32_t* const info_data = Elements<int32_t>(info, batch, {}, "info");
     if (batch == 0) return;
-    SolveBatch<true>(stream, allocator,
+    SolveBatch<true>(stream, scratch,
                      Systems<T>{.a = a_data,
                                 .b = nullptr,
                                 .x = inverse_data,
@@ -258,8 +260,63 @@ void Inv(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
   });
 }
 
+template <class E>
+struct SmallSlogdetInverse {
+  using V = RealElement<E>;
+  int n;
+  const E* a;
+  E* inverse;
+  E* sign;
+  V* logarithm;
+  Staged<E> matrix, result, phase;
+  Staged<V> magnitude;
+  Place<V> pivots, permutation;
+
+  __device__ void Load(const Block& block) const { matrix.Load(a, block); }
+  __device__ void Run(char* slice) const {
+    E* const factors = matrix.In(slice);
+    V* const order = permutation.In(slice);
+    ScaledProduct<E> det;
+    const V singular = small::LuWithDeterminant(n, factors, pivots.In(slice), order, det);
+    small::InverseOfFactors(n, factors, order, singular, result.In(slice));
+    const auto parts = det.InParts();
+    *phase.In(slice) = parts.sign;
+    *magnitude.In(slice) = parts.logarithm;
+  }
+  __device__ void Store(const Block& block) const {
+    result.Store(inverse, block);
+    phase.Store(sign, block);
+    magnitude.Store(logarithm, block);
+  }
+};
+
+void SlogdetInv(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Result logabsdet,
+                Result inverse) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using E = Element<T>;
+    using V = RealElement<E>;
+    Slice slice(sizeof(V));
+    const SmallSlogdetInverse<E> job{
+        .n = ToInt(n),
+        .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
+        .inverse = AsElements(Elements<T>(inverse, batch, {n, n}, "the inverse")),
+        .sign = AsElements(Elements<T>(sign, batch, {}, "sign")),
+        .logarithm = Elements<Real<T>>(logabsdet, batch, {}, "logabsdet"),
+        .matrix = {size, slice.Take<E>(size)},
+        .result = {size, slice.Take<E>(size)},
+        .phase = {1, slice.Take<E>(1)},
+        .magnitude = {1, slice.Take<V>(1)},
+        .pivots = slice.Take<V>(n),
+        .permutation = slice.Take<V>(n)};
+    LaunchAlone(stream, job, batch, slice);
+  });
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_solve, linalg::cuda::Solve);
-LINALG_HANDLER(linalg_inv, linalg::cuda::Inv);
+LINALG_HANDLER_AND_CAPTURED(linalg_solve, linalg::cuda::Solve);
+LINALG_HANDLER_AND_CAPTURED(linalg_inv, linalg::cuda::Inv);
+LINALG_HANDLER(linalg_slogdet_inv, linalg::cuda::SlogdetInv, LINALG_CAPTURED);

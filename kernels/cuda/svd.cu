@@ -162,13 +162,17 @@ void FactorEach(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                                     transpose, matrix, problem.info, factor);
   const int64_t n = problem.Shorter();
   ForEach(stream, batch * n,
-          ScaleBack<Real<T>>{
-              .x = problem.s, .count = n, .inverses = scales.inverses, .info = problem.info});
+          ScaleBack<Real<T>>{.x = problem.s,
+                             .by_count = LongDivider(n),
+                             .inverses = scales.inverses,
+                             .info = problem.info});
   if (!problem.vectors) return;
   ForEach(stream, batch * problem.LeftSize(),
-          FillFailed<E>{.x = problem.u, .size = problem.LeftSize(), .info = problem.info});
+          FillFailed<E>{
+              .x = problem.u, .by_size = LongDivider(problem.LeftSize()), .info = problem.info});
   ForEach(stream, batch * problem.RightSize(),
-          FillFailed<E>{.x = problem.vh, .size = problem.RightSize(), .info = problem.info});
+          FillFailed<E>{
+              .x = problem.vh, .by_size = LongDivider(problem.RightSize()), .info = problem.info});
 }
 
 template <class T>
@@ -203,12 +207,13 @@ void VendorSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
 // The conjugate of a column-major matrix, row-major.
 template <class E>
 struct WriteConjugate {
-  int64_t rows, cols;
+  int64_t rows;
+  LongDivider by_cols;
   const E* source;
   E* target;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t i = place / cols, j = place % cols;
+    const int64_t i = by_cols(place), j = place - i * by_cols.divisor();
     StoreGlobal<E>(Conj(LoadGlobal(source + j * rows + i)), target + place);
   }
 };
@@ -233,7 +238,7 @@ void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
     if (!problem.vectors) return;
     ForEach(stream, problem.LeftSize(),
             WriteConjugate<E>{.rows = problem.m,
-                              .cols = problem.LeftSize() / problem.m,
+                              .by_cols = LongDivider(problem.LeftSize() / problem.m),
                               .source = AsElements(right),
                               .target = problem.u + i * problem.LeftSize()});
   });
@@ -257,27 +262,28 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
       VendorSvd<T>(stream, scratch, batch, problem);
     }
   };
-  TakePath(
-      ChooseSvd(m, n, size * static_cast<int64_t>(sizeof(Real<T>)),
-                (u_size + v_size) * static_cast<int64_t>(sizeof(T)), u_size, batch, SharedBytes()),
-      On{Path::kAlone, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
-      On{Path::kTeam, [&] { teams_of(SvdTeamSize(m, n)); }},
-      On{Path::kBlock, [&] { teams_of(kGlobalThreads); }}, On{Path::kSteps, vendor});
+  const int64_t bytes = (u_size + v_size) * static_cast<int64_t>(sizeof(T));
+  TakePath(ChooseSvd(m, n, size * static_cast<int64_t>(sizeof(Real<T>)), bytes, u_size, batch,
+                     SharedBytes()),
+           On{Path::kAlone, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
+           On{Path::kTeam, [&] { teams_of(SvdTeamSize(m, n, bytes)); }},
+           On{Path::kBlock, [&] { teams_of(kGlobalThreads); }}, On{Path::kSteps, vendor});
 }
 
 template <class T>
-void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch,
+void RunSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
             const SvdProblem<Element<T>>& problem) {
   if (batch == 0) return;
   if (problem.Shorter() == 0) {
     Check(cudaMemsetAsync(problem.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
     if (!problem.vectors || !problem.full) return;
     using E = Element<T>;
-    ForEach(stream, batch * problem.LeftSize(), WriteIdentity<E>{.n = problem.m, .x = problem.u});
-    ForEach(stream, batch * problem.RightSize(), WriteIdentity<E>{.n = problem.n, .x = problem.vh});
+    ForEach(stream, batch * problem.LeftSize(),
+            WriteIdentity<E>{.elements = {problem.m, problem.m}, .x = problem.u});
+    ForEach(stream, batch * problem.RightSize(),
+            WriteIdentity<E>{.elements = {problem.n, problem.n}, .x = problem.vh});
     return;
   }
-  DeviceScratch scratch(allocator);
   if (problem.vectors) {
     RunPath<true, T>(stream, scratch, batch, problem);
   } else {
@@ -286,14 +292,14 @@ void RunSvd(cudaStream_t stream, ffi::ScratchAllocator& allocator, int64_t batch
 }
 
 // `u` and `vh` are null where a handler has no such results.
-void SvdBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const ffi::AnyBuffer& a,
-              Result* u, Result& s, Result* vh, Result& info) {
+void SvdBatch(cudaStream_t stream, DeviceScratch& scratch, const ffi::AnyBuffer& a, Result* u,
+              Result& s, Result* vh, Result& info) {
   const SvdShape shape = ReadSvdShape(a, u ? &**u : nullptr, vh ? &**vh : nullptr);
   const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const u_data = u ? Elements<T>(*u, batch, {m, shape.u_cols}, "u") : nullptr;
     T* const vh_data = vh ? Elements<T>(*vh, batch, {shape.vh_rows, n}, "vh") : nullptr;
-    RunSvd<T>(stream, allocator, batch,
+    RunSvd<T>(stream, scratch, batch,
               {.m = ToInt(m),
                .n = ToInt(n),
                .vectors = u != nullptr,
@@ -308,18 +314,17 @@ void SvdBatch(cudaStream_t stream, ffi::ScratchAllocator& allocator, const ffi::
   });
 }
 
-void Svd(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result u, Result s,
+void Svd(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result u, Result s,
          Result vh, Result info) {
-  SvdBatch(stream, allocator, a, &u, s, &vh, info);
+  SvdBatch(stream, scratch, a, &u, s, &vh, info);
 }
 
-void Svdvals(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a, Result s,
-             Result info) {
-  SvdBatch(stream, allocator, a, nullptr, s, nullptr, info);
+void Svdvals(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result s, Result info) {
+  SvdBatch(stream, scratch, a, nullptr, s, nullptr, info);
 }
 
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_svd, linalg::cuda::Svd);
-LINALG_HANDLER(linalg_svdvals, linalg::cuda::Svdvals);
+LINALG_HANDLER_AND_CAPTURED(linalg_svd, linalg::cuda::Svd);
+LINALG_HANDLER_AND_CAPTURED(linalg_svdvals, linalg::cuda::Svdvals);

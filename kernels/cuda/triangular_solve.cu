@@ -135,10 +135,11 @@ struct PermuteRows {
   const int32_t* permutation;
   int64_t stride;  // from one system's permutation to the next
   int64_t n, cols;
+  MatrixElements elements;
   bool back;
 
   __device__ void operator()(int64_t place) const {
-    const int64_t matrix = place / (n * cols), i = place / cols % n, j = place % cols;
+    const auto [matrix, i, j] = elements(place);
     const int64_t other = (matrix * n + permutation[matrix * stride + i]) * cols + j;
     if (back) {
       StoreGlobal<E>(LoadGlobal(b + place), x + other);
@@ -237,6 +238,7 @@ void VendorSubstitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
                            .stride = given.pivots_stride == 0 ? 0 : n,
                            .n = n,
                            .cols = systems.cols,
+                           .elements = {n, systems.cols},
                            .back = back});
   };
   if (triangle.transpose) {
@@ -296,10 +298,9 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
            On{Path::kSteps, [&] { VendorSubstitute(stream, scratch, given, systems); }});
 }
 
-void TriangularSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer a,
-                     ffi::AnyBuffer b, Result x, bool left_side, bool lower, bool transpose_a,
-                     bool conjugate_a, bool unit_diagonal) {
-  DeviceScratch scratch(allocator);
+void TriangularSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, ffi::AnyBuffer b,
+                     Result x, bool left_side, bool lower, bool transpose_a, bool conjugate_a,
+                     bool unit_diagonal) {
   const GivenFactors given{.with = With::kTriangle,
                            .triangle = {.lower = lower,
                                         .transpose = transpose_a,
@@ -330,4 +331,4 @@ template void Substitute<std::complex<double>>(cudaStream_t, DeviceScratch&, con
 
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_triangular_solve, linalg::cuda::TriangularSolve);
+LINALG_HANDLER_AND_CAPTURED(linalg_triangular_solve, linalg::cuda::TriangularSolve);

@@ -105,14 +105,13 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
   ForEach(stream, batch, SolveSuspects<E>{.systems = systems, .work = levels[0].seams});
 }
 
-void TridiagonalSolve(cudaStream_t stream, ffi::ScratchAllocator allocator, ffi::AnyBuffer dl,
+void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer dl,
                       ffi::AnyBuffer d, ffi::AnyBuffer du, ffi::AnyBuffer b, Result x, Result info,
                       bool perturb_singular) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const TridiagonalSystems<T> systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info);
     if (systems.batch == 0) return;
     ToInt(systems.n * systems.cols);
-    DeviceScratch scratch(allocator);
     TakePath(ChooseTridiagonal(systems.n, systems.cols, systems.batch, perturb_singular),
              On{Path::kAlone, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
              On{Path::kSteps, [&] { SolveLong(stream, scratch, systems); }});

@@ -49,6 +49,8 @@ inline constexpr int kWarpCholesky = sizeof(E) <= 8 ? 32 : 16;
 inline constexpr int64_t kTeamCholesky = 128;
 inline constexpr int64_t kTeamLu = 128;
 inline constexpr int64_t kTeamTriangular = 128;
+// What a team's larger arrays may take for it to be known, before the GPU is, that all of them fit.
+inline constexpr int64_t kTeamAnywhereBytes = 64 << 10;
 // Right-hand sides of one matrix that a team takes at a time: at most so many where the factors are
 // given, and where there is not room for as many as that, at least so many.
 inline constexpr int64_t kColumnsOfTeam = 64;
@@ -87,6 +89,11 @@ inline constexpr int64_t kGlobalBatch = 24;
 
 // The largest n of general eigenproblems that a team works on whatever the batch.
 inline constexpr int64_t kTeamEig = 64;
+
+// QR in such a batch goes there if a matrix has at most so many bytes for each matrix of the batch,
+// and at most so many whatever the batch: an estimate, half of what a model says (docs/cuda.md).
+inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
+inline constexpr int64_t kGlobalQrBytes = 4 << 20;
 
 // Blocks that work in global memory at a time, two on each multiprocessor of an H200, and their
 // threads.
@@ -170,7 +177,9 @@ inline Path ChooseQr(bool pivoted, int64_t count, int64_t alone_bytes, int64_t b
                      int64_t shared) {
   if (!pivoted && alone_bytes <= kAloneQrBytes) return Path::kAlone;
   if (bytes <= std::min(kTeamQrBytes, shared)) return Path::kTeam;
-  return pivoted || count == 0 || batch >= kGlobalBatch ? Path::kBlock : Path::kSteps;
+  const bool many =
+      batch >= kGlobalBatch && bytes <= std::min(batch * kGlobalQrBytesOfBatch, kGlobalQrBytes);
+  return pivoted || count == 0 || many ? Path::kBlock : Path::kSteps;
 }
 
 // Tridiagonal systems with `cols` right-hand sides; pivots are perturbed by elimination alone.
@@ -239,14 +248,19 @@ inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThr
 // float32 at n = 16 to 128: the next smaller team takes longer at the end of its range, from 32
 // threads on. A team of 64 has a block to itself: two in one, as they were measured, wait for each
 // other at its barriers.
-inline int SvdTeamSize(int64_t rows, int64_t cols) {
+//
+// A multiprocessor's 227 KiB hold a single matrix of more than half of that: it has then all the
+// threads that there may be, eight warps rather than four. Not measured.
+inline constexpr int64_t kTeamOfItsOwnBytes = 227 * 1024 / 2;
+inline int SvdTeamSize(int64_t rows, int64_t cols, int64_t bytes) {
   if (rows * cols <= 16 * 16) return TeamSize(rows < cols ? rows : cols);
   if (rows * cols <= 32 * 32) return 32;
+  if (bytes > kTeamOfItsOwnBytes) return kGlobalThreads;
   return rows * cols <= 64 * 64 ? 64 : 128;
 }
-inline int QrTeamSize(int64_t rows, int64_t cols) {
+inline int QrTeamSize(int64_t rows, int64_t cols, int64_t bytes) {
   const bool halved = rows * cols > 16 * 16 && rows * cols <= 48 * 48;
-  return SvdTeamSize(rows, cols) / (halved ? 2 : 1);
+  return SvdTeamSize(rows, cols, bytes) / (halved ? 2 : 1);
 }
 
 // The same for eigh, given the bytes of a matrix: the threads of a warp have two rows each before

@@ -1,4 +1,5 @@
-"""The kernels keep within their registers, as ptxas says when it compiles them."""
+"""What the compiler makes of the kernels: they keep within their registers, as ptxas says when it
+compiles them, and passes do not divide element by element."""
 
 import pathlib
 import re
@@ -14,21 +15,27 @@ ROOT = pathlib.Path(__file__).parents[2]
 SOURCES = sorted(path.name for path in (ROOT / "kernels/cuda").glob("*.cu"))
 
 
-@pytest.fixture(params=SOURCES)
-def resources(request, tmp_path):
-  """What ptxas says of each kernel of one source: (name, registers, stack, spill stores)."""
+def _compile(source, output, *options):
+  """What nvcc says, with the flags of the build."""
   nvcc = shutil.which("nvcc")
   if nvcc is None:
     pytest.skip("needs nvcc")
   command = [
-      nvcc, "-cubin", "-arch=sm_90", "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false",
-      "-diag-suppress", "1675", "-I", str(ROOT), "-isystem", jax.ffi.include_dir(), "-Xptxas", "-v",
-      str(ROOT / "kernels/cuda" / request.param), "-o", str(tmp_path / "out.cubin")]
+      nvcc, *options, "-arch=sm_90", "-std=c++20", "-O3", "--expt-relaxed-constexpr",
+      "-fmad=false", "-diag-suppress", "1675", "-I", str(ROOT), "-isystem", jax.ffi.include_dir(),
+      str(ROOT / "kernels/cuda" / source), "-o", str(output)]
   done = subprocess.run(command, capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stderr
+  return done.stderr
+
+
+@pytest.fixture(params=SOURCES)
+def resources(request, tmp_path):
+  """What ptxas says of each kernel of one source: (name, registers, stack, spill stores)."""
+  said = _compile(request.param, tmp_path / "out.cubin", "-cubin", "-Xptxas", "-v")
   found = re.findall(
       r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores.*?"
-      r"Used (\d+) registers", done.stderr, re.S)
+      r"Used (\d+) registers", said, re.S)
   return [(name, int(registers), int(stack), int(spilt)) for name, stack, spilt, registers in found]
 
 
@@ -47,3 +54,16 @@ def test_registers(resources):
       assert registers <= MOST_REGISTERS, f"{name}: {registers} registers"
     assert stack <= MOST_STACK_BYTES, f"{name}: {stack} bytes of local memory"
     assert spilt <= MOST_STACK_BYTES, f"{name}: {spilt} bytes spilt"
+
+
+@pytest.mark.parametrize("source", ["cholesky.cu", "lu.cu"])
+def test_passes_do_not_divide(source, tmp_path):
+  """A division of 64 bits is a call of some seventy instructions, many times what a pass does to an
+  element. Each thread makes one, for the number of its turns."""
+  _compile(source, tmp_path / "out.ptx", "-ptx")
+  entries = re.findall(
+      r"\.entry (\w*(?:RunForEach|RunTranspose)\w*)\((.*?)\n}", (tmp_path / "out.ptx").read_text(), re.S)
+  assert entries
+  for name, body in entries:
+    divisions = re.findall(r"\b(?:div|rem)\.[su]64", body)
+    assert len(divisions) <= 1, f"{name}: {len(divisions)} divisions"
