@@ -1,14 +1,14 @@
-"""Where the paths of kernels/cuda/tuning.h should change, by a benchmark of sizes around where they do.
+"""Where the paths of kernels/cuda/tuning.h should change, by times of sizes around where they do.
 
   python benchmarks/run.py --platform gpu ... --output tuning.json   # tools/on_gpu.py has the sizes
   python tools/cut_offs.py tuning.json
 
-prints a Markdown table. For each constant and dtype the sizes at hand on either side are a line each,
-of the logarithm of the time in that of n; the lines are drawn on beyond the cut-off, and where they
-meet is the proposal. The step is the time just beyond the cut-off over what the line of the path
-before it says there: above 1 that path should go further, below 1 it should have ended sooner. What
-is proposed is drawn on from measured sizes, not measured: change the constant, build, and look
-again.
+prints a Markdown table. For each constant and dtype the sizes at hand on either side are a line
+each, of the logarithm of the time in that of n; the lines are drawn on beyond the cut-off, and
+where they meet is the proposal. The step is the time just beyond the cut-off over what the line of
+the path before it says there: above 1 that path should go further, below 1 it should have ended
+sooner. What is proposed is drawn on from measured sizes, not measured: change the constant, build,
+and look again.
 """
 
 import argparse

@@ -198,7 +198,7 @@ def main() -> None:
   signal.signal(signal.SIGINT, signal.default_int_handler)
   start = time.monotonic()
   commit = text_of(["git", "describe", "--always", "--dirty"]).strip()
-  now = datetime.datetime.now(datetime.timezone.utc)
+  now = datetime.datetime.now(datetime.UTC)
   report = Report(output / "report.md", f"linalg {commit} on a GPU, {now:%d %B %Y}")
   planned = steps(output, args.workers)
   failed = False

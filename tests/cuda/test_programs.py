@@ -5,6 +5,7 @@ sharding as programs for the CPU do. The rest is in test_gpu.py.
 """
 
 import collections
+import ctypes
 import importlib.util
 import os
 import pathlib
@@ -41,9 +42,7 @@ if reason := _targets.cuda_refusal():
 HANDLED = cases.with_handlers("cuda")
 
 # The targets that the CPU alone has, and what programs for CUDA call in their place: docs/cuda.md.
-INSTEAD = {
-    "linalg_eigh_jvp": [], "linalg_eigh_vjp": [], "linalg_ormqr": [],
-    "linalg_slogdet_inv": ["linalg_slogdet", "linalg_inv"]}
+INSTEAD = {"linalg_eigh_jvp": [], "linalg_eigh_vjp": [], "linalg_ormqr": []}
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)
@@ -132,7 +131,8 @@ def gpu_of(monkeypatch):
         else devices(backend)))
     monkeypatch.setattr(_targets, "_cuda", types.SimpleNamespace(
         runtime_version=lambda: (13, 0), driver_version=lambda: (13, 0),
-        device_count=lambda: 1, load=lambda: None))
+        device_count=lambda: 1, load=lambda: None,
+        runs_without_scratch=_targets._cuda.runs_without_scratch))
 
   return find
 
@@ -171,9 +171,10 @@ def test_old_nvcc(demand, tmp_path):
 
 
 def _calls(text):
-  """The calls of our handlers in a lowered program: targets, attributes, types, sharding rules."""
+  """The calls of our handlers in a lowered program: targets, attributes, types, sharding rules.
+  Those that XLA may record are calls of the same handlers."""
   return [
-      re.sub(r"%\S+|loc\(.*\)", "", line).strip() for line in text.splitlines()
+      re.sub(r"%\S+|loc\(.*\)|_captured\b", "", line).strip() for line in text.splitlines()
       if "custom_call @linalg_" in line]
 
 
@@ -217,7 +218,8 @@ def _targets_of(function, *operands):
   """The targets that the program for each platform calls."""
   traced = jax.jit(function).trace(*operands)
   texts = [traced.lower(lowering_platforms=(x,)).as_text() for x in ("cpu", "cuda")]
-  return [set(re.findall(r"@(linalg_\w+)", text)) for text in texts]
+  return [
+      {x.removesuffix("_captured") for x in re.findall(r"@(linalg_\w+)", text)} for text in texts]
 
 
 @pytest.mark.parametrize("shapes, dtype, on_cpu, on_cuda", [
@@ -306,6 +308,103 @@ def test_export(case, rng):
   assert "linalg_" in exported.mlir_module()
   for x, y in zip(exported.call(*operands), jax.jit(case.results)(*operands), strict=True):
     np.testing.assert_array_equal(x, y)
+
+
+# Command buffers
+
+
+class _Extension(ctypes.Structure):
+  _fields_ = [("size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.c_void_p)]
+
+
+class _Metadata(ctypes.Structure):
+  _fields_ = [
+      ("size", ctypes.c_size_t), ("version_size", ctypes.c_size_t),
+      ("version_next", ctypes.c_void_p), ("major", ctypes.c_int), ("minor", ctypes.c_int),
+      ("traits", ctypes.c_uint32), ("state_type", ctypes.c_int64)]
+
+
+class _MetadataExtension(ctypes.Structure):
+  _fields_ = [("base", _Extension), ("metadata", ctypes.POINTER(_Metadata))]
+
+
+def _may_be_recorded(handler):
+  """What XLA asks a handler when it is registered; its api.h and c_api.h have the structures."""
+  get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+  get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+  call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(get_pointer(handler, None))
+  metadata = _Metadata(size=ctypes.sizeof(_Metadata))
+  extension = _MetadataExtension(
+      _Extension(ctypes.sizeof(_MetadataExtension), 1, None), ctypes.pointer(metadata))
+  # Of XLA_FFI_CallFrame it reads the size, up to and with the attributes, and the extension.
+  frame = (ctypes.c_size_t * 22)(21 * ctypes.sizeof(ctypes.c_size_t), ctypes.addressof(extension))
+  assert call(ctypes.addressof(frame)) is None
+  assert (metadata.major, metadata.minor) == _targets._cuda.ffi_version()
+  return bool(metadata.traits & 1)
+
+
+# Those that launch kernels and do nothing else, whatever they are given.
+LAUNCH_ALONE = {
+    f"linalg_{name}" for name in (
+        "cholesky_jvp", "cholesky_vjp", "det_adjugate", "lu_pivots_to_permutation", "matmul",
+        "matmul_transpose_a", "matmul_transpose_b", "qr_jvp", "qr_vjp", "slogdet_inv")}
+# Those that ask for scratch memory whatever they are given: systems laid side by side, or levels of
+# a reduction; matrices written out in full; Sturm sequences.
+NEED_SCRATCH = {
+    f"linalg_{name}" for name in (
+        "banded_solve", "cholesky_banded", "cholesky_banded_solve", "tridiagonal_solve",
+        "eigh_tridiagonal", "eigvalsh_tridiagonal")}
+
+
+def test_which_handlers_may_be_recorded():
+  """In a command buffer: no other, for those that others call by their own name may ask for scratch
+  memory, or for the vendor's libraries, and their second handlers have none to give."""
+  targets, captured = _targets._cuda.targets(), _targets._cuda.captured_targets()
+  assert {name for name, handler in targets.items() if _may_be_recorded(handler)} == LAUNCH_ALONE
+  assert all(_may_be_recorded(handler) for handler in captured.values())
+  assert targets.keys() == LAUNCH_ALONE | NEED_SCRATCH | captured.keys()
+  assert not captured.keys() & (LAUNCH_ALONE | NEED_SCRATCH)
+
+
+SIZES_THAT_MAY_BE_RECORDED = [
+    # The largest n: of a thread or a warp where those end, else what fits in 64 KiB.
+    (linalg.cholesky, ["linalg_cholesky"], np.float32, 127),
+    (linalg.cholesky, ["linalg_cholesky"], np.complex128, 63),
+    (linalg.inv, ["linalg_inv"], np.float32, 90),
+    (linalg.det, ["linalg_det"], np.float64, 90),
+    (lambda a: linalg.solve(a, a[..., 0]), ["linalg_solve"], np.float32, 127),
+    (lambda a: linalg.qr(a, mode="r"), ["linalg_qr_r"], np.float32, 127),
+    (linalg.eigvalsh, ["linalg_eigvalsh"], np.float32, 9),
+    (linalg.svdvals, ["linalg_svdvals"], np.float32, 64),
+    (linalg.eigvals, ["linalg_eigvals"], np.float32, 63)]
+
+
+@pytest.mark.parametrize("function, targets, dtype, largest", SIZES_THAT_MAY_BE_RECORDED)
+def test_sizes_that_may_be_recorded(function, targets, dtype, largest):
+  for n in (1, largest, largest + 1):
+    a = jax.ShapeDtypeStruct((3, n, n), dtype)
+    text = jax.jit(function).trace(a).lower(lowering_platforms=("cuda",)).as_text()
+    for target in targets:
+      assert (f"@{target}_captured(" in text) is (n <= largest), n
+      assert (f"@{target}(" in text) is (n > largest), n
+    assert "_captured" not in jax.jit(function).lower(a).as_text()
+
+
+def test_a_shared_matrix_is_not_recorded():
+  """It is factored once for the batch, in scratch memory; substitution needs none."""
+  a, b = np.eye(4, dtype=np.float32), np.ones((5, 4, 1), np.float32)
+  lower = lambda f, *x: jax.jit(f).trace(*x).lower(lowering_platforms=("cuda",)).as_text()
+  assert "@linalg_solve(" in lower(linalg.solve, a, b)
+  assert "@linalg_solve_captured(" in lower(linalg.solve, np.stack([a] * 5), b)
+  assert "@linalg_triangular_solve_captured(" in lower(linalg.solve_triangular, a, b)
+
+
+def test_symbolic_sizes_are_not_recorded():
+  n, = export.symbolic_shape("n")
+  exported = export.export(
+      jax.jit(linalg.cholesky), platforms=["cuda"],
+      disabled_checks=linalg.export_disabled_checks())(jax.ShapeDtypeStruct((n, n), np.float32))
+  assert "@linalg_cholesky(" in exported.mlir_module()
 
 
 def test_runtime(tmp_path):

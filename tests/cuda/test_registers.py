@@ -61,8 +61,8 @@ def test_passes_do_not_divide(source, tmp_path):
   """A division of 64 bits is a call of some seventy instructions, many times what a pass does to an
   element. Each thread makes one, for the number of its turns."""
   _compile(source, tmp_path / "out.ptx", "-ptx")
-  entries = re.findall(
-      r"\.entry (\w*(?:RunForEach|RunTranspose)\w*)\((.*?)\n}", (tmp_path / "out.ptx").read_text(), re.S)
+  text = (tmp_path / "out.ptx").read_text()
+  entries = re.findall(r"\.entry (\w*(?:RunForEach|RunTranspose)\w*)\((.*?)\n}", text, re.S)
   assert entries
   for name, body in entries:
     divisions = re.findall(r"\b(?:div|rem)\.[su]64", body)

@@ -1,4 +1,4 @@
-"""tools/on_gpu.py and tools/cut_offs.py, which a machine with a GPU runs unattended, without one."""
+"""tools/on_gpu.py and tools/cut_offs.py, which run unattended on a GPU, without one."""
 
 import importlib.util
 import json
@@ -174,10 +174,9 @@ def test_constants():
     for dtype in ("f32", "f64"):
       largest = cut_off.largest(dtype)
       if cut_off.constant in limits:
-        limit = f"{limits[cut_off.constant][dtype]} bytes"
-        fits = [int(cut_off.value(dtype, n).split()[0]) <= int(limit.split()[0])
-                for n in (largest, largest + 1)]
-        assert fits == [True, False], cut_off
+        limit = limits[cut_off.constant][dtype]
+        needed = [cut_off.value(dtype, n).removesuffix(" bytes") for n in (largest, largest + 1)]
+        assert [int(x) <= limit for x in needed] == [True, False], cut_off
       else:
         assert largest == sides[cut_off.constant][dtype], cut_off
   assert {x.constant for x in cut_offs.CUT_OFFS} == limits.keys() | sides.keys()
