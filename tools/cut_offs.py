@@ -113,7 +113,7 @@ def judge(times: Times, largest: int) -> Found | None:
   # The path before is the better below where they meet, or it never is; far off says nothing.
   if slope < slope_after or abs(meeting - math.log(largest)) > math.log(REACH):
     return Found(step, None)
-  return Found(step, math.floor(math.exp(meeting)))
+  return Found(step, math.floor(math.exp(meeting) + 1e-6))
 
 
 def rows(data: dict) -> list[str]:
