@@ -21,8 +21,12 @@ inline const char* cudaGetErrorString(cudaError_t) { return "failed"; }
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+// An H100's, or as few as the smallest GPU has.
+#ifndef SHARED_KIB
+#define SHARED_KIB 227
+#endif
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 227 << 10;
+  *value = SHARED_KIB << 10;
   return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t count, cudaMemcpyKind,
