@@ -10,7 +10,6 @@ HBM3, jax 0.11.2), on the same day, batches of 200000 matrices, or, of products,
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -49,7 +48,7 @@ QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
 # factors it once, where determinants and inverses apart do both twice, as far as one thread each
 # does all of it.
 ADJUGATE = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
-SLOGDET_INVERSE = {"cpu": Limit(sys.maxsize), "cuda": Limit(12, nbytes=1152)}
+SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 
 class _Products(NamedTuple):
@@ -76,11 +75,13 @@ _PRODUCTS = {
 _LARGEST_PRODUCT = max(products.side for products in _PRODUCTS.values())
 
 
-def within(limits: Mapping[str, Limit], operand: int = 0) -> Callable[..., bool]:
-  """The rule `suits` of an operation of which one operand is limited."""
+def within(limits: Mapping[str, Limit | None], operand: int = 0) -> Callable[..., bool]:
+  """The rule `suits` of an operation of which one operand is limited, or, where None stands, not."""
 
   def suits(platform: str, *types: Any, **attributes: Any) -> bool:
     limit, x = limits[platform], types[operand]
+    if limit is None:
+      return True
     rows, cols = x.shape[-2:]
     return _all_at_most((rows, cols), limit.side) and rows * cols * x.dtype.itemsize <= limit.nbytes
 
