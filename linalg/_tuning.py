@@ -76,7 +76,7 @@ _LARGEST_PRODUCT = max(products.side for products in _PRODUCTS.values())
 
 
 def within(limits: Mapping[str, Limit | None], operand: int = 0) -> Callable[..., bool]:
-  """The rule `suits` of an operation of which one operand is limited, or, where None stands, not."""
+  """The rule `suits` of an operation of which one operand is limited; None is no limit."""
 
   def suits(platform: str, *types: Any, **attributes: Any) -> bool:
     limit, x = limits[platform], types[operand]
