@@ -217,10 +217,11 @@ def call_target(
   """
   if platform != "cuda" or _cuda is None or name not in _captured:
     return name
-  shapes = [list(map(list, x)) for x in (operands, results)]
-  if not all(isinstance(size, int) for x in shapes for shape in x for size in shape):
+  if not all(isinstance(size, int) for shape in (*operands, *results) for size in shape):
     return name  # of jax.export
-  return _captured[name] if _cuda.runs_without_scratch(name, dtype, *shapes, shared) else name
+  suits = _cuda.runs_without_scratch(
+      name, dtype, list(map(list, operands)), list(map(list, results)), shared)
+  return _captured[name] if suits else name
 
 
 def prepare(name: str, platform: str) -> None:
