@@ -91,7 +91,7 @@ inline constexpr int64_t kGlobalBatch = 24;
 inline constexpr int64_t kTeamEig = 64;
 
 // QR in such a batch goes there if a matrix has at most so many bytes for each matrix of the batch,
-// and at most so many whatever the batch: an estimate, half of what a model says (docs/cuda.md).
+// and at most so many whatever the batch: an estimate, below what a model says (docs/cuda.md).
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
 inline constexpr int64_t kGlobalQrBytes = 4 << 20;
 
