@@ -101,11 +101,12 @@ inline constexpr int64_t kNarrowQrColumns = 16, kNarrowQrRows = 16;
 // lane, at 48 as long (E, 21 November).
 inline constexpr int64_t kSmallQrPerLane = 48;
 // Products with Q: the time of one per lane over that of tiles is, in float32 / float64 / complex64
-// with as many reflectors as rows, in batches of 256, times one column 0.2 / 0.2 / 0.2 at n = 32 and
-// 0.2 / 0.3 / 0.1 at 48, times n columns 0.9 / 0.8 / 1.0 and 1.1 / 1.0 / 0.9; of single matrices
-// times one column 1.1 / 1.1 / 1.1 and 1.5 / 1.5 / 1.8, times n columns 0.8 to 0.95. JAX's ormqr,
-// which calls LAPACK's, takes 5 to 37 times as long in batches at n = 6 to 24, 3.3 to 10 at 40 and
-// 48, and 28 to 68 there times one column (AMD EPYC with AVX-512, two cores, 24 November 2026).
+// with as many reflectors as rows, in batches of 256, times one column 0.2 / 0.2 / 0.2 at n = 32
+// and 0.2 / 0.3 / 0.1 at 48, times n columns 0.9 / 0.8 / 1.0 and 1.1 / 1.0 / 0.9; of single
+// matrices times one column 1.1 / 1.1 / 1.1 and 1.5 / 1.5 / 1.8, times n columns 0.8 to 0.95. JAX's
+// ormqr, which calls LAPACK's, takes 5 to 37 times as long in batches at n = 6 to 24, 3.3 to 10 at
+// 40 and 48, and 28 to 68 there times one column (AMD EPYC with AVX-512, two cores, 24 November
+// 2026).
 inline constexpr int64_t kSmallOrmqr = 48;
 // With pivots: 3.8 / 4.7 in batches at n = 32, 0.8 / 3.8 at 48 (X).
 inline constexpr int64_t kSmallPivotedQr = 32;
