@@ -276,10 +276,10 @@ struct SmallSlogdetInverse {
   __device__ void Run(char* slice) const {
     E* const factors = matrix.In(slice);
     V* const order = permutation.In(slice);
-    ScaledProduct<E> det;
-    const V singular = small::LuWithDeterminant(n, factors, pivots.In(slice), order, det);
+    const small::EntriesDeterminant<E> products(n, factors);
+    const V singular = small::Lu(n, n, factors, pivots.In(slice), order);
+    const auto parts = products.OrElse(ProductOfPivots(n, factors, n, pivots.In(slice))).InParts();
     small::InverseOfFactors(n, factors, order, singular, result.In(slice));
-    const auto parts = det.InParts();
     *phase.In(slice) = parts.sign;
     *magnitude.In(slice) = parts.logarithm;
   }

@@ -150,7 +150,8 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E,
         const V size = NormAdd(scaled, zero);
         const auto turn = (size > limit * (scale * larger) * (scale * smaller)) &
                           (smaller > Broadcast<V>(Range::kNull));
-        if (!Any(Mask<V>(turn | swap))) continue;
+        const Mask<V> acts(turn | swap);
+        if (!Any(acts)) continue;
         turning = turn ? one : turning;
         // The angle, and the phase that makes the product real and positive.
         const V length = Sqrt(size);
@@ -162,7 +163,9 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E,
         const E y = (swap ? angle.cosine : angle.sine) * phase;
         JacobiRotate(p, q, n, x, y);
         if constexpr (kVectors) JacobiRotate(g.Below(i), g.Below(j), n, x, y);
-        p_square = unit * MulAdd(angle.tangent, length, scale * larger);
+        // Scaled and unscaled, that of a lane at rest may not be what it was.
+        const V square = unit * MulAdd(angle.tangent, length, scale * larger);
+        p_square = acts ? square : p_square;
       }
     }
     if (!Any(turning != zero)) break;

@@ -62,7 +62,7 @@ def _eliminate_panel(g, low, k, carry):
   zero = diagonal == 0
   first = (k * g.width + jnp.argmax(zero) + 1).astype(info.dtype)
   info = jnp.where((info == 0) & zero.any(), first, info)
-  # Below a pivot that is zero all is, and so is L.
+  # Below a pivot that is zero all candidates are, and so is L for them: no number is divided by 0.
   safe = packed + jnp.diag(zero.astype(packed.dtype))
   l = triangular_solve_p(safe, dealt, left_side=False, lower=False)
   own = jnp.tril(packed, -1) + jnp.eye(g.width, dtype=packed.dtype)

@@ -197,9 +197,9 @@ def lu_factor(
 
   Returns:
     An `LUFactor`, which stays in the block-cyclic layout; its methods solve systems and give the
-    determinant and A⁻¹. A singular matrix has a zero on U's diagonal, and NaN in what is solved
-    with it; see its `info`. Derivatives of what the methods give, with respect to A, use the
-    factors once more.
+    determinant and A⁻¹. A singular matrix has a zero on U's diagonal, after which L U need not be
+    A, and NaN in what is solved with it; see its `info`. Derivatives of what the methods give, with
+    respect to A, use the factors once more.
 
   float16 and bfloat16 are factored in float32.
 

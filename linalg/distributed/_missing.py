@@ -10,7 +10,8 @@ _LARGEST = (
     "for the largest of a positive semidefinite matrix, linalg.distributed.randomized_svd; "
     + _STACK)
 _VALUES = "linalg.distributed.svdvals of a tall matrix; " + _STACK
-_SHARDED_BY_XLA = "jax.numpy's function: XLA shards sums and products"
+_SHARDED_BY_XLA = "jax.numpy.{name}: XLA shards sums and products"
+_OF_JAX_LINALG = _SHARDED_BY_XLA.replace("numpy", "numpy.linalg")
 
 
 def _each(names: str, instead: str) -> dict[str, str]:
@@ -33,8 +34,10 @@ INSTEAD = {
     **_each("eigh_generalized eigh_gauge_error eigh_tridiagonal rsf2csf", _ON_ONE_DEVICE),
     **_each("lu_pivots_to_permutation tensorinv tensorsolve", _ON_ONE_DEVICE),
     **_each("tridiagonal_solve tridiagonal_solve_ex", _ON_ONE_DEVICE),
-    **_each("matmul congruence multi_dot outer vecdot tensordot cross", _SHARDED_BY_XLA),
-    **_each("norm vector_norm trace diagonal matrix_transpose block_diag", _SHARDED_BY_XLA),
+    **_each("matmul outer vecdot tensordot cross trace diagonal matrix_transpose", _SHARDED_BY_XLA),
+    **_each("multi_dot norm vector_norm", _OF_JAX_LINALG),
+    **_each("congruence", "a @ x @ a.conj().mT + q: XLA shards sums and products"),
+    **_each("block_diag", "jax.scipy.linalg.block_diag"),
 }
 
 

@@ -150,7 +150,7 @@ class CholeskyFactor:
     return _inverse_matrix(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def slogdet(self) -> SlogdetResult:
-    """The sign of det A, 1, and log det A, on all devices."""
+    """The sign of det A, 1, and log det A, on all devices; NaN if A is not positive definite."""
     sign = jnp.where(self.info == 0, jnp.ones((), self.dtype), jnp.nan)
     return SlogdetResult(sign, self.logdet())
 

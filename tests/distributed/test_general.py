@@ -125,6 +125,18 @@ def test_singular(layout, rng):
     assert factor.slogdet() == (0, -np.inf)
 
 
+@pytest.mark.parametrize("grid", [(8, 1), (1, 8), (2, 4)], ids=str)
+def test_grids(grid, rng):
+  """Catches what is right only where the grid has more rows than columns, and several of both."""
+  a = matrices.general(rng, (), N, N, np.float64)
+  factor = dist.lu_factor(place(a, "rows"), panel=PANEL, grid=grid)
+  assert (factor.grid.rows, factor.grid.columns) == grid
+  check_factors(factor, a, np.float64)
+  close(factor.inverse(), np.linalg.inv(a), np.float64, 1e4)
+  for found, expected in zip(factor.slogdet(), np.linalg.slogdet(a), strict=True):
+    close(found, expected, np.float64)
+
+
 def test_nan(rng):
   """Makes all results NaN, and info -1 as linalg's."""
   bad = matrices.general(rng, (), N, N, np.float64)

@@ -1,5 +1,6 @@
 """Names that linalg.distributed has not: errors that say what to use."""
 
+import importlib
 import pathlib
 import re
 
@@ -26,8 +27,19 @@ def test_says_what_to_use(name):
   with pytest.raises(NotImplementedError, match=f"linalg.distributed has no {name}. Use ") as error:
     getattr(dist, name)
   assert not hasattr(dist, name)
-  for module, used in re.findall(r"(linalg(?:\.distributed)?)\.(\w+)", str(error.value)[40:]):
-    assert used == "distributed" or used in (dist if module.endswith("d") else linalg).__all__
+  _, instead = str(error.value).split(" Use ")
+  named = re.findall(r"((?:jax|linalg)(?:\.\w+)*)\.(\w+)", instead)
+  for module, used in named:
+    found = importlib.import_module(module)
+    assert hasattr(found, used), (module, used)
+    assert module.startswith("jax") or used in found.__all__, (module, used)
+  assert named or name == "congruence"
+
+
+def test_import_of_a_name():
+  """Python has an error of its own for it."""
+  with pytest.raises(ImportError, match="cannot import name 'eigh' from 'linalg.distributed'"):
+    from linalg.distributed import eigh  # type: ignore[attr-defined]  # noqa: F401
 
 
 def test_other_names():

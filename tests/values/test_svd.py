@@ -76,6 +76,17 @@ def test_bits_do_not_depend_on_the_batch(shape, dtype, rng):
         assert np.asarray(x)[part].tobytes() == np.asarray(y).tobytes()
 
 
+@pytest.mark.parametrize("n", [4, 6])
+def test_graded_rows_have_the_same_bits_in_any_batch(n, dtype, rng):
+  """Of matrices of short rows, in lanes that rest while others turn. Seven are taken one by one."""
+  a = matrices.general(rng, (700,), n, n, dtype)
+  a = (a * 10.0 ** rng.integers(-4, 5, (700, n, 1))).astype(dtype)
+  whole = linalg.svd(a)
+  parts = [linalg.svd(part) for part in a.reshape(100, 7, n, n)]
+  for x, *found in zip(whole, *parts, strict=True):
+    assert np.asarray(x).tobytes() == np.concatenate(found).tobytes()
+
+
 def test_graded(dtype):
   """Singular values far below rounding of the largest are those of a diagonal matrix."""
   finfo = np.finfo(dtype)
