@@ -73,7 +73,8 @@ print(child.pid, flush=True)
 time.sleep(600)
 """
 POLITE = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
 try:
   time.sleep(600)
 except KeyboardInterrupt:
