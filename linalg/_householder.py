@@ -163,7 +163,7 @@ def _ormqr_jvp(primals, tangents, **attributes):
   a, taus, c = primals
   dc = tangents[2]
   dx = None if dc is None else ormqr_p(a, taus, dc, **attributes)
-  if any(dx is not None for dx in tangents[:2]):
+  if any(tangent is not None for tangent in tangents[:2]):
     dq = _jvp_of(
         lambda a, taus: _ormqr_formula(a, taus, c, **attributes), primals[:2], tangents[:2])
     dx = plus(dx, dq)
@@ -208,8 +208,8 @@ def ormqr(
   float16 and bfloat16 are computed in float32, and the products rounded.
 
   Algorithm: on the CPU one reflector after another, of small matrices one per lane, of larger ones
-  by blocks in tiles; elsewhere, and in derivatives, I - V T Vᴴ with all vectors V at once, which is
-  products and one triangular system of order k.
+  by blocks in tiles; elsewhere, and in derivatives with respect to the reflectors, I - V T Vᴴ with
+  all vectors V at once, which is products and one triangular system of order k.
 
   Example:
     >>> import jax.numpy as jnp, linalg

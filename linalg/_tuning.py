@@ -43,11 +43,10 @@ class Limit(NamedTuple):
 CHOLESKY_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
-#
+ADJUGATE = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 # An inverse with the determinant of its factors, on CUDA: not measured. It reads a matrix once and
 # factors it once, where determinants and inverses apart do both twice, as far as one thread each
 # does all of it.
-ADJUGATE = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 

@@ -24,7 +24,8 @@ struct OrmqrProblem {
   const T *a, *taus, *c;
   T* product;
 
-  Path path() const { return ChoosePath(Operation::kOrmqr, m, sides, kDtype<T>); }
+  // All columns of the reflectors' matrix are read in lanes.
+  Path path() const { return ChoosePath(Operation::kOrmqr, std::max(m, n), sides, kDtype<T>); }
 
   void RunSmall(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;

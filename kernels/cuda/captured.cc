@@ -25,26 +25,29 @@ Path PathOf(std::string_view target, const Shapes& operands, const Shapes& resul
   const auto if_room = [](int64_t bytes) {
     return bytes <= kTeamAnywhereBytes ? Path::kTeam : Path::kBlock;
   };
-  const int64_t m = operands[0][0], n = operands[0][1];
+  const int64_t m = operands.at(0).at(0), n = operands.at(0).at(1);
 
   if (is("linalg_cholesky")) return ChooseCholesky<E>(n, in_team(padded(n, n)));
   if (is("linalg_lu", "linalg_det", "linalg_slogdet")) {
-    return ChooseLu<E>(m, n, m * n * kBytes, in_team(padded(m, n)));
+    const int64_t integers = m + std::min(m, n);  // the permutation and the pivots
+    return ChooseLu<E>(m, n, m * n * kBytes, in_team(padded(m, n) + integers * 4));
   }
   if (is("linalg_solve", "linalg_inv")) {
-    const int64_t cols = operands.back()[1];
+    const int64_t cols = operands.back().at(1);
     return ChooseSolve<E>(n, cols, shared, in_team(padded(n, n) + padded(n, cols)));
   }
   if (is("linalg_triangular_solve", "linalg_cholesky_solve", "linalg_lu_solve")) {
-    const int64_t rows = operands.back()[0], cols = operands.back()[1];
-    const auto room = [&] { return (kTeamAnywhereBytes - padded(n, n)) / (n * kBytes) - 2; };
+    const int64_t rows = operands.back().at(0), cols = operands.back().at(1);
+    const auto room = [&] {
+      return (kTeamAnywhereBytes - padded(n, n)) / (std::max<int64_t>(n, 1) * kBytes) - 2;
+    };
     return ChooseSubstitution(n, rows == n ? cols : rows, (n * n + rows * cols) * kBytes, false,
                               room);
   }
   if (is("linalg_qr", "linalg_qr_pivoted", "linalg_qr_r", "linalg_householder_qr",
          "linalg_householder_product")) {
     const bool has_q = is("linalg_qr", "linalg_qr_pivoted");
-    const int64_t cols = has_q ? std::max(n, results[0][1]) : n, count = std::min(m, n);
+    const int64_t cols = has_q ? std::max(n, results.at(0).at(1)) : n, count = std::min(m, n);
     return ChooseQr(is("linalg_qr_pivoted"), count, (m * cols + m * n + count) * kBytes,
                     padded(m, cols) + (m + n) * kBytes, 0, kTeamAnywhereBytes);
   }
@@ -57,7 +60,7 @@ Path PathOf(std::string_view target, const Shapes& operands, const Shapes& resul
   if (is("linalg_svd", "linalg_svdvals")) {
     const bool vectors = is("linalg_svd");
     const int64_t longer = std::max(m, n), shorter = std::min(m, n);
-    const int64_t width = !vectors ? shorter : m >= n ? results[0][1] : results[2][0];
+    const int64_t width = !vectors ? shorter : m >= n ? results.at(0).at(1) : results.at(2).at(0);
     const int64_t u_bytes = padded(longer, width), v_bytes = vectors ? padded(shorter, shorter) : 0;
     return ChooseSvd(longer, shorter, kNever, u_bytes + v_bytes, kNever, 0, kTeamAnywhereBytes);
   }
