@@ -182,6 +182,12 @@ def _wide(body, s, part, sign, bits):
   return body.write(s.operands[0], kind, f"({a} * {b}) >> {bits}")
 
 
+@rule(r"mul\.hi\.(u64)")
+def _high_half(body, s, kind):
+  a, b = (f"static_cast<unsigned __int128>({body.read(x, kind)})" for x in s.operands[1:])
+  return body.write(s.operands[0], kind, f"({a} * {b}) >> 64")
+
+
 @rule(r"mad\.lo\.([su](?:32|64))")
 def _multiply_add(body, s, kind):
   a, b, c = (body.read(x, _unsigned(kind)) for x in s.operands[1:])
