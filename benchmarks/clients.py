@@ -3,9 +3,10 @@
   pip install numpyro tinygp lineax dynamax optax diffrax
   python benchmarks/clients.py
 
-prints, for the values and for the gradients, JAX's median time, the median of that over the time of
-the accelerated program, round by round, the largest difference of the results, relative to the
-largest entry, and how many calls of each handler the program has.
+prints, for the values and for the gradients, JAX's median time, the share of it that linear algebra
+takes, the median of that time over the accelerated program's, round by round, the largest
+difference of the results, relative to the largest entry, the time that the accelerated program
+takes to be traced and compiled over JAX's, and how many calls of each handler it has.
 """
 
 # pyright: reportMissingImports=false
@@ -13,11 +14,14 @@ largest entry, and how many calls of each handler the program has.
 import argparse
 import collections
 import functools
+import glob
 import json
 import logging
 import re
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -211,6 +215,43 @@ class _Routes(logging.Handler):
       self.counts[match[1]] += 1
 
 
+# What JAX's linear algebra is in a compiled program: calls of LAPACK, and by their names what a
+# routed primitive is lowered to elsewhere; and products.
+_LINEAR_ALGEBRA = re.compile(
+    r"/(cholesky|lu|lu_pivots_to_permutation|geqrf|householder_product|ormqr|qr|eigh|svd|eig|schur|"
+    r"triangular_solve|tridiagonal_solve|sort)(/|$)")
+_PRODUCT = re.compile(r"dot_general$")
+_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = .*?[\s)}]([a-z][\w\-]*)\(")
+
+
+def shares(compiled: Any, operand: Any) -> dict[str, float]:
+  """The shares that linear algebra, and products, take of the time of JAX's program, by JAX's own
+  profiler; what contains other operations is left to these."""
+  kinds, names = {}, {}
+  for line in compiled.as_text().splitlines():
+    if instruction := _INSTRUCTION.match(line):
+      kinds[instruction[1]] = instruction[2]
+      name = re.search(r'op_name="([^"]*)"', line)
+      names[instruction[1]] = name[1] if name else ""
+  spent = collections.Counter()
+  with tempfile.TemporaryDirectory() as folder:
+    with jax.profiler.trace(folder):
+      for _ in range(3):
+        jax.block_until_ready(compiled(operand))
+    (found,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
+    for plane in jax.profiler.ProfileData.from_file(found).planes:
+      for event in (event for line in plane.lines for event in line.events):
+        op = dict(event.stats).get("hlo_op")
+        if op not in kinds or kinds[op] in ("while", "call", "conditional"):
+          continue
+        decomposition = kinds[op] == "custom-call" or _LINEAR_ALGEBRA.search(names[op])
+        product = kinds[op] == "dot" or _PRODUCT.search(names[op])
+        spent["decompositions" if decomposition else "products" if product else "other"] += (
+            event.duration_ns)
+  total = sum(spent.values())
+  return {kind: spent[kind] / total for kind in ("decompositions", "products")}
+
+
 def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> dict[str, Any]:
   """The times, what was routed, and the largest difference of results from JAX's own."""
   function, operand = program.make()
@@ -220,11 +261,16 @@ def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> di
   log = logging.getLogger("linalg.accelerate")
   log.addHandler(routes)
   log.setLevel(logging.DEBUG)
-  compiled, results = {}, {}
+  compiled, results, seconds_to_compile = {}, {}, {}
+  with linalg.accelerated(False):
+    jax.jit(function).lower(operand).compile()  # a process's first takes longer
   for mode, options in MODES.items():
     routes.counts.clear()
     with linalg.accelerated(**options):
+      jax.clear_caches()
+      start = time.perf_counter()
       compiled[mode] = jax.jit(function).lower(operand).compile()
+      seconds_to_compile[mode] = time.perf_counter() - start
     results[mode] = [np.asarray(x) for x in jax.tree.leaves(compiled[mode](operand))]
   log.removeHandler(routes)
   contestants = {
@@ -237,11 +283,18 @@ def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> di
   difference = max(
       float(np.max(np.abs(x - y)) / np.max(np.abs(y)))
       for x, y in zip(results["products"], results["jax"], strict=True))
-  return {"times": times, "difference": difference, "routes": dict(routes.counts)}
+  return {
+      "times": times, "difference": difference, "routes": dict(routes.counts),
+      "shares": shares(compiled["jax"], operand), "seconds_to_compile": seconds_to_compile}
 
 
 def geometric_mean(ratios: list[float]) -> float:
   return float(np.exp(np.mean(np.log(ratios))))
+
+
+def compile_ratio(row: dict[str, Any]) -> float:
+  seconds = row["seconds_to_compile"]
+  return max(seconds["accelerated"], seconds["products"]) / seconds["jax"]
 
 
 def measure_apart(name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -276,25 +329,33 @@ def main() -> None:
     print(json.dumps(rows_of(args.programs[0], args)))
     return
   table = Table(title=f"float64, jax {jax.__version__}")
-  for column in ("program", "JAX, ms", "accelerated", "products too", "difference", "handlers"):
+  for column in ("program", "JAX, ms", "decompositions", "products", "accelerated", "products too",
+                 "difference", "to compile", "handlers"):
     table.add_column(column, justify="left" if column in ("program", "handlers") else "right")
   rows: dict[str, Any] = {}
   for name in args.programs:
     try:
       rows |= measure_apart(name, args)
     except subprocess.TimeoutExpired:
-      table.add_row(name, f"none within {args.limit:g} s", "", "", "", "")
+      table.add_row(name, f"none within {args.limit:g} s", *[""] * 7)
   for name, row in rows.items():
     times, ratio = row["times"], lambda x: f"{x['speedup']['jax']['median']:.2f}"
     table.add_row(
-        name, f"{1e3 * times['accelerated']['seconds']['jax']:.3g}", ratio(times["accelerated"]),
-        ratio(times["products"]), f"{row['difference']:.0e}",
+        name, f"{1e3 * times['accelerated']['seconds']['jax']:.3g}",
+        *(f"{share:.0%}" for share in row["shares"].values()), ratio(times["accelerated"]),
+        ratio(times["products"]), f"{row['difference']:.0e}", f"{compile_ratio(row):.2f}",
         ", ".join(f"{k} {v}" for k, v in sorted(row["routes"].items())))
   console = Console(width=160)
   console.print(table)
+  bound = {name for name, row in rows.items() if sum(row["shares"].values()) >= 0.5}
   for mode in ("accelerated", "products"):
-    ratios = [row["times"][mode]["speedup"]["jax"]["median"] for row in rows.values()]
-    console.print(f"{mode}: geometric mean {geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+    ratios = {
+        name: row["times"][mode]["speedup"]["jax"]["median"] for name, row in rows.items()}
+    most = [ratios[name] for name in bound]
+    console.print(
+        f"{mode}: geometric mean {geometric_mean(list(ratios.values())):.2f}, least "
+        f"{min(ratios.values()):.2f}; of the {len(most)} of which linear algebra is at least half "
+        f"{geometric_mean(most):.2f}")
   if args.output:
     libraries = {PROGRAMS[name].library for name in args.programs}
     with open(args.output, "w") as file:

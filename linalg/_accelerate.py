@@ -22,7 +22,7 @@ from linalg._cholesky import cholesky_p
 from linalg._eig import eig_left_p, eig_p, eigvals_p
 from linalg._eigh import eigh_p
 from linalg._householder import householder_product_p, householder_qr_p, ormqr_p
-from linalg._lu import lu_p, lu_pivots_to_permutation_p
+from linalg._lu import lu_p, lu_pivots_to_permutation_p, sort_key_val_p
 from linalg._matmul import are_small_matrices, exact_matmul_p
 from linalg._qr import qr_complete_p, qr_p, qr_pivoted_complete_p, qr_pivoted_p
 from linalg._schur import schur_p
@@ -128,6 +128,14 @@ def _schur(a, *, compute_schur_vectors, sort_eig_vals, select_callable):
   return _Call(schur_p, (0, 1) if compute_schur_vectors else (0,))
 
 
+def _sort(*operands, dimension, is_stable, num_keys):
+  del is_stable  # the handler's always is
+  keys = operands[0]
+  if [x.dtype for x in operands] != [np.int32] * 2 or num_keys != 1 or dimension != keys.ndim - 1:
+    return "it is not the inverse of a permutation"
+  return _Call(sort_key_val_p, (0, 1))
+
+
 def _triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
   return _Call(triangular_solve_p, (0,), {
       "left_side": left_side,
@@ -164,7 +172,8 @@ def _dot_general(
       exact_matmul_p.transpose_b if turn_b else exact_matmul_p.plain, (0,))
 
 
-# Every primitive of JAX's linear algebra, by name.
+# Every primitive of JAX's linear algebra, by name, and the sort that inverts permutations in its
+# derivatives of solves.
 _ROUTES: dict[str, _Route | str] = {
     "cholesky": _cholesky,
     "cholesky_update": "linalg.cholesky_update needs a diagonal without zeros",
@@ -179,6 +188,7 @@ _ROUTES: dict[str, _Route | str] = {
     "ormqr": _ormqr,
     "qr": _qr,
     "schur": _schur,
+    "sort": _sort,
     "svd": _svd,
     "symmetric_product": "it is a product of matrices",
     "triangular_solve": _triangular_solve,

@@ -78,6 +78,14 @@ lu_pivots_to_permutation_p: ffi.Operation = ffi.operation(
     fallback=lambda pivots, permutation_size: [
         jax.lax.linalg.lu_pivots_to_permutation(pivots, permutation_size)])
 
+# What inverts permutations in JAX's own derivatives of solves; `accelerate` routes it.
+sort_key_val_p = ffi.operation(
+    "linalg_sort_key_val",
+    "n, n -> n, n",
+    [jnp.int32, jnp.int32],
+    platforms=["cpu"],
+    fallback=jax.lax.sort_key_val)
+
 
 def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
   # op(A) dx = db - op(dA) x with A = Pᵀ L U and dA = Pᵀ (dL U + L dU), arranged so that only P,

@@ -413,12 +413,12 @@ def reroute(name: str, platforms: Sequence[str], route: Callable[..., Any]) -> N
   """
   try:
     from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
-    from jax._src.lax import lax as products
+    from jax._src.lax import lax as others
     from jax._src.lax import linalg as decompositions
   except ImportError as error:
     raise RuntimeError(
         f"linalg does not know where jax {jax.__version__} keeps its lowerings.") from error
-  primitive = getattr(products if name == "dot_general" else decompositions, f"{name}_p", None)
+  primitive = getattr(decompositions, f"{name}_p", getattr(others, f"{name}_p", None))
   if primitive is None:
     return
 

@@ -178,10 +178,10 @@ void BidiagonalSvd::SetWeights(Halves halves, R alpha, R beta, R own) {
 
 // Makes the vectors of the secular equation, those from the right of a diagonal matrix with a full
 // row, those from the left: poles times them, and -1 for the full row.
-void BidiagonalSvd::MakeLeftVectors() {
+void BidiagonalSvd::MakeLeftVectors(const RunTasks& run_tasks) {
   const int64_t count = merge_.kept_count();
   const R* const poles = merge_.poles();
-  for (int64_t j = 0; j < count; j += kWidth<R>) {
+  const auto make = [&](int64_t j) {
     const V own = -Load<R>(merge_.inverse_norms() + j);
     V sum = own * own;
     for (int64_t i = 1; i < count; ++i) {
@@ -196,13 +196,16 @@ void BidiagonalSvd::MakeLeftVectors() {
       R* const x = merge_.UpdateRow(i).At(0, j).data;
       Store<R>(inverse * Load<R>(x), x);
     }
-  }
+  };
+  ForEachPieceOfColumns<R>(run_tasks, 0, count, [&](int64_t first, int64_t last) {
+    for (int64_t j = first; j < last; j += kWidth<R>) make(j);
+  });
 }
 
 // Makes the vectors of one side of both halves those of the whole.
-void BidiagonalSvd::WriteVectors(const Side& side, Halves halves) {
+void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, const RunTasks& run_tasks) {
   const int64_t first = halves.first, upper = halves.upper;
-  merge_.WriteVectors(halves, side.more, side.z.At(first, first));
+  merge_.WriteVectors(halves, side.more, side.z.At(first, first), run_tasks);
   if (side.more > 0) return;
   // From the left, the row between them is a vector of its own.
   const R* const row_between = merge_.UpdateRow(0).data;
@@ -215,7 +218,7 @@ void BidiagonalSvd::WriteVectors(const Side& side, Halves halves) {
 
 // Makes the singular values and vectors of two halves, and of the row between them, those of the
 // whole.
-int BidiagonalSvd::Merge(Halves halves, R* d, const R* e) {
+int BidiagonalSvd::Merge(Halves halves, R* d, const R* e, const RunTasks& run_tasks) {
   const int64_t upper = halves.upper, size = halves.size();
   const R alpha = d[upper], beta = e[upper];
   d[upper] = 0;
@@ -235,13 +238,13 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e) {
     merge_.SetSecular(scale, scale, d);
     // The first pole is zero, and the next one may not meet it.
     merge_.poles()[1] = std::max(merge_.poles()[1], scale * negligible / 2);
-    failed = merge_.FindVectors<SquaredPoles>(1, unscale);
+    failed = merge_.FindVectors<SquaredPoles>(1, unscale, run_tasks);
   }
   merge_.WriteValues(d);
   if (vectors_) {
-    WriteVectors(right_, halves);
-    MakeLeftVectors();
-    WriteVectors(left_, halves);
+    WriteVectors(right_, halves, run_tasks);
+    MakeLeftVectors(run_tasks);
+    WriteVectors(left_, halves, run_tasks);
   } else {
     for (int end = 0; end < 2; ++end) {
       merge_.WriteElements(right_.z.At(end, halves.first).data);
@@ -250,11 +253,12 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e) {
   return failed;
 }
 
-int BidiagonalSvd::Solve(R* d, R* e) {
+int BidiagonalSvd::Solve(R* d, R* e, const RunTasks& run_tasks) {
   e[n_ - 1] = 0;
   int failed = SolveLeaves(d, e);
-  leaves_.ForEachMerge(
-      [&](Halves halves) { failed += Merge(halves, d + halves.first, e + halves.first); });
+  leaves_.ForEachMerge([&](Halves halves) {
+    failed += Merge(halves, d + halves.first, e + halves.first, run_tasks);
+  });
   return failed;
 }
 

@@ -14,6 +14,7 @@
 
 #include "kernels/blocked/halves_merge.h"
 #include "kernels/blocked/leaves.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -28,7 +29,7 @@ class BidiagonalSvd {
 
   // Replaces the diagonal d of a matrix of norm about 1 by the singular values, ascending; e has
   // the n - 1 elements above it, and room for one more. Returns how many did not converge.
-  int Solve(R* d, R* e);
+  int Solve(R* d, R* e, const RunTasks& run_tasks);
 
   // A singular vector in each row. Those from the right have one more element, a zero.
   Rows<R> left() const { return left_.z; }
@@ -48,12 +49,12 @@ class BidiagonalSvd {
     return vectors_ ? right_.z.At(vector, i).data : right_.z.At(is_last, vector).data;
   }
   int SolveLeaves(R* d, const R* e);
-  int Merge(Halves halves, R* d, const R* e);
+  int Merge(Halves halves, R* d, const R* e, const RunTasks& run_tasks);
   R Couple(Halves halves, R alpha, R beta);
   void SetWeights(Halves halves, R alpha, R beta, R own);
   void RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine);
-  void MakeLeftVectors();
-  void WriteVectors(const Side& side, Halves halves);
+  void MakeLeftVectors(const RunTasks& run_tasks);
+  void WriteVectors(const Side& side, Halves halves, const RunTasks& run_tasks);
 
   int64_t n_;
   Leaves leaves_;

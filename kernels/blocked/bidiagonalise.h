@@ -79,7 +79,7 @@ LINALG_INLINE RealElement<E> LeftOf(E alpha, const TridiagonalScale<E>& made) {
   return NormAdd(made.tau, RealElement<E>{}) == 0 ? Re(alpha) : made.beside;
 }
 
-inline constexpr int kBidiagonalRows = 8;
+inline constexpr int kBidiagonalRows = 7 + kMostPassPieces;
 
 // The reduction of the n by n matrix `a`, of a norm near 1 and with zeros to the right of it up to
 // the end of a register: the diagonal to d, the n - 1 elements below it to e. Row k of `a` becomes,
@@ -89,7 +89,7 @@ inline constexpr int kBidiagonalRows = 8;
 // n + kTileRows elements.
 template <class T>
 void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement<T>* d,
-                   RealElement<T>* e, T* right_taus, T* left_taus) {
+                   RealElement<T>* e, T* right_taus, T* left_taus, const RunTasks& run_tasks) {
   using V = Register<T>;
   using E = Element<T>;
   constexpr int kRows = kPassRows<T>;
@@ -97,8 +97,9 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
   for (int i = 0; i < kBidiagonalRows; ++i) std::fill_n(work.At(i, 0).data, rows_end, T(0));
   const auto row = [&](int i) { return work.At(i, 0).data; };
   T *const p = row(0), *const q = row(1), *const y = row(2), *const v = row(3);
-  T *const av = row(4), *const column = row(5), *const sum = row(6);
-  const T* before = row(7);  // of the update that is still to be made: p beforeᵀ + q yᵀ
+  T *const av = row(4), *const column = row(5);
+  const T* before = row(6);  // of the update that is still to be made: p beforeᵀ + q yᵀ
+  const auto sum_of = [&](int64_t piece) { return row(static_cast<int>(7 + piece)); };
   for (int64_t k = 0; k < n; ++k) {
     T* const here = a.At(k, 0).data;
     const int64_t begin = k / kWidth<T> * kWidth<T>;
@@ -121,22 +122,33 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
       const V x = Product<T>(scale, Load<T>(here + j));
       Store<T>(x, here + j);
       Store<T>(ConjPairs<T>(x), v + j);
-      Store<T>(V{}, sum + j);
     }
     here[k] = v[k] = T(1);
     if (k + 1 == n) break;
 
-    const BidiagonalPass<T> pass{.left = {p, q},
-                                 .right = {before, y},
-                                 .v = v,
-                                 .tau = right.tau,
-                                 .av = av,
-                                 .column = column,
-                                 .sum = sum};
-    PassOverRows<T, kRows, true>(a, k + 1, k, begin, end, pass);
-    for (int64_t i = k + 1 + kRows; i < n; i += kRows) {
-      PassOverRows<T, kRows, false>(a, i, k, begin, end, pass);
-    }
+    const int64_t order = n - k - 1, pieces = PassPieces<T>(order * order);
+    const auto begin_of = [&](int64_t piece) {
+      return k + 1 + order * piece / pieces / kRows * kRows;
+    };
+    Run(run_tasks, pieces, [&](int64_t piece) {
+      const BidiagonalPass<T> pass{.left = {p, q},
+                                   .right = {before, y},
+                                   .v = v,
+                                   .tau = right.tau,
+                                   .av = av,
+                                   .column = column,
+                                   .sum = sum_of(piece)};
+      std::fill(pass.sum + begin, pass.sum + end, T(0));
+      int64_t i = begin_of(piece);
+      if (piece == 0) {
+        PassOverRows<T, kRows, true>(a, i, k, begin, end, pass);
+        i += kRows;
+      }
+      const int64_t end_of_piece = piece + 1 == pieces ? n : begin_of(piece + 1);
+      for (; i < end_of_piece; i += kRows) {
+        PassOverRows<T, kRows, false>(a, i, k, begin, end, pass);
+      }
+    });
 
     const int64_t first = (k + 1) / kWidth<T> * kWidth<T>;
     const E top = std::bit_cast<E>(column[k + 1]);
@@ -168,7 +180,9 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
     const auto coupling = -WidenElement<T>(Mul(right.tau, dot.Total()));
     const T* const below = a.At(k + 1, 0).data;
     for (int64_t j = begin; j < end; j += kWidth<T>) {
-      const V x = Load<T>(sum + j), z = Load<T>(here + j);
+      V x = Load<T>(sum_of(0) + j);
+      for (int64_t piece = 1; piece < pieces; ++piece) x = x + Load<T>(sum_of(piece) + j);
+      const V z = Load<T>(here + j);
       const V product = AddProduct<T>(sum_scale, x, Turn<T>(x), Load<T>(below + j));
       Store<T>(AddProduct<T>(coupling, z, Turn<T>(z), product), y + j);
     }

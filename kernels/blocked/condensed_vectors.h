@@ -12,44 +12,52 @@ namespace linalg::blocked {
 
 // c (n, n) = the transpose of z
 template <class T>
-void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c) {
+void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c, const RunTasks& run_tasks) {
   using S = Square<double>;
-  for (int64_t i = 0; i < n; i += S::kSize) {
-    for (int64_t j = 0; j < n; j += S::kSize) {
-      const S x = S::ReadTransposed(z.At(j, i).data, z.ld);
-      if constexpr (std::is_same_v<T, double>) {
-        x.Write(c.At(i, j).data, c.ld);
-      } else {
-        double square[S::kSize * S::kSize];
-        x.Write(square, S::kSize);
-        const int64_t rows = std::min<int64_t>(S::kSize, n - i);
-        const int64_t cols = std::min<int64_t>(S::kSize, n - j);
-        for (int64_t k = 0; k < rows; ++k) {
-          std::transform(square + k * S::kSize, square + k * S::kSize + cols, c.At(i + k, j).data,
-                         [](double y) { return T(static_cast<RealElement<T>>(y)); });
-        }
+  const auto read = [&](int64_t i, int64_t j) {
+    const S x = S::ReadTransposed(z.At(j, i).data, z.ld);
+    if constexpr (std::is_same_v<T, double>) {
+      x.Write(c.At(i, j).data, c.ld);
+    } else {
+      double square[S::kSize * S::kSize];
+      x.Write(square, S::kSize);
+      const int64_t rows = std::min<int64_t>(S::kSize, n - i);
+      const int64_t cols = std::min<int64_t>(S::kSize, n - j);
+      for (int64_t k = 0; k < rows; ++k) {
+        std::transform(square + k * S::kSize, square + k * S::kSize + cols, c.At(i + k, j).data,
+                       [](double y) { return T(static_cast<RealElement<T>>(y)); });
       }
     }
-  }
+  };
+  static_assert(kTaskRows % S::kSize == 0);
+  ForEachPieceOfRows(run_tasks, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += S::kSize) {
+      for (int64_t j = 0; j < n; j += S::kSize) read(i, j);
+    }
+  });
 }
 
 // Hands over `count` reflectors of order n, whose vectors, or with kConjugate the conjugates of
 // these, lie in the rows of `vectors`, from the diagonal on.
 template <bool kConjugate, class T>
 void SetReflectors(int64_t n, Rows<T> vectors, int64_t count, const T* taus,
-                   QrFactors<T>& reflectors) {
+                   QrFactors<T>& reflectors, const RunTasks& run_tasks) {
   using S = Square<T>;
   const Rows<T> target = reflectors.matrix();
-  for (int64_t i = 0; i < n; i += S::kSize) {
-    for (int64_t j = 0; j <= i; j += S::kSize) {
-      S x = S::ReadTransposed(vectors.At(j, i).data, vectors.ld);
-      if constexpr (kConjugate) {
+  const auto read = [&](int64_t i, int64_t j) {
+    S x = S::ReadTransposed(vectors.At(j, i).data, vectors.ld);
+    if constexpr (kConjugate) {
 #pragma GCC unroll 16
-        for (auto& row : x.x) row = S::Conj(row);
-      }
-      x.Write(target.At(i, j).data, target.ld);
+      for (auto& row : x.x) row = S::Conj(row);
     }
-  }
+    x.Write(target.At(i, j).data, target.ld);
+  };
+  static_assert(kTaskRows % S::kSize == 0);
+  ForEachPieceOfRows(run_tasks, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += S::kSize) {
+      for (int64_t j = 0; j <= i; j += S::kSize) read(i, j);
+    }
+  });
   reflectors.Set(count, taus);
 }
 

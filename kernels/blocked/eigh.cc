@@ -38,7 +38,8 @@ HermitianEigen<T>::HermitianEigen(int64_t n, bool vectors)
       wide_beside_(new double[n]) {}
 
 template <class T>
-int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vectors) {
+int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vectors,
+                             const RunTasks& run_tasks) {
   const Rows<T> matrix = workspace_.rows(), work = work_.rows();
   const int64_t end = RoundUp(n_, kWidth<T>);
   ReadUpper(n_, part, a, matrix);
@@ -59,26 +60,26 @@ int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vecto
   ForEachRow(n_, matrix, [&](R* row, int64_t count) {
     for (int64_t j = 0; j < count; ++j) row[j] *= scale;
   });
-  Tridiagonalise(n_, matrix, work, values, beside_.get(), taus_.get());
+  Tridiagonalise(n_, matrix, work, values, beside_.get(), taus_.get(), run_tasks);
   std::copy_n(values, n_, wide_diagonal_.get());
   std::copy_n(beside_.get(), n_ - 1, wide_beside_.get());
-  const int failed = tridiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get());
+  const int failed = tridiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get(), run_tasks);
   for (int64_t i = 0; i < n_; ++i) values[i] = static_cast<R>(wide_diagonal_[i] * unscale);
-  if (failed == 0 && vectors != nullptr) MakeVectors(vectors);
+  if (failed == 0 && vectors != nullptr) MakeVectors(vectors, run_tasks);
   return failed;
 }
 
 // The eigenvectors of the tridiagonal matrix, multiplied by the reflectors.
 template <class T>
-void HermitianEigen<T>::MakeVectors(T* vectors) {
+void HermitianEigen<T>::MakeVectors(T* vectors, const RunTasks& run_tasks) {
   const Rows<T> matrix = workspace_.rows();
   const int64_t count = ReflectorCount<Element<T>>(static_cast<int>(n_));
   if (count > 0) {
-    SetReflectors<false>(n_ - 1, matrix.At(0, 1), count, taus_.get(), reflectors_);
+    SetReflectors<false>(n_ - 1, matrix.At(0, 1), count, taus_.get(), reflectors_, run_tasks);
   }
-  ReadTransposed(n_, tridiagonal_.vectors(), matrix);
-  if (count > 0) reflectors_.MultiplyByQ(n_, matrix.At(1, 0));
-  for (int64_t i = 0; i < n_; ++i) std::copy_n(matrix.At(i, 0).data, n_, vectors + i * n_);
+  ReadTransposed(n_, tridiagonal_.vectors(), matrix, run_tasks);
+  if (count > 0) reflectors_.MultiplyByQ(n_, matrix.At(1, 0), run_tasks);
+  CopyRows(n_, n_, matrix, vectors, run_tasks);
 }
 
 template class HermitianEigen<float>;

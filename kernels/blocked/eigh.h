@@ -7,6 +7,7 @@
 
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/qr.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
 #include "kernels/blocked/workspace.h"
 
@@ -23,10 +24,10 @@ class HermitianEigen {
   // The eigenvalues of the part of the row-major `a`, ascending, and the eigenvectors, in columns,
   // unless `vectors` is null. Returns kNotFinite where the part is not finite, else how many
   // eigenvalues did not converge: 0.
-  int Solve(HermitianPart part, const T* a, R* values, T* vectors);
+  int Solve(HermitianPart part, const T* a, R* values, T* vectors, const RunTasks& run_tasks);
 
  private:
-  void MakeVectors(T* vectors);
+  void MakeVectors(T* vectors, const RunTasks& run_tasks);
 
   int64_t n_;
   Workspace<T> workspace_, work_;

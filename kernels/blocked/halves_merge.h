@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,6 +18,7 @@
 #include "kernels/blocked/leaves.h"
 #include "kernels/blocked/secular.h"
 #include "kernels/blocked/strips.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/triangular.h"
 #include "kernels/blocked/workspace.h"
 
@@ -157,24 +159,18 @@ class HalvesMerge {
   // Solves it, with rho before its weights: the roots, times `unscale`, and their vectors, in
   // columns of the update, a row for each pole at its place. Returns how many did not converge.
   template <class Poles>
-  int FindVectors(R rho, R unscale) {
-    const int failed = FindRoots<Poles>(kept_count_, rho, poles_, weights_, roots_, products_);
+  int FindVectors(R rho, R unscale, const RunTasks& run_tasks) {
+    std::atomic<int> failed = 0;
+    ForEachPieceOfColumns<R>(run_tasks, 0, kept_count_, [&](int64_t first, int64_t last) {
+      failed +=
+          FindRoots<Poles>(first, last, kept_count_, rho, poles_, weights_, roots_, products_);
+    });
     for (int64_t i = 0; i < kept_count_; ++i) roots_[i] *= unscale;
-    RecomputeWeights<Poles>(kept_count_, poles_, products_, weights_);
-    for (int64_t j = 0; j < kept_count_; j += kWidth<R>) {
-      V sum{};
-      for (int64_t i = 0; i < kept_count_; ++i) {
-        R* const x = products_.At(i, j).data;
-        const V ratio = Widen<V>(weights_[i]) / Load<R>(x);
-        sum = MulAdd(ratio, ratio, sum);
-        Store<R>(ratio, x);
-      }
-      const V inverse = Number<V>(1) / Sqrt(sum);
-      for (int64_t i = 0; i < kept_count_; ++i) {
-        Store<R>(inverse * Load<R>(products_.At(i, j).data), UpdateRow(i).At(0, j).data);
-      }
-      Store<R>(inverse, inverse_norms_ + j);
-    }
+    ForEachPieceOfRows(run_tasks, kept_count_, [&](int64_t first, int64_t last) {
+      RecomputeWeights<Poles>(first, last, kept_count_, poles_, products_, weights_);
+    });
+    ForEachPieceOfColumns<R>(run_tasks, 0, kept_count_,
+                             [&](int64_t first, int64_t last) { MakeColumns(first, last); });
     return failed;
   }
 
@@ -201,7 +197,7 @@ class HalvesMerge {
 
   // Makes the rows of z the vectors of the whole. Those of either half have `more` elements more
   // than it has rows. Their signs are of no account.
-  void WriteVectors(Halves halves, int64_t more, Rows<R> z) {
+  void WriteVectors(Halves halves, int64_t more, Rows<R> z, const RunTasks& run_tasks) {
     const int64_t upper = halves.upper + more, lower = halves.lower + more;
     const int64_t lower_begin = halves.lower_begin(), second = RoundUp(upper, kWidth<R>);
     const auto take = [&](int64_t i, int64_t target) {
@@ -209,23 +205,32 @@ class HalvesMerge {
       std::copy_n(row, upper, moved_.At(target, 0).data);
       std::copy_n(row + lower_begin, lower, moved_.At(target, second).data);
     };
-    for (int64_t i = 0; i < kept_count_; ++i) take(kept_[i], place_[i]);
-    for (int64_t i = kept_count_; i < size_; ++i) take(deflated_[i - kept_count_], i);
+    ForEachPieceOfRows(run_tasks, size_, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        i < kept_count_ ? take(kept_[i], place_[i]) : take(deflated_[i - kept_count_], i);
+      }
+    });
     const auto multiply = [&](int64_t from, int64_t depth, int64_t column, int64_t cols) {
-      ForEachGroupOfColumns<R>(
-          column, column + cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-            MulSubColumns<false, kCols, true>(kept_count_, depth, update_.At(from, 0).Transposed(),
-                                              moved_.At(from, j), products_.At(0, j));
-          });
+      const auto piece = [&](int64_t first, int64_t last) {
+        ForEachGroupOfColumns<R>(
+            first, last, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
+              MulSubColumns<false, kCols, true>(kept_count_, depth,
+                                                update_.At(from, 0).Transposed(),
+                                                moved_.At(from, j), products_.At(0, j));
+            });
+      };
+      ForEachPieceOfColumns<R>(run_tasks, column, column + cols, piece);
     };
     multiply(0, upper_count_ + both_count_, 0, upper);
     multiply(upper_count_, kept_count_ - upper_count_, second, lower);
-    for (int64_t i = 0; i < size_; ++i) {
-      const Rows<R> source = (source_[i] < kept_count_ ? products_ : moved_).At(source_[i], 0);
-      R* const target = z.At(i, 0).data;
-      std::copy_n(source.data, upper, target);
-      std::copy_n(source.At(0, second).data, lower, target + lower_begin);
-    }
+    ForEachPieceOfRows(run_tasks, size_, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const Rows<R> source = (source_[i] < kept_count_ ? products_ : moved_).At(source_[i], 0);
+        R* const target = z.At(i, 0).data;
+        std::copy_n(source.data, upper, target);
+        std::copy_n(source.At(0, second).data, lower, target + lower_begin);
+      }
+    });
   }
 
   // The same of one element of each vector, in a row.
@@ -246,6 +251,24 @@ class HalvesMerge {
   }
 
  private:
+  // Columns of the update, given differences of poles and roots and the weights.
+  void MakeColumns(int64_t first, int64_t last) {
+    for (int64_t j = first; j < last; j += kWidth<R>) {
+      V sum{};
+      for (int64_t i = 0; i < kept_count_; ++i) {
+        R* const x = products_.At(i, j).data;
+        const V ratio = Widen<V>(weights_[i]) / Load<R>(x);
+        sum = MulAdd(ratio, ratio, sum);
+        Store<R>(ratio, x);
+      }
+      const V inverse = Number<V>(1) / Sqrt(sum);
+      for (int64_t i = 0; i < kept_count_; ++i) {
+        Store<R>(inverse * Load<R>(products_.At(i, j).data), UpdateRow(i).At(0, j).data);
+      }
+      Store<R>(inverse, inverse_norms_ + j);
+    }
+  }
+
   // Of what is kept, vectors of the upper half come first, then those of both.
   void SetPlaces() {
     const auto count = [&](Half half) {

@@ -2,9 +2,13 @@
 // it by products of vectors and multiply it by others at once.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/arithmetic/pairs.h"
 #include "kernels/arithmetic/tridiagonal.h"
 #include "kernels/blocked/strips.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -13,6 +17,17 @@ namespace linalg::blocked {
 // diagonal has.
 template <class T>
 inline constexpr int kPassRows = std::min((kTileRows == 8 ? 4 : 2) / kPartsOf<T>, kWidth<T>);
+
+// A pass over `count` elements is made in pieces of rows, each of which adds to a vector of its own
+// what it has for columns, so that several threads can share it: so many pieces that each is worth
+// a thread's while.
+inline constexpr int64_t kMostPassPieces = 16;
+template <class T>
+int64_t PassPieces(int64_t count) {
+  constexpr int64_t kPieceBytes = 1 << 18;
+  return std::clamp<int64_t>(count * static_cast<int64_t>(sizeof(T)) / kPieceBytes, 1,
+                             kMostPassPieces);
+}
 
 template <class T>
 LINALG_INLINE Register<T> ConjPairs(Register<T> x) {

@@ -111,10 +111,11 @@ LINALG_INLINE V RationalZero(V a, V b, V c, Mask<V> last) {
 }
 
 // The zeros of the secular function of count > 1 ascending poles, and pole i less zero j in row i
-// of `differences`. Returns how many did not converge.
+// of `differences`: the zeros from `first_root`, where a register begins, to `last_root`. Returns
+// how many of these did not converge.
 template <class Poles, class R>
-int FindRoots(int64_t count, R rho, const R* poles, const R* weights, R* roots,
-              Rows<R> differences) {
+int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const R* poles,
+              const R* weights, R* roots, Rows<R> differences) {
   using V = Register<R>;
   constexpr int kLanes = kLanesOf<V>;
   constexpr int kMostSteps = 100, kTrustedSteps = 8;
@@ -124,7 +125,7 @@ int FindRoots(int64_t count, R rho, const R* poles, const R* weights, R* roots,
   R total = 0;
   for (int64_t i = 0; i < count; ++i) total = MulAdd(weights[i], weights[i], total);
   int failed = 0;
-  for (int64_t j0 = 0; j0 < count; j0 += kLanes) {
+  for (int64_t j0 = first_root; j0 < last_root; j0 += kLanes) {
     // Between the poles on either side; the last is above both.
     V split, left, right, left_weight, right_weight;
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -200,15 +201,16 @@ int FindRoots(int64_t count, R rho, const R* poles, const R* weights, R* roots,
   return failed;
 }
 
-// The weights for which the zeros that were found are exact (Löwner's formula).
+// The weights [first, last) for which the zeros that were found are exact (Löwner's formula).
 template <class Poles, class R>
-void RecomputeWeights(int64_t count, const R* poles, Rows<R> differences, R* weights) {
+void RecomputeWeights(int64_t first, int64_t last, int64_t count, const R* poles,
+                      Rows<R> differences, R* weights) {
   using V = Register<R>;
   constexpr int kLanes = kLanesOf<V>;
   const V one = Number<V>(1);
   const int64_t tail = count / kLanes * kLanes;
   const auto exists = RowNumbers<R>(tail / kLanes) < Number<V>(count);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = first; i < last; ++i) {
     const R* const row = differences.At(i, 0).data;
     const auto ratio = [&](int64_t j) {
       const V difference = Poles::Difference(Widen<V>(poles[i]), LoadUnaligned<V>(poles + j));

@@ -94,12 +94,12 @@ RealElement<T> SingularValues<T>::ReadScaled(const T* a, Rows<T> target) {
 }
 
 template <class T>
-int SingularValues<T>::Solve(const T* a, R* values, T* u, T* vh) {
+int SingularValues<T>::Solve(const T* a, R* values, T* u, T* vh, const RunTasks& run_tasks) {
   const Rows<T> square = square_.rows();
   const R unscale = ReadScaled(a, qr_ ? qr_->matrix() : square);
   if (unscale == 0) return kNotFinite;
   const int64_t end = RoundUp(n_, kWidth<T>);
-  if (qr_) qr_->Factor();
+  if (qr_) qr_->Factor(run_tasks);
   for (int64_t i = 0; i < n_; ++i) {
     T* const row = square.At(i, 0).data;
     if (qr_) {
@@ -111,36 +111,36 @@ int SingularValues<T>::Solve(const T* a, R* values, T* u, T* vh) {
   // The last rows that are worked on at once may be beyond it.
   for (int64_t i = n_; i < n_ + kTileRows; ++i) std::fill_n(square.At(i, 0).data, end, T(0));
   Bidiagonalise(n_, square, left_reflectors_.rows(), work_.rows(), diagonal_.get(), beside_.get(),
-                right_taus_.get(), left_taus_.get());
+                right_taus_.get(), left_taus_.get(), run_tasks);
   // The adjoint of a lower bidiagonal matrix is an upper one.
   std::copy_n(diagonal_.get(), n_, wide_diagonal_.get());
   std::copy_n(beside_.get(), n_ - 1, wide_beside_.get());
-  const int failed = bidiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get());
+  const int failed = bidiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get(), run_tasks);
   for (int64_t i = 0; i < n_; ++i) {
     values[i] = static_cast<R>(wide_diagonal_[n_ - 1 - i] * unscale);
   }
-  if (failed == 0 && u != nullptr) MakeVectors(u, vh);
+  if (failed == 0 && u != nullptr) MakeVectors(u, vh, run_tasks);
   return failed;
 }
 
 template <class T>
-void SingularValues<T>::MakeVectors(T* u, T* vh) {
+void SingularValues<T>::MakeVectors(T* u, T* vh, const RunTasks& run_tasks) {
   const Rows<T> square = square_.rows(), left = left_vectors_->rows();
   const int64_t m = m_, n = n_, cols = left_cols_;
   // The matrix is left · B · rightᴴ, and Bᴴ is what has been solved; its singular values ascend.
-  SetReflectors<false>(n, left_reflectors_.rows(), n, left_taus_.get(), *reflectors_);
-  ReadTransposed(n, FromTheLast(n, bidiagonal_.right()), left);
-  reflectors_->MultiplyByQ(n, left);
-  SetReflectors<true>(n, square, n, right_taus_.get(), *reflectors_);
-  ReadTransposed(n, FromTheLast(n, bidiagonal_.left()), square);
-  reflectors_->MultiplyByQ(n, square);
+  SetReflectors<false>(n, left_reflectors_.rows(), n, left_taus_.get(), *reflectors_, run_tasks);
+  ReadTransposed(n, FromTheLast(n, bidiagonal_.right()), left, run_tasks);
+  reflectors_->MultiplyByQ(n, left, run_tasks);
+  SetReflectors<true>(n, square, n, right_taus_.get(), *reflectors_, run_tasks);
+  ReadTransposed(n, FromTheLast(n, bidiagonal_.left()), square, run_tasks);
+  reflectors_->MultiplyByQ(n, square, run_tasks);
   if (qr_) {
     for (int64_t i = 0; i < m; ++i) {
       T* const row = left.At(i, 0).data;
       std::fill(row + (i < n ? n : 0), row + cols, T(0));
       if (n <= i && i < cols) row[i] = T(1);
     }
-    qr_->MultiplyByQ(cols, left);
+    qr_->MultiplyByQ(cols, left, run_tasks);
   }
   if (wide_) {
     CopyAdjoint(cols, m, left.data, left.ld, vh, m);

@@ -8,6 +8,7 @@
 
 #include "kernels/blocked/bidiagonal_svd.h"
 #include "kernels/blocked/qr.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -24,11 +25,11 @@ class SingularValues {
   // The singular values of the row-major `a`, descending, and the singular vectors unless `u` and
   // `vh` are null. Returns kNotFinite where `a` is not finite, else how many singular values did
   // not converge: 0.
-  int Solve(const T* a, R* values, T* u, T* vh);
+  int Solve(const T* a, R* values, T* u, T* vh, const RunTasks& run_tasks);
 
  private:
   R ReadScaled(const T* a, Rows<T> target);
-  void MakeVectors(T* u, T* vh);
+  void MakeVectors(T* u, T* vh, const RunTasks& run_tasks);
 
   bool wide_;
   int64_t m_, n_, left_cols_;

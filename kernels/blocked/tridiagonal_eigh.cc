@@ -99,7 +99,7 @@ void TridiagonalEigh<R>::SetWeights(Halves halves, R sign) {
 
 // Makes the eigenvalues and eigenvectors of two halves, which `beside` couples, those of the whole.
 template <class R>
-int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d) {
+int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run_tasks) {
   const int64_t first = halves.first;
   SetWeights(halves, beside < 0 ? R(-1) : R(1));
   const R rho = 2 * std::abs(beside);
@@ -118,11 +118,11 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d) {
     for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(d[merge_.kept(i)]));
     const R scale = PowerOfTwoScale(largest, unscale);
     merge_.SetSecular(scale, 1, d);
-    failed = merge_.template FindVectors<PlainPoles>(scale * rho, unscale);
+    failed = merge_.template FindVectors<PlainPoles>(scale * rho, unscale, run_tasks);
   }
   merge_.WriteValues(d);
   if (vectors_) {
-    merge_.WriteVectors(halves, 0, z_.At(first, first));
+    merge_.WriteVectors(halves, 0, z_.At(first, first), run_tasks);
   } else {
     for (int end = 0; end < 2; ++end) merge_.WriteElements(z_.At(end, first).data);
   }
@@ -131,7 +131,7 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d) {
 
 // Solve of a matrix of a norm near 1.
 template <class R>
-int TridiagonalEigh<R>::SolveScaled(R* d, const R* e) {
+int TridiagonalEigh<R>::SolveScaled(R* d, const R* e, const RunTasks& run_tasks) {
   leaves_.ForEachMerge([&](Halves halves) {
     const int64_t middle = halves.first + halves.upper;
     const R size = std::abs(e[middle - 1]);
@@ -140,13 +140,13 @@ int TridiagonalEigh<R>::SolveScaled(R* d, const R* e) {
   });
   int failed = SolveLeaves(d, e);
   leaves_.ForEachMerge([&](Halves halves) {
-    failed += Merge(halves, e[halves.first + halves.upper - 1], d + halves.first);
+    failed += Merge(halves, e[halves.first + halves.upper - 1], d + halves.first, run_tasks);
   });
   return failed;
 }
 
 template <class R>
-int TridiagonalEigh<R>::Solve(R* d, R* e) {
+int TridiagonalEigh<R>::Solve(R* d, R* e, const RunTasks& run_tasks) {
   RowExtent<Register<R>> extent;
   extent.Add(d, n_);
   extent.Add(e, n_ - 1);
@@ -155,7 +155,7 @@ int TridiagonalEigh<R>::Solve(R* d, R* e) {
   const R scale = extent.Scale(unscale);
   for (int64_t i = 0; i < n_; ++i) d[i] *= scale;
   for (int64_t i = 0; i < n_ - 1; ++i) e[i] *= scale;
-  const int failed = SolveScaled(d, e);
+  const int failed = SolveScaled(d, e, run_tasks);
   for (int64_t i = 0; i < n_; ++i) d[i] *= unscale;
   return failed;
 }

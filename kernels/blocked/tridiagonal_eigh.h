@@ -13,6 +13,7 @@
 
 #include "kernels/blocked/halves_merge.h"
 #include "kernels/blocked/leaves.h"
+#include "kernels/blocked/tasks.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -26,7 +27,7 @@ class TridiagonalEigh {
 
   // Replaces the diagonal d of a matrix by the eigenvalues, ascending; e has the n - 1 elements
   // beside it, and is overwritten. Returns kNotFinite, or how many did not converge.
-  int Solve(R* d, R* e);
+  int Solve(R* d, R* e, const RunTasks& run_tasks);
 
   // An eigenvector in each row.
   Rows<R> vectors() const { return z_; }
@@ -36,9 +37,9 @@ class TridiagonalEigh {
  private:
   using V = Register<R>;
 
-  int SolveScaled(R* d, const R* e);
+  int SolveScaled(R* d, const R* e, const RunTasks& run_tasks);
   int SolveLeaves(R* d, const R* e);
-  int Merge(Halves halves, R beside, R* d);
+  int Merge(Halves halves, R beside, R* d, const RunTasks& run_tasks);
   void SetWeights(Halves halves, R sign);
   void RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine);
 

@@ -6,6 +6,8 @@
 // element of the triangle once and uses it for both halves.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/blocked/reducing_passes.h"
 
 namespace linalg::blocked {
@@ -52,7 +54,7 @@ LINALG_INLINE void UpdateAndMultiply(Rows<T> a, int64_t i, int64_t cols, const T
   for (int r = 0; r < kRows; ++r) own[i + r] = std::bit_cast<T>(dots[r].Total());
 }
 
-inline constexpr int kTridiagonalRows = 4;
+inline constexpr int kTridiagonalRows = 3 + kMostPassPieces;
 
 // The reduction of the upper triangle of `a`, whose squares on the diagonal, a register wide, are
 // full, of a norm near 1: the diagonal to d, n - 1 elements beside it to e. Row k of `a` becomes,
@@ -60,17 +62,17 @@ inline constexpr int kTridiagonalRows = 4;
 // kTridiagonalRows rows of a workspace that is n wide.
 template <class T>
 void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealElement<T>* e,
-                    T* taus) {
+                    T* taus, const RunTasks& run_tasks) {
   using R = RealElement<T>;
   using V = Register<T>;
   using E = Element<T>;
   constexpr int kRows = kPassRows<T>;
   const int64_t cols = RoundUp(n, kWidth<T>), reflectors = ReflectorCount<E>(static_cast<int>(n));
   for (int i = 0; i < kTridiagonalRows; ++i) std::fill_n(work.At(i, 0).data, cols, T(0));
-  T *const own = work.At(0, 0).data, *const others = work.At(1, 0).data;
-  T* const w = work.At(2, 0).data;
+  T *const own = work.At(0, 0).data, *const w = work.At(1, 0).data;
   // The previous reflector's vector: its update is still to be made.
-  const T* v = work.At(3, 0).data;
+  const T* v = work.At(2, 0).data;
+  const auto others = [&](int64_t piece) { return work.At(3 + piece, 0).data; };
   for (int64_t k = 0; k < n; ++k) {
     T* const u = a.At(k, 0).data;
     const int64_t begin = k / kWidth<T> * kWidth<T>;
@@ -97,19 +99,33 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     const auto scale = WidenElement<T>(made.scale);
     for (int64_t j = begin; j < cols; j += kWidth<T>) {
       Store<T>(Product<T>(scale, ConjPairs<T>(Load<T>(u + j))), u + j);
-      Store<T>(V{}, others + j);
     }
     u[k + 1] = T(1);
 
-    int64_t i = k + 1;
-    for (; i % kRows != 0; ++i) UpdateAndMultiply<T, 1>(a, i, cols, v, w, u, own, others);
-    for (; i < n; i += kRows) UpdateAndMultiply<T, kRows>(a, i, cols, v, w, u, own, others);
+    const int64_t order = n - k - 1, pieces = PassPieces<T>(order * order / 2);
+    // Rows of equal shares of the triangle.
+    const auto begin_of = [&](int64_t piece) {
+      if (piece == 0) return k + 1;
+      const double below = std::sqrt(1 - static_cast<double>(piece) / static_cast<double>(pieces));
+      const int64_t row = n - static_cast<int64_t>(below * static_cast<double>(order));
+      return row / kRows * kRows;
+    };
+    Run(run_tasks, pieces, [&](int64_t piece) {
+      T* const sums = others(piece);
+      std::fill(sums + begin, sums + cols, T(0));
+      const int64_t end = piece + 1 == pieces ? n : begin_of(piece + 1);
+      int64_t i = begin_of(piece);
+      for (; i % kRows != 0; ++i) UpdateAndMultiply<T, 1>(a, i, cols, v, w, u, own, sums);
+      for (; i < end; i += kRows) UpdateAndMultiply<T, kRows>(a, i, cols, v, w, u, own, sums);
+      std::fill(sums + begin, sums + k + 1, T(0));
+    });
     std::fill(own + begin, own + k + 1, T(0));
-    std::fill(others + begin, others + k + 1, T(0));
     // w = tau a u + c u, with c such that the update is the reflection from both sides.
     V dot{};
     for (int64_t j = begin; j < cols; j += kWidth<T>) {
-      const V product = Load<T>(own + j) + ConjPairs<T>(Load<T>(others + j));
+      V sum = Load<T>(others(0) + j);
+      for (int64_t piece = 1; piece < pieces; ++piece) sum = sum + Load<T>(others(piece) + j);
+      const V product = Load<T>(own + j) + ConjPairs<T>(sum);
       dot = MulAdd(product, Load<T>(u + j), dot);
       Store<T>(product, w + j);
     }

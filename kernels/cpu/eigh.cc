@@ -68,11 +68,11 @@ struct EighProblem {
     using Eigen = blocked::HermitianEigen<T>;
     const int64_t size = n * n;
     const bool wanted = vectors != nullptr;
-    ForEachInTurn(
+    ForEachInTasks(
         pool, batch, BlockedEighNanoseconds<T>(n, wanted), [&] { return Eigen(n, wanted); },
-        [&](Eigen& eigen, int64_t i) {
+        [&](Eigen& eigen, int64_t i, const blocked::RunTasks& run_tasks) {
           T* const v = PartOf(vectors, i * size);
-          info[i] = eigen.Solve(part, a + i * size, values + i * n, v);
+          info[i] = eigen.Solve(part, a + i * size, values + i * n, v, run_tasks);
           if (info[i] != 0) Fail(i);
         });
   }

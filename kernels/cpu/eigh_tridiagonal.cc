@@ -69,9 +69,11 @@ struct EighTridiagonalProblem {
 
   void RunBlocked(ffi::ThreadPool& pool) const {
     const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
-    ForEachInTurn(
+    ForEachInTasks(
         pool, batch, nanoseconds, [&] { return Work<blocked::TridiagonalEigh<R>>(*this); },
-        [&](auto& work, int64_t i) { Solve(work, i); });
+        [&](auto& work, int64_t i, const blocked::RunTasks& run_tasks) {
+          Solve(work, i, run_tasks);
+        });
   }
 
   void RunLapack(ffi::ThreadPool& pool) const {
@@ -95,15 +97,16 @@ struct EighTridiagonalProblem {
     std::unique_ptr<Element<T>[]> phases;
   };
 
-  template <class Solver>
-  void Solve(Work<Solver>& work, int64_t i) const {
+  // Given what runs the solver's tasks, if it has any.
+  template <class Solver, class... Tasks>
+  void Solve(Work<Solver>& work, int64_t i, const Tasks&... run_tasks) const {
     R* const w = values + i * n;
     T* const v = PartOf(vectors, i * n * n);
     const T* const row = beside + i * (n - 1);
     std::copy_n(diagonal + i * n, n, w);
     info[i] = IterateIf(AllFinite(w, n) && AllFinite(row, n - 1), [&] {
       SplitPhases(n - 1, row, work.e.get(), work.phases.get());
-      return work.solver.Solve(w, work.e.get());
+      return work.solver.Solve(w, work.e.get(), run_tasks...);
     });
     if (info[i] != 0) {
       FillWithNaN(n, w);

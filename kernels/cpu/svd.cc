@@ -61,12 +61,12 @@ struct SvdProblem {
   void RunBlocked(ffi::ThreadPool& pool) const {
     using Blocked = blocked::SingularValues<T>;
     const bool vectors = u != nullptr;
-    ForEachInTurn(
+    ForEachInTasks(
         pool, batch, BlockedSvdNanoseconds<T>(m, n, vectors),
         [&] { return Blocked(m, n, full, vectors); },
-        [&](Blocked& blocked, int64_t i) {
+        [&](Blocked& blocked, int64_t i, const blocked::RunTasks& run_tasks) {
           info[i] = blocked.Solve(a + i * m * n, s + i * Count(), PartOf(u, i * LeftSize()),
-                                  PartOf(vh, i * RightSize()));
+                                  PartOf(vh, i * RightSize()), run_tasks);
           if (info[i] != 0) Fail(i);
         });
   }

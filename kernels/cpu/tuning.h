@@ -106,8 +106,13 @@ inline constexpr int64_t kSmallQrPerLane = 48;
 // matrices times one column 1.1 / 1.1 / 1.1 and 1.5 / 1.5 / 1.8, times n columns 0.8 to 0.95. JAX's
 // ormqr, which calls LAPACK's, takes 5 to 37 times as long in batches at n = 6 to 24, 3.3 to 10 at
 // 40 and 48, and 28 to 68 there times one column (AMD EPYC with AVX-512, two cores, 24 November
-// 2026).
+// 2026). Of larger matrices, times few columns, the time of tiles over that of one per lane is in
+// batches of 64, times one column, 4.2 / 2.5 / 3.8 at n = 56, 2.9 / 2.2 / 2.9 at 96 and 2.1 / 1.4
+// / 2.9 at 128, and 3.1 / 2.6 / 4.1 of 16 reflectors there; times 8 columns 1.8 / 1.05 / 1.6 at 96,
+// times 16 about 1 at 64; of single matrices 0.3 to 0.9, or 20 to 110 microseconds more (E, quiet,
+// 25 November).
 inline constexpr int64_t kSmallOrmqr = 48;
+inline constexpr int64_t kSmallOrmqrOfFewSides = 128, kFewOrmqrSides = 8;
 // With pivots: 3.8 / 4.7 in batches at n = 32, 0.8 / 3.8 at 48 (X).
 inline constexpr int64_t kSmallPivotedQr = 32;
 // Up to this many reflectors LAPACK's blocked routines call the unblocked ones, after some
@@ -122,13 +127,16 @@ inline constexpr int64_t kUnblockedReflectors = 128;
 // matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96. Of eigenvalues alone it is 0.5 to 0.9 at 96 and
 // about 1 at 112 and 128. LAPACK's over theirs is, on one thread, with vectors / without, 2.9 / 2.2
 // in float64 and 2.3 / 2.5 in complex128 at n = 128; 2.4 / 1.9 and 1.8 / 1.8 at 256; 2.0 / 1.6
-// and 1.6 / 1.6 at 512; 1.4 / 1.5 and 1.5 / 1.6 at 1024, where a second thread, which a single
-// matrix has in LAPACK alone, may gain as much; with vectors, in batches of 16, 2.4 in float32
-// and 2.8 in complex64 at 128, and 2.1 and 1.9 at 256 (E).
+// and 1.6 / 1.6 at 512; 1.4 / 1.5 and 1.5 / 1.6 at 1024; with vectors, in batches of 16, 2.4 in
+// float32 and 2.8 in complex64 at 128, and 2.1 and 1.9 at 256 (E). Of single matrices, which two
+// threads share, JAX's time over tiles' is, with vectors / without, in float64 1.3 / 2.7 at n =
+// 512, 1.35 / 2.3 at 1024 and 1.4 / 3.5 at 2048, in float32 1.15 / 2.6, 1.3 / 2.5 and 1.1 / 3.4,
+// with vectors in complex64 1.3 and in complex128 1.6 at 1024 (E, quiet, 25 November). Beyond,
+// tiles take more than twice LAPACK's memory.
 inline constexpr int64_t kSmallEigh = 96;
 inline constexpr int64_t kSmallEighDouble = 72;
 inline constexpr int64_t kSmallEigvalsh = 96;
-inline constexpr int64_t kBlockedEigh = 512;
+inline constexpr int64_t kBlockedEigh = 2048;
 // From this n on, eigenvalues are refined: with vectors by these, without, where those of float32
 // and complex64 are iterated for in float64, at the cost of 1.1 to 1.35 times the time in batches
 // at n = 16 to 64. Below 16 the errors that add up are about as large as LAPACK's (E).
@@ -154,14 +162,16 @@ inline constexpr int64_t kSmallHessenberg = 32;
 // one thread, with vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6
 // / 1.8 to 6 in float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or
 // more, and of wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with
-// fewer 0.5 to 0.9 (E).
+// fewer 0.5 to 0.9 (E). Of single matrices, which two threads share, JAX's over tiles' is in
+// float64 2.3 / 2.3 at n = 512, 1.8 / 1.55 at 1024 and 1.5 / 1.7 at 2048, in float32 1.9 / 2.0, 1.8
+// / 1.9 and 1.15 / 2.35 (E, quiet, 25 November).
 inline constexpr int64_t kSmallSvd = 28;
 inline constexpr int64_t kSmallSvdComplex64 = 25;
 inline constexpr int64_t kSmallSvdFloat64 = 19;
 inline constexpr int64_t kSmallSvdComplex128 = 16;
 inline constexpr int64_t kLeastBlockedSvd = 8;
-inline constexpr int64_t kBlockedSvd = 512;
-inline constexpr int64_t kBlockedSvdBytes = 8 << 20;
+inline constexpr int64_t kBlockedSvd = 2048;
+inline constexpr int64_t kBlockedSvdBytes = 64 << 20;
 // Singular values alone: 8.2 / 2.6 in batches at n = 32 (X); one per lane over tiles, in batches,
 // is 0.5 at 32 and 0.3 at 40 in float32, 0.3 at 24 and 0.9 at 32 in float64 (E).
 inline constexpr int64_t kSmallSvdvals = 32;
@@ -229,7 +239,9 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
     case Operation::kLu:
       return longer <= kSmallLu ? Path::kSmall : Path::kBlocked;
     case Operation::kOrmqr:
-      return longer <= kSmallOrmqr ? Path::kSmall : Path::kBlocked;
+      return longer <= (cols <= kFewOrmqrSides ? kSmallOrmqrOfFewSides : kSmallOrmqr)
+                 ? Path::kSmall
+                 : Path::kBlocked;
     case Operation::kPivotedQr:
       return small_if(longer <= kSmallPivotedQr);
     case Operation::kQr: {

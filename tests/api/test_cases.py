@@ -19,8 +19,9 @@ LEFT_OUT = {
     "tensorinv": "takes no batch",
     "tensorsolve": "takes no batch",
 }
-# The handlers that no function calls but in its derivatives, beside those of derivative rules.
-OF_DERIVATIVES = {"linalg_det_adjugate", "linalg_slogdet_inv"}
+# The handlers that no function calls but in its derivatives, or JAX's, beside those of derivative
+# rules.
+OF_DERIVATIVES = {"linalg_det_adjugate", "linalg_slogdet_inv", "linalg_sort_key_val"}
 
 
 def test_every_handler_is_called():

@@ -89,6 +89,7 @@ CALLS = {
     "slogdet": Call([MATRIX], [SCALAR, SCALAR]),
     "slogdet_inv": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
     "solve": Call([MATRIX, COLUMNS], [COLUMNS, INFO]),
+    "sort_key_val": Call([INDICES, INDICES], [INDICES, INDICES], square=False),
     "svd": Call([MATRIX], [MATRIX, VECTOR, MATRIX, INFO], square=False),
     "svdvals": Call([MATRIX], [VECTOR, INFO], square=False, any_columns=True, first=(C128,)),
     "triangular_solve": Call([MATRIX, COLUMNS], [COLUMNS], TRIANGULAR | {"left_side": True}),

@@ -42,7 +42,8 @@ if reason := _targets.cuda_refusal():
 HANDLED = cases.with_handlers("cuda")
 
 # The targets that the CPU alone has, and what programs for CUDA call in their place: docs/cuda.md.
-INSTEAD = {"linalg_eigh_jvp": [], "linalg_eigh_vjp": [], "linalg_ormqr": []}
+INSTEAD = {"linalg_eigh_jvp": [], "linalg_eigh_vjp": [], "linalg_ormqr": [],
+    "linalg_sort_key_val": []}
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)

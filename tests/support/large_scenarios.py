@@ -33,7 +33,10 @@ def results():
         ("reflectors", linalg.householder_product(a[0, :, :300] / 100, a[0, 0, :300])),
         ("triangular", linalg.triangular_solve(s[0], a[0], lower=True)),
         ("from the right", linalg.triangular_solve(s[0], a[0], left_side=False)),
-        ("factored", linalg.lu_solve(linalg.lu_factor(a[1]), s[0], 1))):
+        ("factored", linalg.lu_solve(linalg.lu_factor(a[1]), s[0], 1)),
+        ("eigenvectors", linalg.eigh(s[0])[1]), ("eigenvalues", linalg.eigvalsh(s[0])),
+        ("singular vectors", linalg.svd(a[0, :600])[0]), ("svdvals", linalg.svdvals(a[0])),
+        ("tridiagonal", linalg.eigh_tridiagonal(a[0, 0].real + 0 * a[0, 0], a[0, 1, 1:])[1])):
       yield f"{name} {np.dtype(dtype)}", np.asarray(value)
 
 

@@ -91,6 +91,7 @@ const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_slogdet", "Tnn > T R"},
     {"linalg_slogdet_inv", "Tnn > T R Tnn"},
     {"linalg_solve", "Tnn Tnk > Tnk I"},
+    {"linalg_sort_key_val", "In In > In In"},
     {"linalg_svd", "Tmn > TmQ RX TVn I"},
     {"linalg_svdvals", "Tmn > RX I"},
     {"linalg_triangular_solve", "Tnn TSU > TSU"},

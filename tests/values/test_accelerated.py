@@ -134,6 +134,42 @@ def test_all_triangular_systems(dtype, rng):
     np.testing.assert_allclose(x, y, rtol=0, atol=1e3 * np.finfo(dtype).eps * scale)
 
 
+@pytest.mark.parametrize("n", [1, 2, 7, 200])
+def test_sorts(n, rng):
+  """What inverts permutations puts any keys in order, ties as they were, and their values."""
+  permutations = np.argsort(rng.random((6, 2, n))).astype(np.int32)
+  any_keys = rng.integers(-3, 3, (6, 2, n), np.int32)
+  out_of_range = permutations + np.int32(rng.integers(-1, 2))
+  extreme = rng.choice(np.array([-(2**31), 2**31 - 1, 0], np.int32), (6, 2, n))
+  values = rng.integers(-(2**31), 2**31, (6, 2, n)).astype(np.int32)
+  for keys in (permutations, any_keys, out_of_range, extreme):
+    theirs, ours, text = both(jax.lax.sort_key_val, (keys, values))
+    assert HANDLER.findall(text) == ["linalg_sort_key_val"]
+    for x, y in zip(ours, theirs, strict=True):
+      np.testing.assert_array_equal(x, y)
+
+
+def test_other_sorts_are_jaxs(rng):
+  keys = rng.integers(0, 9, (4, 4), np.int32)
+  for function in (
+      lambda keys: jax.lax.sort_key_val(keys, keys, dimension=0),
+      lambda keys: jax.lax.sort_key_val(keys.astype(np.float32), keys),
+      lambda keys: jax.lax.sort((keys, keys), num_keys=2),
+      lambda keys: jax.lax.sort((keys, keys, keys), num_keys=1), jnp.sort):
+    theirs, ours, text = both(function, (keys,))
+    assert not HANDLER.search(text)
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+      np.testing.assert_array_equal(x, y)
+
+
+def test_no_sort_in_the_gradient_of_a_solve(rng):
+  a, b = matrices.well_conditioned(rng, (3,), 5, np.float64), rng.standard_normal((3, 5, 2))
+  gradient = jax.grad(lambda a, b: jnp.sum(jnp.linalg.solve(a, b) ** 2), (0, 1))
+  theirs, ours, text = both(gradient, (a, b))
+  assert "linalg_sort_key_val" in HANDLER.findall(text) and " sort(" not in text
+  assert_near(ours, theirs, (a, b))
+
+
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6)], ids=str)
 @pytest.mark.parametrize("options", [
     {}, {"full_matrices": False}, {"full_matrices": False, "pivoting": True}, {"pivoting": True}],

@@ -44,6 +44,14 @@ def test_eigh(dtype, n, rng):
   _check_both(matrices.hermitian(rng, (), n, dtype))
 
 
+@extended
+@pytest.mark.parametrize("n", [512, 700])
+def test_large_eigh(dtype, n, rng):
+  """Of which passes are in pieces."""
+  _check_both(matrices.hermitian(rng, (), n, dtype))
+
+
+@extended
 def test_the_largest_eigh(rng):
   """The last in tiles, and the first that is LAPACK's."""
   for n, dtype in zip(cut_offs.about("kBlockedEigh"), (np.float32, np.float64), strict=True):
@@ -226,6 +234,12 @@ def test_svd_about_the_cut_offs(dtype, rng):
   for shape in (*((n, n) for n in orders), *((100, k) for k in narrow), *((k, 70) for k in narrow)):
     # The columns that Jacobi's method normalises have up to 1.5 n eps.
     _check_svd(matrices.general(rng, (), *shape, dtype), limit=4)
+
+
+@extended
+@pytest.mark.parametrize("shape", [(600, 600), (530, 900)], ids=str)
+def test_large_svd(dtype, shape, rng):
+  _check_svd(matrices.general(rng, (), *shape, dtype), limit=4)
 
 
 @extended

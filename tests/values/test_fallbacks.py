@@ -36,7 +36,7 @@ CASES = {
     "banded_solve": "solve_banded", "cholesky_banded_solve": "cho_solve_banded",
     "cholesky_solve": "cho_solve", "det_adjugate": "det", "exact_matmul": "matmul",
     "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted", "slogdet_inv": "slogdet",
-    "svd_full": "svd"}
+    "sort_key_val": "lu_pivots_to_permutation", "svd_full": "svd"}
 N = 5
 
 
@@ -58,6 +58,8 @@ def _operands(name, attributes, batch, shape, dtype, rng):
   operands = _case(name).operands(rng, batch, *shape, dtype)
   if name.endswith("_tridiagonal_p"):
     operands = (operands[0].real, operands[1])
+  if name == "sort_key_val_p":
+    operands *= 2
   if name == "banded_solve_p":
     ab, b = operands
     operands = (ab[..., :2, :], ab[..., 2:, :], b)

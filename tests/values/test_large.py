@@ -243,6 +243,24 @@ def test_alone_and_in_batches(dtype, rng):
       same_bits([np.asarray(x)[i] for x in batch], alone[i])
 
 
+@pytest.mark.parametrize("n", [400, pytest.param(530, marks=pytest.mark.extended)])
+def test_spectra_alone_and_in_batches(dtype, n, rng):
+  """The same of reductions, whose passes are in several pieces from here on, and of what halves
+  are merged by."""
+  a = matrices.general(rng, (3,), n, n, dtype)
+
+  @jax.jit
+  def results(a):
+    return (
+        *linalg.eigh(a), linalg.eigvalsh(a), *linalg.svd(a, full_matrices=False),
+        linalg.svdvals(a), *linalg.svd(a[..., : n // 2]))
+
+  alone = [results(a[i]) for i in range(3)]
+  batch = results(a)
+  for i in range(3):
+    same_bits([np.asarray(x)[i] for x in batch], alone[i])
+
+
 def test_memory_is_kept(rng):
   """A workspace is that of the call before, whose NaN it forgets, and which is not faulted in
   again: glibc maps so large a piece afresh at each call, in 17 huge pages at least. In one call of

@@ -180,16 +180,17 @@ def test_a_function_that_knows_its_dtype(dtype):
 @cases.each_double
 def test_ormqr(dtype, rng):
   """On both sides, of fewer reflectors than columns and of none, with broadcasting, one per lane
-  and in tiles; a triangle and the heads are not read."""
-  for m, n, k in ((7, 4, 4), (5, 5, 5), (4, 6, 4), (6, 3, 2), (3, 2, 0), (1, 1, 1), (70, 60, 37),
-                  (200, 150, 150)):
+  and in tiles, by how many columns there are too; a triangle and the heads are not read."""
+  shapes = [(7, 4, 4), (5, 5, 5), (4, 6, 4), (6, 3, 2), (3, 2, 0), (1, 1, 1), (200, 150, 150)]
+  for m, n, k, cols in (*((*shape, shape[0] // 4 + 2) for shape in shapes),
+                        (70, 60, 37, 8), (70, 60, 37, 9)):
     h, taus = linalg.qr(matrices.general(rng, (2,), m, n, dtype), mode="raw")
     a, taus = np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)[..., :k]
     square = np.zeros((2, m, m), dtype)
     square[..., :k] = a[..., :k]
     q = np.asarray(linalg.householder_product(square, taus))
     spoilt = np.where(np.tri(m, n, -1, dtype=bool), a, np.array(np.nan, dtype))
-    c = matrices.general(rng, (3, 1), m, m // 4 + 2, dtype)
+    c = matrices.general(rng, (3, 1), m, cols, dtype)
     turned = np.swapaxes(q, -1, -2).conj()
     for transpose, factor in ((False, q), (True, turned)):
       np.testing.assert_allclose(
