@@ -69,7 +69,7 @@ def test_cut_offs_in_the_documents():
   (eigenvalues,) = {constants[name] + 1 for name in ("kSmallEigh", "kSmallEigvalsh")}
   after = lambda name: constants[f"kSmall{name}"] + 1
   page = " ".join((ROOT / "docs" / "architecture.md").read_text().split())
-  assert f"mostly up to n = {most}" in page
+  assert f"eigenvalues and singular values up to n = {most}" in page
   assert (
       f"LU begins at n = {after('Lu')}, Cholesky at {after('Cholesky')}, "
       f"QR at {after('Qr')} ({after('QrOfFewRows')} of few rows), "
