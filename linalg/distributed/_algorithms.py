@@ -28,12 +28,6 @@ def add_product(a, left, right, top, begin, *, adjoint=False, columns=None):
   return lax.dynamic_update_slice(a, old + update, (top, begin))
 
 
-def zeros_after(g, x):
-  """0, once X is there: a matrix of zeros that waits for nothing XLA makes first of all, and holds
-  until it is needed."""
-  return jnp.where(g.place()[0] < 0, x[0, 0], jnp.zeros((), x.dtype))
-
-
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   """L of the lower triangle of A, and info.
 
@@ -91,7 +85,7 @@ def solve(
   assert not lower or (left and not transpose)
   r, c = g.place()
   backward = left == transpose
-  for low, high in g.phases[:: -1 if backward else 1]:
+  for low, high in g.long_phases[:: -1 if backward else 1]:
     unknown = slice(0, high) if backward else slice(low, g.panels)
     not_zero = slice(0, high if lower else g.panels)
 
@@ -123,8 +117,8 @@ def multiply(
   """op(X) op(Y), where op is the identity or the transpose. `lower` says which of X and Y are zero
   above the diagonal."""
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
-  found = jnp.broadcast_to(zeros_after(g, y), x.shape)
-  for low, high in g.phases if any(lower) else [(0, g.panels)]:
+  found = g.zeros_after(y, x.shape)
+  for low, high in g.long_phases if any(lower) else [(0, g.panels)]:
     # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
     up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
     above = every if not lower_x else up_to if transpose_x else from_low
@@ -213,7 +207,12 @@ def triangle(g: Cyclic, x: jax.Array, *, lower: bool, unit_diagonal: bool) -> ja
 
 def identity(g: Cyclic, like: jax.Array) -> jax.Array:
   row, column = g.numbers()
-  return jnp.where(row == column, jnp.ones((), like.dtype), zeros_after(g, like))
+  return jnp.where(row == column, jnp.ones((), like.dtype), g.zeros_after(like))
+
+
+def lower_triangle(g: Cyclic, x: jax.Array) -> jax.Array:
+  row, column = g.numbers()
+  return jnp.where(row >= column, x, 0)
 
 
 def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:

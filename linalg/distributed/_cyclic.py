@@ -30,8 +30,9 @@ from linalg.distributed._layout import Axes, Layout, map_parts, partition
 _WIDEST = 1024
 # What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
 _GROWTH = 33 / 32
-# Of the loops over panels of a triangle. Each phase costs compilation; the fewer, the more is
-# computed and moved for nothing. With eight, that is an eighth of what moves.
+# Of the loop over panels of a factor. Each phase costs compilation; the fewer, the more is computed
+# and moved for nothing. With eight, that is an eighth of what moves. Systems and products, of which
+# derivatives take several and a triangle is but a part, have half as many.
 _PHASES = 8
 # An update is made in strips, to leave out what is above the diagonal, and for less memory.
 _STRIPS = 4
@@ -102,6 +103,11 @@ class Cyclic(NamedTuple):
     """The panels of each, for loops that leave out what a triangle has not."""
     return bounds(self.panels, self.most_phases)
 
+  @property
+  def long_phases(self) -> list[tuple[int, int]]:
+    """Those of systems and products."""
+    return bounds(self.panels, max(self.most_phases // 2, 2))
+
   def strips(self, count: int) -> list[tuple[int, int]]:
     return bounds(count, self.most_strips)
 
@@ -146,6 +152,12 @@ class Cyclic(NamedTuple):
   def varying(self, x: jax.Array) -> jax.Array:
     """A constant, of the type of what differs among devices."""
     return lax.pcast(x, self.axes, to="varying")
+
+  def zeros_after(self, x: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+    """Zeros, once X is there: those that wait for nothing XLA makes first of all, and holds until
+    they are needed."""
+    zero = jnp.where(self.place()[0] < 0, x[0, 0], jnp.zeros((), x.dtype))
+    return jnp.broadcast_to(zero, shape)
 
   # Collectives, along a row of the grid (over c) and along a column (over r).
 
@@ -278,14 +290,14 @@ class Cyclic(NamedTuple):
     return jnp.pad(x, [(0, self.padded - len(x)), *[(0, 0)] * (x.ndim - 1)])
 
   def transpose(self, x):
-    """The transpose of a matrix in the block-cyclic layout: each device moves its share twice."""
+    """The transpose of a matrix in the block-cyclic layout: each device moves its share. One that
+    has the rows and the columns of some numbers gets them from all that have those columns and
+    rows."""
     b, panels = self.block, self.panels
-    x = x.reshape(panels * self.tall, panels, self.rows, b)
-    x = self.exchange_r(jnp.moveaxis(x, 2, 0))  # the column's block is this device's own
-    x = x.reshape(self.rows, panels, self.columns, b, panels * b)
-    x = self.exchange_c(x.transpose(2, 1, 0, 3, 4))
-    x = x.reshape(self.columns, panels * self.wide, panels, b)
-    return x.transpose(2, 0, 3, 1).reshape(panels * self.tall, panels * self.wide)
+    x = x.reshape(panels, self.columns, b, panels, self.rows, b).transpose(4, 1, 0, 2, 3, 5)
+    x = self.exchange_all(x.reshape(self.devices, -1, panels * b))
+    x = x.reshape(self.rows, self.columns, panels, b, panels, b)
+    return x.transpose(4, 1, 5, 2, 0, 3).reshape(panels * self.tall, panels * self.wide)
 
 
 def _integers(numbers: Any) -> tuple[int, ...] | None:

@@ -22,7 +22,6 @@ from linalg.distributed._algorithms import (
     solve,
     substitute,
     triangle,
-    zeros_after,
 )
 from linalg.distributed._cyclic import Cyclic
 
@@ -36,7 +35,7 @@ def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
   # 0 of a row that may be a pivot; 1 of one that is not of the matrix, and 2 of one that has been.
   standing = g.varying((number >= g.n).astype(jnp.int32))
   carry = (
-      a, jnp.broadcast_to(zeros_after(g, a), a.shape), g.varying(number), standing,
+      a, g.zeros_after(a, a.shape), g.varying(number), standing,
       g.varying(jnp.zeros((), jnp.int32)))
   for low, high in g.phases:
     carry = lax.fori_loop(low, high, functools.partial(_eliminate_panel, g, low), carry)

@@ -21,18 +21,22 @@ def _multiply_jvp(primals, tangents, **how):
 
 
 def _multiply_transpose(cotangents, operands, *, grid, transpose, lower):
-  # The cotangent of op(X) in op(X) op(Y) is C̄ op(Y)ᵀ, and that of op(Y) is op(X)ᵀ C̄.
+  # The cotangent of op(X) in op(X) op(Y) is C̄ op(Y)ᵀ, and that of op(Y) is op(X)ᵀ C̄. Where the
+  # product is zero above the diagonal, so is C̄.
   (ct,), (x, y) = cotangents, operands
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
   multiply = functools.partial(multiply_p, grid=grid)
+  is_lower = lower == (True, True) and transpose == (False, False)
+  if is_lower:
+    ct = grid.map(functools.partial(algorithms.lower_triangle, grid), "c", "c", ct)
   if x is None:
     found = (
-        multiply(y, ct, transpose=(transpose_y, True), lower=(lower_y, False)) if transpose_x else
-        multiply(ct, y, transpose=(False, not transpose_y), lower=(False, lower_y)))
+        multiply(y, ct, transpose=(transpose_y, True), lower=(lower_y, is_lower)) if transpose_x else
+        multiply(ct, y, transpose=(False, not transpose_y), lower=(is_lower, lower_y)))
     return found, None
   found = (
-      multiply(ct, x, transpose=(True, transpose_x), lower=(False, lower_x)) if transpose_y else
-      multiply(x, ct, transpose=(not transpose_x, False), lower=(lower_x, False)))
+      multiply(ct, x, transpose=(True, transpose_x), lower=(is_lower, lower_x)) if transpose_y else
+      multiply(x, ct, transpose=(not transpose_x, False), lower=(lower_x, is_lower)))
   return None, found
 
 

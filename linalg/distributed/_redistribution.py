@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from linalg import ffi
 from linalg.distributed._cyclic import Cyclic
@@ -65,8 +66,16 @@ def _take(x, indices, dimension):
 
 def _exchange(g, x, rows, columns):
   """What all devices have of rows and columns for this one. What one device gets is taken by
-  itself: of what is taken at once XLA would make one copy more, to send it."""
-  return g.exchange_all(jnp.stack([_take(_take(x, i, 0), j, 1) for i in rows for j in columns]))
+  itself: of what is taken at once XLA would make one copy more, to send it. A loop does so, lest a
+  program for many devices be large."""
+  (heads, height), (groups, width) = rows.shape, columns.shape
+
+  def take(i, taken):
+    part = _take(_take(x, rows[i // groups], 0), columns[i % groups], 1)
+    return lax.dynamic_update_index_in_dim(taken, part, i, 0)
+
+  taken = g.zeros_after(x, (heads * groups, height, width))
+  return g.exchange_all(lax.fori_loop(0, heads * groups, take, taken))
 
 
 _Move = Callable[[Cyclic, jax.Array], jax.Array]
