@@ -31,11 +31,13 @@ def _multiply_transpose(cotangents, operands, *, grid, transpose, lower):
     ct = grid.map(functools.partial(algorithms.lower_triangle, grid), "c", "c", ct)
   if x is None:
     found = (
-        multiply(y, ct, transpose=(transpose_y, True), lower=(lower_y, is_lower)) if transpose_x else
+        multiply(y, ct, transpose=(transpose_y, True), lower=(lower_y, is_lower))
+        if transpose_x else
         multiply(ct, y, transpose=(False, not transpose_y), lower=(is_lower, lower_y)))
     return found, None
   found = (
-      multiply(ct, x, transpose=(True, transpose_x), lower=(is_lower, lower_x)) if transpose_y else
+      multiply(ct, x, transpose=(True, transpose_x), lower=(is_lower, lower_x))
+      if transpose_y else
       multiply(x, ct, transpose=(not transpose_x, False), lower=(lower_x, is_lower)))
   return None, found
 

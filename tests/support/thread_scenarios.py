@@ -4,6 +4,7 @@ The scenario and the number of virtual devices are arguments, which those of the
 """
 
 import ctypes
+import faulthandler
 import itertools
 import os
 import pathlib
@@ -206,7 +207,40 @@ def many_programs(seconds):
   assert min(calls) > 0, calls
 
 
-SCENARIOS = (one_program, python_threads, large_and_small, users_thread_count, many_programs)
+def batches_then_collectives(runs, seconds):
+  """Devices that work on their parts of batches and then wait for each other, run after run, each
+  within a time; a run that is not done ends the process, and says where each thread stands."""
+  import linalg.distributed as dist
+
+  mesh = jax.make_mesh((DEVICES,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+  by_batch, by_rows = jax.P("x", None, None), jax.P(None, "x", None)
+
+  def turned(f):
+    """Of a batch; an all-to-all shares its results out by rows."""
+    return jax.jit(lambda a: jax.sharding.reshard(f(a), by_rows))
+
+  def vectors(a):
+    return linalg.eigh(a).eigenvectors
+
+  calls = (
+      (turned(vectors), by_batch), (turned(lambda a: linalg.qr(a).Q), by_batch),
+      (turned(linalg.inv), by_batch), (jax.jit(dist.batched(vectors)), by_rows),
+      (jax.jit(dist.batched(linalg.cholesky)), by_rows))
+  a = positive_definite(MATRICES)
+  with jax.set_mesh(mesh):
+    places = {spec: jax.device_put(a, jax.NamedSharding(mesh, spec)) for spec in (by_batch, by_rows)}
+    expected = [_bytes(call(places[spec])) for call, spec in calls]
+    for run in range(int(runs)):
+      faulthandler.dump_traceback_later(float(seconds), exit=True)
+      found = [call(places[spec]) for call, spec in calls]  # all begin before any is waited for
+      assert [_bytes(x) for x in found] == expected, f"run {run}: other bits"
+      faulthandler.cancel_dump_traceback_later()
+      print(f"run {run}")
+
+
+SCENARIOS = (
+    one_program, python_threads, large_and_small, users_thread_count, many_programs,
+    batches_then_collectives)
 
 if __name__ == "__main__":
   {f.__name__: f for f in SCENARIOS}[sys.argv[1]](*sys.argv[3:])

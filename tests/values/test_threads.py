@@ -58,6 +58,14 @@ def test_many_programs_at_once():
   _run("many_programs", 8, MANY_SECONDS, seconds=MANY_SECONDS + 300)
 
 
+@pytest.mark.extended
+@pytest.mark.timeout(600)
+def test_batches_then_collectives():
+  """Catches devices that wait for threads of which those that wait for them have all; in 50 runs,
+  each within a minute."""
+  _run("batches_then_collectives", 8, 50, 60, seconds=500)
+
+
 def test_large_matrix_beside_batches():
   """Catches threads of OpenBLAS and of the pool that wait for each other, or share memory."""
   _run("large_and_small", 2)
