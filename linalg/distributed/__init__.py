@@ -11,6 +11,7 @@ between devices, and the memory that it takes.
 """
 
 from linalg.distributed._general import LUFactor, lu_factor, lu_solve
+from linalg.distributed._gram import gram_inverse_pth_root
 from linalg.distributed._missing import refuse as __getattr__  # noqa: F401
 from linalg.distributed._polar import polar
 from linalg.distributed._positive_definite import (
@@ -37,6 +38,7 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "cholesky_ex",
+    "gram_inverse_pth_root",
     "inv",
     "inv_ex",
     "lstsq",

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from linalg._operands import as_arrays, as_columns
 from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._layout import check_columns
 
 
 def solve_columns(
@@ -25,6 +26,7 @@ def solve_columns(
   if columns.ndim != 2:
     raise ValueError(
         f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
+  check_columns(name, b)
   x = solve(_replicated(columns))
   return _placed_like((x[:, 0] if vector else x).astype(dtype), b)
 

@@ -29,7 +29,7 @@ from linalg.distributed._layout import Axes, Layout, map_parts, partition
 # A panel as wide as this is worked on at the full speed of a device.
 _WIDEST = 1024
 # What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
-_GROWTH = 33 / 32
+_GROWTH = 65 / 64
 # Of the loop over panels of a factor. Each phase costs compilation; the fewer, the more is computed
 # and moved for nothing. With eight, that is an eighth of what moves. Systems and products, of which
 # derivatives take several and a triangle is but a part, have half as many.

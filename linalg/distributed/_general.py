@@ -12,18 +12,18 @@ from jax.typing import ArrayLike
 import linalg.distributed._algorithms as algorithms
 import linalg.distributed._elimination as elimination
 from linalg import ffi
-from linalg._algebra import imaginary, minus
+from linalg._algebra import imaginary
 from linalg._checks import check_factors
 from linalg._det import SlogdetResult
 from linalg._given_factors import given_factors
-from linalg._operands import as_arrays, real_dtype
+from linalg._operands import real_dtype
 from linalg._public import public
 from linalg._triangular import parse_trans
 from linalg.distributed._columns import linear_solution, solve_columns
-from linalg.distributed._cyclic import Cyclic, cyclic_of
-from linalg.distributed._layout import Places, square_of
-from linalg.distributed._operations import multiply_p
-from linalg.distributed._redistribution import from_cyclic, to_cyclic
+from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._layout import Places
+from linalg.distributed._operations import inverse_tangent
+from linalg.distributed._redistribution import brought, from_cyclic
 
 # Panels as wide as Cholesky's would make the tournament move as much as all else.
 _NARROWER = 2
@@ -34,10 +34,8 @@ def _inverse(packed, order, grid):
 
 
 def _inverse_jvp(primals, tangents, *, grid):
-  # dX = -X dA X
   x = inverse_p(*primals, grid=grid)
-  inner = multiply_p(x, tangents[0], grid=grid)
-  return x, minus(None, multiply_p(inner, x, grid=grid))
+  return x, inverse_tangent(x, tangents[0], grid)
 
 
 inverse_p = given_factors(
@@ -174,11 +172,7 @@ def general_factor(
     name: str, a: ArrayLike, axes: Places, grid: tuple[int, int] | None, panel: int | None,
     *others: ArrayLike,
 ) -> LUFactor:
-  """The factors of A, of the dtype that it and all others of a call promote to: a system is solved
-  as accurately as x is given."""
-  (a, *_), dtype = as_arrays(name, a, *others)
-  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel, _NARROWER)
-  matrix = to_cyclic(cyclic, a)
+  cyclic, matrix, dtype = brought(name, a, axes, grid, panel, *others, narrower=_NARROWER)
   blocks, permutation, info = _factor(cyclic, matrix)
   return LUFactor(matrix, blocks, permutation, info, cyclic, dtype)
 

@@ -52,8 +52,7 @@ def layout_of(name: str, x: jax.Array) -> Layout:
   The type knows them on Explicit axes, and an array that is there. Of an array that is traced, on
   Auto axes, the compiler will know them; then none is given, and the mesh is the context's.
   """
-  own = None if isinstance(x, jax.core.Tracer) else getattr(x, "sharding", None)
-  sharding = own if isinstance(own, NamedSharding) else jax.typeof(x).sharding
+  sharding = _sharding_of(x)
   mesh = jax.sharding.get_abstract_mesh() if sharding.mesh.empty else sharding.mesh
   if mesh.empty:
     raise ValueError(
@@ -62,9 +61,31 @@ def layout_of(name: str, x: jax.Array) -> Layout:
     raise ValueError(
         f"{name}: inside jax.shard_map an array is a device's own; call linalg's functions of it "
         "there, and those of linalg.distributed outside.")
+  return Layout(mesh.abstract_mesh, _axes_of(x, sharding))
+
+
+def _sharding_of(x):
+  own = None if isinstance(x, jax.core.Tracer) else getattr(x, "sharding", None)
+  return own if isinstance(own, NamedSharding) else jax.typeof(x).sharding
+
+
+def _axes_of(x, sharding) -> tuple[Axes, ...]:
   spec = tuple(sharding.spec) + (None,) * (x.ndim - len(sharding.spec))
   as_axes = lambda entry: entry if isinstance(entry, tuple) else (entry,) if entry else ()
-  return Layout(mesh.abstract_mesh, tuple(map(as_axes, spec)))
+  return tuple(map(as_axes, spec))
+
+
+def check_columns(name: str, b: jax.Array) -> None:
+  """Refuses right-hand sides whose columns are known to be sharded, lest they be gathered without a
+  word: each device works with all of them."""
+  sharding = _sharding_of(b)
+  spec = _axes_of(b, sharding)
+  if b.ndim > 1 and math.prod(sharding.mesh.shape[axis] for axis in spec[-1]) > 1:
+    whole = partition((*spec[:-1], ()))
+    raise ffi.ShardingTypeError(
+        f"{name}: the columns of b are sharded, {partition(spec)}, and each device would have to "
+        f"hold all of them; reshard it first: jax.sharding.reshard(b, {whole}), a few columns at a "
+        "time if they are many, or multiply them by the inverse.")
 
 
 def _explicit(mesh: AbstractMesh, spec: Sequence[Axes]) -> tuple[Axes, ...]:

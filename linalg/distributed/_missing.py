@@ -9,6 +9,7 @@ _STACK = "of a stack, linalg.distributed.batched(linalg.{name}); or " + _ON_ONE_
 _LARGEST = (
     "for the largest of a positive semidefinite matrix, linalg.distributed.randomized_svd; "
     + _STACK)
+_OF_GRAM = "of a Gram matrix, linalg.distributed.gram_inverse_pth_root; " + _STACK
 _VALUES = "linalg.distributed.svdvals of a tall matrix; " + _STACK
 _SHARDED_BY_XLA = "jax.numpy.{name}: XLA shards sums and products"
 _OF_JAX_LINALG = _SHARDED_BY_XLA.replace("numpy", "numpy.linalg")
@@ -25,7 +26,8 @@ INSTEAD = {
     **_each("det", "sign * exp(logabsdet) of linalg.distributed.slogdet"),
     **_each("eigh eigh_ex eigvalsh", _LARGEST),
     **_each("eig eig_ex eigvals eigvals_ex schur schur_ex hessenberg", _STACK),
-    **_each("expm sqrtm funm_hermitian inverse_pth_root matrix_power", _STACK),
+    **_each("inverse_pth_root", _OF_GRAM),
+    **_each("expm sqrtm funm_hermitian matrix_power", _STACK),
     **_each("svd_ex", "linalg.distributed.svd of a tall matrix; " + _STACK),
     **_each("svdvals_ex cond matrix_rank matrix_norm", _VALUES),
     **_each("householder_product ormqr", "Q itself, linalg.distributed.qr of a tall matrix"),

@@ -8,7 +8,7 @@ import functools
 
 import linalg.distributed._algorithms as algorithms
 from linalg import ffi
-from linalg._algebra import plus, solution_tangent
+from linalg._algebra import minus, plus, solution_tangent
 
 
 def _multiply_jvp(primals, tangents, **how):
@@ -79,3 +79,8 @@ solve_p: ffi.Operation = ffi.operation(
     "linalg_distributed_triangular_solve", "h w, h w -> h w", [1],
     attributes={"grid": None, "left": True, "transpose": False},
     platforms=(), jvp=_solve_jvp, transpose=_solve_transpose, fallback=_solve)
+
+
+def inverse_tangent(x, da, grid):
+  """dX of the inverse X of A, -X dA X."""
+  return minus(None, multiply_p(multiply_p(x, da, grid=grid), x, grid=grid))

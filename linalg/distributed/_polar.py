@@ -4,16 +4,16 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, binade, reciprocal, smallest_gap, symmetrized, zeros_like
+from linalg._algebra import adjoint, reciprocal, smallest_gap, symmetrized, zeros_like
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix
 from linalg._pinv import pseudo_inverse_p
 from linalg._public import public
 from linalg._sylvester import lyapunov_p
+from linalg.distributed._gram import scaled_gram
 from linalg.distributed._layout import rows_of
 from linalg.distributed._tall import Rows, factors
 
@@ -31,14 +31,7 @@ def _by_triangle(rows, a):
 
 def _by_gram(rows, a):
   """A V diag(1 / s) Vᴴ, where the squares of s are the eigenvalues of Aᴴ A."""
-
-  def body(a):
-    # Of a power of two near the largest entry, lest squares overflow or underflow.
-    scale = binade(lax.pmax(jnp.max(jnp.abs(a), axis=(-2, -1), keepdims=True), rows.axes))
-    a = a / scale.astype(a.dtype)
-    return lax.psum(product(a, a, adjoint_a=True), rows.axes), scale
-
-  g, scale = rows.map(body, "r", "ss", a)
+  g, scale = scaled_gram(rows, a)
   w, v = linalg.eigh(g)
   s = jnp.sqrt(jnp.maximum(w, smallest_gap(w[..., -1:], w.shape[-1])))
   inverse = _with_values(adjoint(v), reciprocal(s, s != 0))

@@ -10,17 +10,16 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg.distributed._algorithms as algorithms
-from linalg._algebra import minus
 from linalg._checks import check_positive
 from linalg._det import SlogdetResult
 from linalg._given_factors import given_factors
-from linalg._operands import as_arrays, real_dtype
+from linalg._operands import real_dtype
 from linalg._public import public
 from linalg.distributed._columns import linear_solution, solve_columns
-from linalg.distributed._cyclic import Cyclic, cyclic_of
-from linalg.distributed._layout import Places, square_of
-from linalg.distributed._operations import multiply_p, solve_p
-from linalg.distributed._redistribution import from_cyclic, to_cyclic
+from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._layout import Places
+from linalg.distributed._operations import inverse_tangent, multiply_p, solve_p
+from linalg.distributed._redistribution import brought, from_cyclic
 
 
 def _hermitian(grid, x):
@@ -53,10 +52,8 @@ def _inverse(l, grid):
 
 
 def _inverse_jvp(primals, tangents, *, grid):
-  # dX = -X dA X
   x = inverse_p(*primals, grid=grid)
-  inner = multiply_p(x, _hermitian(grid, tangents[0]), grid=grid)
-  return x, minus(None, multiply_p(inner, x, grid=grid))
+  return x, inverse_tangent(x, _hermitian(grid, tangents[0]), grid)
 
 
 inverse_p = given_factors(
@@ -161,7 +158,7 @@ class CholeskyFactor:
 
   def solve(self, b: ArrayLike) -> jax.Array:
     """x of A x = b, for a vector (n,) or a few columns (n, k): each device works with all of b,
-    which is gathered if it is sharded, and x is then sharded as it is."""
+    which is gathered if its rows are sharded, and x is then sharded as it is."""
     return solve_positive("solve", self, b)
 
 
@@ -177,11 +174,7 @@ def positive_factor(
     name: str, a: ArrayLike, axes: Places, grid: tuple[int, int] | None, panel: int | None,
     *others: ArrayLike,
 ) -> CholeskyFactor:
-  """The factor of A, of the dtype that it and all others of a call promote to: a system is solved
-  as accurately as x is given."""
-  (a, *_), dtype = as_arrays(name, a, *others)
-  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel)
-  matrix = to_cyclic(cyclic, a)
+  cyclic, matrix, dtype = brought(name, a, axes, grid, panel, *others)
   l, info = _factor(cyclic, matrix)
   return CholeskyFactor(matrix, l, info, cyclic, dtype)
 
@@ -207,7 +200,7 @@ def cholesky(
       lies on.
     panel: the width of a panel, a multiple of the P = Pr Pc devices. By default one that keeps a
       panel small beside a device's share of the matrix, which is filled up to a multiple of it, and
-      that padding below a thirty-second, if it can.
+      that padding below a sixty-fourth, if it can.
 
   Returns:
     L (n, n), sharded as `a` is, zero above the diagonal. If A is not positive definite, it is NaN;

@@ -7,13 +7,17 @@ before or after, a device holds what it sends or what it receives, and no more.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg.distributed._cyclic import Cyclic
+from linalg._operands import as_arrays
+from linalg.distributed._cyclic import Cyclic, cyclic_of
+from linalg.distributed._layout import Places, square_of
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -26,6 +30,17 @@ def to_cyclic(g: Cyclic, a: jax.Array) -> jax.Array:
 def from_cyclic(g: Cyclic, x: jax.Array) -> jax.Array:
   """The opposite of `to_cyclic`."""
   return g.map(functools.partial(_collect_p, g), "c", "m", x)[: g.n, : g.n]
+
+
+def brought(
+    name: str, a: ArrayLike, axes: Places, grid: tuple[int, int] | None, panel: int | None,
+    *others: ArrayLike, narrower: int = 1,
+) -> tuple[Cyclic, jax.Array, Any]:
+  """The layout that a caller's matrix is factored in, the matrix there, and the dtype that it and
+  all others of the call promote to: a system is solved as accurately as x is given."""
+  (a, *_), dtype = as_arrays(name, a, *others)
+  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel, narrower)
+  return cyclic, to_cyclic(cyclic, a), dtype
 
 
 def _deal(g, a):

@@ -20,7 +20,15 @@ from linalg._pinv import default_rtol
 from linalg._public import public
 from linalg._qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
 from linalg._svd import SVDResult, values_tangent
-from linalg.distributed._layout import Axes, Layout, map_parts, partition, placed_as_rows, rows_of
+from linalg.distributed._layout import (
+    Axes,
+    Layout,
+    check_columns,
+    map_parts,
+    partition,
+    placed_as_rows,
+    rows_of,
+)
 
 # Up to this number of devices one all-gather of their R's is less than log₂ exchanges.
 _GATHERED = 8
@@ -476,6 +484,7 @@ def lstsq(
   """
   rows, (matrix, rhs), dtype = _operands("lstsq", axes, a, b)
   vector = rhs.ndim == 1
+  check_columns("lstsq", rhs)
   columns = rhs[:, None] if vector else rhs
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
     raise incompatible("lstsq", matrix, rhs)

@@ -15,7 +15,7 @@ import linalg.distributed as dist
 import matrices
 from linalg.distributed import _cyclic, _elimination, _layout
 from one_matrix import AXES, LAYOUTS, PANEL, N, close, mesh_of, place
-from quick import optimised_jit, quick_compile, quick_jit
+from quick import quick_compile, quick_jit
 from sharded import KINDS
 
 RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS
@@ -270,26 +270,6 @@ def test_the_sign_of_a_permutation(n, rng):
     order = rng.permutation(n)
     is_odd = np.linalg.det(np.eye(n)[order]) < 0
     assert _elimination.is_odd(jnp.asarray(order, np.int32)) == is_odd
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("layout,call,shares,words", [
-    ("both", lambda a: dist.lu_factor(a).blocks, 4.2, 4.8),
-    ("both", lambda a: dist.solve(a, jnp.ones(len(a), a.dtype)), 4.2, 4.9),
-    ("both", dist.inv, 5.2, 9.8)])
-def test_memory_and_words(layout, call, shares, words, all_phases):
-  """On one device, arguments, results and temporaries in shares n² / P of the matrix; and what it
-  receives in n² / √P."""
-  n = 4096
-  mesh, spec = mesh_of(layout, AxisType.Explicit)
-  a = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, spec))
-  with jax.set_mesh(mesh):
-    program = optimised_jit(call).lower(a).compile()
-  found = dist.report(program)
-  used = found.arguments + found.results + found.temporaries
-  assert used <= shares * n * n * 4 / 8
-  assert found.moved <= words * n * n * 4 / 8**0.5
-  assert found.unknown_loops == 0 and f"f32[{n},{n}]" not in program.as_text()
 
 
 @pytest.mark.extended

@@ -388,34 +388,6 @@ def test_derivatives(name, kind, dtype, rng):
     close(x, y, dtype, 1e5)
 
 
-def gaussian_process(a, b):
-  factor = dist.cho_factor(a)
-  return b @ factor.solve(b) + factor.logdet()
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("layout,call,shares,words,n", [
-    ("both", dist.cholesky, 4.1, 2.3, 4096), ("rows twice", dist.cholesky, 4.1, 2.3, 4096),
-    ("both", dist.cholesky, 4.5, 2.4, 4104), ("rows twice", dist.cholesky, 4.5, 2.4, 4104),
-    ("columns", lambda a: dist.cho_factor(a).blocks, 4.2, 1.9, 4096),
-    ("both", lambda a: dist.inv(a, assume_a="pos"), 5.5, 5.3, 4104),
-    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6, 10, 4096),
-    ("both", jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)), 6.1, 10, 4104),
-    ("both", jax.grad(lambda a: gaussian_process(a, jnp.ones(len(a), a.dtype))), 6.1, 5.1, 4096)])
-def test_memory_and_words(layout, call, shares, words, n, all_phases):
-  """On one device, arguments, results and temporaries in shares n² / P of the matrix; and what it
-  receives in n² / √P."""
-  mesh, spec = mesh_of(layout, AxisType.Explicit)
-  a = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, spec))
-  with jax.set_mesh(mesh):
-    program = optimised_jit(call).lower(a).compile()
-  found = dist.report(program)
-  used = found.arguments + found.results + found.temporaries
-  assert used <= shares * n * n * 4 / 8
-  assert found.moved <= words * n * n * 4 / 8**0.5
-  assert found.unknown_loops == 0 and f"f32[{n},{n}]" not in program.as_text()
-
-
 def test_the_program_does_not_grow():
   """Its loops have more turns of a larger matrix, and there are no more of them."""
   lines = []

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
@@ -15,6 +16,7 @@ import linalg.distributed as dist
 import matrices
 from one_matrix import AXES, LAYOUTS, PANEL, N, close, place
 from quick import quick_compile, quick_jit
+from sharded import make_mesh
 
 KINDS = (AxisType.Auto, AxisType.Explicit)
 # Every system in every layout; kinds of axes, dtypes and vectors in turn.
@@ -98,6 +100,28 @@ def test_a_zero_on_the_diagonal(rng):
   a = np.tril(triangle(rng, True, False, np.float64))
   a[3, 3] = 0
   assert not np.isfinite(dist.solve_triangular(place(a, "both"), np.ones(N), lower=True)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda x: x.name)
+@pytest.mark.parametrize("name,layout,solve", [
+    ("solve_triangular", "both", functools.partial(dist.solve_triangular, lower=True)),
+    ("solve", "both", dist.solve),
+    ("cho_solve", "both", lambda a, b: dist.cho_solve(dist.cho_factor(a), b)),
+    ("lstsq", "some", dist.lstsq)])
+def test_sharded_columns(name, layout, solve, kind):
+  """Of right-hand sides are refused, and not gathered."""
+  a = place(np.eye(N), layout, kind)
+  mesh = a.sharding.mesh
+  message = rf"^{name}: the columns of b are sharded, .*jax.sharding.reshard\(b, .*'x', None"
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=message):
+    solve(a, jax.device_put(np.ones((N, 4)), NamedSharding(mesh, P("x", "y"))))
+
+
+def test_columns_along_an_axis_of_one_device():
+  """Are not sharded."""
+  alone = NamedSharding(make_mesh((8, 1), ("x", "y")), P("x", "y"))
+  a, b = (jax.device_put(x, alone) for x in (np.eye(N), np.ones((N, 4))))
+  close(dist.solve_triangular(a, b, lower=True), b, np.float64)
 
 
 @pytest.mark.parametrize("call,error,message", [

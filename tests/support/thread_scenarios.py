@@ -228,7 +228,8 @@ def batches_then_collectives(runs, seconds):
       (jax.jit(dist.batched(linalg.cholesky)), by_rows))
   a = positive_definite(MATRICES)
   with jax.set_mesh(mesh):
-    places = {spec: jax.device_put(a, jax.NamedSharding(mesh, spec)) for spec in (by_batch, by_rows)}
+    places = {
+        spec: jax.device_put(a, jax.NamedSharding(mesh, spec)) for spec in (by_batch, by_rows)}
     expected = [_bytes(call(places[spec])) for call, spec in calls]
     for run in range(int(runs)):
       faulthandler.dump_traceback_later(float(seconds), exit=True)

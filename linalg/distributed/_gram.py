@@ -1,0 +1,86 @@
+"""Inverse roots of Gram matrices, for preconditioned optimisers of sharded parameters."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+import linalg
+from linalg._algebra import adjoint, binade
+from linalg._matmul import product
+from linalg._operands import as_arrays, check_matrix
+from linalg._public import public
+from linalg.distributed._layout import rows_of
+from linalg.distributed._tall import Rows
+
+
+def scaled_gram(rows: Rows, a: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Aᴴ A of A over a power of two near its largest entry, lest squares overflow or underflow; and
+  that number, (..., 1, 1), a constant to derivatives."""
+
+  def body(a):
+    largest = jnp.max(jnp.abs(lax.stop_gradient(a)), axis=(-2, -1), keepdims=True)
+    scale = binade(lax.pmax(largest, rows.axes))
+    a = a / scale.astype(a.dtype)
+    return lax.psum(product(a, a, adjoint_a=True), rows.axes), scale
+
+  return rows.map(body, "r", "ss", a)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _root(rows: Rows, is_wide, p, a, ridge, epsilon):
+  gram, scale = scaled_gram(rows, rows.even(adjoint(a) if is_wide else a))
+  if epsilon is not None:
+    epsilon = jnp.asarray(epsilon, scale.dtype) / scale[..., 0, 0] / scale[..., 0, 0]
+  root = linalg.inverse_pth_root(
+      gram[..., : rows.width, : rows.width], p, ridge_epsilon=ridge, epsilon=epsilon)
+  return root * (scale ** (-2 / p)).astype(root.dtype)
+
+
+@public("p", "axes", compiled=False)
+def gram_inverse_pth_root(
+    a: ArrayLike,
+    p: float,
+    *,
+    ridge_epsilon: ArrayLike | None = None,
+    epsilon: ArrayLike | None = None,
+    axes: str | tuple[str, ...] | None = None,
+) -> jax.Array:
+  """(Aᴴ A)^(-1/p) of tall matrices whose rows are sharded, or (A Aᴴ)^(-1/p) of wide ones whose
+  columns are: `linalg.inverse_pth_root` of the smaller Gram matrix.
+
+  Args:
+    a: matrices (..., m, n); tall ones as for `qr`. The columns of a wide one are sharded as the
+      rows of its transpose.
+    p: any number but 0: 2 gives the polar factor A (Aᴴ A)^(-1/2), 4 is Shampoo's.
+    ridge_epsilon, epsilon: as for `linalg.inverse_pth_root`, of the Gram matrix.
+    axes: as for `qr`, of the longer dimension.
+
+  Returns:
+    The roots (..., k, k), k = min(m, n), on all devices. Without either epsilon, NaN where the rank
+    of A is lower than k, as rounding has it.
+
+  Algorithm: each device multiplies its rows, A being scaled by a power of two, and receives the sum
+  of k² numbers; the root is computed on each. Eigenvalues of Aᴴ A below k eps times the largest are
+  rounding: `ridge_epsilon` should be larger. Derivatives, those of `linalg.inverse_pth_root`, move
+  k² numbers for each sum.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(2 * jnp.eye(64)[:, :2], jax.P("x"))
+    ...   print(dist.gram_inverse_pth_root(a, 2).round(4))
+    [[0.5 0. ]
+     [0.  0.5]]
+  """
+  name = "gram_inverse_pth_root"
+  if p == 0:
+    raise ValueError(f"Argument p to {name}() must not be 0")
+  (a,), dtype = as_arrays(name, a)
+  check_matrix(name, a)
+  is_wide = a.shape[-2] < a.shape[-1]
+  layout = rows_of(name, a, axes, -1 if is_wide else -2)
+  rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
+  return _root(rows, is_wide, p, a, ridge_epsilon, epsilon).astype(dtype)

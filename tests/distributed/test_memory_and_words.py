@@ -1,0 +1,67 @@
+"""What programs for one matrix hold and receive on each of eight devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+
+import linalg.distributed as dist
+from one_matrix import mesh_of
+from quick import optimised_jit
+
+
+def _likelihood(factor):
+  b = jnp.ones(factor.grid.n, factor.dtype)
+  return b @ factor.solve(b) + factor.slogdet().logabsdet
+
+
+POSITIVE = {
+    "cholesky": dist.cholesky,
+    "factor": lambda a: dist.cho_factor(a).blocks,
+    "inv": lambda a: dist.inv(a, assume_a="pos"),
+    "gradient of L": jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)),
+    "gradient": jax.grad(lambda a: _likelihood(dist.cho_factor(a)))}
+GENERAL = {
+    "factor": lambda a: dist.lu_factor(a).blocks,
+    "solve": lambda a: dist.solve(a, jnp.ones(len(a), a.dtype)),
+    "inv": dist.inv,
+    "gradient": jax.grad(lambda a: _likelihood(dist.lu_factor(a))),
+    "gradient of A⁻¹": jax.grad(lambda a: jnp.sum(dist.inv(a) ** 2))}
+
+
+def counted(call, layout, n):
+  """Of a program, what a device holds, its arguments, results and temporaries, in shares n² / P of
+  the matrix; and what it receives, in n² / √P."""
+  mesh, spec = mesh_of(layout, AxisType.Explicit)
+  a = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, spec))
+  with jax.set_mesh(mesh):
+    program = optimised_jit(call).lower(a).compile()
+  found = dist.report(program)
+  assert found.unknown_loops == 0 and f"f32[{n},{n}]" not in program.as_text()
+  held = found.arguments + found.results + found.temporaries
+  return held / (n * n * 4 / 8), found.moved / (n * n * 4 / 8**0.5)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind,name,layout,n,shares,words", [
+    ("pos", "cholesky", "both", 4096, 4.1, 2.3), ("pos", "cholesky", "rows twice", 4096, 4.1, 2.3),
+    ("pos", "cholesky", "both", 4104, 4.5, 2.4), ("pos", "cholesky", "rows twice", 4104, 4.5, 2.4),
+    ("pos", "factor", "columns", 4096, 4.2, 1.9), ("pos", "inv", "both", 4104, 5.5, 5.3),
+    ("pos", "gradient of L", "both", 4096, 5.2, 8.8),
+    ("pos", "gradient of L", "both", 4104, 6, 8.9),
+    ("pos", "gradient", "both", 4096, 6.1, 5.1),
+    ("gen", "factor", "both", 4096, 4.2, 4.8), ("gen", "solve", "both", 4096, 4.2, 4.9),
+    ("gen", "inv", "both", 4096, 5.2, 9.8),
+    ("gen", "gradient", "both", 4096, 6.2, 10.1),
+    ("gen", "gradient of A⁻¹", "both", 4096, 6.1, 15.2)])
+def test_memory_and_words(kind, name, layout, n, shares, words, all_phases):
+  held, received = counted({"pos": POSITIVE, "gen": GENERAL}[kind][name], layout, n)
+  assert held <= shares and received <= words
+
+
+@pytest.mark.extended
+def test_a_gradient_moves_four_times_what_its_function_does(all_phases):
+  _, forward = counted(POSITIVE["cholesky"], "both", 4096)
+  _, gradient = counted(POSITIVE["gradient of L"], "both", 4096)
+  assert gradient <= 4 * forward
