@@ -5,11 +5,14 @@
 The parameters are an embedding, tall, its rows sharded over eight devices, and the square matrices
 of a few layers, as a stack whose rows are. Muon puts the unitary polar factor in place of a
 gradient: the embedding's is made of the small matrix of its columns' products, and of the layers
-each device makes a share, whole. Shampoo's inverse fourth roots come the same way as the latter.
+each device makes a share, whole. Shampoo's inverse fourth roots come the same way as the latter,
+and the embedding's statistics, on the side of its columns alone, are such a small matrix too.
 Both steps are compared with NumPy's in double precision, and what they move with what JAX's own
-functions do, whose programs are compiled but not run.
+functions do, whose programs are compiled but not run. Where optax is installed, Muon is compared
+with its step as well.
 """
 
+import importlib.util
 import os
 
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -46,7 +49,8 @@ def by_svd(a):
 
 
 def shampoo(gradients):
-  """L^(-1/4) G R^(-1/4) of the layers, with the statistics of a first step, G Gᵀ and Gᵀ G."""
+  """L^(-1/4) G R^(-1/4) of the layers, with the statistics of a first step, G Gᵀ and Gᵀ G, and
+  G R^(-1/2) of the embedding."""
 
   def step(g):
     left, right = (
@@ -54,19 +58,49 @@ def shampoo(gradients):
         for x in (g @ g.mT, g.mT @ g))
     return left @ g @ right
 
-  return {"layers": dist.batched(step, axes="x")(gradients["layers"])}
+  g = gradients["embedding"]
+  root = dist.gram_inverse_pth_root(g, 2, ridge_epsilon=RIDGE, epsilon=EPSILON, axes="x")
+  return {"embedding": g @ root, "layers": dist.batched(step, axes="x")(gradients["layers"])}
 
 
 def stock_shampoo(gradients):
 
-  def root(a):
+  def root(a, p):
     w, v = jnp.linalg.eigh(a)
     w = jnp.maximum(w, 0)
     w = w + RIDGE * w[..., -1:] + EPSILON
-    return (v * w[..., None, :] ** -0.25) @ v.mT
+    return (v * w[..., None, :] ** (-1 / p)) @ v.mT
 
-  g = gradients["layers"]
-  return {"layers": root(g @ g.mT) @ g @ root(g.mT @ g)}
+  g, tall = gradients["layers"], gradients["embedding"]
+  return {
+      "embedding": tall @ root(tall.mT @ tall, 2),
+      "layers": root(g @ g.mT, 4) @ g @ root(g.mT @ g, 4)}
+
+
+def optax_muon(gradients, **options):
+  """The first step of optax's Muon: polynomials of the gradients, left to XLA to share out."""
+  from optax import contrib
+
+  each = {
+      "embedding": contrib.MuonDimensionNumbers(0, 1), "layers": contrib.MuonDimensionNumbers(1, 2)}
+  muon = contrib.scale_by_muon(weight_dimension_numbers=each, **options)
+  return muon.update(gradients, muon.init(gradients))[0]
+
+
+def compare_with_optax(gradients, expected):
+  """Its five steps bring singular values near 1; with steps that go on to 1 it gives our update."""
+  if importlib.util.find_spec("optax") is None:
+    print("muon: optax is not installed, and its step not compared")
+    return
+  program = jax.jit(optax_muon).lower(gradients).compile()
+  for options, bound in (({}, 0.5), ({"ns_coeffs": (1.5, -0.5, 0.0), "ns_steps": 20}, 1e-4)):
+    found = jax.jit(lambda x, options=options: optax_muon(x, **options))(gradients)
+    away = max(
+        float(np.max(np.linalg.norm(found[name] - x, 2, axis=(-2, -1))))
+        for name, x in expected.items())
+    print(f"muon: optax's update, {options or 'as it is'}, is {away:.1e} from the polar factors")
+    assert away < bound
+  print(f"muon: by optax a device receives {dist.report(program).moved / 1e6:.2f} MB")
 
 
 def main() -> None:
@@ -95,6 +129,7 @@ def main() -> None:
         assert x.sharding.is_equivalent_to(gradients[name].sharding, x.ndim)
         np.testing.assert_allclose(x, expected[name], rtol=0, atol=1e-4)
       print(f"{step.__name__}: NumPy's step, and it lies where the parameters do")
+    compare_with_optax(gradients, exact(muon, host))
 
 
 def exact(step, gradients):

@@ -38,6 +38,7 @@ OPERANDS = {
     "cho_solve": ((EYE, True), EYE),
     "cholesky_update": (EYE, EYE[0]),
     "cholesky_update_ex": (EYE, EYE[0]),
+    "distributed.gram_inverse_pth_root": (EYE, 2),
     "distributed.randomized_svd": (EYE, 1, np.zeros(2, np.uint32)),
     "eigh_gauge_error": (lambda w, v: w[0], EYE),
     "eigh_tridiagonal": (EYE[0], EYE[0, 1:]),
