@@ -85,7 +85,8 @@ def solve(
   assert not lower or (left and not transpose)
   r, c = g.place()
   backward = left == transpose
-  for low, high in g.long_phases[:: -1 if backward else 1]:
+  phases = g.phases if lower else g.long_phases
+  for low, high in phases[:: -1 if backward else 1]:
     unknown = slice(0, high) if backward else slice(low, g.panels)
     not_zero = slice(0, high if lower else g.panels)
 

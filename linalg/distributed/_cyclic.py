@@ -31,8 +31,8 @@ _WIDEST = 1024
 # What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
 _GROWTH = 65 / 64
 # Of the loop over panels of a factor. Each phase costs compilation; the fewer, the more is computed
-# and moved for nothing. With eight, that is an eighth of what moves. Systems and products, of which
-# derivatives take several and a triangle is but a part, have half as many.
+# and moved for nothing. With eight, that is an eighth of what moves. Products, and systems whose
+# right-hand sides are no triangle, have half as many: derivatives take several of them.
 _PHASES = 8
 # An update is made in strips, to leave out what is above the diagonal, and for less memory.
 _STRIPS = 4
@@ -105,7 +105,7 @@ class Cyclic(NamedTuple):
 
   @property
   def long_phases(self) -> list[tuple[int, int]]:
-    """Those of systems and products."""
+    """Those of which derivatives take several."""
     return bounds(self.panels, max(self.most_phases // 2, 2))
 
   def strips(self, count: int) -> list[tuple[int, int]]:

@@ -50,7 +50,7 @@ def counted(call, layout, n):
     ("pos", "factor", "columns", 4096, 4.2, 1.9), ("pos", "inv", "both", 4104, 5.5, 5.3),
     ("pos", "gradient of L", "both", 4096, 5.2, 8.8),
     ("pos", "gradient of L", "both", 4104, 6, 8.9),
-    ("pos", "gradient", "both", 4096, 6.1, 5.1),
+    ("pos", "gradient", "both", 4096, 4.5, 5.3),
     ("gen", "factor", "both", 4096, 4.2, 4.8), ("gen", "solve", "both", 4096, 4.2, 4.9),
     ("gen", "inv", "both", 4096, 5.2, 9.8),
     ("gen", "gradient", "both", 4096, 6.2, 10.1),
