@@ -6,6 +6,7 @@ benchmarks/report.py shows the result, as it does again when asked.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import datetime
 import functools
@@ -353,27 +354,28 @@ def measure_all(
 ) -> None:
   """Appends the result of each cell to `results`: an interrupt leaves those that are done."""
   todo = []
-  skipped: dict[tuple[str, str], int] = {}
+  skipped: dict[str, collections.Counter[str]] = {}
   for cell in plan(args):
     if reason := reason_to_skip(cell, args):
       limit, detail = reason
       results.append(cell.key() | {"skipped": detail})
-      skipped[cell.case.name, limit] = skipped.get((cell.case.name, limit), 0) + 1
+      skipped.setdefault(limit, collections.Counter())[cell.case.name] += 1
     else:
       todo.append(cell)
-  for (op, limit), count in skipped.items():
-    console.print(f"{op}: {count} skipped: {limit}", style="yellow", highlight=False)
+  for limit, counts in skipped.items():
+    ops = ", ".join(f"{count} of {op}" for op, count in counts.items())
+    console.print(f"Skipped, {limit}: {ops}", style="yellow", highlight=False)
 
   columns = (
       TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
   with Progress(*columns, console=console) as progress:
     task = progress.add_task("", total=len(todo))
     last_op = None
-    for cell in todo:
+    for done, cell in enumerate(todo):
       progress.update(task, description=str(cell))
       if cell.case.name != last_op:
         if not console.is_terminal:  # where no bar is shown
-          console.print(cell.case.name)
+          console.print(f"{done} of {len(todo)} cells, next {cell.case.name}", highlight=False)
         jax.clear_caches()  # a process can map only so many compiled programs
         last_op = cell.case.name
       try:
