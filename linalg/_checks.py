@@ -7,6 +7,7 @@ nothing of this is in the program.
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 from jax.sharding import PartitionSpec
+
+from linalg import ffi
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,10 +47,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   The error names the function of this package that was called (that of `pinv` says `pinv`, though
   the singular values failed), the index of the first matrix that failed in its batch, and what
   failed in it. The function is compiled with `jax.jit` and runs to its end before it raises: use it
-  to find a failure. The checks of a sharded batch take an all-reduce. Within a function that `vmap`
-  maps, the index is that in the batch which that function sees. What raises cannot be traced: apply
-  `checked` to the whole program rather than `jax.jit`, which ends with JAX's "Cannot abstractly
-  evaluate a checkify.check".
+  to find a failure. The checks of a sharded batch take an all-reduce. Where the function is mapped by
+  `vmap`, the index begins with the place in what is mapped; of a step of `scan` or `lax.map` it is
+  that in the step's own batch. What raises cannot be traced: apply `checked` to the whole program
+  rather than `jax.jit`, which ends with JAX's "Cannot abstractly evaluate a checkify.check".
 
   Args:
     function: any function that JAX can trace. An argument that is no array is an option, for each
@@ -89,10 +92,31 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
       checkify.check_error(error)
       return result
     if message:
-      raise LinAlgError(message.partition(" (`check` failed)")[0])
+      raise LinAlgError(_INDEX.sub(_tuple, message.partition(" (`check` failed)")[0]))
     return result
 
   return wrapper
+
+
+# The numbers of an index in a message, of which those that are not there are -1.
+_MOST_DIMENSIONS = 16
+_INDEX = re.compile(r"(?<=at index )\[([-\d\s]*)\]")
+
+
+def _tuple(index: re.Match[str]) -> str:
+  return f"({', '.join(x for x in index[1].split() if x != '-1')})"
+
+
+def _places(info):
+  """Of each element its index."""
+  axes = [jax.lax.broadcasted_iota(jnp.int32, info.shape, axis) for axis in range(info.ndim)]
+  missing = [jnp.full_like(info, -1)] * (_MOST_DIMENSIONS - info.ndim)
+  return [jnp.stack(missing + axes, axis=-1)]
+
+
+# An operation, for what `vmap` maps is a dimension of its operand.
+_places_p = ffi.operation(
+    "place_in_batch", f"() -> {_MOST_DIMENSIONS}", [jnp.int32], platforms=(), fallback=_places)
 
 
 def check_factors(info: jax.Array) -> None:
@@ -120,10 +144,7 @@ def check(info: jax.Array, what: str) -> None:
   spec = jax.typeof(info).sharding.spec
   if any(axis is not None for axis in spec):
     info = jax.sharding.reshard(info, PartitionSpec(*(None for _ in spec)))
-  flat = info.reshape(-1)
-  first = jnp.argmax(flat != 0)
-  index = jnp.unravel_index(first, info.shape)
-  place = "(" + ", ".join(f"{{i{axis}}}" for axis in range(info.ndim)) + ")"
-  values: dict[str, Any] = {f"i{axis}": i for axis, i in enumerate(index)}
-  text = f"{_called.value}: the matrix at index {place} {what}"
-  checkify.check(jnp.all(info == 0), text, info=flat[first], **values)
+  first = jnp.argmax(info.reshape(-1) != 0)
+  place = _places_p(info).reshape(-1, _MOST_DIMENSIONS)[first]
+  text = f"{_called.value}: the matrix at index {{place}} {what}"
+  checkify.check(jnp.all(info == 0), text, info=info.reshape(-1)[first], place=place)

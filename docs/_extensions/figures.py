@@ -32,14 +32,15 @@ def as_svg(figure, salt):
   return svg.replace(TEXT, "currentColor")
 
 
-def inline(svg, described):
-  """The element alone, scaling with the page; colours of its own for a lone file are left out."""
+def inline(svg, described, least=0.0):
+  """The element alone, scaling with the page, but where it is to be scrolled before it is smaller
+  than `least` times its size; colours of its own for a lone file are left out."""
   svg = re.sub(r"<style\b.*?</style>", "", svg[svg.index("<svg") :], count=1, flags=re.S)
   opening, rest = svg.split(">", 1)
   width = float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', opening)[1])
   opening = re.sub(r'\s(width|height|role|aria-label|font-family)="[^"]*"', "", opening)
   described = described.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-  style = f"max-width: {1.5 * width:.0f}px"
+  style = f"min-width: {least * width:.0f}px; max-width: {1.5 * width:.0f}px"
   return f'{opening} style="{style}" role="img" aria-label="{described}">{rest}'
 
 

@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import re
+import textwrap
 
 import figures
 import matplotlib as mpl
@@ -39,9 +40,12 @@ def load(name):
 
 
 def source(report):
-  """Where numbers are from: machine, versions, date and command."""
+  """Where numbers are from: machine, versions and date, and the command, in lines."""
   command = re.sub(r" --output \S+", "", report.header["command"])
-  return f"{describe(report.header).replace(', linalg 0+unknown', '')}. `{command}`"
+  lines = textwrap.wrap(command, 96, break_on_hyphens=False, break_long_words=False)
+  command = " \\\n  ".join(lines)
+  where = describe(report.header).replace(", linalg 0+unknown", "")
+  return f"{where}:\n\n```sh\n{command}\n```"
 
 
 def _panel(axis, cells, report, rows, row_of, sizes):
@@ -96,8 +100,8 @@ class _Figures(SphinxDirective):
     return report, dtypes, [op.replace("grad_", "grad ") for op in ops.split()]
 
   def drawing(self, svg, described):
-    return nodes.raw(
-        "", f'<figure class="drawing">{figures.inline(svg, described)}</figure>', format="html")
+    svg = figures.inline(svg, described, least=1.2)
+    return nodes.raw("", f'<figure class="drawing">{svg}</figure>', format="html")
 
   def caption(self, report):
     return self.parse_text_to_nodes(source(report))

@@ -82,7 +82,7 @@ assert dist.report(program).moved < dist.report(stock).moved / 50
 edge = NOISE * (SAMPLES**0.5 + WAVELENGTHS**0.5)
 count = int(jnp.sum(s > 1.1 * edge))
 print("singular values", " ".join(f"{value:.4g}" for value in s[:6]))
-print(f"of noise at most {edge:.4f}: {count} substances")
+print(f"of noise alone about {edge:.4g}: {count} substances")
 assert count == len(lines)
 
 # %% [markdown]
@@ -111,7 +111,7 @@ order = np.arange(1, 21)
 axis.semilogy(order, s[:20] / s[0], "o", label="singular values")
 axis.semilogy(order, np.maximum(roots[:20] / roots[0], 1e-6), "x", label="through the covariance")
 axis.semilogy(order, true_s[:20] / true_s[0], color="C4", linewidth=1, label="float64")
-axis.axhline(edge / true_s[0], color="C4", linestyle="--", linewidth=1, label="noise, at most")
+axis.axhline(edge / true_s[0], color="C4", linestyle="--", linewidth=1, label="noise alone")
 axis.set(title="A trace that the covariance matrix cannot see", xlabel="order",
          ylabel="of the largest", xticks=range(1, 21, 3))
 axis.legend()

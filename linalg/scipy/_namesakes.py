@@ -1,6 +1,6 @@
 """What `jax.scipy.linalg` defines otherwise than this package's functions of the same names."""
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -85,10 +85,58 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> j
   return linalg.inv(a)
 
 
-@with_types_of(jax.scipy.linalg.eigh)
-@public(
-    "lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals", "type",
-    "check_finite")
+@overload
+def eigh(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    eigvals_only: Literal[False] = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+    *,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def eigh(
+    a: ArrayLike,
+    b: ArrayLike | None,
+    lower: bool,
+    eigvals_only: Literal[True],
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+    *,
+    subset_by_index: tuple[int, int] | None = None,
+) -> jax.Array: ...
+
+
+@overload
+def eigh(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    *,
+    eigvals_only: Literal[True],
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+) -> jax.Array: ...
+
+
+@overload
 def eigh(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -97,15 +145,37 @@ def eigh(
     overwrite_a: bool = False,
     overwrite_b: bool = False,
     turbo: bool = True,
-    eigvals: Any = None,
+    eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    *,
+    subset_by_index: tuple[int, int] | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...
+
+
+@public(
+    "lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals", "type",
+    "check_finite", "subset_by_index")
+def eigh(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: tuple[int, int] | None = None,
+    type: int = 1,
+    check_finite: bool = True,
+    *,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> Any:
   """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh`.
 
   Args:
     a, b, eigvals_only, eigvals, type: as for `linalg.eigh_generalized`; but as in JAX both
       triangles are read, and (A + Aᴴ) / 2 and (B + Bᴴ) / 2 are meant.
+    subset_by_index: SciPy's name of `eigvals`, the first and the last place, the last included.
     lower, overwrite_a, overwrite_b, turbo, check_finite: not used.
 
   Returns:
@@ -116,8 +186,18 @@ def eigh(
     >>> a, b = jnp.diag(jnp.array([2.0, 3.0])), jnp.diag(jnp.array([4.0, 1.0]))
     >>> print(linalg.scipy.eigh(a, b, eigvals_only=True).round(4))
     [0.5 3. ]
+    >>> print(linalg.scipy.eigh(a, b, eigvals_only=True, subset_by_index=(1, 1)).round(4))
+    [3.]
   """
   del lower, overwrite_a, overwrite_b, turbo, check_finite
+  if subset_by_index is not None:
+    if eigvals is not None:
+      raise ValueError("eigh: eigvals and subset_by_index are two names of one argument.")
+    first, last = eigvals = (int(subset_by_index[0]), int(subset_by_index[1]))
+    if not 0 <= first <= last < jnp.shape(a)[-1]:
+      raise ValueError(
+          f"eigh: subset_by_index must be (first, last), 0 <= first <= last < {jnp.shape(a)[-1]}, "
+          f"got {tuple(subset_by_index)}.")
   if b is None and type == 1 and eigvals is None:
     return linalg.eigvalsh(a) if eigvals_only else tuple(linalg.eigh(a))
   operands, _ = as_arrays("eigh", *((a,) if b is None else (a, b)))

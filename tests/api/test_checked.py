@@ -148,16 +148,19 @@ def test_inside_transforms(transform):
 
 
 VMAPPED = {
-    "vmap": (jax.vmap(_all), "(2)"),
-    "in_axes": (jax.vmap(_all, in_axes=1), "(1)"),
-    "vmap of grad": (jax.vmap(jax.grad(_loss(_all))), "(2)"),
+    "vmap": (jax.vmap(_all), "(1, 2)"),
+    "in_axes": (jax.vmap(_all, in_axes=1), "(2, 1)"),
+    "vmap of vmap": (jax.vmap(jax.vmap(_all)), "(1, 2)"),
+    "vmap of grad": (jax.vmap(jax.grad(_loss(_all))), "(1, 2)"),
+    "part of it": (lambda operands: jax.vmap(_all)(jax.tree.map(lambda x: x[1], operands)), "(2)"),
     "scan": (lambda operands: jax.lax.scan(lambda c, x: (c, _all(x)), 0, operands), "(2)"),
 }
 
 
 @pytest.mark.parametrize("transform", VMAPPED)
 def test_inside_vmap_and_scan(transform):
-  """The index is that in the function's own batch: what is mapped over has no place there."""
+  """The index begins with the places in what is mapped, the outermost first; a step of a loop has
+  its own batch's alone."""
   function, shown = VMAPPED[transform]
   _check_each(function, (2, 3), (1, 2), shown)
 
