@@ -17,8 +17,6 @@ import numpy as np
 from jax.experimental import checkify
 from jax.sharding import PartitionSpec
 
-from linalg import ffi
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -47,10 +45,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   The error names the function of this package that was called (that of `pinv` says `pinv`, though
   the singular values failed), the index of the first matrix that failed in its batch, and what
   failed in it. The function is compiled with `jax.jit` and runs to its end before it raises: use it
-  to find a failure. The checks of a sharded batch take an all-reduce. Where the function is mapped by
-  `vmap`, the index begins with the place in what is mapped; of a step of `scan` or `lax.map` it is
-  that in the step's own batch. What raises cannot be traced: apply `checked` to the whole program
-  rather than `jax.jit`, which ends with JAX's "Cannot abstractly evaluate a checkify.check".
+  to find a failure. The checks of a sharded batch take an all-reduce. Where `vmap` maps a function,
+  the index begins with the place in what is mapped; of a step of `scan` or `lax.map` it is that in
+  the step's own batch. What raises cannot be traced: apply `checked` to the whole program rather
+  than `jax.jit`, which ends with JAX's "Cannot abstractly evaluate a checkify.check".
 
   Args:
     function: any function that JAX can trace. An argument that is no array is an option, for each
@@ -107,16 +105,19 @@ def _tuple(index: re.Match[str]) -> str:
   return f"({', '.join(x for x in index[1].split() if x != '-1')})"
 
 
+# What `vmap` maps is a dimension of its operand, and so has a place in the index.
+@jax.custom_batching.custom_vmap
 def _places(info):
   """Of each element its index."""
   axes = [jax.lax.broadcasted_iota(jnp.int32, info.shape, axis) for axis in range(info.ndim)]
   missing = [jnp.full_like(info, -1)] * (_MOST_DIMENSIONS - info.ndim)
-  return [jnp.stack(missing + axes, axis=-1)]
+  return jnp.stack(missing + axes, axis=-1)
 
 
-# An operation, for what `vmap` maps is a dimension of its operand.
-_places_p = ffi.operation(
-    "place_in_batch", f"() -> {_MOST_DIMENSIONS}", [jnp.int32], platforms=(), fallback=_places)
+@_places.def_vmap
+def _places_of_mapped(axis_size, in_batched, info):
+  del axis_size, in_batched
+  return _places(info), True
 
 
 def check_factors(info: jax.Array) -> None:
@@ -145,6 +146,6 @@ def check(info: jax.Array, what: str) -> None:
   if any(axis is not None for axis in spec):
     info = jax.sharding.reshard(info, PartitionSpec(*(None for _ in spec)))
   first = jnp.argmax(info.reshape(-1) != 0)
-  place = _places_p(info).reshape(-1, _MOST_DIMENSIONS)[first]
+  place = _places(info).reshape(-1, _MOST_DIMENSIONS)[first]
   text = f"{_called.value}: the matrix at index {{place}} {what}"
   checkify.check(jnp.all(info == 0), text, info=info.reshape(-1)[first], place=place)

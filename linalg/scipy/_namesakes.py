@@ -193,11 +193,11 @@ def eigh(
   if subset_by_index is not None:
     if eigvals is not None:
       raise ValueError("eigh: eigvals and subset_by_index are two names of one argument.")
-    first, last = eigvals = (int(subset_by_index[0]), int(subset_by_index[1]))
-    if not 0 <= first <= last < jnp.shape(a)[-1]:
+    eigvals = int(subset_by_index[0]), int(subset_by_index[1])
+    if not 0 <= eigvals[0] <= eigvals[1] < jnp.shape(a)[-1]:
       raise ValueError(
           f"eigh: subset_by_index must be (first, last), 0 <= first <= last < {jnp.shape(a)[-1]}, "
-          f"got {tuple(subset_by_index)}.")
+          f"got {eigvals}.")
   if b is None and type == 1 and eigvals is None:
     return linalg.eigvalsh(a) if eigvals_only else tuple(linalg.eigh(a))
   operands, _ = as_arrays("eigh", *((a,) if b is None else (a, b)))
