@@ -4,6 +4,8 @@ The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.lina
 `jax.scipy.linalg`. Those that end in `_ex` also return `info` for each matrix.
 """
 
+from typing import TYPE_CHECKING
+
 from linalg import ffi
 from linalg._accelerate import accelerate, accelerated
 from linalg._checks import LinAlgError, checked
@@ -47,6 +49,9 @@ from linalg._tensors import tensorinv, tensorsolve
 from linalg._triangular import solve_triangular, triangular_solve
 from linalg._tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
 from linalg._version import __version__ as __version__
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is an error
+  from linalg._elsewhere import refuse as __getattr__  # noqa: F401
 
 __all__ = [
     "EigResult",

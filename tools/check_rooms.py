@@ -153,12 +153,15 @@ def private_imports(name: str, path: pathlib.Path) -> Iterator[str]:
 
 
 def logic(name: str, path: pathlib.Path) -> Iterator[str]:
-  """The public names stand here, and nothing else: a docstring, imports and __all__."""
+  """The public names stand here, and nothing else: a docstring, imports, of which type
+  checkers may not see one, and __all__."""
   for node in ast.parse(path.read_text()).body:
     match node:
       case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant()):
         pass
       case ast.Assign([ast.Name("__all__")]):
+        pass
+      case ast.If(ast.UnaryOp(ast.Not(), ast.Name("TYPE_CHECKING")), [ast.ImportFrom()], []):
         pass
       case _:
         yield f"{name}:{node.lineno}: must hold names alone"

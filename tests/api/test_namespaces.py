@@ -20,6 +20,7 @@ import linalg
 import linalg.lax
 import linalg.scipy
 import matrices
+from linalg import _elsewhere
 from quick import quick_jit
 
 PAIRS = {"scipy": (linalg.scipy, jax.scipy.linalg), "lax": (linalg.lax, jax.lax.linalg)}
@@ -96,6 +97,15 @@ def test_subset_by_index(only):
       linalg.scipy.eigh(a, subset_by_index=wrong)
   with pytest.raises(ValueError, match="two names"):
     linalg.scipy.eigh(a, eigvals=(0, 1), subset_by_index=(0, 1))
+
+
+def test_names_that_are_elsewhere():
+  """Who looks in the package for what stands in `linalg.scipy` is told so."""
+  assert set(linalg.scipy.__all__) - set(linalg.__all__) == set(_elsewhere.OF_SCIPY.split())
+  with pytest.raises(AttributeError, match=r"it is linalg\.scipy\.solve_discrete_are"):
+    _ = linalg.solve_discrete_are
+  with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
+    _ = linalg.nothing
 
 
 def test_import_is_lazy():
