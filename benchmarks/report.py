@@ -1,4 +1,5 @@
-"""Shows what benchmarks/run.py measured: tables, plots beside the JSON, or Markdown."""
+"""Shows what benchmarks/run.py measured: tables, plots beside the JSON, or Markdown; and of several
+runs, how speed changed from one to the next."""
 
 import argparse
 import collections
@@ -179,6 +180,32 @@ def print_tables(report: Report, console: Console) -> None:
     console.print(f"Not measured: {count}, {reason}", highlight=False)
 
 
+def table_of_history(reports: list[Report]) -> Table:
+  """Speed-ups over the rival, run by run, of the cells that all runs have: where the machine is
+  slow for a day, the rival is too."""
+  found = [
+      {(cell["op"], cell["n"], batch_of(cell), cell["dtype"]): report.speedup(cell)
+       for cell in report.cells} for report in reports]
+  common = [key for key in found[0] if all(key in each for each in found)]
+  if not common:
+    sys.exit("The files have no cell in common.")
+  table = Table(title=f"Geometric mean of the speed-up over {reports[0].rival}")
+  table.add_column("op", no_wrap=True)
+  table.add_column("cells", justify="right")
+  for report in reports:
+    name = f"{report.header['date'][:10]}\n{report.header.get('commit', '')[:9]}"
+    table.add_column(name, justify="right", no_wrap=True)
+  table.add_column("last / first", justify="right")
+  for op in (*dict.fromkeys(key[0] for key in common), None):
+    keys = [key for key in common if op in (key[0], None)]
+    means = [geometric_mean([each[key] for key in keys]) for each in found]
+    if op is None:
+      table.add_section()
+    change = coloured(means[-1] / means[0])
+    table.add_row(op or "all", str(len(keys)), *map(number, means), change)
+  return table
+
+
 def markdown(report: Report) -> str:
   """A row for each operation; where there are several dtypes, a cell has the speed-up of each."""
   by_dtype = [report.of_dtype(dtype) for dtype in report.dtypes]
@@ -311,16 +338,34 @@ def show(
     sys.exit("The plots need matplotlib: pip install 'jax-linalg[bench]'")
 
 
+def show_history(
+    files: list[pathlib.Path], rival: str, sizes: list[int] | None, batches: list[float] | None
+) -> None:
+  """Prints how the runs differ, the oldest first."""
+  reports = [Report(json.loads(file.read_text()), rival, sizes, batches) for file in files]
+  reports.sort(key=lambda report: report.header["date"])
+  console = Console() if sys.stdout.isatty() else Console(width=140)
+  for report in reports:
+    console.print(describe(report.header), highlight=False)
+  console.print(table_of_history(reports))
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description="Shows what benchmarks/run.py measured.")
-  parser.add_argument("file", type=pathlib.Path, help="the JSON that run.py wrote")
+  parser.add_argument("files", type=pathlib.Path, nargs="+", metavar="FILE",
+                      help="the JSON that run.py wrote; several: how speed changed between them")
   parser.add_argument("--over", default="stock", help="the rival (default: %(default)s)")
   parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="only these n")
   parser.add_argument("--batches", nargs="+", type=float, metavar="BATCH",
                       help="only these batches; inf for those that fill the memory")
   parser.add_argument("--markdown", action="store_true", help="one Markdown table and no plots")
   args = parser.parse_args()
-  show(args.file, args.over, args.sizes, args.batches, as_markdown=args.markdown)
+  if len(args.files) > 1:
+    if args.markdown:
+      parser.error("--markdown is for one file")
+    show_history(args.files, args.over, args.sizes, args.batches)
+  else:
+    show(args.files[0], args.over, args.sizes, args.batches, as_markdown=args.markdown)
 
 
 if __name__ == "__main__":

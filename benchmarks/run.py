@@ -23,6 +23,7 @@ import random
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -415,6 +416,18 @@ def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
       **{name: peer.library.__version__ for name, peer in peers.items()}}
 
 
+def find_commit() -> str:
+  """Of the checkout that this file is in, with a mark if something is changed there; or nothing."""
+  git = ["git", "-C", str(pathlib.Path(__file__).parent)]
+  try:
+    done = subprocess.run(
+        [*git, "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
+        capture_output=True, text=True, check=True, timeout=60)
+  except (OSError, subprocess.SubprocessError):
+    return ""
+  return done.stdout.strip()
+
+
 def default_output(machine: dict[str, Any]) -> pathlib.Path:
   name = machine["cpu"] if machine["platform"] == "cpu" else machine["device"]
   name = re.sub(r"\((r|tm)\)", "", name.lower())
@@ -493,6 +506,7 @@ def main() -> None:
   header = {
       "machine": machine,
       "versions": find_versions(peers),
+      "commit": find_commit(),
       "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
       "command": shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]]),
       "ceilings": measure_ceilings(args.dtypes),

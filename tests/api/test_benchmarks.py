@@ -37,6 +37,34 @@ def test_cases_and_output(tmp_path):
   assert not found["left out"]
 
 
+def _write(path, date, speedups):
+  """A file as a run writes it, of one operation; by n the speed-ups."""
+  cells = [
+      {"op": "lu", "n": n, "batch": 1, "dtype": "f32", "seconds": {"ours": 1e-6, "stock": x * 1e-6},
+       "speedup": {"stock": {"median": x, "q1": x, "q3": x}}} for n, x in speedups.items()]
+  machine = {"platform": "cpu", "cpu": "Some CPU", "isa": [], "cores": 2}
+  header = {"machine": machine, "versions": {"jax": "1", "linalg": "1"}, "date": date}
+  path.write_text(json.dumps(header | {"commit": date[:4], "cells": cells}))
+
+
+def test_history(tmp_path):
+  """Runs in the order of their dates, over the cells that all of them have."""
+  files = [tmp_path / name for name in ("new.json", "old.json")]
+  _write(files[0], "2002-01-01", {2: 1.0, 4: 4.0, 8: 9.0})
+  _write(files[1], "2001-01-01", {2: 2.0, 4: 8.0})
+  show = [sys.executable, str(ROOT / "benchmarks" / "report.py")]
+  run = lambda *arguments: subprocess.run(
+      [*show, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120)
+  done = run(*files)
+  assert done.returncode == 0, done.stderr
+  rows = [re.findall(r"[-\w.]+", line) for line in done.stdout.splitlines()]
+  assert ["2001-01-01", "2002-01-01"] in rows
+  assert ["lu", "2", "4.00", "2.00", "0.50"] in rows
+  _write(files[1], "2001-01-01", {16: 2.0})
+  done = run(*files)
+  assert done.returncode != 0 and "no cell in common" in done.stderr
+
+
 @pytest.mark.extended
 def test_a_run_draws_plots(tmp_path):
   pytest.importorskip("matplotlib")
@@ -58,7 +86,7 @@ def test_a_run_that_is_ended_keeps_its_results(tmp_path):
       [sys.executable, str(ROOT / "benchmarks" / "run.py"), *arguments], cwd=tmp_path,
       stdout=subprocess.PIPE, text=True) as run:
     for line in run.stdout:
-      if line.strip() == "lu":  # the second operation has begun
+      if line.strip().endswith("next lu"):  # the second operation has begun
         run.send_signal(signal.SIGTERM)
         break
     rest = run.stdout.read()
