@@ -140,6 +140,19 @@ def test_limited_time(tmp_path, half_a_processor):
 
 
 @pytest.mark.extended
+@pytest.mark.skipif(sys.platform != "linux", reason="needs namespaces of mounts")
+def test_nothing_known_of_the_machine():
+  """Catches what is read of processors, nodes of memory or control groups where a container has no
+  such files."""
+  hide = ("mount -t tmpfs none /sys && mount --bind /dev/null /proc/cpuinfo && "
+          'mount --bind /dev/null /proc/self/cgroup && exec "$@"')
+  hidden = ("unshare", "--mount", "sh", "-c", hide, "sh")
+  if not shutil.which("unshare") or subprocess.run([*hidden, "true"], check=False).returncode:
+    pytest.skip("needs unshare, and leave to mount")
+  _run("works", prefix=hidden)
+
+
+@pytest.mark.extended
 @pytest.mark.timeout(1300)
 @pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")
 @pytest.mark.parametrize("kind, gibibytes", [("operands", 4), ("results", 14), ("matrix", 4)])

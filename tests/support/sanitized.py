@@ -10,6 +10,10 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+# What handlers_alone.cc is compiled for.
+ELEMENTS = {
+    "float32": "float", "float64": "double", "complex64": "std::complex<float>",
+    "complex128": "std::complex<double>"}
 # What a program ends with in which ThreadSanitizer finds a race.
 RACE = 66
 _OPTIONS = {
@@ -76,13 +80,23 @@ class Sanitizer:
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
       return list(pool.map(compile, range(len(sources))))
 
-  def make(self, name, *sources, objects=()):
+  def make(self, name, *sources, objects=(), options=()):
     """The program of these sources, and of object files that there are."""
     folder = self._folder / name
     objects = [*self.compile(name, *sources), *objects]
-    linked = _run(*self._compile, *self._link, *objects, "-ldl", "-o", folder / name)
+    linked = _run(*self._compile, *self._link, *options, *objects, "-ldl", "-o", folder / name)
     assert linked.returncode == 0, linked.stderr[-5000:]
     return folder / name
 
   def run(self, program, *arguments, prefix=(), **options):
     return _run(*self._prefix, *prefix, program, *arguments, **options)
+
+
+def corpus(folder):
+  """A folder with a file for each call that is kept, as libFuzzer found that it reaches other code,
+  and for each first byte alone, which says the target, so that none is left out."""
+  folder.mkdir()
+  lines = (ROOT / "tests/values/fuzzer_corpus.txt").read_text().splitlines()
+  for line in {*lines, *(f"{byte:02x}" for byte in range(256))}:
+    (folder / line).write_bytes(bytes.fromhex(line))
+  return folder

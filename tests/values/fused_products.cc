@@ -1,10 +1,12 @@
 // The arithmetic of kernels/arithmetic on whatever architecture this is compiled for. The functions
 // whose names begin with Fused are read in the disassembly; the program prints the bits of results,
-// which are to be the same on every architecture that fuses.
+// which are to be the same on every architecture that fuses. With an argument, it first reads
+// beyond its memory.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "kernels/arithmetic/element.h"
 #include "kernels/cpu/batch.h"
@@ -101,10 +103,14 @@ bool HasSubnormalNumbers() {
 
 }  // namespace
 
-int main() {
+int main(int count, char**) {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("x86-64-v3")) return 77;
 #endif
+  if (count > 1) {  // an element short, for a sanitizer to see
+    const auto a = std::make_unique<float[]>(3);
+    linalg::small::Cholesky(a.get(), 2);
+  }
   PrintCholesky<float>("float");
   PrintCholesky<double>("double");
   PrintCholesky<Float4>("Float4");

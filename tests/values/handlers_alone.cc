@@ -15,7 +15,12 @@
 // third, results are short of their last byte, which is to be seen. Or the arguments are a file of
 // a corpus each, after --corpus. With LINALG_TEST_FUZZER defined, libFuzzer has the calls' bytes.
 // LAPACK is in the shared library that LINALG_TEST_LAPACK names.
+//
+// With LINALG_TEST_MODULE defined this is a library, which calls the handlers of a module that
+// Python has loaded, as it is installed: test_random_calls.py. No sanitizer is in these, and each
+// operand and result has pages of its own, between pages that nobody may touch.
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +45,9 @@
 #include "kernels/handlers.h"
 #include "tests/support/stand_in_xla.h"
 
+#if !defined(LINALG_TEST_MODULE)
 unsigned std::thread::hardware_concurrency() noexcept { return 4; }
+#endif
 
 namespace linalg {
 namespace {
@@ -101,6 +108,17 @@ const std::map<std::string_view, std::string_view> kSignatures = {
 constexpr std::string_view kTall[] = {"linalg_householder_product", "linalg_qr_jvp",
                                       "linalg_qr_vjp"};
 
+#if defined(LINALG_TEST_MODULE)
+
+std::map<std::string, XLA_FFI_Handler*, std::less<>> handlers;
+
+XLA_FFI_Handler* HandlerOf(std::string_view name) {
+  const auto found = handlers.find(name);
+  return found == handlers.end() ? nullptr : found->second;
+}
+
+#else
+
 XLA_FFI_Handler* HandlerOf(std::string_view name) {
 #define LINALG_CHOOSE(target, ...) \
   if (name == #target) return &target;
@@ -108,6 +126,8 @@ XLA_FFI_Handler* HandlerOf(std::string_view name) {
 #undef LINALG_CHOOSE
   return nullptr;
 }
+
+#endif
 
 // What a call is made of: numbers from the bytes that there are, so that a fuzzer which changes one
 // changes one choice; and after these, random ones.
@@ -166,11 +186,70 @@ size_t PartBytes(XLA_FFI_DataType dtype) {
   return ElementBytes(dtype) / (complex ? 2 : 1);
 }
 
-// A buffer whose end is that of its memory.
+#if defined(LINALG_TEST_MODULE)
+
+size_t PageSize() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+struct UnmapPages {
+  size_t size = 0;  // without those on either side
+  void operator()(char* pages) const { munmap(pages - PageSize(), size + 2 * PageSize()); }
+};
+
+// Bytes that begin with the first of their pages, or end with the last, as `offset` is 0 or not.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(size_t offset, size_t bytes) : bytes_(bytes) {
+    const size_t size = std::max<size_t>(1, (bytes + PageSize() - 1) / PageSize()) * PageSize();
+    void* const all =
+        mmap(nullptr, size + 2 * PageSize(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) throw std::bad_alloc();
+    pages_ = {static_cast<char*>(all) + PageSize(), UnmapPages{size}};
+    if (mprotect(pages_.get(), size, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+    std::memset(pages_.get(), kBeside, size);
+    before_ = offset == 0 ? 0 : size - bytes;
+  }
+
+  char* data() const { return pages_.get() + before_; }
+  // Whether what is beside the bytes, in their pages, is what it was.
+  bool IsKept() const {
+    const std::string_view all(pages_.get(), pages_.get_deleter().size);
+    const auto kept = [](std::string_view x) {
+      return x.find_first_not_of(kBeside) == std::string_view::npos;
+    };
+    return all.empty() || (kept(all.substr(0, before_)) && kept(all.substr(before_ + bytes_)));
+  }
+
+ private:
+  static constexpr char kBeside = '\x33';
+
+  std::unique_ptr<char, UnmapPages> pages_;
+  size_t before_ = 0, bytes_ = 0;
+};
+
+#else
+
+// Bytes at an offset of memory that ends where they do.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(size_t offset, size_t bytes)
+      : memory_(static_cast<char*>(std::malloc(offset + bytes)), &std::free), offset_(offset) {}
+
+  char* data() const { return memory_.get() + offset_; }
+  bool IsKept() const { return true; }  // or else the sanitizer has said so
+
+ private:
+  std::unique_ptr<char, void (*)(void*)> memory_{nullptr, &std::free};
+  size_t offset_ = 0;
+};
+
+#endif
+
 struct Buffer {
   XLA_FFI_DataType dtype;
   std::vector<int64_t> dimensions;
-  std::unique_ptr<char, void (*)(void*)> memory{nullptr, &std::free};
+  Memory memory;
   char* data = nullptr;
 
   size_t bytes() const {
@@ -182,9 +261,9 @@ struct Buffer {
   // Without its last `missing` bytes.
   void Allocate(Generator& random, size_t missing = 0) {
     // The address of memory is a multiple of 16.
-    const size_t offset = PartBytes(dtype) * Uniform(random, 0, 3);
-    memory.reset(static_cast<char*>(std::malloc(offset + bytes() - std::min(missing, bytes()))));
-    data = memory.get() + offset;
+    const size_t offset = PartBytes(dtype) * Uniform(random, missing > 0 ? 1 : 0, 3);
+    memory = Memory(offset, bytes() - std::min(missing, bytes()));
+    data = memory.data();
   }
 };
 
@@ -515,6 +594,7 @@ std::vector<Buffer> ResultsOf(Generator& random, Call& call, char before,
 #endif
   std::vector<Buffer> found;
   for (Buffer& result : call.results) {
+    if (!result.memory.IsKept()) Fail("memory beside a result was written");
     found.push_back({result.dtype, result.dimensions, std::move(result.memory),
                      std::exchange(result.data, nullptr)});
   }
@@ -547,6 +627,9 @@ bool Try(Generator random) {
   const bool aliased = OneIn(random, 8) && Alias(random, call);
   const auto results = ResultsOf(random, call, '\x55', many, &error);
   if (FloatingPointModes() != modes) Fail("other modes of floating point");
+  for (const Buffer& operand : call.operands) {
+    if (!operand.memory.IsKept()) Fail("memory beside an operand was written");
+  }
   if (aliased) return error.empty();
   const auto same = ResultsOf(random, call, '\xaa', one, &again);
   if (error != again) Fail("two errors: " + error + " and " + again);
@@ -568,6 +651,8 @@ bool Try(Generator random) {
   return false;
 }
 
+#if !defined(LINALG_TEST_MODULE)
+
 void LoadLapack() {
   static void* const library = dlopen(std::getenv("LINALG_TEST_LAPACK"), RTLD_NOW);
   if (library == nullptr) throw std::runtime_error(dlerror());
@@ -584,8 +669,12 @@ void LoadLapack() {
   lapack::routines<std::complex<double>>.ForEach(fill);
 }
 
+#endif
+
 void Start() {
+#if !defined(LINALG_TEST_MODULE)
   lapack::SetLoader(LoadLapack);
+#endif
 #if defined(__x86_64__)
   _mm_setcsr(_mm_getcsr() | 0x8040);  // as XLA does
 #endif
@@ -621,6 +710,27 @@ void TrySeeds(uint64_t seed, int seconds) {
   }
 }
 
+// What the arguments say; what they are is at the head of this file.
+int TryAll(int count, char** arguments) {
+  std::signal(SIGALRM, [](int) { Fail("no end of it"); });
+  std::signal(SIGABRT, [](int) { Fail("a sanitizer has seen it"); });
+  Start();
+  if (std::strcmp(arguments[1], "--corpus") == 0) {
+    TryFiles(count - 2, arguments + 2);
+  } else {
+    missing = count > 3 ? 1 : 0;
+    TrySeeds(std::strtoull(arguments[2], nullptr, 10), std::atoi(arguments[1]));
+  }
+  for (const Target& target : kTargets) {
+    if (TakesElement(target) && taken[std::string(target.name)] == 0) {
+      std::printf("never %s\n", target.name.data());
+    }
+  }
+  std::printf("%ld calls\ndone\n", calls);
+  std::fflush(stdout);
+  return 0;
+}
+
 #endif
 
 }  // namespace
@@ -638,25 +748,27 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
+#elif defined(LINALG_TEST_MODULE)
+
+// To be called with each of the module's, and then TryModule.
+extern "C" void AddHandler(const char* name, XLA_FFI_Handler* handler) {
+  linalg::handlers[name] = handler;
+}
+
+extern "C" int TryModule(int count, char** arguments) {
+  for (const int number : {SIGSEGV, SIGBUS}) {
+    std::signal(number, [](int) { linalg::Fail("memory was touched that is none of its own"); });
+  }
+  for (const linalg::Target& target : linalg::kTargets) {
+    if (linalg::HandlerOf(target.name) != nullptr) continue;
+    std::fprintf(stderr, "the module is of other sources: it has no %s\n", target.name.data());
+    return 1;
+  }
+  return linalg::TryAll(count, arguments);
+}
+
 #else
 
-int main(int count, char** arguments) {
-  using namespace linalg;
-  std::signal(SIGALRM, [](int) { Fail("no end of it"); });
-  std::signal(SIGABRT, [](int) { Fail("a sanitizer has seen it"); });
-  Start();
-  if (std::strcmp(arguments[1], "--corpus") == 0) {
-    TryFiles(count - 2, arguments + 2);
-  } else {
-    missing = count > 3 ? 1 : 0;
-    TrySeeds(std::strtoull(arguments[2], nullptr, 10), std::atoi(arguments[1]));
-  }
-  for (const Target& target : kTargets) {
-    if (TakesElement(target) && taken[std::string(target.name)] == 0) {
-      std::printf("never %s\n", target.name.data());
-    }
-  }
-  std::printf("%ld calls\ndone\n", calls);
-}
+int main(int count, char** arguments) { return linalg::TryAll(count, arguments); }
 
 #endif

@@ -4,6 +4,8 @@ Its instructions are read in a disassembly, and its results, where an emulator i
 with this machine's.
 """
 
+import functools
+import os
 import pathlib
 import platform
 import re
@@ -60,6 +62,24 @@ def _instructions(program) -> dict[str, list[str]]:
   functions = re.findall(r"^[0-9a-f]+ <(.*)>:\n((?:.+\n)+)", text, re.MULTILINE)
   return {
       name: re.findall(r"^\s*[0-9a-f]+:\t(\S+)", body, re.MULTILINE) for name, body in functions}
+
+
+def test_sanitizers_on_arm64(tmp_path):
+  """Catches what AddressSanitizer and UndefinedBehaviourSanitizer see of lanes there."""
+  emulator = _tool("qemu-aarch64", "qemu-aarch64-static")
+  program = _compile(
+      f"{ARM}g++", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+      output=tmp_path / "sanitized")
+  root = f"/usr/{ARM.rstrip('-')}"  # where Debian has its libraries
+  # The search for leaks stops threads as a debugger does, which the emulator does not know.
+  run = functools.partial(
+      subprocess.run, check=False, capture_output=True, text=True,
+      env=os.environ | {"ASAN_OPTIONS": "detect_leaks=0", "QEMU_LD_PREFIX": root})
+  done = run([emulator, program])
+  assert done.returncode == 0, done.stderr[-5000:]
+  assert done.stdout.splitlines()[-1] == "before: 0, within: 1, after: 0"
+  short = run([emulator, program, "--overflow"])
+  assert short.returncode != 0 and "heap-buffer-overflow" in short.stderr, short.stderr[-5000:]
 
 
 def test_products_are_fused_on_arm64(arm_program):

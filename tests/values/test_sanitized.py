@@ -9,6 +9,7 @@ import functools
 import os
 import pathlib
 import platform
+import re
 import secrets
 import shutil
 
@@ -20,15 +21,10 @@ import sanitized
 pytestmark = pytest.mark.extended
 
 ALONE = pathlib.Path(__file__).parent
-# Calls that libFuzzer found to reach different code: their bytes, a line each.
-CORPUS = ALONE / "fuzzer_corpus.txt"
 KERNELS = sanitized.ROOT / "kernels"
 TILES = sorted((KERNELS / "blocked").glob("*.cc"))
 # The Python modules are no handlers.
 HANDLERS = [x for x in sorted((KERNELS / "cpu").glob("*.cc")) if x.stem not in ("module", "isa")]
-ELEMENTS = {
-    "float32": "float", "float64": "double", "complex64": "std::complex<float>",
-    "complex128": "std::complex<double>"}
 XLA = ("-isystem", jax.ffi.include_dir())
 # Hours on demand.
 SECONDS = int(os.environ.get("LINALG_FUZZ_SECONDS", "60"))
@@ -154,7 +150,7 @@ class Handlers:
   def __init__(self, folder, dtype, kinds, *flags, compiler="c++"):
     self._environment = {"LINALG_TEST_LAPACK": str(_openblas()), "OPENBLAS_NUM_THREADS": "1"}
     self._sanitizer = sanitized.Sanitizer(
-        folder, kinds, f"-DLINALG_TEST_ELEMENT={ELEMENTS[dtype.name]}", "-I",
+        folder, kinds, f"-DLINALG_TEST_ELEMENT={sanitized.ELEMENTS[dtype.name]}", "-I",
         str(sanitized.ROOT / "tests/support/one_dtype"), *XLA, *flags, compiler=compiler)
     self._program = self._sanitizer.make(
         "handlers", ALONE / "handlers_alone.cc", *HANDLERS, *TILES)
@@ -170,19 +166,12 @@ def sanitized_handlers(tmp_path_factory):
       tmp_path_factory.mktemp(dtype.name), dtype, "address,undefined", "-march=native"))
 
 
-def _corpus(folder):
-  """A folder with a file for each call that is kept."""
-  folder.mkdir()
-  for i, line in enumerate(CORPUS.read_text().splitlines()):
-    (folder / str(i)).write_bytes(bytes.fromhex(line))
-  return folder
-
-
 @pytest.mark.timeout(7200)
 @pytest.mark.all_dtypes
 def test_corpus(tmp_path, sanitized_handlers, dtype):
   """The calls that the fuzzer keeps, of every target, without the fuzzer."""
-  done = sanitized_handlers(dtype).run("--corpus", *_corpus(tmp_path / "corpus").iterdir())
+  kept = sanitized.corpus(tmp_path / "corpus")
+  done = sanitized_handlers(dtype).run("--corpus", *kept.iterdir())
   _done(done)
   assert "never" not in done.stdout, done.stdout
 
@@ -197,7 +186,9 @@ def test_handlers(sanitized_handlers, dtype):
   handlers = sanitized_handlers(dtype)
   seed = secrets.randbits(40)
   short = handlers.run(SECONDS, seed, "--overflow")
-  assert short.returncode != 0 and "heap-buffer-overflow" in short.stderr, short.stderr[-5000:]
+  # Of a register that is stored across the end, the sanitizer does not say what it is.
+  assert short.returncode != 0 and re.search(
+      "AddressSanitizer: (heap-buffer-overflow|unknown-crash)", short.stderr), short.stderr[-5000:]
   done = handlers.run(SECONDS, seed, timeout=SECONDS + 100)
   _done(done)
   assert "never" not in done.stdout, done.stdout
@@ -218,7 +209,7 @@ def test_fuzzer(tmp_path, dtype):
   found = pathlib.Path(os.environ.get("LINALG_FUZZ_CORPUS", tmp_path / "found"))
   found.mkdir(exist_ok=True)
   done = handlers.run(
-      found, _corpus(tmp_path / "corpus"), f"-max_total_time={SECONDS}", "-timeout=60",
+      found, sanitized.corpus(tmp_path / "corpus"), f"-max_total_time={SECONDS}", "-timeout=60",
       "-max_len=512", "-len_control=0", f"-artifact_prefix={found}/", timeout=SECONDS + 500)
   assert done.returncode == 0 and "DONE" in done.stderr, done.stderr[-10000:]
 

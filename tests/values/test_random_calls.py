@@ -1,0 +1,74 @@
+"""Random calls of the handlers in each module that is installed, as it is, past Python and XLA.
+
+test_sanitized.py compiles the handlers with sanitizers for the like, which takes long. Here the
+memory of each operand and result lies between pages that nobody may touch.
+"""
+
+import functools
+import os
+import secrets
+import subprocess
+import sys
+
+import jax
+import pytest
+
+import sanitized
+from linalg import _targets
+
+pytestmark = [
+    pytest.mark.extended, pytest.mark.all_dtypes,
+    pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")]
+
+VALUES = sanitized.ROOT / "tests/values"
+# Hours on demand.
+SECONDS = int(os.environ.get("LINALG_FUZZ_SECONDS", "10"))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+  """What calls a module with elements of a dtype."""
+
+  @functools.cache
+  def of(dtype):
+    compiler = sanitized.Sanitizer(
+        tmp_path_factory.mktemp(dtype.name), None, "-fPIC", "-DLINALG_TEST_MODULE",
+        f"-DLINALG_TEST_ELEMENT={sanitized.ELEMENTS[dtype.name]}", "-isystem",
+        jax.ffi.include_dir())
+    return compiler.make("calls.so", VALUES / "handlers_alone.cc", options=["-shared"])
+
+  return of
+
+
+def _run(library, level, *arguments, timeout=100):
+  program = sanitized.ROOT / "tests/support/random_calls.py"
+  return subprocess.run(
+      [sys.executable, program, library, *map(str, arguments)], capture_output=True, text=True,
+      env=os.environ | {"LINALG_ISA": level, "JAX_PLATFORMS": "cpu"}, check=False, timeout=timeout)
+
+
+def _done(done):
+  assert done.returncode == 0 and done.stdout.endswith("done\n"), (
+      done.stdout[-2000:] + done.stderr[-5000:])
+  assert "never" not in done.stdout, done.stdout
+
+
+@pytest.mark.timeout(300 + SECONDS)
+@pytest.mark.parametrize("level", _targets.usable_levels())
+def test_random_calls(library, level, dtype):
+  """Catches memory beside operands and results that is read or written, and bits that depend on
+  threads or on what results' memory held.
+
+  LINALG_FUZZ_SECONDS says for how long; a failure tells the call's seed.
+  """
+  seed = secrets.randbits(40)
+  short = _run(library(dtype), level, 60, seed, "--overflow")
+  assert short.returncode != 0 and "memory was touched" in short.stderr, short.stderr[-5000:]
+  _done(_run(library(dtype), level, SECONDS, seed, timeout=SECONDS + 100))
+
+
+@pytest.mark.parametrize("level", _targets.usable_levels())
+def test_corpus(library, level, dtype, tmp_path):
+  """The calls that the fuzzer keeps, of every target."""
+  kept = sanitized.corpus(tmp_path / "corpus")
+  _done(_run(library(dtype), level, "--corpus", *kept.iterdir()))
