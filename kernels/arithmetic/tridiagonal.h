@@ -97,21 +97,6 @@ LINALG_INLINE V QlStart(V d_low, V d_next, V e_low, V d_high) {
   return d_high - d_low + WilkinsonOffset(d_next - d_low, e_low * e_low);
 }
 
-// The rotation that takes (f, g) to (r, 0).
-template <class V>
-struct PlaneRotation {
-  V cosine, sine, r;
-
-  LINALG_INLINE PlaneRotation(V f, V g) {
-    const V norm = MulAdd(f, f, g * g), one = Broadcast<V>(1);
-    const auto lost = norm < SmallSquare<V>();
-    const V root = Sqrt(norm), inverse = one / root;
-    cosine = lost ? one : f * inverse;
-    sine = lost ? V{} : g * inverse;
-    r = lost ? f : root;
-  }
-};
-
 // The square root with the sign of `like`, and its inverse. A GPU has neither a root nor a quotient
 // of float64 that is rounded correctly at a fair price: there they are accurate to two units in the
 // last place.
@@ -129,6 +114,30 @@ LINALG_INLINE void SignedRoot(V square, V like, V& root, V& inverse) {
   root = like < V{} ? -size : size;
   inverse = Broadcast<V>(1) / root;
 }
+
+// The rotation that takes (f, g) to (r, 0), by a right angle at most: r has the sign of f.
+template <class V>
+class PlaneRotation {
+ public:
+  V cosine, sine, r;
+
+  LINALG_INLINE PlaneRotation(V f, V g) : f_(f), g_(g) {
+    const V norm = MulAdd(f, f, g * g), one = Broadcast<V>(1);
+    V root, inverse;
+    SignedRoot(norm, f, root, inverse);
+    lost_ = norm < SmallSquare<V>();
+    cosine = lost_ ? one : f * inverse;
+    sine = lost_ ? V{} : g * inverse;
+    r = lost_ ? f : root;
+  }
+
+  // Minus the tangent of half the angle, as ShearedRotation takes it.
+  LINALG_INLINE V Shear() const { return lost_ ? V{} : -g_ / (r + f_); }
+
+ private:
+  V f_, g_;
+  Mask<V> lost_;
+};
 
 // A step of a sweep: the rotation of rows i and i + 1, given that of the step before by its sine,
 // its cosine, and the g and the p that it has left.

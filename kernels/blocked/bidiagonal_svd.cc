@@ -24,10 +24,15 @@ struct LeafVectors {
   LINALG_INLINE void RotateRight(int i, int j, V cosine, V sine) const {
     RotatePair(RightRow(i), RightRow(j), rows + 1, cosine, sine);
   }
-  LINALG_INLINE void Right(int i, V cosine, V sine) const { RotateRight(i, i + 1, cosine, sine); }
-  LINALG_INLINE void Left(int i, V cosine, V sine) const {
-    RotatePair(LeftRow(i), LeftRow(i + 1), rows, cosine, sine);
+  LINALG_INLINE void Right(int i, Mask<V> on, const PlaneRotation<V>& rotation) const {
+    RotateRight(i, i + 1, Cosine(on, rotation), Sine(on, rotation));
   }
+  LINALG_INLINE void Left(int i, Mask<V> on, const PlaneRotation<V>& rotation) const {
+    RotatePair(LeftRow(i), LeftRow(i + 1), rows, Cosine(on, rotation), Sine(on, rotation));
+  }
+  LINALG_INLINE void Skip(int) const {}
+  LINALG_INLINE void EndSweep(int, int) const {}
+  LINALG_INLINE void End(V*) const {}
   LINALG_INLINE void Negate(int i, Mask<V> negative) const {
     V* const row = RightRow(i);
     for (int j = 0; j <= rows; ++j) row[j] = negative ? -row[j] : row[j];
@@ -39,6 +44,12 @@ struct LeafVectors {
     for (int i = 0; i <= rows; ++i) RightRow(i)[i] = Number<V>(1);
     for (int i = 0; i < rows; ++i) LeftRow(i)[i] = Number<V>(1);
   }
+
+ private:
+  static V Cosine(Mask<V> on, const PlaneRotation<V>& rotation) {
+    return on ? rotation.cosine : Number<V>(1);
+  }
+  static V Sine(Mask<V> on, const PlaneRotation<V>& rotation) { return on ? rotation.sine : V{}; }
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ int TridiagonalEigh<R>::SolveLeaves(R* d, const R* e) {
   V *const sine = z + kMostLeaf * kMostLeaf, *const shear = sine + small::kPendingSweeps<V> * order;
   V failed{};
   const auto solve = [&] {
-    failed = failed + small::ImplicitQl<true, V>(diagonal, beside, order, z, order, sine, shear);
+    small::PendingRotations<false, V, V> rotations(z, order, order, sine, shear);
+    failed = failed + small::ImplicitQl(diagonal, beside, order, rotations);
   };
   leaves_.ForEachRegister(d, e, diagonal, beside, solve,
                           [&](int lane, int64_t first, int64_t size) {

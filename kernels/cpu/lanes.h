@@ -69,12 +69,12 @@ void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double n
 // The same with registers as wide as pays off for groups that work in `size` of them, of which one
 // full group takes an estimated time of `nanoseconds`; a batch that does not fill one runs one
 // matrix at a time, with V a plain number. The bits are the same. `in_place` says that results
-// overwrite operands.
+// overwrite operands. Groups of more than `most_bytes` are of half the width.
 template <class T, class Run>
 void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds, Run&& run,
-                  bool in_place = false) {
+                  bool in_place = false, int64_t most_bytes = kWideGroupBytes) {
   constexpr int kWide = kLanes<T>, kHalf = kWide / 2;
-  const bool fits = size * kRegisterBytes <= kWideGroupBytes;
+  const bool fits = size * kRegisterBytes <= most_bytes;
   const bool brief = nanoseconds * static_cast<double>(batch) / kWide < kBriefNanoseconds;
   if constexpr (kRegisterBytes == 64) {
     if (batch >= kHalf && (!fits || brief || batch < kWide)) {

@@ -15,6 +15,8 @@
 #include "kernels/cpu/results.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
+#include "kernels/small/qr_svd.h"
+#include "kernels/small/svd.h"
 #include "kernels/small/svdvals.h"
 #include "kernels/svd_shape.h"
 
@@ -49,12 +51,11 @@ struct SvdProblem {
   }
 
   void RunSmall(ffi::ThreadPool& pool) const {
-    if (u != nullptr) {
-      RunJacobi<true>(pool);
-    } else if (TakesJacobiForValues(m, n, kDtype<T>)) {
-      RunJacobi<false>(pool);
+    const bool vectors = u != nullptr;
+    if (TakesJacobi(m, n, kDtype<T>, vectors)) {
+      vectors ? RunJacobi<true>(pool) : RunJacobi<false>(pool);
     } else {
-      RunValues(pool);
+      vectors ? RunQr(pool) : RunValues(pool);
     }
   }
 
@@ -121,25 +122,30 @@ struct SvdProblem {
                     });
   }
 
-  // One matrix per lane, by one-sided Jacobi.
-  template <bool kVectors>
-  void RunJacobi(ffi::ThreadPool& pool) const {
-    using Row = small::JacobiRow<R>;
+  // Methods for square matrices, of elements V or in lanes of it; those of a single one have its
+  // rows in registers.
+  template <class V>
+  using RowOf = std::conditional_t<kLanesOf<V> == 1, small::JacobiRow<R>, V>;
+  template <class V>
+  using Jacobi = small::JacobiSvd<Element<T, V>, RowOf<V>>;
+  template <class V>
+  using Qr = small::QrSvd<Element<T, V>, RowOf<V>, ColumnBlock<T, V>>;
+
+  // One matrix per lane; `operations` those of the method.
+  template <bool kVectors, template <class> class Method>
+  void RunMethod(ffi::ThreadPool& pool, double operations) const {
     using Full = Vector<R, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
     const int64_t k = Count();
     const int64_t size = std::max<int64_t>(
-        small::SizeOf<small::JacobiWork<Element<T, Full>, Full>>(rows, cols, full),
-        small::SizeOf<small::JacobiWork<Element<T, R>, Row>>(rows, cols, full) / kLanes<T> + 1);
-    const double operations = (kVectors ? 32.0 : 18.0) * k * k * k * (kIsComplex<T> ? 3 : 1) +
-                              200.0 * k * k + 4.0 * m * n * k;
-    const double nanoseconds = SmallNanoseconds(kLanes<T>, m * n, operations);
-    ForEachGroup<T>(pool, batch, size, nanoseconds, [&]<class V>(int64_t i, V* registers) {
-      using E = Element<T, V>;
-      using RowOf = std::conditional_t<kLanesOf<V> == 1, Row, V>;
-      const small::JacobiWork<E, RowOf> work(registers, rows, cols, full);
+        small::SizeOf<small::SvdWork<Method<Full>>>(rows, cols, full),
+        small::SizeOf<small::SvdWork<Method<R>>>(rows, cols, full) / kLanes<T> + 1);
+    const double nanoseconds =
+        SmallNanoseconds(kLanes<T>, m * n, operations + 200.0 * k * k + 4.0 * m * n * k);
+    const auto run = [&]<class V>(int64_t i, V* registers) {
+      const small::SvdWork<Method<V>> work(registers, rows, cols, full);
       LoadElements(a + i * m * n, m * n, m * n, work.matrix);
-      const V failed = small::JacobiSvd<kVectors>(work, rows, cols, full);
+      const V failed = small::Svd<kVectors>(work, rows, cols, full);
       StoreElements(work.s, k, s + i * k);
       if constexpr (kVectors) {
         const bool tall = m >= n;
@@ -147,7 +153,19 @@ struct SvdProblem {
         StoreElements(tall ? work.right : work.left, RightSize(), vh + i * RightSize());
       }
       StoreIntegers(&failed, 1, info + i);
-    });
+    };
+    ForEachGroup<T>(pool, batch, size, nanoseconds, run, /*in_place=*/false, kWideSvdGroupBytes);
+  }
+
+  template <bool kVectors>
+  void RunJacobi(ffi::ThreadPool& pool) const {
+    const double k = static_cast<double>(Count());
+    RunMethod<kVectors, Jacobi>(pool,
+                                (kVectors ? 32.0 : 18.0) * k * k * k * (kIsComplex<T> ? 3 : 1));
+  }
+  void RunQr(ffi::ThreadPool& pool) const {
+    const double k = static_cast<double>(Count());
+    RunMethod<true, Qr>(pool, (kIsComplex<T> ? 24.0 : 12.0) * k * k * k);
   }
 };
 

@@ -179,6 +179,11 @@ inline constexpr int64_t kSmallSvdvalsDouble = 24;
 // Up to this n one-sided Jacobi finds those of float32 and complex64 sooner than QR iteration, in
 // 0.6 of the time at n = 8 in float32 and 0.4 at n = 4, batches of 4096 (X, quiet).
 inline constexpr int64_t kJacobiSvdvals = 8;
+// With vectors it is sooner up to this shorter side.
+inline constexpr int64_t kJacobiSvd = 9;
+inline constexpr int64_t kJacobiSvdComplex64 = 6;
+inline constexpr int64_t kJacobiSvdFloat64 = 6;
+inline constexpr int64_t kJacobiSvdComplex128 = 4;
 
 // Rows of a single matrix are in registers as wide as there are, `lanes` numbers, where they fill
 // more than half of one.
@@ -279,7 +284,13 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
 inline bool TakesQrPerLane(int64_t rows, int64_t cols) {
   return std::max(rows, cols) <= kSmallQrPerLane;
 }
-inline bool TakesJacobiForValues(int64_t rows, int64_t cols, ffi::DataType dtype) {
+inline bool TakesJacobi(int64_t rows, int64_t cols, ffi::DataType dtype, bool vectors) {
+  if (vectors) {
+    const int64_t single_most = dtype == ffi::DataType::F32 ? kJacobiSvd : kJacobiSvdComplex64;
+    const int64_t double_most =
+        dtype == ffi::DataType::F64 ? kJacobiSvdFloat64 : kJacobiSvdComplex128;
+    return std::min(rows, cols) <= (IsDouble(dtype) ? double_most : single_most);
+  }
   return !IsDouble(dtype) && std::max(rows, cols) <= kJacobiSvdvals;
 }
 inline bool RefinesEigenvalues(int64_t n, bool vectors) {
@@ -292,6 +303,8 @@ inline bool TakesUnblockedReflectors(int64_t count) { return count <= kUnblocked
 // A group of matrices that takes more memory than this runs in registers of half the width, and so
 // in half of it.
 inline constexpr int64_t kWideGroupBytes = 48 << 10;
+// Of svd with vectors.
+inline constexpr int64_t kWideSvdGroupBytes = 240 << 10;
 
 // A group of at most so many bytes is worked on upon the stack.
 inline constexpr int64_t kStackBytes = 8192;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/iterative.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
+#include "kernels/small/svd.h"
 #include "kernels/svd_shape.h"
 
 namespace linalg::cuda {
@@ -43,7 +44,7 @@ struct SvdProblem {
 template <class E, bool kVectors>
 struct SmallSvd {
   using V = RealElement<E>;
-  using Work = small::JacobiWork<E, V, true>;
+  using Work = small::SvdWork<small::JacobiSvd<E, V>, true>;
   SvdProblem<E> problem;
   Place<V> work;     // a Work
   Staged<E> matrix;  // at its beginning
@@ -52,7 +53,7 @@ struct SmallSvd {
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
-    *info.In(slice) = small::JacobiSvd<kVectors>(WorkIn(slice), problem.n, problem.n, false);
+    *info.In(slice) = small::Svd<kVectors>(WorkIn(slice), problem.n, problem.n, false);
   }
   __device__ void Store(const Block& block) const {
     if constexpr (kVectors) {

@@ -16,73 +16,23 @@
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/info.h"
-#include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/small/carver.h"
 #include "kernels/small/hermitian.h"
 #include "kernels/small/open_block.h"
+#include "kernels/small/ordered.h"
+#include "kernels/small/pending_rotations.h"
 #include "kernels/small/root_free_ql.h"
 #include "kernels/small/tridiagonalise.h"
 
 namespace linalg::small {
 
-// Rotates row i + 1 of z with row i, for i = last - 1 down to first; kBlock registers of columns.
-template <int kBlock, class Row, class V>
-LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* sine,
-                              const V* shear) {
-  using T = Lane<V>;
-  constexpr int kStep = kColumns<V, Row>;
-  Row y[kBlock];
-  const auto at = [&](int i, int b) { return reinterpret_cast<T*>(z + i * stride + b * kStep); };
-#pragma GCC unroll 8
-  for (int b = 0; b < kBlock; ++b) y[b] = LoadUnaligned<Row>(at(last, b));
-  for (int i = last - 1; i >= first; --i) {
-    const ShearedRotation<Row> rotation{Widen<Row>(sine[i]), Widen<Row>(shear[i])};
-#pragma GCC unroll 8
-    for (int b = 0; b < kBlock; ++b) {
-      StoreUnaligned(rotation.Rotate(LoadUnaligned<Row>(at(i, b)), y[b]), at(i + 1, b));
-    }
-  }
-#pragma GCC unroll 8
-  for (int b = 0; b < kBlock; ++b) StoreUnaligned(y[b], at(first, b));
-}
-
-// So many sweeps' rotations reach the vectors together, while a block of columns is in the cache. A
-// single matrix that has no registers of columns, as a CUDA thread's, has no cache to gain by it.
-template <class Row>
-inline constexpr int kPendingSweeps = kLanesOf<Row> == 1 ? 1 : 8;
-
 // Diagonalises the tridiagonal matrix of diagonal d and off-diagonal e, both of n elements though
-// the last of e is of no account, of norm about 1. With kVectors, z receives the transposed
-// eigenvectors; `sine` and `shear` are work space of kPendingSweeps<Row> times n elements.
-// Returns how many elements of e did not vanish.
-template <bool kVectors, class Row, class V>
-LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shear) {
-  constexpr int kStep = kColumns<V, Row>;
+// the last of e is of no account, of norm about 1. The rows of `rotations` become the transposed
+// eigenvectors. Returns how many elements of e did not vanish.
+template <class V, class Rotations>
+LINALG_INLINE V ImplicitQl(V* d, V* e, int n, Rotations&& rotations) {
   const V zero{}, one = Number<V>(1);
-  if constexpr (kVectors) {
-    for (int i = 0; i < n * stride; ++i) z[i] = zero;
-    for (int i = 0; i < n; ++i) z[i * stride + i] = one;
-  }
-  int pending = 0, firsts[kPendingSweeps<Row>], lasts[kPendingSweeps<Row>];
-  const auto rotate = [&](int sweeps) {
-    if constexpr (kVectors) {
-      ForEachHalvingBlock<8>(
-          0, PaddedColumns<V, Row>(n) / kStep, [&](auto block, int register_first) {
-            constexpr int kBlock = decltype(block)::value;
-            for (int k = 0; k < pending; ++k) {
-              // Each sweep fills one more diagonal below that of the identity: z is zero beyond.
-              const int filled = (register_first + kBlock) * kStep + sweeps - pending + k;
-              const int last = std::min(lasts[k], filled);
-              if (last > firsts[k]) {
-                RotateRows<kBlock, Row>(z + register_first * kStep, stride, firsts[k], last,
-                                        sine + k * n, shear + k * n);
-              }
-            }
-          });
-    }
-    pending = 0;
-  };
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
     // Each lane's block, and what its shift depends on.
@@ -99,7 +49,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
     }
     first = block.First();
     if (first == n) {
-      rotate(sweep);
+      rotations.Apply();
       return zero;
     }
 
@@ -118,10 +68,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
         last = i + 1;
       }
       const QlStep<V> step(s, c, g, p, e[i], d_here, d_above);
-      if constexpr (kVectors) {
-        sine[pending * n + i] = on ? step.sine : zero;
-        shear[pending * n + i] = on ? step.Shear() : zero;
-      }
+      rotations.Add(i, on ? step.sine : zero, on ? step.Shear() : zero);
       const auto stops = block.low == Number<V>(i);
       e[i + 1] = on & (block.high > Number<V>(i + 1)) ? step.beside : e[i + 1];
       e[i] = stops ? step.g : e[i];
@@ -133,11 +80,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, V* z, int stride, V* sine, V* shea
       p = on ? step.p : p;
     }
     d[first] = d_above;
-    if constexpr (kVectors) {
-      firsts[pending] = first;
-      lasts[pending] = last;
-      if (++pending == kPendingSweeps<Row>) rotate(sweep + 1);
-    }
+    rotations.EndSweep(first, last);
   }
   V left = zero;
   for (int i = 0; i < n - 1; ++i) left = e[i] != zero ? left + one : left;
@@ -159,33 +102,6 @@ LINALG_INLINE void RefineEigenvalues(const V* d, V* e, int n, const V* z, int st
       return MulAdd(here, MulAdd(LoadColumns<B>(d + j) - x, here, beside), sum);
     });
     w[i] = x + MulAdd((d[n - 1] - x) * last, last, sum);
-  }
-}
-
-// Sorts d, and makes `order` the places that its elements come from.
-template <class V>
-LINALG_INLINE void SortAscending(V* d, int n, V* order) {
-  for (int i = 0; i < n; ++i) order[i] = Number<V>(i);
-  SortLanes(
-      n, [&](int j) { return d[j] < d[j - 1]; },
-      [&](int j, auto lanes) {
-        ExchangeWhere(lanes, d[j], d[j - 1]);
-        ExchangeWhere(lanes, order[j], order[j - 1]);
-      });
-}
-
-// target := the transpose of `source` with its rows in the order `order`, lane by lane.
-template <class V>
-LINALG_INLINE void TransposeOrdered(const V* source, int n, int stride, const V* order, V* target) {
-  constexpr int kLanes = kLanesOf<V>;
-  const auto* from = reinterpret_cast<const Lane<V>*>(source);
-  const auto* places = reinterpret_cast<const Lane<V>*>(order);
-  auto* to = reinterpret_cast<Lane<V>*>(target);
-  for (int j = 0; j < n; ++j) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const auto* row = from + static_cast<int>(places[j * kLanes + lane]) * stride * kLanes + lane;
-      for (int i = 0; i < n; ++i) to[(i * stride + j) * kLanes + lane] = row[i * kLanes];
-    }
   }
 }
 
@@ -260,7 +176,7 @@ LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, Hermitia
     V *const diagonal = z.re, *const beside = z.Below(n > 1).re;
     for (int i = 0; i < n; ++i) diagonal[i] = d[i];
     for (int i = 0; i < n - 1; ++i) beside[i] = e[i];
-    info = ImplicitQl<true, Row>(d, e, n, rotated, stride, sine, shear);
+    info = ImplicitQl(d, e, n, PendingRotations<false, Row, V>(rotated, n, stride, sine, shear));
     if (refine) RefineEigenvalues<Row>(diagonal, beside, n, rotated, stride, d);
   } else {
     if constexpr (std::is_same_v<Lane<V>, float>) {
@@ -268,17 +184,17 @@ LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, Hermitia
       info = refine ? RootFreeQl(d, e, n, reinterpret_cast<Wide<V>*>(matrix))
                     : RootFreeQl(d, e, n, rotated);
     } else {
-      info = ImplicitQl<false, Row>(d, e, n, rotated, stride, sine, shear);
+      info = ImplicitQl(d, e, n, WithoutRotations());
     }
   }
   info = finite ? info : Broadcast<V>(kNotFinite);
-  SortAscending(d, n, order);
+  SortOrdered<false>(d, n, order);
   // Zero is added, here and below, because a lane that rests while others work does not keep the
   // sign of its zeros.
   for (int i = 0; i < n; ++i) d[i] = MulAdd(d[i], unscale, zero);
   FillNaN(info != zero, n, d);
   if constexpr (kVectors) {
-    TransposeOrdered(rotated, n, stride, order, z.re);
+    TransposeOrdered(rotated, n, stride, order, z.re, stride);
     if constexpr (kComplexElement<E>) {
       for (int i = 0; i < n * stride; ++i) z.im[i] = zero;
     }

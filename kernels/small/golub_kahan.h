@@ -12,13 +12,19 @@
 namespace linalg::small {
 
 // What becomes of the rotations where no vectors are wanted. Those from the right, and from the
-// left, make of columns, or rows, i and i + 1 the sums cosine x + sine y and cosine y - sine x; and
-// in some lanes the sign of singular value i changes in the end.
+// left, make of columns, or rows, i and i + 1 the sums cosine x + sine y and cosine y - sine x, in
+// the lanes that take part. A sweep goes down the rows, but skips those in which no lane does, and
+// ends with its first and last row. The end of all sweeps leaves d, and then in some lanes the sign
+// of singular value i changes.
 struct WithoutVectors {
+  template <class M, class V>
+  LINALG_INLINE void Right(int, M, const PlaneRotation<V>&) const {}
+  template <class M, class V>
+  LINALG_INLINE void Left(int, M, const PlaneRotation<V>&) const {}
+  LINALG_INLINE void Skip(int) const {}
+  LINALG_INLINE void EndSweep(int, int) const {}
   template <class V>
-  LINALG_INLINE void Right(int, V, V) const {}
-  template <class V>
-  LINALG_INLINE void Left(int, V, V) const {}
+  LINALG_INLINE void End(V*) const {}
   template <class M>
   LINALG_INLINE void Negate(int, M) const {}
 };
@@ -26,7 +32,7 @@ struct WithoutVectors {
 // Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the singular values, in no
 // order; e has the n - 1 elements above it. Returns how many of those did not vanish.
 template <class V, class Vectors = WithoutVectors>
-LINALG_INLINE V GolubKahan(V* d, V* e, int n, const Vectors& vectors = {}) {
+LINALG_INLINE V GolubKahan(V* d, V* e, int n, Vectors&& vectors = {}) {
   using Limits = std::numeric_limits<Lane<V>>;
   const V zero{}, one = Number<V>(1), eps = Broadcast<V>(Limits::epsilon());
   int first = 0;
@@ -63,13 +69,16 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n, const Vectors& vectors = {}) {
     const auto plain = least <= eps * largest;
     V f = plain ? d_low : d_low - shift / d_low, g = e_low;
     V here = d[first];
+    int last = first;
     for (int i = first; i < n - 1; ++i) {
       const auto on = block.Holds(i);
       if (!Any(on)) {
         d[i] = here;
         here = d[i + 1];
+        vectors.Skip(i);
         continue;
       }
+      last = i + 1;
       const PlaneRotation<V> right(f, g);
       if (i > 0) e[i - 1] = on & (block.low < Number<V>(i)) ? right.r : e[i - 1];
       const V beside = e[i], next = d[i + 1];
@@ -77,8 +86,8 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n, const Vectors& vectors = {}) {
       const V below = right.cosine * next;
       const PlaneRotation<V> left(MulAdd(right.cosine, here, right.sine * beside),
                                   right.sine * next);
-      vectors.Right(i, on ? right.cosine : one, on ? right.sine : zero);
-      vectors.Left(i, on ? left.cosine : one, on ? left.sine : zero);
+      vectors.Right(i, on, right);
+      vectors.Left(i, on, left);
       d[i] = on ? left.r : here;
       f = on ? MulAdd(left.cosine, above, left.sine * below) : f;
       here = on ? MulAdd(left.cosine, below, -(left.sine * above)) : next;
@@ -90,7 +99,9 @@ LINALG_INLINE V GolubKahan(V* d, V* e, int n, const Vectors& vectors = {}) {
       }
     }
     d[n - 1] = here;
+    vectors.EndSweep(first, last);
   }
+  vectors.End(d);
   V left = zero;
   for (int i = 0; i < n - 1; ++i) left = e[i] != zero ? left + one : left;
   for (int i = 0; i < n; ++i) {

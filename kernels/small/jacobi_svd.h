@@ -1,24 +1,18 @@
-// Singular values and vectors of small matrices, one per lane.
+// Singular values and vectors of small square matrices of a norm near 1, one per lane.
 //
 // One-sided Jacobi (Hestenes, 1958): rotations of pairs of rows make the rows of W = G A
 // orthogonal; their norms are the singular values, W's rows over them Vᴴ, and Gᴴ is U. A rotation
 // leaves the longer row first, so that the rows are sorted on the way (de Rijk, SIAM J. Sci. Stat.
 // Comput. 10, 1989). Lanes are swept until the last one needs no rotation, with identity rotations
-// where there is nothing to do. A tall matrix is replaced by its R of a QR factorisation, a wide
-// one by its adjoint; each is scaled by a power of two to a norm near 1. What a rank-deficient
-// matrix leaves of Vᴴ is completed to an orthonormal basis.
+// where there is nothing to do. What a rank-deficient matrix leaves of Vᴴ is completed to an
+// orthonormal basis.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/arithmetic/columns.h"
-#include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/jacobi.h"
-#include "kernels/arithmetic/scale.h"
 #include "kernels/small/carver.h"
-#include "kernels/small/householder.h"
-#include "kernels/small/mul_sub.h"
 
 namespace linalg::small {
 
@@ -258,117 +252,46 @@ LINALG_INLINE void SortRows(RealElement<E>* s, SplitRows<E, Row> a, SplitRows<E,
       });
 }
 
-// What JacobiSvd works in, in elements V of memory that it is handed. kSquare says that matrices
-// are known to be square, which takes less memory and much less code.
-template <class E, class Row, bool kSquare = false>
-struct JacobiWork {
+// The decomposition, as Svd of svd.h calls it.
+template <class E_, class Row>
+class JacobiSvd {
+ public:
+  using E = E_;
   using V = RealElement<E>;
+  // Elements before the matrix that are computed with.
+  static constexpr int kMargin = 0;
 
-  // For matrices of `rows` by `cols`, and factors U and Vᴴ that are square or not.
-  LINALG_INLINE JacobiWork(V* memory, int rows, int cols, bool full) {
-    const int64_t m = std::max(rows, cols), n = std::min(rows, cols), width = full ? m : n;
-    const int stride = RowStride<V, Row>(std::min(rows, cols));
-    Carver<V> carver(memory);
-    const auto take_rows = [&](int64_t count) {
-      return carver.template TakeRows<E, Row>(count, stride);
-    };
-    matrix = carver.template Take<E>(m * n);
-    left = carver.template Take<E>(m * width);
-    right = carver.template Take<E>(n * n);
-    q = carver.template Take<E>(kSquare ? 0 : m * width);
-    reflectors = carver.template Take<E>(m > n ? m * n : 0);
-    taus = carver.template Take<E>(m > n ? n : 0);
-    a = take_rows(n);
-    g = take_rows(n);
-    fresh = take_rows(1);
-    s = carver.Take(n);
-    end = carver.Next();
+  LINALG_INLINE JacobiSvd(Carver<V>& carver, E*, int n) : n_(n) {
+    const int stride = RowStride<V, Row>(n);
+    a_ = carver.template TakeRows<E, Row>(n, stride);
+    g_ = carver.template TakeRows<E, Row>(n, stride);
+    fresh_ = carver.template TakeRows<E, Row>(1, stride);
   }
 
-  // The operand, row-major, and in the end U and Vᴴ: of a wide matrix, `right` and `left`.
-  E *matrix, *left, *right;
-  E *q, *reflectors, *taus;
-  SplitRows<E, Row> a, g, fresh;
-  V *s, *end;
+  LINALG_INLINE void Set(int i, int j, E x) const { a_.Below(i).Set(j, x); }
+
+  template <bool kVectors>
+  LINALG_INLINE V Solve(V* s) const {
+    const V one = Broadcast<V>(1);
+    for (int i = 0; i < n_; ++i) {
+      for (int j = 0; j < n_; ++j) g_.Below(i).Set(j, FromReal<E>(i == j ? one : V{}));
+      for (int j = n_; j < PaddedColumns<V, Row>(n_); ++j) {
+        a_.Below(i).Set(j, E{});
+        g_.Below(i).Set(j, E{});
+      }
+    }
+    const V failed = OrthogonaliseRows<kVectors>(a_, g_, n_);
+    NormaliseRows<kVectors>(a_, n_, s, fresh_);
+    SortRows<kVectors>(s, a_, g_, n_);
+    return failed;
+  }
+
+  LINALG_INLINE E U(int i, int j) const { return Conj(g_.Below(j).Get(i)); }
+  LINALG_INLINE E Vh(int i, int j) const { return a_.Below(i).Get(j); }
+
+ private:
+  int n_;
+  SplitRows<E, Row> a_, g_, fresh_;
 };
-
-// Singular values of work.matrix in work.s, descending. With kVectors also the factors, row-major:
-// U in work.left and Vᴴ in work.right, if rows >= cols; otherwise U in work.right and Vᴴ in
-// work.left. Returns 0, -1 in the lanes whose matrix holds NaN or Inf, or 1 in those that did not
-// converge; the results are NaN there.
-template <bool kVectors, class E, class Row, bool kSquare>
-LINALG_INLINE RealElement<E> JacobiSvd(const JacobiWork<E, Row, kSquare>& work, int rows, int cols,
-                                       bool full) {
-  using V = RealElement<E>;
-  const auto [matrix, left, right, q, reflectors, taus, a, g, fresh, s, end] = work;
-  const V zero{}, one = Broadcast<V>(1);
-  const bool tall = kSquare || rows >= cols;
-  const int m = tall ? rows : cols, n = tall ? cols : rows, width = full ? m : n;
-  Extent<E> extent;
-  for (int i = 0; i < m * n; ++i) extent.Add(matrix[i]);
-  const auto finite = extent.Finite();
-  V unscale;
-  const V scale = extent.Scale(unscale);
-  // What is not finite is replaced by an identity, which takes no time.
-  const auto at = [&](int i, int j) {
-    const E x = scale * (tall ? matrix[i * n + j] : Conj(matrix[j * m + i]));
-    return Choose(finite, x, FromReal<E>(i == j ? one : zero));
-  };
-  if (!kSquare && m > n) {
-    for (int i = 0; i < m; ++i) {
-      for (int j = 0; j < n; ++j) q[i * n + j] = at(i, j);
-    }
-    HouseholderQr<E>(q, n, m, n, reflectors, taus);
-  }
-  for (int i = 0; i < n; ++i) {
-    for (int j = 0; j < n; ++j) {
-      a.Below(i).Set(j, !kSquare && m > n ? q[i * n + j] : at(i, j));
-      g.Below(i).Set(j, FromReal<E>(i == j ? one : zero));
-    }
-    for (int j = n; j < PaddedColumns<V, Row>(n); ++j) {
-      a.Below(i).Set(j, E{});
-      g.Below(i).Set(j, E{});
-    }
-  }
-  V info = OrthogonaliseRows<kVectors>(a, g, n);
-  info = finite ? info : Broadcast<V>(kNotFinite);
-  NormaliseRows<kVectors>(a, n, s, fresh);
-  SortRows<kVectors>(s, a, g, n);
-  // Zero is added, here and below, because a lane that rests while others work does not keep the
-  // sign of its zeros.
-  for (int i = 0; i < n; ++i) s[i] = MulAdd(s[i], unscale, zero);
-  FillNaN(info != zero, n, s);
-  if constexpr (kVectors) {
-    // With A = Q R: U = Q Gᴴ. Of a wide matrix, Uᴴ and V are wanted.
-    const auto at_left = [&](int i, int j) -> E& { return left[tall ? i * width + j : j * m + i]; };
-    if (!kSquare && m > n) {
-      HouseholderProduct<E>(q, width, m, width, n, reflectors, taus);
-      for (int k = 0; k < n; ++k) {
-        for (int j = 0; j < n; ++j) right[k * n + j] = -Conj(g.Below(j).Get(k));
-      }
-      E* const product = matrix;  // read no more
-      std::fill_n(product, m * n, E{});
-      MulSub(m, n, n, q, width, right, n, product, n);
-      for (int i = 0; i < m; ++i) {
-        for (int j = 0; j < width; ++j) {
-          const E x = (j < n ? product[i * n + j] : q[i * width + j]) + E{};
-          at_left(i, j) = tall ? x : Conj(x) + E{};
-        }
-      }
-    } else {
-      for (int i = 0; i < n; ++i) {
-        for (int j = 0; j < n; ++j) left[i * n + j] = Conj(g.Below(j).Get(i)) + E{};
-      }
-    }
-    for (int i = 0; i < n; ++i) {
-      for (int j = 0; j < n; ++j) {
-        right[i * n + j] = (tall ? a.Below(i).Get(j) : Conj(a.Below(j).Get(i))) + E{};
-      }
-    }
-    FillNaN(info != zero, static_cast<int64_t>(m) * width, left);
-    FillNaN(info != zero, static_cast<int64_t>(n) * n, right);
-  }
-  return info;
-}
 
 }  // namespace linalg::small

@@ -1,46 +1,22 @@
 // Singular values of small matrices without vectors, one per lane.
 //
-// Householder reduction to real bidiagonal form (Golub and Kahan, Calculating the singular values
-// and pseudo-inverse of a matrix, 1965), of a tall matrix's R, then implicit QR, for float32
-// in float64, where the rounding errors of its sweeps do not add up to anything. A matrix is scaled
-// by a power of two to a norm near 1.
+// Reduction to real bidiagonal form, of a tall matrix's R, then implicit QR, for float32 in float64,
+// where the rounding errors of its sweeps do not add up to anything. A matrix is scaled by a power
+// of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/arithmetic/info.h"
+#include "kernels/arithmetic/registers.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/small/bidiagonalise.h"
 #include "kernels/small/carver.h"
 #include "kernels/small/golub_kahan.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/root_free_ql.h"
 
 namespace linalg::small {
-
-// Reduces the n by n matrix to bidiagonal form, the diagonal to d and what is above it to e.
-// Columns are updated in blocks B. `v` has n elements.
-template <class B, class E>
-LINALG_INLINE void Bidiagonalise(E* a, int n, E* v, RealElement<E>* d, RealElement<E>* e) {
-  for (int k = 0; k < n; ++k) {
-    const int rows = n - k, cols = rows - 1;
-    E* const corner = a + k * n + k;
-    if (kComplexElement<E> || rows > 1) {
-      const E tau = Conj(MakeReflector(corner, n, rows, v));
-      ForEachColumnBlock<kColumns<E, B>, 1>(rows - 1, [&]<int, bool kMasked>(int j, int first) {
-        ReflectColumns<kMasked, B>(corner + 1 + j, n, rows, v, tau, first);
-      });
-    }
-    d[k] = Re(corner[0]);
-    if (cols == 0) return;
-    if (kComplexElement<E> || cols > 1) {
-      // The reflector that takes the adjoint of the row to a multiple of e₁.
-      for (int j = 1; j <= cols; ++j) corner[j] = Conj(corner[j]);
-      const E tau = MakeReflector(corner + 1, 1, cols, v);
-      ReflectFromRight(corner + n + 1, n, cols, cols, v, tau);
-    }
-    e[k] = Re(corner[1]);
-  }
-}
 
 // GolubKahan for floats, in float64; `work` has 2 n elements.
 template <class V>
@@ -110,7 +86,8 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
     HouseholderQr<B>(upright, n, m, n, vectors, work.taus);
     square = upright;
   }
-  Bidiagonalise<B>(square, n, work.taus, work.values, work.beside);
+  const BidiagonalReflectors<E> lost{.left = work.taus, .right = work.taus};
+  Bidiagonalise<B>(square, n, lost, work.values, work.beside);
   V info;
   if constexpr (std::is_same_v<Lane<V>, float>) {
     info = WideGolubKahan(work.values, work.beside, n, reinterpret_cast<Wide<V>*>(work.wide));

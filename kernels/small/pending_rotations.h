@@ -1,0 +1,103 @@
+// Rotations of neighbouring rows, as the sweeps of a QL or QR iteration make them, which reach the
+// rows of the vectors some sweeps later, together.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/arithmetic/columns.h"
+#include "kernels/arithmetic/rotation.h"
+#include "kernels/small/tridiagonalise.h"
+
+namespace linalg::small {
+
+// Rotates rows i and i + 1 of z for all i in [first, last), downwards in their order, or upwards;
+// kBlock registers of columns. The row that meets all others stays in registers.
+template <bool kDown, int kBlock, class Row, class V>
+LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* sine,
+                              const V* shear) {
+  using T = Lane<V>;
+  constexpr int kStep = kColumns<V, Row>;
+  Row y[kBlock];
+  const auto at = [&](int i, int b) { return reinterpret_cast<T*>(z + i * stride + b * kStep); };
+  const int begin = kDown ? first : last, end = kDown ? last : first;
+#pragma GCC unroll 8
+  for (int b = 0; b < kBlock; ++b) y[b] = LoadUnaligned<Row>(at(begin, b));
+  for (int i = begin; i != end;) {
+    const int next = kDown ? i + 1 : i - 1, upper = kDown ? i : next;
+    const ShearedRotation<Row> rotation{Widen<Row>(sine[upper]), Widen<Row>(shear[upper])};
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlock; ++b) {
+      StoreUnaligned(rotation.Rotate(LoadUnaligned<Row>(at(next, b)), y[b]), at(i, b));
+    }
+    i = next;
+  }
+#pragma GCC unroll 8
+  for (int b = 0; b < kBlock; ++b) StoreUnaligned(y[b], at(end, b));
+}
+
+// So many sweeps' rotations reach the vectors together, while a block of columns is in the cache. A
+// single matrix that has no registers of columns, as a CUDA thread's, has no cache to gain by it.
+template <class Row>
+inline constexpr int kPendingSweeps = kLanesOf<Row> == 1 ? 1 : 8;
+
+// What becomes of them where no vectors are wanted.
+struct WithoutRotations {
+  template <class V>
+  LINALG_INLINE void Add(int, V, V) const {}
+  LINALG_INLINE void EndSweep(int, int) const {}
+  LINALG_INLINE void Apply() const {}
+};
+
+// The rotations of n rows of z, which begin as the identity's, `stride` apart. Each sweep goes down
+// the rows if kDown, or else up. `sine` and `shear` are work space of kPendingSweeps<Row> times n
+// elements.
+template <bool kDown, class Row, class V>
+class PendingRotations {
+ public:
+  LINALG_INLINE PendingRotations(V* z, int n, int stride, V* sine, V* shear)
+      : z_(z), n_(n), stride_(stride), sine_(sine), shear_(shear) {
+    for (int i = 0; i < n * stride; ++i) z[i] = V{};
+    for (int i = 0; i < n; ++i) z[i * stride + i] = Number<V>(1);
+  }
+
+  // Of rows i and i + 1, in the sweep that is being made.
+  LINALG_INLINE void Add(int i, V sine, V shear) {
+    sine_[pending_ * n_ + i] = sine;
+    shear_[pending_ * n_ + i] = shear;
+  }
+
+  // That sweep has rotated rows `first` to `last`.
+  LINALG_INLINE void EndSweep(int first, int last) {
+    firsts_[pending_] = first;
+    lasts_[pending_] = last;
+    ++sweeps_;
+    if (++pending_ == kPendingSweeps<Row>) Apply();
+  }
+
+  LINALG_INLINE void Apply() {
+    constexpr int kStep = kColumns<V, Row>;
+    ForEachHalvingBlock<8>(0, PaddedColumns<V, Row>(n_) / kStep, [&](auto block, int begin) {
+      constexpr int kBlock = decltype(block)::value;
+      for (int k = 0; k < pending_; ++k) {
+        // Each sweep fills one more diagonal beside that of the identity: z is zero beyond.
+        const int before = sweeps_ - pending_ + k;
+        const int first = kDown ? std::max(firsts_[k], begin * kStep - before - 1) : firsts_[k];
+        const int last = kDown ? lasts_[k] : std::min(lasts_[k], (begin + kBlock) * kStep + before);
+        if (last > first) {
+          RotateRows<kDown, kBlock, Row>(z_ + begin * kStep, stride_, first, last, sine_ + k * n_,
+                                         shear_ + k * n_);
+        }
+      }
+    });
+    pending_ = 0;
+  }
+
+ private:
+  V* z_;
+  int n_, stride_;
+  V *sine_, *shear_;
+  int pending_ = 0, sweeps_ = 0;
+  int firsts_[kPendingSweeps<Row>], lasts_[kPendingSweeps<Row>];
+};
+
+}  // namespace linalg::small

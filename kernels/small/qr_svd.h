@@ -1,0 +1,157 @@
+// Singular values and vectors of small square matrices of a norm near 1, one per lane, by reduction
+// to real bidiagonal form and implicit QR.
+//
+// The rotations go to the rows of the transposed singular vectors of the bidiagonal matrix, which
+// are real and start from the identity; the reflectors follow. The singular values are made anew
+// from these vectors.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/arithmetic/columns.h"
+#include "kernels/small/bidiagonalise.h"
+#include "kernels/small/carver.h"
+#include "kernels/small/golub_kahan.h"
+#include "kernels/small/householder.h"
+#include "kernels/small/ordered.h"
+#include "kernels/small/pending_rotations.h"
+
+namespace linalg::small {
+
+// The decomposition, as Svd of svd.h calls it. Rows of vectors are in registers Row, columns are
+// updated in blocks B.
+template <class E_, class Row, class B>
+class QrSvd {
+ public:
+  using E = E_;
+  using V = RealElement<E>;
+  // Elements before the matrix that are computed with.
+  static constexpr int kMargin = kColumns<E, B> - 1;
+
+  LINALG_INLINE QrSvd(Carver<V>& carver, E* matrix, int n)
+      : n_(n), stride_(RowStride<V, Row>(n)), matrix_(matrix) {
+    const auto take = [&](int64_t count) { return carver.template Take<E>(count); };
+    reflectors_ = {.left = take(n * n),
+                   .right = take(n * n),
+                   .left_taus = take(n),
+                   .right_taus = take(n)};
+    for (Side* side : {&left_, &right_}) {
+      side->rows = carver.Take(n * stride_);
+      side->sine = carver.Take(kPendingSweeps<Row> * n);
+      side->shear = carver.Take(kPendingSweeps<Row> * n);
+    }
+    d_ = carver.Take(stride_);
+    e_ = carver.Take(stride_);
+    beside_ = carver.Take(n);
+    order_ = carver.Take(n);
+  }
+
+  LINALG_INLINE void Set(int i, int j, E x) const { matrix_[i * n_ + j] = x; }
+
+  template <bool kVectors>
+  LINALG_INLINE V Solve(V* s) const {
+    static_assert(kVectors, "svdvals.h is for values alone");
+    std::fill_n(matrix_ - kMargin, kMargin, E{});
+    Bidiagonalise<B>(matrix_, n_, reflectors_, d_, e_);
+    for (int i = 0; i < n_; ++i) {
+      s[i] = d_[i];
+      if (i < n_ - 1) beside_[i] = e_[i];
+    }
+    const V failed = GolubKahan(s, beside_, n_, Vectors(*this));
+    SortOrdered<true>(s, n_, order_);
+    // The matrix is free, and so are the reflectors from the left once they have been applied.
+    Order(left_, matrix_);
+    MultiplyByQ<B>(false, n_, n_, reflectors_.LeftCount(n_), reflectors_.left,
+                   reflectors_.left_taus, matrix_);
+    E* const v = reflectors_.left;
+    Order(right_, v);
+    MultiplyByQ<B>(false, n_ - 1, n_, reflectors_.RightCount(n_), reflectors_.right,
+                   reflectors_.right_taus, v + n_);
+    return failed;
+  }
+
+  LINALG_INLINE E U(int i, int j) const { return matrix_[i * n_ + j]; }
+  LINALG_INLINE E Vh(int i, int j) const { return Conj(reflectors_.left[j * n_ + i]); }
+
+ private:
+  // The vectors of one side: in rows, and the rotations that these wait for.
+  struct Side {
+    V *rows, *sine, *shear;
+  };
+  using Rotations = PendingRotations<true, Row, V>;
+
+  // What GolubKahan does to the vectors.
+  class Vectors {
+   public:
+    LINALG_INLINE explicit Vectors(const QrSvd& work)
+        : work_(work), left_(work.RotationsOf(work.left_)), right_(work.RotationsOf(work.right_)) {}
+
+    LINALG_INLINE void Left(int i, Mask<V> on, const PlaneRotation<V>& rotation) {
+      left_.Add(i, KeepIf<V>(on, rotation.sine), KeepIf<V>(on, rotation.Shear()));
+    }
+    LINALG_INLINE void Right(int i, Mask<V> on, const PlaneRotation<V>& rotation) {
+      right_.Add(i, KeepIf<V>(on, rotation.sine), KeepIf<V>(on, rotation.Shear()));
+    }
+    LINALG_INLINE void Skip(int i) {
+      left_.Add(i, V{}, V{});
+      right_.Add(i, V{}, V{});
+    }
+    LINALG_INLINE void EndSweep(int first, int last) {
+      left_.EndSweep(first, last);
+      right_.EndSweep(first, last);
+    }
+    LINALG_INLINE void End(V* s) {
+      left_.Apply();
+      right_.Apply();
+      work_.Refine(s);
+    }
+    LINALG_INLINE void Negate(int i, Mask<V> negative) {
+      if (!Any(negative)) return;
+      V* const row = work_.right_.rows + i * work_.stride_;
+      for (int j = 0; j < work_.n_; ++j) row[j] = negative ? -row[j] : row[j];
+    }
+
+   private:
+    const QrSvd& work_;
+    Rotations left_, right_;
+  };
+
+  LINALG_INLINE Rotations RotationsOf(const Side& side) const {
+    return {side.rows, n_, stride_, side.sine, side.shear};
+  }
+
+  // Replaces singular values s by what they are of their vectors u and v, uᵀ B v over the norms,
+  // which are nearly 1. The errors of the sweeps add up in the values as in the vectors, but those
+  // of this product are of the second order in those of the vectors.
+  LINALG_INLINE void Refine(V* s) const {
+    for (int i = 0; i < n_; ++i) {
+      const V *const u = left_.rows + i * stride_, *const v = right_.rows + i * stride_;
+      const V x = s[i], half = Number<V>(0.5) * x;
+      // Of element j, that of uᵀ (B v - x u), and what the norms differ by.
+      const auto add = [&]<class C>(C left, C right, C image, C sum) {
+        return MulAdd(left, image - x * left, MulAdd(half * (left - right), left + right, sum));
+      };
+      const V sum = SumOf<V, Row>(0, n_ - 1, [&]<class C>(int j, C sum) {
+        const C left = LoadColumns<C>(u + j), right = LoadColumns<C>(v + j);
+        const C beside = LoadColumns<C>(e_ + j) * LoadColumns<C>(v + j + 1);
+        return add(left, right, MulAdd(LoadColumns<C>(d_ + j), right, beside), sum);
+      });
+      const int last = n_ - 1;
+      s[i] = x + add(u[last], v[last], d_[last] * v[last], sum);
+    }
+  }
+
+  // The columns of `target` are the vectors of a side, in the order of their values.
+  LINALG_INLINE void Order(const Side& side, E* target) const {
+    if constexpr (kComplexElement<E>) std::fill_n(target, n_ * n_, E{});
+    TransposeOrdered(side.rows, n_, stride_, order_, target, n_);
+  }
+
+  int n_, stride_;
+  E* matrix_;
+  BidiagonalReflectors<E> reflectors_;
+  Side left_, right_;
+  V *d_, *e_, *beside_, *order_;
+};
+
+}  // namespace linalg::small
