@@ -152,23 +152,22 @@ inline constexpr int64_t kLeastBlockedTridiagonal = 40;
 inline constexpr int64_t kSmallEig = 64;
 inline constexpr int64_t kSmallHessenberg = 32;
 
-// Singular values and vectors, one-sided Jacobi per lane: in batches of 256 2.9 / 1.4 at n = 32
-// and 2.6 in complex64, and in complex128 1.7 at 24; single matrices are about level there (E,
-// 21 November, batches 1 and 256). The time of one per lane
-// over that of tiles is, in batches of 64 / of single matrices, 0.7 / 1.7 at n = 28 and 1.1 / 1.7
-// at 32 in float32, 0.9 / 1.2 at 16, 0.85 / 1.25 at 19, 1.1 / 1.6 at 20 and 2.1 / 3.0 at 32 in
-// float64, 0.7 / 1.1 at 20 and 1.1 / 1.5 at 24 in complex64 (0.7 in batches of 110 to 140 at 21
-// to 25 and 1.0 at 26, quiet) and 2.9 / 1.5 at 20 in complex128. LAPACK's time over tiles' is, on
+// Singular values and vectors, one per lane: the time of tiles over that of QR iteration is, on one
+// thread, in batches / of single matrices, in float32 4.4 / 0.96 at n = 24, 2.8 / 0.70 at 30, 2.1
+// / 0.68 at 32 and 2.1 / 0.60 at 44, in float64 2.6 / 0.77 at 20, 2.1 / 0.71 at 24 and 1.6 / 0.56
+// at 28, in complex64 3.4 / 0.88 at 24, 2.5 / 0.73 at 30 and 1.4 / 0.71 at 32, in complex128 2.2
+// / 0.81 at 20, 2.0 / 0.80 at 24 and 1.6 / 0.66 at 28 (AMD EPYC with AVX-512, 25 November 2026,
+// quiet, the least of five; the classes alone, with their copies). LAPACK's time over tiles' is, on
 // one thread, with vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6
 // / 1.8 to 6 in float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or
 // more, and of wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with
 // fewer 0.5 to 0.9 (E). Of single matrices, which two threads share, JAX's over tiles' is in
 // float64 2.3 / 2.3 at n = 512, 1.8 / 1.55 at 1024 and 1.5 / 1.7 at 2048, in float32 1.9 / 2.0, 1.8
 // / 1.9 and 1.15 / 2.35 (E, quiet, 25 November).
-inline constexpr int64_t kSmallSvd = 28;
-inline constexpr int64_t kSmallSvdComplex64 = 25;
-inline constexpr int64_t kSmallSvdFloat64 = 19;
-inline constexpr int64_t kSmallSvdComplex128 = 16;
+inline constexpr int64_t kSmallSvd = 32;
+inline constexpr int64_t kSmallSvdComplex64 = 31;
+inline constexpr int64_t kSmallSvdFloat64 = 24;
+inline constexpr int64_t kSmallSvdComplex128 = 24;
 inline constexpr int64_t kLeastBlockedSvd = 8;
 inline constexpr int64_t kBlockedSvd = 2048;
 inline constexpr int64_t kBlockedSvdBytes = 64 << 20;
@@ -179,7 +178,12 @@ inline constexpr int64_t kSmallSvdvalsDouble = 24;
 // Up to this n one-sided Jacobi finds those of float32 and complex64 sooner than QR iteration, in
 // 0.6 of the time at n = 8 in float32 and 0.4 at n = 4, batches of 4096 (X, quiet).
 inline constexpr int64_t kJacobiSvdvals = 8;
-// With vectors it is sooner up to this shorter side.
+// With vectors, up to this shorter side: the time of one-sided Jacobi over that of QR iteration is,
+// in batches / of single matrices, in float32 1.0 / 0.87 at n = 8, 1.14 / 1.06 at 10, 1.4 / 1.3 to
+// 1.5 at 16 and 1.7 to 2.2 / 1.4 to 1.7 at 24, in float64 1.1 / 0.91 at 6, 1.2 / 0.98 at 7, 1.6 to
+// 1.7 / 1.6 to 1.7 at 16 and 1.7 to 1.9 / 1.8 at 24, in complex64 1.2 / 0.8 at 6, 1.3 / 0.84 at 7
+// and 1.8 / 1.6 at 16, in complex128 1.0 / 0.74 at 4, 1.2 / 0.9 at 5 and 2.2 / 1.9 at 16 (as the
+// figures of tiles above).
 inline constexpr int64_t kJacobiSvd = 9;
 inline constexpr int64_t kJacobiSvdComplex64 = 6;
 inline constexpr int64_t kJacobiSvdFloat64 = 6;
@@ -303,8 +307,9 @@ inline bool TakesUnblockedReflectors(int64_t count) { return count <= kUnblocked
 // A group of matrices that takes more memory than this runs in registers of half the width, and so
 // in half of it.
 inline constexpr int64_t kWideGroupBytes = 48 << 10;
-// Of svd with vectors.
-inline constexpr int64_t kWideSvdGroupBytes = 240 << 10;
+// The same of singular vectors, of which few passes reach more than the second-level cache holds:
+// full width is 1.1 times as fast up to n = 30, and 0.8 at 32 in float32 (as above).
+inline constexpr int64_t kWideSvdGroupBytes = 420 << 10;
 
 // A group of at most so many bytes is worked on upon the stack.
 inline constexpr int64_t kStackBytes = 8192;
