@@ -105,16 +105,26 @@ LINALG_INLINE bool Any(M mask) {
   }
 }
 
+// Aligned as one lane is, though not as all of them: so a single one is an access like others,
+// which nvcc would make byte by byte of the bytes of a copy.
 template <class V>
 LINALG_INLINE V LoadUnaligned(const Lane<V>* source) {
-  V x;
-  std::memcpy(&x, source, sizeof(V));
-  return x;
+  if constexpr (std::is_same_v<V, Lane<V>>) {
+    return *source;
+  } else {
+    V x;
+    std::memcpy(&x, source, sizeof(V));
+    return x;
+  }
 }
 
 template <class V>
 LINALG_INLINE void StoreUnaligned(V x, Lane<V>* target) {
-  std::memcpy(target, &x, sizeof(V));
+  if constexpr (std::is_same_v<V, Lane<V>>) {
+    *target = x;
+  } else {
+    std::memcpy(target, &x, sizeof(V));
+  }
 }
 
 // The lanes at kPlaces of `low` and `high`, one after the other.
