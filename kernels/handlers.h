@@ -30,9 +30,9 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_eig, kBoth, 1, 3)                                                   \
   visit(linalg_eig_left, kBoth, 1, 4)                                              \
   visit(linalg_eigh, kBoth, 1, 3, "lower", "symmetrize")                           \
-  visit(linalg_eigh_jvp, kCpu, 3, 2, "lower", "symmetrize")                        \
+  visit(linalg_eigh_jvp, kBoth, 3, 2, "lower", "symmetrize")                       \
   visit(linalg_eigh_tridiagonal, kBoth, 2, 3)                                      \
-  visit(linalg_eigh_vjp, kCpu, 4, 1, "lower", "symmetrize")                        \
+  visit(linalg_eigh_vjp, kBoth, 4, 1, "lower", "symmetrize")                       \
   visit(linalg_eigvals, kBoth, 1, 2)                                               \
   visit(linalg_eigvalsh, kBoth, 1, 2, "lower", "symmetrize")                       \
   visit(linalg_eigvalsh_tridiagonal, kBoth, 2, 2)                                  \

@@ -1,43 +1,20 @@
 // Derivatives of eigenvalues and eigenvectors of small Hermitian matrices A = V diag(w) Vᴴ, one per
 // lane: their tangents along dA, and the cotangent of A for those of w and V.
 //
-// With C = Vᴴ dA V, dw = diag C and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ): Giles, Collected matrix
-// derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Where a
-// gap is within 8 √n eps ‖A‖, the two vectors are not determined and F is 0. Row-major n by n
-// elements, all of them overwritten; `work` is room for as many.
+// With C = Vᴴ dA V, dw = diag C and dV = V (F ∘ C), F being ReciprocalGaps: Giles, Collected matrix
+// derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Row-major
+// n by n elements, all of them overwritten; `work` is room for as many.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/arithmetic/reciprocal_gaps.h"
 #include "kernels/small/hermitian.h"
 #include "kernels/small/mul_sub.h"
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {
-
-// F of the n eigenvalues `w`.
-template <class V>
-class ReciprocalGaps {
- public:
-  LINALG_INLINE ReciprocalGaps(int n, const V* w) : w_(w) {
-    V norm{};
-    for (int i = 0; i < n; ++i) norm = Magnitude(w[i]) > norm ? Magnitude(w[i]) : norm;
-    const double eps = std::numeric_limits<Lane<V>>::epsilon();
-    equal_ = Number<V>(8 * std::sqrt(static_cast<double>(n)) * eps) * norm;
-  }
-
-  LINALG_INLINE V operator()(int i, int j) const {
-    const V gap = w_[j] - w_[i];
-    return Magnitude(gap) <= equal_ ? V{} : Broadcast<V>(1) / gap;
-  }
-
- private:
-  const V* w_;
-  V equal_;
-};
 
 // c := -a b, all n by n.
 template <class E>

@@ -41,9 +41,8 @@ if reason := _targets.cuda_refusal():
 # What the others lower to is tested in sharding/test_export.py.
 HANDLED = cases.with_handlers("cuda")
 
-# The targets that the CPU alone has, and what programs for CUDA call in their place: docs/cuda.md.
-INSTEAD = {"linalg_eigh_jvp": [], "linalg_eigh_vjp": [], "linalg_ormqr": [],
-    "linalg_sort_key_val": []}
+# The targets that the CPU alone has: docs/cuda.md.
+CPU_ALONE = {"linalg_ormqr", "linalg_sort_key_val"}
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)
@@ -61,8 +60,8 @@ def test_every_target():
   """Catches an operation that quietly runs stock JAX on a GPU."""
   cpu, cuda = _targets._cpu.signatures(), _targets._cuda.signatures()
   assert _targets._cuda.targets().keys() == cuda.keys()
-  assert cpu.keys() - cuda.keys() == INSTEAD.keys()
-  assert cuda == {target: cpu[target] for target in cpu if target not in INSTEAD}
+  assert cpu.keys() - cuda.keys() == CPU_ALONE
+  assert cuda == {target: cpu[target] for target in cpu if target not in CPU_ALONE}
 
 
 def test_import_needs_no_library_of_nvidias():
@@ -245,6 +244,7 @@ def test_products_that_xla_keeps(shapes, dtype, on_cpu, on_cuda):
     (linalg.cholesky, "linalg_cholesky_vjp", np.float32, 16),
     (linalg.cholesky, "linalg_cholesky_vjp", np.float64, 12),
     (lambda a: linalg.qr(a)[0], "linalg_qr_vjp", np.float32, 8),
+    (lambda a: linalg.eigh(a)[1], "linalg_eigh_vjp", np.float32, 32),
     (linalg.det, "linalg_det_adjugate", np.float32, 12)])
 def test_rules_that_have_handlers(function, target, dtype, largest):
   """Small matrices go to the handlers; of larger ones the program for CUDA has the formula."""
@@ -291,10 +291,8 @@ def test_gradient(case, rng):
   loss = lambda x: energy(case, 1, *merge(x)).sum()
   cpu, cuda = _calls_on_both(jax.grad(loss), floating)
   # Besides, the program for CUDA calls what its formulas do where the CPU has one handler for all.
-  handled = [call for call in cpu if _target(call) not in INSTEAD]
-  replaced = [target for call in cpu for target in INSTEAD.get(_target(call), [])]
+  handled = [call for call in cpu if _target(call) not in CPU_ALONE]
   assert not collections.Counter(handled) - collections.Counter(cuda)
-  assert not collections.Counter(replaced) - collections.Counter(map(_target, cuda))
 
 
 def test_export(case, rng):
@@ -347,8 +345,9 @@ def _may_be_recorded(handler):
 # Those that launch kernels and do nothing else, whatever they are given.
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
-        "cholesky_jvp", "cholesky_vjp", "det_adjugate", "lu_pivots_to_permutation", "matmul",
-        "matmul_transpose_a", "matmul_transpose_b", "qr_jvp", "qr_vjp", "slogdet_inv")}
+        "cholesky_jvp", "cholesky_vjp", "det_adjugate", "eigh_jvp", "eigh_vjp",
+        "lu_pivots_to_permutation", "matmul", "matmul_transpose_a", "matmul_transpose_b", "qr_jvp",
+        "qr_vjp", "slogdet_inv")}
 # Those that ask for scratch memory whatever they are given: systems laid side by side, or levels of
 # a reduction; matrices written out in full; Sturm sequences.
 NEED_SCRATCH = {

@@ -1,0 +1,33 @@
+// What the derivatives of eigenvectors divide by.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/arithmetic/element.h"
+
+namespace linalg {
+
+// Fᵢⱼ = 1 / (wⱼ - wᵢ) of n eigenvalues `w`: 0 where the gap is within 8 √n eps ‖A‖, for the two
+// vectors are not determined there.
+template <class V>
+class ReciprocalGaps {
+ public:
+  LINALG_INLINE ReciprocalGaps(int n, const V* w) : w_(w) {
+    V norm{};
+    for (int i = 0; i < n; ++i) norm = Magnitude(w[i]) > norm ? Magnitude(w[i]) : norm;
+    const double eps = std::numeric_limits<Lane<V>>::epsilon();
+    equal_ = Number<V>(8 * std::sqrt(static_cast<double>(n)) * eps) * norm;
+  }
+
+  LINALG_INLINE V operator()(int i, int j) const {
+    const V gap = w_[j] - w_[i];
+    return Magnitude(gap) <= equal_ ? V{} : Broadcast<V>(1) / gap;
+  }
+
+ private:
+  const V* w_;
+  V equal_;
+};
+
+}  // namespace linalg
