@@ -327,10 +327,16 @@ __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols
                 [=](int i, int j, E x) { StoreGlobal<E>(x, target + i * cols + j); });
 }
 
-// The info of a team's matrix.
+// The info of a team's matrix. The barrier is for what a warp has done without one,
+// before it loads its next matrix; what a Team does ends with one.
 template <class Team>
 __device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* target) {
   team.Phase([&](int thread) {
+    if (thread == 0) *target = info;
+  });
+}
+__device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* target) {
+  team.Each([&](int thread) {
     if (thread == 0) *target = info;
   });
 }

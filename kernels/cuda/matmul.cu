@@ -74,17 +74,19 @@ struct TiledProducts {
         col_tiles((products.n + kCols - 1) / kCols),
         tiles((products.m + kRows - 1) / kRows * col_tiles),
         by_tiles(tiles),
-        by_col_tiles(col_tiles) {}
+        by_col_tiles(col_tiles),
+        by_depth(products.depth) {}
 
   Products<E> products;
   StagedOperand<E> a, b;
   Staged<E> c;
   int col_tiles, tiles;
-  Divider by_tiles, by_col_tiles;
+  Divider by_tiles, by_col_tiles, by_depth;
 
   __device__ void Load(const Block& block) const {
     a.Load(products.a, block);
     b.Load(products.b, block);
+    if (products.n < kCols) ClearRest(block);
   }
 
   __device__ void Run(const Block& block) const {
@@ -98,6 +100,16 @@ struct TiledProducts {
   __device__ void Store(const Block& block) const { c.Store(products.c, block); }
 
  private:
+  // The columns that a tile takes beyond those of a narrow b.
+  __device__ __forceinline__ void ClearRest(const Block& block) const {
+    const auto rows = static_cast<unsigned>(block.count * products.depth);
+    for (unsigned e = threadIdx.x; e < rows; e += blockDim.x) {
+      const unsigned matrix = by_depth(e), row = e - matrix * products.depth;
+      E* const x = b.place.In(block.Slice(matrix)) + row * b.ld;
+      for (int j = products.n; j < kCols; ++j) x[j] = E{};
+    }
+  }
+
   __device__ __forceinline__ void Tile(char* slice, int own_row, int own_col) const {
     const int m = products.m, n = products.n;
     const int first_row = std::max(std::min(own_row, m - kRows), 0);

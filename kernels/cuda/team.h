@@ -64,6 +64,12 @@ class Team {
 
   __device__ __forceinline__ int size() const { return size_; }
 
+  // Without a barrier: of what no other thread reads.
+  template <class Body>
+  __device__ __forceinline__ void Each(Body&& body) const {
+    body(thread_);
+  }
+
   template <class Body>
   __device__ __forceinline__ void Phase(Body&& body) const {
     body(thread_);
