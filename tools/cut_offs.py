@@ -1,7 +1,9 @@
-"""Where the paths of kernels/cuda/tuning.h should change, by times of sizes around where they do.
+"""Where the paths of kernels/cuda/tuning.h, and the limits of handlers in linalg/_tuning.py, should
+change, by times of sizes around where they do.
 
   python benchmarks/run.py --platform gpu ... --output tuning.json   # tools/on_gpu.py has the sizes
-  python tools/cut_offs.py tuning.json
+  python benchmarks/run.py --platform gpu --gradients ... --output tuning-gradients.json
+  python tools/cut_offs.py tuning.json tuning-gradients.json
 
 prints a Markdown table. For each constant and dtype the sizes at hand on either side are a line
 each, of the logarithm of the time in that of n; the lines are drawn on beyond the cut-off, and
@@ -19,6 +21,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+
+from linalg import _tuning
 
 BYTES = {"f32": 4, "f64": 8}
 # Sizes on each side that make a line, and how near in size they must be.
@@ -55,6 +59,13 @@ def of_sides(constant: str, op: str, largest: dict[str, int]) -> CutOff:
   return CutOff(constant, op, lambda dtype: largest[dtype])
 
 
+def of_handlers(constant: str, op: str) -> CutOff:
+  """Beyond which XLA's operations do it."""
+  limit = getattr(_tuning, constant)["cuda"]
+  return CutOff(constant, op, lambda dtype: max(
+      n for n in range(1, limit.side + 1) if n * n * BYTES[dtype] <= limit.nbytes))
+
+
 def square(n: int, size: int) -> int:
   return n * n * size
 
@@ -63,7 +74,7 @@ def two_squares(n: int, size: int) -> int:
   return 2 * n * n * size
 
 
-# As tuning.h has them: tests/cuda/test_tools.py compares.
+# The first as tuning.h has them: tests/cuda/test_tools.py compares.
 CUT_OFFS = [
     of_bytes("kAloneBytes", "lu", square, {"f32": 576, "f64": 1152}),
     of_bytes("kAloneBytes", "inv", two_squares, {"f32": 576, "f64": 1152}),
@@ -79,7 +90,13 @@ CUT_OFFS = [
     of_sides("kTeamSvd", "svd", {"f32": 64, "f64": 64}),
     # By what the algorithms of one thread each work in: docs/cuda.md has these orders.
     of_sides("kAloneEighBytes", "eigh", {"f32": 9, "f64": 6}),
-    of_sides("kAloneSvdBytes", "svd", {"f32": 6, "f64": 4})]
+    of_sides("kAloneSvdBytes", "svd", {"f32": 6, "f64": 4}),
+    of_handlers("CHOLESKY_DERIVATIVE", "grad cholesky"),
+    of_handlers("EIGH_DERIVATIVE", "grad eigh"),
+    of_handlers("QR_DERIVATIVE", "grad qr"),
+    of_handlers("ADJUGATE", "grad det"),
+    of_handlers("SLOGDET_INVERSE", "grad slogdet"),
+    of_sides("_PRODUCTS", "matmul", dict.fromkeys(BYTES, _tuning._PRODUCTS["cuda"].side))]
 
 
 class Found(NamedTuple):
@@ -116,8 +133,8 @@ def judge(times: Times, largest: int) -> Found | None:
   return Found(step, math.floor(math.exp(meeting) + 1e-6))
 
 
-def rows(data: dict) -> list[str]:
-  cells = [cell for cell in data["cells"] if "seconds" in cell]
+def rows(cells: list[dict]) -> list[str]:
+  cells = [cell for cell in cells if "seconds" in cell]
   lines = ["| constant | op | dtype | largest n | step | proposed largest n | the constant then |",
            "|---|---|---|---:|---:|---|---|"]
   for cut_off in CUT_OFFS:
@@ -142,10 +159,12 @@ def rows(data: dict) -> list[str]:
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description="Proposes cut-offs of kernels/cuda/tuning.h.")
-  parser.add_argument("file", type=pathlib.Path, help="the JSON that benchmarks/run.py wrote")
+  parser = argparse.ArgumentParser(description="Proposes cut-offs of CUDA's handlers.")
+  parser.add_argument(
+      "files", type=pathlib.Path, nargs="+", help="the JSON that benchmarks/run.py wrote")
   args = parser.parse_args()
-  print("\n".join(rows(json.loads(args.file.read_text()))))
+  print("\n".join(rows([
+      cell for file in args.files for cell in json.loads(file.read_text())["cells"]])))
 
 
 if __name__ == "__main__":

@@ -30,10 +30,12 @@ SANITIZED = "(float32 or complex128) and (residuals or info) and not large"
 GRID = ["--platform", "gpu", "--rounds", "7"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # Around where paths change for one matrix size or another: tools/cut_offs.py has them.
-TUNED_OPS = ["cholesky", "lu", "inv", "triangular_solve", "qr", "svd", "eigh"]
+TUNED_OPS = ["cholesky", "lu", "inv", "triangular_solve", "qr", "svd", "eigh", "matmul"]
+TUNED_GRADIENTS = ["cholesky", "eigh", "qr", "det", "slogdet"]
 TUNED_SIZES = list(map(str, [
     3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 28, 32, 33, 36, 48, 60, 64, 65, 68,
     112, 128, 129, 136]))
+TUNED_GRADIENT_SIZES = list(map(str, [*range(6, 19), 28, 32, 33, 36]))
 TUNED_BATCH = "20000"
 PATIENCE = 20  # seconds that what is interrupted has to write what it has
 
@@ -69,7 +71,7 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
         python("benchmarks/run.py", *GRID, *arguments, "--output", samples(name)), minutes, {},
         table)
 
-  cut_offs = python("tools/cut_offs.py", samples("tuning"))
+  cut_offs = python("tools/cut_offs.py", samples("tuning"), samples("tuning-gradients"))
   return {
       "machine": Step(["nvidia-smi"], 0.5),
       "build": Step(
@@ -90,6 +92,10 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
       "tuning": benchmark(
           "tuning", 8, "--seconds-per-cell", "0.02", "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES,
           "--batches", TUNED_BATCH, "--memory", "2800", "--dtypes", "f32", "f64"),
+      "tuning-gradients": benchmark(
+          "tuning-gradients", 4, "--seconds-per-cell", "0.02", "--gradients", "--ops",
+          *TUNED_GRADIENTS, "--sizes", *TUNED_GRADIENT_SIZES, "--batches", TUNED_BATCH, "--memory",
+          "2800", "--dtypes", "f32", "f64"),
       "cut-offs": Step(cut_offs, 1, {}, cut_offs),
       "memcheck": sanitizer("memcheck", 8),
       "racecheck": sanitizer("racecheck", 6),

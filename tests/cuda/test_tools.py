@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from linalg import _tuning
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -123,7 +125,7 @@ def test_children_that_outlive_a_step(tmp_path):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", ["benchmark", "gradients", "tuning"])
+@pytest.mark.parametrize("name", ["benchmark", "gradients", "tuning", "tuning-gradients"])
 def test_commands_that_benchmark(name, tmp_path):
   """Catches an option or an operation that the benchmark does not know."""
   step = on_gpu.steps(tmp_path, 1)[name]
@@ -171,7 +173,8 @@ def test_constants():
   for name, words in (("kAloneEighBytes", r"n = (\d+) in float32 and (\d+) in float64, QL"),
                       ("kAloneSvdBytes", r"Jacobi, as n = (\d+) in float32 and (\d+) in float64")):
     sides[name] = dict(zip(("f32", "f64"), map(int, re.search(words, page).groups()), strict=True))
-  for cut_off in cut_offs.CUT_OFFS:
+  of_tuning_h = [x for x in cut_offs.CUT_OFFS if x.constant.startswith("k")]
+  for cut_off in of_tuning_h:
     for dtype in ("f32", "f64"):
       largest = cut_off.largest(dtype)
       if cut_off.constant in limits:
@@ -180,14 +183,24 @@ def test_constants():
         assert [int(x) <= limit for x in needed] == [True, False], cut_off
       else:
         assert largest == sides[cut_off.constant][dtype], cut_off
-  assert {x.constant for x in cut_offs.CUT_OFFS} == limits.keys() | sides.keys()
+  assert {x.constant for x in of_tuning_h} == limits.keys() | sides.keys()
+
+
+def test_limits_of_handlers():
+  """All that linalg/_tuning.py has for CUDA are judged."""
+  limited = {
+      name for name, x in vars(_tuning).items() if isinstance(x, dict) and "cuda" in x}
+  assert {x.constant for x in cut_offs.CUT_OFFS if not x.constant.startswith("k")} == limited
 
 
 def test_sizes_are_on_both_sides():
-  """The tuning run has sizes that judge every cut-off."""
-  sizes = dict.fromkeys(map(int, on_gpu.TUNED_SIZES), 1.0)
+  """The tuning runs have sizes that judge every cut-off."""
   for cut_off in cut_offs.CUT_OFFS:
-    assert cut_off.op in on_gpu.TUNED_OPS
+    op = cut_off.op.removeprefix("grad ")
+    ops, sizes = (on_gpu.TUNED_OPS, on_gpu.TUNED_SIZES) if op == cut_off.op else (
+        on_gpu.TUNED_GRADIENTS, on_gpu.TUNED_GRADIENT_SIZES)
+    assert op in ops
+    sizes = dict.fromkeys(map(int, sizes), 1.0)
     for dtype in ("f32", "f64"):
       assert cut_offs.judge(sizes, cut_off.largest(dtype)) is not None, (cut_off, dtype)
 
