@@ -2,8 +2,8 @@
 // lane: their tangents along dA, and the cotangent of A for those of w and V.
 //
 // With C = Vᴴ dA V, dw = diag C and dV = V (F ∘ C), F being ReciprocalGaps: Giles, Collected matrix
-// derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Row-major
-// n by n elements, all of them overwritten; `work` is room for as many.
+// derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1.
+// Row-major n by n elements, all of them overwritten; `work` is room for as many.
 #pragma once
 
 #include <algorithm>
