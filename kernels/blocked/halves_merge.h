@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -160,11 +159,13 @@ class HalvesMerge {
   // columns of the update, a row for each pole at its place. Returns how many did not converge.
   template <class Poles>
   int FindVectors(R rho, R unscale, const RunTasks& run_tasks) {
-    std::atomic<int> failed = 0;
+    // Where sources will be there is room meanwhile for a number of each piece.
     ForEachPieceOfColumns<R>(run_tasks, 0, kept_count_, [&](int64_t first, int64_t last) {
-      failed +=
+      source_[first] =
           FindRoots<Poles>(first, last, kept_count_, rho, poles_, weights_, roots_, products_);
     });
+    int failed = 0;
+    for (int64_t j = 0; j < kept_count_; j += kTaskColumns<R>) failed += source_[j];
     for (int64_t i = 0; i < kept_count_; ++i) roots_[i] *= unscale;
     ForEachPieceOfRows(run_tasks, kept_count_, [&](int64_t first, int64_t last) {
       RecomputeWeights<Poles>(first, last, kept_count_, poles_, products_, weights_);

@@ -31,10 +31,8 @@ class QrSvd {
   LINALG_INLINE QrSvd(Carver<V>& carver, E* matrix, int n)
       : n_(n), stride_(RowStride<V, Row>(n)), matrix_(matrix) {
     const auto take = [&](int64_t count) { return carver.template Take<E>(count); };
-    reflectors_ = {.left = take(n * n),
-                   .right = take(n * n),
-                   .left_taus = take(n),
-                   .right_taus = take(n)};
+    reflectors_ = {
+        .left = take(n * n), .right = take(n * n), .left_taus = take(n), .right_taus = take(n)};
     for (Side* side : {&left_, &right_}) {
       side->rows = carver.Take(n * stride_);
       side->sine = carver.Take(kPendingSweeps<Row> * n);
