@@ -41,7 +41,7 @@ RULES = [
          ("linalg._cpu_", "linalg._cuda", "linalg._isa", "linalg._targets._cpu",
           "linalg._targets._cuda", "linalg._targets._isa"),
          but=("linalg/_targets.py", "tests/api/test_registration.py", "tests/api/test_ffi.py",
-              "tests/cuda/test_programs.py")),
+              "tests/cuda/test_programs.py", "tests/support/random_calls.py")),
     Rule(("*.py",), PRIVATE_JAX, but=("linalg/_primitive.py",)),
     Rule(("linalg/_*.py", "linalg/scipy/*.py", "linalg/lax/*.py",
           "linalg/distributed/*.py"),
