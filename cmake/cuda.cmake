@@ -89,6 +89,7 @@ add_library(
   kernels/cuda/det.cu
   kernels/cuda/eig.cu
   kernels/cuda/eigh.cu
+  kernels/cuda/eigh_derivative.cu
   kernels/cuda/eigh_tridiagonal.cu
   kernels/cuda/hessenberg.cu
   kernels/cuda/lu.cu
@@ -113,6 +114,12 @@ target_compile_options(
   linalg_cuda_kernels
   PRIVATE --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
           -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
+# For tests/cuda/ptx/build.py.
+option(LINALG_KEEP_PTX "Keep the kernels' PTX in the build folder" OFF)
+if(LINALG_KEEP_PTX)
+  file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/ptx")
+  target_compile_options(linalg_cuda_kernels PRIVATE --keep "--keep-dir=${CMAKE_BINARY_DIR}/ptx")
+endif()
 target_compile_options(_cuda PRIVATE -Wall -Wextra)
 target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
 export_initialisation_alone(_cuda)

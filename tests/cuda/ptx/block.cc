@@ -19,6 +19,11 @@ const Kernel* kernel;
 std::vector<Thread> threads;
 std::vector<std::vector<PendingCopy>> copies;
 std::string failure;
+// Of the kernel that has it: another one has none.
+Fault fault;
+bool faulty;
+// By kind of fault, whether it may be at a line of that kernel: whether the line was run.
+std::array<std::vector<bool>, Fault::kKinds> reached;
 std::minstd_rand random_engine;
 int preempt, until_preemption;
 
@@ -38,6 +43,15 @@ void MayGiveWay() {
   if (preempt == 0 || --until_preemption > 0) return;
   until_preemption = 1 + static_cast<int>(random_engine() % (2 * preempt));
   Suspend();
+}
+
+// Whether this is where the kernel has a fault of that kind.
+bool IsFaulty(Fault::Kind kind, int line) {
+  if (!faulty) return false;
+  std::vector<bool>& lines = reached[kind];
+  if (lines.size() <= static_cast<size_t>(line)) lines.resize(line + 1);
+  lines[line] = true;
+  return fault.kind == kind && fault.line == line;
 }
 
 // The value that a thread of a warp takes away from a meeting of the threads of its mask.
@@ -202,6 +216,7 @@ void Fail(const Thread& thread, int line, const std::string& what) {
 
 void Thread::ReadShared(uint32_t address, void* target, int size, int at) {
   MayGiveWay();
+  if (IsFaulty(Fault::kNextElement, at)) address += size;
   memory.Read(*this, true, address, target, size, at);
 }
 void Thread::ReadGlobal(uint64_t address, void* target, int size, int at) {
@@ -210,6 +225,7 @@ void Thread::ReadGlobal(uint64_t address, void* target, int size, int at) {
 }
 void Thread::WriteShared(uint32_t address, const void* source, int size, int at) {
   MayGiveWay();
+  if (IsFaulty(Fault::kNextElement, at)) address += size;
   memory.Write(*this, true, address, source, size, at);
 }
 void Thread::WriteGlobal(uint64_t address, const void* source, int size, int at) {
@@ -221,7 +237,8 @@ void Thread::Copy(uint32_t target, uint64_t source, int size, int at) {
   copies[thread].push_back({source, target, size, at});
 }
 
-void Thread::FinishCopies() {
+void Thread::FinishCopies(int at) {
+  if (IsFaulty(Fault::kNoWaitForCopies, at)) return;
   for (const PendingCopy& copy : copies[thread]) {
     char bytes[16];
     memory.Read(*this, false, copy.source, bytes, copy.size, copy.line);
@@ -232,6 +249,7 @@ void Thread::FinishCopies() {
 }
 
 void Thread::Wait(Meeting kind, uint32_t with, uint32_t brings, int at) {
+  if (IsOfWarp(kind) && IsFaulty(Fault::kHalfOfMask, at)) with &= with >> 1;
   meeting = kind, mask = with, value = brings, line = at;
   if (IsOfWarp(kind) && (with >> thread % kWarp & 1) == 0) {
     Fail(*this, at, std::string(Name(kind)) + " of a mask without the thread itself");
@@ -241,6 +259,7 @@ void Thread::Wait(Meeting kind, uint32_t with, uint32_t brings, int at) {
 
 void Thread::Barrier(uint32_t number, int at) {
   if (number != 0) Fail(*this, at, "a barrier other than 0");
+  if (IsFaulty(Fault::kNoBarrier, at)) return;
   Wait(Meeting::kBarrier, 0, 0, at);
 }
 
@@ -250,7 +269,10 @@ bool Thread::BarrierOr(uint32_t number, bool brings, int at) {
   return result != 0;
 }
 
-void Thread::WarpBarrier(uint32_t with, int at) { Wait(Meeting::kWarpBarrier, with, 0, at); }
+void Thread::WarpBarrier(uint32_t with, int at) {
+  if (IsFaulty(Fault::kNoBarrier, at)) return;
+  Wait(Meeting::kWarpBarrier, with, 0, at);
+}
 
 Shuffled Thread::Shuffle(ShuffleMode mode, uint32_t with, uint32_t brings, uint32_t from,
                          uint32_t shape, int at) {
@@ -270,8 +292,23 @@ uint32_t Thread::Agree(Meeting kind, uint32_t with, uint32_t brings, int at) {
   return result;
 }
 
+void SetFault(const Fault& other) {
+  fault = other;
+  for (auto& lines : reached) lines.clear();
+}
+
+std::vector<int> Reached(Fault::Kind kind) {
+  std::vector<int> lines;
+  for (size_t i = 0; i < reached[kind].size(); ++i) {
+    if (reached[kind][i]) lines.push_back(static_cast<int>(i));
+  }
+  return lines;
+}
+
 std::string Run(const Launch& launch, const Schedule& schedule) {
   kernel = launch.kernel;
+  faulty = launch.name == fault.kernel;
+  const bool too_little = IsFaulty(Fault::kTooLittleMemory, 0);
   failure.clear();
   preempt = until_preemption = schedule.preempt;
   threads.assign(launch.threads, {});
@@ -281,7 +318,7 @@ std::string Run(const Launch& launch, const Schedule& schedule) {
   epochs.launch = ++clock;
   for (uint32_t i = 0; i < launch.blocks; ++i) {
     epochs.block = epochs.barrier = ++clock;
-    memory.Begin(kernel->shared_bytes + launch.dynamic_bytes);
+    memory.Begin(kernel->shared_bytes + launch.dynamic_bytes - (too_little ? 256 : 0));
     for (uint32_t j = 0; j < launch.threads; ++j) {
       Thread& thread = threads[j];
       thread = {};

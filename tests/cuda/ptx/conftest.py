@@ -1,4 +1,4 @@
-"""The libraries that build.py makes, once for all tests, and the suites run with them."""
+"""The library that build.py makes, once for all tests, and the suites run with it."""
 
 import fcntl
 import os
@@ -10,60 +10,60 @@ import sys
 import jax
 import pytest
 
+import ptx_suites as suites
+
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
 PLUGIN = ROOT / "tests/cuda/on_cpu"
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory):
-  """A function of names of kernels/cuda/*.cu, that gives the folder of their library.
+def shared_folder(tmp_path_factory):
+  """That of all workers."""
+  base = tmp_path_factory.getbasetemp()
+  return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-  LINALG_PTX names one that has been made of all of them, for those who run the tests often.
-  """
+
+@pytest.fixture(scope="session")
+def library(shared_folder):
+  """The folder of build.py's library, which LINALG_PTX names if there is one already."""
   if made := os.environ.get("LINALG_PTX"):
-    return lambda *names: pathlib.Path(made)
+    return pathlib.Path(made)
   if shutil.which("nvcc") is None:
     pytest.skip("needs nvcc, which makes the PTX")
   if shutil.which("c++") is None:
     pytest.skip("needs a C++ compiler, c++")
-  base = tmp_path_factory.getbasetemp()
-  if "PYTEST_XDIST_WORKER" in os.environ:
-    base = base.parent  # that of all workers, one of which builds
-
-  def make(*names):
-    folder = base / "-".join(["ptx", *names])
-    with folder.with_suffix(".lock").open("w") as lock:
-      fcntl.flock(lock, fcntl.LOCK_EX)
-      if not (folder / "compile").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        done = subprocess.run(
-            [sys.executable, HERE / "build.py", folder, jax.ffi.include_dir(), *names],
-            capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-5000:]
-    return folder
-
-  return make
-
-
-@pytest.fixture(scope="session")
-def quick_library(build):
-  """Of the files that each run of CI has time for."""
-  return build("cholesky", "eigh", "lu", "qr")
+  folder = shared_folder / "ptx"
+  with folder.with_suffix(".lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not (folder / "compile").exists():
+      shutil.rmtree(folder, ignore_errors=True)
+      done = subprocess.run(
+          [sys.executable, HERE / "build.py", folder, jax.ffi.include_dir()],
+          capture_output=True, text=True, check=False)
+      assert done.returncode == 0, done.stderr[-5000:]
+  return folder
 
 
 @pytest.fixture
-def run_suites():
-  """Runs pytest on files with the handlers of a library, and returns what is to be said of it."""
-  def run(folder, *arguments, **settings):
+def launched(shared_folder):
+  return suites.Launched(shared_folder / "ptx-launched")
+
+
+@pytest.fixture
+def run_suite(library):
+  """Runs one of suites.SUITES with the handlers of the library, and demands that it passes."""
+  def run(suite, chosen, launched, **settings):
     paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
-        "CUDA_ON_CPU": str(folder / "libcuda_on_cpu.so"), "PYTHONPATH": os.pathsep.join(paths)}
+        "CUDA_ON_CPU": str(library / "libcuda_on_cpu.so"), "PYTHONPATH": os.pathsep.join(paths),
+        "LINALG_PTX_LAUNCHED": str(launched.file(suite))}
     environment |= {f"LINALG_PTX_{name.upper()}": str(x) for name, x in settings.items()}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "plugin", "-n", "0", "-q", "--no-header", "-p",
-         "no:cacheprovider", *map(str, arguments)],
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "plugin", "-n", "2", "-q", "--no-header", "-p",
+         "no:cacheprovider", "-m", "extended or not extended", "-k", chosen, suites.SUITES[suite]],
         env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    launched.ended(suite)
 
   return run

@@ -383,8 +383,8 @@ def _copy(body, s):
 
 
 @rule(r"cp\.async\.wait_all")
-def _finish_copies(body, s):
-  return "t.FinishCopies();"
+def _finish_copies(_, s):
+  return f"t.FinishCopies({s.line});"
 
 
 @rule(r"bar\.sync")

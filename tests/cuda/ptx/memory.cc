@@ -1,6 +1,7 @@
 #include "tests/cuda/ptx/memory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace ptx {
@@ -32,7 +33,7 @@ void Memory::Add(void* data, size_t size, bool written) {
   const auto found = regions_.find(address);
   // A result in an operand's place is what the operand was.
   if (found != regions_.end() && found->second.size() >= size) return;
-  regions_.insert_or_assign(address, Region(static_cast<char*>(data), size, written));
+  regions_.insert_or_assign(address, Region(static_cast<char*>(data), size, written || unknown_));
 }
 
 void Memory::Remove(void* data) {
@@ -43,11 +44,19 @@ void Memory::Remove(void* data) {
 void Memory::Clear() {
   regions_.clear();
   last_ = nullptr;
+  unknown_ = false;
   if (clock > std::numeric_limits<uint32_t>::max() / 2) clock = 0, shared_.reset();
 }
 
 void Memory::SetWritten() {
+  unknown_ = true;
   for (auto& [address, region] : regions_) region.SetWritten();
+}
+
+void Memory::SetWritten(const void* data) {
+  const auto address = reinterpret_cast<uint64_t>(data);
+  const auto after = regions_.upper_bound(address);
+  if (after != regions_.begin()) std::prev(after)->second.SetWritten();
 }
 
 void Memory::Begin(size_t bytes) {

@@ -62,8 +62,11 @@ class Memory {
   void Add(void* data, size_t size, bool written);
   void Remove(void* data);
   void Clear();
-  // By the host or a library of the vendor's, in ways that nobody follows here.
+  // By a library of the vendor's, in ways that nobody follows here: what there is, and what is
+  // added until Clear.
   void SetWritten();
+  // By the runtime, what `data` points into.
+  void SetWritten(const void* data);
 
   // Shared memory of a block that begins: full of NaN.
   void Begin(size_t shared_bytes);
@@ -87,6 +90,7 @@ class Memory {
 
   std::map<uint64_t, Region> regions_;
   Region* last_ = nullptr;
+  bool unknown_ = false;
   std::vector<char> shared_bytes_;
   std::unique_ptr<Region> shared_;
 };

@@ -2,10 +2,13 @@
 // Launches are what a GPU would refuse or run, one after another.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <map>
+#include <set>
 #include <string>
 
 #include "tests/cuda/ptx/block.h"
@@ -46,6 +49,9 @@ int64_t Number(const char* name, int64_t otherwise) {
 // As the GPU has: 227 KiB a block on the H100, 163 on the A100, 99 on the L40 and RTX.
 int64_t SharedBytes() { return Number("LINALG_PTX_SHARED", 227) << 10; }
 
+// Of one launch: kernels go on from one matrix to the next.
+uint32_t MostBlocks() { return static_cast<uint32_t>(Number("LINALG_PTX_BLOCKS", kMostBlocks)); }
+
 Schedule TheSchedule() {
   Schedule schedule;
   const char* const order = std::getenv("LINALG_PTX_ORDER");
@@ -53,6 +59,14 @@ Schedule TheSchedule() {
   if (order != nullptr && std::strcmp(order, "backward") == 0) schedule.order = Order::kBackward;
   schedule.preempt = static_cast<int>(Number("LINALG_PTX_PREEMPT", 0));
   return schedule;
+}
+
+// Adds the kernel's name to the file that LINALG_PTX_LAUNCHED names, when it is first launched.
+void Note(const std::string& kernel) {
+  static const char* const file = std::getenv("LINALG_PTX_LAUNCHED");
+  static std::set<std::string> noted;
+  if (file == nullptr || !noted.insert(kernel).second) return;
+  std::ofstream(file, std::ios::app) << kernel << '\n';
 }
 
 cudaError_t Start(const void* host, dim3 blocks, dim3 threads, size_t bytes,
@@ -81,8 +95,10 @@ cudaError_t Start(const void* host, dim3 blocks, dim3 threads, size_t bytes,
                                                " in a launch of " +
                                                name);
     }
+    Note(name);
     const std::string failure =
-        Run({&kernel, blocks.x, threads.x, dynamic_bytes, arguments}, TheSchedule());
+        Run({&kernel, name, std::min(blocks.x, MostBlocks()), threads.x, dynamic_bytes, arguments},
+            TheSchedule());
     if (!failure.empty()) return Failed(cudaErrorLaunchFailure, name + ": " + failure);
     return cudaSuccess;
   } catch (const std::exception& error) {
@@ -151,15 +167,26 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t count, cudaMemcpyKind,
                             cudaStream_t) {
   std::memmove(target, source, count);
-  ptx::memory.SetWritten();
+  ptx::memory.SetWritten(target);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* target, int value, size_t count, cudaStream_t) {
   std::memset(target, value, count);
-  ptx::memory.SetWritten();
+  ptx::memory.SetWritten(target);
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+// For tests/cuda/ptx/faults.py.
+void set_fault(const char* kernel, int kind, int line) {
+  ptx::SetFault({.kernel = kernel, .kind = static_cast<ptx::Fault::Kind>(kind), .line = line});
+}
+// How many they are; the first `most` in `lines`.
+int lines_reached(int kind, int* lines, int most) {
+  const std::vector<int> reached = ptx::Reached(static_cast<ptx::Fault::Kind>(kind));
+  std::copy_n(reached.begin(), std::min<size_t>(reached.size(), most), lines);
+  return static_cast<int>(reached.size());
+}
 
 }  // extern "C"
 // NOLINTEND

@@ -5,23 +5,26 @@ threads and shared memory, and each instruction of each thread. Every access to 
 its bounds, that somebody wrote what it reads, and that barriers order it.
 """
 
-import pathlib
-
 import pytest
+
+import ptx_suites as suites
 
 pytestmark = pytest.mark.extended
 
-HERE = pathlib.Path(__file__).parent
-VALUES = HERE.parents[1] / "values"
-SUITES = ("test_factorisations.py", "test_failures.py")
+
+SETTINGS = {"order": "random", "preempt": 50}
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "eigh"])
-def test_suites(name, quick_library, run_suites):
-  # By its place in a test's name: `lu` is in that of `values` too.
-  chosen = " or ".join(f"{name}-{dtype}" for dtype in ("float32", "complex128"))
-  done = run_suites(
-      quick_library, *(VALUES / suite for suite in SUITES), HERE / "several_teams.py", "-k",
-      f"({chosen}) and not no_worse_than_stock", preempt=50)
-  assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+@pytest.mark.parametrize("suite", suites.QUICK)
+def test_every_kernel(suite, library, run_suite, launched):
+  """In two dtypes. Whichever of them ends last asks for kernels that none has launched."""
+  run_suite(suite, suites.TWO_DTYPES, launched, **SETTINGS)
+  unseen = launched.by_none(library, suites.QUICK, suites.is_of_two_dtypes)
+  assert not unseen, f"no suite launches {unseen}"
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("suite", [suite for suite in suites.SUITES if suite not in suites.QUICK])
+def test_others(suite, run_suite, launched):
+  run_suite(suite, suites.TWO_DTYPES, launched, **SETTINGS)

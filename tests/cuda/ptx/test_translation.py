@@ -1,6 +1,7 @@
 """The translation of PTX to C++: what it does not know is an error, and its arithmetic is PTX's."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -75,3 +76,11 @@ def test_arithmetic(tmp_path):
        program], check=True)
   done = subprocess.run([program], capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.extended
+def test_nothing_is_byte_by_byte(library):
+  """As the compiler takes apart what it knows no alignment of: four accesses for one."""
+  for path in sorted(library.glob("*.ptx")):
+    found = re.findall(r"\b(?:ld|st)\.shared\.[bsu]8\b", path.read_text())
+    assert not found, f"{path.name}: {len(found)} accesses to a byte"

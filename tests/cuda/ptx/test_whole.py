@@ -1,34 +1,30 @@
-"""As test_suites.py, but every kernel in all dtypes: LINALG_PTX_WHOLE=1 says that there is time."""
+"""As test_suites.py, in all dtypes, with the shared memory of an H100, an A100 and an L40, in KiB a
+block: LINALG_PTX_WHOLE=1 says that there is time."""
 
 import os
-import pathlib
 
 import pytest
+
+import ptx_suites as suites
 
 pytestmark = [
     pytest.mark.extended,
     pytest.mark.skipif(
         "LINALG_PTX_WHOLE" not in os.environ, reason="takes long: LINALG_PTX_WHOLE=1 runs it")]
 
-HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[2]
-KERNELS = sorted(path.stem for path in (ROOT / "kernels/cuda").glob("*.cu"))
-# As in tests/cuda/test_on_cpu.py, which says why.
-SUITES = (
-    "test_factorisations.py", "test_failures.py", "test_extremes.py", "test_in_place.py",
-    "test_matmul.py", "test_svd.py", "test_tridiagonal.py", "test_banded.py")
-CHOSEN = (
-    "not gradients and not no_worse_than_stock"
-    " and not (test_value_with_its_derivative and (slogdet or 33))")
+
+# A block goes on from one matrix to the next where a launch has few.
+SETTINGS = [
+    {"shared": 227, "order": "random", "preempt": 50},
+    {"shared": 163, "order": "forward", "preempt": 0},
+    {"shared": 99, "order": "backward", "preempt": 0, "blocks": 2}]
 
 
 @pytest.mark.timeout(6 * 3600)
-@pytest.mark.parametrize(("shared", "order", "preempt"), [
-    (227, "random", 50), (163, "forward", 0), (99, "backward", 0)])
-def test_suites(shared, order, preempt, build, run_suites):
-  """With the shared memory of an H100, an A100 and an L40, in KiB a block."""
-  done = run_suites(
-      build(*KERNELS), *(ROOT / "tests/values" / suite for suite in SUITES),
-      ROOT / "tests/cuda/on_cpu/vendor_faults.py", HERE / "several_teams.py", "-m",
-      "extended or not extended", "-k", CHOSEN, shared=shared, order=order, preempt=preempt)
-  assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+@pytest.mark.parametrize("suite", suites.SUITES)
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: str(settings["shared"]))
+def test_suites(suite, settings, library, run_suite, launched):
+  launched = launched.of(str(settings["shared"]))
+  run_suite(suite, suites.ALL_DTYPES, launched, **settings)
+  unseen = launched.by_none(library, suites.SUITES)
+  assert not unseen, f"no suite launches {unseen}"

@@ -89,7 +89,7 @@ class Thread {
 
   // The bytes arrive when they are waited for, and not at all otherwise: a GPU promises no more.
   void Copy(uint32_t target, uint64_t source, int size, int line);
-  void FinishCopies();
+  void FinishCopies(int line);
 
   void Barrier(uint32_t number, int line);
   bool BarrierOr(uint32_t number, bool value, int line);

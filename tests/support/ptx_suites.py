@@ -1,0 +1,60 @@
+"""What is run with the handlers of tests/cuda/ptx, and what it must reach."""
+
+import pathlib
+import re
+
+TESTS = pathlib.Path(__file__).parents[1]
+# Files of tests, by their names without `test_`.
+SUITES = {
+    path.stem.removeprefix("test_"): path for path in (
+        TESTS / "cuda/ptx/paths.py", TESTS / "cuda/on_cpu/vendor_faults.py",
+        TESTS / "derivatives/test_linear.py",
+        *(TESTS / f"values/test_{name}.py" for name in (
+            "banded", "extremes", "factorisations", "failures", "in_place", "matmul", "svd",
+            "tridiagonal")))}
+# Those that launch every kernel, in the least time.
+QUICK = ("paths", "linear", "matmul", "banded", "vendor_faults")
+# Stock JAX's residuals on the CPU are no measure: there LAPACK sums block by block, which rounds
+# less than the teams' sums. The gates of the other tests hold.
+# Nor have a value and its derivative the same bits where the derivative's handler is one that no
+# program for CUDA calls: those of det and slogdet beyond their size for CUDA.
+ALL_DTYPES = (
+    "not gradients and not no_worse_than_stock and not (test_value_with_its_derivative and 33)")
+TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
+
+
+def is_of_two_dtypes(kernel: str) -> bool:
+  """Whether float32 and complex128 alone launch it, by its mangled name."""
+  if found := re.search(r"omplexI([fd])E", kernel):
+    return found[1] == "d"
+  found = re.search(r"I([fd])[EL]", kernel)
+  return found is None or found[1] == "f"
+
+
+class Launched:
+  """The kernels that suites have launched: a file for each suite, in a folder that the processes of
+  a run of the tests share."""
+
+  def __init__(self, folder: pathlib.Path):
+    self._folder = folder
+    folder.mkdir(exist_ok=True)
+
+  def of(self, name: str) -> "Launched":
+    """Of other runs of the same suites."""
+    return Launched(self._folder / name)
+
+  def file(self, suite: str) -> pathlib.Path:
+    return self._folder / f"{suite}.running"
+
+  def ended(self, suite: str) -> None:
+    self.file(suite).touch()
+    self.file(suite).rename(self._folder / f"{suite}.launched")
+
+  def by_none(self, library: pathlib.Path, suites, counts=lambda kernel: True) -> list[str]:
+    """Kernels of the library that no suite has launched, once all of them have ended."""
+    files = [self._folder / f"{suite}.launched" for suite in suites]
+    if not all(file.exists() for file in files):
+      return []
+    seen = {kernel for file in files for kernel in file.read_text().split()}
+    listed = [line.split()[0] for line in (library / "kernels.txt").read_text().splitlines()]
+    return [kernel for kernel in listed if kernel not in seen and counts(kernel)]
