@@ -40,7 +40,7 @@ def _check(case, dtype, rng, shapes):
 def test_residuals(case, dtype, rng):
   small = (3, 17) if case.name in ITERATIVE else (3, 10, 17, 24)
   shapes = [(SEVERAL_TEAMS, n, n) for n in small]
-  shapes += [(3, n, n) for n in (5, 8, 12, 16, 33, 40, 65)]
+  shapes += [(3, n, n) for n in (2, 5, 8, 12, 16, 33, 40, 65)]
   if case.name not in NEVER_THE_VENDORS:
     shapes += [(2, 140, 140)]
   if case.name == "qr_r":
@@ -71,6 +71,13 @@ def test_adjoint_systems_by_the_vendor(dtype, rng):
   x = jax.jit(lambda a, b: linalg.lu_solve(linalg.lu(a)[:2], b, trans=2))(a, b)
   adjoint = np.conj(np.swapaxes(a, -1, -2))
   assert cases.named("solve").ratio((adjoint, b), [np.asarray(x)]) <= 30
+
+
+def test_conjugate_systems_by_the_vendor(dtype, rng):
+  a = matrices.triangular(rng, (2,), 140, dtype, lower=True)
+  b = matrices.general(rng, (2,), 140, 3, dtype)
+  x = linalg.triangular_solve(a, b, left_side=True, lower=True, conjugate_a=True)
+  assert cases.named("solve").ratio((np.conj(np.tril(a)), b), [np.asarray(x)]) <= 30
 
 
 @pytest.mark.parametrize("n", [16, 24, 60])
