@@ -89,7 +89,6 @@ add_library(
   kernels/cuda/det.cu
   kernels/cuda/eig.cu
   kernels/cuda/eigh.cu
-  kernels/cuda/eigh_derivative.cu
   kernels/cuda/eigh_tridiagonal.cu
   kernels/cuda/hessenberg.cu
   kernels/cuda/lu.cu

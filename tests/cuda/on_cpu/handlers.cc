@@ -83,7 +83,6 @@ inline void ClearEmpty(XLA_FFI_CallFrame* frame) {
 #include "kernels/cuda/det.cu"
 #include "kernels/cuda/eig.cu"
 #include "kernels/cuda/eigh.cu"
-#include "kernels/cuda/eigh_derivative.cu"
 #include "kernels/cuda/eigh_tridiagonal.cu"
 #include "kernels/cuda/hessenberg.cu"
 #include "kernels/cuda/lu.cu"
