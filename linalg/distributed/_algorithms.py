@@ -119,7 +119,8 @@ def multiply(
   above the diagonal."""
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
   found = g.zeros_after(y, x.shape)
-  for low, high in g.long_phases if any(lower) else [(0, g.panels)]:
+  phases = g.phases if all(lower) else g.long_phases if any(lower) else [(0, g.panels)]
+  for low, high in phases:
     # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
     up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
     above = every if not lower_x else up_to if transpose_x else from_low

@@ -31,8 +31,8 @@ _WIDEST = 1024
 # What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
 _GROWTH = 65 / 64
 # Of the loop over panels of a factor. Each phase costs compilation; the fewer, the more is computed
-# and moved for nothing. With eight, that is an eighth of what moves. Products, and systems whose
-# right-hand sides are no triangle, have half as many: derivatives take several of them.
+# and moved for nothing. With eight, that is an eighth of what moves. Products and systems of which
+# one side is no triangle have half as many: derivatives take several of them.
 _PHASES = 8
 # An update is made in strips, to leave out what is above the diagonal, and for less memory.
 _STRIPS = 4
