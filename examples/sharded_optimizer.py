@@ -79,7 +79,7 @@ def stock_shampoo(gradients):
 
 def optax_muon(gradients, **options):
   """The first step of optax's Muon: polynomials of the gradients, left to XLA to share out."""
-  from optax import contrib
+  from optax import contrib  # pyright: ignore[reportMissingImports]
 
   each = {
       "embedding": contrib.MuonDimensionNumbers(0, 1), "layers": contrib.MuonDimensionNumbers(1, 2)}
