@@ -238,9 +238,9 @@ def svd(
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: small matrices one per lane, by one-sided Jacobi; then in tiles, by reduction to
-  bidiagonal form and divide and conquer; the largest, and those of few rows or columns, by LAPACK
-  gesdd.
+  Algorithm: small matrices one per lane, the smallest by one-sided Jacobi, others by reduction to
+  bidiagonal form and implicit QR; then in tiles, by that reduction and divide and conquer; the
+  largest, and those of few rows or columns, by LAPACK gesdd.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -1,7 +1,7 @@
 // Singular values and vectors.
 //
-// Small matrices go to kernels/small, one per lane: to jacobi_svd.h, or without vectors,
-// except for the smallest of float32, to svdvals.h, and larger ones to kernels/blocked, in tiles.
+// Small matrices go to kernels/small, one per lane: the smallest to jacobi_svd.h, others to
+// qr_svd.h, or without vectors to svdvals.h, and larger ones to kernels/blocked, in tiles.
 // The largest go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major order, whose
 // singular vectors are those of A with the sides exchanged and conjugated twice: U and Vᴴ are
 // LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds NaN or

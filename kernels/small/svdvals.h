@@ -1,8 +1,8 @@
 // Singular values of small matrices without vectors, one per lane.
 //
-// Reduction to real bidiagonal form, of a tall matrix's R, then implicit QR, for float32 in float64,
-// where the rounding errors of its sweeps do not add up to anything. A matrix is scaled by a power
-// of two to a norm near 1.
+// Reduction to real bidiagonal form, of a tall matrix's R, then implicit QR, for float32 in
+// float64, where the rounding errors of its sweeps do not add up to anything. A matrix is scaled by
+// a power of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
