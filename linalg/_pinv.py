@@ -184,9 +184,10 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     raise ValueError(f"cond: input array must be at least 2D; got {a.shape=}")
   if 0 in a.shape[-2:]:
     raise ValueError(f"cond: input array must not be empty; got {a.shape=}")
-  infinite = jnp.isinf(a).any((-2, -1)) & ~jnp.isnan(a).any((-2, -1))
-  finite = jnp.where(infinite[..., None, None], identity(a), a)
-  return jnp.where(infinite, jnp.inf, _cond(finite, p)).astype(real_dtype(dtype))
+  # NaN is the largest of all. That of an infinite matrix is not avoided: XLA would look for it anew
+  # for each element.
+  largest = jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1))
+  return jnp.where(jnp.isinf(largest), jnp.inf, _cond(a, p)).astype(real_dtype(dtype))
 
 
 def _cond(a, p):

@@ -20,7 +20,7 @@ from linalg._cases import checks
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
 # And one that no tile divides. Of large orders some types, which hold what tiles do to a spectrum.
-CUT_OFFS = (*cut_offs.all_orders(), 130)
+CUT_OFFS = (*cut_offs.all_orders(), 130, 520)
 LARGE, TYPES_OF_LARGE = 300, {"mild", "bad", "worst", "geometric", "clustered", "random"}
 SHAPES = ((1, 5), (5, 1), (3, 10), (10, 3), (20, 50), (50, 20))
 CASES = {operation.name: operation for operation in cases.CASES}
