@@ -222,7 +222,8 @@ def lu_solve(factor: LUFactor, b: ArrayLike, trans: int | str = 0) -> jax.Array:
 
   Args:
     factor: what `lu_factor` returns.
-    b: a vector (n,), or a few columns (n, k). Each device works with all of b.
+    b: a vector (n,), or a few columns (n, k). Each device works with all of b, and columns that
+      are sharded are refused: ShardingTypeError.
     trans: the system: 0 or 'N' for A x = b, 1 or 'T' for Aᵀ x = b, 2 or 'C' for Aᴴ x = b.
 
   Returns:

@@ -288,7 +288,8 @@ def cho_solve(factor: CholeskyFactor, b: ArrayLike) -> jax.Array:
 
   Args:
     factor: what `cho_factor` returns.
-    b: a vector (n,), or a few columns (n, k). Each device works with all of b.
+    b: a vector (n,), or a few columns (n, k). Each device works with all of b, and columns that
+      are sharded are refused: ShardingTypeError.
 
   Returns:
     x, on all devices, or sharded as b is.

@@ -462,7 +462,8 @@ def lstsq(
 
   Args:
     a: matrices (..., m, n) of any rank, as for `qr`.
-    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are, or taken there.
+    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are, or taken there;
+      columns that are sharded are refused: ShardingTypeError.
     rcond: as for `linalg.lstsq`.
     axes: as for `qr`.
 

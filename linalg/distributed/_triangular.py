@@ -49,7 +49,8 @@ def solve_triangular(
 
   Args:
     a: a matrix (n, n), sharded over its rows, its columns or both, of which one triangle is read.
-    b: a vector (n,), or a few columns (n, k). Each device works with all of b.
+    b: a vector (n,), or a few columns (n, k). Each device works with all of b, and columns that
+      are sharded are refused: ShardingTypeError.
     trans: the system: 0 or 'N' for A x = b, 1 or 'T' for Aᵀ x = b, 2 or 'C' for Aᴴ x = b.
     lower: whether the lower or the upper triangle is read.
     unit_diagonal: if true, the diagonal is taken to be 1 and not read.
