@@ -79,18 +79,27 @@ def _take(x, indices, dimension):
   return jnp.take(x, indices, axis=dimension, mode="clip")
 
 
+# Devices for which parts are taken one after the other in the program, rather than in a loop: that
+# of sizes that they do not divide holds 0.8 of a share more.
+_MOST_IN_THE_PROGRAM = 16
+
+
 def _exchange(g, x, rows, columns):
   """What all devices have of rows and columns for this one. What one device gets is taken by
-  itself: of what is taken at once XLA would make one copy more, to send it. A loop does so, lest a
-  program for many devices be large."""
+  itself: of what is taken at once XLA would make one copy more, to send it. For many devices a loop
+  does so, lest the program be large."""
   (heads, height), (groups, width) = rows.shape, columns.shape
+  parts = heads * groups
 
-  def take(i, taken):
-    part = _take(_take(x, rows[i // groups], 0), columns[i % groups], 1)
-    return lax.dynamic_update_index_in_dim(taken, part, i, 0)
+  def part(i):
+    return _take(_take(x, rows[i // groups], 0), columns[i % groups], 1)
 
-  taken = g.zeros_after(x, (heads * groups, height, width))
-  return g.exchange_all(lax.fori_loop(0, heads * groups, take, taken))
+  if parts <= _MOST_IN_THE_PROGRAM:
+    return g.exchange_all(jnp.stack([part(i) for i in range(parts)]))
+  taken = lax.fori_loop(
+      0, parts, lambda i, taken: lax.dynamic_update_index_in_dim(taken, part(i), i, 0),
+      g.zeros_after(x, (parts, height, width)))
+  return g.exchange_all(taken)
 
 
 _Move = Callable[[Cyclic, jax.Array], jax.Array]
