@@ -15,7 +15,6 @@ import argparse
 import collections
 import functools
 import glob
-import itertools
 import json
 import logging
 import re
@@ -265,7 +264,7 @@ def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> di
   compiled, results, seconds_to_compile = {}, {}, {mode: [] for mode in MODES}
   with linalg.accelerated(False):
     jax.jit(function).lower(operand).compile()  # a process's first takes longer
-  for mode, options in itertools.chain.from_iterable([MODES.items()] * 3):
+  for mode, options in [*MODES.items()] * 3:
     routes.counts.clear()
     with linalg.accelerated(**options):
       jax.clear_caches()

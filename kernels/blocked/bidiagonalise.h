@@ -180,9 +180,7 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
     const auto coupling = -WidenElement<T>(Mul(right.tau, dot.Total()));
     const T* const below = a.At(k + 1, 0).data;
     for (int64_t j = begin; j < end; j += kWidth<T>) {
-      V x = Load<T>(sum_of(0) + j);
-      for (int64_t piece = 1; piece < pieces; ++piece) x = x + Load<T>(sum_of(piece) + j);
-      const V z = Load<T>(here + j);
+      const V x = SumOfPieces<T>(pieces, j, sum_of), z = Load<T>(here + j);
       const V product = AddProduct<T>(sum_scale, x, Turn<T>(x), Load<T>(below + j));
       Store<T>(AddProduct<T>(coupling, z, Turn<T>(z), product), y + j);
     }

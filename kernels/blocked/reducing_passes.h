@@ -29,6 +29,15 @@ int64_t PassPieces(int64_t count) {
                              kMostPassPieces);
 }
 
+// A register of what the pieces have for columns, added up in their order; `row_of` gives the
+// vector of each.
+template <class T, class RowOf>
+LINALG_INLINE Register<T> SumOfPieces(int64_t pieces, int64_t column, RowOf&& row_of) {
+  Register<T> sum = Load<T>(row_of(0) + column);
+  for (int64_t i = 1; i < pieces; ++i) sum = sum + Load<T>(row_of(i) + column);
+  return sum;
+}
+
 template <class T>
 LINALG_INLINE Register<T> ConjPairs(Register<T> x) {
   if constexpr (kComplexElement<T>) {

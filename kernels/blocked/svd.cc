@@ -144,9 +144,9 @@ void SingularValues<T>::MakeVectors(T* u, T* vh, const RunTasks& run_tasks) {
   }
   if (wide_) {
     CopyAdjoint(cols, m, left.data, left.ld, vh, m);
-    for (int64_t i = 0; i < n; ++i) std::copy_n(square.At(i, 0).data, n, u + i * n);
+    CopyRows(n, n, square, u, run_tasks);
   } else {
-    for (int64_t i = 0; i < m; ++i) std::copy_n(left.At(i, 0).data, cols, u + i * cols);
+    CopyRows(m, cols, left, u, run_tasks);
     CopyAdjoint(n, n, square.data, square.ld, vh, n);
   }
 }

@@ -123,9 +123,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     // w = tau a u + c u, with c such that the update is the reflection from both sides.
     V dot{};
     for (int64_t j = begin; j < cols; j += kWidth<T>) {
-      V sum = Load<T>(others(0) + j);
-      for (int64_t piece = 1; piece < pieces; ++piece) sum = sum + Load<T>(others(piece) + j);
-      const V product = Load<T>(own + j) + ConjPairs<T>(sum);
+      const V product = Load<T>(own + j) + ConjPairs<T>(SumOfPieces<T>(pieces, j, others));
       dot = MulAdd(product, Load<T>(u + j), dot);
       Store<T>(product, w + j);
     }
