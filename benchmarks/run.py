@@ -77,6 +77,7 @@ DTYPES = {
 }
 MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
+WARM_UP_SECONDS = 20e-3  # and so long it is called before, untimed: then its memory is there
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
 THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -186,6 +187,9 @@ def _seconds(call: Callable[[], Any], calls: int) -> float:
 
 def _calls_per_sample(call: Callable[[], Any]) -> int:
   call()  # compiles
+  start = time.perf_counter()
+  while time.perf_counter() - start < WARM_UP_SECONDS:
+    call()
   calls = 1
   while _seconds(call, calls) < SAMPLE_SECONDS:
     calls *= 2

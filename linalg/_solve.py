@@ -52,8 +52,34 @@ def _factor_and_solve(a, b):
   return nan_where(info != 0, solve(b), core=2), info, solve
 
 
+def _solve_lu_jvp(primals, tangents):
+  (a, _), (da, db) = primals, tangents
+  x, packed, pivots, info = solve_lu_p(*primals)
+  solve = functools.partial(factored_solve_p, a, packed, pivots)
+  dx = solution_tangent(solve, da, db, lambda da: product(da, x))
+  # The factors are what `solve` is given beside A, which it is differentiated by.
+  return (x, packed, pivots, info), (dx, None, None, None)
+
+
+def _solve_lu_in_steps(a, b):
+  packed, pivots, _, info = lu_p(a)
+  return [nan_where(info != 0, lu_solve_p(packed, pivots, b), core=2), packed, pivots, info]
+
+
+# x with the factors that its derivatives take, whose own derivatives are not to be asked for.
+solve_lu_p: ffi.Operation = ffi.operation(
+    "linalg_solve_lu",
+    "n n, n k -> n k, n n, n, ()",
+    [1, 0, jnp.int32, jnp.int32],
+    jvp=_solve_lu_jvp,
+    fallback=_solve_lu_in_steps)
+
+
 def _solve_jvp(primals, tangents):
   (a, b), (da, db) = primals, tangents
+  if a.shape[:-2] == b.shape[:-2]:
+    (x, _, _, info), (dx, *_) = _solve_lu_jvp(primals, tangents)
+    return (x, info), (dx, None)
   x, info, solve = _factor_and_solve(a, b)
   dx = solution_tangent(solve, da, db, lambda da: product(da, x))
   return (x, _info_of_solutions(x, info)), (dx, None)

@@ -18,9 +18,11 @@ from linalg._algebra import (
 )
 from linalg._checks import check_converged
 from linalg._eigh import eigh_p, eigvalsh_p
+from linalg._linear import linear_pair
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
 from linalg._public import public
+from linalg._tuning import SVD_DERIVATIVE, within
 
 __all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
 
@@ -33,7 +35,7 @@ class SVDResult(NamedTuple):
   Vh: jax.Array
 
 
-def _vectors_jvp(a, da, u, s, vh):
+def _tangents(u, s, vh, da):
   """(dU, dS, dVh) for thin and square factors.
 
   With P = U₁ᴴ dA V₁, U₁ and V₁ being the min(m, n) columns that belong to singular values,
@@ -61,7 +63,7 @@ def _vectors_jvp(a, da, u, s, vh):
   du = product(u1, (together + apart) / 2)
   dv = product(v1, (together - apart) / 2)
   inverse = inverse_of(row)
-  m, n = a.shape[-2:]
+  m, n = da.shape[-2:]
   if m > n:
     outside = (forward - product(u1, p)) * inverse
     du = du + outside
@@ -74,7 +76,16 @@ def _vectors_jvp(a, da, u, s, vh):
     if vh.shape[-2] > k:
       v2 = v[..., k:]
       dv = jnp.concatenate([dv, -product(v1, product(outside, v2, adjoint_a=True))], axis=-1)
-  return du, diagonal_of(p).real, adjoint(dv)
+  return [du, diagonal_of(p).real, adjoint(dv)]
+
+
+square_jvp_p, square_vjp_p = linear_pair(
+    ("linalg_svd_jvp", "n n, n, n n, n n -> n n, n, n n", [0, 1, 0]),
+    ("linalg_svd_vjp", "n n, n, n n, n n, n, n n -> n n", [0]),
+    _tangents,
+    constants=3,
+    argument=lambda u, s, vh: u,
+    suits=within(SVD_DERIVATIVE))
 
 
 def _make_operation(signature, full_matrices):
@@ -83,7 +94,10 @@ def _make_operation(signature, full_matrices):
   def jvp(primals, tangents):
     (a,), (da,) = primals, tangents
     u, s, vh, info = operation(a)
-    return (u, s, vh, info), (*_vectors_jvp(a, da, u, s, vh), None)
+    m, n = a.shape[-2:]
+    # The formula itself for others: where a result is not used, what it takes falls away.
+    tangents = square_jvp_p if m == n <= SVD_DERIVATIVE["cpu"].side else _tangents
+    return (u, s, vh, info), (*tangents(u, s, vh, da), None)
 
   def fallback(a):
     u, s, vh = jax.lax.linalg.svd(a, full_matrices=full_matrices)

@@ -43,6 +43,7 @@ class Limit(NamedTuple):
 # Of eigenvectors, a team each: not measured. docs/cuda.md has what a model says.
 CHOLESKY_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
+SVD_DERIVATIVE = {"cpu": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
 ADJUGATE = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 # An inverse with the determinant of its factors, on CUDA: not measured. It reads a matrix once and

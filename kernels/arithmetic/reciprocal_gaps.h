@@ -8,8 +8,8 @@
 
 namespace linalg {
 
-// Fᵢⱼ = 1 / (wⱼ - wᵢ) of n eigenvalues `w`: 0 where the gap is within 8 √n eps ‖A‖, for the two
-// vectors are not determined there.
+// Fᵢⱼ = 1 / (wⱼ - wᵢ) of n eigenvalues or singular values `w`: 0 where the gap is within
+// 8 √n eps ‖A‖, for the two vectors are not determined there. OfSum has wⱼ + wᵢ in its place.
 template <class V>
 class ReciprocalGaps {
  public:
@@ -20,12 +20,14 @@ class ReciprocalGaps {
     equal_ = Number<V>(8 * std::sqrt(static_cast<double>(n)) * eps) * norm;
   }
 
-  LINALG_INLINE V operator()(int i, int j) const {
-    const V gap = w_[j] - w_[i];
+  LINALG_INLINE V operator()(int i, int j) const { return Reciprocal(w_[j] - w_[i]); }
+  LINALG_INLINE V OfSum(int i, int j) const { return Reciprocal(w_[j] + w_[i]); }
+
+ private:
+  LINALG_INLINE V Reciprocal(V gap) const {
     return Magnitude(gap) <= equal_ ? V{} : Broadcast<V>(1) / gap;
   }
 
- private:
   const V* w_;
   V equal_;
 };

@@ -18,10 +18,13 @@
 namespace linalg {
 namespace {
 
+// With the factors, as linalg_lu has them, where `lu` and `pivots` have places for them.
 template <class T>
 struct SolveProblem {
   Systems<T> systems;
   int32_t* info;
+  T* lu = nullptr;
+  int32_t* pivots = nullptr;
 
   bool IsEmpty() const { return systems.batch == 0; }
   void RunEmpty() const {}
@@ -38,6 +41,9 @@ struct SolveProblem {
                                   const auto singular =
                                       small::Solve(n, a, spare, spare + n, cols, x);
                                   StoreIntegers(&singular, 1, info + i);
+                                  if (lu == nullptr) return;
+                                  StoreElements(a, matrix, lu + i * matrix);
+                                  StoreIntegers(spare, n, pivots + i * n);
                                 });
     }
     const auto factors = Scratch<T>(matrix);
@@ -75,6 +81,10 @@ struct SolveProblem {
           [&] { return Work{Factors(n, n), make()}; },
           [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
             info[i] = work.factors.Factor(systems.a + i * systems.a_stride, run_tasks);
+            if (lu != nullptr) {
+              blocked::CopyRows(n, n, work.factors.lu(), lu + i * n * n, run_tasks);
+              std::copy_n(work.factors.pivots(), n, pivots + i * n);
+            }
             Substitute(work.factors, work.workspace.rows(), i, run_tasks);
           });
     }
@@ -168,6 +178,19 @@ void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, R
   });
 }
 
+void SolveLu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result lu,
+             Result pivots, Result info) {
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    const int64_t batch = systems.batch, n = systems.n;
+    if (systems.a_stride == 0 && batch > 1) throw BadArgument("a", "have the batch size of b");
+    TakePath(pool, SolveProblem<T>{.systems = systems,
+                                   .info = Elements<int32_t>(info, batch, {}, "info"),
+                                   .lu = ResultElements<T>(lu, batch, {n, n}, "the factors"),
+                                   .pivots = Elements<int32_t>(pivots, batch, {n}, "pivots")});
+  });
+}
+
 void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result inverse, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
@@ -199,5 +222,6 @@ void SlogdetInv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result loga
 }  // namespace linalg
 
 LINALG_HANDLER(linalg_solve, linalg::Solve);
+LINALG_HANDLER(linalg_solve_lu, linalg::SolveLu);
 LINALG_HANDLER(linalg_inv, linalg::Inv);
 LINALG_HANDLER(linalg_slogdet_inv, linalg::SlogdetInv);

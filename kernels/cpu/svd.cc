@@ -17,6 +17,7 @@
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/qr_svd.h"
 #include "kernels/small/svd.h"
+#include "kernels/small/svd_derivative.h"
 #include "kernels/small/svdvals.h"
 #include "kernels/svd_shape.h"
 
@@ -195,8 +196,121 @@ void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info) {
   RunSvd(pool, a, nullptr, s, nullptr, info);
 }
 
+// The factors of square matrices, of whose derivatives small ones are asked for here.
+template <class T>
+struct SquareFactors {
+  int64_t batch, n;
+  const T* u;
+  const Real<T>* s;
+  const T* vh;
+
+  SquareFactors(const ffi::AnyBuffer& u_buffer, const ffi::AnyBuffer& s_buffer,
+                const ffi::AnyBuffer& vh_buffer) {
+    const BatchShape shape = SplitSquareBatch(u_buffer, "U");
+    batch = shape.batch;
+    n = shape.rows;
+    u = Elements<T>(u_buffer, batch, {n, n}, "U");
+    s = Elements<Real<T>>(s_buffer, batch, {n}, "the singular values");
+    vh = Elements<T>(vh_buffer, batch, {n, n}, "Vh");
+  }
+
+  // Calls differentiate(i, matrices, values): `matrices` are U, Vh and room for three more, and
+  // `values` the singular values and room for as many.
+  template <class F>
+  void ForEachGroupOf(ffi::ThreadPool& pool, F differentiate) const {
+    constexpr int64_t kParts = kPartsOf<T>;
+    const int64_t size = n * n, count = 5 * size * kParts + 2 * n;
+    const double operations = 4.0 * static_cast<double>(size) * n * kParts * kParts;
+    ForEachGroup<T>(pool, batch, count, SmallNanoseconds(kLanes<T>, count, operations),
+                    [&]<class V>(int64_t i, V* registers) {
+                      Element<T, V>* const matrices = reinterpret_cast<Element<T, V>*>(registers);
+                      V* const values = registers + 5 * size * kParts;
+                      LoadElements(u + i * size, size, size, matrices);
+                      LoadElements(vh + i * size, size, size, matrices + size);
+                      LoadElements(s + i * n, n, n, values);
+                      differentiate(i, matrices, values);
+                    });
+  }
+};
+
+template <class T>
+struct SvdJvpProblem {
+  SquareFactors<T> factors;
+  const T* da;
+  T* du;
+  Real<T>* ds;
+  T* dvh;
+
+  Path path() const { return Path::kSmall; }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    const int64_t n = factors.n, size = n * n;
+    factors.ForEachGroupOf(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
+      E *const x = matrices + 2 * size, *const turned = x + size;
+      LoadElements(da + i * size, size, size, x);
+      small::SvdJvp(ToInt(n), matrices, values, matrices + size, x, values + n, turned,
+                    turned + size);
+      StoreElements(turned, size, du + i * size);
+      StoreElements(values + n, n, ds + i * n);
+      StoreElements(x, size, dvh + i * size);
+    });
+  }
+};
+
+template <class T>
+struct SvdVjpProblem {
+  SquareFactors<T> factors;
+  const T* u_ct;
+  const Real<T>* s_ct;
+  const T* vh_ct;
+  T* a_ct;
+
+  Path path() const { return Path::kSmall; }
+
+  void RunSmall(ffi::ThreadPool& pool) const {
+    const int64_t n = factors.n, size = n * n;
+    factors.ForEachGroupOf(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
+      E *const x = matrices + 2 * size, *const y = x + size;
+      LoadElements(u_ct + i * size, size, size, x);
+      LoadElements(vh_ct + i * size, size, size, y);
+      LoadElements(s_ct + i * n, n, n, values + n);
+      small::SvdVjp(ToInt(n), matrices, values, matrices + size, values + n, x, y, y + size);
+      StoreElements(x, size, a_ct + i * size);
+    });
+  }
+};
+
+void SvdJvp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBuffer vh,
+            ffi::AnyBuffer da, Result du, Result ds, Result dvh) {
+  DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
+    const SquareFactors<T> factors(u, s, vh);
+    const int64_t batch = factors.batch, n = factors.n;
+    TakePath(pool, SvdJvpProblem<T>{.factors = factors,
+                                    .da = Elements<T>(da, batch, {n, n}, "dA"),
+                                    .du = ResultElements<T>(du, batch, {n, n}, "dU"),
+                                    .ds = Elements<Real<T>>(ds, batch, {n}, "ds"),
+                                    .dvh = ResultElements<T>(dvh, batch, {n, n}, "dVh")});
+  });
+}
+
+void SvdVjp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBuffer vh,
+            ffi::AnyBuffer u_ct, ffi::AnyBuffer s_ct, ffi::AnyBuffer vh_ct, Result a_ct) {
+  DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
+    const SquareFactors<T> factors(u, s, vh);
+    const int64_t batch = factors.batch, n = factors.n;
+    TakePath(pool, SvdVjpProblem<T>{
+                       .factors = factors,
+                       .u_ct = Elements<T>(u_ct, batch, {n, n}, "the cotangent of U"),
+                       .s_ct = Elements<Real<T>>(s_ct, batch, {n}, "the cotangent of the values"),
+                       .vh_ct = Elements<T>(vh_ct, batch, {n, n}, "the cotangent of Vh"),
+                       .a_ct = ResultElements<T>(a_ct, batch, {n, n}, "the result")});
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
 LINALG_HANDLER(linalg_svd, linalg::Svd);
+LINALG_HANDLER(linalg_svd_jvp, linalg::SvdJvp);
+LINALG_HANDLER(linalg_svd_vjp, linalg::SvdVjp);
 LINALG_HANDLER(linalg_svdvals, linalg::Svdvals);

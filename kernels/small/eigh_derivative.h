@@ -6,8 +6,6 @@
 // Row-major n by n elements, all of them overwritten; `work` is room for as many.
 #pragma once
 
-#include <algorithm>
-
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/reciprocal_gaps.h"
 #include "kernels/small/hermitian.h"
@@ -15,13 +13,6 @@
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {
-
-// c := -a b, all n by n.
-template <class E>
-LINALG_INLINE void NegativeProduct(int n, const E* a, const E* b, E* c) {
-  std::fill(c, c + n * n, E{});
-  MulSub(n, n, n, a, n, b, n, c, n);
-}
 
 // x: dA; dw (n): := that of w; work: := dV.
 template <class E>

@@ -3,6 +3,8 @@
 // mostly smaller than what it is taken from.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/registers.h"
 
@@ -70,6 +72,13 @@ LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_strid
                           int b_stride, E* c, int c_stride) {
   if (rows <= 0 || cols <= 0) return;
   MulSubAll(rows, cols, depth, a, a_stride, b, b_stride, c, c_stride);
+}
+
+// c := -a b, all n by n.
+template <class E>
+LINALG_INLINE void NegativeProduct(int n, const E* a, const E* b, E* c) {
+  std::fill(c, c + n * n, E{});
+  MulSub(n, n, n, a, n, b, n, c, n);
 }
 
 }  // namespace linalg::small

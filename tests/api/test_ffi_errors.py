@@ -89,8 +89,11 @@ CALLS = {
     "slogdet": Call([MATRIX], [SCALAR, SCALAR]),
     "slogdet_inv": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
     "solve": Call([MATRIX, COLUMNS], [COLUMNS, INFO]),
+    "solve_lu": Call([MATRIX, COLUMNS], [COLUMNS, MATRIX, INDICES, INFO]),
     "sort_key_val": Call([INDICES, INDICES], [INDICES, INDICES], square=False),
     "svd": Call([MATRIX], [MATRIX, VECTOR, MATRIX, INFO], square=False),
+    "svd_jvp": Call([MATRIX, VECTOR, MATRIX, MATRIX], [MATRIX, VECTOR, MATRIX]),
+    "svd_vjp": Call([MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX], [MATRIX]),
     "svdvals": Call([MATRIX], [VECTOR, INFO], square=False, any_columns=True, first=(C128,)),
     "triangular_solve": Call([MATRIX, COLUMNS], [COLUMNS], TRIANGULAR | {"left_side": True}),
     "tridiagonal_solve": Call(

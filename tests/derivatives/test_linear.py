@@ -8,7 +8,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
-from linalg import _cholesky, _det, _eigh, _qr
+from linalg import _cholesky, _det, _eigh, _qr, _svd
 from linalg._cases import matrices
 from quick import quick_jit
 
@@ -85,6 +85,36 @@ def test_eigh(n, attributes, dtype, rng):
     assert y.dtype == other.dtype
     y, other = (np.reshape(y, (len(a), n, -1)) for y in (y, other))
     bound = 60 * n * np.finfo(dtype).eps * steepest * (1 + np.abs(x).max())
+    assert np.all(np.abs(y - other) <= bound)
+
+
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("n", SIZES)
+def test_svd(n, dtype, rng):
+  """Forward and backward, against the formula and its transpose; equal and zero values too."""
+  a, x = _operands(rng, n, dtype)
+  u, _, vh, _ = _svd.svd_p(x)
+  s = -np.sort(-np.abs(rng.standard_normal((len(a), n))), axis=-1).astype(u.real.dtype)
+  s[3:5, n // 2 :] = s[3:5, n // 2, None]
+  s[5, n // 2 :] = 0
+  s[6] = 0
+  cotangents = [
+      matrices.general(rng, (len(a),), n, n, dtype), rng.standard_normal(s.shape).astype(s.dtype),
+      matrices.general(rng, (len(a),), n, n, dtype)]
+
+  @quick_jit
+  def both(u, s, vh, x, cotangents):
+    expected = _formula_and_transpose(
+        lambda u, s, vh: lambda da: _svd._tangents(u, s, vh, da), (u, s, vh), x, cotangents)
+    return (_svd.square_jvp_p(u, s, vh, x), _svd.square_vjp_p(u, s, vh, *cotangents)), expected
+
+  (tangents, found), (forward, expected) = both(u, s, vh, a, cotangents)
+  gaps = np.concatenate([np.abs(s[:, :, None] - s[:, None, :]), s[:, :, None]], axis=-1)
+  steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
+  for y, other in zip((*tangents, found), (*forward, expected), strict=True):
+    assert y.dtype == other.dtype
+    y, other = (np.reshape(y, (len(a), n, -1)) for y in (y, other))
+    bound = 60 * n * np.finfo(dtype).eps * steepest * (1 + np.abs(a).max())
     assert np.all(np.abs(y - other) <= bound)
 
 
@@ -178,7 +208,8 @@ def test_adjugates_in_range(dtype):
 
 
 @pytest.mark.parametrize("operation, target", [
-    (linalg.cholesky, "linalg_cholesky"), (lambda a: linalg.qr(a)[0], "linalg_qr")])
+    (linalg.cholesky, "linalg_cholesky"), (lambda a: linalg.qr(a)[0], "linalg_qr"),
+    (lambda a: linalg.svd(a)[0], "linalg_svd")])
 def test_handlers_are_called_up_to_their_size(operation, target, rng):
   """Once each; beyond it, substitution and products are faster."""
   for n, count in ((32, 1), (33, 0)):
@@ -204,7 +235,8 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
         _cholesky.cholesky_jvp_p(factor, x), _cholesky.cholesky_vjp_p(factor, x),
         _det.det_adjugate_p(a), _det.slogdet_inv_p(a),
         _eigh.eigh_jvp_p(diagonal, q, x), _eigh.eigh_vjp_p(diagonal, q, diagonal, x),
-        _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x)))
+        _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x),
+        _svd.square_jvp_p(q, diagonal, q, x), _svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
 
   operands = (a, x, linalg.cholesky(a), *linalg.qr(x))
   whole = [np.asarray(y) for y in results(*operands)]

@@ -36,7 +36,7 @@ CASES = {
     "banded_solve": "solve_banded", "cholesky_banded_solve": "cho_solve_banded",
     "cholesky_solve": "cho_solve", "det_adjugate": "det", "exact_matmul": "matmul",
     "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted", "slogdet_inv": "slogdet",
-    "sort_key_val": "lu_pivots_to_permutation", "svd_full": "svd"}
+    "solve_lu": "solve", "sort_key_val": "lu_pivots_to_permutation", "svd_full": "svd"}
 N = 5
 
 
