@@ -16,8 +16,10 @@ ELEMENTS = {
     "complex128": "std::complex<double>"}
 # What a program ends with in which ThreadSanitizer finds a race.
 RACE = 66
+# Whether frames of the stack are kept, to see who uses them after a return, is the compiler's to
+# say: Clang does so, and GCC 12 would align them to 32 bytes, where its own stores of 64 fault.
 _OPTIONS = {
-    "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=1",
+    "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1",
     "UBSAN_OPTIONS": "abort_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": f"halt_on_error=1:exitcode={RACE}",
 }

@@ -1,0 +1,223 @@
+// Random calls of every target with elements of type LINALG_TEST_ELEMENT: good ones, and ones
+// spoilt in one respect.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <complex>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/batch.h"
+#include "kernels/handlers.h"
+#include "tests/support/random_operands.h"
+
+namespace linalg {
+
+using Element = LINALG_TEST_ELEMENT;
+
+// What each target takes and gives: the dtype (T, its Real and its Complex, Int32), and sizes.
+// Those in lower case are chosen, others follow: X the lesser of m and n; Q that or m, and V as vh
+// goes with u; J one less than n; P at least k, and W one more; S and U the sides of the operand
+// that a matrix of n rows stands beside.
+inline const std::map<std::string_view, std::string_view> kSignatures = {
+    {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
+    {"linalg_cholesky", "Tnn > Tnn I"},
+    {"linalg_cholesky_banded", "TWn > TWn I"},
+    {"linalg_cholesky_banded_solve", "TWn Tnm > Tnm"},
+    {"linalg_cholesky_jvp", "Tnn Tnn > Tnn"},
+    {"linalg_cholesky_solve", "Tnn Tnk > Tnk"},
+    {"linalg_cholesky_vjp", "Tnn Tnn > Tnn"},
+    {"linalg_det", "Tnn > T"},
+    {"linalg_det_adjugate", "Tnn > T Tnn"},
+    {"linalg_eig", "Tnn > Cn Cnn I"},
+    {"linalg_eig_left", "Tnn > Cn Cnn Cnn I"},
+    {"linalg_eigh", "Tnn > Rn Tnn I"},
+    {"linalg_eigh_jvp", "Rn Tnn Tnn > Rn Tnn"},
+    {"linalg_eigh_tridiagonal", "Rn RJ > Rn Rnn I"},
+    {"linalg_eigh_vjp", "Rn Tnn Rn Tnn > Tnn"},
+    {"linalg_eigvals", "Tnn > Cn I"},
+    {"linalg_eigvalsh", "Tnn > Rn I"},
+    {"linalg_eigvalsh_tridiagonal", "Rn RJ > Rn I"},
+    {"linalg_hessenberg", "Tnn > Tnn Tnn"},
+    {"linalg_hessenberg_h", "Tnn > Tnn"},
+    {"linalg_householder_product", "Tmn TX > Tmn"},
+    {"linalg_householder_qr", "Tmn > Tmn TX"},
+    {"linalg_inv", "Tnn > Tnn I"},
+    {"linalg_lu", "Tmn > Tmn IX Im I"},
+    {"linalg_lu_pivots_to_permutation", "Ik > IP"},
+    {"linalg_lu_solve", "Tnn In Tnk > Tnk"},
+    {"linalg_matmul", "Tmk Tkn > Tmn"},
+    {"linalg_matmul_transpose_a", "Tkm Tkn > Tmn"},
+    {"linalg_matmul_transpose_b", "Tmk Tnk > Tmn"},
+    {"linalg_ormqr", "Tnm TX TSU > TSU"},
+    {"linalg_qr", "Tmn > TmQ TQn"},
+    {"linalg_qr_jvp", "Tmn Tnn Tmn > Tmn Tnn"},
+    {"linalg_qr_pivoted", "Tmn > TmQ TQn In"},
+    {"linalg_qr_r", "Tmn > TXn"},
+    {"linalg_qr_vjp", "Tmn Tnn Tmn Tnn > Tmn"},
+    {"linalg_schur", "Tnn > Tnn Tnn I"},
+    {"linalg_slogdet", "Tnn > T R"},
+    {"linalg_slogdet_inv", "Tnn > T R Tnn"},
+    {"linalg_solve", "Tnn Tnk > Tnk I"},
+    {"linalg_sort_key_val", "In In > In In"},
+    {"linalg_svd", "Tmn > TmQ RX TVn I"},
+    {"linalg_svdvals", "Tmn > RX I"},
+    {"linalg_triangular_solve", "Tnn TSU > TSU"},
+    {"linalg_tridiagonal_solve", "Tn Tn Tn Tnk > Tnk I"},
+};
+// Those that want as many rows as columns at least.
+inline constexpr std::string_view kTall[] = {"linalg_householder_product", "linalg_qr_jvp",
+                                             "linalg_qr_vjp"};
+
+template <class T>
+constexpr DataType kType = static_cast<DataType>(kDtype<T>);
+
+struct Call {
+  std::string_view name;
+  std::vector<Buffer> operands, results;
+  std::vector<std::string_view> attributes;
+  std::array<bool, 8> values = {};
+  bool good = true;
+};
+
+inline int64_t RandomSize(Generator& random) {
+  const int64_t most = OneIn(random, 12) ? 90 : OneIn(random, 4) ? 34 : 9;
+  return Uniform(random, OneIn(random, 20) ? 0 : 1, most);
+}
+
+class Shapes {
+ public:
+  Shapes(Generator& random, const Call& call) {
+    for (const char letter : {'m', 'n', 'k'}) sizes_[letter] = RandomSize(random);
+    if (std::ranges::count(kTall, call.name) > 0 && !OneIn(random, 10)) {
+      sizes_['m'] = std::max(sizes_['m'], sizes_['n']);
+    }
+    const int64_t m = sizes_['m'], n = sizes_['n'];
+    sizes_['X'] = std::min(m, n);
+    const bool full = OneIn(random, 2);
+    sizes_['Q'] = full ? m : sizes_['X'];
+    sizes_['V'] = full ? n : sizes_['X'];
+    sizes_['J'] = std::max<int64_t>(n - 1, 0);
+    sizes_['W'] = sizes_['k'] + 1;
+    sizes_['P'] = sizes_['k'] + Uniform(random, 0, 3);
+    const auto found = std::ranges::find_if(
+        call.attributes, [](std::string_view name) { return name.starts_with("left"); });
+    const bool left =
+        found == call.attributes.end() || call.values[found - call.attributes.begin()];
+    sizes_['S'] = left ? n : sizes_['k'];
+    sizes_['U'] = left ? sizes_['k'] : n;
+    int64_t largest = 1;
+    for (const auto& [letter, size] : sizes_) largest = std::max(largest, size);
+    const int64_t most = largest > 40 ? 3 : largest > 12 ? 20 : 70;
+    batch_.push_back(Uniform(random, OneIn(random, 20) ? 0 : 1, most));
+    if (OneIn(random, 4)) batch_.push_back(Uniform(random, 1, 3));
+    if (OneIn(random, 6)) batch_.clear();
+  }
+
+  Buffer Make(std::string_view token) const {
+    Buffer buffer;
+    const char dtype = token[0];
+    buffer.dtype = dtype == 'T'   ? kType<Element>
+                   : dtype == 'R' ? kType<Real<Element>>
+                   : dtype == 'C' ? kType<std::complex<Real<Element>>>
+                                  : kType<int32_t>;
+    buffer.dimensions = batch_;
+    for (const char letter : token.substr(1)) buffer.dimensions.push_back(sizes_.at(letter));
+    return buffer;
+  }
+
+ private:
+  std::map<char, int64_t> sizes_;
+  std::vector<int64_t> batch_;
+};
+
+// Whether handlers that know Element alone take calls of it: those of real operands only do not,
+// if it is complex.
+inline bool TakesElement(const Target& target) {
+  return !kIsComplex<Element> || kSignatures.at(target.name)[0] != 'R';
+}
+
+inline Call RandomCall(Generator& random) {
+  Call call;
+  size_t chosen = Uniform(random, 0, std::size(kTargets) - 1);
+  while (!TakesElement(kTargets[chosen])) chosen = (chosen + 1) % std::size(kTargets);
+  const Target& target = kTargets[chosen];
+  call.name = target.name;
+  for (const char* attribute : target.attributes) {
+    if (attribute != nullptr) call.attributes.push_back(attribute);
+  }
+  std::ranges::sort(call.attributes);
+  for (size_t i = 0; i < call.attributes.size(); ++i) call.values[i] = OneIn(random, 2);
+  const Shapes shapes(random, call);
+  std::string_view rest = kSignatures.at(target.name);
+  bool results = false;
+  while (!rest.empty()) {
+    const std::string_view token = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), token.size() + 1));
+    if (token == ">") {
+      results = true;
+    } else {
+      (results ? call.results : call.operands).push_back(shapes.Make(token));
+    }
+  }
+  return call;
+}
+
+// Changes one thing: the call may still be good, such as one with a matrix for all.
+inline void Spoil(Generator& random, Call& call) {
+  call.good = false;
+  auto& buffers = OneIn(random, 2) ? call.operands : call.results;
+  Buffer& buffer = buffers[Uniform(random, 0, buffers.size() - 1)];
+  auto& dimensions = buffer.dimensions;
+  constexpr DataType kTypes[] = {XLA_FFI_DataType_F32,  XLA_FFI_DataType_F64, XLA_FFI_DataType_C64,
+                                 XLA_FFI_DataType_C128, XLA_FFI_DataType_S32, XLA_FFI_DataType_S8,
+                                 XLA_FFI_DataType_S64};
+  switch (Uniform(random, 0, 5)) {
+    case 0:
+      buffer.dtype = kTypes[Uniform(random, 0, std::size(kTypes) - 1)];
+      break;
+    case 1:
+      if (!dimensions.empty()) dimensions.erase(dimensions.begin());
+      break;
+    case 2:
+      dimensions.insert(dimensions.begin(), Uniform(random, 0, 3));
+      break;
+    case 3:
+      if (call.attributes.empty()) break;
+      call.attributes.erase(call.attributes.begin());
+      break;
+    case 4:
+      call.operands.size() > 1 && OneIn(random, 2) ? call.operands.pop_back()
+                                                   : call.results.pop_back();
+      break;
+    default:
+      if (dimensions.empty()) break;
+      int64_t& size = dimensions[Uniform(random, 0, dimensions.size() - 1)];
+      size = std::max<int64_t>(0, size + Uniform(random, -2, 2));
+  }
+}
+
+inline std::string Describe(const Call& call) {
+  std::string text(call.name);
+  const auto add = [&](const std::vector<Buffer>& buffers) {
+    for (const Buffer& buffer : buffers) {
+      text += " " + std::to_string(buffer.dtype) + "[";
+      for (const int64_t size : buffer.dimensions) text += std::to_string(size) + " ";
+      text += "]";
+    }
+  };
+  add(call.operands);
+  text += " ->";
+  add(call.results);
+  for (size_t i = 0; i < call.attributes.size(); ++i) {
+    text += " " + std::string(call.attributes[i]) + "=" + (call.values[i] ? "1" : "0");
+  }
+  return text;
+}
+
+}  // namespace linalg
