@@ -17,10 +17,14 @@ import cut_offs
 import linalg
 import matrices
 from linalg._cases import checks
+from sharded import same_bits
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
-# And one that no tile divides. Of large orders some types, which hold what tiles do to a spectrum.
-CUT_OFFS = (*cut_offs.all_orders(), 130, 520)
+# About the cut-offs and powers of two, and one that no tile divides. Of large orders some types,
+# which hold what tiles do to a spectrum.
+ORDERS = sorted({
+    *range(11), *(n for power in (16, 32, 64, 128, 256) for n in (power - 1, power, power + 1)),
+    *cut_offs.all_orders(), 130, 520})
 LARGE, TYPES_OF_LARGE = 300, {"mild", "bad", "worst", "geometric", "clustered", "random"}
 SHAPES = ((1, 5), (5, 1), (3, 10), (10, 3), (20, 50), (50, 20))
 CASES = {operation.name: operation for operation in cases.CASES}
@@ -144,12 +148,14 @@ OPERANDS = {
     "inv": (_nonsingular, lambda a: (a,)),
 }
 # Determinants have a test of their own: their error grows with the condition.
-DETERMINANTS = {"det", "slogdet"}
+DETERMINANTS = {name: (_nonsingular, lambda a: (a,)) for name in ("det", "slogdet")}
+# None, one register or less, remainders of it, and more than 16 bits count.
+BATCHES = (0, 1, 2, 3, 7, 1000, 65535, 65536, 70000)
 
 
 def test_every_operation_has_its_types():
   """A new operation that is not classified above would escape this suite."""
-  assert OPERANDS.keys() | DETERMINANTS == CASES.keys()
+  assert (OPERANDS | DETERMINANTS).keys() == CASES.keys()
 
 
 def _check(case, several):
@@ -191,7 +197,7 @@ def test_residuals_about_cut_offs(name, dtype, record_property):
   """What it records, and of stock where that calls LAPACK, tools/ratios.py makes a table of."""
   case, (make, operands) = CASES[name], OPERANDS[name]
   ours, stock = {}, {}
-  for n in CUT_OFFS:
+  for n in ORDERS:
     types = {
         name: a for name, a in make(n, dtype).items() if n < LARGE or name in TYPES_OF_LARGE}
     given = operands(_stacked(types))
@@ -207,6 +213,23 @@ def test_residuals_about_cut_offs(name, dtype, record_property):
     record_property(f"{who}: beyond", len(ratios) - len(good))
   wrong = {key: ratio for key, ratio in ours.items() if not ratio <= case.limit}
   assert not wrong, f"scaled residuals {wrong}"
+
+
+@pytest.mark.extended
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("name", OPERANDS | DETERMINANTS)
+def test_bits_in_batches(name, dtype, rng):
+  """Catches a remainder or a count of 16 bits: a matrix of each type has the same bits wherever it
+  stands, of which the tests of residuals know that they are right."""
+  case, (make, operands) = CASES[name], (OPERANDS | DETERMINANTS)[name]
+  each = operands(_stacked(make(5, dtype)))
+  types = rng.integers(len(each[0]), size=max(BATCHES))
+  whole = [x[types] for x in each]
+  alone, batches = jax.jit(lambda each, whole: (
+      case.results(*each), [case.results(*(x[:size] for x in whole)) for size in BATCHES]))(
+          each, whole)
+  for size, results in zip(BATCHES, batches, strict=True):
+    same_bits(results, [np.asarray(x)[types[:size]] for x in alone])
 
 
 @pytest.mark.extended
