@@ -62,55 +62,64 @@ def conditions(dtype):
   return np.sqrt(0.1 / eps), 0.1 / eps
 
 
+def _made(types, names, dtype):
+  """Those of `names`, or all; of large orders each takes its time."""
+  return {
+      name: np.asarray(make()).astype(dtype) for name, make in types.items()
+      if names is None or name in names}
+
+
 SINGULAR_TYPES = ("first_column_zero", "last_column_zero", "half_zero")
 
 
-def general_types(rng, m, n, dtype) -> dict[str, np.ndarray]:
+def general_types(rng, m, n, dtype, names=None) -> dict[str, np.ndarray]:
   """DLATB4's eleven types of a general matrix, and the other spectra at the worst condition."""
   k = min(m, n)
   bad, worst = conditions(dtype)
   small, large = extremes(dtype)
   mild = lambda: with_singular_values(rng, spectrum(rng, "arithmetic", k, 2), m, n, dtype)
-  ill = lambda mode, condition: with_singular_values(
+  ill = lambda mode, condition: lambda: with_singular_values(
       rng, spectrum(rng, mode, k, condition), m, n, dtype)
-  zero = lambda columns: np.where(columns, 0, mild())
+  zero = lambda columns: lambda: np.where(columns, 0, mild())
   column = np.arange(n)
-  return {name: np.asarray(a).astype(dtype) for name, a in {
-      "diagonal": np.eye(m, n) * np.resize(spectrum(rng, "arithmetic", k, 2), n),
-      "upper": np.linalg.qr(mild(), mode="complete")[1],
-      "lower": np.linalg.qr(mild().T, mode="complete")[1].T,
-      "mild": mild(),
+  return _made({
+      "diagonal": lambda: np.eye(m, n) * np.resize(spectrum(rng, "arithmetic", k, 2), n),
+      "upper": lambda: np.linalg.qr(mild(), mode="complete")[1],
+      "lower": lambda: np.linalg.qr(mild().T, mode="complete")[1].T,
+      "mild": mild,
       "first_column_zero": zero(column == 0),
       "last_column_zero": zero(column == n - 1),
       "half_zero": zero(column >= n // 2),
       "bad": ill("geometric", bad),
       "worst": ill("geometric", worst),
-      "near_underflow": small * mild(),
-      "near_overflow": large * mild(),
-  }.items()} | {f"worst_{mode}": ill(mode, worst).astype(dtype) for mode in MODES}
+      "near_underflow": lambda: small * mild(),
+      "near_overflow": lambda: large * mild(),
+  } | {f"worst_{mode}": ill(mode, worst) for mode in MODES}, names, dtype)
 
 
-def positive_types(rng, n, dtype) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+def positive_types(
+    rng, n, dtype, names=None) -> tuple[dict[str, np.ndarray], dict[str, int]]:
   """DCHKPO's types of a Hermitian positive definite matrix; of the singular ones, the info."""
   bad, worst = conditions(dtype)
   small, large = extremes(dtype)
-  make = lambda mode, condition: with_eigenvalues(rng, spectrum(rng, mode, n, condition), dtype)
-  mild = lambda: make("arithmetic", 2)
+  make = lambda mode, condition: lambda: with_eigenvalues(
+      rng, spectrum(rng, mode, n, condition), dtype)
+  mild = make("arithmetic", 2)
   place = np.arange(n)
-  zero = lambda k: np.where((place == k) | (place[:, None] == k), 0, mild())
-  matrices = {
-      "diagonal": np.diag(spectrum(rng, "arithmetic", n, 2)),
-      "mild": mild(),
+  zero = lambda k: lambda: np.where((place == k) | (place[:, None] == k), 0, mild())
+  types = {
+      "diagonal": lambda: np.diag(spectrum(rng, "arithmetic", n, 2)),
+      "mild": mild,
       "first_zero": zero(0),
       "last_zero": zero(n - 1),
       "middle_zero": zero(n // 2),
       "bad": make("geometric", bad),
       "worst": make("geometric", worst),
-      "near_underflow": small * mild(),
-      "near_overflow": large * mild(),
+      "near_underflow": lambda: small * mild(),
+      "near_overflow": lambda: large * mild(),
   } | {f"worst_{mode}": make(mode, worst) for mode in MODES}
   info = {"first_zero": 1, "last_zero": n, "middle_zero": n // 2 + 1} if n else {}
-  return {name: a.astype(dtype) for name, a in matrices.items()}, info
+  return _made(types, names, dtype), info
 
 
 def named_types(n, dtype) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -134,7 +143,7 @@ def named_types(n, dtype) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
   return tuple({name: a.astype(dtype) for name, a in x.items()} for x in (hermitian, others))
 
 
-def hermitian_types(rng, n, dtype) -> dict[str, np.ndarray]:
+def hermitian_types(rng, n, dtype, names=None) -> dict[str, np.ndarray]:
   """DDRVST's types: spectra with and without signs, plain and near the range's square roots."""
   finfo = np.finfo(dtype)
   scales = {"": 1.0, "_large": float(finfo.max) ** 0.5, "_small": float(finfo.tiny) ** 0.5}
@@ -143,18 +152,22 @@ def hermitian_types(rng, n, dtype) -> dict[str, np.ndarray]:
       for mode in ("arithmetic", "geometric", "one_large"))
   sign = lambda d: d * rng.choice([-1, 1], n)
   rotate = lambda d: with_eigenvalues(rng, d, dtype)
-  tridiagonal = np.diag(geometric())
-  beside = rng.uniform(-0.5, 0.5, max(n - 1, 0)) * np.sqrt(geometric()[1:] * geometric()[:-1])
-  tridiagonal = tridiagonal + np.diag(beside, 1) + np.diag(beside, -1) if n > 1 else tridiagonal
-  types = {"zero": np.zeros((n, n)), "identity": np.eye(n), "tridiagonal": tridiagonal}
+
+  def tridiagonal():
+    a = np.diag(geometric())
+    beside = rng.uniform(-0.5, 0.5, max(n - 1, 0)) * np.sqrt(geometric()[1:] * geometric()[:-1])
+    return a + np.diag(beside, 1) + np.diag(beside, -1) if n > 1 else a
+
+  types = {
+      "zero": lambda: np.zeros((n, n)), "identity": lambda: np.eye(n), "tridiagonal": tridiagonal}
   for name, values in {"even": even, "geometric": geometric, "clustered": clustered}.items():
-    types[f"diagonal_{name}"] = np.diag(sign(values()))
-    types[name] = rotate(sign(values()))
-    types[f"positive_{name}"] = rotate(values())
-  types["random"] = hermitian(rng, (), n, np.promote_types(dtype, np.float64))
+    types[f"diagonal_{name}"] = lambda values=values: np.diag(sign(values()))
+    types[name] = lambda values=values: rotate(sign(values()))
+    types[f"positive_{name}"] = lambda values=values: rotate(values())
+  types["random"] = lambda: hermitian(rng, (), n, np.promote_types(dtype, np.float64))
   scaled = ("diagonal_geometric", "even", "random", "positive_even")
-  return {
-      name + suffix: (scale * a).astype(dtype)
-      for name, a in types.items() for suffix, scale in scales.items()
+  return _made({
+      name + suffix: lambda make=make, scale=scale: scale * make()
+      for name, make in types.items() for suffix, scale in scales.items()
       if not suffix or name in scaled
-  }
+  }, names, dtype)

@@ -28,12 +28,18 @@ def _elements(dtype):
   return real
 
 
+def _quarters(dtype):
+  """Whose products are far from the ends of the range."""
+  real = st.integers(-16, 16).map(lambda x: x / 4)
+  return st.builds(complex, real, real) if np.dtype(dtype).kind == "c" else real
+
+
 @st.composite
-def matrices(draw, square=False):
+def matrices(draw, square=False, elements=_elements):
   dtype = draw(DTYPES)
   n = draw(SIZES)
   shape = (n, n if square else draw(SIZES))
-  return draw(arrays.arrays(dtype, shape, elements=_elements(dtype)))
+  return draw(arrays.arrays(dtype, shape, elements=elements(dtype)))
 
 
 def _case(name):
@@ -93,6 +99,48 @@ def test_cholesky_of_a_gram_matrix(a):
     assert np.isnan(np.asarray(factor)[np.tril_indices(len(gram))]).all()
   else:
     _residual("cholesky", gram)
+
+
+@settings
+@hypothesis.given(SIZES.flatmap(lambda n: st.permutations(range(n))), DTYPES)
+def test_permutations(order, dtype):
+  """The determinant is the sign, and nothing is rounded: not in what LU solves, nor in QR."""
+  n = len(order)
+  a = np.eye(n, dtype=dtype)[order]
+  sign = np.linalg.det(a.real)
+  np.testing.assert_array_equal(linalg.det(a), np.round(sign))
+  np.testing.assert_array_equal(linalg.slogdet(a), (np.round(sign), 0))
+  b = np.arange(2 * n).reshape(n, 2).astype(dtype)
+  np.testing.assert_array_equal(linalg.solve(a, b), a.T @ b)
+  np.testing.assert_array_equal(linalg.inv(a), a.T)
+  q, r = map(np.asarray, linalg.qr(a))
+  np.testing.assert_array_equal(np.abs(q), a.real)
+  np.testing.assert_array_equal(q @ r, a)
+
+
+@settings
+@hypothesis.given(matrices(square=True, elements=_quarters), st.integers(-8, 8))
+def test_powers_of_two(a, exponent):
+  """They scale what is scaled, and change no other bit."""
+
+  def results(a, scale):
+    packed, pivots, _ = map(np.asarray, linalg.lu(a))
+    q, r = linalg.qr(a)
+    w, v = linalg.eigh(a)
+    u, s, vh = linalg.svd(a)
+    x, info = linalg.inv_ex(a)
+    sign, _ = linalg.slogdet(a)
+    return {
+        "lu": (np.tril(packed, -1), pivots, np.triu(packed) / scale), "qr": (q, r / scale),
+        "eigh": (w / scale, v), "eigvalsh": (linalg.eigvalsh(a) / scale,),
+        "svd": (u, s / scale, vh), "svdvals": (linalg.svdvals(a) / scale,),
+        "inv": (x * scale, info), "det": (sign, linalg.det(a) / scale ** len(a))}
+
+  scale = 2.0**exponent
+  expected, actual = results(a, 1.0), results(a * a.dtype.type(scale), scale)
+  for name, values in expected.items():
+    for x, y in zip(values, actual[name], strict=True):
+      np.testing.assert_array_equal(np.asarray(x), np.asarray(y), name)
 
 
 @settings

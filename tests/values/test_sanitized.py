@@ -60,8 +60,8 @@ def test_blocks(tiles):
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
 def test_tasks(tmp_path, kinds):
-  """Catches tasks of Cholesky, LU, QR or substitution that touch what others write, and memory of
-  one call that another has while it is used."""
+  """Catches tasks of factorisations, substitution or spectra that touch what others write, and
+  memory of one call that another has while it is used."""
   sanitizer = sanitized.Sanitizer(tmp_path, kinds, "-march=native")
   program = sanitizer.make("tiles", ALONE / "tiles_alone.cc", *TILES)
   _done(sanitizer.run(program, "--threads", timeout=1500))
@@ -89,9 +89,28 @@ RACES = {
         "blocked/qr.cc", "run_tasks, first + own, q_cols_,", "run_tasks, first, q_cols_,"),
     "substitution, one piece's columns for all": (
         "blocked/substitution.cc", "piece = x.At(0, begin);", "piece = x;"),
+    "eigh, one vector for all pieces of a pass": (
+        "blocked/tridiagonalise.h", "sums = others(piece);", "sums = others(0);"),
+    "svd, one vector for all pieces of a pass": (
+        "blocked/bidiagonalise.h", ".sum = sum_of(piece)", ".sum = sum_of(0)"),
+    "halves, columns of other pieces": (
+        "blocked/halves_merge.h", "MakeColumns(first, last); });", "MakeColumns(0, last); });"),
     "memory that is taken without a lock": (
         "kept_memory.h", "const std::lock_guard<std::mutex> lock(mutex_);\n      for", "for"),
 }
+
+
+def _users(file):
+  """The sources that are compiled anew where a file is another: those that include it, themselves
+  or by other headers."""
+  texts = {x: x.read_text() for x in [
+      ALONE / "tiles_alone.cc", *(KERNELS / "blocked").iterdir(), *KERNELS.glob("*.h")]}
+  users, new = set(), {KERNELS / file}
+  while new:
+    users |= new
+    lines = [f'#include "{x.relative_to(sanitized.ROOT)}"' for x in new]
+    new = {x for x, text in texts.items() if any(line in text for line in lines)} - users
+  return [x for x in users if x.suffix == ".cc"]
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +131,10 @@ def test_a_race_would_be_seen(tmp_path, unchanged, file, text, wrong):
   changed.parent.mkdir(parents=True)
   changed.write_text(right.replace(text, wrong))
   sanitizer = sanitized.Sanitizer(tmp_path, "thread", "-march=native", "-I", str(tmp_path))
-  if changed.suffix == ".h":
-    program = sanitizer.make("tiles", ALONE / "tiles_alone.cc", *TILES)
-  else:
-    others = [unchanged[name] for name in unchanged if name != changed.name]
-    program = sanitizer.make("tiles", changed, objects=others)
+  users = _users(file)
+  others = [unchanged[name] for name in unchanged if name not in {x.name for x in users}]
+  program = sanitizer.make(
+      "tiles", *(changed if x.name == changed.name else x for x in users), objects=others)
   racing = sanitizer.run(program, "--threads", timeout=1500)
   assert racing.returncode == sanitized.RACE and "data race" in racing.stderr, (
       racing.stdout[-2000:] + racing.stderr[-5000:])

@@ -1,8 +1,8 @@
 // Every algorithm of kernels/blocked on operands in memory of their own, of all orders from the
 // first argument to the second; with --blocks, matrices of several blocks; with --threads, such
-// ones for whose workspaces memory is kept, of several callers that each have their tasks on
-// several threads; with --overflow, an operand that is a row too short. To be compiled with
-// sanitizers: test_sanitized.py.
+// ones for whose workspaces memory is kept, and spectra of those whose passes are in pieces, of
+// several callers that each have their tasks on several threads; with --overflow, an operand that
+// is a row too short. To be compiled with sanitizers: test_sanitized.py.
 #include <atomic>
 #include <cmath>
 #include <complex>
@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "kernels/blocked/eigh.h"
 #include "kernels/blocked/lu.h"
 #include "kernels/blocked/qr.h"
+#include "kernels/blocked/reducing_passes.h"
 #include "kernels/blocked/substitution.h"
 #include "kernels/blocked/svd.h"
 
@@ -80,7 +82,7 @@ void FactorHermitian(int64_t n, HermitianPart part) {
   for (const bool vectors : {false, true}) {
     HermitianEigen<T> eigen(n, vectors);
     for (const Matrix<T>& a : operands) {
-      eigen.Solve(part, a.data(), values.get(), vectors ? factor.data() : nullptr);
+      eigen.Solve(part, a.data(), values.get(), vectors ? factor.data() : nullptr, RunInTurn);
     }
   }
 }
@@ -117,11 +119,13 @@ void FindSingularValues(int64_t rows, int64_t cols) {
   const int64_t k = std::min(rows, cols);
   const std::unique_ptr<R[]> values(new R[k]);
   SingularValues<T> alone(rows, cols, false, false);
-  for (const Matrix<T>& a : operands) alone.Solve(a.data(), values.get(), nullptr, nullptr);
+  for (const Matrix<T>& a : operands)
+    alone.Solve(a.data(), values.get(), nullptr, nullptr, RunInTurn);
   for (const bool full : {false, true}) {
     const Matrix<T> u{rows, full ? rows : k}, vh{full ? cols : k, cols};
     SingularValues<T> svd(rows, cols, full, true);
-    for (const Matrix<T>& a : operands) svd.Solve(a.data(), values.get(), u.data(), vh.data());
+    for (const Matrix<T>& a : operands)
+      svd.Solve(a.data(), values.get(), u.data(), vh.data(), RunInTurn);
   }
 }
 
@@ -160,22 +164,22 @@ void RunAll(int64_t n) {
   Solve<T>(n);
 }
 
-// The elements of results, which do not depend on how tasks are run.
-template <class T>
+// What results are, which does not depend on how tasks are run.
 class Results {
  public:
-  void Add(const T* x, int64_t count) { all_.insert(all_.end(), x, x + count); }
+  template <class X>
+  void Add(const X* x, int64_t count) {
+    all_.append(reinterpret_cast<const char*>(x), count * sizeof(X));
+  }
+  template <class T>
   void Add(int64_t rows, int64_t cols, Rows<T> x) {
     for (int64_t i = 0; i < rows; ++i) Add(x.At(i, 0).data, cols);
   }
 
-  bool operator==(const Results& others) const {
-    return all_.size() == others.all_.size() &&
-           std::memcmp(all_.data(), others.all_.data(), all_.size() * sizeof(T)) == 0;
-  }
+  bool operator==(const Results&) const = default;
 
  private:
-  std::vector<T> all_;
+  std::string all_;
 };
 
 // The operands of matrices that Cholesky and LU take by blocks and QR by wide ones, with right-hand
@@ -197,8 +201,8 @@ struct Operands {
 };
 
 template <class T>
-Results<T> FactorBlocks(const Operands<T>& operands, const RunTasks& run_tasks) {
-  Results<T> results;
+Results FactorBlocks(const Operands<T>& operands, const RunTasks& run_tasks) {
+  Results results;
   const int64_t n = operands.n, cols = 130;
   const Matrix<T> result{n, n};
   CholeskyFactor<T> cholesky(n);
@@ -238,6 +242,28 @@ Results<T> FactorBlocks(const Operands<T>& operands, const RunTasks& run_tasks) 
   return results;
 }
 
+template <class T>
+Results FindSpectra(const Matrix<T>& square, const Matrix<T>& tall, const RunTasks& run_tasks) {
+  Results results;
+  const int64_t rows = tall.rows, n = square.rows;
+  const std::unique_ptr<RealElement<T>[]> values(new RealElement<T>[n]);
+  const Matrix<T> u{rows, n}, vh{n, n};
+  for (const bool vectors : {false, true}) {
+    HermitianEigen<T>(n, vectors)
+        .Solve({true, true}, square.data(), values.get(), vectors ? vh.data() : nullptr, run_tasks);
+    results.Add(values.get(), n);
+    if (vectors) results.Add(vh.data(), n * n);
+    SingularValues<T>(rows, n, false, vectors)
+        .Solve(tall.data(), values.get(), vectors ? u.data() : nullptr,
+               vectors ? vh.data() : nullptr, run_tasks);
+    results.Add(values.get(), n);
+    if (!vectors) continue;
+    results.Add(u.data(), rows * n);
+    results.Add(vh.data(), n * n);
+  }
+  return results;
+}
+
 // On the calling thread and two others, none of which waits for a task that it has not begun.
 void RunOnThreads(int64_t count, const Task& task) {
   std::atomic<int64_t> next = 0;
@@ -249,20 +275,31 @@ void RunOnThreads(int64_t count, const Task& task) {
   for (std::thread& helper : helpers) helper.join();
 }
 
-template <class T>
-void ShareBlocks() {
-  // The least order whose workspace is kept, for tiles to have as little to do as may be.
-  const auto n = static_cast<int64_t>(std::sqrt(KeptMemory::kLeastBytes / sizeof(T))) + 1;
-  const Operands<T> operands(n);
-  const Results<T> expected = FactorBlocks(operands, RunInTurn);
+// Two callers at once, whose results are those of one that has no threads.
+template <class Compute>
+void Share(Compute&& compute) {
+  const Results expected = compute(RunInTurn);
   const auto call = [&] {
-    if (!(FactorBlocks(operands, RunOnThreads) == expected)) {
+    if (!(compute(RunOnThreads) == expected)) {
       std::fputs("other bits on threads\n", stderr);
       std::_Exit(1);
     }
   };
   std::thread callers[] = {std::thread(call), std::thread(call)};
   for (std::thread& caller : callers) caller.join();
+}
+
+template <class T>
+void ShareAll() {
+  // The least order whose workspace is kept, for tiles to have as little to do as may be.
+  const Operands<T> operands(static_cast<int64_t>(std::sqrt(KeptMemory::kLeastBytes / sizeof(T))) +
+                             1);
+  Share([&](const RunTasks& run_tasks) { return FactorBlocks(operands, run_tasks); });
+  // And the least whose passes over a triangle begin with three pieces.
+  int64_t n = 0;
+  while (PassPieces<T>(n * n / 2) < 3) ++n;
+  const Matrix<T> square = RandomMatrix<T>(n + 1, n + 1), tall = RandomMatrix<T>(n + 9, n + 1);
+  Share([&](const RunTasks& run_tasks) { return FindSpectra(square, tall, run_tasks); });
 }
 
 void Overflow() {
@@ -288,10 +325,10 @@ int main(int, char** arguments) {
     return 0;
   }
   if (std::strcmp(arguments[1], "--threads") == 0) {
-    ShareBlocks<float>();
-    ShareBlocks<double>();
-    ShareBlocks<std::complex<float>>();
-    ShareBlocks<std::complex<double>>();
+    ShareAll<float>();
+    ShareAll<double>();
+    ShareAll<std::complex<float>>();
+    ShareAll<std::complex<double>>();
     std::puts("done");
     return 0;
   }
