@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import types
 
@@ -49,6 +50,15 @@ def test_targets_are_the_handlers():
 def test_every_target_is_called():
   """Catches a handler that no operation calls any more."""
   assert SIGNATURES.keys() <= {operation.name for operation in OPERATIONS}
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of a Python without the GIL")
+def test_free_threads():
+  """Catches a module that turns the GIL on; eig of this order loads SciPy's."""
+  done = _run(
+      "import sys, numpy as np, linalg; linalg.eig(np.eye(130)); print(sys._is_gil_enabled())")
+  assert done.stdout == "False\n", done.stdout + done.stderr
 
 
 def test_a_target_is_in_the_same_file_on_every_backend():
