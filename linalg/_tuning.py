@@ -31,6 +31,8 @@ class Limit(NamedTuple):
 # for QR's; beyond, the registers of a group of matrices outgrow the first cache many times. With
 # that of eigenvectors a gradient of eigh takes 0.5 to 1 of its time with the formula (AMD EPYC,
 # AVX-512, two cores, 23 November 2026, beside other work; float32 and float64, n = 3 to 32).
+# With that of singular vectors one of svd is 1.03 to 1.85 times as fast as with the formula (the
+# same machine, 25 November 2026, the cells of README's table, in turn in one process).
 # Adjugates: the formula factors twice; beyond, that of a singular matrix, by complete pivoting, an
 # element after the other, would take long.
 #
