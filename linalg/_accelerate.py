@@ -29,6 +29,7 @@ from linalg._schur import schur_p
 from linalg._svd import svd_full_p, svd_p, svdvals_p
 from linalg._triangular import triangular_solve_p
 from linalg._tridiagonal import tridiagonal_solve_p
+from linalg._tuning import MOST_REFLECTORS
 
 __all__ = ["accelerate", "accelerated", "routed"]
 
@@ -74,14 +75,8 @@ def _householder_product(a, taus):
   return _Call(householder_product_p, (0,))
 
 
-# Of single matrices of 256 and 1024 reflectors LAPACK's ormqr, which has both cores, takes 0.5 to
-# 1.7 times as long as ours, of batches of 128 reflectors 1.5 to 7 times (AMD EPYC with AVX-512, two
-# cores, 24 November 2026).
-_MOST_REFLECTORS = 128
-
-
 def _ormqr(a, taus, c, *, left, transpose):
-  if taus.shape[-1] > _MOST_REFLECTORS:
+  if taus.shape[-1] > MOST_REFLECTORS:
     return "products of many reflectors are LAPACK's"
   return _Call(ormqr_p, (0,), {"left": left, "transpose": transpose})
 

@@ -54,6 +54,12 @@ ADJUGATE = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 
+# Products with Q that `accelerate` takes from JAX. Of single matrices of 256 and 1024 reflectors
+# LAPACK's ormqr, which has both cores, takes 0.5 to 1.7 times as long as ours, of batches of 128
+# reflectors 1.5 to 7 times (AMD EPYC with AVX-512, two cores, 24 November 2026).
+MOST_REFLECTORS = 128
+
+
 class _Products(NamedTuple):
   """The products that go to a handler: their rows and columns, and what stays XLA's of these."""
 
