@@ -170,7 +170,8 @@ def reciprocal(x: jax.Array, keep: jax.Array) -> jax.Array:
 
 def smallest_gap(norm: jax.Array, n: Any) -> jax.Array:
   """8 √n eps ‖A‖: eigenvalues or singular values of A that are as close as this count as equal."""
-  return 8 * n**0.5 * jnp.finfo(norm.dtype).eps * norm
+  root = n**0.5 if isinstance(n, int) else jnp.sqrt(jnp.asarray(n).astype(norm.dtype))
+  return 8 * root * jnp.finfo(norm.dtype).eps * norm
 
 
 def reciprocal_gaps(gaps: jax.Array, norm: jax.Array, n: Any) -> jax.Array:

@@ -49,6 +49,7 @@ class Rules(NamedTuple):
   fallback: Callable[..., Any] | None = None
   suits: Callable[..., bool] = lambda platform, *types, **attributes: True  # or the fallback is
   unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
+  batch: Callable[..., Any] | None = None  # (operands, dims, **attributes), instead under vmap
 
   def run_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
     """Whether a program for `platform` calls the handler for operands of these types."""
@@ -74,7 +75,7 @@ def make_primitive(name: str, rules: Rules) -> Primitive:
   """The primitive for the FFI target `name`; its results are always a list."""
   rules = rules._replace(**{
       field: _without_overwrite(rule)
-      for field in ("results", "jvp", "transpose", "fallback", "suits", "unshared")
+      for field in ("results", "jvp", "transpose", "fallback", "suits", "unshared", "batch")
       if (rule := getattr(rules, field)) is not None})
   primitive = Primitive(name)
   primitive.multiple_results = True
@@ -268,6 +269,10 @@ def _broadcast_specs(name, operands, batches, batch):
 
 
 def _batch(primitive, rules, operands, dims, **attributes):
+  if rules.batch is not None:
+    batched = rules.batch(operands, dims, **attributes)
+    if batched is not None:
+      return batched
   num_batch_dims = _num_batch_dims(
       operands, [rank + (dim is not None) for rank, dim in zip(rules.ranks, dims, strict=True)])
 

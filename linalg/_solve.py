@@ -44,12 +44,22 @@ factored_solve_p = given_factors(
     transpose=_factored_solve_transpose)
 
 
+def _factor(a):
+  """Its factors (packed, pivots, info), which are constants to derivatives, and a function that
+  solves with them and is differentiated by A."""
+  packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
+  return (packed, pivots, info), functools.partial(factored_solve_p, a, packed, pivots)
+
+
+def _nan_where_failed(info, x):
+  # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
+  return nan_where(info != 0, x, core=2)
+
+
 def _factor_and_solve(a, b):
   """x, info, and a function that solves with the same factors."""
-  packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
-  solve = functools.partial(factored_solve_p, a, packed, pivots)
-  # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
-  return nan_where(info != 0, solve(b), core=2), info, solve
+  (_, _, info), solve = _factor(a)
+  return _nan_where_failed(info, solve(b)), info, solve
 
 
 def _solve_lu_jvp(primals, tangents):
@@ -57,13 +67,23 @@ def _solve_lu_jvp(primals, tangents):
   x, packed, pivots, info = solve_lu_p(*primals)
   solve = functools.partial(factored_solve_p, a, packed, pivots)
   dx = solution_tangent(solve, da, db, lambda da: product(da, x))
-  # The factors are what `solve` is given beside A, which it is differentiated by.
+  # The factors are constants to `solve`, which is differentiated by A.
   return (x, packed, pivots, info), (dx, None, None, None)
 
 
 def _solve_lu_in_steps(a, b):
-  packed, pivots, _, info = lu_p(a)
-  return [nan_where(info != 0, lu_solve_p(packed, pivots, b), core=2), packed, pivots, info]
+  (packed, pivots, info), solve = _factor(a)
+  return [_nan_where_failed(info, solve(b)), packed, pivots, info]
+
+
+def _solve_lu_batch(operands, dims):
+  a, b = operands
+  if dims[0] is not None:
+    return None
+  # The one matrix of the whole batch is factored once.
+  factors, solve = _factor(a)
+  x = jax.vmap(lambda b: _nan_where_failed(factors[-1], solve(b)), in_axes=dims[1])(b)
+  return [x, *factors], [0, None, None, None]
 
 
 # x with the factors that its derivatives take, whose own derivatives are not to be asked for.
@@ -72,7 +92,8 @@ solve_lu_p: ffi.Operation = ffi.operation(
     "n n, n k -> n k, n n, n, ()",
     [1, 0, jnp.int32, jnp.int32],
     jvp=_solve_lu_jvp,
-    fallback=_solve_lu_in_steps)
+    fallback=_solve_lu_in_steps,
+    batch=_solve_lu_batch)
 
 
 def _solve_jvp(primals, tangents):

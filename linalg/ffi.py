@@ -105,6 +105,7 @@ def operation(
     fallback: Callable[..., Any] | None = None,
     suits: Callable[..., bool] | None = None,
     unshared: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | None = None,
 ) -> Operation:
   """A function that calls the FFI target `name` on batches of any shape.
 
@@ -140,6 +141,8 @@ def operation(
     unshared: the same function by other operations, `unshared(*operands, **attributes) -> list of
       results`, for `vmap` where a shared operand would be copied, having a batch of its own but not
       that of the others.
+    batch: `batch(operands, dims, **attributes) -> (results, dims)`, a batching rule as JAX's are,
+      for `vmap` where some results need not be mapped; None where the target is to be called.
 
   Returns:
     A function of as many arrays as the signature has operands, whose batch shapes may broadcast.
@@ -191,7 +194,8 @@ def operation(
       transpose=transpose,
       fallback=fallback,
       suits=suits or (lambda platform, *types, **attributes: True),
-      unshared=unshared)
+      unshared=unshared,
+      batch=batch)
   return Operation(name, attributes or {}, rules)
 
 

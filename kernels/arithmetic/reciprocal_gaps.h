@@ -1,4 +1,4 @@
-// What the derivatives of eigenvectors divide by.
+// What the derivatives of eigenvectors and singular vectors divide by.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,8 @@
 namespace linalg {
 
 // Fᵢⱼ = 1 / (wⱼ - wᵢ) of n eigenvalues or singular values `w`: 0 where the gap is within
-// 8 √n eps ‖A‖, for the two vectors are not determined there. OfSum has wⱼ + wᵢ in its place.
+// 8 √n eps ‖A‖, for the two vectors are not determined there. OfSum has wⱼ + wᵢ in its place, and 0
+// where both are that small.
 template <class V>
 class ReciprocalGaps {
  public:

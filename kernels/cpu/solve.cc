@@ -47,10 +47,10 @@ struct SolveProblem {
                                 });
     }
     const auto factors = Scratch<T>(matrix);
-    const auto pivots = Scratch<int32_t>(n);
+    const auto steps = Scratch<int32_t>(n);
     ForEachSmallLu<T>(pool, 1, n, n, 0, systems.a, [&](auto& group, auto singular) {
       StoreElements(group.a, matrix, factors.get());
-      StoreIntegers(group.pivots, n, pivots.get());
+      StoreIntegers(group.pivots, n, steps.get());
       StoreIntegers(&singular, 1, info);
     });
     std::fill(info + 1, info + systems.batch, info[0]);
@@ -59,7 +59,7 @@ struct SolveProblem {
     ForEachSmallSystem(pool, factored, systems.Operations(),
                        [&]<class E>(int64_t, E* a, E* x, RealElement<E>* spare) {
                          using V = RealElement<E>;
-                         LoadIntegers(pivots.get(), 0, n, spare);
+                         LoadIntegers(steps.get(), 0, n, spare);
                          const V singular = Number<V>(info[0]);
                          small::SolveFactored(n, a, spare, singular, cols, x);
                        });
@@ -183,7 +183,7 @@ void SolveLu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
     const int64_t batch = systems.batch, n = systems.n;
-    if (systems.a_stride == 0 && batch > 1) throw BadArgument("a", "have the batch size of b");
+    Elements<T>(a, batch, {n, n}, "a");  // one matrix does not serve them all
     TakePath(pool, SolveProblem<T>{.systems = systems,
                                    .info = Elements<int32_t>(info, batch, {}, "info"),
                                    .lu = ResultElements<T>(lu, batch, {n, n}, "the factors"),

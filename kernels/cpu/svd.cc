@@ -217,7 +217,7 @@ struct SquareFactors {
   // Calls differentiate(i, matrices, values): `matrices` are U, Vh and room for three more, and
   // `values` the singular values and room for as many.
   template <class F>
-  void ForEachGroupOf(ffi::ThreadPool& pool, F differentiate) const {
+  void ForEachGroupWith(ffi::ThreadPool& pool, F differentiate) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n, count = 5 * size * kParts + 2 * n;
     const double operations = 4.0 * static_cast<double>(size) * n * kParts * kParts;
@@ -245,7 +245,7 @@ struct SvdJvpProblem {
 
   void RunSmall(ffi::ThreadPool& pool) const {
     const int64_t n = factors.n, size = n * n;
-    factors.ForEachGroupOf(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
+    factors.ForEachGroupWith(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
       E *const x = matrices + 2 * size, *const turned = x + size;
       LoadElements(da + i * size, size, size, x);
       small::SvdJvp(ToInt(n), matrices, values, matrices + size, x, values + n, turned,
@@ -269,7 +269,7 @@ struct SvdVjpProblem {
 
   void RunSmall(ffi::ThreadPool& pool) const {
     const int64_t n = factors.n, size = n * n;
-    factors.ForEachGroupOf(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
+    factors.ForEachGroupWith(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
       E *const x = matrices + 2 * size, *const y = x + size;
       LoadElements(u_ct + i * size, size, size, x);
       LoadElements(vh_ct + i * size, size, size, y);

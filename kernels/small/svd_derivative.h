@@ -4,7 +4,7 @@
 // With P = Uᴴ dA V, ds = Re diag P, dU = U (R + Q) / 2 and dV = V (R - Q) / 2, where
 // R = F ∘ (P + Pᴴ) and Q = G ∘ (P - Pᴴ), F and G being ReciprocalGaps of differences and of sums:
 // Townsend, Differentiating the singular value decomposition (2016), with his F split in two.
-// Row-major n by n elements, all of them overwritten; `work` is room for as many.
+// Row-major n by n elements, of which what is not const is overwritten; `work` is room for as many.
 #pragma once
 
 #include "kernels/arithmetic/reciprocal_gaps.h"

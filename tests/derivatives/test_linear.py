@@ -8,7 +8,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
-from linalg import _cholesky, _det, _eigh, _qr, _svd
+from linalg import _cholesky, _det, _eigh, _qr, _solve, _svd
 from linalg._cases import matrices
 from quick import quick_jit
 
@@ -94,7 +94,7 @@ def test_svd(n, dtype, rng):
   """Forward and backward, against the formula and its transpose; equal and zero values too."""
   a, x = _operands(rng, n, dtype)
   u, _, vh, _ = _svd.svd_p(x)
-  s = -np.sort(-np.abs(rng.standard_normal((len(a), n))), axis=-1).astype(u.real.dtype)
+  s = (np.arange(n, 0, -1) + rng.uniform(0, 0.5, (len(a), n))).astype(u.real.dtype)
   s[3:5, n // 2 :] = s[3:5, n // 2, None]
   s[5, n // 2 :] = 0
   s[6] = 0
@@ -222,6 +222,24 @@ def test_handlers_are_called_up_to_their_size(operation, target, rng):
     assert text.count(f'custom_call_target="{target}_jvp') == count
 
 
+def test_solve_factors_once(rng):
+  """And gives the factors on, which are those of `lu`."""
+  a, b = _operands(rng, 7, np.float64)
+  text = jax.jit(jax.grad(lambda a: jnp.sum(linalg.solve(a, b)))).lower(a).compile().as_text()
+  assert text.count('custom_call_target="linalg_solve_lu') == 1
+  assert 'custom_call_target="linalg_lu"' not in text
+  _, packed, pivots, _ = _solve.solve_lu_p(a, b)
+  np.testing.assert_array_equal(packed, linalg.lu_factor(a)[0])
+  np.testing.assert_array_equal(pivots, linalg.lu_factor(a)[1])
+
+
+def test_systems_without_elements():
+  """Their info has elements all the same, so that the handler is called."""
+  operands = np.zeros((2, 0, 0)), np.zeros((2, 0, 3))
+  (_, info), _ = jax.jvp(linalg.solve_ex, operands, operands)
+  np.testing.assert_array_equal(info, [0, 0])
+
+
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("n", [3, 8, 32])
 def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
@@ -236,7 +254,8 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
         _det.det_adjugate_p(a), _det.slogdet_inv_p(a),
         _eigh.eigh_jvp_p(diagonal, q, x), _eigh.eigh_vjp_p(diagonal, q, diagonal, x),
         _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x),
-        _svd.square_jvp_p(q, diagonal, q, x), _svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
+        _solve.solve_lu_p(x, a), _svd.square_jvp_p(q, diagonal, q, x),
+        _svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
 
   operands = (a, x, linalg.cholesky(a), *linalg.qr(x))
   whole = [np.asarray(y) for y in results(*operands)]
