@@ -7,6 +7,7 @@ the triangle has not, and the size of a program does not depend on that of the m
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,21 @@ def add_product(a, left, right, top, begin, *, adjoint=False, columns=None):
   update = product(left, right, adjoint_b=adjoint)
   if columns is not None:
     update = jnp.where(columns[None], update, 0)
-  old = a[top : top + update.shape[0], begin : begin + update.shape[1]]
+  old = lax.dynamic_slice(a, (top, begin), update.shape)
   return lax.dynamic_update_slice(a, old + update, (top, begin))
+
+
+def add_product_in_strips(g, a, left, right, top, begin):
+  """`add_product`, a strip of the columns after the other: in a loop, as XLA would make the
+  products of all strips before it adds the first."""
+  strips = math.gcd(g.most_strips, right.shape[1])
+  width = right.shape[1] // strips
+
+  def step(i, a):
+    strip = lax.dynamic_slice_in_dim(right, i * width, width, 1)
+    return add_product(a, left, strip, top, begin + i * width)
+
+  return lax.fori_loop(0, strips, step, a)
 
 
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -98,13 +112,11 @@ def solve(
       if left:
         panel = system(g.all_rows(x, k, not_zero))
         other = -(g.turned_rows(l, k, unknown).mT if transpose else g.all_columns(l, k, unknown))
-        for first, last in g.strips(panel.shape[1]):
-          x = add_product(x, other, panel[:, first:last], unknown.start * g.tall, first)
+        x = add_product_in_strips(g, x, other, panel, unknown.start * g.tall, 0)
         return lax.dynamic_update_slice(x, g.own_rows(panel, r), (k * g.tall, 0))
       panel = system(g.all_columns(x, k))
       other = -(g.turned_columns(l, k, unknown).mT if transpose else g.all_rows(l, k, unknown))
-      for first, last in g.strips(len(x)):
-        x = add_product(x, panel[first:last], other, first, unknown.start * g.wide)
+      x = add_product_in_strips(g, x, panel, other, 0, unknown.start * g.wide)
       return lax.dynamic_update_slice(x, g.own_columns(panel, c), (0, k * g.wide))
 
     b = lax.fori_loop(0, high - low, step, b)
@@ -129,11 +141,8 @@ def multiply(
     def step(k, found, above=above, beside=beside):
       left = g.turned_rows(x, k, above).mT if transpose_x else g.all_columns(x, k, above)
       right = g.turned_columns(y, k, beside).mT if transpose_y else g.all_rows(y, k, beside)
-      for first, last in g.strips(right.shape[1]):
-        found = add_product(
-            found, left, right[:, first:last], above.start * g.tall,
-            beside.start * g.wide + first)
-      return found
+      return add_product_in_strips(
+          g, found, left, right, above.start * g.tall, beside.start * g.wide)
 
     found = lax.fori_loop(low, high, step, found)
   return found

@@ -18,7 +18,7 @@ from jax import lax
 from linalg._lu import lu_p
 from linalg._triangular import triangular_solve_p
 from linalg.distributed._algorithms import (
-    add_product,
+    add_product_in_strips,
     solve,
     substitute,
     triangle,
@@ -75,9 +75,7 @@ def _eliminate_panel(g, low, k, carry):
   right = jnp.moveaxis(g.gather_r(right), 0, 1).reshape(g.width, -1)
   later = jnp.arange(right.shape[1], dtype=k.dtype) >= (k - low + 1) * g.wide
   right = jnp.where(later[None], right, 0)
-  for begin, end in g.strips(g.panels - low):
-    columns = slice(begin * g.wide, end * g.wide)
-    a = add_product(a, l, -right[:, columns], 0, (low + begin) * g.wide)
+  a = add_product_in_strips(g, a, l, -right, 0, low * g.wide)
   a = lax.dynamic_update_slice(a, g.own_columns(l, c), (0, k * g.wide))
   right = lax.dynamic_update_slice(
       right, g.own_columns(jnp.triu(packed), c), (0, (k - low) * g.wide))
@@ -172,10 +170,12 @@ def factors(g: Cyclic, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
 def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
   """A⁻¹, the solution of A X = I."""
   lower, upper = factors(g, packed)
+  upper = g.transpose(upper)
   row, column = g.numbers()
-  permutation = (order[row[:, 0]][:, None] == column).astype(packed.dtype)
+  permutation = jnp.where(
+      order[row[:, 0]][:, None] == column, jnp.ones((), upper.dtype), g.zeros_after(upper))
   x = solve(g, lower, permutation, left=True, transpose=False)
-  return solve(g, g.transpose(upper), x, left=True, transpose=True)
+  return solve(g, upper, x, left=True, transpose=True)
 
 
 def determinant(g: Cyclic, packed: jax.Array, order: jax.Array) -> tuple[jax.Array, jax.Array]:
