@@ -6,8 +6,9 @@
 compiles the programs for virtual CPU devices, and counts what one device receives, beside what the
 algorithm needs on paper, and the memory that it takes; with `--scaling` of 1 to 64 devices, whose
 shares are alike, as docs/distributed.md has them. With `--run` it times them too, each within
-`--limit` seconds, and stock JAX's, in processes of their own: stock gathers the matrix and may take
-very long, or never return.
+`--limit` seconds, and stock JAX's, in processes of their own: on as many devices, where stock
+gathers the matrix and may take very long, or never return, and on one. The devices share the
+machine's processor, and processor time, of a call, is the work of all of them.
 """
 
 import argparse
@@ -43,8 +44,12 @@ def columns_of(devices):
 
 
 def measure(name, devices, n, stock, rounds):
-  """(received, held, seconds of compilation, seconds of each call) of one program, in shares."""
+  """Of one program what it receives and holds, in shares, the seconds that it is compiled in, and
+  of each call the seconds, and those of the processor."""
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+  if stock and devices > 1:
+    # Else the threads of each device's LAPACK wait for those of the others.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
   import jax
   import jax.numpy as jnp
   import numpy as np
@@ -87,9 +92,9 @@ def measure(name, devices, n, stock, rounds):
       a = np.eye(n, dtype=np.float32) + np.full((n, n), 1 / n, np.float32)
       a = jax.device_put(a, sharding)
       for _ in range(rounds + 1):
-        begin = time.perf_counter()
+        begin = time.perf_counter(), time.process_time()
         jax.block_until_ready(program(a))
-        calls.append(time.perf_counter() - begin)
+        calls.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
   return found.moved / share, held, compilation, calls[1:]
 
 
@@ -114,25 +119,29 @@ def main():
   options = parser.parse_args()
   sizes = SCALING if options.scaling else ((options.devices, options.n),)
   print("float32; in shares n² / P of the matrix:")
-  print("| Program | P, n | On paper | Received | In n² / √P | Held | Compiled in | Median time |")
-  print("|---|---|---|---|---|---|---|---|")
+  print("| Program | P, n | On paper | Received | In n² / √P | Held | Compiled in | Median time "
+        "| Of the processor |")
+  print("|---|---|---|---|---|---|---|---|---|")
   for name in options.programs:
     for devices, n in sizes:
-      for stock in (False, True) if options.run and name not in OWN else (False,):
+      ways = [(devices, False)]
+      if options.run and name not in OWN:
+        ways += [(count, True) for count in sorted({devices, 1}, reverse=True)]
+      for count, stock in ways:
         title = f"{name}, stock" if stock else name
         found = within(
-            options.limit, name, devices, n, stock, options.rounds if options.run else 0)
+            options.limit, name, count, n, stock, options.rounds if options.run else 0)
         if found is None:
-          print(f"| {title} | {devices}, {n} | | | | | | over {options.limit:g} s |", flush=True)
+          print(f"| {title} | {count}, {n} | | | | | | over {options.limit:g} s | |", flush=True)
           continue
         received, held, compilation, calls = found
-        columns = columns_of(devices)
-        expected = "" if stock else f"{paper(name, devices // columns, columns):.1f}"
-        median = f"{statistics.median(calls):.2f} s" if calls else ""
+        columns = columns_of(count)
+        expected = "" if stock else f"{paper(name, count // columns, columns):.1f}"
+        times = [f"{statistics.median(x):.2f} s" for x in zip(*calls, strict=True)] or ["", ""]
         print(
-            f"| {title} | {devices}, {n} | {expected} | {received:.1f} | "
-            f"{received / devices**0.5:.2f} | {held:.1f} | {compilation:.1f} s | {median} |",
-            flush=True)
+            f"| {title} | {count}, {n} | {expected} | {received:.1f} | "
+            f"{received / count**0.5:.2f} | {held:.1f} | {compilation:.1f} s | "
+            f"{' | '.join(times)} |", flush=True)
 
 
 if __name__ == "__main__":
