@@ -229,8 +229,9 @@ def test_solve_factors_once(rng):
   assert text.count('custom_call_target="linalg_solve_lu') == 1
   assert 'custom_call_target="linalg_lu"' not in text
   _, packed, pivots, _ = _solve.solve_lu_p(a, b)
-  np.testing.assert_array_equal(packed, linalg.lu_factor(a)[0])
-  np.testing.assert_array_equal(pivots, linalg.lu_factor(a)[1])
+  expected = linalg.lu_factor(a)
+  _near(packed, expected[0], 7)
+  np.testing.assert_array_equal(pivots, expected[1])
 
 
 def test_systems_without_elements():
