@@ -62,13 +62,16 @@ def _factor_and_solve(a, b):
   return _nan_where_failed(info, solve(b)), info, solve
 
 
+def _tangent(solve, x, tangents):
+  da, db = tangents
+  return solution_tangent(solve, da, db, lambda da: product(da, x))
+
+
 def _solve_lu_jvp(primals, tangents):
-  (a, _), (da, db) = primals, tangents
   x, packed, pivots, info = solve_lu_p(*primals)
-  solve = functools.partial(factored_solve_p, a, packed, pivots)
-  dx = solution_tangent(solve, da, db, lambda da: product(da, x))
+  solve = functools.partial(factored_solve_p, primals[0], packed, pivots)
   # The factors are constants to `solve`, which is differentiated by A.
-  return (x, packed, pivots, info), (dx, None, None, None)
+  return (x, packed, pivots, info), (_tangent(solve, x, tangents), None, None, None)
 
 
 def _solve_lu_in_steps(a, b):
@@ -97,13 +100,12 @@ solve_lu_p: ffi.Operation = ffi.operation(
 
 
 def _solve_jvp(primals, tangents):
-  (a, b), (da, db) = primals, tangents
+  a, b = primals
   if a.shape[:-2] == b.shape[:-2]:
     (x, _, _, info), (dx, *_) = _solve_lu_jvp(primals, tangents)
     return (x, info), (dx, None)
   x, info, solve = _factor_and_solve(a, b)
-  dx = solution_tangent(solve, da, db, lambda da: product(da, x))
-  return (x, _info_of_solutions(x, info)), (dx, None)
+  return (x, _info_of_solutions(x, info)), (_tangent(solve, x, tangents), None)
 
 
 def _info_of_solutions(x, info):
@@ -114,7 +116,7 @@ def _info_of_solutions(x, info):
 
 def _solve_transpose(cotangents, operands):
   a, _ = operands
-  _, _, solve = _factor_and_solve(a, cotangents[0])
+  _, solve = _factor(a)
   return None, solve(cotangents[0], transpose=True)
 
 

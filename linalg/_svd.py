@@ -22,7 +22,7 @@ from linalg._linear import linear_pair
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix, real_dtype
 from linalg._public import public
-from linalg._tuning import SVD_DERIVATIVE, all_at_most, within
+from linalg._tuning import SVD_DERIVATIVE, may_be_within, within
 
 __all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
 
@@ -96,8 +96,7 @@ def _make_operation(signature, full_matrices):
     u, s, vh, info = operation(a)
     m, n = a.shape[-2:]
     # The formula itself for others: where a result is not used, what it takes falls away.
-    fits = all_at_most((m, n), SVD_DERIVATIVE["cpu"].side) and m == n
-    tangents = square_jvp_p if fits else _tangents
+    tangents = square_jvp_p if may_be_within(SVD_DERIVATIVE, a) and m == n else _tangents
     return (u, s, vh, info), (*tangents(u, s, vh, da), None)
 
   def fallback(a):

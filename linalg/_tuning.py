@@ -92,7 +92,7 @@ def within(limits: Mapping[str, Limit | None], operand: int = 0) -> Callable[...
     if limit is None:
       return True
     rows, cols = x.shape[-2:]
-    return all_at_most((rows, cols), limit.side) and rows * cols * x.dtype.itemsize <= limit.nbytes
+    return _all_at_most((rows, cols), limit.side) and rows * cols * x.dtype.itemsize <= limit.nbytes
 
   return suits
 
@@ -109,11 +109,16 @@ def suits_products(platform: str, a: Any, b: Any, **conjugate: bool) -> bool:
   return min(b.shape[-2:]) > 1 and max(sizes) > products.unrolled.get(a.dtype, 0)
 
 
+def may_be_within(limits: Mapping[str, Limit], a: Any) -> bool:
+  """Whether matrices of these sizes go to a handler on any platform."""
+  return _all_at_most(a.shape[-2:], max(limit.side for limit in limits.values()))
+
+
 def may_be_small_products(a: Any, b: Any) -> bool:
   """Whether products of matrices of these sizes go to a handler on any platform."""
-  return all_at_most((*a.shape[-2:], *b.shape[-2:]), _LARGEST_PRODUCT)
+  return _all_at_most((*a.shape[-2:], *b.shape[-2:]), _LARGEST_PRODUCT)
 
 
-def all_at_most(sizes: Any, limit: int) -> bool:
+def _all_at_most(sizes: Any, limit: int) -> bool:
   """Whether all sizes are known, which those of jax.export may not be, and no larger."""
   return all(isinstance(size, int) and size <= limit for size in sizes)

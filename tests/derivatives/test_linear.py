@@ -30,6 +30,18 @@ def _near(x, y, n):
   np.testing.assert_allclose(x, y, rtol=0, atol=bound)
 
 
+def _near_by_gaps(found, expected, gaps, tangent):
+  """The same of derivatives of vectors, which divide by `gaps` (batch, n, k) that are not 0."""
+  batch, n = gaps.shape[:2]
+  # What rounding leaves of a difference of eigenvalues.
+  steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
+  bound = 60 * n * np.finfo(tangent.dtype).eps * steepest * (1 + np.abs(tangent).max())
+  for x, y in zip(found, expected, strict=True):
+    assert x.dtype == y.dtype
+    x, y = (np.reshape(z, (batch, n, -1)) for z in (x, y))
+    assert np.all(np.abs(x - y) <= bound)
+
+
 def _formula_and_transpose(formula, factors, tangent, cotangent):
   """formula(*factors), which is linear, of a tangent, and its transpose of a cotangent."""
   linear = formula(*factors)
@@ -79,13 +91,7 @@ def test_eigh(n, attributes, dtype, rng):
 
   (tangents, found), (forward, expected) = both(w, v, x, cotangents)
   gaps = np.abs(w[:, :, None] - w[:, None, :])
-  # What rounding leaves of a difference of eigenvalues.
-  steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
-  for y, other in zip((*tangents, found), (*forward, expected), strict=True):
-    assert y.dtype == other.dtype
-    y, other = (np.reshape(y, (len(a), n, -1)) for y in (y, other))
-    bound = 60 * n * np.finfo(dtype).eps * steepest * (1 + np.abs(x).max())
-    assert np.all(np.abs(y - other) <= bound)
+  _near_by_gaps((*tangents, found), (*forward, expected), gaps, x)
 
 
 @pytest.mark.all_dtypes
@@ -110,12 +116,7 @@ def test_svd(n, dtype, rng):
 
   (tangents, found), (forward, expected) = both(u, s, vh, a, cotangents)
   gaps = np.concatenate([np.abs(s[:, :, None] - s[:, None, :]), s[:, :, None]], axis=-1)
-  steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
-  for y, other in zip((*tangents, found), (*forward, expected), strict=True):
-    assert y.dtype == other.dtype
-    y, other = (np.reshape(y, (len(a), n, -1)) for y in (y, other))
-    bound = 60 * n * np.finfo(dtype).eps * steepest * (1 + np.abs(a).max())
-    assert np.all(np.abs(y - other) <= bound)
+  _near_by_gaps((*tangents, found), (*forward, expected), gaps, a)
 
 
 @pytest.mark.all_dtypes
