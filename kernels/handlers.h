@@ -26,7 +26,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
   visit(linalg_cholesky_vjp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_det, kBoth, 1, 1)                                                   \
-  visit(linalg_det_adjugate, kBoth, 1, 2)                                          \
+  visit(linalg_det_cofactors, kBoth, 1, 2)                                         \
   visit(linalg_eig, kBoth, 1, 3)                                                   \
   visit(linalg_eig_left, kBoth, 1, 4)                                              \
   visit(linalg_eigh, kBoth, 1, 3, "lower", "symmetrize")                           \
@@ -55,7 +55,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_qr_vjp, kBoth, 4, 1)                                                \
   visit(linalg_schur, kBoth, 1, 3)                                                 \
   visit(linalg_slogdet, kBoth, 1, 2)                                               \
-  visit(linalg_slogdet_inv, kBoth, 1, 3)                                           \
+  visit(linalg_slogdet_inv_transposed, kBoth, 1, 3)                                \
   visit(linalg_solve, kBoth, 2, 2)                                                 \
   visit(linalg_solve_lu, kCpu, 2, 4)                                               \
   visit(linalg_sort_key_val, kCpu, 2, 2)                                           \

@@ -1,8 +1,8 @@
 """Determinants, from LU factors.
 
-Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. It
-is made of LU factors, and its derivative of singular values where A is nearly singular; neither
-divides by a pivot or a singular value that is zero.
+Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. Its
+transpose, the matrix of cofactors, is made of LU factors, and their derivative of singular values
+where A is nearly singular; neither divides by a pivot or a singular value that is zero.
 """
 
 import functools
@@ -32,7 +32,7 @@ from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p, inverse_tangent
 from linalg._svd import svd_p
 from linalg._triangular import triangular_solve_p
-from linalg._tuning import ADJUGATE, SLOGDET_INVERSE, within
+from linalg._tuning import COFACTORS, SLOGDET_INVERSE, within
 
 __all__ = ["SlogdetResult", "det", "slogdet"]
 
@@ -44,36 +44,38 @@ class SlogdetResult(NamedTuple):
   logabsdet: jax.Array
 
 
-def _trace_of_product(x, da):
-  return jnp.sum(x.mT * da, axis=(-2, -1))
+def _trace_of_product(xt, da):
+  """tr(X dA), of the transpose of X."""
+  return jnp.sum(xt * da, axis=(-2, -1))
 
 
-def _slogdet_tangents(sign, x, da):
+def _slogdet_tangents(sign, xt, da):
   # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
-  trace = _trace_of_product(x, da)
-  turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(x) else None
+  trace = _trace_of_product(xt, da)
+  turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(xt) else None
   return turn, trace.real
 
 
 def _slogdet_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
-  sign, logabsdet, x = slogdet_inv_p(a)
-  return (sign, logabsdet), _slogdet_tangents(sign, x, da)
+  sign, logabsdet, xt = slogdet_inv_transposed_p(a)
+  return (sign, logabsdet), _slogdet_tangents(sign, xt, da)
 
 
-def _slogdet_inv_jvp(primals, tangents):
+def _slogdet_inv_transposed_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
-  sign, logabsdet, x = slogdet_inv_p(a)
-  return (sign, logabsdet, x), (*_slogdet_tangents(sign, x, da), inverse_tangent(x, da))
+  sign, logabsdet, xt = slogdet_inv_transposed_p(a)
+  return (sign, logabsdet, xt), (
+      *_slogdet_tangents(sign, xt, da), inverse_tangent(xt, da.mT))
 
 
-# Both from the same factors: what the derivative of a determinant is made of.
-slogdet_inv_p: ffi.Operation = ffi.operation(
-    "linalg_slogdet_inv",
+# Both from the same factors: what the derivative of a determinant is made of, as it lies there.
+slogdet_inv_transposed_p: ffi.Operation = ffi.operation(
+    "linalg_slogdet_inv_transposed",
     "n n -> (), (), n n",
     lambda dtype: (dtype, real_dtype(dtype), dtype),
-    jvp=_slogdet_inv_jvp,
-    fallback=lambda a: [*slogdet_p(a), inv_p(a)[0]],
+    jvp=_slogdet_inv_transposed_jvp,
+    fallback=lambda a: [*slogdet_p(a), inv_p(a)[0].mT],
     suits=within(SLOGDET_INVERSE))
 
 
@@ -117,8 +119,8 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
 def _det_jvp(primals, tangents):
   # Jacobi's formula: d det A = tr(adj(A) dA).
   (a,), (da,) = primals, tangents
-  det, x = det_adjugate_p(a)
-  return det, _trace_of_product(x, da)
+  det, cofactors = det_cofactors_p(a)
+  return det, _trace_of_product(cofactors, da)
 
 
 # The determinant as a polynomial, whose derivatives of any order are finite.
@@ -165,14 +167,14 @@ def _reflect(x):
   return x - 2 * v * jnp.sum(v * x, axis=-2, keepdims=True)
 
 
-def _adjugate_of_minors(a):
-  """adj(A) for n <= 3: the transpose of the determinant's derivative."""
+def _smallest_cofactors(a):
+  """The cofactors for n <= 3: the determinant's derivative."""
   det, pullback = jax.vjp(_CLOSED_FORMS[a.shape[-1]], a)
-  return pullback(jnp.ones_like(det))[0].mT
+  return pullback(jnp.ones_like(det))[0]
 
 
 def _adjugate(a):
-  """adj(A) from LU factors.
+  """adj(A), which the cofactors are the transpose of, from LU factors.
 
   With P A = L U it is ±adj(U) L⁻¹ P, and there are three cases:
 
@@ -241,9 +243,9 @@ def _derivative_of_adjugate(da, u, s, vh):
   return after * change
 
 
-def _tangent_of_adjugate(a, x, da):
+def _tangent_of_cofactors(a, cofactors, da):
   if a.shape[-1] in _CLOSED_FORMS:
-    return jax.jvp(_adjugate_of_minors, (a,), (da,))[1]
+    return jax.jvp(_smallest_cofactors, (a,), (da,))[1]
   # Away from singular matrices adj(A) is det(A) A⁻¹, which has derivatives of any order; those of
   # singular vectors want distinct values.
   u, s, vh, _ = svd_p(a)
@@ -252,30 +254,32 @@ def _tangent_of_adjugate(a, x, da):
   packed, pivots, _, _ = lu_p(jax.lax.stop_gradient(safe))
   solve = functools.partial(factored_solve_p, safe, packed, pivots)
   trace = jnp.sum(diagonal_of(solve(da)), axis=-1)[..., None, None]
+  x = cofactors.mT
   return jnp.where(
-      regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, u, s, vh))
+      regular, trace * x - solve(product(da, x)), _derivative_of_adjugate(da, u, s, vh)).mT
 
 
-def _det_adjugate_jvp(primals, tangents):
+def _det_cofactors_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
-  det, x = det_adjugate_p(a)
-  return (det, x), (_trace_of_product(x, da), _tangent_of_adjugate(a, x, da))
+  det, cofactors = det_cofactors_p(a)
+  return (det, cofactors), (
+      _trace_of_product(cofactors, da), _tangent_of_cofactors(a, cofactors, da))
 
 
-def _det_adjugate_fallback(a):
-  x = (_adjugate_of_minors if a.shape[-1] in _CLOSED_FORMS else _adjugate)(a)
-  return [det_p(a), nan_where(jnp.isnan(a).any((-2, -1)), x, core=2)]
+def _det_cofactors_fallback(a):
+  cofactors = _smallest_cofactors(a) if a.shape[-1] in _CLOSED_FORMS else _adjugate(a).mT
+  return [det_p(a), nan_where(jnp.isnan(a).any((-2, -1)), cofactors, core=2)]
 
 
-# adj(A) = det(A) A⁻¹ being a polynomial in A: right for a singular A too, as is its derivative.
-# The determinant is of the same factors.
-det_adjugate_p = ffi.operation(
-    "linalg_det_adjugate",
+# The cofactors, det(A) A⁻ᵀ, being polynomials in A: right for a singular A too, as is their
+# derivative. The determinant is of the same factors.
+det_cofactors_p = ffi.operation(
+    "linalg_det_cofactors",
     "n n -> (), n n",
     [0, 0],
-    jvp=_det_adjugate_jvp,
-    fallback=_det_adjugate_fallback,
-    suits=within(ADJUGATE))
+    jvp=_det_cofactors_jvp,
+    fallback=_det_cofactors_fallback,
+    suits=within(COFACTORS))
 
 
 det_p = ffi.operation(

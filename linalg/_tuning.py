@@ -33,7 +33,7 @@ class Limit(NamedTuple):
 # AVX-512, two cores, 23 November 2026, beside other work; float32 and float64, n = 3 to 32).
 # With that of singular vectors one of svd is 1.03 to 1.85 times as fast as with the formula (the
 # same machine, 25 November 2026, the cells of README's table, in turn in one process).
-# Adjugates: the formula factors twice; beyond, that of a singular matrix, by complete pivoting, an
+# Cofactors: the formula factors twice; beyond, those of a singular matrix, by complete pivoting, an
 # element after the other, would take long.
 #
 # CUDA, times as fast as the formula, forward and backward, for square matrices:
@@ -41,16 +41,16 @@ class Limit(NamedTuple):
 #              float32                                      float64
 #   Cholesky   1.4, 1.4   3.4, 3.7   3.3, 4.0   1.4, 1.6    4.1, 4.1   3.1, 3.2
 #   QR         1.6, 1.4   1.2, 1.2   0.6, 0.7   0.3, 0.3    1.1, 1.2   0.5, 0.5
-#   adjugate   2.0        4.3        1.8                    3.5        9.2
+#   cofactors  2.0        4.3        1.8                    3.5        9.2
 # Of eigenvectors, a team each: not measured. docs/cuda.md has what a model says.
 CHOLESKY_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
-ADJUGATE = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
-# An inverse with the determinant of its factors, on CUDA: not measured. It reads a matrix once and
-# factors it once, where determinants and inverses apart do both twice, as far as one thread each
-# does all of it.
+COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
+# An inverse, transposed, with the determinant of its factors, on CUDA: not measured. It reads a
+# matrix once and factors it once, where determinants and inverses apart do both twice, as far as
+# one thread each does all of it.
 SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 

@@ -1,4 +1,4 @@
-// Determinants and adjugates from LU factors.
+// Determinants and cofactors from LU factors.
 //
 // Small matrices are factored in lanes, larger ones in tiles. A determinant is a product kept apart
 // from its exponent, so that it overflows only if the result does.
@@ -6,10 +6,11 @@
 
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/blocked/lu.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/handlers.h"
-#include "kernels/small/adjugate.h"
+#include "kernels/small/cofactors.h"
 
 namespace linalg {
 namespace {
@@ -67,11 +68,11 @@ void Slogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result logabsd
 }
 
 template <class T>
-struct AdjugateProblem {
+struct CofactorsProblem {
   int64_t batch, n;
   const T* a;
   T* det;
-  T* adjugate;
+  T* cofactors;
 
   Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
 
@@ -90,7 +91,7 @@ struct AdjugateProblem {
     };
     ForEachInTasks(pool, batch, 4 * BlockedLuNanoseconds<T>(n, n), make,
                    [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
-                     T* const target = adjugate + i * size;
+                     T* const target = cofactors + i * size;
                      const int info = work.factors.Factor(a + i * size, run_tasks);
                      const auto* lu = reinterpret_cast<const Scalar*>(work.factors.lu().data);
                      auto product =
@@ -105,7 +106,8 @@ struct AdjugateProblem {
                        StoreElements(&before, 1, target + k * (n + 1));
                      blocked::CopyRows(n, n, target, work.workspace.rows(), run_tasks);
                      work.factors.Solve(n, work.workspace.rows(), run_tasks);
-                     blocked::CopyRows(n, n, work.workspace.rows(), target, run_tasks);
+                     const blocked::Rows<T> x = work.workspace.rows();
+                     Transpose(pool, n, n, x.data, x.ld, target, n);
                      small::MultiplyByPower(size, product, reinterpret_cast<Scalar*>(target));
                    });
   }
@@ -119,10 +121,10 @@ struct AdjugateProblem {
     ForEachSmallGroup<T>(pool, batch, order, order, size, a, [&](auto& group) {
       ScaledProduct<std::remove_reference_t<decltype(*group.a)>> product;
       const auto singular =
-          small::Adjugate(order, group.a, group.pivots, group.permutation, group.spare, product);
+          small::Cofactors(order, group.a, group.pivots, group.permutation, group.spare, product);
       const auto value = product.Value();
       StoreElements(&value, 1, det + group.first);
-      StoreElements(group.spare, size, adjugate + group.first * size);
+      StoreElements(group.spare, size, cofactors + group.first * size);
       using V = std::remove_const_t<decltype(singular)>;
       if (!Any(singular > V{})) return;
       int32_t info[kLanesOf<V>];
@@ -138,21 +140,21 @@ struct AdjugateProblem {
     const auto places = Scratch<int>(2 * n);
     const auto work = Scratch<Scalar>(size + 2 * n);
     std::memcpy(work.get(), a + i * size, size * sizeof(T));
-    small::AdjugateOfSingular(ToInt(n), work.get(), places.get(), work.get() + size,
-                              reinterpret_cast<Scalar*>(adjugate + i * size));
+    small::CofactorsOfSingular(ToInt(n), work.get(), places.get(), work.get() + size,
+                               reinterpret_cast<Scalar*>(cofactors + i * size));
   }
 };
 
-void DetAdjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det, Result adjugate) {
+void DetCofactors(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det, Result cofactors) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, AdjugateProblem<T>{
+    TakePath(pool, CofactorsProblem<T>{
                        .batch = batch,
                        .n = n,
                        .a = Elements<T>(a, batch, {n, n}, "a"),
                        .det = Elements<T>(det, batch, {}, "det"),
-                       .adjugate = ResultElements<T>(adjugate, batch, {n, n}, "the adjugate")});
+                       .cofactors = ResultElements<T>(cofactors, batch, {n, n}, "the cofactors")});
   });
 }
 
@@ -160,5 +162,5 @@ void DetAdjugate(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det, Result adju
 }  // namespace linalg
 
 LINALG_HANDLER(linalg_det, linalg::Det);
-LINALG_HANDLER(linalg_det_adjugate, linalg::DetAdjugate);
+LINALG_HANDLER(linalg_det_cofactors, linalg::DetCofactors);
 LINALG_HANDLER(linalg_slogdet, linalg::Slogdet);

@@ -8,7 +8,9 @@
 #include <optional>
 #include <variant>
 
+#include "kernels/arithmetic/transpose.h"
 #include "kernels/blocked/lu.h"
+#include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
@@ -119,7 +121,8 @@ struct SolveProblem {
   }
 };
 
-// With determinants where `det` has a place for them.
+// With determinants where `det` has a place for them; and then the inverse is transposed, as
+// derivatives of determinants are.
 template <class T>
 struct InvProblem {
   int64_t batch, n;
@@ -140,6 +143,7 @@ struct InvProblem {
         det->Store(group.first, products.OrElse(ProductOfPivots(n, group.a, n, group.pivots)));
       }
       small::InverseOfFactors(order, group.a, group.permutation, singular, group.spare);
+      if (det) TransposeSquare(order, group.spare);
       StoreElements(group.spare, size, inverse + group.first * size);
       if (info != nullptr) StoreIntegers(&singular, 1, info + group.first);
     });
@@ -166,6 +170,7 @@ struct InvProblem {
                      }
                      if (singular != 0) return FillWithNaN(size, target);
                      work.factors.Invert(work.workspace.rows(), target, run_tasks);
+                     if (det) TransposeInPlace(pool, n, target);
                    });
   }
 };
@@ -204,8 +209,8 @@ void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result inverse, Result info) {
   });
 }
 
-void SlogdetInv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result logabsdet,
-                Result inverse) {
+void SlogdetInvTransposed(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result logabsdet,
+                          Result inverse) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -224,4 +229,4 @@ void SlogdetInv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, Result loga
 LINALG_HANDLER(linalg_solve, linalg::Solve);
 LINALG_HANDLER(linalg_solve_lu, linalg::SolveLu);
 LINALG_HANDLER(linalg_inv, linalg::Inv);
-LINALG_HANDLER(linalg_slogdet_inv, linalg::SlogdetInv);
+LINALG_HANDLER(linalg_slogdet_inv_transposed, linalg::SlogdetInvTransposed);

@@ -1,4 +1,4 @@
-// Determinants and adjugates from LU factors.
+// Determinants and cofactors from LU factors.
 //
 // In shared memory where the matrix fits: one per thread, per part of a warp, or per team. Beyond,
 // the vendor's LU. A determinant is a product kept apart from its exponent, so that it overflows
@@ -7,7 +7,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/handlers.h"
-#include "kernels/small/adjugate.h"
+#include "kernels/small/cofactors.h"
 #include "kernels/small/lu.h"
 #include "kernels/team/by_rows.h"
 #include "kernels/team/lu.h"
@@ -161,15 +161,15 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
            On{Path::kSteps, vendor});
 }
 
-// Adjugates, which are asked for of small matrices alone. Where a matrix is singular, its thread
+// Cofactors, which are asked for of small matrices alone. Where a matrix is singular, its thread
 // reads it again.
 template <class E>
-struct SmallAdjugate {
+struct SmallCofactors {
   using V = RealElement<E>;
   int n;
   const E* a;
   E* det;
-  E* adjugate;
+  E* cofactors;
   Staged<E> matrix, result;
   Place<V> pivots, permutation;
   Place<E> vectors;
@@ -181,29 +181,29 @@ struct SmallAdjugate {
     char* const slice = block.Slice(threadIdx.x);
     E* const factors = matrix.In(slice);
     ScaledProduct<E> product;
-    const V singular = small::Adjugate(n, factors, pivots.In(slice), permutation.In(slice),
-                                       result.In(slice), product);
+    const V singular = small::Cofactors(n, factors, pivots.In(slice), permutation.In(slice),
+                                        result.In(slice), product);
     StoreGlobal<E>(product.Value(), det + block.first + threadIdx.x);
     if (!(singular > V(0))) return;
     const E* const given = a + (block.first + threadIdx.x) * matrix.stride;
     for (int i = 0; i < matrix.size; ++i) factors[i] = LoadGlobal(given + i);
-    small::AdjugateOfSingular(n, factors, places.In(slice), vectors.In(slice), result.In(slice));
+    small::CofactorsOfSingular(n, factors, places.In(slice), vectors.In(slice), result.In(slice));
   }
-  __device__ void Store(const Block& block) const { result.Store(adjugate, block); }
+  __device__ void Store(const Block& block) const { result.Store(cofactors, block); }
 };
 
-void DetAdjugate(cudaStream_t stream, ffi::AnyBuffer a, Result det, Result adjugate) {
+void DetCofactors(cudaStream_t stream, ffi::AnyBuffer a, Result det, Result cofactors) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     using V = RealElement<E>;
     Slice slice(sizeof(V));
-    const SmallAdjugate<E> job{
+    const SmallCofactors<E> job{
         .n = ToInt(n),
         .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
         .det = AsElements(Elements<T>(det, batch, {}, "det")),
-        .adjugate = AsElements(Elements<T>(adjugate, batch, {n, n}, "the adjugate")),
+        .cofactors = AsElements(Elements<T>(cofactors, batch, {n, n}, "the cofactors")),
         .matrix = {size, slice.Take<E>(size)},
         .result = {size, slice.Take<E>(size)},
         .pivots = slice.Take<V>(n),
@@ -238,5 +238,5 @@ void Slogdet(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resul
 }  // namespace linalg::cuda
 
 LINALG_HANDLER_AND_CAPTURED(linalg_det, linalg::cuda::Det);
-LINALG_HANDLER(linalg_det_adjugate, linalg::cuda::DetAdjugate, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_det_cofactors, linalg::cuda::DetCofactors, LINALG_CAPTURED);
 LINALG_HANDLER_AND_CAPTURED(linalg_slogdet, linalg::cuda::Slogdet);

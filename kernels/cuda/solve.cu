@@ -6,6 +6,7 @@
 // throughout. Inverses with the determinants of the same factors are asked for of small matrices
 // alone.
 #include "kernels/arithmetic/scaled_product.h"
+#include "kernels/arithmetic/transpose.h"
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
@@ -261,6 +262,7 @@ void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result in
 }
 
 template <class E>
+// With the inverse transposed, as derivatives of determinants are.
 struct SmallSlogdetInverse {
   using V = RealElement<E>;
   int n;
@@ -280,6 +282,7 @@ struct SmallSlogdetInverse {
     const V singular = small::Lu(n, n, factors, pivots.In(slice), order);
     const auto parts = products.OrElse(ProductOfPivots(n, factors, n, pivots.In(slice))).InParts();
     small::InverseOfFactors(n, factors, order, singular, result.In(slice));
+    TransposeSquare(n, result.In(slice));
     *phase.In(slice) = parts.sign;
     *magnitude.In(slice) = parts.logarithm;
   }
@@ -290,8 +293,8 @@ struct SmallSlogdetInverse {
   }
 };
 
-void SlogdetInv(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Result logabsdet,
-                Result inverse) {
+void SlogdetInvTransposed(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Result logabsdet,
+                          Result inverse) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -319,4 +322,4 @@ void SlogdetInv(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Result logab
 
 LINALG_HANDLER_AND_CAPTURED(linalg_solve, linalg::cuda::Solve);
 LINALG_HANDLER_AND_CAPTURED(linalg_inv, linalg::cuda::Inv);
-LINALG_HANDLER(linalg_slogdet_inv, linalg::cuda::SlogdetInv, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_slogdet_inv_transposed, linalg::cuda::SlogdetInvTransposed, LINALG_CAPTURED);

@@ -50,7 +50,7 @@ CALLS = {
     "cholesky_solve": Call([MATRIX, COLUMNS], [COLUMNS], {"lower": True}),
     "cholesky_vjp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
     "det": Call([MATRIX], [SCALAR]),
-    "det_adjugate": Call([MATRIX], [SCALAR, MATRIX]),
+    "det_cofactors": Call([MATRIX], [SCALAR, MATRIX]),
     # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
     # otherwise.
     "eig": Call([MATRIX], [COMPLEX_VECTOR, COMPLEX_MATRIX, INFO], first=(C128,)),
@@ -87,7 +87,7 @@ CALLS = {
     "qr_vjp": Call([TALL, MATRIX, TALL, MATRIX], [TALL], square=False),
     "schur": Call([MATRIX], [MATRIX, MATRIX, INFO]),
     "slogdet": Call([MATRIX], [SCALAR, SCALAR]),
-    "slogdet_inv": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
+    "slogdet_inv_transposed": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
     "solve": Call([MATRIX, COLUMNS], [COLUMNS, INFO]),
     "solve_lu": Call([MATRIX, COLUMNS], [COLUMNS, MATRIX, INDICES, INFO]),
     "sort_key_val": Call([INDICES, INDICES], [INDICES, INDICES], square=False),

@@ -245,7 +245,7 @@ def test_products_that_xla_keeps(shapes, dtype, on_cpu, on_cuda):
     (linalg.cholesky, "linalg_cholesky_vjp", np.float32, 16),
     (linalg.cholesky, "linalg_cholesky_vjp", np.float64, 12),
     (lambda a: linalg.qr(a)[0], "linalg_qr_vjp", np.float32, 8),
-    (linalg.det, "linalg_det_adjugate", np.float32, 12)])
+    (linalg.det, "linalg_det_cofactors", np.float32, 12)])
 def test_rules_that_have_handlers(function, target, dtype, largest):
   """Small matrices go to the handlers; of larger ones the program for CUDA has the formula."""
   gradient = jax.grad(lambda a: jnp.sum(function(a)))
@@ -345,9 +345,9 @@ def _may_be_recorded(handler):
 # Those that launch kernels and do nothing else, whatever they are given.
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
-        "cholesky_jvp", "cholesky_vjp", "det_adjugate", "eigh_jvp", "eigh_vjp",
+        "cholesky_jvp", "cholesky_vjp", "det_cofactors", "eigh_jvp", "eigh_vjp",
         "lu_pivots_to_permutation", "matmul", "matmul_transpose_a", "matmul_transpose_b", "qr_jvp",
-        "qr_vjp", "slogdet_inv")}
+        "qr_vjp", "slogdet_inv_transposed")}
 # Those that ask for scratch memory whatever they are given: systems laid side by side, or levels of
 # a reduction; matrices written out in full; Sturm sequences.
 NEED_SCRATCH = {

@@ -142,20 +142,21 @@ def test_qr(m, n, dtype, rng):
       found, expected, rtol=0, atol=60 * n * np.finfo(dtype).eps * np.abs(expected).max())
 
 
-ADJUGATES = pytest.mark.parametrize(
-    "adjugate", [lambda a: _det.det_adjugate_p(a)[1], lambda a: _det._det_adjugate_fallback(a)[1]],
+COFACTORS = pytest.mark.parametrize(
+    "cofactors",
+    [lambda a: _det.det_cofactors_p(a)[1], lambda a: _det._det_cofactors_fallback(a)[1]],
     ids=["handler", "fallback"])
 
 
 @pytest.mark.all_dtypes
-@ADJUGATES
+@COFACTORS
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 32, 33, 38])
-def test_adjugate(n, adjugate, dtype, rng):
-  """Of matrices of every rank in one batch, by singular values in double precision:
-  adj(U S Vᴴ) = det(U Vᴴ) V adj(S) Uᴴ."""
+def test_cofactors(n, cofactors, dtype, rng):
+  """Of matrices of every rank in one batch, by singular values in double precision: the transpose
+  of adj(U S Vᴴ) = det(U Vᴴ) V adj(S) Uᴴ."""
   a = matrices.general(rng, (23,), n, n, dtype)
   wide = np.result_type(dtype, np.float64)
-  # Whole numbers, so that a repeated or a zero row gives pivots that are exactly zero; adjugates of
+  # Whole numbers, so that a repeated or a zero row gives pivots that are exactly zero; cofactors of
   # large ones leave float32's range.
   a = a * (2 if n < 33 else 1)
   a = np.round(a.real).astype(wide) + (1j * np.round(a.imag) if dtype.kind == "c" else 0)
@@ -171,7 +172,7 @@ def test_adjugate(n, adjugate, dtype, rng):
   phase = np.linalg.det(u) * np.linalg.det(vh)
   adjoint = lambda x: np.swapaxes(x, -1, -2).conj()
   expected = phase[:, None, None] * (adjoint(vh) * others[:, None, :]) @ adjoint(u)
-  found = np.asarray(quick_jit(adjugate)(jnp.asarray(a.astype(dtype))))
+  found = np.asarray(quick_jit(cofactors)(jnp.asarray(a.astype(dtype)))).mT
   assert found.dtype == dtype
   # What rounding of A does to the products of all but one singular value.
   bound = 100 * n * np.finfo(dtype).eps * s[:, 0] * np.prod(s[:, : max(n - 2, 0)], axis=-1)
@@ -195,7 +196,7 @@ def test_value_with_its_derivative(function, n, dtype, rng):
     np.testing.assert_array_equal(x, y)
 
 
-def test_adjugates_in_range(dtype):
+def test_cofactors_in_range(dtype):
   """The determinant alone would overflow, or the inverse would."""
   big, small = (1e30, 1e-42) if dtype == np.float32 else (1e200, 1e-320)
   for diagonal in (
@@ -205,7 +206,7 @@ def test_adjugates_in_range(dtype):
     expected = np.diag([np.prod(np.delete(wide, k)) for k in range(5)])
     with np.errstate(over="ignore"):
       expected = expected.astype(dtype)
-    np.testing.assert_allclose(_det.det_adjugate_p(a)[1][0], expected, rtol=1e-5)
+    np.testing.assert_allclose(_det.det_cofactors_p(a)[1][0], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("operation, target", [
@@ -253,7 +254,7 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
     diagonal = jnp.diagonal(a, axis1=-2, axis2=-1).real
     return jax.tree.leaves((
         _cholesky.cholesky_jvp_p(factor, x), _cholesky.cholesky_vjp_p(factor, x),
-        _det.det_adjugate_p(a), _det.slogdet_inv_p(a),
+        _det.det_cofactors_p(a), _det.slogdet_inv_transposed_p(a),
         _eigh.eigh_jvp_p(diagonal, q, x), _eigh.eigh_vjp_p(diagonal, q, diagonal, x),
         _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x),
         _solve.solve_lu_p(x, a), _svd.square_jvp_p(q, diagonal, q, x),

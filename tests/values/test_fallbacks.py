@@ -34,9 +34,10 @@ OPERATIONS = dict(_operations())
 # The case whose operands an operation takes, where its name is not the operation's.
 CASES = {
     "banded_solve": "solve_banded", "cholesky_banded_solve": "cho_solve_banded",
-    "cholesky_solve": "cho_solve", "det_adjugate": "det", "exact_matmul": "matmul",
-    "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted", "slogdet_inv": "slogdet",
-    "solve_lu": "solve", "sort_key_val": "lu_pivots_to_permutation", "svd_full": "svd"}
+    "cholesky_solve": "cho_solve", "det_cofactors": "det", "exact_matmul": "matmul",
+    "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted",
+    "slogdet_inv_transposed": "slogdet", "solve_lu": "solve",
+    "sort_key_val": "lu_pivots_to_permutation", "svd_full": "svd"}
 N = 5
 
 

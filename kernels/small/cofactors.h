@@ -1,5 +1,5 @@
-// Adjugates of small matrices, adj(A) = det(A) A⁻¹ as the polynomial that it is: finite where A is
-// singular, and what the determinant's derivative is made of. The determinant comes with them.
+// Cofactors of small matrices, det(A) A⁻ᵀ as the polynomial that it is: finite where A is singular,
+// and the determinant's derivative. The determinant comes with them.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/scaled_product.h"
+#include "kernels/arithmetic/transpose.h"
 #include "kernels/small/lu.h"
 
 namespace linalg::small {
@@ -31,51 +32,51 @@ LINALG_INLINE E TakePower(ScaledProduct<E>& det) {
 
 // Multiplies by the rest, which leaves 0 or infinity before many steps.
 template <class E>
-LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* adjugate) {
+LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* cofactors) {
   using V = RealElement<E>;
   for (int step = 0; step < 8 && Any(det.exponent != V{}); ++step) {
     const V power = TakeStep(det);
-    for (int64_t i = 0; i < count; ++i) adjugate[i] = power * adjugate[i];
+    for (int64_t i = 0; i < count; ++i) cofactors[i] = power * cofactors[i];
   }
 }
 
-// Up to this order an adjugate is made of minors, which are entries or differences of two products.
+// Up to this order cofactors are minors, which are entries or differences of two products.
 inline constexpr int kMinorsUpTo = 3;
 
-// The adjugate (n, n) of an `a` of at most that order.
+// The cofactors (n, n) of an `a` of at most that order.
 template <class E>
-LINALG_INLINE void AdjugateOfMinors(int n, const E* a, E* adjugate) {
+LINALG_INLINE void SmallestCofactors(int n, const E* a, E* cofactors) {
   if (n == 1) {
-    adjugate[0] = FromReal<E>(Broadcast<RealElement<E>>(1));
+    cofactors[0] = FromReal<E>(Broadcast<RealElement<E>>(1));
   } else if (n == 2) {
-    adjugate[0] = a[3];
-    adjugate[1] = -a[1];
-    adjugate[2] = -a[2];
-    adjugate[3] = a[0];
+    cofactors[0] = a[3];
+    cofactors[1] = -a[2];
+    cofactors[2] = -a[1];
+    cofactors[3] = a[0];
   } else if (n == 3) {
     for (int i = 0; i < 3; ++i) {
       const E* const next = a + (i + 1) % 3 * 3;
       const E* const last = a + (i + 2) % 3 * 3;
       for (int j = 0; j < 3; ++j) {
         const int k = (j + 1) % 3, l = (j + 2) % 3;
-        adjugate[j * 3 + i] = NegMulAdd(next[l], last[k], Mul(next[k], last[l]));
+        cofactors[i * 3 + j] = NegMulAdd(next[l], last[k], Mul(next[k], last[l]));
       }
     }
   }
 }
 
-// adjugate (n, n) and determinant of the n by n matrix `a`, one per lane, which its LU factors
+// cofactors (n, n) and determinant of the n by n matrix `a`, one per lane, which its LU factors
 // overwrite; `pivots` and `permutation` are room for n each. Returns 0, kHoldsNaN, or a positive
-// number in the lanes whose adjugate is left to AdjugateOfSingular.
+// number in the lanes whose cofactors are left to CofactorsOfSingular.
 template <class E>
-LINALG_INLINE RealElement<E> Adjugate(int n, E* a, RealElement<E>* pivots,
-                                      RealElement<E>* permutation, E* adjugate,
-                                      ScaledProduct<E>& det) {
+LINALG_INLINE RealElement<E> Cofactors(int n, E* a, RealElement<E>* pivots,
+                                       RealElement<E>* permutation, E* cofactors,
+                                       ScaledProduct<E>& det) {
   using V = RealElement<E>;
   if (n <= kMinorsUpTo) {
-    AdjugateOfMinors(n, a, adjugate);
+    SmallestCofactors(n, a, cofactors);
     const V holds_nan = HoldsNaN(n * n, a) ? Broadcast<V>(kHoldsNaN) : V{};
-    FillNaN(holds_nan < V{}, n * n, adjugate);
+    FillNaN(holds_nan < V{}, n * n, cofactors);
     det = Determinant(n, a, pivots, permutation);
     return holds_nan;
   }
@@ -83,22 +84,23 @@ LINALG_INLINE RealElement<E> Adjugate(int n, E* a, RealElement<E>* pivots,
   det = ProductOfPivots(n, a, n, pivots);
   ScaledProduct<E> rest = det;
   const E before = TakePower(rest);
-  Invert(n, a, permutation, before, adjugate);
-  MultiplyByPower(int64_t{n} * n, rest, adjugate);
-  FillNaN(singular < V{}, n * n, adjugate);
+  Invert(n, a, permutation, before, cofactors);
+  TransposeSquare(n, cofactors);
+  MultiplyByPower(int64_t{n} * n, rest, cofactors);
+  FillNaN(singular < V{}, n * n, cofactors);
   return singular;
 }
 
 // The same for one matrix, by elimination with complete pivoting, P A Q = L U: a U of rank n - 1
-// has the adjugate d z eₙᵀ, with the product d of its pivots and z in its null space, zₙ = 1. One
+// has the cofactors d eₙ zᵀ, with the product d of its pivots and z in its null space, zₙ = 1. One
 // of full rank after all, whose last pivot is below the rounding of the others, is treated as such.
 // `places` and `vectors` are room for 2 n.
 template <class T>
-LINALG_INLINE void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* adjugate) {
+LINALG_INLINE void CofactorsOfSingular(int n, T* a, int* places, T* vectors, T* cofactors) {
   int* const rows = places;
   int* const cols = places + n;
   for (int i = 0; i < n; ++i) rows[i] = cols[i] = i;
-  std::fill(adjugate, adjugate + n * n, T{});
+  std::fill(cofactors, cofactors + n * n, T{});
   ScaledProduct<T> product;
   bool odd = false;
   for (int k = 0; k < n - 1; ++k) {
@@ -109,7 +111,7 @@ LINALG_INLINE void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* a
       }
     }
     const T pivot = a[row * n + col];
-    if (Magnitude(pivot) == 0) return;  // of rank less than n - 1: the adjugate is 0
+    if (Magnitude(pivot) == 0) return;  // of rank less than n - 1: they are 0
     product.Multiply(pivot);
     odd ^= (row != k) != (col != k);
     std::swap(rows[k], rows[row]);
@@ -142,7 +144,7 @@ LINALG_INLINE void AdjugateOfSingular(int n, T* a, int* places, T* vectors, T* a
       ScaledProduct<T> entry = product;
       entry.Multiply(odd ? -z[i] : z[i]);
       entry.Multiply(w[j]);
-      adjugate[cols[i] * n + rows[j]] = entry.Value();
+      cofactors[rows[j] * n + cols[i]] = entry.Value();
     }
   }
 }
