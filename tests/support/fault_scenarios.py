@@ -5,9 +5,12 @@ does not.
 """
 
 import ctypes
+import functools
+import itertools
 import multiprocessing
 import os
 import pathlib
+import re
 import sys
 import threading
 import time
@@ -17,6 +20,7 @@ import quick
 os.environ.setdefault("XLA_FLAGS", quick.FLAGS)
 
 import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
@@ -45,6 +49,60 @@ def cases_of(dtype):
         yield case, n, jax.jit(case.results), operands
 
 
+def others_of(dtype):
+  """(name, n, its compiled program, operands) for the handlers that none of those calls, but other
+  functions, derivatives or JAX's sort: programs that together call each, in lanes, and in tiles
+  those that call one there."""
+  import cases
+
+  rest = cases.targets("cpu").difference(*map(cases.targets_of, cases.with_handlers("cpu")))
+  left = set(rest)
+  for case, mode in itertools.product(cases.TABLE, (_results, _tangents, _gradients)):
+    program = functools.partial(mode, case)
+    for n in (4, 33):
+      operands = case.operands(RNG, (BATCHES[n],), n, n, dtype)
+      called = rest.intersection(
+          re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(program)(*operands))))
+      if n == 4 and not called & left:
+        break
+      left -= called
+      if called:
+        yield f"{mode.__name__} of {case.name}", n, jax.jit(program), operands
+  assert left == {"linalg_sort_key_val"}, left
+  keys = RNG.integers(0, 9, (100, 4)).astype(np.int32)  # the sort of each row allocates
+  with linalg.accelerated():
+    yield "sort_key_val", 4, jax.jit(jax.lax.sort_key_val).lower(keys, keys).compile(), (keys, keys)
+
+
+def _results(case, *operands):
+  return case.results(*operands)
+
+
+def _of_inexact(case, operands):
+  """The function of those operands that have derivatives to its results that do, and these
+  operands."""
+  moving = [k for k, x in enumerate(operands) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+  def function(*inexact):
+    given = list(operands)
+    for k, x in zip(moving, inexact, strict=True):
+      given[k] = x
+    return [x for x in case.results(*given) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+  return function, [operands[k] for k in moving]
+
+
+def _tangents(case, *operands):
+  function, inexact = _of_inexact(case, operands)
+  return jax.jvp(function, inexact, inexact)[1]
+
+
+def _gradients(case, *operands):
+  function, inexact = _of_inexact(case, operands)
+  results, transpose = jax.vjp(function, *inexact)
+  return transpose(results)
+
+
 def positive_definite(*batch, n=24):
   a = RNG.standard_normal((*batch, n, n))
   return a @ a.swapaxes(-1, -2) + n * np.eye(n)
@@ -69,7 +127,7 @@ def works():
 
 
 def no_memory(dtype):
-  """Each allocation of the handlers fails in turn, alone and with all that follow it: the call is
+  """Each allocation of each handler fails in turn, alone and with all that follow it: the call is
   an error that says so, or right without that memory; and the next one is right."""
   from linalg import _targets
 
@@ -79,7 +137,9 @@ def no_memory(dtype):
   library = f"_cpu_{_targets.isa}.".encode()
   everything = 2**62
   refused = survived = 0
-  for case, n, program, operands in cases_of(np.dtype(dtype)):
+  dtype = np.dtype(dtype)
+  of_cases = ((case.name, *rest) for case, *rest in cases_of(dtype))
+  for name, n, program, operands in itertools.chain(of_cases, others_of(dtype)):
     expected = run(program, operands)
     for k in range(1, 1000):
       failed = []
@@ -92,14 +152,14 @@ def no_memory(dtype):
           survived += failed[-1] > 0
         except REFUSALS as error:
           failed.append(process.stop_failing())
-          message = f"{case.name}, n = {n}, allocation {k}: {error}"
+          message = f"{name}, n = {n}, allocation {k}: {error}"
           assert failed[-1] > 0 and str(error).startswith("RESOURCE_EXHAUSTED"), message
           refused += 1
       same(run(program, operands), expected)
       if not any(failed):
         break
     else:
-      raise AssertionError(f"{case.name}: allocations without end")
+      raise AssertionError(f"{name}: allocations without end")
   print(f"{refused} calls refused, {survived} without that memory")
   assert refused > 0 and survived > 0
 
