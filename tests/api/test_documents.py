@@ -17,6 +17,7 @@ import pytest
 
 import cases
 import linalg
+import quick
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -107,10 +108,11 @@ def folder(tmp_path_factory):
 
 @_each([block for block in BLOCKS if not block.source])
 def test_runs(block, folder):
-  environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-  environment.pop("XLA_FLAGS", None)
+  """Compiled as tests are, also where the block itself tells XLA of devices."""
+  environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick.FLAGS}
+  code = block.code.replace('["XLA_FLAGS"] = "', f'["XLA_FLAGS"] = "{quick.FLAGS} ')
   done = subprocess.run(
-      [sys.executable, "-c", block.code], cwd=folder, env=environment, capture_output=True,
+      [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True,
       text=True, check=False, timeout=300)
   assert done.returncode == 0, done.stderr[-3000:]
   printed = done.stdout.splitlines()

@@ -22,7 +22,7 @@ pytestmark = [
 
 VALUES = sanitized.ROOT / "tests/values"
 # Hours on demand.
-SECONDS = int(os.environ.get("LINALG_FUZZ_SECONDS", "10"))
+SECONDS = int(os.environ.get("LINALG_FUZZ_SECONDS", "5"))
 
 
 @pytest.fixture(scope="module")
