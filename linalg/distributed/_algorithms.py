@@ -55,8 +55,16 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   for low, high in g.phases:
     carry = lax.fori_loop(low, high, functools.partial(_eliminate, g, low), carry)
   a, info = carry
-  failed = info != 0
-  return jnp.where(failed, jnp.nan, jnp.where(row >= column, a, 0)), info
+  return lax.fori_loop(0, g.panels, functools.partial(_clear, g, info != 0), a), info
+
+
+def _clear(g, failed, k, a):
+  """Panel k of L with zeros above the diagonal, or NaN where it failed. Of all panels at once, XLA
+  would hold what they were beside what they become."""
+  row, column = g.numbers()
+  column = lax.dynamic_slice_in_dim(column, k * g.wide, g.wide, 1)
+  known = jnp.where(failed, jnp.nan, jnp.where(row >= column, g.columns_of(a, k), 0))
+  return lax.dynamic_update_slice(a, known, (0, k * g.wide))
 
 
 def _eliminate(g, low, k, carry):

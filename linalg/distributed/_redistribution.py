@@ -1,8 +1,8 @@
 """Between where a matrix lies and the block-cyclic layout.
 
-One all-to-all deals the rows and the columns of all devices' parts. What is sent is taken straight
-from a device's part, and what is received goes straight to its place: beside its part of the matrix
-before or after, a device holds what it sends or what it receives, and no more.
+All-to-alls deal the rows and the columns of all devices' parts, some rows at a time. What is sent
+is taken straight from a device's part: a device holds its part of the matrix before, what it
+receives and what becomes of it, no more than two of them at a time.
 """
 
 import functools
@@ -79,27 +79,26 @@ def _take(x, indices, dimension):
   return jnp.take(x, indices, axis=dimension, mode="clip")
 
 
-# Devices for which parts are taken one after the other in the program, rather than in a loop: that
-# of sizes that they do not divide holds 0.8 of a share more.
-_MOST_IN_THE_PROGRAM = 16
+# All-to-alls that a matrix is exchanged by. Of one alone XLA would hold copies of all that is sent,
+# and of all that is received.
+_TURNS = 8
 
 
 def _exchange(g, x, rows, columns):
-  """What all devices have of rows and columns for this one. What one device gets is taken by
-  itself: of what is taken at once XLA would make one copy more, to send it. For many devices a loop
-  does so, lest the program be large."""
+  """What all devices have of rows and columns for this one: some rows for each device at a time."""
   (heads, height), (groups, width) = rows.shape, columns.shape
-  parts = heads * groups
+  some = -(-height // _TURNS)
 
-  def part(i):
-    return _take(_take(x, rows[i // groups], 0), columns[i % groups], 1)
+  def turn(i, received):
+    first = jnp.minimum(i * some, height - some)  # the last may have rows of the one before again
+    numbers = lax.dynamic_slice_in_dim(rows, first, some, 1)
+    taken = _take(_take(x, numbers.ravel(), 0), columns.ravel(), 1)
+    taken = taken.reshape(heads, some, groups, width).swapaxes(1, 2)
+    taken = g.exchange_all(taken.reshape(heads * groups, some, width))
+    return lax.dynamic_update_slice_in_dim(received, taken, first, 1)
 
-  if parts <= _MOST_IN_THE_PROGRAM:
-    return g.exchange_all(jnp.stack([part(i) for i in range(parts)]))
-  taken = lax.fori_loop(
-      0, parts, lambda i, taken: lax.dynamic_update_index_in_dim(taken, part(i), i, 0),
-      g.zeros_after(x, (parts, height, width)))
-  return g.exchange_all(taken)
+  received = g.zeros_after(x, (heads * groups, height, width))
+  return lax.fori_loop(0, -(-height // some), turn, received)
 
 
 _Move = Callable[[Cyclic, jax.Array], jax.Array]

@@ -1,0 +1,85 @@
+"""The process that `distributed/test_many_devices.py` starts, of 64 virtual devices.
+
+What needs more devices than the tests have: programs are compiled and counted, and where few
+numbers do, run.
+"""
+
+import os
+
+import quick
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=64"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import AxisType, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+import linalg.distributed as dist  # noqa: E402
+from sharded import make_mesh  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+
+PROGRAMS = {
+    "cholesky": dist.cholesky,
+    "gradient": jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2))}
+
+
+def placed(rows, columns):
+  mesh = make_mesh(
+      (rows, columns), ("x", "y"), AxisType.Explicit, devices=jax.devices()[: rows * columns])
+  return mesh, NamedSharding(mesh, P("x", "y"))
+
+
+def count(name, rows, columns, n, shares, words):
+  """What a program holds, in shares of the matrix, and receives, in n² / √P."""
+  devices = rows * columns
+  mesh, sharding = placed(rows, columns)
+  with jax.set_mesh(mesh):
+    found = dist.report(quick.optimised_jit(PROGRAMS[name]).lower(
+        jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)).compile())
+  held = (found.arguments + found.results + found.temporaries) / (n * n * 4 / devices)
+  received = found.moved / (n * n * 4 / devices**0.5)
+  assert found.unknown_loops == 0
+  assert held <= shares and received <= words, (name, devices, n, held, received)
+  print(f"counted {name} on {devices} devices, n = {n}: {held:.2f}, {received:.2f}", flush=True)
+
+
+def check_results(rows, columns, n, rng):
+  """Of a size that neither panels nor blocks of the grid divide."""
+  mesh, sharding = placed(rows, columns)
+  a = rng.standard_normal((n, n))
+  a = a @ a.T + n * np.eye(n)
+  with jax.set_mesh(mesh):
+    l = quick.quick_jit(dist.cholesky)(jax.device_put(a, sharding))
+  np.testing.assert_allclose(l, np.linalg.cholesky(a), rtol=0, atol=1e-11)
+  print(f"computed on {rows * columns} devices, n = {n}", flush=True)
+
+
+def check_bits(rng):
+  """L is that of one device, at one width of panels, where the products are large."""
+  n, expected = 1024, None
+  a = rng.standard_normal((n, n))
+  a = a @ a.T + n * np.eye(n)
+  for rows, columns in ((1, 1), (4, 4), (8, 2), (16, 1)):
+    mesh, sharding = placed(rows, columns)
+    with jax.set_mesh(mesh):
+      l = np.asarray(quick.optimised_jit(lambda a: dist.cholesky(a, panel=64))(
+          jax.device_put(a, sharding)))
+    expected = l if expected is None else expected
+    np.testing.assert_array_equal(l, expected, f"{rows} x {columns}")
+  print("the same bits on 16 devices", flush=True)
+
+
+def main():
+  rng = np.random.default_rng(0)
+  check_results(8, 4, 232, rng)
+  check_bits(rng)
+  count("cholesky", 8, 4, 8200, 4.5, 1.85)
+  count("gradient", 8, 4, 8200, 6, 7.7)
+  count("cholesky", 8, 8, 16424, 4.5, 1.6)
+
+
+if __name__ == "__main__":
+  main()
