@@ -181,8 +181,7 @@ def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
 def determinant(g: Cyclic, packed: jax.Array, order: jax.Array) -> tuple[jax.Array, jax.Array]:
   """As far as the device has U's diagonal, the product of its signs, or phases, and the sum of the
   logarithms of its magnitudes. The sign of the permutation is the first device's."""
-  row, column = g.numbers()
-  diagonal = jnp.where(row == column, packed, jnp.ones((), packed.dtype))
+  diagonal = g.diagonal(packed)
   sign = jnp.prod(jnp.sign(diagonal))
   is_first = lax.axis_index(g.axes) == 0
   sign = jnp.where(is_first & is_odd(order), -sign, sign)

@@ -94,10 +94,11 @@ def _exchange(g, x, rows, columns):
   def turn(i, received):
     first = jnp.minimum(i * some, height - some)  # the last may have rows of the one before again
     numbers = lax.dynamic_slice_in_dim(rows, first, some, 1)
-    taken = _take(_take(x, numbers.ravel(), 0), columns.ravel(), 1)
-    taken = taken.reshape(heads, some, groups, width).swapaxes(1, 2)
-    taken = g.exchange_all(taken.reshape(heads * groups, some, width))
-    return lax.dynamic_update_slice_in_dim(received, taken, first, 1)
+    taken = [
+        _take(_take(x, numbers[head], 0), columns[group], 1)
+        for head in range(heads) for group in range(groups)]
+    return lax.dynamic_update_slice_in_dim(
+        received, g.exchange_all(jnp.stack(taken)), first, 1)
 
   received = g.zeros_after(x, (heads * groups, height, width))
   return lax.fori_loop(0, -(-height // some), turn, received)
