@@ -458,6 +458,28 @@ def test_vmap(rng):
     close(jax.jit(jax.vmap(dist.svdvals))(x), linalg.svdvals(a), np.float64)
 
 
+@pytest.mark.extended
+@KINDS
+@pytest.mark.parametrize("function", [
+    lambda library, a: library.qr(a)[0], lambda library, a: library.svdvals(a),
+    lambda library, a: library.lstsq(a, jnp.sin(a[:, 0]))[0], lambda library, a: library.pinv(a)],
+    ids=["qr", "svdvals", "lstsq", "pinv"])
+def test_derivatives_under_vmap(function, kind, rng):
+  """Over a dimension that no device shares, value and gradient."""
+  a = general(rng, 2, ROWS, N, dtype=np.float64)
+  mesh = make_mesh(kind=kind)
+  x = jax.device_put(a, NamedSharding(mesh, P(None, "x", None)))
+
+  def both(library):
+    loss = lambda a: jnp.sum(function(library, a) ** 3)
+    return quick_jit(jax.vmap(jax.value_and_grad(loss)))
+
+  with jax.set_mesh(mesh):
+    found = both(dist)(x)
+  for mine, theirs in zip(found, both(linalg)(a), strict=True):
+    close(mine, theirs, np.float64, 1e4)
+
+
 @pytest.mark.parametrize("call,error,message", [
     (lambda x: dist.qr(x.mT), ValueError, "m >= n, got"),
     *[(lambda x, axes=axes: dist.qr(x, axes=axes), ValueError, "must be different axes")
