@@ -78,27 +78,27 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
           python("-m", "pip", "install", "-v", "--no-deps", "-Ccmake.define.LINALG_CUDA=ON",
                  # Where the tools are here: such a machine may reach no index.
                  *["--no-build-isolation"] * has("scikit_build_core", "nanobind", "cmake", "ninja"),
-                 "-e", "."), 10),
+                 "-e", "."), 8),
       "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 1),
       "tests": Step(
-          python(*TESTS, "-n", str(workers), f"--junitxml={output / 'tests.xml'}"), 12, shared),
+          python(*TESTS, "-n", str(workers), f"--junitxml={output / 'tests.xml'}"), 11, shared),
       "benchmark": benchmark(
-          "benchmark", 10, "--seconds-per-cell", "0.05", "--ops", *MAIN_OPS, "--sizes", "4", "8",
+          "benchmark", 9, "--seconds-per-cell", "0.05", "--ops", *MAIN_OPS, "--sizes", "4", "8",
           "16", "32", "64", "128", "--batches", "1000", "20000", "--memory", "2800", "--peers",
           *["cupy"] * has("cupy"), "scale"),
       "gradients": benchmark(
-          "gradients", 5, "--seconds-per-cell", "0.05", "--gradients", "--ops", *MAIN_OPS,
+          "gradients", 4, "--seconds-per-cell", "0.05", "--gradients", "--ops", *MAIN_OPS,
           "--sizes", "4", "16", "32", "--batches", "20000", "--dtypes", "f32"),
       "tuning": benchmark(
           "tuning", 8, "--seconds-per-cell", "0.02", "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES,
           "--batches", TUNED_BATCH, "--memory", "2800", "--dtypes", "f32", "f64"),
       "tuning-gradients": benchmark(
-          "tuning-gradients", 4, "--seconds-per-cell", "0.02", "--gradients", "--ops",
+          "tuning-gradients", 3.5, "--seconds-per-cell", "0.02", "--gradients", "--ops",
           *TUNED_GRADIENTS, "--sizes", *TUNED_GRADIENT_SIZES, "--batches", TUNED_BATCH, "--memory",
           "2800", "--dtypes", "f32", "f64"),
       "cut-offs": Step(cut_offs, 1, {}, cut_offs),
-      "memcheck": sanitizer("memcheck", 8),
-      "racecheck": sanitizer("racecheck", 6),
+      "memcheck": sanitizer("memcheck", 7),
+      "racecheck": sanitizer("racecheck", 5),
   }
 
 

@@ -53,9 +53,9 @@ def test_chosen_steps_and_no_time(tmp_path):
 
 
 def test_an_hour():
-  """What all steps may take is little more than the hour, which the last of them share."""
-  limits = {name: step.minutes for name, step in on_gpu.steps(pathlib.Path(), 1).items()}
-  assert sum(limits.values()) - limits["racecheck"] <= 60
+  """All steps together, with a minute to end those that take too long, and one for the tables."""
+  limits = [step.minutes for step in on_gpu.steps(pathlib.Path(), 1).values()]
+  assert sum(limits) + 2 <= 60
 
 
 def test_a_step_that_fails_and_one_that_is_not_there(tmp_path):
