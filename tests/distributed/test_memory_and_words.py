@@ -2,13 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
 
 import linalg.distributed as dist
-from one_matrix import mesh_of
-from quick import optimised_jit
+from one_matrix import counted, mesh_of
 
 
 def _likelihood(factor):
@@ -30,17 +28,8 @@ GENERAL = {
     "gradient of A⁻¹": jax.grad(lambda a: jnp.sum(dist.inv(a) ** 2))}
 
 
-def counted(call, layout, n):
-  """Of a program, what a device holds, its arguments, results and temporaries, in shares n² / P of
-  the matrix; and what it receives, in n² / √P."""
-  mesh, spec = mesh_of(layout, AxisType.Explicit)
-  a = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, spec))
-  with jax.set_mesh(mesh):
-    program = optimised_jit(call).lower(a).compile()
-  found = dist.report(program)
-  assert found.unknown_loops == 0 and f"f32[{n},{n}]" not in program.as_text()
-  held = found.arguments + found.results + found.temporaries
-  return held / (n * n * 4 / 8), found.moved / (n * n * 4 / 8**0.5)
+def placed(layout):
+  return NamedSharding(*mesh_of(layout, AxisType.Explicit))
 
 
 @pytest.mark.extended
@@ -56,12 +45,12 @@ def counted(call, layout, n):
     ("gen", "gradient", "both", 4096, 6.2, 10.1),
     ("gen", "gradient of A⁻¹", "both", 4096, 6.1, 15.2)])
 def test_memory_and_words(kind, name, layout, n, shares, words, all_phases):
-  held, received = counted({"pos": POSITIVE, "gen": GENERAL}[kind][name], layout, n)
+  held, received = counted({"pos": POSITIVE, "gen": GENERAL}[kind][name], placed(layout), n)
   assert held <= shares and received <= words
 
 
 @pytest.mark.extended
 def test_a_gradient_moves_four_times_what_its_function_does(all_phases):
-  _, forward = counted(POSITIVE["cholesky"], "both", 4096)
-  _, gradient = counted(POSITIVE["gradient of L"], "both", 4096)
+  _, forward = counted(POSITIVE["cholesky"], placed("both"), 4096)
+  _, gradient = counted(POSITIVE["gradient of L"], placed("both"), 4096)
   assert gradient <= 4 * forward

@@ -17,6 +17,7 @@ from jax.sharding import AxisType, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import linalg.distributed as dist  # noqa: E402
+from one_matrix import counted  # noqa: E402
 from sharded import make_mesh  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
@@ -33,15 +34,8 @@ def placed(rows, columns):
 
 
 def count(name, rows, columns, n, shares, words):
-  """What a program holds, in shares of the matrix, and receives, in n² / √P."""
   devices = rows * columns
-  mesh, sharding = placed(rows, columns)
-  with jax.set_mesh(mesh):
-    found = dist.report(quick.optimised_jit(PROGRAMS[name]).lower(
-        jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)).compile())
-  held = (found.arguments + found.results + found.temporaries) / (n * n * 4 / devices)
-  received = found.moved / (n * n * 4 / devices**0.5)
-  assert found.unknown_loops == 0
+  held, received = counted(PROGRAMS[name], placed(rows, columns)[1], n)
   assert held <= shares and received <= words, (name, devices, n, held, received)
   print(f"counted {name} on {devices} devices, n = {n}: {held:.2f}, {received:.2f}", flush=True)
 

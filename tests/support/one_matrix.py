@@ -6,6 +6,8 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import linalg.distributed as dist
+from quick import optimised_jit
 from sharded import make_mesh
 
 # Blocks of two on eight devices, and a size that such panels do not divide, so that all is padded.
@@ -38,3 +40,21 @@ def close(actual, expected, dtype, factor=1e3):
   expected = np.asarray(expected)
   atol = factor * float(jnp.finfo(dtype).eps) * max(np.max(np.abs(expected), initial=0), 1)
   np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+
+
+# LLVM compiles what XLA has made of a program, and has no say in what it holds and moves.
+_LITTLE_OF_LLVM = {
+    "xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def counted(call, sharding, n):
+  """Of a program of a matrix in float32, what a device holds, its arguments, results and
+  temporaries, in shares n² / P of the matrix; and what it receives, in n² / √P."""
+  with jax.set_mesh(sharding.mesh):
+    program = optimised_jit(call).lower(
+        jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)).compile(_LITTLE_OF_LLVM)
+  found = dist.report(program)
+  assert found.unknown_loops == 0 and f"f32[{n},{n}]" not in program.as_text()
+  devices = sharding.mesh.size
+  held = found.arguments + found.results + found.temporaries
+  return held / (n * n * 4 / devices), found.moved / (n * n * 4 / devices**0.5)
