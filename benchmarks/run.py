@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import linalg
+import mkl
 import report
 from linalg._cases import TABLE, Timed
 
@@ -112,6 +113,7 @@ class Peer(NamedTuple):
   api: str  # the key of Timed.peers
   put: Callable[[np.ndarray], Any]
   wait: Callable[[Any], Any]  # returns when a result is there
+  ops: Container[str] | None = None  # what it has of them; None: all that its library has
 
 
 def _numpy() -> Peer:
@@ -132,8 +134,19 @@ def _scale() -> Peer:
   return Peer(jax, "scale", jax.device_put, jax.block_until_ready)
 
 
+def _mkl() -> Peer:
+  ops = ("cholesky", "lu", "qr", "eigh", "eigvalsh", "svd", "svdvals", "solve", "inv")
+  return Peer(mkl.lapack(), "torch", np.asarray, lambda x: x, ops)
+
+
+def _mkl_compact() -> Peer:
+  return Peer(mkl.compact(), "torch", np.asarray, lambda x: x, ("cholesky", "lu", "qr"))
+
+
 # The last is a yardstick, the product of an operand and a number: its time is that of the memory.
-PEERS = {"numpy": _numpy, "torch": _torch, "cupy": _cupy, "scale": _scale}
+PEERS = {
+    "numpy": _numpy, "torch": _torch, "mkl": _mkl, "mkl_compact": _mkl_compact, "cupy": _cupy,
+    "scale": _scale}
 
 
 def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,7 +182,8 @@ def make_contestants(
     functions = {"ours": case.ours, "stock": case.stock}
   contestants = {name: on_device(jax.jit(function)) for name, function in functions.items()}
   for name, peer in peers.items():
-    if peer.api in case.timed.peers and not gradients:
+    known = peer.api in case.timed.peers and (peer.ops is None or case.name in peer.ops)
+    if known and not gradients:
       function = case.timed.peers[peer.api](peer.library)
       contestants[name] = contestant(function, peer.put, peer.wait)
   return contestants

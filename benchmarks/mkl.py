@@ -1,0 +1,167 @@
+"""Intel's MKL as a peer, from its wheel (`pip install mkl`), under the names of torch.linalg.
+
+A matrix is an array's as it lies, which to LAPACK is its transpose: what is timed takes as long for
+one as for the other. The matrices of a batch are taken one after the other, each by all of MKL's
+threads. `compact` has MKL's routines for batches of small matrices instead, of which a few lie
+beside each other in registers; they are packed, factored and unpacked on one thread.
+"""
+
+import ctypes
+import importlib.metadata
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_COLUMN_MAJOR = 102
+_LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+_INT = ctypes.c_int
+
+
+def _load() -> ctypes.CDLL:
+  try:
+    files = importlib.metadata.files("mkl") or []
+  except importlib.metadata.PackageNotFoundError as error:
+    raise ImportError("there is no MKL: pip install mkl") from error
+  (path,) = [file.locate() for file in files if "libmkl_rt.so" in file.name]
+  library = ctypes.CDLL(str(path))
+  library.LAPACKE_set_nancheck(0)
+  return library
+
+
+def _pointer(x: Any) -> Any:
+  return x.ctypes.data_as(ctypes.c_void_p) if isinstance(x, np.ndarray) else x
+
+
+class _Lapack:
+  """torch.linalg's functions of batches (batch, n, n), one matrix after the other."""
+
+  def __init__(self, library: ctypes.CDLL):
+    self._library = library
+
+  def _call(self, routine: str, letter: str, *operands: Any) -> None:
+    call = getattr(self._library, f"LAPACKE_{letter}{routine}")
+    info = call(_COLUMN_MAJOR, *(_pointer(x) for x in operands))
+    if info != 0:
+      raise RuntimeError(f"{routine}: info = {info}")
+
+  def _each(self, routine: str, a: np.ndarray, *results: np.ndarray, before: tuple[Any, ...]):
+    """Calls the routine upon a copy of each matrix, with its part of each result."""
+    a, n = a.copy(), _INT(a.shape[-1])
+    for i, matrix in enumerate(a):
+      self._call(routine, _LETTERS[a.dtype.char], *before, n, matrix, n, *(x[i] for x in results))
+    return a
+
+  def cholesky(self, a):
+    return self._each("potrf", a, before=(ctypes.c_char(b"U"),))
+
+  def lu_factor(self, a):
+    pivots = np.empty(a.shape[:-1], np.int32)
+    return self._each("getrf", a, pivots, before=(_INT(a.shape[-1]),)), pivots
+
+  def qr(self, a):
+    n, letter = _INT(a.shape[-1]), _LETTERS[a.dtype.char]
+    tau = np.empty(a.shape[:-1], a.dtype)
+    r = self._each("geqrf", a, tau, before=(n,))
+    q = r.copy()
+    for i, matrix in enumerate(q):
+      self._call("ungqr" if a.dtype.kind == "c" else "orgqr", letter, n, n, n, matrix, n, tau[i])
+    return q, r
+
+  def _eigh(self, a, job):
+    w = np.empty(a.shape[:-1], a.real.dtype)
+    routine = "heevd" if a.dtype.kind == "c" else "syevd"
+    return w, self._each(routine, a, w, before=(ctypes.c_char(job), ctypes.c_char(b"U")))
+
+  def eigh(self, a):
+    return self._eigh(a, b"V")
+
+  def eigvalsh(self, a):
+    return self._eigh(a, b"N")[0]
+
+  def _svd(self, a, job):
+    n, s = _INT(a.shape[-1]), np.empty(a.shape[:-1], a.real.dtype)
+    u, vh = np.empty_like(a), np.empty_like(a)
+    before = ctypes.c_char(job), n, n
+    for i, matrix in enumerate(a.copy()):
+      self._call("gesdd", _LETTERS[a.dtype.char], *before, matrix, n, s[i], u[i], n, vh[i], n)
+    return u, s, vh
+
+  def svd(self, a):
+    return self._svd(a, b"A")
+
+  def svdvals(self, a):
+    return self._svd(a, b"N")[1]
+
+  def solve(self, a, b):
+    n, x = _INT(a.shape[-1]), b.mT.copy()
+    before, pivots = (n, _INT(b.shape[-1])), np.empty(n.value, np.int32)
+    for matrix, columns in zip(a.copy(), x, strict=True):
+      self._call("gesv", _LETTERS[a.dtype.char], *before, matrix, n, pivots, columns, n)
+    return x.mT
+
+  def inv(self, a):
+    x, pivots = self.lu_factor(a)
+    for matrix, exchanged in zip(x, pivots, strict=True):
+      n = _INT(len(matrix))
+      self._call("getri", _LETTERS[a.dtype.char], n, matrix, n, exchanged)
+    return x
+
+
+class _Compact:
+  """Factors of batches of small matrices: LU without pivoting, QR as reflectors."""
+
+  def __init__(self, library: ctypes.CDLL):
+    self._library = library
+    self._format = library.mkl_get_format_compact()
+
+  def _factor(self, routine: str, a: np.ndarray, *before: Any, tau: bool = False) -> np.ndarray:
+    letter, n, batch = _LETTERS[a.dtype.char], _INT(a.shape[-1]), _INT(len(a))
+    of = lambda name: getattr(self._library, f"mkl_{letter}{name}_compact")
+
+    def buffer(cols: int) -> np.ndarray:
+      size = of("get_size")(n, _INT(cols), _INT(self._format), batch)
+      return np.empty(size // a.itemsize, a.dtype)
+
+    def pointers(x: np.ndarray) -> np.ndarray:
+      return x.ctypes.data + np.arange(len(x), dtype=np.uintp) * x[0].nbytes
+
+    packed, result, info = buffer(n.value), np.empty_like(a), _INT()
+    shape = (_INT(_COLUMN_MAJOR), n, n)
+    of("gepack")(*shape, _pointer(pointers(a)), n, _pointer(packed), n, self._format, batch)
+    more = []
+    if tau:
+      scales, work = buffer(1), np.empty(1, a.dtype)
+      query = (_INT(_COLUMN_MAJOR), n, n, _pointer(packed), n, _pointer(scales))
+      of(routine)(*query, _pointer(work), _INT(-1), ctypes.byref(info), self._format, batch)
+      work = np.empty(int(work[0].real), a.dtype)
+      more = [_pointer(scales), _pointer(work), _INT(len(work))]
+    of(routine)(
+        _INT(_COLUMN_MAJOR), *before, n, _pointer(packed), n, *more, ctypes.byref(info),
+        self._format, batch)
+    of("geunpack")(*shape, _pointer(pointers(result)), n, _pointer(packed), n, self._format, batch)
+    return result
+
+  def cholesky(self, a):
+    return self._factor("potrf", a, _INT(121))  # MKL_UPPER, of the matrix as it lies
+
+  def lu_factor(self, a):
+    return self._factor("getrfnp", a, _INT(a.shape[-1]))
+
+  def qr(self, a):
+    return self._factor("geqrf", a, _INT(a.shape[-1]), tau=True)
+
+
+def library(functions: Callable[[ctypes.CDLL], Any]) -> Any:
+  """A module, as far as benchmarks are concerned."""
+  return types.SimpleNamespace(
+      linalg=functions(_load()), __version__=importlib.metadata.version("mkl"))
+
+
+def lapack() -> Any:
+  return library(_Lapack)
+
+
+def compact() -> Any:
+  return library(_Compact)
