@@ -8,6 +8,7 @@ beside each other in registers; they are packed, factored and unpacked on one th
 
 import ctypes
 import importlib.metadata
+import os
 import types
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ def _load() -> ctypes.CDLL:
     files = importlib.metadata.files("mkl") or []
   except importlib.metadata.PackageNotFoundError as error:
     raise ImportError("there is no MKL: pip install mkl") from error
+  # Its threads would spin for 200 ms after each call, while another contestant has its turn.
+  os.environ.setdefault("KMP_BLOCKTIME", "0")
   (path,) = [file.locate() for file in files if "libmkl_rt.so" in file.name]
   library = ctypes.CDLL(str(path))
   library.LAPACKE_set_nancheck(0)
