@@ -43,39 +43,36 @@ class _Lapack:
   def __init__(self, library: ctypes.CDLL):
     self._library = library
 
-  def _call(self, routine: str, letter: str, *operands: Any) -> None:
-    call = getattr(self._library, f"LAPACKE_{letter}{routine}")
+  def _call(self, routine: str, dtype: np.dtype, *operands: Any) -> None:
+    call = getattr(self._library, f"LAPACKE_{_LETTERS[dtype.char]}{routine}")
     info = call(_COLUMN_MAJOR, *(_pointer(x) for x in operands))
     if info != 0:
       raise RuntimeError(f"{routine}: info = {info}")
 
   def _each(self, routine: str, a: np.ndarray, *results: np.ndarray, before: tuple[Any, ...]):
-    """Calls the routine upon a copy of each matrix, with its part of each result."""
-    a, n = a.copy(), _INT(a.shape[-1])
+    """Calls the routine upon each matrix in place, with its part of each result."""
+    n = _INT(a.shape[-1])
     for i, matrix in enumerate(a):
-      self._call(routine, _LETTERS[a.dtype.char], *before, n, matrix, n, *(x[i] for x in results))
+      self._call(routine, a.dtype, *before, n, matrix, n, *(x[i] for x in results))
     return a
 
   def cholesky(self, a):
-    return self._each("potrf", a, before=(ctypes.c_char(b"U"),))
+    return self._each("potrf", a.copy(), before=(ctypes.c_char(b"U"),))
 
   def lu_factor(self, a):
     pivots = np.empty(a.shape[:-1], np.int32)
-    return self._each("getrf", a, pivots, before=(_INT(a.shape[-1]),)), pivots
+    return self._each("getrf", a.copy(), pivots, before=(_INT(a.shape[-1]),)), pivots
 
   def qr(self, a):
-    n, letter = _INT(a.shape[-1]), _LETTERS[a.dtype.char]
-    tau = np.empty(a.shape[:-1], a.dtype)
-    r = self._each("geqrf", a, tau, before=(n,))
-    q = r.copy()
-    for i, matrix in enumerate(q):
-      self._call("ungqr" if a.dtype.kind == "c" else "orgqr", letter, n, n, n, matrix, n, tau[i])
-    return q, r
+    n, tau = _INT(a.shape[-1]), np.empty(a.shape[:-1], a.dtype)
+    r = self._each("geqrf", a.copy(), tau, before=(n,))
+    routine = "ungqr" if a.dtype.kind == "c" else "orgqr"
+    return self._each(routine, r.copy(), tau, before=(n, n)), r
 
   def _eigh(self, a, job):
     w = np.empty(a.shape[:-1], a.real.dtype)
     routine = "heevd" if a.dtype.kind == "c" else "syevd"
-    return w, self._each(routine, a, w, before=(ctypes.c_char(job), ctypes.c_char(b"U")))
+    return w, self._each(routine, a.copy(), w, before=(ctypes.c_char(job), ctypes.c_char(b"U")))
 
   def eigh(self, a):
     return self._eigh(a, b"V")
@@ -88,7 +85,7 @@ class _Lapack:
     u, vh = np.empty_like(a), np.empty_like(a)
     before = ctypes.c_char(job), n, n
     for i, matrix in enumerate(a.copy()):
-      self._call("gesdd", _LETTERS[a.dtype.char], *before, matrix, n, s[i], u[i], n, vh[i], n)
+      self._call("gesdd", a.dtype, *before, matrix, n, s[i], u[i], n, vh[i], n)
     return u, s, vh
 
   def svd(self, a):
@@ -101,15 +98,11 @@ class _Lapack:
     n, x = _INT(a.shape[-1]), b.mT.copy()
     before, pivots = (n, _INT(b.shape[-1])), np.empty(n.value, np.int32)
     for matrix, columns in zip(a.copy(), x, strict=True):
-      self._call("gesv", _LETTERS[a.dtype.char], *before, matrix, n, pivots, columns, n)
+      self._call("gesv", a.dtype, *before, matrix, n, pivots, columns, n)
     return x.mT
 
   def inv(self, a):
-    x, pivots = self.lu_factor(a)
-    for matrix, exchanged in zip(x, pivots, strict=True):
-      n = _INT(len(matrix))
-      self._call("getri", _LETTERS[a.dtype.char], n, matrix, n, exchanged)
-    return x
+    return self._each("getri", *self.lu_factor(a), before=())
 
 
 class _Compact:
@@ -156,15 +149,15 @@ class _Compact:
     return self._factor("geqrf", a, _INT(a.shape[-1]), tau=True)
 
 
-def library(functions: Callable[[ctypes.CDLL], Any]) -> Any:
+def _library(functions: Callable[[ctypes.CDLL], Any]) -> Any:
   """A module, as far as benchmarks are concerned."""
   return types.SimpleNamespace(
       linalg=functions(_load()), __version__=importlib.metadata.version("mkl"))
 
 
 def lapack() -> Any:
-  return library(_Lapack)
+  return _library(_Lapack)
 
 
 def compact() -> Any:
-  return library(_Compact)
+  return _library(_Compact)

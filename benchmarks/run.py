@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -113,7 +113,6 @@ class Peer(NamedTuple):
   api: str  # the key of Timed.peers
   put: Callable[[np.ndarray], Any]
   wait: Callable[[Any], Any]  # returns when a result is there
-  ops: Container[str] | None = None  # what it has of them; None: all that its library has
 
 
 def _numpy() -> Peer:
@@ -135,12 +134,11 @@ def _scale() -> Peer:
 
 
 def _mkl() -> Peer:
-  ops = ("cholesky", "lu", "qr", "eigh", "eigvalsh", "svd", "svdvals", "solve", "inv")
-  return Peer(mkl.lapack(), "torch", np.asarray, lambda x: x, ops)
+  return Peer(mkl.lapack(), "mkl", np.asarray, lambda x: x)
 
 
 def _mkl_compact() -> Peer:
-  return Peer(mkl.compact(), "torch", np.asarray, lambda x: x, ("cholesky", "lu", "qr"))
+  return Peer(mkl.compact(), "mkl_compact", np.asarray, lambda x: x)
 
 
 # The last is a yardstick, the product of an operand and a number: its time is that of the memory.
@@ -182,8 +180,7 @@ def make_contestants(
     functions = {"ours": case.ours, "stock": case.stock}
   contestants = {name: on_device(jax.jit(function)) for name, function in functions.items()}
   for name, peer in peers.items():
-    known = peer.api in case.timed.peers and (peer.ops is None or case.name in peer.ops)
-    if known and not gradients:
+    if peer.api in case.timed.peers and not gradients:
       function = case.timed.peers[peer.api](peer.library)
       contestants[name] = contestant(function, peer.put, peer.wait)
   return contestants
