@@ -479,15 +479,7 @@ def test_raw_qr_of_an_upper_triangle(dtype, rng):
 def test_empty(case, batch, rng):
   """Matrices without elements have derivatives of their shapes: indices -1 and -2 are not there."""
   operands = [np.asarray(x) for x in case.operands(rng, batch, 0, 0, np.float64)]
-  inexact = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
-
-  def function(*moving):
-    given = dict(zip(inexact, moving, strict=True))
-    results = jax.tree.leaves(
-        case.invariant(case.results(*(given.get(k, x) for k, x in enumerate(operands)))))
-    return [x for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
-
-  moving = [operands[k] for k in inexact]
+  function, moving = cases.of_inexact(lambda *x: case.invariant(case.results(*x)), operands)
   results, tangents = jax.jvp(function, moving, moving)
   assert [x.shape for x in tangents] == [x.shape for x in results]
   assert all(np.all(np.asarray(x) == 0) for x in tangents)

@@ -4,6 +4,7 @@ import itertools
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,8 +15,8 @@ from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, SCIPY, TABLE, Case
 
 __all__ = [
     "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "each_double",
-    "each_dtype", "each_in_double", "function", "has_handlers", "named", "targets", "targets_of",
-    "with_handlers"]
+    "each_dtype", "each_in_double", "function", "has_handlers", "named", "of_inexact", "targets",
+    "targets_in", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
 # Public functions of the package rather than of matrices.
@@ -73,6 +74,19 @@ def function(case: Case) -> str:
       key=len)
 
 
+def of_inexact(function, operands):
+  """The function of those operands that have derivatives, to those of its results that do; and
+  these operands."""
+  moving = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
+
+  def restricted(*inexact):
+    given = dict(zip(moving, inexact, strict=True))
+    results = jax.tree.leaves(function(*(given.get(k, x) for k, x in enumerate(operands))))
+    return [x for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+  return restricted, [operands[k] for k in moving]
+
+
 # At import, before tests register theirs.
 _OWN = {
     name for check in linalg.export_disabled_checks()
@@ -84,10 +98,15 @@ def targets(platform: str) -> set[str]:
   return {x for x in _OWN if platform in _targets.platforms(x)}
 
 
+def targets_in(function, *operands) -> set[str]:
+  """Those that its program calls, on one platform or the other."""
+  return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(function)(*operands))))
+
+
 def targets_of(case: Case) -> set[str]:
-  """Those that a program of the case calls, on one platform or the other."""
-  operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32))
-  return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(case.results)(*operands))))
+  """Those that a program of the case calls."""
+  return targets_in(
+      case.results, *case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32)))
 
 
 def has_handlers(case: Case, platform: str) -> bool:

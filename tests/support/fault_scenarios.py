@@ -10,7 +10,6 @@ import itertools
 import multiprocessing
 import os
 import pathlib
-import re
 import sys
 import threading
 import time
@@ -20,7 +19,6 @@ import quick
 os.environ.setdefault("XLA_FLAGS", quick.FLAGS)
 
 import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
@@ -61,8 +59,7 @@ def others_of(dtype):
     program = functools.partial(mode, case)
     for n in (4, 33):
       operands = case.operands(RNG, (BATCHES[n],), n, n, dtype)
-      called = rest.intersection(
-          re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(program)(*operands))))
+      called = rest & cases.targets_in(program, *operands)
       if n == 4 and not called & left:
         break
       left -= called
@@ -78,27 +75,17 @@ def _results(case, *operands):
   return case.results(*operands)
 
 
-def _of_inexact(case, operands):
-  """The function of those operands that have derivatives to its results that do, and these
-  operands."""
-  moving = [k for k, x in enumerate(operands) if jnp.issubdtype(x.dtype, jnp.inexact)]
-
-  def function(*inexact):
-    given = list(operands)
-    for k, x in zip(moving, inexact, strict=True):
-      given[k] = x
-    return [x for x in case.results(*given) if jnp.issubdtype(x.dtype, jnp.inexact)]
-
-  return function, [operands[k] for k in moving]
-
-
 def _tangents(case, *operands):
-  function, inexact = _of_inexact(case, operands)
+  import cases
+
+  function, inexact = cases.of_inexact(case.results, operands)
   return jax.jvp(function, inexact, inexact)[1]
 
 
 def _gradients(case, *operands):
-  function, inexact = _of_inexact(case, operands)
+  import cases
+
+  function, inexact = cases.of_inexact(case.results, operands)
   results, transpose = jax.vjp(function, *inexact)
   return transpose(results)
 

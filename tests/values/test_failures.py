@@ -329,20 +329,13 @@ def test_gradients_of_neighbours(case, dtype, rng):
   """A NaN multiplied by a zero cotangent is NaN: it must stay in its own matrix's gradient."""
   n = 3
   operands = case.operands(rng, (BATCH,), n, n, dtype)
-  inexact = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
 
   @quick_jit
   def gradient(*operands):
-    def loss(*inexact_operands):
-      given = dict(zip(inexact, inexact_operands, strict=True))
-      results = case.results(*(given.get(k, x) for k, x in enumerate(operands)))
-      results = jax.tree.leaves(case.invariant(tuple(results)))
-      # A loss of each matrix alone, as in training on a batch.
-      return sum(
-          jnp.sum(jnp.abs(x) ** 2) for x in results if jnp.issubdtype(x.dtype, jnp.inexact))
-
-    argnums = tuple(range(len(inexact)))
-    return jax.grad(loss, argnums)(*(operands[k] for k in inexact))
+    function, inexact = cases.of_inexact(lambda *x: case.invariant(case.results(*x)), operands)
+    # A loss of each matrix alone, as in training on a batch.
+    loss = lambda *inexact: sum(jnp.sum(jnp.abs(x) ** 2) for x in function(*inexact))
+    return jax.grad(loss, tuple(range(len(inexact))))(*inexact)
 
   clean = gradient(*operands)
   assert all(np.isfinite(x).all() for x in clean)
