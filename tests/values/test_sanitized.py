@@ -43,7 +43,7 @@ def tiles(tmp_path_factory):
   return lambda *arguments: sanitizer.run(program, *map(str, arguments))
 
 
-def test_it_would_be_seen(tiles):
+def test_an_overflow_of_tiles_would_be_seen(tiles):
   done = tiles("--overflow")
   assert done.returncode != 0 and "heap-buffer-overflow" in done.stderr, done.stderr[-5000:]
 
