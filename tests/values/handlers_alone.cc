@@ -11,9 +11,10 @@
 // Of a call with a result in the memory of an operand, which a program may ask of any handler, an
 // end alone is expected: what it reads may be what it has written.
 //
-// Calls go on for as many seconds as the first argument says, and the second is their seed; with a
-// third, results are short of their last byte, which is to be seen. Or the arguments are a file of
-// a corpus each, after --corpus. With LINALG_TEST_FUZZER defined, libFuzzer has the calls' bytes.
+// Calls go on for as many seconds as the first argument says, and the second is their seed. A third
+// is a mistake which is to be seen: with --overflow results are short of their last byte, with
+// --race two threads make a call with the same ones. Or the arguments are a file of a corpus each,
+// after --corpus. With LINALG_TEST_FUZZER defined, libFuzzer has the calls' bytes.
 // LAPACK is in the shared library that LINALG_TEST_LAPACK names.
 //
 // With LINALG_TEST_MODULE defined this is a library, which calls the handlers of a module that
@@ -36,6 +37,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -72,8 +74,9 @@ XLA_FFI_Handler* HandlerOf(std::string_view name) {
 
 #endif
 
-// Bytes that results lack, for the sanitizers to see.
+// For the sanitizers to see: bytes that results lack, and whether two threads write them.
 size_t missing = 0;
+bool races = false;
 
 // The call at work, and the seed or the file that makes it again.
 std::string described, origin;
@@ -183,7 +186,10 @@ std::vector<Buffer> ResultsOf(Generator& random, Call& call, char before,
 #if !defined(LINALG_TEST_FUZZER)  // which has an alarm of its own
   alarm(60);
 #endif
+  std::thread other;
+  if (races) other = std::thread([&] { Run(call, pool); });
   *error = Run(call, pool);
+  if (races) other.join();
 #if !defined(LINALG_TEST_FUZZER)
   alarm(0);
 #endif
@@ -313,7 +319,9 @@ int TryAll(int count, char** arguments) {
   if (std::strcmp(arguments[1], "--corpus") == 0) {
     TryFiles(count - 2, arguments + 2);
   } else {
-    missing = count > 3 ? 1 : 0;
+    const std::string_view mistake = count > 3 ? arguments[3] : "";
+    missing = mistake == "--overflow" ? 1 : 0;
+    races = mistake == "--race";
     TrySeeds(std::strtoull(arguments[2], nullptr, 10), std::atoi(arguments[1]));
   }
   for (const Target& target : kTargets) {

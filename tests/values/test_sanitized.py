@@ -214,6 +214,22 @@ def test_handlers(sanitized_handlers, dtype):
 
 @pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
+def test_handlers_with_thread_sanitizer(tmp_path, dtype):
+  """Catches threads of a call that have at once what each should have for itself, in the calls that
+  are kept and in random ones."""
+  handlers = Handlers(tmp_path, dtype, "thread", "-march=native")
+  seed = secrets.randbits(40)
+  racing = handlers.run(SECONDS, seed, "--race")
+  assert racing.returncode == sanitized.RACE and "data race" in racing.stderr, racing.stderr[-5000:]
+  kept = sanitized.corpus(tmp_path / "corpus")
+  for done in (handlers.run("--corpus", *kept.iterdir()),
+               handlers.run(SECONDS, seed, timeout=SECONDS + 100)):
+    _done(done)
+    assert "never" not in done.stdout, done.stdout
+
+
+@pytest.mark.timeout(7200 + SECONDS)
+@pytest.mark.all_dtypes
 def test_fuzzer(tmp_path, dtype):
   """Calls that libFuzzer makes of what it has found, by the code that they reach.
 
