@@ -41,6 +41,7 @@ def _memory():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD")
 @pytest.mark.extended
+@pytest.mark.all_dtypes
 @pytest.mark.timeout(1800)
 def test_no_memory(dtype, tmp_path):
   """Catches threads that go on with a call that is over, and exceptions that leave a handler."""
