@@ -68,8 +68,8 @@ class PendingRotations {
 
   // That sweep has rotated rows `first` to `last`.
   LINALG_INLINE void EndSweep(int first, int last) {
-    firsts_[pending_] = first;
-    lasts_[pending_] = last;
+    firsts_[At(pending_)] = first;
+    lasts_[At(pending_)] = last;
     ++sweeps_;
     if (++pending_ == kPendingSweeps<Row>) Apply();
   }
@@ -81,8 +81,12 @@ class PendingRotations {
       for (int k = 0; k < pending_; ++k) {
         // Each sweep fills one more diagonal beside that of the identity: z is zero beyond.
         const int before = sweeps_ - pending_ + k;
-        const int first = kDown ? std::max(firsts_[k], begin * kStep - before - 1) : firsts_[k];
-        const int last = kDown ? lasts_[k] : std::min(lasts_[k], (begin + kBlock) * kStep + before);
+        int first = firsts_[At(k)], last = lasts_[At(k)];
+        if (kDown) {
+          first = std::max(first, begin * kStep - before - 1);
+        } else {
+          last = std::min(last, (begin + kBlock) * kStep + before);
+        }
         if (last > first) {
           RotateRows<kDown, kBlock, Row>(z_ + begin * kStep, stride_, first, last, sine_ + k * n_,
                                          shear_ + k * n_);
@@ -93,6 +97,10 @@ class PendingRotations {
   }
 
  private:
+  // Of a sweep that is alone the compiler knows the place: by an index that it does not know, a
+  // CUDA thread would have all of this in local memory.
+  static constexpr int At(int sweep) { return kPendingSweeps<Row> == 1 ? 0 : sweep; }
+
   V* z_;
   int n_, stride_;
   V *sine_, *shear_;
