@@ -261,8 +261,8 @@ void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result in
   });
 }
 
-template <class E>
 // With the inverse transposed, as derivatives of determinants are.
+template <class E>
 struct SmallSlogdetInverse {
   using V = RealElement<E>;
   int n;
