@@ -7,13 +7,13 @@ TESTS = pathlib.Path(__file__).parents[1]
 # Files of tests, by their names without `test_`.
 SUITES = {
     path.stem.removeprefix("test_"): path for path in (
-        TESTS / "cuda/ptx/paths.py", TESTS / "cuda/on_cpu/vendor_faults.py",
+        TESTS / "cuda/ptx/paths.py", TESTS / "cuda/ptx/vendor_faults.py",
         TESTS / "derivatives/test_linear.py",
         *(TESTS / f"values/test_{name}.py" for name in (
             "banded", "extremes", "factorisations", "failures", "in_place", "matmul", "svd",
             "tridiagonal")))}
-# Those that launch every kernel, in the least time.
-QUICK = ("paths", "linear", "matmul", "banded", "vendor_faults")
+# Those that launch every kernel.
+EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "vendor_faults")
 # Stock JAX's residuals on the CPU are no measure: there LAPACK sums block by block, which rounds
 # less than the teams' sums. The gates of the other tests hold.
 # Nor have a value and its derivative the same bits where the derivative's handler is one that no
@@ -21,6 +21,21 @@ QUICK = ("paths", "linear", "matmul", "banded", "vendor_faults")
 ALL_DTYPES = (
     "not gradients and not no_worse_than_stock and not (test_value_with_its_derivative and 33)")
 TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
+# What takes longest of those, or what it launches others launch too: left out of each change's run.
+# Names of suites are those of their files.
+SLOW = (
+    "(paths.py and (eigh_generalized or svd_thin or schur_complex or eig_left))",
+    "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
+    "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",
+    "(test_factorisations.py and test_large_residuals and (eig_left or schur or hessenberg))",
+    "(test_factorisations.py and test_large_residuals and qr_pivoted)",
+    "(test_factorisations.py and test_residuals_of_many_large)",
+    "(test_failures.py and test_iterations_return and 70 and (schur or eig_left))",
+    "(test_svd.py and test_ranks and 40)",
+    "(test_svd.py and test_large and not test_large_batch)",
+    "(test_svd.py and test_bits_do_not_depend_on_the_batch and complex128)",
+    "(test_banded.py and test_long_systems and 9)")
+QUICK = f"{TWO_DTYPES} and not ({' or '.join(SLOW)})"
 
 
 def is_of_two_dtypes(kernel: str) -> bool:

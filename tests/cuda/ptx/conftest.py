@@ -14,7 +14,6 @@ import ptx_suites as suites
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
-PLUGIN = ROOT / "tests/cuda/on_cpu"
 
 
 @pytest.fixture(scope="session")
@@ -51,19 +50,29 @@ def launched(shared_folder):
 
 
 @pytest.fixture
-def run_suite(library):
-  """Runs one of suites.SUITES with the handlers of the library, and demands that it passes."""
-  def run(suite, chosen, launched, **settings):
-    paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
+def run_suites(library):
+  """Runs files of tests with the handlers of the library, demands that they pass, and notes under
+  a name what they launch."""
+  def run(name, files, chosen, launched, **settings):
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
         "CUDA_ON_CPU": str(library / "libcuda_on_cpu.so"), "PYTHONPATH": os.pathsep.join(paths),
-        "LINALG_PTX_LAUNCHED": str(launched.file(suite))}
-    environment |= {f"LINALG_PTX_{name.upper()}": str(x) for name, x in settings.items()}
+        "LINALG_PTX_LAUNCHED": str(launched.file(name))}
+    environment |= {f"LINALG_PTX_{key.upper()}": str(value) for key, value in settings.items()}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "plugin", "-n", "2", "-q", "--no-header", "-p",
-         "no:cacheprovider", "-m", "extended or not extended", "-k", chosen, suites.SUITES[suite]],
+         "no:cacheprovider", "-m", "extended or not extended", "-k", chosen, *files],
         env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    launched.ended(suite)
+    launched.ended(name)
+
+  return run
+
+
+@pytest.fixture
+def run_suite(run_suites):
+  """The same of one of suites.SUITES."""
+  def run(suite, chosen, launched, **settings):
+    run_suites(suite, [suites.SUITES[suite]], chosen, launched, **settings)
 
   return run

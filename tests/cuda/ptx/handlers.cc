@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kernels/cpu/batch.h"
+#include "kernels/cuda/captured.h"
 #include "kernels/handlers.h"
 #include "tests/cuda/ptx/memory.h"
 
@@ -16,6 +17,9 @@
 #define LINALG_WEAK(name, ...) \
   extern "C" __attribute__((weak)) XLA_FFI_Error* name(XLA_FFI_CallFrame*);
 LINALG_FOR_EACH_TARGET(LINALG_WEAK)
+#define LINALG_WEAK_CAPTURED(name) LINALG_WEAK(name##_captured)
+LINALG_FOR_EACH_CAPTURED(LINALG_WEAK_CAPTURED)
+#undef LINALG_WEAK_CAPTURED
 #undef LINALG_WEAK
 
 namespace linalg::cuda::vendor {
@@ -82,16 +86,22 @@ XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame) {
 }  // namespace
 }  // namespace ptx
 
-// The handler of a target, or null.
+// The handler of a target, or that for calls of it that XLA may record, or null.
 extern "C" void* on_cpu(const char* target) {
   using namespace linalg;  // NOLINT: the table's names
-#define LINALG_FIND(name, backends, ...)                                              \
-  if constexpr (((backends) & kCuda) != 0) {                                          \
-    if (std::string_view(target) == #name) {                                          \
-      return &name == nullptr ? nullptr : reinterpret_cast<void*>(&ptx::Call<&name>); \
-    }                                                                                 \
+#define LINALG_FIND(name)                                                           \
+  if (std::string_view(target) == #name) {                                          \
+    return &name == nullptr ? nullptr : reinterpret_cast<void*>(&ptx::Call<&name>); \
   }
-  LINALG_FOR_EACH_TARGET(LINALG_FIND)
+#define LINALG_FIND_TARGET(name, backends, ...) \
+  if constexpr (((backends) & kCuda) != 0) {    \
+    LINALG_FIND(name)                           \
+  }
+#define LINALG_FIND_CAPTURED(name) LINALG_FIND(name##_captured)
+  LINALG_FOR_EACH_TARGET(LINALG_FIND_TARGET)
+  LINALG_FOR_EACH_CAPTURED(LINALG_FIND_CAPTURED)
+#undef LINALG_FIND_CAPTURED
+#undef LINALG_FIND_TARGET
 #undef LINALG_FIND
   return nullptr;
 }

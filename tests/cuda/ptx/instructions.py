@@ -247,8 +247,11 @@ def _not(body, s):
 @rule(r"(shl)\.(b16|b32|b64)")
 @rule(r"(shr)\.([bus](?:16|32|64))")
 def _shift(body, s, name, kind):
-  a, b = body.read(s.operands[1], kind), body.read(s.operands[2], "u32")
-  return body.write(s.operands[0], kind, f"{name.capitalize()}({a}, {b})")
+  a, count = body.read(s.operands[1], kind), s.operands[2]
+  if count.isdecimal() and int(count) < int(kind[1:]):
+    return body.write(s.operands[0], kind, f"{a} {'<<' if name == 'shl' else '>>'} {count}")
+  return body.write(
+      s.operands[0], kind, f"{name.capitalize()}({a}, {body.read(count, 'u32')})")
 
 
 @rule(r"bfi\.(b32|b64)")

@@ -177,7 +177,7 @@ cudaError_t cudaMemsetAsync(void* target, int value, size_t count, cudaStream_t)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 
-// For tests/cuda/ptx/faults.py.
+// For test_mutations.py.
 void set_fault(const char* kernel, int kind, int line) {
   ptx::SetFault({.kernel = kernel, .kind = static_cast<ptx::Fault::Kind>(kind), .line = line});
 }

@@ -16,15 +16,23 @@ SETTINGS = {"order": "random", "preempt": 50}
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("suite", suites.QUICK)
+def test_quick(library, run_suites, launched):
+  """All suites in one run, without what takes longest: at every change."""
+  run_suites("quick", suites.SUITES.values(), suites.QUICK, launched, **SETTINGS)
+  unseen = launched.by_none(library, ["quick"], suites.is_of_two_dtypes)
+  assert not unseen, f"no suite launches {unseen}"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("suite", suites.EVERY_KERNEL)
 def test_every_kernel(suite, library, run_suite, launched):
   """In two dtypes. Whichever of them ends last asks for kernels that none has launched."""
   run_suite(suite, suites.TWO_DTYPES, launched, **SETTINGS)
-  unseen = launched.by_none(library, suites.QUICK, suites.is_of_two_dtypes)
+  unseen = launched.by_none(library, suites.EVERY_KERNEL, suites.is_of_two_dtypes)
   assert not unseen, f"no suite launches {unseen}"
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("suite", [suite for suite in suites.SUITES if suite not in suites.QUICK])
+@pytest.mark.parametrize("suite", [x for x in suites.SUITES if x not in suites.EVERY_KERNEL])
 def test_others(suite, run_suite, launched):
   run_suite(suite, suites.TWO_DTYPES, launched, **SETTINGS)

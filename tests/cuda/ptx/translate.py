@@ -30,8 +30,7 @@ def translate(kernel: parse.Kernel) -> str:
         body.end()
       lines.append(item)
   text = "\n".join(lines)
-  return f"""#include "arithmetic.h"
-#include "thread.h"
+  return f"""#include "translated.h"
 
 using namespace ptx;
 

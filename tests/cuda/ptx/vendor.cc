@@ -349,7 +349,7 @@ void Check(int status, const char* function) {
 
 }  // namespace linalg::cuda::vendor
 
-// LAPACK's routines of one letter, from SciPy: tests/cuda/on_cpu/plugin.py.
+// LAPACK's routines of one letter, from SciPy: plugin.py.
 extern "C" void set_lapack(char letter, void (*syevd)(), void (*gesdd)(), void (*geev)()) {
   const auto set = [&](auto& routines) {
     routines.syevd = syevd, routines.gesdd = gesdd, routines.geev = geev;

@@ -3,9 +3,6 @@ programs for CUDA call it, on the GPU with the least shared memory; and they are
 the others."""
 
 import ctypes
-import pathlib
-import shutil
-import subprocess
 import sys
 
 import jax
@@ -17,9 +14,6 @@ import linalg
 from linalg import _targets
 
 pytestmark = pytest.mark.extended
-
-ROOT = pathlib.Path(__file__).parents[2]
-STAND_IN = ROOT / "tests/cuda/on_cpu"
 
 if _targets.cuda_version() is None:
   pytest.skip("this build has no CUDA module: there was no nvcc", allow_module_level=True)
@@ -33,27 +27,17 @@ TARGETS = list(_targets._captured)
 PIVOTS = ("linalg_lu_solve", 1)  # the operand of that rank
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-  compiler = shutil.which("c++")
-  if compiler is None:
-    pytest.skip("needs a C++ compiler, c++")
-  path = tmp_path_factory.mktemp("captured") / "libcaptured.so"
-  subprocess.run(
-      [compiler, "-std=c++20", "-O0", "-ffp-contract=off", "-DSHARED_KIB=99", "-shared", "-fPIC",
-       "-I", str(STAND_IN), "-I", str(ROOT), "-isystem", jax.ffi.include_dir(), "-include",
-       str(STAND_IN / "cuda_runtime_api.h"), str(STAND_IN / "handlers.cc"), "-o", str(path)],
-      check=True)
-  return ctypes.CDLL(str(path))
-
-
 @pytest.fixture
-def call(library):
+def call(library, monkeypatch):
   """A function that calls one of the library's handlers with matrices of all sizes n."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "99")
+  handlers = ctypes.CDLL(str(library / "libcuda_on_cpu.so"))
+  handlers.on_cpu.restype = ctypes.c_void_p
+
   def run(target, suffix, n, dtype, batch=2):
-    name = f"on_cpu_{target}{suffix}"
+    name = f"ptx_{target}{suffix}"
     jax.ffi.register_ffi_target(
-        name, jax.ffi.pycapsule(getattr(library, f"{target}{suffix}")), platform="cpu")
+        name, jax.ffi.pycapsule(handlers.on_cpu(f"{target}{suffix}".encode())), platform="cpu")
     operation = OPERATIONS[target]
     rng = np.random.default_rng(0)
     operands = [
