@@ -102,33 +102,37 @@ def solve(
 ) -> jax.Array:
   """X of op(L) X = B, or of X op(L) = B, where op is the identity or the transpose.
 
-  L is zero above its diagonal. `lower`: B is lower triangular, and so is X, of L X = B.
+  L is zero above its diagonal. `lower`: so is B, and so is X, of L X = B; of X op(L) = B the lower
+  triangle of B is read, and that of X found, zero above it.
   """
-  assert not lower or (left and not transpose)
+  assert not (lower and left and transpose)
+  b = lower_triangle(g, b) if lower and not left else b
   r, c = g.place()
   backward = left == transpose
   phases = g.phases if lower else g.long_phases
   for low, high in phases[:: -1 if backward else 1]:
     unknown = slice(0, high) if backward else slice(low, g.panels)
-    not_zero = slice(0, high if lower else g.panels)
+    # What is worked on of X's columns, or of its rows.
+    across = slice(0, high if lower else g.panels) if left else slice(low if lower else 0, g.panels)
 
-    def step(i, x, low=low, high=high, unknown=unknown, not_zero=not_zero):
+    def step(i, x, low=low, high=high, unknown=unknown, across=across):
       k = high - 1 - i if backward else low + i
       system = functools.partial(
           triangular_solve_p, g.diagonal_block(l, k), left_side=left, lower=True,
           transpose_a=transpose)
       if left:
-        panel = system(g.all_rows(x, k, not_zero))
+        panel = system(g.all_rows(x, k, across))
         other = -(g.turned_rows(l, k, unknown).mT if transpose else g.all_columns(l, k, unknown))
         x = add_product_in_strips(g, x, other, panel, unknown.start * g.tall, 0)
         return lax.dynamic_update_slice(x, g.own_rows(panel, r), (k * g.tall, 0))
-      panel = system(g.all_columns(x, k))
+      panel = system(g.all_columns(x, k, across))
       other = -(g.turned_columns(l, k, unknown).mT if transpose else g.all_rows(l, k, unknown))
-      x = add_product_in_strips(g, x, panel, other, 0, unknown.start * g.wide)
-      return lax.dynamic_update_slice(x, g.own_columns(panel, c), (0, k * g.wide))
+      top = across.start * g.tall
+      x = add_product_in_strips(g, x, panel, other, top, unknown.start * g.wide)
+      return lax.dynamic_update_slice(x, g.own_columns(panel, c), (top, k * g.wide))
 
     b = lax.fori_loop(0, high - low, step, b)
-  return b
+  return lower_triangle(g, b) if lower and transpose else b
 
 
 def multiply(
@@ -156,6 +160,12 @@ def multiply(
   return found
 
 
+def _adjoint_times(x, b):
+  """Xᴴ B, of few columns: it is they that are turned for the product, and not X, which XLA would
+  take a number at a time."""
+  return product(b, x, adjoint_a=True).conj().mT
+
+
 def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: bool) -> jax.Array:
   """X of op(T) X = B, of a few columns that are on all devices, where op is the identity or the
   adjoint. T is zero outside of its triangle.
@@ -172,7 +182,7 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
     x, side = carry
     k = g.panels - 1 - i if backward else i
     if adjoint:
-      part = product(g.columns_of(t, k), side, adjoint_a=True)[None]
+      part = _adjoint_times(g.columns_of(t, k), side)[None]
       here = (jnp.arange(g.columns, dtype=c.dtype) == c)[:, None, None]
     else:
       part = g.rows_of(side, k).reshape(g.columns, 1, g.block, columns)
@@ -195,7 +205,7 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
 
 def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
   """The sum of the logarithms of L's diagonal, as far as the device has it."""
-  return jnp.sum(jnp.log(g.diagonal(l.real)))
+  return jnp.sum(jnp.log(g.diagonal(l).real))
 
 
 def times_columns(g: Cyclic, x: jax.Array, b: jax.Array, *, adjoint: bool) -> jax.Array:
@@ -204,7 +214,8 @@ def times_columns(g: Cyclic, x: jax.Array, b: jax.Array, *, adjoint: bool) -> ja
   row, column = (jnp.ravel(number) for number in g.numbers())
   into, out_of = (column, row) if adjoint else (row, column)
   zeros = g.varying(jnp.zeros_like(b))
-  return zeros.at[into].add(product(x, b[out_of], adjoint_a=adjoint))
+  part = _adjoint_times(x, b[out_of]) if adjoint else product(x, b[out_of])
+  return zeros.at[into].add(part)
 
 
 def hermitian_times_columns(g: Cyclic, x: jax.Array, b: jax.Array) -> jax.Array:

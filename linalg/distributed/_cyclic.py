@@ -28,6 +28,9 @@ from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
 _WIDEST = 1024
+# A matrix is read and written for each panel, which for narrower ones than this takes longer than
+# the products do.
+_NARROW = 256
 # What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
 _GROWTH = 65 / 64
 # Of the loop over panels of a factor. Each phase costs compilation; the fewer, the more is computed
@@ -286,10 +289,11 @@ class Cyclic(NamedTuple):
     return row[:, None], column[None]
 
   def diagonal(self, x):
-    """Of each of the device's rows what X has on the diagonal, or 1 where that is another's."""
-    row, column = self.numbers()
-    here = row == column
-    return jnp.where(here.any(axis=1), jnp.sum(jnp.where(here, x, 0), axis=1), 1)
+    """What the device has of X's diagonal: of each panel, that of one block."""
+    r, c = self.place()
+    k, i = jnp.arange(self.panels)[:, None], jnp.arange(self.block)
+    blocks = x.reshape(self.panels, self.columns, self.block, self.panels, self.rows, self.block)
+    return blocks[k, c, i, k, r, i]
 
   def pad(self, x: jax.Array) -> jax.Array:
     """Rows of zeros after an array that is the same on all devices."""
@@ -316,12 +320,13 @@ def _integers(numbers: Any) -> tuple[int, ...] | None:
 
 def cyclic_of(
     name: str, layout: Layout, n: int, grid: tuple[int, int] | None, panel: int | None,
-    narrower: int = 1,
+    has_pivots: bool = False,
 ) -> Cyclic:
   """The blocks for a square matrix of n rows.
 
   `grid` and `panel`, the width of one, are the caller's, or None for the nearest to a square and
-  for one that leaves enough panels, `narrower` times as many as elsewhere.
+  for one that leaves enough panels: of a matrix that has pivots twice as many and more, as a
+  tournament for those of panels as wide would move as much as all else.
   """
   rows, columns = map(layout.devices, layout.spec)
   devices = rows * columns
@@ -355,8 +360,9 @@ def cyclic_of(
 
   if panel is None:
     # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.
-    most = min(n // (4 * narrower * sum(given)), _WIDEST) // devices
-    sizes = [1 << k for k in range(max(most, 1).bit_length())]
+    fit = n // (4 * sum(given))
+    most = min(fit // 2 if has_pivots else max(fit, min(2 * fit, _NARROW)), _WIDEST)
+    sizes = [1 << k for k in range(max(most // devices, 1).bit_length())]
     return cyclic(max(x for x in sizes if growth(x) <= max(growth(1), _GROWTH)))
   widths = _integers((panel,))
   if widths is None or widths[0] < 1 or widths[0] % devices:

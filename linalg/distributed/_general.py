@@ -25,9 +25,6 @@ from linalg.distributed._layout import Places
 from linalg.distributed._operations import inverse_tangent
 from linalg.distributed._redistribution import brought, from_cyclic
 
-# Panels as wide as Cholesky's would make the tournament move as much as all else.
-_NARROWER = 2
-
 
 def _inverse(packed, order, grid):
   return grid.map(functools.partial(elimination.inverse, grid), "cc", "c", packed, order)
@@ -172,7 +169,7 @@ def general_factor(
     name: str, a: ArrayLike, axes: Places, grid: tuple[int, int] | None, panel: int | None,
     *others: ArrayLike,
 ) -> LUFactor:
-  cyclic, matrix, dtype = brought(name, a, axes, grid, panel, *others, narrower=_NARROWER)
+  cyclic, matrix, dtype = brought(name, a, axes, grid, panel, *others, has_pivots=True)
   blocks, permutation, info = _factor(cyclic, matrix)
   return LUFactor(matrix, blocks, permutation, info, cyclic, dtype)
 
@@ -187,7 +184,7 @@ def lu_factor(
   Args:
     a: a matrix (n, n) of any floating, complex or integer dtype, sharded over its rows, its columns
       or both.
-    axes, grid, panel: as for `cholesky`; a panel is half as wide by default.
+    axes, grid, panel: as for `cholesky`; a panel is half as wide by default, or less.
 
   Returns:
     An `LUFactor`, which stays in the block-cyclic layout; its methods solve systems and give the

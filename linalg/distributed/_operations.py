@@ -53,21 +53,22 @@ multiply_p: ffi.Operation = ffi.operation(
     platforms=(), jvp=_multiply_jvp, transpose=_multiply_transpose, fallback=_multiply)
 
 
-def _solve_jvp(primals, tangents, *, grid, left, transpose):
+def _solve_jvp(primals, tangents, *, grid, left, transpose, lower):
   # op(L) dX = dB - op(dL) X, and of X op(L) = B likewise.
   (l, b), (dl, db) = primals, tangents
-  solve = functools.partial(solve_p, l, grid=grid, left=left, transpose=transpose)
+  solve = functools.partial(solve_p, l, grid=grid, left=left, transpose=transpose, lower=lower)
   x = solve(b)
 
   def multiply(dl):
     if left:
       return multiply_p(dl, x, grid=grid, transpose=(transpose, False), lower=(True, False))
-    return multiply_p(x, dl, grid=grid, transpose=(False, transpose), lower=(False, True))
+    return multiply_p(x, dl, grid=grid, transpose=(False, transpose), lower=(lower, True))
 
   return x, solution_tangent(solve, dl, db, multiply)
 
 
 def _solve_transpose(cotangents, operands, *, transpose, **how):
+  # Of X op(L) = B the lower triangles depend on each other alone, both ways.
   return None, solve_p(operands[0], cotangents[0], transpose=not transpose, **how)
 
 
@@ -77,7 +78,7 @@ def _solve(l, b, *, grid, **how):
 
 solve_p: ffi.Operation = ffi.operation(
     "linalg_distributed_triangular_solve", "h w, h w -> h w", [1],
-    attributes={"grid": None, "left": True, "transpose": False},
+    attributes={"grid": None, "left": True, "transpose": False, "lower": False},
     platforms=(), jvp=_solve_jvp, transpose=_solve_transpose, fallback=_solve)
 
 

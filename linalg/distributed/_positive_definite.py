@@ -29,9 +29,10 @@ def _hermitian(grid, x):
 def _lower_jvp(primals, tangents, *, grid):
   # dL = L Φ(L⁻¹ dA L⁻ᴴ); Murray, arXiv:1602.07527, eq. 8.
   l = lower_p(*primals, grid=grid)
-  inner = solve_p(
-      l.conj(), _hermitian(grid, tangents[0]), grid=grid, left=False, transpose=True)
-  inner = solve_p(l, inner, grid=grid, left=True, transpose=False)
+  # Of what Φ takes the lower triangle of, no more is computed; nor in the transpose, where what it
+  # gives comes first.
+  inner = solve_p(l, _hermitian(grid, tangents[0]), grid=grid, left=True, transpose=False)
+  inner = solve_p(l.conj(), inner, grid=grid, left=False, transpose=True, lower=True)
   half = grid.map(functools.partial(algorithms.lower_half, grid), "c", "c", inner)
   return l, multiply_p(l, half, grid=grid, lower=(True, True))
 

@@ -34,12 +34,12 @@ def from_cyclic(g: Cyclic, x: jax.Array) -> jax.Array:
 
 def brought(
     name: str, a: ArrayLike, axes: Places, grid: tuple[int, int] | None, panel: int | None,
-    *others: ArrayLike, narrower: int = 1,
+    *others: ArrayLike, has_pivots: bool = False,
 ) -> tuple[Cyclic, jax.Array, Any]:
   """The layout that a caller's matrix is factored in, the matrix there, and the dtype that it and
   all others of the call promote to: a system is solved as accurately as x is given."""
   (a, *_), dtype = as_arrays(name, a, *others)
-  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel, narrower)
+  cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel, has_pivots)
   return cyclic, to_cyclic(cyclic, a), dtype
 
 

@@ -35,11 +35,11 @@ def placed(layout):
 @pytest.mark.extended
 @pytest.mark.parametrize("kind,name,layout,n,shares,words", [
     ("pos", "cholesky", "both", 4096, 4.3, 2.3), ("pos", "cholesky", "rows twice", 4096, 4.3, 2.3),
-    ("pos", "cholesky", "both", 4104, 4.5, 2.4), ("pos", "cholesky", "rows twice", 4104, 4.5, 2.4),
-    ("pos", "factor", "columns", 4096, 3.4, 1.9), ("pos", "inv", "both", 4104, 4.5, 5.3),
-    ("pos", "gradient of L", "both", 4096, 5.1, 8.8),
-    ("pos", "gradient of L", "both", 4104, 5.5, 8.9),
-    ("pos", "gradient", "both", 4096, 3.7, 5.3),
+    ("pos", "cholesky", "both", 4104, 4.5, 2.3), ("pos", "cholesky", "rows twice", 4104, 4.5, 2.3),
+    ("pos", "factor", "columns", 4096, 3.4, 2.0), ("pos", "inv", "both", 4104, 4.5, 5.0),
+    ("pos", "gradient of L", "both", 4096, 5.1, 8.4),
+    ("pos", "gradient of L", "both", 4104, 5.5, 8.3),
+    ("pos", "gradient", "both", 4096, 3.8, 5.5),
     ("gen", "factor", "both", 4096, 4.2, 4.8), ("gen", "solve", "both", 4096, 4.2, 4.9),
     ("gen", "inv", "both", 4096, 5.2, 9.6),
     ("gen", "gradient", "both", 4096, 6.2, 10.1),
@@ -47,10 +47,3 @@ def placed(layout):
 def test_memory_and_words(kind, name, layout, n, shares, words, all_phases):
   held, received = counted({"pos": POSITIVE, "gen": GENERAL}[kind][name], placed(layout), n)
   assert held <= shares and received <= words
-
-
-@pytest.mark.extended
-def test_a_gradient_moves_four_times_what_its_function_does(all_phases):
-  _, forward = counted(POSITIVE["cholesky"], placed("both"), 4096)
-  _, gradient = counted(POSITIVE["gradient of L"], placed("both"), 4096)
-  assert gradient <= 4 * forward
