@@ -14,13 +14,19 @@ import linalg
 import linalg.distributed as dist
 import matrices
 from linalg.distributed import _cyclic, _elimination, _layout
-from one_matrix import AXES, LAYOUTS, PANEL, N, close, mesh_of, place
+from one_matrix import (
+    AXES,
+    PANEL,
+    RESULTS,
+    N,
+    close,
+    derivative_cases,
+    mesh_of,
+    place,
+)
 from quick import quick_compile, quick_jit
 from sharded import KINDS
 
-RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS
-           for kind in (AxisType.Auto, AxisType.Explicit)]
-RESULTS += [("both", AxisType.Auto, x) for x in (np.float32, np.float64, np.complex64)]
 QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
 
 
@@ -216,11 +222,10 @@ def derivatives(call, library, **axes):
 
 
 DERIVATIVES = [
-    pytest.param(name, kind, dtype, id=f"{name}-{kind.name}-{np.dtype(dtype).name}",
-                 marks=() if (name, kind.name, dtype) == ("solve", "Explicit", np.complex128)
+    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
+                 marks=() if x == ("solve", AxisType.Explicit, np.complex128)
                  else pytest.mark.extended)
-    for name in CALLS for kind in (AxisType.Auto, AxisType.Explicit)
-    for dtype in (np.complex128, np.float64)]
+    for x in derivative_cases(CALLS)]
 
 
 @pytest.mark.parametrize("name, kind, dtype", DERIVATIVES)

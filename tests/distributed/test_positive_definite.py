@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,13 +14,19 @@ import linalg
 import linalg.distributed as dist
 import matrices
 from linalg.distributed import _cyclic, _layout
-from one_matrix import AXES, LAYOUTS, PANEL, N, close, mesh_of, place
+from one_matrix import (
+    AXES,
+    PANEL,
+    RESULTS,
+    N,
+    close,
+    derivative_cases,
+    mesh_of,
+    place,
+)
 from quick import optimised_jit, quick_compile, quick_jit
 from sharded import KINDS, make_mesh
 
-RESULTS = [(layout, kind, np.complex128) for layout in LAYOUTS
-           for kind in (AxisType.Auto, AxisType.Explicit)]
-RESULTS += [("both", AxisType.Auto, x) for x in (np.float32, np.float64, np.complex64)]
 QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
 
 
@@ -360,11 +365,12 @@ def derivatives(call, library):
   return all_modes
 
 
+QUICK_DERIVATIVES = [
+    ("cholesky", AxisType.Explicit, np.complex128), ("solve", AxisType.Auto, np.complex128)]
 DERIVATIVES = [
-    pytest.param(name, kind, dtype, id=f"{name}-{kind.name}-{np.dtype(dtype).name}", marks=()
-                 if (kind.name, dtype) == (quick, np.complex128) else pytest.mark.extended)
-    for name, quick in zip(CALLS, ("Explicit", "Auto", "", ""), strict=True)
-    for kind in (AxisType.Auto, AxisType.Explicit) for dtype in (np.complex128, np.float64)]
+    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
+                 marks=() if x in QUICK_DERIVATIVES else pytest.mark.extended)
+    for x in derivative_cases(CALLS)]
 
 
 @pytest.mark.parametrize("name, kind, dtype", DERIVATIVES)
@@ -397,20 +403,6 @@ def test_the_program_does_not_grow():
       text = jax.jit(lambda a: dist.cholesky(a, axes=AXES)).lower(x).as_text()
     lines.append(text.count("\n"))
   assert lines[0] == lines[1]
-
-
-@pytest.mark.extended
-@KINDS
-def test_export(kind, rng):
-  """A program on several devices is written out and read back."""
-  a = positive(rng, 24, np.float64)
-  x = place(a, "both", kind)
-  with jax.set_mesh(x.sharding.mesh):
-    program = jax.jit(functools.partial(dist.cholesky, axes=AXES))
-    exported = jax.export.export(program, disabled_checks=linalg.export_disabled_checks())(x)
-    again = jax.export.deserialize(exported.serialize())
-    assert again.nr_devices == 8
-    close(jax.jit(again.call)(x), np.linalg.cholesky(a), np.float64)
 
 
 @pytest.mark.extended

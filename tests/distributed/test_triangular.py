@@ -19,16 +19,22 @@ from quick import quick_compile, quick_jit
 from sharded import make_mesh
 
 KINDS = (AxisType.Auto, AxisType.Explicit)
-# Every system in every layout; kinds of axes, dtypes and vectors in turn.
+# Every system in one layout. In each other two: of the operator itself and of its adjoint, of which
+# one is solved from the first panel on and the other from the last, whichever triangle is read.
+# Kinds of axes, dtypes and vectors in turn.
+SYSTEMS = [
+    (*system, "both") for system in itertools.product("NTC", (True, False), (True, False))]
+SYSTEMS += [
+    (trans, lower, unit, layout)
+    for layout, lower in zip([x for x in LAYOUTS if x != "both"], itertools.cycle((True, False)))
+    for trans, unit in (("N", True), ("C" if lower else "T", False))]
 QUICK = {("N", False, True, "columns"), ("C", True, False, "turned")}
 TURNS = [
     pytest.param(
-        *system, layout, KINDS[i % 2], cases.DTYPES[i // 2 % 4], i % 3 == 0,
-        id=f"{system[0]}-{'lower' if system[1] else 'upper'}-{'unit' if system[2] else 'own'}-"
-           f"{layout}",
-        marks=() if (*system, layout) in QUICK else pytest.mark.extended)
-    for i, (system, layout) in enumerate(itertools.product(
-        itertools.product("NTC", (True, False), (True, False)), LAYOUTS))]
+        *x, KINDS[i % 2], cases.DTYPES[i // 2 % 4], i % 3 == 0,
+        id=f"{x[0]}-{'lower' if x[1] else 'upper'}-{'unit' if x[2] else 'own'}-{x[3]}",
+        marks=() if x in QUICK else pytest.mark.extended)
+    for i, x in enumerate(SYSTEMS)]
 
 
 def triangle(rng, lower, unit, dtype, n=N):

@@ -1,5 +1,7 @@
 """One square matrix on several devices: how it lies in the tests, and how near results must be."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,26 @@ LAYOUTS = {
     "one device": ((1,), ("x",), P("x", None)),
 }
 AXES = (("x",), ("y",))  # of "both"
+# A layout is read of an array's type on Explicit axes, and of the array on Auto ones: by rows, by
+# columns and by both it is read in each way, and each layout in one.
+KIND_OF = {
+    "both": AxisType.Explicit, "turned": AxisType.Auto, "rows": AxisType.Auto,
+    "rows twice": AxisType.Explicit, "columns": AxisType.Auto, "some": AxisType.Explicit,
+    "one device": AxisType.Auto}
+# The other dtypes take the same way as complex128: in one layout.
+RESULTS = [
+    *[(layout, kind, np.complex128) for layout, kind in KIND_OF.items()],
+    ("columns", AxisType.Explicit, np.complex128),
+    *[("both", AxisType.Auto, dtype) for dtype in (np.float32, np.float64, np.complex64)]]
+
+
+def derivative_cases(names):
+  """Of each a complex dtype on one kind of axes and a real one on the other: a rule conjugates, or
+  has results of its operands' types, and the one does not look at what the other does."""
+  kinds = itertools.cycle(((AxisType.Explicit, AxisType.Auto), (AxisType.Auto, AxisType.Explicit)))
+  return [
+      (name, kind, dtype) for name, both in zip(names, kinds)
+      for kind, dtype in zip(both, (np.complex128, np.float64), strict=True)]
 
 
 def mesh_of(layout, kind=AxisType.Auto):
