@@ -394,6 +394,15 @@ def test_derivatives(name, kind, dtype, rng):
     close(x, y, dtype, 1e5)
 
 
+def test_messages():
+  """Four collectives for each panel, and eight for each way to the block-cyclic layout or back."""
+  n, panel = 256, 16
+  x = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(*mesh_of("both")))
+  with jax.set_mesh(x.sharding.mesh):
+    program = quick_compile(functools.partial(dist.cholesky, axes=AXES, panel=panel), (x,))
+  assert sum(dist.report(program).collectives.values()) == 4 * n // panel + 2 * 8
+
+
 def test_the_program_does_not_grow():
   """Its loops have more turns of a larger matrix, and there are no more of them."""
   lines = []
