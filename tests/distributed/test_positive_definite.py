@@ -14,6 +14,8 @@ import linalg
 import linalg.distributed as dist
 import matrices
 from linalg.distributed import _cyclic, _layout
+from linalg.distributed._operations import solve_p
+from linalg.distributed._redistribution import from_cyclic, to_cyclic
 from one_matrix import (
     AXES,
     PANEL,
@@ -392,6 +394,25 @@ def test_derivatives(name, kind, dtype, rng):
     expected = jax.tree.leaves(quick_jit(derivatives(CALLS[name], LINALG))(*host))
   for x, y in zip(found, expected, strict=True):
     close(x, y, dtype, 1e5)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("transpose", [False, True])
+def test_lower_triangle_of_a_solution(transpose, rng):
+  """Of X op(L) = B, B's is read, and X's found, zero above it."""
+  n = 3 * PANEL
+  l = np.tril(matrices.general(rng, (), n, n, np.float64)) + n * np.eye(n)
+  b = matrices.general(rng, (), n, n, np.float64)
+  lie = [place(x, "both") for x in (l, b)]
+  grid = _cyclic.cyclic_of("", _layout.square_of("", lie[0], None), n, None, PANEL)
+
+  def solved(l, b):
+    l, b = (to_cyclic(grid, x) for x in (l, b))
+    return from_cyclic(
+        grid, solve_p(l, b, grid=grid, left=False, transpose=transpose, lower=True))
+
+  expected = np.tril(np.linalg.solve(l, b.T).T) if transpose else np.tril(b) @ np.linalg.inv(l)
+  close(quick_jit(solved)(*lie), expected, np.float64)
 
 
 def test_messages():

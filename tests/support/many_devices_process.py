@@ -72,9 +72,10 @@ def main():
   check_results(8, 4, 232, rng)
   check_bits(rng)
   count("cholesky", 8, 4, 8200, 4.5, 1.85)
-  count("gradient", 8, 4, 8200, 6, 7.7)
-  forward = count("cholesky", 8, 8, 16424, 4.5, 1.6)
-  count("gradient", 8, 8, 16424, 6, 4 * forward)
+  count("gradient", 8, 4, 8200, 5.5, 7.3)
+  count("cholesky", 8, 8, 16424, 4.5, 1.6)
+  forward = count("cholesky", 8, 8, 16384, 4.5, 1.6)
+  count("gradient", 8, 8, 16384, 5.1, 4 * forward)
 
 
 if __name__ == "__main__":
