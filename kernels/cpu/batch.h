@@ -26,11 +26,12 @@
 
 namespace linalg {
 
-// Below this much serial work, handing chunks to other threads costs more than it saves (a hand-off
-// takes 10 to 40 microseconds).
-inline constexpr double kParallelNanoseconds = 50e3;
-// Chunks are about this long: short enough to balance, long enough to hide the queue.
+// Chunks are about this long, as it is estimated: short enough to balance, long enough to hide the
+// queue.
 inline constexpr double kChunkNanoseconds = 25e3;
+// A thread has at least so much to do. A hand-off takes 5 microseconds where the pool's threads
+// still look for work, and 40 where they sleep.
+inline constexpr double kLeastShareNanoseconds = 12.5e3;
 
 namespace internal {
 
@@ -118,9 +119,8 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
                          RangeBody body, int64_t most_threads) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
-  const int64_t threads = total < kParallelNanoseconds || batch == 1
-                              ? 1
-                              : std::min({UsableThreads(pool), batch, most_threads});
+  const int64_t threads = std::min({UsableThreads(pool), batch, most_threads,
+                                    static_cast<int64_t>(total / kLeastShareNanoseconds)});
   if (threads <= 1) return body(0, batch);
   const int64_t shortest = static_cast<int64_t>(kChunkNanoseconds / nanoseconds) + 1;
   const int64_t size = std::min(shortest, (batch + threads - 1) / threads);

@@ -71,7 +71,7 @@ inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
     const auto run = [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) task(i);
     };
-    ForEachRange(pool, count, kParallelNanoseconds, run, threads);
+    ForEachRange(pool, count, 2 * kChunkNanoseconds, run, threads);  // each a chunk of its own
   };
 }
 
