@@ -122,8 +122,8 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
   const int64_t threads = std::min({UsableThreads(pool), batch, most_threads,
                                     static_cast<int64_t>(total / kLeastShareNanoseconds)});
   if (threads <= 1) return body(0, batch);
-  const int64_t shortest = static_cast<int64_t>(kChunkNanoseconds / nanoseconds) + 1;
-  const int64_t size = std::min(shortest, (batch + threads - 1) / threads);
+  const int64_t usual = static_cast<int64_t>(kChunkNanoseconds / nanoseconds) + 1;
+  const int64_t size = std::min(usual, (batch + threads - 1) / threads);
   const auto run_chunk = [=](int64_t chunk) {
     body(chunk * size, std::min(batch, (chunk + 1) * size));
   };

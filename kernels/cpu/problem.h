@@ -71,7 +71,8 @@ inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
     const auto run = [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) task(i);
     };
-    ForEachRange(pool, count, 2 * kChunkNanoseconds, run, threads);  // each a chunk of its own
+    // As of more than a chunk each, so that none has two.
+    ForEachRange(pool, count, 2 * kChunkNanoseconds, run, threads);
   };
 }
 

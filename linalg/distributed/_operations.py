@@ -68,7 +68,8 @@ def _solve_jvp(primals, tangents, *, grid, left, transpose, lower):
 
 
 def _solve_transpose(cotangents, operands, *, transpose, **how):
-  # Of X op(L) = B the lower triangles depend on each other alone, both ways.
+  # Of X op(L) = B the lower triangles depend on each other alone, both ways; `lower` is for it
+  # alone.
   return None, solve_p(operands[0], cotangents[0], transpose=not transpose, **how)
 
 

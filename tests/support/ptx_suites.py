@@ -21,9 +21,8 @@ EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "vendor_faults")
 ALL_DTYPES = (
     "not gradients and not no_worse_than_stock and not (test_value_with_its_derivative and 33)")
 TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
-# What takes longest of those, or what it launches others launch too: left out of each change's run,
-# which has what is hard for an algorithm in float32 alone.
-# Names of suites are those of their files.
+# Left out of each change's run: what takes longest, and what launches only kernels that others
+# launch too. What is hard for an algorithm stays in float32. Suites go by the names of their files.
 SLOW = (
     "(paths.py and (eigh_generalized or svd_thin or schur_complex or eig_left))",
     "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",

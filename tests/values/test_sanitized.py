@@ -214,7 +214,7 @@ def test_handlers(sanitized_handlers, dtype):
 
 @pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
-def test_handlers_with_thread_sanitizer(tmp_path, dtype):
+def test_calls_with_thread_sanitizer(tmp_path, dtype):
   """Catches threads of a call that have at once what each should have for itself, in the calls that
   are kept and in random ones."""
   handlers = Handlers(tmp_path, dtype, "thread", "-march=native")

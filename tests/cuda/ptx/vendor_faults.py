@@ -1,6 +1,6 @@
 """What the vendor's LU has done wrong, as the stand-in of vendor.cc does it, is not handed on.
 
-Collected by tests/cuda/ptx/test_suites.py alone: the sizes are those of the vendor's routines.
+Collected by tests/cuda/ptx alone: the sizes are those of the vendor's routines.
 """
 
 import numpy as np
