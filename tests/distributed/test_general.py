@@ -14,25 +14,12 @@ import linalg
 import linalg.distributed as dist
 import matrices
 from linalg.distributed import _cyclic, _elimination, _layout
-from one_matrix import (
-    AXES,
-    PANEL,
-    RESULTS,
-    N,
-    close,
-    derivative_cases,
-    mesh_of,
-    place,
-)
+from one_matrix import AXES, PANEL, N, close, each_derivative, each_result, mesh_of, place
 from quick import quick_compile, quick_jit
 from sharded import KINDS
 
-QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
 
-
-@pytest.mark.parametrize("layout, kind, dtype", [
-    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
-                 marks=() if x in QUICK else pytest.mark.extended) for x in RESULTS])
+@each_result
 def test_results(layout, kind, dtype, rng):
   """The inverse lies where A does, and x where b does; the rest on all devices."""
   a = matrices.general(rng, (), N, N, dtype)
@@ -221,14 +208,7 @@ def derivatives(call, library, **axes):
       jax.jvp(value, (a, b), (da, db)), jax.jvp(gradient, (a, b), (da, db)))
 
 
-DERIVATIVES = [
-    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
-                 marks=() if x == ("solve", AxisType.Explicit, np.complex128)
-                 else pytest.mark.extended)
-    for x in derivative_cases(CALLS)]
-
-
-@pytest.mark.parametrize("name, kind, dtype", DERIVATIVES)
+@each_derivative(CALLS, ("solve", AxisType.Explicit, np.complex128))
 def test_derivatives(name, kind, dtype, rng):
   """Those of linalg's functions; no device holds a matrix."""
   n = 24

@@ -16,20 +16,9 @@ import matrices
 from linalg.distributed import _cyclic, _layout
 from linalg.distributed._operations import solve_p
 from linalg.distributed._redistribution import from_cyclic, to_cyclic
-from one_matrix import (
-    AXES,
-    PANEL,
-    RESULTS,
-    N,
-    close,
-    derivative_cases,
-    mesh_of,
-    place,
-)
+from one_matrix import AXES, PANEL, N, close, each_derivative, each_result, mesh_of, place
 from quick import optimised_jit, quick_compile, quick_jit
 from sharded import KINDS, make_mesh
-
-QUICK = [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]
 
 
 def positive(rng, n, dtype):
@@ -43,9 +32,7 @@ def upper_is_not_read(a):
   return np.tril(a) + garbage + diagonal
 
 
-@pytest.mark.parametrize("layout, kind, dtype", [
-    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
-                 marks=() if x in QUICK else pytest.mark.extended) for x in RESULTS])
+@each_result
 def test_results(layout, kind, dtype, rng):
   """L and the inverse lie where A does, and x where b does; the rest on all devices."""
   a = positive(rng, N, dtype)
@@ -367,15 +354,8 @@ def derivatives(call, library):
   return all_modes
 
 
-QUICK_DERIVATIVES = [
-    ("cholesky", AxisType.Explicit, np.complex128), ("solve", AxisType.Auto, np.complex128)]
-DERIVATIVES = [
-    pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
-                 marks=() if x in QUICK_DERIVATIVES else pytest.mark.extended)
-    for x in derivative_cases(CALLS)]
-
-
-@pytest.mark.parametrize("name, kind, dtype", DERIVATIVES)
+@each_derivative(
+    CALLS, ("cholesky", AxisType.Explicit, np.complex128), ("solve", AxisType.Auto, np.complex128))
 def test_derivatives(name, kind, dtype, rng):
   """Those of linalg's functions of the lower triangle; no device holds a matrix."""
   n = 24

@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -33,19 +34,31 @@ KIND_OF = {
     "rows twice": AxisType.Explicit, "columns": AxisType.Auto, "some": AxisType.Explicit,
     "one device": AxisType.Auto}
 # The other dtypes take the same way as complex128: in one layout.
-RESULTS = [
+_RESULTS = [
     *[(layout, kind, np.complex128) for layout, kind in KIND_OF.items()],
     ("columns", AxisType.Explicit, np.complex128),
     *[("both", AxisType.Auto, dtype) for dtype in (np.float32, np.float64, np.complex64)]]
 
 
-def derivative_cases(names):
+def _named(cases, quick):
+  """Those that are not among the quick ones are extended."""
+  return [
+      pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
+                   marks=() if x in quick else pytest.mark.extended) for x in cases]
+
+
+each_result = pytest.mark.parametrize("layout, kind, dtype", _named(
+    _RESULTS,
+    [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]))
+
+
+def each_derivative(names, *quick):
   """Of each a complex dtype on one kind of axes and a real one on the other: a rule conjugates, or
   has results of its operands' types, and the one does not look at what the other does."""
   kinds = itertools.cycle(((AxisType.Explicit, AxisType.Auto), (AxisType.Auto, AxisType.Explicit)))
-  return [
-      (name, kind, dtype) for name, both in zip(names, kinds)
-      for kind, dtype in zip(both, (np.complex128, np.float64), strict=True)]
+  return pytest.mark.parametrize("name, kind, dtype", _named(
+      [(name, kind, dtype) for name, both in zip(names, kinds)
+       for kind, dtype in zip(both, (np.complex128, np.float64), strict=True)], quick))
 
 
 def mesh_of(layout, kind=AxisType.Auto):

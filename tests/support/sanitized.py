@@ -15,13 +15,13 @@ ELEMENTS = {
     "float32": "float", "float64": "double", "complex64": "std::complex<float>",
     "complex128": "std::complex<double>"}
 # What a program ends with in which ThreadSanitizer finds a race.
-RACE = 66
+_RACE = 66
 # Whether frames of the stack are kept, to see who uses them after a return, is the compiler's to
 # say: Clang does so, and GCC 12 would align them to 32 bytes, where its own stores of 64 fault.
 _OPTIONS = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1",
     "UBSAN_OPTIONS": "abort_on_error=1:print_stacktrace=1",
-    "TSAN_OPTIONS": f"halt_on_error=1:exitcode={RACE}",
+    "TSAN_OPTIONS": f"halt_on_error=1:exitcode={_RACE}",
 }
 # As the modules are compiled, but for the optimisations.
 _FLAGS = [
@@ -92,6 +92,12 @@ class Sanitizer:
 
   def run(self, program, *arguments, prefix=(), **options):
     return _run(*self._prefix, *prefix, program, *arguments, **options)
+
+
+def check_race(done):
+  """Of a program that has one, to show that it would be seen."""
+  assert done.returncode == _RACE and "data race" in done.stderr, (
+      done.stdout[-2000:] + done.stderr[-5000:])
 
 
 def corpus(folder):

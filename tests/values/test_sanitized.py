@@ -35,6 +35,11 @@ def _done(done):
       done.stdout[-2000:] + done.stderr[-10000:])
 
 
+def _done_with_every_target(done):
+  _done(done)
+  assert "never" not in done.stdout, done.stdout
+
+
 @pytest.fixture(scope="module")
 def tiles(tmp_path_factory):
   sanitizer = sanitized.Sanitizer(
@@ -136,8 +141,7 @@ def test_a_race_would_be_seen(tmp_path, unchanged, file, text, wrong):
   program = sanitizer.make(
       "tiles", *(changed if x.name == changed.name else x for x in users), objects=others)
   racing = sanitizer.run(program, "--threads", timeout=1500)
-  assert racing.returncode == sanitized.RACE and "data race" in racing.stderr, (
-      racing.stdout[-2000:] + racing.stderr[-5000:])
+  sanitized.check_race(racing)
 
 
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
@@ -147,7 +151,7 @@ def test_threads(tmp_path, kinds):
   program = sanitizer.make("threads", ALONE / "threads_alone.cc", KERNELS / "cpu/blas_threads.cc")
   if kinds == "thread":
     racing = sanitizer.run(program, "--race")
-    assert racing.returncode == sanitized.RACE and "data race" in racing.stderr, racing.stderr
+    sanitized.check_race(racing)
   for _ in range(20):
     _done(sanitizer.run(program, timeout=60))
 
@@ -190,8 +194,7 @@ def test_corpus(tmp_path, sanitized_handlers, dtype):
   """The calls that the fuzzer keeps, of every target, without the fuzzer."""
   kept = sanitized.corpus(tmp_path / "corpus")
   done = sanitized_handlers(dtype).run("--corpus", *kept.iterdir())
-  _done(done)
-  assert "never" not in done.stdout, done.stdout
+  _done_with_every_target(done)
 
 
 @pytest.mark.timeout(7200 + SECONDS)
@@ -208,8 +211,7 @@ def test_handlers(sanitized_handlers, dtype):
   assert short.returncode != 0 and re.search(
       "AddressSanitizer: (heap-buffer-overflow|unknown-crash)", short.stderr), short.stderr[-5000:]
   done = handlers.run(SECONDS, seed, timeout=SECONDS + 100)
-  _done(done)
-  assert "never" not in done.stdout, done.stdout
+  _done_with_every_target(done)
 
 
 @pytest.mark.timeout(7200 + SECONDS)
@@ -220,12 +222,11 @@ def test_calls_with_thread_sanitizer(tmp_path, dtype):
   handlers = Handlers(tmp_path, dtype, "thread", "-march=native")
   seed = secrets.randbits(40)
   racing = handlers.run(SECONDS, seed, "--race")
-  assert racing.returncode == sanitized.RACE and "data race" in racing.stderr, racing.stderr[-5000:]
+  sanitized.check_race(racing)
   kept = sanitized.corpus(tmp_path / "corpus")
   for done in (handlers.run("--corpus", *kept.iterdir()),
                handlers.run(SECONDS, seed, timeout=SECONDS + 100)):
-    _done(done)
-    assert "never" not in done.stdout, done.stdout
+    _done_with_every_target(done)
 
 
 @pytest.mark.timeout(7200 + SECONDS)

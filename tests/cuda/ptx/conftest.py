@@ -1,5 +1,6 @@
 """The library that build.py makes, once for all tests, and the suites run with it."""
 
+import ctypes
 import fcntl
 import os
 import pathlib
@@ -42,6 +43,14 @@ def library(shared_folder):
           capture_output=True, text=True, check=False)
       assert done.returncode == 0, done.stderr[-5000:]
   return folder
+
+
+@pytest.fixture(scope="session")
+def handlers(library):
+  """The library: `on_cpu` is the address of a target's handler."""
+  loaded = ctypes.CDLL(str(library / "libcuda_on_cpu.so"))
+  loaded.on_cpu.restype = ctypes.c_void_p
+  return loaded
 
 
 @pytest.fixture

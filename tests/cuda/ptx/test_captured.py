@@ -2,7 +2,6 @@
 programs for CUDA call it, on the GPU with the least shared memory; and they are the functions of
 the others."""
 
-import ctypes
 import sys
 
 import jax
@@ -28,11 +27,9 @@ PIVOTS = ("linalg_lu_solve", 1)  # the operand of that rank
 
 
 @pytest.fixture
-def call(library, monkeypatch):
+def call(handlers, monkeypatch):
   """A function that calls one of the library's handlers with matrices of all sizes n."""
   monkeypatch.setenv("LINALG_PTX_SHARED", "99")
-  handlers = ctypes.CDLL(str(library / "libcuda_on_cpu.so"))
-  handlers.on_cpu.restype = ctypes.c_void_p
 
   def run(target, suffix, n, dtype, batch=2):
     name = f"ptx_{target}{suffix}"

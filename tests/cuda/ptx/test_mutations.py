@@ -144,10 +144,8 @@ RUNS = [
 
 
 @pytest.fixture
-def faulty(library, monkeypatch):
+def faulty(library, handlers, monkeypatch):
   """A function that makes a Run, and says what was wrong with the results."""
-  handlers = ctypes.CDLL(str(library / "libcuda_on_cpu.so"))
-  handlers.on_cpu.restype = ctypes.c_void_p
   listed = dict(line.split() for line in (library / "kernels.txt").read_text().splitlines())
 
   class Faulty:
