@@ -119,8 +119,10 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
                          RangeBody body, int64_t most_threads) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
-  const int64_t threads = std::min({UsableThreads(pool), batch, most_threads,
-                                    static_cast<int64_t>(total / kLeastShareNanoseconds)});
+  // A time that is infinite, or too long for an integer, is enough for all.
+  const double shares = std::min(static_cast<double>(batch), total / kLeastShareNanoseconds);
+  const int64_t threads =
+      std::min({UsableThreads(pool), batch, most_threads, static_cast<int64_t>(shares)});
   if (threads <= 1) return body(0, batch);
   const int64_t usual = static_cast<int64_t>(kChunkNanoseconds / nanoseconds) + 1;
   const int64_t size = std::min(usual, (batch + threads - 1) / threads);

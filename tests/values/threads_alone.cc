@@ -2,9 +2,11 @@
 // memory for it. What ForEachRange promises: each element once, all of it done and seen at its
 // return, nothing touched after it, the first exception thrown again. To be compiled with
 // sanitizers: test_sanitized.py. With --race, elements that two threads write.
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "kernels/cpu/batch.h"
@@ -91,6 +93,16 @@ void NoPool(Pool& pool) {
   pool.context.Refuse(true);
   CountEach(pool, 400, 1e4);
   pool.context.Refuse(false);
+}
+
+// Work whose estimate no integer holds is shared, as any that takes long.
+void EndlessWork(Pool& pool) {
+  auto threads = pool.pool();
+  for (const double nanoseconds : {1e300, std::numeric_limits<double>::infinity()}) {
+    std::atomic<int> ranges = 0;
+    ForEachRange(threads, 400, nanoseconds, [&](int64_t, int64_t) { ++ranges; });
+    Expect(ranges == 400, "long work that was not shared");
+  }
 }
 
 void Exceptions(Pool& pool) {
@@ -197,6 +209,7 @@ int main(int count, char** arguments) {
     Race(pool);
     return 0;
   }
+  EndlessWork(pool);
   Pool one(1), two(2);
   for (Pool* each : {&pool, &two, &one}) {
     ManyCallers(*each);
