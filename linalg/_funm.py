@@ -1,7 +1,9 @@
 """Functions of Hermitian matrices, with derivatives that are exact at any spectrum."""
 
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,76 +21,110 @@ from linalg._public import public
 __all__ = ["funm_hermitian", "inverse_pth_root"]
 
 
-def _dtype_of_function(a, w, v, *, f):
-  complex_values = jnp.issubdtype(
-      jax.eval_shape(f, jax.ShapeDtypeStruct((1,), w)).dtype, jnp.complexfloating)
+@dataclasses.dataclass(frozen=True)
+class _ByNumber:
+  """The derivative of f(w, *numbers) by number `i`."""
+
+  f: Callable[..., Any]
+  i: int
+
+  def __call__(self, w, *numbers):
+    with_number = lambda x: self.f(w, *numbers[: self.i], x, *numbers[self.i + 1 :])
+    x = jnp.broadcast_to(numbers[self.i], w.shape)
+    return jax.jvp(with_number, (x,), (jnp.ones_like(x),))[1]
+
+
+def _elementwise(f, numbers):
+  """f of eigenvalues x (*batch, n, ...) with the numbers (*batch) of their matrices."""
+  along = lambda number, x: jax.lax.expand_dims(number, range(number.ndim, x.ndim))
+  return lambda x: f(x, *(along(number, x) for number in numbers))
+
+
+def _dtype_of_function(a, w, v, *numbers, f):
+  numbers = [jax.ShapeDtypeStruct((1,), x) for x in (w, *numbers)]
+  complex_values = jnp.issubdtype(jax.eval_shape(f, *numbers).dtype, jnp.complexfloating)
   return [complex_dtype(v) if complex_values else v]
 
 
-def _function(w, v, *, f):
-  (dtype,) = _dtype_of_function(None, w.dtype, v.dtype, f=f)
+def _function(w, v, *numbers, f):
+  (dtype,) = _dtype_of_function(None, w.dtype, v.dtype, *(x.dtype for x in numbers), f=f)
   v = v.astype(dtype)
-  return product(v * f(w)[..., None, :].astype(dtype), v, adjoint_b=True)
+  values = jnp.broadcast_to(_elementwise(f, numbers)(w), w.shape)
+  return product(v * values[..., None, :].astype(dtype), v, adjoint_b=True)
 
 
-def _derivative(w, v, e, *, f):
+def _derivative(w, v, *operands, f):
   # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ; Daleckii and Krein. Higham, Functions of matrices (2008),
   # theorem 3.11.
+  *numbers, e = operands
   v = v.astype(e.dtype)
-  quotients, _ = differences(f, w)
+  quotients, _ = differences(_elementwise(f, numbers), w)
   return congruence(v, quotients.astype(e.dtype) * congruence(v, e, adjoint_a=True))
 
 
-def _second_derivative(w, v, e, c, *, f):
+def _second_derivative(w, v, *operands, f):
   # In the directions B and C it is, in the eigenvectors' basis, the sum over k of
   # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
+  *numbers, e, c = operands
   v = v.astype(e.dtype)
   e, c = (congruence(v, x, adjoint_a=True) for x in (e, c))
-  second = second_differences(f, w).astype(e.dtype)
+  second = second_differences(_elementwise(f, numbers), w).astype(e.dtype)
   weighted = functools.partial(jnp.einsum, "...ikj,...ik,...kj->...ij", precision="highest")
   return congruence(v, weighted(second, e, c) + weighted(second, c, e))
 
 
-# V f(w) Vᴴ of A = V diag(w) Vᴴ.
-_function_p = matrix_function(
-    "funm_hermitian",
-    "n, n n",
-    _dtype_of_function,
-    _function,
-    _derivative,
-    _second_derivative,
-    lambda a, w, v: (a.conj(), w, v.conj()),
-    attributes={"f": None})
+@functools.cache
+def _operation(numbers):
+  """V f(w) Vᴴ of A = V diag(w) Vᴴ, with so many numbers that f depends on."""
+  return matrix_function(
+      "funm_hermitian",
+      "n, n n",
+      _dtype_of_function,
+      _function,
+      _derivative,
+      _second_derivative,
+      lambda a, w, v: (a.conj(), w, v.conj()),
+      attributes={"f": None},
+      parameters=numbers,
+      by_parameter=lambda i, f: {"f": _ByNumber(f, i)})
 
 
-def _apply(a, f):
+def _apply(a, f, numbers=()):
   w, v = eigh(jax.lax.stop_gradient(a))
-  return _function_p(a, w, v, f=f)
+  return _operation(len(numbers))(a, w, v, *numbers, f=f)
 
 
 @public("f", "symmetrize_input", compiled=False)
 def funm_hermitian(
-    a: ArrayLike, f: Callable[[jax.Array], jax.Array], *, symmetrize_input: bool = True
+    a: ArrayLike,
+    f: Callable[..., jax.Array],
+    *,
+    args: Sequence[ArrayLike] | ArrayLike = (),
+    symmetrize_input: bool = True,
 ) -> jax.Array:
   """f(A) = V diag(f(w)) Vᴴ of Hermitian matrices A = V diag(w) Vᴴ.
 
   Args:
     a: Hermitian matrices (..., n, n).
     f: a function of real numbers that JAX can differentiate, applied elementwise to an array of
-      eigenvalues. It must not refer to values that are being traced: a parameter t is put into
-      the matrix, as in exp(A / t).
+      eigenvalues: `f(w, *args)`. It must not refer to values that are being traced: those are
+      `args`.
+    args: a tuple of what else `f` depends on, real numbers in the precision of `a`: each is one
+      number, or an array with one for each matrix. `f` gets them in shapes that broadcast with
+      `w`'s. The result has derivatives of all orders by them. What is no tuple is a single one.
     symmetrize_input: whether (A + Aᴴ) / 2 is meant. If false, `a` must be Hermitian exactly, and
       so must be the directions in which it is differentiated.
 
   Returns:
     The matrices (..., n, n), of the dtype of `a`, or the complex one if `f` gives complex numbers;
-    NaN where A holds NaN or Inf.
+    NaN where A holds NaN or Inf. The batches of `a` and of `args` broadcast.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  The first and second derivatives are exact at any eigenvalues, equal and nearly equal ones
-  included: they are made of divided differences of `f`, of which f' is the limit (Daleckii and
-  Krein). Autodiff of `eigh` cannot give them. To ask for third ones is a NotImplementedError.
+  The first and second derivatives by A are exact at any eigenvalues, equal and nearly equal ones
+  included, and so are those by A and `args`: they are made of divided differences of `f`, of which
+  f' is the limit (Daleckii and Krein). Autodiff of `eigh` cannot give them. To ask for third ones
+  by A is a NotImplementedError.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg
@@ -99,19 +135,34 @@ def funm_hermitian(
     >>> root = lambda a: linalg.funm_hermitian(a, jnp.sqrt)[0, 1]
     >>> print(jax.grad(root)(jnp.eye(2))[0, 1].round(4))  # exact at equal eigenvalues
     0.25
+    >>> fermi = lambda w, mu, t: jax.nn.sigmoid((mu - w) / t)
+    >>> electrons = lambda mu: jnp.trace(linalg.funm_hermitian(a, fermi, args=(mu, 0.5)))
+    >>> print(f"{jax.grad(electrons)(2.5):.4f}")  # by a parameter of f
+    0.1807
   """
   (a,), dtype = as_arrays("funm_hermitian", a)
   check_square("funm_hermitian", a)
-  if any(isinstance(x, Tracer) for x in jax.make_jaxpr(f)(jnp.ones(1, a.real.dtype)).consts):
+  given = args if isinstance(args, (tuple, list)) else (args,)
+  numbers = [_number(i, x, a.real.dtype) for i, x in enumerate(given)]
+  ones = [jnp.ones(1, a.real.dtype)] * (1 + len(numbers))
+  if any(isinstance(x, Tracer) for x in jax.make_jaxpr(f)(*ones).consts):
     raise TypeError(
-        "funm_hermitian: f refers to a value that jit, vmap or a derivative is tracing. Let it "
-        "depend on its argument alone, and put the parameter into the matrix: f((A - mu I) / t).")
+        "funm_hermitian: f refers to a value that jit, vmap or a derivative is tracing. Give it as "
+        "one of args, which f takes after the eigenvalues: funm_hermitian(a, f, args=(mu, t)) with "
+        "f(w, mu, t).")
   if symmetrize_input:
     a = symmetrized(a)
-  result = _apply(a, f)
+  result = _apply(a, f, numbers)
   if jnp.iscomplexobj(result):
     dtype = complex_dtype(dtype)
   return result.astype(dtype)
+
+
+def _number(i, x, dtype):
+  x = jnp.asarray(x)
+  if jnp.iscomplexobj(x):
+    raise TypeError(f"funm_hermitian: args[{i}] must be real, got {x.dtype}.")
+  return x.astype(dtype)
 
 
 @functools.cache

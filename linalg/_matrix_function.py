@@ -1,5 +1,6 @@
 """A function of a matrix with its first and second derivatives, each an operation of its own."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,35 +21,61 @@ def matrix_function(
     transposed: Callable[..., Any],
     *,
     attributes: Mapping[str, Any] | None = None,
+    parameters: int = 0,
+    by_parameter: Callable[..., Mapping[str, Any]] | None = None,
 ) -> ffi.Operation:
-  """The operation f(A), of A and two factors of it.
+  """The operation f(A), of A, two factors of it, and the numbers that f depends on, if it does.
 
   Args:
     name: the public function's.
     factors: the factors' part of the signature, as "n, n n".
     dtypes: as for `ffi.operation`, of f(A).
-    value: `value(*factors, **attributes)`, f(A).
-    derivative: `derivative(*factors, e, **attributes)`, the derivative in the direction E.
-    second: `second(*factors, e, c, **attributes)`, the second one in the directions E and C.
+    value: `value(*factors, *numbers, **attributes)`, f(A).
+    derivative: `derivative(*factors, *numbers, e, **attributes)`, the derivative in the direction
+      E.
+    second: `second(*factors, *numbers, e, c, **attributes)`, the second one in the directions E and
+      C.
     transposed: `transposed(a, *factors)`, the transpose of A and its factors.
     attributes: as for `ffi.operation`.
+    parameters: how many real numbers f depends on, one of each for each matrix.
+    by_parameter: `by_parameter(i, **attributes)`, the attributes of the derivative of f by number
+      i, which is a function of the matrix and of the numbers too.
   """
+  given = 3 + parameters  # the matrix, its factors, and the numbers
+  nothing = (None,) * given
+
+  def by_numbers(operation, primals, tangents, values):
+    """What changes of the numbers make of an operation's result."""
+    if by_parameter is None:
+      return None
+    changes = [
+        dx.astype(result.dtype)[..., None, None] * result
+        for i, dx in enumerate(tangents[3:given]) if dx is not None
+        for result in [operation(*primals, **by_parameter(i, **values))]]
+    return functools.reduce(plus, changes, None)
 
   def value_jvp(primals, tangents, **values):
     result = value_p(*primals, **values)
-    return result, derivative_p(*primals, tangents[0].astype(result.dtype), **values)
+    change = by_numbers(value_p, primals, tangents, values)
+    if tangents[0] is not None:
+      change = plus(change, derivative_p(*primals, tangents[0].astype(result.dtype), **values))
+    return result, change
 
   def derivative_jvp(primals, tangents, **values):
     *known, e = primals
     da, *_, de = tangents
-    change = None if de is None else derivative_p(*known, de, **values)
+    change = by_numbers(derivative_p, primals, tangents, values)
+    if de is not None:
+      change = plus(change, derivative_p(*known, de, **values))
     if da is not None:
       change = plus(change, second_p(*primals, da.astype(e.dtype), **values))
     return derivative_p(*primals, **values), change
 
+  def transposed_operands(operands):
+    return *transposed(*operands[:3]), *operands[3:given]
+
   def derivative_transpose(cotangents, operands, **values):
-    *known, _ = operands
-    return None, None, None, derivative_p(*transposed(*known), cotangents[0], **values)
+    return *nothing, derivative_p(*transposed_operands(operands), cotangents[0], **values)
 
   def second_jvp(primals, tangents, **values):
     *known, e, c = primals
@@ -56,25 +83,27 @@ def matrix_function(
     if da is not None:
       raise NotImplementedError(
           f"{name} has derivatives of first and second order alone: the third was asked for.")
-    changes = [
-        second_p(*known, *directions, **values)
-        for directions, tangent in (((de, c), de), ((e, dc), dc)) if tangent is not None]
-    return second_p(*primals, **values), sum(changes[1:], changes[0])
+    change = by_numbers(second_p, primals, tangents, values)
+    for directions, tangent in (((de, c), de), ((e, dc), dc)):
+      if tangent is not None:
+        change = plus(change, second_p(*known, *directions, **values))
+    return second_p(*primals, **values), change
 
   def second_transpose(cotangents, operands, **values):
-    *known, e, c = operands
+    *_, e, c = operands
     ct = second_p(
-        *transposed(*known), cotangents[0], (c if e is None else e).mT, **values)
-    return None, None, None, *((ct, None) if e is None else (None, ct))
+        *transposed_operands(operands), cotangents[0], (c if e is None else e).mT, **values)
+    return *nothing, *((ct, None) if e is None else (None, ct))
 
-  value_p = given_factors(
-      name, f"n n, {factors} -> n n", dtypes, value, attributes=attributes, jvp=value_jvp)
+  known = ", ".join(["n n", factors, *["()"] * parameters])
+  value_p: ffi.Operation = given_factors(
+      name, f"{known} -> n n", dtypes, value, attributes=attributes, jvp=value_jvp)
   # Linear in its last operand.
   derivative_p: ffi.Operation = given_factors(
-      f"{name}_derivative", f"n n, {factors}, n n -> n n", [3], derivative, attributes=attributes,
+      f"{name}_derivative", f"{known}, n n -> n n", [given], derivative, attributes=attributes,
       jvp=derivative_jvp, transpose=derivative_transpose)
   # Linear in each of its last two operands.
   second_p: ffi.Operation = given_factors(
-      f"{name}_second_derivative", f"n n, {factors}, n n, n n -> n n", [3], second,
+      f"{name}_second_derivative", f"{known}, n n, n n -> n n", [given], second,
       attributes=attributes, jvp=second_jvp, transpose=second_transpose)
   return value_p

@@ -158,16 +158,51 @@ def test_third_derivative_of_funm_hermitian():
     third(1.0)
 
 
+def test_parameters_of_a_function(rng):
+  """Derivatives by them, by A and by both, at equal eigenvalues, are those that there are where the
+  parameters stand in the matrix; one is for all matrices, one for each."""
+  q = np.linalg.qr(rng.normal(size=(3, 4, 4)))[0]
+  a = (q * np.array([1.0, 1.0, 2.0, 3.0])) @ q.mT
+  c = rng.normal(size=a.shape)
+  mu, t = np.array([1.1, 0.5, 2.0]), 0.7
+  fermi = lambda w, mu, t: jax.nn.sigmoid((mu - w) / t)
+  apart = lambda a, mu, t: linalg.funm_hermitian(a, fermi, args=(mu, t))
+  inside = lambda a, mu, t: linalg.funm_hermitian(
+      (a - jnp.expand_dims(mu, (-1, -2)) * np.eye(4)[None]) / t, lambda x: jax.nn.sigmoid(-x))
+
+  # The derivatives, and theirs in a direction that changes all operands.
+  def both_orders(f):
+    loss = lambda *operands: jnp.sum(c * jnp.sin(f(*operands)))
+    return f(a, mu, t), jax.jvp(jax.grad(loss, (0, 1, 2)), (a, mu, t), (c, mu[::-1], 0.3))
+
+  expected, got = quick_jit(lambda: (both_orders(inside), both_orders(apart)))()
+  leaves = jax.tree.leaves_with_path(expected)
+  for (path, x), y in zip(leaves, jax.tree.leaves(got), strict=True):
+    np.testing.assert_allclose(y, x, rtol=1e-11, atol=1e-11, err_msg=jax.tree_util.keystr(path))
+  each = quick_jit(jax.vmap(lambda mu: apart(a[0], mu, t)))(mu)
+  np.testing.assert_allclose(each, apart(a[:1], mu, t), rtol=1e-12, atol=1e-12)
+
+
+def test_parameters_in_other_forms():
+  """One alone is no sequence, whatever its shape; complex ones are refused."""
+  a = np.stack([np.diag([1.0, 2.0])] * 3)
+  result = linalg.funm_hermitian(a, lambda w, mu: w * mu, args=np.arange(3.0))
+  np.testing.assert_allclose(result, a * np.arange(3.0)[:, None, None], atol=1e-15)
+  with pytest.raises(TypeError, match=r"args\[1\] must be real, got complex"):
+    linalg.funm_hermitian(a, lambda w, x, y: w, args=(1.0, 1j))
+
+
 def test_functions_of_traced_values_are_refused():
   """The error says where a parameter goes; there it has its derivative."""
   a = np.diag([1.0, 1.0, 2.0])
   through_f = lambda mu: jnp.trace(linalg.funm_hermitian(a, lambda x: jnp.exp(x - mu)))
   for function, mu in (
       (jax.grad(through_f), 1.0), (jax.jit(through_f), 1.0), (jax.vmap(through_f), np.ones(2))):
-    with pytest.raises(TypeError, match="put the parameter into the matrix"):
+    with pytest.raises(TypeError, match=r"as one of args"):
       function(mu)
-  through_a = lambda mu: jnp.trace(linalg.funm_hermitian(a - mu * np.eye(3), jnp.exp))
-  np.testing.assert_allclose(jax.grad(through_a)(1.0), -(2 + np.e), rtol=1e-6)
+  through_args = lambda mu: jnp.trace(
+      linalg.funm_hermitian(a, lambda x, mu: jnp.exp(x - mu), args=(mu,)))
+  np.testing.assert_allclose(jax.grad(through_args)(1.0), -(2 + np.e), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
