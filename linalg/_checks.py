@@ -44,11 +44,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
   The error names the function of this package that was called (that of `pinv` says `pinv`, though
   the singular values failed), the index of the first matrix that failed in its batch, and what
-  failed in it. The function is compiled with `jax.jit` and runs to its end before it raises: use it
-  to find a failure. The checks of a sharded batch take an all-reduce. Where `vmap` maps a function,
-  the index begins with the place in what is mapped; of a step of `scan` or `lax.map` it is that in
-  the step's own batch. What raises cannot be traced: apply `checked` to the whole program rather
-  than `jax.jit`, which ends with JAX's "Cannot abstractly evaluate a checkify.check".
+  failed in it. What fails in a function in `_ex` is left to its caller, who has the `info`. The
+  function is compiled with `jax.jit` and runs to its end before it raises: use it to find a
+  failure. The checks of a sharded batch take an all-reduce. Where `vmap` maps a function, the index
+  begins with the place in what is mapped; of a step of `scan` or `lax.map` it is that in the step's
+  own batch. What raises cannot be traced: apply `checked` to the whole program rather than
+  `jax.jit`, which ends with JAX's "Cannot abstractly evaluate a checkify.check".
 
   Args:
     function: any function that JAX can trace. An argument that is no array is an option, for each

@@ -18,7 +18,7 @@ from linalg._algebra import (
 from linalg._checks import check_positive
 from linalg._linear import linear_pair
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_columns, check_square
+from linalg._operands import as_arrays, as_columns, as_pair, check_square
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 from linalg._tuning import CHOLESKY_DERIVATIVE, within
@@ -255,5 +255,5 @@ def cho_solve(
     [0.5  0.25]
   """
   del check_finite
-  c, lower = c_and_lower
+  c, lower = as_pair("cho_solve", "c_and_lower", "cho_factor", c_and_lower)
   return _cho_solve(c, b, bool(lower), bool(overwrite_b))

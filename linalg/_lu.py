@@ -12,12 +12,13 @@ from linalg._algebra import expand, identity, info_of_nan, minus, permutation_ma
 from linalg._checks import check_factors
 from linalg._matmul import product
 from linalg._operands import (
-    as_arrays,
-    as_columns,
-    check_arrays,
-    check_matrix,
-    check_square,
-    incompatible,
+  as_arrays,
+  as_columns,
+  as_pair,
+  check_arrays,
+  check_matrix,
+  check_square,
+  incompatible,
 )
 from linalg._public import public
 from linalg._triangular import parse_trans, triangular_solve_p
@@ -320,7 +321,7 @@ def lu_solve(
     (1000, 2, 3)
   """
   del check_finite
-  packed, pivots = lu_and_piv
+  packed, pivots = as_pair("lu_solve", "lu_and_piv", "lu_factor", lu_and_piv)
   check_arrays("lu_solve", packed, b)
   check_arrays("lu_solve", pivots)
   return _lu_solve(packed, pivots, b, trans, bool(overwrite_b))

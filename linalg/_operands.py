@@ -25,6 +25,13 @@ def check_arrays(name: str, *operands: Any) -> None:
       raise TypeError(f"{name} takes arrays of numbers, got {dtype} at position {i}.")
 
 
+def as_pair(name: str, parameter: str, maker: str, x: Any) -> tuple[Any, Any]:
+  """What a solve is given of its factors. An array is none, even of two matrices."""
+  if isinstance(x, (tuple, list)) and len(x) == 2:
+    return x[0], x[1]
+  raise TypeError(f"{name} takes as {parameter} the pair that {maker} returns, got {type(x)}.")
+
+
 def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
   """The operands as arrays of one dtype that LAPACK computes in, and the dtype to return.
 

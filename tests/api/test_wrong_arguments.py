@@ -155,6 +155,14 @@ def test_a_pair_of_matrices(name):
       lambda: jax.jit(lambda a, b: FUNCTIONS[name](a, b))(EYE, EYE), name, "eigh_generalized(a, b)")
 
 
+def test_factors_are_a_pair():
+  """Catches a batch of two factors taken for one and a flag, or for one and pivots."""
+  two = np.stack([EYE, EYE])
+  for x in (EYE, two, (EYE,)):
+    _refuses(lambda: linalg.cho_solve(x, EYE), "cho_solve", "c_and_lower", "cho_factor")
+    _refuses(lambda: linalg.lu_solve(x, EYE), "lu_solve", "lu_and_piv", "lu_factor")
+
+
 def test_errors_from_within_are_left_alone():
   """A failure of the caller's own function is no wrong argument, whatever its kind."""
 
