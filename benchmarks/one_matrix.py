@@ -44,8 +44,9 @@ def columns_of(devices):
 
 
 def measure(name, devices, n, stock, rounds):
-  """Of one program what it receives, in shares, by how many collectives, and what it holds; the
-  seconds that it is compiled in, and of each call the seconds, and those of the processor."""
+  """Of one program what it receives and gathers, in shares, by how many collectives, and what it
+  holds; the seconds that it is compiled in, and of each call the seconds, and those of the
+  processor."""
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
   if stock and devices > 1:
     # Else the threads of each device's LAPACK wait for those of the others.
@@ -96,7 +97,8 @@ def measure(name, devices, n, stock, rounds):
         jax.block_until_ready(program(a))
         calls.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
   messages = sum(found.collectives.values())
-  return found.moved / share, messages, held, compilation, calls[1:]
+  gathered = found.received.get("all-gather", 0)
+  return found.moved / share, gathered / share, messages, held, compilation, calls[1:]
 
 
 def within(limit, *arguments):
@@ -120,9 +122,9 @@ def main():
   options = parser.parse_args()
   sizes = SCALING if options.scaling else ((options.devices, options.n),)
   print("float32; in shares n² / P of the matrix:")
-  print("| Program | P, n | On paper | Received | In n² / √P | Collectives | Held | Compiled in "
-        "| Median time | Of the processor |")
-  print("|---|---|---|---|---|---|---|---|---|---|")
+  print("| Program | P, n | On paper | Received | In n² / √P | Gathered of it | Collectives | Held "
+        "| Compiled in | Median time | Of the processor |")
+  print("|---|---|---|---|---|---|---|---|---|---|---|")
   for name in options.programs:
     for devices, n in sizes:
       ways = [(devices, False)]
@@ -133,16 +135,17 @@ def main():
         found = within(
             options.limit, name, count, n, stock, options.rounds if options.run else 0)
         if found is None:
-          print(f"| {title} | {count}, {n} | | | | | | | over {options.limit:g} s | |", flush=True)
+          print(
+              f"| {title} | {count}, {n} | | | | | | | | over {options.limit:g} s | |", flush=True)
           continue
-        received, messages, held, compilation, calls = found
+        received, gathered, messages, held, compilation, calls = found
         columns = columns_of(count)
         expected = "" if stock else f"{paper(name, count // columns, columns):.1f}"
         times = [f"{statistics.median(x):.2f} s" for x in zip(*calls, strict=True)] or ["", ""]
         print(
             f"| {title} | {count}, {n} | {expected} | {received:.1f} | "
-            f"{received / count**0.5:.2f} | {messages} | {held:.1f} | {compilation:.1f} s | "
-            f"{' | '.join(times)} |", flush=True)
+            f"{received / count**0.5:.2f} | {gathered / count**0.5:.2f} | {messages} | "
+            f"{held:.1f} | {compilation:.1f} s | {' | '.join(times)} |", flush=True)
 
 
 if __name__ == "__main__":

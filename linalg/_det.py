@@ -135,7 +135,7 @@ _CLOSED_FORMS = {
 }
 
 
-def _scaled_product(x):
+def scaled_product(x):
   """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
   size = jnp.abs(x)
   powers = binade(size)
@@ -146,7 +146,7 @@ def _scaled_product(x):
   return phase * jnp.exp2(logarithm - whole).astype(x.dtype), exponent
 
 
-def _halves(exponent, dtype):
+def halves(exponent, dtype):
   """Two factors of 2^exponent, for before and after: it alone might be out of range."""
   half = jnp.floor(exponent / 2)
   return tuple(
@@ -192,8 +192,8 @@ def _adjugate(a):
   packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
   backward = functools.partial(triangular_solve_p, packed, left_side=True, lower=False)
   odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1], dtype=pivots.dtype), pivots), axis=-1) % 2
-  det, exponent = _scaled_product(pivots_of_u)
-  before, after = _halves(exponent, a.dtype)
+  det, exponent = scaled_product(pivots_of_u)
+  before, after = halves(exponent, a.dtype)
   det = before * (det * jnp.where(odd, -1, 1))[..., None, None]
   x = det * permutation_matrix(permutation, a.dtype)
   x = backward(triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True))
@@ -217,7 +217,7 @@ def _products_without_two(s):
   high, low = s[..., -2, None], s[..., -1, None]
   zero = large & (s == 0)
   inverse = reciprocal(s, large & ~zero)
-  whole, exponent = _scaled_product(jnp.where(large & ~zero, s, 1))
+  whole, exponent = scaled_product(jnp.where(large & ~zero, s, 1))
   whole = jnp.where(zero.any(-1), 0, whole)[..., None, None]
   other = jnp.where(index == n - 2, low, high)  # of the two smallest
   both = (inverse * low)[..., :, None] * (inverse * high)[..., None, :]
@@ -234,7 +234,7 @@ def _derivative_of_adjugate(da, u, s, vh):
   """
   g, exponent = _products_without_two(s)
   g = g.astype(da.dtype)
-  before, after = _halves(exponent, da.dtype)
+  before, after = halves(exponent, da.dtype)
   p = product(product(u, da, adjoint_a=True), vh, adjoint_b=True)
   change = product(g, diagonal_of(p)[..., None]) * identity(p)
   change = before * (change - g * p)

@@ -13,6 +13,7 @@ between devices, and the memory that it takes.
 from linalg.distributed._general import LUFactor, lu_factor, lu_solve
 from linalg.distributed._gram import gram_inverse_pth_root
 from linalg.distributed._missing import refuse as __getattr__  # noqa: F401
+from linalg.distributed._newton_schulz import newton_schulz
 from linalg.distributed._polar import polar
 from linalg.distributed._positive_definite import (
     CholeskyFactor,
@@ -23,7 +24,7 @@ from linalg.distributed._positive_definite import (
 )
 from linalg.distributed._randomized import RandomizedSVDResult, randomized_svd
 from linalg.distributed._report import Report, report
-from linalg.distributed._solve import inv, inv_ex, slogdet, solve, solve_ex
+from linalg.distributed._solve import det, inv, inv_ex, slogdet, solve, solve_ex
 from linalg.distributed._stacks import batched
 from linalg.distributed._tall import lstsq, pinv, qr, svd, svdvals
 from linalg.distributed._triangular import solve_triangular
@@ -38,12 +39,14 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "cholesky_ex",
+    "det",
     "gram_inverse_pth_root",
     "inv",
     "inv_ex",
     "lstsq",
     "lu_factor",
     "lu_solve",
+    "newton_schulz",
     "pinv",
     "polar",
     "qr",

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from linalg._cholesky import cholesky_p
+from linalg._det import scaled_product
 from linalg._matmul import product
 from linalg._triangular import triangular_solve_p
 from linalg.distributed._cyclic import Cyclic
@@ -208,6 +209,19 @@ def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
   return jnp.sum(jnp.log(g.diagonal(l).real))
 
 
+def scaled_product_of(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """(p, e) of the product p 2^e of all numbers of an array."""
+  ordinary = (x != 0) & jnp.isfinite(x)
+  part, exponent = scaled_product(jnp.ravel(jnp.where(ordinary, x, 1)))
+  return part * jnp.prod(jnp.where(ordinary, 1, x)), exponent
+
+
+def square_of_diagonal(g: Cyclic, l: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """(p, e) of the product p 2^e of the squares of L's diagonal, as far as the device has it."""
+  part, exponent = scaled_product_of(g.diagonal(l).real)
+  return part * part, 2 * exponent
+
+
 def times_columns(g: Cyclic, x: jax.Array, b: jax.Array, *, adjoint: bool) -> jax.Array:
   """The device's part of the product of X, or of its adjoint, with a few columns that are on all
   devices, which is the sum over the devices."""
@@ -254,5 +268,9 @@ def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:
 
 def hermitian(g: Cyclic, x: jax.Array) -> jax.Array:
   """The Hermitian matrix whose lower triangle is that of X."""
-  half = lower_half(g, x)
-  return half + g.transpose(half).conj()
+  return g.add_adjoint(lower_half(g, x), upper=False)
+
+
+def folded(g: Cyclic, x: jax.Array) -> jax.Array:
+  """`lower_half` of X + Xᴴ, the transpose of `hermitian`."""
+  return lower_half(g, g.add_adjoint(x, upper=True))

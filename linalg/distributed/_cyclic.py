@@ -300,14 +300,26 @@ class Cyclic(NamedTuple):
     return jnp.pad(x, [(0, self.padded - len(x)), *[(0, 0)] * (x.ndim - 1)])
 
   def transpose(self, x):
-    """The transpose of a matrix in the block-cyclic layout: each device moves its share. One that
-    has the rows and the columns of some numbers gets them from all that have those columns and
-    rows."""
-    b, panels = self.block, self.panels
-    x = x.reshape(panels, self.columns, b, panels, self.rows, b).transpose(4, 1, 0, 2, 3, 5)
-    x = self.exchange_all(x.reshape(self.devices, -1, panels * b))
-    x = x.reshape(self.rows, self.columns, panels, b, panels, b)
-    return x.transpose(4, 1, 5, 2, 0, 3).reshape(panels * self.tall, panels * self.wide)
+    """The transpose of some panels' rows, of some panels' columns, in the block-cyclic layout: each
+    device moves what it has of them. One that has the rows and the columns of some numbers gets
+    them from all that have those columns and rows."""
+    b, high, wide = self.block, x.shape[0] // self.tall, x.shape[1] // self.wide
+    x = x.reshape(high, self.columns, b, wide, self.rows, b).transpose(4, 1, 0, 2, 3, 5)
+    x = self.exchange_all(x.reshape(self.devices, -1, wide * b))
+    x = x.reshape(self.rows, self.columns, high, b, wide, b)
+    return x.transpose(4, 1, 5, 2, 0, 3).reshape(wide * self.tall, high * self.wide)
+
+  def add_adjoint(self, x, upper):
+    """The lower triangle of X with its adjoint added above the diagonal, or the `upper` one with
+    its adjoint below; of blocks on the diagonal the whole. What is added to does not move."""
+    found = x
+    for low, high in self.long_phases:
+      here = self.tall_slice(slice(low, high)), self.wide_slice(slice(0, high))
+      there = self.tall_slice(slice(0, high)), self.wide_slice(slice(low, high))
+      out_of, into = (there, here) if upper else (here, there)
+      moved = found[into] + self.transpose(x[out_of]).conj()
+      found = lax.dynamic_update_slice(found, moved, [part.start for part in into])
+    return found
 
 
 def _integers(numbers: Any) -> tuple[int, ...] | None:

@@ -19,6 +19,7 @@ from linalg._lu import lu_p
 from linalg._triangular import triangular_solve_p
 from linalg.distributed._algorithms import (
     add_product_in_strips,
+    scaled_product_of,
     solve,
     substitute,
     triangle,
@@ -178,14 +179,21 @@ def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
   return solve(g, upper, x, left=True, transpose=True)
 
 
-def determinant(g: Cyclic, packed: jax.Array, order: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """As far as the device has U's diagonal, the product of its signs, or phases, and the sum of the
-  logarithms of its magnitudes. The sign of the permutation is the first device's."""
+def determinant(
+    g: Cyclic, packed: jax.Array, order: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """As far as the device has U's diagonal, (p, e) of the product p 2^e of it, and that of its
+  signs, or phases. The sign of the permutation is the first device's."""
   diagonal = g.diagonal(packed)
+  part, exponent = scaled_product_of(diagonal)
+  odd = (lax.axis_index(g.axes) == 0) & is_odd(order)
   sign = jnp.prod(jnp.sign(diagonal))
-  is_first = lax.axis_index(g.axes) == 0
-  sign = jnp.where(is_first & is_odd(order), -sign, sign)
-  return sign, jnp.sum(jnp.log(jnp.abs(diagonal)))
+  return jnp.where(odd, -part, part), exponent, jnp.where(odd, -sign, sign)
+
+
+def log_determinant(g: Cyclic, packed: jax.Array) -> jax.Array:
+  """The sum of the logarithms of the magnitudes of what the device has of U's diagonal."""
+  return jnp.sum(jnp.log(jnp.abs(g.diagonal(packed))))
 
 
 def is_odd(order):

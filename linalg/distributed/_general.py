@@ -21,6 +21,7 @@ from linalg._public import public
 from linalg._triangular import parse_trans
 from linalg.distributed._columns import linear_solution, solve_columns
 from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._determinant import determinant
 from linalg.distributed._layout import Places
 from linalg.distributed._operations import inverse_tangent
 from linalg.distributed._redistribution import brought, from_cyclic
@@ -41,9 +42,9 @@ inverse_p = given_factors(
 
 
 def _logdet(a, packed, order, *, grid):
-  del a
+  del a, order
   logarithm = grid.map(
-      lambda *factors: elimination.determinant(grid, *factors)[1], "cc", "c", packed, order)
+      functools.partial(elimination.log_determinant, grid), "c", "c", packed)
   return [logarithm, jnp.zeros_like(logarithm)]
 
 
@@ -76,14 +77,26 @@ def _inverse_matrix(grid, a, packed, order, info):
   return jnp.where(info != 0, jnp.nan, x)
 
 
+def _parts(grid, packed, order):
+  """Of each device (p, e) of its part p 2^e of the determinant, and that of the sign, or phase."""
+  return grid.map(
+      functools.partial(elimination.determinant, grid), "cc", "ccc", packed, order)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _slogdet(grid, a, packed, order):
-  sign = jnp.prod(grid.map(
-      lambda *factors: elimination.determinant(grid, *factors)[0], "cc", "c", packed, order))
+  sign = jnp.prod(_parts(grid, packed, order)[2])
   logarithm, turn = map(jnp.sum, logdet_p(a, packed, order, grid=grid))
   if jnp.iscomplexobj(sign):
     sign = sign * jnp.exp(imaginary(turn))
   return sign, logarithm
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _det(grid, a, packed, order):
+  parts, exponents, _ = _parts(grid, packed, order)
+  logarithm, turn = map(jnp.sum, logdet_p(a, packed, order, grid=grid))
+  return determinant(parts, exponents, logarithm, turn)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -142,6 +155,10 @@ class LUFactor:
     matrix."""
     sign, logarithm = _slogdet(self.grid, self.matrix, self.blocks, self.permutation)
     return SlogdetResult(sign.astype(self.dtype), logarithm.astype(real_dtype(self.dtype)))
+
+  def det(self) -> jax.Array:
+    """det A, on all devices; 0 of a singular matrix, where its derivative is NaN."""
+    return _det(self.grid, self.matrix, self.blocks, self.permutation).astype(self.dtype)
 
   def solve(self, b: ArrayLike, trans: int | str = 0) -> jax.Array:
     """x of A x = b, or of the system that `trans` says, as in `lu_solve`."""

@@ -12,21 +12,23 @@ from linalg._algebra import adjoint, binade
 from linalg._matmul import product
 from linalg._operands import as_arrays, check_matrix
 from linalg._public import public
-from linalg.distributed._layout import rows_of
+from linalg.distributed._layout import Axes, rows_of
 from linalg.distributed._tall import Rows
 
 
+def own_gram(a: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """A device's rows of A over a power of two near the largest entry of all, lest squares overflow
+  or underflow; Aᴴ A of that, the sum over the devices; and that number, (..., 1, 1), a constant to
+  derivatives."""
+  largest = jnp.max(jnp.abs(lax.stop_gradient(a)), axis=(-2, -1), keepdims=True)
+  scale = binade(lax.pmax(largest, axes))
+  a = a / scale.astype(a.dtype)
+  return a, lax.psum(product(a, a, adjoint_a=True), axes), scale
+
+
 def scaled_gram(rows: Rows, a: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Aᴴ A of A over a power of two near its largest entry, lest squares overflow or underflow; and
-  that number, (..., 1, 1), a constant to derivatives."""
-
-  def body(a):
-    largest = jnp.max(jnp.abs(lax.stop_gradient(a)), axis=(-2, -1), keepdims=True)
-    scale = binade(lax.pmax(largest, rows.axes))
-    a = a / scale.astype(a.dtype)
-    return lax.psum(product(a, a, adjoint_a=True), rows.axes), scale
-
-  return rows.map(body, "r", "ss", a)
+  """The Gram matrix and the number of `own_gram`."""
+  return rows.map(lambda a: own_gram(a, rows.axes)[1:], "r", "ss", a)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

@@ -116,6 +116,10 @@ def _different(chosen: Axes, allowed: Axes) -> bool:
   return 0 < len(chosen) == len(set(chosen)) and set(chosen) <= set(allowed)
 
 
+class NotTall(NotImplementedError, ffi.ShardingTypeError):
+  """What is for tall matrices, of a square one that is sharded over both dimensions."""
+
+
 def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2) -> Layout:
   """The layout of matrices whose rows are sharded: over `axes`, or those that they lie on, or,
   where that is not known, all axes of the mesh that no batch dimension has. With dimension -1, that
@@ -124,6 +128,12 @@ def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -
   batch, rows, columns = layout.spec[:-2], layout.spec[dimension], layout.spec[-3 - dimension]
   whole, sharded = ("columns", "rows") if dimension == -2 else ("rows", "columns")
   spec_of = lambda own: (*batch, own, ()) if dimension == -2 else (*batch, (), own)
+  if rows and columns and a.shape[-2] == a.shape[-1]:
+    raise NotTall(
+        f"{name} of a square matrix that is sharded over both dimensions is not there: "
+        f"{jax.typeof(a).str_short(True)}. Use linalg.distributed.lu_factor, solve or inv for "
+        f"systems, batched for a stack; or {name} of jax.sharding.reshard(a, "
+        f"{partition(spec_of(rows))}), which takes the memory of the whole matrix on each device.")
   if columns:
     raise ffi.ShardingTypeError(
         f"{name}: the {whole} of the matrix are sharded: {jax.typeof(a).str_short(True)}. Its "

@@ -23,7 +23,6 @@ def _each(names: str, instead: str) -> dict[str, str]:
 # is there.
 INSTEAD = {
     **_each("lu lu_ex", "linalg.distributed.lu_factor"),
-    **_each("det", "sign * exp(logabsdet) of linalg.distributed.slogdet"),
     **_each("eigh eigh_ex eigvalsh", _LARGEST),
     **_each("eig eig_ex eigvals eigvals_ex schur schur_ex hessenberg", _STACK),
     **_each("inverse_pth_root", _OF_GRAM),

@@ -83,6 +83,30 @@ solve_p: ffi.Operation = ffi.operation(
     platforms=(), jvp=_solve_jvp, transpose=_solve_transpose, fallback=_solve)
 
 
+def _hermitian(x, *, grid):
+  return [grid.map(functools.partial(algorithms.hermitian, grid), "c", "c", x)]
+
+
+def _folded(x, *, grid):
+  return [grid.map(functools.partial(algorithms.folded, grid), "c", "c", x)]
+
+
+def _linear(name, fallback, opposite):
+  """A linear operation, whose transpose is the opposite."""
+  operation: ffi.Operation = ffi.operation(
+      f"linalg_distributed_{name}", "h w -> h w", [0], attributes={"grid": None}, platforms=(),
+      jvp=lambda primals, tangents, grid: (
+          operation(*primals, grid=grid), operation(*tangents, grid=grid)),
+      transpose=lambda cotangents, operands, grid: (opposite()(*cotangents, grid=grid),),
+      fallback=fallback)
+  return operation
+
+
+# The Hermitian matrix of a lower triangle. XLA's transpose of it would move the matrix, not half.
+hermitian_p: ffi.Operation = _linear("hermitian", _hermitian, lambda: folded_p)
+folded_p: ffi.Operation = _linear("folded", _folded, lambda: hermitian_p)
+
+
 def inverse_tangent(x, da, grid):
   """dX of the inverse X of A, -X dA X."""
   return minus(None, multiply_p(multiply_p(x, da, grid=grid), x, grid=grid))

@@ -17,13 +17,10 @@ from linalg._operands import real_dtype
 from linalg._public import public
 from linalg.distributed._columns import linear_solution, solve_columns
 from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._determinant import determinant
 from linalg.distributed._layout import Places
-from linalg.distributed._operations import inverse_tangent, multiply_p, solve_p
+from linalg.distributed._operations import hermitian_p, inverse_tangent, multiply_p, solve_p
 from linalg.distributed._redistribution import brought, from_cyclic
-
-
-def _hermitian(grid, x):
-  return grid.map(functools.partial(algorithms.hermitian, grid), "c", "c", x)
 
 
 def _lower_jvp(primals, tangents, *, grid):
@@ -31,7 +28,7 @@ def _lower_jvp(primals, tangents, *, grid):
   l = lower_p(*primals, grid=grid)
   # Of what Φ takes the lower triangle of, no more is computed; nor in the transpose, where what it
   # gives comes first.
-  inner = solve_p(l, _hermitian(grid, tangents[0]), grid=grid, left=True, transpose=False)
+  inner = solve_p(l, hermitian_p(tangents[0], grid=grid), grid=grid, left=True, transpose=False)
   inner = solve_p(l.conj(), inner, grid=grid, left=False, transpose=True, lower=True)
   half = grid.map(functools.partial(algorithms.lower_half, grid), "c", "c", inner)
   return l, multiply_p(l, half, grid=grid, lower=(True, True))
@@ -54,7 +51,7 @@ def _inverse(l, grid):
 
 def _inverse_jvp(primals, tangents, *, grid):
   x = inverse_p(*primals, grid=grid)
-  return x, inverse_tangent(x, _hermitian(grid, tangents[0]), grid)
+  return x, inverse_tangent(x, hermitian_p(tangents[0], grid=grid), grid)
 
 
 inverse_p = given_factors(
@@ -98,6 +95,14 @@ def _inverse_matrix(grid, a, l):
 @functools.partial(jax.jit, static_argnums=0)
 def _log_determinant(grid, a, l):
   return jnp.sum(logdet_p(a, l, grid=grid))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _det(grid, a, l):
+  body = functools.partial(algorithms.square_of_diagonal, grid)
+  parts, exponents = grid.map(body, "c", "cc", l)
+  logarithm = jnp.sum(logdet_p(a, l, grid=grid))
+  return determinant(parts, exponents, logarithm, jnp.zeros_like(logarithm))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -156,6 +161,10 @@ class CholeskyFactor:
     """log det A, a real number on all devices."""
     found = _log_determinant(self.grid, self.matrix, self.blocks)
     return found.astype(real_dtype(self.dtype))
+
+  def det(self) -> jax.Array:
+    """det A, on all devices; NaN if A is not positive definite."""
+    return _det(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def solve(self, b: ArrayLike) -> jax.Array:
     """x of A x = b, for a vector (n,) or a few columns (n, k): each device works with all of b,

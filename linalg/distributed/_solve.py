@@ -102,6 +102,36 @@ def solve_ex(
 
 
 @public("assume_a", "axes", "grid", "panel", compiled=False)
+def det(
+    a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
+    grid: tuple[int, int] | None = None, panel: int | None = None,
+) -> jax.Array:
+  """The determinant of a matrix that several devices share; `linalg.det`.
+
+  Args:
+    a, assume_a, axes, grid, panel: as for `solve`.
+
+  Returns:
+    The determinant, on all devices: 0 of a singular matrix, and 0 or Inf where it is out of range,
+    not on the way. NaN if A is not positive definite though assumed to be.
+
+  Algorithm: `lu_factor`, or `cholesky`; the product of the pivots is taken with its exponent apart.
+  The derivative is det(A) A⁻¹, which `inv` computes; at a singular matrix, where `linalg.det`'s is
+  of its cofactors, it is NaN.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(jnp.diag(jnp.array([3.0, *[1] * 63])), jax.P("x"))
+    ...   print(dist.det(a).round(4))
+    3.0
+  """
+  factor = _factored("det", assume_a, a, axes, grid, panel)
+  found = factor.det()
+  return found if assume_a == "gen" else _checked(assume_a, factor, found)
+
+
+@public("assume_a", "axes", "grid", "panel", compiled=False)
 def slogdet(
     a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
     grid: tuple[int, int] | None = None, panel: int | None = None,

@@ -40,6 +40,7 @@ def test_results(layout, kind, dtype, rng):
   expected = np.linalg.slogdet(a)
   close(sign, expected[0], dtype)
   close(logdet, expected[1], dtype)
+  close(factor.det() / np.linalg.det(a), 1, dtype)
   assert sign.dtype == dtype and logdet.dtype == np.finfo(dtype).dtype
   assert sign.sharding.is_fully_replicated and logdet.sharding.is_fully_replicated
 
@@ -107,7 +108,7 @@ def test_singular(layout, rng):
     factor = dist.lu_factor(x, panel=PANEL)
     assert factor.info == order == linalg.lu_ex(bad)[3]
     check_factors(factor, bad, np.float64)
-    assert factor.slogdet() == (0, -np.inf)
+    assert factor.slogdet() == (0, -np.inf) and factor.det() == 0
   solution, info = dist.solve_ex(x, np.ones(N))
   inverse, same = dist.inv_ex(x)
   assert info == same == N and np.isnan(solution).all() and np.isnan(inverse).all()
@@ -116,9 +117,27 @@ def test_singular(layout, rng):
     assert factor.info == linalg.lu_ex(bad)[3]
     check_factors(factor, bad, np.float64)
     assert factor.slogdet() == (0, -np.inf)
+  # 0 or Inf as jax.numpy's determinant where it is out of range, but not on the way.
+  half = np.arange(N) < N // 2
+  for diagonal, expected in (
+      (np.full(N, 1e10), np.inf), (np.full(N, 1e-10), 0), (np.where(half, np.inf, 2.0), np.inf),
+      (np.where(half, 1e200, 1e-200), 1)):
+    a = np.diag(diagonal)
+    close(dist.lu_factor(place(a, layout), panel=PANEL).det(), expected, np.float64)
+    assert expected == 1 or jnp.linalg.det(a) == expected
 
 
-@pytest.mark.parametrize("grid", [(8, 1), (1, 8), (2, 4)], ids=str)
+@pytest.mark.extended
+def test_derivative_of_a_determinant_that_is_zero():
+  """NaN, all of it."""
+  x = place(np.diag(np.arange(N, dtype=np.float64)), "both")
+  gradient = quick_jit(jax.grad(lambda a: dist.det(a, axes=AXES, panel=PANEL)))
+  with jax.set_mesh(x.sharding.mesh):
+    assert np.isnan(gradient(x)).all()
+
+
+@pytest.mark.parametrize(
+    "grid", [pytest.param((8, 1), marks=pytest.mark.extended), (1, 8), (2, 4)], ids=str)
 def test_grids(grid, rng):
   """Catches what is right only where the grid has more rows than columns, and several of both."""
   a = matrices.general(rng, (), N, N, np.float64)
@@ -136,7 +155,7 @@ def test_nan(rng):
   bad[21, 30] = np.nan
   factor = dist.lu_factor(place(bad, "both"), panel=PANEL)
   assert factor.info == -1 == linalg.lu_ex(bad)[3]
-  for found in (factor.solve(np.ones(N)), factor.inverse(), *factor.slogdet()):
+  for found in (factor.solve(np.ones(N)), factor.inverse(), *factor.slogdet(), factor.det()):
     assert np.isnan(found).all()
 
 
@@ -147,6 +166,7 @@ def test_functions_of_one_call(rng):
   close(dist.inv(x, panel=8, grid=(4, 2)), np.linalg.inv(a), np.float64, 1e4)
   for found, expected in zip(dist.slogdet(x), np.linalg.slogdet(a), strict=True):
     close(found, expected, np.float64)
+  close(dist.det(x) / np.linalg.det(a), 1, np.float64)
   with jax.numpy_dtype_promotion("standard"):
     wide = dist.solve(place(a.astype(np.float32), "both"), b)
   assert wide.dtype == np.float64
@@ -191,12 +211,19 @@ def test_a_factor_is_a_pytree(rng):
   close(dist.lu_solve(traced, a[:, 0]), np.eye(N)[0], np.float64, 1e4)
 
 
+def determinants(library, a, **axes):
+  """Of slogdet and det, the latter over its own value, which is large."""
+  factor = dist.lu_factor(a, **axes) if library is dist else None
+  sign, logarithm = factor.slogdet() if factor else linalg.slogdet(a)
+  det = factor.det() if factor else linalg.det(a)
+  return sum(x.real + x.imag for x in (sign, logarithm, det / jax.lax.stop_gradient(det)))
+
+
 CALLS = {
     "solve": lambda library, a, b, **axes: library.solve(a, b, **axes),
     "transposed": lambda library, a, b, **axes: library.lu_solve(
         library.lu_factor(a, **axes), b, 1),
-    "slogdet": lambda library, a, b, **axes: sum(
-        x.real + x.imag for x in library.slogdet(a, **axes)),
+    "determinants": lambda library, a, b, **axes: determinants(library, a, **axes),
     "inv": lambda library, a, b, **axes: library.inv(a, **axes)}
 
 

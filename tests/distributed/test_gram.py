@@ -61,7 +61,7 @@ def test_batch(kind, rng):
                  if (name, kind.name) == ("equal", "Explicit") else pytest.mark.extended)
     for name, s in (("separate", (3.0, 2, 1, 0.5)), ("equal", (3.0, 2, 2, 2)),
                     ("nearly equal", (3.0, 2, 2 - 1e-12, 2 - 1e-13)))
-    for kind in (AxisType.Auto, AxisType.Explicit)])
+    for kind in (AxisType.Auto, AxisType.Explicit)[name != "equal" :]])
 def test_derivatives(name, s, kind, rng):
   """Forward, reverse, and one over the other, where eigenvalues are equal too, but for the largest,
   of which `ridge_epsilon` takes a part; no device has A."""

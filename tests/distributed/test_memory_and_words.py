@@ -45,5 +45,5 @@ def placed(layout):
     ("gen", "gradient", "both", 4096, 6.2, 10.1),
     ("gen", "gradient of A⁻¹", "both", 4096, 6.1, 15.2)])
 def test_memory_and_words(kind, name, layout, n, shares, words, all_phases):
-  held, received = counted({"pos": POSITIVE, "gen": GENERAL}[kind][name], placed(layout), n)
+  held, received, _ = counted({"pos": POSITIVE, "gen": GENERAL}[kind][name], placed(layout), n)
   assert held <= shares and received <= words

@@ -4,12 +4,15 @@ import importlib
 import pathlib
 import re
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import cases
 import linalg
 import linalg.distributed as dist
 from linalg.distributed import _missing
+from one_matrix import N, place
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/distributed.md"
 
@@ -20,6 +23,16 @@ def test_all_of_linalg_is_there_or_named():
       if callable(getattr(linalg, name)) and not isinstance(getattr(linalg, name), type)}
   functions -= set(cases.OF_THE_PACKAGE)
   assert functions - set(dist.__all__) == set(_missing.INSTEAD)
+  assert {name for name in vars(jnp.linalg) if name[0] != "_"} <= functions
+
+
+@pytest.mark.parametrize("call", [
+    dist.qr, dist.svd, dist.svdvals, dist.pinv, dist.polar, dist.newton_schulz,
+    lambda a: dist.lstsq(a, np.ones(len(a)))])
+def test_square(call):
+  """Of one that is sharded over both dimensions, what is for tall matrices names what there is."""
+  with pytest.raises(NotImplementedError, match="Use linalg.distributed.lu_factor.*reshard"):
+    call(place(np.eye(N), "both"))
 
 
 @pytest.mark.parametrize("name", _missing.INSTEAD)

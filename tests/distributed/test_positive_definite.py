@@ -79,7 +79,8 @@ def test_failures(layout, rng):
   solution, info = dist.solve_ex(x, np.ones(N), assume_a="pos")
   inverse, same = dist.inv_ex(x, assume_a="pos")
   assert info == same == N
-  for found in (solution, inverse, factor.logdet(), dist.slogdet(x, assume_a="pos").sign):
+  sign = dist.slogdet(x, assume_a="pos").sign
+  for found in (solution, inverse, factor.logdet(), factor.det(), sign):
     assert np.isnan(found).all()
   bad = np.where(np.arange(N) == 5, np.nan, good)
   assert dist.cholesky_ex(place(bad, layout))[1] == linalg.cholesky_ex(bad)[1]
@@ -93,6 +94,7 @@ def test_functions_of_one_call(rng):
   close(inverse, np.linalg.inv(a), np.float64)
   sign, logdet = dist.slogdet(x, assume_a="pos")
   close(logdet, np.linalg.slogdet(a)[1], np.float64)
+  close(dist.det(x, assume_a="pos") / np.linalg.det(a), 1, np.float64)
   assert sign == 1
   half = dist.cholesky(jnp.asarray(x, jnp.bfloat16))
   assert half.dtype == jnp.bfloat16
@@ -315,10 +317,17 @@ CALLS = {
     "logdet": lambda lib, a, b: lib["logdet"](a),
     "inv": lambda lib, a, b: lib["inv"](a),
 }
+
+
+def logarithms(factor):
+  """That of the determinant, both ways."""
+  return factor.logdet() + jnp.log(factor.det().real)
+
+
 MINE = {
     "cholesky": lambda a: dist.cholesky(a, axes=AXES, panel=PANEL),
     "solve": lambda a, b: dist.solve(a, b, assume_a="pos", axes=AXES, panel=PANEL),
-    "logdet": lambda a: dist.slogdet(a, assume_a="pos", axes=AXES, panel=PANEL).logabsdet,
+    "logdet": lambda a: logarithms(dist.cho_factor(a, axes=AXES, panel=PANEL)),
     "inv": lambda a: dist.inv(a, assume_a="pos", axes=AXES, panel=PANEL)}
 
 
@@ -330,7 +339,7 @@ def hermitian(a):
 LINALG = {
     "cholesky": lambda a: linalg.cholesky(a, symmetrize_input=False),
     "solve": lambda a, b: linalg.solve(hermitian(a), b),
-    "logdet": lambda a: linalg.slogdet(hermitian(a)).logabsdet,
+    "logdet": lambda a: 2 * linalg.slogdet(hermitian(a)).logabsdet,
     "inv": lambda a: linalg.inv(hermitian(a))}
 
 

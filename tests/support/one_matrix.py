@@ -84,7 +84,8 @@ _LITTLE_OF_LLVM = {
 
 def counted(call, sharding, n):
   """Of a program of a matrix in float32, what a device holds, its arguments, results and
-  temporaries, in shares n² / P of the matrix; and what it receives, in n² / √P."""
+  temporaries, in shares n² / P of the matrix; and what it receives, and gathers of that, in
+  n² / √P."""
   with jax.set_mesh(sharding.mesh):
     program = optimised_jit(call).lower(
         jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)).compile(_LITTLE_OF_LLVM)
@@ -92,4 +93,5 @@ def counted(call, sharding, n):
   assert found.unknown_loops == 0 and f"f32[{n},{n}]" not in program.as_text()
   devices = sharding.mesh.size
   held = found.arguments + found.results + found.temporaries
-  return held / (n * n * 4 / devices), found.moved / (n * n * 4 / devices**0.5)
+  unit = n * n * 4 / devices**0.5
+  return held / (n * n * 4 / devices), found.moved / unit, found.received["all-gather"] / unit

@@ -1,0 +1,186 @@
+"""Muon's orthogonalisation of tall matrices whose rows are sharded, by its polynomials."""
+
+import functools
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+import linalg
+from linalg._algebra import adjoint, diagonal_of, identity, symmetrized
+from linalg._matmul import product
+from linalg._operands import as_arrays, check_matrix, real_dtype
+from linalg._public import public
+from linalg.distributed._gram import own_gram
+from linalg.distributed._layout import rows_of
+from linalg.distributed._tall import Rows
+
+# Of the odd polynomials a x + b x³ + c x⁵ of each step.
+_Steps = tuple[tuple[float, float, float], ...]
+
+# K. Jordan's, which are optax's "standard", of any number of steps; and Dion's, five that differ
+# (Ahn, Xu, Abreu and Langford, arXiv:2504.05295).
+_STANDARD = (3.4445, -4.7750, 2.0315)
+_DION = (
+    (4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037),
+    (2.8769, -3.1427, 1.2046), (2.8366, -3.0525, 1.2012))
+_NAMED = {"standard": _STANDARD, "dion": _DION}
+
+
+def _frobenius(g, scale, eps):
+  return 1 / (jnp.sqrt(jnp.sum(diagonal_of(g).real, axis=-1)[..., None, None]) + eps / scale)
+
+
+def _spectral(g, scale, eps):
+  largest = jnp.maximum(linalg.eigvalsh(g)[..., -1], 0)
+  return 1 / (jnp.sqrt(largest)[..., None, None] + eps / scale)
+
+
+def _aol(g, scale, eps):
+  return lax.rsqrt(jnp.maximum(jnp.sum(jnp.abs(g), axis=-2, keepdims=True), eps / scale / scale))
+
+
+def _schatten(g, scale, eps):
+  square = jnp.sum((g * g.conj()).real, axis=(-2, -1), keepdims=True)
+  return lax.rsqrt(jnp.maximum(jnp.sqrt(square), eps / scale / scale))
+
+
+# What the columns of A / scale are multiplied by first, of its Gram matrix G: one
+# number, (..., 1, 1), or one for each, (..., 1, k).
+_PRECONDITIONINGS = {
+    "frobenius": _frobenius, "spectral": _spectral, "aol": _aol, "schatten": _schatten}
+
+
+def _groups(steps: _Steps, tolerance: float) -> list[_Steps]:
+  """The steps that share a Gram matrix. Each multiplies what rounding has put in place of
+  eigenvalues near 0 by a²."""
+  groups: list[_Steps] = []
+  growth = 0.0
+  for step in steps:
+    growth *= step[0] ** 2
+    if groups and growth <= tolerance:
+      groups[-1] += (step,)
+    else:
+      groups.append((step,))
+      growth = step[0] ** 2
+  return groups
+
+
+def _by_gram(g, steps):
+  """Y of X Y, what the steps make of X, where G = Xᴴ X: with p(x) = a + b x + c x², X becomes
+  X p(G), and G with it p(G) G p(G)."""
+  y = None
+  for number, (a, b, c) in enumerate(steps):
+    p = a * identity(g) + b * g + c * product(g, g)
+    y = p if y is None else product(y, p)
+    if number + 1 < len(steps):
+      g = symmetrized(product(p, product(g, p)))
+  return y
+
+
+def _orthogonalized(axes, steps, preconditioning, eps, a):
+  """The same rows of the orthogonalised matrix as those of A that this device has."""
+  dtype = real_dtype(a.dtype)
+  groups = _groups(steps, float(jnp.finfo(dtype).eps) ** -0.5)
+  a, g, scale = own_gram(a, axes)
+  first = _PRECONDITIONINGS[preconditioning](g, scale, jnp.asarray(eps, dtype)).astype(a.dtype)
+  a, g = a * first, g * first * first.mT
+  for group in groups[:-1]:
+    a = product(a, _by_gram(g, group))
+    g = lax.psum(product(a, a, adjoint_a=True), axes)
+  return product(a, _by_gram(g, groups[-1])) if groups else a
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _newton_schulz(rows: Rows, is_wide, steps, preconditioning, eps, a):
+  body = functools.partial(_orthogonalized, rows.axes, steps, preconditioning, eps)
+  x = rows.map(body, "r", "r", rows.even(adjoint(a) if is_wide else a))
+  x = x[..., : rows.height, : rows.width]
+  return adjoint(x) if is_wide else x
+
+
+def _steps_of(coefficients: Any, steps: int | None) -> _Steps:
+  """The coefficients of each step, of what the caller says."""
+  if isinstance(coefficients, str) and coefficients not in _NAMED:
+    raise ValueError(
+        f"newton_schulz: coefficients={coefficients!r} must be one of {tuple(_NAMED)}, three "
+        "numbers, or three for each step.")
+  given: Any = _NAMED[coefficients] if isinstance(coefficients, str) else coefficients
+  try:
+    count = None if steps is None else operator.index(steps)
+    is_one = all(not isinstance(x, tuple | list) for x in given)
+    each = [given] if is_one else given
+    found = tuple((float(a), float(b), float(c)) for a, b, c in each)
+  except (TypeError, ValueError):
+    raise ValueError(
+        f"newton_schulz: coefficients={coefficients!r} must be three numbers, or three for each "
+        f"step, and steps={steps!r} a number.") from None
+  if is_one:
+    count = 5 if count is None else count
+    found *= max(count, 0)
+  if count is not None and count != len(found):
+    raise ValueError(
+        f"newton_schulz: steps={steps!r}, but there are coefficients of {len(found)} steps.")
+  return found
+
+
+@public("coefficients", "steps", "preconditioning", "eps", "axes", compiled=False)
+def newton_schulz(
+    a: ArrayLike,
+    coefficients: str | tuple[float, ...] | tuple[tuple[float, ...], ...] = "standard",
+    steps: int | None = None,
+    *,
+    preconditioning: str = "frobenius",
+    eps: float = 1e-8,
+    axes: str | tuple[str, ...] | None = None,
+) -> jax.Array:
+  """Orthogonalises tall matrices whose rows are sharded, or wide ones whose columns are, as Muon
+  does: by an odd polynomial of their singular values, step by step.
+
+  Args:
+    a: matrices (..., m, n); tall ones as for `qr`. The columns of a wide one are sharded as the
+      rows of its transpose.
+    coefficients: (a, b, c) of the polynomial a x + b x³ + c x⁵ of every step, or a tuple of such,
+      one for each; or "standard", Muon's (3.4445, -4.775, 2.0315), or "dion", five that differ.
+      (1.5, -0.5, 0) is Newton's and Schulz's own, which goes on to the polar factor.
+    steps: how many, of one polynomial: 5 by default.
+    preconditioning: what A is divided by before, as in optax: "frobenius" or "spectral", a norm, to
+      which `eps` is added; "schatten", the root of that of Aᴴ A; or "aol", for each column the root
+      of the sum of magnitudes in its column of Aᴴ A; both at least √eps.
+    eps: for a matrix that is zero, and stays so.
+    axes: as for `qr`, of the longer dimension.
+
+  Returns:
+    U f(S) Vᴴ, of A = U S Vᴴ and f the polynomials of S divided so, sharded as A is. By "standard"
+    and "dion" f is between 0.68 and 1.14 but for the singular values that are far below the
+    largest. `polar` gives U Vᴴ.
+
+  Algorithm: polynomials of Aᴴ A, A scaled by a power of two, which each device computes: the
+  device's rows are multiplied by them, and not by each other. A step multiplies what rounding has
+  left in place of eigenvalues near 0 by a², and before that is √eps the Gram matrix is made anew.
+  So a device receives k² numbers, k = min(m, n), for each three of Muon's steps in float32, of all
+  five in float64, where XLA moves some for each step. Derivatives, to any order, move k² numbers
+  for each sum.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(3 * jnp.eye(64)[:, :2], jax.P("x"))
+    ...   print(dist.newton_schulz(a, (1.5, -0.5, 0.0), 10)[:2].round(4))
+    [[1. 0.]
+     [0. 1.]]
+  """
+  name = "newton_schulz"
+  each = _steps_of(coefficients, steps)
+  if preconditioning not in _PRECONDITIONINGS:
+    raise ValueError(
+        f"{name}: preconditioning={preconditioning!r} must be one of {tuple(_PRECONDITIONINGS)}.")
+  (a,), dtype = as_arrays(name, a)
+  check_matrix(name, a)
+  is_wide = a.shape[-2] < a.shape[-1]
+  layout = rows_of(name, a, axes, -1 if is_wide else -2)
+  rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
+  return _newton_schulz(rows, is_wide, each, preconditioning, float(eps), a).astype(dtype)
