@@ -34,7 +34,7 @@ def paper(name, rows, columns):
   sweep = (rows + columns) / 2
   return {
       "cho_factor": sweep + 1, "cholesky": sweep + 2, "inv": 3 * sweep + 2, "value": sweep + 1,
-      "gradient": 3 * sweep + 2, "gradient of L": 4.5 * sweep + 5,
+      "gradient": 3 * sweep + 2, "gradient of L": 4.5 * sweep + 4.5,
       "lu_factor": columns + 2 * rows + 2, "gradient by LU": 2 * columns + 4 * rows + 5}[name]
 
 
