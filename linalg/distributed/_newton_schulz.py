@@ -169,9 +169,9 @@ def newton_schulz(
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
     >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
     ...   a = jax.device_put(3 * jnp.eye(64)[:, :2], jax.P("x"))
-    ...   print(dist.newton_schulz(a, (1.5, -0.5, 0.0), 10)[:2].round(4))
-    [[1. 0.]
-     [0. 1.]]
+    ...   x = dist.newton_schulz(a, (1.5, -0.5, 0.0), 10)
+    ...   print(x.shape, x.max().round(4))
+    (64, 2) 1.0
   """
   name = "newton_schulz"
   each = _steps_of(coefficients, steps)
