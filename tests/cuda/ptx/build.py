@@ -1,4 +1,4 @@
-"""Makes libcuda_on_cpu.so: handlers of kernels/cuda for the CPU, which run their kernels' PTX.
+"""Makes a library of the handlers of kernels/cuda for the CPU, which run their kernels' PTX.
 
   python tests/cuda/ptx/build.py FOLDER XLA_INCLUDE [cholesky lu ...]
   python tests/cuda/ptx/build.py FOLDER XLA_INCLUDE --module BUILD
@@ -21,7 +21,7 @@ import translate
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
-LIBRARY = "libcuda_on_cpu.so"
+LIBRARY = "libptx_handlers.so"
 # As cmake/cuda.cmake has it, but for the machine code.
 NVCC = [
     "nvcc", "-std=c++20", "-gencode", "arch=compute_80,code=compute_80",

@@ -1,6 +1,5 @@
 """The library that build.py makes, once for all tests, and the suites run with it."""
 
-import ctypes
 import fcntl
 import os
 import pathlib
@@ -11,6 +10,7 @@ import sys
 import jax
 import pytest
 
+import ptx_library
 import ptx_suites as suites
 
 HERE = pathlib.Path(__file__).parent
@@ -47,10 +47,7 @@ def library(shared_folder):
 
 @pytest.fixture(scope="session")
 def handlers(library):
-  """The library: `on_cpu` is the address of a target's handler."""
-  loaded = ctypes.CDLL(str(library / "libcuda_on_cpu.so"))
-  loaded.on_cpu.restype = ctypes.c_void_p
-  return loaded
+  return ptx_library.load(library)
 
 
 @pytest.fixture
@@ -63,9 +60,9 @@ def run_suites(library):
   """Runs files of tests with the handlers of the library, demands that they pass, and notes under
   a name what they launch."""
   def run(name, files, chosen, launched, **settings):
-    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(HERE), str(ROOT / "tests/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
-        "CUDA_ON_CPU": str(library / "libcuda_on_cpu.so"), "PYTHONPATH": os.pathsep.join(paths),
+        "LINALG_PTX": str(library), "PYTHONPATH": os.pathsep.join(paths),
         "LINALG_PTX_LAUNCHED": str(launched.file(name))}
     environment |= {f"LINALG_PTX_{key.upper()}": str(value) for key, value in settings.items()}
     done = subprocess.run(

@@ -87,7 +87,7 @@ XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame) {
 }  // namespace ptx
 
 // The handler of a target, or that for calls of it that XLA may record, or null.
-extern "C" void* on_cpu(const char* target) {
+extern "C" void* handler_of(const char* target) {
   using namespace linalg;  // NOLINT: the table's names
 #define LINALG_FIND(name)                                                           \
   if (std::string_view(target) == #name) {                                          \

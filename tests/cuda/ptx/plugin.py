@@ -1,15 +1,18 @@
-"""Lets `import linalg` take the handlers in handlers.cc, from the library that the environment
-variable CUDA_ON_CPU names, in place of its own."""
+"""Lets `import linalg` take the handlers in handlers.cc, from the library in the folder that the
+environment variable LINALG_PTX names, in place of its own."""
 
 import ctypes
 import importlib
 import os
+import pathlib
 import types
 
 import jax
 from scipy.linalg import cython_lapack
 
-_library = ctypes.CDLL(os.environ["CUDA_ON_CPU"])
+import ptx_library
+
+_library = ptx_library.load(pathlib.Path(os.environ["LINALG_PTX"]))
 
 
 def _lapack(name: str) -> ctypes.c_void_p:
@@ -26,8 +29,6 @@ for _letter in "sdcz":
       ctypes.c_char(_letter.encode()), _lapack(_syevd), _lapack(f"{_letter}gesdd"),
       _lapack(f"{_letter}geev"))
 
-_library.on_cpu.restype = ctypes.c_void_p
-
 
 _import_module = importlib.import_module
 
@@ -39,7 +40,7 @@ def _with_our_handlers(name: str, package: str | None = None):
   handlers = dict(module.targets())
   for target in handlers:
     # What has no handler for CUDA keeps the CPU's.
-    if address := _library.on_cpu(target.encode()):
+    if address := _library.handler_of(target.encode()):
       handlers[target] = jax.ffi.pycapsule(address)
   members = {key: getattr(module, key) for key in dir(module)}
   return types.SimpleNamespace(**members | {"targets": lambda: handlers})

@@ -2,14 +2,10 @@
 programs for CUDA call it, on the GPU with the least shared memory; and they are the functions of
 the others."""
 
-import sys
-
-import jax
-import jax.ffi
 import numpy as np
 import pytest
 
-import linalg
+import ptx_calls
 from linalg import _targets
 
 pytestmark = pytest.mark.extended
@@ -17,51 +13,22 @@ pytestmark = pytest.mark.extended
 if _targets.cuda_version() is None:
   pytest.skip("this build has no CUDA module: there was no nvcc", allow_module_level=True)
 
-OPERATIONS = {
-    value.name: value for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
-    for values in vars(module).values()
-    for value in (values if isinstance(values, tuple) else (values,))
-    if isinstance(value, linalg.ffi.Operation)}
 TARGETS = list(_targets._captured)
-PIVOTS = ("linalg_lu_solve", 1)  # the operand of that rank
 
 
 @pytest.fixture
 def call(handlers, monkeypatch):
-  """A function that calls one of the library's handlers with matrices of all sizes n."""
+  """ptx_calls.call, with the least shared memory."""
   monkeypatch.setenv("LINALG_PTX_SHARED", "99")
 
-  def run(target, suffix, n, dtype, batch=2):
-    name = f"ptx_{target}{suffix}"
-    jax.ffi.register_ffi_target(
-        name, jax.ffi.pycapsule(handlers.on_cpu(f"{target}{suffix}".encode())), platform="cpu")
-    operation = OPERATIONS[target]
-    rng = np.random.default_rng(0)
-    operands = [
-        _operand(rng, batch, (n,) * rank, dtype if (target, rank) != PIVOTS else None)
-        for rank in operation._rules.ranks]
-    types = operation._rules.results(
-        [x.shape[1:] for x in operands], [x.dtype for x in operands], **operation.attributes)
-    results = [jax.ShapeDtypeStruct((batch, *shape), x) for shape, x in types]
-    attributes = {key: np.bool_(value) for key, value in operation.attributes.items()}
-    return [np.asarray(x) for x in jax.ffi.ffi_call(name, results)(*operands, **attributes)]
+  def run(target, suffix, n, dtype):
+    return ptx_calls.call(handlers, target, n, dtype, 2, suffix)
 
   return run
 
 
-def _operand(rng, batch, shape, dtype):
-  if dtype is None:
-    return np.broadcast_to(np.arange(shape[-1], dtype=np.int32), (batch, *shape))
-  x = rng.standard_normal((batch, *shape))
-  if np.issubdtype(dtype, np.complexfloating):
-    x = x + 1j * rng.standard_normal(x.shape)
-  if len(shape) == 2:  # positive definite
-    x = x @ np.conj(x.mT) / shape[-1] + np.eye(shape[-1])
-  return x.astype(dtype)
-
-
 def _is_captured(target, n, dtype):
-  operation = OPERATIONS[target]
+  operation = ptx_calls.OPERATIONS[target]
   shapes = [(n,) * rank for rank in operation._rules.ranks]
   types = operation._rules.results(shapes, [dtype] * len(shapes), **operation.attributes)
   return _targets.call_target(

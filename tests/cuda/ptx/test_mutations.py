@@ -166,7 +166,7 @@ def faulty(library, handlers, monkeypatch):
       operands = run.operands(np.random.default_rng(0), run.batch, run.n)
       name = next(_names)
       jax.ffi.register_ffi_target(
-          name, jax.ffi.pycapsule(handlers.on_cpu(run.target.encode())), platform="cpu")
+          name, jax.ffi.pycapsule(handlers.handler_of(run.target.encode())), platform="cpu")
       results = jax.ffi.ffi_call(name, [
           jax.ShapeDtypeStruct((run.batch, *shape), dtype) for shape, dtype in run.results(run.n)])(
               *operands, **{key: np.bool_(x) for key, x in run.attributes.items()})
