@@ -60,8 +60,8 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_solve_lu, kCpu, 2, 4)                                               \
   visit(linalg_sort_key_val, kCpu, 2, 2)                                           \
   visit(linalg_svd, kBoth, 1, 4)                                                   \
-  visit(linalg_svd_jvp, kCpu, 4, 3)                                                \
-  visit(linalg_svd_vjp, kCpu, 6, 1)                                                \
+  visit(linalg_svd_jvp, kBoth, 4, 3)                                               \
+  visit(linalg_svd_vjp, kBoth, 6, 1)                                               \
   visit(linalg_svdvals, kBoth, 1, 2)                                               \
   visit(linalg_triangular_solve, kBoth, 2, 1, "left_side", "lower", "transpose_a", \
         "conjugate_a", "unit_diagonal")                                            \

@@ -94,6 +94,7 @@ CUT_OFFS = [
     of_handlers("CHOLESKY_DERIVATIVE", "grad cholesky"),
     of_handlers("EIGH_DERIVATIVE", "grad eigh"),
     of_handlers("QR_DERIVATIVE", "grad qr"),
+    of_handlers("SVD_DERIVATIVE", "grad svd"),
     of_handlers("COFACTORS", "grad det"),
     of_handlers("SLOGDET_INVERSE", "grad slogdet"),
     of_sides("_PRODUCTS", "matmul", dict.fromkeys(BYTES, _tuning._PRODUCTS["cuda"].side))]

@@ -31,7 +31,7 @@ GRID = ["--platform", "gpu", "--rounds", "7"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # Around where paths change for one matrix size or another: tools/cut_offs.py has them.
 TUNED_OPS = ["cholesky", "lu", "inv", "triangular_solve", "qr", "svd", "eigh", "matmul"]
-TUNED_GRADIENTS = ["cholesky", "eigh", "qr", "det", "slogdet"]
+TUNED_GRADIENTS = ["cholesky", "eigh", "qr", "svd", "det", "slogdet"]
 TUNED_SIZES = list(map(str, [
     3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 28, 32, 33, 36, 48, 60, 64, 65, 68,
     112, 128, 129, 136]))

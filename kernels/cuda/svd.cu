@@ -14,6 +14,7 @@
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/svd.h"
 #include "kernels/svd_shape.h"
+#include "kernels/team/svd_derivative.h"
 
 namespace linalg::cuda {
 namespace {
@@ -324,8 +325,130 @@ void Svdvals(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resul
   SvdBatch(stream, scratch, a, nullptr, s, nullptr, info);
 }
 
+// The derivatives, which are called for small square matrices alone: four products each, by a team
+// of threads in shared memory. What the last of them make goes to global memory at once.
+template <class E>
+struct SvdDerivativeProblem {
+  using V = RealElement<E>;
+  int n;
+  const E* u;
+  const V* s;
+  const E* vh;
+  // Operands: dA alone, or the cotangents of U, s and Vᴴ.
+  const E* x;
+  const V* ds = nullptr;
+  const E* y = nullptr;
+  // Results: those of U, s and Vᴴ, or A's cotangent alone.
+  E* to_x;
+  V* to_s = nullptr;
+  E* to_y = nullptr;
+};
+
+template <class E, bool kBackward>
+struct SvdDerivative {
+  static constexpr int kMostThreads = kBlockThreads;
+  using V = RealElement<E>;
+  SvdDerivativeProblem<E> problem;
+  Place<E> u, vh, x, y, z = {};
+  Place<V> values, changes = {};
+  int ld;
+
+  SvdDerivative(Slice& slice, const SvdDerivativeProblem<E>& problem)
+      : problem(problem), ld(problem.n | 1) {
+    const auto square = [&] { return slice.Take<E>(int64_t{problem.n} * ld); };
+    u = square(), vh = square(), x = square(), y = square();
+    if (kBackward) z = square();
+    values = slice.Take<V>(problem.n);
+    if (kBackward) changes = slice.Take<V>(problem.n);
+  }
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int n = problem.n;
+    const int64_t first = i * n, size = first * n;
+    const team::SvdDerivativeWork<E> work{.s = values.In(slice),
+                                          .u = u.In(slice),
+                                          .vh = vh.In(slice),
+                                          .x = x.In(slice),
+                                          .y = y.In(slice),
+                                          .ld = ld};
+    const auto load = [&](const E* source, E* target) {
+      LoadMatrix(team, source + size, n, n, target, ld);
+    };
+    const auto store_in = [=](E* target) {
+      return [=](int row, int col, E element) {
+        StoreGlobal<E>(element, target + size + row * n + col);
+      };
+    };
+    LoadArray(team, n, problem.s + first, values.In(slice));
+    load(problem.u, u.In(slice));
+    load(problem.vh, vh.In(slice));
+    load(problem.x, work.x);
+    if constexpr (kBackward) {
+      load(problem.y, work.y);
+      LoadArray(team, n, problem.ds + first, changes.In(slice));
+      team::SvdVjp(team, n, work, changes.In(slice), z.In(slice), store_in(problem.to_x));
+    } else {
+      team::SvdJvp(
+          team, n, work, [&](int k, V change) { problem.to_s[first + k] = change; },
+          store_in(problem.to_x), store_in(problem.to_y));
+    }
+  }
+};
+
+template <bool kBackward, class E>
+void Differentiate(cudaStream_t stream, int64_t batch, const SvdDerivativeProblem<E>& problem) {
+  Slice slice(sizeof(RealElement<E>));
+  const SvdDerivative<E, kBackward> job(slice, problem);
+  LaunchTeams(stream, job, batch, TeamSize(problem.n), slice);
+}
+
+void SvdJvp(cudaStream_t stream, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBuffer vh,
+            ffi::AnyBuffer da, Result du, Result ds, Result dvh) {
+  const BatchShape shape = SplitSquareBatch(u, "U");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto square = [&](auto& buffer, std::string_view name) {
+      return AsElements(Elements<T>(buffer, batch, {n, n}, name));
+    };
+    Differentiate<false>(stream, batch,
+                         SvdDerivativeProblem<Element<T>>{
+                             .n = ToInt(n),
+                             .u = square(u, "U"),
+                             .s = Elements<Real<T>>(s, batch, {n}, "the singular values"),
+                             .vh = square(vh, "Vh"),
+                             .x = square(da, "dA"),
+                             .to_x = square(du, "dU"),
+                             .to_s = Elements<Real<T>>(ds, batch, {n}, "ds"),
+                             .to_y = square(dvh, "dVh")});
+  });
+}
+
+void SvdVjp(cudaStream_t stream, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBuffer vh,
+            ffi::AnyBuffer u_ct, ffi::AnyBuffer s_ct, ffi::AnyBuffer vh_ct, Result a_ct) {
+  const BatchShape shape = SplitSquareBatch(u, "U");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto square = [&](auto& buffer, std::string_view name) {
+      return AsElements(Elements<T>(buffer, batch, {n, n}, name));
+    };
+    Differentiate<true>(
+        stream, batch,
+        SvdDerivativeProblem<Element<T>>{
+            .n = ToInt(n),
+            .u = square(u, "U"),
+            .s = Elements<Real<T>>(s, batch, {n}, "the singular values"),
+            .vh = square(vh, "Vh"),
+            .x = square(u_ct, "the cotangent of U"),
+            .ds = Elements<Real<T>>(s_ct, batch, {n}, "the cotangent of the values"),
+            .y = square(vh_ct, "the cotangent of Vh"),
+            .to_x = square(a_ct, "the result")});
+  });
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
 LINALG_HANDLER_AND_CAPTURED(linalg_svd, linalg::cuda::Svd);
+LINALG_HANDLER(linalg_svd_jvp, linalg::cuda::SvdJvp, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_svd_vjp, linalg::cuda::SvdVjp, LINALG_CAPTURED);
 LINALG_HANDLER_AND_CAPTURED(linalg_svdvals, linalg::cuda::Svdvals);

@@ -42,8 +42,7 @@ if reason := _targets.cuda_refusal():
 HANDLED = cases.with_handlers("cuda")
 
 # The targets that the CPU alone has: docs/cuda.md.
-CPU_ALONE = {
-    "linalg_ormqr", "linalg_solve_lu", "linalg_sort_key_val", "linalg_svd_jvp", "linalg_svd_vjp"}
+CPU_ALONE = {"linalg_ormqr", "linalg_solve_lu", "linalg_sort_key_val"}
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)
@@ -347,7 +346,7 @@ LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
         "cholesky_jvp", "cholesky_vjp", "det_cofactors", "eigh_jvp", "eigh_vjp",
         "lu_pivots_to_permutation", "matmul", "matmul_transpose_a", "matmul_transpose_b", "qr_jvp",
-        "qr_vjp", "slogdet_inv_transposed")}
+        "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
 # Those that ask for scratch memory whatever they are given: systems laid side by side, or levels of
 # a reduction; matrices written out in full; Sturm sequences.
 NEED_SCRATCH = {
@@ -421,3 +420,22 @@ def test_handles(tmp_path):
       ["nvcc", "-std=c++20", "-cudart", "none", "-I", ROOT, ROOT / "tests/cuda/handles_test.cc",
        "-o", program], check=True)
   subprocess.run([program], check=True)
+
+
+def test_largest_qr_in_global_memory(tmp_path):
+  """From a size on the vendor's routine is faster, of a small batch sooner: docs/cuda.md."""
+  if shutil.which("c++") is None:
+    pytest.skip("needs a C++ compiler, c++")
+  program = tmp_path / "qr_paths"
+  subprocess.run(
+      ["c++", "-std=c++20", "-I", ROOT, ROOT / "tests/cuda/qr_paths.cc", "-o", program], check=True)
+
+  def largest(batch, size):
+    said = subprocess.run(
+        [program, str(batch), str(size)], capture_output=True, text=True, check=True).stdout
+    return tuple(map(int, said.split()))
+
+  assert largest(23, 4)[0] == 0
+  assert largest(24, 4) == (627, 628)
+  assert largest(64, 4) == largest(20000, 4) == (1023, 1024)
+  assert largest(20000, 8) == (723, 724)

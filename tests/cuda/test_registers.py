@@ -67,3 +67,14 @@ def test_passes_do_not_divide(source, tmp_path):
   for name, body in entries:
     divisions = re.findall(r"\b(?:div|rem)\.[su]64", body)
     assert len(divisions) <= 1, f"{name}: {len(divisions)} divisions"
+
+
+def test_pairs_have_no_remainders(tmp_path):
+  """Who meets whom in a round of Jacobi's method is two comparisons, not two remainders; but each
+  kernel of teams has two, by which a thread finds its place."""
+  _compile("svd.cu", tmp_path / "out.ptx", "-ptx")
+  text = (tmp_path / "out.ptx").read_text()
+  entries = re.findall(r"\.entry (\w*RunTeams\w*TeamSvd\w*)\((.*?)\n}", text, re.S)
+  assert entries
+  for name, body in entries:
+    assert len(re.findall(r"\brem\.", body)) <= 2, name

@@ -38,6 +38,7 @@ SLOW = (
     "(test_svd.py and test_ranks and 40)",
     "(test_svd.py and test_large and not test_large_batch)",
     "(test_svd.py and test_bits_do_not_depend_on_the_batch)",
+    "(test_linear.py and (test_svd or test_bits_do_not) and complex128 and 32])",
     "(test_banded.py and test_long_systems and 9)")
 QUICK = f"{TWO_DTYPES} and not ({' or '.join(SLOW)})"
 

@@ -89,6 +89,20 @@ def _of_eigh(a, w, v, info):
   return np.maximum(np.abs((v * w[:, None]) @ v.mT - a), np.abs(v.mT @ v - np.eye(a.shape[-1])))
 
 
+def _factors_and_tangent(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  return [*np.linalg.svd(x), *_general(rng, batch, n)]
+
+
+def _of_svd_jvp(u, s, vh, da, du, ds, dvh):
+  """By what the tangents are of: A, and orthogonal factors."""
+  v = vh.mT
+  changed = (du * s[:, None]) @ vh + (u * ds[:, None]) @ vh + (u * s[:, None]) @ dvh
+  turns = [x + x.mT for x in (u.mT @ du, v.mT @ dvh.mT)]
+  gaps = np.abs(s[:, :, None] - s[:, None]) + np.eye(s.shape[-1])
+  return gaps.min() * np.maximum(np.abs(changed - da), np.abs(turns).max(0))
+
+
 def _of_solve(a, b, x, info):
   assert not info.any()
   return (a @ x - b) / np.linalg.cond(a)[:, None, None]
@@ -123,6 +137,11 @@ def _solve(kernel, n, batch, spare, blocks=1):
              lambda n: [((n, 3), F), ((), I)], _of_solve, {}, blocks, spare)
 
 
+def _svd_jvp(kernel, n, batch, spare):
+  return Run(kernel, "linalg_svd_jvp", n, batch, _factors_and_tangent,
+             lambda n: [((n, n), F), ((n,), F), ((n, n), F)], _of_svd_jvp, {}, 1, spare)
+
+
 # A thread each, threads of a warp that hold rows, teams of a part of a warp, of a warp, of a block.
 RUNS = [
     _cholesky("RunAlone.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
@@ -140,7 +159,8 @@ RUNS = [
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7),
     _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
-    _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5)]
+    _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
+    _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 
 @pytest.fixture

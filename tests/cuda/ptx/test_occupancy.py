@@ -1,0 +1,139 @@
+"""How many of a kernel's blocks a multiprocessor of an H100 holds: by their threads and shared
+memory, which are the launches', and by the registers that ptxas takes for the kernels' PTX. With
+`-s` the table of docs/cuda.md."""
+
+import re
+import shutil
+import subprocess
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import ptx_calls
+
+pytestmark = pytest.mark.extended
+
+
+class Launch(NamedTuple):
+  kernel: str
+  threads: int  # of a block
+  nbytes: int  # of shared memory
+
+
+class Tier(NamedTuple):
+  """A handler's way for matrices of float32, or of `dtype`, and how many blocks of each of its
+  kernels are to be on a multiprocessor."""
+
+  target: str
+  n: int
+  blocks: dict[str, int]
+  dtype: str = "float32"
+
+
+TIERS = [
+    Tier("lu", 8, {"SmallLu": 5}),
+    Tier("lu", 32, {"WarpLu": 8}),
+    Tier("lu", 64, {"WarpLu": 4}),
+    Tier("lu", 128, {"TeamLu": 3}),
+    Tier("lu", 128, {"TeamLu": 1}, "float64"),
+    Tier("solve", 8, {"SmallSolve": 6}),
+    Tier("solve", 32, {"WarpSolve": 6}),
+    Tier("solve", 128, {"TeamSolve": 1}),
+    Tier("inv", 32, {"WarpSolve": 6}),
+    Tier("inv", 64, {"WarpSolve": 6}),
+    Tier("svd", 6, {"SmallSvd": 9}),
+    Tier("svd", 32, {"TeamSvd": 4}),
+    Tier("svd", 64, {"TeamSvd": 6}),
+    Tier("svd_jvp", 32, {"SvdDerivative": 6}),
+    Tier("svd_vjp", 32, {"SvdDerivative": 5})]
+
+# Of compute capability 9.0: CUDA Programming Guide, technical specifications.
+ARCH = "sm_90"
+MOST_BLOCKS, MOST_WARPS, REGISTERS, SHARED_BYTES = 32, 64, 1 << 16, 228 << 10
+RESERVED_BYTES = 1 << 10  # of shared memory, in each block
+WARP = 32
+
+
+def _up(x: int, unit: int) -> int:
+  return -(-x // unit) * unit
+
+
+def blocks_on_multiprocessor(threads: int, registers: int, nbytes: int) -> dict[str, int]:
+  """By each of what limits them, as NVIDIA's occupancy calculator has it."""
+  warps = _up(threads, WARP) // WARP
+  # A quarter of the multiprocessor has a quarter of the registers, and whole warps.
+  warps_by_registers = 4 * (REGISTERS // 4 // _up(registers * WARP, 256))
+  return {
+      "registers": warps_by_registers // warps,
+      "shared memory": SHARED_BYTES // _up(nbytes + RESERVED_BYTES, 128),
+      "threads": min(MOST_BLOCKS, MOST_WARPS // warps)}
+
+
+def _job(kernel):
+  """The name of the job in a mangled kernel, which lies in an unnamed namespace."""
+  found = re.search(r"_GLOBAL__N__\w*?_cu_[0-9a-f]{8}(?:_\d+)?E?(\d+)(\w+)", kernel)
+  return found[2][:int(found[1])] if found else kernel
+
+
+@pytest.fixture
+def launches(handlers, tmp_path, monkeypatch):
+  """A function that says what a tier launches, job -> Launch, of a batch that fills blocks."""
+  file = tmp_path / "launches"
+  monkeypatch.setenv("LINALG_PTX_GEOMETRY", str(file))
+
+  def of(tier):
+    file.unlink(missing_ok=True)
+    batch = 1 << 15 if tier.n <= 16 else 1 << 10 if tier.n <= 64 else 2
+    ptx_calls.call(handlers, f"linalg_{tier.target}", tier.n, np.dtype(tier.dtype), batch)
+    lines = [line.split() for line in file.read_text().splitlines()]
+    return {_job(name): Launch(name, int(threads), int(nbytes)) for name, threads, nbytes in lines}
+
+  return of
+
+
+@pytest.fixture
+def registers(library, tmp_path):
+  """A function of kernels' names: what ptxas takes for them. Kernels call nothing, so that those
+  alone are compiled."""
+  if shutil.which("ptxas") is None:
+    pytest.skip("needs ptxas")
+
+  def of(kernels):
+    found = {}
+    for i, path in enumerate(sorted(library.glob("*.ptx"))):
+      head, *entries = re.split(r"(?=^(?:\.visible |\.weak )?\.entry )", path.read_text(),
+                                flags=re.M)
+      kept = [x for x in entries if re.search(r"\.entry (\w+)", x)[1] in kernels]
+      if not kept:
+        continue
+      part = tmp_path / f"{i}.ptx"
+      part.write_text(head + "".join(kept))
+      done = subprocess.run(
+          ["ptxas", f"-arch={ARCH}", "-v", part, "-o", tmp_path / "out.cubin"],
+          capture_output=True, text=True, check=False)
+      assert done.returncode == 0, done.stderr
+      found |= {
+          name: int(count) for name, count in re.findall(
+              r"Compiling entry function '(\w+)'.*?Used (\d+) registers", done.stderr, re.S)}
+    return found
+
+  return of
+
+
+def test_blocks_on_a_multiprocessor(launches, registers):
+  launched = [(tier, launches(tier)) for tier in TIERS]
+  taken = registers({x.kernel for _, found in launched for x in found.values()})
+  print("\n| | n | kernel | threads | registers | shared memory | blocks | all threads | limit |")
+  few = []
+  for tier, found in launched:
+    for job, least in tier.blocks.items():
+      kernel, threads, nbytes = found[job]
+      limits = blocks_on_multiprocessor(threads, taken[kernel], nbytes)
+      limit = min(limits, key=limits.__getitem__)
+      blocks = limits[limit]
+      print(f"| `{tier.target}` {tier.dtype} | {tier.n} | {job} | {threads} | {taken[kernel]} | "
+            f"{nbytes} | {blocks} | {blocks * threads} | {limit} |")
+      if blocks < least:
+        few.append((tier, job, limits))
+  assert not few
