@@ -20,11 +20,11 @@ from linalg._cases import checks
 from sharded import same_bits
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
-# About the cut-offs and powers of two, and one that no tile divides. Of large orders some types,
+# About the cut-offs and powers of two, and some that no tile divides. Of large orders some types,
 # which hold what tiles do to a spectrum.
 ORDERS = sorted({
     *range(11), *(n for power in (16, 32, 64, 128, 256) for n in (power - 1, power, power + 1)),
-    *cut_offs.all_orders(), 130, 520})
+    *cut_offs.all_orders(), 130, 512, 520})
 LARGE, TYPES_OF_LARGE = 300, {"mild", "bad", "worst", "geometric", "clustered", "random"}
 SHAPES = ((1, 5), (5, 1), (3, 10), (10, 3), (20, 50), (50, 20))
 CASES = {operation.name: operation for operation in cases.CASES}
