@@ -57,7 +57,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_slogdet, kBoth, 1, 2)                                               \
   visit(linalg_slogdet_inv_transposed, kBoth, 1, 3)                                \
   visit(linalg_solve, kBoth, 2, 2)                                                 \
-  visit(linalg_solve_lu, kCpu, 2, 4)                                               \
+  visit(linalg_solve_lu, kBoth, 2, 4)                                              \
   visit(linalg_sort_key_val, kCpu, 2, 2)                                           \
   visit(linalg_svd, kBoth, 1, 4)                                                   \
   visit(linalg_svd_jvp, kBoth, 4, 3)                                               \

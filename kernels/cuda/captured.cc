@@ -32,7 +32,7 @@ Path PathOf(std::string_view target, const Shapes& operands, const Shapes& resul
     const int64_t integers = m + std::min(m, n);  // the permutation and the pivots
     return ChooseLu<E>(m, n, m * n * kBytes, in_team(padded(m, n) + integers * 4));
   }
-  if (is("linalg_solve", "linalg_inv")) {
+  if (is("linalg_solve", "linalg_solve_lu", "linalg_inv")) {
     const int64_t cols = operands.back().at(1);
     return ChooseSolve<E>(n, cols, shared, in_team(padded(n, n) + padded(n, cols)));
   }

@@ -39,6 +39,7 @@
   visit(linalg_schur)                                                    \
   visit(linalg_slogdet)                                                  \
   visit(linalg_solve)                                                    \
+  visit(linalg_solve_lu)                                                 \
   visit(linalg_svd)                                                      \
   visit(linalg_svdvals)                                                  \
   visit(linalg_triangular_solve)

@@ -22,16 +22,18 @@ struct LuProblem {
   __host__ __device__ int64_t Size() const { return static_cast<int64_t>(rows) * cols; }
 };
 
-// Square matrices whose factors are only needed on the way.
+// Square matrices whose factors are needed on the way, and are no result unless their place, or
+// that of the pivots, is given.
 template <class E>
 LuProblem<E> MakeProblem(DeviceScratch& scratch, int64_t batch, int64_t n, const E* a,
-                         int32_t* info, bool substitutes) {
+                         int32_t* info, bool substitutes, E* packed = nullptr,
+                         int32_t* pivots = nullptr) {
   return {.batch = batch,
           .rows = ToInt(n),
           .cols = ToInt(n),
           .a = a,
-          .packed = scratch.Take<E>(batch * n * n),
-          .pivots = scratch.Take<int32_t>(batch * n),
+          .packed = packed != nullptr ? packed : scratch.Take<E>(batch * n * n),
+          .pivots = pivots != nullptr ? pivots : scratch.Take<int32_t>(batch * n),
           .permutation = scratch.Take<int32_t>(batch * n),
           .info = info,
           .substitutes = substitutes};

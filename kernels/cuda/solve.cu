@@ -19,7 +19,8 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices: A x = b with `cols` right-hand sides, or the inverse x, if there is no b.
+// Of n by n matrices: A x = b with `cols` right-hand sides, or the inverse x, if there is no b. Of
+// systems also the factors, as linalg_lu has them, where `lu` and `pivots` are not null.
 template <class E>
 struct SolveProblem {
   int64_t batch;
@@ -28,6 +29,8 @@ struct SolveProblem {
   const E* b;
   E* x;
   int32_t* info;
+  E* lu = nullptr;
+  int32_t* pivots = nullptr;
 };
 
 template <class E, bool kInverse>
@@ -35,7 +38,8 @@ struct SmallSolve {
   using V = RealElement<E>;
   SolveProblem<E> problem;
   Staged<E> matrix, solution;
-  Place<V> pivots, permutation;
+  Staged<V> pivots;
+  Place<V> permutation;
   Staged<V> info;
 
   __device__ void Load(const Block& block) const {
@@ -55,10 +59,15 @@ struct SmallSolve {
   __device__ void Store(const Block& block) const {
     solution.Store(problem.x, block);
     info.StoreIntegers(problem.info, block);
+    if constexpr (!kInverse) {
+      if (problem.lu == nullptr) return;
+      matrix.Store(problem.lu, block);
+      pivots.StoreIntegers(problem.pivots, block);
+    }
   }
 };
 
-enum class Solved { kVector, kColumns, kInverse };
+enum class Solved { kVector, kColumns, kInverse };  // the factors are given on by kColumns alone
 
 template <class E, int kSize, Solved kSolved>
 struct WarpSolve {
@@ -67,12 +76,14 @@ struct WarpSolve {
   WarpLuPlaces<E> places;
   Place<Divisor<E>> divisors;
   Place<E> work;
+  Place<int32_t> pivots;
 
   WarpSolve(Slice& slice, const SolveProblem<E>& problem)
       : problem(problem),
         places(slice, problem.n, problem.n),
         divisors(slice.Take<Divisor<E>>(kSolved == Solved::kVector ? 0 : problem.n)),
-        work(slice.Take<E>(kSolved == Solved::kVector ? 0 : problem.n * kSize)) {}
+        work(slice.Take<E>(kSolved == Solved::kVector ? 0 : problem.n * kSize)),
+        pivots(slice.Take<int32_t>(kSolved == Solved::kColumns ? problem.n : 0)) {}
 
   template <class Team>
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -94,8 +105,20 @@ struct WarpSolve {
             team, n, a, ld, order, divisors.In(slice), work.In(slice), cols, put);
       } else {
         const auto rhs = [&](int row, int col) { return LoadGlobal(b + row * cols + col); };
-        info = team::SolveByColumns<Shape::kRows, kSize>(team, n, a, ld, order, divisors.In(slice),
-                                                         work.In(slice), cols, rhs, put);
+        int32_t* const steps = pivots.In(slice);
+        const auto on_pivot = [&](int k, int place, E) {
+          team.Each([&](int thread) {
+            if (thread == 0) steps[k] = place;
+          });
+        };
+        const auto factored = [&](const team::RowsElsewhere<E>& factors) {
+          if (problem.lu == nullptr) return;
+          places.rows.Store(team, problem.lu + i * n * n, factors);
+          StoreArray(team, n, steps, problem.pivots + i * n);
+        };
+        info = team::SolveByColumns<Shape::kRows, kSize>(team, n, a, ld, order, on_pivot, factored,
+                                                         divisors.In(slice), work.In(slice), cols,
+                                                         rhs, put);
       }
     }
     StoreInfo(team, info, problem.info + i);
@@ -122,6 +145,13 @@ struct TeamSolve {
     LoadMatrix(team, problem.a + i * n * n, n, n, a, places.ld);
     const auto x = Solve(team, i, slice, a);
     StoreMatrix(team, n, cols, problem.x + i * n * cols, x);
+    if constexpr (!kInverse) {
+      if (problem.lu != nullptr) {
+        StoreMatrix(team, n, n, problem.lu + i * n * n,
+                    [=, ld = places.ld](int row, int col) { return a[row * ld + col]; });
+        StoreArray(team, n, places.pivots.In(slice), problem.pivots + i * n);
+      }
+    }
     StoreInfo(team, x.info, problem.info + i);
   }
 
@@ -146,15 +176,30 @@ struct CopyFirst {
   __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
 };
 
+// Where the results go but for x; the factors, if they are wanted.
+template <class T>
+struct SolveResults {
+  int32_t* info;
+  T* lu = nullptr;
+  int32_t* pivots = nullptr;
+};
+
 // Factors all matrices, and then substitutes.
 template <class T>
 void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
-                  int32_t* info) {
+                  const SolveResults<T>& results) {
   using E = Element<T>;
+  int32_t* const info = results.info;
   const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
-  const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true);
   const bool own = ChooseFactors<E>(n, n) != Path::kSteps;
+  // The vendor's are column-major on the way.
+  const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true,
+                                   own ? AsElements(results.lu) : nullptr, results.pivots);
   own ? OwnLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
+  if (!own && results.lu != nullptr) {
+    Transpose(stream, matrices, n, n, reinterpret_cast<const T*>(problem.packed), n * n, results.lu,
+              n * n);
+  }
   // One matrix for the whole batch is factored once.
   if (matrices < systems.batch) ForEach(stream, systems.batch - 1, CopyFirst{.values = info});
   Systems<T> factored = systems;
@@ -174,7 +219,8 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
 // they are needed.
 template <bool kInverse, class T>
 void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
-                int32_t* info) {
+                const SolveResults<T>& results) {
+  if (systems.batch == 0) return;
   using E = Element<T>;
   using V = RealElement<E>;
   const int64_t n = systems.n, cols = systems.cols, size = n * n, x_size = systems.size();
@@ -184,13 +230,15 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
                                 .a = AsElements(systems.a),
                                 .b = AsElements(systems.b),
                                 .x = AsElements(systems.x),
-                                .info = info};
+                                .info = results.info,
+                                .lu = AsElements(results.lu),
+                                .pivots = results.pivots};
   Slice slice(sizeof(V));
   const auto alone = [&] {
     const SmallSolve<E, kInverse> job{.problem = problem,
                                       .matrix = {size, slice.Take<E>(size)},
                                       .solution = {x_size, slice.Take<E>(x_size)},
-                                      .pivots = slice.Take<V>(n),
+                                      .pivots = {n, slice.Take<V>(n)},
                                       .permutation = slice.Take<V>(n),
                                       .info = {1, slice.Take<V>(1)}};
     LaunchAlone(stream, job, problem.batch, slice);
@@ -204,7 +252,7 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
   const auto warp = [&] {
     if constexpr (kInverse) {
       by_warp(std::integral_constant<Solved, Solved::kInverse>{});
-    } else if (cols == 1) {
+    } else if (cols == 1 && problem.lu == nullptr) {  // whose registers are full
       by_warp(std::integral_constant<Solved, Solved::kVector>{});
     } else {
       by_warp(std::integral_constant<Solved, Solved::kColumns>{});
@@ -222,7 +270,7 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
               WriteIdentity<E>{.elements = {n, n}, .x = AsElements(identities)});
       given.b = identities;
     }
-    SolveInSteps(stream, scratch, given, info);
+    SolveInSteps(stream, scratch, given, results);
   };
   const auto fits = [&] { return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem); };
   const bool shared = !kInverse && systems.a_stride == 0 && systems.batch > 1;
@@ -234,8 +282,21 @@ void Solve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, ffi::An
            Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
-    int32_t* const info_data = Elements<int32_t>(info, systems.batch, {}, "info");
-    if (systems.batch > 0) SolveBatch<false>(stream, scratch, systems, info_data);
+    SolveBatch<false>(stream, scratch, systems,
+                      {.info = Elements<int32_t>(info, systems.batch, {}, "info")});
+  });
+}
+
+void SolveLu(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, ffi::AnyBuffer b,
+             Result x, Result lu, Result pivots, Result info) {
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    const int64_t batch = systems.batch, n = systems.n;
+    Elements<T>(a, batch, {n, n}, "a");  // one matrix does not serve them all
+    SolveBatch<false>(stream, scratch, systems,
+                      {.info = Elements<int32_t>(info, batch, {}, "info"),
+                       .lu = Elements<T>(lu, batch, {n, n}, "the factors"),
+                       .pivots = Elements<int32_t>(pivots, batch, {n}, "pivots")});
   });
 }
 
@@ -247,7 +308,6 @@ void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result in
     const T* const a_data = Elements<T>(a, batch, {n, n}, "a");
     T* const inverse_data = Elements<T>(inverse, batch, {n, n}, "the inverse");
     int32_t* const info_data = Elements<int32_t>(info, batch, {}, "info");
-    if (batch == 0) return;
     SolveBatch<true>(stream, scratch,
                      Systems<T>{.a = a_data,
                                 .b = nullptr,
@@ -257,7 +317,7 @@ void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result in
                                 .rows = n,
                                 .cols = n,
                                 .a_stride = n * n},
-                     info_data);
+                     SolveResults<T>{.info = info_data});
   });
 }
 
@@ -321,5 +381,6 @@ void SlogdetInvTransposed(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Re
 }  // namespace linalg::cuda
 
 LINALG_HANDLER_AND_CAPTURED(linalg_solve, linalg::cuda::Solve);
+LINALG_HANDLER_AND_CAPTURED(linalg_solve_lu, linalg::cuda::SolveLu);
 LINALG_HANDLER_AND_CAPTURED(linalg_inv, linalg::cuda::Inv);
 LINALG_HANDLER(linalg_slogdet_inv_transposed, linalg::cuda::SlogdetInvTransposed, LINALG_CAPTURED);

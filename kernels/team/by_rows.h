@@ -60,12 +60,16 @@ LINALG_TEAM int SolveByRows(const Team& team, int n, E* a, int ld, int* permutat
 }
 
 // The same of several, b(i, j) being the elements of b: put(i, j, x). `work` has room for n rows of
-// as many columns as the team holds.
-template <int kColumns, int kSize, class Team, class E, class Rhs, class Put>
+// as many columns as the team holds. Every thread calls on_pivot as RowLu::Factor has it, and
+// factored(RowsElsewhere) when the factors are whole.
+template <int kColumns, int kSize, class Team, class E, class OnPivot, class Factored, class Rhs,
+          class Put>
 LINALG_TEAM int SolveByColumns(const Team& team, int n, E* a, int ld, int* permutation,
-                               Divisor<E>* divisors, E* work, int cols, Rhs&& b, Put&& put) {
+                               OnPivot&& on_pivot, Factored&& factored, Divisor<E>* divisors,
+                               E* work, int cols, Rhs&& b, Put&& put) {
   RowLu<Team, E, kColumns, kSize> lu(team, n, n, a, ld);
-  const int info = lu.Factor(permutation, [](int, int, E) {});
+  const int info = lu.Factor(permutation, on_pivot);
+  factored(RowsElsewhere<E>{a, ld, permutation, info});
   lu.TransposeFactors(divisors);
   ColumnSolve<Team, E, kColumns, kSize> solve(team, n, a, ld, divisors, work);
   solve.Solve(
@@ -79,8 +83,9 @@ template <int kColumns, int kSize, class Team, class E, class Put>
 LINALG_TEAM int InverseByColumns(const Team& team, int n, E* a, int ld, int* permutation,
                                  Divisor<E>* divisors, E* work, int cols, Put&& put) {
   const auto identity = [](int i, int j) { return FromReal<E>(RealElement<E>(i == j)); };
-  return SolveByColumns<kColumns, kSize>(team, n, a, ld, permutation, divisors, work, cols,
-                                         identity, put);
+  return SolveByColumns<kColumns, kSize>(
+      team, n, a, ld, permutation, [](int, int, E) {}, [](const RowsElsewhere<E>&) {}, divisors,
+      work, cols, identity, put);
 }
 
 }  // namespace linalg::team

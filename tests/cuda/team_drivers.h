@@ -191,6 +191,8 @@ int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, i
   std::vector<int> permutation(n);
   std::vector<E> work(n * kMostOfWarp<E>);
   std::vector<Divisor<E>> divisors(n);
+  const auto no_step = [](int, int, E) {};
+  const auto no_factors = [](const RowsElsewhere<E>&) {};
   return RunWarps<E>(teams, n, [&](const auto& team, auto count, auto size) {
     int info;
     if (cols == 1) {
@@ -199,8 +201,8 @@ int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, i
           [&](int i, E y) { x[i * ldb] = y; });
     } else {
       info = SolveByColumns<count, size>(
-          team, n, a, ld, permutation.data(), divisors.data(), work.data(), cols,
-          [&](int i, int j) { return b[i * ldb + j]; },
+          team, n, a, ld, permutation.data(), no_step, no_factors, divisors.data(), work.data(),
+          cols, [&](int i, int j) { return b[i * ldb + j]; },
           [&](int i, int j, E y) { x[i * ldb + j] = y; });
     }
     team.Phase([](int) {});

@@ -42,7 +42,7 @@ def resources(request, tmp_path):
 # Registers must leave room for several blocks on a multiprocessor, to which launch bounds hold most
 # kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep so.
 MOST_REGISTERS = 128
-MOST_STACK_BYTES = 16
+MOST_STACK_BYTES, MOST_SPILT_BYTES = 16, 20
 # But for warps that hold rows of 33 to 64 numbers, which are to have all that a thread can have.
 LONG_ROWS = re.compile(r"RunWarps.*Li64E")
 
@@ -53,7 +53,7 @@ def test_registers(resources):
     if not LONG_ROWS.search(name):
       assert registers <= MOST_REGISTERS, f"{name}: {registers} registers"
     assert stack <= MOST_STACK_BYTES, f"{name}: {stack} bytes of local memory"
-    assert spilt <= MOST_STACK_BYTES, f"{name}: {spilt} bytes spilt"
+    assert spilt <= MOST_SPILT_BYTES, f"{name}: {spilt} bytes spilt"
 
 
 @pytest.mark.parametrize("source", ["cholesky.cu", "lu.cu"])

@@ -12,6 +12,7 @@ import pytest
 import cases
 import linalg
 import matrices
+from linalg import _lu, _solve
 
 pytestmark = pytest.mark.all_dtypes
 
@@ -84,6 +85,19 @@ def test_conjugate_systems_by_the_vendor(dtype, rng):
 def test_one_column(n, dtype, rng):
   a, b = matrices.well_conditioned(rng, (7,), n, dtype), matrices.general(rng, (7,), n, 1, dtype)
   assert cases.named("solve").ratio((a, b), [np.asarray(linalg.solve(a, b))]) <= 30
+
+
+# Of each path, one column and several being apart in a warp, and too many of them for a team.
+@pytest.mark.parametrize("n, cols", [(4, 2), (24, 1), (24, 2), (60, 2), (140, 2), (40, 130)])
+def test_solutions_with_their_factors(n, cols, dtype, rng):
+  """They are those of `solve` and of `lu`, of matrices that are singular or hold NaN, too."""
+  a, b = matrices.general(rng, (7,), n, n, dtype), matrices.general(rng, (7,), n, cols, dtype)
+  a[2, :, 1], a[3, 1, 0] = 0, np.nan
+  together, (x, info), (packed, pivots, _, _) = jax.jit(
+      lambda a, b: (_solve.solve_lu_p(a, b), _solve.solve_p(a, b), _lu.lu_p(a)))(a, b)
+  np.testing.assert_array_equal(info, [0, 0, 2, -1, 0, 0, 0])
+  for found, expected in zip(together, (x, packed, pivots, info), strict=True):
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("n", [10, 40, 140])
