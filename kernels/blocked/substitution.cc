@@ -34,7 +34,10 @@ void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols,
   };
   ForEachPieceOfColumns<T>(run_tasks, 0, cols, [&](int64_t begin, int64_t end) {
     const Rows<T> piece = x.At(0, begin);
-    blocked::SolveLower<kConjugate>(whole, end - begin, a, divide, piece);
+    const auto divide_from = [&](int64_t first, int64_t) {
+      return [&divide, first](int64_t i, Register<T> row) { return divide(first + i, row); };
+    };
+    blocked::SolveLower<kConjugate>(whole, end - begin, a, divide_from, piece);
     if (whole == n_) return;
     ForEachGroupOfColumns<T>(
         0, end - begin, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {

@@ -58,12 +58,13 @@ LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, R
 }
 
 // Any number of columns: rows of x that stay in the cache are solved for and subtracted from all
-// below, so that each part of a large triangle is read once.
-template <bool kConjugate, class T, class Divide>
-void SolveLower(int64_t n, int64_t cols, Strided<T> a, Divide&& divide, Rows<T> x) {
+// below, so that each part of a large triangle is read once. divide_from(first, count) gives what
+// divides so many rows, or what a tile has beyond them, by the diagonal from there on.
+template <bool kConjugate, class T, class DivideFrom>
+void SolveLower(int64_t n, int64_t cols, Strided<T> a, DivideFrom&& divide_from, Rows<T> x) {
   for (int64_t first = 0; first < n; first += kDepth) {
     const int64_t count = std::min(kDepth, n - first), next = first + count;
-    const auto divide_row = [&](int64_t i, Register<T> row) { return divide(first + i, row); };
+    const auto divide_row = divide_from(first, count);
     ForEachGroupOfColumns<T>(0, cols,
                              [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
                                SolveLowerColumns<kConjugate, kCols>(count, a.At(first, first),
@@ -93,7 +94,8 @@ LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& div
 // With a lower triangle whose diagonal is 1.
 template <class T>
 void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
-  SolveLower<false>(n, cols, a, [](int64_t, Register<T> row) { return row; }, x);
+  const auto unit = [](int64_t, Register<T> row) { return row; };
+  SolveLower<false>(n, cols, a, [=](int64_t, int64_t) { return unit; }, x);
 }
 
 }  // namespace linalg::blocked

@@ -10,6 +10,7 @@
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
+#include "kernels/cpu/schur.h"
 #include "kernels/handlers.h"
 
 namespace linalg {

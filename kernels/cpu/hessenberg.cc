@@ -6,6 +6,7 @@
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
 #include "kernels/handlers.h"

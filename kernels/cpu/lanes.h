@@ -91,6 +91,30 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
 template <class T, class V>
 using ColumnBlock = Element<T, std::conditional_t<kLanesOf<V> == 1, Vector<Real<T>, kLanes<T>>, V>>;
 
+// The elements of as many matrices as handlers have in a group, and of one, and the blocks of its
+// columns.
+template <class T>
+using ElementInLanes = Element<T, Vector<Real<T>, kLanes<T>>>;
+template <class T>
+using ElementInHalf = Element<T, Vector<Real<T>, kLanes<T> / 2>>;
+template <class T>
+using BlockOfOne = ColumnBlock<T, Real<T>>;
+
+// visit(T, Of) for every dtype T and such an Of<T>; tests compile for one.
+#if !defined(LINALG_EACH_DTYPE)
+#define LINALG_EACH_DTYPE(visit, Of) \
+  visit(float, Of) visit(double, Of) visit(std::complex<float>, Of) visit(std::complex<double>, Of)
+#endif
+#if defined(__AVX512F__)
+#define LINALG_EACH_ELEMENT(visit)         \
+  LINALG_EACH_DTYPE(visit, ElementInLanes) \
+  LINALG_EACH_DTYPE(visit, ElementInHalf)  \
+  LINALG_EACH_DTYPE(visit, Element)
+#else
+#define LINALG_EACH_ELEMENT(visit) \
+  LINALG_EACH_DTYPE(visit, ElementInLanes) LINALG_EACH_DTYPE(visit, Element)
+#endif
+
 // Where a matrix may begin in such memory: blocks of its columns compute with what lies before.
 template <class B, class E>
 E* AfterMargin(E* memory) {
@@ -99,22 +123,51 @@ E* AfterMargin(E* memory) {
   return memory + kMargin;
 }
 
+// Pack and Unpack of pack.h. All handlers call them, and a compiler takes long over them, so that
+// those of several lanes are compiled once, in lanes.cc; but not those of constant sizes, from
+// which tiny matrices stay in registers.
+template <class V>
+void PackLanes(const Lane<V>* source, int64_t stride, int64_t count, V* target);
+template <class V>
+void UnpackLanes(const V* source, int64_t stride, int64_t count, Lane<V>* target);
+
+template <class V>
+  requires(kLanesOf<V> == 1)
+LINALG_INLINE void PackLanes(const Lane<V>* source, int64_t stride, int64_t count, V* target) {
+  Pack(source, stride, count, target);
+}
+template <class V>
+  requires(kLanesOf<V> == 1)
+LINALG_INLINE void UnpackLanes(const V* source, int64_t stride, int64_t count, Lane<V>* target) {
+  Unpack(source, stride, count, target);
+}
+
 // Moves the elements of a group's matrices, `count` each and `stride` apart, to lanes and back.
 template <class E, class T>
 LINALG_INLINE void LoadElements(const T* source, int64_t stride, int64_t count, E* elements) {
   constexpr int64_t kParts = kPartsOf<E>;
-  Pack(reinterpret_cast<const Real<T>*>(source), stride * kParts, count * kParts,
-       reinterpret_cast<RealElement<E>*>(elements));
+  const auto* const from = reinterpret_cast<const Real<T>*>(source);
+  auto* const to = reinterpret_cast<RealElement<E>*>(elements);
+  if (__builtin_constant_p(count)) {
+    Pack(from, stride * kParts, count * kParts, to);
+  } else {
+    PackLanes(from, stride * kParts, count * kParts, to);
+  }
 }
 
 template <class E, class T>
-void StoreElements(const E* elements, int64_t count, int64_t stride, T* target) {
+LINALG_INLINE void StoreElements(const E* elements, int64_t count, int64_t stride, T* target) {
   constexpr int64_t kParts = kPartsOf<E>;
-  Unpack(reinterpret_cast<const RealElement<E>*>(elements), stride * kParts, count * kParts,
-         reinterpret_cast<Real<T>*>(target));
+  const auto* const from = reinterpret_cast<const RealElement<E>*>(elements);
+  auto* const to = reinterpret_cast<Real<T>*>(target);
+  if (__builtin_constant_p(count)) {
+    Unpack(from, stride * kParts, count * kParts, to);
+  } else {
+    UnpackLanes(from, stride * kParts, count * kParts, to);
+  }
 }
 template <class E, class T>
-void StoreElements(const E* elements, int64_t count, T* target) {
+LINALG_INLINE void StoreElements(const E* elements, int64_t count, T* target) {
   StoreElements(elements, count, count, target);
 }
 
@@ -140,7 +193,7 @@ void StoreIntegers(const V* source, int64_t count, int32_t* target) {
       for (int64_t i = 0; i < size; ++i) {
         block[i] = __builtin_convertvector(source[first + i], Integers);
       }
-      Unpack(block, count, size, target + first);
+      UnpackLanes(block, count, size, target + first);
     });
   }
 }
@@ -152,7 +205,7 @@ void LoadIntegers(const int32_t* source, int64_t stride, int64_t count, V* targe
   } else {
     using Integers = Vector<int32_t, kLanesOf<V>>;
     ForEachBlock<Integers>(count, [=](int64_t first, int64_t size, Integers* block) {
-      Pack(source + first, stride, size, block);
+      PackLanes(source + first, stride, size, block);
       for (int64_t i = 0; i < size; ++i) target[first + i] = __builtin_convertvector(block[i], V);
     });
   }

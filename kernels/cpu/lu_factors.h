@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/once.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/small/lu.h"

@@ -7,6 +7,7 @@
 #include "kernels/blocked/qr.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/handlers.h"
 #include "kernels/small/householder.h"

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
+#include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
@@ -210,8 +211,8 @@ struct QrProblem : QrShape {
     for (int64_t i = 0; i < rows; ++i) {
       // Blocks compute with what lies before the first column too: nothing slow.
       std::fill_n(target + i * stride - (stride - cols), stride - cols, E{});
-      Pack(reinterpret_cast<const Real<T>*>(source + i * cols), group, cols * kParts,
-           reinterpret_cast<V*>(target + i * stride));
+      PackLanes(reinterpret_cast<const Real<T>*>(source + i * cols), group, cols * kParts,
+                reinterpret_cast<V*>(target + i * stride));
     }
   }
 
@@ -224,8 +225,8 @@ struct QrProblem : QrShape {
       rows = 1;
     }
     for (int64_t i = 0; i < rows; ++i) {
-      Unpack(reinterpret_cast<const V*>(source + i * stride), group, cols * kParts,
-             reinterpret_cast<Real<T>*>(target + i * cols));
+      UnpackLanes(reinterpret_cast<const V*>(source + i * stride), group, cols * kParts,
+                  reinterpret_cast<Real<T>*>(target + i * cols));
     }
   }
 

@@ -3,7 +3,8 @@
 // Small matrices go to kernels/small/schur.h, one per lane. Larger ones go to gees, in place in T's
 // result, which one pass fills with A in column-major order. A matrix that is not
 // finite gets NaN, and info = -1, by IterateIf of range.h.
-#include "kernels/small/schur.h"
+#include "kernels/cpu/schur.h"
+
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
@@ -14,6 +15,12 @@
 #include "kernels/handlers.h"
 
 namespace linalg {
+
+namespace small {
+#define LINALG_SCHUR_IN(T, Of) LINALG_SCHUR(, Of<T>)
+LINALG_EACH_ELEMENT(LINALG_SCHUR_IN)
+}  // namespace small
+
 namespace {
 
 template <class T>

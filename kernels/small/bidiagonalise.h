@@ -30,8 +30,8 @@ struct BidiagonalReflectors {
 // Reduces the n by n matrix, the diagonal to d and what is above it to e. Columns are updated in
 // blocks B.
 template <class B, class E>
-LINALG_INLINE void Bidiagonalise(E* a, int n, const BidiagonalReflectors<E>& reflectors,
-                                 RealElement<E>* d, RealElement<E>* e) {
+LINALG_ONCE void Bidiagonalise(E* a, int n, const BidiagonalReflectors<E>& reflectors,
+                               RealElement<E>* d, RealElement<E>* e) {
   for (int k = 0; k < n; ++k) {
     const int rows = n - k, cols = rows - 1;
     E* const corner = a + k * n + k;

@@ -31,7 +31,7 @@ namespace linalg::small {
 // the last of e is of no account, of norm about 1. The rows of `rotations` become the transposed
 // eigenvectors. Returns how many elements of e did not vanish.
 template <class V, class Rotations>
-LINALG_INLINE V ImplicitQl(V* d, V* e, int n, Rotations&& rotations) {
+LINALG_ONCE V ImplicitQl(V* d, V* e, int n, Rotations&& rotations) {
   const V zero{}, one = Number<V>(1);
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
@@ -91,7 +91,7 @@ LINALG_INLINE V ImplicitQl(V* d, V* e, int n, Rotations&& rotations) {
 // quotients of their vectors, of norm 1, in the rows of z. The errors of QL's sweeps add up in the
 // values as in the vectors, but the quotients' are of the second order in those of the vectors.
 template <class Row, class V>
-LINALG_INLINE void RefineEigenvalues(const V* d, V* e, int n, const V* z, int stride, V* w) {
+LINALG_ONCE void RefineEigenvalues(const V* d, V* e, int n, const V* z, int stride, V* w) {
   for (int j = 0; j < n - 1; ++j) e[j] = Broadcast<V>(2) * e[j];
   for (int i = 0; i < n; ++i) {
     const V* const v = z + i * stride;

@@ -32,7 +32,7 @@ struct WithoutVectors {
 // Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the singular values, in no
 // order; e has the n - 1 elements above it. Returns how many of those did not vanish.
 template <class V, class Vectors = WithoutVectors>
-LINALG_INLINE V GolubKahan(V* d, V* e, int n, Vectors&& vectors = {}) {
+LINALG_ONCE V GolubKahan(V* d, V* e, int n, Vectors&& vectors = {}) {
   using Limits = std::numeric_limits<Lane<V>>;
   const V zero{}, one = Number<V>(1), eps = Broadcast<V>(Limits::epsilon());
   int first = 0;

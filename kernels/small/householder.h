@@ -273,8 +273,8 @@ LINALG_ONCE void HouseholderProduct(E* q, int ld, int m, int cols, int count, co
 // Replaces the m by cols matrix C, whose rows follow one another, by Q C, or by Qᴴ C if `adjoint`,
 // Q being the product of `count` reflectors.
 template <class B, class E>
-LINALG_INLINE void MultiplyByQ(bool adjoint, int m, int cols, int count, const E* v, const E* taus,
-                               E* c) {
+LINALG_ONCE void MultiplyByQ(bool adjoint, int m, int cols, int count, const E* v, const E* taus,
+                             E* c) {
   for (int i = 0; i < count; ++i) {
     const int k = adjoint ? i : count - 1 - i;
     const E tau = adjoint ? Conj(taus[k]) : taus[k];

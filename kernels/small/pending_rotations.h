@@ -74,7 +74,7 @@ class PendingRotations {
     if (++pending_ == kPendingSweeps<Row>) Apply();
   }
 
-  LINALG_INLINE void Apply() {
+  LINALG_ONCE void Apply() {
     constexpr int kStep = kColumns<V, Row>;
     ForEachHalvingBlock<8>(0, PaddedColumns<V, Row>(n_) / kStep, [&](auto block, int begin) {
       constexpr int kBlock = decltype(block)::value;

@@ -18,6 +18,83 @@
 
 namespace linalg::small {
 
+// The singular vectors of a real bidiagonal matrix, as GolubKahan rotates them; what that matrix
+// was made of is not known here, so that one iteration serves real and complex ones.
+template <class Row, class V>
+class BidiagonalVectors {
+ public:
+  // The vectors of one side, in rows, and the rotations that these wait for.
+  struct Side {
+    V *rows, *sine, *shear;
+  };
+
+  // Of the n by n matrix of diagonal d and of e above it; rows are `stride` apart.
+  LINALG_INLINE BidiagonalVectors(const V* d, const V* e, int n, int stride, const Side& left,
+                                  const Side& right)
+      : d_(d),
+        e_(e),
+        n_(n),
+        stride_(stride),
+        left_rows_(left.rows),
+        right_rows_(right.rows),
+        left_(left.rows, n, stride, left.sine, left.shear),
+        right_(right.rows, n, stride, right.sine, right.shear) {}
+
+  LINALG_INLINE void Left(int i, Mask<V> on, const PlaneRotation<V>& rotation) {
+    left_.Add(i, KeepIf<V>(on, rotation.sine), KeepIf<V>(on, rotation.Shear()));
+  }
+  LINALG_INLINE void Right(int i, Mask<V> on, const PlaneRotation<V>& rotation) {
+    right_.Add(i, KeepIf<V>(on, rotation.sine), KeepIf<V>(on, rotation.Shear()));
+  }
+  LINALG_INLINE void Skip(int i) {
+    left_.Add(i, V{}, V{});
+    right_.Add(i, V{}, V{});
+  }
+  LINALG_INLINE void EndSweep(int first, int last) {
+    left_.EndSweep(first, last);
+    right_.EndSweep(first, last);
+  }
+  LINALG_INLINE void End(V* s) {
+    left_.Apply();
+    right_.Apply();
+    Refine(s);
+  }
+  LINALG_INLINE void Negate(int i, Mask<V> negative) {
+    if (!Any(negative)) return;
+    V* const row = right_rows_ + i * stride_;
+    for (int j = 0; j < n_; ++j) row[j] = negative ? -row[j] : row[j];
+  }
+
+ private:
+  using Rotations = PendingRotations<true, Row, V>;
+
+  // Replaces singular values s by what they are of their vectors u and v, uᵀ B v over the norms,
+  // which are nearly 1. The errors of the sweeps add up in the values as in the vectors, but those
+  // of this product are of the second order in those of the vectors.
+  LINALG_INLINE void Refine(V* s) const {
+    for (int i = 0; i < n_; ++i) {
+      const V *const u = left_rows_ + i * stride_, *const v = right_rows_ + i * stride_;
+      const V x = s[i], half = Number<V>(0.5) * x;
+      // Of element j, that of uᵀ (B v - x u), and what the norms differ by.
+      const auto add = [&]<class C>(C left, C right, C image, C sum) {
+        return MulAdd(left, image - x * left, MulAdd(half * (left - right), left + right, sum));
+      };
+      const V sum = SumOf<V, Row>(0, n_ - 1, [&]<class C>(int j, C sum) {
+        const C left = LoadColumns<C>(u + j), right = LoadColumns<C>(v + j);
+        const C beside = LoadColumns<C>(e_ + j) * LoadColumns<C>(v + j + 1);
+        return add(left, right, MulAdd(LoadColumns<C>(d_ + j), right, beside), sum);
+      });
+      const int last = n_ - 1;
+      s[i] = x + add(u[last], v[last], d_[last] * v[last], sum);
+    }
+  }
+
+  const V *d_, *e_;
+  int n_, stride_;
+  V *left_rows_, *right_rows_;
+  Rotations left_, right_;
+};
+
 // The decomposition, as Svd of svd.h calls it. Rows of vectors are in registers Row, columns are
 // updated in blocks B.
 template <class E_, class Row, class B>
@@ -55,7 +132,7 @@ class QrSvd {
       s[i] = d_[i];
       if (i < n_ - 1) beside_[i] = e_[i];
     }
-    const V failed = GolubKahan(s, beside_, n_, Vectors(*this));
+    const V failed = GolubKahan(s, beside_, n_, Vectors(d_, e_, n_, stride_, left_, right_));
     SortOrdered<true>(s, n_, order_);
     // The matrix is free, and so are the reflectors from the left once they have been applied.
     Order(left_, matrix_);
@@ -72,72 +149,8 @@ class QrSvd {
   LINALG_INLINE E Vh(int i, int j) const { return Conj(reflectors_.left[j * n_ + i]); }
 
  private:
-  // The vectors of one side: in rows, and the rotations that these wait for.
-  struct Side {
-    V *rows, *sine, *shear;
-  };
-  using Rotations = PendingRotations<true, Row, V>;
-
-  // What GolubKahan does to the vectors.
-  class Vectors {
-   public:
-    LINALG_INLINE explicit Vectors(const QrSvd& work)
-        : work_(work), left_(work.RotationsOf(work.left_)), right_(work.RotationsOf(work.right_)) {}
-
-    LINALG_INLINE void Left(int i, Mask<V> on, const PlaneRotation<V>& rotation) {
-      left_.Add(i, KeepIf<V>(on, rotation.sine), KeepIf<V>(on, rotation.Shear()));
-    }
-    LINALG_INLINE void Right(int i, Mask<V> on, const PlaneRotation<V>& rotation) {
-      right_.Add(i, KeepIf<V>(on, rotation.sine), KeepIf<V>(on, rotation.Shear()));
-    }
-    LINALG_INLINE void Skip(int i) {
-      left_.Add(i, V{}, V{});
-      right_.Add(i, V{}, V{});
-    }
-    LINALG_INLINE void EndSweep(int first, int last) {
-      left_.EndSweep(first, last);
-      right_.EndSweep(first, last);
-    }
-    LINALG_INLINE void End(V* s) {
-      left_.Apply();
-      right_.Apply();
-      work_.Refine(s);
-    }
-    LINALG_INLINE void Negate(int i, Mask<V> negative) {
-      if (!Any(negative)) return;
-      V* const row = work_.right_.rows + i * work_.stride_;
-      for (int j = 0; j < work_.n_; ++j) row[j] = negative ? -row[j] : row[j];
-    }
-
-   private:
-    const QrSvd& work_;
-    Rotations left_, right_;
-  };
-
-  LINALG_INLINE Rotations RotationsOf(const Side& side) const {
-    return {side.rows, n_, stride_, side.sine, side.shear};
-  }
-
-  // Replaces singular values s by what they are of their vectors u and v, uᵀ B v over the norms,
-  // which are nearly 1. The errors of the sweeps add up in the values as in the vectors, but those
-  // of this product are of the second order in those of the vectors.
-  LINALG_INLINE void Refine(V* s) const {
-    for (int i = 0; i < n_; ++i) {
-      const V *const u = left_.rows + i * stride_, *const v = right_.rows + i * stride_;
-      const V x = s[i], half = Number<V>(0.5) * x;
-      // Of element j, that of uᵀ (B v - x u), and what the norms differ by.
-      const auto add = [&]<class C>(C left, C right, C image, C sum) {
-        return MulAdd(left, image - x * left, MulAdd(half * (left - right), left + right, sum));
-      };
-      const V sum = SumOf<V, Row>(0, n_ - 1, [&]<class C>(int j, C sum) {
-        const C left = LoadColumns<C>(u + j), right = LoadColumns<C>(v + j);
-        const C beside = LoadColumns<C>(e_ + j) * LoadColumns<C>(v + j + 1);
-        return add(left, right, MulAdd(LoadColumns<C>(d_ + j), right, beside), sum);
-      });
-      const int last = n_ - 1;
-      s[i] = x + add(u[last], v[last], d_[last] * v[last], sum);
-    }
-  }
+  using Vectors = BidiagonalVectors<Row, V>;
+  using Side = typename Vectors::Side;
 
   // The columns of `target` are the vectors of a side, in the order of their values.
   LINALG_INLINE void Order(const Side& side, E* target) const {

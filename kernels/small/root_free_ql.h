@@ -46,7 +46,7 @@ LINALG_INLINE void SetPart(W x, int part, V& target) {
 // have, says what is computed in: V, or doubles. Returns how many elements beside the diagonal did
 // not vanish.
 template <class W, class V>
-LINALG_INLINE V RootFreeQl(V* d, const V* e, int n, W* work) {
+LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   using Limits = std::numeric_limits<Lane<V>>;
   constexpr int kParts = kLanesOf<V> / kLanesOf<W>;
   constexpr Lane<W> kEps = Limits::epsilon();

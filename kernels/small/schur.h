@@ -253,8 +253,8 @@ struct SchurWork {
 // blocks alone; of D⁻¹ Pᵀ A P D, which `balanced` says, with D = 1 unless `scaled`. Returns 0, -1
 // in the lanes whose matrix holds NaN or Inf, or what QrIteration::Run returns.
 template <bool kVectors, class E, class V = RealElement<E>>
-LINALG_INLINE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>& balanced,
-                      V& unscale) {
+LINALG_ONCE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>& balanced,
+                    V& unscale) {
   E* const t = work.t;
   Extent<E> extent;
   for (int i = 0; i < n * n; ++i) extent.Add(t[i]);

@@ -1,0 +1,31 @@
+// What several handlers call of kernels/small, compiled once, in once.cc: a compiler takes long
+// over it, and a call costs nothing beside it.
+#pragma once
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/small/hessenberg.h"
+#include "kernels/small/householder.h"
+#include "kernels/small/mul_sub.h"
+
+namespace linalg::small {
+
+// With blocks B of columns of elements E.
+#define LINALG_REFLECTORS(declare, B, E)                                                   \
+  declare template void HouseholderQr<B>(E*, int, int, int, E*, E*);                       \
+  declare template void HouseholderProduct<B>(E*, int, int, int, int, const E*, const E*); \
+  declare template void MultiplyByQ<B>(bool, int, int, int, const E*, const E*, E*);       \
+  declare template void Hessenberg<B>(E*, int, E*, E*);
+
+#define LINALG_PRODUCTS(declare, E) \
+  declare template void MulSubAll(int, int, int, const E*, int, const E*, int, E*, int);
+
+#define LINALG_ONCE_IN(T, Of)             \
+  LINALG_REFLECTORS(extern, Of<T>, Of<T>) \
+  LINALG_PRODUCTS(extern, Of<T>)
+#define LINALG_ONCE_OF_ONE(T, Of) LINALG_REFLECTORS(extern, Of<T>, Element<T>)
+LINALG_EACH_ELEMENT(LINALG_ONCE_IN)
+LINALG_EACH_DTYPE(LINALG_ONCE_OF_ONE, BlockOfOne)
+#undef LINALG_ONCE_IN
+#undef LINALG_ONCE_OF_ONE
+
+}  // namespace linalg::small
