@@ -26,8 +26,7 @@ struct DetProblem {
   void RunSmall(ffi::ThreadPool& pool) const {
     DispatchSize(n, [&](auto order) {
       ForEachSmallGroup<T>(pool, batch, order, order, 0, a, [&](auto& group) {
-        results.Store(group.first,
-                      small::Determinant(order, group.a, group.pivots, group.permutation));
+        results.Store(group.first, small::Determinant(order, group.a, group.pivots));
       });
     });
   }

@@ -41,14 +41,13 @@ struct SmallDeterminant {
   const E* a;
   DeterminantResults<E> results;
   Staged<E> matrix;
-  Place<V> pivots, permutation;
+  Place<V> pivots;
   Place<E> product;
   Place<V> exponent;
 
   __device__ void Load(const Block& block) const { matrix.Load(a, block); }
   __device__ void Run(char* slice) const {
-    const auto det =
-        small::Determinant(n, matrix.In(slice), pivots.In(slice), permutation.In(slice));
+    const auto det = small::Determinant(n, matrix.In(slice), pivots.In(slice));
     *product.In(slice) = det.product;
     *exponent.In(slice) = det.exponent;
   }
@@ -129,7 +128,6 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
                                   .results = results,
                                   .matrix = {size, slice.Take<E>(size)},
                                   .pivots = slice.Take<V>(n),
-                                  .permutation = slice.Take<V>(n),
                                   .product = slice.Take<E>(1),
                                   .exponent = slice.Take<V>(1)};
     LaunchAlone(stream, job, batch, slice);

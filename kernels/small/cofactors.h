@@ -77,7 +77,7 @@ LINALG_INLINE RealElement<E> Cofactors(int n, E* a, RealElement<E>* pivots,
     SmallestCofactors(n, a, cofactors);
     const V holds_nan = HoldsNaN(n * n, a) ? Broadcast<V>(kHoldsNaN) : V{};
     FillNaN(holds_nan < V{}, n * n, cofactors);
-    det = Determinant(n, a, pivots, permutation);
+    det = Determinant(n, a, pivots);
     return holds_nan;
   }
   const V singular = Lu(n, n, a, pivots, permutation);

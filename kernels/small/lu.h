@@ -1,8 +1,9 @@
 // LU with partial pivoting of small matrices, one per lane, in place, and what follows from it.
 //
 // Row-major; right-looking over panels of kPanel columns. Each lane picks its own pivots, so rows
-// are exchanged under a mask, and only rows that some lane picked are touched. Pivots and
-// permutations are kept as lanes of V, which hold such small integers exactly.
+// are exchanged under a mask: in the panel as it is factored, in the other columns for all of its
+// steps at once, since moving rows costs more than the arithmetic. Pivots and permutations are kept
+// as lanes of V, which hold such small integers exactly.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -20,15 +21,6 @@ LINALG_INLINE void ExchangeRows(Mask<RealElement<E>> mask, int cols, E* i, E* k)
   for (int j = 0; j < cols; ++j) ExchangeWhere(mask, i[j], k[j]);
 }
 
-// Divides the column below pivot k of the rows-by-cols matrix by it; not by a zero.
-template <class E>
-LINALG_INLINE void ScaleColumn(int rows, int cols, int k, E* a) {
-  using V = RealElement<E>;
-  const E pivot = a[k * cols + k];
-  const Divisor<E> divisor(Choose(Magnitude(pivot) == V{}, FromReal<E>(Broadcast<V>(1)), pivot));
-  for (int i = k + 1; i < rows; ++i) a[i * cols + k] = divisor.Divide(a[i * cols + k]);
-}
-
 // Apart from what surrounds it, or the mask is kept in memory.
 template <class E>
 LINALG_INLINE Mask<RealElement<E>> HoldsNaN(int count, const E* a) {
@@ -37,46 +29,224 @@ LINALG_INLINE Mask<RealElement<E>> HoldsNaN(int count, const E* a) {
   return found;
 }
 
+// The exchanges of rows in kSteps steps from `first` on, whose pivots are at or below them.
+template <int kSteps, class V>
+class Exchanges {
+ public:
+  LINALG_INLINE Exchanges(int first, int rows, const V* pivots) : first_(first), rows_(rows) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s) pivots_[s] = pivots[first + s];
+    by_rows_ = rows - first - kSteps <= 2 * kLanesOf<V>;
+    if (by_rows_) return;
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s) {
+      picked_[s] = PickedRows(pivots_[s]) & ~(uint64_t{1} << (first + s));
+    }
+  }
+
+  // Of the rows of b (, cols).
+  template <class E>
+  LINALG_INLINE void Apply(int cols, E* b, int ldb) const {
+    constexpr int kCols = kBlockCols<E>;
+    int j = 0;
+    if (by_rows_) {
+      for (; j + kCols <= cols; j += kCols) ByRows<kCols>(b + j, ldb);
+      for (; j < cols; ++j) ByRows<1>(b + j, ldb);
+    } else {
+      for (; j + 2 * kCols <= cols; j += 2 * kCols) BySteps<2 * kCols>(b + j, ldb);
+      for (; j + kCols <= cols; j += kCols) BySteps<kCols>(b + j, ldb);
+      for (; j < cols; ++j) BySteps<1>(b + j, ldb);
+    }
+  }
+
+ private:
+  // A step at a time, over the rows that it picked.
+  template <int kCols, class E>
+  LINALG_INLINE void BySteps(E* b, int ldb) const {
+    for (int s = 0; s < kSteps; ++s) {
+      E* const row = b + (first_ + s) * ldb;
+      E held[kCols];
+#pragma GCC unroll 8
+      for (int j = 0; j < kCols; ++j) held[j] = row[j];
+      for (uint64_t picked = picked_[s]; picked != 0; picked &= picked - 1) {
+        const int i = std::countr_zero(picked);
+        ExchangeRows(pivots_[s] == Number<V>(i), kCols, b + i * ldb, held);
+      }
+#pragma GCC unroll 8
+      for (int j = 0; j < kCols; ++j) row[j] = held[j];
+    }
+  }
+
+  // All steps at once, over all rows: few of them are picked by no lane.
+  template <int kCols, class E>
+  LINALG_INLINE void ByRows(E* b, int ldb) const {
+    E* const top = b + first_ * ldb;
+    E held[kSteps][kCols];
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s)
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) held[s][j] = top[s * ldb + j];
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s)
+#pragma GCC unroll 4
+      for (int t = s + 1; t < kSteps; ++t) {
+        ExchangeRows(pivots_[s] == Number<V>(first_ + t), kCols, held[s], held[t]);
+      }
+    for (int i = first_ + kSteps; i < rows_; ++i) {
+      E row[kCols];
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) row[j] = b[i * ldb + j];
+#pragma GCC unroll 4
+      for (int s = 0; s < kSteps; ++s) {
+        ExchangeRows(pivots_[s] == Number<V>(i), kCols, row, held[s]);
+      }
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) b[i * ldb + j] = row[j];
+    }
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s)
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) top[s * ldb + j] = held[s][j];
+  }
+
+  int first_, rows_;
+  bool by_rows_;
+  V pivots_[kSteps];
+  uint64_t picked_[kSteps];
+};
+
+// Of a single matrix.
+template <int kSteps, class V>
+  requires(kLanesOf<V> == 1)
+class Exchanges<kSteps, V> {
+ public:
+  LINALG_INLINE Exchanges(int first, int, const V* pivots) : first_(first), pivots_(pivots) {}
+
+  template <class E>
+  LINALG_INLINE void Apply(int cols, E* b, int ldb) const {
+    for (int k = first_; k < first_ + kSteps; ++k) {
+      ExchangeRows(true, cols, b + static_cast<int>(pivots_[k]) * ldb, b + k * ldb);
+    }
+  }
+
+ private:
+  int first_;
+  const V* pivots_;
+};
+
+// The largest number of a column, and its row.
+template <class V>
+struct Largest {
+  V size, row;
+
+  LINALG_INLINE void Add(V other, int i) {
+    const auto larger = other > size;
+    size = larger ? other : size;
+    row = larger ? Number<V>(i) : row;
+  }
+};
+
+// The columns [first, first + kCols) of the matrix, from row `first` on, factored; its rows are
+// exchanged in these columns alone. Sets the pivots of these steps.
+template <int kCols, class E>
+LINALG_INLINE void FactorPanel(int rows, int cols, int first, E* a, RealElement<E>* pivots,
+                               RealElement<E>& singular) {
+  using V = RealElement<E>;
+  E* const panel = a + first;
+  Largest<V> largest{Magnitude(panel[first * cols]), Number<V>(first)};
+  for (int i = first + 1; i < rows; ++i) largest.Add(Magnitude(panel[i * cols]), i);
+#pragma GCC unroll 4
+  for (int step = 0; step < kCols; ++step) {
+    const int k = first + step;
+    const V pivot = largest.row;
+    pivots[k] = pivot;
+    singular = (largest.size == V{}) & (singular == V{}) ? Number<V>(k + 1) : singular;
+    E held[kCols], row[kCols];
+    if constexpr (kLanesOf<V> == 1) {
+      ExchangeRows(true, kCols, panel + static_cast<int>(pivot) * cols, panel + k * cols);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) row[j] = held[j] = panel[k * cols + j];
+    if constexpr (kLanesOf<V> > 1) {
+      for (int i = k + 1; i < rows; ++i) {
+        const auto picked = pivot == Number<V>(i);
+#pragma GCC unroll 4
+        for (int j = 0; j < kCols; ++j) row[j] = Choose(picked, panel[i * cols + j], row[j]);
+      }
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) panel[k * cols + j] = row[j];
+    }
+    const E one = FromReal<E>(Broadcast<V>(1));
+    const Divisor<E> divisor(Choose(Magnitude(row[step]) == V{}, one, row[step]));
+    for (int i = k + 1; i < rows; ++i) {
+      // Where row i was picked, row k takes its place.
+      const auto picked = pivot == Number<V>(i);
+      E x[kCols];
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) {
+        x[j] = panel[i * cols + j];
+        if constexpr (kLanesOf<V> > 1) x[j] = Choose(picked, held[j], x[j]);
+      }
+      x[step] = divisor.Divide(x[step]);
+#pragma GCC unroll 4
+      for (int j = step + 1; j < kCols; ++j) x[j] = NegMulAdd(x[step], row[j], x[j]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) panel[i * cols + j] = x[j];
+      if (step + 1 == kCols) continue;
+      const V size = Magnitude(x[step + 1]);
+      if (i == k + 1) {
+        largest = {size, Number<V>(i)};
+      } else {
+        largest.Add(size, i);
+      }
+    }
+  }
+}
+
+// One panel, and what follows from it in the other columns.
+template <int kCols, class E>
+LINALG_INLINE void LuStep(int rows, int cols, int first, E* a, RealElement<E>* pivots,
+                          RealElement<E>* permutation, RealElement<E>& singular) {
+  FactorPanel<kCols>(rows, cols, first, a, pivots, singular);
+  const Exchanges<kCols, RealElement<E>> exchanges(first, rows, pivots);
+  const int end = first + kCols;
+  if (permutation != nullptr) {
+    exchanges.Apply(1, permutation, 1);
+    exchanges.Apply(first, a, cols);
+  }
+  exchanges.Apply(cols - end, a + end, cols);
+  for (int k = first + 1; k < end; ++k) {
+    MulSubRows<1>(cols - end, k - first, a + k * cols + first, cols, a + first * cols + end, cols,
+                  a + k * cols + end, cols);
+  }
+  MulSub(rows - end, cols - end, kCols, a + end * cols + first, cols, a + first * cols + end, cols,
+         a + end * cols + end, cols);
+}
+
 // Factors in place; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
-// the first pivot that is 0, or kHoldsNaN.
+// the first pivot that is 0, or kHoldsNaN. Without a permutation the rows of L stay in the order in
+// which they were made.
 template <class E>
 LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots,
                                 RealElement<E>* permutation) {
   using V = RealElement<E>;
+  static_assert(kPanel == 4, "what is left of the last panel has up to 3 steps");
   const int count = rows < cols ? rows : cols;
   V singular{};
-  for (int i = 0; i < rows; ++i) permutation[i] = Number<V>(i);
-  for (int panel = 0; panel < count; panel += kPanel) {
-    const int end = panel + kPanel < count ? panel + kPanel : count;
-    for (int k = panel; k < end; ++k) {
-      V largest = Magnitude(a[k * cols + k]), pivot = Number<V>(k);
-      for (int i = k + 1; i < rows; ++i) {
-        const V size = Magnitude(a[i * cols + k]);
-        const auto larger = size > largest;
-        largest = larger ? size : largest;
-        pivot = larger ? Number<V>(i) : pivot;
-      }
-      pivots[k] = pivot;
-      ForPicked(pivot, k, k + 1, rows, [&](auto picked, int i) {
-        ExchangeRows(picked, cols, a + i * cols, a + k * cols);
-        ExchangeRows(picked, 1, permutation + i, permutation + k);
-      });
-      singular = (largest == V{}) & (singular == V{}) ? Number<V>(k + 1) : singular;
-      ScaleColumn(rows, cols, k, a);
-      // Within the panel at once; beyond it after the panel.
-      for (int i = k + 1; i < rows; ++i) {
-        const E left = a[i * cols + k];
-        for (int j = k + 1; j < end; ++j) {
-          a[i * cols + j] = NegMulAdd(left, a[k * cols + j], a[i * cols + j]);
-        }
-      }
-    }
-    for (int k = panel + 1; k < end; ++k) {
-      MulSubRows<1>(cols - end, k - panel, a + k * cols + panel, cols, a + panel * cols + end, cols,
-                    a + k * cols + end, cols);
-    }
-    MulSub(rows - end, cols - end, end - panel, a + end * cols + panel, cols,
-           a + panel * cols + end, cols, a + end * cols + end, cols);
+  for (int i = 0; permutation != nullptr && i < rows; ++i) permutation[i] = Number<V>(i);
+  int k = 0;
+  for (; k + kPanel <= count; k += kPanel) {
+    LuStep<kPanel>(rows, cols, k, a, pivots, permutation, singular);
+  }
+  switch (count - k) {
+    case 3:
+      LuStep<3>(rows, cols, k, a, pivots, permutation, singular);
+      break;
+    case 2:
+      LuStep<2>(rows, cols, k, a, pivots, permutation, singular);
+      break;
+    case 1:
+      LuStep<1>(rows, cols, k, a, pivots, permutation, singular);
   }
   return HoldsNaN(rows * cols, a) ? Broadcast<V>(kHoldsNaN) : singular;
 }
@@ -92,9 +262,18 @@ struct LanePivots {
 template <class E>
 LINALG_INLINE void ApplyPivots(int n, LanePivots<RealElement<E>> pivots, bool back, int cols,
                                E* b) {
+  using V = RealElement<E>;
+  if (pivots.from_factors && !back) {
+    int k = 0;
+    for (; k + kPanel <= n; k += kPanel) {
+      Exchanges<kPanel, V>(k, n, pivots.steps).Apply(cols, b, cols);
+    }
+    for (; k < n; ++k) Exchanges<1, V>(k, n, pivots.steps).Apply(cols, b, cols);
+    return;
+  }
   for (int step = 0; step < n; ++step) {
     const int k = back ? n - 1 - step : step;
-    ForPicked(pivots.steps[k], k, pivots.from_factors ? k + 1 : 0, n,
+    ForPicked(pivots.steps[k], k, 0, n,
               [&](auto picked, int i) { ExchangeRows(picked, cols, b + i * cols, b + k * cols); });
   }
 }
@@ -168,14 +347,14 @@ class EntriesDeterminant {
   E product_;
 };
 
-// The determinant of the n by n matrix `a`, which its LU factors overwrite where they are needed.
+// The determinant of the n by n matrix `a`, which what is left of its LU factors overwrites where
+// they are needed; `pivots` is room for n.
 template <class E>
-LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots,
-                                           RealElement<E>* permutation) {
+LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots) {
   const EntriesDeterminant<E> products(n, a);
   ScaledProduct<E> det;
   if (!products.IsEverywhere()) {
-    Lu(n, n, a, pivots, permutation);
+    Lu(n, n, a, pivots, /*permutation=*/static_cast<RealElement<E>*>(nullptr));
     det = ProductOfPivots(n, a, n, pivots);
   }
   return products.OrElse(det);

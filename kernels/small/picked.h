@@ -1,9 +1,24 @@
 // Rows or columns that each lane picks for itself.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #include "kernels/arithmetic/element.h"
 
 namespace linalg::small {
+
+// The rows that some lane picked, of 64 at most.
+template <class V>
+LINALG_INLINE uint64_t PickedRows(V pivot) {
+  alignas(V) Lane<V> rows[kLanesOf<V>];
+  StoreUnaligned(pivot, rows);
+  uint64_t picked = 0;
+  for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+    picked |= uint64_t{1} << static_cast<int>(rows[lane]);
+  }
+  return picked;
+}
 
 // body(mask, i) for the rows or columns i of [first, last) but k that some lane picked, and where
 // it did: of a single lane, as a CUDA thread is, the one that it picked, without a look at the
