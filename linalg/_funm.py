@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +92,22 @@ def _operation(numbers):
 def _apply(a, f, numbers=()):
   w, v = eigh(jax.lax.stop_gradient(a))
   return _operation(len(numbers))(a, w, v, *numbers, f=f)
+
+
+@overload
+def funm_hermitian(
+    a: ArrayLike, f: Callable[[jax.Array], jax.Array], *, symmetrize_input: bool = True
+) -> jax.Array: ...
+
+
+@overload
+def funm_hermitian(
+    a: ArrayLike,
+    f: Callable[..., jax.Array],
+    *,
+    args: Sequence[ArrayLike] | ArrayLike,
+    symmetrize_input: bool = True,
+) -> jax.Array: ...
 
 
 @public("f", "symmetrize_input", compiled=False)

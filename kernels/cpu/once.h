@@ -5,6 +5,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/small/hessenberg.h"
 #include "kernels/small/householder.h"
+#include "kernels/small/lu.h"
 #include "kernels/small/mul_sub.h"
 
 namespace linalg::small {
@@ -16,12 +17,14 @@ namespace linalg::small {
   declare template void MultiplyByQ<B>(bool, int, int, int, const E*, const E*, E*);       \
   declare template void Hessenberg<B>(E*, int, E*, E*);
 
-#define LINALG_PRODUCTS(declare, E) \
-  declare template void MulSubAll(int, int, int, const E*, int, const E*, int, E*, int);
+#define LINALG_FACTORS(declare, E)                                                       \
+  declare template void MulSubAll(int, int, int, const E*, int, const E*, int, E*, int); \
+  declare template RealElement<E> Lu(int, int, E*, RealElement<E>*, RealElement<E>*);    \
+  declare template void ApplyPivots(int, LanePivots<RealElement<E>>, bool, int, E*);
 
 #define LINALG_ONCE_IN(T, Of)             \
   LINALG_REFLECTORS(extern, Of<T>, Of<T>) \
-  LINALG_PRODUCTS(extern, Of<T>)
+  LINALG_FACTORS(extern, Of<T>)
 #define LINALG_ONCE_OF_ONE(T, Of) LINALG_REFLECTORS(extern, Of<T>, Element<T>)
 LINALG_EACH_ELEMENT(LINALG_ONCE_IN)
 LINALG_EACH_DTYPE(LINALG_ONCE_OF_ONE, BlockOfOne)

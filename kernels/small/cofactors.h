@@ -68,8 +68,8 @@ LINALG_INLINE void SmallestCofactors(int n, const E* a, E* cofactors) {
 // cofactors (n, n) and determinant of the n by n matrix `a`, one per lane, which its LU factors
 // overwrite; `pivots` and `permutation` are room for n each. Returns 0, kHoldsNaN, or a positive
 // number in the lanes whose cofactors are left to CofactorsOfSingular.
-template <class E>
-LINALG_INLINE RealElement<E> Cofactors(int n, E* a, RealElement<E>* pivots,
+template <class Order, class E>
+LINALG_INLINE RealElement<E> Cofactors(Order n, E* a, RealElement<E>* pivots,
                                        RealElement<E>* permutation, E* cofactors,
                                        ScaledProduct<E>& det) {
   using V = RealElement<E>;
@@ -80,7 +80,7 @@ LINALG_INLINE RealElement<E> Cofactors(int n, E* a, RealElement<E>* pivots,
     det = Determinant(n, a, pivots);
     return holds_nan;
   }
-  const V singular = Lu(n, n, a, pivots, permutation);
+  const V singular = SquareLu(n, a, pivots, permutation);
   det = ProductOfPivots(n, a, n, pivots);
   ScaledProduct<E> rest = det;
   const E before = TakePower(rest);

@@ -6,6 +6,8 @@
 // as lanes of V, which hold such small integers exactly.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/arithmetic/divisor.h"
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/info.h"
@@ -225,10 +227,10 @@ LINALG_INLINE void LuStep(int rows, int cols, int first, E* a, RealElement<E>* p
 
 // Factors in place; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
 // the first pivot that is 0, or kHoldsNaN. Without a permutation the rows of L stay in the order in
-// which they were made.
+// which they were made, and nothing is said of NaN.
 template <class E>
-LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots,
-                                RealElement<E>* permutation) {
+LINALG_INLINE RealElement<E> LuInline(int rows, int cols, E* a, RealElement<E>* pivots,
+                                      RealElement<E>* permutation) {
   using V = RealElement<E>;
   static_assert(kPanel == 4, "what is left of the last panel has up to 3 steps");
   const int count = rows < cols ? rows : cols;
@@ -248,7 +250,23 @@ LINALG_INLINE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots
     case 1:
       LuStep<1>(rows, cols, k, a, pivots, permutation, singular);
   }
+  if (permutation == nullptr) return singular;
   return HoldsNaN(rows * cols, a) ? Broadcast<V>(kHoldsNaN) : singular;
+}
+
+// The same, compiled once.
+template <class E>
+LINALG_ONCE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots,
+                              RealElement<E>* permutation) {
+  return LuInline(rows, cols, a, pivots, permutation);
+}
+
+// The same of a square matrix; where its order is a constant, it may stay in registers.
+template <class Order, class E>
+LINALG_INLINE RealElement<E> SquareLu(Order n, E* a, RealElement<E>* pivots,
+                                      RealElement<E>* permutation) {
+  if constexpr (std::is_integral_v<Order>) return Lu(n, n, a, pivots, permutation);
+  return LuInline<E>(n, n, a, pivots, permutation);
 }
 
 // Pivots as numbers in lanes; `from_factors` says that none stands above its step.
@@ -260,8 +278,7 @@ struct LanePivots {
 
 // Exchanges the rows of b (n, cols) in the order of the pivots, or back.
 template <class E>
-LINALG_INLINE void ApplyPivots(int n, LanePivots<RealElement<E>> pivots, bool back, int cols,
-                               E* b) {
+LINALG_ONCE void ApplyPivots(int n, LanePivots<RealElement<E>> pivots, bool back, int cols, E* b) {
   using V = RealElement<E>;
   if (pivots.from_factors && !back) {
     int k = 0;
@@ -349,12 +366,12 @@ class EntriesDeterminant {
 
 // The determinant of the n by n matrix `a`, which what is left of its LU factors overwrites where
 // they are needed; `pivots` is room for n.
-template <class E>
-LINALG_INLINE ScaledProduct<E> Determinant(int n, E* a, RealElement<E>* pivots) {
+template <class Order, class E>
+LINALG_INLINE ScaledProduct<E> Determinant(Order n, E* a, RealElement<E>* pivots) {
   const EntriesDeterminant<E> products(n, a);
   ScaledProduct<E> det;
   if (!products.IsEverywhere()) {
-    Lu(n, n, a, pivots, /*permutation=*/static_cast<RealElement<E>*>(nullptr));
+    SquareLu(n, a, pivots, /*permutation=*/nullptr);
     det = ProductOfPivots(n, a, n, pivots);
   }
   return products.OrElse(det);

@@ -69,15 +69,19 @@ def _groups(steps: _Steps, tolerance: float) -> list[_Steps]:
   return groups
 
 
+def _polynomial(g, step):
+  a, b, c = step
+  return a * identity(g) + b * g + c * product(g, g)
+
+
 def _by_gram(g, steps):
   """Y of X Y, what the steps make of X, where G = Xᴴ X: with p(x) = a + b x + c x², X becomes
   X p(G), and G with it p(G) G p(G)."""
-  y = None
-  for number, (a, b, c) in enumerate(steps):
-    p = a * identity(g) + b * g + c * product(g, g)
-    y = p if y is None else product(y, p)
-    if number + 1 < len(steps):
-      g = symmetrized(product(p, product(g, p)))
+  y = p = _polynomial(g, steps[0])
+  for step in steps[1:]:
+    g = symmetrized(product(p, product(g, p)))
+    p = _polynomial(g, step)
+    y = product(y, p)
   return y
 
 
