@@ -147,11 +147,13 @@ def scaled_product(x):
 
 
 def halves(exponent, dtype):
-  """Two factors of 2^exponent, for before and after: it alone might be out of range."""
-  half = jnp.floor(exponent / 2)
+  """Two factors of 2^exponent, for before and after: it alone might be out of range. Each is finite,
+  or 0 times it in a complex product would be NaN; what both are out of range for, their product is."""
+  most = jnp.finfo(dtype).maxexp - 8
+  half = jnp.clip(jnp.floor(exponent / 2), -most, most)
   return tuple(
       jnp.ldexp(jnp.ones_like(x), x.astype(jnp.int32))[..., None, None].astype(dtype)
-      for x in (half, exponent - half))
+      for x in (half, jnp.clip(exponent - half, -most, most)))
 
 
 def _reflect(x):

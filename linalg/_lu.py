@@ -12,13 +12,13 @@ from linalg._algebra import expand, identity, info_of_nan, minus, permutation_ma
 from linalg._checks import check_factors
 from linalg._matmul import product
 from linalg._operands import (
-  as_arrays,
-  as_columns,
-  as_pair,
-  check_arrays,
-  check_matrix,
-  check_square,
-  incompatible,
+    as_arrays,
+    as_columns,
+    as_pair,
+    check_arrays,
+    check_matrix,
+    check_square,
+    incompatible,
 )
 from linalg._public import public
 from linalg._triangular import parse_trans, triangular_solve_p

@@ -29,7 +29,8 @@ def as_pair(name: str, parameter: str, maker: str, x: Any) -> tuple[Any, Any]:
   """What a solve is given of its factors. An array is none, even of two matrices."""
   if isinstance(x, (tuple, list)) and len(x) == 2:
     return x[0], x[1]
-  raise TypeError(f"{name} takes as {parameter} the pair that {maker} returns, got {type(x)}.")
+  got = f"{len(x)} of them" if isinstance(x, (tuple, list)) else type(x)
+  raise TypeError(f"{name} takes as {parameter} the two values that {maker} returns, got {got}.")
 
 
 def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:

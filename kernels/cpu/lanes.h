@@ -100,19 +100,24 @@ using ElementInHalf = Element<T, Vector<Real<T>, kLanes<T> / 2>>;
 template <class T>
 using BlockOfOne = ColumnBlock<T, Real<T>>;
 
-// visit(T, Of) for every dtype T and such an Of<T>; tests compile for one.
+// visit(declare, T, Of) for every dtype T and such an Of<T>; tests compile for one. `declare` is
+// passed on.
 #if !defined(LINALG_EACH_DTYPE)
-#define LINALG_EACH_DTYPE(visit, Of) \
-  visit(float, Of) visit(double, Of) visit(std::complex<float>, Of) visit(std::complex<double>, Of)
+#define LINALG_EACH_DTYPE(visit, declare, Of)                                                  \
+  visit(declare, float, Of) visit(declare, double, Of) visit(declare, std::complex<float>, Of) \
+      visit(declare, std::complex<double>, Of)
 #endif
+// Groups of half the width are those that ForEachGroup makes.
 #if defined(__AVX512F__)
-#define LINALG_EACH_ELEMENT(visit)         \
-  LINALG_EACH_DTYPE(visit, ElementInLanes) \
-  LINALG_EACH_DTYPE(visit, ElementInHalf)  \
-  LINALG_EACH_DTYPE(visit, Element)
+static_assert(kRegisterBytes == 64);
+#define LINALG_EACH_ELEMENT(visit, declare)         \
+  LINALG_EACH_DTYPE(visit, declare, ElementInLanes) \
+  LINALG_EACH_DTYPE(visit, declare, ElementInHalf)  \
+  LINALG_EACH_DTYPE(visit, declare, Element)
 #else
-#define LINALG_EACH_ELEMENT(visit) \
-  LINALG_EACH_DTYPE(visit, ElementInLanes) LINALG_EACH_DTYPE(visit, Element)
+static_assert(kRegisterBytes < 64);
+#define LINALG_EACH_ELEMENT(visit, declare) \
+  LINALG_EACH_DTYPE(visit, declare, ElementInLanes) LINALG_EACH_DTYPE(visit, declare, Element)
 #endif
 
 // Where a matrix may begin in such memory: blocks of its columns compute with what lies before.

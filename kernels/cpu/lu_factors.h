@@ -11,6 +11,8 @@
 
 namespace linalg {
 
+static_assert(std::max(kSmallLu, kSmallTriangular) <= small::kMostPickedRows);
+
 // A group of small matrices in registers, and room for their factors.
 template <class T, class V>
 struct SmallGroup {

@@ -22,13 +22,14 @@ namespace linalg::small {
   declare template RealElement<E> Lu(int, int, E*, RealElement<E>*, RealElement<E>*);    \
   declare template void ApplyPivots(int, LanePivots<RealElement<E>>, bool, int, E*);
 
-#define LINALG_ONCE_IN(T, Of)             \
-  LINALG_REFLECTORS(extern, Of<T>, Of<T>) \
-  LINALG_FACTORS(extern, Of<T>)
-#define LINALG_ONCE_OF_ONE(T, Of) LINALG_REFLECTORS(extern, Of<T>, Element<T>)
-LINALG_EACH_ELEMENT(LINALG_ONCE_IN)
-LINALG_EACH_DTYPE(LINALG_ONCE_OF_ONE, BlockOfOne)
-#undef LINALG_ONCE_IN
-#undef LINALG_ONCE_OF_ONE
+// `declare` is `extern` but in once.cc, where it is nothing.
+#define LINALG_ONCE_IN(declare, T, Of) \
+  LINALG_REFLECTORS(declare, Of<T>, Of<T>) LINALG_FACTORS(declare, Of<T>)
+#define LINALG_ONCE_OF_ONE(declare, T, Of) LINALG_REFLECTORS(declare, Of<T>, Element<T>)
+#define LINALG_ONCE_ALL(declare)               \
+  LINALG_EACH_ELEMENT(LINALG_ONCE_IN, declare) \
+  LINALG_EACH_DTYPE(LINALG_ONCE_OF_ONE, declare, BlockOfOne)
+
+LINALG_ONCE_ALL(extern)
 
 }  // namespace linalg::small

@@ -17,8 +17,7 @@
 namespace linalg {
 
 namespace small {
-#define LINALG_SCHUR_IN(T, Of) LINALG_SCHUR(, Of<T>)
-LINALG_EACH_ELEMENT(LINALG_SCHUR_IN)
+LINALG_SCHUR_ALL()
 }  // namespace small
 
 namespace {

@@ -8,12 +8,12 @@
 
 namespace linalg::small {
 
-#define LINALG_SCHUR(declare, E)                                                 \
-  declare template RealElement<E> Schur<true, E>(const SchurWork<E>&, int, bool, \
-                                                 Balanced<RealElement<E>>&, RealElement<E>&);
+// `declare` is `extern` but in schur.cc, where it is nothing.
+#define LINALG_SCHUR_IN(declare, T, Of)                   \
+  declare template RealElement<Of<T>> Schur<true, Of<T>>( \
+      const SchurWork<Of<T>>&, int, bool, Balanced<RealElement<Of<T>>>&, RealElement<Of<T>>&);
+#define LINALG_SCHUR_ALL(declare) LINALG_EACH_ELEMENT(LINALG_SCHUR_IN, declare)
 
-#define LINALG_SCHUR_IN(T, Of) LINALG_SCHUR(extern, Of<T>)
-LINALG_EACH_ELEMENT(LINALG_SCHUR_IN)
-#undef LINALG_SCHUR_IN
+LINALG_SCHUR_ALL(extern)
 
 }  // namespace linalg::small

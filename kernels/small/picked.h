@@ -8,7 +8,8 @@
 
 namespace linalg::small {
 
-// The rows that some lane picked, of 64 at most.
+// The rows that some lane picked, a bit for each.
+inline constexpr int kMostPickedRows = 64;
 template <class V>
 LINALG_INLINE uint64_t PickedRows(V pivot) {
   alignas(V) Lane<V> rows[kLanesOf<V>];

@@ -116,20 +116,23 @@ def _different(chosen: Axes, allowed: Axes) -> bool:
   return 0 < len(chosen) == len(set(chosen)) and set(chosen) <= set(allowed)
 
 
-class NotTall(NotImplementedError, ffi.ShardingTypeError):
+class SquareOverBothError(NotImplementedError, ffi.ShardingTypeError):
   """What is for tall matrices, of a square one that is sharded over both dimensions."""
 
 
-def rows_of(name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2) -> Layout:
+def rows_of(
+    name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2, any_shape: bool = False
+) -> Layout:
   """The layout of matrices whose rows are sharded: over `axes`, or those that they lie on, or,
   where that is not known, all axes of the mesh that no batch dimension has. With dimension -1, that
-  of their transposes."""
+  of their transposes. Square ones over both dimensions are refused by name, but for what takes
+  matrices of any shape."""
   layout = layout_of(name, a)
   batch, rows, columns = layout.spec[:-2], layout.spec[dimension], layout.spec[-3 - dimension]
   whole, sharded = ("columns", "rows") if dimension == -2 else ("rows", "columns")
   spec_of = lambda own: (*batch, own, ()) if dimension == -2 else (*batch, (), own)
-  if rows and columns and a.shape[-2] == a.shape[-1]:
-    raise NotTall(
+  if rows and columns and a.shape[-2] == a.shape[-1] and not any_shape:
+    raise SquareOverBothError(
         f"{name} of a square matrix that is sharded over both dimensions is not there: "
         f"{jax.typeof(a).str_short(True)}. Use linalg.distributed.lu_factor, solve or inv for "
         f"systems, batched for a stack; or {name} of jax.sharding.reshard(a, "

@@ -39,13 +39,19 @@ def _spectral(g, scale, eps):
   return 1 / (jnp.sqrt(largest)[..., None, None] + eps / scale)
 
 
+def _inverse_root(x, scale, eps):
+  """1 / √x, or that of eps where it is less, which the scale might put out of range."""
+  least = eps / scale / scale
+  return jnp.where(x > least, lax.rsqrt(jnp.maximum(x, least)), scale / jnp.sqrt(eps))
+
+
 def _aol(g, scale, eps):
-  return lax.rsqrt(jnp.maximum(jnp.sum(jnp.abs(g), axis=-2, keepdims=True), eps / scale / scale))
+  return _inverse_root(jnp.sum(jnp.abs(g), axis=-2, keepdims=True), scale, eps)
 
 
 def _schatten(g, scale, eps):
   square = jnp.sum((g * g.conj()).real, axis=(-2, -1), keepdims=True)
-  return lax.rsqrt(jnp.maximum(jnp.sqrt(square), eps / scale / scale))
+  return _inverse_root(jnp.sqrt(square), scale, eps)
 
 
 # What the columns of A / scale are multiplied by first, of its Gram matrix G: one
@@ -115,16 +121,18 @@ def _steps_of(coefficients: Any, steps: int | None) -> _Steps:
   given: Any = _NAMED[coefficients] if isinstance(coefficients, str) else coefficients
   try:
     count = None if steps is None else operator.index(steps)
+    if count is not None and count < 0:
+      raise ValueError
     is_one = all(not isinstance(x, tuple | list) for x in given)
     each = [given] if is_one else given
     found = tuple((float(a), float(b), float(c)) for a, b, c in each)
   except (TypeError, ValueError):
     raise ValueError(
         f"newton_schulz: coefficients={coefficients!r} must be three numbers, or three for each "
-        f"step, and steps={steps!r} a number.") from None
+        f"step, and steps={steps!r} a number, 0 or more.") from None
   if is_one:
     count = 5 if count is None else count
-    found *= max(count, 0)
+    found *= count
   if count is not None and count != len(found):
     raise ValueError(
         f"newton_schulz: steps={steps!r}, but there are coefficients of {len(found)} steps.")
@@ -154,13 +162,13 @@ def newton_schulz(
     preconditioning: what A is divided by before, as in optax: "frobenius" or "spectral", a norm, to
       which `eps` is added; "schatten", the root of that of Aᴴ A; or "aol", for each column the root
       of the sum of magnitudes in its column of Aᴴ A; both at least √eps.
-    eps: for a matrix that is zero, and stays so.
+    eps: for a matrix that is zero, and stays so; its derivative is NaN, but by "aol".
     axes: as for `qr`, of the longer dimension.
 
   Returns:
     U f(S) Vᴴ, of A = U S Vᴴ and f the polynomials of S divided so, sharded as A is. By "standard"
-    and "dion" f is between 0.68 and 1.14 but for the singular values that are far below the
-    largest. `polar` gives U Vᴴ.
+    and "dion" f is between 0.68 and 1.14 for singular values above a hundredth of what A is divided
+    by. `polar` gives U Vᴴ.
 
   Algorithm: polynomials of Aᴴ A, A scaled by a power of two, which each device computes: the
   device's rows are multiplied by them, and not by each other. A step multiplies what rounding has

@@ -154,7 +154,7 @@ def randomized_svd(
   if oversampling < 0 or power_iterations < 0:
     raise ValueError(
         f"randomized_svd: {oversampling=} and {power_iterations=} must not be negative.")
-  rows = Rows(rows_of("randomized_svd", a, axes), *a.shape[-2:])
+  rows = Rows(rows_of("randomized_svd", a, axes, any_shape=True), *a.shape[-2:])
   width = min(rank + oversampling, most)
   u, s, vh, error = _randomized_svd(rows, rank, width, power_iterations, a, key)
   real = real_dtype(dtype)

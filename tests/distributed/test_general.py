@@ -125,6 +125,9 @@ def test_singular(layout, rng):
     a = np.diag(diagonal)
     close(dist.lu_factor(place(a, layout), panel=PANEL).det(), expected, np.float64)
     assert expected == 1 or jnp.linalg.det(a) == expected
+  # And a complex one has no NaN, of 0 times what is out of range.
+  a = 1e10 * np.eye(N, dtype=np.complex64)
+  assert dist.lu_factor(place(a, layout), panel=PANEL).det() == np.inf == linalg.det(a)
 
 
 @pytest.mark.extended

@@ -127,11 +127,19 @@ def test_scale(size, rng):
   close(found, by_values(a, 5 * [STANDARD]) if size else 0 * a, np.float32)
 
 
+@pytest.mark.parametrize("preconditioning", ["aol", "schatten"])
+def test_below_epsilon(preconditioning):
+  """Divided by √eps, which is far beyond the scale of the matrix."""
+  a = 1e-22 * np.eye(ROWS, N, dtype=np.float32)
+  found = dist.newton_schulz(place(a), (1.5, -0.5, 0.0), 1, preconditioning=preconditioning)
+  close(1e18 * found, 1.5 * 1e22 * a, np.float32)
+
+
 @pytest.mark.parametrize("call,message", [
     (lambda x: dist.newton_schulz(x, "other"), "must be one of"),
     (lambda x: dist.newton_schulz(x, (1.5, -0.5)), "must be three numbers"),
     (lambda x: dist.newton_schulz(x, "dion", 4), "coefficients of 5 steps"),
-    (lambda x: dist.newton_schulz(x, steps=-1), "coefficients of 0 steps"),
+    (lambda x: dist.newton_schulz(x, steps=-1), "steps=-1 a number, 0 or more"),
     (lambda x: dist.newton_schulz(x, preconditioning="other"), "must be one of"),
     (lambda x: dist.newton_schulz(np.eye(ROWS, N)), "needs a mesh"),
     (lambda x: dist.newton_schulz(place(np.eye(ROWS, 8), spec=P("x", "y"))), "are sharded")])

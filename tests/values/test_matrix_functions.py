@@ -188,6 +188,10 @@ def test_parameters_in_other_forms():
   a = np.stack([np.diag([1.0, 2.0])] * 3)
   result = linalg.funm_hermitian(a, lambda w, mu: w * mu, args=np.arange(3.0))
   np.testing.assert_allclose(result, a * np.arange(3.0)[:, None, None], atol=1e-15)
+  result = linalg.funm_hermitian(a, lambda w, mu, t: w * mu + t, args=[2.0, np.arange(3.0)])
+  w = np.array([1.0, 2.0])
+  np.testing.assert_allclose(
+      jnp.diagonal(result, axis1=1, axis2=2), 2 * w + np.arange(3.0)[:, None], atol=1e-15)
   with pytest.raises(TypeError, match=r"args\[1\] must be real, got complex"):
     linalg.funm_hermitian(a, lambda w, x, y: w, args=(1.0, 1j))
 

@@ -2,7 +2,7 @@
 // time, and refuse other dtypes. To stand before the project's root among the include directories.
 #pragma once
 
-#define LINALG_EACH_DTYPE(visit, Of) visit(LINALG_TEST_ELEMENT, Of)
+#define LINALG_EACH_DTYPE(visit, declare, Of) visit(declare, LINALG_TEST_ELEMENT, Of)
 #define DispatchDtype DispatchEveryDtype
 #include_next "kernels/ffi.h"
 #undef DispatchDtype
