@@ -147,8 +147,8 @@ def scaled_product(x):
 
 
 def halves(exponent, dtype):
-  """Two factors of 2^exponent, for before and after: it alone might be out of range. Each is finite,
-  or 0 times it in a complex product would be NaN; what both are out of range for, their product is."""
+  """Two factors of 2^exponent, for before and after: it alone might be out of range. Each is
+  finite, or a complex product would be NaN, of 0 times it; what is beyond both is 0 or Inf."""
   most = jnp.finfo(dtype).maxexp - 8
   half = jnp.clip(jnp.floor(exponent / 2), -most, most)
   return tuple(

@@ -127,7 +127,8 @@ def funm_hermitian(
       `args`.
     args: a tuple of what else `f` depends on, real numbers in the precision of `a`: each is one
       number, or an array with one for each matrix. `f` gets them in shapes that broadcast with
-      `w`'s. The result has derivatives of all orders by them. What is neither a tuple nor a list is a single one.
+      `w`'s. The result has derivatives of all orders by them. What is neither a tuple nor a list
+      is a single one.
     symmetrize_input: whether (A + Aᴴ) / 2 is meant. If false, `a` must be Hermitian exactly, and
       so must be the directions in which it is differentiated.
 
