@@ -59,7 +59,7 @@ def test_eigenvalues_that_the_program_computes():
   f = _funm._inverse_root(4)
 
   def slopes(eigenvalues, s):
-    root = lambda a: _funm._function_p(a.conj().T @ a, eigenvalues(s), vh.conj().T, f=f)
+    root = lambda a: _funm._operation(0)(a.conj().T @ a, eigenvalues(s), vh.conj().T, f=f)
     loss = lambda a: jnp.sum(jnp.abs(root(a)) ** 3)
     return jax.jvp(jax.grad(loss), (a,), (b,))
 
