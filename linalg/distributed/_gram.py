@@ -10,10 +10,10 @@ from jax.typing import ArrayLike
 import linalg
 from linalg._algebra import adjoint, binade
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix
+from linalg._operands import as_arrays
 from linalg._public import public
-from linalg.distributed._layout import Axes, rows_of
-from linalg.distributed._tall import Rows
+from linalg.distributed._layout import Axes
+from linalg.distributed._tall import Rows, tall_or_wide
 
 
 def own_gram(a: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -81,8 +81,5 @@ def gram_inverse_pth_root(
   if p == 0:
     raise ValueError(f"Argument p to {name}() must not be 0")
   (a,), dtype = as_arrays(name, a)
-  check_matrix(name, a)
-  is_wide = a.shape[-2] < a.shape[-1]
-  layout = rows_of(name, a, axes, -1 if is_wide else -2)
-  rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
+  rows, is_wide = tall_or_wide(name, a, axes)
   return _root(rows, is_wide, p, a, ridge_epsilon, epsilon).astype(dtype)

@@ -12,11 +12,10 @@ from jax.typing import ArrayLike
 import linalg
 from linalg._algebra import adjoint, diagonal_of, identity, symmetrized
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix, real_dtype
+from linalg._operands import as_arrays, real_dtype
 from linalg._public import public
 from linalg.distributed._gram import own_gram
-from linalg.distributed._layout import rows_of
-from linalg.distributed._tall import Rows
+from linalg.distributed._tall import Rows, tall_or_wide
 
 # Of the odd polynomials a x + b x³ + c x⁵ of each step.
 _Steps = tuple[tuple[float, float, float], ...]
@@ -191,8 +190,5 @@ def newton_schulz(
     raise ValueError(
         f"{name}: preconditioning={preconditioning!r} must be one of {tuple(_PRECONDITIONINGS)}.")
   (a,), dtype = as_arrays(name, a)
-  check_matrix(name, a)
-  is_wide = a.shape[-2] < a.shape[-1]
-  layout = rows_of(name, a, axes, -1 if is_wide else -2)
-  rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
+  rows, is_wide = tall_or_wide(name, a, axes)
   return _newton_schulz(rows, is_wide, each, preconditioning, float(eps), a).astype(dtype)

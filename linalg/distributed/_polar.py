@@ -9,13 +9,12 @@ from jax.typing import ArrayLike
 import linalg
 from linalg._algebra import adjoint, reciprocal, smallest_gap, symmetrized, zeros_like
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix
+from linalg._operands import as_arrays
 from linalg._pinv import pseudo_inverse_p
 from linalg._public import public
 from linalg._sylvester import lyapunov_p
 from linalg.distributed._gram import scaled_gram
-from linalg.distributed._layout import rows_of
-from linalg.distributed._tall import Rows, factors
+from linalg.distributed._tall import Rows, factors, tall_or_wide
 
 
 def _with_values(vh, s):
@@ -117,9 +116,6 @@ def polar(
   if method not in _METHODS:
     raise ValueError(f"polar: method={method!r} must be 'qr' or 'gram'.")
   (a,), dtype = as_arrays("polar", a)
-  check_matrix("polar", a)
-  is_wide = a.shape[-2] < a.shape[-1]
-  layout = rows_of("polar", a, axes, -1 if is_wide else -2)
-  rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
+  rows, is_wide = tall_or_wide("polar", a, axes)
   u, p = _compiled_polar(rows, is_wide, method, a)
   return u.astype(dtype), p.astype(dtype)

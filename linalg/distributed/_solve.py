@@ -46,6 +46,11 @@ def _checked(assume_a, factor, result):
   return result
 
 
+def _checked_determinant(assume_a, factor, result):
+  """The same of a determinant, which a singular matrix has too."""
+  return result if assume_a == "gen" else _checked(assume_a, factor, result)
+
+
 @public("assume_a", "axes", "grid", "panel", compiled=False)
 def solve(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
@@ -127,8 +132,7 @@ def det(
     3.0
   """
   factor = _factored("det", assume_a, a, axes, grid, panel)
-  found = factor.det()
-  return found if assume_a == "gen" else _checked(assume_a, factor, found)
+  return _checked_determinant(assume_a, factor, factor.det())
 
 
 @public("assume_a", "axes", "grid", "panel", compiled=False)
@@ -156,8 +160,7 @@ def slogdet(
     88.72
   """
   factor = _factored("slogdet", assume_a, a, axes, grid, panel)
-  found = factor.slogdet()
-  return found if assume_a == "gen" else _checked(assume_a, factor, found)
+  return _checked_determinant(assume_a, factor, factor.slogdet())
 
 
 @public("assume_a", "axes", "grid", "panel", compiled=False)

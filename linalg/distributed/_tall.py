@@ -298,6 +298,15 @@ def _operands(
   return Rows(rows_of(name, a, axes), *a.shape[-2:]), [a, *others], dtype
 
 
+def tall_or_wide(name: str, a: jax.Array, axes: str | Axes | None) -> tuple[Rows, bool]:
+  """The rows of tall matrices, or of the transposes of wide ones, whose columns are sharded; and
+  whether they are wide."""
+  check_matrix(name, a)
+  is_wide = a.shape[-2] < a.shape[-1]
+  layout = rows_of(name, a, axes, -1 if is_wide else -2)
+  return Rows(layout, max(a.shape[-2:]), min(a.shape[-2:])), is_wide
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _adjoint_inverse(rows: Rows, rtol, a):
   """The adjoint of A's pseudo-inverse, whose rows lie where those of A do: Q (R⁺)ᴴ."""
@@ -495,9 +504,8 @@ def lstsq(
   return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _pinv(rows, rtol, a):
-  is_wide = a.shape[-2] < a.shape[-1]
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _pinv(rows, is_wide, rtol, a):
   found = _adjoint_inverse(rows, rtol, rows.even(adjoint(a) if is_wide else a))
   found = found[..., : rows.height, : rows.width]
   return found if is_wide else adjoint(found)
@@ -532,9 +540,6 @@ def pinv(
     (2, 64)
   """
   (a,), dtype = as_arrays("pinv", a)
-  check_matrix("pinv", a)
-  is_wide = a.shape[-2] < a.shape[-1]
-  layout = rows_of("pinv", a, axes, -1 if is_wide else -2)
+  rows, is_wide = tall_or_wide("pinv", a, axes)
   rtol = 10 * default_rtol(a, dtype) if rtol is None else float(rtol)
-  rows = Rows(layout, max(a.shape[-2:]), min(a.shape[-2:]))
-  return _pinv(rows, rtol, a).astype(dtype)
+  return _pinv(rows, is_wide, rtol, a).astype(dtype)
