@@ -91,35 +91,6 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
 template <class T, class V>
 using ColumnBlock = Element<T, std::conditional_t<kLanesOf<V> == 1, Vector<Real<T>, kLanes<T>>, V>>;
 
-// The elements of as many matrices as handlers have in a group, and of one, and the blocks of its
-// columns.
-template <class T>
-using ElementInLanes = Element<T, Vector<Real<T>, kLanes<T>>>;
-template <class T>
-using ElementInHalf = Element<T, Vector<Real<T>, kLanes<T> / 2>>;
-template <class T>
-using BlockOfOne = ColumnBlock<T, Real<T>>;
-
-// visit(declare, T, Of) for every dtype T and such an Of<T>; tests compile for one. `declare` is
-// passed on.
-#if !defined(LINALG_EACH_DTYPE)
-#define LINALG_EACH_DTYPE(visit, declare, Of)                                                  \
-  visit(declare, float, Of) visit(declare, double, Of) visit(declare, std::complex<float>, Of) \
-      visit(declare, std::complex<double>, Of)
-#endif
-// Groups of half the width are those that ForEachGroup makes.
-#if defined(__AVX512F__)
-static_assert(kRegisterBytes == 64);
-#define LINALG_EACH_ELEMENT(visit, declare)         \
-  LINALG_EACH_DTYPE(visit, declare, ElementInLanes) \
-  LINALG_EACH_DTYPE(visit, declare, ElementInHalf)  \
-  LINALG_EACH_DTYPE(visit, declare, Element)
-#else
-static_assert(kRegisterBytes < 64);
-#define LINALG_EACH_ELEMENT(visit, declare) \
-  LINALG_EACH_DTYPE(visit, declare, ElementInLanes) LINALG_EACH_DTYPE(visit, declare, Element)
-#endif
-
 // Where a matrix may begin in such memory: blocks of its columns compute with what lies before.
 template <class B, class E>
 E* AfterMargin(E* memory) {

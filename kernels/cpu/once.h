@@ -8,7 +8,38 @@
 #include "kernels/small/lu.h"
 #include "kernels/small/mul_sub.h"
 
-namespace linalg::small {
+namespace linalg {
+
+// The elements of as many matrices as handlers have in a group, and of one, and the blocks of its
+// columns.
+template <class T>
+using ElementInLanes = Element<T, Vector<Real<T>, kLanes<T>>>;
+template <class T>
+using ElementInHalf = Element<T, Vector<Real<T>, kLanes<T> / 2>>;
+template <class T>
+using BlockOfOne = ColumnBlock<T, Real<T>>;
+
+// visit(declare, T, Of) for every dtype T and such an Of<T>; tests compile for one. `declare` is
+// passed on.
+#if !defined(LINALG_EACH_DTYPE)
+#define LINALG_EACH_DTYPE(visit, declare, Of)                                                  \
+  visit(declare, float, Of) visit(declare, double, Of) visit(declare, std::complex<float>, Of) \
+      visit(declare, std::complex<double>, Of)
+#endif
+// Groups of half the width are those that ForEachGroup makes.
+#if defined(__AVX512F__)
+static_assert(kRegisterBytes == 64);
+#define LINALG_EACH_ELEMENT(visit, declare)         \
+  LINALG_EACH_DTYPE(visit, declare, ElementInLanes) \
+  LINALG_EACH_DTYPE(visit, declare, ElementInHalf)  \
+  LINALG_EACH_DTYPE(visit, declare, Element)
+#else
+static_assert(kRegisterBytes < 64);
+#define LINALG_EACH_ELEMENT(visit, declare) \
+  LINALG_EACH_DTYPE(visit, declare, ElementInLanes) LINALG_EACH_DTYPE(visit, declare, Element)
+#endif
+
+namespace small {
 
 // With blocks B of columns of elements E.
 #define LINALG_REFLECTORS(declare, B, E)                                                   \
@@ -32,4 +63,5 @@ namespace linalg::small {
 
 LINALG_ONCE_ALL(extern)
 
-}  // namespace linalg::small
+}  // namespace small
+}  // namespace linalg

@@ -273,8 +273,11 @@ LINALG_ONCE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots,
 template <class Order, class E>
 LINALG_INLINE RealElement<E> SquareLu(Order n, E* a, RealElement<E>* pivots,
                                       RealElement<E>* permutation) {
-  if constexpr (std::is_integral_v<Order>) return Lu(n, n, a, pivots, permutation);
-  return LuInline<E>(n, n, a, pivots, permutation);
+  if constexpr (std::is_integral_v<Order>) {
+    return Lu(n, n, a, pivots, permutation);
+  } else {
+    return LuInline<E>(n, n, a, pivots, permutation);
+  }
 }
 
 // Pivots as numbers in lanes; `from_factors` says that none stands above its step, which makes
