@@ -1,8 +1,7 @@
 """cuSOLVER's and cuBLAS's functions are called as NVIDIA's headers declare them.
 
-The module is built without these headers, which the wheels of the libraries have:
-
-  pip install nvidia-cusolver nvidia-cublas nvidia-cuda-runtime
+The module is built without these headers, and most machines have none: vendor_declarations.inc has
+what they say of these functions, and is compared with them where they are.
 """
 
 import importlib.util
@@ -14,7 +13,20 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-NEEDED = ("cusolverDn.h", "cublas_v2.h", "cuda_runtime_api.h", "cuComplex.h")
+HEADERS = ("cusolverDn.h", "cublas_v2.h", "cuda_runtime_api.h", "cuComplex.h", "library_types.h")
+
+
+def _load_tool():
+  spec = importlib.util.spec_from_file_location(
+      "vendor_declarations", ROOT / "tools/vendor_declarations.py")
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+vendor_declarations = _load_tool()
+pytestmark = pytest.mark.skipif(
+    shutil.which("c++") is None, reason="needs a C++ compiler, c++")
 
 
 def _folders():
@@ -27,30 +39,59 @@ def _folders():
 
 
 @pytest.fixture
-def compile():
-  """Of a copy of vendor.h, what the compiler says."""
-  compiler = shutil.which("c++")
-  if compiler is None:
-    pytest.skip("needs a C++ compiler, c++")
-  folders = [pathlib.Path(x) for x in _folders()]
-  for header in NEEDED:
-    if not any((folder / header).exists() for folder in folders):
+def folders():
+  found = [pathlib.Path(x) for x in _folders()]
+  for header in HEADERS:
+    if not any((folder / header).exists() for folder in found):
       pytest.skip(f"needs NVIDIA's {header}: pip install nvidia-cusolver nvidia-cublas, or their"
                   " folders in LINALG_CUDA_HEADERS")
-
-  def compile(root):
-    system = [x for folder in folders for x in ("-isystem", str(folder))]
-    done = subprocess.run(
-        [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-I", str(root), *system,
-         str(ROOT / "tests/cuda/vendor_prototypes.cc")],
-        capture_output=True, text=True, check=False)
-    return done.stderr
-
-  return compile
+  return found
 
 
-def test_prototypes(compile):
-  assert compile(ROOT) == ""
+@pytest.fixture
+def stand_ins(tmp_path):
+  """A folder with headers of NVIDIA's names, each of them the declarations that are kept."""
+  folder = tmp_path / "include"
+  folder.mkdir()
+  declarations = vendor_declarations.DECLARATIONS.read_text()
+  (folder / "declarations.h").write_text(
+      f"#pragma once\n#include <cstddef>\n#include <cstdint>\n{declarations}")
+  for header in HEADERS:
+    (folder / header).write_text("#include <declarations.h>\n")
+  return folder
+
+
+def _compile(root, *folders):
+  """Of the prototypes beside a copy of vendor.h, what the compiler says."""
+  system = [x for folder in folders for x in ("-isystem", str(folder))]
+  done = subprocess.run(
+      ["c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-I", str(root), *system,
+       str(vendor_declarations.PROTOTYPES)],
+      capture_output=True, text=True, check=False)
+  return done.stderr
+
+
+def test_prototypes(stand_ins):
+  assert _compile(ROOT, stand_ins) == ""
+
+
+def test_prototypes_of_the_headers(folders):
+  assert _compile(ROOT, *folders) == ""
+
+
+def test_declarations_are_those_of_the_headers(folders):
+  assert _unversioned(vendor_declarations.declarations(folders)) == _unversioned(
+      vendor_declarations.DECLARATIONS.read_text())
+
+
+def _unversioned(declarations):
+  return [line for line in declarations.splitlines() if not line.startswith("#define")]
+
+
+def test_declarations_of_the_stand_ins(stand_ins):
+  """What is read of headers is all that is kept of them."""
+  assert vendor_declarations.declarations([stand_ins]) == (
+      vendor_declarations.DECLARATIONS.read_text())
 
 
 @pytest.mark.parametrize(("found", "instead", "said"), [
@@ -58,10 +99,10 @@ def test_prototypes(compile):
     ("const T* alpha,\n              const T* a", "T alpha,\n              const T* a", "trsm"),
     ("kLower = 0, kUpper = 1", "kLower = 1, kUpper = 0", "CUBLAS_FILL_MODE_LOWER"),
 ])
-def test_differences_are_found(found, instead, said, compile, tmp_path):
+def test_differences_are_found(found, instead, said, stand_ins, tmp_path):
   header = tmp_path / "kernels/cuda/vendor.h"
   header.parent.mkdir(parents=True)
   text = (ROOT / "kernels/cuda/vendor.h").read_text()
   assert found in text
   header.write_text(text.replace(found, instead))
-  assert said in compile(tmp_path)
+  assert said in _compile(tmp_path, stand_ins)
