@@ -1,4 +1,4 @@
-"""Everything that needs a GPU, in order, within an hour.
+"""Everything that needs a GPU, in order, within an hour and a half.
 
   python tools/on_gpu.py gpu-report              # build, tests, sanitizers, benchmarks, cut-offs
   python tools/on_gpu.py gpu-report --steps tests benchmark
@@ -7,8 +7,13 @@
 Each step's output and results lie in the folder that is named. report.md there is written anew
 after each step, to be read first and committed with the samples. A step that fails, or takes longer
 than its time, does not keep the next one from running; its processes are ended, all of them, and
-those that benchmark are asked to write first what they have. When the hour is over the steps that
+those that benchmark are asked to write first what they have. When the time is over the steps that
 are left are left out, and the report says so.
+
+The last steps build the module twice, with the least and with the largest cut-offs that are thought
+of, measure both, and write those that the times decide into kernels/cuda/tuning.h and
+linalg/_tuning.py, with which the last one builds. If they do not get so far, both files are left as
+they were.
 """
 
 import argparse
@@ -29,14 +34,17 @@ TESTS = ["-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/cud
 SANITIZED = "(float32 or complex128) and (residuals or info) and not large"
 GRID = ["--platform", "gpu", "--rounds", "7"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
-# Around where paths change for one matrix size or another: tools/cut_offs.py has them.
+# What decides the cut-offs: tools/cut_offs.py has their grids.
 TUNED_OPS = ["cholesky", "lu", "inv", "triangular_solve", "qr", "svd", "eigh", "matmul"]
 TUNED_GRADIENTS = ["cholesky", "eigh", "qr", "svd", "det", "slogdet"]
 TUNED_SIZES = list(map(str, [
-    3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 28, 32, 33, 36, 48, 60, 64, 65, 68,
-    112, 128, 129, 136]))
-TUNED_GRADIENT_SIZES = list(map(str, [*range(6, 19), 28, 32, 33, 36]))
+    *range(3, 19), 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160]))
+TUNED_GRADIENT_SIZES = list(map(str, [*range(5, 19), 20, 24, 28, 32]))
 TUNED_BATCH = "20000"
+TUNING = ["--seconds-per-cell", "0.02", "--batches", TUNED_BATCH, "--memory", "2800", "--dtypes",
+          "f32", "f64"]
+# The step that decides, and the folder of the files that it and those before it change.
+DECIDED, KEPT = "cut-offs", "before-tuning"
 PATIENCE = 20  # seconds that what is interrupted has to write what it has
 
 
@@ -46,6 +54,8 @@ class Step(NamedTuple):
   environment: dict[str, str] = {}
   # What there is to see of it in the report, beside its last line.
   table: list[str] = []
+  # Steps without whose success it would measure, or decide on, something else.
+  needs: tuple[str, ...] = ()
 
 
 def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
@@ -71,14 +81,35 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
         python("benchmarks/run.py", *GRID, *arguments, "--output", samples(name)), minutes, {},
         table)
 
-  cut_offs = python("tools/cut_offs.py", samples("tuning"), samples("tuning-gradients"))
+  def cut_offs(*arguments: str) -> list[str]:
+    return python("tools/cut_offs.py", *arguments, "--kept", str(output / KEPT))
+
+  def tuned(bound: str) -> dict[str, Step]:
+    """With the least of the cut-offs, or the most."""
+    changed, built = f"cut-offs-{bound}", f"build-{bound}"
+    measured = {
+        f"tuning-{bound}": benchmark(
+            f"tuning-{bound}", 8, *TUNING, "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES),
+        f"tuning-gradients-{bound}": benchmark(
+            f"tuning-gradients-{bound}", 3, *TUNING, "--gradients", "--ops", *TUNED_GRADIENTS,
+            "--sizes", *TUNED_GRADIENT_SIZES)}
+    return {
+        changed: Step(cut_offs("vary", bound), 0.5), built: Step(build, 5, needs=(changed,)),
+        **{name: step._replace(needs=(built,)) for name, step in measured.items()}}
+
+  def tuning_samples(bound: str) -> list[str]:
+    return [samples(f"tuning-gradients-{bound}"), samples(f"tuning-{bound}")]
+
+  build = python(
+      "-m", "pip", "install", "-v", "--no-deps", "-Ccmake.define.LINALG_CUDA=ON",
+      # Where the tools are here: such a machine may reach no index. Then the folder is kept too, so
+      # that other cut-offs compile the CUDA module alone.
+      *["--no-build-isolation", f"-Cbuild-dir={output / 'build'}"] * has(
+          "scikit_build_core", "nanobind", "cmake", "ninja"),
+      "-e", ".")
   return {
       "machine": Step(["nvidia-smi"], 0.5),
-      "build": Step(
-          python("-m", "pip", "install", "-v", "--no-deps", "-Ccmake.define.LINALG_CUDA=ON",
-                 # Where the tools are here: such a machine may reach no index.
-                 *["--no-build-isolation"] * has("scikit_build_core", "nanobind", "cmake", "ninja"),
-                 "-e", "."), 8),
+      "build": Step(build, 8),
       "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 1),
       "tests": Step(
           python(*TESTS, "-n", str(workers), f"--junitxml={output / 'tests.xml'}"), 11, shared),
@@ -89,21 +120,27 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
       "gradients": benchmark(
           "gradients", 4, "--seconds-per-cell", "0.05", "--gradients", "--ops", *MAIN_OPS,
           "--sizes", "4", "16", "32", "--batches", "20000", "--dtypes", "f32"),
-      "tuning": benchmark(
-          "tuning", 8, "--seconds-per-cell", "0.02", "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES,
-          "--batches", TUNED_BATCH, "--memory", "2800", "--dtypes", "f32", "f64"),
-      "tuning-gradients": benchmark(
-          "tuning-gradients", 3.5, "--seconds-per-cell", "0.02", "--gradients", "--ops",
-          *TUNED_GRADIENTS, "--sizes", *TUNED_GRADIENT_SIZES, "--batches", TUNED_BATCH, "--memory",
-          "2800", "--dtypes", "f32", "f64"),
-      "cut-offs": Step(cut_offs, 1, {}, cut_offs),
       "memcheck": sanitizer("memcheck", 7),
       "racecheck": sanitizer("racecheck", 5),
+      **tuned("less"),
+      **tuned("more"),
+      DECIDED: Step(
+          cut_offs("decide", "--less", *tuning_samples("less"), "--more", *tuning_samples("more")),
+          0.5, {}, ["cat", str(output / f"{DECIDED}.txt")], ("build-less", "build-more")),
+      "build-decided": Step(build, 5),
   }
 
 
 def has(*modules: str) -> bool:
   return all(importlib.util.find_spec(module) is not None for module in modules)
+
+
+def restored(output: pathlib.Path) -> str:
+  """Leaves the cut-offs as they were before their tuning; what there is to say of it."""
+  if not (output / KEPT).exists():
+    return "as they were"
+  return "as they were" + text_of(
+      [sys.executable, "tools/cut_offs.py", "restore", "--kept", str(output / KEPT)])
 
 
 def stand_ins(steps: dict[str, Step]) -> dict[str, Step]:
@@ -194,7 +231,7 @@ def main() -> None:
                       help=", ".join(names))
   parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1),
                       help="processes of the tests (default: %(default)s)")
-  parser.add_argument("--minutes", type=float, default=60,
+  parser.add_argument("--minutes", type=float, default=90,
                       help="for all of it (default: %(default)s)")
   parser.add_argument("--dry-run", action="store_true", help="commands that do nothing")
   args = parser.parse_args()
@@ -207,25 +244,35 @@ def main() -> None:
   now = datetime.datetime.now(datetime.UTC)
   report = Report(output / "report.md", f"linalg {commit} on a GPU, {now:%d %B %Y}")
   planned = steps(output, args.workers)
-  failed = False
-  for name, step in (stand_ins(planned) if args.dry_run else planned).items():
-    if name not in args.steps:
-      continue
-    left = 60 * args.minutes - (time.monotonic() - start)
-    if left <= 0:
-      failed = True
-      report.add(name, "left out: the time is over", 0, "")
-      continue
-    log = output / f"{name}.txt"
-    seconds = min(60 * step.minutes, left)
-    print(f"{name}: at most {seconds / 60:.1f} minutes", flush=True)
-    ending, taken = run(step, log, seconds)
-    failed |= ending != "done"
-    report.add(name, ending, taken, last_line(log))
-    print(report.head[-1], flush=True)
-    if step.table:
-      report.show(name, text_of(step.table))
-  sys.exit(failed)
+  if args.dry_run:
+    planned = stand_ins(planned)
+  endings: dict[str, str] = {}
+  try:
+    for name in [name for name in planned if name in args.steps]:
+      step = planned[name]
+      left = 60 * args.minutes - (time.monotonic() - start)
+      missing = [x for x in step.needs if endings.get(x, "done") != "done"]
+      log = output / f"{name}.txt"
+      taken, line = 0.0, ""
+      if left <= 0 or missing:
+        endings[name] = "left out: " + (
+            "the time is over" if left <= 0 else f"without {', '.join(missing)}")
+      else:
+        seconds = min(60 * step.minutes, left)
+        print(f"{name}: at most {seconds / 60:.1f} minutes", flush=True)
+        endings[name], taken = run(step, log, seconds)
+        line = last_line(log)
+      report.add(name, endings[name], taken, line)
+      print(report.head[-1], flush=True)
+      if step.table and log.exists():
+        report.show(name, text_of(step.table))
+      if name == DECIDED and endings[name] != "done":
+        report.show(name, restored(output))  # before what is built with them
+  finally:
+    # An earlier run's are no concern of one that has changed none.
+    if DECIDED not in endings and any(x.startswith(f"{DECIDED}-") for x in endings):
+      report.show("Cut-offs of the sources", restored(output))
+  sys.exit(any(ending != "done" for ending in endings.values()))
 
 
 if __name__ == "__main__":

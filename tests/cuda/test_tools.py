@@ -1,14 +1,18 @@
 """tools/on_gpu.py and tools/cut_offs.py, which run unattended on a GPU, without one."""
 
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from linalg import _tuning
@@ -46,16 +50,52 @@ def test_dry_run(tmp_path):
 
 
 def test_chosen_steps_and_no_time(tmp_path):
-  done = _on_gpu(tmp_path, "--dry-run", "--steps", "tests", "tuning", "--minutes", 0)
+  done = _on_gpu(tmp_path, "--dry-run", "--steps", "tests", "memcheck", "--minutes", 0)
   assert done.returncode == 1
   report = (tmp_path / "report.md").read_text()
-  assert re.findall(r"^\| (\w+) \| left out: the time is over", report, re.M) == ["tests", "tuning"]
+  left_out = re.findall(r"^\| (\w+) \| left out: the time is over", report, re.M)
+  assert left_out == ["tests", "memcheck"]
 
 
-def test_an_hour():
+def test_an_hour_and_a_half():
   """All steps together, with a minute to end those that take too long, and one for the tables."""
   limits = [step.minutes for step in on_gpu.steps(pathlib.Path(), 1).values()]
-  assert sum(limits) + 2 <= 60
+  assert sum(limits) + 2 <= 90
+
+
+@pytest.mark.parametrize("failing", ["build-more", "cut-offs", "tuning-less"])
+def test_a_failure_while_cut_offs_are_tuned(failing, tmp_path, monkeypatch):
+  """What would measure another build than it says is left out, and so is what would decide by that;
+  where nothing is decided the files are as they were when the last build begins."""
+  root, output = tmp_path / "root", tmp_path / "report"
+  originals = {file: (ROOT / file).read_text() for file in (cut_offs.CUDA, cut_offs.PYTHON)}
+  for file, text in originals.items():
+    (root / file).parent.mkdir(parents=True)
+    (root / file).write_text(text)
+  (root / "tools").mkdir()
+  (root / "tools/cut_offs.py").write_text((ROOT / "tools/cut_offs.py").read_text())
+  done = {
+      name: step._replace(command=[sys.executable, "-c", f"raise SystemExit({name == failing})"])
+      for name, step in on_gpu.steps(output, 1).items()}
+  done |= {name: on_gpu.steps(output, 1)[name] for name in ("cut-offs-less", "cut-offs-more")}
+  looks = f"import pathlib; print(len(pathlib.Path({cut_offs.CUDA!r}).read_text()))"
+  done["build-decided"] = done["build-decided"]._replace(command=[sys.executable, "-c", looks])
+  monkeypatch.setattr(on_gpu, "ROOT", root)
+  monkeypatch.setattr(on_gpu, "steps", lambda *arguments: done)
+  monkeypatch.setattr(sys, "argv", ["on_gpu.py", str(output), "--steps", *(
+      name for name in done if re.search("cut-offs|-less|-more|decided", name))])
+  monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+  with pytest.raises(SystemExit):
+    on_gpu.main()
+  report = (output / "report.md").read_text()
+  left_out = re.findall(r"^\| ([\w-]+) \| left out: without build-more", report, re.M)
+  assert left_out == (
+      ["tuning-more", "tuning-gradients-more", "cut-offs"] if failing == "build-more" else [])
+  if failing != "tuning-less":
+    for file, text in originals.items():
+      assert (root / file).read_text() == text
+    length = len(originals[cut_offs.CUDA])
+    assert (output / "build-decided.txt").read_text().strip() == str(length)
 
 
 def test_a_step_that_fails_and_one_that_is_not_there(tmp_path):
@@ -125,7 +165,8 @@ def test_children_that_outlive_a_step(tmp_path):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", ["benchmark", "gradients", "tuning", "tuning-gradients"])
+@pytest.mark.parametrize("name", [
+    "benchmark", "gradients", "tuning-less", "tuning-gradients-more"])
 def test_commands_that_benchmark(name, tmp_path):
   """Catches an option or an operation that the benchmark does not know."""
   step = on_gpu.steps(tmp_path, 1)[name]
@@ -151,89 +192,196 @@ def test_commands_that_test(tmp_path):
 
 # Cut-offs
 
+FILES = {file: (ROOT / file).read_text() for file in (cut_offs.CUDA, cut_offs.PYTHON)}
+NAMES = [x.name for x in cut_offs.CUT_OFFS]
 
-def test_constants():
-  """The cut-offs that are judged are those of tuning.h, and the orders those of the table."""
-  text = (ROOT / "kernels/cuda/tuning.h").read_text()
 
-  def number(pattern):
-    return int(re.search(pattern, text)[1])
+def _named(name):
+  return cut_offs.CUT_OFFS[NAMES.index(name)]
 
-  limits = {name: {"f32": number(rf"{name} = sizeof\(E\) == 4 \? (\d+)"),
-                   "f64": number(rf"{name} = sizeof\(E\) == 4 \? \d+ : (\d+)")}
-            for name in ("kAloneBytes", "kAloneCholeskyBytes")}
-  limits["kAloneQrBytes"] = dict.fromkeys(("f32", "f64"), number(r"kAloneQrBytes = (\d+)"))
-  sides = {"kWarpLu": {"f32": number(r"kWarpLu = sizeof\(E\) == 4 +\? (\d+)"),
-                       "f64": number(r"kWarpLu = [^:]*: sizeof\(E\) == 8 \? (\d+)")},
-           "kWarpCholesky": dict.fromkeys(
-               ("f32", "f64"), number(r"kWarpCholesky = sizeof\(E\) <= 8 \? (\d+)"))}
-  for name in ("kTeamCholesky", "kTeamLu", "kTeamEigh", "kTeamSvd"):
-    sides[name] = dict.fromkeys(("f32", "f64"), number(rf"{name} = (\d+)"))
+
+def _tuned(op):
+  ops, sizes = (on_gpu.TUNED_OPS, on_gpu.TUNED_SIZES)
+  if op.startswith("grad "):
+    ops, sizes = (on_gpu.TUNED_GRADIENTS, on_gpu.TUNED_GRADIENT_SIZES)
+  return ops, set(map(int, sizes))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_grid(name):
+  """The value that there is lies in it, and sizes are measured that decide about less and more."""
+  cut_off = _named(name)
+  current = cut_offs.value_of(cut_off, FILES[cut_off.file])
+  assert cut_off.least <= current <= cut_off.most
+  for op, key in cut_off.ops.items():
+    ops, sizes = _tuned(op)
+    assert op.removeprefix("grad ") in ops
+    for dtype in cut_off.dtypes:
+      deciding = [key(n, cut_offs.BYTES[dtype]) for n in sizes & set(cut_off.sizes(op, dtype))]
+      assert len(deciding) >= 3
+      assert current == cut_off.least or min(deciding) <= current
+      assert current == cut_off.most or max(deciding) > current
+
+
+def test_grids_of_an_operation_do_not_meet():
+  """What is behind one cut-off, in the build with the least values, is before the next."""
+  for op in on_gpu.TUNED_OPS:
+    for dtype in cut_offs.BYTES:
+      sizes = [x.sizes(op, dtype) for x in cut_offs.CUT_OFFS
+               if op in x.ops and dtype in x.dtypes]
+      ends = sorted((min(x), max(x)) for x in sizes)
+      assert all(last < first for (_, last), (first, _) in itertools.pairwise(ends)), op
+
+
+def test_what_one_thread_works_in():
+  """As the table of docs/cuda.md has it."""
   page = " ".join((ROOT / "docs/cuda.md").read_text().split())
-  for name, words in (("kAloneEighBytes", r"n = (\d+) in float32 and (\d+) in float64, QL"),
-                      ("kAloneSvdBytes", r"Jacobi, as n = (\d+) in float32 and (\d+) in float64")):
-    sides[name] = dict(zip(("f32", "f64"), map(int, re.search(words, page).groups()), strict=True))
-  of_tuning_h = [x for x in cut_offs.CUT_OFFS if x.constant.startswith("k")]
-  for cut_off in of_tuning_h:
-    for dtype in ("f32", "f64"):
-      largest = cut_off.largest(dtype)
-      if cut_off.constant in limits:
-        limit = limits[cut_off.constant][dtype]
-        needed = [cut_off.value(dtype, n).removesuffix(" bytes") for n in (largest, largest + 1)]
-        assert [int(x) <= limit for x in needed] == [True, False], cut_off
-      else:
-        assert largest == sides[cut_off.constant][dtype], cut_off
-  assert {x.constant for x in of_tuning_h} == limits.keys() | sides.keys()
+  for name, op, words in (
+      ("kAloneEighBytes", "eigh", r"n = (\d+) in float32 and (\d+) in float64, QL"),
+      ("kAloneSvdBytes", "svd", r"Jacobi, as n = (\d+) in float32 and (\d+) in float64"),
+      ("kAloneQrBytes", "qr", r"bytes, as n = (\d+) in float32 and (\d+) in float64 \|")):
+    cut_off = _named(name)
+    limit, needed = cut_offs.value_of(cut_off, FILES[cut_off.file]), cut_off.ops[op]
+    for largest, size in zip(map(int, re.search(words, page).groups()), (4, 8), strict=True):
+      assert needed(largest, size) <= limit < needed(largest + 1, size), name
 
 
 def test_limits_of_handlers():
-  """All that linalg/_tuning.py has for CUDA are judged."""
+  """All that linalg/_tuning.py has for CUDA are decided."""
   limited = {
       name for name, x in vars(_tuning).items() if isinstance(x, dict) and "cuda" in x}
-  assert {x.constant for x in cut_offs.CUT_OFFS if not x.constant.startswith("k")} == limited
+  assert {x.constant for x in cut_offs.CUT_OFFS if x.file == cut_offs.PYTHON} == limited
 
 
-def test_sizes_are_on_both_sides():
-  """The tuning runs have sizes that judge every cut-off."""
-  for cut_off in cut_offs.CUT_OFFS:
-    op = cut_off.op.removeprefix("grad ")
-    ops, sizes = (on_gpu.TUNED_OPS, on_gpu.TUNED_SIZES) if op == cut_off.op else (
-        on_gpu.TUNED_GRADIENTS, on_gpu.TUNED_GRADIENT_SIZES)
-    assert op in ops
-    sizes = dict.fromkeys(map(int, sizes), 1.0)
-    for dtype in ("f32", "f64"):
-      assert cut_offs.judge(sizes, cut_off.largest(dtype)) is not None, (cut_off, dtype)
+def _times(cut_off, meeting, noise=0.0):
+  """Of two paths that take the same time where what is compared is `meeting`."""
+  rng = np.random.default_rng(0)
+  before, after = {}, {}
+  for op, key in cut_off.ops.items():
+    for dtype in cut_off.dtypes:
+      for n in sorted(_tuned(op)[1] & set(cut_off.sizes(op, dtype))):
+        at = key(n, cut_offs.BYTES[dtype])
+        before[op, n, dtype] = 1e-6 * at**2 * rng.uniform(1 - noise, 1 + noise)
+        after[op, n, dtype] = 1e-6 * meeting * at * rng.uniform(1 - noise, 1 + noise)
+  return before, after
 
 
-@pytest.mark.parametrize("meeting", [11, 14, 16, 18, 21])
-def test_where_lines_meet(meeting):
-  """Of two paths n⁴ and n², equal at `meeting`, with a cut-off at 16."""
-  times = {n: 1e-6 * (n**4 if n <= 16 else meeting**2 * n**2)
-           for n in (11, 12, 13, 14, 15, 16, 17, 18, 20)}
-  found = cut_offs.judge(times, 16)
-  assert found.step == pytest.approx((meeting / 17) ** 2)
-  # Steps that noise may make are left alone.
-  assert found.proposal == (meeting if meeting not in (16, 18) else 16)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_times_decide(name):
+  cut_off = _named(name)
+  current = cut_offs.value_of(cut_off, FILES[cut_off.file])
+  keys = sorted({key(n, cut_offs.BYTES[dtype]) for op, key in cut_off.ops.items()
+                 for dtype in cut_off.dtypes
+                 for n in _tuned(op)[1] & set(cut_off.sizes(op, dtype))})
+  # The first and the last path alone.
+  assert cut_offs.decide(cut_off, current, *_times(cut_off, cut_off.least / 2)).value == (
+      cut_off.least)
+  largest = max(cut_off.values or keys)
+  found = cut_offs.decide(cut_off, current, *_times(cut_off, cut_off.most * 2)).value
+  # Values that no measured size tells apart: the nearest to what there is.
+  assert found == (largest if largest > current else current)
+  # In between: no size is on the path that takes more time, but where there is no kernel for it.
+  if not cut_off.values:
+    meeting = (keys[len(keys) // 2 - 1] + keys[len(keys) // 2]) / 2
+    value = cut_offs.decide(cut_off, cut_off.least, *_times(cut_off, meeting, 0.01)).value
+    assert keys[len(keys) // 2 - 1] <= value < keys[len(keys) // 2]
 
 
-def test_lines_that_do_not_meet():
-  slow_then_fast = {n: n**3 * (1.0 if n <= 16 else 0.5) for n in (14, 15, 16, 17, 18, 20)}
-  assert cut_offs.judge(slow_then_fast, 16).proposal is None
-  assert cut_offs.judge(slow_then_fast, 16).step == pytest.approx(0.5)
-  assert cut_offs.judge({16: 1.0, 17: 1.0, 18: 1.0}, 16) is None
+def test_noise_changes_nothing():
+  cut_off = _named("kTeamLu")
+  before, after = _times(cut_off, 1)
+  for times in (before, after):
+    times.update({key: 1e-3 * (1 + 0.03 * (i % 2)) for i, key in enumerate(times)})
+  before["lu", 144, "f32"] *= 0.97
+  assert cut_offs.decide(cut_off, 128, before, after).value == 128
 
 
-def test_table(tmp_path):
-  """From the samples of a benchmark, those skipped left out."""
-  cells = [
-      {"op": "lu", "n": n, "batch": 20000, "dtype": "f32",
-       "seconds": {"ours": 1e-6 * (n**4 if n <= 12 else 100 * n**2)}}
-      for n in map(int, on_gpu.TUNED_SIZES)]
-  cells += [{"op": "lu", "n": 9, "batch": 20000, "dtype": "f64", "skipped": "too large"}]
-  file = tmp_path / "tuning.json"
-  file.write_text(json.dumps({"cells": cells}))
-  done = subprocess.run(
-      [sys.executable, str(ROOT / "tools/cut_offs.py"), str(file)], capture_output=True, text=True,
-      check=True)
-  assert "| kAloneBytes | lu | f32 | 12 | 0.59 | 10 | 400 bytes |" in done.stdout
-  assert "| kAloneBytes | lu | f64 | 12 | | too few sizes | |" in done.stdout
+def test_too_few_sizes():
+  assert cut_offs.decide(_named("kTeamLu"), 128, {("lu", 96, "f32"): 1.0}, {}) == (128, 0, 1.0)
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+  """A folder with copies of the two files, which the tool writes in the place of ours."""
+  for file, text in FILES.items():
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+  monkeypatch.setattr(cut_offs, "ROOT", tmp_path)
+
+  def command(*arguments):
+    monkeypatch.setattr(sys, "argv", ["cut_offs.py", *map(str, arguments), "--kept",
+                                      str(tmp_path / "kept")])
+    cut_offs.main()
+    return {file: (tmp_path / file).read_text() for file in FILES}
+
+  return command
+
+
+def _values(texts):
+  return {x.name: cut_offs.value_of(x, texts[x.file]) for x in cut_offs.CUT_OFFS}
+
+
+def _compiles(texts, folder):
+  """The header, and the module."""
+  header = folder / "tuning.h"
+  header.write_text(texts[cut_offs.CUDA])
+  if compiler := shutil.which("c++"):
+    subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", header], check=True)
+  exec(compile(texts[cut_offs.PYTHON], "_tuning.py", "exec"), {})  # noqa: S102
+
+
+def test_variants(sources, tmp_path):
+  for bound in ("less", "more"):
+    texts = sources("vary", bound)
+    assert _values(texts) == {
+        x.name: x.least if bound == "less" else x.most for x in cut_offs.CUT_OFFS}
+    _compiles(texts, tmp_path)
+  assert sources("restore") == FILES
+
+
+def _samples(file, times, device="A GPU", date="2026-12-01T10:00:00+00:00"):
+  cells = [{"op": op, "n": n, "batch": 20000, "dtype": dtype, "seconds": {"ours": seconds}}
+           for (op, n, dtype), seconds in times.items()]
+  cells += [{"op": "lu", "n": 160, "batch": 20000, "dtype": "f64", "skipped": "too large"}]
+  file.write_text(json.dumps({"cells": cells, "machine": {"device": device}, "date": date}))
+  return file
+
+
+def test_decisions_are_written(sources, tmp_path, capsys):
+  """In place, with the device and the date, once however often; the rest is as it was."""
+  before, after = {}, {}
+  for name, meeting in (("kTeamLu", 105), ("kAloneBytes, f64", 900), ("COFACTORS", 9.5),
+                        ("CHOLESKY_DERIVATIVE", 700)):
+    for whole, part in zip((before, after), _times(_named(name), meeting), strict=True):
+      whole |= part
+  for command in ("vary more", "decide", "decide"):
+    files = [] if command != "decide" else [
+        "--less", _samples(tmp_path / "less.json", after),
+        "--more", _samples(tmp_path / "more.json", before)]
+    texts = sources(*command.split(), *files)
+  decided = {"kTeamLu": 96, "kAloneBytes, f64": 800, "COFACTORS": 9, "CHOLESKY_DERIVATIVE": 676}
+  assert _values(texts) == _values(FILES) | decided
+  mark = "Decided on A GPU, 2026-12-01 (tools/cut_offs.py)."
+  assert f"// {mark}\ninline constexpr int64_t kTeamLu = 96;" in texts[cut_offs.CUDA]
+  assert (f"// {mark}\ntemplate <class E>\ninline constexpr int64_t kAloneBytes ="
+          " sizeof(E) == 4 ? 576 : 800;") in texts[cut_offs.CUDA]
+  assert (f"# {mark}\nCHOLESKY_DERIVATIVE = {{\"cpu\": Limit(32), \"cuda\":"
+          " Limit(13, nbytes=676)}") in texts[cut_offs.PYTHON]
+  assert sum(text.count(mark) for text in texts.values()) == 4
+  _compiles(texts, tmp_path)
+  rows = capsys.readouterr().out.splitlines()
+  assert any(row.startswith("| kTeamLu | lu | 10 | 128 | 96 | ") for row in rows)
+  assert "| kTeamSvd | svd | 0 | 64 | too few sizes |  |" in rows
+
+
+def test_recorded_times_of_one_build(sources):
+  """Twice the same: nothing changes, but that what has sizes enough has been decided."""
+  recorded = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3-2026-11-22.json"
+  texts = sources("decide", "--less", recorded, "--more", recorded)
+  assert _values(texts) == _values(FILES)
+  marks = {
+      file: [line for line in text.splitlines() if "Decided on" in line]
+      for file, text in texts.items()}
+  assert set(marks[cut_offs.CUDA]) == {
+      "// Decided on NVIDIA H100 80GB HBM3, 2026-11-22 (tools/cut_offs.py)."}
+  assert not marks[cut_offs.PYTHON]
