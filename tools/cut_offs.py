@@ -7,12 +7,12 @@ change, by times of both paths at the same sizes.
   python tools/cut_offs.py restore --kept FOLDER
 
 tools/on_gpu.py does all of it, and has the commands that measure. `vary` writes the least, or the
-largest, value of each cut-off's grid into both files, of which FOLDER keeps the originals: so the
-sizes between these take the path behind the cut-off in one build, and the path before it in the
-other. `decide` picks of each grid the value with which all those sizes together take the least
-time, as the sum of its logarithms; the value stays as it was where that wins less than NOISE for a
-size whose path would change. It writes these values into the originals, with the device and the
-date above each, and prints a Markdown table.
+largest, value of each cut-off's grid into both files, of which FOLDER keeps the originals until one
+of the last two commands: so the sizes between these values take the path behind the cut-off in one
+build, and the path before it in the other. `decide` picks of each grid the value with which all
+those sizes together take the least time, as the sum of its logarithms; the value stays as it was
+where that wins less than NOISE for a size whose path would change. It writes these values into the
+originals, with the device and the date above each, and prints a Markdown table.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import math
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -201,9 +201,11 @@ def decide(cut_off: CutOff, current: int, before: Times, after: Times) -> Decisi
   return Decision(best if gain >= NOISE else current, len(points), gain)
 
 
-def times_of(files: Iterable[pathlib.Path]) -> tuple[Times, str]:
-  """Of what benchmarks/run.py wrote; and the device and the date."""
-  read = [json.loads(file.read_text()) for file in files]
+def times_of(files: Sequence[pathlib.Path]) -> tuple[Times, str]:
+  """Of what benchmarks/run.py wrote, to the files that there are; and the device and the date."""
+  read = [json.loads(file.read_text()) for file in files if file.exists()]
+  if not read:
+    raise FileNotFoundError(f"none of {', '.join(map(str, files))}")
   cells = [cell for run in read for cell in run["cells"] if "seconds" in cell]
   batch = max((cell["batch"] for cell in cells), default=0)
   times = {(cell["op"], cell["n"], cell["dtype"]): cell["seconds"]["ours"]
@@ -212,14 +214,18 @@ def times_of(files: Iterable[pathlib.Path]) -> tuple[Times, str]:
   return times, f"{machine.get('device') or machine['cpu']}, {read[-1]['date'][:10]}"
 
 
-def keep(folder: pathlib.Path) -> dict[str, str]:
-  """The originals, which the folder keeps from the first time on."""
+def kept(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+  """Where the originals are while their values vary."""
+  return {file: folder / pathlib.Path(file).name for file in (CUDA, PYTHON)}
+
+
+def originals(folder: pathlib.Path) -> dict[str, str]:
+  """What is kept, or else is there, and kept from now on."""
   folder.mkdir(parents=True, exist_ok=True)
-  for file in (CUDA, PYTHON):
-    kept = folder / pathlib.Path(file).name
-    if not kept.exists():
-      shutil.copy(ROOT / file, kept)
-  return {file: (folder / pathlib.Path(file).name).read_text() for file in (CUDA, PYTHON)}
+  for file, path in kept(folder).items():
+    if not path.exists():
+      shutil.copy(ROOT / file, path)
+  return {file: path.read_text() for file, path in kept(folder).items()}
 
 
 def write(texts: dict[str, str]) -> None:
@@ -271,7 +277,7 @@ def main() -> None:
     command.add_argument("--kept", type=pathlib.Path, required=True,
                          help="the folder of the originals")
   args = parser.parse_args()
-  texts = keep(args.kept)
+  texts = originals(args.kept)
   if args.command == "vary":
     texts = varied(texts, args.bound)
   elif args.command == "decide":
@@ -279,6 +285,9 @@ def main() -> None:
     texts, lines = decided(texts, before, after, measured)
     print("\n".join(lines))
   write(texts)
+  if args.command != "vary":
+    for path in kept(args.kept).values():
+      path.unlink()
 
 
 if __name__ == "__main__":

@@ -137,10 +137,10 @@ def has(*modules: str) -> bool:
 
 def restored(output: pathlib.Path) -> str:
   """Leaves the cut-offs as they were before their tuning; what there is to say of it."""
-  if not (output / KEPT).exists():
-    return "as they were"
-  return "as they were" + text_of(
-      [sys.executable, "tools/cut_offs.py", "restore", "--kept", str(output / KEPT)])
+  said = ""
+  if list((output / KEPT).glob("*")):
+    said = text_of([sys.executable, "tools/cut_offs.py", "restore", "--kept", str(output / KEPT)])
+  return said or "as they were"
 
 
 def stand_ins(steps: dict[str, Step]) -> dict[str, Step]:

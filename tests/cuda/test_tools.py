@@ -336,7 +336,9 @@ def test_variants(sources, tmp_path):
     assert _values(texts) == {
         x.name: x.least if bound == "less" else x.most for x in cut_offs.CUT_OFFS}
     _compiles(texts, tmp_path)
+  # Until then they are kept, whatever else is written; and then no longer.
   assert sources("restore") == FILES
+  assert not list((tmp_path / "kept").iterdir())
 
 
 def _samples(file, times, device="A GPU", date="2026-12-01T10:00:00+00:00"):
@@ -356,7 +358,7 @@ def test_decisions_are_written(sources, tmp_path, capsys):
       whole |= part
   for command in ("vary more", "decide", "decide"):
     files = [] if command != "decide" else [
-        "--less", _samples(tmp_path / "less.json", after),
+        "--less", tmp_path / "not-there.json", _samples(tmp_path / "less.json", after),
         "--more", _samples(tmp_path / "more.json", before)]
     texts = sources(*command.split(), *files)
   decided = {"kTeamLu": 96, "kAloneBytes, f64": 800, "COFACTORS": 9, "CHOLESKY_DERIVATIVE": 676}
