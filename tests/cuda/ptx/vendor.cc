@@ -36,8 +36,11 @@ struct Columns {
   T& operator()(int i, int j) const { return data[static_cast<int64_t>(j) * ld + i]; }
 };
 
+// With the faults that libraries have had: NaN is no pivot that they stop at, and the batched
+// routine, `batched`, has made NaN of pivots that are small beside what they are left of. The info
+// says nothing of either.
 template <class T>
-int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
+int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
   const Columns<T> a{data, ld};
   // The element (i, j) of the lower factor, i >= j, in whichever triangle is meant.
   const auto get = [&](int i, int j) { return uplo == kLower ? a(i, j) : ConjugateOf(a(j, i)); };
@@ -46,10 +49,13 @@ int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
   };
   *info = 0;
   for (int j = 0; j < n; ++j) {
-    auto pivot = std::real(get(j, j));
+    const auto diagonal = std::real(get(j, j));
+    auto pivot = diagonal;
     for (int k = 0; k < j; ++k) pivot -= std::norm(get(j, k));
-    if (pivot <= 0) return *info = j + 1, 0;  // NaN goes on, as in many a library
-    const auto root = std::sqrt(pivot);
+    if (pivot <= 0) return *info = j + 1, 0;
+    using Limits = std::numeric_limits<Real<T>>;
+    const bool lost = batched && pivot < 64 * Limits::epsilon() * diagonal;
+    const auto root = lost ? Limits::quiet_NaN() : std::sqrt(pivot);
     set(j, j, root);
     for (int i = j + 1; i < n; ++i) {
       T x = get(i, j);
@@ -62,6 +68,11 @@ int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
     for (int i = 0; i < j; ++i) (uplo == kLower ? a(i, j) : a(j, i)) = T(99);
   }
   return 0;
+}
+
+template <class T>
+int Potrf(Solver, int uplo, int n, T* a, int ld, T*, int, int* info) {
+  return PotrfOne(false, uplo, n, a, ld, info);
 }
 
 // With the faults that libraries have had: an info that says nothing, and reciprocals of pivots
@@ -243,7 +254,7 @@ void Fill(TypedFunctions<T>& f) {
   f.potrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
   f.potrf = &Potrf<T>;
   f.potrfBatched = [](Solver, int uplo, int n, T** a, int ld, int* info, int batch) {
-    for (int i = 0; i < batch; ++i) Potrf<T>(nullptr, uplo, n, a[i], ld, nullptr, 0, info + i);
+    for (int i = 0; i < batch; ++i) PotrfOne(true, uplo, n, a[i], ld, info + i);
     return 0;
   };
   f.getrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };

@@ -1,4 +1,5 @@
-"""What the vendor's LU has done wrong, as the stand-in of vendor.cc does it, is not handed on.
+"""What the vendor's LU and Cholesky have done wrong, as the stand-ins of vendor.cc do it, is not
+handed on.
 
 Collected by tests/cuda/ptx alone: the sizes are those of the vendor's routines.
 """
@@ -68,3 +69,33 @@ def test_info(dtype, rng):
   a[1, :, 40] = a[1, :, 60] = 0
   a[2, 139, 139] = np.nan
   np.testing.assert_array_equal(linalg.lu_ex(a)[-1], [0, 41, -1, 0])
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("lower", [True, False])
+def test_cholesky(batched, lower, dtype, rng):
+  """NaN of the operand, and of the routine's own, of which its info says nothing."""
+  n, eps = 140, np.finfo(dtype).eps
+  a = np.tile(np.eye(n, dtype=dtype), (6, 1, 1))
+  a[1] = a[2] = matrices.positive_definite(rng, (), n, dtype)
+  a[2, 100, 3] = a[2, 3, 100] = np.nan
+  a[3, 50, 50] = np.nan
+  a[4, 20, 20] = -1
+  a[4, 60, 60] = np.nan  # is never reached
+  # A pivot of 8 eps, which no rounding touches.
+  a[5, 100, 3] = a[5, 3, 100] = 0.5
+  a[5, 100, 100] = 0.25 + 8 * eps
+  if batched:
+    factor, info = linalg.cholesky_ex(a, upper=not lower)
+  else:
+    found = [linalg.cholesky_ex(x, upper=not lower) for x in a]
+    factor, info = (np.stack([np.asarray(x[i]) for x in found]) for i in range(2))
+  factor, info = np.asarray(factor), np.asarray(info)
+  np.testing.assert_array_equal(info, [0, 0, 101, 51, 21, 101 if batched else 0])
+  for x, l, failed in zip(a, factor, info, strict=True):
+    if failed:
+      assert np.isnan(l[np.tril_indices(n)[::1 if lower else -1]]).all()
+      continue
+    l = checks.wide(l)
+    product = l @ np.conj(l.mT) if lower else np.conj(l.mT) @ l
+    assert np.abs(product - x).max() <= 10 * n * eps * np.abs(x).max()
