@@ -32,6 +32,11 @@ class Tier(NamedTuple):
 
 
 TIERS = [
+    Tier("cholesky", 8, {"SmallCholesky": 6}),
+    Tier("cholesky", 32, {"WarpCholesky": 8}),
+    Tier("cholesky", 64, {"TeamCholesky": 6}),
+    Tier("cholesky", 128, {"TeamCholesky": 3}),
+    Tier("cholesky", 128, {"TeamCholesky": 1}, "float64"),
     Tier("lu", 8, {"SmallLu": 5}),
     Tier("lu", 32, {"WarpLu": 8}),
     Tier("lu", 64, {"WarpLu": 4}),
@@ -42,6 +47,14 @@ TIERS = [
     Tier("solve", 128, {"TeamSolve": 1}),
     Tier("inv", 32, {"WarpSolve": 6}),
     Tier("inv", 64, {"WarpSolve": 6}),
+    Tier("qr", 8, {"SmallQr": 6}),
+    Tier("qr", 32, {"TeamQr": 10}),
+    Tier("qr", 64, {"TeamQr": 10}),
+    Tier("qr", 128, {"TeamQr": 3}),
+    Tier("eigh", 8, {"SmallEigh": 6}),
+    Tier("eigh", 32, {"ReduceEigh": 4, "RotateEigh": 4}),
+    Tier("eigh", 64, {"ReduceEigh": 6, "RotateEigh": 5}),
+    Tier("eigh", 128, {"ReduceEigh": 3, "RotateEigh": 3}),
     Tier("svd", 6, {"SmallSvd": 9}),
     Tier("svd", 32, {"TeamSvd": 4}),
     Tier("svd", 64, {"TeamSvd": 6}),
