@@ -50,9 +50,11 @@ struct CholeskyProblem {
     const auto factor_group = [&]<class V>(int64_t i, V* registers) {
       auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
       LoadElements(a + i * size, size, size, matrix);
-      const V failed = small::CholeskyFactor(matrix, static_cast<int>(n), part);
+      DispatchSize(n, [&](auto order) {
+        const V failed = small::CholeskyFactor(matrix, order, part);
+        StoreIntegers(&failed, 1, info + i);
+      });
       StoreElements(matrix, size, factor + i * size);
-      StoreIntegers(&failed, 1, info + i);
     };
     ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
   }

@@ -87,12 +87,35 @@ struct MatmulProblem {
       small::TransposeToPanels<kComplex, V>(n, depth, source, panels);
       return {.data = panels, .row = kWidth, .next = int64_t{depth} * kWidth, .in_panels = true};
     };
-    small::RightOperand<R> right{};
-    for (int64_t i = first; i < last; ++i) {
-      if (i == first || b_stride != 0) right = right_operand(i);
+    const auto left_operand = [&](int64_t i) -> Strided<R> {
       const R* const matrix = a + i * a_stride;
-      const Strided<R> left = transpose_a ? Strided<R>{matrix, kParts, int64_t{m} * kParts}
-                                          : Strided<R>{matrix, int64_t{depth} * kParts, kParts};
+      return transpose_a ? Strided<R>{matrix, kParts, int64_t{m} * kParts}
+                         : Strided<R>{matrix, int64_t{depth} * kParts, kParts};
+    };
+    small::RightOperand<R> right{};
+    int64_t i = first;
+    if (m == kRows && cols <= kWidth) {
+      // A tiny product is one block, where nothing has to be copied.
+      const auto before_copies = [](int64_t end, int64_t stride, int64_t behind) {
+        return behind == 0 ? end : stride == 0 ? 0 : end - (behind + stride - 1) / stride;
+      };
+      const int64_t end =
+          std::min(before_copies(batch, b_stride, behind_b), before_copies(last, c_size, behind_c));
+      for (; i < end; ++i) {
+        if (!transpose_b) {
+          right = {.data = b + i * b_stride, .row = cols, .next = 0, .in_panels = false};
+        } else if (i == first || b_stride != 0) {
+          right = right_operand(i);
+        }
+        R* const target[] = {c + i * c_size};
+        small::ProductBlock<kComplex, kRows, 1, V>(depth, left_operand(i), right.data, right.row,
+                                                   right.next, conjugate_a != conjugate_b,
+                                                   conjugate_b, target, cols);
+      }
+    }
+    for (bool begins = true; i < last; ++i, begins = false) {
+      if (begins || b_stride != 0) right = right_operand(i);
+      const Strided<R> left = left_operand(i);
       R* const target = c + i * c_size;
       const bool at_end = (last - 1 - i) * c_size < behind_c;
       small::Product<kComplex, kRows, V>(m, cols, depth, left, right, conjugate_a != conjugate_b,

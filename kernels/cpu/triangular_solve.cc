@@ -21,8 +21,10 @@ void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, R
     TakePath(pool,
              SystemsProblem{systems,
                             [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                              small::TriangularSolve(triangle, ToInt(systems.n), matrix,
-                                                     ToInt(systems.rows), ToInt(systems.cols), rhs);
+                              DispatchSize(systems.n, [&](auto n) {
+                                small::TriangularSolve(triangle, n, matrix, ToInt(systems.rows),
+                                                       ToInt(systems.cols), rhs);
+                              });
                             },
                             [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution,
                                 const blocked::RunTasks& run_tasks) {

@@ -66,11 +66,11 @@ LINALG_ONCE void MulSubAll(int rows, int cols, int depth, const E* a, int a_stri
   }
 }
 
-// The same, without a call where there are no elements.
+// The same, without a call where there is nothing to do.
 template <class E>
 LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_stride, const E* b,
                           int b_stride, E* c, int c_stride) {
-  if (rows <= 0 || cols <= 0) return;
+  if (rows <= 0 || cols <= 0 || depth <= 0) return;
   MulSubAll(rows, cols, depth, a, a_stride, b, b_stride, c, c_stride);
 }
 
