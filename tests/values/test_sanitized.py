@@ -18,8 +18,6 @@ import pytest
 
 import sanitized
 
-pytestmark = pytest.mark.extended
-
 ALONE = pathlib.Path(__file__).parent
 KERNELS = sanitized.ROOT / "kernels"
 TILES = sorted((KERNELS / "blocked").glob("*.cc"))
@@ -28,6 +26,8 @@ HANDLERS = [x for x in sorted((KERNELS / "cpu").glob("*.cc")) if x.stem not in (
 XLA = ("-isystem", jax.ffi.include_dir())
 # Hours on demand.
 SECONDS = int(os.environ.get("LINALG_FUZZ_SECONDS", "60"))
+# The first test with a program compiles it, which takes minutes, and longer beside other work.
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(7200 + SECONDS)]
 
 
 def _done(done):
@@ -40,12 +40,45 @@ def _done_with_every_target(done):
   assert "never" not in done.stdout, done.stdout
 
 
+class Tiles:
+  """The algorithms in tiles, compiled once with some sanitizers for all programs that have them."""
+
+  def __init__(self, folder, kinds, march="native", compiler="c++"):
+    self.kinds, self.flags, self.compiler = kinds, (f"-march={march}",), compiler
+    self._folder = folder
+    self.objects = self._compile("objects", *TILES)
+
+  def _compile(self, name, *sources):
+    compiled = self.sanitizer(self._folder).compile(name, *sources)
+    return dict(zip((x.name for x in sources), compiled))
+
+  def sanitizer(self, folder, *flags):
+    return sanitized.Sanitizer(folder, self.kinds, *flags, *self.flags, compiler=self.compiler)
+
+  @functools.cached_property
+  def _alone(self):
+    return self._compile("alone", ALONE / "tiles_alone.cc")
+
+  def program(self, folder, *changed):
+    """What runs tiles_alone.cc, with these sources in the place of those of their names."""
+    # Headers that are changed stand in the folder, before the project's.
+    sanitizer = self.sanitizer(folder, "-I", str(folder))
+    names = {x.name for x in changed}
+    others = [x for name, x in (self.objects | self._alone).items() if name not in names]
+    program = sanitizer.make("tiles", *changed, objects=others)
+    return lambda *arguments, **options: sanitizer.run(program, *map(str, arguments), **options)
+
+
 @pytest.fixture(scope="module")
-def tiles(tmp_path_factory):
-  sanitizer = sanitized.Sanitizer(
-      tmp_path_factory.mktemp("tiles"), "address,undefined", "-march=native")
-  program = sanitizer.make("tiles", ALONE / "tiles_alone.cc", *TILES)
-  return lambda *arguments: sanitizer.run(program, *map(str, arguments))
+def tiles_with(tmp_path_factory):
+  """The algorithms in tiles with sanitizers, or for valgrind without."""
+  return functools.cache(
+      lambda *arguments: Tiles(tmp_path_factory.mktemp("tiles"), *arguments))
+
+
+@pytest.fixture
+def tiles(tmp_path, tiles_with):
+  return tiles_with("address,undefined").program(tmp_path)
 
 
 def test_an_overflow_of_tiles_would_be_seen(tiles):
@@ -62,14 +95,11 @@ def test_blocks(tiles):
   _done(tiles("--blocks"))
 
 
-@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
-def test_tasks(tmp_path, kinds):
+def test_tasks(tmp_path, tiles_with, kinds):
   """Catches tasks of factorisations, substitution or spectra that touch what others write, and
   memory of one call that another has while it is used."""
-  sanitizer = sanitized.Sanitizer(tmp_path, kinds, "-march=native")
-  program = sanitizer.make("tiles", ALONE / "tiles_alone.cc", *TILES)
-  _done(sanitizer.run(program, "--threads", timeout=1500))
+  _done(tiles_with(kinds).program(tmp_path)("--threads", timeout=1500))
 
 
 # Where tasks keep off each other: what a mistake there would have in its place.
@@ -118,30 +148,16 @@ def _users(file):
   return [x for x in users if x.suffix == ".cc"]
 
 
-@pytest.fixture(scope="module")
-def unchanged(tmp_path_factory):
-  """The object file of each source, under its name."""
-  sanitizer = sanitized.Sanitizer(tmp_path_factory.mktemp("unchanged"), "thread", "-march=native")
-  sources = [ALONE / "tiles_alone.cc", *TILES]
-  return dict(zip((x.name for x in sources), sanitizer.compile("tiles", *sources)))
-
-
-@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("file, text, wrong", RACES.values(), ids=RACES)
-def test_a_race_would_be_seen(tmp_path, unchanged, file, text, wrong):
+def test_a_race_would_be_seen(tmp_path, tiles_with, file, text, wrong):
   """Catches tasks that test_tasks no longer runs at once, or in which it can see nothing."""
   right = (KERNELS / file).read_text()
   assert right.count(text) == 1, f"{file} has {right.count(text)} times {text!r}"
   changed = tmp_path / "kernels" / file
   changed.parent.mkdir(parents=True)
   changed.write_text(right.replace(text, wrong))
-  sanitizer = sanitized.Sanitizer(tmp_path, "thread", "-march=native", "-I", str(tmp_path))
-  users = _users(file)
-  others = [unchanged[name] for name in unchanged if name not in {x.name for x in users}]
-  program = sanitizer.make(
-      "tiles", *(changed if x.name == changed.name else x for x in users), objects=others)
-  racing = sanitizer.run(program, "--threads", timeout=1500)
-  sanitized.check_race(racing)
+  sources = (changed if x.name == changed.name else x for x in _users(file))
+  sanitized.check_race(tiles_with("thread").program(tmp_path, *sources)("--threads", timeout=1500))
 
 
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
@@ -169,26 +185,25 @@ def _openblas():
 class Handlers:
   """The program that calls the handlers of a dtype."""
 
-  def __init__(self, folder, dtype, kinds, *flags, compiler="c++"):
+  def __init__(self, folder, dtype, tiles, *flags):
     self._environment = {"LINALG_TEST_LAPACK": str(_openblas()), "OPENBLAS_NUM_THREADS": "1"}
-    self._sanitizer = sanitized.Sanitizer(
-        folder, kinds, f"-DLINALG_TEST_ELEMENT={sanitized.ELEMENTS[dtype.name]}", "-I",
-        str(sanitized.ROOT / "tests/support/one_dtype"), *XLA, *flags, compiler=compiler)
+    self._sanitizer = tiles.sanitizer(
+        folder, f"-DLINALG_TEST_ELEMENT={sanitized.ELEMENTS[dtype.name]}", "-I",
+        str(sanitized.ROOT / "tests/support/one_dtype"), *XLA, *flags)
     self._program = self._sanitizer.make(
-        "handlers", ALONE / "handlers_alone.cc", *HANDLERS, *TILES)
+        "handlers", ALONE / "handlers_alone.cc", *HANDLERS, objects=tiles.objects.values())
 
   def run(self, *arguments, **options):
     return self._sanitizer.run(self._program, *arguments, **options, **self._environment)
 
 
 @pytest.fixture(scope="module")
-def sanitized_handlers(tmp_path_factory):
+def sanitized_handlers(tmp_path_factory, tiles_with):
   """The program of a dtype, with AddressSanitizer and UndefinedBehaviourSanitizer."""
   return functools.cache(lambda dtype: Handlers(
-      tmp_path_factory.mktemp(dtype.name), dtype, "address,undefined", "-march=native"))
+      tmp_path_factory.mktemp(dtype.name), dtype, tiles_with("address,undefined")))
 
 
-@pytest.mark.timeout(7200)
 @pytest.mark.all_dtypes
 def test_corpus(tmp_path, sanitized_handlers, dtype):
   """The calls that the fuzzer keeps, of every target, without the fuzzer."""
@@ -197,7 +212,6 @@ def test_corpus(tmp_path, sanitized_handlers, dtype):
   _done_with_every_target(done)
 
 
-@pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
 def test_handlers(sanitized_handlers, dtype):
   """Calls of random shapes, layouts, attributes and bits, another series at each run.
@@ -214,12 +228,11 @@ def test_handlers(sanitized_handlers, dtype):
   _done_with_every_target(done)
 
 
-@pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
-def test_calls_with_thread_sanitizer(tmp_path, dtype):
+def test_calls_with_thread_sanitizer(tmp_path, tiles_with, dtype):
   """Catches threads of a call that have at once what each should have for itself, in the calls that
   are kept and in random ones."""
-  handlers = Handlers(tmp_path, dtype, "thread", "-march=native")
+  handlers = Handlers(tmp_path, dtype, tiles_with("thread"))
   seed = secrets.randbits(40)
   racing = handlers.run(SECONDS, seed, "--race")
   sanitized.check_race(racing)
@@ -229,18 +242,16 @@ def test_calls_with_thread_sanitizer(tmp_path, dtype):
     _done_with_every_target(done)
 
 
-@pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
-def test_fuzzer(tmp_path, dtype):
+def test_fuzzer(tmp_path, tiles_with, dtype):
   """Calls that libFuzzer makes of what it has found, by the code that they reach.
 
   LINALG_TEST_CLANG names a Clang that has it. It begins with the calls that are kept, and those in
   the folder that LINALG_FUZZ_CORPUS names, to which it adds what reach more than all before them.
   """
   compiler = os.environ.get("LINALG_TEST_CLANG", "clang++")
-  handlers = Handlers(
-      tmp_path, dtype, "fuzzer,address,undefined", "-march=native", "-DLINALG_TEST_FUZZER",
-      compiler=compiler)
+  tiles = tiles_with("fuzzer,address,undefined", "native", compiler)
+  handlers = Handlers(tmp_path, dtype, tiles, "-DLINALG_TEST_FUZZER")
   found = pathlib.Path(os.environ.get("LINALG_FUZZ_CORPUS", tmp_path / "found"))
   found.mkdir(exist_ok=True)
   done = handlers.run(
@@ -249,16 +260,15 @@ def test_fuzzer(tmp_path, dtype):
   assert done.returncode == 0 and "DONE" in done.stderr, done.stderr[-10000:]
 
 
-@pytest.mark.timeout(7200 + SECONDS)
 @pytest.mark.all_dtypes
-def test_memcheck(tmp_path, dtype):
+def test_memcheck(tmp_path, tiles_with, dtype):
   """Catches numbers that are read before they are written, which no sanitizer of GCC's does."""
   valgrind = shutil.which("valgrind")
   if valgrind is None:
     pytest.skip("needs valgrind")
   if platform.machine() != "x86_64":
     pytest.skip("needs x86-64, of which the level is chosen that valgrind knows")
-  handlers = Handlers(tmp_path, dtype, None, "-march=x86-64-v3")
+  handlers = Handlers(tmp_path, dtype, tiles_with(None, "x86-64-v3"))
   memcheck = [
       valgrind, "--quiet", "--error-exitcode=9", "--exit-on-first-error=yes",
       f"--suppressions={sanitized.ROOT / 'tests/support/valgrind.supp'}"]
