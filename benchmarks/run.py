@@ -163,7 +163,7 @@ def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_contestants(
-    case: Contest, operands: list[np.ndarray], peers: dict[str, Peer], gradients: bool
+    case: Contest, operands: list[np.ndarray], peers: dict[str, Peer], gradients: bool, alone: bool
 ) -> dict[str, Callable[[], Any]]:
   """By name, functions of nothing that compute the result and wait for it."""
 
@@ -178,6 +178,8 @@ def make_contestants(
         "forward": case.ours}
   else:
     functions = {"ours": case.ours, "stock": case.stock}
+  if alone:
+    functions = {"ours": functions["ours"]}
   contestants = {name: on_device(jax.jit(function)) for name, function in functions.items()}
   for name, peer in peers.items():
     if peer.api in case.timed.peers and not gradients:
@@ -355,7 +357,7 @@ def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | No
 
 def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Any]:
   operands = cell.case.timed.make_operands(cell.n, cell.batch, DTYPES[cell.dtype])
-  contestants = make_contestants(cell.case, operands, peers, cell.gradient)
+  contestants = make_contestants(cell.case, operands, peers, cell.gradient, args.alone)
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
       "flops": cell.batch * cell.flops(),
@@ -481,6 +483,8 @@ def parse_arguments() -> argparse.Namespace:
       "forward pass; no peers")
   add("--peers", nargs="+", choices=list(PEERS), default=[],
       help="other libraries to time; `scale` is the product of the operand and a number")
+  add("--alone", action="store_true",
+      help="no stock and no peers: times, and no speed-ups; to compare builds")
   add("--platform", choices=["cpu", "gpu"], default="cpu",
       help="where to run; `gpu` has a grid of its own, and CuPy as a peer if it is installed")
   add("--rounds", type=int, help="at most so many samples of each contestant in a cell")
@@ -497,7 +501,10 @@ def parse_arguments() -> argparse.Namespace:
   for name, value in ({"memory": 64} | grid).items():
     if getattr(args, name) is None:
       setattr(args, name, value)
-  if args.platform == "gpu" and not args.peers and importlib.util.find_spec("cupy"):
+  if args.alone:
+    if args.peers:
+      parser.error("--alone has no peers")
+  elif args.platform == "gpu" and not args.peers and importlib.util.find_spec("cupy"):
     args.peers = ["cupy"]
   if args.rounds < 1:
     parser.error("--rounds must be at least 1")
@@ -539,7 +546,7 @@ def main() -> None:
   finally:
     write(path, header, results)
   console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
-  if any("speedup" in cell for cell in results):
+  if any(cell.get("speedup") for cell in results):
     report.show(path)
   if header["interrupted"]:
     sys.exit(130)

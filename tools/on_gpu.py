@@ -1,4 +1,4 @@
-"""Everything that needs a GPU, in order, within an hour and a half.
+"""Everything that needs a GPU, in order, within an hour.
 
   python tools/on_gpu.py gpu-report              # build, tests, sanitizers, benchmarks, cut-offs
   python tools/on_gpu.py gpu-report --steps tests benchmark
@@ -41,8 +41,9 @@ TUNED_SIZES = list(map(str, [
     *range(3, 19), 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160]))
 TUNED_GRADIENT_SIZES = list(map(str, [*range(5, 19), 20, 24, 28, 32]))
 TUNED_BATCH = "20000"
-TUNING = ["--seconds-per-cell", "0.02", "--batches", TUNED_BATCH, "--memory", "2800", "--dtypes",
-          "f32", "f64"]
+TUNING = [
+    "--alone", "--seconds-per-cell", "0.02", "--batches", TUNED_BATCH, "--memory", "2800",
+    "--dtypes", "f32", "f64"]
 # The step that decides, and the folder of the files that it and those before it change.
 DECIDED, KEPT = "cut-offs", "before-tuning"
 PATIENCE = 20  # seconds that what is interrupted has to write what it has
@@ -77,6 +78,8 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
 
   def benchmark(name: str, minutes: float, *arguments: str) -> Step:
     table = python("benchmarks/report.py", samples(name), "--markdown")
+    if "--alone" in arguments:
+      table = []  # which is of speed-ups
     return Step(
         python("benchmarks/run.py", *GRID, *arguments, "--output", samples(name)), minutes, {},
         table)
@@ -89,12 +92,12 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
     changed, built = f"cut-offs-{bound}", f"build-{bound}"
     measured = {
         f"tuning-{bound}": benchmark(
-            f"tuning-{bound}", 8, *TUNING, "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES),
+            f"tuning-{bound}", 4.5, *TUNING, "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES),
         f"tuning-gradients-{bound}": benchmark(
-            f"tuning-gradients-{bound}", 3, *TUNING, "--gradients", "--ops", *TUNED_GRADIENTS,
+            f"tuning-gradients-{bound}", 2, *TUNING, "--gradients", "--ops", *TUNED_GRADIENTS,
             "--sizes", *TUNED_GRADIENT_SIZES)}
     return {
-        changed: Step(cut_offs("vary", bound), 0.5), built: Step(build, 5, needs=(changed,)),
+        changed: Step(cut_offs("vary", bound), 0.25), built: Step(build, 3.5, needs=(changed,)),
         **{name: step._replace(needs=(built,)) for name, step in measured.items()}}
 
   def tuning_samples(bound: str) -> list[str]:
@@ -109,25 +112,25 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
       "-e", ".")
   return {
       "machine": Step(["nvidia-smi"], 0.5),
-      "build": Step(build, 8),
-      "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 1),
+      "build": Step(build, 6.5),
+      "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 0.5),
       "tests": Step(
-          python(*TESTS, "-n", str(workers), f"--junitxml={output / 'tests.xml'}"), 11, shared),
+          python(*TESTS, "-n", str(workers), f"--junitxml={output / 'tests.xml'}"), 7.5, shared),
       "benchmark": benchmark(
-          "benchmark", 9, "--seconds-per-cell", "0.05", "--ops", *MAIN_OPS, "--sizes", "4", "8",
+          "benchmark", 7, "--seconds-per-cell", "0.05", "--ops", *MAIN_OPS, "--sizes", "4", "8",
           "16", "32", "64", "128", "--batches", "1000", "20000", "--memory", "2800", "--peers",
           *["cupy"] * has("cupy"), "scale"),
       "gradients": benchmark(
-          "gradients", 4, "--seconds-per-cell", "0.05", "--gradients", "--ops", *MAIN_OPS,
+          "gradients", 3, "--seconds-per-cell", "0.05", "--gradients", "--ops", *MAIN_OPS,
           "--sizes", "4", "16", "32", "--batches", "20000", "--dtypes", "f32"),
-      "memcheck": sanitizer("memcheck", 7),
-      "racecheck": sanitizer("racecheck", 5),
+      "memcheck": sanitizer("memcheck", 4.5),
+      "racecheck": sanitizer("racecheck", 4),
       **tuned("less"),
       **tuned("more"),
       DECIDED: Step(
           cut_offs("decide", "--less", *tuning_samples("less"), "--more", *tuning_samples("more")),
-          0.5, {}, ["cat", str(output / f"{DECIDED}.txt")], ("build-less", "build-more")),
-      "build-decided": Step(build, 5),
+          0.25, {}, ["cat", str(output / f"{DECIDED}.txt")], ("build-less", "build-more")),
+      "build-decided": Step(build, 3.5),
   }
 
 
@@ -231,7 +234,7 @@ def main() -> None:
                       help=", ".join(names))
   parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1),
                       help="processes of the tests (default: %(default)s)")
-  parser.add_argument("--minutes", type=float, default=90,
+  parser.add_argument("--minutes", type=float, default=60,
                       help="for all of it (default: %(default)s)")
   parser.add_argument("--dry-run", action="store_true", help="commands that do nothing")
   args = parser.parse_args()

@@ -57,10 +57,10 @@ def test_chosen_steps_and_no_time(tmp_path):
   assert left_out == ["tests", "memcheck"]
 
 
-def test_an_hour_and_a_half():
+def test_an_hour():
   """All steps together, with a minute to end those that take too long, and one for the tables."""
   limits = [step.minutes for step in on_gpu.steps(pathlib.Path(), 1).values()]
-  assert sum(limits) + 2 <= 90
+  assert sum(limits) + 2 <= 60
 
 
 @pytest.mark.parametrize("failing", ["build-more", "cut-offs", "tuning-less"])
