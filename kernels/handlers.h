@@ -117,10 +117,6 @@ auto Bind() {
 }
 
 // A handler's first arguments tell what it is given beside its buffers.
-template <size_t kTarget, class... Rest>
-auto BindFor(void (*)(ffi::ThreadPool, Rest...)) {
-  return Bind<kTarget, ffi::ThreadPool>();
-}
 template <size_t kTarget, class Stream, class... Rest>
 auto BindFor(void (*)(Stream*, ffi::AnyBuffer, Rest...)) {
   return Bind<kTarget, ffi::PlatformStream<Stream*>>();
@@ -130,11 +126,12 @@ auto BindFor(void (*)(Stream*, Scratch, Rest...)) {
   return Bind<kTarget, ffi::PlatformStream<Stream*>, Scratch>();
 }
 
-// The handler as XLA calls it: what `function` throws becomes an error that names the target.
-template <size_t kTarget, class... Arguments>
-auto GuardFor(void (*function)(Arguments...)) {
-  return [function](Arguments... arguments) {
-    return Guard(kTargets[kTarget].name, [&] { function(std::move(arguments)...); });
+// The handler as XLA calls it: what `function` throws becomes an error that names the target. Of
+// one type for all functions of the same arguments, which a file compiles once.
+template <class... Arguments>
+auto GuardFor(std::string_view target, void (*function)(Arguments...)) {
+  return [target, function](Arguments... arguments) {
+    return Guard(target, [&] { function(std::move(arguments)...); });
   };
 }
 
@@ -146,7 +143,7 @@ LINALG_FOR_EACH_TARGET(LINALG_DECLARE_HANDLER)
 #undef LINALG_DECLARE_HANDLER
 
 // Defines the handler of a target in the table: `function`, and XLA's traits if it has any.
-#define LINALG_HANDLER(name, function, ...)                                      \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                 \
-      name, (linalg::internal::GuardFor<linalg::TargetIndex(#name)>(&function)), \
+#define LINALG_HANDLER(name, function, ...)                 \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                            \
+      name, (linalg::internal::GuardFor(#name, &function)), \
       (linalg::internal::BindFor<linalg::TargetIndex(#name)>(&function)), ##__VA_ARGS__)

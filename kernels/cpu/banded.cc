@@ -6,11 +6,10 @@
 // itself 22 with 1, 209, 105 and 163 with 16, 1449, 1120 and 1544 with 64, and first gains on the
 // lanes with 100: 1815, 2540 and 3621. pbtrf takes 22, 4 and 16, and with 100 625, 442 and 968.
 #include "kernels/small/banded.h"
-
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
-#include "kernels/handlers.h"
 #include "kernels/systems.h"
 
 namespace linalg {
@@ -217,6 +216,6 @@ void CholeskyBandedSolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBu
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_banded_solve, linalg::BandedSolve);
-LINALG_HANDLER(linalg_cholesky_banded, linalg::CholeskyBanded);
-LINALG_HANDLER(linalg_cholesky_banded_solve, linalg::CholeskyBandedSolve);
+LINALG_CPU_HANDLER(linalg_banded_solve, linalg::BandedSolve);
+LINALG_CPU_HANDLER(linalg_cholesky_banded, linalg::CholeskyBanded);
+LINALG_CPU_HANDLER(linalg_cholesky_banded_solve, linalg::CholeskyBandedSolve);

@@ -4,12 +4,11 @@
 // Small matrices are factored in lanes, larger ones in tiles. A matrix that is not positive
 // definite gets a triangle of NaN.
 #include "kernels/blocked/cholesky.h"
-
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
-#include "kernels/handlers.h"
 #include "kernels/small/cholesky_derivative.h"
 #include "kernels/small/solve.h"
 
@@ -166,7 +165,7 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_cholesky, linalg::Cholesky);
-LINALG_HANDLER(linalg_cholesky_jvp, linalg::CholeskyJvp);
-LINALG_HANDLER(linalg_cholesky_vjp, linalg::CholeskyVjp);
-LINALG_HANDLER(linalg_cholesky_solve, linalg::CholeskySolve);
+LINALG_CPU_HANDLER(linalg_cholesky, linalg::Cholesky);
+LINALG_CPU_HANDLER(linalg_cholesky_jvp, linalg::CholeskyJvp);
+LINALG_CPU_HANDLER(linalg_cholesky_vjp, linalg::CholeskyVjp);
+LINALG_CPU_HANDLER(linalg_cholesky_solve, linalg::CholeskySolve);

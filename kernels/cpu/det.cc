@@ -7,9 +7,9 @@
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/blocked/lu.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/cpu/problem.h"
-#include "kernels/handlers.h"
 #include "kernels/small/cofactors.h"
 
 namespace linalg {
@@ -160,6 +160,6 @@ void DetCofactors(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det, Result cof
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_det, linalg::Det);
-LINALG_HANDLER(linalg_det_cofactors, linalg::DetCofactors);
-LINALG_HANDLER(linalg_slogdet, linalg::Slogdet);
+LINALG_CPU_HANDLER(linalg_det, linalg::Det);
+LINALG_CPU_HANDLER(linalg_det_cofactors, linalg::DetCofactors);
+LINALG_CPU_HANDLER(linalg_slogdet, linalg::Slogdet);

@@ -5,13 +5,13 @@
 // columns. A matrix that is not finite gets NaN, and info = -1, by IterateIf of range.h.
 #include "kernels/small/eig.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/schur.h"
-#include "kernels/handlers.h"
 
 namespace linalg {
 namespace {
@@ -157,6 +157,6 @@ void Eigvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info)
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_eig_left, linalg::EigLeft);
-LINALG_HANDLER(linalg_eig, linalg::Eig);
-LINALG_HANDLER(linalg_eigvals, linalg::Eigvals);
+LINALG_CPU_HANDLER(linalg_eig_left, linalg::EigLeft);
+LINALG_CPU_HANDLER(linalg_eig, linalg::Eig);
+LINALG_CPU_HANDLER(linalg_eigvals, linalg::Eigvals);

@@ -13,6 +13,7 @@
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/eigh.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/once.h"
@@ -20,7 +21,6 @@
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/wide_eigvalsh.h"
-#include "kernels/handlers.h"
 #include "kernels/small/eigh.h"
 #include "kernels/small/eigh_derivative.h"
 
@@ -260,7 +260,7 @@ void EighVjp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyB
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_eigh, linalg::Eigh);
-LINALG_HANDLER(linalg_eigh_jvp, linalg::EighJvp);
-LINALG_HANDLER(linalg_eigh_vjp, linalg::EighVjp);
-LINALG_HANDLER(linalg_eigvalsh, linalg::Eigvalsh);
+LINALG_CPU_HANDLER(linalg_eigh, linalg::Eigh);
+LINALG_CPU_HANDLER(linalg_eigh_jvp, linalg::EighJvp);
+LINALG_CPU_HANDLER(linalg_eigh_vjp, linalg::EighVjp);
+LINALG_CPU_HANDLER(linalg_eigvalsh, linalg::Eigvalsh);

@@ -10,11 +10,11 @@
 #include "kernels/arithmetic/tridiagonal_phases.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
-#include "kernels/handlers.h"
 #include "kernels/systems.h"
 
 namespace linalg {
@@ -149,5 +149,5 @@ void EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::Any
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_eigh_tridiagonal, linalg::EighTridiagonal);
-LINALG_HANDLER(linalg_eigvalsh_tridiagonal, linalg::EigvalshTridiagonal);
+LINALG_CPU_HANDLER(linalg_eigh_tridiagonal, linalg::EighTridiagonal);
+LINALG_CPU_HANDLER(linalg_eigvalsh_tridiagonal, linalg::EigvalshTridiagonal);

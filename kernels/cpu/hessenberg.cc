@@ -4,12 +4,12 @@
 // on a column-major copy. They iterate nothing: NaN and Inf pass through.
 #include "kernels/small/hessenberg.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
-#include "kernels/handlers.h"
 
 namespace linalg {
 namespace {
@@ -101,5 +101,5 @@ void HessenbergH(ffi::ThreadPool pool, ffi::AnyBuffer a, Result h) {
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_hessenberg, linalg::Hessenberg);
-LINALG_HANDLER(linalg_hessenberg_h, linalg::HessenbergH);
+LINALG_CPU_HANDLER(linalg_hessenberg, linalg::Hessenberg);
+LINALG_CPU_HANDLER(linalg_hessenberg_h, linalg::HessenbergH);

@@ -3,16 +3,15 @@
 // Small matrices are factored in lanes, larger ones in tiles. Pivots count from 0 and are turned
 // into the permutation in the same pass. A singular matrix is not a failure: info is the 1-based
 // index of the first zero pivot.
-#include "kernels/cpu/lu_factors.h"
-
-#include <algorithm>
-
-#include "kernels/arithmetic/exchange.h"
 #include "kernels/blocked/lu.h"
+#include "kernels/arithmetic/exchange.h"
+#include "kernels/cpu/handler.h"
+#include "kernels/cpu/lu_factors.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
-#include "kernels/handlers.h"
 #include "kernels/small/solve.h"
+
+#include <algorithm>
 
 namespace linalg {
 namespace {
@@ -117,6 +116,6 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_lu, linalg::Lu);
-LINALG_HANDLER(linalg_lu_pivots_to_permutation, linalg::LuPivotsToPermutation);
-LINALG_HANDLER(linalg_lu_solve, linalg::LuSolve);
+LINALG_CPU_HANDLER(linalg_lu, linalg::Lu);
+LINALG_CPU_HANDLER(linalg_lu_pivots_to_permutation, linalg::LuPivotsToPermutation);
+LINALG_CPU_HANDLER(linalg_lu_solve, linalg::LuSolve);

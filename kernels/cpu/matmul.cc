@@ -4,10 +4,10 @@
 // leaves it those that it is good at. Rows are computed in whole registers, so what lies behind a
 // matrix is read and written with it. Within a range of the batch that is the next matrix, which is
 // computed later; at the end of a range, copies stand in.
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
-#include "kernels/handlers.h"
 #include "kernels/matmul_shape.h"
 #include "kernels/small/mul_sub.h"
 #include "kernels/small/product.h"
@@ -169,6 +169,6 @@ void MatmulTransposeB(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, 
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_matmul, linalg::Matmul);
-LINALG_HANDLER(linalg_matmul_transpose_a, linalg::MatmulTransposeA);
-LINALG_HANDLER(linalg_matmul_transpose_b, linalg::MatmulTransposeB);
+LINALG_CPU_HANDLER(linalg_matmul, linalg::Matmul);
+LINALG_CPU_HANDLER(linalg_matmul_transpose_a, linalg::MatmulTransposeA);
+LINALG_CPU_HANDLER(linalg_matmul_transpose_b, linalg::MatmulTransposeB);

@@ -6,10 +6,10 @@
 // blocks anew for each matrix, too, and has none for one column.
 #include "kernels/blocked/qr.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
-#include "kernels/handlers.h"
 #include "kernels/small/householder.h"
 
 namespace linalg {
@@ -125,4 +125,4 @@ void Ormqr(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer taus, ffi::Any
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_ormqr, linalg::Ormqr);
+LINALG_CPU_HANDLER(linalg_ormqr, linalg::Ormqr);

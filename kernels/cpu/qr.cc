@@ -5,19 +5,18 @@
 // rows, and beyond small ones all with pivoting: geqrf or geqp3 on a column-major copy in scratch
 // memory, then orgqr on the same memory; Q and R are transposed into the row-major results as they
 // are written.
-#include "kernels/small/qr.h"
-
+#include "kernels/blocked/qr.h"
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/pack.h"
 #include "kernels/arithmetic/reflector.h"
-#include "kernels/blocked/qr.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
-#include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
+#include "kernels/small/qr.h"
 #include "kernels/small/qr_derivative.h"
 
 namespace linalg {
@@ -398,10 +397,10 @@ void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_householder_qr, linalg::HouseholderQr);
-LINALG_HANDLER(linalg_householder_product, linalg::HouseholderProduct);
-LINALG_HANDLER(linalg_qr, linalg::Qr);
-LINALG_HANDLER(linalg_qr_r, linalg::QrR);
-LINALG_HANDLER(linalg_qr_jvp, linalg::QrJvp);
-LINALG_HANDLER(linalg_qr_vjp, linalg::QrVjp);
-LINALG_HANDLER(linalg_qr_pivoted, linalg::QrPivoted);
+LINALG_CPU_HANDLER(linalg_householder_qr, linalg::HouseholderQr);
+LINALG_CPU_HANDLER(linalg_householder_product, linalg::HouseholderProduct);
+LINALG_CPU_HANDLER(linalg_qr, linalg::Qr);
+LINALG_CPU_HANDLER(linalg_qr_r, linalg::QrR);
+LINALG_CPU_HANDLER(linalg_qr_jvp, linalg::QrJvp);
+LINALG_CPU_HANDLER(linalg_qr_vjp, linalg::QrVjp);
+LINALG_CPU_HANDLER(linalg_qr_pivoted, linalg::QrPivoted);

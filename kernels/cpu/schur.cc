@@ -4,15 +4,14 @@
 // result, which one pass fills with A in column-major order. A matrix that is not
 // finite gets NaN, and info = -1, by IterateIf of range.h.
 #include "kernels/cpu/schur.h"
-
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/scaled_schur.h"
-#include "kernels/handlers.h"
 
 namespace linalg {
 
@@ -88,4 +87,4 @@ void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, Result form, Result vectors, 
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_schur, linalg::Schur);
+LINALG_CPU_HANDLER(linalg_schur, linalg::Schur);

@@ -11,10 +11,10 @@
 #include "kernels/arithmetic/transpose.h"
 #include "kernels/blocked/lu.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lu_factors.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
-#include "kernels/handlers.h"
 #include "kernels/small/solve.h"
 
 namespace linalg {
@@ -226,7 +226,7 @@ void SlogdetInvTransposed(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, R
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_solve, linalg::Solve);
-LINALG_HANDLER(linalg_solve_lu, linalg::SolveLu);
-LINALG_HANDLER(linalg_inv, linalg::Inv);
-LINALG_HANDLER(linalg_slogdet_inv_transposed, linalg::SlogdetInvTransposed);
+LINALG_CPU_HANDLER(linalg_solve, linalg::Solve);
+LINALG_CPU_HANDLER(linalg_solve_lu, linalg::SolveLu);
+LINALG_CPU_HANDLER(linalg_inv, linalg::Inv);
+LINALG_CPU_HANDLER(linalg_slogdet_inv_transposed, linalg::SlogdetInvTransposed);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/cpu/batch.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/ffi.h"
-#include "kernels/handlers.h"
 
 namespace linalg {
 namespace {
@@ -53,4 +53,4 @@ void SortKeyVal(ffi::ThreadPool pool, ffi::AnyBuffer keys, ffi::AnyBuffer values
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_sort_key_val, linalg::SortKeyVal);
+LINALG_CPU_HANDLER(linalg_sort_key_val, linalg::SortKeyVal);

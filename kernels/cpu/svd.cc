@@ -8,13 +8,13 @@
 // Inf gets NaN, and info = -1.
 #include "kernels/blocked/svd.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
-#include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/qr_svd.h"
 #include "kernels/small/svd.h"
@@ -311,7 +311,7 @@ void SvdVjp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBu
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_svd, linalg::Svd);
-LINALG_HANDLER(linalg_svd_jvp, linalg::SvdJvp);
-LINALG_HANDLER(linalg_svd_vjp, linalg::SvdVjp);
-LINALG_HANDLER(linalg_svdvals, linalg::Svdvals);
+LINALG_CPU_HANDLER(linalg_svd, linalg::Svd);
+LINALG_CPU_HANDLER(linalg_svd_jvp, linalg::SvdJvp);
+LINALG_CPU_HANDLER(linalg_svd_vjp, linalg::SvdVjp);
+LINALG_CPU_HANDLER(linalg_svdvals, linalg::Svdvals);

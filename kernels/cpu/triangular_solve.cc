@@ -1,8 +1,7 @@
 // Triangular systems: in lanes, in tiles, or one trsm (trsv for one right-hand side) per matrix, in
 // place in the output and without a transposition.
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/substitution.h"
-
-#include "kernels/handlers.h"
 #include "kernels/small/solve.h"
 
 namespace linalg {
@@ -40,4 +39,4 @@ void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, R
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_triangular_solve, linalg::TriangularSolve);
+LINALG_CPU_HANDLER(linalg_triangular_solve, linalg::TriangularSolve);

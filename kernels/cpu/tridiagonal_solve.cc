@@ -2,10 +2,10 @@
 // either: the recurrence along the diagonal is serial. Of systems that are few and long, a core
 // works on one at a time.
 #include "kernels/small/tridiagonal_solve.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
-#include "kernels/handlers.h"
 #include "kernels/systems.h"
 
 namespace linalg {
@@ -51,4 +51,4 @@ void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d,
 }  // namespace
 }  // namespace linalg
 
-LINALG_HANDLER(linalg_tridiagonal_solve, linalg::TridiagonalSolve);
+LINALG_CPU_HANDLER(linalg_tridiagonal_solve, linalg::TridiagonalSolve);

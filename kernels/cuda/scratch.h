@@ -79,8 +79,8 @@ auto BindWithoutScratch(void (*)(cudaStream_t, DeviceScratch, Rest...)) {
 
 // Defines the handler of a target in the table, as LINALG_HANDLER does, and beside it one for calls
 // that need neither scratch memory nor the vendor's libraries: kernels/cuda/captured.h.
-#define LINALG_HANDLER_AND_CAPTURED(name, function)                                         \
-  LINALG_HANDLER(name, function);                                                           \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                            \
-      name##_captured, (linalg::internal::GuardFor<linalg::TargetIndex(#name)>(&function)), \
+#define LINALG_HANDLER_AND_CAPTURED(name, function)                    \
+  LINALG_HANDLER(name, function);                                      \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                       \
+      name##_captured, (linalg::internal::GuardFor(#name, &function)), \
       (linalg::cuda::BindWithoutScratch<linalg::TargetIndex(#name)>(&function)), LINALG_CAPTURED)

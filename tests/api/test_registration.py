@@ -65,7 +65,7 @@ def test_a_target_is_in_the_same_file_on_every_backend():
   files = [
       {target: path.stem for path in (ROOT / "kernels" / folder).iterdir()
        for target in re.findall(
-           r"^LINALG_HANDLER(?:_AND_CAPTURED)?\((linalg_\w+),", path.read_text(), re.M)}
+           r"^LINALG_(?:CPU_)?HANDLER(?:_AND_CAPTURED)?\((linalg_\w+),", path.read_text(), re.M)}
       for folder in ("cpu", "cuda")]
   assert files[0].keys() == SIGNATURES.keys()
   assert files[1].keys() == {target for target, backends in TABLE.items() if backends != "kCpu"}

@@ -1,0 +1,48 @@
+// What a file of handlers defines: the function of each of its targets, which handlers.cc makes a
+// handler of. A compiler takes as long over what reads a call as over a small kernel, so that it
+// is compiled in one file, once for all targets with as many operands, results and attributes.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "kernels/handlers.h"
+
+namespace linalg {
+namespace internal {
+
+template <class T, size_t>
+using Repeated = T;
+
+template <size_t... kOperands, size_t... kResults, size_t... kAttributes>
+auto FunctionWith(std::index_sequence<kOperands...>, std::index_sequence<kResults...>,
+                  std::index_sequence<kAttributes...>)
+    -> void (*)(ffi::ThreadPool, Repeated<ffi::AnyBuffer, kOperands>...,
+                Repeated<Result, kResults>..., Repeated<bool, kAttributes>...);
+
+consteval size_t CountAttributes(const Target& target) {
+  size_t count = 0;
+  while (count < target.attributes.size() && target.attributes[count] != nullptr) ++count;
+  return count;
+}
+
+template <size_t kTarget>
+using FunctionOf =
+    decltype(FunctionWith(std::make_index_sequence<kTargets[kTarget].operands>(),
+                          std::make_index_sequence<kTargets[kTarget].results>(),
+                          std::make_index_sequence<CountAttributes(kTargets[kTarget])>()));
+
+}  // namespace internal
+
+namespace functions {
+
+#define LINALG_DECLARE_FUNCTION(name, ...) \
+  extern const internal::FunctionOf<TargetIndex(#name)> name;
+LINALG_FOR_EACH_TARGET(LINALG_DECLARE_FUNCTION)
+#undef LINALG_DECLARE_FUNCTION
+
+}  // namespace functions
+}  // namespace linalg
+
+#define LINALG_CPU_HANDLER(name, function) \
+  constinit const decltype(linalg::functions::name) linalg::functions::name = &function
