@@ -26,8 +26,6 @@
 #define LINALG_ONCE LINALG_INLINE
 #else
 #define LINALG_INLINE inline __attribute__((always_inline))
-// The same of a lambda, after its parameters.
-#define LINALG_INLINED __attribute__((always_inline))
 // For what is long, and works long: compiled once in a file, not in each function that calls it.
 #define LINALG_ONCE __attribute__((noinline))
 #endif

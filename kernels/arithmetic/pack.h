@@ -199,9 +199,8 @@ LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V*
   } else if (count < kPiece) {
     Pack<V, kPiece / 2>(source, stride, count, target);
   } else {
-    ForEachSquare<kPiece>(count, [&](int64_t i) LINALG_INLINED {
-      PackSquare<kPiece>(source + i, stride, target + i);
-    });
+    ForEachSquare<kPiece>(count,
+                          [&](int64_t i) { PackSquare<kPiece>(source + i, stride, target + i); });
   }
 }
 
@@ -222,9 +221,8 @@ LINALG_INLINE void Unpack(const V* source, int64_t stride, int64_t count, Lane<V
   } else if (count < kPiece) {
     Unpack<V, kPiece / 2>(source, stride, count, target);
   } else {
-    ForEachSquare<kPiece>(count, [&](int64_t i) LINALG_INLINED {
-      UnpackSquare<kPiece>(source + i, target + i, stride);
-    });
+    ForEachSquare<kPiece>(count,
+                          [&](int64_t i) { UnpackSquare<kPiece>(source + i, target + i, stride); });
   }
 }
 

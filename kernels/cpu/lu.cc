@@ -3,15 +3,16 @@
 // Small matrices are factored in lanes, larger ones in tiles. Pivots count from 0 and are turned
 // into the permutation in the same pass. A singular matrix is not a failure: info is the 1-based
 // index of the first zero pivot.
-#include "kernels/blocked/lu.h"
-#include "kernels/arithmetic/exchange.h"
-#include "kernels/cpu/handler.h"
 #include "kernels/cpu/lu_factors.h"
+
+#include <algorithm>
+
+#include "kernels/arithmetic/exchange.h"
+#include "kernels/blocked/lu.h"
+#include "kernels/cpu/handler.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/small/solve.h"
-
-#include <algorithm>
 
 namespace linalg {
 namespace {
