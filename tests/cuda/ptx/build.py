@@ -83,7 +83,10 @@ def build(folder: pathlib.Path, xla: str, names: list[str], module: pathlib.Path
   if module is None:
     jobs, objects, ptx = compile_kernels(folder, include, with_needs(names))
   else:
-    jobs, ptx = [], [module / f"ptx/{name}.compute_80.ptx" for name in ALL]
+    # Of one architecture nvcc leaves its name out.
+    kept = module / "ptx"
+    several = [kept / f"{name}.compute_80.ptx" for name in ALL]
+    jobs, ptx = [], several if several[0].exists() else [kept / f"{name}.ptx" for name in ALL]
     objects = ["-Wl,--whole-archive", module / "liblinalg_cuda_kernels.a", "-Wl,--no-whole-archive"]
   for source in HOST:
     objects.append(folder / f"{source.stem}.host.o")
