@@ -2,12 +2,13 @@
 
 What one device does, panel by panel: it gets its part of a panel's rows or columns from its row
 and its column of the grid, and works on its own part of the matrix with them. Where a matrix is
-triangular the loop is a few static phases with loops over panels inside: a phase leaves out what
-the triangle has not, and the size of a program does not depend on that of the matrix.
+triangular the loop is a few static phases with loops over panels inside, or goes over pairs of
+panels: both leave out what the triangle has not, and the size of a program does not depend on that
+of the matrix.
 """
 
 import functools
-import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,30 +18,75 @@ from linalg._cholesky import cholesky_p
 from linalg._det import scaled_product
 from linalg._matmul import product
 from linalg._triangular import triangular_solve_p
-from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._cyclic import Cyclic, longer
+from linalg.distributed._indices import cut, loop, part, put, quotient
 
 
-def add_product(a, left, right, top, begin, *, adjoint=False, columns=None):
-  """A with the product of `left` and `right` added to a part of it that begins at (top, begin); in
-  some of its `columns`."""
+def add_product(a, left, right, top, begin, *, adjoint=False):
+  """A with the product of `left` and `right` added to a part of it that begins at (top, begin)."""
   update = product(left, right, adjoint_b=adjoint)
-  if columns is not None:
-    update = jnp.where(columns[None], update, 0)
-  old = lax.dynamic_slice(a, (top, begin), update.shape)
-  return lax.dynamic_update_slice(a, old + update, (top, begin))
+  return put(a, part(a, (top, begin), update.shape) + update, top, begin)
 
 
-def add_product_in_strips(g, a, left, right, top, begin):
-  """`add_product`, a strip of the columns after the other: in a loop, as XLA would make the
-  products of all strips before it adds the first."""
-  strips = math.gcd(g.most_strips, right.shape[1])
-  width = right.shape[1] // strips
+class Part(NamedTuple):
+  """Some panels of one dimension of an array: from `first` up to and without `last`, of which panel
+  0 would stand at `begin`. Before and after those there may be others'. Or all that it has."""
 
-  def step(i, a):
-    strip = lax.dynamic_slice_in_dim(right, i * width, width, 1)
-    return add_product(a, left, strip, top, begin + i * width)
+  array: jax.Array
+  begin: Any = 0
+  first: Any = None
+  last: Any = None
 
-  return lax.fori_loop(0, strips, step, a)
+
+def part_of(g: Cyclic, array: jax.Array, panels: tuple[int, int], dimension: int, first, last):
+  """Of an array that has some panels, those from `first` up to `last`; with zeros for the panels
+  that it has not, as XLA compiles what is alike in all phases once."""
+  begin, end = panels
+  unit = array.shape[dimension] // (end - begin)
+  whole = longer(array, (begin * unit, (g.panels - end) * unit), dimension)
+  return Part(whole, 0, first, last)
+
+
+def add_tiles(g, a, left, right, *, adjoint=False, lower=False):
+  """A with the product of some rows and some columns added, a tile after the other: those tiles
+  alone that they reach, and in the `lower` triangle. `adjoint`: of rows, and the adjoint of rows.
+
+  In loops, as XLA would make all products before it adds the first.
+  """
+  size = -(-g.panels // g.most_tiles)
+  across = 0 if adjoint else 1
+
+  def tile(side, i, unit, dimension):
+    """The last one, which may reach beyond the last panel, is moved back and has zeros first."""
+    begin = jnp.minimum(i * size, g.panels - size)
+    number = begin + quotient(jnp.arange(size * unit, dtype=i.dtype), unit)
+    inside = (number >= jnp.maximum(i * size, side.first)) & (number < side.last)
+    found = cut(side.array, (begin + side.begin + size) * unit, size * unit, dimension)
+    return begin * unit, jnp.where(jnp.expand_dims(inside, 1 - dimension), found, 0)
+
+  def tiles(side):
+    return quotient(side.first, size), quotient(side.last + size - 1, size)
+
+  def padded(side, unit, dimension):
+    return side._replace(array=longer(side.array, [size * unit] * 2, dimension))
+
+  def by_rows(j, begin, columns, a):
+    if left.first is None:
+      return add_product(a, left.array, columns, 0, begin, adjoint=adjoint)
+
+    def step(i, a):
+      top, rows = tile(known, i, g.tall, 0)
+      return add_product(a, rows, columns, top, begin, adjoint=adjoint)
+
+    known = padded(left, g.tall, 0)
+    first, last = tiles(left)
+    return lax.fori_loop(j if lower else first, last, step, a)
+
+  if right.first is None:
+    return by_rows(0, 0, right.array, a)
+  known = padded(right, g.wide, across)
+  return lax.fori_loop(
+      *tiles(right), lambda j, a: by_rows(j, *tile(known, j, g.wide, across), a), a)
 
 
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -54,48 +100,55 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   a = jnp.where((row == column) & (row >= g.n), jnp.ones((), a.dtype), a)
   carry = a, jnp.zeros((), jnp.int32)
   for low, high in g.phases:
-    carry = lax.fori_loop(low, high, functools.partial(_eliminate, g, low), carry)
+    carry = loop(low, high, functools.partial(_eliminate, g, low), carry)
   a, info = carry
-  return lax.fori_loop(0, g.panels, functools.partial(_clear, g, info != 0), a), info
+  return _by_panels(
+      g, a, lambda x, row, column: jnp.where(info != 0, jnp.nan, _lower(x, row, column))), info
 
 
-def _clear(g, failed, k, a):
-  """Panel k of L with zeros above the diagonal, or NaN where it failed. Of all panels at once, XLA
-  would hold what they were beside what they become."""
+def _by_panels(g, x, change):
+  """X with what `change` makes of each panel and of the numbers of its entries. Of all panels at
+  once, XLA would hold what they were beside what they become."""
   row, column = g.numbers()
-  column = lax.dynamic_slice_in_dim(column, k * g.wide, g.wide, 1)
-  known = jnp.where(failed, jnp.nan, jnp.where(row >= column, g.columns_of(a, k), 0))
-  return lax.dynamic_update_slice(a, known, (0, k * g.wide))
+
+  def step(k, x):
+    return put(
+        x, change(g.columns_of(x, k), row, cut(column, k * g.wide, g.wide, 1)), 0, k * g.wide)
+
+  return lax.fori_loop(0, g.panels, step, x)
+
+
+def _lower(x, row, column):
+  return jnp.where(row >= column, x, 0)
+
+
+def _half(x, row, column):
+  half = (x.real / 2).astype(x.dtype)
+  return jnp.where(row > column, x, jnp.where(row == column, half, 0))
 
 
 def _eliminate(g, low, k, carry):
   """Panel k, all those before `low` being done."""
   a, info = carry
   r, c = g.place()
-  among = slice(low, g.panels)
+  among = low, g.panels
   dealt = g.deal_rows(g.columns_of(a, k, among))
-  diagonal = lax.dynamic_slice_in_dim(dealt, (k - low) * g.block, g.block, 0)
+  diagonal = cut(dealt, (k - low) * g.block, g.block, 0)
   diagonal = g.gather_all(diagonal).swapaxes(0, 1).reshape(g.width, g.width)
   l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)
   before = (k * g.width).astype(info.dtype)
   info = jnp.where((info == 0) & (minor > 0), before + minor, info)
   dealt = triangular_solve_p(
       l, dealt, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
-  own = lax.dynamic_slice_in_dim(l, (c * g.rows + r) * g.block, g.block, 0)
-  dealt = lax.dynamic_update_slice_in_dim(dealt, own, (k - low) * g.block, 0)
+  own = cut(l, (c * g.rows + r) * g.block, g.block, 0)
+  dealt = put(dealt, own, (k - low) * g.block, 0)
   rows, columns = g.spread_to_rows(dealt), g.spread_to_columns(dealt)
-  later = jnp.arange(len(columns), dtype=k.dtype) >= (k - low + 1) * g.wide
-  # Strips end where panels do: there the rows below begin with the same row on all devices. Their
-  # products are masked, not what these are of: above the diagonal there may be NaN.
-  for first, last in g.strips(g.panels - low):
-    own = slice(first * g.wide, last * g.wide)
-    a = add_product(
-        a, rows[first * g.tall :], -columns[own], (low + first) * g.tall,
-        (low + first) * g.wide, adjoint=True, columns=later[own])
+  below = [part_of(g, x, among, 0, k + 1, g.panels) for x in (rows, -columns)]
+  a = add_tiles(g, a, *below, adjoint=True, lower=True)
   # The panel's columns are read again: those of before would keep all of `a` as it was then.
   from_here = jnp.arange(len(rows), dtype=k.dtype) >= (k - low) * g.tall
   known = jnp.where(from_here[:, None], g.own_columns(rows, c), g.columns_of(a, k, among))
-  return lax.dynamic_update_slice(a, known, (low * g.tall, k * g.wide)), info
+  return put(a, known, low * g.tall, k * g.wide), info
 
 
 def solve(
@@ -112,27 +165,36 @@ def solve(
   backward = left == transpose
   phases = g.phases if lower else g.long_phases
   for low, high in phases[:: -1 if backward else 1]:
-    unknown = slice(0, high) if backward else slice(low, g.panels)
+    unknown = (0, high) if backward else (low, g.panels)
     # What is worked on of X's columns, or of its rows.
-    across = slice(0, high if lower else g.panels) if left else slice(low if lower else 0, g.panels)
+    across = (0, high if lower else g.panels) if left else (low if lower else 0, g.panels)
 
-    def step(i, x, low=low, high=high, unknown=unknown, across=across):
-      k = high - 1 - i if backward else low + i
+    def step(i, x, unknown=unknown, across=across):
+      k = g.panels - 1 - i if backward else i
       system = functools.partial(
           triangular_solve_p, g.diagonal_block(l, k), left_side=left, lower=True,
           transpose_a=transpose)
+      rest = (0, k) if backward else (k + 1, g.panels)
       if left:
-        panel = system(g.all_rows(x, k, across))
-        other = -(g.turned_rows(l, k, unknown).mT if transpose else g.all_columns(l, k, unknown))
-        x = add_product_in_strips(g, x, other, panel, unknown.start * g.tall, 0)
-        return lax.dynamic_update_slice(x, g.own_rows(panel, r), (k * g.tall, 0))
-      panel = system(g.all_columns(x, k, across))
-      other = -(g.turned_columns(l, k, unknown).mT if transpose else g.all_rows(l, k, unknown))
-      top = across.start * g.tall
-      x = add_product_in_strips(g, x, panel, other, top, unknown.start * g.wide)
-      return lax.dynamic_update_slice(x, g.own_columns(panel, c), (top, k * g.wide))
+        panel = system(g.all_rows(g.rows_of(x, k, across)))
+        other = -(
+            g.turned_rows(g.rows_of(l, k, unknown)).mT if transpose
+            else g.all_columns(g.columns_of(l, k, unknown)))
+        x = add_tiles(
+            g, x, part_of(g, other, unknown, 0, *rest),
+            part_of(g, panel, across, 1, 0, k + 1) if lower else Part(panel))
+        return put(x, g.own_rows(panel, r), k * g.tall, 0)
+      panel = system(g.all_columns(g.columns_of(x, k, across)))
+      other = -(
+          g.turned_columns(g.columns_of(l, k, unknown)).mT if transpose
+          else g.all_rows(g.rows_of(l, k, unknown)))
+      x = add_tiles(
+          g, x, part_of(g, panel, across, 0, k, g.panels) if lower else Part(panel),
+          part_of(g, other, unknown, 1, *rest))
+      return put(x, g.own_columns(panel, c), across[0] * g.tall, k * g.wide)
 
-    b = lax.fori_loop(0, high - low, step, b)
+    first, last = (g.panels - high, g.panels - low) if backward else (low, high)
+    b = loop(first, last, step, b)
   return lower_triangle(g, b) if lower and transpose else b
 
 
@@ -143,22 +205,42 @@ def multiply(
   """op(X) op(Y), where op is the identity or the transpose. `lower` says which of X and Y are zero
   above the diagonal."""
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
-  found = g.zeros_after(y, x.shape)
-  phases = g.phases if all(lower) else g.long_phases if any(lower) else [(0, g.panels)]
-  for low, high in phases:
-    # Where the columns of op(X) and the rows of op(Y) that these panels have are not zero.
-    up_to, from_low, every = slice(0, high), slice(low, g.panels), slice(0, g.panels)
-    above = every if not lower_x else up_to if transpose_x else from_low
-    beside = every if not lower_y else from_low if transpose_y else up_to
 
-    def step(k, found, above=above, beside=beside):
-      left = g.turned_rows(x, k, above).mT if transpose_x else g.all_columns(x, k, above)
-      right = g.turned_columns(y, k, beside).mT if transpose_y else g.all_rows(y, k, beside)
-      return add_product_in_strips(
-          g, found, left, right, above.start * g.tall, beside.start * g.wide)
+  def left(k):
+    if transpose_x:
+      return _parts(g, x, k, g.rows_of, 1, lower_x, lambda rows: g.turned_rows(rows).mT, True)
+    return _parts(g, x, k, g.columns_of, 0, lower_x, g.all_columns, True)
 
-    found = lax.fori_loop(low, high, step, found)
-  return found
+  def right(k):
+    if transpose_y:
+      turned = lambda columns: g.turned_columns(columns).mT
+      return _parts(g, y, k, g.columns_of, 0, lower_y, turned, False)
+    return _parts(g, y, k, g.rows_of, 1, lower_y, g.all_rows, False)
+
+  def step(k, found):
+    for x, y in zip(left(k), right(k), strict=True):
+      found = add_tiles(g, found, x, y)
+    return found
+
+  return lax.fori_loop(0, g.pairs, step, g.zeros_after(y, x.shape))
+
+
+def _parts(g, x, k, of_panel, dimension, lower, gather, is_left):
+  """What `gather` makes of panel k's rows or columns and of those of its pair, of the lower
+  triangle of X or of the whole; that on the left is there once more where the pair is not."""
+  far = g.panels - 1 - k
+  # Of an odd number of panels that in the middle is its own pair, and is there once.
+  is_there = (far > k).astype(k.dtype)
+  if not lower:
+    wholes = [gather(of_panel(x, i)) for i in (k, far)]
+    if is_left:
+      return [Part(x) for x in wholes]
+    return [Part(wholes[0], 0, 0, g.panels), Part(wholes[1], 0, 0, g.panels * is_there)]
+  up_to = dimension == 1
+  packed = gather(g.pack(of_panel(x, k), of_panel(x, far), k, dimension, up_to=up_to))
+  if up_to:
+    return [Part(packed, 0, 0, k + 1), Part(packed, k + 1, 0, (far + 1) * is_there)]
+  return [Part(packed, -k, k, g.panels), Part(packed, 1, far, g.panels * is_there)]
 
 
 def _adjoint_times(x, b):
@@ -189,16 +271,16 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
       part = g.rows_of(side, k).reshape(g.columns, 1, g.block, columns)
       here = (jnp.arange(g.rows, dtype=r.dtype) == r)[None, :, None, None]
     known = lax.psum(jnp.where(here, part, 0).reshape(g.width, columns), g.axes)
-    rest = lax.dynamic_slice_in_dim(x, k * g.width, g.width, 0) - known
+    rest = cut(x, k * g.width, g.width, 0) - known
     panel = triangular_solve_p(
         g.diagonal_block(t, k), rest, left_side=True, lower=lower, transpose_a=adjoint,
         conjugate_a=adjoint)
     if adjoint:
-      side = lax.dynamic_update_slice_in_dim(side, g.own_rows(panel, r), k * g.tall, 0)
+      side = put(side, g.own_rows(panel, r), k * g.tall, 0)
     else:
-      own = lax.dynamic_slice_in_dim(panel, c * g.wide, g.wide, 0)
+      own = cut(panel, c * g.wide, g.wide, 0)
       side = side + product(g.columns_of(t, k), own)
-    return lax.dynamic_update_slice_in_dim(x, panel, k * g.width, 0), side
+    return put(x, panel, k * g.width, 0), side
 
   zeros = g.varying(jnp.zeros((t.shape[0], columns), t.dtype))
   return lax.fori_loop(0, g.panels, step, (b, zeros))[0]
@@ -254,16 +336,19 @@ def identity(g: Cyclic, like: jax.Array) -> jax.Array:
 
 
 def lower_triangle(g: Cyclic, x: jax.Array) -> jax.Array:
-  row, column = g.numbers()
-  return jnp.where(row >= column, x, 0)
+  return _by_panels(g, x, _lower)
 
 
 def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:
   """The lower triangle with half of the diagonal, that being real: what Φ is of a Hermitian matrix,
   and T of T + Tᴴ."""
-  row, column = g.numbers()
-  half = (x.real / 2).astype(x.dtype)
-  return jnp.where(row > column, x, jnp.where(row == column, half, 0))
+  return _half(x, *g.numbers())
+
+
+def lower_half_in_place(g: Cyclic, x: jax.Array) -> jax.Array:
+  """`lower_half` of what is needed no more. Of what is, or is a part of a longer expression, XLA
+  would hold a copy for the loop."""
+  return _by_panels(g, x, _half)
 
 
 def hermitian(g: Cyclic, x: jax.Array) -> jax.Array:

@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec
 
 from linalg import ffi
 from linalg.distributed._dealing import Dealt
+from linalg.distributed._indices import cut, put, quotient, remainder
 from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
@@ -34,11 +35,11 @@ _NARROW = 256
 # What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
 _GROWTH = 65 / 64
 # Of the loop over panels of a factor. Each phase costs compilation; the fewer, the more is computed
-# and moved for nothing. With eight, that is an eighth of what moves. Products and systems of which
-# one side is no triangle have half as many: derivatives take several of them.
+# and moved for nothing. With eight, that is an eighth of what moves. Systems of which one side is
+# no triangle have half as many: derivatives take several of them. Products need none: see `pack`.
 _PHASES = 8
-# An update is made in strips, to leave out what is above the diagonal, and for less memory.
-_STRIPS = 4
+# Of an update both ways: tiles that a triangle has not are left out, and few are in memory at once.
+_TILES = 8
 
 
 def bounds(count: int, parts: int) -> list[tuple[int, int]]:
@@ -82,7 +83,7 @@ class Cyclic(NamedTuple):
   block: int
   padded: int
   most_phases: int
-  most_strips: int
+  most_tiles: int
 
   @property
   def axes(self) -> Axes:
@@ -110,9 +111,6 @@ class Cyclic(NamedTuple):
   def long_phases(self) -> list[tuple[int, int]]:
     """Those of which derivatives take several."""
     return bounds(self.panels, max(self.most_phases // 2, 2))
-
-  def strips(self, count: int) -> list[tuple[int, int]]:
-    return bounds(count, self.most_strips)
 
   @property
   def tall(self) -> int:
@@ -150,7 +148,7 @@ class Cyclic(NamedTuple):
   def place(self) -> tuple[jax.Array, jax.Array]:
     """This device's row and column of the grid."""
     index = lax.axis_index(self.axes)
-    return index // self.columns, index % self.columns
+    return quotient(index, self.columns), remainder(index, self.columns)
 
   def varying(self, x: jax.Array) -> jax.Array:
     """A constant, of the type of what differs among devices."""
@@ -201,42 +199,32 @@ class Cyclic(NamedTuple):
 
   # The columns or rows of panel k, as far as they lie in the rows or columns of the panels `among`.
 
-  def columns_of(self, x, k, among=slice(None)):
+  def columns_of(self, x, k, among=(0, None)):
     """As they lie: rows x wide."""
-    columns = lax.dynamic_slice_in_dim(x, k * self.wide, self.wide, 1)
-    return columns[self.tall_slice(among)]
+    return cut(x, k * self.wide, self.wide, 1)[_slice(among, self.tall)]
 
-  def rows_of(self, x, k, among=slice(None)):
+  def rows_of(self, x, k, among=(0, None)):
     """As they lie: tall x columns."""
-    rows = lax.dynamic_slice_in_dim(x, k * self.tall, self.tall, 0)
-    return rows[:, self.wide_slice(among)]
+    return cut(x, k * self.tall, self.tall, 0)[:, _slice(among, self.wide)]
 
-  def tall_slice(self, panels):
-    """The device's rows of some panels."""
-    return slice(*(x if x is None else x * self.tall for x in (panels.start, panels.stop)))
+  # All of a panel's columns, or of its rows, of what each device has of them as they lie.
 
-  def wide_slice(self, panels):
-    """The device's columns of some panels."""
-    return slice(*(x if x is None else x * self.wide for x in (panels.start, panels.stop)))
-
-  def all_columns(self, x, k, among=slice(None)):
+  def all_columns(self, slab):
     """Columns, of this device's rows: rows x width."""
-    gathered = self.gather_c(self.columns_of(x, k, among))
-    return gathered.swapaxes(0, 1).reshape(-1, self.width)
+    return self.gather_c(slab).swapaxes(0, 1).reshape(-1, self.width)
 
-  def all_rows(self, x, k, among=slice(None)):
+  def all_rows(self, slab):
     """Rows, of this device's columns: width x columns."""
-    rows = self.rows_of(x, k, among)
-    gathered = self.gather_r(rows.reshape(self.columns, self.block, -1))
+    gathered = self.gather_r(slab.reshape(self.columns, self.block, -1))
     return gathered.swapaxes(0, 1).reshape(self.width, -1)
 
-  def turned_columns(self, x, k, among=slice(None)):
+  def turned_columns(self, slab):
     """Columns, of the rows whose numbers this device's columns have: columns x width."""
-    return self.spread_to_columns(self.deal_rows(self.columns_of(x, k, among)))
+    return self.spread_to_columns(self.deal_rows(slab))
 
-  def turned_rows(self, x, k, among=slice(None)):
+  def turned_rows(self, slab):
     """Rows, of the columns whose numbers this device's rows have: width x rows."""
-    slab = self.rows_of(x, k, among).reshape(self.tall, -1, self.rows, self.block)
+    slab = slab.reshape(self.tall, -1, self.rows, self.block)
     panels = slab.shape[1]
     slab = self.exchange_r(jnp.moveaxis(slab, 2, 0))
     slab = slab.reshape(self.rows, self.columns, self.block, panels * self.block)
@@ -265,11 +253,11 @@ class Cyclic(NamedTuple):
   def own_rows(self, panel, r):
     """Those of all rows of a panel that lie in row r of the grid: tall x columns."""
     blocks = panel.reshape(self.columns, self.rows, self.block, panel.shape[1])
-    return lax.dynamic_index_in_dim(blocks, r, 1, keepdims=False).reshape(self.tall, -1)
+    return cut(blocks, r, 1, 1).reshape(self.tall, -1)
 
   def own_columns(self, panel, c):
     """Those of all columns of a panel that lie in column c of the grid: rows x wide."""
-    return lax.dynamic_slice_in_dim(panel, c * self.wide, self.wide, 1)
+    return cut(panel, c * self.wide, self.wide, 1)
 
   def diagonal_block(self, x, k):
     """That of panel k, width x width, on all devices."""
@@ -284,8 +272,8 @@ class Cyclic(NamedTuple):
     r, c = self.place()
     i = jnp.arange(self.padded // self.rows, dtype=r.dtype)
     j = jnp.arange(self.padded // self.columns, dtype=c.dtype)
-    row = (i // self.block * self.rows + r) * self.block + i % self.block
-    column = (j // self.wide * self.columns + c) * self.wide + j % self.wide
+    row = (quotient(i, self.block) * self.rows + r) * self.block + remainder(i, self.block)
+    column = (quotient(j, self.wide) * self.columns + c) * self.wide + remainder(j, self.wide)
     return row[:, None], column[None]
 
   def diagonal(self, x):
@@ -309,17 +297,59 @@ class Cyclic(NamedTuple):
     x = x.reshape(self.rows, self.columns, high, b, wide, b)
     return x.transpose(4, 1, 5, 2, 0, 3).reshape(wide * self.tall, high * self.wide)
 
+  # Of a triangle's panels, the columns of panel k are the longer the more the rows lack. Two panels
+  # as far from both ends, `near` and `far`, have together one length, whichever they are: packed
+  # in one array, they move by a loop that leaves out what the triangle has not.
+
+  @property
+  def pairs(self) -> int:
+    return (self.panels + 1) // 2
+
+  def pack(self, near, far, k, dimension, *, up_to):
+    """The panels 0 to k of `near` and 0 to N - 1 - k of `far`, k < `pairs`, one after the other; or
+    those from k and from N - 1 - k on. N + 1 panels of N each."""
+    length = near.shape[dimension] // self.panels
+    first, second, spare = (near, far, (0, 1)) if up_to else (far, near, (1, 0))
+    spare = [(self.panels // 2 + 1) * x * length for x in spare]
+    begin = k + 1 if up_to else self.panels // 2 - k
+    whole = longer(first, spare, dimension)
+    packed = put(whole, second, *(begin * length if i == dimension else 0 for i in (0, 1)))
+    begin = 0 if up_to else self.panels // 2
+    return lax.slice_in_dim(
+        packed, begin * length, (begin + self.panels + 1) * length, axis=dimension)
+
   def add_adjoint(self, x, upper):
     """The lower triangle of X with its adjoint added above the diagonal, or the `upper` one with
     its adjoint below; of blocks on the diagonal the whole. What is added to does not move."""
-    found = x
-    for low, high in self.long_phases:
-      here = self.tall_slice(slice(low, high)), self.wide_slice(slice(0, high))
-      there = self.tall_slice(slice(0, high)), self.wide_slice(slice(low, high))
-      out_of, into = (there, here) if upper else (here, there)
-      moved = found[into] + self.transpose(x[out_of]).conj()
-      found = lax.dynamic_update_slice(found, moved, [part.start for part in into])
-    return found
+    out_of, into = (1, 0) if upper else (0, 1)
+    panel, length = (self.tall, self.wide)[out_of], (self.tall, self.wide)[into]
+
+    def turn(k, x):
+      other = self.panels - 1 - k
+      near, far = (cut(x, i * panel, panel, out_of) for i in (k, other))
+      packed = self.pack(near, far, k, into, up_to=True)
+      moved = self.transpose(packed).conj()
+      moved = longer(moved, (0, (self.panels // 2 + 1) * panel), out_of)
+      number = quotient(jnp.arange(self.panels * panel, dtype=k.dtype), panel)
+      # Of an odd number of panels that in the middle is its own pair.
+      for i, begin, end in ((k, 0, k), (other, k + 1, jnp.where(other > k, other, -1))):
+        part = cut(moved, begin * panel, self.panels * panel, out_of)
+        part = jnp.where(jnp.expand_dims(number <= end, into), part, 0)
+        old = cut(x, i * length, length, into)
+        x = put(x, old + part, *((0, i * length) if into else (i * length, 0)))
+      return x
+
+    return lax.fori_loop(0, self.pairs, turn, x)
+
+
+def _slice(panels, length):
+  begin, end = panels
+  return slice(begin * length, None if end is None else end * length)
+
+
+def longer(x, counts, dimension):
+  """With so many zeros before and after its entries."""
+  return jnp.pad(x, [counts if i == dimension else (0, 0) for i in range(x.ndim)])
 
 
 def _integers(numbers: Any) -> tuple[int, ...] | None:
@@ -364,7 +394,7 @@ def cyclic_of(
   def cyclic(size):
     width = size * devices
     padded = max(-(-n // width), 1) * width
-    return Cyclic(layout, *given, n, size, padded, _PHASES, _STRIPS)
+    return Cyclic(layout, *given, n, size, padded, _PHASES, _TILES)
 
   def growth(size):
     found = cyclic(size)

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from linalg.distributed._indices import quotient, remainder
+
 
 class Dealt(NamedTuple):
   """One dimension of a matrix, of which each of some devices has a chunk, dealt to groups: `unit`
@@ -41,12 +43,13 @@ class Dealt(NamedTuple):
   def _before(self, device, group):
     """How many of a group's indices are in the chunks before a device's."""
     index = device * self.chunk
-    return index // self.cycle * self.unit + jnp.clip(
-        index % self.cycle - group * self.unit, 0, self.unit)
+    cycle, place = quotient(index, self.cycle), remainder(index, self.cycle)
+    return cycle * self.unit + jnp.clip(place - group * self.unit, 0, self.unit)
 
   def _index(self, group, number):
     """The index of a group's entry of some number."""
-    return number // self.unit * self.cycle + group * self.unit + number % self.unit
+    cycle, place = quotient(number, self.unit), remainder(number, self.unit)
+    return cycle * self.cycle + group * self.unit + place
 
   def _of_slots(self, device, group):
     """Numbers in each group of what stands in the slots for it: (devices or groups) x slots."""
@@ -62,15 +65,15 @@ class Dealt(NamedTuple):
   def returned(self, device):
     """Where what a device is to have again stands in what it sent."""
     index = device * self.chunk + jnp.arange(self.chunk, dtype=device.dtype)
-    group = index // self.unit % self.groups
-    number = index // self.cycle * self.unit + index % self.unit
+    group = remainder(quotient(index, self.unit), self.groups)
+    number = quotient(index, self.cycle) * self.unit + remainder(index, self.unit)
     return group * self.slots + number - self._before(device, group)
 
   def incoming(self, group):
     """Where what a group is to have stands in what its members receive; of an index beyond the last
     chunk, anywhere."""
     number = jnp.arange(self.length, dtype=group.dtype)
-    device = jnp.minimum(self._index(group, number) // self.chunk, self.devices - 1)
+    device = jnp.minimum(quotient(self._index(group, number), self.chunk), self.devices - 1)
     slot = number - self._before(device, group)
     return device * self.slots + jnp.clip(slot, 0, self.slots - 1)
 

@@ -18,13 +18,16 @@ from jax import lax
 from linalg._lu import lu_p
 from linalg._triangular import triangular_solve_p
 from linalg.distributed._algorithms import (
-    add_product_in_strips,
+    Part,
+    add_tiles,
+    part_of,
     scaled_product_of,
     solve,
     substitute,
     triangle,
 )
 from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._indices import cut, loop, put, quotient, remainder
 
 
 def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -39,7 +42,7 @@ def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
       a, g.zeros_after(a, a.shape), g.varying(number), standing,
       g.varying(jnp.zeros((), jnp.int32)))
   for low, high in g.phases:
-    carry = lax.fori_loop(low, high, functools.partial(_eliminate_panel, g, low), carry)
+    carry = loop(low, high, functools.partial(_eliminate_panel, g, low), carry)
   a, u, order, _, info = carry
   packed = lax.fori_loop(0, g.panels, functools.partial(_place_l, g, a, order), u)
   # A row of NaN may never have been chosen, and be in no factor.
@@ -60,7 +63,7 @@ def _eliminate_panel(g, low, k, carry):
   packed, pivots = _tournament(g, dealt, numbers, standing)
   diagonal = jnp.diagonal(packed)
   zero = diagonal == 0
-  first = (k * g.width + jnp.argmax(zero) + 1).astype(info.dtype)
+  first = (k * g.width + 1).astype(info.dtype) + jnp.argmax(zero).astype(info.dtype)
   info = jnp.where((info == 0) & zero.any(), first, info)
   # Below a pivot that is zero all candidates are, and so is L for them: no number is divided by 0.
   safe = packed + jnp.diag(zero.astype(packed.dtype))
@@ -76,12 +79,12 @@ def _eliminate_panel(g, low, k, carry):
   right = jnp.moveaxis(g.gather_r(right), 0, 1).reshape(g.width, -1)
   later = jnp.arange(right.shape[1], dtype=k.dtype) >= (k - low + 1) * g.wide
   right = jnp.where(later[None], right, 0)
-  a = add_product_in_strips(g, a, l, -right, 0, low * g.wide)
-  a = lax.dynamic_update_slice(a, g.own_columns(l, c), (0, k * g.wide))
-  right = lax.dynamic_update_slice(
-      right, g.own_columns(jnp.triu(packed), c), (0, (k - low) * g.wide))
-  u = lax.dynamic_update_slice(u, g.own_rows(right, r), (k * g.tall, low * g.wide))
-  order = lax.dynamic_update_slice(order, pivots, (k * g.width,))
+  a = add_tiles(
+      g, a, Part(l), part_of(g, -right, (low, g.panels), 1, k + 1, g.panels))
+  a = put(a, g.own_columns(l, c), 0, k * g.wide)
+  right = put(right, g.own_columns(jnp.triu(packed), c), 0, (k - low) * g.wide)
+  u = put(u, g.own_rows(right, r), k * g.tall, low * g.wide)
+  order = put(order, pivots, k * g.width)
   return a, u, order, jnp.where(among >= 0, 2, standing), info
 
 
@@ -89,7 +92,8 @@ def _numbers_of_dealt(g):
   """Those of the rows that `deal_rows` gives this device."""
   r, c = g.place()
   i = jnp.arange(g.padded // g.devices, dtype=r.dtype)
-  return ((i // g.block * g.columns + c) * g.rows + r) * g.block + i % g.block
+  number = (quotient(i, g.block) * g.columns + c) * g.rows + r
+  return number * g.block + remainder(i, g.block)
 
 
 def _tournament(g, rows, numbers, standing):
@@ -133,8 +137,9 @@ def _pivot_rows(g, a, pivots):
 
 def _place_of_rows(g, numbers):
   """The rows of the grid that rows of some numbers lie on, and which they are there."""
-  block = numbers // g.block
-  return block % g.rows, block // g.rows * g.block + numbers % g.block
+  block = quotient(numbers, g.block)
+  row = quotient(block, g.rows) * g.block + remainder(numbers, g.block)
+  return remainder(block, g.rows), row
 
 
 def _place_l(g, a, order, k, packed):
@@ -143,9 +148,9 @@ def _place_l(g, a, order, k, packed):
   owner, local = _place_of_rows(g, order[row[:, 0]])
   columns = g.gather_r(g.columns_of(a, k))
   rows = columns.reshape(-1, columns.shape[-1])[owner * columns.shape[1] + local]
-  below = row > lax.dynamic_slice_in_dim(column, k * g.wide, g.wide, 1)
+  below = row > cut(column, k * g.wide, g.wide, 1)
   found = jnp.where(below, rows, g.columns_of(packed, k))
-  return lax.dynamic_update_slice(packed, found, (0, k * g.wide))
+  return put(packed, found, 0, k * g.wide)
 
 
 def solve_columns(

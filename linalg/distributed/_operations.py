@@ -91,6 +91,10 @@ def _folded(x, *, grid):
   return [grid.map(functools.partial(algorithms.folded, grid), "c", "c", x)]
 
 
+def _half(x, *, grid):
+  return [grid.map(functools.partial(algorithms.lower_half_in_place, grid), "c", "c", x)]
+
+
 def _linear(name, fallback, opposite):
   """A linear operation, whose transpose is the opposite."""
   operation: ffi.Operation = ffi.operation(
@@ -105,6 +109,8 @@ def _linear(name, fallback, opposite):
 # The Hermitian matrix of a lower triangle. XLA's transpose of it would move the matrix, not half.
 hermitian_p: ffi.Operation = _linear("hermitian", _hermitian, lambda: folded_p)
 folded_p: ffi.Operation = _linear("folded", _folded, lambda: hermitian_p)
+# Its own transpose; XLA's, of a loop over panels, would be another loop that keeps each panel.
+half_p: ffi.Operation = _linear("half", _half, lambda: half_p)
 
 
 def inverse_tangent(x, da, grid):

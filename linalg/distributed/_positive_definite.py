@@ -19,7 +19,13 @@ from linalg.distributed._columns import linear_solution, solve_columns
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._determinant import determinant
 from linalg.distributed._layout import Places
-from linalg.distributed._operations import hermitian_p, inverse_tangent, multiply_p, solve_p
+from linalg.distributed._operations import (
+    half_p,
+    hermitian_p,
+    inverse_tangent,
+    multiply_p,
+    solve_p,
+)
 from linalg.distributed._redistribution import brought, from_cyclic
 
 
@@ -30,7 +36,7 @@ def _lower_jvp(primals, tangents, *, grid):
   # gives comes first.
   inner = solve_p(l, hermitian_p(tangents[0], grid=grid), grid=grid, left=True, transpose=False)
   inner = solve_p(l.conj(), inner, grid=grid, left=False, transpose=True, lower=True)
-  half = grid.map(functools.partial(algorithms.lower_half, grid), "c", "c", inner)
+  half = half_p(inner, grid=grid)
   return l, multiply_p(l, half, grid=grid, lower=(True, True))
 
 

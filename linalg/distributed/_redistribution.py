@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._operands import as_arrays
 from linalg.distributed._cyclic import Cyclic, cyclic_of
+from linalg.distributed._indices import cut, put, quotient, remainder
 from linalg.distributed._layout import Places, square_of
 
 
@@ -72,7 +73,8 @@ def _collect(g, x):
 def _place(g):
   """Of this device, where a matrix lies: its number among those of the rows, and of the columns."""
   r, c = g.place()
-  return divmod(r * g.columns + c, g.dealt(1).devices)
+  number, columns = r * g.columns + c, g.dealt(1).devices
+  return quotient(number, columns), remainder(number, columns)
 
 
 def _take(x, indices, dimension):
@@ -93,12 +95,11 @@ def _exchange(g, x, rows, columns):
 
   def turn(i, received):
     first = jnp.minimum(i * some, height - some)  # the last may have rows of the one before again
-    numbers = lax.dynamic_slice_in_dim(rows, first, some, 1)
+    numbers = cut(rows, first, some, 1)
     taken = [
         _take(_take(x, numbers[head], 0), columns[group], 1)
         for head in range(heads) for group in range(groups)]
-    return lax.dynamic_update_slice_in_dim(
-        received, g.exchange_all(jnp.stack(taken)), first, 1)
+    return put(received, g.exchange_all(jnp.stack(taken)), 0, first, 0)
 
   received = g.zeros_after(x, (heads * groups, height, width))
   return lax.fori_loop(0, -(-height // some), turn, received)

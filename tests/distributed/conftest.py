@@ -15,4 +15,3 @@ def few_phases(request, monkeypatch):
   """Programs compile in a fifth of the time."""
   if "all_phases" not in request.fixturenames:
     monkeypatch.setattr(_cyclic, "_PHASES", 2)
-    monkeypatch.setattr(_cyclic, "_STRIPS", 2)

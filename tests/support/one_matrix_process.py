@@ -77,7 +77,7 @@ def expected_stack(a):
 def main(process, processes, address):
   jax.distributed.initialize(address, processes, process)
   assert (jax.process_count(), jax.device_count(), jax.local_device_count()) == (4, 8, 2)
-  _cyclic._PHASES = _cyclic._STRIPS = 2
+  _cyclic._PHASES = 2
   rng = np.random.default_rng(0)
   x = rng.standard_normal((3, N, N))
   positive = x @ x.swapaxes(1, 2) + N * np.eye(N)
