@@ -88,18 +88,17 @@ consteval size_t TargetIndex(std::string_view name) {
 
 namespace internal {
 
-template <size_t kTarget, size_t kAttribute>
-inline constexpr bool kHasAttribute = [] {
-  constexpr auto kAttributes = kTargets[kTarget].attributes;
-  if constexpr (kAttribute < kAttributes.size()) return kAttributes[kAttribute] != nullptr;
-  return false;
-}();
+consteval size_t CountAttributes(const Target& target) {
+  size_t count = 0;
+  while (count < target.attributes.size() && target.attributes[count] != nullptr) ++count;
+  return count;
+}
 
 // As WithBuffers.
 template <size_t kTarget, size_t kAttribute, class Binding>
 auto WithAttributes(Binding&& binding) {
   constexpr const char* kName = kTargets[kTarget].attributes[kAttribute];
-  if constexpr (kHasAttribute<kTarget, kAttribute + 1>) {
+  if constexpr (kAttribute + 1 < CountAttributes(kTargets[kTarget])) {
     return WithAttributes<kTarget, kAttribute + 1>(std::move(binding).template Attr<bool>(kName));
   } else {
     return std::move(binding).template Attr<bool>(kName);
@@ -109,7 +108,7 @@ auto WithAttributes(Binding&& binding) {
 template <size_t kTarget, class... Contexts>
 auto Bind() {
   constexpr int kOperands = kTargets[kTarget].operands, kResults = kTargets[kTarget].results;
-  if constexpr (kHasAttribute<kTarget, 0>) {
+  if constexpr (CountAttributes(kTargets[kTarget]) > 0) {
     return WithAttributes<kTarget, 0>(Signature<kOperands, kResults, Contexts...>());
   } else {
     return Signature<kOperands, kResults, Contexts...>();

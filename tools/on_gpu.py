@@ -78,8 +78,6 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
 
   def benchmark(name: str, minutes: float, *arguments: str) -> Step:
     table = python("benchmarks/report.py", samples(name), "--markdown")
-    if "--alone" in arguments:
-      table = []  # which is of speed-ups
     return Step(
         python("benchmarks/run.py", *GRID, *arguments, "--output", samples(name)), minutes, {},
         table)
@@ -98,7 +96,8 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
             "--sizes", *TUNED_GRADIENT_SIZES)}
     return {
         changed: Step(cut_offs("vary", bound), 0.25), built: Step(build, 3.5, needs=(changed,)),
-        **{name: step._replace(needs=(built,)) for name, step in measured.items()}}
+        # There are no speed-ups to show.
+        **{name: step._replace(needs=(built,), table=[]) for name, step in measured.items()}}
 
   def tuning_samples(bound: str) -> list[str]:
     return [samples(f"tuning-gradients-{bound}"), samples(f"tuning-{bound}")]

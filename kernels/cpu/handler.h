@@ -20,12 +20,6 @@ auto FunctionWith(std::index_sequence<kOperands...>, std::index_sequence<kResult
     -> void (*)(ffi::ThreadPool, Repeated<ffi::AnyBuffer, kOperands>...,
                 Repeated<Result, kResults>..., Repeated<bool, kAttributes>...);
 
-consteval size_t CountAttributes(const Target& target) {
-  size_t count = 0;
-  while (count < target.attributes.size() && target.attributes[count] != nullptr) ++count;
-  return count;
-}
-
 template <size_t kTarget>
 using FunctionOf =
     decltype(FunctionWith(std::make_index_sequence<kTargets[kTarget].operands>(),
