@@ -19,13 +19,13 @@ from linalg._det import scaled_product
 from linalg._matmul import product
 from linalg._triangular import triangular_solve_p
 from linalg.distributed._cyclic import Cyclic, longer
-from linalg.distributed._indices import cut, loop, part, put, quotient
+from linalg.distributed._indices import cut, loop, put, quotient, window
 
 
 def add_product(a, left, right, top, begin, *, adjoint=False):
   """A with the product of `left` and `right` added to a part of it that begins at (top, begin)."""
   update = product(left, right, adjoint_b=adjoint)
-  return put(a, part(a, (top, begin), update.shape) + update, top, begin)
+  return put(a, window(a, (top, begin), update.shape) + update, top, begin)
 
 
 class Part(NamedTuple):

@@ -27,8 +27,8 @@ def put(x, part, *begin):
   return lax.dynamic_update_slice(x, part, _alike(begin), allow_negative_indices=False)
 
 
-def part(x, begin, shape):
-  """A part of an array, that begins there."""
+def window(x, begin, shape):
+  """A part of an array, of that shape, that begins there."""
   return lax.dynamic_slice(x, _alike(begin), shape, allow_negative_indices=False)
 
 
