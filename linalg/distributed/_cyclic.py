@@ -194,8 +194,15 @@ class Cyclic(NamedTuple):
   def exchange_r(self, x):
     return self._exchange(x, self._over_r()) if self.rows > 1 else x
 
-  def exchange_all(self, x):
-    return self._exchange(x, None) if self.devices > 1 else x
+  def send_all(self, x, rows, columns):
+    """What all devices have for this one, of each of which they send the rows and the columns of
+    some numbers: of `rows` and `columns`, as many for each row and column of a grid of devices.
+
+    By two steps, as of each XLA compiles a kernel for each row or column; of one alone, it would
+    for each device.
+    """
+    sent = jnp.stack([take(some, j, 1) for some in [take(x, i, 0) for i in rows] for j in columns])
+    return self._exchange(sent, None) if self.devices > 1 else sent
 
   # The columns or rows of panel k, as far as they lie in the rows or columns of the panels `among`.
 
@@ -291,11 +298,15 @@ class Cyclic(NamedTuple):
     """The transpose of some panels' rows, of some panels' columns, in the block-cyclic layout: each
     device moves what it has of them. One that has the rows and the columns of some numbers gets
     them from all that have those columns and rows."""
-    b, high, wide = self.block, x.shape[0] // self.tall, x.shape[1] // self.wide
-    x = x.reshape(high, self.columns, b, wide, self.rows, b).transpose(4, 1, 0, 2, 3, 5)
-    x = self.exchange_all(x.reshape(self.devices, -1, wide * b))
-    x = x.reshape(self.rows, self.columns, high, b, wide, b)
-    return x.transpose(4, 1, 5, 2, 0, 3).reshape(wide * self.tall, high * self.wide)
+
+    def dealt(length, groups):
+      blocks = jnp.arange(length, dtype=jnp.int32).reshape(-1, groups, self.block)
+      return blocks.swapaxes(0, 1).reshape(groups, -1)
+
+    high, wide = x.shape[0] // self.tall, x.shape[1] // self.wide
+    x = self.send_all(x.mT, dealt(x.shape[1], self.rows), dealt(x.shape[0], self.columns))
+    x = x.reshape(self.rows, self.columns, wide, self.block, high, self.block)
+    return x.transpose(2, 1, 3, 4, 0, 5).reshape(wide * self.tall, high * self.wide)
 
   # Of a triangle's panels, the columns of panel k are the longer the more the rows lack. Two panels
   # as far from both ends, `near` and `far`, have together one length, whichever they are: packed
@@ -345,6 +356,10 @@ class Cyclic(NamedTuple):
 def _slice(panels, length):
   begin, end = panels
   return slice(begin * length, None if end is None else end * length)
+
+
+def take(x, numbers, dimension):
+  return jnp.take(x, numbers, axis=dimension, mode="clip")
 
 
 def longer(x, counts, dimension):

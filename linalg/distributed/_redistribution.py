@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._operands import as_arrays
-from linalg.distributed._cyclic import Cyclic, cyclic_of
+from linalg.distributed._cyclic import Cyclic, cyclic_of, take
 from linalg.distributed._indices import cut, put, quotient, remainder
 from linalg.distributed._layout import Places, square_of
 
@@ -51,8 +51,8 @@ def _deal(g, a):
   a = _exchange(g, a, rows.outgoing(i), columns.outgoing(j))
   a = a.reshape(rows.devices, columns.devices, rows.slots, columns.slots).swapaxes(1, 2)
   a = a.reshape(rows.devices * rows.slots, -1)
-  a = a if rows.is_even else _take(a, rows.incoming(r), 0)
-  a = a if columns.is_even else _take(a, columns.incoming(c), 1)
+  a = a if rows.is_even else take(a, rows.incoming(r), 0)
+  a = a if columns.is_even else take(a, columns.incoming(c), 1)
   if g.padded == g.n:
     return a
   row, column = g.numbers()
@@ -67,7 +67,7 @@ def _collect(g, x):
   x = _exchange(g, x, rows.returning(r), columns.returning(c))
   x = x.reshape(g.rows, g.columns, rows.slots, columns.slots).swapaxes(1, 2)
   x = x.reshape(g.rows * rows.slots, -1)
-  return _take(_take(x, rows.returned(i), 0), columns.returned(j), 1)
+  return take(take(x, rows.returned(i), 0), columns.returned(j), 1)
 
 
 def _place(g):
@@ -75,10 +75,6 @@ def _place(g):
   r, c = g.place()
   number, columns = r * g.columns + c, g.dealt(1).devices
   return quotient(number, columns), remainder(number, columns)
-
-
-def _take(x, indices, dimension):
-  return jnp.take(x, indices, axis=dimension, mode="clip")
 
 
 # All-to-alls that a matrix is exchanged by. Of one alone XLA would hold copies of all that is sent,
@@ -90,16 +86,12 @@ def _exchange(g, x, rows, columns):
   """What all devices have of rows and columns for this one: some rows for each device at a time."""
   (heads, height), (groups, width) = rows.shape, columns.shape
   if g.devices == 1:
-    return _take(_take(x, rows[0], 0), columns[0], 1)[None]
+    return g.send_all(x, rows, columns)
   some = -(-height // _TURNS)
 
   def turn(i, received):
     first = jnp.minimum(i * some, height - some)  # the last may have rows of the one before again
-    numbers = cut(rows, first, some, 1)
-    taken = [
-        _take(_take(x, numbers[head], 0), columns[group], 1)
-        for head in range(heads) for group in range(groups)]
-    return put(received, g.exchange_all(jnp.stack(taken)), 0, first, 0)
+    return put(received, g.send_all(x, cut(rows, first, some, 1), columns), 0, first, 0)
 
   received = g.zeros_after(x, (heads * groups, height, width))
   return lax.fori_loop(0, -(-height // some), turn, received)
