@@ -35,7 +35,7 @@ def paper(name, rows, columns):
   return {
       "cho_factor": sweep + 1, "cholesky": sweep + 2, "inv": 3 * sweep + 2, "value": sweep + 1,
       "gradient": 3 * sweep + 2, "gradient of L": 4.5 * sweep + 4.5,
-      "lu_factor": columns + 2 * rows + 2, "gradient by LU": 2 * columns + 4 * rows + 5}[name]
+      "lu_factor": columns + 2 * rows + 2, "gradient by LU": 2 * columns + 4 * rows + 4.5}[name]
 
 
 def columns_of(devices):

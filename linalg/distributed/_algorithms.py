@@ -359,3 +359,10 @@ def hermitian(g: Cyclic, x: jax.Array) -> jax.Array:
 def folded(g: Cyclic, x: jax.Array) -> jax.Array:
   """`lower_half` of X + Xᴴ, the transpose of `hermitian`."""
   return lower_half(g, g.add_adjoint(x, upper=True))
+
+
+def transpose_of_upper(g: Cyclic, x: jax.Array) -> jax.Array:
+  """The transpose of an upper triangular matrix."""
+  row, column = g.numbers()
+  both = g.add_adjoint(jnp.where(row < column, x, 0), upper=True)
+  return jnp.where(row > column, both.conj(), jnp.where(row == column, x, 0))

@@ -24,6 +24,7 @@ from linalg.distributed._algorithms import (
     scaled_product_of,
     solve,
     substitute,
+    transpose_of_upper,
     triangle,
 )
 from linalg.distributed._cyclic import Cyclic
@@ -176,7 +177,7 @@ def factors(g: Cyclic, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
 def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
   """A⁻¹, the solution of A X = I."""
   lower, upper = factors(g, packed)
-  upper = g.transpose(upper)
+  upper = transpose_of_upper(g, upper)
   row, column = g.numbers()
   permutation = jnp.where(
       order[row[:, 0]][:, None] == column, jnp.ones((), upper.dtype), g.zeros_after(upper))

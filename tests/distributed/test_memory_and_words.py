@@ -41,7 +41,7 @@ def placed(layout):
     ("pos", "gradient of L", "both", 4104, 5.5, 8.3),
     ("pos", "gradient", "both", 4096, 3.8, 5.5),
     ("gen", "factor", "both", 4096, 4.2, 4.8), ("gen", "solve", "both", 4096, 4.2, 4.9),
-    ("gen", "inv", "both", 4096, 5.2, 9.6),
+    ("gen", "inv", "both", 4096, 4.3, 9.3),
     ("gen", "gradient", "both", 4096, 6.2, 10.1),
     ("gen", "gradient of A⁻¹", "both", 4096, 6.1, 15.2)])
 def test_memory_and_words(kind, name, layout, n, shares, words, all_phases):
