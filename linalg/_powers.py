@@ -135,6 +135,8 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     result = solve(even - odd, even + odd)
 
   def square(x, i):
+    if squarings.size == 1:  # one matrix is not multiplied more often than it needs
+      return jax.lax.cond(jnp.all(i < squarings), lambda x: product(x, x), lambda x: x, x), None
     return jnp.where((i < squarings)[..., None, None], product(x, x), x), None
 
   result, _ = jax.lax.scan(square, result, jnp.arange(limit))
