@@ -74,7 +74,7 @@ def test_who_runs_what_the_default_leaves_out(extended_files):
   """.ci/run at every change, all of a file; or people, where CONTRIBUTING.md says when."""
   (arguments,) = re.findall(
       r"pytest -m extended (.*?) 2>&1", (ROOT / ".ci" / "run").read_text(), re.S)
-  named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+  named = re.findall(r"`(tests/[\w/]+(?:\.py)?)`", (ROOT / "CONTRIBUTING.md").read_text())
   for argument in arguments.replace("\\\n", "").split():
     head, choices, tail = re.fullmatch(r"([^{]*)(?:\{(.*)\}(.*))?", argument).groups("")
     named += [head + choice + tail for choice in choices.split(",")]

@@ -9,7 +9,9 @@ from importlib import metadata
 
 import jax
 
-_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+_OPTIONS = {
+    "xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_parallel_codegen_split_count": 1}
 _OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
 if metadata.version("jaxlib").startswith("0.10."):  # jaxlib 0.12 knows no such flag
   _OPTIONS["xla_cpu_use_fusion_emitters"] = False
