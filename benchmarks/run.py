@@ -8,6 +8,7 @@ benchmarks/report.py shows the result, as it does again when asked.
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import datetime
 import functools
 import gc
@@ -25,6 +26,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -78,8 +80,9 @@ DTYPES = {
 }
 MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
-LONGEST_WAIT_SECONDS = 0.5  # for threads of the contestant before
 WARM_UP_SECONDS = 20e-3  # and so long it is called before, untimed: then its memory is there
+LONGEST_WAIT_SECONDS = 0.5  # for threads of the contestant before
+TASKS = pathlib.Path("/proc/self/task")
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
 THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -210,23 +213,36 @@ def _calls_per_sample(call: Callable[[], Any]) -> int:
   return calls
 
 
-def _wait_for_threads() -> float:
-  """Returns after how many seconds no other thread of this process worked any more: OpenBLAS's look
-  for more to do for 80 ms after a call, on a processor that the next contestant needs."""
+def _another_thread_works() -> bool:
+  """Whether one of this process's threads but the caller's has a processor, or waits for one."""
+  for task in os.listdir(TASKS):
+    if int(task) != threading.get_native_id():
+      with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        if (TASKS / task / "stat").read_text().rpartition(") ")[2].startswith("R"):
+          return True
+  return False
+
+
+def wait_for_threads() -> float:
+  """Waits until no other thread of this process works, at most LONGEST_WAIT_SECONDS; returns the
+  seconds. Where there is no /proc it does not wait.
+
+  OpenBLAS's threads look for more to do for some 100 ms after a call, on a processor that the next
+  contestant needs.
+  """
   start = time.perf_counter()
-  while time.perf_counter() - start < LONGEST_WAIT_SECONDS:
-    begin, used = time.perf_counter(), time.process_time() - time.thread_time()
-    while time.perf_counter() - begin < 1e-3:
-      pass  # an idle processor may go elsewhere
-    if time.process_time() - time.thread_time() - used < 0.2e-3:
-      break
+  at_rest = 0
+  while TASKS.exists() and at_rest < 2 and time.perf_counter() - start < LONGEST_WAIT_SECONDS:
+    at_rest = 0 if _another_thread_works() else at_rest + 1
+    time.sleep(0.5e-3)
   return time.perf_counter() - start
 
 
 def measure(
     contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float
 ) -> dict[str, list[float]]:
-  """The seconds of one call: for each contestant a sample in each round."""
+  """The seconds of one call: for each contestant a sample in each round. Of `max_seconds` the waits
+  for threads are no part."""
   calls = {name: _calls_per_sample(call) for name, call in contestants.items()}
   samples: dict[str, list[float]] = {name: [] for name in contestants}
   order = list(contestants)
@@ -240,7 +256,7 @@ def measure(
         break
       random.shuffle(order)
       for name in order:
-        waited += _wait_for_threads()
+        waited += wait_for_threads()
         contestants[name]()  # untimed: it finds in the caches what another contestant left there
         samples[name].append(_seconds(contestants[name], calls[name]) / calls[name])
   finally:

@@ -135,9 +135,11 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     result = solve(even - odd, even + odd)
 
   def square(x, i):
-    if squarings.size == 1:  # one matrix is not multiplied more often than it needs
-      return jax.lax.cond(jnp.all(i < squarings), lambda x: product(x, x), lambda x: x, x), None
-    return jnp.where((i < squarings)[..., None, None], product(x, x), x), None
+    more = i < squarings
+    if more.size == 1:
+      # Not of a batch: what all its matrices need, its devices would have to tell each other.
+      return jax.lax.cond(jnp.all(more), lambda x: product(x, x), lambda x: x, x), None
+    return jnp.where(more[..., None, None], product(x, x), x), None
 
   result, _ = jax.lax.scan(square, result, jnp.arange(limit))
   return nan_where(squarings > limit, result, core=2).astype(dtype)

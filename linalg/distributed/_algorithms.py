@@ -362,7 +362,8 @@ def folded(g: Cyclic, x: jax.Array) -> jax.Array:
 
 
 def transpose_of_upper(g: Cyclic, x: jax.Array) -> jax.Array:
-  """The transpose of an upper triangular matrix."""
+  """The transpose of an upper triangular matrix: its adjoint, which pairs of panels bring below it
+  without the zeros, not conjugated."""
   row, column = g.numbers()
   both = g.add_adjoint(jnp.where(row < column, x, 0), upper=True)
   return jnp.where(row > column, both.conj(), jnp.where(row == column, x, 0))

@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec
 
 from linalg import ffi
 from linalg.distributed._dealing import Dealt
-from linalg.distributed._indices import cut, put, quotient, remainder
+from linalg.distributed._indices import cut, put, quotient, remainder, take
 from linalg.distributed._layout import Axes, Layout, map_parts, partition
 
 # A panel as wide as this is worked on at the full speed of a device.
@@ -194,12 +194,12 @@ class Cyclic(NamedTuple):
   def exchange_r(self, x):
     return self._exchange(x, self._over_r()) if self.rows > 1 else x
 
-  def send_all(self, x, rows, columns):
-    """What all devices have for this one, of each of which they send the rows and the columns of
-    some numbers: of `rows` and `columns`, as many for each row and column of a grid of devices.
+  def exchange_all(self, x, rows, columns):
+    """What all devices send to this one. To that in row i and column j of a grid each sends the
+    rows of its own whose numbers are `rows[i]`, and of these the columns `columns[j]`.
 
-    By two steps, as of each XLA compiles a kernel for each row or column; of one alone, it would
-    for each device.
+    Rows are taken first and then columns, for of each step XLA compiles a kernel for each row or
+    column, where of one step it would for each device.
     """
     sent = jnp.stack([take(some, j, 1) for some in [take(x, i, 0) for i in rows] for j in columns])
     return self._exchange(sent, None) if self.devices > 1 else sent
@@ -299,12 +299,13 @@ class Cyclic(NamedTuple):
     device moves what it has of them. One that has the rows and the columns of some numbers gets
     them from all that have those columns and rows."""
 
-    def dealt(length, groups):
+    def by_group(length, groups):
       blocks = jnp.arange(length, dtype=jnp.int32).reshape(-1, groups, self.block)
       return blocks.swapaxes(0, 1).reshape(groups, -1)
 
     high, wide = x.shape[0] // self.tall, x.shape[1] // self.wide
-    x = self.send_all(x.mT, dealt(x.shape[1], self.rows), dealt(x.shape[0], self.columns))
+    x = self.exchange_all(
+        x.mT, by_group(x.shape[1], self.rows), by_group(x.shape[0], self.columns))
     x = x.reshape(self.rows, self.columns, wide, self.block, high, self.block)
     return x.transpose(2, 1, 3, 4, 0, 5).reshape(wide * self.tall, high * self.wide)
 
@@ -356,10 +357,6 @@ class Cyclic(NamedTuple):
 def _slice(panels, length):
   begin, end = panels
   return slice(begin * length, None if end is None else end * length)
-
-
-def take(x, numbers, dimension):
-  return jnp.take(x, numbers, axis=dimension, mode="clip")
 
 
 def longer(x, counts, dimension):

@@ -5,6 +5,7 @@ What `jax.numpy` does about signs would be much of a program, and of the time to
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -15,6 +16,12 @@ def quotient(x, y: int) -> Any:
 
 def remainder(x, y: int):
   return lax.rem(x, x.dtype.type(y))
+
+
+def take(x, numbers, dimension: int):
+  """The entries of some numbers along a dimension; clipped, as none is out of range and NaN for
+  those that were would be more of a program."""
+  return jnp.take(x, numbers, axis=dimension, mode="clip")
 
 
 def cut(x, begin, size: int, dimension: int):

@@ -16,8 +16,8 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._operands import as_arrays
-from linalg.distributed._cyclic import Cyclic, cyclic_of, take
-from linalg.distributed._indices import cut, put, quotient, remainder
+from linalg.distributed._cyclic import Cyclic, cyclic_of
+from linalg.distributed._indices import cut, put, quotient, remainder, take
 from linalg.distributed._layout import Places, square_of
 
 
@@ -86,12 +86,12 @@ def _exchange(g, x, rows, columns):
   """What all devices have of rows and columns for this one: some rows for each device at a time."""
   (heads, height), (groups, width) = rows.shape, columns.shape
   if g.devices == 1:
-    return g.send_all(x, rows, columns)
+    return g.exchange_all(x, rows, columns)
   some = -(-height // _TURNS)
 
   def turn(i, received):
     first = jnp.minimum(i * some, height - some)  # the last may have rows of the one before again
-    return put(received, g.send_all(x, cut(rows, first, some, 1), columns), 0, first, 0)
+    return put(received, g.exchange_all(x, cut(rows, first, some, 1), columns), 0, first, 0)
 
   received = g.zeros_after(x, (heads * groups, height, width))
   return lax.fori_loop(0, -(-height // some), turn, received)

@@ -37,6 +37,32 @@ def test_cases_and_output(tmp_path):
   assert not found["left out"]
 
 
+THREADS = """
+import hashlib, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import run
+assert run.wait_for_threads() < run.LONGEST_WAIT_SECONDS / 2
+begin = time.perf_counter()
+hashlib.pbkdf2_hmac("sha256", b"", b"", 50_000)
+turns = int(50_000 * run.LONGEST_WAIT_SECONDS / 3 / (time.perf_counter() - begin))
+thread = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"", b"", turns))
+thread.start()
+time.sleep(0.02)  # it has begun, and holds no lock of the interpreter's
+run.wait_for_threads()
+thread.join(1e-3)
+print("at rest" if not thread.is_alive() else "it works still")
+"""
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/task").exists(), reason="reads /proc")
+def test_waits_for_threads():
+  """Those that a library leaves awake after a call."""
+  done = subprocess.run(
+      [sys.executable, "-c", THREADS, str(ROOT / "benchmarks")], capture_output=True, text=True,
+      check=False, timeout=120)
+  assert done.stdout == "at rest\n", done.stdout + done.stderr
+
+
 def _write(path, date, speedups):
   """A file as a run writes it, of one operation; by n the speed-ups."""
   cells = [

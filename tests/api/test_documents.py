@@ -17,6 +17,7 @@ import pytest
 
 import cases
 import linalg
+import processes
 import quick
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -74,7 +75,8 @@ def test_who_runs_what_the_default_leaves_out(extended_files):
   """.ci/run at every change, all of a file; or people, where CONTRIBUTING.md says when."""
   (arguments,) = re.findall(
       r"pytest -m extended (.*?) 2>&1", (ROOT / ".ci" / "run").read_text(), re.S)
-  named = re.findall(r"`(tests/[\w/]+(?:\.py)?)`", (ROOT / "CONTRIBUTING.md").read_text())
+  rows = re.findall(r"^\| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+  named = re.findall(r"`(tests/[\w/]+(?:\.py)?)`", " ".join(rows))
   for argument in arguments.replace("\\\n", "").split():
     head, choices, tail = re.fullmatch(r"([^{]*)(?:\{(.*)\}(.*))?", argument).groups("")
     named += [head + choice + tail for choice in choices.split(",")]
@@ -111,6 +113,7 @@ def test_runs(block, folder):
   """Compiled as tests are, also where the block itself tells XLA of devices."""
   environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick.FLAGS}
   code = block.code.replace('["XLA_FLAGS"] = "', f'["XLA_FLAGS"] = "{quick.FLAGS} ')
+  code = code.replace("localhost:9911", processes.free_address())
   done = subprocess.run(
       [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True,
       text=True, check=False, timeout=300)

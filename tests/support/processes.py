@@ -8,7 +8,7 @@ import sys
 import time
 
 
-def _free_address():
+def free_address() -> str:
   with socket.socket() as free:
     free.bind(("localhost", 0))
     return f"localhost:{free.getsockname()[1]}"
@@ -16,7 +16,7 @@ def _free_address():
 
 def run(script: str, count: int, seconds: float, folder: pathlib.Path) -> str:
   """What `count` processes of a script in this folder print, which all succeed within a time."""
-  address, deadline = _free_address(), time.monotonic() + seconds
+  address, deadline = free_address(), time.monotonic() + seconds
   environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
   logs = [folder / f"process{i}" for i in range(count)]
   started = []

@@ -1,6 +1,8 @@
 """Functions of matrices at degenerate spectra, in batches whose matrices differ, and where they
 fail."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,6 +72,13 @@ def test_expm(dtype, rng):
   expected = scipy.linalg.expm_frechet(a[2], direction, compute_expm=False)
   np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-14 * np.max(np.abs(expected)) * 20)
   np.testing.assert_allclose(of_triangle, scipy.linalg.expm(np.triu(a[2])), atol=1e-12)
+
+
+@pytest.mark.parametrize("batch, conditions", [((), 1), ((1,), 1), ((2,), 0)], ids=str)
+def test_one_matrix_is_squared_no_more_than_it_needs(batch, conditions):
+  """Where devices that share a batch would have to ask each other, all are squared alike."""
+  program = str(jax.make_jaxpr(linalg.expm)(jnp.zeros((*batch, 3, 3))))
+  assert len(re.findall(r"\bcond\[", program)) == conditions
 
 
 def test_expm_out_of_range():
