@@ -353,10 +353,11 @@ def main() -> None:
     ratios = {
         name: row["times"][mode]["speedup"]["jax"]["median"] for name, row in rows.items()}
     most = [ratios[name] for name in bound]
+    of_most = f" {geometric_mean(most):.2f}" if most else ""
     console.print(
         f"{mode}: geometric mean {geometric_mean(list(ratios.values())):.2f}, least "
-        f"{min(ratios.values()):.2f}; of the {len(most)} of which linear algebra is at least half "
-        f"{geometric_mean(most):.2f}")
+        f"{min(ratios.values()):.2f}; of the {len(most)} of which linear algebra is at least half"
+        f"{of_most}")
   if args.output:
     libraries = {PROGRAMS[name].library for name in args.programs}
     with open(args.output, "w") as file:
