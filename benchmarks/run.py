@@ -53,7 +53,7 @@ GRIDS = {
     },
     "usual": {
         "sizes": [4, 16, 64],
-        "batches": [1, 256, 4096],
+        "batches": [1, 1024],
         "dtypes": ["f32", "f64"],
         "rounds": 7,
         "seconds_per_cell": 0.1,
