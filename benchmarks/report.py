@@ -18,6 +18,13 @@ from rich.text import Text
 Cell = dict[str, Any]
 
 
+def load(file: pathlib.Path) -> dict[str, Any]:
+  try:
+    return json.loads(file.read_text())
+  except (OSError, ValueError) as error:
+    sys.exit(f"{file} cannot be read: {error}")
+
+
 class Report:
   """The measured cells of a file, over one rival."""
 
@@ -29,6 +36,7 @@ class Report:
         cell for cell in data["cells"]
         if (sizes is None or cell["n"] in sizes) and (batches is None or batch_of(cell) in batches)]
     self.skipped = [cell for cell in cells if "skipped" in cell]
+    self.rivals = list(dict.fromkeys(name for cell in cells for name in cell.get("speedup", ())))
     self.cells = [cell for cell in cells if rival in cell.get("speedup", ())]
     self.ops = list(dict.fromkeys(cell["op"] for cell in self.cells))
     self.sizes = sorted({cell["n"] for cell in self.cells})
@@ -164,17 +172,34 @@ def table_of_worst(report: Report, count: int = 10) -> Table:
   return table
 
 
+def line_of_another(report: Report) -> str:
+  """What a rival whose tables are not shown would show."""
+  least = min(report.cells, key=report.speedup)
+  mean = number(geometric_mean([report.speedup(cell) for cell in report.cells]))
+  return (
+      f"Over {report.rival} (--over {report.rival} has the tables): {mean} in the geometric mean "
+      f"of {len(report.cells)} cells, least {number(report.speedup(least))}, {least['op']} "
+      f"n={least['n']} batch={least['batch']} {least['dtype']}")
+
+
+def print_table(table: Table, console: Console) -> None:
+  """The title in one line, which a narrow table would break."""
+  console.print(table.title, style="italic", highlight=False)
+  table.title = None
+  console.print(table)
+
+
 def print_tables(report: Report, console: Console) -> None:
   console.print(describe(report.header), highlight=False)
   console.print(report.header["command"], highlight=False, style="dim")
   if report.header["interrupted"]:
     console.print("The run was interrupted: the grid is not complete.", style="yellow")
   for dtype in report.dtypes:
-    console.print(table_by_size(report, dtype))
+    print_table(table_by_size(report, dtype), console)
     if dtype in report.header["ceilings"]:
-      console.print(table_of_fractions(report, dtype))
-  console.print(table_of_means(report))
-  console.print(table_of_worst(report))
+      print_table(table_of_fractions(report, dtype), console)
+  print_table(table_of_means(report), console)
+  print_table(table_of_worst(report), console)
   reasons = collections.Counter(cell["skipped"].partition(": ")[0] for cell in report.skipped)
   for reason, count in reasons.items():
     console.print(f"Not measured: {count}, {reason}", highlight=False)
@@ -314,14 +339,20 @@ def show(
     file: pathlib.Path, rival: str = "stock", sizes: list[int] | None = None,
     batches: list[float] | None = None, *, as_markdown: bool = False) -> None:
   """Prints the tables of a file, and draws the plots beside it."""
-  report = Report(json.loads(file.read_text()), rival, sizes, batches)
+  data = load(file)
+  report = Report(data, rival, sizes, batches)
   if not report.cells:
-    sys.exit(f"{file} has no cell that was measured against {rival}.")
+    rivals = ", ".join(report.rivals) or "nothing"
+    sys.exit(f"{file} has no such cell that was measured against {rival}; there is {rivals}.")
   if as_markdown:
     print(markdown(report))
     return
   console = Console() if sys.stdout.isatty() else Console(width=140)
   print_tables(report, console)
+  for other in report.rivals:
+    if other != rival:
+      line = line_of_another(Report(data, other, sizes, batches))
+      console.print(line, soft_wrap=True, highlight=False)
   try:
     for dtype in report.dtypes:
       over = "" if rival == "stock" else f"-over-{rival}"
@@ -335,26 +366,28 @@ def show(
   except ModuleNotFoundError as error:
     if error.name != "matplotlib":
       raise
-    sys.exit("The plots need matplotlib: pip install 'jax-linalg[bench]'")
+    console.print("No plots: they take matplotlib (pip install matplotlib)", highlight=False)
 
 
 def show_history(
     files: list[pathlib.Path], rival: str, sizes: list[int] | None, batches: list[float] | None
 ) -> None:
   """Prints how the runs differ, the oldest first."""
-  reports = [Report(json.loads(file.read_text()), rival, sizes, batches) for file in files]
+  reports = [Report(load(file), rival, sizes, batches) for file in files]
   reports.sort(key=lambda report: report.header["date"])
   console = Console() if sys.stdout.isatty() else Console(width=140)
   for report in reports:
     console.print(describe(report.header), highlight=False)
-  console.print(table_of_history(reports))
+  print_table(table_of_history(reports), console)
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(description="Shows what benchmarks/run.py measured.")
   parser.add_argument("files", type=pathlib.Path, nargs="+", metavar="FILE",
                       help="the JSON that run.py wrote; several: how speed changed between them")
-  parser.add_argument("--over", default="stock", help="the rival (default: %(default)s)")
+  parser.add_argument("--over", default="stock", metavar="RIVAL",
+                      help="stock, a library of run.py's --peers, or `forward` after its "
+                      "--gradients (default: %(default)s)")
   parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="only these n")
   parser.add_argument("--batches", nargs="+", type=float, metavar="BATCH",
                       help="only these batches; inf for those that fill the memory")

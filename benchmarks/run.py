@@ -506,15 +506,16 @@ def parse_arguments() -> argparse.Namespace:
   add("--full", action="store_true",
       help="more sizes and rounds: half an hour instead of three minutes")
   add("--ops", nargs="+", choices=ops, default=ops, metavar="OP", help=", ".join(ops))
-  add("--sizes", nargs="+", type=int, metavar="N")
+  add("--sizes", nargs="+", type=int, metavar="N", help="the n of the matrices")
   add("--batches", nargs="+", type=_batch, metavar="BATCH",
       help=f"numbers of matrices, or '{MEMORY}': as many as --memory allows")
-  add("--dtypes", nargs="+", choices=dtypes)
+  add("--dtypes", nargs="+", choices=dtypes, metavar="DTYPE", help=", ".join(dtypes))
   add("--gradients", action="store_true",
       help="the value and the gradient of a sum of the results, beside stock's and beside our "
       "forward pass; no peers")
-  add("--peers", nargs="+", choices=list(PEERS), default=[],
-      help="other libraries to time; `scale` is the product of the operand and a number")
+  add("--peers", nargs="+", choices=list(PEERS), default=[], metavar="PEER",
+      help=f"other libraries to time, of {', '.join(PEERS)}; the last is the product of the "
+      "operand and a number")
   add("--alone", action="store_true",
       help="no stock and no peers: times, and no speed-ups; to compare builds")
   add("--platform", choices=["cpu", "gpu"], default="cpu",
@@ -526,16 +527,16 @@ def parse_arguments() -> argparse.Namespace:
       help="skip cells in which one call is estimated to take longer")
   add("--memory", type=float, metavar="MIB",
       help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
-  add("--output", type=pathlib.Path,
+  add("--output", type=pathlib.Path, metavar="FILE",
       help="default: ./benchmark-results/<device>-<date>.json")
   args = parser.parse_args()
   grid = GRIDS["gpu" if args.platform == "gpu" else "full" if args.full else "usual"]
   for name, value in ({"memory": 64} | grid).items():
     if getattr(args, name) is None:
       setattr(args, name, value)
-  if args.alone:
+  if args.alone or args.gradients:
     if args.peers:
-      parser.error("--alone has no peers")
+      parser.error("--alone and --gradients have no peers")
   elif args.platform == "gpu" and not args.peers and importlib.util.find_spec("cupy"):
     args.peers = ["cupy"]
   if args.rounds < 1:

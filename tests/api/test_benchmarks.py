@@ -106,6 +106,23 @@ def test_history(tmp_path):
   assert done.returncode != 0 and "no cell in common" in done.stderr
 
 
+def test_report_names_all_rivals(tmp_path):
+  """A library that was timed beside ours is named, whosoever's tables are shown."""
+  name = "amd-epyc-peers-48-256-2026-11-25.json"
+  copy = tmp_path / name
+  copy.write_text((ROOT / "benchmarks" / "results" / name).read_text())
+  show = [sys.executable, str(ROOT / "benchmarks" / "report.py"), str(copy), "--sizes", "48"]
+  run = lambda *arguments: subprocess.run(
+      [*show, *arguments], capture_output=True, text=True, check=False, timeout=120)
+  done = run("--over", "numpy")
+  assert done.returncode == 0, done.stderr
+  assert "Speed-up over numpy, f32" in done.stdout
+  assert re.findall(r"^Over (\w+) .* of (\d+) cells", done.stdout, re.MULTILINE) == [
+      ("stock", "12"), ("mkl", "12"), ("torch", "12")]
+  done = run("--over", "nobody")
+  assert done.returncode != 0 and "there is stock, mkl, torch, numpy" in done.stderr
+
+
 @pytest.mark.extended
 def test_a_run_draws_plots(tmp_path):
   pytest.importorskip("matplotlib")
