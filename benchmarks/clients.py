@@ -221,12 +221,13 @@ _LINEAR_ALGEBRA = re.compile(
     r"/(cholesky|lu|lu_pivots_to_permutation|geqrf|householder_product|ormqr|qr|eigh|svd|eig|schur|"
     r"triangular_solve|tridiagonal_solve|sort)(/|$)")
 _PRODUCT = re.compile(r"dot_general$")
+_SECONDS_PROFILED = 0.2
 _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = .*?[\s)}]([a-z][\w\-]*)\(")
 
 
-def shares(compiled: Any, operand: Any) -> dict[str, float]:
+def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float]:
   """The shares that linear algebra, and products, take of the time of JAX's program, by JAX's own
-  profiler; what contains other operations is left to these."""
+  profiler; what contains other operations is left to these. A call takes so many `seconds`."""
   kinds, names = {}, {}
   for line in compiled.as_text().splitlines():
     if instruction := _INSTRUCTION.match(line):
@@ -236,7 +237,7 @@ def shares(compiled: Any, operand: Any) -> dict[str, float]:
   spent = collections.Counter()
   with tempfile.TemporaryDirectory() as folder:
     with jax.profiler.trace(folder):
-      for _ in range(3):
+      for _ in range(min(100, 3 + int(_SECONDS_PROFILED / seconds))):
         jax.block_until_ready(compiled(operand))
     (found,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
     for plane in jax.profiler.ProfileData.from_file(found).planes:
@@ -286,7 +287,8 @@ def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> di
       for x, y in zip(results["products"], results["jax"], strict=True))
   return {
       "times": times, "difference": difference, "routes": dict(routes.counts),
-      "shares": shares(compiled["jax"], operand), "seconds_to_compile": seconds_to_compile}
+      "shares": shares(compiled["jax"], operand, float(np.median(samples["jax"]))),
+      "seconds_to_compile": seconds_to_compile}
 
 
 def geometric_mean(ratios: list[float]) -> float:
