@@ -22,6 +22,8 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_cholesky, kBoth, 1, 2, "lower", "symmetrize")                       \
   visit(linalg_cholesky_banded, kBoth, 1, 2, "lower")                              \
   visit(linalg_cholesky_banded_solve, kBoth, 2, 1, "lower")                        \
+  visit(linalg_cholesky_full_jvp, kCpu, 2, 1)                                      \
+  visit(linalg_cholesky_full_vjp, kCpu, 2, 1)                                      \
   visit(linalg_cholesky_jvp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
   visit(linalg_cholesky_vjp, kBoth, 2, 1, "lower", "symmetrize")                   \

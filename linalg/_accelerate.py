@@ -2,7 +2,8 @@
 
 JAX's functions, and the libraries that call them, bottom out in primitives. While acceleration is
 on, those that a handler computes are lowered to it. Their derivatives and `vmap` are JAX's rules,
-which bottom out in the same primitives.
+which bottom out in the same primitives; but the derivative of a small Cholesky factor is the
+handler's, by the formula that JAX has.
 """
 
 import contextlib
@@ -14,11 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from linalg import _primitive, ffi
-from linalg._cholesky import cholesky_p
+from linalg._cholesky import cholesky_full_jvp_p, cholesky_lower_jvp_p, cholesky_p
 from linalg._eig import eig_left_p, eig_p, eigvals_p
 from linalg._eigh import eigh_p
 from linalg._householder import householder_product_p, householder_qr_p, ormqr_p
@@ -29,7 +31,7 @@ from linalg._schur import schur_p
 from linalg._svd import svd_full_p, svd_p, svdvals_p
 from linalg._triangular import triangular_solve_p
 from linalg._tridiagonal import tridiagonal_solve_p
-from linalg._tuning import MOST_REFLECTORS
+from linalg._tuning import MOST_OF_ONE_RIGHT_MATRIX, MOST_REFLECTORS
 
 __all__ = ["accelerate", "accelerated", "routed"]
 
@@ -45,6 +47,9 @@ class _Call(NamedTuple):
   operation: ffi.Operation
   results: tuple[int, ...]
   attributes: Mapping[str, Any] = {}
+  # fold(call, types, operands) -> the same of a call that does what the program does before it too
+  fold: Callable[..., Any] = lambda *call: call
+  arrange: Callable[[jax.Array], jax.Array] | None = None  # the result, as the primitive's lies
 
 
 # Of the types of a primitive's operands and its parameters, the call, or the reason why it stays
@@ -56,7 +61,21 @@ _OF_A_SUBSET = "a subset was asked for"
 
 
 def _cholesky(a):
-  return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": False})
+  return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": False}, _symmetrize)
+
+
+def _symmetrize(call, types, operands):
+  """jax.numpy's function factors (A + Aᵀ) / 2, as the handler does if asked."""
+  (x,) = operands
+  half = _primitive.made_by(x, "divide")
+  total = half and _primitive.made_by(half.operands[0], "add")
+  if total is None:
+    return call, types, operands
+  a, transpose = total.operands
+  source = _primitive.transposed_from(transpose)
+  if source is None or source != a or _primitive.constant(half.operands[1]) != 2:
+    return call, types, operands
+  return call._replace(attributes=call.attributes | {"symmetrize": True}), types, [a]
 
 
 def _lu(a):
@@ -144,27 +163,59 @@ def _tridiagonal_solve(dl, d, du, b, *, perturb_singular):
   return _Call(tridiagonal_solve_p, (0,), {"perturb_singular": perturb_singular})
 
 
+_NOT_A_BATCH = "it is not a batch of products of matrices"
+
+
 def _dot_general(
     a, b, *, dimension_numbers, precision, preferred_element_type, out_sharding):
   contracted, batch = dimension_numbers
-  if any(len(dims) != 1 for dims in contracted):
-    return "it is not a batch of products of matrices"
-  leading = tuple(range(a.ndim - 2))
-  if a.ndim != b.ndim or not leading or any(tuple(dims) != leading for dims in batch):
-    return "it is not a batch of products of matrices"
+  if any(len(dims) != 1 for dims in contracted) or min(a.ndim, b.ndim) < 2:
+    return _NOT_A_BATCH
+  (of_a,), (of_b,) = contracted
+  leading = [tuple(range(x.ndim - 2)) for x in (a, b)]
+  one_for_all = a.ndim != b.ndim and () in leading and not any(batch)
+  of_matrices = min(of_a - a.ndim, of_b - b.ndim) >= -2
+  if not leading[0] + leading[1] or not of_matrices or not (
+      one_for_all or [tuple(dims) for dims in batch] == leading):
+    return _NOT_A_BATCH
   if isinstance(precision, (str, lax.DotAlgorithm, lax.DotAlgorithmPreset)):
     return _OF_ANOTHER_ALGORITHM
   if preferred_element_type is not None and preferred_element_type != a.dtype:
     return "another dtype was asked for"
   if not are_small_matrices(a, b):
     return "the matrices are not small, or of two dtypes"
-  (of_a,), (of_b,) = contracted
   turn_a, turn_b = of_a == a.ndim - 2, of_b == b.ndim - 1
   if turn_a and turn_b:
     return "both operands are transposed"
+  if one_for_all and b.ndim == 2 and a.dtype.kind == "f" and max(
+      *a.shape[-2:], *b.shape) > MOST_OF_ONE_RIGHT_MATRIX:
+    return "the compiler makes one large product of it"
+  rows_first = lambda x: jnp.moveaxis(x, -2, 0)
   return _Call(
-      exact_matmul_p.transpose_a if turn_a else
-      exact_matmul_p.transpose_b if turn_b else exact_matmul_p.plain, (0,))
+      _PRODUCT_OF[turn_a, turn_b], (0,), fold=_transpose,
+      arrange=rows_first if one_for_all and a.ndim == 2 else None)
+
+
+_PRODUCT_OF = {
+    (False, False): exact_matmul_p.plain,
+    (True, False): exact_matmul_p.transpose_a,
+    (False, True): exact_matmul_p.transpose_b,
+}
+
+
+def _transpose(call, types, operands):
+  """An operand that the program transposes is read as it lay before, as XLA's products read it: one
+  of the two, for no operation has both transposed."""
+  (turns,) = (turns for turns, product in _PRODUCT_OF.items() if product is call.operation)
+  types, operands = list(types), list(operands)
+  for i, turned in enumerate([(not turns[0], turns[1]), (turns[0], not turns[1])]):
+    source = _primitive.transposed_from(operands[i])
+    if source is None or turned not in _PRODUCT_OF:
+      continue
+    *batch, rows, cols = types[i].shape
+    operands[i], types[i] = source, types[i].update(shape=(*batch, cols, rows))
+    return call._replace(operation=_PRODUCT_OF[turned]), types, operands
+  return call, types, operands
 
 
 # Every primitive of JAX's linear algebra, by name, and the sort that inverts permutations in its
@@ -195,6 +246,43 @@ _ROUTES: dict[str, _Route | str] = {
 _PRODUCTS: dict[str, _Route | str] = {"dot_general": _dot_general}
 
 
+# The rule that JAX has since 0.12 reads the lower triangle of dA, that of 0.10 all of it.
+_CHOLESKY_JVP = (
+    cholesky_lower_jvp_p if jax.__version_info__ >= (0, 12) else
+    cholesky_full_jvp_p if jax.__version_info__ < (0, 11) else None)
+
+
+def _cholesky_jvp(bind, primals, tangents):
+  (a,), (da,) = primals, tangents
+  types = jax.typeof(a), jax.typeof(da)
+  if not _switch().enabled or _CHOLESKY_JVP is None or _reason_of_types(types) is not None:
+    return None
+  if not _CHOLESKY_JVP.runs_on("cpu", *types):  # elsewhere it is JAX's formula, or a handler too
+    return None
+  factor = bind(a)
+  return factor, _CHOLESKY_JVP(factor, da)
+
+
+# Derivatives in one pass that take many by JAX's rules, which they have the formulas of.
+_DERIVATIVES = {"cholesky": _cholesky_jvp}
+
+# The primitives whose calls have a `fold`.
+_LOOK_BACK = {"cholesky", "dot_general"}
+
+
+def _reason_of_types(types: Any) -> str | None:
+  """Why operands of these types stay JAX's, if they do."""
+  if any(x.dtype not in _DTYPES for x in types):
+    return "no handler takes this dtype"
+  if any(0 in x.shape for x in types):
+    return "an operand is empty"
+  return None
+
+
+def _names(types: Any) -> str:
+  return ", ".join(f"{x.dtype}{list(x.shape)}" for x in types)
+
+
 def _call(
     route: _Route | str, platform: str, types: Any, automatic: bool, parameters: Mapping[str, Any]
 ) -> _Call | str:
@@ -203,10 +291,8 @@ def _call(
     return route
   if automatic and route is _dot_general:
     return "the compiler may shard its matrices"
-  if any(x.dtype not in _DTYPES for x in types):
-    return "no handler takes this dtype"
-  if any(0 in x.shape for x in types):
-    return "an operand is empty"
+  if (reason := _reason_of_types(types)) is not None:
+    return reason
   try:
     inspect.signature(route).bind(*types, **parameters)
   except TypeError as error:
@@ -250,21 +336,40 @@ def _router(name: str, route: _Route | str) -> Callable[..., Any]:
     if not (switch.products if name in _PRODUCTS else switch.enabled):
       return None
     call = _call(route, platform, types, automatic, parameters)
-    operands = ", ".join(f"{x.dtype}{list(x.shape)}" for x in types)
     if isinstance(call, str):
-      _log.debug("%s(%s) on %s stays JAX's: %s", name, operands, platform, call)
+      _log.debug("%s(%s) on %s stays JAX's: %s", name, _names(types), platform, call)
       return None
-    _log.debug("%s(%s) on %s: %s", name, operands, platform, call.operation.name)
-    return call.operation.lowering(platform, call.results, **call.attributes)
+    return functools.partial(_lower, name, platform, call)
 
   return router
 
 
+def _lower(name, platform, call, ctx, *operands):
+  """A lowering rule, which returns None where the primitive's results are of other types."""
+  call, types, operands = call.fold(call, ctx.avals_in, operands)
+  ctx = ctx.replace(avals_in=types)
+  one_for_all = len({x.ndim for x in types}) > 1 and name in _PRODUCTS
+  if one_for_all:
+    arrange = call.arrange or (lambda x: x)
+    results = _primitive.lower_composed(
+        lambda *x: arrange(call.operation(*x, **call.attributes)), ctx, *operands)
+  else:
+    results = call.operation.lowering(platform, call.results, **call.attributes)(ctx, *operands)
+  went = "stays JAX's: its results are of other types" if results is None else call.operation.name
+  _log.debug("%s(%s) on %s: %s", name, _names(types), platform, went)
+  return results
+
+
 @functools.cache
 def _install(products: bool) -> None:
-  """Puts routers in the place of JAX's lowerings; they do nothing while acceleration is off."""
+  """Puts routers in the place of JAX's lowerings, which leave programs as they were while
+  acceleration is off."""
   for name, route in (_PRODUCTS if products else _ROUTES).items():
-    _primitive.reroute(name, _PLATFORMS, _router(name, route))
+    _primitive.reroute(
+        name, _PLATFORMS, _router(name, route), looks_back=name in _LOOK_BACK)
+  if not products:
+    for name, rule in _DERIVATIVES.items():
+      _primitive.rederive(name, rule)
 
 
 def _prepared(enabled: bool, products: bool) -> _Switch:
@@ -288,7 +393,7 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   derivatives. Results are JAX's to rounding, in JAX's conventions, but for what a decomposition
   leaves open: signs of vectors, and the order of the eigenvalues of general matrices. A matrix that
   holds NaN or Inf has NaN in its results, where LAPACK may leave some finite; but an infinite pivot
-  of Cholesky is LAPACK's. Derivatives are JAX's rules: where those are NaN at degenerate points,
+  of Cholesky is LAPACK's. Derivatives are JAX's formulas: where those are NaN at degenerate points,
   call this package's functions instead.
 
   What no handler computes stays JAX's: half precision, empty operands, an algorithm or a subset
@@ -302,9 +407,9 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
       does nothing; a change empties JAX's caches, so that programs are compiled anew when they are
       called next. Those that were compiled ahead of time stay as they are.
     products: whether batches of products of matrices with at most 64 rows and columns, on a GPU at
-      most 16, go to a handler too: XLA takes up to 37 times as long for them on the CPU, but
-      fuses them with what stands around. On meshes with Auto axes they stay XLA's, which may share
-      a product among devices.
+      most 16, go to a handler too, also where one matrix serves the whole batch: XLA takes up to 37
+      times as long for them on the CPU, but fuses them with what stands around. On meshes with Auto
+      axes they stay XLA's, which may share a product among devices.
 
   A program that another thread is compiling meanwhile is compiled one way or the other. Processes
   that this one starts decide for themselves. To accelerate one thread for some time, see

@@ -26,15 +26,17 @@ from linalg._tuning import CHOLESKY_DERIVATIVE, within
 __all__ = ["cho_factor", "cho_solve", "cholesky", "cholesky_ex"]
 
 
-def _tangent(factor, da, *, lower, symmetrize):
+def _formula(l, da, solve, multiply):
   # dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal.
   # Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, eq. 8.
+  inner = solve(l, da, left_side=True, lower=True)
+  inner = solve(l, inner, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
+  return multiply(l, jnp.where(on_diagonal(inner), inner / 2, jnp.tril(inner)))
+
+
+def _tangent(factor, da, *, lower, symmetrize):
   da = hermitian_part(da, lower=lower, symmetrize=symmetrize)
-  l = factor if lower else adjoint(factor)
-  inner = triangular_solve_p(l, da, left_side=True, lower=True)
-  inner = triangular_solve_p(
-      l, inner, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
-  dl = product(l, jnp.where(on_diagonal(inner), inner / 2, jnp.tril(inner)))
+  dl = _formula(factor if lower else adjoint(factor), da, triangular_solve_p, product)
   return [dl if lower else adjoint(dl)]
 
 
@@ -46,6 +48,31 @@ cholesky_jvp_p, cholesky_vjp_p = linear_pair(
     argument=lambda factor: factor,
     attributes={"lower": True, "symmetrize": True},
     suits=within(CHOLESKY_DERIVATIVE))
+
+
+def _full_tangent(l, da):
+  multiply = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+  return [_formula(jnp.tril(l), da, jax.lax.linalg.triangular_solve, multiply)]
+
+
+def _lower_tangent(l, da, *, lower, symmetrize):
+  return _full_tangent(l, hermitian_part(da, lower=lower, symmetrize=symmetrize))
+
+
+# JAX's own rules, for `accelerate`, of the triangle of L alone: that of all of dA, which need not
+# be Hermitian, and that of its lower triangle. What is exported is made of JAX's operations.
+_of_jax = functools.partial(
+    linear_pair, constants=1, argument=lambda factor: factor, suits=within(CHOLESKY_DERIVATIVE),
+    exported=False)
+cholesky_full_jvp_p, cholesky_full_vjp_p = _of_jax(
+    ("linalg_cholesky_full_jvp", "n n, n n -> n n", [0]),
+    ("linalg_cholesky_full_vjp", "n n, n n -> n n", [0]),
+    _full_tangent)
+cholesky_lower_jvp_p, cholesky_lower_vjp_p = _of_jax(
+    ("linalg_cholesky_jvp", "n n, n n -> n n", [0]),
+    ("linalg_cholesky_vjp", "n n, n n -> n n", [0]),
+    _lower_tangent,
+    attributes={"lower": True, "symmetrize": False})
 
 
 def _cholesky_jvp(primals, tangents, **attributes):

@@ -25,6 +25,7 @@ def linear_pair(
     argument: Callable[..., jax.Array],
     attributes: Mapping[str, Any] | None = None,
     suits: Callable[..., bool] | None = None,
+    exported: bool = True,
 ) -> tuple[ffi.Operation, ffi.Operation]:
   """The operations for a formula that is linear in its last operand, and for its transpose.
 
@@ -35,7 +36,7 @@ def linear_pair(
     formula: `formula(*constants, x, **attributes) -> list of results`, differentiable.
     constants: how many operands stand before the last.
     argument: `argument(*constants)`, an array of the type of the last operand.
-    attributes, suits: as for `ffi.operation`.
+    attributes, suits, exported: as for `ffi.operation`.
   """
 
   def transposed(*operands, **values):
@@ -72,10 +73,10 @@ def linear_pair(
         ct if x is None else None for x, ct in zip(operands[constants:], found, strict=True))
 
   forward_p: ffi.Operation = ffi.operation(
-      *forward, attributes=attributes, suits=suits, fallback=formula,
+      *forward, attributes=attributes, suits=suits, exported=exported, fallback=formula,
       jvp=derivative(lambda: forward_p, formula), transpose=transpose_forward)
   backward_p: ffi.Operation = ffi.operation(
-      *backward, attributes=attributes, suits=suits, fallback=transposed,
+      *backward, attributes=attributes, suits=suits, exported=exported, fallback=transposed,
       jvp=derivative(lambda: backward_p, transposed), transpose=transpose_backward)
   return forward_p, backward_p
 

@@ -48,6 +48,7 @@ class Rules(NamedTuple):
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
   suits: Callable[..., bool] = lambda platform, *types, **attributes: True  # or the fallback is
+  exported: bool = True  # whether programs that are exported call the handler too
   unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
   batch: Callable[..., Any] | None = None  # (operands, dims, **attributes), instead under vmap
 
@@ -331,7 +332,9 @@ def _sum_to(cotangent, aval):
 
 
 def _lower(name, rules, platform, ctx, *operands, **attributes):
-  if rules.fallback is not None and not rules.run_on(platform, *ctx.avals_in, **attributes):
+  called = (rules.exported or _is_for_here(ctx)) and rules.run_on(
+      platform, *ctx.avals_in, **attributes)
+  if rules.fallback is not None and not called:
     return mlir.lower_fun(rules.fallback, multiple_results=True)(ctx, *operands, **attributes)
   rules.prepare(platform)
   overwrite = attributes.pop(OVERWRITE, False)
@@ -408,43 +411,129 @@ def lowering(
   return lower
 
 
-def reroute(name: str, platforms: Sequence[str], route: Callable[..., Any]) -> None:
+def lower_composed(function: Callable[..., jax.Array], ctx: Any, *operands: Any) -> Any:
+  """Lowers a primitive to what a function of the same operands is made of."""
+  return mlir.lower_fun(function, multiple_results=False)(ctx, *operands)
+
+
+def reroute(
+    name: str, platforms: Sequence[str], route: Callable[..., Any], *, looks_back: bool = False
+) -> None:
   """Has JAX's primitive of this name lowered by the rule that `route(platform, types, automatic,
   parameters)` returns, and by JAX's where that is None.
 
   `automatic` is whether the compiler shards the program over several devices as it likes, so that
-  the types do not say how. Programs that are exported, or for several platforms, are JAX's: the
-  rules are put in the place of JAX's own, one for one, so that such a program stays what it was.
+  the types do not say how. Programs that are exported, or for several platforms, are JAX's.
+
+  `looks_back` says that the rule looks at what makes the operands. JAX lowers each call by itself
+  then, from here on, not one for all of the same types.
   """
   try:
     from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
+  except ImportError as error:
+    raise RuntimeError(
+        f"linalg does not know where jax {jax.__version__} keeps its lowerings.") from error
+  if (primitive := _of_jax(name)) is None:
+    return
+  default = _lowerings.get(primitive)
+  own = {
+      platform: rules[primitive] for platform, rules in _platform_specific_lowerings.items()
+      if primitive in rules}
+
+  def replace(only, of_jax):
+    def lower(ctx, *operands, **parameters):
+      found = None
+      if _is_for_here(ctx) and (platform := _platforms(ctx)[0]) in platforms:
+        found = route(platform, ctx.avals_in, _is_automatic(ctx), parameters)
+      results = None if found is None else found(ctx, *operands)
+      return of_jax(ctx, *operands, **parameters) if results is None else results
+
+    entry = default if only is None else own[only]
+    mlir.register_lowering(
+        primitive, lower, platform=only, inline=entry is None or entry.inline,
+        cacheable=not looks_back)
+
+  if looks_back:
+    # JAX has no cases by platforms for what it lowers so: they are a twin's, which has its rules.
+    twin = Primitive(f"{name}_of_jax")
+    twin.multiple_results = primitive.multiple_results
+    twin.def_abstract_eval(lambda *types, **parameters: primitive.abstract_eval(
+        *types, **parameters)[0])
+    for platform, entry in [*own.items(), *([(None, default)] if default is not None else [])]:
+      mlir.register_lowering(twin, entry.rule, platform=platform, inline=entry.inline)
+    replace(None, mlir.lower_fun(twin.bind, multiple_results=primitive.multiple_results))
+    for platform in own:
+      del _platform_specific_lowerings[platform][primitive]
+    return
+
+  for platform in platforms:
+    if platform in own:
+      replace(platform, own[platform].rule)
+  if default is not None and not own.keys() >= set(platforms):
+    replace(None, default.rule)
+
+
+def transposed_from(x: ir.Value) -> ir.Value | None:
+  """The array that `x` is, with its last two dimensions exchanged, if the program says so where it
+  makes `x`. XLA folds such a transpose into what it has operations for, but not into a call."""
+  if (made := made_by(x, "transpose")) is None:
+    return None
+  *batch, rows, cols = made.attributes["permutation"]
+  in_place = batch == list(range(len(batch)))
+  return made.operands[0] if in_place and rows == cols + 1 == len(batch) + 1 else None
+
+
+def constant(x: ir.Value) -> Any:
+  """The number that is all of an array, if the program says so."""
+  spread = made_by(x, "broadcast_in_dim")
+  made = spread and made_by(spread.operands[0], "constant")
+  value = made and made.attributes["value"]
+  return value.get_splat_value().value if value is not None and value.is_splat else None
+
+
+def made_by(x: ir.Value, name: str) -> Any:
+  """The operation of StableHLO that makes `x`, if it has this name."""
+  made = getattr(x.owner, "operation", x.owner)
+  return made if getattr(made, "name", None) == f"stablehlo.{name}" else None
+
+
+def rederive(name: str, rule: Callable[..., Any]) -> None:
+  """Has JAX's primitive of this name differentiated by `rule(bind, primals, tangents,
+  **parameters)`, which returns its result and that one's tangent, and by JAX's rule where it
+  returns None. `bind` computes the primitive."""
+  primitive = _of_jax(name)
+  own = ad.primitive_jvps.get(primitive)
+  if primitive is None or own is None:
+    return
+
+  def jvp(primals, tangents, **parameters):
+    found = rule(primitive.bind, primals, tangents, **parameters)
+    return own(primals, tangents, **parameters) if found is None else found
+
+  ad.primitive_jvps[primitive] = jvp
+
+
+def _of_jax(name: str) -> Primitive | None:
+  """JAX's primitive of this name, if this version has it."""
+  try:
     from jax._src.lax import lax as others
     from jax._src.lax import linalg as decompositions
   except ImportError as error:
     raise RuntimeError(
-        f"linalg does not know where jax {jax.__version__} keeps its lowerings.") from error
-  primitive = getattr(decompositions, f"{name}_p", getattr(others, f"{name}_p", None))
-  if primitive is None:
-    return
+        f"linalg does not know where jax {jax.__version__} keeps its primitives.") from error
+  return getattr(decompositions, f"{name}_p", getattr(others, f"{name}_p", None))
 
-  def replace(rule, inline, only):
-    def lower(ctx, *operands, **parameters):
-      module = ctx.module_context
-      meant = ctx.platforms or module.platforms
-      found = None
-      if len(meant) == 1 and meant[0] in platforms and not module.lowering_parameters.for_export:
-        found = route(meant[0], ctx.avals_in, _is_automatic(ctx), parameters)
-      results = None if found is None else found(ctx, *operands)
-      return rule(ctx, *operands, **parameters) if results is None else results
 
-    mlir.register_lowering(primitive, lower, platform=only, inline=inline)
+def _platforms(ctx) -> tuple[str, ...]:
+  return ctx.platforms or ctx.module_context.platforms
 
-  own = {x: _platform_specific_lowerings[x].get(primitive) for x in platforms}
-  for platform, entry in own.items():
-    if entry is not None:
-      replace(entry.rule, entry.inline, platform)
-  if None in own.values() and (entry := _lowerings.get(primitive)) is not None:
-    replace(entry.rule, entry.inline, None)
+
+def _is_for_here(ctx) -> bool:
+  """Whether the program is for one platform, and not exported."""
+  module = ctx.module_context
+  of_several = getattr(module.shape_poly_state, "has_platform_index_argument", False)
+  return (
+      len(_platforms(ctx)) == 1 and not of_several and not module.lowering_parameters.for_export)
 
 
 def _is_automatic(ctx) -> bool:

@@ -60,6 +60,14 @@ SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 # reflectors 1.5 to 7 times (AMD EPYC with AVX-512, two cores, 24 November 2026).
 MOST_REFLECTORS = 128
 
+# Real products of a batch with one right matrix that `accelerate` takes from JAX: XLA makes one
+# large product of the batch. Batches of 16, 128 and 1024 are in float32 0.9 to 3.9 times as fast by
+# the handlers at n = 10 to 16, and 0.5 to 1.8 at 20 to 64; in float64 0.7 to 3.2 and 0.75 to 1.55;
+# in complex64 1.1 to 3.4 at 10 to 64; with one left matrix, for which XLA has to move the batch,
+# 0.9 to 6 in all three (AMD EPYC with AVX-512, two cores, 26 November 2026, quiet; in turn in one
+# process). linalg.matmul takes them all, for bits that do not depend on the batch.
+MOST_OF_ONE_RIGHT_MATRIX = 16
+
 
 class _Products(NamedTuple):
   """The products that go to a handler: their rows and columns, and what stays XLA's of these."""

@@ -104,6 +104,7 @@ def operation(
     transpose: Callable[..., Any] | None = None,
     fallback: Callable[..., Any] | None = None,
     suits: Callable[..., bool] | None = None,
+    exported: bool = True,
     unshared: Callable[..., Any] | None = None,
     batch: Callable[..., Any] | None = None,
 ) -> Operation:
@@ -138,6 +139,8 @@ def operation(
     suits: `suits(platform, *types, **attributes) -> bool`, asked when a call is lowered: whether
       operands of these shapes and dtypes go to the platform's handler; the others go to `fallback`.
       By default all do.
+    exported: whether programs that are exported, or for several platforms, call the handler too,
+      or the fallback, which must be given then.
     unshared: the same function by other operations, `unshared(*operands, **attributes) -> list of
       results`, for `vmap` where a shared operand would be copied, having a batch of its own but not
       that of the others.
@@ -194,6 +197,7 @@ def operation(
       transpose=transpose,
       fallback=fallback,
       suits=suits or (lambda platform, *types, **attributes: True),
+      exported=exported,
       unshared=unshared,
       batch=batch)
   return Operation(name, attributes or {}, rules)

@@ -85,10 +85,12 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
   });
 }
 
-// A derivative, which is called for small matrices alone: derivative(n, factor, x) overwrites x.
+// A derivative, which is called for small matrices alone: derivative(n, factor, x) overwrites x,
+// by `cubes` times n³ fused multiply-adds.
 template <class T, class Derivative>
 struct CholeskyDerivativeProblem {
   int64_t batch, n;
+  double cubes;
   const T *factor, *x;
   T* y;
   Derivative derivative;
@@ -99,7 +101,7 @@ struct CholeskyDerivativeProblem {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double nanoseconds =
-        SmallNanoseconds(kLanes<T>, 3 * size * kParts, n * size / 3.0 * kParts * kParts);
+        SmallNanoseconds(kLanes<T>, 3 * size * kParts, cubes * n * size * kParts * kParts);
     ForEachGroup<T>(pool, batch, 2 * size * kParts, nanoseconds,
                     [&]<class V>(int64_t i, V* registers) {
                       auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
@@ -113,13 +115,14 @@ struct CholeskyDerivativeProblem {
 
 template <class Derivative>
 void RunDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x,
-                   Result& y, Derivative&& derivative) {
+                   Result& y, double cubes, Derivative&& derivative) {
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
     TakePath(pool, CholeskyDerivativeProblem<T, Derivative>{
                        .batch = batch,
                        .n = n,
+                       .cubes = cubes,
                        .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
                        .x = Elements<T>(x, batch, {n, n}, "the derivative"),
                        .y = ResultElements<T>(y, batch, {n, n}, "the result"),
@@ -129,16 +132,27 @@ void RunDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor, const ff
 
 void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da, Result dfactor,
                  bool lower, bool symmetrize) {
-  RunDerivative(pool, factor, da, dfactor, [&](int n, auto* l, auto* x) {
+  RunDerivative(pool, factor, da, dfactor, 1.0 / 3, [&](int n, auto* l, auto* x) {
     small::CholeskyJvp(n, l, HermitianPart{.lower = lower, .symmetrize = symmetrize}, x);
   });
 }
 
 void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct,
                  bool lower, bool symmetrize) {
-  RunDerivative(pool, factor, ct, a_ct, [&](int n, auto* l, auto* x) {
+  RunDerivative(pool, factor, ct, a_ct, 1.0 / 3, [&](int n, auto* l, auto* x) {
     small::CholeskyVjp(n, l, HermitianPart{.lower = lower, .symmetrize = symmetrize}, x);
   });
+}
+
+void CholeskyFullJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
+                     Result dfactor) {
+  RunDerivative(pool, factor, da, dfactor, 7.0 / 6,
+                [](int n, auto* l, auto* x) { small::CholeskyFullJvp(n, l, x); });
+}
+
+void CholeskyFullVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct) {
+  RunDerivative(pool, factor, ct, a_ct, 7.0 / 6,
+                [](int n, auto* l, auto* x) { small::CholeskyFullVjp(n, l, x); });
 }
 
 void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b, Result x,
@@ -166,6 +180,8 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
 }  // namespace linalg
 
 LINALG_CPU_HANDLER(linalg_cholesky, linalg::Cholesky);
+LINALG_CPU_HANDLER(linalg_cholesky_full_jvp, linalg::CholeskyFullJvp);
+LINALG_CPU_HANDLER(linalg_cholesky_full_vjp, linalg::CholeskyFullVjp);
 LINALG_CPU_HANDLER(linalg_cholesky_jvp, linalg::CholeskyJvp);
 LINALG_CPU_HANDLER(linalg_cholesky_vjp, linalg::CholeskyVjp);
 LINALG_CPU_HANDLER(linalg_cholesky_solve, linalg::CholeskySolve);

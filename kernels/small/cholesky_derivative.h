@@ -5,6 +5,9 @@
 // Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, section 4. Either costs
 // about twice the factorisation; no inverse is formed. Row-major n by n elements, of which the
 // lower triangles are read and written.
+//
+// Those of a dA that need not be Hermitian, as the rule of jax 0.10 takes it, are Murray's equation 8
+// as it stands, and its transpose: three times the work.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -95,6 +98,62 @@ LINALG_INLINE void CholeskyCotangent(int n, const E* l, E* x) {
     int k = 0;
     for (; k + 4 <= j; k += 4) CholeskyCotangentColumns<4>(n, j, k, l, x);
     for (; k < j; ++k) CholeskyCotangentColumns<1>(n, j, k, l, x);
+  }
+}
+
+// x (n, n): L Φ(L⁻¹ x L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal. Of `l` the
+// lower triangle is read; it is overwritten.
+template <class E>
+LINALG_INLINE void CholeskyFullJvp(int n, E* l, E* x) {
+  for (int side = 0; side < 2; ++side) {
+    SolveLower(n, l, false, n, x);
+    TransposeSquare(n, x);
+    Conjugate(n * n, l);
+  }
+  for (int i = n - 1; i >= 0; --i) {
+    x[i * n + i] = Broadcast<RealElement<E>>(0.5f) * x[i * n + i];
+    for (int j = i + 1; j < n; ++j) x[i * n + j] = E{};
+  }
+  for (int i = n - 1; i >= 0; --i) {
+    // Row i of L Φ, in columns j.. of it: the rows of Φ above are not overwritten yet.
+    const auto columns = [&]<int kCols>(std::integral_constant<int, kCols>, int j) {
+      E sum[kCols] = {};
+      for (int k = j; k <= i; ++k) {
+#pragma GCC unroll 4
+        for (int c = 0; c < kCols; ++c) sum[c] = NegMulAdd(l[i * n + k], x[k * n + j + c], sum[c]);
+      }
+      for (int c = 0; c < kCols; ++c) x[i * n + j + c] = -sum[c];
+    };
+    int j = 0;
+    for (; j + 4 <= i + 1; j += 4) columns(std::integral_constant<int, 4>(), j);
+    for (; j <= i; ++j) columns(std::integral_constant<int, 1>(), j);
+  }
+}
+
+// Its transpose, without conjugation: x := L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹, of the lower triangle of x.
+template <class E>
+LINALG_INLINE void CholeskyFullVjp(int n, E* l, E* x) {
+  for (int i = 0; i < n; ++i) {
+    // Row i of Φ(Lᵀ x): the rows of x below are not overwritten yet.
+    const auto columns = [&]<int kCols>(std::integral_constant<int, kCols>, int j) {
+      E sum[kCols] = {};
+      for (int k = i; k < n; ++k) {
+#pragma GCC unroll 4
+        for (int c = 0; c < kCols; ++c) sum[c] = NegMulAdd(l[k * n + i], x[k * n + j + c], sum[c]);
+      }
+      for (int c = 0; c < kCols; ++c) x[i * n + j + c] = -sum[c];
+    };
+    int j = 0;
+    for (; j + 4 <= i + 1; j += 4) columns(std::integral_constant<int, 4>(), j);
+    for (; j <= i; ++j) columns(std::integral_constant<int, 1>(), j);
+    x[i * n + i] = Broadcast<RealElement<E>>(0.5f) * x[i * n + i];
+    for (; j < n; ++j) x[i * n + j] = E{};
+  }
+  TransposeSquare(n, l);
+  for (int side = 0; side < 2; ++side) {
+    SolveUpper(n, l, false, n, x);
+    TransposeSquare(n, x);
+    Conjugate(n * n, l);
   }
 }
 

@@ -177,14 +177,34 @@ def test_exports_for_several_platforms(platforms):
 
   def exported(function):
     program = jax.export.export(jax.jit(function), platforms=platforms)(a)
-    return re.sub(r"loc\(.*?\)|#loc.*", "", program.mlir_module())
+    return re.sub(r"loc\(.*?\)|#loc.*\n", "", program.mlir_module())
 
-  functions = [lambda a: a @ a, jnp.linalg.qr, lambda a: lax_linalg.triangular_solve(a, a)]
+  functions = [
+      lambda a: a @ a, jnp.linalg.cholesky, jnp.linalg.qr,
+      lambda a: lax_linalg.triangular_solve(a, a)]
   before = [exported(f) for f in functions]
   with linalg.accelerated(products=True):
     assert [exported(f) for f in functions] == before
   jax.clear_caches()
   assert [exported(f) for f in functions] == before
+
+
+def test_exported_derivatives():
+  """Those of JAX's targets, though the program was traced while it was accelerated."""
+  factor = lambda a: jnp.sum(jnp.linalg.cholesky(a) ** 3)
+  gradient, hessian = (jax.jit(f(factor)) for f in (jax.grad, jax.hessian))
+  several = {"lowering_platforms": ("cpu", "cuda")}
+  with linalg.accelerated():
+    assert "@linalg_cholesky" in gradient.lower(matrix()).as_text()
+    for function in (gradient, hessian, jax.jit(jnp.linalg.qr)):
+      exported = jax.export.export(function)(matrix())
+      assert "@linalg_" not in exported.mlir_module()
+      assert "@linalg_" not in function.trace(matrix()).lower(**several).as_text()
+      for x, y in zip(
+          jax.tree.leaves(exported.call(matrix())), jax.tree.leaves(function(matrix())),
+          strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+  assert "@linalg_" not in gradient.lower(matrix()).as_text()
 
 
 def test_lowered_for_another_platform():
@@ -219,6 +239,11 @@ def test_own_functions_do_not_change():
     (lambda a: jnp.stack([a, a]) @ jnp.stack([a, a]), "linalg_matmul"),
     (lambda a: lax_linalg.cholesky(jnp.eye(512)), "linalg_cholesky"),
     (lambda a: jnp.einsum("bij,bij->b", a[None], a[None]), "not a batch of products"),
+    (lambda a: jnp.tensordot(jnp.ones((3, 2, 2), a.dtype), a, (0, 0)), "not a batch of products"),
+    (lambda a: jnp.tile(a, (2, 6, 6)) @ jnp.tile(a, (6, 6)), "makes one large product"),
+    (lambda a: jnp.tile(a, (6, 6)) @ jnp.tile(a, (6, 6)), "not a batch of products"),
+    (lambda a: jnp.tensordot(jnp.ones((2, 2, 3, 3)), jnp.ones((2, 3, 3)), (3, 1)), "not a batch"),
+    (lambda a: jnp.stack([a, a]) @ a, "linalg_matmul"),
     (lambda a: jnp.einsum("bij,bkl->bijkl", a[None], a[None]), "not a batch of products"),
     (lambda a: jnp.matmul(
         jnp.stack([a, a]), jnp.stack([a, a]), preferred_element_type="float64"), "another dtype"),

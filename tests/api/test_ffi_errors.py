@@ -46,6 +46,8 @@ CALLS = {
     "cholesky": Call([MATRIX], [MATRIX, INFO], FLAGS),
     "cholesky_banded": Call([BANDS], [BANDS, INFO], {"lower": True}, square=False),
     "cholesky_banded_solve": Call([BANDS, COLUMNS], [COLUMNS], {"lower": True}, square=False),
+    "cholesky_full_jvp": Call([MATRIX, MATRIX], [MATRIX]),
+    "cholesky_full_vjp": Call([MATRIX, MATRIX], [MATRIX]),
     "cholesky_jvp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
     "cholesky_solve": Call([MATRIX, COLUMNS], [COLUMNS], {"lower": True}),
     "cholesky_vjp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),

@@ -42,7 +42,8 @@ if reason := _targets.cuda_refusal():
 HANDLED = cases.with_handlers("cuda")
 
 # The targets that the CPU alone has: docs/cuda.md.
-CPU_ALONE = {"linalg_ormqr", "linalg_sort_key_val"}
+CPU_ALONE = {
+    "linalg_cholesky_full_jvp", "linalg_cholesky_full_vjp", "linalg_ormqr", "linalg_sort_key_val"}
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)

@@ -68,6 +68,25 @@ def test_cholesky(n, attributes, dtype, rng):
 
 
 @pytest.mark.all_dtypes
+@pytest.mark.parametrize("n", SIZES)
+def test_full_cholesky(n, dtype, rng):
+  """The same along matrices that are not Hermitian; what stands above the factor is not read."""
+  a, x = _operands(rng, n, dtype)
+
+  @quick_jit
+  def both(a, x):
+    factor, _ = _cholesky.cholesky_p(a)
+    expected = _formula_and_transpose(
+        lambda factor: lambda da: _cholesky._full_tangent(factor, da)[0], (factor,), x, x)
+    spoilt = jnp.where(jnp.tri(n, dtype=bool), factor, jnp.nan)
+    rules = (_cholesky.cholesky_full_jvp_p, _cholesky.cholesky_full_vjp_p)
+    return [rule(spoilt, x) for rule in rules], expected
+
+  for found, expected in zip(*both(a, x), strict=True):
+    _near(found, expected, n)
+
+
+@pytest.mark.all_dtypes
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", SIZES)
 def test_eigh(n, attributes, dtype, rng):

@@ -1,5 +1,7 @@
 """JAX's own functions by this package's handlers, on sharded batches: nothing is gathered."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +41,20 @@ def test_automatic(name, kind, rng):
     np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-12, atol=1e-12)
 
 
+@KINDS
+def test_derivative_of_cholesky(kind, rng):
+  """In one call on each device, with nothing gathered."""
+  mesh = make_mesh(kind=kind)
+  a = cases.named("cholesky").operands(rng, (BATCH,), N, N, np.float64)
+  gradient = jax.grad(lambda a: jnp.sum(jnp.linalg.cholesky(a) ** 3))
+  with linalg.accelerated():
+    compiled = compile_local(jax.vmap(gradient), place(a, mesh, "x"))
+    assert re.search(r"linalg_cholesky\w*_vjp", compiled.as_text())
+    results = compiled(*place(a, mesh, "x"))
+  sharded_like(results, mesh, "x")
+  np.testing.assert_allclose(results, jax.vmap(gradient)(*a), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_manual(name, rng):
   """In `shard_map`, with its checks on."""
@@ -73,6 +89,22 @@ def test_products(spec, kind, rng):
   is_batch = spec == P("x") and kind == AxisType.Explicit
   assert ("linalg_matmul" in ours.as_text()) == is_batch
   np.testing.assert_allclose(ours(first, second), a @ b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("product", [
+    lambda a, w: a @ w, lambda a, w: a @ w.T, lambda a, w: a.mT @ w, lambda a, w: (2 * a) @ w,
+    lambda a, w: jnp.stack([a, a], 1) @ w, lambda a, w: jax.vmap(lambda a: w @ a)(a),
+    lambda a, w: jax.vmap(lambda a: w.T @ a.T)(a)], ids=range(7))
+def test_products_of_one_matrix(product, rng):
+  """That serves a batch which devices share: each has the whole of it."""
+  mesh = make_mesh(kind=AxisType.Explicit)
+  a, w = rng.standard_normal((BATCH, N, N)), rng.standard_normal((N, N))
+  with jax.set_mesh(mesh), linalg.accelerated(products=True):
+    compiled = jax.jit(product).lower(
+        jax.device_put(a, P("x")), jax.device_put(w, P())).compile()
+    results = compiled(jax.device_put(a, P("x")), jax.device_put(w, P()))
+  assert "linalg_matmul" in compiled.as_text() and not collectives(compiled.as_text())
+  np.testing.assert_allclose(results, product(a, w), rtol=1e-12, atol=1e-12)
 
 
 def test_products_in_manual_mode(rng):

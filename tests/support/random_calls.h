@@ -29,6 +29,8 @@ inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_cholesky", "Tnn > Tnn I"},
     {"linalg_cholesky_banded", "TWn > TWn I"},
     {"linalg_cholesky_banded_solve", "TWn Tnm > Tnm"},
+    {"linalg_cholesky_full_jvp", "Tnn Tnn > Tnn"},
+    {"linalg_cholesky_full_vjp", "Tnn Tnn > Tnn"},
     {"linalg_cholesky_jvp", "Tnn Tnn > Tnn"},
     {"linalg_cholesky_solve", "Tnn Tnk > Tnk"},
     {"linalg_cholesky_vjp", "Tnn Tnn > Tnn"},

@@ -114,6 +114,34 @@ def test_gradients(case, products, rng):
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-9 * np.max(np.abs(y), initial=1))
 
 
+BACKWARD = f"linalg_cholesky{'_full' if jax.__version_info__ < (0, 11) else ''}_vjp"
+
+
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("symmetrize", [False, True], ids=["as-it-is", "symmetrized"])
+@pytest.mark.parametrize("n", [1, 4, 7, 32, 33])
+def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
+  """In one call up to n = 32: forward, backward and of that, along matrices that are not Hermitian,
+  of which JAX's rule takes all, or since 0.12 a triangle; and NaN for the matrix that has no
+  factor, alone."""
+  a = matrices.positive_definite(rng, (3,), n, dtype)
+  a[1] *= -1
+  x = matrices.general(rng, (3,), n, n, dtype)
+  factor = lambda a: lax_linalg.cholesky(a, symmetrize_input=symmetrize)
+
+  def derivatives(a, x):
+    backward = lambda a: jax.vjp(factor, a)[1](x)[0]
+    return jax.jvp(factor, (a,), (x,))[1], backward(a), jax.jvp(backward, (a,), (x,))[1]
+
+  # Matrix by matrix: JAX's calls of LAPACK for batches may wait for each other.
+  alone = quick_compile(derivatives, (a[0], x[0]))
+  theirs = [np.stack(y) for y in zip(*(alone(*z) for z in zip(a, x, strict=True)), strict=True)]
+  with linalg.accelerated():
+    program = quick_compile(derivatives, (a, x))
+  assert (BACKWARD in program.as_text()) == (n <= 32)
+  assert_near(program(a, x), theirs, (a, x))
+
+
 TRIANGULAR = [
     dict(left_side=left, lower=lower, transpose_a=transpose, conjugate_a=conjugate,
          unit_diagonal=unit)
@@ -260,6 +288,61 @@ def test_products(kind, dtype, rng):
   assert_near([ours], [theirs], (a, b))
   with linalg.accelerated():
     assert not HANDLER.search(quick_compile(product, (a, b)).as_text())  # not asked for
+
+
+# Products as programs write them, of A (7, 6, 4), B (7, 6, 4), S (7, 4, 4) and one W (6, 4) for
+# all, the handler that computes each, and how many transposes are left to XLA.
+WRITTEN = {
+    "A Aᵀ": (lambda a, b, s, w: a @ a.mT, "matmul_transpose_b", 0),
+    "Aᵀ B": (lambda a, b, s, w: a.mT @ b, "matmul_transpose_a", 0),
+    "A S": (lambda a, b, s, w: a @ s, "matmul", 0),
+    "Sᵀ Aᵀ": (lambda a, b, s, w: s.mT @ a.mT, "matmul_transpose_a", 1),
+    "A (Sᵀ)ᵀ by einsum": (lambda a, b, s, w: jnp.einsum("bij,bkj->bik", a, s.mT), "matmul", 0),
+    "W S": (lambda a, b, s, w: jax.vmap(lambda s: w @ s)(s), "matmul", 0),
+    "Wᵀ A": (lambda a, b, s, w: jax.vmap(lambda a: w.T @ a)(a), "matmul_transpose_a", 0),
+    "A Wᵀ": (lambda a, b, s, w: a @ w.T, "matmul_transpose_b", 0),
+    "Bᵀ W": (lambda a, b, s, w: jax.vmap(lambda b: b.T @ w)(b), "matmul_transpose_a", 0),
+    "W S, rows first": (lambda a, b, s, w: jnp.tensordot(w, s, (1, 1)), "matmul", 1),
+}
+
+
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("written", WRITTEN)
+def test_products_as_written(written, dtype, rng):
+  """An operand that is transposed is read as it lies, and one that serves the whole batch is not
+  copied."""
+  function, handler, transposes = WRITTEN[written]
+  shapes = [(7, 6, 4), (7, 6, 4), (7, 4, 4), (6, 4)]
+  operands = [matrices.general(rng, x[:-2], *x[-2:], dtype) for x in shapes]
+  theirs, ours, text = both(function, operands, products=True)
+  assert [f"linalg_{handler}"] == HANDLER.findall(text)
+  made = re.findall(r" copy\(", text)
+  assert len(made) == transposes, text
+  assert_near([ours], [theirs], operands)
+
+
+def test_products_of_one_matrix_stay(rng):
+  """Where XLA makes one large product for a batch of them, as fast as the handler."""
+  x, w = rng.standard_normal((7, 24, 24)), rng.standard_normal((24, 24))
+  with linalg.accelerated(products=True):
+    assert not HANDLER.search(quick_compile(jnp.matmul, (x, w)).as_text())
+    assert HANDLER.search(quick_compile(jax.vmap(jnp.matmul, (None, 0)), (w, x)).as_text())
+
+
+def test_symmetrized_by_the_handler(rng):
+  """The mean of a matrix and its transpose, which jax.numpy's function takes first; of other means,
+  and of complex matrices, the program's own."""
+  a = matrices.well_conditioned(rng, (5,), 4, np.float64) + 9 * np.eye(4)
+  theirs, ours, text = both(jnp.linalg.cholesky, (a,))
+  assert "symmetrize = true" in text and "divide" not in text and "multiply" not in text
+  assert_near([ours], [theirs], (a,))
+  third = lambda a: lax_linalg.cholesky((a + a.mT) / 3, symmetrize_input=False)
+  twice = lambda a: lax_linalg.cholesky((a + a) / 2, symmetrize_input=False)
+  other = lambda a: lax_linalg.cholesky((a + a[::-1].mT) / 2, symmetrize_input=False)
+  for function in (third, twice, other):
+    theirs, ours, text = both(function, (a,))
+    assert "symmetrize = false" in text
+    assert_near([ours], [theirs], (a,))
 
 
 def numbers(text):
