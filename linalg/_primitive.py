@@ -501,10 +501,9 @@ def rederive(name: str, rule: Callable[..., Any]) -> None:
   """Has JAX's primitive of this name differentiated by `rule(bind, primals, tangents,
   **parameters)`, which returns its result and that one's tangent, and by JAX's rule where it
   returns None. `bind` computes the primitive."""
-  primitive = _of_jax(name)
-  own = ad.primitive_jvps.get(primitive)
-  if primitive is None or own is None:
+  if (primitive := _of_jax(name)) is None or primitive not in ad.primitive_jvps:
     return
+  own = ad.primitive_jvps[primitive]
 
   def jvp(primals, tangents, **parameters):
     found = rule(primitive.bind, primals, tangents, **parameters)

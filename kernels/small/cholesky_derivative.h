@@ -6,8 +6,8 @@
 // about twice the factorisation; no inverse is formed. Row-major n by n elements, of which the
 // lower triangles are read and written.
 //
-// Those of a dA that need not be Hermitian, as the rule of jax 0.10 takes it, are Murray's equation 8
-// as it stands, and its transpose: three times the work.
+// Those of a dA that need not be Hermitian, as the rule of jax 0.10 takes it, are Murray's equation
+// 8 as it stands, and its transpose: three times the work.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
