@@ -184,37 +184,30 @@ def _dot_general(
     return "another dtype was asked for"
   if not are_small_matrices(a, b):
     return "the matrices are not small, or of two dtypes"
-  turn_a, turn_b = of_a == a.ndim - 2, of_b == b.ndim - 1
-  if turn_a and turn_b:
+  turns = of_a == a.ndim - 2, of_b == b.ndim - 1
+  if (product := exact_matmul_p.turned(*turns)) is None:
     return "both operands are transposed"
   if one_for_all and b.ndim == 2 and a.dtype.kind == "f" and max(
       *a.shape[-2:], *b.shape) > MOST_OF_ONE_RIGHT_MATRIX:
     return "the compiler makes one large product of it"
   rows_first = lambda x: jnp.moveaxis(x, -2, 0)
   return _Call(
-      _PRODUCT_OF[turn_a, turn_b], (0,), fold=_transpose,
+      product, (0,), fold=functools.partial(_transpose, turns),
       arrange=rows_first if one_for_all and a.ndim == 2 else None)
 
 
-_PRODUCT_OF = {
-    (False, False): exact_matmul_p.plain,
-    (True, False): exact_matmul_p.transpose_a,
-    (False, True): exact_matmul_p.transpose_b,
-}
-
-
-def _transpose(call, types, operands):
+def _transpose(turns, call, types, operands):
   """An operand that the program transposes is read as it lay before, as XLA's products read it: one
   of the two, for no operation has both transposed."""
-  (turns,) = (turns for turns, product in _PRODUCT_OF.items() if product is call.operation)
+  turn_a, turn_b = turns
   types, operands = list(types), list(operands)
-  for i, turned in enumerate([(not turns[0], turns[1]), (turns[0], not turns[1])]):
-    source = _primitive.transposed_from(operands[i])
-    if source is None or turned not in _PRODUCT_OF:
+  for i, turned in enumerate([(not turn_a, turn_b), (turn_a, not turn_b)]):
+    source, product = _primitive.transposed_from(operands[i]), exact_matmul_p.turned(*turned)
+    if source is None or product is None:
       continue
     *batch, rows, cols = types[i].shape
     operands[i], types[i] = source, types[i].update(shape=(*batch, cols, rows))
-    return call._replace(operation=_PRODUCT_OF[turned]), types, operands
+    return call._replace(operation=product), types, operands
   return call, types, operands
 
 

@@ -32,6 +32,12 @@ class _Products(NamedTuple):
   transpose_a: ffi.Operation
   transpose_b: ffi.Operation
 
+  def turned(self, turn_a: bool, turn_b: bool) -> ffi.Operation | None:
+    """That which transposes these operands; none transposes both."""
+    if turn_a and turn_b:
+      return None
+    return self.transpose_a if turn_a else self.transpose_b if turn_b else self.plain
+
 
 def _xla_product(a, b, conjugate_a, conjugate_b, precision):
   return jnp.matmul(
@@ -98,12 +104,10 @@ def product(
 ) -> jax.Array:
   """op(A) op(B) in full precision, for derivative rules and composed functions."""
   turn_a = adjoint_a or transpose_a
-  assert not (turn_a and adjoint_b), "no operation has both operands transposed"
+  multiply = exact_matmul_p.turned(turn_a, adjoint_b)
+  assert multiply is not None, "no operation has both operands transposed"
   conjugate_a, conjugate_b = adjoint_a and jnp.iscomplexobj(a), adjoint_b and jnp.iscomplexobj(b)
   if are_small_matrices(jax.typeof(a), jax.typeof(b)):
-    multiply = (
-        exact_matmul_p.transpose_a if turn_a else
-        exact_matmul_p.transpose_b if adjoint_b else exact_matmul_p.plain)
     return multiply(a, b, conjugate_a=conjugate_a, conjugate_b=conjugate_b)
   a, b = a.mT if turn_a else a, b.mT if adjoint_b else b
   return _xla_product(a, b, conjugate_a, conjugate_b, _FULL)
