@@ -28,7 +28,9 @@ class Limit(NamedTuple):
 #
 # CPU, n = 32, 512 matrices, on cores that others used too: the handlers take 1/9 (float32), 1/5 to
 # 1/9 (float64) and 1/8 (complex64) of the formula's time for Cholesky's, and 1/3, 1/2.2 and 1/1.6
-# for QR's; beyond, the registers of a group of matrices outgrow the first cache many times. With
+# for QR's; beyond, the registers of a group of matrices outgrow the first cache many times. In
+# tiles Cholesky's take 0.2 to 0.6 of it backward and 0.2 to 0.8 forward, at n = 33 to 512 in
+# batches of 1, 16 and 256 (float32, float64; AMD EPYC, 26 November 2026, quiet). With
 # that of eigenvectors a gradient of eigh takes 0.5 to 1 of its time with the formula (AMD EPYC,
 # AVX-512, two cores, 23 November 2026, beside other work; float32 and float64, n = 3 to 32).
 # With that of singular vectors one of svd is 1.03 to 1.85 times as fast as with the formula (the
@@ -44,7 +46,7 @@ class Limit(NamedTuple):
 #   cofactors  2.0        4.3        1.8                    3.5        9.2
 # Of eigenvectors and of singular vectors, a team each: not measured. docs/cuda.md has what a model
 # says.
-CHOLESKY_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(16, nbytes=1152)}
+CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}

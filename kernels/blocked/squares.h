@@ -1,6 +1,7 @@
 // Squares of numbers, transposed in registers.
 #pragma once
 
+#include <complex>
 #include <cstring>
 
 #include "kernels/arithmetic/pack.h"
@@ -65,5 +66,38 @@ struct Square {
     for (int i = 0; i < kSize; ++i) Store<T>(x[i], target + i * ld);
   }
 };
+
+// target (rows, cols) = the transpose of `source`, or, with kConjugate, its adjoint
+template <bool kConjugate, class T>
+void CopyTransposed(int64_t rows, int64_t cols, const T* source, int64_t source_ld, T* target,
+                    int64_t target_ld) {
+  using S = Square<T>;
+  constexpr int64_t kSize = S::kSize;
+  const auto element = [&](int64_t i, int64_t j) {
+    const T x = source[j * source_ld + i];
+    if constexpr (kConjugate && kComplexElement<T>) {
+      target[i * target_ld + j] = std::conj(x) + T(0);
+    } else {
+      target[i * target_ld + j] = x;
+    }
+  };
+  const int64_t whole_rows = rows / kSize * kSize, whole_cols = cols / kSize * kSize;
+  for (int64_t i = 0; i < whole_rows; i += kSize) {
+    for (int64_t j = 0; j < whole_cols; j += kSize) {
+      S x = S::ReadTransposed(source + j * source_ld + i, source_ld);
+      if constexpr (kConjugate) {
+#pragma GCC unroll 16
+        for (auto& row : x.x) row = S::Conj(row);
+      }
+      x.Write(target + i * target_ld + j, target_ld);
+    }
+    for (int64_t k = i; k < i + kSize; ++k) {
+      for (int64_t j = whole_cols; j < cols; ++j) element(k, j);
+    }
+  }
+  for (int64_t i = whole_rows; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) element(i, j);
+  }
+}
 
 }  // namespace linalg::blocked

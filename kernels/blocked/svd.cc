@@ -11,40 +11,6 @@
 #include "kernels/blocked/triangular.h"
 
 namespace linalg::blocked {
-namespace {
-
-// target (rows, cols) = the adjoint of `source`
-template <class T>
-void CopyAdjoint(int64_t rows, int64_t cols, const T* source, int64_t source_ld, T* target,
-                 int64_t target_ld) {
-  using S = Square<T>;
-  constexpr int64_t kSize = S::kSize;
-  const auto element = [&](int64_t i, int64_t j) {
-    const T x = source[j * source_ld + i];
-    if constexpr (kComplexElement<T>) {
-      target[i * target_ld + j] = std::conj(x) + T(0);
-    } else {
-      target[i * target_ld + j] = x;
-    }
-  };
-  const int64_t whole_rows = rows / kSize * kSize, whole_cols = cols / kSize * kSize;
-  for (int64_t i = 0; i < whole_rows; i += kSize) {
-    for (int64_t j = 0; j < whole_cols; j += kSize) {
-      S x = S::ReadTransposed(source + j * source_ld + i, source_ld);
-#pragma GCC unroll 16
-      for (auto& row : x.x) row = S::Conj(row);
-      x.Write(target + i * target_ld + j, target_ld);
-    }
-    for (int64_t k = i; k < i + kSize; ++k) {
-      for (int64_t j = whole_cols; j < cols; ++j) element(k, j);
-    }
-  }
-  for (int64_t i = whole_rows; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) element(i, j);
-  }
-}
-
-}  // namespace
 
 template <class T>
 SingularValues<T>::SingularValues(int64_t rows, int64_t cols, bool full, bool vectors)
@@ -82,7 +48,7 @@ RealElement<T> SingularValues<T>::ReadScaled(const T* a, Rows<T> target) {
   R unscale;
   const R scale = extent.Scale(unscale);
   if (wide_) {
-    CopyAdjoint(m_, n_, a, m_, target.data, target.ld);
+    CopyTransposed<true>(m_, n_, a, m_, target.data, target.ld);
   } else {
     for (int64_t k = 0; k < m_; ++k) std::copy_n(a + k * n_, n_, target.At(k, 0).data);
   }
@@ -143,11 +109,11 @@ void SingularValues<T>::MakeVectors(T* u, T* vh, const RunTasks& run_tasks) {
     qr_->MultiplyByQ(cols, left, run_tasks);
   }
   if (wide_) {
-    CopyAdjoint(cols, m, left.data, left.ld, vh, m);
+    CopyTransposed<true>(cols, m, left.data, left.ld, vh, m);
     CopyRows(n, n, square, u, run_tasks);
   } else {
     CopyRows(m, cols, left, u, run_tasks);
-    CopyAdjoint(n, n, square.data, square.ld, vh, n);
+    CopyTransposed<true>(n, n, square.data, square.ld, vh, n);
   }
 }
 

@@ -5,6 +5,7 @@
 // definite gets a triangle of NaN.
 #include "kernels/blocked/cholesky.h"
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/blocked/cholesky_derivative.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"
@@ -85,17 +86,19 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
   });
 }
 
-// A derivative, which is called for small matrices alone: derivative(n, factor, x) overwrites x,
-// by `cubes` times n³ fused multiply-adds.
-template <class T, class Derivative>
+// A derivative. In lanes small(n, factor, x) overwrites x, by `cubes` times n³ fused multiply-adds;
+// in tiles blocked(work, factor, x, y, run_tasks) makes y of it.
+template <class T, class Small, class Blocked>
 struct CholeskyDerivativeProblem {
+  Operation operation;
   int64_t batch, n;
   double cubes;
   const T *factor, *x;
   T* y;
-  Derivative derivative;
+  Small small;
+  Blocked blocked;
 
-  Path path() const { return Path::kSmall; }
+  Path path() const { return ChoosePath(operation, n, n, kDtype<T>); }
 
   void RunSmall(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
@@ -107,52 +110,73 @@ struct CholeskyDerivativeProblem {
                       auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
                       LoadElements(factor + i * size, size, size, matrix);
                       LoadElements(x + i * size, size, size, matrix + size);
-                      derivative(static_cast<int>(n), matrix, matrix + size);
+                      small(static_cast<int>(n), matrix, matrix + size);
                       StoreElements(matrix + size, size, y + i * size);
                     });
   }
+
+  void RunBlocked(ffi::ThreadPool& pool) const {
+    const int64_t size = n * n;
+    ForEachInTasks(
+        pool, batch, BlockedCholeskyDerivativeNanoseconds<T>(n),
+        [&] { return blocked::CholeskyDerivative<T>(n); },
+        [&](blocked::CholeskyDerivative<T>& work, int64_t i, const blocked::RunTasks& run_tasks) {
+          blocked(work, factor + i * size, x + i * size, y + i * size, run_tasks);
+        });
+  }
 };
 
-template <class Derivative>
-void RunDerivative(ffi::ThreadPool& pool, const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x,
-                   Result& y, double cubes, Derivative&& derivative) {
+template <class Small, class Blocked>
+void RunDerivative(ffi::ThreadPool& pool, Operation operation, double cubes,
+                   const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x, Result& y, Small&& small,
+                   Blocked&& blocked) {
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, CholeskyDerivativeProblem<T, Derivative>{
+    TakePath(pool, CholeskyDerivativeProblem<T, Small, Blocked>{
+                       .operation = operation,
                        .batch = batch,
                        .n = n,
                        .cubes = cubes,
                        .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
                        .x = Elements<T>(x, batch, {n, n}, "the derivative"),
                        .y = ResultElements<T>(y, batch, {n, n}, "the result"),
-                       .derivative = derivative});
+                       .small = small,
+                       .blocked = blocked});
   });
 }
 
 void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da, Result dfactor,
                  bool lower, bool symmetrize) {
-  RunDerivative(pool, factor, da, dfactor, 1.0 / 3, [&](int n, auto* l, auto* x) {
-    small::CholeskyJvp(n, l, HermitianPart{.lower = lower, .symmetrize = symmetrize}, x);
-  });
+  const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
+  RunDerivative(
+      pool, Operation::kCholeskyDerivative, 1.0 / 3, factor, da, dfactor,
+      [=](int n, auto* l, auto* x) { small::CholeskyJvp(n, l, part, x); },
+      [=](auto& work, const auto&... operands) { work.Jvp(part, operands...); });
 }
 
 void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct,
                  bool lower, bool symmetrize) {
-  RunDerivative(pool, factor, ct, a_ct, 1.0 / 3, [&](int n, auto* l, auto* x) {
-    small::CholeskyVjp(n, l, HermitianPart{.lower = lower, .symmetrize = symmetrize}, x);
-  });
+  const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
+  RunDerivative(
+      pool, Operation::kCholeskyDerivative, 1.0 / 3, factor, ct, a_ct,
+      [=](int n, auto* l, auto* x) { small::CholeskyVjp(n, l, part, x); },
+      [=](auto& work, const auto&... operands) { work.Vjp(part, operands...); });
 }
 
 void CholeskyFullJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
                      Result dfactor) {
-  RunDerivative(pool, factor, da, dfactor, 7.0 / 6,
-                [](int n, auto* l, auto* x) { small::CholeskyFullJvp(n, l, x); });
+  RunDerivative(
+      pool, Operation::kFullCholeskyDerivative, 7.0 / 6, factor, da, dfactor,
+      [](int n, auto* l, auto* x) { small::CholeskyFullJvp(n, l, x); },
+      [](auto& work, const auto&... operands) { work.FullJvp(operands...); });
 }
 
 void CholeskyFullVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct) {
-  RunDerivative(pool, factor, ct, a_ct, 7.0 / 6,
-                [](int n, auto* l, auto* x) { small::CholeskyFullVjp(n, l, x); });
+  RunDerivative(
+      pool, Operation::kFullCholeskyDerivative, 7.0 / 6, factor, ct, a_ct,
+      [](int n, auto* l, auto* x) { small::CholeskyFullVjp(n, l, x); },
+      [](auto& work, const auto&... operands) { work.FullVjp(operands...); });
 }
 
 void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b, Result x,

@@ -50,6 +50,13 @@ inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
 // quiet). LAPACK's over tiles' is 3.0 / 2.2 at n = 128 to 256 (X).
 inline constexpr int64_t kSmallCholesky = 64;
 
+// Their derivatives: the time of one per lane over that of tiles is, in batches of 256 / of single
+// matrices, 0.2 to 0.5 / 0.9 to 1.25 at n = 48 and 0.4 to 1.3 / 1.1 to 1.5 at 64, where rows meet
+// in the cache; of those along matrices that need not be Hermitian, 0.5 to 0.7 / 1.3 to 2.5 at 36
+// and 0.6 to 0.8 / 2 to 3.5 at 48 (float32, float64, complex64; E, quiet, 26 November).
+inline constexpr int64_t kSmallCholeskyDerivative = 48;
+inline constexpr int64_t kSmallFullCholeskyDerivative = 32;
+
 // LU factors, determinants and inverses: 5.0 / 4.7 in batches of 256 at n = 32
 // (benchmarks/results/intel-xeon-processor-2026-11-21.json). In tiles, in batches of 32, LAPACK's
 // time over theirs is, at n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2,
@@ -198,6 +205,8 @@ enum class Path { kSmall, kBlocked, kLapack };
 
 enum class Operation {
   kCholesky,
+  kCholeskyDerivative,
+  kFullCholeskyDerivative,  // along any dA, as the rule of jax 0.10 has it
   kEig,
   kEigh,
   kEigvalsh,
@@ -233,6 +242,10 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
   switch (operation) {
     case Operation::kCholesky:
       return longer <= kSmallCholesky ? Path::kSmall : Path::kBlocked;
+    case Operation::kCholeskyDerivative:
+      return longer <= kSmallCholeskyDerivative ? Path::kSmall : Path::kBlocked;
+    case Operation::kFullCholeskyDerivative:
+      return longer <= kSmallFullCholeskyDerivative ? Path::kSmall : Path::kBlocked;
     case Operation::kEig:
     case Operation::kSchur:
       return small_if(longer <= kSmallEig);
@@ -345,6 +358,12 @@ double BlockedNanoseconds(double operations) {
 template <class T>
 double BlockedCholeskyNanoseconds(int64_t n) {
   return 30.0 * n + BlockedNanoseconds<T>(n * n * n / 6.0);
+}
+
+// The same of their derivatives.
+template <class T>
+double BlockedCholeskyDerivativeNanoseconds(int64_t n) {
+  return BlockedNanoseconds<T>(n * n * n * 5.0 / 6);
 }
 
 // The same of LU factors.

@@ -367,7 +367,7 @@ def test_decisions_are_written(sources, tmp_path, capsys):
   assert f"// {mark}\ninline constexpr int64_t kTeamLu = 96;" in texts[cut_offs.CUDA]
   assert (f"// {mark}\ntemplate <class E>\ninline constexpr int64_t kAloneBytes ="
           " sizeof(E) == 4 ? 576 : 800;") in texts[cut_offs.CUDA]
-  assert (f"# {mark}\nCHOLESKY_DERIVATIVE = {{\"cpu\": Limit(32), \"cuda\":"
+  assert (f"# {mark}\nCHOLESKY_DERIVATIVE = {{\"cpu\": None, \"cuda\":"
           " Limit(13, nbytes=676)}") in texts[cut_offs.PYTHON]
   assert sum(text.count(mark) for text in texts.values()) == 4
   _compiles(texts, tmp_path)

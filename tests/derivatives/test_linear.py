@@ -13,6 +13,7 @@ from linalg._cases import matrices
 from quick import quick_jit
 
 SIZES = [1, 2, 4, 7, 13, 32]
+CHOLESKY_SIZES = [1, 4, 7, 32, 33, 70]  # in lanes, and in tiles, of which 70 fill several pieces
 ATTRIBUTES = [
     {"lower": lower, "symmetrize": symmetrize}
     for lower in (True, False) for symmetrize in (True, False)]
@@ -50,7 +51,7 @@ def _formula_and_transpose(formula, factors, tangent, cotangent):
 
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_cholesky(n, attributes, dtype, rng):
   """Forward and backward, against the formula and its transpose."""
   a, x = _operands(rng, n, dtype)
@@ -68,7 +69,7 @@ def test_cholesky(n, attributes, dtype, rng):
 
 
 @pytest.mark.all_dtypes
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_full_cholesky(n, dtype, rng):
   """The same along matrices that are not Hermitian; what stands above the factor is not read."""
   a, x = _operands(rng, n, dtype)
@@ -228,12 +229,12 @@ def test_cofactors_in_range(dtype):
     np.testing.assert_allclose(_det.det_cofactors_p(a)[1][0], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("operation, target", [
-    (linalg.cholesky, "linalg_cholesky"), (lambda a: linalg.qr(a)[0], "linalg_qr"),
-    (lambda a: linalg.svd(a)[0], "linalg_svd")])
-def test_handlers_are_called_up_to_their_size(operation, target, rng):
-  """Once each; beyond it, substitution and products are faster."""
-  for n, count in ((32, 1), (33, 0)):
+@pytest.mark.parametrize("operation, target, beyond", [
+    (linalg.cholesky, "linalg_cholesky", 1), (lambda a: linalg.qr(a)[0], "linalg_qr", 0),
+    (lambda a: linalg.svd(a)[0], "linalg_svd", 0)])
+def test_handlers_are_called_up_to_their_size(operation, target, beyond, rng):
+  """Once each; beyond it, but for Cholesky's, substitution and products are faster."""
+  for n, count in ((32, 1), (33, beyond)):
     a, x = _operands(rng, n, np.float32)
     gradient = jax.jit(jax.grad(lambda a, x=x: jnp.sum(operation(a) * x)))
     text = gradient.lower(a).compile().as_text()
@@ -286,6 +287,20 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
       np.testing.assert_array_equal(part, y[some])
 
 
+@pytest.mark.all_dtypes
+def test_bits_of_large_cholesky(dtype, rng):
+  """Whether threads share a batch of matrices or a single one."""
+  a, x = _operands(rng, 270, dtype, (3,))
+  factor = linalg.cholesky(a)
+  for rule in (
+      _cholesky.cholesky_jvp_p, _cholesky.cholesky_vjp_p, _cholesky.cholesky_full_jvp_p,
+      _cholesky.cholesky_full_vjp_p):
+    whole = np.asarray(rule(factor, x))
+    assert np.isfinite(whole).all()
+    for i in range(3):
+      np.testing.assert_array_equal(rule(factor[i], x[i]), whole[i])
+
+
 def test_third_derivatives(rng):
   """Those of second order of a tangent."""
   a, direction = _operands(rng, 3, np.float64, ())
@@ -293,8 +308,9 @@ def test_third_derivatives(rng):
   derivatives.check(tangent, (a,), rng)
 
 
-def test_a_failed_matrix_spoils_its_own_derivative_alone(rng):
-  a, x = _operands(rng, 6, np.float64, (20,))
+@pytest.mark.parametrize("n", [6, 40])
+def test_a_failed_matrix_spoils_its_own_derivative_alone(n, rng):
+  a, x = _operands(rng, n, np.float64, (20,))
   broken = a.copy()
   broken[11] = -a[11]
   gradient = jax.grad(lambda a: jnp.sum(linalg.cholesky(a) * x))

@@ -9,6 +9,7 @@ import pytest
 import cut_offs
 import linalg
 import matrices
+from linalg._cholesky import cholesky_full_jvp_p, cholesky_full_vjp_p
 from residuals import assert_near, assert_orthonormal, in_double
 from sharded import same_bits
 
@@ -488,6 +489,10 @@ def test_pivots_of_triangles(dtype, n, left_side, rng):
 
 FUNCTIONS = {
     "cholesky": lambda a: [linalg.cholesky(a)],
+    "cholesky_derivative": lambda a: [
+        jax.jvp(linalg.cholesky, (a,), (a,))[1], *jax.vjp(linalg.cholesky, a)[1](a)],
+    "full_cholesky_derivative": lambda a: [
+        cholesky_full_jvp_p(a, a), cholesky_full_vjp_p(a, a)],
     "lu": lambda a: linalg.lu_ex(a),
     "solve": lambda a: [linalg.solve(a, a[..., :5])],
     "inv": lambda a: [linalg.inv(a)],

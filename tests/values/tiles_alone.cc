@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/blocked/cholesky.h"
+#include "kernels/blocked/cholesky_derivative.h"
 #include "kernels/blocked/eigh.h"
 #include "kernels/blocked/lu.h"
 #include "kernels/blocked/qr.h"
@@ -88,6 +89,17 @@ void FactorHermitian(int64_t n, HermitianPart part) {
 }
 
 template <class T>
+void DifferentiateCholesky(HermitianPart part, const Matrix<T>& factor, const Matrix<T>& x,
+                           T* results, const RunTasks& run_tasks) {
+  const int64_t n = factor.rows, size = n * n;
+  CholeskyDerivative<T> derivative(n);
+  derivative.Jvp(part, factor.data(), x.data(), results, run_tasks);
+  derivative.Vjp(part, factor.data(), x.data(), results + size, run_tasks);
+  derivative.FullJvp(factor.data(), x.data(), results + 2 * size, run_tasks);
+  derivative.FullVjp(factor.data(), x.data(), results + 3 * size, run_tasks);
+}
+
+template <class T>
 void FactorByLu(int64_t rows, int64_t cols) {
   const Matrix<T> a = RandomMatrix<T>(rows, cols);
   LuFactors<T>(rows, cols).Factor(a.data());
@@ -153,7 +165,14 @@ void Solve(int64_t n) {
 template <class T>
 void RunAll(int64_t n) {
   for (const bool lower : {false, true}) {
-    for (const bool symmetrize : {false, true}) FactorHermitian<T>(n, {lower, symmetrize});
+    for (const bool symmetrize : {false, true}) {
+      FactorHermitian<T>(n, {lower, symmetrize});
+      // Smaller matrices than a register is wide have their derivatives in lanes.
+      if (n < kWidth<T>) continue;
+      const Matrix<T> results{4 * n, n};
+      DifferentiateCholesky({lower, symmetrize}, Diagonal<T>(n, T(1)), RandomMatrix<T>(n, n),
+                            results.data(), RunInTurn);
+    }
   }
   for (const int64_t longer : {n, n + 3, 2 * n}) {
     FactorGeneral<T>(n, longer);
@@ -211,6 +230,10 @@ Results FactorBlocks(const Operands<T>& operands, const RunTasks& run_tasks) {
     results.Add(result.data(), n * n);
   }
   cholesky.Factor({true, false}, operands.indefinite.data(), result.data(), run_tasks);
+  const Matrix<T> derivatives{4 * n, n};
+  DifferentiateCholesky({true, true}, operands.definite, operands.square, derivatives.data(),
+                        run_tasks);
+  results.Add(derivatives.data(), 4 * n * n);
 
   for (const Matrix<T>* a : {&operands.wide, &operands.tall}) {
     LuFactors<T> lu(a->rows, a->cols);
