@@ -9,9 +9,10 @@ handler's, by the formula that JAX has.
 import contextlib
 import functools
 import inspect
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -47,8 +48,6 @@ class _Call(NamedTuple):
   operation: ffi.Operation
   results: tuple[int, ...]
   attributes: Mapping[str, Any] = {}
-  # fold(call, types, operands) -> the same of a call that does what the program does before it too
-  fold: Callable[..., Any] = lambda *call: call
   arrange: Callable[[jax.Array], jax.Array] | None = None  # the result, as the primitive's lies
 
 
@@ -60,22 +59,8 @@ _OF_ANOTHER_ALGORITHM = "its algorithm was chosen"
 _OF_A_SUBSET = "a subset was asked for"
 
 
-def _cholesky(a):
-  return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": False}, _symmetrize)
-
-
-def _symmetrize(call, types, operands):
-  """jax.numpy's function factors (A + Aᵀ) / 2, as the handler does if asked."""
-  (x,) = operands
-  half = _primitive.made_by(x, "divide")
-  total = half and _primitive.made_by(half.operands[0], "add")
-  if total is None:
-    return call, types, operands
-  a, transpose = total.operands
-  source = _primitive.transposed_from(transpose)
-  if source is None or source != a or _primitive.constant(half.operands[1]) != 2:
-    return call, types, operands
-  return call._replace(attributes=call.attributes | {"symmetrize": True}), types, [a]
+def _cholesky(a, *, of_mean=False):
+  return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": of_mean})
 
 
 def _lu(a):
@@ -192,23 +177,7 @@ def _dot_general(
     return "the compiler makes one large product of it"
   rows_first = lambda x: jnp.moveaxis(x, -2, 0)
   return _Call(
-      product, (0,), fold=functools.partial(_transpose, turns),
-      arrange=rows_first if one_for_all and a.ndim == 2 else None)
-
-
-def _transpose(turns, call, types, operands):
-  """An operand that the program transposes is read as it lay before, as XLA's products read it: one
-  of the two, for no operation has both transposed."""
-  turn_a, turn_b = turns
-  types, operands = list(types), list(operands)
-  for i, turned in enumerate([(not turn_a, turn_b), (turn_a, not turn_b)]):
-    source, product = _primitive.transposed_from(operands[i]), exact_matmul_p.turned(*turned)
-    if source is None or product is None:
-      continue
-    *batch, rows, cols = types[i].shape
-    operands[i], types[i] = source, types[i].update(shape=(*batch, cols, rows))
-    return call._replace(operation=product), types, operands
-  return call, types, operands
+      product, (0,), arrange=rows_first if one_for_all and a.ndim == 2 else None)
 
 
 # Every primitive of JAX's linear algebra, by name, and the sort that inverts permutations in its
@@ -259,8 +228,65 @@ def _cholesky_jvp(bind, primals, tangents):
 # Derivatives in one pass that take many by JAX's rules, which they have the formulas of.
 _DERIVATIVES = {"cholesky": _cholesky_jvp}
 
-# The primitives whose calls have a `fold`.
-_LOOK_BACK = {"cholesky", "dot_general"}
+
+class _Sight(NamedTuple):
+  """A primitive's call: as it is in the program, or of what the program makes its operands from."""
+
+  types: Sequence[Any]
+  operands: Sequence[Any]
+  parameters: Mapping[str, Any]
+  arrange: Callable[[jax.Array], jax.Array] | None = None  # the result, as that in the program lies
+
+
+def _of_mean(call):
+  """jax.numpy's function factors (A + Aᵀ) / 2, as the handler does if asked."""
+  half = _primitive.made_by(call.operands[0], "divide")
+  total = half and _primitive.made_by(half.operands[0], "add")
+  if total is None:
+    return
+  a, other = total.operands
+  found = _primitive.transposed_from(other)
+  rank = call.types[0].ndim
+  last_two = (*range(rank - 2), rank - 1, rank - 2)
+  if found == (a, last_two) and _primitive.constant(half.operands[1]) == 2:
+    yield call._replace(operands=[a], parameters={"of_mean": True})
+
+
+def _as_they_lay(call):
+  """Operands that the program transposes, read as they lay before: XLA's own products read them so.
+  A batch that `vmap` has moved is the first dimension again."""
+  found = [_primitive.transposed_from(x) for x in call.operands]
+  choices = [[None] if source is None else [source, None] for source in found]
+  *some, _ = itertools.product(*choices)  # the last is the call as it is
+  for sources in some:
+    yield _with_sources(call, sources)
+
+
+def _with_sources(call, sources):
+  """A product of other operands, which the program transposes to make some of its own."""
+  types, operands, order = list(call.types), list(call.operands), []
+  contracted, batch = map(list, call.parameters["dimension_numbers"])
+  for i, source in enumerate(sources):
+    permutation = tuple(range(types[i].ndim))
+    if source is not None:
+      operands[i], permutation = source
+      types[i] = _primitive.transposed_type(types[i], permutation)
+    # The result has what is neither, in the order of each operand's dimensions.
+    free = [d for j, d in enumerate(permutation) if j not in (*contracted[i], *batch[i])]
+    order += [len(order) + sorted(free).index(d) for d in free]
+    contracted[i], batch[i] = (
+        tuple(permutation[j] for j in dims) for dims in (contracted[i], batch[i]))
+  before = len(batch[0])
+  order = (*range(before), *(before + d for d in order))
+  arrange = functools.partial(lax.transpose, permutation=order)
+  return _Sight(
+      types, operands, call.parameters | {"dimension_numbers": (tuple(contracted), tuple(batch))},
+      arrange if order != tuple(range(len(order))) else None)
+
+
+# What else a call may be seen as, which is tried before it.
+_LOOK_BACK: dict[str, Callable[[_Sight], Iterator[_Sight]]] = {
+    "cholesky": _of_mean, "dot_general": _as_they_lay}
 
 
 def _reason_of_types(types: Any) -> str | None:
@@ -324,33 +350,43 @@ def _switch() -> _Switch:
 def _router(name: str, route: _Route | str) -> Callable[..., Any]:
   """What is asked each time that a primitive is lowered, for the rule to lower it by."""
 
-  def router(platform, types, automatic, parameters):
+  def router(platform, automatic, parameters):
     switch = _switch()
     if not (switch.products if name in _PRODUCTS else switch.enabled):
       return None
-    call = _call(route, platform, types, automatic, parameters)
-    if isinstance(call, str):
-      _log.debug("%s(%s) on %s stays JAX's: %s", name, _names(types), platform, call)
-      return None
-    return functools.partial(_lower, name, platform, call)
+    return functools.partial(_lower, name, route, platform, automatic, parameters)
 
   return router
 
 
-def _lower(name, platform, call, ctx, *operands):
-  """A lowering rule, which returns None where the primitive's results are of other types."""
-  call, types, operands = call.fold(call, ctx.avals_in, operands)
-  ctx = ctx.replace(avals_in=types)
-  one_for_all = len({x.ndim for x in types}) > 1 and name in _PRODUCTS
-  if one_for_all:
-    arrange = call.arrange or (lambda x: x)
-    results = _primitive.lower_composed(
-        lambda *x: arrange(call.operation(*x, **call.attributes)), ctx, *operands)
-  else:
-    results = call.operation.lowering(platform, call.results, **call.attributes)(ctx, *operands)
-  went = "stays JAX's: its results are of other types" if results is None else call.operation.name
-  _log.debug("%s(%s) on %s: %s", name, _names(types), platform, went)
-  return results
+def _lower(name, route, platform, automatic, parameters, ctx, *operands):
+  """A lowering rule, which returns None where the primitive stays JAX's."""
+  here = _Sight(ctx.avals_in, operands, parameters)
+  for sight in [*(_LOOK_BACK[name](here) if name in _LOOK_BACK else ()), here]:
+    call = _call(route, platform, sight.types, automatic, sight.parameters)
+    if isinstance(call, _Call):
+      results = _lower_call(call, sight, platform, ctx)
+      went = "stays JAX's: its results are of other types" if results is None else (
+          call.operation.name)
+      _log.debug("%s(%s) on %s: %s", name, _names(sight.types), platform, went)
+      return results
+  _log.debug("%s(%s) on %s stays JAX's: %s", name, _names(ctx.avals_in), platform, call)
+  return None
+
+
+def _lower_call(call, sight, platform, ctx):
+  ctx = ctx.replace(avals_in=sight.types)
+  arrange = [f for f in (call.arrange, sight.arrange) if f is not None]
+  one_for_all = call.operation in exact_matmul_p and len({x.ndim for x in sight.types}) > 1
+  if arrange or one_for_all:
+
+    def product(*operands):
+      result = call.operation(*operands, **call.attributes)
+      return functools.reduce(lambda x, f: f(x), arrange, result)
+
+    return _primitive.lower_composed(product, ctx, *sight.operands)
+  lower = call.operation.lowering(platform, call.results, **call.attributes)
+  return lower(ctx, *sight.operands)
 
 
 @functools.cache

@@ -398,14 +398,19 @@ def lowering(
     name: str, rules: Rules, platform: str, results: Sequence[int], attributes: Mapping[str, Any]
 ) -> Callable[..., Any]:
   """A lowering rule for another primitive of the same operands, whose results are those `results`
-  of the handler's; it returns None where they are of other types."""
+  of the handler's; it returns None where they are of other types. A result takes the memory of an
+  operand that the program computes, as far as is seen here: those of a primitive that does not look
+  back are arguments of a function that JAX makes for all its calls."""
 
   def lower(ctx, *operands):
     own = _abstract_eval(name, rules, *ctx.avals_in, **attributes)
     if [(own[i].shape, own[i].dtype) for i in results] != [
         (aval.shape, aval.dtype) for aval in ctx.avals_out]:
       return None
-    found = _lower(name, rules, platform, ctx.replace(avals_out=own), *operands, **attributes)
+    chosen = dict(attributes)
+    if rules.in_place is not None and _is_computed(operands[rules.in_place[0]]):
+      chosen[OVERWRITE] = rules.in_place[1] in results
+    found = _lower(name, rules, platform, ctx.replace(avals_out=own), *operands, **chosen)
     return [found[i] for i in results]
 
   return lower
@@ -419,8 +424,8 @@ def lower_composed(function: Callable[..., jax.Array], ctx: Any, *operands: Any)
 def reroute(
     name: str, platforms: Sequence[str], route: Callable[..., Any], *, looks_back: bool = False
 ) -> None:
-  """Has JAX's primitive of this name lowered by the rule that `route(platform, types, automatic,
-  parameters)` returns, and by JAX's where that is None.
+  """Has JAX's primitive of this name lowered by the rule that `route(platform, automatic,
+  parameters)` returns, and by JAX's where that, or what the rule returns, is None.
 
   `automatic` is whether the compiler shards the program over several devices as it likes, so that
   the types do not say how. Programs that are exported, or for several platforms, are JAX's.
@@ -444,7 +449,7 @@ def reroute(
     def lower(ctx, *operands, **parameters):
       found = None
       if _is_for_here(ctx) and (platform := _platforms(ctx)[0]) in platforms:
-        found = route(platform, ctx.avals_in, _is_automatic(ctx), parameters)
+        found = route(platform, _is_automatic(ctx), parameters)
       results = None if found is None else found(ctx, *operands)
       return of_jax(ctx, *operands, **parameters) if results is None else results
 
@@ -473,14 +478,18 @@ def reroute(
     replace(None, default.rule)
 
 
-def transposed_from(x: ir.Value) -> ir.Value | None:
-  """The array that `x` is, with its last two dimensions exchanged, if the program says so where it
-  makes `x`. XLA folds such a transpose into what it has operations for, but not into a call."""
-  if (made := made_by(x, "transpose")) is None:
-    return None
-  *batch, rows, cols = made.attributes["permutation"]
-  in_place = batch == list(range(len(batch)))
-  return made.operands[0] if in_place and rows == cols + 1 == len(batch) + 1 else None
+def transposed_from(x: ir.Value) -> tuple[ir.Value, tuple[int, ...]] | None:
+  """The array that `x` is, and the order of its dimensions in `x`, if the program transposes it to
+  make `x`. XLA folds a transpose into what it has operations for, but not into a call."""
+  made = made_by(x, "transpose")
+  return made and (made.operands[0], tuple(made.attributes["permutation"]))
+
+
+def transposed_type(x: Any, permutation: Sequence[int]) -> Any:
+  """The type of an array that is of type `x` with its dimensions in this order."""
+  back = np.argsort(permutation)
+  spec = PartitionSpec(*(_spec(x)[d] for d in back))
+  return x.update(shape=tuple(x.shape[d] for d in back), sharding=x.sharding.update(spec=spec))
 
 
 def constant(x: ir.Value) -> Any:
@@ -493,8 +502,19 @@ def constant(x: ir.Value) -> Any:
 
 def made_by(x: ir.Value, name: str) -> Any:
   """The operation of StableHLO that makes `x`, if it has this name."""
-  made = getattr(x.owner, "operation", x.owner)
+  made = _maker(x)
   return made if getattr(made, "name", None) == f"stablehlo.{name}" else None
+
+
+def _maker(x: ir.Value) -> Any:
+  """The operation that makes `x`, or the block that `x` is an argument of."""
+  return getattr(x.owner, "operation", x.owner)
+
+
+def _is_computed(x: ir.Value) -> bool:
+  """Whether `x` is what an operation makes, rather than an argument or a constant: its memory may
+  be taken. XLA copies what is needed afterwards."""
+  return not isinstance(_maker(x), ir.Block) and not made_by(x, "constant")
 
 
 def rederive(name: str, rule: Callable[..., Any]) -> None:
