@@ -97,9 +97,11 @@ def _makes_no_difference(item: pytest.Item) -> bool:
 
 
 def _is_slow(item: pytest.Item) -> bool:
-  """Whether it compiles programs of an operation whose programs take long to compile."""
+  """Whether it compiles programs of an operation whose programs take long to compile, or are nearly
+  those of another case."""
   case, _ = _parameters(item)
-  return case is not None and case.slow and item.get_closest_marker("compiles") is not None
+  compiles = item.get_closest_marker("compiles") is not None
+  return case is not None and compiles and (case.slow or case.variant)
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:

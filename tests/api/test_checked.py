@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 import linalg
+from sharded import with_kinds
 
 N = 3
 
@@ -173,11 +174,10 @@ def test_inside_the_gradient_of_a_scan():
   assert _raises(linalg.checked(jax.grad(loop)), bad) == _message("cholesky", "()")
 
 
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
-@pytest.mark.parametrize(
+@with_kinds(
     "shape, index, shown, spec",
     [((16,), (13,), "(13)", ("x",)), ((8, 2), (5, 1), "(5, 1)", ("x",)),
-     ((2, 8), (1, 6), "(1, 6)", (None, "x"))], ids=str)
+     ((2, 8), (1, 6), "(1, 6)", (None, "x"))])
 def test_sharded_batch(kind, shape, index, shown, spec):
   """The failing matrix is on one device, and all agree about its place."""
   mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,))

@@ -108,7 +108,11 @@ def folder(tmp_path_factory):
   return folder
 
 
-@_each([block for block in BLOCKS if not block.source])
+@pytest.mark.parametrize("block", [
+    # Those of matrices that devices share have eight of them, and take long.
+    pytest.param(block, id=block.place, marks=(
+        pytest.mark.extended if block.place.startswith("docs/distributed") else ()))
+    for block in BLOCKS if not block.source])
 def test_runs(block, folder):
   """Compiled as tests are, also where the block itself tells XLA of devices."""
   environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick.FLAGS}

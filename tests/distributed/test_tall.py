@@ -15,7 +15,7 @@ import linalg.distributed as dist
 import matrices
 from one_matrix import close
 from quick import quick_compile, quick_jit
-from sharded import KINDS, make_mesh
+from sharded import KINDS, make_mesh, with_kinds
 
 ROWS, N = 48, 3
 
@@ -344,8 +344,7 @@ def energy(results):
       for x in map(jnp.atleast_1d, results))
 
 
-@KINDS
-@pytest.mark.parametrize("name", CALLS)
+@with_kinds("name", CALLS)
 @cases.each_double
 def test_derivatives(name, kind, dtype, rng):
   """Forward, reverse, and one over the other: linalg's; and nothing tall moves."""

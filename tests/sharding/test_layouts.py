@@ -26,6 +26,7 @@ from sharded import (
     same_bits,
     sharded_like,
     unsharded,
+    with_kinds,
 )
 
 pytestmark = pytest.mark.compiles
@@ -45,8 +46,7 @@ def _mesh(shape, kind):
   return make_mesh(shape, ("x", "y")[: len(shape)], kind)
 
 
-@KINDS
-@pytest.mark.parametrize("layout", LAYOUTS)
+@with_kinds("layout", LAYOUTS)
 def test_layouts(case, layout, kind, rng):
   """Catches a Shardy rule or a batch count that is right for one batch dimension only."""
   shape, batch, spec = LAYOUTS[layout]
@@ -118,8 +118,7 @@ def test_uneven_batch(case, rng):
   same_bits(compiled(*operands), unsharded(case, operands))
 
 
-@KINDS
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@with_kinds("axis", [0, 1, 2])
 def test_vmap(case, axis, kind, rng):
   """Catches a batching rule that leaves the mapped dimension, or its sharding, where it was."""
   mesh = make_mesh(kind=kind)
@@ -228,8 +227,7 @@ def test_eager(case, kind, rng):
   sharded_like(results, mesh, "x")
 
 
-@KINDS
-@pytest.mark.parametrize("batch, n", [(0, N), (BATCH, 0)])
+@with_kinds("batch, n", [(0, N), (BATCH, 0)])
 def test_empty(case, batch, n, kind, rng):
   """Catches a rule with a dimension of no elements, and a handler that reads one."""
   mesh = make_mesh(kind=kind)

@@ -27,6 +27,7 @@ from sharded import (
     place,
     same_bits,
     sharded_like,
+    with_kinds,
 )
 
 pytestmark = pytest.mark.compiles
@@ -124,10 +125,8 @@ MODES = [
 DERIVATIVES = {_vjp_of_vmap, _jvp_of_vmap, _vmap_of_vjp, _vmap_of_jvp}
 
 
-@KINDS
 @NAMES
-@pytest.mark.parametrize(
-    "mode, batch", MODES, ids=lambda x: x.__name__[1:] if callable(x) else str(x))
+@with_kinds("mode, batch", MODES)
 def test_shared_factor(name, mode, batch, kind, rng):
   """Catches a factor that is gathered, or broadcast until memory runs out."""
   make_factor, solve = SOLVES[name]

@@ -20,7 +20,26 @@ from quick import quick_compile
 BATCH, SECOND_BATCH = 24, 22
 N = 5
 
-KINDS = pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
+_KINDS = (AxisType.Auto, AxisType.Explicit)
+KINDS = pytest.mark.parametrize("kind", _KINDS, ids=lambda k: k.name)
+
+
+def with_kinds(names, values):
+  """Each of the values, tuples if there are several names, on either kind of mesh: by default one
+  after the other on the one and on the other, the rest being `extended`."""
+
+  def word(x):
+    return getattr(x, "__name__", str(x)).strip("_")
+
+  parameters = []
+  for i, value in enumerate(values):
+    value = value if isinstance(value, tuple) else (value,)
+    for kind in _KINDS:
+      quick = kind == _KINDS[i % 2]
+      parameters.append(pytest.param(
+          *value, kind, id="-".join([*map(word, value), kind.name]),
+          marks=() if quick else pytest.mark.extended))
+  return pytest.mark.parametrize(f"{names}, kind", parameters)
 
 
 def make_mesh(shape=(8,), names=("x",), kind=AxisType.Auto, devices=None):

@@ -87,6 +87,7 @@ def test_solve_banded(bands, n, dtype, rng):
         x, expected, rtol=0, atol=30 * condition * np.finfo(dtype).eps * np.abs(expected).max())
 
 
+@pytest.mark.one_dtype
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 40])
 @pytest.mark.parametrize("width", [0, 1, 3, 12])

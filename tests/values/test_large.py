@@ -221,6 +221,7 @@ def test_triangular_solve(dtype, n, sides, left_side, rng):
           [expected])
 
 
+@pytest.mark.one_dtype
 def test_alone_and_in_batches(dtype, rng):
   """A matrix that several threads share has the bits of one that has a thread to itself."""
   n = 600
