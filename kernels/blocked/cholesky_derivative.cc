@@ -21,20 +21,6 @@ void NegatedProduct(int64_t rows, int64_t cols, int64_t depth, Strided<T> a, Row
   });
 }
 
-// x (order, cols) = op(a)⁻¹ x with a lower triangle.
-template <bool kConjugate, class T>
-void Substitute(int64_t order, int64_t cols, Strided<T> a, Rows<T> x) {
-  Divisor<Element<T>> divisors[kDepth];
-  const auto divide_from = [&](int64_t begin, int64_t count) {
-    for (int64_t i = 0; i < RoundUp(count, kTileRows); ++i) {
-      const auto pivot = std::bit_cast<Element<T>>(a(begin + i, begin + i));
-      divisors[i] = Divisor<Element<T>>(kConjugate ? Conj(pivot) : pivot);
-    }
-    return [&](int64_t i, Register<T> row) { return Divide<T>(row, divisors[i]); };
-  };
-  blocked::SolveLower<kConjugate>(order, cols, a, divide_from, x);
-}
-
 }  // namespace
 
 // target = the lower triangle of the source, or of its adjoint, or the negative, with zeros above.
@@ -140,11 +126,11 @@ template <class T>
 void CholeskyDerivative<T>::Tangent(const RunTasks& run_tasks) const {
   const Rows<T> l = l_.rows(), x = x_.rows(), y = y_.rows();
   ForEachPiece(run_tasks, [&](int64_t begin, int64_t end) {
-    Substitute<false>(n_, end - begin, l.AsStrided(), x.At(0, begin));
+    SolveGivenLower<false>(n_, end - begin, l.AsStrided(), x.At(0, begin));
   });
   Transpose(x, y, run_tasks);
   ForEachPiece(run_tasks, [&](int64_t begin, int64_t end) {
-    Substitute<true>(end, end - begin, l.AsStrided(), y.At(0, begin));
+    SolveGivenLower<true>(end, end - begin, l.AsStrided(), y.At(0, begin));
     TakeUpper(begin, end);
   });
   Transpose(y, x, run_tasks);
@@ -165,13 +151,13 @@ void CholeskyDerivative<T>::Cotangent(const RunTasks& run_tasks) const {
     NegatedProduct(end, end - begin, n_ - begin, x.At(begin, 0).Transposed(), l.At(begin, begin),
                    y.At(0, begin));
     TakeUpper(begin, end);
-    Substitute<true>(end, end - begin, FromTheLast(end, l.Transposed()),
-                     FromTheLast(end, y.At(0, begin)));
+    SolveGivenLower<true>(end, end - begin, FromTheLast(end, l.Transposed()),
+                          FromTheLast(end, y.At(0, begin)));
   });
   Transpose(y, x, run_tasks);
   ForEachPiece(run_tasks, [&](int64_t begin, int64_t end) {
-    Substitute<false>(n_, end - begin, FromTheLast(n_, l.Transposed()),
-                      FromTheLast(n_, x.At(0, begin)));
+    SolveGivenLower<false>(n_, end - begin, FromTheLast(n_, l.Transposed()),
+                           FromTheLast(n_, x.At(0, begin)));
   });
 }
 

@@ -236,16 +236,7 @@ int LuFactors<T>::Factor(const T* a, const RunTasks& run_tasks) {
 template <class T>
 void LuFactors<T>::SolveColumns(int64_t first, int64_t cols, Rows<T> x) const {
   SolveUnitLower(rows_ - first, cols, lu().At(first, first).AsStrided(), x.At(first, 0));
-  const Strided<T> u = FromTheLast(rows_, lu().AsStrided());
-  Divisor<Element<T>> divisors[kDepth];
-  const auto divide_from = [&](int64_t begin, int64_t count) {
-    for (int64_t i = 0; i < RoundUp(count, kTileRows); ++i) {
-      divisors[i] =
-          Divisor<Element<T>>(*reinterpret_cast<const Element<T>*>(&u(begin + i, begin + i)));
-    }
-    return [&](int64_t i, Register<T> row) { return Divide<T>(row, divisors[i]); };
-  };
-  SolveLower<false>(rows_, cols, u, divide_from, FromTheLast(rows_, x));
+  SolveGivenLower<false>(rows_, cols, FromTheLast(rows_, lu().AsStrided()), FromTheLast(rows_, x));
 }
 
 template <class T>

@@ -91,6 +91,21 @@ LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& div
   return Product<T>(WidenElement<T>(divisor.inverse()), Widen<Register<T>>(divisor.scale()) * row);
 }
 
+// With a lower triangle, whose diagonal is read as x is solved for.
+template <bool kConjugate, class T>
+void SolveGivenLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
+  Divisor<Element<T>> divisors[kDepth];
+  const auto divide_from = [&](int64_t first, int64_t count) {
+    const int64_t rows = (count + kTileRows - 1) / kTileRows * kTileRows;
+    for (int64_t i = first; i < first + rows; ++i) {
+      const auto pivot = *reinterpret_cast<const Element<T>*>(&a(i, i));
+      divisors[i - first] = Divisor<Element<T>>(kConjugate ? Conj(pivot) : pivot);
+    }
+    return [&](int64_t i, Register<T> row) { return Divide<T>(row, divisors[i]); };
+  };
+  SolveLower<kConjugate>(n, cols, a, divide_from, x);
+}
+
 // With a lower triangle whose diagonal is 1.
 template <class T>
 void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
