@@ -2,8 +2,8 @@
 
 JAX's functions, and the libraries that call them, bottom out in primitives. While acceleration is
 on, those that a handler computes are lowered to it. Their derivatives and `vmap` are JAX's rules,
-which bottom out in the same primitives; but the derivative of a small Cholesky factor is the
-handler's, by the formula that JAX has.
+which bottom out in the same primitives; but the derivative of a Cholesky factor is a handler's, by
+the formula that JAX has.
 """
 
 import contextlib
@@ -225,7 +225,7 @@ def _cholesky_jvp(bind, primals, tangents):
   return factor, _CHOLESKY_JVP(factor, da)
 
 
-# Derivatives in one pass that take many by JAX's rules, which they have the formulas of.
+# Derivatives in one call that take many by JAX's rules, which they have the formulas of.
 _DERIVATIVES = {"cholesky": _cholesky_jvp}
 
 
@@ -239,7 +239,9 @@ class _Sight(NamedTuple):
 
 
 def _of_mean(call):
-  """jax.numpy's function factors (A + Aᵀ) / 2, as the handler does if asked."""
+  """jax.numpy's function factors (A + Aᵀ) / 2 of real matrices, as the handler does if asked."""
+  if call.types[0].dtype.kind != "f":
+    return
   half = _primitive.made_by(call.operands[0], "divide")
   total = half and _primitive.made_by(half.operands[0], "add")
   if total is None:
@@ -249,7 +251,7 @@ def _of_mean(call):
   rank = call.types[0].ndim
   last_two = (*range(rank - 2), rank - 1, rank - 2)
   if found == (a, last_two) and _primitive.constant(half.operands[1]) == 2:
-    yield call._replace(operands=[a], parameters={"of_mean": True})
+    yield call._replace(operands=[a], parameters=call.parameters | {"of_mean": True})
 
 
 def _as_they_lay(call):

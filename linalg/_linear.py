@@ -1,8 +1,8 @@
 """Derivative rules that are operations: a linear function of a tangent, and its transpose.
 
-Both have handlers for small matrices, which do in one pass what the rule's formula does in many
-operations. The formula is what they fall back to, and what they are differentiated by, so that it
-stands in one place.
+Both have handlers, of most rules for small matrices alone, which do in one pass what the rule's
+formula does in many operations. The formula is what they fall back to, and what they are
+differentiated by, so that it stands in one place.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -398,19 +398,14 @@ def lowering(
     name: str, rules: Rules, platform: str, results: Sequence[int], attributes: Mapping[str, Any]
 ) -> Callable[..., Any]:
   """A lowering rule for another primitive of the same operands, whose results are those `results`
-  of the handler's; it returns None where they are of other types. A result takes the memory of an
-  operand that the program computes, as far as is seen here: those of a primitive that does not look
-  back are arguments of a function that JAX makes for all its calls."""
+  of the handler's; it returns None where they are of other types."""
 
   def lower(ctx, *operands):
     own = _abstract_eval(name, rules, *ctx.avals_in, **attributes)
     if [(own[i].shape, own[i].dtype) for i in results] != [
         (aval.shape, aval.dtype) for aval in ctx.avals_out]:
       return None
-    chosen = dict(attributes)
-    if rules.in_place is not None and _is_computed(operands[rules.in_place[0]]):
-      chosen[OVERWRITE] = rules.in_place[1] in results
-    found = _lower(name, rules, platform, ctx.replace(avals_out=own), *operands, **chosen)
+    found = _lower(name, rules, platform, ctx.replace(avals_out=own), *operands, **attributes)
     return [found[i] for i in results]
 
   return lower
@@ -502,19 +497,8 @@ def constant(x: ir.Value) -> Any:
 
 def made_by(x: ir.Value, name: str) -> Any:
   """The operation of StableHLO that makes `x`, if it has this name."""
-  made = _maker(x)
+  made = getattr(x.owner, "operation", x.owner)
   return made if getattr(made, "name", None) == f"stablehlo.{name}" else None
-
-
-def _maker(x: ir.Value) -> Any:
-  """The operation that makes `x`, or the block that `x` is an argument of."""
-  return getattr(x.owner, "operation", x.owner)
-
-
-def _is_computed(x: ir.Value) -> bool:
-  """Whether `x` is what an operation makes, rather than an argument or a constant: its memory may
-  be taken. XLA copies what is needed afterwards."""
-  return not isinstance(_maker(x), ir.Block) and not made_by(x, "constant")
 
 
 def rederive(name: str, rule: Callable[..., Any]) -> None:

@@ -28,11 +28,12 @@ class Limit(NamedTuple):
 #
 # CPU, n = 32, 512 matrices, on cores that others used too: the handlers take 1/9 (float32), 1/5 to
 # 1/9 (float64) and 1/8 (complex64) of the formula's time for Cholesky's, and 1/3, 1/2.2 and 1/1.6
-# for QR's; beyond, the registers of a group of matrices outgrow the first cache many times. In
+# for QR's; beyond, the registers of a group of matrices outgrow the first cache many times, but in
 # tiles Cholesky's take 0.2 to 0.6 of it backward and 0.2 to 0.8 forward, at n = 33 to 512 in
-# batches of 1, 16 and 256 (float32, float64; AMD EPYC, 26 November 2026, quiet). With
-# that of eigenvectors a gradient of eigh takes 0.5 to 1 of its time with the formula (AMD EPYC,
-# AVX-512, two cores, 23 November 2026, beside other work; float32 and float64, n = 3 to 32).
+# batches of 1, 16 and 256 (float32, float64; AMD EPYC, 26 November 2026, quiet).
+# With the handler of eigenvectors a gradient of eigh takes 0.5 to 1 of its time with the formula
+# (AMD EPYC, AVX-512, two cores, 23 November 2026, beside other work; float32 and float64, n = 3 to
+# 32).
 # With that of singular vectors one of svd is 1.03 to 1.85 times as fast as with the formula (the
 # same machine, 25 November 2026, the cells of README's table, in turn in one process).
 # Cofactors: the formula factors twice; beyond, those of a singular matrix, by complete pivoting, an

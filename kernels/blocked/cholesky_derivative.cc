@@ -81,7 +81,7 @@ void CholeskyDerivative<T>::WriteCotangent(HermitianPart part, T* result,
       const T *const own = x.At(i, 0).data, *const adjoint = y.At(i, 0).data;
       T* const row = result + i * n_;
       const auto sums = [&](int64_t first, int64_t last, R factor) {
-        for (int64_t j = first; j < last; ++j) row[j] = factor * (own[j] + adjoint[j]);
+        for (int64_t j = first; j < last; ++j) row[j] = factor * own[j] + factor * adjoint[j];
       };
       if (part.symmetrize) {
         sums(0, n_, R(0.5));
@@ -98,6 +98,7 @@ template <class T>
 template <class Use>
 void CholeskyDerivative<T>::ForEachPiece(const RunTasks& run_tasks, Use&& use) const {
   constexpr int64_t kColumns = kPieceColumns<T>;
+  static_assert(kColumns % kWidth<T> == 0, "pieces share no register");
   RunPieces(run_tasks, (n_ + kColumns - 1) / kColumns, 0, n_, kColumns, use);
 }
 

@@ -1,5 +1,7 @@
 """Derivative rules that have handlers: they do what their formula says."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ from linalg._cases import matrices
 from quick import quick_jit
 
 SIZES = [1, 2, 4, 7, 13, 32]
-CHOLESKY_SIZES = [1, 4, 7, 32, 33, 70]  # in lanes, and in tiles, of which 70 fill several pieces
+CHOLESKY_SIZES = [1, 4, 7, 32, 33, 70]  # in lanes and in tiles
 ATTRIBUTES = [
     {"lower": lower, "symmetrize": symmetrize}
     for lower in (True, False) for symmetrize in (True, False)]
@@ -232,7 +234,7 @@ def test_cofactors_in_range(dtype):
 @pytest.mark.parametrize("operation, target, beyond", [
     (linalg.cholesky, "linalg_cholesky", 1), (lambda a: linalg.qr(a)[0], "linalg_qr", 0),
     (lambda a: linalg.svd(a)[0], "linalg_svd", 0)])
-def test_handlers_are_called_up_to_their_size(operation, target, beyond, rng):
+def test_which_sizes_have_handlers(operation, target, beyond, rng):
   """Once each; beyond it, but for Cholesky's, substitution and products are faster."""
   for n, count in ((32, 1), (33, beyond)):
     a, x = _operands(rng, n, np.float32)
@@ -288,15 +290,25 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
 
 
 @pytest.mark.all_dtypes
-def test_bits_of_large_cholesky(dtype, rng):
-  """Whether threads share a batch of matrices or a single one."""
-  a, x = _operands(rng, 270, dtype, (3,))
+def test_large_cholesky(dtype, rng):
+  """By several blocks of rows; and the same bits whether threads share a batch or one matrix."""
+  a, x = _operands(rng, 300, dtype, (3,))
   factor = linalg.cholesky(a)
-  for rule in (
+
+  @quick_jit
+  def formula(factor, x):
+    tangents = (
+        functools.partial(_cholesky._tangent, lower=True, symmetrize=True), _cholesky._full_tangent)
+    return [
+        y for tangent in tangents for y in _formula_and_transpose(
+            lambda factor, tangent=tangent: lambda da: tangent(factor, da)[0], (factor,), x, x)]
+
+  rules = (
       _cholesky.cholesky_jvp_p, _cholesky.cholesky_vjp_p, _cholesky.cholesky_full_jvp_p,
-      _cholesky.cholesky_full_vjp_p):
+      _cholesky.cholesky_full_vjp_p)
+  for rule, expected in zip(rules, formula(factor, x), strict=True):
     whole = np.asarray(rule(factor, x))
-    assert np.isfinite(whole).all()
+    _near(whole, expected, 300)
     for i in range(3):
       np.testing.assert_array_equal(rule(factor[i], x[i]), whole[i])
 
