@@ -15,7 +15,7 @@ from linalg._cases import matrices
 from quick import quick_jit
 
 SIZES = [1, 2, 4, 7, 13, 32]
-CHOLESKY_SIZES = [1, 4, 7, 32, 33, 70]  # in lanes and in tiles
+CHOLESKY_SIZES = [*SIZES, 33, 70]  # in lanes and in tiles
 ATTRIBUTES = [
     {"lower": lower, "symmetrize": symmetrize}
     for lower in (True, False) for symmetrize in (True, False)]
