@@ -17,7 +17,7 @@ EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "vendor_faults")
 # Stock JAX's residuals on the CPU are no measure: there LAPACK sums block by block, which rounds
 # less than the teams' sums. The gates of the other tests hold.
 # Nor have a value and its derivative the same bits where the derivative's handler is one that no
-# program for CUDA calls: those of det and slogdet beyond their size for CUDA; nor has a matrix alone
+# program for CUDA calls: those of det and slogdet beyond their size for CUDA; nor has one matrix
 # those that it has in a batch where the derivative of a large Cholesky factor is XLA's.
 ALL_DTYPES = (
     "not gradients and not no_worse_than_stock and not test_large_cholesky"
