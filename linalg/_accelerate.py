@@ -364,7 +364,8 @@ def _router(name: str, route: _Route | str) -> Callable[..., Any]:
 def _lower(name, route, platform, automatic, parameters, ctx, *operands):
   """A lowering rule, which returns None where the primitive stays JAX's."""
   here = _Sight(ctx.avals_in, operands, parameters)
-  for sight in [*(_LOOK_BACK[name](here) if name in _LOOK_BACK else ()), here]:
+  others = _LOOK_BACK[name](here) if name in _LOOK_BACK else ()
+  for sight in itertools.chain(others, [here]):
     call = _call(route, platform, sight.types, automatic, sight.parameters)
     if isinstance(call, _Call):
       results = _lower_call(call, sight, platform, ctx)

@@ -4,8 +4,6 @@ Each test compiles an operation for eight devices, reads the program, and compar
 the same function of unsharded operands.
 """
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -190,17 +188,8 @@ def _checkpoint(case, operands):
   return jax.checkpoint(case.results)(*operands)
 
 
-def _bodies():
-  for kind, body in itertools.product(
-      (AxisType.Auto, AxisType.Explicit), (_scan, _while, _cond, _checkpoint)):
-    # A loop and a branch in each mode, and the others where there is time.
-    quick = (body in (_scan, _checkpoint)) == (kind == AxisType.Explicit)
-    yield pytest.param(
-        body, kind, id=f"{body.__name__[1:]}-{kind.name}",
-        marks=() if quick else pytest.mark.extended)
-
-
-@pytest.mark.parametrize("body, kind", list(_bodies()))
+# By default a loop and a branch in each mode.
+@with_kinds("body", [_while, _scan, _cond, _checkpoint])
 def test_bodies(case, body, kind, rng):
   """Catches a collective in the body of a loop or of a branch."""
   mesh = make_mesh(kind=kind)

@@ -120,7 +120,7 @@ BACKWARD = f"linalg_cholesky{'_full' if jax.__version_info__ < (0, 11) else ''}_
 
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("symmetrize", [False, True], ids=["as-it-is", "symmetrized"])
-@pytest.mark.parametrize("n", [1, 4, 7, 50])
+@pytest.mark.parametrize("n", [1, 4, 7, 32, 33, 50])
 def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
   """In one call: forward, backward and of that, along matrices that are not Hermitian,
   of which JAX's rule takes all, or since 0.12 a triangle; and NaN for the matrix that has no
