@@ -13,10 +13,13 @@ takes to be traced and compiled over JAX's, and how many calls of each handler i
 
 import argparse
 import collections
+import concurrent.futures
 import functools
 import glob
 import json
 import logging
+import math
+import os
 import re
 import subprocess
 import sys
@@ -33,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import linalg
-from run import describe_machine, measure, summarise
+from run import describe_machine, measure, summarise, turn
 
 
 class Program(NamedTuple):
@@ -245,15 +248,15 @@ def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float]:
         op = dict(event.stats).get("hlo_op")
         if op not in kinds or kinds[op] in ("while", "call", "conditional"):
           continue
-        decomposition = kinds[op] == "custom-call" or _LINEAR_ALGEBRA.search(names[op])
         product = kinds[op] == "dot" or _PRODUCT.search(names[op])
-        spent["decompositions" if decomposition else "products" if product else "other"] += (
+        decomposition = kinds[op] == "custom-call" or _LINEAR_ALGEBRA.search(names[op])
+        spent["products" if product else "decompositions" if decomposition else "other"] += (
             event.duration_ns)
-  total = sum(spent.values())
+  total = sum(spent.values()) or math.nan
   return {kind: spent[kind] / total for kind in ("decompositions", "products")}
 
 
-def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> dict[str, Any]:
+def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[str, Any]:
   """The times, what was routed, and the largest difference of results from JAX's own."""
   function, operand = program.make()
   if gradient:
@@ -273,12 +276,14 @@ def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> di
       compiled[mode] = jax.jit(function).lower(operand).compile()
       seconds_to_compile[mode].append(time.perf_counter() - start)
   log.removeHandler(routes)
-  for mode, call in compiled.items():
-    results[mode] = [np.asarray(x) for x in jax.tree.leaves(call(operand))]
   contestants = {
       mode: functools.partial(lambda f: jax.block_until_ready(f(operand)), f)
       for mode, f in compiled.items()}
-  samples = measure(contestants, rounds, seconds)
+  with turn(args.turns):
+    for mode, call in compiled.items():
+      results[mode] = [np.asarray(x) for x in jax.tree.leaves(call(operand))]
+    samples = measure(contestants, args.rounds, args.seconds)
+    spent = shares(compiled["jax"], operand, float(np.median(samples["jax"])))
   times = {
       mode: summarise({"ours": samples[mode], "jax": samples["jax"]})
       for mode in ("accelerated", "products")}
@@ -287,8 +292,7 @@ def compare(program: Program, gradient: bool, rounds: int, seconds: float) -> di
       for x, y in zip(results["products"], results["jax"], strict=True))
   return {
       "times": times, "difference": difference, "routes": dict(routes.counts),
-      "shares": shares(compiled["jax"], operand, float(np.median(samples["jax"]))),
-      "seconds_to_compile": seconds_to_compile}
+      "shares": spent, "seconds_to_compile": seconds_to_compile}
 
 
 def geometric_mean(ratios: list[float]) -> float:
@@ -300,12 +304,18 @@ def compile_ratio(row: dict[str, Any]) -> float:
   return max(seconds["accelerated"], seconds["products"]) / seconds["jax"]
 
 
-def measure_apart(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def measure_apart(name: str, args: argparse.Namespace, turns: str) -> dict[str, Any] | None:
   """The rows of one program, from a process of its own, which has a time limit: JAX's calls of
-  LAPACK may wait for each other for good (seen with jaxlib 0.10.2)."""
+  LAPACK may wait for each other for good (seen with jaxlib 0.10.2). None if that is over."""
   command = [sys.executable, __file__, "--worker", "--programs", name]
-  command += ["--rounds", str(args.rounds), "--seconds", str(args.seconds)]
-  ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=args.limit)
+  command += ["--rounds", str(args.rounds), "--seconds", str(args.seconds), "--turns", turns]
+  environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
+  try:
+    ran = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, timeout=args.limit,
+        env=environment)
+  except subprocess.TimeoutExpired:
+    return None
   return json.loads(ran.stdout)
 
 
@@ -314,7 +324,7 @@ def rows_of(name: str, args: argparse.Namespace) -> dict[str, Any]:
   program = PROGRAMS[name]
   kinds = {name: False} | ({f"grad {name}": True} if program.differentiable else {})
   return {
-      row: compare(program, gradient, args.rounds, args.seconds)
+      row: compare(program, gradient, args)
       for row, gradient in kinds.items()}
 
 
@@ -325,6 +335,9 @@ def main() -> None:
   parser.add_argument("--rounds", type=int, default=9)
   parser.add_argument("--seconds", type=float, default=5, help="at most, for one row")
   parser.add_argument("--limit", type=float, default=120, help="seconds for one program in all")
+  parser.add_argument("--jobs", type=int, default=1,
+                      help="processes that compile at a time, for a GPU; they measure in turn")
+  parser.add_argument("--turns", help=argparse.SUPPRESS)
   parser.add_argument("--output", help="a JSON file for the samples")
   parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
   args = parser.parse_args()
@@ -336,11 +349,15 @@ def main() -> None:
                  "difference", "to compile", "handlers"):
     table.add_column(column, justify="left" if column in ("program", "handlers") else "right")
   rows: dict[str, Any] = {}
-  for name in args.programs:
-    try:
-      rows |= measure_apart(name, args)
-    except subprocess.TimeoutExpired:
-      table.add_row(name, f"none within {args.limit:g} s", *[""] * 7)
+  with (
+      tempfile.TemporaryDirectory() as folder,
+      concurrent.futures.ThreadPoolExecutor(args.jobs) as pool):
+    apart = functools.partial(measure_apart, args=args, turns=f"{folder}/turns")
+    for name, found in zip(args.programs, pool.map(apart, args.programs), strict=True):
+      if found is None:
+        table.add_row(name, f"none within {args.limit:g} s", *[""] * 7)
+      else:
+        rows |= found
   for name, row in rows.items():
     times, ratio = row["times"], lambda x: f"{x['speedup']['jax']['median']:.2f}"
     table.add_row(

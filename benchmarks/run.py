@@ -10,6 +10,7 @@ import collections
 import concurrent.futures
 import contextlib
 import datetime
+import fcntl
 import functools
 import gc
 import importlib
@@ -26,9 +27,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -166,16 +168,10 @@ def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
   return jax.value_and_grad(loss)
 
 
-def make_contestants(
-    case: Contest, operands: list[np.ndarray], peers: dict[str, Peer], gradients: bool, alone: bool
-) -> dict[str, Callable[[], Any]]:
-  """By name, functions of nothing that compute the result and wait for it."""
-
-  def contestant(function, put, wait):
-    placed = [put(x) for x in operands]
-    return lambda: wait(function(*placed))
-
-  on_device = functools.partial(contestant, put=jax.device_put, wait=jax.block_until_ready)
+def make_programs(
+    case: Contest, operands: list[np.ndarray], gradients: bool, alone: bool, compiled: bool
+) -> dict[str, Callable[..., Any]]:
+  """By name, what JAX compiles: at the first call, or here."""
   if gradients:
     functions = {
         "ours": value_and_gradient(case.ours), "stock": value_and_gradient(case.stock),
@@ -184,9 +180,27 @@ def make_contestants(
     functions = {"ours": case.ours, "stock": case.stock}
   if alone:
     functions = {"ours": functions["ours"]}
-  contestants = {name: on_device(jax.jit(function)) for name, function in functions.items()}
+  programs = {name: jax.jit(function) for name, function in functions.items()}
+  if compiled:
+    return {name: program.lower(*operands).compile() for name, program in programs.items()}
+  return programs
+
+
+def make_contestants(
+    case: Contest, programs: dict[str, Callable[..., Any]], operands: list[np.ndarray],
+    peers: dict[str, Peer]
+) -> dict[str, Callable[[], Any]]:
+  """By name, functions of nothing that compute the result and wait for it."""
+
+  def contestant(function, put, wait):
+    placed = [put(x) for x in operands]
+    return lambda: wait(function(*placed))
+
+  contestants = {
+      name: contestant(program, jax.device_put, jax.block_until_ready)
+      for name, program in programs.items()}
   for name, peer in peers.items():
-    if peer.api in case.timed.peers and not gradients:
+    if peer.api in case.timed.peers:
       function = case.timed.peers[peer.api](peer.library)
       contestants[name] = contestant(function, peer.put, peer.wait)
   return contestants
@@ -225,17 +239,27 @@ def _another_thread_works() -> bool:
 
 def wait_for_threads() -> float:
   """Waits until no other thread of this process works, at most LONGEST_WAIT_SECONDS; returns the
-  seconds. Where there is no /proc it does not wait.
+  seconds. Where there is no /proc it does not wait, nor where JAX's programs run on a GPU.
 
   OpenBLAS's threads look for more to do for some 100 ms after a call, on a processor that the next
   contestant needs.
   """
   start = time.perf_counter()
   at_rest = 0
-  while TASKS.exists() and at_rest < 2 and time.perf_counter() - start < LONGEST_WAIT_SECONDS:
+  here = jax.default_backend() == "cpu" and TASKS.exists()
+  while here and at_rest < 2 and time.perf_counter() - start < LONGEST_WAIT_SECONDS:
     at_rest = 0 if _another_thread_works() else at_rest + 1
     time.sleep(0.5e-3)
   return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def turn(lock: str | None) -> Iterator[None]:
+  """Keeps other processes with this file from measuring; they may prepare what they measure."""
+  with open(lock or os.devnull, "w") as file:
+    if lock is not None:
+      fcntl.flock(file, fcntl.LOCK_EX)
+    yield
 
 
 def measure(
@@ -366,13 +390,14 @@ def plan(args: argparse.Namespace) -> list[Cell]:
     batch = int(args.memory * 2**20) // case.timed.nbytes(n, 1, DTYPES[dtype])
     return Cell(case, n, batch, dtype, fills_memory=True, gradient=args.gradients)
 
-  return [
+  cells = [
       cell(case, n, batch, dtype)
       for case in CONTESTS if case.name in args.ops
       for dtype in case.dtypes if dtype in (*args.dtypes, *([] if args.gradients else ["i32"]))
       for batch in args.batches
       for n in args.sizes
   ]
+  return cells[args.part :: args.jobs]
 
 
 def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | None:
@@ -389,12 +414,15 @@ def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | No
 
 def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Any]:
   operands = cell.case.timed.make_operands(cell.n, cell.batch, DTYPES[cell.dtype])
-  contestants = make_contestants(cell.case, operands, peers, cell.gradient, args.alone)
+  programs = make_programs(
+      cell.case, operands, cell.gradient, args.alone, compiled=args.turns is not None)
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
       "flops": cell.batch * cell.flops(),
       "bytes": sum(x.size * x.dtype.itemsize for x in (*operands, *results))}
-  return work | summarise(measure(contestants, args.rounds, args.seconds_per_cell))
+  with turn(args.turns):
+    contestants = make_contestants(cell.case, programs, operands, peers)
+    return work | summarise(measure(contestants, args.rounds, args.seconds_per_cell))
 
 
 def measure_all(
@@ -527,6 +555,10 @@ def parse_arguments() -> argparse.Namespace:
       help="skip cells in which one call is estimated to take longer")
   add("--memory", type=float, metavar="MIB",
       help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
+  add("--jobs", type=int, default=1,
+      help="processes that make operands and compile, for a GPU; they measure in turn")
+  add("--part", type=int, default=0, help=argparse.SUPPRESS)  # of the jobs, this one
+  add("--turns", help=argparse.SUPPRESS)  # the file that the jobs lock, each in its turn
   add("--output", type=pathlib.Path, metavar="FILE",
       help="default: ./benchmark-results/<device>-<date>.json")
   args = parser.parse_args()
@@ -544,8 +576,35 @@ def parse_arguments() -> argparse.Namespace:
   return args
 
 
-def main() -> None:
-  args = parse_arguments()
+def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+  """The header and the cells of a run whose cells are divided among processes."""
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    outputs = [folder / f"{part}.json" for part in range(args.jobs)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *sys.argv, "--part", str(part), "--turns", str(folder / "turns"),
+             "--output", str(output)],
+            stdout=subprocess.DEVNULL, env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ)
+        for part, output in enumerate(outputs)]
+    try:
+      for process in processes:
+        process.wait()
+    except KeyboardInterrupt:
+      for process in processes:
+        process.send_signal(signal.SIGINT)
+      for process in processes:
+        process.wait()
+    files = [json.loads(output.read_text()) for output in outputs if output.exists()]
+  if len(files) < args.jobs:
+    sys.exit(f"{args.jobs - len(files)} of {args.jobs} processes wrote nothing")
+  cells = [cell for file in files for cell in file.pop("cells")]
+  interrupted = any(file["interrupted"] for file in files)
+  return files[0] | {"command": command(), "interrupted": interrupted}, cells
+
+
+def run_here(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+  """The header and the cells of a run in this process."""
   jax.config.update("jax_enable_x64", True)
   jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda")
   try:
@@ -556,34 +615,47 @@ def main() -> None:
     peers = {name: PEERS[name]() for name in args.peers}
   except ImportError as error:
     sys.exit(f"--peers: {error}")
-  machine = describe_machine(jax.devices()[0])
-  path = args.output or default_output(machine)
-  path.parent.mkdir(parents=True, exist_ok=True)
+  with turn(args.turns):
+    ceilings = measure_ceilings(args.dtypes) if args.part == 0 else {}
   header = {
-      "machine": machine,
+      "machine": describe_machine(jax.devices()[0]),
       "versions": find_versions(peers),
       "commit": find_commit(),
       "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-      "command": shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]]),
-      "ceilings": measure_ceilings(args.dtypes),
+      "command": command(),
+      "ceilings": ceilings,
       "interrupted": False,
   }
-  console = Console()
   results: list[dict[str, Any]] = []
-  signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` and schedulers send
   try:
-    measure_all(args, peers, console, results)
+    measure_all(args, peers, Console(), results)
   except KeyboardInterrupt:
     header["interrupted"] = True
-    console.print("Interrupted: what was measured is kept.")
-  finally:
-    write(path, header, results)
-  console.print(f"Wrote {path}", soft_wrap=True, highlight=False)
-  if any(cell.get("speedup") for cell in results):
+  return header, results
+
+
+def command() -> str:
+  return shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]])
+
+
+def main() -> None:
+  args = parse_arguments()
+  signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` and schedulers send
+  part_of_a_run = args.turns is not None
+  header, cells = (run_jobs if args.jobs > 1 and not part_of_a_run else run_here)(args)
+  path = args.output or default_output(header["machine"])
+  path.parent.mkdir(parents=True, exist_ok=True)
+  write(path, header, cells)
+  if part_of_a_run:
+    return
+  if header["interrupted"]:
+    print("Interrupted: what was measured is kept.")
+  Console().print(f"Wrote {path}", soft_wrap=True, highlight=False)
+  if any(cell.get("speedup") for cell in cells):
     report.show(path)
   if header["interrupted"]:
     sys.exit(130)
-  if any(cell.get("skipped", "").startswith("failed") for cell in results):
+  if any(cell.get("skipped", "").startswith("failed") for cell in cells):
     sys.exit(1)
 
 

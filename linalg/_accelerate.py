@@ -208,16 +208,15 @@ _ROUTES: dict[str, _Route | str] = {
 _PRODUCTS: dict[str, _Route | str] = {"dot_general": _dot_general}
 
 
-# The rule that JAX has since 0.12 reads the lower triangle of dA, that of 0.10 all of it.
+# The rule that JAX has since 0.11.2 reads the lower triangle of dA, those before all of it.
 _CHOLESKY_JVP = (
-    cholesky_lower_jvp_p if jax.__version_info__ >= (0, 12) else
-    cholesky_full_jvp_p if jax.__version_info__ < (0, 11) else None)
+    cholesky_lower_jvp_p if jax.__version_info__ >= (0, 11, 2) else cholesky_full_jvp_p)
 
 
 def _cholesky_jvp(bind, primals, tangents):
   (a,), (da,) = primals, tangents
   types = jax.typeof(a), jax.typeof(da)
-  if not _switch().enabled or _CHOLESKY_JVP is None or _reason_of_types(types) is not None:
+  if not _switch().enabled or _reason_of_types(types) is not None:
     return None
   if not _CHOLESKY_JVP.runs_on("cpu", *types):  # elsewhere it is JAX's formula, or a handler too
     return None

@@ -1,5 +1,5 @@
 """Eight virtual CPU devices, 64-bit types and quick compilation, for every test; and a GPU for
-those that ask for one with `-m gpu`."""
+those that ask for one with `-m gpu`, or for all with `--device gpu`."""
 
 import os
 import pathlib
@@ -120,9 +120,19 @@ def extended_files(request: pytest.FixtureRequest) -> set[pathlib.Path]:
   return request.config.stash[_EXTENDED]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+  parser.addoption(
+      "--device", choices=("cpu", "gpu"), default="cpu",
+      help="where operands lie of which a test does not say it (tests/values, tests/derivatives)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-  # Elsewhere the operands lie on the CPU, whether or not the machine has a GPU.
-  if not _wants_gpu(config):
+  if config.option.device == "gpu":
+    jax.config.update("jax_platforms", "cuda,cpu")
+    # References are products: by default those of float32 have ten bits of the fraction there.
+    jax.config.update("jax_default_matmul_precision", "highest")
+  elif not _wants_gpu(config):
+    # The operands lie on the CPU, whether or not the machine has a GPU.
     jax.config.update("jax_platforms", "cpu")
 
 

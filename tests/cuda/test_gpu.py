@@ -303,10 +303,13 @@ def test_vmap_and_jit(case, n, rng):
 
 
 @cases.each([x for x in HANDLED if x in cases.DIFFERENTIABLE_CASES])
-@pytest.mark.parametrize("n", [5, 20])
-def test_gradient(case, n, rng):
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize("n", [5, 20, 33])
+def test_gradient(case, dtype, n, rng):
   """The gradient on the GPU is that on the CPU."""
-  operands = case.operands(rng, (3,), n, n, np.float64)
+  if dtype not in case.dtypes:
+    pytest.skip("no operation of this dtype")
+  operands = case.operands(rng, (3,), n, n, dtype)
   floating, merge = split(operands)
   gradient = jax.jit(jax.grad(lambda x: energy(case, 1, *merge(x)).sum()))
   actual = gradient(_put(floating))
@@ -459,8 +462,8 @@ def _permutation(pivots, size):
 def test_program_can_be_captured(rng):
   """What XLA records as a CUDA graph is replayed on other numbers, in other memory.
 
-  lu_pivots_to_permutation is the one target that XLA may record. Each of its calls depends on the
-  one before, and the operands of all runs live on.
+  Each call of lu_pivots_to_permutation depends on the one before, and the operands of all runs live
+  on.
   """
   n, calls = 40, 12
 
@@ -482,3 +485,29 @@ def test_program_can_be_captured(rng):
       expected = _permutation(pivots, n)
       np.testing.assert_array_equal(actual, expected)
       pivots = np.maximum(expected, np.arange(n, dtype=np.int32))
+
+
+@pytest.mark.parametrize("n", [4, 40])
+@jax.default_matmul_precision("highest")
+def test_recorded_chain(dtype, n, rng):
+  """The same of handlers that are recorded up to a size, each of which waits for the one before."""
+  @functools.partial(jax.jit, compiler_options={"xla_gpu_graph_min_graph_size": 1})
+  def function(a, b):
+    for _ in range(3):
+      b = linalg.solve(a, b)
+      q, r = linalg.qr(b)
+      b = linalg.triangular_solve(linalg.cholesky(linalg.matmul(b, b.conj().mT)), q, left_side=True)
+      b = linalg.inv(linalg.matmul(b, r))
+    return b
+
+  def operands():
+    near = lambda: matrices.unitary(rng, n, dtype) + matrices.general(
+        rng, (64,), n, n, dtype) / (4 * n)
+    return near().astype(dtype), near().astype(dtype)
+
+  assert function.lower(*_put(operands())).as_text().count("_captured") >= 4
+  runs = [(given := operands(), function(*_put(given))) for _ in range(8)]
+  for given, found in runs:
+    expected = _on_cpu(function, given)
+    scale = np.max(np.abs(expected), (-2, -1), keepdims=True)
+    assert np.all(np.abs(found - expected) <= 1e3 * np.finfo(dtype).eps * scale)

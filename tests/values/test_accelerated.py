@@ -115,7 +115,7 @@ def test_gradients(case, products, rng):
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-9 * np.max(np.abs(y), initial=1))
 
 
-BACKWARD = f"linalg_cholesky{'_full' if jax.__version_info__ < (0, 11) else ''}_vjp"
+BACKWARD = f"linalg_cholesky{'_full' if jax.__version_info__ < (0, 11, 2) else ''}_vjp"
 
 
 @pytest.mark.all_dtypes
@@ -123,7 +123,7 @@ BACKWARD = f"linalg_cholesky{'_full' if jax.__version_info__ < (0, 11) else ''}_
 @pytest.mark.parametrize("n", [1, 4, 7, 32, 33, 50])
 def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
   """In one call: forward, backward and of that, along matrices that are not Hermitian,
-  of which JAX's rule takes all, or since 0.12 a triangle; and NaN for the matrix that has no
+  of which JAX's rule takes all, or since 0.11.2 a triangle; and NaN for the matrix that has no
   factor, alone."""
   a = matrices.positive_definite(rng, (3,), n, dtype)
   a[1] *= -1
