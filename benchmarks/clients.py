@@ -268,7 +268,7 @@ def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[
   compiled, results, seconds_to_compile = {}, {}, {mode: [] for mode in MODES}
   with linalg.accelerated(False):
     jax.jit(function).lower(operand).compile()  # a process's first takes longer
-  for mode, options in [*MODES.items()] * 3:
+  for mode, options in [*MODES.items()] * args.compilations:
     routes.counts.clear()
     with linalg.accelerated(**options):
       jax.clear_caches()
@@ -308,7 +308,9 @@ def measure_apart(name: str, args: argparse.Namespace, turns: str) -> dict[str, 
   """The rows of one program, from a process of its own, which has a time limit: JAX's calls of
   LAPACK may wait for each other for good (seen with jaxlib 0.10.2). None if that is over."""
   command = [sys.executable, __file__, "--worker", "--programs", name]
-  command += ["--rounds", str(args.rounds), "--seconds", str(args.seconds), "--turns", turns]
+  for option in ("rounds", "seconds", "compilations"):
+    command += [f"--{option}", str(getattr(args, option))]
+  command += ["--turns", turns]
   environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
   try:
     ran = subprocess.run(
@@ -335,6 +337,7 @@ def main() -> None:
   parser.add_argument("--rounds", type=int, default=9)
   parser.add_argument("--seconds", type=float, default=5, help="at most, for one row")
   parser.add_argument("--limit", type=float, default=120, help="seconds for one program in all")
+  parser.add_argument("--compilations", type=int, default=3, help="of each, whose times are taken")
   parser.add_argument("--jobs", type=int, default=1,
                       help="processes that compile at a time, for a GPU; they measure in turn")
   parser.add_argument("--turns", help=argparse.SUPPRESS)
