@@ -245,7 +245,7 @@ def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float]:
     (found,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
     for plane in jax.profiler.ProfileData.from_file(found).planes:
       for event in (event for line in plane.lines for event in line.events):
-        op = dict(event.stats).get("hlo_op")
+        op = next((value for key, value in event.stats if key == "hlo_op"), None)
         if op not in kinds or kinds[op] in ("while", "call", "conditional"):
           continue
         product = kinds[op] == "dot" or _PRODUCT.search(names[op])
@@ -304,30 +304,36 @@ def compile_ratio(row: dict[str, Any]) -> float:
   return max(seconds["accelerated"], seconds["products"]) / seconds["jax"]
 
 
-def measure_apart(name: str, args: argparse.Namespace, turns: str) -> dict[str, Any] | None:
+def measure_apart(
+    name: str, args: argparse.Namespace, turns: str
+) -> tuple[dict[str, Any], str | None]:
   """The rows of one program, from a process of its own, which has a time limit: JAX's calls of
-  LAPACK may wait for each other for good (seen with jaxlib 0.10.2). None if that is over."""
+  LAPACK may wait for each other for good (seen with jaxlib 0.10.2). And why not all, if so."""
   command = [sys.executable, __file__, "--worker", "--programs", name]
   for option in ("rounds", "seconds", "compilations"):
     command += [f"--{option}", str(getattr(args, option))]
   command += ["--turns", turns]
   environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
-  try:
-    ran = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, timeout=args.limit,
-        env=environment)
-  except subprocess.TimeoutExpired:
-    return None
-  return json.loads(ran.stdout)
+  missing = None
+  with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    try:
+      printed, _ = process.communicate(timeout=args.limit)
+      if process.returncode:
+        missing = f"ended with {process.returncode}"
+    except subprocess.TimeoutExpired:
+      process.kill()
+      printed, _ = process.communicate()
+      missing = f"not all within {args.limit:g} s"
+  rows = [json.loads(line) for line in printed.splitlines()]
+  return {name: row for found in rows for name, row in found.items()}, missing
 
 
-def rows_of(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def print_rows(name: str, args: argparse.Namespace) -> None:
   jax.config.update("jax_enable_x64", True)
   program = PROGRAMS[name]
   kinds = {name: False} | ({f"grad {name}": True} if program.differentiable else {})
-  return {
-      row: compare(program, gradient, args)
-      for row, gradient in kinds.items()}
+  for row, gradient in kinds.items():
+    print(json.dumps({row: compare(program, gradient, args)}), flush=True)
 
 
 def main() -> None:
@@ -340,12 +346,12 @@ def main() -> None:
   parser.add_argument("--compilations", type=int, default=3, help="of each, whose times are taken")
   parser.add_argument("--jobs", type=int, default=1,
                       help="processes that compile at a time, for a GPU; they measure in turn")
-  parser.add_argument("--turns", help=argparse.SUPPRESS)
+  parser.add_argument("--turns", metavar="FILE", help="what processes lock that measure in turn")
   parser.add_argument("--output", help="a JSON file for the samples")
   parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
   args = parser.parse_args()
   if args.worker:
-    print(json.dumps(rows_of(args.programs[0], args)))
+    print_rows(args.programs[0], args)
     return
   table = Table(title=f"float64, jax {jax.__version__}")
   for column in ("program", "JAX, ms", "decompositions", "products", "accelerated", "products too",
@@ -355,12 +361,11 @@ def main() -> None:
   with (
       tempfile.TemporaryDirectory() as folder,
       concurrent.futures.ThreadPoolExecutor(args.jobs) as pool):
-    apart = functools.partial(measure_apart, args=args, turns=f"{folder}/turns")
-    for name, found in zip(args.programs, pool.map(apart, args.programs), strict=True):
-      if found is None:
-        table.add_row(name, f"none within {args.limit:g} s", *[""] * 7)
-      else:
-        rows |= found
+    apart = functools.partial(measure_apart, args=args, turns=args.turns or f"{folder}/turns")
+    for name, (found, missing) in zip(args.programs, pool.map(apart, args.programs), strict=True):
+      rows |= found
+      if missing:
+        table.add_row(name, missing, *[""] * 7)
   for name, row in rows.items():
     times, ratio = row["times"], lambda x: f"{x['speedup']['jax']['median']:.2f}"
     table.add_row(

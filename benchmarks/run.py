@@ -196,14 +196,21 @@ def make_contestants(
     placed = [put(x) for x in operands]
     return lambda: wait(function(*placed))
 
-  contestants = {
+  return {
       name: contestant(program, jax.device_put, jax.block_until_ready)
-      for name, program in programs.items()}
-  for name, peer in peers.items():
-    if peer.api in case.timed.peers:
-      function = case.timed.peers[peer.api](peer.library)
-      contestants[name] = contestant(function, peer.put, peer.wait)
-  return contestants
+      for name, program in programs.items()
+  } | {
+      name: contestant(function, peer.put, peer.wait)
+      for name, (peer, function) in functions_of(case, peers).items()}
+
+
+def functions_of(
+    case: Contest, peers: dict[str, Peer]
+) -> dict[str, tuple[Peer, Callable[..., Any]]]:
+  """Those of the peers that have the operation."""
+  return {
+      name: (peer, case.timed.peers[peer.api](peer.library))
+      for name, peer in peers.items() if peer.api in case.timed.peers}
 
 
 # Time
@@ -397,7 +404,7 @@ def plan(args: argparse.Namespace) -> list[Cell]:
       for batch in args.batches
       for n in args.sizes
   ]
-  return cells[args.part :: args.jobs]
+  return cells if args.part is None else cells[args.part :: args.jobs]
 
 
 def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | None:
@@ -416,12 +423,15 @@ def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -
   operands = cell.case.timed.make_operands(cell.n, cell.batch, DTYPES[cell.dtype])
   programs = make_programs(
       cell.case, operands, cell.gradient, args.alone, compiled=args.turns is not None)
+  contestants = make_contestants(cell.case, programs, operands, peers)
+  if args.turns is not None:
+    for peer, function in functions_of(cell.case, peers).values():
+      peer.wait(function(*(peer.put(x[:1]) for x in operands)))  # it compiles, too
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
       "flops": cell.batch * cell.flops(),
       "bytes": sum(x.size * x.dtype.itemsize for x in (*operands, *results))}
   with turn(args.turns):
-    contestants = make_contestants(cell.case, programs, operands, peers)
     return work | summarise(measure(contestants, args.rounds, args.seconds_per_cell))
 
 
@@ -557,8 +567,9 @@ def parse_arguments() -> argparse.Namespace:
       help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
   add("--jobs", type=int, default=1,
       help="processes that make operands and compile, for a GPU; they measure in turn")
-  add("--part", type=int, default=0, help=argparse.SUPPRESS)  # of the jobs, this one
-  add("--turns", help=argparse.SUPPRESS)  # the file that the jobs lock, each in its turn
+  add("--part", type=int, help=argparse.SUPPRESS)  # of the jobs, this one
+  add("--turns", metavar="FILE",
+      help="what processes lock that measure in turn, others than this run's jobs too")
   add("--output", type=pathlib.Path, metavar="FILE",
       help="default: ./benchmark-results/<device>-<date>.json")
   args = parser.parse_args()
@@ -583,8 +594,8 @@ def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
     outputs = [folder / f"{part}.json" for part in range(args.jobs)]
     processes = [
         subprocess.Popen(
-            [sys.executable, *sys.argv, "--part", str(part), "--turns", str(folder / "turns"),
-             "--output", str(output)],
+            [sys.executable, *sys.argv, "--part", str(part), "--output", str(output),
+             "--turns", args.turns or str(folder / "turns")],
             stdout=subprocess.DEVNULL, env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ)
         for part, output in enumerate(outputs)]
     try:
@@ -592,7 +603,7 @@ def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
         process.wait()
     except KeyboardInterrupt:
       for process in processes:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
       for process in processes:
         process.wait()
     files = [json.loads(output.read_text()) for output in outputs if output.exists()]
@@ -616,7 +627,7 @@ def run_here(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
   except ImportError as error:
     sys.exit(f"--peers: {error}")
   with turn(args.turns):
-    ceilings = measure_ceilings(args.dtypes) if args.part == 0 else {}
+    ceilings = {} if args.part else measure_ceilings(args.dtypes)
   header = {
       "machine": describe_machine(jax.devices()[0]),
       "versions": find_versions(peers),
@@ -641,8 +652,10 @@ def command() -> str:
 def main() -> None:
   args = parse_arguments()
   signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` and schedulers send
-  part_of_a_run = args.turns is not None
+  part_of_a_run = args.part is not None
   header, cells = (run_jobs if args.jobs > 1 and not part_of_a_run else run_here)(args)
+  for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)  # the jobs of a run may be told twice
   path = args.output or default_output(header["machine"])
   path.parent.mkdir(parents=True, exist_ok=True)
   write(path, header, cells)

@@ -24,6 +24,8 @@ struct Systems {
   int64_t Sides() const { return left_side ? cols : rows; }
   int64_t size() const { return rows * cols; }
   double Operations() const { return static_cast<double>(n * size()); }
+  // Matrices without elements have no stride either.
+  bool SharesMatrix() const { return a_stride == 0 && n > 0 && batch > 1; }
 };
 
 template <class T>

@@ -105,9 +105,11 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-  """Whether nobody asked for the rarer of its marks."""
+  """Whether nobody asked for the rarer of its marks, or it is not for this device."""
   marks = ("gpu", "extended")
   rarer = next((mark for mark in marks if item.get_closest_marker(mark)), None)
+  if item.get_closest_marker("cpu") and config.option.device != "cpu":
+    return True
   return rarer is not None and not _wants(config, rarer)
 
 

@@ -37,7 +37,7 @@ struct SolveProblem {
     const int n = ToInt(systems.n), cols = ToInt(systems.cols);
     const int64_t matrix = systems.n * systems.n;
     const double factoring = static_cast<double>(matrix) * n / 3;
-    if (!SharesMatrix()) {
+    if (!systems.SharesMatrix()) {
       return ForEachSmallSystem(pool, systems, factoring + systems.Operations(),
                                 [&](int64_t i, auto* a, auto* x, auto* spare) {
                                   const auto singular =
@@ -73,7 +73,7 @@ struct SolveProblem {
     const double substituting = BlockedNanoseconds<T>(systems.Operations());
     const auto make = [&] { return blocked::Workspace<T>(n, systems.cols); };
     AdviseHugePages(systems);
-    if (!SharesMatrix()) {
+    if (!systems.SharesMatrix()) {  // else it is factored once
       struct Work {
         Factors factors;
         blocked::Workspace<T> workspace;
@@ -105,9 +105,6 @@ struct SolveProblem {
 
  private:
   using Factors = blocked::LuFactors<T>;
-
-  // One matrix for the whole batch is factored once.
-  bool SharesMatrix() const { return systems.a_stride == 0 && systems.batch > 1; }
 
   void Substitute(const Factors& factors, blocked::Rows<T> rows, int64_t i,
                   const blocked::RunTasks& run_tasks) const {

@@ -190,7 +190,7 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
                   const SolveResults<T>& results) {
   using E = Element<T>;
   int32_t* const info = results.info;
-  const int64_t n = systems.n, matrices = systems.a_stride == 0 ? 1 : systems.batch;
+  const int64_t n = systems.n, matrices = systems.SharesMatrix() ? 1 : systems.batch;
   const bool own = ChooseFactors<E>(n, n) != Path::kSteps;
   // The vendor's are column-major on the way.
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true,
@@ -273,7 +273,7 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
     SolveInSteps(stream, scratch, given, results);
   };
   const auto fits = [&] { return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem); };
-  const bool shared = !kInverse && systems.a_stride == 0 && systems.batch > 1;
+  const bool shared = !kInverse && systems.SharesMatrix();
   TakePath(ChooseSolve<E>(n, cols, shared, fits), On{Path::kAlone, alone}, On{Path::kWarp, warp},
            On{Path::kTeam, team}, On{Path::kSteps, in_steps});
 }

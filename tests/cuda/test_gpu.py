@@ -508,6 +508,6 @@ def test_recorded_chain(dtype, n, rng):
   assert function.lower(*_put(operands())).as_text().count("_captured") >= 4
   runs = [(given := operands(), function(*_put(given))) for _ in range(8)]
   for given, found in runs:
-    expected = _on_cpu(function, given)
+    expected = np.asarray(_on_cpu(function, given))
     scale = np.max(np.abs(expected), (-2, -1), keepdims=True)
-    assert np.all(np.abs(found - expected) <= 1e3 * np.finfo(dtype).eps * scale)
+    assert np.all(np.abs(np.asarray(found) - expected) <= 1e3 * np.finfo(dtype).eps * scale)

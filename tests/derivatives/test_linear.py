@@ -231,6 +231,7 @@ def test_cofactors_in_range(dtype):
     np.testing.assert_allclose(_det.det_cofactors_p(a)[1][0], expected, rtol=1e-5)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("operation, target, beyond", [
     (linalg.cholesky, "linalg_cholesky", 1), (lambda a: linalg.qr(a)[0], "linalg_qr", 0),
     (lambda a: linalg.svd(a)[0], "linalg_svd", 0)])
@@ -266,7 +267,7 @@ def test_systems_without_elements():
 
 
 @pytest.mark.all_dtypes
-@pytest.mark.parametrize("n", [3, 8, 32])
+@pytest.mark.parametrize("n", [3, 8, pytest.param(32, marks=pytest.mark.cpu)])
 def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
   a, x = _operands(rng, n, dtype, (37,))
   a[30] = 0  # singular, and not positive definite
@@ -289,6 +290,7 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
       np.testing.assert_array_equal(part, y[some])
 
 
+@pytest.mark.cpu
 @pytest.mark.all_dtypes
 def test_large_cholesky(dtype, rng):
   """By several blocks of rows; and the same bits whether threads share a batch or one matrix."""
@@ -331,6 +333,7 @@ def test_a_failed_matrix_spoils_its_own_derivative_alone(n, rng):
   np.testing.assert_array_equal(np.delete(found, 11, 0), np.delete(expected, 11, 0))
 
 
+@pytest.mark.cpu
 def test_sharded(rng):
   """The gradient stays where the batch lies."""
   mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))

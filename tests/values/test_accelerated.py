@@ -18,7 +18,7 @@ import matrices
 from quick import quick_compile
 from sharded import energy
 
-HANDLER = re.compile(r'custom_call_target="(linalg_\w+)"')
+HANDLER = re.compile(r'custom_call_target="(linalg_\w+?)(?:_captured)?"')
 LAPACK = re.compile(r'custom_call_target="(lapack_\w+|\w+gtsv\w*)"')
 
 
@@ -57,6 +57,15 @@ def of_jax(case):
   return dataclasses.replace(case, call=call)
 
 
+def on_gpu():
+  return jax.default_backend() == "gpu"
+
+
+# Left out there, in part.
+GPU = {
+    "lu": "cuBLAS chooses other pivots of complex matrices",
+    "ormqr": "CUDA has no handler", "ormqr_right_adjoint": "CUDA has no handler",
+    "schur": "jax has it on the CPU alone", "schur_complex": "jax has it on the CPU alone"}
 STOCK = [
     of_jax(case) for case in cases.CASES
     if case.stock is not None and case.name not in WITHOUT_HANDLERS]
@@ -69,6 +78,8 @@ def test_results(case, dtype, n, rng):
   """Results, in JAX's order and conventions; signs that a decomposition leaves open apart."""
   if dtype not in case.stock_dtypes or dtype not in case.dtypes:
     pytest.skip("jax has no such function of this dtype")
+  if on_gpu() and case.name in GPU and (case.name != "lu" or dtype.kind == "c"):
+    pytest.skip(GPU[case.name])
   operands = case.operands(rng, (7,), n, n, dtype)
   theirs, ours, text = both(case.results, operands)
   if "custom_call" in text:  # JAX has formulas for the smallest determinants
@@ -81,6 +92,7 @@ def test_results(case, dtype, n, rng):
     assert_near(case.invariant(ours), case.invariant(theirs), operands)
 
 
+@pytest.mark.cpu
 def test_every_route_is_taken(rng):
   """No case above passes for want of a handler."""
   found = set()
@@ -139,7 +151,8 @@ def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
   theirs = [np.stack(y) for y in zip(*(alone(*z) for z in zip(a, x, strict=True)), strict=True)]
   with linalg.accelerated():
     program = quick_compile(derivatives, (a, x))
-  assert BACKWARD in program.as_text()
+  if not on_gpu() or n * n * dtype.itemsize <= 1152:
+    assert BACKWARD in program.as_text()
   assert_near(program(a, x), theirs, (a, x))
 
 
@@ -178,6 +191,7 @@ def test_permutations_from_pivots(rows, steps, rng):
       np.testing.assert_array_equal(found, expected[batch])
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 200])
 def test_sorts(n, rng):
   """What inverts permutations puts any keys in order, ties as they were, and their values."""
@@ -207,6 +221,7 @@ def test_other_sorts_are_jaxs(rng):
       np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.cpu
 def test_no_sort_in_the_gradient_of_a_solve(rng):
   a, b = matrices.well_conditioned(rng, (3,), 5, np.float64), rng.standard_normal((3, 5, 2))
   gradient = jax.grad(lambda a, b: jnp.sum(jnp.linalg.solve(a, b) ** 2), (0, 1))
@@ -265,6 +280,11 @@ def test_failures(name, n, rng):
   a[2] = 0
   s[1] = -s[1]
   s[2] = 0
+  if on_gpu():
+    if name == "schur":
+      pytest.skip(GPU[name])
+    if n == 40 and name in ("inv", "solve"):
+      pytest.skip("cuBLAS chooses other pivots where a column is zero, and signs are permuted")
   theirs, ours, _ = both(FAILING[name], (a, s))
   for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
     np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
@@ -278,6 +298,8 @@ def test_nan_stays_in_its_matrix(name, rng):
   a = matrices.well_conditioned(rng, (4,), 6, np.float64)
   s = matrices.positive_definite(rng, (4,), 6, np.float64)
   clean = FAILING[name]
+  if on_gpu() and name == "schur":
+    pytest.skip(GPU[name])
   with linalg.accelerated():
     expected = quick_compile(clean, (a, s))(a, s)
     a[2, :3] = s[2, 0] = s[2, :, 0] = np.nan
@@ -323,6 +345,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.cpu
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("written", WRITTEN)
 def test_products_as_written(written, dtype, rng):
@@ -338,6 +361,7 @@ def test_products_as_written(written, dtype, rng):
   assert_near([ours], [theirs], operands)
 
 
+@pytest.mark.cpu
 def test_products_of_moved_batches(rng):
   """Under `vmap` a product with one left matrix has the batch behind the rows; what multiplies that
   reads it as it lies, and so does the gradient."""
@@ -357,6 +381,7 @@ def test_products_of_moved_batches(rng):
   assert_near([ours], [theirs], (s,))
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("of_b", [0, 1])
 @pytest.mark.parametrize("batched", [False, True])
 def test_products_of_transposes(batched, of_b, rng):
@@ -391,6 +416,7 @@ def test_products_of_transposes(batched, of_b, rng):
   assert_near(ours, theirs, (x,))
 
 
+@pytest.mark.cpu
 def test_products_of_one_matrix_stay(rng):
   """Where XLA makes one large product for a batch of them, as fast as the handler."""
   x, w = rng.standard_normal((7, 24, 24)), rng.standard_normal((24, 24))
