@@ -249,7 +249,7 @@ def _of_mean(call):
   found = _primitive.transposed_from(other)
   rank = call.types[0].ndim
   last_two = (*range(rank - 2), rank - 1, rank - 2)
-  if found == (a, last_two) and _primitive.constant(half.operands[1]) == 2:
+  if found == (a, last_two) and _primitive.is_all(half.operands[1], call.types[0].dtype.type(2)):
     yield call._replace(operands=[a], parameters=call.parameters | {"of_mean": True})
 
 
@@ -391,6 +391,20 @@ def _lower_call(call, sight, platform, ctx):
   return lower(ctx, *sight.operands)
 
 
+def _lower_triangle(ctx, mask, other, chosen):
+  """JAX cuts the lower triangle out of a Cholesky factor; the handler's has nothing else, be it a
+  number or NaN."""
+  dtype = ctx.avals_in[1].dtype
+  whole = (
+      dtype.kind == "f" and _primitive.result_of(chosen, "linalg_cholesky") == 0
+      and _primitive.is_all(other, dtype.type(0)) and _primitive.is_lower_triangle(mask))
+  return [chosen] if whole else None
+
+
+def _route_triangle(platform, automatic, parameters):
+  return _lower_triangle if _switch().enabled else None
+
+
 @functools.cache
 def _install(products: bool) -> None:
   """Puts routers in the place of JAX's lowerings, which leave programs as they were while
@@ -399,6 +413,7 @@ def _install(products: bool) -> None:
     _primitive.reroute(
         name, _PLATFORMS, _router(name, route), looks_back=name in _LOOK_BACK)
   if not products:
+    _primitive.reroute("select_n", _PLATFORMS, _route_triangle, looks_back=True)
     for name, rule in _DERIVATIVES.items():
       _primitive.rederive(name, rule)
 

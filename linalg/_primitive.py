@@ -453,7 +453,7 @@ def reroute(
         primitive, lower, platform=only, inline=entry is None or entry.inline,
         cacheable=not looks_back)
 
-  if looks_back:
+  if looks_back and own:
     # JAX has no cases by platforms for what it lowers so: they are a twin's, which has its rules.
     twin = Primitive(f"{name}_of_jax")
     twin.multiple_results = primitive.multiple_results
@@ -487,12 +487,40 @@ def transposed_type(x: Any, permutation: Sequence[int]) -> Any:
   return x.update(shape=tuple(x.shape[d] for d in back), sharding=x.sharding.update(spec=spec))
 
 
-def constant(x: ir.Value) -> Any:
-  """The number that is all of an array, if the program says so."""
-  spread = made_by(x, "broadcast_in_dim")
-  made = spread and made_by(spread.operands[0], "constant")
-  value = made and made.attributes["value"]
-  return value.get_splat_value().value if value is not None and value.is_splat else None
+def is_all(x: ir.Value, number: np.generic) -> bool:
+  """Whether an array is this number throughout, to its sign, as the program makes it. Complex
+  constants cannot be read."""
+  while spread := made_by(x, "broadcast_in_dim"):
+    x = spread.operands[0]
+  made = made_by(x, "constant")
+  return made is not None and made.attributes["value"] == ir.DenseElementsAttr.get(
+      np.asarray(number))
+
+
+def is_lower_triangle(mask: ir.Value) -> bool:
+  """Whether an array is true on and below the diagonal of its last two dimensions, as the program
+  makes it: row + 0 >= column."""
+  while spread := made_by(mask, "broadcast_in_dim"):
+    last, rank = list(spread.attributes["broadcast_dimensions"]), len(mask.type.shape)
+    if last[-2:] != [rank - 2, rank - 1]:
+      return False
+    mask = spread.operands[0]
+  compared = made_by(mask, "compare")
+  if compared is None or "GE" not in str(compared.attributes["comparison_direction"]):
+    return False
+  row, col = compared.operands
+  if (total := made_by(row, "add")) and any(
+      is_all(total.operands[1], zero) for zero in (np.int32(0), np.int64(0))):
+    row = total.operands[0]
+  counts = [made_by(x, "iota") for x in (row, col)]
+  return [x and x.attributes["iota_dimension"].value for x in counts] == [0, 1]
+
+
+def result_of(x: ir.Value, name: str) -> int | None:
+  """Which result of a call of the handler `name` this is, if it is one."""
+  call = made_by(x, "custom_call")
+  target = call and call.attributes["call_target_name"].value
+  return ir.OpResult(x).result_number if target in (name, f"{name}_captured") else None
 
 
 def made_by(x: ir.Value, name: str) -> Any:

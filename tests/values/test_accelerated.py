@@ -447,6 +447,36 @@ def test_symmetrized_by_the_handler(rng):
     assert_near([ours], [theirs], (a,))
 
 
+@pytest.mark.parametrize("batch", [(), (5,), (2, 3)], ids=str)
+def test_triangle_of_the_factor(batch, rng):
+  """JAX cuts it out, of a factor that has nothing else, where a matrix has none too; what cuts out
+  another part, or fills the rest with another number, is the program's."""
+  a = matrices.positive_definite(rng, batch, 4, np.float64)
+  if batch:
+    a[1] = -a[1]
+  factor = lambda a: lax_linalg.cholesky(a, symmetrize_input=False)
+  lower = lambda a: jax.scipy.linalg.cholesky(a, lower=True)
+  for function in (factor, lower, jax.scipy.linalg.cholesky, jnp.linalg.cholesky):
+    theirs, ours, _ = both(function, (a,))
+    with linalg.accelerated():
+      assert "stablehlo.select" not in jax.jit(function).lower(a).as_text()
+    assert_near(ours, theirs, (a,))
+  row, col = np.arange(4)[:, None], np.arange(4)
+  square = lambda x: jax.lax.broadcasted_iota(np.int32, (4, 4), x)
+  others = [
+      lambda l: jnp.tril(l, -1), lambda l: jnp.tril(l, 1), jnp.triu,
+      lambda l: jnp.where(jnp.tri(4, dtype=bool), l, 1.0),
+      lambda l: jnp.where(jnp.tri(4, dtype=bool), l, -0.0),
+      lambda l: jnp.where(square(0) > square(1), l, 0.0),
+      lambda l: jnp.where(square(1) >= square(0), l, 0.0),
+      lambda l: jnp.where(row >= col, l, 0.0),
+      lambda l: jnp.tril(l.mT), lambda l: jnp.where(jnp.tri(4, dtype=bool), 0.0, l)]
+  for other in others:
+    theirs, ours, _ = both(lambda a, other=other: other(factor(a)), (a,))
+    assert_near(ours, theirs, (a,))
+    np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs))
+
+
 def numbers(text):
   """The numbers in what an example prints, without their signs."""
   found = re.findall(r"\d+\.?\d*(?:e[+-]?\d+)?", text)
