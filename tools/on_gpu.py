@@ -30,9 +30,14 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
 TESTS = ["-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/cuda/test_gpu.py"]
+# Suites of the CPU's, with what reaches handlers that the file above does not.
+SUITES = [f"tests/{name}.py" for name in (
+    "derivatives/test_linear", "values/test_banded", "values/test_accelerated",
+    "values/test_failures")]
 # Of two dtypes, sizes on both sides of the first cut-offs: the sanitizers slow all kernels down.
 SANITIZED = "(float32 or complex128) and (residuals or info) and not large"
-GRID = ["--platform", "gpu", "--rounds", "7"]
+# Some processes prepare while one measures.
+GRID = ["--platform", "gpu", "--rounds", "7", "--jobs", "8"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # What decides the cut-offs: tools/cut_offs.py has their grids.
 TUNED_OPS = ["cholesky", "lu", "inv", "triangular_solve", "qr", "svd", "eigh", "matmul"]
@@ -90,7 +95,7 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
     changed, built = f"cut-offs-{bound}", f"build-{bound}"
     measured = {
         f"tuning-{bound}": benchmark(
-            f"tuning-{bound}", 4.5, *TUNING, "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES),
+            f"tuning-{bound}", 3.5, *TUNING, "--ops", *TUNED_OPS, "--sizes", *TUNED_SIZES),
         f"tuning-gradients-{bound}": benchmark(
             f"tuning-gradients-{bound}", 2, *TUNING, "--gradients", "--ops", *TUNED_GRADIENTS,
             "--sizes", *TUNED_GRADIENT_SIZES)}
@@ -111,19 +116,22 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
       "-e", ".")
   return {
       "machine": Step(["nvidia-smi"], 0.5),
-      "build": Step(build, 6.5),
+      "build": Step(build, 6),
       "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 0.5),
       "tests": Step(
-          python(*TESTS, "-n", str(workers), f"--junitxml={output / 'tests.xml'}"), 7.5, shared),
+          python(*TESTS, "-n", str(workers), f"--junitxml={output / 'tests.xml'}"), 13, shared),
+      "suites": Step(
+          python("-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "gpu", "-m",
+                 "extended or not extended", "-n", str(workers), *SUITES), 4, shared),
       "benchmark": benchmark(
-          "benchmark", 7, "--seconds-per-cell", "0.05", "--ops", *MAIN_OPS, "--sizes", "4", "8",
+          "benchmark", 3, "--seconds-per-cell", "0.05", "--ops", *MAIN_OPS, "--sizes", "4", "8",
           "16", "32", "64", "128", "--batches", "1000", "20000", "--memory", "2800", "--peers",
           *["cupy"] * has("cupy"), "scale"),
       "gradients": benchmark(
-          "gradients", 3, "--seconds-per-cell", "0.05", "--gradients", "--ops", *MAIN_OPS,
+          "gradients", 2, "--seconds-per-cell", "0.05", "--gradients", "--ops", *MAIN_OPS,
           "--sizes", "4", "16", "32", "--batches", "20000", "--dtypes", "f32"),
-      "memcheck": sanitizer("memcheck", 4.5),
-      "racecheck": sanitizer("racecheck", 4),
+      "memcheck": sanitizer("memcheck", 3.5),
+      "racecheck": sanitizer("racecheck", 3),
       **tuned("less"),
       **tuned("more"),
       DECIDED: Step(
@@ -231,7 +239,7 @@ def main() -> None:
   parser.add_argument("output", type=pathlib.Path, help="a folder for what is found")
   parser.add_argument("--steps", nargs="+", choices=names, default=names, metavar="STEP",
                       help=", ".join(names))
-  parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1),
+  parser.add_argument("--workers", type=int, default=min(16, os.cpu_count() or 1),
                       help="processes of the tests (default: %(default)s)")
   parser.add_argument("--minutes", type=float, default=60,
                       help="for all of it (default: %(default)s)")
