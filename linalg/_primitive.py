@@ -494,7 +494,7 @@ def is_all(x: ir.Value, number: np.generic) -> bool:
     x = spread.operands[0]
   made = made_by(x, "constant")
   return made is not None and made.attributes["value"] == ir.DenseElementsAttr.get(
-      memoryview(np.asarray(number)))
+      np.asarray(number).data)
 
 
 def is_lower_triangle(mask: ir.Value) -> bool:
