@@ -30,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -607,11 +608,12 @@ def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
       for process in processes:
         process.wait()
     files = [json.loads(output.read_text()) for output in outputs if output.exists()]
-  if len(files) < args.jobs:
-    sys.exit(f"{args.jobs - len(files)} of {args.jobs} processes wrote nothing")
+  if not files:
+    sys.exit("No process has measured anything.")
   cells = [cell for file in files for cell in file.pop("cells")]
-  interrupted = any(file["interrupted"] for file in files)
-  return files[0] | {"command": command(), "interrupted": interrupted}, cells
+  interrupted = len(files) < args.jobs or any(file["interrupted"] for file in files)
+  header = max(files, key=lambda file: len(file["ceilings"]))  # those of the first part
+  return header | {"command": command(), "interrupted": interrupted}, cells
 
 
 def run_here(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -641,6 +643,9 @@ def run_here(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
   try:
     measure_all(args, peers, Console(), results)
   except KeyboardInterrupt:
+    header["interrupted"] = True
+  except Exception:
+    traceback.print_exc()
     header["interrupted"] = True
   return header, results
 

@@ -137,6 +137,23 @@ def test_a_run_draws_plots(tmp_path):
 
 
 @pytest.mark.extended
+def test_jobs(tmp_path):
+  """Processes that measure in turn: one file, with each cell once."""
+  arguments = ["--ops", "cholesky", "lu", "--sizes", "2", "3", "--batches", "5", "--dtypes", "f32"]
+  arguments += ["--rounds", "1", "--jobs", "3", "--output", "result.json"]
+  done = subprocess.run(
+      [sys.executable, str(ROOT / "benchmarks" / "run.py"), *arguments], cwd=tmp_path,
+      capture_output=True, text=True, check=False, timeout=300)
+  assert done.returncode == 0, done.stderr
+  result = json.loads((tmp_path / "result.json").read_text())
+  assert sorted((cell["op"], cell["n"]) for cell in result["cells"]) == [
+      ("cholesky", 2), ("cholesky", 3), ("lu", 2), ("lu", 3)]
+  assert all(cell["seconds"]["ours"] > 0 for cell in result["cells"])
+  assert set(result["ceilings"]) == {"f32", "bytes"} and not result["interrupted"]
+  assert result["command"].endswith(" ".join(arguments))
+
+
+@pytest.mark.extended
 def test_a_run_that_is_ended_keeps_its_results(tmp_path):
   arguments = ["--ops", "cholesky", "lu", "--sizes", "2", "--batches", "1", "--dtypes", "f32"]
   arguments += ["--rounds", "1000000", "--seconds-per-cell", "1", "--output", "result.json"]
