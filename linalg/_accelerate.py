@@ -391,14 +391,16 @@ def _lower_call(call, sight, platform, ctx):
   return lower(ctx, *sight.operands)
 
 
-def _lower_triangle(ctx, mask, other, chosen):
+def _lower_triangle(ctx, mask, *cases):
   """JAX cuts the lower triangle out of a Cholesky factor; the handler's has nothing else, be it a
-  number or NaN."""
+  number or NaN. Complex constants cannot be read, so that it is cut out of complex factors."""
+  if len(cases) != 2 or not _primitive.is_result(cases[1], 0, "linalg_cholesky", lower=True):
+    return None
   dtype = ctx.avals_in[1].dtype
   whole = (
-      dtype.kind == "f" and _primitive.result_of(chosen, "linalg_cholesky") == 0
-      and _primitive.is_all(other, dtype.type(0)) and _primitive.is_lower_triangle(mask))
-  return [chosen] if whole else None
+      dtype.kind == "f" and _primitive.is_all(cases[0], dtype.type(0))
+      and _primitive.is_lower_triangle(mask))
+  return [cases[1]] if whole else None
 
 
 def _route_triangle(platform, automatic, parameters):

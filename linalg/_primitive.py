@@ -487,9 +487,8 @@ def transposed_type(x: Any, permutation: Sequence[int]) -> Any:
   return x.update(shape=tuple(x.shape[d] for d in back), sharding=x.sharding.update(spec=spec))
 
 
-def is_all(x: ir.Value, number: np.generic) -> bool:
-  """Whether an array is this number throughout, to its sign, as the program makes it. Complex
-  constants cannot be read."""
+def is_all(x: ir.Value, number: np.floating | np.integer) -> bool:
+  """Whether an array is this number throughout, to its sign, as the program makes it."""
   while spread := made_by(x, "broadcast_in_dim"):
     x = spread.operands[0]
   made = made_by(x, "constant")
@@ -498,17 +497,21 @@ def is_all(x: ir.Value, number: np.generic) -> bool:
 
 
 def is_lower_triangle(mask: ir.Value) -> bool:
-  """Whether an array is true on and below the diagonal of its last two dimensions, as the program
-  makes it: row + 0 >= column."""
+  """Whether an array is true on and below the diagonal of its last two dimensions, and nowhere
+  else, as the program makes it for one matrix: row >= column, or row + 0 >= column."""
+  matrix = list(mask.type.shape)[-2:]
   while spread := made_by(mask, "broadcast_in_dim"):
-    last, rank = list(spread.attributes["broadcast_dimensions"]), len(mask.type.shape)
-    if last[-2:] != [rank - 2, rank - 1]:
+    rank = len(mask.type.shape)
+    if list(spread.attributes["broadcast_dimensions"])[-2:] != [rank - 2, rank - 1]:
       return False
     mask = spread.operands[0]
   compared = made_by(mask, "compare")
   if compared is None or "GE" not in str(compared.attributes["comparison_direction"]):
     return False
   row, col = compared.operands
+  # One matrix is not made of a part of it, nor are its places counted by what is too narrow.
+  if list(row.type.shape) != matrix or str(row.type.element_type) not in ("i32", "i64"):
+    return False
   if (total := made_by(row, "add")) and any(
       is_all(total.operands[1], zero) for zero in (np.int32(0), np.int64(0))):
     row = total.operands[0]
@@ -516,11 +519,14 @@ def is_lower_triangle(mask: ir.Value) -> bool:
   return [x and x.attributes["iota_dimension"].value for x in counts] == [0, 1]
 
 
-def result_of(x: ir.Value, name: str) -> int | None:
-  """Which result of a call of the handler `name` this is, if it is one."""
+def is_result(x: ir.Value, index: int, name: str, **attributes: Any) -> bool:
+  """Whether this is that result of a call of the handler `name` with such attributes."""
   call = made_by(x, "custom_call")
-  target = call and call.attributes["call_target_name"].value
-  return ir.OpResult(x).result_number if target in (name, f"{name}_captured") else None
+  if call is None or ir.OpResult(x).result_number != index or (
+      call.attributes["call_target_name"].value not in (name, f"{name}_captured")):
+    return False
+  given = call.attributes["mhlo.backend_config"]
+  return all(given[key].value == value for key, value in attributes.items())
 
 
 def made_by(x: ir.Value, name: str) -> Any:

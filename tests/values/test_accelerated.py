@@ -15,6 +15,7 @@ from jax.lax import linalg as lax_linalg
 import cases
 import linalg
 import matrices
+from linalg import _accelerate, _cholesky
 from quick import quick_compile
 from sharded import energy
 
@@ -151,7 +152,8 @@ def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
   theirs = [np.stack(y) for y in zip(*(alone(*z) for z in zip(a, x, strict=True)), strict=True)]
   with linalg.accelerated():
     program = quick_compile(derivatives, (a, x))
-  if not on_gpu() or n * n * dtype.itemsize <= 1152:
+  platform = "cuda" if on_gpu() else "cpu"
+  if _accelerate._CHOLESKY_JVP.runs_on(platform, *map(jax.typeof, (a, x))):
     assert BACKWARD in program.as_text()
   assert_near(program(a, x), theirs, (a, x))
 
@@ -447,34 +449,89 @@ def test_symmetrized_by_the_handler(rng):
     assert_near([ours], [theirs], (a,))
 
 
+def lowered(function, *operands):
+  with linalg.accelerated():
+    return jax.jit(function).lower(*operands).as_text()
+
+
+def counts(dtype=np.int32, shape=(4, 4)):
+  """The row and the column of each element."""
+  return [jax.lax.broadcasted_iota(dtype, shape, axis) for axis in (0, 1)]
+
+
+def cut(mask, x, fill=0.0):
+  """By operations of the program itself: jax.numpy's functions are functions in it."""
+  mask = jax.lax.broadcast_in_dim(mask, x.shape, range(x.ndim - mask.ndim, x.ndim))
+  return jax.lax.select(mask, x, jax.lax.full_like(x, fill))
+
+
 @pytest.mark.parametrize("batch", [(), (5,), (2, 3)], ids=str)
 def test_triangle_of_the_factor(batch, rng):
-  """JAX cuts it out, of a factor that has nothing else, where a matrix has none too; what cuts out
-  another part, or fills the rest with another number, is the program's."""
+  """JAX cuts it out of a factor that has nothing else, be the matrix positive definite or not."""
   a = matrices.positive_definite(rng, batch, 4, np.float64)
   if batch:
     a[1] = -a[1]
-  factor = lambda a: lax_linalg.cholesky(a, symmetrize_input=False)
-  lower = lambda a: jax.scipy.linalg.cholesky(a, lower=True)
-  for function in (factor, lower, jax.scipy.linalg.cholesky, jnp.linalg.cholesky):
+  for function in (
+      lax_linalg.cholesky, lambda a: jax.scipy.linalg.cholesky(a, lower=True),
+      jax.scipy.linalg.cholesky, jnp.linalg.cholesky,
+      lambda a: cut(jax.lax.ge(*counts()), lax_linalg.cholesky(a))):
     theirs, ours, _ = both(function, (a,))
-    with linalg.accelerated():
-      assert "stablehlo.select" not in jax.jit(function).lower(a).as_text()
+    assert "stablehlo.select" not in lowered(function, a)
     assert_near(ours, theirs, (a,))
-  row, col = np.arange(4)[:, None], np.arange(4)
-  square = lambda x: jax.lax.broadcasted_iota(np.int32, (4, 4), x)
-  others = [
-      lambda l: jnp.tril(l, -1), lambda l: jnp.tril(l, 1), jnp.triu,
-      lambda l: jnp.where(jnp.tri(4, dtype=bool), l, 1.0),
-      lambda l: jnp.where(jnp.tri(4, dtype=bool), l, -0.0),
-      lambda l: jnp.where(square(0) > square(1), l, 0.0),
-      lambda l: jnp.where(square(1) >= square(0), l, 0.0),
-      lambda l: jnp.where(row >= col, l, 0.0),
-      lambda l: jnp.tril(l.mT), lambda l: jnp.where(jnp.tri(4, dtype=bool), 0.0, l)]
-  for other in others:
-    theirs, ours, _ = both(lambda a, other=other: other(factor(a)), (a,))
-    assert_near(ours, theirs, (a,))
+    np.testing.assert_array_equal(np.asarray(ours) == 0, np.asarray(theirs) == 0)
     np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs))
+
+
+CUT = {
+    "another diagonal": lambda l, row, col: cut(jax.lax.ge(row + 1, col), l),
+    "no diagonal": lambda l, row, col: cut(jax.lax.gt(row, col), l),
+    "the other triangle": lambda l, row, col: cut(jax.lax.ge(col, row), l),
+    "what is equal": lambda l, row, col: cut(jax.lax.eq(row, col), l),
+    "what is not in it": lambda l, row, col: cut(~jax.lax.ge(row, col), l),
+    "ones": lambda l, row, col: cut(jax.lax.ge(row, col), l, 1.0),
+    "a zero with a sign": lambda l, row, col: cut(jax.lax.ge(row, col), l, -0.0),
+    "the rest": lambda l, row, col: jax.lax.select(
+        jax.lax.ge(row, col), jax.lax.full_like(l, 0), l),
+    "counters that are narrow": lambda l, row, col: cut(jax.lax.ge(*counts(np.int8)), l),
+    "one row's": lambda l, row, col: cut(jax.lax.ge(*counts(shape=(1, 4))), l),
+    "one column's": lambda l, row, col: cut(jax.lax.ge(*counts(shape=(4, 1))), l),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_other_parts_of_the_factor(name, rng):
+  """And with other numbers in place of the rest: the program's."""
+  a = matrices.positive_definite(rng, (), 4, np.float64)
+  function = lambda a: CUT[name](lax_linalg.cholesky(a), *counts())
+  theirs, ours, _ = both(function, (a,))
+  assert "stablehlo.select" in lowered(function, a)
+  assert_near(ours, theirs, (a,))
+  np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs))
+
+
+def test_parts_of_other_factors(rng):
+  """Matrices of a batch, by a mask that has places in it; and an upper factor."""
+  a = matrices.positive_definite(rng, (4,), 4, np.float64)
+  of_batch = lambda a: cut(jax.lax.ge(*counts(shape=(4, 4, 4))), lax_linalg.cholesky(a))
+  of_upper = lambda a: cut(
+      jax.lax.ge(*counts()), _cholesky.cholesky_p(a, lower=False, symmetrize=False)[0])
+  for function in (of_batch, of_upper):
+    theirs, ours, _ = both(function, (a,))
+    assert "stablehlo.select" in lowered(function, a)
+    assert_near(ours, theirs, (a,))
+
+
+def test_choices_among_others(rng):
+  """Of one, two or three arrays, and of keys, in programs without any linear algebra."""
+  x, which = rng.standard_normal(6), np.arange(6) % 3
+  key = jax.vmap(jax.random.key)(np.arange(6))
+  for function in (
+      lambda i, x: jax.lax.select_n(i, x), lambda i, x: jax.lax.select_n(i > 0, x, -x),
+      lambda i, x: jax.lax.select_n(i, x, -x, 2 * x),
+      jax.vmap(lambda i, x: jax.lax.switch(i, [jnp.sin, jnp.cos, jnp.tan], x)),
+      lambda i, x: jax.random.key_data(jnp.where(i > 0, key, key[::-1]))):
+    theirs, ours, _ = both(function, (which.astype(np.int32), x))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def numbers(text):
