@@ -18,7 +18,6 @@ import functools
 import glob
 import json
 import logging
-import math
 import os
 import re
 import subprocess
@@ -228,7 +227,7 @@ _SECONDS_PROFILED = 0.2
 _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = .*?[\s)}]([a-z][\w\-]*)\(")
 
 
-def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float]:
+def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float | None]:
   """The shares that linear algebra, and products, take of the time of JAX's program, by JAX's own
   profiler; what contains other operations is left to these. A call takes so many `seconds`."""
   kinds, names = {}, {}
@@ -252,8 +251,9 @@ def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float]:
         decomposition = kinds[op] == "custom-call" or _LINEAR_ALGEBRA.search(names[op])
         spent["products" if product else "decompositions" if decomposition else "other"] += (
             event.duration_ns)
-  total = sum(spent.values()) or math.nan
-  return {kind: spent[kind] / total for kind in ("decompositions", "products")}
+  total = sum(spent.values())  # 0 where the profiler names no operations
+  return {
+      kind: spent[kind] / total if total else None for kind in ("decompositions", "products")}
 
 
 def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[str, Any]:
@@ -304,6 +304,10 @@ def compile_ratio(row: dict[str, Any]) -> float:
   return max(seconds["accelerated"], seconds["products"]) / seconds["jax"]
 
 
+FAILED = "ended with"
+ROW = "row "  # before each that a program's process prints
+
+
 def measure_apart(
     name: str, args: argparse.Namespace, turns: str
 ) -> tuple[dict[str, Any], str | None]:
@@ -319,12 +323,13 @@ def measure_apart(
     try:
       printed, _ = process.communicate(timeout=args.limit)
       if process.returncode:
-        missing = f"ended with {process.returncode}"
+        missing = f"{FAILED} {process.returncode}"
     except subprocess.TimeoutExpired:
       process.kill()
       printed, _ = process.communicate()
       missing = f"not all within {args.limit:g} s"
-  rows = [json.loads(line) for line in printed.splitlines()]
+  lines = [line for line in printed.splitlines(keepends=True) if line.startswith(ROW)]
+  rows = [json.loads(line.removeprefix(ROW)) for line in lines if line.endswith("\n")]
   return {name: row for found in rows for name, row in found.items()}, missing
 
 
@@ -333,7 +338,7 @@ def print_rows(name: str, args: argparse.Namespace) -> None:
   program = PROGRAMS[name]
   kinds = {name: False} | ({f"grad {name}": True} if program.differentiable else {})
   for row, gradient in kinds.items():
-    print(json.dumps({row: compare(program, gradient, args)}), flush=True)
+    print(ROW + json.dumps({row: compare(program, gradient, args)}), flush=True)
 
 
 def main() -> None:
@@ -342,7 +347,8 @@ def main() -> None:
   parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
   parser.add_argument("--rounds", type=int, default=9)
   parser.add_argument("--seconds", type=float, default=5, help="at most, for one row")
-  parser.add_argument("--limit", type=float, default=120, help="seconds for one program in all")
+  parser.add_argument("--limit", type=float, default=120,
+                      help="seconds for one program in all, its waits for turns included")
   parser.add_argument("--compilations", type=int, default=3, help="of each, whose times are taken")
   parser.add_argument("--jobs", type=int, default=1,
                       help="processes that compile at a time, for a GPU; they measure in turn")
@@ -358,6 +364,7 @@ def main() -> None:
                  "difference", "to compile", "handlers"):
     table.add_column(column, justify="left" if column in ("program", "handlers") else "right")
   rows: dict[str, Any] = {}
+  failed: list[str] = []
   with (
       tempfile.TemporaryDirectory() as folder,
       concurrent.futures.ThreadPoolExecutor(args.jobs) as pool):
@@ -366,16 +373,29 @@ def main() -> None:
       rows |= found
       if missing:
         table.add_row(name, missing, *[""] * 7)
+        failed += [name] * missing.startswith(FAILED)
   for name, row in rows.items():
     times, ratio = row["times"], lambda x: f"{x['speedup']['jax']['median']:.2f}"
     table.add_row(
         name, f"{1e3 * times['accelerated']['seconds']['jax']:.3g}",
-        *(f"{share:.0%}" for share in row["shares"].values()), ratio(times["accelerated"]),
-        ratio(times["products"]), f"{row['difference']:.0e}", f"{compile_ratio(row):.2f}",
+        *("" if share is None else f"{share:.0%}" for share in row["shares"].values()),
+        ratio(times["accelerated"]), ratio(times["products"]), f"{row['difference']:.0e}",
+        f"{compile_ratio(row):.2f}",
         ", ".join(f"{k} {v}" for k, v in sorted(row["routes"].items())))
   console = Console(width=160)
   console.print(table)
-  bound = {name for name, row in rows.items() if sum(row["shares"].values()) >= 0.5}
+  if args.output:
+    libraries = {PROGRAMS[name].library for name in args.programs}
+    with open(args.output, "w") as file:
+      json.dump({
+          "machine": describe_machine(jax.devices()[0]),
+          "versions": {name: version(name) for name in sorted(libraries | {"jax", "jaxlib"})},
+          "rows": rows}, file, indent=1)
+  if not rows:
+    sys.exit("Nothing was measured.")
+  bound = {
+      name for name, row in rows.items()
+      if sum(share or 0 for share in row["shares"].values()) >= 0.5}
   for mode in ("accelerated", "products"):
     ratios = {
         name: row["times"][mode]["speedup"]["jax"]["median"] for name, row in rows.items()}
@@ -385,13 +405,8 @@ def main() -> None:
         f"{mode}: geometric mean {geometric_mean(list(ratios.values())):.2f}, least "
         f"{min(ratios.values()):.2f}; of the {len(most)} of which linear algebra is at least half"
         f"{of_most}")
-  if args.output:
-    libraries = {PROGRAMS[name].library for name in args.programs}
-    with open(args.output, "w") as file:
-      json.dump({
-          "machine": describe_machine(jax.devices()[0]),
-          "versions": {name: version(name) for name in sorted(libraries | {"jax", "jaxlib"})},
-          "rows": rows}, file, indent=1)
+  if failed:
+    sys.exit(f"A process has failed: {', '.join(failed)}.")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
 WARM_UP_SECONDS = 20e-3  # and so long it is called before, untimed: then its memory is there
 LONGEST_WAIT_SECONDS = 0.5  # for threads of the contestant before
+PATIENCE_SECONDS = 10  # with jobs that are to end
 TASKS = pathlib.Path("/proc/self/task")
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
 THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -264,9 +265,11 @@ def wait_for_threads() -> float:
 @contextlib.contextmanager
 def turn(lock: str | None) -> Iterator[None]:
   """Keeps other processes with this file from measuring; they may prepare what they measure."""
-  with open(lock or os.devnull, "w") as file:
-    if lock is not None:
-      fcntl.flock(file, fcntl.LOCK_EX)
+  if lock is None:
+    yield
+    return
+  with open(lock, "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
     yield
 
 
@@ -427,7 +430,7 @@ def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -
   contestants = make_contestants(cell.case, programs, operands, peers)
   if args.turns is not None:
     for peer, function in functions_of(cell.case, peers).values():
-      peer.wait(function(*(peer.put(x[:1]) for x in operands)))  # it compiles, too
+      peer.wait(function(*(peer.put(x[:1]) for x in operands)))  # it compiles its kernels
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
       "flops": cell.batch * cell.flops(),
@@ -440,7 +443,7 @@ def measure_all(
     args: argparse.Namespace,
     peers: dict[str, Peer],
     console: Console,
-    results: list[dict[str, Any]],
+    results: "list[dict[str, Any]] | Lines",
 ) -> None:
   """Appends the result of each cell to `results`: an interrupt leaves those that are done."""
   todo = []
@@ -567,7 +570,8 @@ def parse_arguments() -> argparse.Namespace:
   add("--memory", type=float, metavar="MIB",
       help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
   add("--jobs", type=int, default=1,
-      help="processes that make operands and compile, for a GPU; they measure in turn")
+      help="processes that make operands and compile, for a GPU, whose memory they share; they "
+      "measure in turn, while others compile")
   add("--part", type=int, help=argparse.SUPPRESS)  # of the jobs, this one
   add("--turns", metavar="FILE",
       help="what processes lock that measure in turn, others than this run's jobs too")
@@ -583,41 +587,73 @@ def parse_arguments() -> argparse.Namespace:
       parser.error("--alone and --gradients have no peers")
   elif args.platform == "gpu" and not args.peers and importlib.util.find_spec("cupy"):
     args.peers = ["cupy"]
-  if args.rounds < 1:
-    parser.error("--rounds must be at least 1")
+  for name in ("rounds", "jobs"):
+    if getattr(args, name) < 1:
+      parser.error(f"--{name} must be at least 1")
   return args
+
+
+class Lines:
+  """A file that takes what one of a run's jobs measures, a line each: what it has is never lost."""
+
+  def __init__(self, path: pathlib.Path):
+    self._file = path.open("w")
+
+  def append(self, cell: dict[str, Any]) -> None:
+    print(json.dumps(cell), file=self._file, flush=True)
+
+  @staticmethod
+  def read(path: pathlib.Path) -> list[dict[str, Any]]:
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
   """The header and the cells of a run whose cells are divided among processes."""
+  processes: list[subprocess.Popen[bytes]] = []
   with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    outputs = [folder / f"{part}.json" for part in range(args.jobs)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *sys.argv, "--part", str(part), "--output", str(output),
-             "--turns", args.turns or str(folder / "turns")],
-            stdout=subprocess.DEVNULL, env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ)
-        for part, output in enumerate(outputs)]
+    outputs = [pathlib.Path(name) / f"{part}.lines" for part in range(args.jobs)]
     try:
+      for part, output in enumerate(outputs):
+        processes.append(subprocess.Popen(
+            [sys.executable, *sys.argv, "--part", str(part), "--output", str(output),
+             "--turns", args.turns or f"{name}/turns"],
+            stdout=subprocess.DEVNULL if part else None,
+            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ))
       for process in processes:
         process.wait()
     except KeyboardInterrupt:
-      for process in processes:
-        process.terminate()
-      for process in processes:
-        process.wait()
-    files = [json.loads(output.read_text()) for output in outputs if output.exists()]
+      end(processes)
+    files = [lines for lines in map(Lines.read, outputs) if lines]
+  ended = collections.Counter(process.returncode for process in processes)
+  if set(ended) != {0}:
+    print(f"The processes ended with {dict(ended)}.", file=sys.stderr)
   if not files:
-    sys.exit("No process has measured anything.")
-  cells = [cell for file in files for cell in file.pop("cells")]
-  interrupted = len(files) < args.jobs or any(file["interrupted"] for file in files)
-  header = max(files, key=lambda file: len(file["ceilings"]))  # those of the first part
-  return header | {"command": command(), "interrupted": interrupted}, cells
+    sys.exit("None of them has measured anything.")
+  header = files[0][0] | {"command": command(), "interrupted": set(ended) != {0}}
+  key = lambda cell: tuple(map(cell.get, ("op", "n", "batch", "dtype", "fills_memory")))
+  places = {key(cell.key()): place for place, cell in enumerate(plan(args))}
+  cells = [cell for file in files for cell in file[1:]]
+  return header, sorted(cells, key=lambda cell: places[key(cell)])
 
 
-def run_here(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-  """The header and the cells of a run in this process."""
+def end(processes: list["subprocess.Popen[bytes]"]) -> None:
+  """Asks them to end, and does not wait long for those that compile."""
+  for process in processes:
+    process.terminate()
+  deadline = time.monotonic() + PATIENCE_SECONDS
+  for process in processes:
+    try:
+      process.wait(max(0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+      process.kill()
+      process.wait()
+
+
+def run_here(
+    args: argparse.Namespace, cells: list[dict[str, Any]] | Lines
+) -> dict[str, Any]:
+  """The header of a run in this process; appends the cells."""
   jax.config.update("jax_enable_x64", True)
   jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda")
   try:
@@ -628,26 +664,28 @@ def run_here(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
     peers = {name: PEERS[name]() for name in args.peers}
   except ImportError as error:
     sys.exit(f"--peers: {error}")
-  with turn(args.turns):
-    ceilings = {} if args.part else measure_ceilings(args.dtypes)
   header = {
       "machine": describe_machine(jax.devices()[0]),
       "versions": find_versions(peers),
       "commit": find_commit(),
       "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
       "command": command(),
-      "ceilings": ceilings,
+      "ceilings": {},
       "interrupted": False,
   }
-  results: list[dict[str, Any]] = []
   try:
-    measure_all(args, peers, Console(), results)
+    if not args.part:
+      with turn(args.turns):
+        header["ceilings"] = measure_ceilings(args.dtypes)
+    if args.part is not None:
+      cells.append(header)
+    measure_all(args, peers, Console(), cells)
   except KeyboardInterrupt:
     header["interrupted"] = True
   except Exception:
     traceback.print_exc()
     header["interrupted"] = True
-  return header, results
+  return header
 
 
 def command() -> str:
@@ -657,15 +695,16 @@ def command() -> str:
 def main() -> None:
   args = parse_arguments()
   signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` and schedulers send
-  part_of_a_run = args.part is not None
-  header, cells = (run_jobs if args.jobs > 1 and not part_of_a_run else run_here)(args)
-  for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, signal.SIG_IGN)  # the jobs of a run may be told twice
+  if args.part is not None:
+    sys.exit(130 if run_here(args, Lines(args.output))["interrupted"] else 0)
+  cells: list[dict[str, Any]] = []
+  if args.jobs > 1:
+    header, cells = run_jobs(args)
+  else:
+    header = run_here(args, cells)
   path = args.output or default_output(header["machine"])
   path.parent.mkdir(parents=True, exist_ok=True)
   write(path, header, cells)
-  if part_of_a_run:
-    return
   if header["interrupted"]:
     print("Interrupted: what was measured is kept.")
   Console().print(f"Wrote {path}", soft_wrap=True, highlight=False)
