@@ -132,6 +132,7 @@ def _runs(pid):
   return state != "Z"
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("code", [STUBBORN, POLITE], ids=["stubborn", "polite"])
 def test_a_step_that_takes_too_long(code, tmp_path, monkeypatch):

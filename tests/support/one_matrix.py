@@ -48,8 +48,7 @@ def _named(cases, quick):
 
 
 each_result = pytest.mark.parametrize("layout, kind, dtype", _named(
-    _RESULTS,
-    [("both", AxisType.Explicit, np.complex128), ("columns", AxisType.Auto, np.complex128)]))
+    _RESULTS, [("both", AxisType.Explicit, np.complex128)]))
 
 
 def each_derivative(names, *quick):

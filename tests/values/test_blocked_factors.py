@@ -19,7 +19,7 @@ EDGES = (
 # Several blocks of 128 rows or columns; and one that is not whole.
 BLOCKS = 512
 extended = pytest.mark.extended
-pytestmark = pytest.mark.all_dtypes
+pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype]
 
 
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])

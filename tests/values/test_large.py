@@ -20,7 +20,7 @@ from sharded import make_mesh, place, same_bits
 # About the ends of blocks of rows and columns, and of the pieces that tasks take.
 SIZES = (256, 257, 385, 513, 600)
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/large_scenarios.py"
-pytestmark = pytest.mark.all_dtypes
+pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype]
 
 
 def _limit(n, dtype):
@@ -221,7 +221,6 @@ def test_triangular_solve(dtype, n, sides, left_side, rng):
           [expected])
 
 
-@pytest.mark.one_dtype
 def test_alone_and_in_batches(dtype, rng):
   """A matrix that several threads share has the bits of one that has a thread to itself."""
   n = 600

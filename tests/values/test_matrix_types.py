@@ -218,8 +218,8 @@ def test_residuals_about_cut_offs(name, dtype, record_property):
   assert not wrong, f"scaled residuals {wrong}"
 
 
+@pytest.mark.extended
 @pytest.mark.all_dtypes
-@pytest.mark.one_dtype
 @pytest.mark.parametrize("name", OPERANDS | DETERMINANTS)
 def test_bits_in_batches(name, dtype, rng):
   """Catches a remainder or a count of 16 bits: a matrix of each type has the same bits wherever it
