@@ -45,8 +45,8 @@ class Limit(NamedTuple):
 #   Cholesky   1.4, 1.4   3.4, 3.7   3.3, 4.0   1.4, 1.6    4.1, 4.1   3.1, 3.2
 #   QR         1.6, 1.4   1.2, 1.2   0.6, 0.7   0.3, 0.3    1.1, 1.2   0.5, 0.5
 #   cofactors  2.0        4.3        1.8                    3.5        9.2
-# Of eigenvectors and of singular vectors, a team each: not measured beside the formula. docs/cuda.md
-# has whole gradients beside stock's, and what a model says.
+# Of eigenvectors and of singular vectors, a team each: not measured beside the formula.
+# docs/cuda.md has whole gradients beside stock's, and what a model says.
 CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
