@@ -18,7 +18,6 @@ import functools
 import glob
 import json
 import logging
-import os
 import re
 import subprocess
 import sys
@@ -35,7 +34,8 @@ from rich.console import Console
 from rich.table import Table
 
 import linalg
-from run import describe_machine, measure, summarise, turn
+from jobs import ENVIRONMENT, turn
+from run import describe_machine, measure, summarise
 
 
 class Program(NamedTuple):
@@ -317,9 +317,8 @@ def measure_apart(
   for option in ("rounds", "seconds", "compilations"):
     command += [f"--{option}", str(getattr(args, option))]
   command += ["--turns", turns]
-  environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
   missing = None
-  with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+  with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
     try:
       printed, _ = process.communicate(timeout=args.limit)
       if process.returncode:

@@ -10,7 +10,6 @@ import collections
 import concurrent.futures
 import contextlib
 import datetime
-import fcntl
 import functools
 import gc
 import importlib
@@ -27,11 +26,10 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -40,6 +38,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+import jobs
 import linalg
 import mkl
 import report
@@ -85,7 +84,6 @@ MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
 WARM_UP_SECONDS = 20e-3  # and so long it is called before, untimed: then its memory is there
 LONGEST_WAIT_SECONDS = 0.5  # for threads of the contestant before
-PATIENCE_SECONDS = 10  # with jobs that are to end
 TASKS = pathlib.Path("/proc/self/task")
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
 THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -262,17 +260,6 @@ def wait_for_threads() -> float:
   return time.perf_counter() - start
 
 
-@contextlib.contextmanager
-def turn(lock: str | None) -> Iterator[None]:
-  """Keeps other processes with this file from measuring; they may prepare what they measure."""
-  if lock is None:
-    yield
-    return
-  with open(lock, "w") as file:
-    fcntl.flock(file, fcntl.LOCK_EX)
-    yield
-
-
 def measure(
     contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float
 ) -> dict[str, list[float]]:
@@ -435,7 +422,7 @@ def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -
   work = {
       "flops": cell.batch * cell.flops(),
       "bytes": sum(x.size * x.dtype.itemsize for x in (*operands, *results))}
-  with turn(args.turns):
+  with jobs.turn(args.turns):
     return work | summarise(measure(contestants, args.rounds, args.seconds_per_cell))
 
 
@@ -443,7 +430,7 @@ def measure_all(
     args: argparse.Namespace,
     peers: dict[str, Peer],
     console: Console,
-    results: "list[dict[str, Any]] | Lines",
+    results: list[dict[str, Any]] | jobs.Lines,
 ) -> None:
   """Appends the result of each cell to `results`: an interrupt leaves those that are done."""
   todo = []
@@ -593,39 +580,9 @@ def parse_arguments() -> argparse.Namespace:
   return args
 
 
-class Lines:
-  """A file that takes what one of a run's jobs measures, a line each: what it has is never lost."""
-
-  def __init__(self, path: pathlib.Path):
-    self._file = path.open("w")
-
-  def append(self, cell: dict[str, Any]) -> None:
-    print(json.dumps(cell), file=self._file, flush=True)
-
-  @staticmethod
-  def read(path: pathlib.Path) -> list[dict[str, Any]]:
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
 def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
   """The header and the cells of a run whose cells are divided among processes."""
-  processes: list[subprocess.Popen[bytes]] = []
-  with tempfile.TemporaryDirectory() as name:
-    outputs = [pathlib.Path(name) / f"{part}.lines" for part in range(args.jobs)]
-    try:
-      for part, output in enumerate(outputs):
-        processes.append(subprocess.Popen(
-            [sys.executable, *sys.argv, "--part", str(part), "--output", str(output),
-             "--turns", args.turns or f"{name}/turns"],
-            stdout=subprocess.DEVNULL if part else None,
-            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ))
-      for process in processes:
-        process.wait()
-    except KeyboardInterrupt:
-      end(processes)
-    files = [lines for lines in map(Lines.read, outputs) if lines]
-  ended = collections.Counter(process.returncode for process in processes)
+  files, ended = jobs.run([sys.executable, *sys.argv], args.jobs, args.turns)
   if set(ended) != {0}:
     print(f"The processes ended with {dict(ended)}.", file=sys.stderr)
   if not files:
@@ -637,21 +594,8 @@ def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
   return header, sorted(cells, key=lambda cell: places[key(cell)])
 
 
-def end(processes: list["subprocess.Popen[bytes]"]) -> None:
-  """Asks them to end, and does not wait long for those that compile."""
-  for process in processes:
-    process.terminate()
-  deadline = time.monotonic() + PATIENCE_SECONDS
-  for process in processes:
-    try:
-      process.wait(max(0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-      process.kill()
-      process.wait()
-
-
 def run_here(
-    args: argparse.Namespace, cells: list[dict[str, Any]] | Lines
+    args: argparse.Namespace, cells: list[dict[str, Any]] | jobs.Lines
 ) -> dict[str, Any]:
   """The header of a run in this process; appends the cells."""
   jax.config.update("jax_enable_x64", True)
@@ -675,7 +619,7 @@ def run_here(
   }
   try:
     if not args.part:
-      with turn(args.turns):
+      with jobs.turn(args.turns):
         header["ceilings"] = measure_ceilings(args.dtypes)
     if args.part is not None:
       cells.append(header)
@@ -696,7 +640,7 @@ def main() -> None:
   args = parse_arguments()
   signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` and schedulers send
   if args.part is not None:
-    sys.exit(130 if run_here(args, Lines(args.output))["interrupted"] else 0)
+    sys.exit(130 if run_here(args, jobs.Lines(args.output))["interrupted"] else 0)
   cells: list[dict[str, Any]] = []
   if args.jobs > 1:
     header, cells = run_jobs(args)
