@@ -57,18 +57,18 @@ def covariance(theta, distances):
 
 def factor(theta, distances):
   noise = jnp.exp(theta[2]) * jnp.eye(len(distances))
-  return linalg.cholesky(covariance(theta, distances) + noise)
+  return linalg.cho_factor(covariance(theta, distances) + noise)
 
 
 def log_marginal_likelihood(theta, distances, y):
   """log p(y | theta), of one theta; Rasmussen and Williams (2006), eq. 2.30."""
-  l = factor(theta, distances)
-  weights = linalg.cho_solve((l, True), y)
-  return -y @ weights / 2 - jnp.log(jnp.diagonal(l)).sum() - len(y) / 2 * jnp.log(2 * jnp.pi)
+  factors = factor(theta, distances)
+  weights = linalg.cho_solve(factors, y)
+  return (-y @ weights - linalg.cho_logdet(factors) - len(y) * jnp.log(2 * jnp.pi)) / 2
 
 
 def predict(theta, x, y, new_x):
-  weights = linalg.cho_solve((factor(theta, squared_distances(x, x)), True), y)
+  weights = linalg.cho_solve(factor(theta, squared_distances(x, x)), y)
   return covariance(theta, squared_distances(new_x, x)) @ weights
 
 

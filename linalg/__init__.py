@@ -12,7 +12,7 @@ from linalg._checks import LinAlgError, checked
 from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
 from linalg._cholesky_update import cholesky_update, cholesky_update_ex
 from linalg._config import show_config
-from linalg._det import SlogdetResult, det, slogdet
+from linalg._det import SlogdetResult, cho_logdet, det, lu_slogdet, slogdet
 from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
 from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
 from linalg._eigh_generalized import eigh_generalized
@@ -65,6 +65,7 @@ __all__ = [
     "block_diag",
     "checked",
     "cho_factor",
+    "cho_logdet",
     "cho_solve",
     "cholesky",
     "cholesky_ex",
@@ -100,6 +101,7 @@ __all__ = [
     "lu_ex",
     "lu_factor",
     "lu_pivots_to_permutation",
+    "lu_slogdet",
     "lu_solve",
     "matmul",
     "matrix_norm",

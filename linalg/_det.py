@@ -1,4 +1,4 @@
-"""Determinants, from LU factors.
+"""Determinants, from LU factors and from factors that are there.
 
 Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. Its
 transpose, the matrix of cofactors, is made of LU factors, and their derivative of singular values
@@ -24,17 +24,18 @@ from linalg._algebra import (
     on_diagonal,
     permutation_matrix,
     reciprocal,
+    stored_diagonal,
 )
-from linalg._lu import lu_p
+from linalg._lu import check_square_factors, lu_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_square, real_dtype
+from linalg._operands import as_arrays, as_pair, check_square, real_dtype
 from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p, inverse_tangent
 from linalg._svd import svd_p
 from linalg._triangular import triangular_solve_p
 from linalg._tuning import COFACTORS, SLOGDET_INVERSE, within
 
-__all__ = ["SlogdetResult", "det", "slogdet"]
+__all__ = ["SlogdetResult", "cho_logdet", "det", "lu_slogdet", "slogdet"]
 
 
 class SlogdetResult(NamedTuple):
@@ -175,6 +176,16 @@ def _smallest_cofactors(a):
   return pullback(jnp.ones_like(det))[0]
 
 
+def _sign_of(pivots, dtype):
+  """The determinant of the permutation that a sequence of row exchanges makes. A pivot outside of
+  the matrix exchanges nothing."""
+  n = pivots.shape[-1]
+  place = expand(jnp.arange(n, dtype=pivots.dtype), pivots)
+  exchanges = (pivots != place) & (pivots >= 0) & (pivots < n)
+  odd = jnp.sum(exchanges, axis=-1) % 2 == 1
+  return jnp.where(odd, -1, 1).astype(dtype)
+
+
 def _adjugate(a):
   """adj(A), which the cofactors are the transpose of, from LU factors.
 
@@ -193,10 +204,9 @@ def _adjugate(a):
   pivots_of_u = jnp.where(zero, 1, diagonal_of(packed))
   packed = jnp.where(on_diagonal(packed), pivots_of_u[..., None], packed)
   backward = functools.partial(triangular_solve_p, packed, left_side=True, lower=False)
-  odd = jnp.sum(pivots != expand(jnp.arange(a.shape[-1], dtype=pivots.dtype), pivots), axis=-1) % 2
   det, exponent = scaled_product(pivots_of_u)
   before, after = halves(exponent, a.dtype)
-  det = before * (det * jnp.where(odd, -1, 1))[..., None, None]
+  det = before * (det * _sign_of(pivots, a.dtype))[..., None, None]
   x = det * permutation_matrix(permutation, a.dtype)
   x = backward(triangular_solve_p(packed, x, left_side=True, lower=True, unit_diagonal=True))
   unit = zero[..., None].astype(x.dtype)
@@ -317,3 +327,109 @@ def det(a: ArrayLike) -> jax.Array:
   (a,), dtype = as_arrays("det", a)
   check_square("det", a)
   return det_p(a).astype(dtype)
+
+
+@jax.jit
+def _cho_logdet(c):
+  (c,), dtype = as_arrays("cho_logdet", c)
+  check_square("cho_logdet", c)
+  ffi.refuse_sharded("cho_logdet", c)
+  logarithms = jnp.log(jnp.abs(stored_diagonal(c).real))
+  return (2 * jnp.sum(logarithms, axis=-1)).astype(real_dtype(dtype))
+
+
+@public(compiled=False)
+def cho_logdet(c_and_lower: tuple[ArrayLike, bool]) -> jax.Array:
+  """log det A of a positive definite matrix, from its Cholesky factor.
+
+  What a Gaussian's density needs beside `cho_solve`, without another factorisation.
+
+  Args:
+    c_and_lower: what `cho_factor` returns: the factor (..., n, n) of any floating, complex or
+      integer dtype, of which the diagonal is read, and whether it is the lower one.
+
+  Returns:
+    The logarithms (...), real; 0 for n = 0. A factor that failed gives NaN, and one with a zero on
+    its diagonal -inf, for its own matrix alone.
+
+  That of float16 and bfloat16 is computed in float32, and rounded.
+
+  Algorithm: twice the sum of the logarithms of the diagonal, which is in range where the
+  determinant is not. Derivative: that of the factor, by `cho_factor`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factor = linalg.cho_factor(4 * jnp.eye(3))
+    >>> print(linalg.cho_logdet(factor).round(4))  # log 64
+    4.1589
+  """
+  c, _ = as_pair("cho_logdet", "c_and_lower", "cho_factor", c_and_lower, flag=True)
+  return _cho_logdet(c)
+
+
+def _as_matrices(diagonal):
+  """The entries of diagonals (..., n), each a matrix: for the handlers, which know numbers that XLA
+  takes for zero, and those whose magnitude is out of range."""
+  return diagonal[..., None, None]
+
+
+def _lu_slogdet_of(packed, pivots):
+  phases, logarithms = slogdet_p(_as_matrices(stored_diagonal(packed)))
+  return [_sign_of(pivots, packed.dtype) * jnp.prod(phases, axis=-1), jnp.sum(logarithms, axis=-1)]
+
+
+def _lu_slogdet_jvp(primals, tangents):
+  (packed, pivots), (dpacked, _) = primals, tangents
+  sign, logabsdet = lu_slogdet_p(packed, pivots)
+  *_, reciprocals = slogdet_inv_transposed_p(_as_matrices(stored_diagonal(packed)))
+  return (sign, logabsdet), _slogdet_tangents(
+      sign, reciprocals[..., 0], stored_diagonal(dpacked)[..., None])
+
+
+lu_slogdet_p: ffi.Operation = ffi.operation(
+    "linalg_lu_slogdet",
+    "n n, n -> (), ()",
+    lambda dtype, _: (dtype, real_dtype(dtype)),
+    platforms=(),  # a primitive for the sake of its derivatives
+    jvp=_lu_slogdet_jvp,
+    fallback=_lu_slogdet_of)
+
+
+@jax.jit
+def _lu_slogdet(packed, pivots):
+  (packed,), dtype = as_arrays("lu_slogdet", packed)
+  check_square_factors("lu_slogdet", packed, pivots)
+  sign, logabsdet = lu_slogdet_p(packed, pivots)
+  return SlogdetResult(sign.astype(dtype), logabsdet.astype(real_dtype(dtype)))
+
+
+@public(compiled=False)
+def lu_slogdet(lu_and_piv: tuple[ArrayLike, ArrayLike]) -> SlogdetResult:
+  """The sign and the logarithm of the determinant, from LU factors.
+
+  What is asked beside `lu_solve`, without another factorisation.
+
+  Args:
+    lu_and_piv: what `lu_factor` returns for square matrices: factors (..., n, n) of any floating,
+      complex or integer dtype, of which the diagonal is read, and integer pivots (..., n), counted
+      from 0. Their batch dimensions broadcast.
+
+  Returns:
+    SlogdetResult(sign, logabsdet), each (...), as from `slogdet`: 0 and -inf of a singular matrix,
+    NaN where the diagonal holds it, for their own matrix alone; 1 and 0 for n = 0.
+
+  Those of float16 and bfloat16 are computed in float32, and rounded.
+
+  Algorithm: the product of the pivots' phases, negated for an odd number of exchanges, and the sum
+  of the logarithms of their magnitudes. Derivative: dU's diagonal over U's, its real part that of
+  the logarithm and its imaginary part the phase's; that of the factors is `lu_factor`'s.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factors = linalg.lu_factor(jnp.array([[0.0, 2.0], [2.0, 1.0]]))
+    >>> sign, logabsdet = linalg.lu_slogdet(factors)
+    >>> print(sign, logabsdet.round(4))  # of -4
+    -1.0 1.3863
+  """
+  packed, pivots = as_pair("lu_slogdet", "lu_and_piv", "lu_factor", lu_and_piv)
+  return _lu_slogdet(packed, pivots)

@@ -142,6 +142,21 @@ lu_solve_p = ffi.operation(
     fallback=_lu_solve_fallback)
 
 
+def check_square_factors(name: str, packed: jax.Array, pivots: jax.Array) -> None:
+  """Raises ValueError for what cannot be LU factors of square matrices, TypeError for pivots that
+  are no integers."""
+  check_square(name, packed)
+  if not jnp.issubdtype(pivots.dtype, jnp.integer):
+    raise TypeError(f"Pivots for {name}() must be integers, got {pivots.dtype}")
+  try:
+    fit = packed.shape[-1:] == pivots.shape[-1:]
+    jnp.broadcast_shapes(packed.shape[:-2], pivots.shape[:-1])
+  except ValueError:
+    fit = False
+  if not fit:
+    raise incompatible(name, packed, pivots, names=("factors", "pivots"))
+
+
 def _factor(name, a, overwrite=False):
   (a,), dtype = as_arrays(name, a)
   check_matrix(name, a)
@@ -275,11 +290,7 @@ def lu_factor(
 @functools.partial(jax.jit, static_argnames=("trans", "overwrite"))
 def _lu_solve(packed, pivots, b, trans, overwrite):
   (packed, b), dtype = as_arrays("lu_solve", packed, b)
-  check_square("lu_solve", packed)
-  if not jnp.issubdtype(pivots.dtype, jnp.integer):
-    raise TypeError(f"Pivots for lu_solve() must be integers, got {pivots.dtype}")
-  if pivots.shape[-1:] != packed.shape[-1:]:
-    raise incompatible("lu_solve", packed, pivots, names=("factors", "pivots"))
+  check_square_factors("lu_solve", packed, pivots)
   columns, vector = as_columns("lu_solve", packed, b)
   if trans not in (0, 1, 2):
     raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
@@ -323,5 +334,4 @@ def lu_solve(
   del check_finite
   packed, pivots = as_pair("lu_solve", "lu_and_piv", "lu_factor", lu_and_piv)
   check_arrays("lu_solve", packed, b)
-  check_arrays("lu_solve", pivots)
   return _lu_solve(packed, pivots, b, trans, bool(overwrite_b))

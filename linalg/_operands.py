@@ -17,7 +17,7 @@ VECTORS = (
 def check_arrays(name: str, *operands: Any) -> None:
   """Raises TypeError for what is no array of numbers."""
   for i, x in enumerate(operands):
-    if not (hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x)):
+    if not _is_array(x):
       raise TypeError(
           f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
     dtype = getattr(x, "dtype", np.dtype(bool))
@@ -25,11 +25,24 @@ def check_arrays(name: str, *operands: Any) -> None:
       raise TypeError(f"{name} takes arrays of numbers, got {dtype} at position {i}.")
 
 
-def as_pair(name: str, parameter: str, maker: str, x: Any) -> tuple[Any, Any]:
-  """What a solve is given of its factors. An array is none, even of two matrices."""
-  if isinstance(x, (tuple, list)) and len(x) == 2:
+def _is_array(x: Any) -> bool:
+  return hasattr(x, "dtype") or hasattr(x, "__jax_array__") or (
+      jnp.isscalar(x) and not isinstance(x, (str, bytes)))
+
+
+def as_pair(
+    name: str, parameter: str, maker: str, x: Any, *, flag: bool = False
+) -> tuple[Any, Any]:
+  """The two values of factors, of which the second is a flag or an array. An array of two matrices
+  is none."""
+  if not isinstance(x, (tuple, list)):
+    got = str(type(x))
+  elif len(x) != 2:
+    got = f"{len(x)} of them"
+  elif all(map(_is_array, x)) and (jnp.ndim(x[1]) == 0) == flag:
     return x[0], x[1]
-  got = f"{len(x)} of them" if isinstance(x, (tuple, list)) else type(x)
+  else:
+    got = " and ".join(jax.typeof(y).str_short() if _is_array(y) else str(type(y)) for y in x)
   raise TypeError(f"{name} takes as {parameter} the two values that {maker} returns, got {got}.")
 
 

@@ -76,7 +76,7 @@ def _wrong(name, signature, static, compiled, hints, args, kwargs) -> str | None
         return (
             f"{name}() takes {parameter} as an option: a number, a string or a tuple; got "
             f"{type(value)}.")
-    elif compiled and not _may_be_array(value):
+    elif isinstance(value, (str, bytes)) or (compiled and not _may_be_array(value)):
       return f"{name} requires ndarray or scalar arguments, got {type(value)} at position {place}."
   return None
 

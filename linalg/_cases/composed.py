@@ -7,9 +7,10 @@ import numpy as np
 import scipy.linalg
 
 import linalg
-from linalg._cases import matrices
+from linalg._cases import checks, matrices
 from linalg._cases.case import Case
 from linalg._cases.distance import case_of as _case
+from linalg._cases.factors import cholesky_factor, cholesky_product, lu_factors, lu_product
 from linalg._cases.operands import (
     general,
     hermitian,
@@ -49,9 +50,12 @@ def _overdetermined(rng, batch, m, n, dtype):
 
 def _factor_and_vector(rng, batch, m, n, dtype):
   """An upper Cholesky factor, and a vector short enough to be subtracted too."""
-  (a,) = positive_definite(rng, batch, m, n, dtype)
-  factor = np.swapaxes(np.linalg.cholesky(a), -1, -2).conj() if n else a
-  return factor, vector(rng, batch, m, n, dtype)[0] * dtype.type(0.3)
+  (l,) = cholesky_factor(rng, batch, m, n, dtype)
+  return checks.adjoint(l), vector(rng, batch, m, n, dtype)[0] * dtype.type(0.3)
+
+
+def _slogdet_of_factors(packed, pivots):
+  return tuple(np.linalg.slogdet(lu_product(packed, pivots)))
 
 
 def _update_oracle(sign):
@@ -140,6 +144,11 @@ COMPOSED: tuple[Case, ...] = (
                       called("linalg.cond", "numpy", "torch", "cupy"))),
     _case("cond_1", lambda a: linalg.cond(a, 1), square, (2,), lambda a: (np.linalg.cond(a, 1),),
           lambda a: jnp.linalg.cond(a, 1), 20, empty=False, variant=True, varying={0: SUMS}),
+    _case("cho_logdet", lambda l: linalg.cho_logdet((l, True)), cholesky_factor, (2,),
+          lambda l: (np.linalg.slogdet(cholesky_product(l))[1],), condition=10,
+          varying={0: SUMS}),
+    _case("lu_slogdet", lambda *factors: linalg.lu_slogdet(factors), lu_factors, (2, 1),
+          _slogdet_of_factors, condition=10, varying={1: SUMS}),
     _case("matrix_rank", linalg.matrix_rank, square, (2,), lambda a: (np.linalg.matrix_rank(a),),
           jnp.linalg.matrix_rank, differentiable=False),
     _case("matrix_power", lambda a: linalg.matrix_power(a, 3), square, (2,),

@@ -10,6 +10,14 @@ import linalg
 from linalg._cases import checks, matrices
 from linalg._cases.case import Case
 from linalg._cases.distance import case_of
+from linalg._cases.factors import (
+    cholesky_factor,
+    cholesky_product,
+    lu_factors,
+    lu_product,
+    take,
+    unpack_lu,
+)
 from linalg._cases.operands import (
     general,
     hermitian,
@@ -59,17 +67,6 @@ def _upper_right(rng, batch, m, n, dtype):
   return a, matrices.general(rng, batch, 3, n, dtype)
 
 
-def _cholesky_factor(rng, batch, m, n, dtype):
-  (a,) = positive_definite(rng, batch, m, n, dtype)
-  return (np.linalg.cholesky(a),) if n else (a,)
-
-
-def _lu_factors(rng, batch, m, n, dtype):
-  (a,) = square(rng, batch, m, n, dtype)
-  packed, pivots, _ = linalg.lu(a)
-  return np.asarray(packed), np.asarray(pivots)
-
-
 def _reflectors(rng, batch, m, n, dtype):
   m = max(m, n)
   h, taus = linalg.qr(matrices.general(rng, batch, m, n, dtype), mode="raw")
@@ -92,25 +89,12 @@ def _three_diagonals(rng, batch, m, n, dtype):
   return dl, d + 4 * d / np.abs(d), du, matrices.general(rng, batch, n, 2, dtype)
 
 
-def _unpack_lu(packed):
-  packed = checks.wide(packed)
-  m, n = packed.shape[-2:]
-  k = min(m, n)
-  l = np.tril(packed[..., :k], -1) + np.eye(m, k)
-  return l, np.triu(packed[..., :k, :])
-
-
-def _take(a, order, axis):
-  order = np.expand_dims(np.asarray(order), -1 if axis == -2 else -2)
-  return np.take_along_axis(np.asarray(a), order, axis=axis)
-
-
 def _lu_ratio(operands, results):
   (a,), (packed, pivots, permutation) = operands, results
-  l, u = _unpack_lu(packed)
+  l, u = unpack_lu(packed)
   expected = linalg.lu_pivots_to_permutation(pivots, a.shape[-2])
   np.testing.assert_array_equal(permutation, expected)
-  return checks.factorisation(_take(a, permutation, -2), l @ u, checks.eps(packed))
+  return checks.factorisation(take(a, permutation, -2), l @ u, checks.eps(packed))
 
 
 def _lu_oracle(a):
@@ -188,7 +172,7 @@ def _qr_pivoted_ratio(operands, results):
   if r.shape[-1] > 300:
     slack = slack + r.shape[-1] * eps**0.5 * diagonal[..., :-1]
   assert np.all(diagonal[..., 1:] <= diagonal[..., :-1] + slack)
-  return _qr_ratio((_take(a, permutation, -1),), (q, r))
+  return _qr_ratio((take(a, permutation, -1),), (q, r))
 
 
 def _householder_ratio(operands, results):
@@ -435,16 +419,6 @@ def _lower_part(a):
   return np.tril(a)
 
 
-def _cholesky_product(l):
-  return checks.wide(l) @ checks.adjoint(checks.wide(l))
-
-
-def _lu_product(packed, pivots):
-  l, u = _unpack_lu(packed)
-  permutation = linalg.lu_pivots_to_permutation(pivots, packed.shape[-1])
-  return _take(l @ u, np.argsort(permutation), -2)
-
-
 def _of_three_diagonals(dl, d, du):
   place = np.arange(d.shape[-1])
   a = np.zeros((*d.shape, d.shape[-1]), d.dtype)
@@ -625,14 +599,14 @@ DECOMPOSITIONS: tuple[Case, ...] = (
          lambda a, b: jax.lax.linalg.triangular_solve(a, b, transpose_a=True, conjugate_a=True),
          variant=True),
     Case("cho_solve", lambda l, b: linalg.cho_solve((l, True), b),
-         with_columns(_cholesky_factor), (2, 2), _solution_ratio(_cholesky_product),
-         lambda l, b: _solve_oracle(_cholesky_product(l), b),
+         with_columns(cholesky_factor), (2, 2), _solution_ratio(cholesky_product),
+         lambda l, b: _solve_oracle(cholesky_product(l), b),
          lambda l, b: jax.scipy.linalg.cho_solve((l, True), b),
          timed=Timed((LOWER_FACTOR, COLUMN), lambda n: 2 * n**2, {
              "torch": lambda torch: lambda c, b: torch.cholesky_solve(b, c)})),
     Case("lu_solve", lambda lu, pivots, b: linalg.lu_solve((lu, pivots), b),
-         with_columns(_lu_factors), (2, 1, 2), _solution_ratio(_lu_product),
-         lambda lu, pivots, b: _solve_oracle(_lu_product(lu, pivots), b),
+         with_columns(lu_factors), (2, 1, 2), _solution_ratio(lu_product),
+         lambda lu, pivots, b: _solve_oracle(lu_product(lu, pivots), b),
          lambda lu, pivots, b: jax.scipy.linalg.lu_solve((lu, pivots), b),
          timed=Timed((FACTOR, PIVOTS, COLUMN), lambda n: 2 * n**2, {
              "torch": lambda torch: lambda lu, p, b: torch.linalg.lu_solve(lu, p + 1, b)})),

@@ -13,7 +13,7 @@ def _distance(oracle, rank, condition):
     batch = operands[0].shape[: operands[0].ndim - rank]
     worst = 0.0
     for i in np.ndindex(batch):
-      expected = oracle(*(checks.wide(x[i]) for x in operands))
+      expected = oracle(*(checks.wide(x[i]) if x.dtype.kind in "fc" else x[i] for x in operands))
       for x, y in zip(results, expected, strict=True):
         scale = max(np.max(np.abs(y), initial=0), np.finfo(np.float32).tiny)
         error = np.max(np.abs(checks.wide(np.asarray(x)[i]) - y), initial=0)

@@ -38,6 +38,8 @@ INSTEAD = {
     **_each("matmul outer vecdot tensordot cross trace diagonal matrix_transpose", _SHARDED_BY_XLA),
     **_each("multi_dot norm vector_norm", _OF_JAX_LINALG),
     **_each("congruence", "a @ x @ a.conj().mT + q: XLA shards sums and products"),
+    **_each("cho_logdet", "the method logdet of what linalg.distributed.cho_factor returns"),
+    **_each("lu_slogdet", "the method slogdet of what linalg.distributed.lu_factor returns"),
     **_each("block_diag", "jax.scipy.linalg.block_diag"),
 }
 

@@ -142,7 +142,9 @@ def test_a_list_for_an_option():
 
 
 def test_a_string_for_an_array():
-  for call in (lambda: linalg.cholesky("a"), lambda: linalg.solve(EYE, "b")):
+  for call in (
+      lambda: linalg.cholesky("a"), lambda: linalg.solve(EYE, "b"), lambda: linalg.diagonal("a"),
+      lambda: linalg.lu_factor("a"), lambda: linalg.solve_triangular(EYE, "b")):
     with pytest.raises(TypeError, match="requires ndarray or scalar arguments, got <class 'str'>"):
       call()
 
@@ -156,11 +158,21 @@ def test_a_pair_of_matrices(name):
 
 
 def test_factors_are_a_pair():
-  """Catches a batch of two factors taken for one and a flag, or for one and pivots."""
+  """Catches a batch of two factors taken for one and a flag, or for one and pivots, and factors of
+  another kind."""
   two = np.stack([EYE, EYE])
-  for x in (EYE, two, (EYE,)):
+  pivots = np.arange(3)
+  for x in (EYE, two, (EYE,), (EYE, "x"), (EYE, None), ("x", True), ("x", pivots)):
     _refuses(lambda: linalg.cho_solve(x, EYE), "cho_solve", "c_and_lower", "cho_factor")
+    _refuses(lambda: linalg.cho_logdet(x), "cho_logdet", "c_and_lower", "cho_factor")
     _refuses(lambda: linalg.lu_solve(x, EYE), "lu_solve", "lu_and_piv", "lu_factor")
+    _refuses(lambda: linalg.lu_slogdet(x), "lu_slogdet", "lu_and_piv", "lu_factor")
+  for call, got in (
+      (lambda: linalg.cho_solve((EYE, pivots), EYE), "float64[3,3] and int64[3]"),
+      (lambda: linalg.cho_logdet(linalg.lu_factor(EYE)), "float64[3,3] and int32[3]"),
+      (lambda: linalg.lu_slogdet((EYE, True)), "float64[3,3] and bool[]"),
+      (lambda: linalg.lu_slogdet((EYE, [0, 1, 2])), "float64[3,3] and <class 'list'>")):
+    _refuses(call, "takes as", got)
 
 
 def test_errors_from_within_are_left_alone():

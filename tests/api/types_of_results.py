@@ -36,6 +36,8 @@ def decompositions(a: jax.Array, flag: bool, mode: str) -> None:
   assert_type(linalg.polar(a), Arrays2)
   assert_type(linalg.slogdet(a), linalg.SlogdetResult)
   assert_type(linalg.slogdet(a).logabsdet, jax.Array)
+  assert_type(linalg.lu_slogdet(linalg.lu_factor(a)), linalg.SlogdetResult)
+  assert_type(linalg.cho_logdet(linalg.cho_factor(a)), jax.Array)
   assert_type(linalg.householder_product(a, a), jax.Array)
   assert_type(linalg.ormqr(a, a, a, left=False), jax.Array)
 

@@ -246,3 +246,78 @@ def test_ormqr(dtype, rng):
       np.testing.assert_allclose(
           linalg.ormqr(spoilt, taus, np.swapaxes(c, -1, -2), left=False, transpose=transpose),
           np.swapaxes(c, -1, -2) @ factor, atol=1e-13)
+
+
+@cases.each_double
+def test_determinants_of_factors(dtype, rng):
+  """Of this package's factors, of either triangle, and of SciPy's, with their derivatives; also of
+  determinants that are out of range, of singular matrices, and of what failed, alone."""
+  a = matrices.positive_definite(rng, (5,), 5, dtype)
+  a[1] *= -1
+  a[2] *= 1e-100
+  sign, logarithm = np.linalg.slogdet(a)
+  of_pivots = lambda a: linalg.lu_slogdet(linalg.lu_factor(a))
+  for found, expected in zip(quick_jit(of_pivots)(a), (sign, logarithm), strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+  np.testing.assert_allclose(
+      linalg.lu_slogdet(scipy.linalg.lu_factor(a[1])), (sign[1], logarithm[1]), rtol=1e-12)
+  logarithm[1] = np.nan
+  functions = [lambda a: of_pivots(a).logabsdet]
+  for lower in (False, True):
+    of_triangle = lambda a, lower=lower: linalg.cho_logdet(linalg.cho_factor(a, lower))
+    np.testing.assert_allclose(quick_jit(of_triangle)(a), logarithm, rtol=1e-12)
+    np.testing.assert_allclose(
+        linalg.cho_logdet(scipy.linalg.cho_factor(a[0], lower)), logarithm[0], rtol=1e-12)
+    functions.append(of_triangle)
+  da = a[0] + a[4]
+  expected = np.trace(np.linalg.solve(a[3], da)).real
+  for function in functions:
+    assert function(a).dtype == np.float64
+    np.testing.assert_allclose(jax.jvp(function, (a[3],), (da,))[1], expected, rtol=1e-12)
+
+
+def test_determinants_of_degenerate_factors(rng):
+  """The phase and its derivatives, the sign of the exchanges, zeros, NaN, and one operand without
+  a batch."""
+  a = matrices.general(rng, (6,), 4, 4, np.complex128)
+  a[1, :, 2] = 0
+  a[2, 0, 0] = np.nan
+  packed, pivots = linalg.lu_factor(a)
+  for x, y in zip(linalg.lu_slogdet((packed, pivots)), linalg.slogdet(a), strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-12)
+  of_pivots = lambda a: linalg.lu_slogdet(linalg.lu_factor(a))
+  derivatives.check(of_pivots, (a[3:],), rng, tolerance=1e-7)
+  one = linalg.lu_slogdet((np.eye(4), pivots))
+  assert one.logabsdet.shape == one.sign.shape == (6,)
+  assert set(np.asarray(one.sign)) == {-1, 1}
+  assert linalg.lu_slogdet((np.eye(3), np.array([7, -1, 2]))).sign == 1  # which exchange nothing
+  np.testing.assert_array_equal(linalg.cho_logdet((np.diag([1.0, 0]), True)), -np.inf)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
+def test_determinants_of_factors_with_subnormal_pivots(dtype):
+  """XLA's own comparisons and logarithms take them for zero; and magnitudes out of range."""
+  phase = dtype(1 if dtype is np.float32 else 1 + 1j)
+  for diagonal in ([1e-40, 1e30, 1e20], [3e38, 2e-3, 1]):
+    a = phase * np.diag(diagonal).astype(dtype)
+    for x, y in zip(
+        linalg.lu_slogdet(linalg.lu_factor(a)), np.linalg.slogdet(a.astype(np.complex128)),
+        strict=True):
+      np.testing.assert_allclose(x, y, rtol=1e-5)
+
+
+def test_errors_of_determinants_of_factors():
+  a, pivots = np.eye(3), np.arange(3)
+  for call, kind, message in (
+      (lambda: linalg.cho_logdet(a), TypeError, "cho_logdet takes as c_and_lower the two values"),
+      (lambda: linalg.cho_logdet((a[:2], True)), ValueError,
+       r"cho_logdet\(\) must have shape \[..., n, n\], got \(2, 3\)"),
+      (lambda: linalg.lu_slogdet(linalg.lu(a)), TypeError, "that lu_factor returns, got 3 of them"),
+      (lambda: linalg.lu_slogdet((a[:2], pivots)), ValueError, r"lu_slogdet\(\) must have shape"),
+      (lambda: linalg.lu_slogdet((a, a[0])), TypeError, r"lu_slogdet\(\) must be integers"),
+      (lambda: linalg.lu_slogdet((a, pivots[:2])), ValueError,
+       r"lu_slogdet\(\): factors \(3, 3\) and pivots \(2,\)"),
+      (lambda: linalg.lu_slogdet((np.ones((2, 3, 3)), np.ones((4, 3), int))), ValueError,
+       r"lu_slogdet\(\): factors \(2, 3, 3\) and pivots \(4, 3\)")):
+    with pytest.raises(kind, match=message):
+      call()

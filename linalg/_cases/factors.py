@@ -1,0 +1,43 @@
+"""Factors as operands, and what they are factors of."""
+
+import numpy as np
+
+import linalg
+from linalg._cases import checks
+from linalg._cases.operands import positive_definite, square
+
+
+def take(a, order, axis):
+  """The rows (axis -2) or columns of matrices in an order of each."""
+  order = np.expand_dims(np.asarray(order), -1 if axis == -2 else -2)
+  return np.take_along_axis(np.asarray(a), order, axis=axis)
+
+
+def cholesky_factor(rng, batch, m, n, dtype):
+  (a,) = positive_definite(rng, batch, m, n, dtype)
+  return (np.linalg.cholesky(a),) if n else (a,)
+
+
+def cholesky_product(l):
+  return checks.wide(l) @ checks.adjoint(checks.wide(l))
+
+
+def lu_factors(rng, batch, m, n, dtype):
+  (a,) = square(rng, batch, m, n, dtype)
+  packed, pivots, _ = linalg.lu(a)
+  return np.asarray(packed), np.asarray(pivots)
+
+
+def unpack_lu(packed):
+  """L and U of packed factors (..., m, n)."""
+  packed = checks.wide(packed)
+  m, n = packed.shape[-2:]
+  k = min(m, n)
+  l = np.tril(packed[..., :k], -1) + np.eye(m, k)
+  return l, np.triu(packed[..., :k, :])
+
+
+def lu_product(packed, pivots):
+  l, u = unpack_lu(packed)
+  permutation = linalg.lu_pivots_to_permutation(pivots, packed.shape[-1])
+  return take(l @ u, np.argsort(permutation), -2)
