@@ -158,7 +158,9 @@ VMAPPED = {
 }
 
 
-@pytest.mark.parametrize("transform", VMAPPED)
+@pytest.mark.parametrize("transform", [
+    pytest.param(name, marks=pytest.mark.extended) if name == "vmap of vmap" else name
+    for name in VMAPPED])
 def test_inside_vmap_and_scan(transform):
   """The index begins with the places in what is mapped, the outermost first; a step of a loop has
   its own batch's alone."""

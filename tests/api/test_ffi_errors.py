@@ -166,6 +166,7 @@ def test_good_call(target):
   _good_call(target)
 
 
+@pytest.mark.extended
 @TARGETS
 def test_bad_operands(target):
   """Catches an operand that is read beyond its end, or as another type."""

@@ -120,7 +120,7 @@ def test_debug_nans_at_equal_eigenvalues():
   np.testing.assert_allclose(gradient, 2 * np.eye(3))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
+@cases.each_dtype(np.float32, np.complex64)
 def test_32_bit_mode(case, dtype, rng):
   """With 64-bit types off, nothing asks for them: neither result nor derivative, nor a warning."""
   operands = case.operands(rng, (2,), 3, 3, dtype)

@@ -59,7 +59,7 @@ def test_one_triangle_of_a_hermitian_matrix(dtype, rng):
 
 
 @cases.each_double
-@pytest.mark.parametrize("left_side", [True, False])
+@pytest.mark.parametrize("left_side", [True, pytest.param(False, marks=pytest.mark.extended)])
 def test_triangular_solve(left_side, dtype, rng):
   """Every combination of flags."""
   names = ("lower", "transpose_a", "conjugate_a", "unit_diagonal")

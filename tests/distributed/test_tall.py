@@ -72,7 +72,8 @@ def test_results(layout, kind, dtype, rng):
   assert is_whole(r, vh, solution)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    "devices", [1, 8, *(pytest.param(x, marks=pytest.mark.extended) for x in (2, 4))])
 def test_bits_do_not_depend_on_where_it_is_asked(devices, rng):
   """The type, the array, axes= and a mesh of the context say the same."""
   a = general(rng, ROWS, N, dtype=np.float64)
@@ -231,6 +232,7 @@ def test_fewer_rows_than_columns_on_a_device(n, dtype, rng):
     close(mine, theirs, dtype)
 
 
+@pytest.mark.extended
 @KINDS
 def test_empty(kind):
   """Of a matrix without columns, and of no right-hand sides: what linalg's functions give."""

@@ -1,9 +1,12 @@
 """Two processes with four devices each work on one global batch, without a word between them."""
 
+import pytest
+
 import cases
 import processes
 
 
+@pytest.mark.extended
 def test_two_processes(tmp_path):
   """Catches a program that needs the other process's matrices, or that waits for it in vain."""
   text = processes.run("distributed_process.py", 2, 120, tmp_path)

@@ -167,6 +167,7 @@ def test_third_derivative_of_funm_hermitian():
     third(1.0)
 
 
+@pytest.mark.extended
 def test_parameters_of_a_function(rng):
   """Derivatives by them, by A and by both, at equal eigenvalues, are those that there are where the
   parameters stand in the matrix; one is for all matrices, one for each."""

@@ -1,4 +1,4 @@
-"""The programs that sanitizers run are C++ still: their own suites run seldom."""
+"""The programs that sanitizers run are C++ still: those suites run seldom."""
 
 import pathlib
 import shutil
@@ -8,6 +8,8 @@ import jax
 import pytest
 
 import sanitized
+
+pytestmark = pytest.mark.extended
 
 
 @pytest.mark.parametrize(
