@@ -48,7 +48,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   function is compiled with `jax.jit` and runs to its end before it raises: use it to find a
   failure. The checks of a sharded batch take an all-reduce. Where `vmap` maps a function, the index
   begins with the place in what is mapped; of a step of `scan` or `lax.map` it is that in the step's
-  own batch. What raises cannot be traced: apply `checked` to the whole program rather than
+  own batch. In the gradient of a `scan` nothing is found, for JAX drops the checks there: check the
+  value. What raises cannot be traced: apply `checked` to the whole program rather than
   `jax.jit`, which ends with JAX's "Cannot abstractly evaluate a checkify.check".
 
   Args:

@@ -399,7 +399,7 @@ lu_slogdet_p: ffi.Operation = ffi.operation(
 def _lu_slogdet(packed, pivots):
   (packed,), dtype = as_arrays("lu_slogdet", packed)
   check_square_factors("lu_slogdet", packed, pivots)
-  sign, logabsdet = lu_slogdet_p(packed, pivots)
+  sign, logabsdet = lu_slogdet_p(packed, pivots.astype(jnp.int32))
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(real_dtype(dtype)))
 
 
