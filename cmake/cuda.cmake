@@ -84,6 +84,7 @@ endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 add_library(
   linalg_cuda_kernels STATIC
+  kernels/cuda/solve.cu  # first, for it takes longest to compile
   kernels/cuda/banded.cu
   kernels/cuda/cholesky.cu
   kernels/cuda/det.cu
@@ -95,7 +96,6 @@ add_library(
   kernels/cuda/matmul.cu
   kernels/cuda/qr.cu
   kernels/cuda/schur.cu
-  kernels/cuda/solve.cu
   kernels/cuda/svd.cu
   kernels/cuda/triangular_solve.cu
   kernels/cuda/tridiagonal_solve.cu)

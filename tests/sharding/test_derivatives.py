@@ -68,8 +68,7 @@ def _check(mode, case, kind, dtype, rng):
 @CASES
 @pytest.mark.parametrize(
     "kind, dtype",
-    [(AxisType.Auto, np.float64), (AxisType.Explicit, np.complex128),
-     pytest.param(AxisType.Explicit, np.float64, marks=pytest.mark.extended)],
+    [(AxisType.Auto, np.float64), (AxisType.Explicit, np.complex128)],
     ids=lambda x: x.__name__ if isinstance(x, type) else x.name)
 def test_first_order(case, kind, dtype, rng):
   """jvp, linearize and vjp: catches a product or a broadcast in a rule that makes XLA gather."""
