@@ -28,7 +28,7 @@ from linalg._algebra import (
 )
 from linalg._lu import check_square_factors, lu_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_pair, check_square, real_dtype
+from linalg._operands import as_arrays, as_pair, check_arrays, check_square, real_dtype
 from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p, inverse_tangent
 from linalg._svd import svd_p
@@ -432,4 +432,5 @@ def lu_slogdet(lu_and_piv: tuple[ArrayLike, ArrayLike]) -> SlogdetResult:
     -1.0 1.3863
   """
   packed, pivots = as_pair("lu_slogdet", "lu_and_piv", "lu_factor", lu_and_piv)
+  check_arrays("lu_slogdet", packed, pivots)
   return _lu_slogdet(packed, pivots)

@@ -16,6 +16,7 @@ from linalg._operands import (
     as_columns,
     as_pair,
     check_arrays,
+    check_batches,
     check_matrix,
     check_square,
     incompatible,
@@ -148,13 +149,10 @@ def check_square_factors(name: str, packed: jax.Array, pivots: jax.Array) -> Non
   check_square(name, packed)
   if not jnp.issubdtype(pivots.dtype, jnp.integer):
     raise TypeError(f"Pivots for {name}() must be integers, got {pivots.dtype}")
-  try:
-    fit = packed.shape[-1:] == pivots.shape[-1:]
-    jnp.broadcast_shapes(packed.shape[:-2], pivots.shape[:-1])
-  except ValueError:
-    fit = False
-  if not fit:
-    raise incompatible(name, packed, pivots, names=("factors", "pivots"))
+  names = ("factors", "pivots")
+  if packed.shape[-1:] != pivots.shape[-1:]:
+    raise incompatible(name, packed, pivots, names=names)
+  check_batches(name, packed, pivots, ranks=(2, 1), names=names)
 
 
 def _factor(name, a, overwrite=False):
@@ -334,4 +332,5 @@ def lu_solve(
   del check_finite
   packed, pivots = as_pair("lu_solve", "lu_and_piv", "lu_factor", lu_and_piv)
   check_arrays("lu_solve", packed, b)
+  check_arrays("lu_solve", pivots)
   return _lu_solve(packed, pivots, b, trans, bool(overwrite_b))

@@ -39,7 +39,7 @@ def as_pair(
     got = str(type(x))
   elif len(x) != 2:
     got = f"{len(x)} of them"
-  elif all(map(_is_array, x)) and (jnp.ndim(x[1]) == 0) == flag:
+  elif _is_array(x[0]) and _is_array(x[1]) and (getattr(x[1], "ndim", 0) == 0) == flag:
     return x[0], x[1]
   else:
     got = " and ".join(jax.typeof(y).str_short() if _is_array(y) else str(type(y)) for y in x)
@@ -108,12 +108,17 @@ def check_columns(name: str, a: Any, b: jax.Array, columns: jax.Array) -> None:
   check_batches(name, a, columns)
 
 
-def check_batches(name: str, a: Any, b: Any) -> None:
-  """Raises ValueError where the batch dimensions of two operands do not broadcast."""
+def check_batches(
+    name: str, *operands: Any, ranks: Sequence[int] = (), names: Sequence[str] = ()
+) -> None:
+  """Raises ValueError where the batch dimensions of operands do not broadcast. The ranks are those
+  of their cores: of matrices, if none are given."""
+  ranks = ranks or [2] * len(operands)
   try:
-    jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    jnp.broadcast_shapes(
+        *(x.shape[:-rank] for x, rank in zip(operands, ranks, strict=True)))
   except ValueError:
-    raise incompatible(name, a, b) from None
+    raise incompatible(name, *operands, names=names) from None
 
 
 def as_columns(

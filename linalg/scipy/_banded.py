@@ -15,7 +15,7 @@ from linalg import ffi
 from linalg._algebra import expand, nan_where, solution_tangent, without_none, zeros_like
 from linalg._checks import check_factors, check_positive
 from linalg._given_factors import given_factors
-from linalg._operands import VECTORS, as_arrays, incompatible
+from linalg._operands import as_arrays, check_columns
 from linalg._public import public
 
 __all__ = ["cho_solve_banded", "cholesky_banded", "solve_banded", "solveh_banded"]
@@ -345,15 +345,7 @@ def _columns(name, ab, b):
   """The right-hand sides (..., n, k), and whether there was one vector."""
   vector = b.ndim == 1
   columns = b[..., None] if vector else b
-  if columns.ndim < 2 or columns.shape[-2] != ab.shape[-1]:
-    error = incompatible(name, ab, b)
-    if b.ndim > 1 and b.shape[-1] == ab.shape[-1]:
-      error = ValueError(f"{error}. {VECTORS}")
-    raise error
-  try:
-    jnp.broadcast_shapes(ab.shape[:-2], columns.shape[:-2])
-  except ValueError:
-    raise incompatible(name, ab, b) from None
+  check_columns(name, ab, b, columns)
   ffi.refuse_sharded(name, ab, columns)
   return columns, vector
 

@@ -11,7 +11,7 @@ from linalg import ffi
 from linalg._algebra import expand, info_of_nan, nan_where, solution_tangent, zeros_like
 from linalg._checks import check
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_complex, incompatible
+from linalg._operands import as_arrays, as_complex, check_batches, incompatible
 from linalg._public import public
 
 __all__ = ["matmul_toeplitz", "solve_toeplitz"]
@@ -148,11 +148,9 @@ def _operands(name, c_or_cr, b, second):
 
 
 def _broadcast(name, c, r, b, second):
-  try:
-    jnp.broadcast_shapes(c.shape[:-1], r.shape[:-1], b.shape[:-2])
-  except ValueError:
-    raise incompatible(name, c, r, b, names=("c", "r", second)) from None
-  return ffi.broadcast_batches(name, (c, r, b), (1, 1, 2))
+  ranks = (1, 1, 2)
+  check_batches(name, c, r, b, ranks=ranks, names=("c", "r", second))
+  return ffi.broadcast_batches(name, (c, r, b), ranks)
 
 
 @public("check_finite")

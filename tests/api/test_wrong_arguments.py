@@ -173,6 +173,10 @@ def test_factors_are_a_pair():
       (lambda: linalg.lu_slogdet((EYE, True)), "float64[3,3] and bool[]"),
       (lambda: linalg.lu_slogdet((EYE, [0, 1, 2])), "float64[3,3] and <class 'list'>")):
     _refuses(call, "takes as", got)
+  words = np.array(["a", "b", "c"])
+  for call in (
+      lambda: linalg.lu_solve((EYE, words), EYE), lambda: linalg.lu_slogdet((EYE, words))):
+    _refuses(call, "takes arrays of numbers, got <U1")
 
 
 def test_errors_from_within_are_left_alone():
