@@ -282,5 +282,5 @@ def cho_solve(
     [0.5  0.25]
   """
   del check_finite
-  c, lower = as_pair("cho_solve", "c_and_lower", "cho_factor", c_and_lower, flag=True)
+  c, lower = as_pair("cho_solve", "c_and_lower", "what cho_factor returns", c_and_lower, flag=True)
   return _cho_solve(c, b, bool(lower), bool(overwrite_b))

@@ -28,7 +28,7 @@ from linalg._algebra import (
 )
 from linalg._lu import check_square_factors, lu_p
 from linalg._matmul import product
-from linalg._operands import as_arrays, as_pair, check_arrays, check_square, real_dtype
+from linalg._operands import as_arrays, as_pair, check_square, real_dtype
 from linalg._public import public
 from linalg._solve import factored_solve_p, inv_p, inverse_tangent
 from linalg._svd import svd_p
@@ -363,7 +363,7 @@ def cho_logdet(c_and_lower: tuple[ArrayLike, bool]) -> jax.Array:
     >>> print(linalg.cho_logdet(factor).round(4))  # log 64
     4.1589
   """
-  c, _ = as_pair("cho_logdet", "c_and_lower", "cho_factor", c_and_lower, flag=True)
+  c, _ = as_pair("cho_logdet", "c_and_lower", "what cho_factor returns", c_and_lower, flag=True)
   return _cho_logdet(c)
 
 
@@ -431,6 +431,5 @@ def lu_slogdet(lu_and_piv: tuple[ArrayLike, ArrayLike]) -> SlogdetResult:
     >>> print(sign, logabsdet.round(4))  # of -4
     -1.0 1.3863
   """
-  packed, pivots = as_pair("lu_slogdet", "lu_and_piv", "lu_factor", lu_and_piv)
-  check_arrays("lu_slogdet", packed, pivots)
+  packed, pivots = as_pair("lu_slogdet", "lu_and_piv", "what lu_factor returns", lu_and_piv)
   return _lu_slogdet(packed, pivots)

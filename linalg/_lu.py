@@ -330,7 +330,5 @@ def lu_solve(
     (1000, 2, 3)
   """
   del check_finite
-  packed, pivots = as_pair("lu_solve", "lu_and_piv", "lu_factor", lu_and_piv)
-  check_arrays("lu_solve", packed, b)
-  check_arrays("lu_solve", pivots)
+  packed, pivots = as_pair("lu_solve", "lu_and_piv", "what lu_factor returns", lu_and_piv)
   return _lu_solve(packed, pivots, b, trans, bool(overwrite_b))

@@ -18,11 +18,23 @@ def check_arrays(name: str, *operands: Any) -> None:
   """Raises TypeError for what is no array of numbers."""
   for i, x in enumerate(operands):
     if not _is_array(x):
-      raise TypeError(
-          f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
-    dtype = getattr(x, "dtype", np.dtype(bool))
-    if not (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)):
-      raise TypeError(f"{name} takes arrays of numbers, got {dtype} at position {i}.")
+      raise TypeError(not_an_array(name, x, i))
+    if not holds_numbers(x):
+      raise TypeError(not_of_numbers(name, x, i))
+
+
+def not_an_array(name: str, x: Any, position: int) -> str:
+  return f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}."
+
+
+def not_of_numbers(name: str, x: Any, position: int) -> str:
+  return f"{name} takes arrays of numbers, got {x.dtype} at position {position}."
+
+
+def holds_numbers(x: Any) -> bool:
+  """Whether an array or a scalar is of numbers or booleans."""
+  dtype = getattr(x, "dtype", np.dtype(bool))
+  return jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)
 
 
 def _is_array(x: Any) -> bool:
@@ -31,10 +43,10 @@ def _is_array(x: Any) -> bool:
 
 
 def as_pair(
-    name: str, parameter: str, maker: str, x: Any, *, flag: bool = False
+    name: str, parameter: str, what: str, x: Any, *, flag: bool = False
 ) -> tuple[Any, Any]:
   """The two values of factors, of which the second is a flag or an array. An array of two matrices
-  is none."""
+  is none; `what` is."""
   if not isinstance(x, (tuple, list)):
     got = str(type(x))
   elif len(x) != 2:
@@ -43,7 +55,7 @@ def as_pair(
     return x[0], x[1]
   else:
     got = " and ".join(jax.typeof(y).str_short() if _is_array(y) else str(type(y)) for y in x)
-  raise TypeError(f"{name} takes as {parameter} the two values that {maker} returns, got {got}.")
+  raise TypeError(f"{name} takes as {parameter} {what}, got {got}.")
 
 
 def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from linalg._checks import called
+from linalg._operands import holds_numbers, not_an_array, not_of_numbers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,7 +78,11 @@ def _wrong(name, signature, static, compiled, hints, args, kwargs) -> str | None
             f"{name}() takes {parameter} as an option: a number, a string or a tuple; got "
             f"{type(value)}.")
     elif isinstance(value, (str, bytes)) or (compiled and not _may_be_array(value)):
-      return f"{name} requires ndarray or scalar arguments, got {type(value)} at position {place}."
+      return not_an_array(name, value, place)
+    else:
+      for x in jax.tree.leaves(value):
+        if isinstance(x, (np.ndarray, np.generic)) and not holds_numbers(x):
+          return not_of_numbers(name, x, place)
   return None
 
 

@@ -15,7 +15,7 @@ from linalg import ffi
 from linalg._algebra import expand, nan_where, solution_tangent, without_none, zeros_like
 from linalg._checks import check_factors, check_positive
 from linalg._given_factors import given_factors
-from linalg._operands import as_arrays, check_columns
+from linalg._operands import as_arrays, as_pair, check_columns
 from linalg._public import public
 
 __all__ = ["cho_solve_banded", "cholesky_banded", "solve_banded", "solveh_banded"]
@@ -510,7 +510,9 @@ def cho_solve_banded(
     [1. 1. 1.]
   """
   del overwrite_b, check_finite
-  cb, lower = cb_and_lower
+  cb, lower = as_pair(
+      "cho_solve_banded", "cb_and_lower", "what cholesky_banded returns, and whether it is lower",
+      cb_and_lower, flag=True)
   return _cho_solve_banded(cb, b, bool(lower))
 
 

@@ -149,6 +149,19 @@ def test_a_string_for_an_array():
       call()
 
 
+def test_an_array_of_strings():
+  """NumPy has arrays that JAX has not, alone or in a pair."""
+  words = np.array([["a", "b", "c"]] * 3)
+  for call, position in (
+      (lambda: linalg.cholesky(words), 0), (lambda: linalg.lstsq(EYE, words), 1),
+      (lambda: linalg.cho_solve((words, True), EYE), 0), (lambda: linalg.cho_logdet((words, 1)), 0),
+      (lambda: linalg.lu_solve((EYE, words[0]), EYE), 0),
+      (lambda: linalg.lu_slogdet((EYE, words[0])), 0),
+      (lambda: linalg.scipy.cho_solve_banded((words, True), EYE), 0)):
+    _refuses(call, "takes arrays of numbers, got <U1", f"at position {position}")
+  _refuses(lambda: linalg.inv(np.array([[None]])), "inv", "numbers, got object")
+
+
 @pytest.mark.parametrize("name", ["eigh", "eigh_ex", "eigvalsh"])
 def test_a_pair_of_matrices(name):
   """As scipy.linalg.eigh takes it."""
@@ -165,6 +178,9 @@ def test_factors_are_a_pair():
   for x in (EYE, two, (EYE,), (EYE, "x"), (EYE, None), ("x", True), ("x", pivots)):
     _refuses(lambda: linalg.cho_solve(x, EYE), "cho_solve", "c_and_lower", "cho_factor")
     _refuses(lambda: linalg.cho_logdet(x), "cho_logdet", "c_and_lower", "cho_factor")
+    _refuses(
+        lambda: linalg.scipy.cho_solve_banded(x, EYE), "cho_solve_banded", "cb_and_lower",
+        "cholesky_banded")
     _refuses(lambda: linalg.lu_solve(x, EYE), "lu_solve", "lu_and_piv", "lu_factor")
     _refuses(lambda: linalg.lu_slogdet(x), "lu_slogdet", "lu_and_piv", "lu_factor")
   for call, got in (
@@ -173,10 +189,6 @@ def test_factors_are_a_pair():
       (lambda: linalg.lu_slogdet((EYE, True)), "float64[3,3] and bool[]"),
       (lambda: linalg.lu_slogdet((EYE, [0, 1, 2])), "float64[3,3] and <class 'list'>")):
     _refuses(call, "takes as", got)
-  words = np.array(["a", "b", "c"])
-  for call in (
-      lambda: linalg.lu_solve((EYE, words), EYE), lambda: linalg.lu_slogdet((EYE, words))):
-    _refuses(call, "takes arrays of numbers, got <U1")
 
 
 def test_errors_from_within_are_left_alone():
