@@ -26,6 +26,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_cholesky_full_vjp, kCpu, 2, 1)                                      \
   visit(linalg_cholesky_jvp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
+  visit(linalg_cholesky_update, kCpu, 2, 2, "downdate")                            \
   visit(linalg_cholesky_vjp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_det, kBoth, 1, 1)                                                   \
   visit(linalg_det_cofactors, kBoth, 1, 2)                                         \

@@ -22,6 +22,7 @@ from jax import lax
 
 from linalg import _primitive, ffi
 from linalg._cholesky import cholesky_full_jvp_p, cholesky_lower_jvp_p, cholesky_p
+from linalg._cholesky_update import cholesky_update_p
 from linalg._eig import eig_left_p, eig_p, eigvals_p
 from linalg._eigh import eigh_p
 from linalg._householder import householder_product_p, householder_qr_p, ormqr_p
@@ -61,6 +62,10 @@ _OF_A_SUBSET = "a subset was asked for"
 
 def _cholesky(a, *, of_mean=False):
   return _Call(cholesky_p, (0,), {"lower": True, "symmetrize": of_mean})
+
+
+def _cholesky_update(r, w):
+  return _Call(cholesky_update_p, (0,))
 
 
 def _lu(a):
@@ -184,7 +189,7 @@ def _dot_general(
 # derivatives of solves.
 _ROUTES: dict[str, _Route | str] = {
     "cholesky": _cholesky,
-    "cholesky_update": "linalg.cholesky_update needs a diagonal without zeros",
+    "cholesky_update": _cholesky_update,
     "eig": _eig,
     "eigh": _eigh,
     "geqp3": "linalg has no packed form of pivoted QR",

@@ -4,8 +4,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from linalg import ffi
 from linalg._algebra import adjoint, expand, nan_where, triangle
 from linalg._checks import check
+from linalg._cholesky import cholesky_jvp_p
+from linalg._matmul import product
 from linalg._operands import as_arrays, check_square, incompatible
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
@@ -13,18 +16,32 @@ from linalg._triangular import triangular_solve_p
 __all__ = ["cholesky_update", "cholesky_update_ex"]
 
 
-def _update(name, r, w, sign):
-  """R of Rᴴ R + sign w wᴴ, and info.
+def _jvp(primals, tangents, *, downdate):
+  # Of R the change is that of the Cholesky factor of A ± w wᴴ, whose own is H + Hᴴ with
+  # H = Rᴴ dR ± w dwᴴ.
+  (r, w), (dr, dw) = primals, tangents
+  factor, info = cholesky_update_p(r, w, downdate=downdate)
+  halves = []
+  if dr is not None:
+    halves.append(product(triangle(r, lower=False), triangle(dr, lower=False), adjoint_a=True))
+  if dw is not None:
+    outer = w[..., :, None] * dw.conj()[..., None, :]
+    halves.append(-outer if downdate else outer)
+  if not halves:
+    return (factor, info), (None, None)
+  da = 2 * sum(halves)
+  return (factor, info), (cholesky_jvp_p(factor, da, lower=False, symmetrize=True), None)
+
+
+def _fallback(r, w, *, downdate):
+  """For R with a positive diagonal.
 
   With L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is that of I + sign p pᴴ: with
   tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²), Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So a
   column of L K is one of L and the sum of those to its right, weighted by p. Gill, Golub, Murray
   and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method C1.
   """
-  (r, w), dtype = as_arrays(name, r, w)
-  check_square(name, r)
-  if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
-    raise incompatible(name, r, w)
+  sign = -1 if downdate else 1
   l = adjoint(triangle(r, lower=False))
   p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
   squares = p.real**2 + p.imag**2
@@ -42,7 +59,25 @@ def _update(name, r, w, sign):
   order = 1 + index
   first = jnp.min(jnp.where(failed, order, r.shape[-1] + 1), axis=-1, initial=r.shape[-1] + 1)
   info = jnp.where(first <= r.shape[-1], first, 0)
-  return nan_where(info != 0, triangle(adjoint(factor), lower=False), core=2).astype(dtype), info
+  return [nan_where(info != 0, triangle(adjoint(factor), lower=False), core=2), info]
+
+
+cholesky_update_p = ffi.operation(
+    "linalg_cholesky_update",
+    "n n, n -> n n, ()",
+    [0, jnp.int32],
+    attributes={"downdate": False},
+    jvp=_jvp,
+    fallback=_fallback)
+
+
+def _update(name, r, w, downdate):
+  (r, w), dtype = as_arrays(name, r, w)
+  check_square(name, r)
+  if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
+    raise incompatible(name, r, w)
+  factor, info = cholesky_update_p(r, w, downdate=bool(downdate))
+  return factor.astype(dtype), info
 
 
 @public("downdate")
@@ -62,8 +97,10 @@ def cholesky_update(
 
   float16 and bfloat16 are computed in float32, and the factor rounded.
 
-  Algorithm: one triangular solve and cumulative sums, O(n²) operations; Gill, Golub, Murray and
-  Saunders (1974), method C1. Derivatives go through it.
+  Algorithm: a rotation for each row, O(n²) operations; to subtract, a hyperbolic one in mixed form:
+  Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). On GPUs one
+  triangular solve and cumulative sums: Gill, Golub, Murray and Saunders (1974), method C1.
+  Derivative: that of the Cholesky factor of A ± w wᴴ, O(n³) operations.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -76,7 +113,7 @@ def cholesky_update(
     [[3. 0.]
      [0. 3.]]
   """
-  factor, info = _update("cholesky_update", r_matrix, w_vector, -1 if downdate else 1)
+  factor, info = _update("cholesky_update", r_matrix, w_vector, downdate)
   check(info, "is not positive definite after the downdate: its leading minor "
         "of order {info} is not positive.")
   return factor
@@ -102,4 +139,4 @@ def cholesky_update_ex(
     >>> print(info)  # I - w wᴴ is not positive definite for the second w
     [0 1]
   """
-  return _update("cholesky_update_ex", r_matrix, w_vector, -1 if downdate else 1)
+  return _update("cholesky_update_ex", r_matrix, w_vector, downdate)

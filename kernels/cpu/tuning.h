@@ -57,6 +57,13 @@ inline constexpr int64_t kSmallCholesky = 64;
 inline constexpr int64_t kSmallCholeskyDerivative = 48;
 inline constexpr int64_t kSmallFullCholeskyDerivative = 32;
 
+// Cholesky factors that are updated, by the bytes of a matrix: the time of one per lane over that
+// of rows is, in batches, in float32 0.1 at n = 8, 0.2 to 0.4 at 16, 0.4 to 0.5 at 32 and 0.4 to
+// 0.7 at 64, in float64 0.25, 0.3, 0.8 and 1.2, in complex64 0.2, 0.4 to 0.6, 0.6 and 1.0 to 1.2,
+// in complex128 0.3 to 0.5, 0.5, 1.0 to 1.1 and 0.8 to 1.95 (E, quiet, 26 November, the least of
+// 50).
+inline constexpr int64_t kSmallCholeskyUpdateBytes = 12 << 10;
+
 // LU factors, determinants and inverses: 5.0 / 4.7 in batches of 256 at n = 32
 // (benchmarks/results/intel-xeon-processor-2026-11-21.json). In tiles, in batches of 32, LAPACK's
 // time over theirs is, at n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2,
@@ -296,8 +303,9 @@ inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::Dat
 }
 
 // How kernels/small takes matrices of a path that has more than one way: QR with a matrix per lane,
-// or with the columns of one in registers; singular values alone by one-sided Jacobi, or by QR
-// iteration; and the QL iteration of a Hermitian matrix with its eigenvalues refined.
+// or with the columns of one in registers, and updates of Cholesky factors; singular values alone
+// by one-sided Jacobi, or by QR iteration; and the QL iteration of a Hermitian matrix with its
+// eigenvalues refined.
 inline bool TakesQrPerLane(int64_t rows, int64_t cols) {
   return std::max(rows, cols) <= kSmallQrPerLane;
 }
@@ -310,6 +318,7 @@ inline bool TakesJacobi(int64_t rows, int64_t cols, ffi::DataType dtype, bool ve
   }
   return !IsDouble(dtype) && std::max(rows, cols) <= kJacobiSvdvals;
 }
+inline bool TakesUpdatePerLane(int64_t bytes) { return bytes <= kSmallCholeskyUpdateBytes; }
 inline bool RefinesEigenvalues(int64_t n, bool vectors) {
   return n >= (vectors ? kLeastRefinedEigh : kLeastRefinedEigvalsh);
 }

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.linalg
 
 import linalg
-from linalg._cases import checks, matrices
+from linalg._cases import matrices
 from linalg._cases.case import Case
 from linalg._cases.distance import case_of as _case
 from linalg._cases.factors import cholesky_factor, cholesky_product, lu_factors, lu_product
@@ -25,8 +25,6 @@ from linalg._cases.timed import (
     GENERAL,
     TALL,
     TALL_COLUMN,
-    UPPER_FACTOR,
-    VECTOR,
     Timed,
     called,
 )
@@ -48,24 +46,8 @@ def _overdetermined(rng, batch, m, n, dtype):
   return a, matrices.general(rng, batch, n + 3, 2, dtype)
 
 
-def _factor_and_vector(rng, batch, m, n, dtype):
-  """An upper Cholesky factor, and a vector short enough to be subtracted too."""
-  (l,) = cholesky_factor(rng, batch, m, n, dtype)
-  return checks.adjoint(l), vector(rng, batch, m, n, dtype)[0] * dtype.type(0.3)
-
-
 def _slogdet_of_factors(packed, pivots):
   return tuple(np.linalg.slogdet(lu_product(packed, pivots)))
-
-
-def _update_oracle(sign):
-  def oracle(r, w):
-    if not r.size:
-      return (r,)
-    a = r.conj().T @ r + sign * np.outer(w, w.conj())
-    return (np.linalg.cholesky(a).conj().T,)
-
-  return oracle
 
 
 def _lstsq_oracle(a, b):
@@ -186,15 +168,6 @@ COMPOSED: tuple[Case, ...] = (
     _case("solve_her", lambda a, b: linalg.solve(a, b, assume_a="her"),
           with_columns(positive_definite), (2, 2), lambda a, b: (np.linalg.solve(a, b),),
           lambda a, b: jax.scipy.linalg.solve(a, b, assume_a="her"), 20, variant=True),
-    _case("cholesky_update", linalg.cholesky_update, _factor_and_vector, (2, 1),
-          _update_oracle(1),
-          # A loop over the batch: the primitive has no batching rule.
-          lambda r, w: jax.lax.map(lambda one: jax.lax.linalg.cholesky_update(*one), (r, w)), 10,
-          stock_dtypes=(np.float32, np.float64), varying={0: LOOPS},
-          timed=Timed((UPPER_FACTOR, VECTOR), lambda n: 3 * n**2)),
-    _case("cholesky_update_down", lambda r, w: linalg.cholesky_update(r, w, downdate=True),
-          _factor_and_vector, (2, 1), _update_oracle(-1), condition=10, variant=True,
-          varying={0: LOOPS}),
     _case("block_diag", linalg.block_diag, two_square, (2, 2),
           lambda a, b: (scipy.linalg.block_diag(a, b),), jax.vmap(jax.scipy.linalg.block_diag),
           zeros=True),

@@ -37,6 +37,7 @@ from linalg._cases.timed import (
     LOWER_FACTOR,
     PIVOTS,
     POSITIVE_DEFINITE,
+    UPPER_FACTOR,
     VECTOR,
     Timed,
     called,
@@ -53,6 +54,12 @@ def _pivots(rng, batch, m, n, dtype):
   del m, dtype
   low = np.broadcast_to(np.arange(n), (*batch, n))
   return (rng.integers(low, max(n, 1)).astype(np.int32),)
+
+
+def _factor_and_vector(rng, batch, m, n, dtype):
+  """An upper Cholesky factor, and a vector short enough to be subtracted too."""
+  (l,) = cholesky_factor(rng, batch, m, n, dtype)
+  return checks.adjoint(l), vector(rng, batch, m, n, dtype)[0] * np.dtype(dtype).type(0.3)
 
 
 def _lower(rng, batch, m, n, dtype):
@@ -130,6 +137,18 @@ def _cholesky_ratio(lower):
     np.testing.assert_array_equal(f, np.tril(f) if lower else np.triu(f))
     product = f @ checks.adjoint(f) if lower else checks.adjoint(f) @ f
     return checks.factorisation(a, product, checks.eps(factor))
+
+  return ratio
+
+
+def _update_ratio(downdate):
+  def ratio(operands, results):
+    (r, w), (factor,) = map(checks.wide, operands), map(checks.wide, results)
+    np.testing.assert_array_equal(factor, np.triu(factor))
+    before, after = (checks.adjoint(x) @ x for x in (np.triu(r), factor))
+    changed = (after if downdate else before) + w[..., :, None] * w.conj()[..., None, :]
+    larger, smaller = (before, changed) if downdate else (changed, after)
+    return checks.factorisation(larger, smaller, checks.eps(operands[0]))
 
   return ratio
 
@@ -456,6 +475,16 @@ def _det_ratio(operands, results):
   return checks.worst(np.abs(checks.wide(det) - expected), scale)
 
 
+def _update_oracle(sign):
+  def oracle(r, w):
+    if not r.size:
+      return (r,)
+    a = r.conj().T @ r + sign * np.outer(w, w.conj())
+    return (np.linalg.cholesky(a).conj().T,)
+
+  return oracle
+
+
 def _slogdet_ratio(operands, results):
   (a,), (sign, logabsdet) = operands, results
   expected_sign, expected = np.linalg.slogdet(checks.wide(a))
@@ -481,6 +510,15 @@ DECOMPOSITIONS: tuple[Case, ...] = (
     Case("cholesky_upper", lambda a: linalg.cholesky(a, upper=True), positive_definite, (2,),
          _cholesky_ratio(lower=False), lambda a: (np.linalg.cholesky(a).conj().T,),
          lambda a: jnp.linalg.cholesky(a, upper=True), variant=True),
+    Case("cholesky_update", linalg.cholesky_update, _factor_and_vector, (2, 1),
+         _update_ratio(downdate=False), _update_oracle(1),
+         # A loop over the batch: the primitive has no batching rule.
+         lambda r, w: jax.lax.map(lambda one: jax.lax.linalg.cholesky_update(*one), (r, w)),
+         stock_dtypes=(np.float32, np.float64),
+         timed=Timed((UPPER_FACTOR, VECTOR), lambda n: 3 * n**2)),
+    Case("cholesky_update_down", lambda r, w: linalg.cholesky_update(r, w, downdate=True),
+         _factor_and_vector, (2, 1), _update_ratio(downdate=True), _update_oracle(-1),
+         variant=True),
     Case("lu", linalg.lu, general, (2,), _lu_ratio, _lu_oracle, jax.lax.linalg.lu,
          rectangular=True, lapack=True,
          timed=Timed((GENERAL,), lambda n: 2 * n**3 / 3,

@@ -50,6 +50,7 @@ CALLS = {
     "cholesky_full_vjp": Call([MATRIX, MATRIX], [MATRIX]),
     "cholesky_jvp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
     "cholesky_solve": Call([MATRIX, COLUMNS], [COLUMNS], {"lower": True}),
+    "cholesky_update": Call([MATRIX, VECTOR], [MATRIX, INFO], {"downdate": False}),
     "cholesky_vjp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
     "det": Call([MATRIX], [SCALAR]),
     "det_cofactors": Call([MATRIX], [SCALAR, MATRIX]),

@@ -26,6 +26,7 @@ TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
 # Left out of each change's run: what takes longest, and what launches only kernels that others
 # launch too. What is hard for an algorithm stays in float32. Suites go by the names of their files.
 SLOW = (
+    "cholesky_update",
     "(paths.py and (eigh_generalized or svd_thin or schur_complex or eig_left))",
     "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
     "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",

@@ -33,6 +33,7 @@ inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_cholesky_full_vjp", "Tnn Tnn > Tnn"},
     {"linalg_cholesky_jvp", "Tnn Tnn > Tnn"},
     {"linalg_cholesky_solve", "Tnn Tnk > Tnk"},
+    {"linalg_cholesky_update", "Tnn Tn > Tnn I"},
     {"linalg_cholesky_vjp", "Tnn Tnn > Tnn"},
     {"linalg_det", "Tnn > T"},
     {"linalg_det_cofactors", "Tnn > T Tnn"},

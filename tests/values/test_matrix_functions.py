@@ -132,6 +132,24 @@ def test_cholesky_update_and_downdate(dtype, rng):
   assert np.isnan(lowered[1]).all()
 
 
+@pytest.mark.cpu
+@pytest.mark.parametrize("n", [3, 60])
+def test_cholesky_update_of_a_singular_factor(n, rng):
+  """JAX's factor, whose diagonal may be 0 or negative; rows remain where w has no part."""
+  r = np.triu(rng.standard_normal((20, n, n)))
+  r[:, 1, 1] = 0
+  w = rng.standard_normal((20, n))
+  w[10:, 0] = 0
+  r[15:], w[15:] = 0, 0
+  factor, info = map(np.asarray, linalg.cholesky_update_ex(r, w))
+  expected = jax.jit(lambda r, w: jax.lax.map(lambda x: jax.lax.linalg.cholesky_update(*x), (r, w)))
+  np.testing.assert_allclose(factor, expected(r, w), rtol=0, atol=1e-12)
+  np.testing.assert_array_equal(factor[10:, 0], r[10:, 0])
+  np.testing.assert_array_equal(info, 0)
+  info = np.asarray(linalg.cholesky_update_ex(r, w, downdate=True)[1])
+  assert (info[10:] == np.repeat([2, 1], 5)).all() and (info[:10] >= 1).all()
+
+
 @cases.each_double
 @pytest.mark.parametrize("lower", [False, True])
 def test_solve_reads_one_triangle(lower, dtype, rng):

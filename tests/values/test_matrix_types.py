@@ -81,6 +81,13 @@ def _reflectors(a):
   return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)
 
 
+def _with_vector(a):
+  """An upper Cholesky factor R, and Rᴴ p with |p| = 0.3: A is definite without w wᴴ too."""
+  r = np.asarray(linalg.cholesky(a, upper=True))
+  p = np.full(a.shape[-1:], 0.3 / np.sqrt(max(a.shape[-1], 1)), a.dtype)
+  return r, (checks.adjoint(checks.wide(r)) @ p).astype(a.dtype)
+
+
 def _lu_factors(a):
   packed, pivots, _ = linalg.lu(a)
   return np.asarray(packed), np.asarray(pivots), _right_hand_sides(a)
@@ -116,6 +123,8 @@ def _with_unitary(a):
 OPERANDS = {
     "cholesky": (_positive, lambda a: (a,)),
     "cholesky_upper": (_positive, lambda a: (a,)),
+    "cholesky_update": (_positive, _with_vector),
+    "cholesky_update_down": (_positive, _with_vector),
     "lu": (_any_general, lambda a: (a,)),
     "lu_pivots_to_permutation": (_any_general, lambda a: (_lu_factors(a)[1],)),
     "qr": (_any_general, lambda a: (a,)),
