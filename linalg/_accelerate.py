@@ -487,8 +487,10 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
 def accelerated(enabled: bool = True, *, products: bool = False) -> Iterator[None]:
   """A context in which this thread's programs are compiled as after `accelerate`.
 
-  Programs that are called within it and outside are compiled for each, once. As JAX's own contexts
-  it is a thread's, not a task's: it must not last across an `await`.
+  Programs that are called within it and outside are compiled for each, once. It is to stand around
+  calls of compiled functions: within a function that `jax.jit` traces it does nothing, for what is
+  traced there is compiled after it has ended. As JAX's own contexts it is a thread's, not a task's:
+  it must not last across an `await`.
 
   Args:
     enabled, products: as for `accelerate`. With `enabled=False` programs are JAX's within it.

@@ -213,7 +213,7 @@ def _cho_factor(a, lower, overwrite):
   return _checked_factor("cho_factor", a, not lower, symmetrize_input=False, overwrite=overwrite)
 
 
-@public("lower", "overwrite_a", "check_finite", compiled=False)
+@public("lower", "overwrite_a", "check_finite", compiled=False, lists=True)
 def cho_factor(
     a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[jax.Array, bool]:
@@ -252,7 +252,7 @@ def _cho_solve(c, b, lower, overwrite):
   return (x[..., 0] if vector else x).astype(dtype)
 
 
-@public("overwrite_b", "check_finite", compiled=False)
+@public("overwrite_b", "check_finite", compiled=False, lists=True)
 def cho_solve(
     c_and_lower: tuple[ArrayLike, bool],
     b: ArrayLike,
@@ -282,5 +282,6 @@ def cho_solve(
     [0.5  0.25]
   """
   del check_finite
-  c, lower = as_pair("cho_solve", "c_and_lower", "what cho_factor returns", c_and_lower, flag=True)
+  c, lower = as_pair(
+      "cho_solve", "c_and_lower", "the two values that cho_factor returns", c_and_lower, flag=True)
   return _cho_solve(c, b, bool(lower), bool(overwrite_b))

@@ -363,7 +363,8 @@ def cho_logdet(c_and_lower: tuple[ArrayLike, bool]) -> jax.Array:
     >>> print(linalg.cho_logdet(factor).round(4))  # log 64
     4.1589
   """
-  c, _ = as_pair("cho_logdet", "c_and_lower", "what cho_factor returns", c_and_lower, flag=True)
+  c, _ = as_pair("cho_logdet", "c_and_lower", "the two values that cho_factor returns", c_and_lower,
+      flag=True)
   return _cho_logdet(c)
 
 
@@ -431,5 +432,6 @@ def lu_slogdet(lu_and_piv: tuple[ArrayLike, ArrayLike]) -> SlogdetResult:
     >>> print(sign, logabsdet.round(4))  # of -4
     -1.0 1.3863
   """
-  packed, pivots = as_pair("lu_slogdet", "lu_and_piv", "what lu_factor returns", lu_and_piv)
+  packed, pivots = as_pair(
+      "lu_slogdet", "lu_and_piv", "the two values that lu_factor returns", lu_and_piv)
   return _lu_slogdet(packed, pivots)

@@ -158,7 +158,7 @@ def eigh_tridiagonal(
 ) -> jax.Array | tuple[jax.Array, jax.Array]: ...
 
 
-@public("eigvals_only", "select", "select_range", compiled=False)
+@public("eigvals_only", "select", "select_range", compiled=False, lists=True)
 def eigh_tridiagonal(
     d: ArrayLike,
     e: ArrayLike,

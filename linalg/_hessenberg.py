@@ -102,7 +102,7 @@ def hessenberg(
 ) -> jax.Array | tuple[jax.Array, jax.Array]: ...
 
 
-@public("calc_q", "overwrite_a", "check_finite")
+@public("calc_q", "overwrite_a", "check_finite", lists=True)
 def hessenberg(
     a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> jax.Array | tuple[jax.Array, jax.Array]:

@@ -225,4 +225,4 @@ def ormqr(
   count = taus.shape[-1] if taus.ndim else None
   if count is None or count > min(a.shape[-2:]) or c.shape[-2 if left else -1] != a.shape[-2]:
     raise incompatible("ormqr", a, taus, c, names=("a", "taus", "c"))
-  return ormqr_p(a, taus, c, left=left, transpose=transpose).astype(dtype)
+  return ormqr_p(a, taus, c, left=bool(left), transpose=bool(transpose)).astype(dtype)

@@ -260,7 +260,7 @@ def _lu_factor(a, overwrite):
   return packed, pivots
 
 
-@public("overwrite_a", "check_finite", compiled=False)
+@public("overwrite_a", "check_finite", compiled=False, lists=True)
 def lu_factor(
     a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[jax.Array, jax.Array]:
@@ -299,7 +299,7 @@ def _lu_solve(packed, pivots, b, trans, overwrite):
   return (x[..., 0] if vector else x).astype(dtype)
 
 
-@public("trans", "overwrite_b", "check_finite", compiled=False)
+@public("trans", "overwrite_b", "check_finite", compiled=False, lists=True)
 def lu_solve(
     lu_and_piv: tuple[ArrayLike, ArrayLike],
     b: ArrayLike,
@@ -330,5 +330,6 @@ def lu_solve(
     (1000, 2, 3)
   """
   del check_finite
-  packed, pivots = as_pair("lu_solve", "lu_and_piv", "what lu_factor returns", lu_and_piv)
+  packed, pivots = as_pair(
+      "lu_solve", "lu_and_piv", "the two values that lu_factor returns", lu_and_piv)
   return _lu_solve(packed, pivots, b, trans, bool(overwrite_b))

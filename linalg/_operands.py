@@ -38,8 +38,8 @@ def holds_numbers(x: Any) -> bool:
 
 
 def _is_array(x: Any) -> bool:
-  return hasattr(x, "dtype") or hasattr(x, "__jax_array__") or (
-      jnp.isscalar(x) and not isinstance(x, (str, bytes)))
+  return not isinstance(x, (str, bytes)) and (  # which NumPy's have a dtype
+      hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x))
 
 
 def as_pair(

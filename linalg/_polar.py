@@ -40,7 +40,7 @@ _unitary_p = given_factors(
     jvp=_unitary_jvp)
 
 
-@public("side", "method", "eps", "max_iterations")
+@public("side", "method", "eps", "max_iterations", lists=True)
 def polar(
     a: ArrayLike,
     side: str = "right",

@@ -94,7 +94,7 @@ def _pade(a, coefficients):
   return product(a, odd), even
 
 
-@public("upper_triangular", "max_squarings")
+@public("upper_triangular", "max_squarings", lists=True)
 def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> jax.Array:
   """The matrix exponential; `jax.scipy.linalg.expm`.
 

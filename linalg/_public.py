@@ -17,7 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def public(
-    *static: str, compiled: bool = True, hints: Mapping[str, str] | None = None
+    *static: str, compiled: bool = True, lists: bool = False,
+    hints: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
   """A decorator of public functions, which keeps their signature.
 
@@ -29,6 +30,8 @@ def public(
     static: the parameters that are options, known when the function is traced: no arrays.
     compiled: whether to apply `jax.jit`; not for functions that need a value before they call one
       that is compiled.
+    lists: whether lists of numbers are taken for arrays, and a list of options for a tuple, as
+      `jax.scipy.linalg` and SciPy do and `jax.numpy` does not.
     hints: what else to say where an array is given for an option.
   """
 
@@ -40,6 +43,8 @@ def public(
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
       try:
         with called(function.__name__):
+          if lists and (list in map(type, args) or list in map(type, kwargs.values())):
+            return _call_without_lists(call, signature, static, args, kwargs)
           return call(*args, **kwargs)
       except Exception:
         message = _wrong(function.__name__, signature, static, compiled, hints or {}, args, kwargs)
@@ -56,6 +61,14 @@ def with_types_of(namesake: F) -> Callable[[Callable[..., Any]], F]:
   """A decorator of functions that have the signature of `namesake`, which says their types."""
   del namesake
   return lambda function: cast(F, function)
+
+
+def _call_without_lists(call, signature, static, args, kwargs) -> Any:
+  bound = signature.bind(*args, **kwargs)
+  for parameter, value in bound.arguments.items():
+    if type(value) is list:
+      bound.arguments[parameter] = tuple(value) if parameter in static else jax.numpy.asarray(value)
+  return call(*bound.args, **bound.kwargs)
 
 
 def _wrong(name, signature, static, compiled, hints, args, kwargs) -> str | None:
@@ -79,9 +92,9 @@ def _wrong(name, signature, static, compiled, hints, args, kwargs) -> str | None
             f"{type(value)}.")
     elif isinstance(value, (str, bytes)) or (compiled and not _may_be_array(value)):
       return not_an_array(name, value, place)
-    else:
-      for x in jax.tree.leaves(value):
-        if isinstance(x, (np.ndarray, np.generic)) and not holds_numbers(x):
+    elif signature.parameters[parameter].kind is not inspect.Parameter.VAR_POSITIONAL:
+      for x in value if isinstance(value, (tuple, list)) else [value]:
+        if isinstance(x, np.ndarray) and not holds_numbers(x):
           return not_of_numbers(name, x, place)
   return None
 

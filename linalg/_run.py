@@ -6,11 +6,12 @@ that it starts are not accelerated.
 """
 
 import argparse
+import importlib.util
 import os
 import pathlib
-import runpy
 import sys
 import types
+from typing import Any
 
 from linalg._accelerate import accelerate
 
@@ -37,19 +38,37 @@ def _set_path(directory: str) -> None:
     sys.path[0] = directory
 
 
+def _of_script(name: str) -> tuple[types.CodeType, dict[str, Any]]:
+  """Its code, and what its module says of itself."""
+  path = pathlib.Path(name)
+  _set_path(str(path.resolve().parent))
+  return compile(path.read_bytes(), name, "exec"), {"__file__": name}
+
+
+def _of_module(name: str) -> tuple[types.CodeType, dict[str, Any]]:
+  """The same of a module, or of a package's `__main__`, as `python -m` finds them."""
+  _set_path(os.getcwd())
+  spec = importlib.util.find_spec(name)
+  if spec is not None and spec.submodule_search_locations is not None:
+    spec = importlib.util.find_spec(f"{name}.__main__")
+  loader: Any = spec and spec.loader
+  code = loader.get_code(spec.name) if spec and hasattr(loader, "get_code") else None
+  if spec is None or code is None:
+    raise ImportError(f"there is no code of a module {name}")
+  return code, {
+      "__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader,
+      "__package__": spec.parent, "__spec__": spec}
+
+
 def main(arguments: list[str]) -> int:
   options = _parse(arguments)
   accelerate(products=options.products)
   sys.argv = [options.program, *options.arguments]
-  if options.is_module:
-    _set_path(os.getcwd())
-    runpy.run_module(options.program, run_name="__main__", alter_sys=True)
-    return 0
-  path = pathlib.Path(options.program)
-  _set_path(str(path.resolve().parent))
+  code, names = (_of_module if options.is_module else _of_script)(options.program)
+  sys.argv[0] = names["__file__"]
   # The module stays where threads and pickles look for it.
-  script = types.ModuleType("__main__")
-  script.__dict__.update(__file__=str(path), __builtins__=__builtins__)
-  sys.modules["__main__"] = script
-  exec(compile(path.read_bytes(), str(path), "exec"), script.__dict__)
+  program = types.ModuleType("__main__")
+  program.__dict__.update(names, __builtins__=__builtins__)
+  sys.modules["__main__"] = program
+  exec(code, program.__dict__)
   return 0

@@ -156,7 +156,7 @@ def _schur(name, a, output):
   return t.astype(dtype), z.astype(dtype), info
 
 
-@public("output")
+@public("output", lists=True)
 def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
   """Schur form of general matrices, A = Z T Zᴴ; `jax.scipy.linalg.schur`.
 
@@ -216,7 +216,7 @@ def schur_ex(
   return _schur("schur_ex", a, output)
 
 
-@public("check_finite")
+@public("check_finite", lists=True)
 def rsf2csf(
     T: ArrayLike, Z: ArrayLike, check_finite: bool = True
 ) -> tuple[jax.Array, jax.Array]:

@@ -68,7 +68,7 @@ def _sqrtm(a):
   return _root_p(a.astype(z.dtype), root_of_triangle(t), z).astype(complex_dtype(dtype))
 
 
-@public("blocksize", compiled=False)
+@public("blocksize", compiled=False, lists=True)
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   """The principal square root, X X = A; `jax.scipy.linalg.sqrtm`, batched.
 

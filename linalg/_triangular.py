@@ -147,7 +147,8 @@ def _solve_triangular(a, b, trans, lower, unit_diagonal, overwrite):
   return (x[..., 0] if vector else x).astype(dtype)
 
 
-@public("trans", "lower", "unit_diagonal", "overwrite_b", "check_finite", compiled=False)
+@public(
+    "trans", "lower", "unit_diagonal", "overwrite_b", "check_finite", compiled=False, lists=True)
 def solve_triangular(
     a: ArrayLike,
     b: ArrayLike,

@@ -63,7 +63,10 @@ void LoadFromScipy() {
   const auto api = [](const char* module) {
     return nb::cast<nb::dict>(nb::module_::import_(module).attr("__pyx_capi__"));
   };
-  const nb::dict lapack = api("scipy.linalg.cython_lapack"), blas = api("scipy.linalg.cython_blas");
+  // In jaxlib's order: another thread may import them for it at the same time, and whoever has the
+  // import lock of the first holds it until the whole package is there. In another order each of
+  // the two would wait for a module that the other one has begun.
+  const nb::dict blas = api("scipy.linalg.cython_blas"), lapack = api("scipy.linalg.cython_lapack");
   const auto fill = [&](const std::string& name, void** pointer) {
     *pointer = FindRoutine(lapack, blas, name);
   };

@@ -6,7 +6,7 @@
 //
 //   Path path() const;                        by ChoosePath, or the one path that there is
 //   void RunSmall(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h, or
-//                                             ForEachRange one matrix at a time
+//                                             ForEachRange or ForEachInTurn one matrix at a time
 //   void RunBlocked(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn, or ForEachInTasks
 //   void RunLapack(ffi::ThreadPool&) const;   by LAPACK: ForEachByLapack
 //

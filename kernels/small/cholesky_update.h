@@ -6,6 +6,7 @@
 // A note on downdating the Cholesky factorization, SIAM J. Sci. Stat. Comput. 8 (1987).
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/arithmetic/columns.h"
@@ -29,7 +30,7 @@ class RowUpdate {
     V unscale;
     if constexpr (kDowndate) {
       const V scale = PowerOfTwoScale(Magnitude(x), unscale);
-      const E u = scale * x;
+      const E u = scale * x, v = scale * y;
       const V length = Modulus(u);
       E phase;
       if constexpr (kComplexElement<E>) {
@@ -38,13 +39,13 @@ class RowUpdate {
         phase = CopySign(one, x);
       }
       phase = Choose(none, FromReal<E>(one), phase);
-      q_ = Divisor<E>(x).Divide(y);
+      q_ = Divisor<E>(u).Divide(v);
       const V modulus = Modulus(q_), square = (one - modulus) * (one + modulus);
-      defined_ = square > V{};
       cosine_ = Sqrt(square);
       p_ = (one / cosine_) * Conj(phase);
       turned_ = Mul(q_, phase);
       diagonal_ = Choose(none, x, FromReal<E>(cosine_ * (unscale * length)));
+      defined_ = (square > V{}) & IsFinite(diagonal_);
     } else {
       const V scale = PowerOfTwoScale(Larger(Magnitude(x), Magnitude(y)), unscale);
       const E u = scale * x, v = scale * y;
@@ -52,11 +53,12 @@ class RowUpdate {
       p_ = Choose(none, FromReal<E>(one), inverse * u);
       q_ = Choose(none, E{}, inverse * v);
       diagonal_ = Choose(none, x, FromReal<E>(unscale * length));
-      defined_ = !IsNaN(diagonal_);
+      defined_ = IsFinite(diagonal_);
     }
   }
 
-  // Where the leading minor that ends here is positive, or, when added to, has no NaN.
+  // Where the leading minor that ends here is positive and finite. What is not finite in v, or in
+  // the row, comes to the diagonal further down.
   LINALG_INLINE Mask<V> defined() const { return defined_; }
   LINALG_INLINE E diagonal() const { return diagonal_; }
 
@@ -76,13 +78,17 @@ class RowUpdate {
   }
 
  private:
+  static LINALG_INLINE Mask<V> IsFinite(E x) {
+    return Magnitude(x) < Broadcast<V>(std::numeric_limits<Lane<V>>::infinity());
+  }
+
   E p_, q_, turned_, diagonal_;
   V cosine_;
   Mask<V> defined_;
 };
 
 // Replaces row-major factors r (n, n), one per lane, by those of A ± vᴴ v, and v by what is of no
-// use. Returns 0, or the order of the first leading minor that is not positive, or has NaN, where
+// use. Returns 0, or the order of the first leading minor that is not positive and finite, where
 // all is NaN. The other triangle is not read, and is 0.
 template <bool kDowndate, class E>
 LINALG_INLINE RealElement<E> CholeskyUpdate(int n, E* r, E* v) {
@@ -100,8 +106,8 @@ LINALG_INLINE RealElement<E> CholeskyUpdate(int n, E* r, E* v) {
   return failed;
 }
 
-// The same of one matrix with neighbouring columns in a block B, from r to target, which may be the
-// same. `row` and v have n elements and are padded to whole blocks.
+// The same of one matrix with neighbouring columns in a block B, from r to target. `row` and v have
+// n elements and are padded to whole blocks.
 template <bool kDowndate, class B, class E>
 int CholeskyUpdateByRows(int n, const E* r, E* row, E* v, E* target) {
   constexpr int kBlock = kColumns<E, B>;

@@ -381,7 +381,7 @@ def _triangle_within(ab, lower):
   return _within(ab, 0 if lower else ab.shape[-2] - 1)[0]
 
 
-@public("l_and_u", "overwrite_ab", "overwrite_b", "check_finite")
+@public("l_and_u", "overwrite_ab", "overwrite_b", "check_finite", lists=True)
 def solve_banded(
     l_and_u: tuple[int, int],
     ab: ArrayLike,
@@ -430,7 +430,7 @@ def solve_banded(
   return (x[..., 0] if vector else x).astype(dtype)
 
 
-@public("overwrite_ab", "lower", "check_finite")
+@public("overwrite_ab", "lower", "check_finite", lists=True)
 def cholesky_banded(
     ab: ArrayLike, overwrite_ab: bool = False, lower: bool = False, check_finite: bool = True
 ) -> jax.Array:
@@ -482,7 +482,7 @@ def _cho_solve_banded(cb, b, lower):
   return (x[..., 0] if vector else x).astype(dtype)
 
 
-@public("overwrite_b", "check_finite", compiled=False)
+@public("overwrite_b", "check_finite", compiled=False, lists=True)
 def cho_solve_banded(
     cb_and_lower: tuple[ArrayLike, bool],
     b: ArrayLike,
@@ -516,7 +516,7 @@ def cho_solve_banded(
   return _cho_solve_banded(cb, b, bool(lower))
 
 
-@public("overwrite_ab", "overwrite_b", "lower", "check_finite")
+@public("overwrite_ab", "overwrite_b", "lower", "check_finite", lists=True)
 def solveh_banded(
     ab: ArrayLike,
     b: ArrayLike,

@@ -17,7 +17,7 @@ __all__ = ["expm_frechet"]
 
 
 @with_types_of(jax.scipy.linalg.expm_frechet)
-@public("method", "compute_expm")
+@public("method", "compute_expm", lists=True)
 def expm_frechet(
     A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True
 ) -> Any:

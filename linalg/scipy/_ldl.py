@@ -183,7 +183,7 @@ def _symmetric_part(a, lower):
   return jnp.where(on_diagonal(a), a, strict + strict.mT)
 
 
-@public("lower", "hermitian", "overwrite_a", "check_finite")
+@public("lower", "hermitian", "overwrite_a", "check_finite", lists=True)
 def ldl(
     A: ArrayLike,
     lower: bool = True,

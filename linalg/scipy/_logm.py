@@ -117,7 +117,7 @@ def _logm(name, a):
   return x, complex_dtype(dtype)
 
 
-@public()
+@public(lists=True)
 def logm(A: ArrayLike) -> jax.Array:
   """The principal logarithm, exp(X) = A; `scipy.linalg.logm`, batched.
 
@@ -157,7 +157,7 @@ def _fraction(a, t):
   return x.astype(dtype)
 
 
-@public("t", compiled=False)
+@public("t", compiled=False, lists=True)
 def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
   """A to the power t; `scipy.linalg.fractional_matrix_power`, batched.
 

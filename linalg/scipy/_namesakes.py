@@ -18,7 +18,7 @@ __all__ = ["cholesky", "det", "eigh", "inv", "lu", "qr", "qr_multiply", "solve",
 
 
 @with_types_of(jax.scipy.linalg.cholesky)
-@public("lower", "overwrite_a", "check_finite")
+@public("lower", "overwrite_a", "check_finite", lists=True)
 def cholesky(
     a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> jax.Array:
@@ -43,7 +43,7 @@ def cholesky(
 
 
 @with_types_of(jax.scipy.linalg.det)
-@public("overwrite_a", "check_finite")
+@public("overwrite_a", "check_finite", lists=True)
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
   """The determinant; `jax.scipy.linalg.det`. See `linalg.det`.
 
@@ -64,7 +64,7 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> j
 
 
 @with_types_of(jax.scipy.linalg.inv)
-@public("overwrite_a", "check_finite")
+@public("overwrite_a", "check_finite", lists=True)
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
   """The inverse; `jax.scipy.linalg.inv`. See `linalg.inv`.
 
@@ -155,7 +155,7 @@ def eigh(
 
 @public(
     "lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals", "type",
-    "check_finite", "subset_by_index")
+    "check_finite", "subset_by_index", lists=True)
 def eigh(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -209,7 +209,7 @@ def eigh(
 
 
 @with_types_of(jax.scipy.linalg.lu)
-@public("permute_l", "overwrite_a", "check_finite")
+@public("permute_l", "overwrite_a", "check_finite", lists=True)
 def lu(
     a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> Any:
@@ -246,7 +246,7 @@ def lu(
 
 
 @with_types_of(jax.scipy.linalg.qr)
-@public("overwrite_a", "lwork", "mode", "pivoting", "check_finite")
+@public("overwrite_a", "lwork", "mode", "pivoting", "check_finite", lists=True)
 def qr(
     a: ArrayLike,
     overwrite_a: bool = False,
@@ -286,7 +286,7 @@ def qr(
 
 
 @with_types_of(jax.scipy.linalg.qr_multiply)
-@public("mode", "pivoting", "conjugate", "overwrite_a", "overwrite_c")
+@public("mode", "pivoting", "conjugate", "overwrite_a", "overwrite_c", lists=True)
 def qr_multiply(
     a: ArrayLike,
     c: ArrayLike,
@@ -336,7 +336,7 @@ def qr_multiply(
 
 
 @with_types_of(jax.scipy.linalg.solve)
-@public("lower", "overwrite_a", "overwrite_b", "debug", "check_finite", "assume_a")
+@public("lower", "overwrite_a", "overwrite_b", "debug", "check_finite", "assume_a", lists=True)
 def solve(
     a: ArrayLike,
     b: ArrayLike,
@@ -374,7 +374,7 @@ def solve(
 
 
 @with_types_of(jax.scipy.linalg.svd)
-@public("full_matrices", "compute_uv", "overwrite_a", "check_finite", "lapack_driver")
+@public("full_matrices", "compute_uv", "overwrite_a", "check_finite", "lapack_driver", lists=True)
 def svd(
     a: ArrayLike,
     full_matrices: bool = True,

@@ -49,7 +49,7 @@ def pinvh(
 ) -> jax.Array | tuple[jax.Array, jax.Array]: ...
 
 
-@public("lower", "return_rank", "check_finite")
+@public("lower", "return_rank", "check_finite", lists=True)
 def pinvh(
     a: ArrayLike,
     atol: ArrayLike | None = None,

@@ -221,7 +221,7 @@ def _solve(name, equation, operation, **operands):
   return jnp.where(found[..., None, None], x, jnp.nan).astype(dtype)
 
 
-@public("balanced")
+@public("balanced", lists=True)
 def solve_continuous_are(
     a: ArrayLike,
     b: ArrayLike,
@@ -265,7 +265,7 @@ def solve_continuous_are(
       "solve_continuous_are", _CONTINUOUS, _continuous_p, a=a, b=b, q=q, r=r, e=e, s=s)
 
 
-@public("balanced")
+@public("balanced", lists=True)
 def solve_discrete_are(
     a: ArrayLike,
     b: ArrayLike,

@@ -114,7 +114,7 @@ def _rank(name: str, a: Any, rcond: Any) -> int:
   return int(found[0]) if len(found) else min(a.shape[-2:])
 
 
-@public("size", compiled=False)
+@public("size", compiled=False, lists=True)
 def orth(A: ArrayLike, rcond: ArrayLike | None = None, *, size: int | None = None) -> jax.Array:
   """An orthonormal basis of the range; `scipy.linalg.orth`, batched.
 
@@ -147,7 +147,7 @@ def orth(A: ArrayLike, rcond: ArrayLike | None = None, *, size: int | None = Non
   return _range(a, rcond, _rank("orth", a, rcond) if size is None else size)
 
 
-@public("size", "check_finite", "lapack_driver", compiled=False)
+@public("size", "check_finite", "lapack_driver", compiled=False, lists=True)
 def null_space(
     A: ArrayLike,
     rcond: ArrayLike | None = None,

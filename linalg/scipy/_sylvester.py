@@ -41,7 +41,7 @@ def _largest(t):
   return jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)
 
 
-@public("method")
+@public("method", lists=True)
 def solve_sylvester(
     A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: ArrayLike = 1e-8
 ) -> jax.Array:
@@ -80,7 +80,7 @@ def solve_sylvester(
       "has no unique solution: an eigenvalue of A is one of -B.")
 
 
-@public()
+@public(lists=True)
 def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
   """X of A X + X Aᴴ = Q; `scipy.linalg.solve_continuous_lyapunov`, batched.
 
@@ -115,7 +115,7 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
       "has no unique solution: one of its eigenvalues is minus the conjugate of one.")
 
 
-@public("method")
+@public("method", lists=True)
 def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = None) -> jax.Array:
   """X of A X Aᴴ - X + Q = 0; `scipy.linalg.solve_discrete_lyapunov`, batched.
 

@@ -153,7 +153,7 @@ def _broadcast(name, c, r, b, second):
   return ffi.broadcast_batches(name, (c, r, b), ranks)
 
 
-@public("check_finite")
+@public("check_finite", lists=True)
 def solve_toeplitz(
     c_or_cr: ArrayLike | tuple[ArrayLike, ArrayLike], b: ArrayLike, check_finite: bool = True
 ) -> jax.Array:
@@ -191,7 +191,7 @@ def solve_toeplitz(
   return (x[..., 0] if vector else x).astype(dtype)
 
 
-@public("check_finite", "workers")
+@public("check_finite", "workers", lists=True)
 def matmul_toeplitz(
     c_or_cr: ArrayLike | tuple[ArrayLike, ArrayLike],
     x: ArrayLike,

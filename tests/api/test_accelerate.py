@@ -307,20 +307,48 @@ def test_run(options, expected, tmp_path):
   assert ran.stdout.strip() == expected
 
 
-def test_main_of_a_script_stays(tmp_path):
-  """Threads and pickles look for the script's module when its last line has run."""
-  (tmp_path / "script.py").write_text("""
+def test_main_of_a_program_stays(tmp_path):
+  """Threads and pickles look for its module when its last line has run."""
+  (tmp_path / "package").mkdir()
+  for name in ("script.py", "package/__main__.py"):
+    (tmp_path / name).write_text("""
 import atexit, pickle, sys
 class Thing: pass
-atexit.register(lambda: print(type(pickle.loads(pickle.dumps(Thing()))) is Thing, __file__))
+same = lambda: type(pickle.loads(pickle.dumps(Thing()))) is Thing
+atexit.register(lambda: print(same(), __file__, sys.argv[0], __package__ or None))
 """)
   root = pathlib.Path(linalg.__file__).parents[1]
-  run = lambda script: subprocess.run(
-      [sys.executable, "-m", "linalg", "run", script], cwd=tmp_path, text=True,
+  run = lambda *program: subprocess.run(
+      [sys.executable, "-m", "linalg", "run", *program], cwd=tmp_path, text=True,
       capture_output=True, env=os.environ | {"PYTHONPATH": str(root)})
-  assert run("script.py").stdout.strip() == "True script.py"
+  assert run("script.py").stdout.strip() == "True script.py script.py None"
+  main = tmp_path / "package/__main__.py"
+  assert run("-m", "package").stdout.strip() == f"True {main} {main} package"
   absent = run("nosuch.py")
   assert absent.returncode == 2 and "there is no file nosuch.py" in absent.stderr
+  assert "there is no code of a module nosuch" in run("-m", "nosuch").stderr
+
+
+BESIDE_JAX = """
+import threading, jax.numpy as jnp, numpy as np, linalg
+barrier, found = threading.Barrier(2), []
+def call(inv):
+  barrier.wait()
+  found.append(inv(np.eye(3)))
+threads = [threading.Thread(target=call, args=(inv,)) for inv in (linalg.inv, jnp.linalg.inv)]
+for x in threads: x.start()
+for x in threads: x.join()
+print(len(found))
+"""
+
+
+def test_first_calls_of_two_threads():
+  """LAPACK is imported for JAX's handlers and for ours, by two threads at a time."""
+  root = pathlib.Path(linalg.__file__).parents[1]
+  ran = subprocess.run(
+      [sys.executable, "-c", BESIDE_JAX], check=True, text=True, capture_output=True, timeout=100,
+      env=os.environ | {"PYTHONPATH": str(root)})
+  assert ran.stdout.split() == ["2"], ran.stderr
 
 
 CACHED = """

@@ -144,7 +144,13 @@ def test_options_of_eigh_tridiagonal():
 LIST = [[1.0, 0.0], [0.0, 1.0]]
 
 
-@pytest.mark.parametrize("name", ONE_MATRIX + ANY_MATRIX)
+# What follows jax.scipy.linalg, which takes them.
+OF_LISTS = {
+    "cho_factor", "cho_solve", "expm", "hessenberg", "lu_factor", "lu_solve", "polar", "schur",
+    "solve_triangular", "sqrtm"}
+
+
+@pytest.mark.parametrize("name", [x for x in ONE_MATRIX + ANY_MATRIX if x not in OF_LISTS])
 def test_lists(name):
   """jax.numpy takes no lists: each element would be an argument of its own to the compiler."""
   for operand in (LIST, None):
@@ -154,15 +160,29 @@ def test_lists(name):
         getattr(linalg, name), operand)
 
 
-@pytest.mark.parametrize("name", [*SOLVES, "householder_product"])
+@pytest.mark.parametrize("name", ["solve", "solve_ex", "triangular_solve", "householder_product"])
 def test_lists_in_either_place(name):
   call = SOLVES.get(name, linalg.householder_product)
-  makers = {"cho_solve": "cho_factor", "lu_solve": "lu_factor"}
   for place, operands in enumerate([(LIST, np.eye(2)), (np.eye(2), LIST)]):
     message = f"{name} requires ndarray or scalar arguments.*at position {place}"
-    if place == 0 and name in makers:
-      message = f"{name} takes .* that {makers[name]} returns, got <class 'list'> and "
     _refuses(TypeError, message, call, *operands)
+
+
+@pytest.mark.parametrize("name", sorted(OF_LISTS - {"cho_solve", "lu_solve", "solve_triangular"}))
+def test_lists_of_one_matrix(name):
+  function = getattr(linalg, name)
+  for x, y in zip(jax.tree.leaves(function(LIST)), jax.tree.leaves(function(np.array(LIST)))):
+    np.testing.assert_array_equal(x, y)
+  with pytest.raises((TypeError, ValueError)):
+    function([["a"]])
+
+
+@pytest.mark.parametrize("maker, name", [("cho_factor", "cho_solve"), ("lu_factor", "lu_solve")])
+def test_lists_of_factors(maker, name):
+  function, factors = getattr(linalg, name), getattr(linalg, maker)(np.eye(2))
+  np.testing.assert_array_equal(function(factors, b=LIST), np.eye(2))
+  message = f"{name} takes .* that {maker} returns, got <class 'list'> and "
+  _refuses(TypeError, message, function, (LIST, factors[1]), np.eye(2))
 
 
 def test_lists_of_pivots():

@@ -249,6 +249,20 @@ def test_every_function_is_called():
     assert called <= _functions(PAIRS[module][0])
 
 
+def test_lists():
+  """As JAX's functions and SciPy's take them, of options too."""
+  a, b = [[4.0, 1.0], [1.0, 3.0]], [1.0, 2.0]
+  for name, arguments in {
+      "cholesky": (a,), "cho_solve": (linalg.cho_factor(np.array(a)), b),
+      "lu": (a,), "qr": (a,), "solve_sylvester": (a, a, a), "solve_triangular": (a, b)}.items():
+    ours, stock = (getattr(module, name)(*arguments) for module in PAIRS["scipy"])
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(stock), strict=True):
+      np.testing.assert_allclose(x, y, rtol=0, atol=1e-6)
+  banded = [[0.0, 1.0], [4.0, 3.0], [1.0, 0.0]]
+  x = linalg.scipy.solve_banded([1, 1], banded, b)
+  np.testing.assert_allclose(np.array(a) @ x, b, rtol=1e-6)
+
+
 def _operands(rng, batch, n, dtype):
   return (
       matrices.well_conditioned(rng, batch, n, dtype),

@@ -132,6 +132,33 @@ def test_cholesky_update_and_downdate(dtype, rng):
   assert np.isnan(lowered[1]).all()
 
 
+@cases.each_double
+@pytest.mark.parametrize("downdate", [False, True])
+def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
+  """An update is homogeneous: along its operands its derivative is itself. Catches a rule that
+  forms A, and loses what is small in R."""
+  eigenvalues = matrices.spectrum(rng, "geometric", 8, 1e10)
+  r = np.linalg.cholesky(matrices.with_eigenvalues(rng, eigenvalues, dtype)).conj().T
+  p = matrices.general(rng, (), 8, 1, dtype)[:, 0]
+  w = r.conj().T @ (0.3 * p / np.linalg.norm(p))
+  update = quick_jit(lambda t: linalg.cholesky_update(t * r, t * w, downdate=downdate))
+  factor, slope = jax.jvp(update, (jnp.ones((), dtype),), (jnp.ones((), dtype),))
+  np.testing.assert_allclose(slope, factor, rtol=0, atol=1e-14)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("r, w", [
+    ([[1, 3e38], [0, 1]], [1, -3e38]), ([[1, 1], [0, 1]], [0, np.inf]),
+    ([[np.inf, 1], [0, 1]], [1, 0.1])], ids=str)
+def test_cholesky_update_out_of_range(r, w):
+  """NaN comes with info, of one dtype as of the other."""
+  for dtype in (np.float32, np.complex64):
+    for batch in (1, 16):
+      factor, info = map(np.asarray, linalg.cholesky_update_ex(
+          np.broadcast_to(np.array(r, dtype), (batch, 2, 2)), np.array(w, dtype)))
+      assert (info > 0).all() and np.isnan(factor).all()
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("n", [3, 60])
 def test_cholesky_update_of_a_singular_factor(n, rng):
