@@ -17,7 +17,7 @@ from linalg._algebra import (
     without_none,
 )
 from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix, incompatible
+from linalg._operands import as_arrays, check_batches, check_matrix, incompatible
 from linalg._public import public
 from linalg._triangular import triangular_solve_p
 
@@ -225,4 +225,5 @@ def ormqr(
   count = taus.shape[-1] if taus.ndim else None
   if count is None or count > min(a.shape[-2:]) or c.shape[-2 if left else -1] != a.shape[-2]:
     raise incompatible("ormqr", a, taus, c, names=("a", "taus", "c"))
+  check_batches("ormqr", a, taus, c, ranks=(2, 1, 2), names=("a", "taus", "c"))
   return ormqr_p(a, taus, c, left=bool(left), transpose=bool(transpose)).astype(dtype)

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import nan_where
-from linalg._operands import as_arrays, check_square, incompatible
+from linalg._operands import as_arrays, check_batches, check_square, incompatible
 from linalg._powers import expm
 from linalg._public import public, with_types_of
 
@@ -44,6 +44,7 @@ def expm_frechet(
     check_square("expm_frechet", x)
   if a.shape[-1] != e.shape[-1]:
     raise incompatible("expm_frechet", a, e)
+  check_batches("expm_frechet", a, e)
   a, e = ffi.broadcast_batches("expm_frechet", (a, e), (2, 2))
   value, derivative = jax.jvp(expm, (a,), (e,))
   derivative = nan_where(jnp.isnan(value).any((-2, -1)), derivative, core=2).astype(dtype)

@@ -26,7 +26,7 @@ from linalg._checks import check
 from linalg._given_factors import given_factors
 from linalg._matmul import congruence, product
 from linalg._norms import matrix_norm
-from linalg._operands import as_arrays, as_complex, check_square, incompatible
+from linalg._operands import as_arrays, as_complex, check_batches, check_square, incompatible
 from linalg._public import public
 from linalg._qr import qr
 from linalg._schur import triangular_schur
@@ -196,6 +196,7 @@ def _check_shapes(name, matrices):
   expected = {"a": (n, n), "b": (n, m), "q": (n, n), "r": (m, m), "e": (n, n), "s": (n, m)}
   if any(x.ndim < 2 or x.shape[-2:] != expected[key] for key, x in matrices.items()):
     raise incompatible(name, *matrices.values(), names=tuple(matrices))
+  check_batches(name, *matrices.values(), names=tuple(matrices))
 
 
 def _solve(name, equation, operation, **operands):

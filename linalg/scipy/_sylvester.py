@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from linalg._algebra import adjoint, diagonal_of, expand
 from linalg._checks import check
-from linalg._operands import as_arrays, as_complex, check_square, incompatible
+from linalg._operands import as_arrays, as_complex, check_batches, check_square, incompatible
 from linalg._public import public
 from linalg._schur import triangular_schur
 from linalg._sylvester import adjoint_schur, stein_p, sylvester_p
@@ -22,6 +22,7 @@ def _operands(name, *operands):
   shape = (squares[0].shape[-1], squares[-1].shape[-1])
   if right.ndim < 2 or right.shape[-2:] != shape:
     raise incompatible(name, *arrays)
+  check_batches(name, *arrays)
   return arrays, dtype
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import linalg
+import linalg.scipy
 
 EYE = np.eye(3)
 PIVOTS = np.arange(3, dtype=np.int32)
@@ -94,6 +95,20 @@ def test_shapes_of_others():
   _refuses(ValueError, "permutation size -1", linalg.lu_pivots_to_permutation, PIVOTS[:0], -1)
   _refuses(ValueError, "must be integers", linalg.lu_pivots_to_permutation, ONES, 3)
   _refuses(ValueError, "must be integers", linalg.lu_pivots_to_permutation, np.int32(1), 3)
+
+
+def test_batches_that_do_not_broadcast():
+  two, three = np.stack([EYE] * 2), np.stack([EYE] * 3)
+  _refuses(ValueError, r"Incompatible.*ormqr\(\): a \(2", linalg.ormqr, two, np.ones((2, 3)), three)
+  _refuses(ValueError, r"Incompatible.*cholesky_update\(\)", linalg.cholesky_update, two, three[0])
+  for function, operands in (
+      (linalg.scipy.solve_sylvester, (two, two, three)),
+      (linalg.scipy.solve_continuous_lyapunov, (two, three)),
+      (linalg.scipy.solve_discrete_lyapunov, (two, three)),
+      (linalg.scipy.solve_continuous_are, (two, two, two, three)),
+      (linalg.scipy.solve_discrete_are, (two, two, two, three)),
+      (linalg.scipy.expm_frechet, (two, three))):
+    _refuses(ValueError, rf"Incompatible.*{function.__name__}\(\)", function, *operands)
 
 
 def test_names_of_options():
