@@ -50,6 +50,15 @@ def check_local_shards(case, operands, results):
             actual, expected, rtol=0, atol=200 * np.finfo(dtype).eps * scale, err_msg=case.name)
 
 
+def check_local_residuals(case, operands, results):
+  """Of what SciPy has in an order of its own."""
+  for shards in zip(*(x.addressable_shards for x in results), strict=True):
+    rows = shards[0].index[0]
+    assert all(shard.index[0] == rows and len(shard.data) == BATCH // 8 for shard in shards)
+    ratio = case.ratio([x[rows] for x in operands], [np.asarray(shard.data) for shard in shards])
+    assert ratio <= case.limit, (case.name, ratio)
+
+
 def main(process, processes, address):
   jax.distributed.initialize(address, processes, process)
   assert (jax.process_count(), jax.device_count(), jax.local_device_count()) == (2, 8, 4)
@@ -59,8 +68,11 @@ def main(process, processes, address):
   for sharding, case in zip(itertools.cycle(shardings), cases.CASES, strict=False):
     operands = case.operands(rng, (BATCH,), N, N, np.complex128)
     arrays = [place_globally(x, sharding) for x in operands]
-    invariant = lambda *x: case.invariant(case.results(*x))
-    check_local_shards(case, operands, compile_local(invariant, arrays)(*arrays))
+    if case.unordered:
+      check_local_residuals(case, operands, compile_local(case.results, arrays)(*arrays))
+    else:
+      invariant = lambda *x: case.invariant(case.results(*x))
+      check_local_shards(case, operands, compile_local(invariant, arrays)(*arrays))
 
   # Collectives between the processes work, so the absence of any above is no accident.
   case = cases.named("cholesky")
