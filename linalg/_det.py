@@ -363,8 +363,8 @@ def cho_logdet(c_and_lower: tuple[ArrayLike, bool]) -> jax.Array:
     >>> print(linalg.cho_logdet(factor).round(4))  # log 64
     4.1589
   """
-  c, _ = as_pair("cho_logdet", "c_and_lower", "the two values that cho_factor returns", c_and_lower,
-      flag=True)
+  c, _ = as_pair(
+      "cho_logdet", "c_and_lower", "the two values that cho_factor returns", c_and_lower, flag=True)
   return _cho_logdet(c)
 
 
