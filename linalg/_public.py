@@ -24,7 +24,8 @@ def public(
 
   What JAX says of a wrong argument is about its own workings: abstract arrays, hashes, or the value
   of the whole array. Here it is one TypeError about the function that was called. The arguments are
-  looked at only once something has failed, so that a call costs no more for it.
+  looked at only once something has failed, so that a call costs no more for it; where `lists` are
+  taken, their types before.
 
   Args:
     static: the parameters that are options, known when the function is traced: no arrays.
