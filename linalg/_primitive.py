@@ -81,7 +81,8 @@ def make_primitive(name: str, rules: Rules) -> Primitive:
   primitive = Primitive(name)
   primitive.multiple_results = True
 
-  @functools.cache
+  # Attributes may be functions, which a program makes anew for each call.
+  @functools.lru_cache(maxsize=256)
   def compiled(attributes):
     def call(*operands):
       return primitive.bind(*operands, **dict(attributes))

@@ -4,7 +4,7 @@ It has the names and signatures of that module, and its conventions; and functio
 the names and signatures of `scipy.linalg`.
 """
 
-# JAX's own: matrices that are composed without linear algebra, and what this package lacks.
+# JAX's own: matrices that are composed without linear algebra.
 from jax.scipy.linalg import (
     circulant,
     companion,
@@ -12,7 +12,6 @@ from jax.scipy.linalg import (
     dft,
     fiedler,
     fiedler_companion,
-    funm,
     hadamard,
     hankel,
     helmert,
@@ -46,6 +45,7 @@ from linalg.scipy._banded import (
     solveh_banded,
 )
 from linalg.scipy._expm_frechet import expm_frechet
+from linalg.scipy._funm import funm
 from linalg.scipy._ldl import ldl
 from linalg.scipy._logm import fractional_matrix_power, logm
 from linalg.scipy._namesakes import (

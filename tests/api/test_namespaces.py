@@ -148,6 +148,8 @@ SCIPY = {
     "eigh of a general matrix": lambda m, a, p, b: m.eigh(a, None, False, True),
     "expm": lambda m, a, p, b: m.expm(a / 4),
     "expm_frechet": lambda m, a, p, b: m.expm_frechet(a / 4, p),
+    "funm": lambda m, a, p, b: m.funm(p, jnp.log),
+    "funm and error": lambda m, a, p, b: m.funm(a, jnp.cos, disp=False)[0],
     "hessenberg": lambda m, a, p, b: m.hessenberg(a, calc_q=True),
     "inv": lambda m, a, p, b: m.inv(a),
     "lu": lambda m, a, p, b: m.lu(a),
@@ -218,8 +220,9 @@ LAX = {
 }
 # Of these, JAX has no derivative.
 WITHOUT_DERIVATIVES = {
-    "cholesky_update", "eig", "hessenberg", "householder_product", "lu_pivots_to_permutation",
-    "ormqr", "polar", "qr_multiply", "schur", "solve_sylvester", "sqrtm", "svd full"}
+    "cholesky_update", "eig", "funm", "funm and error", "hessenberg", "householder_product",
+    "lu_pivots_to_permutation", "ormqr", "polar", "qr_multiply", "schur", "solve_sylvester",
+    "sqrtm", "svd full"}
 
 
 def _own(module):

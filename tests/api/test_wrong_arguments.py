@@ -49,6 +49,7 @@ OPERANDS = {
     "lu_solve": ((EYE, np.arange(3)), EYE),
     "matrix_power": (EYE, 2),
     "multi_dot": ([EYE, EYE],),
+    "scipy.funm": (EYE, jnp.exp),
     "scipy.cho_solve_banded": ((EYE, True), EYE),
     "scipy.solve_banded": ((1, 1), EYE, EYE),
     "ormqr": (EYE, EYE[0], EYE),

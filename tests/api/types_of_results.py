@@ -131,6 +131,7 @@ def of_scipy(a: jax.Array) -> None:
   assert_type(linalg.scipy.null_space(a), jax.Array)
   assert_type(linalg.scipy.expm_frechet(a, a, compute_expm=True), Arrays2)
   assert_type(linalg.scipy.logm(a), jax.Array)
+  assert_type(linalg.scipy.funm(a, lambda x: x), jax.Array | Arrays2)
   assert_type(linalg.scipy.solve_banded((1, 1), a, a), jax.Array)
   assert_type(linalg.scipy.solveh_banded(a, a, lower=True), jax.Array)
   assert_type(linalg.scipy.cholesky_banded(a), jax.Array)

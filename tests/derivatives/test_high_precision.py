@@ -65,6 +65,10 @@ def _projector(a):
   return v[:, last] * v[:, last].H
 
 
+def _cosh(a):
+  return (mpmath.expm(a) + mpmath.expm(-a)) / 2
+
+
 def _eigenvalues(a):
   w, _ = mpmath.eig(a)
   return _column(sorted(w, key=lambda x: (float(mpmath.re(x)), float(mpmath.im(x)))))
@@ -96,6 +100,7 @@ FUNCTIONS = {
     "sqrtm": (linalg.sqrtm, _spectral(mpmath.sqrt), "positive"),
     "expm": (linalg.expm, mpmath.expm, "small"),
     "logm": (linalg.scipy.logm, _spectral(mpmath.log), "positive"),
+    "funm": (lambda a: linalg.scipy.funm(a, jnp.cosh), _cosh, "small"),
     "funm_hermitian": (lambda a: linalg.funm_hermitian(a, jnp.log), _spectral(mpmath.log), "equal"),
     "inverse_pth_root": (lambda a: linalg.inverse_pth_root(a, 4),
                          _spectral(lambda x: x ** mpmath.mpf(-0.25)), "equal"),
