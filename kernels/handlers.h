@@ -51,6 +51,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_matmul_transpose_a, kBoth, 2, 1, "conjugate_a", "conjugate_b")      \
   visit(linalg_matmul_transpose_b, kBoth, 2, 1, "conjugate_a", "conjugate_b")      \
   visit(linalg_ormqr, kCpu, 3, 1, "left", "transpose")                             \
+  visit(linalg_parlett, kCpu, 4, 1)                                                \
   visit(linalg_qr, kBoth, 1, 2)                                                    \
   visit(linalg_qr_jvp, kBoth, 3, 2)                                                \
   visit(linalg_qr_pivoted, kBoth, 1, 3)                                            \

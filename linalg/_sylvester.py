@@ -20,7 +20,7 @@ from linalg._given_factors import given_factors
 from linalg._matmul import congruence, product
 from linalg._triangular import triangular_solve_p
 
-__all__ = ["lyapunov_p", "stein_p", "sylvester_p", "triangular_sylvester"]
+__all__ = ["lyapunov_p", "stein_p", "sylvester_p"]
 
 
 def _multiply(a, x):
@@ -74,10 +74,11 @@ def adjoint_schur(t, z):
   return t.conj(), z.conj()
 
 
-def triangular_sylvester(t, s, c):
-  """Y of T Y + Y S = C with upper triangular T and S; linear in C."""
-  # It gives column j from those before it: (T + Sⱼⱼ I) yⱼ = cⱼ - Σ_{k<j} yₖ Sₖⱼ. Bartels and
-  # Stewart, Comm. ACM 15 (1972).
+def _sylvester(t, z, b, s, w, c):
+  # In the bases Z and W, T Y + Y S = C gives column j from those before it:
+  # (T + Sⱼⱼ I) yⱼ = cⱼ - Σ_{k<j} yₖ Sₖⱼ. Bartels and Stewart, Comm. ACM 15 (1972).
+  del b
+  c = product(z, product(c, w), adjoint_a=True)
 
   def step(y, column):
     j, cj, sj, shift = column
@@ -86,12 +87,7 @@ def triangular_sylvester(t, s, c):
     return with_column(y, j, yj), None
 
   columns_of = (jnp.arange(s.shape[-1]), columns(c), columns(s), columns(diagonal_of(s)))
-  return jax.lax.scan(step, zeros_like(c), columns_of)[0]
-
-
-def _sylvester(t, z, b, s, w, c):
-  del b
-  y = triangular_sylvester(t, s, product(z, product(c, w), adjoint_a=True))
+  y, _ = jax.lax.scan(step, zeros_like(c), columns_of)
   return product(z, product(y, w, adjoint_b=True))
 
 

@@ -216,6 +216,23 @@ LINALG_INLINE V MulAdd(V a, V b, V c) {
 #endif
 }
 
+// One number of all lanes, by halves.
+template <class V, class Combine>
+LINALG_INLINE Lane<V> Reduce(V x, Combine&& combine) {
+  if constexpr (kLanesOf<V> == 1) {
+    return x;
+  } else {
+    Vector<Lane<V>, kLanesOf<V> / 2> halves[2];
+    std::memcpy(halves, &x, sizeof(V));
+    return Reduce(combine(halves[0], halves[1]), combine);
+  }
+}
+
+template <class V>
+LINALG_INLINE Lane<V> SumOfLanes(V x) {
+  return Reduce(x, [](auto a, auto b) { return a + b; });
+}
+
 // Complex numbers over V, and the same operations on real ones.
 template <class V>
 struct Complex {

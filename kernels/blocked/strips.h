@@ -72,21 +72,4 @@ LINALG_INLINE Register<T> RowNumbers(int64_t strip) {
   return Number<V>(strip * kStrip<T>) + lanes;
 }
 
-// One number of all lanes, by halves.
-template <class V, class Combine>
-LINALG_INLINE Lane<V> Reduce(V x, Combine&& combine) {
-  if constexpr (kLanesOf<V> == 1) {
-    return x;
-  } else {
-    Vector<Lane<V>, kLanesOf<V> / 2> halves[2];
-    std::memcpy(halves, &x, sizeof(V));
-    return Reduce(combine(halves[0], halves[1]), combine);
-  }
-}
-
-template <class V>
-LINALG_INLINE Lane<V> SumOfLanes(V x) {
-  return Reduce(x, [](auto a, auto b) { return a + b; });
-}
-
 }  // namespace linalg::blocked

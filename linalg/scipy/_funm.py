@@ -1,14 +1,12 @@
 """Functions of general matrices.
 
 Parlett's recurrence gives f(T) of a triangle from f of its eigenvalues, and divides by what is
-between them. So those that are close are moved apart, each to a point of a circle around it, and
-f(T) is the mean over the circles: that of an analytic function is its value in the middle, and
-equidistant points give it to rounding (Trefethen and Weideman, SIAM Rev. 56, 2014). How large the
-circles may be, the Fourier coefficients of f on them say.
+between them. So those that are close are moved apart, and f(T) is the mean over circles on which
+they are: _circles.py.
 
-The derivatives are the same recurrence for blocks, of which each has its eigenvalues moved by
-other amounts: of a matrix with the directions beside its diagonal the function has the derivative
-in the corner (Mathias, SIAM J. Matrix Anal. Appl. 17, 1996).
+The derivatives are the same recurrence for a matrix of blocks, with the directions beside its
+diagonal: its function has the derivative in the corner (Mathias, SIAM J. Matrix Anal. Appl. 17,
+1996).
 """
 
 import dataclasses
@@ -20,8 +18,7 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
-from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.core import Tracer, eval_jaxpr
 from jax.typing import ArrayLike
 
 from linalg import ffi
@@ -42,193 +39,80 @@ from linalg._matmul import congruence, product
 from linalg._operands import as_arrays, check_square, complex_dtype
 from linalg._public import public, with_types_of
 from linalg._schur import triangular_schur
-from linalg._sylvester import columns, shifted_triangle, transposed_schur, triangular_sylvester
+from linalg._sylvester import columns, shifted_triangle, transposed_schur
 from linalg._triangular import triangular_solve_p
+from linalg.scipy._circles import moved_apart
 
 __all__ = ["funm"]
 
-_RADII = 25
-_PHASES = 16
-
-
-def _points(dtype):
-  """Those of the unit circle over which the means are taken, so many that they are as exact as the
-  dtype for a function whose nearest singularity is three radii away."""
-  count = 32 if jnp.finfo(dtype).bits == 64 else 16
-  return np.exp(2j * np.pi * (np.arange(count) + 0.25) / count).astype(dtype)
-
-
-def _phases(dtype):
-  """0, where an eigenvalue may stay, and points of the unit circle of which the first ones are as
-  far apart as they can be: van der Corput's sequence."""
-  bits = range(_PHASES.bit_length() - 1)
-  turns = [sum((i >> bit & 1) / 2 ** (bit + 1) for bit in bits) for i in range(_PHASES)]
-  return np.append(0, np.exp(2j * np.pi * np.array(turns))).astype(dtype)
-
-
-@jax.jit
-def _circles(t):
-  """The radii (..., _RADII, n) of the circles around each eigenvalue on which f is looked at, and
-  their points (..., _RADII, m, n)."""
-  eigenvalues = diagonal_of(t)
-  size = jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)[..., None]
-  size = jnp.where(size == 0, 1, size)
-  own = jnp.where(eigenvalues == 0, size, jnp.abs(eigenvalues))
-  least = jnp.log(own) + 0.5 * np.log(jnp.finfo(own.dtype).eps)
-  most = jnp.log(2 * size)
-  share = expand(np.linspace(0, 1, _RADII).astype(own.dtype)[:, None], own[..., None, :])
-  radii = jnp.exp(most[..., None, :] + share * (least - most)[..., None, :])
-  steps = radii.astype(t.dtype)[..., None, :] * expand(_points(t.dtype)[:, None], radii[..., None])
-  return radii, eigenvalues[..., None, None, :] + steps
-
-
-def _quality(radii, values, middle):
-  """Of a function on the circles: whether it is as an analytic one, the logarithm of the error of
-  its second divided differences, and what its means are off by, relative to it.
-
-  The mean of an analytic function is the one in the middle, and half of Fourier's coefficients, of
-  which the last four are looked at, are 0.
-  """
-  limits = jnp.finfo(radii.dtype)
-  points = _points(values.dtype)
-  count = len(points)
-  absent = points[:, None] ** np.arange(1, 5) / count
-  tails = jnp.einsum("...jn,jk->...kn", values, absent.astype(values.dtype), precision="highest")
-  off = jnp.abs(jnp.sum(values, axis=-2) / count - middle[..., None, :])
-  error = jnp.maximum(jnp.max(jnp.abs(tails), axis=-2), off)
-  largest = jnp.max(jnp.abs(values), axis=-2)
-  good = jnp.isfinite(largest) & (error <= limits.eps**0.75 * largest)
-  cost = jnp.log(error + limits.eps * largest) - 2 * jnp.log(radii)
-  return good, cost, jnp.where(largest == 0, 0, error / jnp.where(largest == 0, 1, largest))
-
-
-def _radius(radii, guides):
-  """The radius (..., n) of the circles to use, and what the means are off by: the one that is best
-  for all the guides, and 0 where there is none, as at an eigenvalue on the cut of a logarithm."""
-  good, cost, off = zip(*(_quality(radii, *guide) for guide in guides), strict=True)
-  good, off = functools.reduce(jnp.logical_and, good), functools.reduce(jnp.maximum, off)
-  best = jnp.argmin(jnp.where(good, sum(cost), jnp.inf), axis=-2)[..., None, :]
-  level = expand(np.arange(_RADII, dtype=best.dtype)[:, None], best)
-  chosen = good & (level == best)
-  return (jnp.sum(jnp.where(chosen, x, 0), axis=-2) for x in (radii, off))
-
-
-def _displacements(eigenvalues, radius):
-  """What each of the eigenvalues (..., n) is moved by, at most its radius.
-
-  One after another they are moved to where their circle comes as little near as can be to those of
-  the ones before, in units of the larger radius; they stay if half a unit is left then.
-  """
-  n = eigenvalues.shape[-1]
-  phases = expand(_phases(eigenvalues.dtype), eigenvalues)[..., None]
-
-  def step(moves, place):
-    i, middle, own = place
-    gap = jnp.abs(middle[..., None] - eigenvalues)[..., None, :]
-    unit = jnp.maximum(own[..., None], radius)[..., None, :]
-    choices = own.astype(phases.dtype)[..., None, None] * phases
-    far = jnp.abs(gap - jnp.abs(choices - moves[..., None, :]))
-    far = jnp.where(unit == 0, jnp.where(gap == 0, 0, 1), far / jnp.where(unit == 0, 1, unit))
-    far = jnp.where(expand(jnp.arange(n), far) < i, jnp.minimum(far, 0.5), 0.5)
-    best = jnp.argmax(jnp.min(far, axis=-1, keepdims=True, initial=1), axis=-2, keepdims=True)
-    row = expand(np.arange(_PHASES + 1, dtype=best.dtype)[:, None], best)
-    move = jnp.sum(jnp.where(row == best, choices, 0), axis=-2)
-    return with_column(moves[..., None, :], i, move[..., None])[..., 0, :], None
-
-  along = lambda x: jnp.moveaxis(x, -1, 0)
-  places = (jnp.arange(n), along(eigenvalues), along(radius))
-  return jax.lax.scan(step, zeros_like(eigenvalues), places)[0]
-
-
-@functools.partial(jax.jit, static_argnames="copies")
-def _moved(t, radii, guides, copies):
-  """The eigenvalues (..., copies, m, n) of so many copies of T, all moved apart; and what the means
-  are off by. A guide is a function on the circles and in their middle."""
-  eigenvalues = diagonal_of(t)
-  radius, error = _radius(radii, guides)
-  again = lambda x: jnp.concatenate([x] * copies, axis=-1)
-  moves = _displacements(again(eigenvalues), again(radius))
-  error = jnp.max(jnp.where(moves == 0, 0, again(error)), axis=-1, initial=0)
-  moves = moves.reshape(*moves.shape[:-1], copies, 1, eigenvalues.shape[-1])
-  points = expand(_points(t.dtype)[:, None], moves)
-  return eigenvalues[..., None, None, :] + moves * points, error
-
-
-def _with_diagonal(t, diagonal):
-  return jnp.where(on_diagonal(t), diagonal[..., None], jnp.triu(t))
-
-
-def _parlett(t, values):
-  """f(T) of upper triangular matrices with f of their eigenvalues.
-
-  T F = F T gives column j from those before it: (T - Tⱼⱼ I) fⱼ = F tⱼ - fⱼⱼ tⱼ in the rows above j.
-  Parlett, Linear Algebra Appl. 14 (1976). Where Tᵢᵢ = Tⱼⱼ, Fᵢⱼ is 0 if they have an eigenvector
-  each, up to rounding, and else NaN.
-  """
-  n = t.shape[-1]
-  row = expand(jnp.arange(n), values)
-  rounding = smallest_gap(norm_of_rows(t), n)[..., None]
+def _parlett(t, x, values, tolerance):
+  # T F = F T gives column j from those before it: (T - xⱼ I) fⱼ = F tⱼ - fⱼⱼ tⱼ in rows above j.
+  # And the eigenvector of xⱼ has (T - xⱼ I) v = -tⱼ there.
+  row = expand(jnp.arange(t.shape[-1]), values)
+  tolerance = tolerance[..., None, None]
+  t = jnp.where(on_diagonal(t)[..., None, :, :], x[..., None], t[..., None, :, :])
 
   def step(f, column):
     j, tj, own, value = column
     above = jnp.where(row < j, tj, 0)[..., None]
     matrix = shifted_triangle(t, -own, from_row=j)
-    zero = diagonal_of(matrix) == 0
-    matrix = jnp.where(zero[..., None] & on_diagonal(matrix), 1, matrix)
+    equal = diagonal_of(matrix) == 0
+    matrix = jnp.where(equal[..., None] & on_diagonal(matrix), 1, matrix)
     rhs = jnp.concatenate([product(f, above) - value[..., None, None] * above, above], axis=-1)
     solved = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
-    fj = jnp.where(zero, jnp.where(jnp.abs(solved[..., 1]) <= rounding, 0, jnp.nan), solved[..., 0])
+    one_vector = jnp.where(jnp.abs(solved[..., 1]) <= tolerance, 0, jnp.nan)
+    fj = jnp.where(equal, one_vector.astype(t.dtype), solved[..., 0])
     return with_column(f, j, jnp.where(row == j, value[..., None], fj)[..., None]), None
 
-  places = (jnp.arange(n), columns(t), columns(diagonal_of(t)), columns(values))
-  return jax.lax.scan(step, zeros_like(t), places)[0]
+  places = (jnp.arange(t.shape[-1]), columns(t), columns(x), columns(values))
+  return [jnp.mean(jax.lax.scan(step, zeros_like(t), places)[0], axis=-3)]
+
+
+# The mean of f of the upper triangular matrices with the diagonals x, which is known of their
+# eigenvalues. Where two of those are equal, it is 0 if they have an eigenvector each up to the
+# tolerance, and else NaN. Parlett, Linear Algebra Appl. 14 (1976).
+parlett_p = ffi.operation(
+    "linalg_parlett", "n n, m n, m n, () -> n n", [0], fallback=_parlett)
 
 
 @jax.jit
 def _corner(t, z, moved, values, middle, directions):
   """f[A; E₁; A; ...; Eₖ; A], the corner of f of the matrix that has k + 1 times A on the diagonal
   and the directions beside it; linear in f, and in each of the directions."""
-  copies = moved.shape[-3]
-  triangles = _with_diagonal(t[..., None, None, :, :], moved)
-  functions = _parlett(triangles, values)
-  copy = lambda x, i: jax.lax.index_in_dim(x, i, x.ndim - 4, keepdims=False)
-  triangles = [copy(triangles, i) for i in range(copies)]
-  blocks = [copy(functions, i) for i in range(copies)]
-  directions = [congruence(z, e, adjoint_a=True)[..., None, :, :] for e in directions]
-  for apart in range(1, copies):
-    # Tᵢ Fᵢⱼ - Fᵢⱼ Tⱼ = Fᵢ,ⱼ₋₁ Eⱼ - Eᵢ₊₁ Fᵢ₊₁,ⱼ
-    blocks = [
-        triangular_sylvester(
-            triangles[i], -triangles[i + apart],
-            product(blocks[i], directions[i + apart - 1]) - product(directions[i], blocks[i + 1]))
-        for i in range(copies - apart)]
-  result = jnp.mean(blocks[0], axis=-3)
+  n, last = t.shape[-1], len(directions)
+  # A direction tells equal eigenvalues apart however small it is.
+  norm = norm_of_rows(t)
+  tolerance = zeros_like(norm) if directions else smallest_gap(norm, n)
+  directions = [congruence(z, e, adjoint_a=True) for e in directions]
+  block = lambda i, j: t if i == j else directions[i] if j == i + 1 else zeros_like(t)
+  blocks = jnp.block([[block(i, j) for j in range(last + 1)] for i in range(last + 1)])
+  corner = parlett_p(blocks, moved, values, tolerance)[..., :n, last * n :]
   if not directions:
-    result = jnp.where(on_diagonal(t), middle[..., None], result)
-  return congruence(z, result)
+    corner = jnp.where(on_diagonal(t), middle[..., None], corner)
+  return congruence(z, corner)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Traced:
-  """A function of a vector of eigenvalues, and of the traced numbers that it refers to."""
+  """A function of a vector of one eigenvalue, and of the traced numbers that it refers to."""
 
-  jaxpr: Jaxpr
+  jaxpr: Any
   consts: Sequence[Any]  # None for a number
 
   def __call__(self, x, *numbers):
     rest = iter(numbers)
     consts = [next(rest) if c is None else c for c in self.consts]
-    (values,) = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))(x)
+    (values,) = eval_jaxpr(self.jaxpr, consts, x)
     return jnp.broadcast_to(values, x.shape).astype(x.dtype)
 
 
-def _traced(func, n, dtype):
+def _traced(func, dtype):
   """`func` as a function of vectors and numbers, and those numbers."""
   # The trace of `func` itself would be kept by JAX, and it may refer to what will change.
-  traced = jax.make_jaxpr(functools.partial(func))(jax.ShapeDtypeStruct((n,), dtype))
-  if [x.shape for x in traced.out_avals] not in ([()], [(n,)]):
+  traced = jax.make_jaxpr(functools.partial(func))(jax.ShapeDtypeStruct((1,), dtype))
+  if [x.shape for x in traced.out_avals] not in ([()], [(1,)]):
     given = ", ".join(x.str_short() for x in traced.out_avals)
-    raise ValueError(f"funm: func must give a number for each eigenvalue; of {n} it gave {given}.")
+    raise ValueError(f"funm: func must give a number for each eigenvalue; of one it gave {given}.")
   numbers = [jnp.asarray(x) for x in traced.consts if isinstance(x, Tracer)]
   consts = [None if isinstance(x, Tracer) else x for x in traced.consts]
   return _Traced(traced.jaxpr, consts), numbers
@@ -286,28 +170,23 @@ def _of_numpy(func):
 
 
 def _of_batch(f, numbers, ranks, batch):
-  """f of x (*batch, ..., n), with the numbers of each matrix, or those that all share."""
+  """f of each x (*batch, ...), with the numbers of each matrix, or those that all share."""
   own = [0 if x.ndim > rank else None for x, rank in zip(numbers, ranks, strict=True)]
 
   def call(x):
     each = f
-    for _ in range(x.ndim - 1 - batch):
+    for _ in range(x.ndim - batch):
       each = jax.vmap(each, (0, *(None for _ in numbers)))
     for _ in range(batch):
       each = jax.vmap(each, (0, *own))
-    return each(x, *numbers)
+    return each(x[..., None], *numbers)[..., 0]
 
   return call
 
 
-def _moved_apart(guides, t, copies=1):
-  radii, circles = _circles(t)
-  return _moved(t, radii, [(f(circles), f(diagonal_of(t))) for f in guides], copies)
-
-
 def _value(guides, values, t, z, directions=()):
   """`_corner` of the function `values` of eigenvalues, which is analytic where the guides are."""
-  moved, _ = _moved_apart(guides, t, len(directions) + 1)
+  moved, _ = moved_apart(guides, t, len(directions) + 1)
   return _corner(t, z, moved, values(moved), values(diagonal_of(t)), directions)
 
 
@@ -356,7 +235,7 @@ def _operation(types, order):
     (ct,) = cotangents
     numbers, directions = split(operands)
     place = next(i for i, x in enumerate(operands) if x is None)
-    found = [None] * len(operands)
+    found: list[Any] = [None] * len(operands)
     if (i := place - 3 - count) >= 0:
       # tr Cᵀ f[A; E₁; ...; Eₖ; A] = tr Eᵢ f[A; Eᵢ₊₁; ...; Eₖ; A; Cᵀ; A; E₁; ...; Eᵢ₋₁; A]
       before, after = ([e.mT for e in reversed(x)] for x in (directions[:i], directions[i + 1 :]))
@@ -364,7 +243,7 @@ def _operation(types, order):
           a.mT, *transposed_schur(t, z), *numbers, *before, ct, *after, **functions)
       return found
     # Linear in the changes that are not known: what a basis of each of them gives.
-    unknown = {i: np.zeros(*types[i][:2]) for i, x in enumerate(numbers) if x is None}
+    unknown = {i: np.zeros(types[i].shape, types[i].dtype) for i, x in enumerate(numbers) if x is None}
 
     def along(i, x):
       known = [x if j == i else unknown.get(j, y) for j, y in enumerate(numbers)]
@@ -388,8 +267,7 @@ def _operation(types, order):
 
 def _error(f, t, result):
   """SciPy's estimate, by the gaps that were divided by; Inf where the result is not finite."""
-  moved, off = _moved_apart([f], t)
-  moved = moved[..., 0, :, :]
+  moved, off = moved_apart([f], t)
   gaps = jnp.abs(moved[..., :, None] - moved[..., None, :])
   least = jnp.min(
       jnp.where(on_diagonal(gaps), jnp.inf, gaps), axis=(-3, -2, -1), initial=jnp.inf)
@@ -443,7 +321,7 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
   check_square("funm", a)
   t, z = triangular_schur(a)
   try:
-    f, numbers = _traced(func, a.shape[-1], t.dtype)
+    f, numbers = _traced(func, t.dtype)
     of_values = _of_batch(
         f, jax.lax.stop_gradient(numbers), [x.ndim for x in numbers], t.ndim - 2)
   except jax.errors.TracerArrayConversionError:  # a function of NumPy's
@@ -458,8 +336,8 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
     result = _value([of_values], of_values, t, z)
   check(
       jnp.isnan(result).any((-2, -1)).astype(jnp.int32),
-      "has no such function: it holds NaN or Inf, or func gives NaN at its eigenvalues, or is not "
-      "analytic where they are equal.")
+      "has no such function: func is NaN at its eigenvalues, or not analytic where equal ones "
+      "share a Jordan block.")
   if disp:
     return result.astype(complex_dtype(dtype))
   error = _error(of_values, t, jax.lax.stop_gradient(result))

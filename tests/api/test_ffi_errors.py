@@ -83,6 +83,7 @@ CALLS = {
     "ormqr": Call(
         [MATRIX, VECTOR, COLUMNS], [COLUMNS], {"left": True, "transpose": False}, square=False,
         any_columns=True),
+    "parlett": Call([MATRIX, MATRIX, MATRIX, SCALAR], [MATRIX]),
     "qr": Call([MATRIX], [MATRIX, MATRIX], square=False),
     "qr_jvp": Call([TALL, MATRIX, TALL], [TALL, MATRIX], square=False),
     "qr_pivoted": Call([MATRIX], [MATRIX, MATRIX, INDICES], square=False),

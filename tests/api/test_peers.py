@@ -179,6 +179,14 @@ def test_stock_spectral_function():
   assert np.isnan(jax.grad(function)(jnp.eye(3))).any()
 
 
+def test_stock_funm():
+  a = np.array([[2.0, 1], [0, 2]])
+  for module in (jax.scipy.linalg, scipy.linalg):
+    assert module.funm(a, lambda x: x**3)[0, 1] == 0  # not 3 x² = 12
+  with pytest.raises(NotImplementedError, match="schur"):
+    jax.grad(lambda a: jax.scipy.linalg.funm(a, jnp.exp).real[0, 0])(a)
+
+
 @pytest.mark.parametrize(
     "function", [jnp.linalg.inv, jax.scipy.linalg.expm], ids=["inv", "expm"])
 def test_stock_on_explicit_meshes(function):

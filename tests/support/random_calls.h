@@ -58,6 +58,7 @@ inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_matmul_transpose_a", "Tkm Tkn > Tmn"},
     {"linalg_matmul_transpose_b", "Tmk Tnk > Tmn"},
     {"linalg_ormqr", "Tnm TX TSU > TSU"},
+    {"linalg_parlett", "Tnn Tmn Tmn R > Tnn"},
     {"linalg_qr", "Tmn > TmQ TQn"},
     {"linalg_qr_jvp", "Tmn Tnn Tmn > Tmn Tnn"},
     {"linalg_qr_pivoted", "Tmn > TmQ TQn In"},

@@ -35,7 +35,7 @@ OPERATIONS = dict(_operations())
 CASES = {
     "banded_solve": "solve_banded", "cholesky_banded_solve": "cho_solve_banded",
     "cholesky_solve": "cho_solve", "det_cofactors": "det", "exact_matmul": "matmul",
-    "householder_qr": "qr", "qr_pivoted_complete": "qr_pivoted",
+    "householder_qr": "qr", "parlett": "funm", "qr_pivoted_complete": "qr_pivoted",
     "slogdet_inv_transposed": "slogdet", "solve_lu": "solve",
     "sort_key_val": "lu_pivots_to_permutation", "svd_full": "svd"}
 N = 5
@@ -55,12 +55,21 @@ def _variants():
           name, attributes, id="-".join([name, *(k for k, v in attributes.items() if v)]))
 
 
+def _triangle_and_diagonals(a, rng):
+  """More diagonals than there are in a register."""
+  x = np.diagonal(a, 0, -2, -1)[..., None, :] + matrices.general(
+      rng, a.shape[:-2], 19, a.shape[-1], a.dtype)
+  return np.triu(a), x, np.cos(x), np.zeros_like(a[..., 0, 0].real)
+
+
 def _operands(name, attributes, batch, shape, dtype, rng):
   operands = _case(name).operands(rng, batch, *shape, dtype)
   if name.endswith("_tridiagonal_p"):
     operands = (operands[0].real, operands[1])
   if name == "sort_key_val_p":
     operands *= 2
+  if name == "parlett_p":
+    operands = _triangle_and_diagonals(*operands, rng)
   if name == "banded_solve_p":
     ab, b = operands
     operands = (ab[..., :2, :], ab[..., 2:, :], b)

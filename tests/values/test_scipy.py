@@ -131,6 +131,128 @@ def test_derivatives_of_logarithms(dtype, rng):
     third(1.0)
 
 
+# A function, and the same of a matrix in another way.
+FUNCTIONS = {
+    "exp": (jnp.exp, scipy.linalg.expm), "log": (jnp.log, scipy.linalg.logm),
+    "inverse": (lambda x: 1 / x, np.linalg.inv), "cube": (lambda x: x**3, lambda a: a @ a @ a),
+    # SciPy's exponential of a complex triangle divides by differences of its eigenvalues.
+    "sine": (lambda x: jnp.sin(3 * x), lambda a: np.asarray(linalg.expm(3j * a)).imag)}
+
+
+def _with_jordan_blocks(rng, *blocks):
+  """X J X⁻¹ with blocks of (eigenvalue, size)."""
+  jordan = scipy.linalg.block_diag(*(w * np.eye(n) + np.eye(n, k=1) for w, n in blocks))
+  x = matrices.well_conditioned(rng, (), len(jordan), np.float64)
+  return x @ jordan @ np.linalg.inv(x)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name, rng):
+  """Of separate, equal, nearly equal and scattered eigenvalues, with and without Jordan blocks."""
+  f, expected = FUNCTIONS[name]
+  near = 2 + np.array([0, 1e-12, 1e-8, 1e-4, 1e-2])
+  a = np.stack([
+      np.eye(5), 2 * np.eye(5) + np.eye(5, k=1), np.diag(near) + np.eye(5, k=1),
+      np.diag(near) + np.triu(matrices.general(rng, (), 5, 5, np.float64), 1),
+      np.diag([1e-3, 1e-3, 1, 1, 8]) + 1e-3 * np.eye(5, k=1),
+      _with_jordan_blocks(rng, (1, 2), (3, 2), (1, 1)),
+      3 * np.eye(5) + matrices.general(rng, (), 5, 5, np.float64) / 2])
+  found, error = quick_jit(lambda a: linalg.scipy.funm(a, f, disp=False))(a)
+  for i, (x, y) in enumerate(zip(a, found, strict=True)):
+    size = np.max(np.abs(expected(x)))
+    # An ill-conditioned similarity moves equal eigenvalues by the root of its rounding.
+    np.testing.assert_allclose(y, expected(x), rtol=0, atol=1e-12 * size, err_msg=str(i))
+  assert np.all(error < 1e-11)
+
+
+def test_functions_that_are_not_analytic(rng):
+  """Any function of separate eigenvalues, and of equal ones without a Jordan block; with one it is
+  NaN of that matrix alone, and the estimate of the error tells. Of NumPy's too."""
+  x = matrices.well_conditioned(rng, (), 4, np.float64)
+  inverse, signs = np.linalg.inv(x), np.array([1.0, -1, 1, -1])
+  a = np.stack([x * values @ inverse for values in (signs * [1, 2, 3, 4], signs)])
+  for sign in (lambda z: jnp.sign(z.real), lambda z: np.sign(z.real)):
+    np.testing.assert_allclose(
+        linalg.scipy.funm(a, sign), np.stack(2 * [x * signs @ inverse]), atol=1e-12)
+  np.testing.assert_allclose(linalg.scipy.funm(a[0], jnp.sign), x * signs @ inverse, atol=1e-12)
+  np.testing.assert_array_equal(linalg.scipy.funm(-np.eye(3), jnp.log), 1j * np.pi * np.eye(3))
+  defective = -np.eye(4) + np.eye(4, k=1)
+  function = quick_jit(lambda a: linalg.scipy.funm(a, jnp.log, disp=False))
+  found, error = function(np.stack([a[0], defective, a[1]]))
+  np.testing.assert_array_equal(np.isnan(found).all((1, 2)), [False, True, False])
+  np.testing.assert_array_equal(np.isinf(error), [False, True, False])
+  same, _ = function(np.stack([a[0], a[0], a[1]]))
+  np.testing.assert_array_equal(np.asarray(found)[::2], np.asarray(same)[::2])
+  with pytest.raises(linalg.LinAlgError, match=r"funm: the matrix at index \(1\) has no such func"):
+    linalg.checked(lambda a: linalg.scipy.funm(a, jnp.log))(np.stack([a[0], defective]))
+
+
+def test_estimated_errors(rng):
+  """SciPy's, where no eigenvalues are moved."""
+  a = np.triu(matrices.general(rng, (3,), 4, 4, np.float64), 1) + np.diag([4.0, 8, 12, 16])
+  _, error = linalg.scipy.funm(a, jnp.sqrt, disp=False)
+  np.testing.assert_allclose(
+      error, [scipy.linalg.funm(x, np.sqrt, disp=False)[1] for x in a], rtol=1e-6)
+
+
+@pytest.mark.extended
+@cases.each_double
+def test_derivatives_of_functions(dtype, rng):
+  """At equal eigenvalues, at a defective matrix and at the identity; and the third one."""
+  points = [(x.astype(dtype),) for x in (
+      2 * np.eye(3) + np.eye(3, k=1), np.eye(3), np.diag([1, 1, 3]) + np.eye(3, k=2),
+      3 * np.eye(3) + matrices.general(rng, (), 3, 3, np.float64) / 2)]
+  derivatives.check_at_each(
+      lambda a: linalg.scipy.funm(a, jnp.sqrt), points, rng, tolerance=1e-7)
+  third = lambda f: jax.grad(jax.grad(jax.grad(
+      lambda x: jnp.sum(f(x * jnp.eye(3) + points[0][0].real).real))))(0.3)
+  np.testing.assert_allclose(
+      third(lambda a: linalg.scipy.funm(a, jnp.exp)), third(linalg.expm), rtol=1e-9)
+
+
+@pytest.mark.extended
+def test_numbers_that_a_function_refers_to(rng):
+  """By them and by the matrix, in any order and mode; mapped, and in a nest of functions."""
+  a = np.array([[2.0, 1], [0, 2]])  # f(A) = [[f(2), f'(2)], [0, f(2)]]
+  weights = np.array([0.5, 2.0])
+
+  def corner(a, p, c):
+    q, c0, c1 = jnp.array([p, *c]).astype(complex)
+    return linalg.scipy.funm(a, lambda x: c0 * x**q + c1 * jnp.exp(c0 * x)).real[0, 1]
+
+  def expected(a, p, c):
+    # Of a triangle with one eigenvalue, in x = a₀₀ = a₁₁.
+    x = (a[0, 0] + a[1, 1]) / 2
+    return a[0, 1] * (c[0] * p * x ** (p - 1) + c[1] * c[0] * jnp.exp(c[0] * x))
+
+  operands = (a, 3.0, weights)
+  np.testing.assert_allclose(corner(*operands), expected(*operands), rtol=1e-13)
+  for wanted in (1, 2, (1, 2)):
+    for derivative in (jax.grad, jax.jacfwd, jax.hessian):
+      found, right = (
+          quick_jit(derivative(f, wanted))(*operands) for f in (corner, expected))
+      for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-11)
+  mixed = lambda f: jax.grad(lambda t: jax.grad(f, 1)(a + t * np.eye(2), 3.0, weights))(0.0)
+  np.testing.assert_allclose(mixed(corner), mixed(expected), rtol=1e-11)
+  other = lambda f: jax.grad(lambda p: jax.grad(
+      lambda t: f(a + t * np.eye(2), p, weights))(0.0))(3.0)
+  np.testing.assert_allclose(other(corner), other(expected), rtol=1e-11)
+  powers = jnp.arange(1.0, 4)
+  for f in (corner, jax.grad(corner, 1)):
+    mapped = quick_jit(jax.vmap(f, (None, 0, None)))(a, powers, weights)
+    np.testing.assert_allclose(mapped, [f(a, p, weights) for p in powers], rtol=1e-13)
+
+
+def test_functions_that_change():
+  """A function that is called again is read again."""
+  factor = 1.0
+  f = lambda x: factor * x
+  assert linalg.scipy.funm(np.eye(2), f)[0, 0] == 1
+  factor = 3.0
+  assert linalg.scipy.funm(np.eye(2), f)[0, 0] == 3
+
+
 @pytest.mark.extended
 def test_equations_without_a_unique_solution(rng):
   """NaN for the matrix whose eigenvalues meet, alone; `checked` says which."""

@@ -1,0 +1,80 @@
+// Functions of upper triangular matrices from those of their eigenvalues.
+//
+// T F = F T gives column j of F from those before it, from the diagonal up: B. N. Parlett, A
+// recurrence among the elements of functions of triangular matrices, Linear Algebra Appl. 14
+// (1976). In the lanes are several diagonals of one matrix, with the rest of it in common.
+#pragma once
+
+#include "kernels/arithmetic/divisor.h"
+
+namespace linalg::small {
+
+// A number in every lane of E.
+template <class E, class S>
+LINALG_INLINE E InLanes(S x) {
+  if constexpr (kComplexElement<E>) {
+    return {Broadcast<RealElement<E>>(x.re), Broadcast<RealElement<E>>(x.im)};
+  } else {
+    return Broadcast<E>(x);
+  }
+}
+
+// Σ aₖ bₖ - cₖ dₖ of elements in lanes, b and c, and others in all of them, in sums that do not
+// wait for each other.
+template <class E, class S>
+LINALG_INLINE E DifferenceOfProducts(int count, const S* a, const E* b, const E* c, const S* d) {
+  E first[2] = {}, second[2] = {};
+  const auto subtract = [&](int k, int i) {
+    first[i] = NegMulAdd(InLanes<E>(a[k]), b[k], first[i]);
+    second[i] = NegMulAdd(c[k], InLanes<E>(d[k]), second[i]);
+  };
+  int k = 0;
+  for (; k + 1 < count; k += 2) {
+    subtract(k, 0);
+    subtract(k + 1, 1);
+  }
+  if (k < count) subtract(k, 0);
+  return (second[0] + second[1]) - (first[0] + first[1]);
+}
+
+// The upper triangle of f (n, n), whose diagonal is given, for T with the elements of t (n, n)
+// above the diagonal x. Where two of x are equal, f is 0 if their eigenvectors are two up to
+// `tolerance`, and else NaN. With memory for n elements each.
+template <class E, class S>
+LINALG_INLINE void Parlett(int n, const S* t, const E* x, Lane<RealElement<E>> tolerance, E* f,
+                           E* column, E* vector, S* right) {
+  using V = RealElement<E>;
+  const E one = FromReal<E>(Broadcast<V>(1));
+  for (int j = 1; j < n; ++j) {
+    bool equal = false;
+    for (int i = 0; i < j; ++i) {
+      right[i] = t[i * n + j];
+      equal |= Any(Magnitude(x[j] - x[i]) == V{});
+    }
+    for (int i = j - 1; i >= 0; --i) {
+      const int next = i + 1, between = j - next;
+      const S* const row = t + i * n;
+      const E* const known = f + i * n;
+      const E above = InLanes<E>(right[i]), gap = x[j] - x[i];
+      const E sum = NegMulAdd(
+          above, known[i] - f[j * n + j],
+          DifferenceOfProducts(between, row + next, column + next, known + next, right + next));
+      if (!equal) {
+        column[i] = Divisor<E>(gap).Divide(sum);
+        continue;
+      }
+      // The eigenvector of x[j], with -1 in row j, may have any element in a row of the same
+      // eigenvalue if this is 0 there.
+      E rest = above;
+      for (int k = next; k < j; ++k) rest = NegMulAdd(InLanes<E>(row[k]), vector[k], rest);
+      const auto same = Magnitude(gap) == V{};
+      const auto apart = Modulus(rest) <= Broadcast<V>(tolerance);
+      const Divisor<E> divisor(Choose(same, one, gap));
+      column[i] = Choose(same, Choose(apart, E{}, NaN<E>()), divisor.Divide(sum));
+      vector[i] = Choose(same, E{}, -divisor.Divide(rest));
+    }
+    for (int i = 0; i < j; ++i) f[i * n + j] = column[i];
+  }
+}
+
+}  // namespace linalg::small

@@ -1,0 +1,128 @@
+"""Points around the eigenvalues of triangular matrices, to tell close ones apart.
+
+The mean of an analytic function over a circle is its value in the middle, and equidistant points
+give it to rounding: Trefethen and Weideman, SIAM Rev. 56 (2014). So a function of a matrix is its
+mean over matrices with other eigenvalues, each of them on a circle. How large the circles may be,
+the Fourier coefficients of the function on them say.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from linalg._algebra import diagonal_of, expand, with_column, zeros_like
+
+__all__ = ["moved_apart"]
+
+_RADII = 13
+_PHASES = 16
+
+
+def _points(dtype):
+  """Those of the unit circle over which the means are taken, so many that they are as exact as the
+  dtype for a function whose nearest singularity is three radii away."""
+  count = 32 if jnp.finfo(dtype).bits == 64 else 16
+  return np.exp(2j * np.pi * (np.arange(count) + 0.25) / count).astype(dtype)
+
+
+def _phases(dtype):
+  """0, where an eigenvalue may stay, and points of the unit circle of which the first ones are as
+  far apart as they can be: van der Corput's sequence."""
+  bits = range(_PHASES.bit_length() - 1)
+  turns = [sum((i >> bit & 1) / 2 ** (bit + 1) for bit in bits) for i in range(_PHASES)]
+  return np.append(0, np.exp(2j * np.pi * np.array(turns))).astype(dtype)
+
+
+@jax.jit
+def _circles(t):
+  """The radii (..., _RADII, n) of the circles around each eigenvalue on which f is looked at, and
+  their points (..., _RADII, n, m)."""
+  eigenvalues = diagonal_of(t)
+  size = jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)[..., None]
+  size = jnp.where(size == 0, 1, size)
+  own = jnp.where(eigenvalues == 0, size, jnp.abs(eigenvalues))
+  least = jnp.log(own) + np.log(jnp.finfo(own.dtype).eps) / 3
+  most = jnp.log(2 * size)
+  share = expand(np.linspace(0, 1, _RADII).astype(own.dtype)[:, None], own[..., None, :])
+  radii = jnp.exp(most[..., None, :] + share * (least - most)[..., None, :])
+  steps = radii.astype(t.dtype)[..., None] * expand(_points(t.dtype), radii[..., None])
+  return radii, eigenvalues[..., None, :, None] + steps
+
+
+def _quality(radii, values, middle):
+  """Of a function on the circles: whether it is as an analytic one, the logarithm of the error of
+  its second divided differences, and what its means are off by, relative to it.
+
+  The mean of an analytic function is the one in the middle, and half of Fourier's coefficients, of
+  which the last two are looked at, are 0.
+  """
+  eps = jnp.finfo(radii.dtype).eps
+  points = _points(values.dtype)
+  mean = lambda x: jnp.abs(jnp.mean(x, axis=-1))
+  off = mean(values - middle[..., None, :, None])
+  for power in (1, 2):
+    off = jnp.maximum(off, mean(values * expand(points**power, values)))
+  largest = jnp.max(jnp.abs(values), axis=-1)
+  good = jnp.isfinite(largest) & (off <= eps**0.75 * largest)
+  cost = jnp.log(off + eps * largest) - 2 * jnp.log(radii)
+  return good, cost, jnp.where(largest == 0, 0, off / jnp.where(largest == 0, 1, largest))
+
+
+def _radius(radii, guides):
+  """The radius (..., n) of the circles to use, and what the means are off by: the one that is best
+  for all the guides, and 0 where there is none, as at an eigenvalue on the cut of a logarithm."""
+  good, cost, off = zip(*(_quality(radii, *guide) for guide in guides), strict=True)
+  good, off = functools.reduce(jnp.logical_and, good), functools.reduce(jnp.maximum, off)
+  best = jnp.argmin(jnp.where(good, sum(cost), jnp.inf), axis=-2)[..., None, :]
+  level = expand(np.arange(_RADII, dtype=best.dtype)[:, None], best)
+  chosen = good & (level == best)
+  return (jnp.sum(jnp.where(chosen, x, 0), axis=-2) for x in (radii, off))
+
+
+def _displacements(eigenvalues, radius):
+  """What each of the eigenvalues (..., n) is moved by, at most its radius.
+
+  One after another they are moved to where their circle comes as little near as can be to those of
+  the ones before, in units of the larger radius; they stay if half a unit is left then.
+  """
+  n = eigenvalues.shape[-1]
+  phases = expand(_phases(eigenvalues.dtype), eigenvalues)[..., None]
+
+  def step(moves, place):
+    i, middle, own = place
+    gap = jnp.abs(middle[..., None] - eigenvalues)[..., None, :]
+    unit = jnp.maximum(own[..., None], radius)[..., None, :]
+    choices = own.astype(phases.dtype)[..., None, None] * phases
+    far = jnp.abs(gap - jnp.abs(choices - moves[..., None, :]))
+    far = jnp.where(unit == 0, jnp.where(gap == 0, 0, 1), far / jnp.where(unit == 0, 1, unit))
+    far = jnp.where(expand(jnp.arange(n), far) < i, jnp.minimum(far, 0.5), 0.5)
+    best = jnp.argmax(jnp.min(far, axis=-1, keepdims=True, initial=1), axis=-2, keepdims=True)
+    row = expand(np.arange(_PHASES + 1, dtype=best.dtype)[:, None], best)
+    move = jnp.sum(jnp.where(row == best, choices, 0), axis=-2)
+    return with_column(moves[..., None, :], i, move[..., None])[..., 0, :], None
+
+  along = lambda x: jnp.moveaxis(x, -1, 0)
+  places = (jnp.arange(n), along(eigenvalues), along(radius))
+  return jax.lax.scan(step, zeros_like(eigenvalues), places)[0]
+
+
+@functools.partial(jax.jit, static_argnames="copies")
+def _moved(t, radii, guides, copies):
+  """The eigenvalues (..., m, copies * n) of so many copies of T, all moved apart; and what the
+  means are off by. A guide is a function on the circles and in their middle."""
+  radius, off = _radius(radii, guides)
+  eigenvalues, radius, off = (
+      jnp.concatenate([x] * copies, axis=-1) for x in (diagonal_of(t), radius, off))
+  moves = _displacements(eigenvalues, radius)
+  off = jnp.max(jnp.where(moves == 0, 0, off), axis=-1, initial=0)
+  points = expand(_points(t.dtype)[:, None], moves[..., None, :])
+  return eigenvalues[..., None, :] + moves[..., None, :] * points, off
+
+
+def moved_apart(guides, t, copies=1):
+  """The eigenvalues (..., m, copies * n) of so many copies of triangles T, all moved apart, and
+  what the means of the guides are off by, functions that are to be analytic on the circles."""
+  radii, circles = _circles(t)
+  return _moved(t, radii, [(f(circles), f(diagonal_of(t))) for f in guides], copies)
