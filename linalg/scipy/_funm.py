@@ -243,10 +243,12 @@ def _operation(types, order):
           a.mT, *transposed_schur(t, z), *numbers, *before, ct, *after, **functions)
       return found
     # Linear in the changes that are not known: what a basis of each of them gives.
-    unknown = {i: np.zeros(types[i].shape, types[i].dtype) for i, x in enumerate(numbers) if x is None}
+    unknown = {
+        i: np.zeros(y.shape, y.dtype) for i, (x, y) in enumerate(zip(numbers, types, strict=True))
+        if x is None}
 
     def along(i, x):
-      known = [x if j == i else unknown.get(j, y) for j, y in enumerate(numbers)]
+      known: list[Any] = [x if j == i else unknown.get(j, y) for j, y in enumerate(numbers)]
       return jnp.sum(ct * operation(a, t, z, *known, *directions, **functions), axis=(-2, -1))
 
     for i, zero in unknown.items():
