@@ -183,7 +183,7 @@ def test_stock_funm():
   a = np.array([[2.0, 1], [0, 2]])
   for module in (jax.scipy.linalg, scipy.linalg):
     assert module.funm(a, lambda x: x**3)[0, 1] == 0  # not 3 x² = 12
-  with pytest.raises(NotImplementedError, match="schur"):
+  with pytest.raises((NotImplementedError, ValueError)):  # of schur, or of a loop
     jax.grad(lambda a: jax.scipy.linalg.funm(a, jnp.exp).real[0, 0])(a)
 
 
