@@ -7,6 +7,7 @@ the Fourier coefficients of the function on them say.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,6 @@ from linalg._algebra import diagonal_of, expand, with_column, zeros_like
 __all__ = ["moved_apart"]
 
 _RADII = 13
-_PHASES = 16
 
 
 def _points(dtype):
@@ -27,18 +27,33 @@ def _points(dtype):
   return np.exp(2j * np.pi * (np.arange(count) + 0.25) / count).astype(dtype)
 
 
-def _phases(dtype):
-  """0, where an eigenvalue may stay, and points of the unit circle of which the first ones are as
-  far apart as they can be: van der Corput's sequence."""
-  bits = range(_PHASES.bit_length() - 1)
-  turns = [sum((i >> bit & 1) / 2 ** (bit + 1) for bit in bits) for i in range(_PHASES)]
+# A point within the unit circle, at which Cauchy's integral is compared with a function.
+_WITHIN = 0.7 * np.exp(0.9j)
+
+
+def _tests(dtype):
+  """What is 0 of the values of an analytic function at `_points` and _WITHIN, up to what the means
+  are off by: its Fourier coefficients of z⁻¹ and z⁻², which say that it is not analytic, and the
+  difference from its interpolant, which says that there are too few points."""
+  points = _points(dtype)
+  count = len(points)
+  interpolant = (1 - (_WITHIN / points) ** count) / (1 - _WITHIN / points) / count
+  return [np.append(x, last).astype(dtype) for x, last in (
+      (points / count, 0), (points**2 / count, 0), (interpolant, -1))]
+
+
+def _phases(dtype, n):
+  """0, where an eigenvalue may stay, and points of the unit circle, as many as eigenvalues, of
+  which the first ones are as far apart as they can be: van der Corput's sequence."""
+  bits = max(4, (n - 1).bit_length()) if isinstance(n, int) else 6
+  turns = [sum((i >> bit & 1) / 2 ** (bit + 1) for bit in range(bits)) for i in range(2**bits)]
   return np.append(0, np.exp(2j * np.pi * np.array(turns))).astype(dtype)
 
 
 @jax.jit
 def _circles(t):
   """The radii (..., _RADII, n) of the circles around each eigenvalue on which f is looked at, and
-  their points (..., _RADII, n, m)."""
+  their points (..., _RADII, n, m + 1), _WITHIN being the last one."""
   eigenvalues = diagonal_of(t)
   size = jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)[..., None]
   size = jnp.where(size == 0, 1, size)
@@ -47,37 +62,42 @@ def _circles(t):
   most = jnp.log(2 * size)
   share = expand(np.linspace(0, 1, _RADII).astype(own.dtype)[:, None], own[..., None, :])
   radii = jnp.exp(most[..., None, :] + share * (least - most)[..., None, :])
-  steps = radii.astype(t.dtype)[..., None] * expand(_points(t.dtype), radii[..., None])
+  points = np.append(_points(t.dtype), _WITHIN).astype(t.dtype)
+  steps = radii.astype(t.dtype)[..., None] * expand(points, radii[..., None])
   return radii, eigenvalues[..., None, :, None] + steps
 
 
-def _quality(radii, values, middle):
-  """Of a function on the circles: whether it is as an analytic one, the logarithm of the error of
-  its second divided differences, and what its means are off by, relative to it.
+class _Quality(NamedTuple):
+  """What a function is like on circles (..., _RADII, n)."""
 
-  The mean of an analytic function is the one in the middle, and half of Fourier's coefficients, of
-  which the last two are looked at, are 0.
-  """
-  eps = jnp.finfo(radii.dtype).eps
-  points = _points(values.dtype)
-  mean = lambda x: jnp.abs(jnp.mean(x, axis=-1))
-  off = mean(values - middle[..., None, :, None])
-  for power in (1, 2):
-    off = jnp.maximum(off, mean(values * expand(points**power, values)))
+  good: jax.Array  # whether it is as an analytic one
+  cost: jax.Array  # the logarithm of the error of its second divided differences
+  off: jax.Array  # what its means are off by, relative to it
+
+
+def _quality(radii, values, middle):
+  limits = jnp.finfo(radii.dtype)
+  of_points = lambda weights: jnp.abs(jnp.sum(values * expand(weights, values), axis=-1))
+  count = values.shape[-1] - 1
+  off = jnp.abs(jnp.mean(values[..., :count], axis=-1) - middle[..., None, :])
+  for weights in _tests(values.dtype):
+    off = jnp.maximum(off, of_points(weights))
   largest = jnp.max(jnp.abs(values), axis=-1)
-  good = jnp.isfinite(largest) & (off <= eps**0.75 * largest)
-  cost = jnp.log(off + eps * largest) - 2 * jnp.log(radii)
-  return good, cost, jnp.where(largest == 0, 0, off / jnp.where(largest == 0, 1, largest))
+  off = off / jnp.where(largest == 0, 1, largest)
+  good = jnp.isfinite(largest) & (off <= limits.eps**0.75)
+  cost = jnp.log(off + limits.eps) + jnp.log(jnp.maximum(largest, limits.tiny)) - 2 * jnp.log(radii)
+  return _Quality(good, cost, off)
 
 
 def _radius(radii, guides):
   """The radius (..., n) of the circles to use, and what the means are off by: the one that is best
   for all the guides, and 0 where there is none, as at an eigenvalue on the cut of a logarithm."""
-  good, cost, off = zip(*(_quality(radii, *guide) for guide in guides), strict=True)
-  good, off = functools.reduce(jnp.logical_and, good), functools.reduce(jnp.maximum, off)
-  best = jnp.argmin(jnp.where(good, sum(cost), jnp.inf), axis=-2)[..., None, :]
-  level = expand(np.arange(_RADII, dtype=best.dtype)[:, None], best)
-  chosen = good & (level == best)
+  qualities = [_quality(radii, *guide) for guide in guides]
+  good = functools.reduce(jnp.logical_and, [x.good for x in qualities])
+  off = functools.reduce(jnp.maximum, [x.off for x in qualities])
+  cost = jnp.where(good, sum(x.cost for x in qualities), jnp.inf)
+  best = jnp.argmin(cost, axis=-2)[..., None, :]
+  chosen = good & (expand(np.arange(_RADII, dtype=best.dtype)[:, None], best) == best)
   return (jnp.sum(jnp.where(chosen, x, 0), axis=-2) for x in (radii, off))
 
 
@@ -88,7 +108,7 @@ def _displacements(eigenvalues, radius):
   the ones before, in units of the larger radius; they stay if half a unit is left then.
   """
   n = eigenvalues.shape[-1]
-  phases = expand(_phases(eigenvalues.dtype), eigenvalues)[..., None]
+  phases = expand(_phases(eigenvalues.dtype, n), eigenvalues)[..., None]
 
   def step(moves, place):
     i, middle, own = place
@@ -99,7 +119,7 @@ def _displacements(eigenvalues, radius):
     far = jnp.where(unit == 0, jnp.where(gap == 0, 0, 1), far / jnp.where(unit == 0, 1, unit))
     far = jnp.where(expand(jnp.arange(n), far) < i, jnp.minimum(far, 0.5), 0.5)
     best = jnp.argmax(jnp.min(far, axis=-1, keepdims=True, initial=1), axis=-2, keepdims=True)
-    row = expand(np.arange(_PHASES + 1, dtype=best.dtype)[:, None], best)
+    row = expand(np.arange(phases.shape[-2], dtype=best.dtype)[:, None], best)
     move = jnp.sum(jnp.where(row == best, choices, 0), axis=-2)
     return with_column(moves[..., None, :], i, move[..., None])[..., 0, :], None
 

@@ -23,8 +23,10 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._algebra import (
+    binade,
     diagonal_of,
     expand,
+    identity,
     norm_of_columns,
     norm_of_rows,
     on_diagonal,
@@ -45,6 +47,7 @@ from linalg.scipy._circles import moved_apart
 
 __all__ = ["funm"]
 
+
 def _parlett(t, x, values, tolerance):
   # T F = F T gives column j from those before it: (T - xⱼ I) fⱼ = F tⱼ - fⱼⱼ tⱼ in rows above j.
   # And the eigenvector of xⱼ has (T - xⱼ I) v = -tⱼ there.
@@ -56,12 +59,15 @@ def _parlett(t, x, values, tolerance):
     j, tj, own, value = column
     above = jnp.where(row < j, tj, 0)[..., None]
     matrix = shifted_triangle(t, -own, from_row=j)
-    equal = diagonal_of(matrix) == 0
-    matrix = jnp.where(equal[..., None] & on_diagonal(matrix), 1, matrix)
-    rhs = jnp.concatenate([product(f, above) - value[..., None, None] * above, above], axis=-1)
-    solved = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
-    one_vector = jnp.where(jnp.abs(solved[..., 1]) <= tolerance, 0, jnp.nan)
-    fj = jnp.where(equal, one_vector.astype(t.dtype), solved[..., 0])
+    equal = (diagonal_of(matrix) == 0)[..., None]
+    rhs = jnp.concatenate([product(f, above) - value[..., None, None] * above, -above], axis=-1)
+    solved = triangular_solve_p(
+        jnp.where(equal, identity(matrix), matrix), jnp.where(equal, 0, rhs),
+        left_side=True, lower=False)
+    fj, v = solved[..., :1], solved[..., 1:]
+    rest = jnp.abs(product(matrix, v) + above)[..., 0]
+    one_vector = jnp.where(rest <= tolerance, 0, jnp.nan).astype(t.dtype)
+    fj = jnp.where(equal[..., 0], one_vector, fj[..., 0])
     return with_column(f, j, jnp.where(row == j, value[..., None], fj)[..., None]), None
 
   places = (jnp.arange(t.shape[-1]), columns(t), columns(x), columns(values))
@@ -75,20 +81,34 @@ parlett_p = ffi.operation(
     "linalg_parlett", "n n, m n, m n, () -> n n", [0], fallback=_parlett)
 
 
+def _size(a):
+  """A power of two near to the largest element of matrices."""
+  return binade(jnp.max(jnp.abs(a), axis=(-2, -1), initial=0))
+
+
+def _over(a, size):
+  return a / size[..., None, None].astype(a.dtype)
+
+
 @jax.jit
-def _corner(t, z, moved, values, middle, directions):
+def _corner(t, size, z, moved, values, middle, directions):
   """f[A; E₁; A; ...; Eₖ; A], the corner of f of the matrix that has k + 1 times A on the diagonal
-  and the directions beside it; linear in f, and in each of the directions."""
+  and the directions beside it; linear in f, and in each of the directions. Given T and its moved
+  eigenvalues divided by `size`."""
   n, last = t.shape[-1], len(directions)
   # A direction tells equal eigenvalues apart however small it is.
   norm = norm_of_rows(t)
   tolerance = zeros_like(norm) if directions else smallest_gap(norm, n)
   directions = [congruence(z, e, adjoint_a=True) for e in directions]
+  sizes = [_size(e) for e in directions]
+  directions = [_over(*x) for x in zip(directions, sizes, strict=True)]
   block = lambda i, j: t if i == j else directions[i] if j == i + 1 else zeros_like(t)
   blocks = jnp.block([[block(i, j) for j in range(last + 1)] for i in range(last + 1)])
   corner = parlett_p(blocks, moved, values, tolerance)[..., :n, last * n :]
   if not directions:
     corner = jnp.where(on_diagonal(t), middle[..., None], corner)
+  for own in sizes:
+    corner = corner * (own / size)[..., None, None].astype(t.dtype)
   return congruence(z, corner)
 
 
@@ -106,10 +126,13 @@ class _Traced:
     return jnp.broadcast_to(values, x.shape).astype(x.dtype)
 
 
-def _traced(func, dtype):
+def _traced(func, t):
   """`func` as a function of vectors and numbers, and those numbers."""
+  one = jax.ShapeDtypeStruct((1,), t.dtype)
+  if isinstance(t, Tracer):
+    one = jnp.sum(t)[None]  # which varies over the same manual axes
   # The trace of `func` itself would be kept by JAX, and it may refer to what will change.
-  traced = jax.make_jaxpr(functools.partial(func))(jax.ShapeDtypeStruct((1,), dtype))
+  traced = jax.make_jaxpr(functools.partial(func))(one)
   if [x.shape for x in traced.out_avals] not in ([()], [(1,)]):
     given = ", ".join(x.str_short() for x in traced.out_avals)
     raise ValueError(f"funm: func must give a number for each eigenvalue; of one it gave {given}.")
@@ -137,13 +160,16 @@ class _Change:
 
 @dataclasses.dataclass(frozen=True)
 class _Slope:
-  """The derivative of f by its number `place`, along ones."""
+  """The derivative of f by its number `place`, in a direction in which no parts cancel."""
 
   f: Callable[..., Any]
   place: int
 
   def __call__(self, x, *numbers):
-    return _Change(self.f, (self.place,))(x, *numbers, jnp.ones_like(numbers[self.place]))
+    number = numbers[self.place]
+    along = 1 + np.arange(number.size) * 0.5**0.5 % 1
+    along = jnp.asarray(along.reshape(number.shape)).astype(number.dtype)
+    return _Change(self.f, (self.place,))(x, *numbers, along)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +192,12 @@ class _Number(NamedTuple):
 
 
 def _of_numpy(func):
-  return lambda x: jnp.broadcast_to(func(np.asarray(x)), x.shape).astype(x.dtype)
+  def call(x):
+    with np.errstate(all="ignore"):  # around the eigenvalues it may be what it will
+      values = np.asarray(func(np.asarray(x).reshape(-1)))
+    return jnp.asarray(np.broadcast_to(values, x.size).reshape(x.shape).astype(x.dtype))
+
+  return call
 
 
 def _of_batch(f, numbers, ranks, batch):
@@ -184,10 +215,22 @@ def _of_batch(f, numbers, ranks, batch):
   return call
 
 
+def _scaled(t, *functions):
+  """T over its size, so that no products leave the range, that size, and functions of such
+  eigenvalues."""
+  size = _size(t)
+
+  def of_scaled(f):
+    return lambda x: f(x * jax.lax.expand_dims(size, range(size.ndim, x.ndim)).astype(x.dtype))
+
+  return _over(t, size), size, *map(of_scaled, functions)
+
+
 def _value(guides, values, t, z, directions=()):
   """`_corner` of the function `values` of eigenvalues, which is analytic where the guides are."""
+  t, size, values, *guides = _scaled(t, values, *guides)
   moved, _ = moved_apart(guides, t, len(directions) + 1)
-  return _corner(t, z, moved, values(moved), values(diagonal_of(t)), directions)
+  return _corner(t, size, z, moved, values(moved), values(diagonal_of(t)), directions)
 
 
 @functools.cache
@@ -253,9 +296,12 @@ def _operation(types, order):
 
     for i, zero in unknown.items():
       basis = np.eye(zero.size, dtype=zero.dtype).reshape(zero.size, *zero.shape)
-      slopes = jnp.moveaxis(jax.vmap(functools.partial(along, i))(basis), 0, -1)
-      slopes = slopes if jnp.iscomplexobj(zero) else slopes.real
-      found[3 + i] = slopes.reshape(*slopes.shape[:-1], *zero.shape).astype(zero.dtype)
+      slopes = lambda basis, i=i: jnp.moveaxis(
+          jax.vmap(functools.partial(along, i))(basis), 0, -1).real
+      slope = slopes(basis)
+      if jnp.iscomplexobj(zero):  # func need not be analytic in it
+        slope = jax.lax.complex(slope, -slopes(1j * basis))
+      found[3 + i] = slope.reshape(*slope.shape[:-1], *zero.shape).astype(zero.dtype)
     return found
 
   names = [
@@ -267,15 +313,27 @@ def _operation(types, order):
   return operation
 
 
+@functools.partial(jax.jit, static_argnames="count")
+def _noise(like, count):
+  """Numbers within ±1 that no sum of many makes larger than a sum of independent ones."""
+  real = like.real.dtype
+  row, col = (jnp.arange(x, dtype=real) for x in (count, like.shape[-1]))
+  return expand(jnp.sin(1e3 * (row[:, None] + 2**0.5 * col[None])).astype(like.dtype), like)
+
+
 def _error(f, t, result):
-  """SciPy's estimate, by the gaps that were divided by; Inf where the result is not finite."""
+  """What changes of f by an ulp, and by what its means are off by, make of f(A), relative to it in
+  the 1-norm; Inf where it is not finite."""
+  t, _, f = _scaled(t, f)
   moved, off = moved_apart([f], t)
-  gaps = jnp.abs(moved[..., :, None] - moved[..., None, :])
-  least = jnp.min(
-      jnp.where(on_diagonal(gaps), jnp.inf, gaps), axis=(-3, -2, -1), initial=jnp.inf)
-  eps = jnp.finfo(least.dtype).eps
-  least = jnp.where(least == 0, eps, least)
-  error = jnp.clip((eps + off) / least * norm_of_columns(jnp.triu(t, 1)), eps, 1)
+  values = f(moved)
+  count = values.shape[-2]
+  eps = jnp.finfo(off.dtype).eps
+  share = ((eps + off) * count**0.5)[..., None, None].astype(t.dtype)  # a mean is less by this root
+  changes = values * share * _noise(values, count)
+  error = norm_of_columns(parlett_p(t, moved, changes, jnp.inf + zeros_like(off)))
+  size = norm_of_columns(result)
+  error = jnp.clip(error / jnp.where(size == 0, 1, size), eps, 1)
   return jnp.where(jnp.isfinite(result).all((-2, -1)), error, jnp.inf)
 
 
@@ -289,22 +347,24 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
     func: f, which takes a vector of complex numbers and gives f of each. It must be analytic around
       eigenvalues that are equal, or nearly so, and share a Jordan block; for derivatives, around
       all. It need not be one that JAX differentiates. It may refer to values that are being traced,
-      and the result has derivatives by them. Outside of jit, vmap and grad it may be NumPy's.
+      and the result has derivatives by them. It does not see the eigenvalues side by side: it is
+      called with points around each. Outside of jit, vmap and grad it may be NumPy's or Python's.
     disp: whether to leave out the estimate of the error. Nothing is printed.
 
   Returns:
-    f(A) (..., n, n), complex, and if `disp` is false SciPy's estimate (...) of its relative error,
-    by the distances of the eigenvalues; Inf where f(A) is not finite. NaN where A holds NaN or Inf,
-    and where f is not analytic at equal eigenvalues that share a Jordan block; see `checked`.
+    f(A) (..., n, n), complex, and if `disp` is false an estimate (...) of its relative error in the
+    1-norm, by what rounding of f makes of it; Inf where f(A) is not finite. NaN where A holds NaN
+    or Inf, and where f is not analytic at equal eigenvalues that share a Jordan block, or nowhere
+    near beyond a millionth of their size in float64; see `checked`.
 
   float16 and bfloat16 are computed in float32.
 
   Algorithm: the Schur form, and Parlett's recurrence with close eigenvalues moved to points of a
   circle, of which the mean is taken: 32 in float64, 16 in float32. Their radii are chosen by the
-  Fourier coefficients of f, so `func` is called with numbers around the eigenvalues.
-  `linalg.funm_hermitian` takes less time for Hermitian matrices. Derivatives: to any order, by the
-  recurrence of blocks (Mathias, SIAM J. Matrix Anal. Appl. 17, 1996), right at equal eigenvalues.
-  In reverse mode, those by an array that `func` refers to cost f(A) for each of its elements.
+  Fourier coefficients of f. `linalg.funm_hermitian` takes less time for Hermitian matrices.
+  Derivatives: to any order, by the recurrence of blocks (Mathias, SIAM J. Matrix Anal. Appl. 17,
+  1996), right at equal eigenvalues. In reverse mode, those by an array that `func` refers to cost
+  f(A) for each of its elements.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.scipy
@@ -323,10 +383,10 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
   check_square("funm", a)
   t, z = triangular_schur(a)
   try:
-    f, numbers = _traced(func, t.dtype)
+    f, numbers = _traced(func, t)
     of_values = _of_batch(
         f, jax.lax.stop_gradient(numbers), [x.ndim for x in numbers], t.ndim - 2)
-  except jax.errors.TracerArrayConversionError:  # a function of NumPy's
+  except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
     if isinstance(a, Tracer):
       raise
     numbers, of_values = [], _of_numpy(func)
@@ -334,7 +394,7 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
     types = tuple(_Number(x.shape, x.dtype, i) for i, x in enumerate(numbers))
     result = _operation(types, 0)(
         a.astype(t.dtype), t, z, *numbers, guides=(_First(f, len(numbers)),), values=f)
-  else:  # without a compilation for each func
+  else:  # nothing is traced, and need not be compiled for each func
     result = _value([of_values], of_values, t, z)
   check(
       jnp.isnan(result).any((-2, -1)).astype(jnp.int32),

@@ -56,10 +56,14 @@ def _variants():
 
 
 def _triangle_and_diagonals(a, rng):
-  """More diagonals than there are in a register."""
+  """More diagonals than there are in a register, all alike in the first matrix of a batch, with
+  equal elements."""
   x = np.diagonal(a, 0, -2, -1)[..., None, :] + matrices.general(
       rng, a.shape[:-2], 19, a.shape[-1], a.dtype)
-  return np.triu(a), x, np.cos(x), np.zeros_like(a[..., 0, 0].real)
+  x[..., ::4] = 2
+  if len(x) and x.ndim > 2:
+    x[0] = x[0, ..., :1, :]
+  return np.triu(a), x, np.cos(x), np.full_like(a[..., 0, 0].real, np.inf)
 
 
 def _operands(name, attributes, batch, shape, dtype, rng):

@@ -188,11 +188,41 @@ def test_functions_that_are_not_analytic(rng):
 
 
 def test_estimated_errors(rng):
-  """SciPy's, where no eigenvalues are moved."""
-  a = np.triu(matrices.general(rng, (3,), 4, 4, np.float64), 1) + np.diag([4.0, 8, 12, 16])
-  _, error = linalg.scipy.funm(a, jnp.sqrt, disp=False)
-  np.testing.assert_allclose(
-      error, [scipy.linalg.funm(x, np.sqrt, disp=False)[1] for x in a], rtol=1e-6)
+  """Within some powers of ten of the errors, which grow with chains of close eigenvalues."""
+  full = np.triu(matrices.general(rng, (), 24, 24, np.float64), 1)
+  a = np.stack([
+      scale * (np.diag(w) + off) for scale in (1, 1e-150) for w, off in (
+          (np.arange(1.0, 25), full), (np.full(24, 2.0), np.eye(24, k=1)),
+          (np.full(24, 2.0), full / 4), (2 + 1e-12 * np.arange(24), full / 4),
+          (2 + 1e-3 * np.arange(24), np.eye(24, k=1)), (np.full(24, 4.0), np.eye(24, k=1)))])
+  function = quick_jit(lambda a: linalg.scipy.funm(a, jnp.log, disp=False))
+  found, estimate = function(a)
+  expected = np.asarray(linalg.scipy.logm(a))
+  norm = lambda x: np.abs(x).sum(-2).max(-1)
+  error = norm(found - expected) / norm(expected)
+  assert np.all(error < 30 * np.asarray(estimate) + 1e-14), (error, estimate)
+  assert np.all(np.asarray(estimate) < 1e3 * error + 1e-13), (error, estimate)
+  assert np.max(error) > 1e-11
+
+
+def test_many_equal_eigenvalues(rng):
+  """More than there are points on a circle."""
+  a = np.stack([2 * np.eye(40) + np.triu(matrices.general(rng, (), 40, 40, np.float64), 1) / 4,
+                2 * np.eye(40)])
+  found, expected = (
+      quick_jit(jax.vmap(jax.value_and_grad(lambda a, f=f: jnp.sum(f(a).real))))(a)
+      for f in (lambda a: linalg.scipy.funm(a, jnp.exp), linalg.expm))
+  for x, y in zip(found, expected, strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_functions_of_small_and_large_matrices(scale):
+  a = scale * np.array([[2.0, 1, 3], [0, 2, 1], [0, 0, 5]])
+  for f, expected in (
+      (lambda x: x / 2, a / 2), (lambda x: 1 / x, np.linalg.inv(a / scale) / scale),
+      (jnp.sqrt, np.asarray(linalg.sqrtm(a / scale)) * scale**0.5)):
+    np.testing.assert_allclose(linalg.scipy.funm(a, f), expected, rtol=1e-13, atol=0)
 
 
 @pytest.mark.extended
@@ -242,6 +272,32 @@ def test_numbers_that_a_function_refers_to(rng):
   for f in (corner, jax.grad(corner, 1)):
     mapped = quick_jit(jax.vmap(f, (None, 0, None)))(a, powers, weights)
     np.testing.assert_allclose(mapped, [f(a, p, weights) for p in powers], rtol=1e-13)
+
+
+# What a function refers to, and its derivatives at [[2, 1], [0, 2]], of which f'(2) stands in the
+# corner.
+REFERENCES = {
+    "cancelling powers": (lambda x, p: x ** (p[0] - p[1]), np.ones(2), [0.5, -0.5]),
+    "cancelling roots": (
+        lambda x, p: p[0] * jnp.sqrt(x) + p[1] * (1 - jnp.sqrt(x)), np.ones(2),
+        [8**-0.5, -(8**-0.5)]),
+    "a function that is 0": (
+        lambda x, p: jnp.log(x + p[0]) - jnp.log(x + p[1]), np.zeros(2), [-0.25, 0.25]),
+    "a modulus": (lambda x, p: x * jnp.abs(p), 3 + 4j, 0.6 - 0.8j),
+    "a conjugate": (lambda x, p: x**2 * jnp.conj(p), 3 + 4j, 4.0),
+    "a product": (lambda x, p: x**2 * p, 3 + 4j, 4.0)}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_gradients_by_what_a_function_refers_to(name):
+  f, p, expected = REFERENCES[name]
+
+  def corner(p):
+    p = jnp.asarray(p)
+    with jax.numpy_dtype_promotion("standard"):
+      return linalg.scipy.funm(np.array([[2.0, 1], [0, 2]]), lambda x: f(x, p)).real[0, 1]
+
+  np.testing.assert_allclose(quick_jit(jax.grad(corner))(p), expected, rtol=1e-13)
 
 
 def test_functions_that_change():
