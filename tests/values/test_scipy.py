@@ -5,12 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+from jax.sharding import PartitionSpec as P
 
 import cases
 import derivatives
 import linalg.scipy
 import matrices
-from quick import quick_jit
+from quick import quick_compile, quick_jit
+from sharded import KINDS, make_mesh, no_collectives, place
 
 
 def _of_rank(rng, rank, m, n, dtype):
@@ -298,6 +300,36 @@ def test_gradients_by_what_a_function_refers_to(name):
       return linalg.scipy.funm(np.array([[2.0, 1], [0, 2]]), lambda x: f(x, p)).real[0, 1]
 
   np.testing.assert_allclose(quick_jit(jax.grad(corner))(p), expected, rtol=1e-13)
+
+
+@KINDS
+def test_what_a_function_refers_to_beside_sharded_matrices(kind, rng):
+  """An array, and a number that is traced: nothing moves, but for the sum of the number's slope."""
+  mesh = make_mesh(kind=kind)
+  a = matrices.general(rng, (16,), 3, 3, np.float64)
+  (placed,) = place((a,), mesh, "x")
+  factors = np.arange(2.0, 4)
+  function = lambda a, p: linalg.scipy.funm(a, lambda x: factors.astype(complex)[1] * x * p)
+  compiled = quick_compile(function, (placed, 2.0 + 0j))
+  no_collectives(compiled.as_text())
+  np.testing.assert_allclose(compiled(placed, 2.0 + 0j), 6 * a, atol=1e-12)
+  slope = jax.grad(lambda p, a: jnp.sum(function(a, p).real), holomorphic=False)
+  np.testing.assert_allclose(quick_jit(slope)(2.0 + 0j, placed), 3 * a.sum(), rtol=1e-12)
+
+
+def test_functions_under_shard_map(rng):
+  """With loops, and numbers of a shard's own."""
+  a = matrices.general(rng, (16,), 3, 3, np.float64)
+  numbers = np.arange(8.0)
+
+  def function(a, p):
+    p = p.astype(complex)[0]
+    return linalg.scipy.funm(a, lambda x: jax.lax.fori_loop(0, 2, lambda i, y: y * x, x) + p)
+
+  mapped = quick_jit(jax.shard_map(
+      function, mesh=make_mesh(), in_specs=(P("x"), P("x")), out_specs=P("x")))
+  expected = a @ a @ a + np.repeat(numbers, 2)[:, None, None] * np.eye(3)
+  np.testing.assert_allclose(mapped(a, numbers), expected, atol=1e-11)
 
 
 def test_functions_that_change():
