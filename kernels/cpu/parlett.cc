@@ -3,6 +3,7 @@
 #include "kernels/small/parlett.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
 
@@ -28,7 +29,7 @@ struct ParlettProblem {
 
  private:
   using Number = Element<T>;
-  using Widest = Element<T, Vector<Real<T>, kLanes<T>>>;
+  using Widest = ElementInLanes<T>;
 
   // With memory for (n + 4) n of the widest elements and n numbers.
   void Average(int64_t i, void* memory) const {

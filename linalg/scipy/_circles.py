@@ -17,9 +17,6 @@ from linalg._algebra import diagonal_of, expand, with_column, zeros_like
 
 __all__ = ["moved_apart"]
 
-_RADII = 13
-
-
 def _points(dtype):
   """Those of the unit circle over which the means are taken, so many that they are as exact as the
   dtype for a function whose nearest singularity is three radii away."""
@@ -42,33 +39,46 @@ def _tests(dtype):
       (points / count, 0), (points**2 / count, 0), (interpolant, -1))]
 
 
-def _phases(dtype, n):
-  """0, where an eigenvalue may stay, and points of the unit circle, as many as eigenvalues, of
-  which the first ones are as far apart as they can be: van der Corput's sequence."""
-  bits = max(4, (n - 1).bit_length()) if isinstance(n, int) else 6
-  turns = [sum((i >> bit & 1) / 2 ** (bit + 1) for bit in range(bits)) for i in range(2**bits)]
-  return np.append(0, np.exp(2j * np.pi * np.array(turns))).astype(dtype)
+def _phases(like):
+  """0, where an eigenvalue may stay, and more points of the unit circle than there are eigenvalues,
+  of which the first ones are as far apart as they can be: van der Corput's sequence."""
+  place = jnp.arange(like.shape[-1] + 15)
+  bits = np.arange(20, dtype=place.dtype)[None]
+  digits = (place[:, None] >> bits & 1).astype(like.dtype)
+  turns = jnp.sum(digits * (0.5 ** (bits + 1)).astype(like.dtype), axis=-1)
+  points = jnp.exp(2j * np.pi * turns)
+  return jnp.concatenate([jnp.zeros(1, like.dtype), points])
+
+
+# Of those that are looked at: from twice the size of the matrix down to a share of the eigenvalue,
+# and from there to 2, the scale of many functions.
+_RADII, _OTHER_RADII = 13, 4
 
 
 @jax.jit
 def _circles(t):
-  """The radii (..., _RADII, n) of the circles around each eigenvalue on which f is looked at, and
-  their points (..., _RADII, n, m + 1), _WITHIN being the last one."""
+  """The radii (..., r, n) of the circles around each eigenvalue on which f is looked at, and their
+  points (..., r, n, m + 1), _WITHIN being the last one."""
   eigenvalues = diagonal_of(t)
   size = jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)[..., None]
-  size = jnp.where(size == 0, 1, size)
-  own = jnp.where(eigenvalues == 0, size, jnp.abs(eigenvalues))
-  least = jnp.log(own) + np.log(jnp.finfo(own.dtype).eps) / 3
-  most = jnp.log(2 * size)
-  share = expand(np.linspace(0, 1, _RADII).astype(own.dtype)[:, None], own[..., None, :])
-  radii = jnp.exp(most[..., None, :] + share * (least - most)[..., None, :])
+  size = jnp.log(jnp.where(size == 0, 1, size))
+  own = jnp.where(eigenvalues == 0, size, jnp.log(jnp.abs(eigenvalues)))
+  least = own + np.log(jnp.finfo(own.dtype).eps) / 3
+  between = lambda x, y, shares: x[..., None, :] + expand(
+      shares.astype(x.dtype)[:, None], x[..., None, :]) * (y - x)[..., None, :]
+  size = size + zeros_like(own)
+  most = size + np.log(2).astype(own.dtype)
+  exponents = jnp.concatenate([
+      between(most, least, np.linspace(0, 1, _RADII)),
+      between(most, most - size, np.arange(1, _OTHER_RADII + 1) / _OTHER_RADII)], axis=-2)
+  radii = jnp.exp(exponents)
   points = np.append(_points(t.dtype), _WITHIN).astype(t.dtype)
   steps = radii.astype(t.dtype)[..., None] * expand(points, radii[..., None])
   return radii, eigenvalues[..., None, :, None] + steps
 
 
 class _Quality(NamedTuple):
-  """What a function is like on circles (..., _RADII, n)."""
+  """What a function is like on circles (..., r, n)."""
 
   good: jax.Array  # whether it is as an analytic one
   cost: jax.Array  # the logarithm of the error of its second divided differences
@@ -97,7 +107,8 @@ def _radius(radii, guides):
   off = functools.reduce(jnp.maximum, [x.off for x in qualities])
   cost = jnp.where(good, sum(x.cost for x in qualities), jnp.inf)
   best = jnp.argmin(cost, axis=-2)[..., None, :]
-  chosen = good & (expand(np.arange(_RADII, dtype=best.dtype)[:, None], best) == best)
+  level = jnp.arange(cost.shape[-2], dtype=best.dtype)
+  chosen = good & (expand(level[:, None], best) == best)
   return (jnp.sum(jnp.where(chosen, x, 0), axis=-2) for x in (radii, off))
 
 
@@ -108,7 +119,7 @@ def _displacements(eigenvalues, radius):
   the ones before, in units of the larger radius; they stay if half a unit is left then.
   """
   n = eigenvalues.shape[-1]
-  phases = expand(_phases(eigenvalues.dtype, n), eigenvalues)[..., None]
+  phases = expand(_phases(eigenvalues), eigenvalues)[..., None]
 
   def step(moves, place):
     i, middle, own = place
@@ -119,7 +130,7 @@ def _displacements(eigenvalues, radius):
     far = jnp.where(unit == 0, jnp.where(gap == 0, 0, 1), far / jnp.where(unit == 0, 1, unit))
     far = jnp.where(expand(jnp.arange(n), far) < i, jnp.minimum(far, 0.5), 0.5)
     best = jnp.argmax(jnp.min(far, axis=-1, keepdims=True, initial=1), axis=-2, keepdims=True)
-    row = expand(np.arange(phases.shape[-2], dtype=best.dtype)[:, None], best)
+    row = expand(jnp.arange(phases.shape[-2], dtype=best.dtype)[:, None], best)
     move = jnp.sum(jnp.where(row == best, choices, 0), axis=-2)
     return with_column(moves[..., None, :], i, move[..., None])[..., 0, :], None
 

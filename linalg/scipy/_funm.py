@@ -52,7 +52,7 @@ def _parlett(t, x, values, tolerance):
   # T F = F T gives column j from those before it: (T - xⱼ I) fⱼ = F tⱼ - fⱼⱼ tⱼ in rows above j.
   # And the eigenvector of xⱼ has (T - xⱼ I) v = -tⱼ there.
   row = expand(jnp.arange(t.shape[-1]), values)
-  tolerance = tolerance[..., None, None]
+  tolerance = tolerance[..., None, None, None]
   t = jnp.where(on_diagonal(t)[..., None, :, :], x[..., None], t[..., None, :, :])
 
   def step(f, column):
@@ -60,14 +60,13 @@ def _parlett(t, x, values, tolerance):
     above = jnp.where(row < j, tj, 0)[..., None]
     matrix = shifted_triangle(t, -own, from_row=j)
     equal = (diagonal_of(matrix) == 0)[..., None]
-    rhs = jnp.concatenate([product(f, above) - value[..., None, None] * above, -above], axis=-1)
-    solved = triangular_solve_p(
-        jnp.where(equal, identity(matrix), matrix), jnp.where(equal, 0, rhs),
+    solve = lambda rhs, known: triangular_solve_p(
+        jnp.where(equal, identity(matrix), matrix), jnp.where(equal, known, rhs),
         left_side=True, lower=False)
-    fj, v = solved[..., :1], solved[..., 1:]
-    rest = jnp.abs(product(matrix, v) + above)[..., 0]
-    one_vector = jnp.where(rest <= tolerance, 0, jnp.nan).astype(t.dtype)
-    fj = jnp.where(equal[..., 0], one_vector, fj[..., 0])
+    # Any element does in rows of equal eigenvalues, if there is an eigenvector: 0.
+    rest = product(matrix, solve(-above, 0)) + above
+    known = jnp.where(jnp.abs(rest) <= tolerance, 0, jnp.nan).astype(t.dtype)
+    fj = solve(product(f, above) - value[..., None, None] * above, known)[..., 0]
     return with_column(f, j, jnp.where(row == j, value[..., None], fj)[..., None]), None
 
   places = (jnp.arange(t.shape[-1]), columns(t), columns(x), columns(values))
@@ -81,27 +80,32 @@ parlett_p = ffi.operation(
     "linalg_parlett", "n n, m n, m n, () -> n n", [0], fallback=_parlett)
 
 
-def _size(a):
-  """A power of two near to the largest element of matrices."""
-  return binade(jnp.max(jnp.abs(a), axis=(-2, -1), initial=0))
+def _largest(a):
+  return jnp.max(jnp.abs(a), axis=(-2, -1), initial=0)
 
 
 def _over(a, size):
   return a / size[..., None, None].astype(a.dtype)
 
 
+def _in_range(t, moved):
+  """T and its moved eigenvalues over a power of two, and that: no products leave the range then."""
+  size = binade(jnp.maximum(_largest(t), _largest(moved)))
+  return _over(t, size), _over(moved, size), size
+
+
 @jax.jit
-def _corner(t, size, z, moved, values, middle, directions):
+def _corner(t, z, moved, values, middle, directions):
   """f[A; E₁; A; ...; Eₖ; A], the corner of f of the matrix that has k + 1 times A on the diagonal
-  and the directions beside it; linear in f, and in each of the directions. Given T and its moved
-  eigenvalues divided by `size`."""
+  and the directions beside it; linear in f, and in each of the directions."""
   n, last = t.shape[-1], len(directions)
+  t, moved, size = _in_range(t, moved)
+  directions = [congruence(z, e, adjoint_a=True) for e in directions]
+  sizes = [binade(_largest(e)) for e in directions]
+  directions = list(map(_over, directions, sizes))
   # A direction tells equal eigenvalues apart however small it is.
   norm = norm_of_rows(t)
   tolerance = zeros_like(norm) if directions else smallest_gap(norm, n)
-  directions = [congruence(z, e, adjoint_a=True) for e in directions]
-  sizes = [_size(e) for e in directions]
-  directions = [_over(*x) for x in zip(directions, sizes, strict=True)]
   block = lambda i, j: t if i == j else directions[i] if j == i + 1 else zeros_like(t)
   blocks = jnp.block([[block(i, j) for j in range(last + 1)] for i in range(last + 1)])
   corner = parlett_p(blocks, moved, values, tolerance)[..., :n, last * n :]
@@ -158,18 +162,32 @@ class _Change:
     return jax.jvp(of_moved, tuple(numbers[i] for i in self.places), changes)[1]
 
 
+# Into so many groups the elements of a number are put of which guides are made.
+_GROUPS = 4
+
+
 @dataclasses.dataclass(frozen=True)
 class _Slope:
-  """The derivative of f by its number `place`, in a direction in which no parts cancel."""
+  """The derivative of f by those elements of its number `place` that are in a group."""
 
   f: Callable[..., Any]
   place: int
+  group: int
+  unit: complex  # 1, or i of complex numbers, in whose parts f need not be analytic
 
   def __call__(self, x, *numbers):
     number = numbers[self.place]
-    along = 1 + np.arange(number.size) * 0.5**0.5 % 1
+    element = np.arange(number.size)
+    along = (element % _GROUPS == self.group) * (1 + element * 0.5**0.5 % 1) * self.unit
     along = jnp.asarray(along.reshape(number.shape)).astype(number.dtype)
     return _Change(self.f, (self.place,))(x, *numbers, along)
+
+
+def _slopes(f, number):
+  """Those of f by one of its numbers."""
+  units = (1, 1j) if jnp.issubdtype(number.dtype, jnp.complexfloating) else (1,)
+  groups = range(min(_GROUPS, np.prod(number.shape, dtype=int)))
+  return [_Slope(f, number.root, group, unit) for group in groups for unit in units]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +202,7 @@ class _First:
 
 
 class _Number(NamedTuple):
-  """The type of a number, or of the change of the one at `root`."""
+  """The type of a number, or of the change of the one at `root`, by which guides differ then."""
 
   shape: tuple[int, ...]
   dtype: Any
@@ -215,22 +233,10 @@ def _of_batch(f, numbers, ranks, batch):
   return call
 
 
-def _scaled(t, *functions):
-  """T over its size, so that no products leave the range, that size, and functions of such
-  eigenvalues."""
-  size = _size(t)
-
-  def of_scaled(f):
-    return lambda x: f(x * jax.lax.expand_dims(size, range(size.ndim, x.ndim)).astype(x.dtype))
-
-  return _over(t, size), size, *map(of_scaled, functions)
-
-
 def _value(guides, values, t, z, directions=()):
   """`_corner` of the function `values` of eigenvalues, which is analytic where the guides are."""
-  t, size, values, *guides = _scaled(t, values, *guides)
   moved, _ = moved_apart(guides, t, len(directions) + 1)
-  return _corner(t, size, z, moved, values(moved), values(diagonal_of(t)), directions)
+  return _corner(t, z, moved, values(moved), values(diagonal_of(t)), directions)
 
 
 @functools.cache
@@ -268,7 +274,7 @@ def _operation(types, order):
 
   def changed(known, numbers, dnumbers, directions, places, guides, values):
     """What the result changes by with the numbers at `places`."""
-    slopes = [_Slope(f, types[i].root) for f in guides for i in places]
+    slopes = [x for f in guides for i in places for x in _slopes(f, types[i])]
     return _operation((*types, *(types[i] for i in places)), order)(
         *known, *numbers, *(dnumbers[i] for i in places), *directions,
         guides=tuple(dict.fromkeys([*guides, *slopes])), values=_Change(values, places))
@@ -313,25 +319,20 @@ def _operation(types, order):
   return operation
 
 
-@functools.partial(jax.jit, static_argnames="count")
-def _noise(like, count):
-  """Numbers within ±1 that no sum of many makes larger than a sum of independent ones."""
-  real = like.real.dtype
-  row, col = (jnp.arange(x, dtype=real) for x in (count, like.shape[-1]))
-  return expand(jnp.sin(1e3 * (row[:, None] + 2**0.5 * col[None])).astype(like.dtype), like)
-
-
 def _error(f, t, result):
   """What changes of f by an ulp, and by what its means are off by, make of f(A), relative to it in
   the 1-norm; Inf where it is not finite."""
-  t, _, f = _scaled(t, f)
   moved, off = moved_apart([f], t)
   values = f(moved)
-  count = values.shape[-2]
   eps = jnp.finfo(off.dtype).eps
-  share = ((eps + off) * count**0.5)[..., None, None].astype(t.dtype)  # a mean is less by this root
-  changes = values * share * _noise(values, count)
-  error = norm_of_columns(parlett_p(t, moved, changes, jnp.inf + zeros_like(off)))
+  count = values.shape[-2]
+  changes = jax.random.normal(jax.random.key(0), values.shape[-2:], off.dtype).astype(t.dtype)
+  changes = expand(changes * count**0.5, values) * values  # their mean is less by this root
+  changes = changes * (eps + off)[..., None, None].astype(t.dtype)
+  of_diagonal = f(diagonal_of(t)) * eps.astype(t.dtype)
+  t, moved, _ = _in_range(t, moved)
+  change = parlett_p(t, moved, changes, jnp.inf + zeros_like(off))
+  error = norm_of_columns(jnp.where(on_diagonal(t), of_diagonal[..., None], change))
   size = norm_of_columns(result)
   error = jnp.clip(error / jnp.where(size == 0, 1, size), eps, 1)
   return jnp.where(jnp.isfinite(result).all((-2, -1)), error, jnp.inf)
@@ -348,14 +349,15 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
       eigenvalues that are equal, or nearly so, and share a Jordan block; for derivatives, around
       all. It need not be one that JAX differentiates. It may refer to values that are being traced,
       and the result has derivatives by them. It does not see the eigenvalues side by side: it is
-      called with points around each. Outside of jit, vmap and grad it may be NumPy's or Python's.
+      called with points around each. Outside of jit, vmap and grad it may be NumPy's.
     disp: whether to leave out the estimate of the error. Nothing is printed.
 
   Returns:
     f(A) (..., n, n), complex, and if `disp` is false an estimate (...) of its relative error in the
     1-norm, by what rounding of f makes of it; Inf where f(A) is not finite. NaN where A holds NaN
-    or Inf, and where f is not analytic at equal eigenvalues that share a Jordan block, or nowhere
-    near beyond a millionth of their size in float64; see `checked`.
+    or Inf, and where f is not analytic at equal eigenvalues that share a Jordan block, or not
+    further from them than some millionths of their size, in float32 some hundredths; see `checked`.
+    Long Jordan chains with large couplings lose digits, as the estimate says.
 
   float16 and bfloat16 are computed in float32.
 
@@ -363,8 +365,8 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
   circle, of which the mean is taken: 32 in float64, 16 in float32. Their radii are chosen by the
   Fourier coefficients of f. `linalg.funm_hermitian` takes less time for Hermitian matrices.
   Derivatives: to any order, by the recurrence of blocks (Mathias, SIAM J. Matrix Anal. Appl. 17,
-  1996), right at equal eigenvalues. In reverse mode, those by an array that `func` refers to cost
-  f(A) for each of its elements.
+  1996), right at equal eigenvalues. In reverse mode, those by an array that `func` refers to take
+  the time and the memory of f(A) for each of its elements.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.scipy

@@ -3,6 +3,7 @@
 import itertools
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -57,13 +58,15 @@ def _variants():
 
 def _triangle_and_diagonals(a, rng):
   """More diagonals than there are in a register, all alike in the first matrix of a batch, with
-  equal elements."""
+  equal elements, of which the second one has too few eigenvectors."""
   x = np.diagonal(a, 0, -2, -1)[..., None, :] + matrices.general(
       rng, a.shape[:-2], 19, a.shape[-1], a.dtype)
   x[..., ::4] = 2
-  if len(x) and x.ndim > 2:
-    x[0] = x[0, ..., :1, :]
-  return np.triu(a), x, np.cos(x), np.full_like(a[..., 0, 0].real, np.inf)
+  tolerance = np.full_like(a[..., 0, 0].real, np.inf)
+  if x.ndim > 2:
+    x[:1] = x[:1, ..., :1, :]
+    tolerance[1:2] = 1e-3
+  return np.triu(a), x, np.cos(x), tolerance
 
 
 def _operands(name, attributes, batch, shape, dtype, rng):
@@ -102,6 +105,8 @@ def _both(name, attributes, operands):
 
 def _determined(name, results):
   """The results without the choices that an algorithm is free to make, of which info is none."""
+  if name == "parlett_p":  # with NaN in the same places
+    results = [jnp.nan_to_num(x, nan=7) for x in results]
   *results, last = results
   return [*_case(name).invariant(tuple(results)), last]
 
