@@ -42,7 +42,7 @@ def _tests(dtype):
 def _phases(like):
   """0, where an eigenvalue may stay, and more points of the unit circle than there are eigenvalues,
   of which the first ones are as far apart as they can be: van der Corput's sequence."""
-  place = jnp.arange(like.shape[-1] + 15)
+  place = jnp.arange(like.shape[-1] + 12)
   bits = np.arange(20, dtype=place.dtype)[None]
   digits = (place[:, None] >> bits & 1).astype(like.dtype)
   turns = jnp.sum(digits * (0.5 ** (bits + 1)).astype(like.dtype), axis=-1)
