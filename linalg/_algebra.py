@@ -163,6 +163,11 @@ def info_of_nan(x: jax.Array, core: int) -> jax.Array:
   return jnp.where(jnp.isnan(x).any(tuple(range(-core, 0))), -1, 0).astype(jnp.int32)
 
 
+def largest_element(a: jax.Array) -> jax.Array:
+  """The largest magnitude of an element of matrices."""
+  return jnp.max(jnp.abs(a), axis=(-2, -1), initial=0)
+
+
 def norm_of_rows(a: jax.Array) -> jax.Array:
   """‖A‖∞, the largest sum of magnitudes in a row."""
   return jnp.max(jnp.sum(jnp.abs(a), axis=-1), axis=-1, initial=0)

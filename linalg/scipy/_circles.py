@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from linalg._algebra import diagonal_of, expand, with_column, zeros_like
+from linalg._algebra import diagonal_of, expand, largest_element, with_column, zeros_like
 
 __all__ = ["moved_apart"]
+
 
 def _points(dtype):
   """Those of the unit circle over which the means are taken, so many that they are as exact as the
@@ -60,7 +61,7 @@ def _circles(t):
   """The radii (..., r, n) of the circles around each eigenvalue on which f is looked at, and their
   points (..., r, n, m + 1), _WITHIN being the last one."""
   eigenvalues = diagonal_of(t)
-  size = jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)[..., None]
+  size = largest_element(t)[..., None]
   size = jnp.log(jnp.where(size == 0, 1, size))
   own = jnp.where(eigenvalues == 0, size, jnp.log(jnp.abs(eigenvalues)))
   least = own + np.log(jnp.finfo(own.dtype).eps) / 3

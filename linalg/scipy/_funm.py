@@ -27,6 +27,7 @@ from linalg._algebra import (
     diagonal_of,
     expand,
     identity,
+    largest_element,
     norm_of_columns,
     norm_of_rows,
     on_diagonal,
@@ -80,17 +81,13 @@ parlett_p = ffi.operation(
     "linalg_parlett", "n n, m n, m n, () -> n n", [0], fallback=_parlett)
 
 
-def _largest(a):
-  return jnp.max(jnp.abs(a), axis=(-2, -1), initial=0)
-
-
 def _over(a, size):
   return a / size[..., None, None].astype(a.dtype)
 
 
 def _in_range(t, moved):
   """T and its moved eigenvalues over a power of two, and that: no products leave the range then."""
-  size = binade(jnp.maximum(_largest(t), _largest(moved)))
+  size = binade(jnp.maximum(largest_element(t), largest_element(moved)))
   return _over(t, size), _over(moved, size), size
 
 
@@ -101,7 +98,7 @@ def _corner(t, z, moved, values, middle, directions):
   n, last = t.shape[-1], len(directions)
   t, moved, size = _in_range(t, moved)
   directions = [congruence(z, e, adjoint_a=True) for e in directions]
-  sizes = [binade(_largest(e)) for e in directions]
+  sizes = [binade(largest_element(e)) for e in directions]
   directions = list(map(_over, directions, sizes))
   # A direction tells equal eigenvalues apart however small it is.
   norm = norm_of_rows(t)

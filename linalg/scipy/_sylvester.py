@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, diagonal_of, expand
+from linalg._algebra import adjoint, diagonal_of, expand, largest_element
 from linalg._checks import check
 from linalg._operands import as_arrays, as_complex, check_batches, check_square, incompatible
 from linalg._public import public
@@ -36,10 +36,6 @@ def _solution(x, regular, dtype, what):
 
 def _least(x):
   return jnp.min(jnp.abs(x), axis=(-2, -1), initial=jnp.inf)
-
-
-def _largest(t):
-  return jnp.max(jnp.abs(t), axis=(-2, -1), initial=0)
 
 
 @public("method", lists=True)
@@ -109,7 +105,7 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
   matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)
   sums = w[..., :, None] + w.conj()[..., None, :]
-  bound = 2 * jnp.finfo(t.dtype).eps * _largest(t)
+  bound = 2 * jnp.finfo(t.dtype).eps * largest_element(t)
   return _solution(
       sylvester_p(matrix, t, z, adjoint(matrix), *adjoint_schur(t, z), right),
       _least(sums) > bound, dtype,
@@ -146,7 +142,7 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = Non
   matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)
   gaps = w[..., :, None] * w.conj()[..., None, :] - 1
-  bound = 2 * jnp.finfo(t.dtype).eps * jnp.maximum(_largest(t) ** 2, 1)
+  bound = 2 * jnp.finfo(t.dtype).eps * jnp.maximum(largest_element(t) ** 2, 1)
   return _solution(
       stein_p(matrix, t, z, -right), _least(gaps) > bound, dtype,
       "has no unique solution: the product of an eigenvalue and the conjugate of one is 1.")
