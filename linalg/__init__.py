@@ -7,51 +7,51 @@ The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.lina
 from typing import TYPE_CHECKING
 
 from linalg import ffi
-from linalg._accelerate import accelerate, accelerated
-from linalg._checks import LinAlgError, checked
-from linalg._cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
-from linalg._cholesky_update import cholesky_update, cholesky_update_ex
+from linalg._accelerate.switch import accelerate, accelerated
 from linalg._config import show_config
-from linalg._det import SlogdetResult, cho_logdet, det, lu_slogdet, slogdet
-from linalg._eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
-from linalg._eigh import EighResult, eigh, eigh_ex, eigvalsh
-from linalg._eigh_generalized import eigh_generalized
-from linalg._eigh_tridiagonal import eigh_tridiagonal
-from linalg._funm import funm_hermitian, inverse_pth_root
-from linalg._gauge import eigh_gauge_error
-from linalg._hessenberg import hessenberg
-from linalg._householder import householder_product, ormqr
-from linalg._lstsq import lstsq
-from linalg._lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
-from linalg._matmul import congruence, matmul
-from linalg._norms import matrix_norm, norm, vector_norm
-from linalg._pinv import cond, matrix_rank, pinv
-from linalg._polar import polar
-from linalg._powers import expm, matrix_power
-from linalg._products import (
-    block_diag,
-    cross,
-    diagonal,
-    matrix_transpose,
-    multi_dot,
-    outer,
-    tensordot,
-    trace,
-    vecdot,
+from linalg._core.checks import LinAlgError, checked
+from linalg._core.targets import export_disabled_checks, include_dir
+from linalg._factorizations.cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
+from linalg._factorizations.cholesky_update import cholesky_update, cholesky_update_ex
+from linalg._factorizations.det import SlogdetResult, cho_logdet, det, lu_slogdet, slogdet
+from linalg._factorizations.eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
+from linalg._factorizations.eigh import EighResult, eigh, eigh_ex, eigvalsh
+from linalg._factorizations.eigh_tridiagonal import eigh_tridiagonal
+from linalg._factorizations.hessenberg import hessenberg
+from linalg._factorizations.householder import householder_product, ormqr
+from linalg._factorizations.lu import lu, lu_ex, lu_factor, lu_pivots_to_permutation, lu_solve
+from linalg._factorizations.matmul import congruence, matmul
+from linalg._factorizations.qr import QRResult, qr
+from linalg._factorizations.schur import rsf2csf, schur, schur_ex
+from linalg._factorizations.solve import inv, inv_ex, solve, solve_ex
+from linalg._factorizations.svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
+from linalg._factorizations.triangular import solve_triangular, triangular_solve
+from linalg._factorizations.tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
+from linalg._functions.eigh_gauge_error import eigh_gauge_error
+from linalg._functions.eigh_generalized import eigh_generalized
+from linalg._functions.hermitian_functions import funm_hermitian, inverse_pth_root
+from linalg._functions.lstsq import lstsq
+from linalg._functions.norms import matrix_norm, norm, vector_norm
+from linalg._functions.pinv import cond, matrix_rank, pinv
+from linalg._functions.polar import polar
+from linalg._functions.powers import expm, matrix_power
+from linalg._functions.products import (
+  block_diag,
+  cross,
+  diagonal,
+  matrix_transpose,
+  multi_dot,
+  outer,
+  tensordot,
+  trace,
+  vecdot,
 )
-from linalg._qr import QRResult, qr
-from linalg._schur import rsf2csf, schur, schur_ex
-from linalg._solve import inv, inv_ex, solve, solve_ex
-from linalg._sqrtm import sqrtm
-from linalg._svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
-from linalg._targets import export_disabled_checks, include_dir
-from linalg._tensors import tensorinv, tensorsolve
-from linalg._triangular import solve_triangular, triangular_solve
-from linalg._tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
+from linalg._functions.sqrtm import sqrtm
+from linalg._functions.tensors import tensorinv, tensorsolve
 from linalg._version import __version__ as __version__
 
 if not TYPE_CHECKING:  # to a type checker a name that is not here is an error
-  from linalg._elsewhere import refuse as __getattr__  # noqa: F401
+  from linalg._core.suggestions import refuse as __getattr__  # noqa: F401
 
 __all__ = [
     "EigResult",

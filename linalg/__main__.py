@@ -6,9 +6,9 @@ import sys
 def main(arguments: list[str]) -> int:
   # What only the other one needs is not imported.
   if arguments[:1] == ["run"]:
-    from linalg import _run
+    from linalg._accelerate import run
 
-    return _run.main(arguments[1:])
+    return run.main(arguments[1:])
   from linalg import _verify
 
   return _verify.main(arguments)

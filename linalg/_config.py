@@ -5,19 +5,19 @@ import os
 
 import jax
 
-from linalg import _targets
-from linalg._accelerate import routed
+from linalg._accelerate.switch import routed
+from linalg._core import targets
 
 
 def _cuda() -> str:
-  version = _targets.cuda_version()
+  version = targets.cuda_version()
   if version is None:
     return "no handlers in this build; other platforms run stock JAX"
-  built = f"{version[0]}.{version[1]} built, {_targets.cuda_devices()} GPUs"
-  if reason := _targets.cuda_refusal():
+  built = f"{version[0]}.{version[1]} built, {targets.cuda_devices()} GPUs"
+  if reason := targets.cuda_refusal():
     return f"{built}; not used, stock JAX runs there: {reason}"
   try:
-    _targets.load_cuda_libraries()
+    targets.load_cuda_libraries()
     libraries = "found"
   except RuntimeError:
     libraries = "not found (pip install 'jax-linalg[cuda13]')"
@@ -34,12 +34,12 @@ def show_config() -> None:
     instruction set: ...
     LAPACK:          ...
   """
-  threads = _targets.blas_threads()
+  threads = targets.blas_threads()
   blas = f"{threads} threads for one large matrix" if threads else "not OpenBLAS, threads unknown"
   cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-  built, installed = _targets.ffi_versions()
+  built, installed = targets.ffi_versions()
   lines = {
-      "instruction set": f"{_targets.isa} (LINALG_ISA forces another)",
+      "instruction set": f"{targets.isa} (LINALG_ISA forces another)",
       "LAPACK": f"SciPy {importlib.metadata.version('scipy')}'s; {blas}",
       "batches": f"XLA's intra-op pool, at most {cores} threads",
       "XLA FFI": f"{built[0]}.{built[1]} built, {installed[0]}.{installed[1]} installed",

@@ -16,8 +16,8 @@ import jax.core
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg import _primitive, _targets
-from linalg._primitive import ShardingTypeError
+from linalg._core import primitive, targets
+from linalg._core.primitive import ShardingTypeError
 
 __all__ = [
     "Operation", "ShardingTypeError", "broadcast_batches", "operation", "refuse_sharded",
@@ -41,20 +41,20 @@ def register_target(name: str, handler: object, *, platform: str = "cpu") -> Non
     >>> handler = jax.ffi.pycapsule(library.tridiagonal_solve)  # doctest: +SKIP
     >>> linalg.ffi.register_target("tridiagonal_solve", handler)  # doctest: +SKIP
   """
-  _targets.register(name, handler, platform)
+  targets.register(name, handler, platform)
 
 
 class Operation:
   """A batch-partitionable call of one FFI target; made by `operation`."""
 
-  def __init__(self, name: str, attributes: Mapping[str, Any], rules: _primitive.Rules):
+  def __init__(self, name: str, attributes: Mapping[str, Any], rules: primitive.Rules):
     self.name = name
     self.attributes = dict(attributes)
     self.platforms = rules.platforms
     self._rules = rules
-    in_place = {} if rules.in_place is None else {_primitive.OVERWRITE: False}
+    in_place = {} if rules.in_place is None else {primitive.OVERWRITE: False}
     self._defaults = self.attributes | in_place
-    self.primitive = _primitive.make_primitive(name, rules)
+    self.primitive = primitive.make_primitive(name, rules)
 
   def __call__(self, *operands: ArrayLike, **attributes: Any) -> Any:
     if len(operands) != len(self._rules.ranks):
@@ -63,14 +63,14 @@ class Operation:
     if unknown := attributes.keys() - self._defaults.keys():
       raise TypeError(f"{self.name} has no attribute {', '.join(sorted(unknown))}.")
     arrays = [jax.numpy.asarray(x) for x in operands]
-    results = _primitive.bind(
+    results = primitive.bind(
         self.primitive, self._rules, arrays, self._defaults | attributes)
     return results[0] if len(results) == 1 else tuple(results)
 
   def runs_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
     """Whether a program for `platform` calls the handler, and not the fallback, for operands of
     these types: anything with a shape, a dtype and a sharding, as `jax.typeof` returns it."""
-    return _primitive.takes(
+    return primitive.takes(
         self.name, self._rules, platform, types, **self.attributes | attributes)
 
   def lowering(
@@ -84,7 +84,7 @@ class Operation:
       platform: one where the operation runs; see `runs_on`.
       results: indices of the operation's results.
     """
-    return _primitive.lowering(
+    return primitive.lowering(
         self.name, self._rules, platform, results, self._defaults | attributes)
 
   def __repr__(self) -> str:
@@ -184,15 +184,15 @@ def operation(
         for dims, dtype in zip(results, wanted, strict=True)
     ]
 
-  rules = _primitive.Rules(
+  rules = primitive.Rules(
       ranks=tuple(len(dims) for dims in operands),
       results=result_types,
-      platforms=tuple((_targets.platforms(name) or ("cpu",)) if platforms is None else platforms),
+      platforms=tuple((targets.platforms(name) or ("cpu",)) if platforms is None else platforms),
       shared=frozenset(shared),
       in_place=in_place,
-      prepare=functools.partial(_targets.prepare, name),
-      refusal=functools.partial(_targets.refusal, name),
-      target=functools.partial(_targets.call_target, name),
+      prepare=functools.partial(targets.prepare, name),
+      refusal=functools.partial(targets.refusal, name),
+      target=functools.partial(targets.call_target, name),
       jvp=jvp,
       transpose=transpose,
       fallback=fallback,
@@ -226,7 +226,7 @@ def broadcast_batches(
     >>> a.shape, b.shape
     ((10, 4, 3, 3), (10, 4, 3))
   """
-  return _primitive.broadcast_batches(name, list(operands), ranks)
+  return primitive.broadcast_batches(name, list(operands), ranks)
 
 
 def refuse_sharded(name: str, *operands: jax.Array, rank: int = 2) -> None:
@@ -249,7 +249,7 @@ def refuse_sharded(name: str, *operands: jax.Array, rank: int = 2) -> None:
     operand 0 is sharded over a matrix dimension
   """
   for i, x in enumerate(operands):
-    _primitive.refuse_sharded_core(name, i, jax.typeof(x), rank)
+    primitive.refuse_sharded_core(name, i, jax.typeof(x), rank)
 
 
 _DIMENSION = r"min\(\w+,\s*\w+\)|\w+"

@@ -1,5 +1,5 @@
-"""Where the paths of kernels/cuda/tuning.h, and the limits of handlers in linalg/_tuning.py, should
-change, by times of both paths at the same sizes.
+"""Where the paths of kernels/cuda/tuning.h, and the limits of handlers in linalg/_core/tuning.py,
+should change, by times of both paths at the same sizes.
 
   python tools/cut_offs.py vary less --kept FOLDER     # then build and measure, to less.json
   python tools/cut_offs.py vary more --kept FOLDER     # then build and measure, to more.json
@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
-CUDA, PYTHON = "kernels/cuda/tuning.h", "linalg/_tuning.py"
+CUDA, PYTHON = "kernels/cuda/tuning.h", "linalg/_core/tuning.py"
 BYTES = {"f32": 4, "f64": 8}
 # Of one and the same path times differ by so much from one build to the next.
 NOISE = 1.05

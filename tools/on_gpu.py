@@ -12,8 +12,8 @@ are left are left out, and the report says so.
 
 The last steps build the module twice, with the least and with the largest cut-offs that are thought
 of, measure both, and write those that the times decide into kernels/cuda/tuning.h and
-linalg/_tuning.py, with which the last one builds. If they do not get so far, both files are left as
-they were.
+linalg/_core/tuning.py, with which the last one builds. If they do not get so far, both files are
+left as they were.
 """
 
 import argparse

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from linalg._cholesky import cholesky_p
-from linalg._det import scaled_product
-from linalg._matmul import product
-from linalg._triangular import triangular_solve_p
+from linalg._factorizations.cholesky import cholesky_p
+from linalg._factorizations.det import scaled_product
+from linalg._factorizations.matmul import product
+from linalg._factorizations.triangular import triangular_solve_p
 from linalg.distributed._cyclic import Cyclic, longer
-from linalg.distributed._indices import cut, loop, put, quotient, window
+from linalg.distributed._slices import cut, loop, put, quotient, window
 
 
 def add_product(a, left, right, top, begin, *, adjoint=False):

@@ -23,9 +23,9 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from linalg import ffi
-from linalg.distributed._dealing import Dealt
-from linalg.distributed._indices import cut, put, quotient, remainder, take
 from linalg.distributed._layout import Axes, Layout, map_parts, partition
+from linalg.distributed._redistribute_1d import Dealt
+from linalg.distributed._slices import cut, put, quotient, remainder, take
 
 # A panel as wide as this is worked on at the full speed of a device.
 _WIDEST = 1024

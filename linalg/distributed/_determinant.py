@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from linalg._algebra import imaginary
-from linalg._det import halves
+from linalg._core.algebra import imaginary
+from linalg._factorizations.det import halves
 from linalg.distributed._algorithms import scaled_product_of
 
 

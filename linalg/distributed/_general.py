@@ -10,21 +10,21 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg.distributed._algorithms as algorithms
-import linalg.distributed._elimination as elimination
+import linalg.distributed._lu_cyclic as elimination
 from linalg import ffi
-from linalg._algebra import imaginary
-from linalg._checks import check_factors
-from linalg._det import SlogdetResult
-from linalg._given_factors import given_factors
-from linalg._operands import real_dtype
-from linalg._public import public
-from linalg._triangular import parse_trans
-from linalg.distributed._columns import linear_solution, solve_columns
+from linalg._core.algebra import imaginary
+from linalg._core.checks import check_factors
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import real_dtype
+from linalg._core.public import public
+from linalg._factorizations.det import SlogdetResult
+from linalg._factorizations.triangular import parse_trans
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._determinant import determinant
 from linalg.distributed._layout import Places
 from linalg.distributed._operations import inverse_tangent
 from linalg.distributed._redistribution import brought, from_cyclic
+from linalg.distributed._rhs import linear_solution, solve_columns
 
 
 def _inverse(packed, order, grid):

@@ -8,10 +8,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, binade
-from linalg._matmul import product
-from linalg._operands import as_arrays
-from linalg._public import public
+from linalg._core.algebra import adjoint, binade
+from linalg._core.operands import as_arrays
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
 from linalg.distributed._layout import Axes
 from linalg.distributed._tall import Rows, tall_or_wide
 

@@ -10,10 +10,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, diagonal_of, identity, symmetrized
-from linalg._matmul import product
-from linalg._operands import as_arrays, real_dtype
-from linalg._public import public
+from linalg._core.algebra import adjoint, diagonal_of, identity, symmetrized
+from linalg._core.operands import as_arrays, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
 from linalg.distributed._gram import own_gram
 from linalg.distributed._tall import Rows, tall_or_wide
 

@@ -8,7 +8,7 @@ import functools
 
 import linalg.distributed._algorithms as algorithms
 from linalg import ffi
-from linalg._algebra import minus, plus, solution_tangent
+from linalg._core.algebra import minus, plus, solution_tangent
 
 
 def _multiply_jvp(primals, tangents, **how):

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, reciprocal, smallest_gap, symmetrized, zeros_like
-from linalg._matmul import product
-from linalg._operands import as_arrays
-from linalg._pinv import pseudo_inverse_p
-from linalg._public import public
-from linalg._sylvester import lyapunov_p
+from linalg._core.algebra import adjoint, reciprocal, smallest_gap, symmetrized, zeros_like
+from linalg._core.operands import as_arrays
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._functions.pinv import pseudo_inverse_p
+from linalg._functions.sylvester import lyapunov_p
 from linalg.distributed._gram import scaled_gram
 from linalg.distributed._tall import Rows, factors, tall_or_wide
 

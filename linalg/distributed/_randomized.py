@@ -9,11 +9,11 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, diagonal_of, reciprocal_gaps, zeros_like
-from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix, real_dtype
-from linalg._public import public
-from linalg._qr import qr_p
+from linalg._core.algebra import adjoint, diagonal_of, reciprocal_gaps, zeros_like
+from linalg._core.operands import as_arrays, check_matrix, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._factorizations.qr import qr_p
 from linalg.distributed._layout import rows_of
 from linalg.distributed._tall import Rows, orthonormal
 
@@ -50,7 +50,7 @@ def _triplets(rows: Rows, iterations, a, test):
 def _triplets_jvp(rows, iterations, primals, tangents):
   # With P = Uᴴ dA V, dS = Re diag P, dU = U (T + R) / 2 + M and dV = V (T - R) / 2 + N, where
   # Tᵢⱼ = (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) and Rᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ), as of all singular vectors
-  # (linalg/_svd.py). M = (I - U Uᴴ) (dA V + A dV) / S and N = (I - V Vᴴ) (dAᴴ U + Aᴴ M) / S hold
+  # (svd.py). M = (I - U Uᴴ) (dA V + A dV) / S and N = (I - V Vᴴ) (dAᴴ U + Aᴴ M) / S hold
   # what turns out of the range. Each turn of these, and of Pᴴ, which is that only of exact U and V,
   # makes the error smaller by the square of the first singular value left out over sⱼ, as an
   # iteration of the range does.

@@ -15,10 +15,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._operands import as_arrays
+from linalg._core.operands import as_arrays
 from linalg.distributed._cyclic import Cyclic, cyclic_of
-from linalg.distributed._indices import cut, put, quotient, remainder, take
 from linalg.distributed._layout import Places, square_of
+from linalg.distributed._slices import cut, put, quotient, remainder, take
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 from jax.typing import ArrayLike
 
-from linalg._checks import check_factors, check_positive
-from linalg._det import SlogdetResult
-from linalg._public import public
+from linalg._core.checks import check_factors, check_positive
+from linalg._core.public import public
+from linalg._factorizations.det import SlogdetResult
 from linalg.distributed._general import general_factor, solve_general
 from linalg.distributed._layout import Places
 from linalg.distributed._positive_definite import positive_factor, solve_positive

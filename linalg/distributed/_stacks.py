@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType
 
-from linalg._public import public
+from linalg._core.public import public
 from linalg.distributed._layout import Layout, Places, layout_of, partition, placed
 
 

@@ -12,22 +12,22 @@ from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal
-from linalg._lstsq import counted, tolerance
-from linalg._matmul import product
-from linalg._operands import as_arrays, check_matrix, incompatible, real_dtype
-from linalg._pinv import default_rtol
-from linalg._public import public
-from linalg._qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
-from linalg._svd import SVDResult, values_tangent
+from linalg._core.algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal
+from linalg._core.operands import as_arrays, check_matrix, incompatible, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._factorizations.qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
+from linalg._factorizations.svd import SVDResult, values_tangent
+from linalg._functions.lstsq import counted, tolerance
+from linalg._functions.pinv import default_rtol
 from linalg.distributed._layout import (
-    Axes,
-    Layout,
-    check_columns,
-    map_parts,
-    partition,
-    placed_as_rows,
-    rows_of,
+  Axes,
+  Layout,
+  check_columns,
+  map_parts,
+  partition,
+  placed_as_rows,
+  rows_of,
 )
 
 # Up to this number of devices one all-gather of their R's is less than log₂ exchanges.

@@ -7,13 +7,13 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg.distributed._algorithms as algorithms
-from linalg._operands import as_arrays
-from linalg._public import public
-from linalg._triangular import parse_trans
-from linalg.distributed._columns import linear_solution, solve_columns
+from linalg._core.operands import as_arrays
+from linalg._core.public import public
+from linalg._factorizations.triangular import parse_trans
 from linalg.distributed._cyclic import Cyclic, cyclic_of
 from linalg.distributed._layout import Places, square_of
 from linalg.distributed._redistribution import to_cyclic
+from linalg.distributed._rhs import linear_solution, solve_columns
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

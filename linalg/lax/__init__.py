@@ -37,7 +37,7 @@ from linalg import (
     triangular_solve,
     tridiagonal_solve,
 )
-from linalg.lax._namesakes import (
+from linalg.lax._counterparts import (
     cholesky,
     cholesky_update,
     eig,

@@ -44,11 +44,7 @@ from linalg.scipy._banded import (
     solve_banded,
     solveh_banded,
 )
-from linalg.scipy._expm_frechet import expm_frechet
-from linalg.scipy._funm import funm
-from linalg.scipy._ldl import ldl
-from linalg.scipy._logm import fractional_matrix_power, logm
-from linalg.scipy._namesakes import (
+from linalg.scipy._counterparts import (
     cholesky,
     det,
     eigh,
@@ -59,6 +55,10 @@ from linalg.scipy._namesakes import (
     solve,
     svd,
 )
+from linalg.scipy._expm_frechet import expm_frechet
+from linalg.scipy._funm import funm
+from linalg.scipy._ldl import ldl
+from linalg.scipy._logm import fractional_matrix_power, logm
 from linalg.scipy._pinvh import pinvh
 from linalg.scipy._riccati import solve_continuous_are, solve_discrete_are
 from linalg.scipy._subspaces import null_space, orth

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import expand, nan_where, solution_tangent, without_none, zeros_like
-from linalg._checks import check_factors, check_positive
-from linalg._given_factors import given_factors
-from linalg._operands import as_arrays, as_pair, check_columns
-from linalg._public import public
+from linalg._core.algebra import expand, nan_where, solution_tangent, without_none, zeros_like
+from linalg._core.checks import check_factors, check_positive
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import as_arrays, as_pair, check_columns
+from linalg._core.public import public
 
 __all__ = ["cho_solve_banded", "cholesky_banded", "solve_banded", "solveh_banded"]
 

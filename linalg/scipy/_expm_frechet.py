@@ -8,10 +8,10 @@ import jax.scipy.linalg
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import nan_where
-from linalg._operands import as_arrays, check_batches, check_square, incompatible
-from linalg._powers import expm
-from linalg._public import public, with_types_of
+from linalg._core.algebra import nan_where
+from linalg._core.operands import as_arrays, check_batches, check_square, incompatible
+from linalg._core.public import public, with_types_of
+from linalg._functions.powers import expm
 
 __all__ = ["expm_frechet"]
 

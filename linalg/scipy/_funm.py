@@ -2,7 +2,7 @@
 
 Parlett's recurrence gives f(T) of a triangle from f of its eigenvalues, and divides by what is
 between them. So those that are close are moved apart, and f(T) is the mean over circles on which
-they are: _circles.py.
+they are: _contours.py.
 
 The derivatives are the same recurrence for a matrix of blocks, with the directions beside its
 diagonal: its function has the derivative in the corner (Mathias, SIAM J. Matrix Anal. Appl. 17,
@@ -22,29 +22,29 @@ from jax.core import Tracer, eval_jaxpr
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import (
-    binade,
-    diagonal_of,
-    expand,
-    identity,
-    largest_element,
-    norm_of_columns,
-    norm_of_rows,
-    on_diagonal,
-    plus,
-    smallest_gap,
-    with_column,
-    zeros_like,
+from linalg._core.algebra import (
+  binade,
+  diagonal_of,
+  expand,
+  identity,
+  largest_element,
+  norm_of_columns,
+  norm_of_rows,
+  on_diagonal,
+  plus,
+  smallest_gap,
+  with_column,
+  zeros_like,
 )
-from linalg._checks import check
-from linalg._given_factors import given_factors
-from linalg._matmul import congruence, product
-from linalg._operands import as_arrays, check_square, complex_dtype
-from linalg._public import public, with_types_of
-from linalg._schur import triangular_schur
-from linalg._sylvester import columns, shifted_triangle, transposed_schur
-from linalg._triangular import triangular_solve_p
-from linalg.scipy._circles import moved_apart
+from linalg._core.checks import check
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import as_arrays, check_square, complex_dtype
+from linalg._core.public import public, with_types_of
+from linalg._factorizations.matmul import congruence, product
+from linalg._factorizations.schur import triangular_schur
+from linalg._factorizations.triangular import triangular_solve_p
+from linalg._functions.sylvester import columns, shifted_triangle, transposed_schur
+from linalg.scipy._contours import moved_apart
 
 __all__ = ["funm"]
 

@@ -5,25 +5,25 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import (
-    column_of,
-    diagonal_of,
-    expand,
-    hermitian_part,
-    identity,
-    nan_where,
-    on_diagonal,
-    permutation_matrix,
-    reciprocal,
-    triangle,
-    with_column,
-    zeros_like,
+from linalg._core.algebra import (
+  column_of,
+  diagonal_of,
+  expand,
+  hermitian_part,
+  identity,
+  nan_where,
+  on_diagonal,
+  permutation_matrix,
+  reciprocal,
+  triangle,
+  with_column,
+  zeros_like,
 )
-from linalg._checks import check
-from linalg._matmul import product
-from linalg._operands import as_arrays, check_square
-from linalg._public import public
-from linalg._triangular import triangular_solve_p
+from linalg._core.checks import check
+from linalg._core.operands import as_arrays, check_square
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._factorizations.triangular import triangular_solve_p
 
 __all__ = ["ldl"]
 

@@ -6,26 +6,26 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import (
-    binade,
-    diagonal_of,
-    gauss_legendre,
-    identity,
-    nan_where,
-    norm_of_columns,
-    on_diagonal,
-    zeros_like,
+from linalg._core.algebra import (
+  binade,
+  diagonal_of,
+  gauss_legendre,
+  identity,
+  nan_where,
+  norm_of_columns,
+  on_diagonal,
+  zeros_like,
 )
-from linalg._checks import check
-from linalg._matmul import congruence, product
-from linalg._matrix_function import matrix_function
-from linalg._operands import as_arrays, check_square, complex_dtype
-from linalg._powers import expm, matrix_power
-from linalg._public import public
-from linalg._schur import triangular_schur
-from linalg._sqrtm import root_of_triangle
-from linalg._sylvester import transposed_schur
-from linalg._triangular import triangular_solve_p
+from linalg._core.checks import check
+from linalg._core.matrix_function import matrix_function
+from linalg._core.operands import as_arrays, check_square, complex_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import congruence, product
+from linalg._factorizations.schur import triangular_schur
+from linalg._factorizations.triangular import triangular_solve_p
+from linalg._functions.powers import expm, matrix_power
+from linalg._functions.sqrtm import root_of_triangle
+from linalg._functions.sylvester import transposed_schur
 
 __all__ = ["fractional_matrix_power", "logm"]
 

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, hermitian_part, reciprocal
-from linalg._eigh import eigh
-from linalg._operands import as_arrays, check_square
-from linalg._pinv import default_rtol, per_matrix, pseudo_inverse_p, threshold
-from linalg._public import public
+from linalg._core.algebra import adjoint, hermitian_part, reciprocal
+from linalg._core.operands import as_arrays, check_square
+from linalg._core.public import public
+from linalg._factorizations.eigh import eigh
+from linalg._functions.pinv import default_rtol, per_matrix, pseudo_inverse_p, threshold
 
 __all__ = ["pinvh"]
 

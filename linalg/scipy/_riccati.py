@@ -13,26 +13,26 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import (
-    adjoint,
-    diagonal_of,
-    identities_like,
-    identity,
-    symmetrized,
-    without_none,
-    zeros_like,
+from linalg._core.algebra import (
+  adjoint,
+  diagonal_of,
+  identities_like,
+  identity,
+  symmetrized,
+  without_none,
+  zeros_like,
 )
-from linalg._checks import check
-from linalg._given_factors import given_factors
-from linalg._matmul import congruence, product
-from linalg._norms import matrix_norm
-from linalg._operands import as_arrays, as_complex, check_batches, check_square, incompatible
-from linalg._public import public
-from linalg._qr import qr
-from linalg._schur import triangular_schur
-from linalg._solve import inv, solve
-from linalg._sylvester import adjoint_schur, stein_p, sylvester_p
-from linalg._triangular import triangular_solve
+from linalg._core.checks import check
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import as_arrays, as_complex, check_batches, check_square, incompatible
+from linalg._core.public import public
+from linalg._factorizations.matmul import congruence, product
+from linalg._factorizations.qr import qr
+from linalg._factorizations.schur import triangular_schur
+from linalg._factorizations.solve import inv, solve
+from linalg._factorizations.triangular import triangular_solve
+from linalg._functions.norms import matrix_norm
+from linalg._functions.sylvester import adjoint_schur, stein_p, sylvester_p
 
 __all__ = ["solve_continuous_are", "solve_discrete_are"]
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, expand, nan_where, reciprocal, zeros_like
-from linalg._given_factors import given_factors
-from linalg._matmul import product
-from linalg._operands import as_arrays, check_arrays, check_matrix
-from linalg._pinv import default_rtol, pseudo_inverse_p, threshold
-from linalg._public import public
-from linalg._svd import svd, svdvals
+from linalg._core.algebra import adjoint, expand, nan_where, reciprocal, zeros_like
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import as_arrays, check_arrays, check_matrix
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._factorizations.svd import svd, svdvals
+from linalg._functions.pinv import default_rtol, pseudo_inverse_p, threshold
 
 __all__ = ["null_space", "orth"]
 

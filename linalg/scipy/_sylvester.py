@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._algebra import adjoint, diagonal_of, expand, largest_element
-from linalg._checks import check
-from linalg._operands import as_arrays, as_complex, check_batches, check_square, incompatible
-from linalg._public import public
-from linalg._schur import triangular_schur
-from linalg._sylvester import adjoint_schur, stein_p, sylvester_p
+from linalg._core.algebra import adjoint, diagonal_of, expand, largest_element
+from linalg._core.checks import check
+from linalg._core.operands import as_arrays, as_complex, check_batches, check_square, incompatible
+from linalg._core.public import public
+from linalg._factorizations.schur import triangular_schur
+from linalg._functions.sylvester import adjoint_schur, stein_p, sylvester_p
 
 __all__ = ["solve_continuous_lyapunov", "solve_discrete_lyapunov", "solve_sylvester"]
 

@@ -8,11 +8,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._algebra import expand, info_of_nan, nan_where, solution_tangent, zeros_like
-from linalg._checks import check
-from linalg._matmul import product
-from linalg._operands import as_arrays, as_complex, check_batches, incompatible
-from linalg._public import public
+from linalg._core.algebra import expand, info_of_nan, nan_where, solution_tangent, zeros_like
+from linalg._core.checks import check
+from linalg._core.operands import as_arrays, as_complex, check_batches, incompatible
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
 
 __all__ = ["matmul_toeplitz", "solve_toeplitz"]
 

@@ -17,7 +17,7 @@ from jax.lax import linalg as lax_linalg
 
 import cases
 import linalg
-from linalg import _accelerate
+from linalg._accelerate import routes, switch
 
 HANDLER = "linalg_cholesky"
 
@@ -54,7 +54,7 @@ class Spy:
 def test_every_primitive_has_a_route():
   """Also those of JAX's that come to be: one that is not in the table is not looked at."""
   names = {name.removesuffix("_p") for name in dir(lax_linalg) if name.endswith("_p")}
-  assert names <= set(_accelerate._ROUTES)
+  assert names <= set(routes.ROUTES)
 
 
 def test_nothing_by_import():
@@ -259,8 +259,8 @@ def test_log(function, reason, caplog):
 def test_unknown_parameter(monkeypatch):
   """A primitive that says more than we know of is left to JAX."""
   types = [jax.typeof(jnp.asarray(matrix()))]
-  call = lambda parameters: _accelerate._call(
-      _accelerate._ROUTES["cholesky"], "cpu", types, False, parameters)
+  call = lambda parameters: switch._call(
+      routes.ROUTES["cholesky"], "cpu", types, False, parameters)
   assert call({}).operation.name == HANDLER
   assert "other parameters" in call({"precision": "high"})
 

@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import AxisType
 
 import linalg
-from linalg import _primitive, _targets
-from linalg._triangular import triangular_solve_p
+from linalg._core import primitive, targets
+from linalg._factorizations.triangular import triangular_solve_p
 from quick import quick_compile
 from sharded import (
     BATCH,
@@ -159,7 +159,7 @@ def test_without_derivative():
 
 @pytest.fixture(scope="module")
 def handler():
-  return _targets._cpu.targets()["linalg_cholesky"]
+  return targets._cpu.targets()["linalg_cholesky"]
 
 
 def _program(operation, a):
@@ -197,7 +197,7 @@ def test_gathers_without_registration(handler, kind, rng):
 
 @pytest.mark.parametrize("missing", ["mhlo.frontend_attributes", "sdy.sharding_rule"])
 def test_gathers_without_attribute(missing, rng, monkeypatch):
-  make = _primitive._partitioning_attributes
+  make = primitive._partitioning_attributes
 
   def without(*arguments):
     attributes = make(*arguments)
@@ -206,7 +206,7 @@ def test_gathers_without_attribute(missing, rng, monkeypatch):
 
   (a,) = place((_spd(rng, BATCH),), make_mesh(), "x")
   no_collectives(_program(_own_cholesky(), a))
-  monkeypatch.setattr(_primitive, "_partitioning_attributes", without)
+  monkeypatch.setattr(primitive, "_partitioning_attributes", without)
   assert "all-gather" in collectives(_program(_own_cholesky(), a))
 
 
@@ -227,10 +227,10 @@ def test_no_callback_in_the_program(case, rng):
 
 def test_ffi_version():
   """Catches a jaxlib that would refuse the handlers, at a point where JAX is unusable after it."""
-  _targets.check_ffi_version((0, 3), (0, 3))
-  _targets.check_ffi_version((0, 1), (0, 3))
+  targets.check_ffi_version((0, 3), (0, 3))
+  targets.check_ffi_version((0, 1), (0, 3))
   for built in ((0, 4), (1, 0), (1, 3)):
     with pytest.raises(ImportError, match=rf"version {built[0]}\.{built[1]} .* provides 0\.3"):
-      _targets.check_ffi_version(built, (0, 3))
-  built, installed = _targets._cpu.ffi_version(), _targets._installed_ffi_version()
+      targets.check_ffi_version(built, (0, 3))
+  built, installed = targets._cpu.ffi_version(), targets._installed_ffi_version()
   assert built[0] == installed[0] and built[1] <= installed[1]

@@ -20,7 +20,7 @@ import linalg
 import linalg.lax
 import linalg.scipy
 import matrices
-from linalg import _elsewhere
+from linalg._core import suggestions
 from quick import quick_jit
 
 PAIRS = {"scipy": (linalg.scipy, jax.scipy.linalg), "lax": (linalg.lax, jax.lax.linalg)}
@@ -101,7 +101,7 @@ def test_subset_by_index(only):
 
 def test_names_that_are_elsewhere():
   """Who looks in the package for what stands in `linalg.scipy` is told so."""
-  assert set(linalg.scipy.__all__) - set(linalg.__all__) == set(_elsewhere.OF_SCIPY.split())
+  assert set(linalg.scipy.__all__) - set(linalg.__all__) == set(suggestions.OF_SCIPY.split())
   with pytest.raises(AttributeError, match=r"it is linalg\.scipy\.solve_discrete_are"):
     _ = linalg.solve_discrete_are
   with pytest.raises(AttributeError, match="no attribute 'nothing'$"):

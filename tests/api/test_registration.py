@@ -18,7 +18,7 @@ from jaxlib.mlir import ir
 
 import cut_offs
 import linalg
-from linalg import _targets
+from linalg._core import targets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def _run(code, **environment):
       timeout=120)
 
 
-SIGNATURES = _targets._cpu.signatures()
+SIGNATURES = targets._cpu.signatures()
 # The backends of each target in the source's table.
 TABLE = dict(re.findall(
     r"visit\((linalg_\w+), (k\w+),", (ROOT / "kernels" / "handlers.h").read_text()))
@@ -44,7 +44,7 @@ OPERATIONS = list(dict.fromkeys(
 def test_targets_are_the_handlers():
   """Catches a handler that nothing registers, and one that the export list lacks."""
   exported = {check.is_custom_call() for check in linalg.export_disabled_checks()}
-  assert SIGNATURES.keys() == _targets._cpu.targets().keys() == TABLE.keys() <= exported
+  assert SIGNATURES.keys() == targets._cpu.targets().keys() == TABLE.keys() <= exported
 
 
 def test_every_target_is_called():
@@ -120,10 +120,10 @@ def test_signature(operation):
     ((0, 3), (1, 0), False), ((1, 0), (0, 9), False)])
 def test_version_guard(built, installed, fits):
   if fits:
-    _targets.check_ffi_version(built, installed)
+    targets.check_ffi_version(built, installed)
   else:
     with pytest.raises(ImportError, match=r"Install a jaxlib at least as new"):
-      _targets.check_ffi_version(built, installed)
+      targets.check_ffi_version(built, installed)
 
 
 def test_built_for_the_oldest_ffi():
@@ -131,7 +131,7 @@ def test_built_for_the_oldest_ffi():
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())
   (oldest,) = (x for x in project["project"]["dependencies"] if x.startswith("jax>="))
   assert f"jaxlib=={oldest.removeprefix('jax>=')}" in project["build-system"]["requires"]
-  built, installed = _targets.ffi_versions()
+  built, installed = targets.ffi_versions()
   assert built <= installed
 
 
@@ -146,41 +146,41 @@ def test_import_is_light():
 
 
 def test_best_level_is_loaded():
-  expected = os.environ.get("LINALG_ISA", _targets.usable_levels()[0])
-  assert _targets.isa == expected
-  assert _targets._cpu.__name__ == f"linalg._cpu_{expected}"
+  expected = os.environ.get("LINALG_ISA", targets.usable_levels()[0])
+  assert targets.isa == expected
+  assert targets._cpu.__name__ == f"linalg._cpu_{expected}"
 
 
 def test_best_of_several_levels(monkeypatch):
   """A wheel has a module for each; a machine may lack the instructions of some of them."""
   built = {"linalg._cpu_v4", "linalg._cpu_v3", "linalg._cpu_v2"}
   monkeypatch.delenv("LINALG_ISA", raising=False)
-  monkeypatch.setattr(_targets, "_isa", types.SimpleNamespace(levels=lambda: ["v3", "v2", "v1"]))
-  monkeypatch.setattr(_targets, "importlib", types.SimpleNamespace(
+  monkeypatch.setattr(targets, "_isa", types.SimpleNamespace(levels=lambda: ["v3", "v2", "v1"]))
+  monkeypatch.setattr(targets, "importlib", types.SimpleNamespace(
       import_module=lambda name: name,
       util=types.SimpleNamespace(find_spec=lambda name: name in built)))
-  assert _targets.usable_levels() == ["v3", "v2"]
-  assert _targets._load_cpu() == ("v3", "linalg._cpu_v3")
+  assert targets.usable_levels() == ["v3", "v2"]
+  assert targets._load_cpu() == ("v3", "linalg._cpu_v3")
   monkeypatch.setenv("LINALG_ISA", "v2")
-  assert _targets._load_cpu() == ("v2", "linalg._cpu_v2")
+  assert targets._load_cpu() == ("v2", "linalg._cpu_v2")
   monkeypatch.setenv("LINALG_ISA", "v4")
   with pytest.raises(ImportError, match="built for this machine are v3, v2, and it could run v3"):
-    _targets._load_cpu()
+    targets._load_cpu()
 
 
 def test_cuda_plugin(monkeypatch):
   """The wheel of the CUDA module: found by its name, used where its version is ours."""
   plugin = {"jax_linalg_cuda13", "jax_linalg_cuda13._cuda"}
-  versions = {"jax-linalg-cuda13": _targets.__version__}
+  versions = {"jax-linalg-cuda13": targets.__version__}
   loaded = []
 
   def load(found):
-    monkeypatch.setattr(_targets, "importlib", types.SimpleNamespace(
+    monkeypatch.setattr(targets, "importlib", types.SimpleNamespace(
         import_module=lambda name: loaded.append(name) or types.SimpleNamespace(
             set_library_directories=lambda folders: None),
         metadata=types.SimpleNamespace(version=versions.__getitem__),
         util=types.SimpleNamespace(find_spec=lambda name: (name in found) or None)))
-    return _targets._load_cuda()
+    return targets._load_cuda()
 
   assert load(set()) is None
   assert load(plugin) is not None
@@ -191,7 +191,7 @@ def test_cuda_plugin(monkeypatch):
     assert load(plugin) is None
 
 
-@pytest.mark.parametrize("level", _targets.usable_levels())
+@pytest.mark.parametrize("level", targets.usable_levels())
 def test_each_level(level):
   """Each level that this machine has loads, says so, and factors in and out of registers."""
   result = _run(
@@ -244,11 +244,11 @@ def _sections(module, *options):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of ELF files")
-@pytest.mark.parametrize("name", ["_isa", *(f"_cpu_{x}" for x in _targets.usable_levels())])
+@pytest.mark.parametrize("name", ["_isa", *(f"_cpu_{x}" for x in targets.usable_levels())])
 def test_what_a_module_is_linked_with(name):
   """Catches a path of the machine that built it, symbols that others could be taken for, and
   memory that is both written and run."""
-  (module,) = pathlib.Path(_targets._cpu.__file__).parent.glob(f"{name}.*.so")
+  (module,) = pathlib.Path(targets._cpu.__file__).parent.glob(f"{name}.*.so")
   dynamic = _sections(module, "--dynamic")
   assert "RPATH" not in dynamic and "RUNPATH" not in dynamic and "TEXTREL" not in dynamic
   needed = {line.split("[")[1].split(".so")[0] for line in dynamic.splitlines() if "NEEDED" in line}

@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from linalg import _targets
+from linalg._core import targets
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -48,7 +48,7 @@ def test_the_level_is_no_path(level, monkeypatch):
   """Catches an environment variable that says which file is imported."""
   monkeypatch.setenv("LINALG_ISA", level)
   with pytest.raises(ImportError, match=f"no module for LINALG_ISA={re.escape(level)}: built for"):
-    _targets._load_cpu()
+    targets._load_cpu()
 
 
 def test_the_environment_that_is_read():

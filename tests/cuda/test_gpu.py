@@ -20,8 +20,9 @@ from jax.sharding import PartitionSpec as P
 import cases
 import linalg
 import matrices
-from linalg import _matmul, _targets
 from linalg._cases import checks
+from linalg._core import targets
+from linalg._factorizations import matmul
 from sharded import energy, no_collectives, split
 
 pytestmark = [pytest.mark.gpu, pytest.mark.all_dtypes]
@@ -38,9 +39,9 @@ def _gpus():
 def on_gpu():
   if not _gpus():
     pytest.skip("JAX finds no GPU")
-  if _targets.cuda_version() is None:
+  if targets.cuda_version() is None:
     pytest.skip("this build has no CUDA module")
-  if reason := _targets.cuda_refusal():
+  if reason := targets.cuda_refusal():
     pytest.skip(f"the CUDA module is not used here: {reason}")
   with jax.default_device(_gpus()[0]):
     yield
@@ -371,7 +372,7 @@ def test_gradients_of_products(dtype, batches, rng):
   a = matrices.general(rng, batches[0], 5, 3, dtype)
   b = matrices.general(rng, batches[1], 3, 6, dtype)
   c = matrices.general(rng, (9,), 5, 6, dtype)
-  gradients = jax.jit(lambda a, b, c: jax.vjp(_matmul.product, a, b)[1](c))
+  gradients = jax.jit(lambda a, b, c: jax.vjp(matmul.product, a, b)[1](c))
   for x, y in zip(gradients(*_put((a, b, c))), _on_cpu(gradients, (a, b, c)), strict=True):
     np.testing.assert_allclose(x, y, rtol=0, atol=300 * np.finfo(dtype).eps)
 

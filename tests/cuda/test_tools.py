@@ -15,7 +15,7 @@ import time
 import numpy as np
 import pytest
 
-from linalg import _tuning
+from linalg._core import tuning
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -248,9 +248,9 @@ def test_what_one_thread_works_in():
 
 
 def test_limits_of_handlers():
-  """All that linalg/_tuning.py has for CUDA are decided."""
+  """All that linalg/_core/tuning.py has for CUDA are decided."""
   limited = {
-      name for name, x in vars(_tuning).items() if isinstance(x, dict) and "cuda" in x}
+      name for name, x in vars(tuning).items() if isinstance(x, dict) and "cuda" in x}
   assert {x.constant for x in cut_offs.CUT_OFFS if x.file == cut_offs.PYTHON} == limited
 
 
@@ -328,7 +328,7 @@ def _compiles(texts, folder):
   header.write_text(texts[cut_offs.CUDA])
   if compiler := shutil.which("c++"):
     subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", header], check=True)
-  exec(compile(texts[cut_offs.PYTHON], "_tuning.py", "exec"), {})  # noqa: S102
+  exec(compile(texts[cut_offs.PYTHON], "tuning.py", "exec"), {})  # noqa: S102
 
 
 def test_variants(sources, tmp_path):

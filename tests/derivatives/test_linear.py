@@ -10,8 +10,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
-from linalg import _cholesky, _det, _eigh, _qr, _solve, _svd
 from linalg._cases import matrices
+from linalg._factorizations import cholesky, det, eigh, qr, solve, svd
 from quick import quick_jit
 
 SIZES = [1, 2, 4, 7, 13, 32]
@@ -60,10 +60,10 @@ def test_cholesky(n, attributes, dtype, rng):
 
   @quick_jit
   def both(a, x):
-    factor, _ = _cholesky.cholesky_p(a, **attributes)
+    factor, _ = cholesky.cholesky_p(a, **attributes)
     expected = _formula_and_transpose(
-        lambda factor: lambda da: _cholesky._tangent(factor, da, **attributes)[0], (factor,), x, x)
-    rules = (_cholesky.cholesky_jvp_p, _cholesky.cholesky_vjp_p)
+        lambda factor: lambda da: cholesky._tangent(factor, da, **attributes)[0], (factor,), x, x)
+    rules = (cholesky.cholesky_jvp_p, cholesky.cholesky_vjp_p)
     return [rule(factor, x, **attributes) for rule in rules], expected
 
   for found, expected in zip(*both(a, x), strict=True):
@@ -78,11 +78,11 @@ def test_full_cholesky(n, dtype, rng):
 
   @quick_jit
   def both(a, x):
-    factor, _ = _cholesky.cholesky_p(a)
+    factor, _ = cholesky.cholesky_p(a)
     expected = _formula_and_transpose(
-        lambda factor: lambda da: _cholesky._full_tangent(factor, da)[0], (factor,), x, x)
+        lambda factor: lambda da: cholesky._full_tangent(factor, da)[0], (factor,), x, x)
     spoilt = jnp.where(jnp.tri(n, dtype=bool), factor, jnp.nan)
-    rules = (_cholesky.cholesky_full_jvp_p, _cholesky.cholesky_full_vjp_p)
+    rules = (cholesky.cholesky_full_jvp_p, cholesky.cholesky_full_vjp_p)
     return [rule(spoilt, x) for rule in rules], expected
 
   for found, expected in zip(*both(a, x), strict=True):
@@ -95,7 +95,7 @@ def test_full_cholesky(n, dtype, rng):
 def test_eigh(n, attributes, dtype, rng):
   """Forward and backward, against the formula and its transpose; equal eigenvalues too."""
   a, x = _operands(rng, n, dtype)
-  _, v, _ = _eigh.eigh_p(a)
+  _, v, _ = eigh.eigh_p(a)
   w = np.sort(rng.standard_normal((len(a), n)), axis=-1).astype(v.real.dtype)
   w[3:5, n // 2 :] = w[3:5, n // 2, None]
   w[5] = 0
@@ -105,10 +105,10 @@ def test_eigh(n, attributes, dtype, rng):
   @quick_jit
   def both(w, v, x, cotangents):
     expected = _formula_and_transpose(
-        lambda w, v: lambda da: tuple(_eigh._tangents(w, v, da, **attributes)), (w, v), x,
+        lambda w, v: lambda da: tuple(eigh._tangents(w, v, da, **attributes)), (w, v), x,
         cotangents)
     return (
-        _eigh.eigh_jvp_p(w, v, x, **attributes), _eigh.eigh_vjp_p(w, v, *cotangents, **attributes)
+        eigh.eigh_jvp_p(w, v, x, **attributes), eigh.eigh_vjp_p(w, v, *cotangents, **attributes)
     ), expected
 
   (tangents, found), (forward, expected) = both(w, v, x, cotangents)
@@ -121,7 +121,7 @@ def test_eigh(n, attributes, dtype, rng):
 def test_svd(n, dtype, rng):
   """Forward and backward, against the formula and its transpose; equal and zero values too."""
   a, x = _operands(rng, n, dtype)
-  u, _, vh, _ = _svd.svd_p(x)
+  u, _, vh, _ = svd.svd_p(x)
   s = (np.arange(n, 0, -1) + rng.uniform(0, 0.5, (len(a), n))).astype(u.real.dtype)
   s[3:5, n // 2 :] = s[3:5, n // 2, None]
   s[5, n // 2 :] = 0
@@ -133,8 +133,8 @@ def test_svd(n, dtype, rng):
   @quick_jit
   def both(u, s, vh, x, cotangents):
     expected = _formula_and_transpose(
-        lambda u, s, vh: lambda da: _svd._tangents(u, s, vh, da), (u, s, vh), x, cotangents)
-    return (_svd.square_jvp_p(u, s, vh, x), _svd.square_vjp_p(u, s, vh, *cotangents)), expected
+        lambda u, s, vh: lambda da: svd._tangents(u, s, vh, da), (u, s, vh), x, cotangents)
+    return (svd.square_jvp_p(u, s, vh, x), svd.square_vjp_p(u, s, vh, *cotangents)), expected
 
   (tangents, found), (forward, expected) = both(u, s, vh, a, cotangents)
   gaps = np.concatenate([np.abs(s[:, :, None] - s[:, None, :]), s[:, :, None]], axis=-1)
@@ -152,8 +152,8 @@ def test_qr(m, n, dtype, rng):
   def both(a, da, q_ct, r_ct):
     q, r = linalg.qr(a)
     expected = _formula_and_transpose(
-        lambda q, r: lambda da: _qr._thin_tangents(q, r, da), (q, r), da, [q_ct, r_ct])
-    return (_qr.thin_jvp_p(q, r, da), _qr.thin_vjp_p(q, r, q_ct, r_ct)), expected
+        lambda q, r: lambda da: qr._thin_tangents(q, r, da), (q, r), da, [q_ct, r_ct])
+    return (qr.thin_jvp_p(q, r, da), qr.thin_vjp_p(q, r, q_ct, r_ct)), expected
 
   (tangents, found), (forward, expected) = both(a + 2 * np.eye(m, n, dtype=dtype), da, q_ct, r_ct)
   for x, y in zip(tangents, forward, strict=True):
@@ -166,7 +166,7 @@ def test_qr(m, n, dtype, rng):
 
 COFACTORS = pytest.mark.parametrize(
     "cofactors",
-    [lambda a: _det.det_cofactors_p(a)[1], lambda a: _det._det_cofactors_fallback(a)[1]],
+    [lambda a: det.det_cofactors_p(a)[1], lambda a: det._det_cofactors_fallback(a)[1]],
     ids=["handler", "fallback"])
 
 
@@ -228,7 +228,7 @@ def test_cofactors_in_range(dtype):
     expected = np.diag([np.prod(np.delete(wide, k)) for k in range(5)])
     with np.errstate(over="ignore"):
       expected = expected.astype(dtype)
-    np.testing.assert_allclose(_det.det_cofactors_p(a)[1][0], expected, rtol=1e-5)
+    np.testing.assert_allclose(det.det_cofactors_p(a)[1][0], expected, rtol=1e-5)
 
 
 @pytest.mark.cpu
@@ -253,7 +253,7 @@ def test_solve_factors_once(rng):
   text = jax.jit(jax.grad(lambda a: jnp.sum(linalg.solve(a, b)))).lower(a).compile().as_text()
   assert text.count('custom_call_target="linalg_solve_lu') == 1
   assert 'custom_call_target="linalg_lu"' not in text
-  _, packed, pivots, _ = _solve.solve_lu_p(a, b)
+  _, packed, pivots, _ = solve.solve_lu_p(a, b)
   expected = linalg.lu_factor(a)
   _near(packed, expected[0], 7)
   np.testing.assert_array_equal(pivots, expected[1])
@@ -276,12 +276,12 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
   def results(a, x, factor, q, r):
     diagonal = jnp.diagonal(a, axis1=-2, axis2=-1).real
     return jax.tree.leaves((
-        _cholesky.cholesky_jvp_p(factor, x), _cholesky.cholesky_vjp_p(factor, x),
-        _det.det_cofactors_p(a), _det.slogdet_inv_transposed_p(a),
-        _eigh.eigh_jvp_p(diagonal, q, x), _eigh.eigh_vjp_p(diagonal, q, diagonal, x),
-        _qr.thin_jvp_p(q, r, a), _qr.thin_vjp_p(q, r, a, x),
-        _solve.solve_lu_p(x, a), _svd.square_jvp_p(q, diagonal, q, x),
-        _svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
+        cholesky.cholesky_jvp_p(factor, x), cholesky.cholesky_vjp_p(factor, x),
+        det.det_cofactors_p(a), det.slogdet_inv_transposed_p(a),
+        eigh.eigh_jvp_p(diagonal, q, x), eigh.eigh_vjp_p(diagonal, q, diagonal, x),
+        qr.thin_jvp_p(q, r, a), qr.thin_vjp_p(q, r, a, x),
+        solve.solve_lu_p(x, a), svd.square_jvp_p(q, diagonal, q, x),
+        svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
 
   operands = (a, x, linalg.cholesky(a), *linalg.qr(x))
   whole = [np.asarray(y) for y in results(*operands)]
@@ -300,14 +300,14 @@ def test_large_cholesky(dtype, rng):
   @quick_jit
   def formula(factor, x):
     tangents = (
-        functools.partial(_cholesky._tangent, lower=True, symmetrize=True), _cholesky._full_tangent)
+        functools.partial(cholesky._tangent, lower=True, symmetrize=True), cholesky._full_tangent)
     return [
         y for tangent in tangents for y in _formula_and_transpose(
             lambda factor, tangent=tangent: lambda da: tangent(factor, da)[0], (factor,), x, x)]
 
   rules = (
-      _cholesky.cholesky_jvp_p, _cholesky.cholesky_vjp_p, _cholesky.cholesky_full_jvp_p,
-      _cholesky.cholesky_full_vjp_p)
+      cholesky.cholesky_jvp_p, cholesky.cholesky_vjp_p, cholesky.cholesky_full_jvp_p,
+      cholesky.cholesky_full_vjp_p)
   for rule, expected in zip(rules, formula(factor, x), strict=True):
     whole = np.asarray(rule(factor, x))
     _near(whole, expected, 300)

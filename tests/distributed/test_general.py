@@ -13,7 +13,7 @@ import cases
 import linalg
 import linalg.distributed as dist
 import matrices
-from linalg.distributed import _cyclic, _elimination, _layout
+from linalg.distributed import _cyclic, _layout, _lu_cyclic
 from one_matrix import AXES, PANEL, N, close, each_derivative, each_result, mesh_of, place
 from quick import quick_compile, quick_jit
 from sharded import KINDS
@@ -286,7 +286,7 @@ def test_the_sign_of_a_permutation(n, rng):
   for _ in range(4):
     order = rng.permutation(n)
     is_odd = np.linalg.det(np.eye(n)[order]) < 0
-    assert _elimination.is_odd(jnp.asarray(order, np.int32)) == is_odd
+    assert _lu_cyclic.is_odd(jnp.asarray(order, np.int32)) == is_odd
 
 
 @pytest.mark.extended

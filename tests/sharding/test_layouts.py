@@ -294,12 +294,12 @@ def test_sharded_matrix_dimension(case, spec, rng):
 
 def test_two_meshes_share_a_program(case, rng, monkeypatch):
   """Catches devices in what is traced or lowered: a second mesh of one shape needs neither anew."""
-  from linalg import _primitive
+  from linalg._core import primitive
 
   lowered, traced = [], []
-  partitioning = _primitive._partitioning_attributes
+  partitioning = primitive._partitioning_attributes
   monkeypatch.setattr(
-      _primitive, "_partitioning_attributes",
+      primitive, "_partitioning_attributes",
       lambda *x: lowered.append(x) or partitioning(*x))
 
   def function(*operands):

@@ -10,8 +10,8 @@ import pytest
 
 import linalg
 import linalg.scipy
-from linalg import _targets
 from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, SCIPY, TABLE, Case
+from linalg._core import targets as _targets
 
 __all__ = [
     "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "each_double",
@@ -26,7 +26,7 @@ OF_THE_PACKAGE = {
 OF_SCIPY = {
     name for name in linalg.scipy.__all__
     if (module := getattr(linalg.scipy, name).__module__).startswith("linalg.scipy.")
-    and module != "linalg.scipy._namesakes"}
+    and module != "linalg.scipy._counterparts"}
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 

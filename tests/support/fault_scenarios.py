@@ -116,12 +116,12 @@ def works():
 def no_memory(dtype):
   """Each allocation of each handler fails in turn, alone and with all that follow it: the call is
   an error that says so, or right without that memory; and the next one is right."""
-  from linalg import _targets
+  from linalg._core import targets
 
   process = ctypes.CDLL(None)
   process.fail_allocations.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_long]
   process.stop_failing.restype = ctypes.c_long
-  library = f"_cpu_{_targets.isa}.".encode()
+  library = f"_cpu_{targets.isa}.".encode()
   everything = 2**62
   refused = survived = 0
   dtype = np.dtype(dtype)
@@ -211,9 +211,9 @@ def other_lapack(*paths):
         module.__pyx_capi__[name] = api.PyCapsule_New(address, names[-1], None)
         replaced += 1
   assert replaced > 500, replaced
-  from linalg import _targets
+  from linalg._core import targets
 
-  assert _targets.blas_threads() == 0
+  assert targets.blas_threads() == 0
   worst = {}
   for dtype in (np.float32, np.complex128):
     for case, n, program, operands in cases_of(np.dtype(dtype)):

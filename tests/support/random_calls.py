@@ -10,7 +10,7 @@ import sys
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as in the program with sanitizers
 
-from linalg import _targets  # noqa: E402
+from linalg._core import targets  # noqa: E402
 
 library = ctypes.CDLL(sys.argv[1])
 library.AddHandler.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
@@ -18,8 +18,8 @@ library.AddHandler.restype = None
 pointer = ctypes.pythonapi.PyCapsule_GetPointer
 pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 
-_targets._cpu.load()
-for name, handler in _targets._cpu.targets().items():
+targets._cpu.load()
+for name, handler in targets._cpu.targets().items():
   library.AddHandler(name.encode(), pointer(handler, None))
 arguments = [x.encode() for x in sys.argv[1:]]
 sys.exit(library.TryModule(len(arguments), (ctypes.c_char_p * len(arguments))(*arguments)))

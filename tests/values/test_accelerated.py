@@ -15,7 +15,8 @@ from jax.lax import linalg as lax_linalg
 import cases
 import linalg
 import matrices
-from linalg import _accelerate, _cholesky
+from linalg._accelerate import switch
+from linalg._factorizations import cholesky
 from quick import quick_compile
 from sharded import energy
 
@@ -154,7 +155,7 @@ def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
   with linalg.accelerated():
     program = quick_compile(derivatives, (a, x))
   platform = "cuda" if on_gpu() else "cpu"
-  if _accelerate._CHOLESKY_JVP.runs_on(platform, *map(jax.typeof, (a, x))):
+  if switch._CHOLESKY_JVP.runs_on(platform, *map(jax.typeof, (a, x))):
     assert BACKWARD in program.as_text()
   assert_near(program(a, x), theirs, (a, x))
 
@@ -515,7 +516,7 @@ def test_parts_of_other_factors(rng):
   a = matrices.positive_definite(rng, (4,), 4, np.float64)
   of_batch = lambda a: cut(jax.lax.ge(*counts(shape=(4, 4, 4))), lax_linalg.cholesky(a))
   of_upper = lambda a: cut(
-      jax.lax.ge(*counts()), _cholesky.cholesky_p(a, lower=False, symmetrize=False)[0])
+      jax.lax.ge(*counts()), cholesky.cholesky_p(a, lower=False, symmetrize=False)[0])
   for function in (of_batch, of_upper):
     theirs, ours, _ = both(function, (a,))
     assert "stablehlo.select" in lowered(function, a)

@@ -9,7 +9,7 @@ import pytest
 import cut_offs
 import linalg
 import matrices
-from linalg._cholesky import cholesky_full_jvp_p, cholesky_full_vjp_p
+from linalg._factorizations.cholesky import cholesky_full_jvp_p, cholesky_full_vjp_p
 from residuals import assert_near, assert_orthonormal, in_double
 from sharded import same_bits
 

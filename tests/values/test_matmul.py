@@ -10,8 +10,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
-from linalg import _matmul
 from linalg._cases import matrices
+from linalg._factorizations import matmul
 from quick import optimised_jit
 from sharded import moves_nothing
 
@@ -22,9 +22,9 @@ SIZES = [
     (16, 3, 16), (17, 33, 15), (12, 64, 31), (4, 0, 5), (0, 4, 5), (4, 5, 0)]
 BATCHES = [((16,), (16,)), ((), (19,)), ((37,), ())]
 OPERATIONS = {
-    "plain": (_matmul.matmul_p.plain, False, False),
-    "transpose_a": (_matmul.matmul_p.transpose_a, True, False),
-    "transpose_b": (_matmul.matmul_p.transpose_b, False, True),
+    "plain": (matmul.matmul_p.plain, False, False),
+    "transpose_a": (matmul.matmul_p.transpose_a, True, False),
+    "transpose_b": (matmul.matmul_p.transpose_b, False, True),
 }
 
 
@@ -82,9 +82,9 @@ def test_products_of_rules(turns, rng):
     left = np.swapaxes(a, -1, -2) if "adjoint_a" in turns or "transpose_a" in turns else a
     left = left.conj() if "adjoint_a" in turns else left
     right = np.swapaxes(b, -1, -2).conj() if "adjoint_b" in turns else b
-    np.testing.assert_allclose(_matmul.product(a, b, **turns), left @ right, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(matmul.product(a, b, **turns), left @ right, rtol=1e-9, atol=1e-9)
     if n == 4:
-      derivatives.check(lambda a, b: [_matmul.product(a, b, **turns)], (a, b), rng)
+      derivatives.check(lambda a, b: [matmul.product(a, b, **turns)], (a, b), rng)
 
 
 def test_the_handlers_are_called(dtype, rng):

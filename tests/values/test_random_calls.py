@@ -14,7 +14,7 @@ import jax
 import pytest
 
 import sanitized
-from linalg import _targets
+from linalg._core import targets
 
 pytestmark = [
     pytest.mark.extended, pytest.mark.all_dtypes,
@@ -54,7 +54,7 @@ def _done(done):
 
 
 @pytest.mark.timeout(1200 + SECONDS)
-@pytest.mark.parametrize("level", _targets.usable_levels())
+@pytest.mark.parametrize("level", targets.usable_levels())
 def test_random_calls(library, level, dtype, tmp_path):
   """Catches memory beside operands and results that is read or written, and bits that depend on
   threads or on what results' memory held; the calls that the fuzzer keeps are among them.

@@ -12,7 +12,7 @@ import pytest
 import cases
 import linalg
 import matrices
-from linalg import _lu, _solve
+from linalg._factorizations import lu, solve
 
 pytestmark = pytest.mark.all_dtypes
 
@@ -94,7 +94,7 @@ def test_solutions_with_their_factors(n, cols, dtype, rng):
   a, b = matrices.general(rng, (7,), n, n, dtype), matrices.general(rng, (7,), n, cols, dtype)
   a[2, :, 1], a[3, 1, 0] = 0, np.nan
   together, (x, info), (packed, pivots, _, _) = jax.jit(
-      lambda a, b: (_solve.solve_lu_p(a, b), _solve.solve_p(a, b), _lu.lu_p(a)))(a, b)
+      lambda a, b: (solve.solve_lu_p(a, b), solve.solve_p(a, b), lu.lu_p(a)))(a, b)
   np.testing.assert_array_equal(info, [0, 0, 2, -1, 0, 0, 0])
   for found, expected in zip(together, (x, packed, pivots, info), strict=True):
     np.testing.assert_array_equal(found, expected)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import ptx_calls
-from linalg import _targets
+from linalg._core import targets
 
 pytestmark = pytest.mark.extended
 
-if _targets.cuda_version() is None:
+if targets.cuda_version() is None:
   pytest.skip("this build has no CUDA module: there was no nvcc", allow_module_level=True)
 
-TARGETS = list(_targets._captured)
+TARGETS = list(targets._captured)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def _is_captured(target, n, dtype):
   operation = ptx_calls.OPERATIONS[target]
   shapes = [(n,) * rank for rank in operation._rules.ranks]
   types = operation._rules.results(shapes, [dtype] * len(shapes), **operation.attributes)
-  return _targets.call_target(
+  return targets.call_target(
       target, "cuda", dtype.name, shapes, [shape for shape, _ in types], False) != target
 
 

@@ -1,0 +1,1 @@
+"""JAX's own linear algebra, computed by this package's handlers."""

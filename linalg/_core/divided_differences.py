@@ -1,0 +1,73 @@
+"""Divided differences of a function, accurate between arguments that are equal or nearly so.
+
+Arguments that a program computes, as squares of singular values, XLA may compute at each place that
+uses them, fusing products and differences as it likes there: that two are equal holds at one place
+and not at another. So what is chosen hangs on bounds, which are large either way.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from linalg._core.algebra import gauss_legendre
+
+__all__ = ["differences", "second_differences"]
+
+
+def _slope(f):
+  """The derivative of an elementwise function."""
+  return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
+
+
+_RULE = gauss_legendre(5)
+
+
+def _choose(integral, quotient, error):
+  """An integral where it is as good as a quotient whose rounding error is bounded by `error`."""
+  return jnp.where(jnp.abs(integral - quotient) <= error, integral, quotient)
+
+
+def differences(f, w):
+  """f[wᵢ, wⱼ] and a bound on its rounding.
+
+  (f(y) - f(x)) / (y - x), or, where that cancels, the mean of f' between x and y by quadrature.
+  """
+  x, y = w[..., :, None], w[..., None, :]
+  fx, fy = f(x), f(y)
+  gap = y - x
+  safe = jnp.where(gap == 0, 1, gap)
+  integral = sum(weight * _slope(f)(x + t * gap) for t, weight in _RULE)
+  limits = jnp.finfo(w.dtype)
+  error = (4 * limits.eps * (jnp.abs(fx) + jnp.abs(fy)) + limits.tiny) / jnp.abs(gap)
+  chosen = _choose(integral, (fy - fx) / safe.astype(fx.dtype), error)
+  good = chosen == integral
+  return chosen, jnp.where(good, 4 * limits.eps * jnp.abs(chosen), error)
+
+
+def second_differences(f, w):
+  """f[wᵢ, wⱼ, wₖ]
+
+  (f[z, y] - f[y, x]) / (z - x) with the two farthest as x and z, or by quadrature of Hermite and
+  Genocchi's ∫∫ f''.
+  """
+  first, error = differences(f, w)
+  ends = (w[..., :, None, None], w[..., None, :, None], w[..., None, None, :])
+  # By the dimension that is left out: the differences of the other two, and their bounds.
+  pairs = [(first[..., None, :, :], error[..., None, :, :]),
+           (first[..., :, None, :], error[..., :, None, :]),
+           (first[..., :, :, None], error[..., :, :, None])]
+  widest = jnp.zeros((1,) * ends[0].ndim, w.dtype)
+  quotient, bound = widest.astype(first.dtype), widest + jnp.inf
+  for i, k in ((0, 1), (0, 2), (1, 2)):
+    gap = ends[k] - ends[i]
+    safe = jnp.where(gap == 0, 1, gap)
+    (high, high_error), (low, low_error) = pairs[i], pairs[k]
+    wider = jnp.abs(gap) > widest
+    quotient = jnp.where(wider, (high - low) / safe.astype(first.dtype), quotient)
+    bound = jnp.where(wider, (high_error + low_error) / jnp.abs(gap), bound)
+    widest = jnp.where(wider, jnp.abs(gap), widest)
+  curvature = _slope(_slope(f))
+  x, y, z = ends
+  integral = sum(
+      weight * t * other * curvature(x + t * ((y - x) + s * (z - y)))
+      for t, weight in _RULE for s, other in _RULE)
+  return _choose(integral, quotient, bound)

@@ -1,0 +1,85 @@
+"""Derivative rules that are operations: a linear function of a tangent, and its transpose.
+
+Both have handlers, of most rules for small matrices alone, which do in one pass what the rule's
+formula does in many operations. The formula is what they fall back to, and what they are
+differentiated by, so that it stands in one place.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from linalg import ffi
+from linalg._core.algebra import plus, without_none, zeros_like
+
+Target = tuple[str, str, Sequence[Any]]  # a target's name, its signature, the dtypes of its results
+
+
+def linear_pair(
+    forward: Target,
+    backward: Target,
+    formula: Callable[..., Sequence[jax.Array]],
+    *,
+    constants: int,
+    argument: Callable[..., jax.Array],
+    attributes: Mapping[str, Any] | None = None,
+    suits: Callable[..., bool] | None = None,
+    exported: bool = True,
+) -> tuple[ffi.Operation, ffi.Operation]:
+  """The operations for a formula that is linear in its last operand, and for its transpose.
+
+  Args:
+    forward: the target that takes the formula's operands and returns its results.
+    backward: the target that takes the operands but the last, and cotangents of all results, and
+      returns the cotangent of the last operand.
+    formula: `formula(*constants, x, **attributes) -> list of results`, differentiable.
+    constants: how many operands stand before the last.
+    argument: `argument(*constants)`, an array of the type of the last operand.
+    attributes, suits, exported: as for `ffi.operation`.
+  """
+
+  def transposed(*operands, **values):
+    known, cotangents = operands[:constants], operands[constants:]
+    zero = zeros_like(argument(*known))
+    _, pullback = jax.vjp(lambda x: formula(*known, x, **values), zero)
+    return list(pullback(list(cotangents)))
+
+  def derivative(operation, function):
+    """The JVP rule of an operation that is linear in all but its first operands."""
+
+    def jvp(primals, tangents, **values):
+      known, linear = primals[:constants], primals[constants:]
+      dknown, dlinear = tangents[:constants], tangents[constants:]
+      results = _listed(operation()(*primals, **values))
+      changes = [None] * len(results)
+      if any(dx is not None for dx in dlinear):
+        changes = _listed(operation()(*known, *without_none(linear, dlinear), **values))
+      if any(dx is not None for dx in dknown):
+        _, moved = jax.jvp(
+            lambda *known: list(function(*known, *linear, **values)), tuple(known),
+            tuple(without_none(known, dknown)))
+        changes = [plus(x, y) for x, y in zip(changes, moved, strict=True)]
+      return results, changes
+
+    return jvp
+
+  def transpose_forward(cotangents, operands, **values):
+    return *(None,) * constants, backward_p(*operands[:constants], *cotangents, **values)
+
+  def transpose_backward(cotangents, operands, **values):
+    found = _listed(forward_p(*operands[:constants], *cotangents, **values))
+    return *(None,) * constants, *(
+        ct if x is None else None for x, ct in zip(operands[constants:], found, strict=True))
+
+  forward_p: ffi.Operation = ffi.operation(
+      *forward, attributes=attributes, suits=suits, exported=exported, fallback=formula,
+      jvp=derivative(lambda: forward_p, formula), transpose=transpose_forward)
+  backward_p: ffi.Operation = ffi.operation(
+      *backward, attributes=attributes, suits=suits, exported=exported, fallback=transposed,
+      jvp=derivative(lambda: backward_p, transposed), transpose=transpose_backward)
+  return forward_p, backward_p
+
+
+def _listed(results):
+  return list(results) if isinstance(results, tuple) else [results]

@@ -1,0 +1,156 @@
+"""Cholesky factors of matrices that change by a matrix of rank one."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._core.algebra import (
+    adjoint,
+    diagonal_of,
+    expand,
+    nan_where,
+    triangle,
+    without_none,
+)
+from linalg._core.checks import check
+from linalg._core.operands import as_arrays, check_batches, check_square, incompatible
+from linalg._core.public import public
+from linalg._factorizations.triangular import triangular_solve_p
+
+__all__ = ["cholesky_update", "cholesky_update_ex"]
+
+
+def _jvp(primals, tangents, *, downdate):
+  # That of the formula, which does not form A: small rows of R keep their digits.
+  factor, info = cholesky_update_p(*primals, downdate=downdate)
+  _, dfactor = jax.jvp(
+      lambda r, w: _fallback(r, w, downdate=downdate)[0], primals,
+      tuple(without_none(primals, tangents)))
+  # A coefficient, so that the cotangents of what has failed are NaN too.
+  known = jnp.where(info == 0, 1, jnp.nan).astype(dfactor.dtype)
+  return (factor, info), (dfactor * known[..., None, None], None)
+
+
+def _phases(diagonal, turned):
+  """Of what is turned into positive numbers; else 1."""
+  turned &= diagonal != 0
+  if not jnp.issubdtype(diagonal.dtype, jnp.complexfloating):
+    return jnp.where(turned, jnp.sign(diagonal), 1)
+  size = jnp.where(turned, jnp.abs(diagonal), 1)
+  return jnp.where(turned, diagonal, 1) / size.astype(diagonal.dtype)
+
+
+def _fallback(r, w, *, downdate):
+  """For R without zeros on the diagonal.
+
+  With L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is that of I + sign p pᴴ: with
+  tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²), Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So a
+  column of L K is one of L and the sum of those to its right, weighted by p. Gill, Golub, Murray
+  and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method C1.
+  """
+  sign = -1 if downdate else 1
+  l = adjoint(triangle(r, lower=False))
+  p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
+  squares = p.real**2 + p.imag**2
+  total = 1 + sign * jnp.cumsum(squares, axis=-1)
+  failed = ~((total > 0) & (total < jnp.inf))  # NaN too
+  total = jnp.where(failed, 1, total)
+  index = expand(jnp.arange(r.shape[-1], dtype=jnp.int32), total)
+  before = jnp.where(index == 0, 1, jnp.roll(total, 1, axis=-1))
+  l = expand(l, p[..., None])
+  weighted = l * p[..., None, :]
+  right = jnp.flip(jnp.cumsum(jnp.flip(weighted, -1), axis=-1), -1) - weighted
+  column = sign * p.conj() / jnp.sqrt(total * before).astype(p.dtype)
+  factor = (
+      l * jnp.sqrt(total / before)[..., None, :].astype(l.dtype) + right * column[..., None, :])
+  factor = factor * _phases(diagonal_of(l), p != 0).conj()[..., None, :]
+  order = 1 + index
+  first = jnp.min(jnp.where(failed, order, r.shape[-1] + 1), axis=-1, initial=r.shape[-1] + 1)
+  info = jnp.where(first <= r.shape[-1], first, 0)
+  return [nan_where(info != 0, triangle(adjoint(factor), lower=False), core=2), info]
+
+
+cholesky_update_p = ffi.operation(
+    "linalg_cholesky_update",
+    "n n, n -> n n, ()",
+    [0, jnp.int32],
+    attributes={"downdate": False},
+    jvp=_jvp,
+    fallback=_fallback)
+
+
+def _update(name, r, w, downdate):
+  (r, w), dtype = as_arrays(name, r, w)
+  check_square(name, r)
+  if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
+    raise incompatible(name, r, w)
+  check_batches(name, r, w, ranks=(2, 1))
+  factor, info = cholesky_update_p(r, w, downdate=bool(downdate))
+  return factor.astype(dtype), info
+
+
+@public("downdate")
+def cholesky_update(
+    r_matrix: ArrayLike, w_vector: ArrayLike, *, downdate: bool = False
+) -> jax.Array:
+  """The Cholesky factor of A + w wᴴ from that of A; `jax.lax.linalg.cholesky_update`, batched.
+
+  Args:
+    r_matrix: upper factors (..., n, n), A = Rᴴ R; what stands below the diagonal is not read.
+    w_vector: vectors (..., n). The batch shapes broadcast.
+    downdate: whether to subtract w wᴴ rather than add it.
+
+  Returns:
+    The upper factors (..., n, n), with a positive diagonal; but rows that w has no part in are R's.
+    Where A - w wᴴ is not positive definite, or the diagonal would hold NaN or Inf, that matrix's
+    factor is NaN; see `cholesky_update_ex` and `checked`. To add, R may have zeros on its diagonal
+    on CPUs; on GPUs the factor is NaN then.
+
+  float16 and bfloat16 are computed in float32, and the factor rounded.
+
+  Algorithm: a rotation for each row, O(n²) operations; to subtract, a hyperbolic one in mixed form:
+  Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). On GPUs, and in
+  derivatives, one triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray
+  and Saunders (1974), method C1.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> r, w = 3 * jnp.eye(2), jnp.array([4.0, 0.0])
+    >>> up = linalg.cholesky_update(r, w)
+    >>> print(up.round(4))
+    [[5. 0.]
+     [0. 3.]]
+    >>> print(linalg.cholesky_update(up, w, downdate=True).round(4))
+    [[3. 0.]
+     [0. 3.]]
+  """
+  factor, info = _update("cholesky_update", r_matrix, w_vector, downdate)
+  check(info, "is not positive definite after the downdate: its leading minor "
+        "of order {info} is not positive." if downdate else
+        "has no updated factor: its row {info} is not finite.")
+  return factor
+
+
+@public("downdate")
+def cholesky_update_ex(
+    r_matrix: ArrayLike, w_vector: ArrayLike, *, downdate: bool = False
+) -> tuple[jax.Array, jax.Array]:
+  """`cholesky_update`, with what went wrong for each matrix.
+
+  Args:
+    r_matrix, w_vector, downdate: as for `cholesky_update`.
+
+  Returns:
+    (factor, info): info, int32 of shape (...), is 0 where there is a factor, else the order of the
+    first leading minor of A - w wᴴ that is not positive, or of either that is not finite; that
+    matrix's factor is NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> w = jnp.array([[0.5, 0.0], [2.0, 0.0]])
+    >>> factor, info = linalg.cholesky_update_ex(jnp.eye(2), w, downdate=True)
+    >>> print(info)  # I - w wᴴ is not positive definite for the second w
+    [0 1]
+  """
+  return _update("cholesky_update_ex", r_matrix, w_vector, downdate)

@@ -1,0 +1,264 @@
+"""Schur form of general matrices."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._core.algebra import (
+  adjoint,
+  column_of,
+  diagonal_of,
+  expand,
+  info_of_nan,
+  norm_of_rows,
+  on_diagonal,
+  smallest_gap,
+  with_column,
+  zeros_like,
+)
+from linalg._core.checks import check_converged
+from linalg._core.operands import as_arrays, as_complex, check_square, complex_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import congruence, product
+from linalg._factorizations.triangular import triangular_solve_p
+
+__all__ = ["rsf2csf", "schur", "schur_ex"]
+
+
+def _beside_diagonal(a, offset):
+  """A mask of the diagonal that begins at column `offset`, or at row -`offset`."""
+  return expand(jnp.eye(a.shape[-1], k=offset, dtype=bool), a)
+
+
+def _next(x, offset=1):
+  """y with yᵢ = xᵢ₊ₒ, and zeros beyond the end, as a sum: a shift would be a gather."""
+  square = x[..., None, :]
+  mask = expand(jnp.eye(x.shape[-1], k=offset, dtype=bool), square)
+  return jnp.sum(jnp.where(mask, square, 0), axis=-1)
+
+
+def _blocks(t):
+  """Of each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for what is outside."""
+  d = diagonal_of(t)
+  above = jnp.sum(jnp.where(_beside_diagonal(t, 1), t, 0), axis=-1)
+  below = jnp.sum(jnp.where(_beside_diagonal(t, -1), t, 0), axis=-2)
+  return d, above, below, _next(d)
+
+
+def _triangulating(t, first):
+  """The unitary matrix that makes each 2 by 2 block of T triangular, `first` marking their rows.
+
+  Its block is [[x, -ȳ], [y, x̄]], (x, y) being the eigenvector (λ - d, c) of [[a, b], [c, d]] over
+  its length, for the eigenvalue λ with the positive imaginary part.
+  """
+  a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
+  half = (a - d) / 2
+  size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
+  size = jnp.where(size == 0, 1, size).astype(t.dtype)
+  half, b, c = half / size, b / size, c / size
+  square = half * half + b * c
+  complex_square = as_complex(square)
+  root = jnp.sqrt(jnp.where(square == 0, 1, complex_square))
+  root = jnp.where(square == 0, 0, root)
+  root = jnp.where((half.real < 0) & (root.real > 0), -root, root)
+  x = half.astype(root.dtype) + root
+  length = jnp.sqrt(jnp.where(first, jnp.abs(x) ** 2 + jnp.abs(c) ** 2, 1))
+  cosine, sine = (y.astype(x.dtype) / length.astype(x.dtype) for y in (x, c))
+  cosine = jnp.where(first, cosine, 0)
+  sine = jnp.where(first, sine, 0)
+  second = _next(first.astype(x.dtype), -1)
+  on = cosine + _next(cosine, -1).conj() + jnp.where(first, 0, 1 - second)
+  return (
+      jnp.where(on_diagonal(t), on[..., None], 0)
+      + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
+      - jnp.where(_beside_diagonal(t, 1), sine.conj()[..., :, None], 0))
+
+
+def _lower_rotation(t, f):
+  """The strictly lower X with T X - X T + F upper triangular, T being upper triangular.
+
+  Column by column: (T - Tⱼⱼ) xⱼ = Σ_{k<j} xₖ Tₖⱼ - fⱼ in the rows below j. Where |Tᵢᵢ - Tⱼⱼ| is
+  within 8 √n eps ‖T‖, the two vectors are not determined and Xᵢⱼ is 0.
+  """
+  n = t.shape[-1]
+  row, col = expand(jnp.arange(n)[:, None], t), expand(jnp.arange(n), t)
+  norm = norm_of_rows(t)[..., None]
+  threshold = smallest_gap(norm, n)
+
+  def step(x, j):
+    own = jnp.sum(jnp.where((col == j) & (row == j), t, 0), axis=(-2, -1), keepdims=True)
+    gap = jnp.where(on_diagonal(t), t - own, t)
+    fixed = (jnp.abs(diagonal_of(gap)) <= threshold)[..., None] | (row <= j)
+    matrix = jnp.where(fixed, on_diagonal(t).astype(t.dtype), gap)
+    rhs = jnp.where(fixed, 0, product(x, column_of(t, j)) - column_of(f, j))
+    column = triangular_solve_p(matrix, rhs, left_side=True, lower=False)
+    return with_column(x, j, column), None
+
+  return jax.lax.scan(step, zeros_like(f), jnp.arange(n))[0]
+
+
+def _skew(lower):
+  return lower - adjoint(lower)
+
+
+def _schur_jvp(primals, tangents):
+  # With F = Zᴴ dA Z, dZ = Z X and dT = F + T X - X T for the skew-Hermitian X that leaves dT upper
+  # triangular; its diagonal is free in the complex case, and 0. Of a real matrix, the blocks are
+  # made triangular for this; within a block X is the rotation that keeps the diagonal equal.
+  (a,), (da,) = primals, tangents
+  t, z, info = schur_p(a)
+  f = congruence(z, da, adjoint_a=True)
+  if jnp.iscomplexobj(t):
+    x = _skew(_lower_rotation(t, f))
+    dt = jnp.triu(f + product(t, x) - product(x, t))
+  else:
+    _, above, below, _ = _blocks(t)
+    first = below != 0
+    w = _triangulating(t, first)
+    triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
+    lower = _lower_rotation(triangular, congruence(w, f.astype(w.dtype), adjoint_a=True))
+    in_block = _beside_diagonal(t, -1) & first[..., None, :]
+    lower = jnp.where(in_block, 0, jnp.tril(congruence(w, lower).real, -1))
+    x = _skew(lower)
+    change = diagonal_of(f + product(t, x) - product(x, t))
+    flexible = first & (above + below != 0)
+    angle = (_next(change) - change) / (2 * jnp.where(flexible, above + below, 1))
+    angle = jnp.where(flexible, angle, 0)
+    x = x + _skew(jnp.where(in_block, angle[..., None, :], 0))
+    dt = f + product(t, x) - product(x, t)
+    dt = jnp.triu(dt) + jnp.where(in_block, dt, 0)
+  return (t, z, info), (dt, product(z, x), None)
+
+
+def _schur_fallback(a):
+  t, z = jax.lax.linalg.schur(a)
+  return [t, z, info_of_nan(t, 2)]
+
+
+schur_p = ffi.operation(
+    "linalg_schur",
+    "n n -> n n, n n, ()",
+    [0, 0, jnp.int32],
+    jvp=_schur_jvp,
+    fallback=_schur_fallback)
+
+
+def _schur(name, a, output):
+  if output not in ("real", "complex"):
+    raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
+  (a,), dtype = as_arrays(name, a)
+  check_square(name, a)
+  if output == "complex":
+    a = as_complex(a)
+    dtype = a.dtype
+  t, z, info = schur_p(a)
+  return t.astype(dtype), z.astype(dtype), info
+
+
+@public("output", lists=True)
+def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
+  """Schur form of general matrices, A = Z T Zᴴ; `jax.scipy.linalg.schur`.
+
+  Args:
+    a: matrices (..., n, n) of any floating, complex or integer dtype.
+    output: 'real' leaves real matrices real: T is quasi-triangular, with a 2 by 2 block on the
+      diagonal for each pair of complex eigenvalues. 'complex' computes in complex numbers, and T is
+      triangular.
+
+  Returns:
+    (T, Z), with a unitary Z. Where A holds NaN or Inf, or the iteration does not converge, both
+    are NaN for that matrix; see `schur_ex` and `checked`.
+
+  A block of a real T is [[a, b], [c, a]] with b c < 0. The columns of Z are determined up to signs,
+  or phases, once the order of the eigenvalues is. A derivative takes the phases' motion to be zero;
+  it needs distinct eigenvalues: between those that are equal up to rounding no rotation is taken.
+
+  float16 and bfloat16 are computed in float32, and the results rounded.
+
+  Algorithm: Hessenberg form and the shifted QR iteration; for small matrices one per lane, for
+  others LAPACK gees.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> t, z = linalg.schur(a)
+    >>> print(jnp.allclose(z @ t @ z.mT, a, atol=1e-5))
+    True
+    >>> linalg.schur(a, output="complex")[0].dtype
+    dtype('complex64')
+  """
+  t, z, info = _schur("schur", a, output)
+  check_converged(info, "Schur form")
+  return t, z
+
+
+@public("output")
+def schur_ex(
+    a: ArrayLike, output: str = "real"
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """`schur`, with what went wrong for each matrix.
+
+  Args:
+    a, output: as for `schur`.
+
+  Returns:
+    (T, Z, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or Inf; or positive
+    if the iteration did not converge. Where it is not 0, the results are NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> t, z, info = linalg.schur_ex(a)
+    >>> print(info)
+    [ 0 -1]
+  """
+  return _schur("schur_ex", a, output)
+
+
+@public("check_finite", lists=True)
+def rsf2csf(
+    T: ArrayLike, Z: ArrayLike, check_finite: bool = True
+) -> tuple[jax.Array, jax.Array]:
+  """The complex Schur form from the real one; `jax.scipy.linalg.rsf2csf`.
+
+  Args:
+    T, Z: the factors (..., n, n) of A = Z T Zᵀ that `schur` returns.
+    check_finite: not used.
+
+  Returns:
+    (T, Z), complex, T upper triangular.
+
+  Each 2 by 2 block is made triangular by a rotation of its own.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> t, z = linalg.schur(jnp.array([[0.0, 1.0], [-1.0, 0.0]]))
+    >>> t, z = linalg.rsf2csf(t, z)
+    >>> print(jnp.sort(jnp.diag(t).imag).round(4))
+    [-1.  1.]
+  """
+  del check_finite
+  (t, z), dtype = as_arrays("rsf2csf", T, Z)
+  for name, x in (("T", t), ("Z", z)):
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+      raise ValueError(f"Input '{name}' must be square.")
+  if t.shape[-1] != z.shape[-1]:
+    raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
+  a, _, below, d = _blocks(t)
+  first = jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
+  w = _triangulating(t, first)
+  triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
+  dtype = complex_dtype(dtype)
+  triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))
+  return triangular.astype(dtype), product(z.astype(w.dtype), w).astype(dtype)
+
+
+def triangular_schur(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """The complex Schur form, as a constant to derivatives.
+
+  That of a real matrix is made of the real one, which has its real eigenvalues exactly: rounding
+  does not decide on which side of a cut the negative ones are.
+  """
+  a = jax.lax.stop_gradient(a)
+  return schur(a, "complex") if jnp.iscomplexobj(a) else rsf2csf(*schur(a))

@@ -1,0 +1,371 @@
+"""Singular values and vectors."""
+
+from typing import Any, Literal, NamedTuple, overload
+
+import jax
+import jax.core
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._core.algebra import (
+  adjoint,
+  diagonal_of,
+  info_of_nan,
+  nan_where,
+  permutation_matrix,
+  reciprocal_gaps,
+)
+from linalg._core.checks import check_converged
+from linalg._core.linear_rules import linear_pair
+from linalg._core.operands import as_arrays, check_matrix, real_dtype
+from linalg._core.public import public
+from linalg._core.tuning import SVD_DERIVATIVE, may_be_within, within
+from linalg._factorizations.eigh import eigh_p, eigvalsh_p
+from linalg._factorizations.matmul import product
+
+__all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
+
+
+class SVDResult(NamedTuple):
+  """The factors A = U diag(S) Vh, singular values in descending order."""
+
+  U: jax.Array
+  S: jax.Array
+  Vh: jax.Array
+
+
+def _tangents(u, s, vh, da):
+  """(dU, dS, dVh) for thin and square factors.
+
+  With P = U₁ᴴ dA V₁, U₁ and V₁ being the min(m, n) columns that belong to singular values,
+  dS = Re diag P, dU₁ = U₁ (R + Q) / 2 + N / S and dV₁ = V₁ (R - Q) / 2 + M / S, where
+  Rᵢⱼ = (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) turns both sides together, Qᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ) turns one
+  against the other, and N = (I - U₁ U₁ᴴ) dA V₁, M = (I - V₁ V₁ᴴ) dAᴴ U₁. Townsend, Differentiating
+  the singular value decomposition (2016), with his F split into 1 / (sⱼ - sᵢ) and 1 / (sⱼ + sᵢ).
+
+  R's diagonal is free in the complex case; it is 0: the phases of a pair of vectors move apart by
+  as much. Where a gap is within 8 √k eps ‖A‖ the pairs are not determined and R is 0 there, which
+  is right for the projectors onto their common spaces and for U₁ V₁ᴴ; Q and 1 / S are 0 only where
+  both values, or the value, is that small. The columns that complete U and V move without rotation
+  among themselves, by -U₁ dU₁ᴴ U₂.
+  """
+  k = s.shape[-1]
+  u1, v = u[..., :k], adjoint(vh)
+  v1 = v[..., :k]
+  forward = product(da, v1)
+  p = product(u1, forward, adjoint_a=True)
+  row, col = s[..., None, :], s[..., :, None]
+  norm = jnp.max(row, axis=-1, initial=0, keepdims=True)
+  inverse_of = lambda x: reciprocal_gaps(x, norm, k).astype(p.dtype)
+  together = (p + adjoint(p)) * inverse_of(row - col)
+  apart = (p - adjoint(p)) * inverse_of(row + col)
+  du = product(u1, (together + apart) / 2)
+  dv = product(v1, (together - apart) / 2)
+  inverse = inverse_of(row)
+  m, n = da.shape[-2:]
+  if m > n:
+    outside = (forward - product(u1, p)) * inverse
+    du = du + outside
+    if u.shape[-1] > k:
+      u2 = u[..., k:]
+      du = jnp.concatenate([du, -product(u1, product(outside, u2, adjoint_a=True))], axis=-1)
+  if m < n:
+    outside = (product(da, u1, adjoint_a=True) - product(v1, p, adjoint_b=True)) * inverse
+    dv = dv + outside
+    if vh.shape[-2] > k:
+      v2 = v[..., k:]
+      dv = jnp.concatenate([dv, -product(v1, product(outside, v2, adjoint_a=True))], axis=-1)
+  return [du, diagonal_of(p).real, adjoint(dv)]
+
+
+square_jvp_p, square_vjp_p = linear_pair(
+    ("linalg_svd_jvp", "n n, n, n n, n n -> n n, n, n n", [0, 1, 0]),
+    ("linalg_svd_vjp", "n n, n, n n, n n, n, n n -> n n", [0]),
+    _tangents,
+    constants=3,
+    argument=lambda u, s, vh: u,
+    suits=within(SVD_DERIVATIVE))
+
+
+def _make_operation(signature, full_matrices):
+  """The primitive of thin or square factors, which differ in shape alone."""
+
+  def jvp(primals, tangents):
+    (a,), (da,) = primals, tangents
+    u, s, vh, info = operation(a)
+    m, n = a.shape[-2:]
+    # The formula itself for others: where a result is not used, what it takes falls away.
+    tangents = square_jvp_p if may_be_within(SVD_DERIVATIVE, a) and m == n else _tangents
+    return (u, s, vh, info), (*tangents(u, s, vh, da), None)
+
+  def fallback(a):
+    u, s, vh = jax.lax.linalg.svd(a, full_matrices=full_matrices)
+    info = info_of_nan(s, 1)
+    return [nan_where(info != 0, u, core=2), s, nan_where(info != 0, vh, core=2), info]
+
+  operation = ffi.operation(
+      "linalg_svd",
+      signature,
+      lambda dtype: (dtype, real_dtype(dtype), dtype, jnp.int32),
+      jvp=jvp,
+      fallback=fallback)
+  return operation
+
+
+svd_p = _make_operation("m n -> m min(m,n), min(m,n), min(m,n) n, ()", full_matrices=False)
+svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True)
+
+
+def values_tangent(x, y, axis):
+  """dS = Re diag(Uᴴ dA V) of thin factors: given U and dA V, from their columns (axis -2), or given
+  Vᴴ and Uᴴ dA, from their rows (axis -1)."""
+  return jnp.sum(x.conj() * y, axis=axis).real
+
+
+def _svdvals_jvp(primals, tangents):
+  (a,), (da,) = primals, tangents
+  u, s, vh, info = svd_p(a)
+  return (s, info), (values_tangent(u, product(da, vh, adjoint_b=True), axis=-2), None)
+
+
+def _svdvals_fallback(a):
+  s = jax.lax.linalg.svd(a, compute_uv=False)
+  return [s, info_of_nan(s, 1)]
+
+
+svdvals_p = ffi.operation(
+    "linalg_svdvals",
+    "m n -> min(m,n), ()",
+    lambda dtype: (real_dtype(dtype), jnp.int32),
+    jvp=_svdvals_jvp,
+    fallback=_svdvals_fallback)
+
+
+def _descending(w):
+  """P with P |w| in descending order; as a matrix, since a gather has no sharding."""
+  order = jnp.argsort(-jnp.abs(jax.lax.stop_gradient(w)), axis=-1)
+  return permutation_matrix(order, w.dtype)
+
+
+def _hermitian_svd(a):
+  # A = V diag(w) Vᴴ = V diag|w| (V diag(sign w))ᴴ
+  w, v, info = eigh_p(a, lower=True, symmetrize=True)
+  order = _descending(w)
+  s = product(order, jnp.abs(w)[..., None])[..., 0]
+  sign = jnp.where(w < 0, -1, 1).astype(v.dtype)
+  columns = order.mT.astype(v.dtype)
+  return product(v, columns), s, adjoint(product(v * sign[..., None, :], columns)), info
+
+
+def _hermitian_svdvals(a):
+  w, info = eigvalsh_p(a, lower=True, symmetrize=True)
+  return product(_descending(w), jnp.abs(w)[..., None])[..., 0], info
+
+
+def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tuple[Any, ...]:
+  """(U, S, Vh, info), or (S, info)."""
+  (a,), dtype = as_arrays(name, a)
+  check_matrix(name, a)
+  if hermitian and a.shape[-1] != a.shape[-2]:
+    raise ValueError(f"Argument to {name}(hermitian=True) must be square, got {a.shape}")
+  whole = (0, jax.core.min_dim(*a.shape[-2:]))
+  if subset_by_index is not None and subset_by_index != whole:
+    if full_matrices and compute_uv:
+      raise ValueError("full_matrices and subset_by_index cannot both be set")
+    start, stop = subset_by_index
+    if not 0 <= start < stop <= whole[1]:
+      raise ValueError(
+          f"subset_by_index must be a range within (0, {whole[1]}), got {subset_by_index}")
+    whole = subset_by_index
+  chosen = slice(*whole)
+  real = real_dtype(dtype)
+  if not compute_uv:
+    s, info = (_hermitian_svdvals if hermitian else svdvals_p)(a)
+    return s[..., chosen].astype(real), info
+  u, s, vh, info = (_hermitian_svd if hermitian else svd_full_p if full_matrices else svd_p)(a)
+  if not full_matrices:
+    u, vh = u[..., chosen], vh[..., chosen, :]
+  return u.astype(dtype), s[..., chosen].astype(real), vh.astype(dtype), info
+
+
+_STATIC = ("full_matrices", "compute_uv", "hermitian", "subset_by_index")
+
+
+@overload
+def svd(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True,
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> SVDResult: ...
+
+
+@overload
+def svd(
+    a: ArrayLike, full_matrices: bool, compute_uv: Literal[False],
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> jax.Array: ...
+
+
+@overload
+def svd(
+    a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False],
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> jax.Array: ...
+
+
+@overload
+def svd(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> SVDResult | jax.Array: ...
+
+
+@public(*_STATIC)
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Any:
+  """Singular values and vectors, A = U diag(S) Vh; `jax.numpy.linalg.svd`.
+
+  Args:
+    a: matrices (..., m, n) of any floating, complex or integer dtype; k = min(m, n).
+    full_matrices: whether U and Vh are square, or have k columns and rows.
+    compute_uv: whether to return the vectors.
+    hermitian: whether A is Hermitian; its decomposition is then made from that of (A + Aᴴ) / 2 by
+      `eigh`, which is faster.
+    subset_by_index: (start, stop), the singular values (and vectors, if `full_matrices` is false)
+      to return, counted from the largest; all of them are computed.
+
+  Returns:
+    SVDResult(U, S, Vh): (..., m, k) or (..., m, m), real (..., k) in descending order, and
+    (..., k, n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or the
+    iteration does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
+
+  A pair of singular vectors is determined up to a common phase, those of equal singular values up
+  to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
+  singular values the first is right for symmetric functions of them, for projectors onto their
+  common spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has
+  none. Second derivatives at equal values are finite and not right: `polar` has them.
+
+  float16 and bfloat16 are decomposed in float32, and the results rounded.
+
+  Algorithm: small matrices one per lane, the smallest by one-sided Jacobi, others by reduction to
+  bidiagonal form and implicit QR; then in tiles, by that reduction and divide and conquer; the
+  largest, and those of few rows or columns, by LAPACK gesdd.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    >>> u, s, vh = linalg.svd(a, full_matrices=False)
+    >>> print(s.round(4))
+    [3. 2.]
+    >>> print(jnp.allclose((u * s) @ vh, a, atol=1e-6))
+    True
+  """
+  *factors, info = _svd("svd", a, full_matrices, compute_uv, hermitian, subset_by_index)
+  check_converged(info, "singular values")
+  return SVDResult(*factors) if compute_uv else factors[0]
+
+
+@overload
+def svd_ex(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True,
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]: ...
+
+
+@overload
+def svd_ex(
+    a: ArrayLike, full_matrices: bool, compute_uv: Literal[False],
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def svd_ex(
+    a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False],
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def svd_ex(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
+    hermitian: bool = False, subset_by_index: tuple[int, int] | None = None
+) -> tuple[jax.Array, ...]: ...
+
+
+@public(*_STATIC)
+def svd_ex(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[jax.Array, ...]:
+  """`svd`, with what went wrong for each matrix.
+
+  Args:
+    a, full_matrices, compute_uv, hermitian, subset_by_index: as for `svd`.
+
+  Returns:
+    (U, S, Vh, info), or (S, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or
+    Inf; or positive if the iteration did not converge. Where it is not 0, the results are NaN.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> u, s, vh, info = linalg.svd_ex(a)
+    >>> print(info)
+    [ 0 -1]
+  """
+  return _svd("svd_ex", a, full_matrices, compute_uv, hermitian, subset_by_index)
+
+
+@public()
+def svdvals(x: ArrayLike, /) -> jax.Array:
+  """Singular values; `jax.numpy.linalg.svdvals`.
+
+  Args:
+    x: matrices (..., m, n), as for `svd`.
+
+  Returns:
+    The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
+
+  Algorithm: small matrices one per lane, by reduction to bidiagonal form and implicit QR, in
+  float64 at least, the smallest of float32 and complex64 by one-sided Jacobi; then, as in `svd`, in
+  tiles by divide and conquer; the largest, and those of few rows or columns, by LAPACK gesdd
+  without vectors.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.svdvals(jnp.diag(jnp.array([2.0, 3.0]))).round(4))
+    [3. 2.]
+  """
+  s, info = _svd("svdvals", x, True, False, False, None)
+  check_converged(info, "singular values")
+  return s
+
+
+@public()
+def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
+  """`svdvals`, with what went wrong for each matrix.
+
+  Args:
+    x: as for `svdvals`.
+
+  Returns:
+    (S, info): real (..., min(m, n)), and info as of `svd_ex`, int32 (...).
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.stack([jnp.eye(2), jnp.full((2, 2), jnp.nan)])
+    >>> s, info = linalg.svdvals_ex(a)
+    >>> print(info)
+    [ 0 -1]
+  """
+  s, info = _svd("svdvals_ex", x, True, False, False, None)
+  return s, info

@@ -1,0 +1,1 @@
+"""The functions that are composed of factorizations, one concept per file."""

@@ -1,0 +1,267 @@
+"""Functions of Hermitian matrices, with derivatives that are exact at any spectrum."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+from linalg._core.algebra import expand, identity, symmetrized
+from linalg._core.divided_differences import differences, second_differences
+from linalg._core.matrix_function import matrix_function
+from linalg._core.operands import as_arrays, check_square, complex_dtype
+from linalg._core.public import public
+from linalg._factorizations.eigh import eigh, eigvalsh
+from linalg._factorizations.matmul import congruence, product
+
+__all__ = ["funm_hermitian", "inverse_pth_root"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _ByNumber:
+  """The derivative of f(w, *numbers) by number `i`."""
+
+  f: Callable[..., Any]
+  i: int
+
+  def __call__(self, w, *numbers):
+    with_number = lambda x: self.f(w, *numbers[: self.i], x, *numbers[self.i + 1 :])
+    x = jnp.broadcast_to(numbers[self.i], w.shape)
+    return jax.jvp(with_number, (x,), (jnp.ones_like(x),))[1]
+
+
+def _elementwise(f, numbers):
+  """f of eigenvalues x (*batch, n, ...) with the numbers (*batch) of their matrices."""
+  along = lambda number, x: jax.lax.expand_dims(number, range(number.ndim, x.ndim))
+  return lambda x: f(x, *(along(number, x) for number in numbers))
+
+
+def _dtype_of_function(a, w, v, *numbers, f):
+  numbers = [jax.ShapeDtypeStruct((1,), x) for x in (w, *numbers)]
+  complex_values = jnp.issubdtype(jax.eval_shape(f, *numbers).dtype, jnp.complexfloating)
+  return [complex_dtype(v) if complex_values else v]
+
+
+def _function(w, v, *numbers, f):
+  (dtype,) = _dtype_of_function(None, w.dtype, v.dtype, *(x.dtype for x in numbers), f=f)
+  v = v.astype(dtype)
+  values = jnp.broadcast_to(_elementwise(f, numbers)(w), w.shape)
+  return product(v * values[..., None, :].astype(dtype), v, adjoint_b=True)
+
+
+def _derivative(w, v, *operands, f):
+  # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ; Daleckii and Krein. Higham, Functions of matrices (2008),
+  # theorem 3.11.
+  *numbers, e = operands
+  v = v.astype(e.dtype)
+  quotients, _ = differences(_elementwise(f, numbers), w)
+  return congruence(v, quotients.astype(e.dtype) * congruence(v, e, adjoint_a=True))
+
+
+def _second_derivative(w, v, *operands, f):
+  # In the directions B and C it is, in the eigenvectors' basis, the sum over k of
+  # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
+  *numbers, e, c = operands
+  v = v.astype(e.dtype)
+  e, c = (congruence(v, x, adjoint_a=True) for x in (e, c))
+  second = second_differences(_elementwise(f, numbers), w).astype(e.dtype)
+  weighted = functools.partial(jnp.einsum, "...ikj,...ik,...kj->...ij", precision="highest")
+  return congruence(v, weighted(second, e, c) + weighted(second, c, e))
+
+
+@functools.cache
+def _operation(numbers):
+  """V f(w) Vᴴ of A = V diag(w) Vᴴ, with so many numbers that f depends on."""
+  return matrix_function(
+      "funm_hermitian",
+      "n, n n",
+      _dtype_of_function,
+      _function,
+      _derivative,
+      _second_derivative,
+      lambda a, w, v: (a.conj(), w, v.conj()),
+      attributes={"f": None},
+      parameters=numbers,
+      by_parameter=lambda i, f: {"f": _ByNumber(f, i)})
+
+
+def _apply(a, f, numbers=()):
+  w, v = eigh(jax.lax.stop_gradient(a))
+  return _operation(len(numbers))(a, w, v, *numbers, f=f)
+
+
+@overload
+def funm_hermitian(
+    a: ArrayLike, f: Callable[[jax.Array], jax.Array], *, symmetrize_input: bool = True
+) -> jax.Array: ...
+
+
+@overload
+def funm_hermitian(
+    a: ArrayLike,
+    f: Callable[..., jax.Array],
+    *,
+    args: Sequence[ArrayLike] | ArrayLike,
+    symmetrize_input: bool = True,
+) -> jax.Array: ...
+
+
+@public("f", "symmetrize_input", compiled=False)
+def funm_hermitian(
+    a: ArrayLike,
+    f: Callable[..., jax.Array],
+    *,
+    args: Sequence[ArrayLike] | ArrayLike = (),
+    symmetrize_input: bool = True,
+) -> jax.Array:
+  """f(A) = V diag(f(w)) Vᴴ of Hermitian matrices A = V diag(w) Vᴴ.
+
+  Args:
+    a: Hermitian matrices (..., n, n).
+    f: a function of real numbers that JAX can differentiate, applied elementwise to an array of
+      eigenvalues: `f(w, *args)`. It must not refer to values that are being traced: those are
+      `args`.
+    args: a tuple of what else `f` depends on, real numbers in the precision of `a`: each is one
+      number, or an array with one for each matrix. `f` gets them in shapes that broadcast with
+      `w`'s. The result has derivatives of all orders by them. What is neither a tuple nor a list
+      is a single one.
+    symmetrize_input: whether (A + Aᴴ) / 2 is meant. If false, `a` must be Hermitian exactly, and
+      so must be the directions in which it is differentiated.
+
+  Returns:
+    The matrices (..., n, n), of the dtype of `a`, or the complex one if `f` gives complex numbers;
+    NaN where A holds NaN or Inf. The batches of `a` and of `args` broadcast.
+
+  float16 and bfloat16 are computed in float32, and the results rounded.
+
+  The first and second derivatives by A are exact at any eigenvalues, equal and nearly equal ones
+  included, and so are those by A and `args`: they are made of divided differences of `f`, of which
+  f' is the limit (Daleckii and Krein). Autodiff of `eigh` cannot give them. To ask for third ones
+  by A is a NotImplementedError.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> a = jnp.diag(jnp.array([1.0, 4.0]))
+    >>> print(linalg.funm_hermitian(a, jnp.sqrt).round(4))
+    [[1. 0.]
+     [0. 2.]]
+    >>> root = lambda a: linalg.funm_hermitian(a, jnp.sqrt)[0, 1]
+    >>> print(jax.grad(root)(jnp.eye(2))[0, 1].round(4))  # exact at equal eigenvalues
+    0.25
+    >>> fermi = lambda w, mu, t: jax.nn.sigmoid((mu - w) / t)
+    >>> electrons = lambda mu: jnp.trace(linalg.funm_hermitian(a, fermi, args=(mu, 0.5)))
+    >>> print(f"{jax.grad(electrons)(2.5):.4f}")  # by a parameter of f
+    0.1807
+  """
+  (a,), dtype = as_arrays("funm_hermitian", a)
+  check_square("funm_hermitian", a)
+  given = args if isinstance(args, (tuple, list)) else (args,)
+  numbers = [_number(i, x, a.real.dtype) for i, x in enumerate(given)]
+  ones = [jnp.ones(1, a.real.dtype)] * (1 + len(numbers))
+  if any(isinstance(x, Tracer) for x in jax.make_jaxpr(f)(*ones).consts):
+    raise TypeError(
+        "funm_hermitian: f refers to a value that jit, vmap or a derivative is tracing. Give it as "
+        "one of args, which f takes after the eigenvalues: funm_hermitian(a, f, args=(mu, t)) with "
+        "f(w, mu, t).")
+  if symmetrize_input:
+    a = symmetrized(a)
+  result = _apply(a, f, numbers)
+  if jnp.iscomplexobj(result):
+    dtype = complex_dtype(dtype)
+  return result.astype(dtype)
+
+
+def _number(i, x, dtype):
+  x = jnp.asarray(x)
+  if jnp.iscomplexobj(x):
+    raise TypeError(f"funm_hermitian: args[{i}] must be real, got {x.dtype}.")
+  return x.astype(dtype)
+
+
+@functools.cache
+def _inverse_root(p):
+  def f(x):
+    positive = x > 0
+    return jnp.where(positive, jnp.where(positive, x, 1) ** (-1 / p), jnp.nan)
+
+  return f
+
+
+@functools.cache
+def _inverse_root_from_one(p):
+  """Of numbers that ought to be at least 1; those that rounding has made less count as 1."""
+  return lambda x: jnp.where(x < 1, 1, x) ** (-1 / p)
+
+
+def _shift(a, ridge, epsilon):
+  """What is added to the eigenvalues: relative to the largest, and absolute."""
+  largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
+  shift = sum(
+      expand(jnp.asarray(x, largest.dtype), largest) * size
+      for x, size in ((ridge, largest), (epsilon, 1)) if x is not None)
+  # The eigenvalues are divided by it, and must stay in range.
+  return jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest)
+
+
+@functools.partial(jax.jit, static_argnames=("p", "symmetrize_input"))
+def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
+  (a,), dtype = as_arrays("inverse_pth_root", a)
+  check_square("inverse_pth_root", a)
+  if symmetrize_input:
+    a = symmetrized(a)
+  if ridge is None and epsilon is None:
+    return _apply(a, _inverse_root(p)).astype(dtype)
+  # (A + s I)^(-1/p) = s^(-1/p) (A / s + I)^(-1/p), where the bound of the eigenvalues is 1: a
+  # function to be applied to them must not refer to s.
+  shift = _shift(a, ridge, epsilon)[..., None, None]
+  root = _apply(a / shift.astype(a.dtype) + identity(a), _inverse_root_from_one(p))
+  return (root * (shift ** (-1 / p)).astype(root.dtype)).astype(dtype)
+
+
+@public("p", "symmetrize_input", compiled=False)
+def inverse_pth_root(
+    a: ArrayLike,
+    p: float,
+    *,
+    ridge_epsilon: ArrayLike | None = None,
+    epsilon: ArrayLike | None = None,
+    symmetrize_input: bool = True,
+) -> jax.Array:
+  """A^(-1/p) of Hermitian positive definite matrices, as preconditioned optimisers use.
+
+  Args:
+    a: Hermitian matrices (..., n, n).
+    p: any number but 0: 2 for the inverse square root, 4 in Shampoo for a matrix of gradients.
+    ridge_epsilon: for semidefinite matrices: that many times the largest eigenvalue is added to
+      the diagonal; a number, or one for each matrix.
+    epsilon: is added to the diagonal too, as it is, for matrices that may be zero.
+    symmetrize_input: as for `funm_hermitian`.
+
+  Returns:
+    The roots (..., n, n). Without either epsilon, NaN where the matrix is not positive definite.
+    With one, eigenvalues below 0, as rounding to bfloat16 makes them of small ones, count as 0
+    before it is added, and NaN is left for what holds NaN or Inf, and for a zero matrix without
+    `epsilon`.
+
+  Statistics of gradients that begin as zero and are kept in float32 or bfloat16 are usually given
+  `ridge_epsilon=1e-6, epsilon=1e-12`: a zero matrix has the root 1e-12^(-1/p) I. What is added is
+  at least the root of the least normal number (1e-19 in float32) times the largest eigenvalue.
+
+  Algorithm and derivatives: those of `funm_hermitian`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.inverse_pth_root(16 * jnp.eye(2), 4).round(4))
+    [[0.5 0. ]
+     [0.  0.5]]
+    >>> zero = linalg.inverse_pth_root(jnp.zeros((2, 2)), 4, ridge_epsilon=1e-6, epsilon=1e-12)
+    >>> print(jnp.isfinite(zero).all())
+    True
+  """
+  if p == 0:
+    raise ValueError("Argument p to inverse_pth_root() must not be 0")
+  return _inverse_pth_root(a, p, ridge_epsilon, epsilon, symmetrize_input)

@@ -1,0 +1,130 @@
+"""Least squares of any rank, batched."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg._core.algebra import adjoint, expand, minus, none_like, reciprocal
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import as_arrays, check_matrix, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._factorizations.svd import svd
+from linalg._functions.pinv import default_rtol, per_matrix, pseudo_inverse_p
+
+__all__ = ["lstsq"]
+
+
+def _solution(u, inverses, vh, b):
+  inverses = expand(inverses[..., :, None], b).astype(b.dtype)
+  return product(vh, inverses * product(u, b, adjoint_a=True), adjoint_a=True)
+
+
+def _solution_jvp(primals, tangents):
+  # With P = A⁺ and r = b - A x, dx = P (db - dA x) + P Pᴴ dAᴴ r + (I - P A) dAᴴ Pᴴ x; Golub and
+  # Pereyra (1973). It holds where the rank is constant.
+  a, *factors, b = primals
+  da, *_, db = tangents
+  x = _solution_p(*primals)
+  p = pseudo_inverse_p(a, *factors)
+  if da is None:
+    return x, product(p, db)
+  dah = adjoint(da)
+  turned = product(dah, product(p, x, adjoint_a=True))
+  moved = minus(db, product(da, x)) + product(p, product(dah, b - product(a, x)), adjoint_a=True)
+  return x, product(p, moved) + turned - product(p, product(a, turned))
+
+
+# A⁺ b, with the inverses of the singular values, 0 for those that count as 0.
+_solution_p = given_factors(
+    "least_squares",
+    "m n, m r, r, r n, m k -> n k",
+    [4],
+    _solution,
+    shared=[0, 1, 2, 3],
+    jvp=_solution_jvp)
+
+
+def tolerance(rcond, a, dtype):
+  """Of singular values relative to the largest: None is max(m, n) eps of the caller's dtype, and a
+  negative number eps."""
+  if rcond is None:
+    return default_rtol(a, dtype)
+  return jnp.where(jnp.asarray(rcond) < 0, float(jnp.finfo(dtype).eps), rcond)
+
+
+def counted(s, rcond):
+  """Which singular values do not count as 0; at the tolerance they count, as in NumPy."""
+  return (s > 0) & (s >= per_matrix(rcond, s) * s[..., :1])
+
+
+def _lstsq(a, b, rcond):
+  """x, the residuals, the rank and the singular values; `b` holds columns."""
+  if 0 in a.shape[-2:]:
+    x = product(a, b, transpose_a=True)
+    s = none_like(a.real)
+    rank = jnp.sum(s > 0, axis=-1)
+  else:
+    u, s, vh = svd(a, full_matrices=False)
+    kept = counted(s, rcond)
+    rank = jnp.sum(kept, axis=-1)
+    inverses = reciprocal(s, kept | jnp.isnan(s))  # NaN is kept, so that it is seen
+    x = _solution_p(a, *jax.lax.stop_gradient((u, inverses, vh)), b)
+  residual = b - product(a, x)
+  residuals = jnp.sum(residual.real**2 + residual.imag**2, axis=-2)
+  return x, residuals, rank, s
+
+
+@jax.jit
+def _solve(a, b, rcond):
+  (a, b), dtype = as_arrays("lstsq", a, b)
+  check_matrix("lstsq", a)
+  vector = b.ndim == 1 or b.shape == a.shape[:-1]
+  columns = b[..., None] if vector else b
+  if columns.ndim < 2 or columns.shape[-2] != a.shape[-2]:
+    raise ValueError(
+        f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}")
+  x, residuals, rank, s = _lstsq(a, columns, tolerance(rcond, a, dtype))
+  real = real_dtype(dtype)
+  x = x[..., 0] if vector else x
+  return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
+
+
+@public("numpy_resid", compiled=False)
+def lstsq(
+    a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """The shortest x of those that minimise ‖b - A x‖; `jax.numpy.linalg.lstsq`, batched.
+
+  Args:
+    a: matrices (..., m, n) of any shape and rank, and of any floating, complex or integer dtype.
+    b: a vector (m,), or matrices of right-hand sides (..., m, k). A batch of vectors (..., m) is
+      one whose shape is that of `a` without its last dimension.
+    rcond: singular values below `rcond` times the largest count as 0. None is max(m, n) eps, and a
+      negative number eps.
+    numpy_resid: whether to return no residuals, of shape (0,), if a matrix has a rank below n or
+      m <= n, as NumPy does. Such a call cannot be traced.
+
+  Returns:
+    (x, residuals, rank, s): x (..., n, k), or (..., n) if `b` is vectors; ‖b - A x‖² for each
+    column, real (..., k), with k = 1 if `b` is vectors; integers (...); and the singular values,
+    real (..., min(m, n)).
+
+  Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
+  rank does not change, at equal singular values too.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a, b = jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), jnp.array([1.0, 3.0, 5.0])
+    >>> x, residuals, rank, s = linalg.lstsq(a, b)
+    >>> print(x.round(4), rank)
+    [1. 2.] 2
+    >>> linalg.lstsq(jnp.ones((10, 3, 2)), jnp.ones((10, 3, 1)))[0].shape
+    (10, 2, 1)
+  """
+  x, residuals, rank, s = _solve(a, b, rcond)
+  if numpy_resid:
+    m, n = jnp.shape(a)[-2:]
+    if m <= n or bool((rank < n).any()):
+      residuals = jnp.zeros((0,), residuals.dtype)
+  return x, residuals, rank, s

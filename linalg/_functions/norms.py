@@ -1,0 +1,220 @@
+"""Norms of vectors and matrices.
+
+They neither overflow nor underflow on the way to a norm that is in range, and have a subgradient
+where they have no gradient.
+"""
+
+import functools
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from linalg._core.algebra import binade
+from linalg._core.operands import as_arrays, check_arrays, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.svd import svdvals
+
+__all__ = ["matrix_norm", "norm", "vector_norm"]
+
+
+def _root(x, function):
+  """`function` of `x`, but 0 at 0 with a derivative of 0."""
+  zero = x == 0
+  return jnp.where(zero, 0, function(jnp.where(zero, 1, x)))
+
+
+def _euclidean(x, axis, keepdims):
+  parts = (x.real, x.imag) if jnp.iscomplexobj(x) else (x,)
+  largest = functools.reduce(jnp.maximum, map(jnp.abs, parts))
+  scale = binade(jnp.max(largest, axis=axis, keepdims=True, initial=0))
+  squares = sum((part / scale) ** 2 for part in parts)
+  length = _root(jnp.sum(squares, axis=axis, keepdims=True), jnp.sqrt) * scale
+  return length if keepdims else jnp.squeeze(length, axis)
+
+
+def _power_sum(x, p, axis, keepdims):
+  """(Σ |x|^p)^(1/p), of numbers divided by the one that weighs most."""
+  size = jnp.abs(x)
+  extreme = functools.partial(jnp.max, initial=0) if p > 0 else functools.partial(
+      jnp.min, initial=jnp.inf)
+  scale = jax.lax.stop_gradient(extreme(size, axis=axis, keepdims=True))
+  scale = jnp.where((scale == 0) | jnp.isinf(scale), 1, scale)
+  size = size / scale
+  zero = size == 0
+  terms = jnp.where(zero, 0 if p > 0 else jnp.inf, jnp.where(zero, 1, size) ** p)
+  total = jnp.sum(terms, axis=axis, keepdims=True)
+  plain = (total != 0) & ~jnp.isinf(total)
+  end = jax.lax.stop_gradient(total if p > 0 else 1 / total)
+  result = jnp.where(plain, jnp.where(plain, total, 1) ** (1 / p), end) * scale
+  return result if keepdims else jnp.squeeze(result, axis)
+
+
+def _vector_norm(x, order, axis, keepdims):
+  if order is None or order == 2:
+    return _euclidean(x, axis, keepdims)
+  if isinstance(order, str):
+    hint = f" Use '{order[:-3]}jax.numpy.inf' instead." if order in ("inf", "-inf") else ""
+    raise ValueError(f"Invalid order '{order}' for vector norm.{hint}")
+  if order == np.inf:
+    return jnp.max(jnp.abs(x), axis=axis, keepdims=keepdims, initial=0)
+  if order == -np.inf:
+    return jnp.min(jnp.abs(x), axis=axis, keepdims=keepdims)
+  if order == 0:
+    return jnp.sum(x != 0, axis=axis, keepdims=keepdims, dtype=real_dtype(x.dtype))
+  if order == 1:
+    return jnp.sum(jnp.abs(x), axis=axis, keepdims=keepdims)
+  return _power_sum(x, order, axis, keepdims)
+
+
+def _matrix_norm(x, order, axis, keepdims):
+  if order is None or order in ("f", "fro"):
+    return _euclidean(x, axis, keepdims)
+  if order not in ("nuc", 1, -1, 2, -2, np.inf, -np.inf):
+    raise ValueError(f"Invalid order '{order}' for matrix norm.")
+  x = jnp.moveaxis(x, axis, (-2, -1))
+  if order in ("nuc", 2, -2):
+    values = svdvals(x)
+  else:
+    values = jnp.sum(jnp.abs(x), axis=-2 if abs(order) == 1 else -1)
+  if order == "nuc":
+    result = jnp.sum(values, axis=-1)
+  elif order > 0:
+    result = jnp.max(values, axis=-1, initial=0)
+  else:
+    result = jnp.min(values, axis=-1)
+  return jnp.expand_dims(result, axis) if keepdims else result
+
+
+def _canonical(axis, ndim):
+  index = operator.index(axis)
+  if not -ndim <= index < ndim:
+    raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+  return index % ndim
+
+
+def _axes(axis, ndim):
+  """The dimensions that an argument `axis` names; None names all."""
+  if axis is None:
+    return tuple(range(ndim))
+  return tuple(_canonical(i, ndim) for i in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+def _operand(name, x):
+  (x,), dtype = as_arrays(name, x)
+  return x, real_dtype(dtype)
+
+
+@public("ord", "axis", "keepdims")
+def norm(
+    x: ArrayLike,
+    ord: int | str | None = None,
+    axis: None | tuple[int, ...] | int = None,
+    keepdims: bool = False,
+) -> jax.Array:
+  """The norm of vectors or matrices; `jax.numpy.linalg.norm`.
+
+  Args:
+    x: an array of any floating, complex or integer dtype.
+    ord: for vectors as in `vector_norm`, for matrices as in `matrix_norm`. None is the 2-norm and
+      the Frobenius norm.
+    axis: the dimension of vectors, or the two of matrices (rows, columns). None takes `x` as one
+      vector or matrix, and with `ord` None as a vector whatever its rank.
+    keepdims: whether to leave dimensions of size 1 behind.
+
+  Returns:
+    The norms, real.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> print(linalg.norm(jnp.array([3.0, 4.0])))
+    5.0
+    >>> print(linalg.norm(jnp.full(4, 1e30)))  # its square is out of range
+    2e+30
+    >>> print(jax.grad(linalg.norm)(jnp.zeros(2)))
+    [0. 0.]
+  """
+  a, dtype = _operand("norm", x)
+  axes = _axes(axis, a.ndim)
+  if axis is None and ord is None:
+    return _euclidean(a, axes, keepdims).astype(dtype)
+  if len(axes) == 1:
+    return _vector_norm(a, ord, axes, keepdims).astype(dtype)
+  if len(axes) != 2:
+    raise ValueError(
+        f"Improper number of axes for norm: {axis=}. Pass one axis to compute a vector-norm, or "
+        "two axes to compute a matrix-norm.")
+  if axes[0] == axes[1]:
+    raise ValueError("Duplicate axes given.")
+  return _matrix_norm(a, ord, axes, keepdims).astype(dtype)
+
+
+@public("axis", "keepdims", "ord")
+def vector_norm(
+    x: ArrayLike,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    ord: int | str = 2,
+) -> jax.Array:
+  """The norm of vectors; `jax.numpy.linalg.vector_norm`.
+
+  Args:
+    x: an array of any floating, complex or integer dtype.
+    axis: the dimensions that make up a vector; None takes all of `x`.
+    keepdims: whether to leave dimensions of size 1 behind.
+    ord: any number p: (Σ |x|^p)^(1/p); inf and -inf for the largest and smallest |x|, 0 for the
+      number of nonzero entries.
+
+  Returns:
+    The norms, real. The derivative is a subgradient where there is no gradient: 0 at x = 0.
+
+  Algorithm: sums of numbers divided by a power of two (p = 2) or by the largest of them, so that
+  nothing is out of range unless the norm is.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> x = jnp.array([[3.0, 4.0], [0.0, 5.0]])
+    >>> print(linalg.vector_norm(x, axis=-1))
+    [5. 5.]
+    >>> print(linalg.vector_norm(x, axis=-1, ord=1))
+    [7. 5.]
+  """
+  check_arrays("vector_norm", x)
+  a = jnp.asarray(x)
+  if not jnp.issubdtype(a.dtype, jnp.inexact):
+    a = a.astype(jnp.result_type(float))  # as in jax.numpy, not as elsewhere
+  a, dtype = _operand("vector_norm", a)
+  return _vector_norm(a, ord, _axes(axis, a.ndim), keepdims).astype(dtype)
+
+
+@public("keepdims", "ord")
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> jax.Array:
+  """The norm of matrices; `jax.numpy.linalg.matrix_norm`.
+
+  Args:
+    x: matrices (..., m, n) of any floating, complex or integer dtype.
+    keepdims: whether to leave dimensions of size 1 behind.
+    ord: 'fro' (or None) for the root of the sum of squares; 1 and -1 for the largest and smallest
+      sum of a column's magnitudes, inf and -inf for those of a row; 2 and -2 for the largest and
+      smallest singular value, 'nuc' for the sum of all.
+
+  Returns:
+    The norms, real (...). The derivative is a subgradient where there is no gradient.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[3.0, 0.0], [0.0, 4.0]])
+    >>> print(linalg.matrix_norm(a), linalg.matrix_norm(a, ord=1))
+    5.0 4.0
+    >>> print(linalg.matrix_norm(a, ord=2).round(4))
+    4.0
+  """
+  a, dtype = _operand("matrix_norm", x)
+  if a.ndim < 2:
+    raise ValueError(f"Argument to matrix_norm() must have shape [..., m, n], got {a.shape}")
+  return _matrix_norm(a, ord, (a.ndim - 2, a.ndim - 1), keepdims).astype(dtype)

@@ -1,0 +1,91 @@
+"""The polar decomposition."""
+
+import jax
+from jax.typing import ArrayLike
+
+from linalg._core.algebra import adjoint, reciprocal, symmetrized
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import as_arrays, check_matrix
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._factorizations.svd import svd
+from linalg._functions.pinv import pseudo_inverse_p
+from linalg._functions.sylvester import lyapunov_p
+
+__all__ = ["polar"]
+
+
+def _unitary_jvp(primals, tangents):
+  # With A = W P and K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ; Higham,
+  # Functions of matrices (2008), section 8. Nothing depends on how singular vectors split a common
+  # space.
+  a, u, s, vh = primals
+  da = tangents[0]
+  w = _unitary_p(*primals)
+  p = symmetrized(product(w, a, adjoint_a=True))
+  k = product(w, da, adjoint_a=True)
+  dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k)))
+  if a.shape[-2] > a.shape[-1]:
+    inverse = pseudo_inverse_p(p, adjoint(vh), reciprocal(s, s != 0), vh)
+    dw = dw + product(da - product(w, k), inverse)
+  return w, dw
+
+
+# The unitary factor U Vᴴ of a tall A.
+_unitary_p = given_factors(
+    "polar_unitary",
+    "m n, m n, n, n n -> m n",
+    [0],
+    lambda u, s, vh: product(u, vh),
+    jvp=_unitary_jvp)
+
+
+@public("side", "method", "eps", "max_iterations", lists=True)
+def polar(
+    a: ArrayLike,
+    side: str = "right",
+    *,
+    method: str = "qdwh",
+    eps: float | None = None,
+    max_iterations: int | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """The polar decomposition, A = U P or A = P U; `jax.scipy.linalg.polar`, batched.
+
+  Args:
+    a: matrices (..., m, n) of any shape and any floating, complex or integer dtype.
+    side: 'right' for A = U P, 'left' for A = P U.
+    method: 'qdwh' or 'svd'. Both names give the same algorithm here.
+    eps, max_iterations: unused.
+
+  Returns:
+    (U, P): U (..., m, n) has orthonormal columns, or rows if m < n. P, (..., n, n) or on the left
+    (..., m, m), is Hermitian and positive semidefinite. Both are NaN where A holds NaN or
+    Inf.
+
+  Algorithm: singular values. Derivative: a Lyapunov equation, exact at equal singular values, to
+  any order; at a singular value of 0, U is not determined.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> a = jnp.array([[0.0, -2.0], [2.0, 0.0]])
+    >>> u, p = linalg.polar(a)
+    >>> print(jnp.allclose(p, 2 * jnp.eye(2), atol=1e-5), jnp.allclose(u @ p, a, atol=1e-5))
+    True True
+  """
+  del eps, max_iterations
+  (a,), dtype = as_arrays("polar", a)
+  check_matrix("polar", a)
+  if side not in ("right", "left"):
+    raise ValueError("The argument `side` must be either 'right' or 'left'.")
+  if method not in ("qdwh", "svd"):
+    raise ValueError(f"Unknown polar decomposition method {method}.")
+  tall = a if a.shape[-2] >= a.shape[-1] else adjoint(a)
+  if 0 in a.shape[-2:]:
+    unitary = tall
+  else:
+    unitary = _unitary_p(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
+  unitary = unitary if tall is a else adjoint(unitary)
+  p = (
+      product(unitary, a, adjoint_a=True) if side == "right" else
+      product(a, unitary, adjoint_b=True))
+  return unitary.astype(dtype), symmetrized(p).astype(dtype)

@@ -1,0 +1,93 @@
+"""The square root of general matrices."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg._core.algebra import diagonal_of, expand, on_diagonal, with_column, zeros_like
+from linalg._core.implicit_functions import given_factors
+from linalg._core.operands import as_arrays, check_square, complex_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import congruence
+from linalg._factorizations.schur import triangular_schur
+from linalg._factorizations.triangular import triangular_solve_p
+from linalg._functions.sylvester import columns, shifted_triangle, sylvester_p
+
+__all__ = ["root_of_triangle", "sqrtm"]
+
+
+def root_of_triangle(t):
+  """R with R R = T, both upper triangular; NaN in a column that has no root.
+
+  Column j from those before it: (R + Rⱼⱼ I) rⱼ = tⱼ in the rows above j. Björck and Hammarling, A
+  Schur method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
+  """
+  n = t.shape[-1]
+  diagonal = diagonal_of(t)
+  # Of -0, the root would be on the other side of the cut.
+  upper = jnp.where(diagonal.imag == 0, 0, diagonal.imag)
+  root = jnp.sqrt(jax.lax.complex(diagonal.real, upper))
+  row = expand(jnp.arange(n), root)
+
+  def step(r, column):
+    j, tj, shift = column
+    above = jnp.where(row < j, tj, 0)
+    matrix = shifted_triangle(r, shift, from_row=j)
+    zero = diagonal_of(matrix) == 0
+    safe = jnp.where(zero[..., None] & on_diagonal(matrix), 1, matrix)
+    rj = triangular_solve_p(safe, above[..., None], left_side=True, lower=False)[..., 0]
+    rj = jnp.where(zero & (rj != 0), jnp.nan, rj)
+    rj = jnp.where(row == j, shift[..., None], rj)
+    return with_column(r, j, rj[..., None]), None
+
+  r, _ = jax.lax.scan(step, zeros_like(t), (jnp.arange(n), columns(t), columns(root)))
+  return r
+
+
+def _root_jvp(primals, tangents):
+  # X dX + dX X = dA
+  _, r, z = primals
+  x = _root_p(*primals)
+  return x, sylvester_p(x, r, z, x, r, z, tangents[0])
+
+
+# X = Z R Zᴴ with X X = A.
+_root_p = given_factors(
+    "sqrtm",
+    "n n, n n, n n -> n n",
+    [0],
+    lambda r, z: congruence(z, r),
+    jvp=_root_jvp)
+
+
+@jax.jit
+def _sqrtm(a):
+  (a,), dtype = as_arrays("sqrtm", a)
+  check_square("sqrtm", a)
+  t, z = triangular_schur(a)
+  return _root_p(a.astype(z.dtype), root_of_triangle(t), z).astype(complex_dtype(dtype))
+
+
+@public("blocksize", compiled=False, lists=True)
+def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
+  """The principal square root, X X = A; `jax.scipy.linalg.sqrtm`, batched.
+
+  Args:
+    A: square matrices (..., n, n).
+    blocksize: unused; must be 1.
+
+  Returns:
+    The roots (..., n, n), complex; NaN where there is none or A holds NaN or Inf.
+
+  Algorithm: the Schur form, complex or made so; Björck and Hammarling (1983). Derivative: the
+  Sylvester equation X dX + dX X = dA, right at equal eigenvalues, to any order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> print(linalg.sqrtm(jnp.array([[4.0, 5.0], [0.0, 9.0]])).real.round(4))
+    [[2. 1.]
+     [0. 3.]]
+  """
+  if blocksize > 1:
+    raise NotImplementedError("Blocked version is not implemented yet.")
+  return _sqrtm(A)

@@ -1,0 +1,60 @@
+"""Right-hand sides of one matrix that several devices share: a few columns, on all of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from linalg._core.operands import as_arrays, as_columns
+from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._layout import check_columns
+
+
+def solve_columns(
+    name: str, n: int, dtype: Any, b: ArrayLike, solve: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+  """What `solve` makes of columns (n, k) that are on all devices, for such or a vector (n,).
+
+  It is sharded as `b` is, and of the dtype that `b` and the matrix, of `dtype`, promote to.
+  """
+  (_, b), dtype = as_arrays(name, jnp.zeros((), dtype), b)
+  columns, vector = as_columns(name, jax.ShapeDtypeStruct((n, n), dtype), b)
+  if columns.ndim != 2:
+    raise ValueError(
+        f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
+  check_columns(name, b)
+  x = solve(_replicated(columns))
+  return _placed_like((x[:, 0] if vector else x).astype(dtype), b)
+
+
+def linear_solution(
+    g: Cyclic, b: jax.Array, multiply: Callable[[jax.Array], jax.Array],
+    solve: Callable[[jax.Array], jax.Array], solve_adjoint: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+  """`solve(b)`, with the derivatives of the linear system whose matrix is `multiply`. All are of
+  columns that are on all devices, with as many rows as the matrix is filled up to."""
+  x = lax.custom_linear_solve(
+      multiply, g.pad(b), lambda _, b: solve(b),
+      transpose_solve=lambda _, b: solve_adjoint(b.conj()).conj())
+  return x[: g.n]
+
+
+def _replicated(b):
+  sharding = jax.typeof(b).sharding
+  if any(sharding.spec):
+    return jax.sharding.reshard(b, sharding.update(spec=jax.P()))
+  return b
+
+
+def _placed_like(x, b):
+  """On Explicit axes, or where the operand is there, x is sharded as it is."""
+  if any(jax.typeof(b).sharding.spec):
+    return jax.sharding.reshard(x, jax.typeof(b).sharding)
+  own = None if isinstance(b, jax.core.Tracer) else b.sharding
+  if isinstance(own, jax.sharding.NamedSharding) and any(own.spec):
+    return jax.device_put(x, own)
+  return x

@@ -1,0 +1,160 @@
+"""Points around the eigenvalues of triangular matrices, to tell close ones apart.
+
+The mean of an analytic function over a circle is its value in the middle, and equidistant points
+give it to rounding: Trefethen and Weideman, SIAM Rev. 56 (2014). So a function of a matrix is its
+mean over matrices with other eigenvalues, each of them on a circle. How large the circles may be,
+the Fourier coefficients of the function on them say.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from linalg._core.algebra import diagonal_of, expand, largest_element, with_column, zeros_like
+
+__all__ = ["moved_apart"]
+
+
+def _points(dtype):
+  """Those of the unit circle over which the means are taken, so many that they are as exact as the
+  dtype for a function whose nearest singularity is three radii away."""
+  count = 32 if jnp.finfo(dtype).bits == 64 else 16
+  return np.exp(2j * np.pi * (np.arange(count) + 0.25) / count).astype(dtype)
+
+
+# A point within the unit circle, at which Cauchy's integral is compared with a function.
+_WITHIN = 0.7 * np.exp(0.9j)
+
+
+def _tests(dtype):
+  """What is 0 of the values of an analytic function at `_points` and _WITHIN, up to what the means
+  are off by: its Fourier coefficients of z⁻¹ and z⁻², which say that it is not analytic, and the
+  difference from its interpolant, which says that there are too few points."""
+  points = _points(dtype)
+  count = len(points)
+  interpolant = (1 - (_WITHIN / points) ** count) / (1 - _WITHIN / points) / count
+  return [np.append(x, last).astype(dtype) for x, last in (
+      (points / count, 0), (points**2 / count, 0), (interpolant, -1))]
+
+
+def _phases(like):
+  """0, where an eigenvalue may stay, and more points of the unit circle than there are eigenvalues,
+  of which the first ones are as far apart as they can be: van der Corput's sequence."""
+  place = jnp.arange(like.shape[-1] + 12)
+  bits = np.arange(20, dtype=place.dtype)[None]
+  digits = (place[:, None] >> bits & 1).astype(like.dtype)
+  turns = jnp.sum(digits * (0.5 ** (bits + 1)).astype(like.dtype), axis=-1)
+  points = jnp.exp(2j * np.pi * turns)
+  return jnp.concatenate([jnp.zeros(1, like.dtype), points])
+
+
+# Of those that are looked at: from twice the size of the matrix down to a share of the eigenvalue,
+# and from there to 2, the scale of many functions.
+_RADII, _OTHER_RADII = 13, 4
+
+
+@jax.jit
+def _circles(t):
+  """The radii (..., r, n) of the circles around each eigenvalue on which f is looked at, and their
+  points (..., r, n, m + 1), _WITHIN being the last one."""
+  eigenvalues = diagonal_of(t)
+  size = largest_element(t)[..., None]
+  size = jnp.log(jnp.where(size == 0, 1, size))
+  own = jnp.where(eigenvalues == 0, size, jnp.log(jnp.abs(eigenvalues)))
+  least = own + np.log(jnp.finfo(own.dtype).eps) / 3
+  between = lambda x, y, shares: x[..., None, :] + expand(
+      shares.astype(x.dtype)[:, None], x[..., None, :]) * (y - x)[..., None, :]
+  size = size + zeros_like(own)
+  most = size + np.log(2).astype(own.dtype)
+  exponents = jnp.concatenate([
+      between(most, least, np.linspace(0, 1, _RADII)),
+      between(most, most - size, np.arange(1, _OTHER_RADII + 1) / _OTHER_RADII)], axis=-2)
+  radii = jnp.exp(exponents)
+  points = np.append(_points(t.dtype), _WITHIN).astype(t.dtype)
+  steps = radii.astype(t.dtype)[..., None] * expand(points, radii[..., None])
+  return radii, eigenvalues[..., None, :, None] + steps
+
+
+class _Quality(NamedTuple):
+  """What a function is like on circles (..., r, n)."""
+
+  good: jax.Array  # whether it is as an analytic one
+  cost: jax.Array  # the logarithm of the error of its second divided differences
+  off: jax.Array  # what its means are off by, relative to it
+
+
+def _quality(radii, values, middle):
+  limits = jnp.finfo(radii.dtype)
+  of_points = lambda weights: jnp.abs(jnp.sum(values * expand(weights, values), axis=-1))
+  count = values.shape[-1] - 1
+  off = jnp.abs(jnp.mean(values[..., :count], axis=-1) - middle[..., None, :])
+  for weights in _tests(values.dtype):
+    off = jnp.maximum(off, of_points(weights))
+  largest = jnp.max(jnp.abs(values), axis=-1)
+  off = off / jnp.where(largest == 0, 1, largest)
+  good = jnp.isfinite(largest) & (off <= limits.eps**0.75)
+  cost = jnp.log(off + limits.eps) + jnp.log(jnp.maximum(largest, limits.tiny)) - 2 * jnp.log(radii)
+  return _Quality(good, cost, off)
+
+
+def _radius(radii, guides):
+  """The radius (..., n) of the circles to use, and what the means are off by: the one that is best
+  for all the guides, and 0 where there is none, as at an eigenvalue on the cut of a logarithm."""
+  qualities = [_quality(radii, *guide) for guide in guides]
+  good = functools.reduce(jnp.logical_and, [x.good for x in qualities])
+  off = functools.reduce(jnp.maximum, [x.off for x in qualities])
+  cost = jnp.where(good, sum(x.cost for x in qualities), jnp.inf)
+  best = jnp.argmin(cost, axis=-2)[..., None, :]
+  level = jnp.arange(cost.shape[-2], dtype=best.dtype)
+  chosen = good & (expand(level[:, None], best) == best)
+  return (jnp.sum(jnp.where(chosen, x, 0), axis=-2) for x in (radii, off))
+
+
+def _displacements(eigenvalues, radius):
+  """What each of the eigenvalues (..., n) is moved by, at most its radius.
+
+  One after another they are moved to where their circle comes as little near as can be to those of
+  the ones before, in units of the larger radius; they stay if half a unit is left then.
+  """
+  n = eigenvalues.shape[-1]
+  phases = expand(_phases(eigenvalues), eigenvalues)[..., None]
+
+  def step(moves, place):
+    i, middle, own = place
+    gap = jnp.abs(middle[..., None] - eigenvalues)[..., None, :]
+    unit = jnp.maximum(own[..., None], radius)[..., None, :]
+    choices = own.astype(phases.dtype)[..., None, None] * phases
+    far = jnp.abs(gap - jnp.abs(choices - moves[..., None, :]))
+    far = jnp.where(unit == 0, jnp.where(gap == 0, 0, 1), far / jnp.where(unit == 0, 1, unit))
+    far = jnp.where(expand(jnp.arange(n), far) < i, jnp.minimum(far, 0.5), 0.5)
+    best = jnp.argmax(jnp.min(far, axis=-1, keepdims=True, initial=1), axis=-2, keepdims=True)
+    row = expand(jnp.arange(phases.shape[-2], dtype=best.dtype)[:, None], best)
+    move = jnp.sum(jnp.where(row == best, choices, 0), axis=-2)
+    return with_column(moves[..., None, :], i, move[..., None])[..., 0, :], None
+
+  along = lambda x: jnp.moveaxis(x, -1, 0)
+  places = (jnp.arange(n), along(eigenvalues), along(radius))
+  return jax.lax.scan(step, zeros_like(eigenvalues), places)[0]
+
+
+@functools.partial(jax.jit, static_argnames="copies")
+def _moved(t, radii, guides, copies):
+  """The eigenvalues (..., m, copies * n) of so many copies of T, all moved apart; and what the
+  means are off by. A guide is a function on the circles and in their middle."""
+  radius, off = _radius(radii, guides)
+  eigenvalues, radius, off = (
+      jnp.concatenate([x] * copies, axis=-1) for x in (diagonal_of(t), radius, off))
+  moves = _displacements(eigenvalues, radius)
+  off = jnp.max(jnp.where(moves == 0, 0, off), axis=-1, initial=0)
+  points = expand(_points(t.dtype)[:, None], moves[..., None, :])
+  return eigenvalues[..., None, :] + moves[..., None, :] * points, off
+
+
+def moved_apart(guides, t, copies=1):
+  """The eigenvalues (..., m, copies * n) of so many copies of triangles T, all moved apart, and
+  what the means of the guides are off by, functions that are to be analytic on the circles."""
+  radii, circles = _circles(t)
+  return _moved(t, radii, [(f(circles), f(diagonal_of(t))) for f in guides], copies)
