@@ -51,11 +51,11 @@ RULES = [
     Rule(("linalg/_core/primitive.py",), ("linalg", "scipy")),
     Rule(("linalg/_core/targets.py", "linalg/_core/operands.py", "linalg/_core/public.py",
           "linalg/_core/algebra.py", "linalg/_core/checks.py"), ("linalg.ffi",)),
-    Rule(("linalg/_verify.py", "linalg/_cases/*.py", "benchmarks/*.py", "examples/*.py"),
-         ("linalg._",), allowed=("linalg._cases", "linalg.__version__")),
+    Rule(("linalg/_verify.py", "linalg/_catalogue/*.py", "benchmarks/*.py", "examples/*.py"),
+         ("linalg._",), allowed=("linalg._catalogue", "linalg.__version__")),
     Rule(("docs/*.py",), ("linalg._",)),
-    Rule(("linalg/*.py", "examples/*.py"), ("linalg._cases",),
-         but=("linalg/_verify.py", "linalg/_cases/*.py")),
+    Rule(("linalg/*.py", "examples/*.py"), ("linalg._catalogue",),
+         but=("linalg/_verify.py", "linalg/_catalogue/*.py", "linalg/distributed/_missing.py")),
     # C++: `banned` are headers.
     Rule(("kernels/*",), PYTHON_API,
          but=("kernels/module.h", "kernels/*/module.*", "kernels/*/isa.*",
@@ -139,7 +139,7 @@ def breaches(path: pathlib.Path) -> Iterator[str]:
   if python and matches(
       ("linalg/_*.py", "linalg/scipy/*.py", "linalg/lax/*.py", "linalg/distributed/*.py")):
     yield from private_imports(name, path)
-  if matches(("linalg/__init__.py", "linalg/*/__init__.py")) and "_cases" not in name:
+  if matches(("linalg/__init__.py", "linalg/*/__init__.py")) and "_catalogue" not in name:
     yield from logic(name, path)
 
 

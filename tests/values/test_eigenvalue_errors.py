@@ -7,7 +7,7 @@ import pytest
 
 import cases
 import linalg
-from linalg._cases import checks
+from linalg._catalogue import checks
 from matrices import general, hermitian
 
 # Both are errors of other roundings, of which one may well be a little larger.

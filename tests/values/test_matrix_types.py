@@ -16,7 +16,7 @@ import cases
 import cut_offs
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from sharded import same_bits
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)

@@ -8,7 +8,7 @@ import numpy as np
 
 import cases
 import linalg
-from linalg._cases import checks
+from linalg._catalogue import checks
 
 # Compiling is slow, and a matrix that fails is worth more than many that pass.
 settings = hypothesis.settings(deadline=None, max_examples=40, derandomize=True)
