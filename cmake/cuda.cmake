@@ -113,7 +113,7 @@ target_compile_options(
   linalg_cuda_kernels
   PRIVATE --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
           -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
-# For tests/cuda/ptx/build.py.
+# For tests/ptx_emulator/build.py.
 option(LINALG_KEEP_PTX "Keep the kernels' PTX in the build folder" OFF)
 if(LINALG_KEEP_PTX)
   file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/ptx")

@@ -49,7 +49,7 @@ class Body:
         break
     else:
       raise UnknownOpcode(
-          f"line {statement.line} of {self._kernel.name}: tests/cuda/ptx knows no opcode"
+          f"line {statement.line} of {self._kernel.name}: tests/ptx_emulator knows no opcode"
           f" {statement.opcode}")
     if statement.predicate:
       sense, name = re.fullmatch(r"@(!?)%(\w+)", statement.predicate).groups()

@@ -1,7 +1,7 @@
 """Makes a library of the handlers of kernels/cuda for the CPU, which run their kernels' PTX.
 
-  python tests/cuda/ptx/build.py FOLDER XLA_INCLUDE [cholesky lu ...]
-  python tests/cuda/ptx/build.py FOLDER XLA_INCLUDE --module BUILD
+  python tests/ptx_emulator/build.py FOLDER XLA_INCLUDE [cholesky lu ...]
+  python tests/ptx_emulator/build.py FOLDER XLA_INCLUDE --module BUILD
 
 nvcc compiles the host's side as it stands, and the kernels to PTX, of all files of kernels/cuda
 or of some. Or both are what a build of the module with LINALG_KEEP_PTX=ON has left in its folder.
@@ -20,7 +20,7 @@ import subprocess
 import translate
 
 HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[1]
 LIBRARY = "libptx_handlers.so"
 # As cmake/cuda.cmake has it, but for the machine code.
 NVCC = [

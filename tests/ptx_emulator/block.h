@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda/ptx/thread.h"
+#include "tests/ptx_emulator/thread.h"
 
 namespace ptx {
 

@@ -1,6 +1,6 @@
 """Files of PTX to C++, a file for each kernel, and a list of the kernels.
 
-  python tests/cuda/ptx/translate.py FOLDER cholesky.ptx lu.ptx
+  python tests/ptx_emulator/translate.py FOLDER cholesky.ptx lu.ptx
 
 `FOLDER/kernels.txt` has a line for each kernel: its name, and that of its file without `.cc`, which
 is that of the PTX and a number: the kernels' names are too long for files.

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tests/cuda/ptx/thread.h"
+#include "tests/ptx_emulator/thread.h"
 
 namespace ptx {
 

@@ -1,7 +1,7 @@
 // A kernel is compiled when it is first launched: a suite runs a few of them, and to compile all
 // takes longer than it does. What there is of them lies beside this library: kernels.txt and the
 // sources of translate.py, and the command that compiles one, of build.py.
-#include "tests/cuda/ptx/kernels.h"
+#include "tests/ptx_emulator/kernels.h"
 
 #include <dlfcn.h>
 #include <unistd.h>

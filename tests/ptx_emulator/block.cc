@@ -1,4 +1,4 @@
-#include "tests/cuda/ptx/block.h"
+#include "tests/ptx_emulator/block.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "tests/cuda/ptx/fibers.h"
-#include "tests/cuda/ptx/memory.h"
+#include "tests/ptx_emulator/fibers.h"
+#include "tests/ptx_emulator/memory.h"
 
 namespace ptx {
 namespace {

@@ -1,7 +1,7 @@
 """What the vendor's LU and Cholesky have done wrong, as the stand-ins of vendor.cc do it, is not
 handed on.
 
-Collected by tests/cuda/ptx alone: the sizes are those of the vendor's routines.
+Collected by tests/ptx_emulator alone: the sizes are those of the vendor's routines.
 """
 
 import numpy as np

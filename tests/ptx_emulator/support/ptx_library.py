@@ -1,4 +1,4 @@
-"""The library that tests/cuda/ptx/build.py makes: handlers of kernels/cuda for the CPU."""
+"""The library that tests/ptx_emulator/build.py makes: handlers of kernels/cuda for the CPU."""
 
 import ctypes
 import pathlib

@@ -98,7 +98,7 @@ class Thread {
                    int line);
   uint32_t Agree(Meeting meeting, uint32_t mask, uint32_t value, int line);
 
-  // What follows is the block's: tests/cuda/ptx/block.cc.
+  // What follows is the block's: tests/ptx_emulator/block.cc.
   const void* const* arguments;
   Meeting meeting;
   uint32_t mask, value, lane, result;

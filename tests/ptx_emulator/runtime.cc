@@ -11,9 +11,9 @@
 #include <set>
 #include <string>
 
-#include "tests/cuda/ptx/block.h"
-#include "tests/cuda/ptx/kernels.h"
-#include "tests/cuda/ptx/memory.h"
+#include "tests/ptx_emulator/block.h"
+#include "tests/ptx_emulator/kernels.h"
+#include "tests/ptx_emulator/memory.h"
 
 namespace ptx {
 namespace {

@@ -11,7 +11,7 @@
 #include "kernels/cpu/batch.h"
 #include "kernels/cuda/captured.h"
 #include "kernels/handlers.h"
-#include "tests/cuda/ptx/memory.h"
+#include "tests/ptx_emulator/memory.h"
 
 // Handlers of files that were left out of the build have no address.
 #define LINALG_WEAK(name, ...) \

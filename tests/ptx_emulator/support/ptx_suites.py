@@ -1,13 +1,13 @@
-"""What is run with the handlers of tests/cuda/ptx, and what it must reach."""
+"""What is run with the handlers of tests/ptx_emulator, and what it must reach."""
 
 import pathlib
 import re
 
-TESTS = pathlib.Path(__file__).parents[1]
+TESTS = pathlib.Path(__file__).parents[2]
 # Files of tests, by their names without `test_`.
 SUITES = {
     path.stem.removeprefix("test_"): path for path in (
-        TESTS / "cuda/ptx/paths.py", TESTS / "cuda/ptx/vendor_faults.py",
+        TESTS / "ptx_emulator/paths.py", TESTS / "ptx_emulator/vendor_faults.py",
         TESTS / "derivatives/test_linear.py",
         *(TESTS / f"values/test_{name}.py" for name in (
             "banded", "extremes", "factorisations", "failures", "in_place", "matmul", "svd",

@@ -1,4 +1,4 @@
-#include "tests/cuda/ptx/fibers.h"
+#include "tests/ptx_emulator/fibers.h"
 
 #include <setjmp.h>
 #include <sys/mman.h>

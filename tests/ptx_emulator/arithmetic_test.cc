@@ -1,5 +1,5 @@
 // What arithmetic.h computes, at the ends of what the instructions are defined for.
-#include "tests/cuda/ptx/arithmetic.h"
+#include "tests/ptx_emulator/arithmetic.h"
 
 #include <cstdio>
 

@@ -14,7 +14,7 @@ import ptx_library
 import ptx_suites as suites
 
 HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,9 @@ def run_suites(library):
   """Runs files of tests with the handlers of the library, demands that they pass, and notes under
   a name what they launch."""
   def run(name, files, chosen, launched, **settings):
-    paths = [str(HERE), str(ROOT / "tests/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(HERE), str(HERE / "support"), str(ROOT / "tests/support"),
+        *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
         "LINALG_PTX": str(library), "PYTHONPATH": os.pathsep.join(paths),
         "LINALG_PTX_LAUNCHED": str(launched.file(name))}

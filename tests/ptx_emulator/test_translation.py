@@ -54,7 +54,7 @@ def test_known_opcode(tmp_path):
 def test_unknown_opcodes_are_named(statement, tmp_path):
   done = _translate(statement, tmp_path)
   assert done.returncode != 0
-  assert f"line 12 of some_kernel: tests/cuda/ptx knows no opcode {statement.split()[0]}" in (
+  assert f"line 12 of some_kernel: tests/ptx_emulator knows no opcode {statement.split()[0]}" in (
       done.stderr)
 
 
@@ -72,7 +72,7 @@ def test_arithmetic(tmp_path):
   program = tmp_path / "arithmetic"
   subprocess.run(
       [compiler, "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined",
-       "-fno-sanitize-recover=all", "-I", HERE.parents[2], HERE / "arithmetic_test.cc", "-o",
+       "-fno-sanitize-recover=all", "-I", HERE.parents[1], HERE / "arithmetic_test.cc", "-o",
        program], check=True)
   done = subprocess.run([program], capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-#include "tests/cuda/ptx/memory.h"
+#include "tests/ptx_emulator/memory.h"
 
 #include <algorithm>
 #include <iterator>
