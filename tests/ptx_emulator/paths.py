@@ -1,8 +1,7 @@
 """Matrices of all sizes that the handlers of kernels/cuda have another way for, and such batches.
 
-Collected by tests/ptx_emulator/test_suites.py alone. kernels/cuda/launch.h gives a block several teams,
-side by side in its shared memory, where that leaves 256 blocks; kernels/cuda/tuning.h has the
-sizes.
+test_suites.py alone collects this file. kernels/cuda/launch.h gives a block several teams, side by
+side in its shared memory, where that leaves 256 blocks; kernels/cuda/tuning.h has the sizes.
 """
 
 import jax
