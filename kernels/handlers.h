@@ -44,6 +44,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_householder_product, kBoth, 2, 1)                                   \
   visit(linalg_householder_qr, kBoth, 1, 2)                                        \
   visit(linalg_inv, kBoth, 1, 2)                                                   \
+  visit(linalg_inverse_permutation, kCpu, 2, 2)                                    \
   visit(linalg_lu, kBoth, 1, 4)                                                    \
   visit(linalg_lu_pivots_to_permutation, kBoth, 1, 1)                              \
   visit(linalg_lu_solve, kBoth, 3, 1, "transpose", "conjugate")                    \
@@ -62,7 +63,6 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_slogdet_inv_transposed, kBoth, 1, 3)                                \
   visit(linalg_solve, kBoth, 2, 2)                                                 \
   visit(linalg_solve_lu, kBoth, 2, 4)                                              \
-  visit(linalg_sort_key_val, kCpu, 2, 2)                                           \
   visit(linalg_svd, kBoth, 1, 4)                                                   \
   visit(linalg_svd_jvp, kBoth, 4, 3)                                               \
   visit(linalg_svd_vjp, kBoth, 6, 1)                                               \

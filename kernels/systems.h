@@ -21,7 +21,7 @@ struct Systems {
   bool left_side = true;  // whether the matrix stands to the left of x
 
   // Right-hand sides of a system.
-  int64_t Sides() const { return left_side ? cols : rows; }
+  int64_t nrhs() const { return left_side ? cols : rows; }
   int64_t size() const { return rows * cols; }
   double Operations() const { return static_cast<double>(n * size()); }
   // Matrices without elements have no stride either.

@@ -20,7 +20,7 @@ PRIVATE_JAX = ("jax._src", "jax.extend", "jax.interpreters")
 PYTHON_API = ("Python.h", "nanobind/", "dlfcn.h")
 BATCH_POLICY = (
     "kernels/cpu/batch.h", "kernels/cpu/problem.h", "kernels/cpu/substitution.h",
-    "kernels/cpu/cache_blocks.h", "kernels/cpu/lanes.h", "kernels/cpu/spares.h",
+    "kernels/cpu/cache_blocks.h", "kernels/cpu/lanes.h", "kernels/cpu/object_pool.h",
     "kernels/cpu/tuning.h", "kernels/cuda/job.h", "kernels/cuda/launch.h", "kernels/cuda/tuning.h")
 THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
 

@@ -47,7 +47,7 @@ struct BandedSolveProblem {
   bool IsEmpty() const { return systems.n == 0; }
   void RunEmpty() const { std::fill_n(systems.info, systems.batch, 0); }
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
   // The rows as elimination wants them.
   template <class E>
@@ -75,7 +75,7 @@ struct BandedSolveProblem {
     }
   }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = systems.n, cols = systems.cols, width = systems.Width();
     ToInt(n + width);  // past the last column of any row
     const small::BandedRows rows{ToInt(n), ToInt(systems.below), ToInt(systems.above)};
@@ -98,8 +98,8 @@ struct BandedSolveProblem {
 void BandedSolve(ffi::ThreadPool pool, ffi::AnyBuffer upper, ffi::AnyBuffer lower, ffi::AnyBuffer b,
                  Result x, Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             BandedSolveProblem<T>{.systems = ReadBandedSystems<T>(upper, lower, b, x, info)});
+    RunOnPath(pool,
+              BandedSolveProblem<T>{.systems = ReadBandedSystems<T>(upper, lower, b, x, info)});
   });
 }
 
@@ -127,9 +127,9 @@ struct BandedCholeskyProblem {
   bool IsEmpty() const { return shape.n == 0; }
   void RunEmpty() const { std::fill_n(info, shape.batch, 0); }
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = shape.n, width = shape.width, size = shape.size();
     const double operations = static_cast<double>(size) * width / 2;
     ForEachBandedGroup<T>(pool, shape.batch, size, operations,
@@ -161,12 +161,12 @@ void CholeskyBanded(ffi::ThreadPool pool, ffi::AnyBuffer ab, Result factor, Resu
   const BandedTriangles shape = ReadBandedTriangles(ab, lower, "ab");
   const int64_t batch = shape.batch;
   DispatchDtype(ab.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             BandedCholeskyProblem<T>{
-                 .shape = shape,
-                 .ab = Elements<T>(ab, batch, {shape.width, shape.n}, "ab"),
-                 .factor = ResultElements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
-                 .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              BandedCholeskyProblem<T>{
+                  .shape = shape,
+                  .ab = Elements<T>(ab, batch, {shape.width, shape.n}, "ab"),
+                  .factor = ResultElements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
+                  .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -181,20 +181,20 @@ struct BandedCholeskySolveProblem {
   bool IsEmpty() const { return shape.n == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = shape.n, width = shape.width, size = shape.size();
     const double operations = 2.0 * size * cols;
     ForEachBandedGroup<T>(
         pool, shape.batch, size + n * cols, operations, [&]<class V>(int64_t i, V* registers) {
           using E = Element<T, V>;
           auto* a = reinterpret_cast<E*>(registers);
-          auto* sides = a + size;
+          auto* rhs = a + size;
           LoadColumns(shape, factor + i * size, a);
-          LoadElements(b + i * n * cols, n * cols, n * cols, sides);
-          small::SolveBandedCholesky<E>(ToInt(n), ToInt(width), a, ToInt(cols), sides);
-          StoreElements(sides, n * cols, x + i * n * cols);
+          LoadElements(b + i * n * cols, n * cols, n * cols, rhs);
+          small::SolveBandedCholesky<E>(ToInt(n), ToInt(width), a, ToInt(cols), rhs);
+          StoreElements(rhs, n * cols, x + i * n * cols);
         });
   }
 };
@@ -204,12 +204,12 @@ void CholeskyBandedSolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBu
   const BandedTriangles shape = ReadBandedTriangles(factor, lower, "the factor");
   const int64_t batch = shape.batch, cols = SplitBatch(b, 2, "b").cols;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, BandedCholeskySolveProblem<T>{
-                       .shape = shape,
-                       .cols = cols,
-                       .factor = Elements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
-                       .b = Elements<T>(b, batch, {shape.n, cols}, "b"),
-                       .x = ResultElements<T>(x, batch, {shape.n, cols}, "x")});
+    RunOnPath(pool, BandedCholeskySolveProblem<T>{
+                        .shape = shape,
+                        .cols = cols,
+                        .factor = Elements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
+                        .b = Elements<T>(b, batch, {shape.n, cols}, "b"),
+                        .x = ResultElements<T>(x, batch, {shape.n, cols}, "x")});
   });
 }
 

@@ -40,9 +40,9 @@ struct CholeskyProblem {
   T* factor;
   int32_t* info;
 
-  Path path() const { return ChoosePath(Operation::kCholesky, n, n, kDtype<T>); }
+  CpuPath path() const { return ChoosePath(Operation::kCholesky, n, n, kDtype<T>); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double nanoseconds =
@@ -59,7 +59,7 @@ struct CholeskyProblem {
     ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     ForEachInTasks(
         pool, batch, BlockedCholeskyNanoseconds<T>(n),
         [&] { return blocked::CholeskyFactor<T>(n); },
@@ -76,13 +76,13 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             CholeskyProblem<T>{.batch = batch,
-                                .n = n,
-                                .part = {.lower = lower, .symmetrize = symmetrize},
-                                .a = Elements<T>(a, batch, {n, n}, "a"),
-                                .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
-                                .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              CholeskyProblem<T>{.batch = batch,
+                                 .n = n,
+                                 .part = {.lower = lower, .symmetrize = symmetrize},
+                                 .a = Elements<T>(a, batch, {n, n}, "a"),
+                                 .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
+                                 .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -98,9 +98,9 @@ struct CholeskyDerivativeProblem {
   Small small;
   Blocked blocked;
 
-  Path path() const { return ChoosePath(operation, n, n, kDtype<T>); }
+  CpuPath path() const { return ChoosePath(operation, n, n, kDtype<T>); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double nanoseconds =
@@ -115,7 +115,7 @@ struct CholeskyDerivativeProblem {
                     });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     ForEachInTasks(
         pool, batch, BlockedCholeskyDerivativeNanoseconds<T>(n),
@@ -133,16 +133,16 @@ void RunDerivative(ffi::ThreadPool& pool, Operation operation, double cubes,
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, CholeskyDerivativeProblem<T, Small, Blocked>{
-                       .operation = operation,
-                       .batch = batch,
-                       .n = n,
-                       .cubes = cubes,
-                       .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
-                       .x = Elements<T>(x, batch, {n, n}, "the derivative"),
-                       .y = ResultElements<T>(y, batch, {n, n}, "the result"),
-                       .small = small,
-                       .blocked = blocked});
+    RunOnPath(pool, CholeskyDerivativeProblem<T, Small, Blocked>{
+                        .operation = operation,
+                        .batch = batch,
+                        .n = n,
+                        .cubes = cubes,
+                        .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
+                        .x = Elements<T>(x, batch, {n, n}, "the derivative"),
+                        .y = ResultElements<T>(y, batch, {n, n}, "the result"),
+                        .small = small,
+                        .blocked = blocked});
   });
 }
 
@@ -183,20 +183,21 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
                    bool lower) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(factor, b, x, true);
-    TakePath(pool, SystemsProblem{systems,
-                                  [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                                    small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
-                                                         static_cast<int>(systems.cols), rhs);
-                                  },
-                                  [&](int64_t, const T* matrix, blocked::Rows<T> rhs,
-                                      auto& substitution, const blocked::RunTasks& run_tasks) {
-                                    substitution.Solve(CholeskyTriangles(lower), matrix,
-                                                       systems.cols, rhs, run_tasks);
-                                  },
-                                  [&](int64_t, const T* matrix, T* rhs) {
-                                    SolveTriangular(pool, CholeskyTriangles(lower), systems.n,
-                                                    matrix, systems.cols, rhs);
-                                  }});
+    RunOnPath(pool, SystemsProblem{systems,
+                                   [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                                     small::CholeskySolve(static_cast<int>(systems.n), matrix,
+                                                          lower, static_cast<int>(systems.cols),
+                                                          rhs);
+                                   },
+                                   [&](int64_t, const T* matrix, blocked::Rows<T> rhs,
+                                       auto& substitution, const blocked::RunTasks& run_tasks) {
+                                     substitution.Solve(CholeskyTriangles(lower), matrix,
+                                                        systems.cols, rhs, run_tasks);
+                                   },
+                                   [&](int64_t, const T* matrix, T* rhs) {
+                                     SolveTriangular(pool, CholeskyTriangles(lower), systems.n,
+                                                     matrix, systems.cols, rhs);
+                                   }});
   });
 }
 

@@ -17,9 +17,9 @@ struct CholeskyUpdateProblem {
   T* factor;
   int32_t* info;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double operations = 2.0 * static_cast<double>(size);
@@ -73,13 +73,13 @@ void CholeskyUpdate(ffi::ThreadPool pool, ffi::AnyBuffer r, ffi::AnyBuffer w, Re
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(r.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto run = [&]<bool kDowndate>(std::bool_constant<kDowndate>) {
-      TakePath(pool, CholeskyUpdateProblem<kDowndate, T>{
-                         .batch = batch,
-                         .n = n,
-                         .r = Elements<T>(r, batch, {n, n}, "r"),
-                         .w = Elements<T>(w, batch, {n}, "w"),
-                         .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
-                         .info = Elements<int32_t>(info, batch, {}, "info")});
+      RunOnPath(pool, CholeskyUpdateProblem<kDowndate, T>{
+                          .batch = batch,
+                          .n = n,
+                          .r = Elements<T>(r, batch, {n, n}, "r"),
+                          .w = Elements<T>(w, batch, {n}, "w"),
+                          .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
+                          .info = Elements<int32_t>(info, batch, {}, "info")});
     };
     downdate ? run(std::true_type()) : run(std::false_type());
   });

@@ -57,15 +57,15 @@ struct EighProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  Path path() const {
+  CpuPath path() const {
     return ChoosePath(vectors ? Operation::kEigh : Operation::kEigvalsh, n, n, kDtype<T>);
   }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
-    vectors != nullptr ? RunSmall<true>(pool) : RunSmall<false>(pool);
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    vectors != nullptr ? RunInLanes<true>(pool) : RunInLanes<false>(pool);
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     using Eigen = blocked::HermitianEigen<T>;
     const int64_t size = n * n;
     const bool wanted = vectors != nullptr;
@@ -78,7 +78,7 @@ struct EighProblem {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
     const auto run = [&](auto make_solver, auto solve) {
@@ -112,7 +112,7 @@ struct EighProblem {
 
  private:
   template <bool kVectors>
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     using Row = Vector<R, kLanes<T>>;
     const int order = ToInt(n);
     const bool refine = RefinesEigenvalues(n, kVectors);
@@ -156,14 +156,14 @@ void RunEigh(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* ve
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, EighProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .part = part,
-                       .a = Elements<T>(a, batch, {n, n}, "a"),
-                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
-                       .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-                       .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool, EighProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .part = part,
+                        .a = Elements<T>(a, batch, {n, n}, "a"),
+                        .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+                        .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -193,9 +193,9 @@ struct EighDerivativeProblem {
   R* y_w = nullptr;
   T* y;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n, count = 3 * size * kParts + 2 * n;
     const double operations = 3.0 * static_cast<double>(size) * n * kParts * kParts;
@@ -242,7 +242,7 @@ void EighJvp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyB
   DispatchDtype(v.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(w, v, da, dv, {.lower = lower, .symmetrize = symmetrize});
     derivative.y_w = Elements<Real<T>>(dw, derivative.batch, {derivative.n}, "dw");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 
@@ -253,7 +253,7 @@ void EighVjp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyB
         ReadDerivative<T>(w, v, v_ct, a_ct, {.lower = lower, .symmetrize = symmetrize});
     derivative.dw = Elements<Real<T>>(w_ct, derivative.batch, {derivative.n},
                                       "the cotangent of the eigenvalues");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 

@@ -65,9 +65,9 @@ struct EighTridiagonalProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  Path path() const { return ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>); }
+  CpuPath path() const { return ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>); }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
     ForEachInTasks(
         pool, batch, nanoseconds, [&] { return Work<blocked::TridiagonalEigh<R>>(*this); },
@@ -76,7 +76,7 @@ struct EighTridiagonalProblem {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
     ForEachByLapack(
@@ -125,14 +125,14 @@ void RunEighTridiagonal(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::Any
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, EighTridiagonalProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
-                       .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
-                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
-                       .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-                       .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool, EighTridiagonalProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                        .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
+                        .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+                        .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

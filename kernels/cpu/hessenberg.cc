@@ -24,10 +24,10 @@ struct HessenbergProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return ChoosePath(Operation::kHessenberg, n, n, kDtype<T>); }
+  CpuPath path() const { return ChoosePath(Operation::kHessenberg, n, n, kDtype<T>); }
 
   // One matrix per lane; a single one with columns in registers.
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int order = ToInt(n);
     const int64_t count = n * n;
     const double operations = (q ? 14.0 / 3 : 10.0 / 3) * static_cast<double>(n * count) / 2;
@@ -48,7 +48,7 @@ struct HessenbergProblem {
                     });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int order = ToInt(n);
     const int64_t size = n * n;
     const double nanoseconds = LapackNanoseconds((q ? 14.0 / 3 : 10.0 / 3) * n * size);
@@ -82,11 +82,11 @@ void RunHessenberg(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& h, Result* q
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, HessenbergProblem<T>{.batch = batch,
-                                        .n = n,
-                                        .a = Elements<T>(a, batch, {n, n}, "a"),
-                                        .h = ResultElements<T>(h, batch, {n, n}, "h"),
-                                        .q = ResultElements<T>(q, batch, {n, n}, "q")});
+    RunOnPath(pool, HessenbergProblem<T>{.batch = batch,
+                                         .n = n,
+                                         .a = Elements<T>(a, batch, {n, n}, "a"),
+                                         .h = ResultElements<T>(h, batch, {n, n}, "h"),
+                                         .q = ResultElements<T>(q, batch, {n, n}, "q")});
   });
 }
 

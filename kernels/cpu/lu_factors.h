@@ -11,7 +11,7 @@
 
 namespace linalg {
 
-static_assert(std::max(kSmallLu, kSmallTriangular) <= small::kMostPickedRows);
+static_assert(std::max(kSmallLu, kSmallTriangular) <= small::kMaxPivotRows);
 
 // A group of small matrices in registers, and room for their factors.
 template <class T, class V>
@@ -61,7 +61,7 @@ void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t 
 // Where determinants go, of every matrix or of groups of them: as numbers or, where `det` is null,
 // as signs and logarithms.
 template <class T>
-struct DeterminantResults {
+struct DeterminantOutputs {
   T* det = nullptr;
   T* sign = nullptr;
   Real<T>* logabsdet = nullptr;
@@ -79,7 +79,7 @@ struct DeterminantResults {
 };
 
 template <class T>
-DeterminantResults<T> ReadSlogdet(Result& sign, Result& logabsdet, int64_t batch) {
+DeterminantOutputs<T> ReadSlogdet(Result& sign, Result& logabsdet, int64_t batch) {
   return {.sign = Elements<T>(sign, batch, {}, "sign"),
           .logabsdet = Elements<Real<T>>(logabsdet, batch, {}, "logabsdet")};
 }

@@ -34,9 +34,9 @@ struct MatmulProblem {
   bool IsEmpty() const { return m == 0 || n == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     WithProductRegister(int64_t{n} * sizeof(T), [&](auto bytes) {
       RunIn<Vector<R, bytes / static_cast<int>(sizeof(R))>>(pool);
     });
@@ -147,7 +147,7 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
         .transpose_b = transpose_b,
         .conjugate_a = conjugate_a,
         .conjugate_b = conjugate_b};
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 

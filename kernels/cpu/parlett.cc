@@ -17,9 +17,9 @@ struct ParlettProblem {
   const Real<T>* tolerance;
   T* mean;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const double size = static_cast<double>(n);
     ForEachInTurn(
         pool, batch, BlockedNanoseconds<T>(static_cast<double>(count) * size * size * size / 3),
@@ -69,17 +69,8 @@ struct ParlettProblem {
                    f, column, vector, right);
     for (int64_t row = 0; row < n; ++row) {
       for (int64_t j = row; j < n; ++j) {
-        sum[row * n + j] = sum[row * n + j] + Total(f[row * n + j]);
+        sum[row * n + j] = sum[row * n + j] + SumOfLanes(f[row * n + j]);
       }
-    }
-  }
-
-  template <class E>
-  static Number Total(E x) {
-    if constexpr (kComplexElement<E>) {
-      return {SumOfLanes(x.re), SumOfLanes(x.im)};
-    } else {
-      return SumOfLanes(x);
     }
   }
 };
@@ -89,15 +80,15 @@ void Parlett(ffi::ThreadPool pool, ffi::AnyBuffer t, ffi::AnyBuffer x, ffi::AnyB
   const BatchShape shape = SplitSquareBatch(t, "t");
   const int64_t batch = shape.batch, n = shape.rows, count = SplitBatch(x, 2, "x").rows;
   DispatchDtype(t.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, ParlettProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .count = count,
-                       .t = Elements<T>(t, batch, {n, n}, "t"),
-                       .x = Elements<T>(x, batch, {count, n}, "x"),
-                       .values = Elements<T>(values, batch, {count, n}, "values"),
-                       .tolerance = Elements<Real<T>>(tolerance, batch, {}, "the tolerance"),
-                       .mean = ResultElements<T>(mean, batch, {n, n}, "the mean")});
+    RunOnPath(pool, ParlettProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .count = count,
+                        .t = Elements<T>(t, batch, {n, n}, "t"),
+                        .x = Elements<T>(x, batch, {count, n}, "x"),
+                        .values = Elements<T>(values, batch, {count, n}, "values"),
+                        .tolerance = Elements<Real<T>>(tolerance, batch, {}, "the tolerance"),
+                        .mean = ResultElements<T>(mean, batch, {n, n}, "the mean")});
   });
 }
 

@@ -4,11 +4,11 @@
 // go, null where one is not wanted. The problem says which path its matrices take, and what each
 // path makes of them:
 //
-//   Path path() const;                        by ChoosePath, or the one path that there is
-//   void RunSmall(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h, or
+//   CpuPath path() const;                        by ChoosePath, or the one path that there is
+//   void RunInLanes(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h, or
 //                                             ForEachRange or ForEachInTurn one matrix at a time
-//   void RunBlocked(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn, or ForEachInTasks
-//   void RunLapack(ffi::ThreadPool&) const;   by LAPACK: ForEachByLapack
+//   void RunInTiles(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn, or ForEachInTasks
+//   void RunByLapack(ffi::ThreadPool&) const;   by LAPACK: ForEachByLapack
 //
 // It lacks the paths that its matrices never take. One that no path is for if its matrices have no
 // elements, or there are no matrices, has IsEmpty() too, and RunEmpty() for the results that there
@@ -20,25 +20,25 @@
 #include "kernels/blocked/tasks.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/cpu/spares.h"
+#include "kernels/cpu/object_pool.h"
 #include "kernels/cpu/tuning.h"
 
 namespace linalg {
 
 template <class Problem>
-void TakePath(ffi::ThreadPool& pool, const Problem& problem) {
+void RunOnPath(ffi::ThreadPool& pool, const Problem& problem) {
   if constexpr (requires { problem.IsEmpty(); }) {
     if (problem.IsEmpty()) return problem.RunEmpty();
   }
-  const Path path = problem.path();
-  if constexpr (requires { problem.RunSmall(pool); }) {
-    if (path == Path::kSmall) return problem.RunSmall(pool);
+  const CpuPath path = problem.path();
+  if constexpr (requires { problem.RunInLanes(pool); }) {
+    if (path == CpuPath::kLane) return problem.RunInLanes(pool);
   }
-  if constexpr (requires { problem.RunBlocked(pool); }) {
-    if (path == Path::kBlocked) return problem.RunBlocked(pool);
+  if constexpr (requires { problem.RunInTiles(pool); }) {
+    if (path == CpuPath::kTile) return problem.RunInTiles(pool);
   }
-  if constexpr (requires { problem.RunLapack(pool); }) {
-    if (path == Path::kLapack) return problem.RunLapack(pool);
+  if constexpr (requires { problem.RunByLapack(pool); }) {
+    if (path == CpuPath::kLapack) return problem.RunByLapack(pool);
   }
   throw std::logic_error("there are no kernels for this path");
 }
@@ -48,9 +48,9 @@ void TakePath(ffi::ThreadPool& pool, const Problem& problem) {
 template <class Make, class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
                    Body&& body) {
-  Spares<decltype(make())> spares;
+  ObjectPool<decltype(make())> pooled;
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-    spares.With(make, [&](auto& work) {
+    pooled.With(make, [&](auto& work) {
       for (int64_t i = first; i < last; ++i) body(work, i);
     });
   });
@@ -82,10 +82,10 @@ inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
 template <class Make, class Body>
 void ForEachInTasks(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
                     Body&& body) {
-  Spares<decltype(make())> spares;
+  ObjectPool<decltype(make())> pooled;
   const auto run = [&](int64_t begin, int64_t end, const blocked::RunTasks& run_tasks) {
     ForEachRange(pool, end - begin, nanoseconds, [&](int64_t first, int64_t last) {
-      spares.With(make, [&](auto& work) {
+      pooled.With(make, [&](auto& work) {
         for (int64_t i = begin + first; i < begin + last; ++i) body(work, i, run_tasks);
       });
     });

@@ -106,12 +106,12 @@ struct QrProblem : QrShape {
   T* r = nullptr;
   T* q = nullptr;
 
-  Path path() const {
+  CpuPath path() const {
     return ChoosePath(order != nullptr ? Operation::kPivotedQr : Operation::kQr, m, n, kDtype<T>);
   }
 
   // One matrix per lane, or one at a time with its columns in registers.
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     using One = Element<T, Real<T>>;
     using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
@@ -134,7 +134,7 @@ struct QrProblem : QrShape {
     }
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     ForEachInTasks(
         pool, batch, BlockedQrNanoseconds<T>(m, n),
         [&] { return blocked::QrFactors<T>(m, n, q_cols); },
@@ -162,7 +162,7 @@ struct QrProblem : QrShape {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const double nanoseconds = (order != nullptr ? 2 : 1) * LapackQrNanoseconds(m, n);
     ForEachByLapack(
         pool, batch, std::min(m, n), nanoseconds, [&] { return LapackQr<T>(m, n, q_cols); },
@@ -283,7 +283,7 @@ void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result packed, Result
     const int64_t batch = problem.batch;
     problem.r = ResultElements<T>(packed, batch, {problem.m, problem.n}, "the packed factors");
     problem.taus = Elements<T>(taus, batch, {problem.count}, "taus");
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 
@@ -294,18 +294,18 @@ void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer t
     problem.factored = true;
     problem.taus_in = Elements<T>(taus, batch, {problem.count}, "taus");
     problem.q = ResultElements<T>(q, batch, {problem.m, problem.n}, "q");
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 
 void Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r) {
   DispatchDtype(a.element_type(),
-                [&]<class T>(std::type_identity<T>) { TakePath(pool, ReadProblem<T>(a, &q, r)); });
+                [&]<class T>(std::type_identity<T>) { RunOnPath(pool, ReadProblem<T>(a, &q, r)); });
 }
 
 void QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, Result r) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, ReadProblem<T>(a, nullptr, r));
+    RunOnPath(pool, ReadProblem<T>(a, nullptr, r));
   });
 }
 
@@ -313,7 +313,7 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r, Resul
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
     problem.order = Elements<int32_t>(order, problem.batch, {problem.n}, "the permutation");
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 
@@ -330,9 +330,9 @@ struct QrDerivativeProblem {
   T* y;
   T* y_r = nullptr;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int m = ToInt(shape.m), n = ToInt(shape.n);
     const int64_t size = shape.m * shape.n, square = shape.n * shape.n;
@@ -380,7 +380,7 @@ void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
     auto derivative = ReadDerivative<T>(q, r, da, dq);
     const QrShape& shape = derivative.shape;
     derivative.y_r = ResultElements<T>(dr, shape.batch, {shape.n, shape.n}, "dr");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 
@@ -390,7 +390,7 @@ void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
     auto derivative = ReadDerivative<T>(q, r, q_ct, a_ct);
     const QrShape& shape = derivative.shape;
     derivative.dr = Elements<T>(r_ct, shape.batch, {shape.n, shape.n}, "the cotangent of r");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 

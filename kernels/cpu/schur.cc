@@ -31,9 +31,9 @@ struct SchurProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  Path path() const { return ChoosePath(Operation::kSchur, n, n, kDtype<T>); }
+  CpuPath path() const { return ChoosePath(Operation::kSchur, n, n, kDtype<T>); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     using Work = small::SchurWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
     const int order = ToInt(n);
     const int64_t count = n * n;
@@ -50,7 +50,7 @@ struct SchurProblem {
                     });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     ForEachByLapack(
         pool, batch, n, LapackNanoseconds(25.0 * n * size), [&] { return lapack::Gees<T>(n); },
@@ -74,13 +74,13 @@ void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, Result form, Result vectors, 
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, SchurProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .a = Elements<T>(a, batch, {n, n}, "a"),
-                       .form = ResultElements<T>(form, batch, {n, n}, "the Schur form"),
-                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the Schur vectors"),
-                       .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool, SchurProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .a = Elements<T>(a, batch, {n, n}, "a"),
+                        .form = ResultElements<T>(form, batch, {n, n}, "the Schur form"),
+                        .vectors = ResultElements<T>(vectors, batch, {n, n}, "the Schur vectors"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

@@ -31,9 +31,9 @@ struct SolveProblem {
   bool IsEmpty() const { return systems.batch == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return ChoosePath(Operation::kSolve, systems); }
+  CpuPath path() const { return ChoosePath(Operation::kSolve, systems); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(systems.n), cols = ToInt(systems.cols);
     const int64_t matrix = systems.n * systems.n;
     const double factoring = static_cast<double>(matrix) * n / 3;
@@ -67,7 +67,7 @@ struct SolveProblem {
                        });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const int64_t n = systems.n;
     const double factoring = BlockedLuNanoseconds<T>(n, n);
     const double substituting = BlockedNanoseconds<T>(systems.Operations());
@@ -126,11 +126,11 @@ struct InvProblem {
   const T* a;
   T* inverse;
   int32_t* info = nullptr;  // null if that is not wanted
-  std::optional<DeterminantResults<T>> det{};
+  std::optional<DeterminantOutputs<T>> det{};
 
-  Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
+  CpuPath path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     const int order = ToInt(n);
     ForEachSmallGroup<T>(pool, batch, n, n, size, a, [&](auto& group) {
@@ -146,7 +146,7 @@ struct InvProblem {
     });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     struct Work {
       blocked::LuFactors<T> factors;
@@ -175,8 +175,8 @@ struct InvProblem {
 void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
-    TakePath(pool, SolveProblem<T>{.systems = systems,
-                                   .info = Elements<int32_t>(info, systems.batch, {}, "info")});
+    RunOnPath(pool, SolveProblem<T>{.systems = systems,
+                                    .info = Elements<int32_t>(info, systems.batch, {}, "info")});
   });
 }
 
@@ -186,10 +186,10 @@ void SolveLu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
     const auto systems = ReadSystems<T>(a, b, x, true);
     const int64_t batch = systems.batch, n = systems.n;
     Elements<T>(a, batch, {n, n}, "a");  // one matrix does not serve them all
-    TakePath(pool, SolveProblem<T>{.systems = systems,
-                                   .info = Elements<int32_t>(info, batch, {}, "info"),
-                                   .lu = ResultElements<T>(lu, batch, {n, n}, "the factors"),
-                                   .pivots = Elements<int32_t>(pivots, batch, {n}, "pivots")});
+    RunOnPath(pool, SolveProblem<T>{.systems = systems,
+                                    .info = Elements<int32_t>(info, batch, {}, "info"),
+                                    .lu = ResultElements<T>(lu, batch, {n, n}, "the factors"),
+                                    .pivots = Elements<int32_t>(pivots, batch, {n}, "pivots")});
   });
 }
 
@@ -197,12 +197,12 @@ void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result inverse, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             InvProblem<T>{.batch = batch,
-                           .n = n,
-                           .a = Elements<T>(a, batch, {n, n}, "a"),
-                           .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
-                           .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              InvProblem<T>{.batch = batch,
+                            .n = n,
+                            .a = Elements<T>(a, batch, {n, n}, "a"),
+                            .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
+                            .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -211,12 +211,12 @@ void SlogdetInvTransposed(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, R
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             InvProblem<T>{.batch = batch,
-                           .n = n,
-                           .a = Elements<T>(a, batch, {n, n}, "a"),
-                           .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
-                           .det = ReadSlogdet<T>(sign, logabsdet, batch)});
+    RunOnPath(pool,
+              InvProblem<T>{.batch = batch,
+                            .n = n,
+                            .a = Elements<T>(a, batch, {n, n}, "a"),
+                            .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
+                            .det = ReadSlogdet<T>(sign, logabsdet, batch)});
   });
 }
 

@@ -30,9 +30,9 @@ bool DiagonalHasNoReciprocal(int64_t n, const T* a) {
 
 // What solves a system of order n in tiles, one after another.
 template <class T>
-class SidesInTiles {
+class RhsInTiles {
  public:
-  SidesInTiles(int64_t n, int64_t sides) : workspace_(n, sides), substitution_(n) {}
+  RhsInTiles(int64_t n, int64_t nrhs) : workspace_(n, nrhs), substitution_(n) {}
 
   // Copies the right-hand sides `b` to a workspace, transposed where the matrix is to their right,
   // has replace(x, substitution) solve for them there, and copies them to `target`.
@@ -69,11 +69,11 @@ void SolveTriangular(ffi::ThreadPool& pool, const Triangle& triangle, int64_t n,
                      int64_t rows, int64_t cols, T* b) {
   if (rows == 0 || cols == 0) return;
   if (!triangle.unit_diagonal && DiagonalHasNoReciprocal(n, a)) {
-    const int64_t sides = triangle.left_side ? cols : rows;
-    return SidesInTiles<T>(n, sides).Solve(
+    const int64_t nrhs = triangle.left_side ? cols : rows;
+    return RhsInTiles<T>(n, nrhs).Solve(
         pool, triangle.left_side, rows, cols, b, b,
         [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
-          substitution.Solve(triangle, a, sides, x);
+          substitution.Solve(triangle, a, nrhs, x);
         });
   }
   const bool vector = (triangle.left_side ? cols : rows) == 1;
@@ -138,8 +138,8 @@ void AdviseHugePages(const Systems<T>& systems) {
 }
 
 template <class T>
-Path ChoosePath(Operation operation, const Systems<T>& systems) {
-  return ChoosePath(operation, systems.n, systems.Sides(), kDtype<T>);
+CpuPath ChoosePath(Operation operation, const Systems<T>& systems) {
+  return ChoosePath(operation, systems.n, systems.nrhs(), kDtype<T>);
 }
 
 // Calls solve(first, a, x, spare) for groups of small systems in lanes, x holding the right-hand
@@ -176,28 +176,28 @@ struct SystemsProblem {
   SolveBlocked solve_blocked;
   Solve solve;
 
-  Path path() const { return ChoosePath(Operation::kTriangularSolve, systems); }
+  CpuPath path() const { return ChoosePath(Operation::kTriangularSolve, systems); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     ForEachSmallSystem(pool, systems, systems.Operations(), solve_small);
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     AdviseHugePages(systems);
     ForEachInTasks(
         pool, systems.batch, BlockedNanoseconds<T>(systems.Operations()),
-        [&] { return SidesInTiles<T>(systems.n, systems.Sides()); },
-        [&](SidesInTiles<T>& sides, int64_t i, const blocked::RunTasks& run_tasks) {
+        [&] { return RhsInTiles<T>(systems.n, systems.nrhs()); },
+        [&](RhsInTiles<T>& rhs, int64_t i, const blocked::RunTasks& run_tasks) {
           const auto replace = [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
             solve_blocked(i, Matrix(i), x, substitution, run_tasks);
           };
-          sides.Solve(pool, systems.left_side, systems.rows, systems.cols,
-                      systems.b + i * systems.size(), systems.x + i * systems.size(), replace,
-                      run_tasks);
+          rhs.Solve(pool, systems.left_side, systems.rows, systems.cols,
+                    systems.b + i * systems.size(), systems.x + i * systems.size(), replace,
+                    run_tasks);
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     AdviseHugePages(systems);
     ForEachByLapack(pool, systems.batch, systems.n, LapackNanoseconds(systems.Operations()),
                     [&](int64_t i) {

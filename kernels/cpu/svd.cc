@@ -48,11 +48,11 @@ struct SvdProblem {
     }
   }
 
-  Path path() const {
+  CpuPath path() const {
     return ChoosePath(u == nullptr ? Operation::kSvdvals : Operation::kSvd, m, n, kDtype<T>);
   }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const bool vectors = u != nullptr;
     if (TakesJacobi(m, n, kDtype<T>, vectors)) {
       vectors ? RunJacobi<true>(pool) : RunJacobi<false>(pool);
@@ -61,7 +61,7 @@ struct SvdProblem {
     }
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     using Blocked = blocked::SingularValues<T>;
     const bool vectors = u != nullptr;
     ForEachInTasks(
@@ -74,7 +74,7 @@ struct SvdProblem {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t k = Count();
     const double flops = (u != nullptr ? 9.0 : 3.0) * static_cast<double>(m * n * k);
     struct Work {
@@ -177,15 +177,16 @@ void RunSvd(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result* u, Result& s
   const SvdShape shape = ReadSvdShape(a, u ? &**u : nullptr, vh ? &**vh : nullptr);
   const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, SvdProblem<T>{.batch = batch,
-                                 .m = m,
-                                 .n = n,
-                                 .full = shape.full,
-                                 .a = Elements<T>(a, batch, {m, n}, "a"),
-                                 .u = ResultElements<T>(u, batch, {m, shape.u_cols}, "u"),
-                                 .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),
-                                 .vh = ResultElements<T>(vh, batch, {shape.vh_rows, n}, "vh"),
-                                 .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              SvdProblem<T>{.batch = batch,
+                            .m = m,
+                            .n = n,
+                            .full = shape.full,
+                            .a = Elements<T>(a, batch, {m, n}, "a"),
+                            .u = ResultElements<T>(u, batch, {m, shape.u_cols}, "u"),
+                            .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),
+                            .vh = ResultElements<T>(vh, batch, {shape.vh_rows, n}, "vh"),
+                            .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -242,9 +243,9 @@ struct SvdJvpProblem {
   Real<T>* ds;
   T* dvh;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = factors.n, size = n * n;
     factors.ForEachGroupWith(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
       E *const x = matrices + 2 * size, *const turned = x + size;
@@ -266,9 +267,9 @@ struct SvdVjpProblem {
   const T* vh_ct;
   T* a_ct;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = factors.n, size = n * n;
     factors.ForEachGroupWith(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
       E *const x = matrices + 2 * size, *const y = x + size;
@@ -286,11 +287,11 @@ void SvdJvp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBu
   DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
     const SquareFactors<T> factors(u, s, vh);
     const int64_t batch = factors.batch, n = factors.n;
-    TakePath(pool, SvdJvpProblem<T>{.factors = factors,
-                                    .da = Elements<T>(da, batch, {n, n}, "dA"),
-                                    .du = ResultElements<T>(du, batch, {n, n}, "dU"),
-                                    .ds = Elements<Real<T>>(ds, batch, {n}, "ds"),
-                                    .dvh = ResultElements<T>(dvh, batch, {n, n}, "dVh")});
+    RunOnPath(pool, SvdJvpProblem<T>{.factors = factors,
+                                     .da = Elements<T>(da, batch, {n, n}, "dA"),
+                                     .du = ResultElements<T>(du, batch, {n, n}, "dU"),
+                                     .ds = Elements<Real<T>>(ds, batch, {n}, "ds"),
+                                     .dvh = ResultElements<T>(dvh, batch, {n, n}, "dVh")});
   });
 }
 
@@ -299,12 +300,12 @@ void SvdVjp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBu
   DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
     const SquareFactors<T> factors(u, s, vh);
     const int64_t batch = factors.batch, n = factors.n;
-    TakePath(pool, SvdVjpProblem<T>{
-                       .factors = factors,
-                       .u_ct = Elements<T>(u_ct, batch, {n, n}, "the cotangent of U"),
-                       .s_ct = Elements<Real<T>>(s_ct, batch, {n}, "the cotangent of the values"),
-                       .vh_ct = Elements<T>(vh_ct, batch, {n, n}, "the cotangent of Vh"),
-                       .a_ct = ResultElements<T>(a_ct, batch, {n, n}, "the result")});
+    RunOnPath(pool, SvdVjpProblem<T>{
+                        .factors = factors,
+                        .u_ct = Elements<T>(u_ct, batch, {n, n}, "the cotangent of U"),
+                        .s_ct = Elements<Real<T>>(s_ct, batch, {n}, "the cotangent of the values"),
+                        .vh_ct = Elements<T>(vh_ct, batch, {n, n}, "the cotangent of Vh"),
+                        .a_ct = ResultElements<T>(a_ct, batch, {n, n}, "the result")});
   });
 }
 

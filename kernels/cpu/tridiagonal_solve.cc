@@ -16,9 +16,9 @@ struct TridiagonalSolveProblem {
   TridiagonalSystems<T> systems;
   bool perturb_singular;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t n = systems.n, cols = systems.cols;
     const T* const diagonals[] = {systems.lower, systems.diagonal, systems.upper};
@@ -42,9 +42,9 @@ struct TridiagonalSolveProblem {
 void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d, ffi::AnyBuffer du,
                       ffi::AnyBuffer b, Result x, Result info, bool perturb_singular) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             TridiagonalSolveProblem<T>{.systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info),
-                                        .perturb_singular = perturb_singular});
+    RunOnPath(pool, TridiagonalSolveProblem<T>{
+                        .systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info),
+                        .perturb_singular = perturb_singular});
   });
 }
 

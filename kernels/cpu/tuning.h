@@ -88,8 +88,8 @@ inline constexpr int64_t kSmallLu = 32;
 inline constexpr int64_t kSmallTriangular = 32;
 inline constexpr double kSmallTriangularOperations = 8192;
 inline constexpr int64_t kLeastBlockedTriangular = 4;
-inline constexpr int64_t kLeastBlockedSides = 2;
-inline constexpr int64_t kMostBlockedSides = 4096;
+inline constexpr int64_t kLeastBlockedRhs = 2;
+inline constexpr int64_t kMostBlockedRhs = 4096;
 
 // QR factors: 4.6 / 4.6 in batches of 256 at n = 64. With Q, in batches of 32, the time of one per
 // lane, or of one at a time in registers, over that of tiles is 1.0 / 1.0 at n = 64 and 68, 1.1
@@ -126,7 +126,7 @@ inline constexpr int64_t kSmallQrPerLane = 48;
 // times 16 about 1 at 64; of single matrices 0.3 to 0.9, or 20 to 110 microseconds more (E, quiet,
 // 25 November).
 inline constexpr int64_t kSmallOrmqr = 48;
-inline constexpr int64_t kSmallOrmqrOfFewSides = 128, kFewOrmqrSides = 8;
+inline constexpr int64_t kSmallOrmqrOfFewColumns = 128, kFewOrmqrColumns = 8;
 // With pivots: 3.8 / 4.7 in batches at n = 32, 0.8 / 3.8 at 48 (X).
 inline constexpr int64_t kSmallPivotedQr = 32;
 // Up to this many reflectors LAPACK's blocked routines call the unblocked ones, after some
@@ -208,7 +208,7 @@ inline constexpr int64_t kJacobiSvdComplex128 = 4;
 inline bool FillsRegisters(int64_t n, int lanes) { return n > lanes / 2; }
 
 // What works on a matrix: the algorithms of kernels/small, those of kernels/blocked, or LAPACK.
-enum class Path { kSmall, kBlocked, kLapack };
+enum class CpuPath { kLane, kTile, kLapack };
 
 enum class Operation {
   kCholesky,
@@ -237,69 +237,71 @@ inline bool IsDouble(ffi::DataType dtype) {
 
 // The path of matrices of `rows` by `cols`. It depends on the batch nowhere: a matrix has the same
 // bits in any.
-inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
+inline CpuPath ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
   const int64_t longer = std::max(rows, cols);
   const bool is_double = IsDouble(dtype);
-  const auto small_if = [](bool small) { return small ? Path::kSmall : Path::kLapack; };
+  const auto small_if = [](bool small) { return small ? CpuPath::kLane : CpuPath::kLapack; };
   const bool brief = rows <= kSmallTriangular &&
                      static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
-  const auto blocked_if = [](bool middling) { return middling ? Path::kBlocked : Path::kLapack; };
+  const auto blocked_if = [](bool middling) {
+    return middling ? CpuPath::kTile : CpuPath::kLapack;
+  };
   const bool is_float32 = dtype == ffi::DataType::F32, is_float64 = dtype == ffi::DataType::F64;
   const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
   switch (operation) {
     case Operation::kCholesky:
-      return longer <= kSmallCholesky ? Path::kSmall : Path::kBlocked;
+      return longer <= kSmallCholesky ? CpuPath::kLane : CpuPath::kTile;
     case Operation::kCholeskyDerivative:
-      return longer <= kSmallCholeskyDerivative ? Path::kSmall : Path::kBlocked;
+      return longer <= kSmallCholeskyDerivative ? CpuPath::kLane : CpuPath::kTile;
     case Operation::kFullCholeskyDerivative:
-      return longer <= kSmallFullCholeskyDerivative ? Path::kSmall : Path::kBlocked;
+      return longer <= kSmallFullCholeskyDerivative ? CpuPath::kLane : CpuPath::kTile;
     case Operation::kEig:
     case Operation::kSchur:
       return small_if(longer <= kSmallEig);
     case Operation::kHessenberg:
       return small_if(longer <= kSmallHessenberg);
     case Operation::kEigh:
-      if (longer <= (is_double ? kSmallEighDouble : kSmallEigh)) return Path::kSmall;
+      if (longer <= (is_double ? kSmallEighDouble : kSmallEigh)) return CpuPath::kLane;
       return blocked_if(longer <= kBlockedEigh);
     case Operation::kEigvalsh:
-      return longer <= kSmallEigvalsh ? Path::kSmall : blocked_if(longer <= kBlockedEigh);
+      return longer <= kSmallEigvalsh ? CpuPath::kLane : blocked_if(longer <= kBlockedEigh);
     case Operation::kEighTridiagonal:
       return blocked_if(kLeastBlockedTridiagonal <= longer && longer <= kBlockedEigh);
     case Operation::kLu:
-      return longer <= kSmallLu ? Path::kSmall : Path::kBlocked;
+      return longer <= kSmallLu ? CpuPath::kLane : CpuPath::kTile;
     case Operation::kOrmqr:
-      return longer <= (cols <= kFewOrmqrSides ? kSmallOrmqrOfFewSides : kSmallOrmqr)
-                 ? Path::kSmall
-                 : Path::kBlocked;
+      return longer <= (cols <= kFewOrmqrColumns ? kSmallOrmqrOfFewColumns : kSmallOrmqr)
+                 ? CpuPath::kLane
+                 : CpuPath::kTile;
     case Operation::kPivotedQr:
       return small_if(longer <= kSmallPivotedQr);
     case Operation::kQr: {
       const bool narrow = cols < std::min(rows / kNarrowQrRows, kNarrowQrColumns);
       const bool low = rows < cols && rows <= kFewQr;
-      if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kSmall;
+      if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return CpuPath::kLane;
       const bool few = std::min(rows, cols) <= kFewQr;
       return blocked_if(!narrow && !(few && bytes > kBlockedFewQrBytes));
     }
     case Operation::kSolve:
-      return brief ? Path::kSmall : Path::kBlocked;
+      return brief ? CpuPath::kLane : CpuPath::kTile;
     case Operation::kSvd:
     case Operation::kSvdvals: {
       const int64_t single_most = is_float32 ? kSmallSvd : kSmallSvdComplex64;
       const int64_t double_most = is_float64 ? kSmallSvdFloat64 : kSmallSvdComplex128;
       const int64_t svd_most = is_double ? double_most : single_most;
       const int64_t values_most = is_double ? kSmallSvdvalsDouble : kSmallSvdvals;
-      if (longer <= (operation == Operation::kSvd ? svd_most : values_most)) return Path::kSmall;
+      if (longer <= (operation == Operation::kSvd ? svd_most : values_most)) return CpuPath::kLane;
       const int64_t shorter = std::min(rows, cols);
       return blocked_if(kLeastBlockedSvd <= shorter && shorter <= kBlockedSvd &&
                         bytes <= kBlockedSvdBytes);
     }
     case Operation::kTriangularSolve: {
-      if (brief) return Path::kSmall;
-      return blocked_if(kLeastBlockedTriangular <= rows && kLeastBlockedSides <= cols &&
-                        cols <= kMostBlockedSides);
+      if (brief) return CpuPath::kLane;
+      return blocked_if(kLeastBlockedTriangular <= rows && kLeastBlockedRhs <= cols &&
+                        cols <= kMostBlockedRhs);
     }
   }
-  return Path::kLapack;
+  return CpuPath::kLapack;
 }
 
 // How kernels/small takes matrices of a path that has more than one way: QR with a matrix per lane,

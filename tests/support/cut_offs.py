@@ -17,7 +17,7 @@ def in_tiles() -> set[str]:
       r"case Operation::k(\w+):(.*?)(?=case Operation::|^}$)", _TUNING, re.S | re.M):
     names.append(re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower())
     if "return" in chunk:
-      found |= set(names) if re.search(r"blocked_if\(|kBlocked\b", chunk) else set()
+      found |= set(names) if re.search(r"blocked_if\(|kTile\b", chunk) else set()
       names = []
   return found
 
@@ -38,4 +38,4 @@ def all_orders() -> tuple[int, ...]:
   return tuple(sorted({
       CONSTANTS[name] + step for name in CONSTANTS for step in (-1, 0, 1)
       if re.match(r"k(Small|Blocked|Least|Jacobi)", name) and CONSTANTS[name] <= 1024
-      and not re.search(r"(Bytes|Operations|Rows|Sides)$", name)}))
+      and not re.search(r"(Bytes|Operations|Rows|Rhs|Columns)$", name)}))

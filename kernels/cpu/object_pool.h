@@ -11,7 +11,7 @@ namespace linalg {
 // Objects that take long to make, such as memory that is new to the process: a chunk takes one that
 // a chunk before it has left, so that there are never more than threads.
 template <class X>
-class Spares {
+class ObjectPool {
  public:
   // Calls body(x) with an object that make() has made.
   template <class Make, class Body>
@@ -20,20 +20,20 @@ class Spares {
     if (x == nullptr) x.reset(new X(make()));  // which is not moved
     body(*x);
     const std::lock_guard<std::mutex> lock(mutex_);
-    spares_.push_back(std::move(x));
+    objects_.push_back(std::move(x));
   }
 
  private:
   std::unique_ptr<X> Take() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (spares_.empty()) return nullptr;
-    std::unique_ptr<X> x = std::move(spares_.back());
-    spares_.pop_back();
+    if (objects_.empty()) return nullptr;
+    std::unique_ptr<X> x = std::move(objects_.back());
+    objects_.pop_back();
     return x;
   }
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<X>> spares_;
+  std::vector<std::unique_ptr<X>> objects_;
 };
 
 }  // namespace linalg

@@ -29,8 +29,8 @@ bool PutInPlace(int64_t n, const int32_t* keys, const int32_t* values, int32_t* 
   return true;
 }
 
-void SortKeyVal(ffi::ThreadPool pool, ffi::AnyBuffer keys, ffi::AnyBuffer values,
-                Result sorted_keys, Result sorted_values) {
+void InversePermutation(ffi::ThreadPool pool, ffi::AnyBuffer keys, ffi::AnyBuffer values,
+                        Result sorted_keys, Result sorted_values) {
   const BatchShape shape = SplitBatch(keys, 1, "keys");
   const int64_t batch = shape.batch, n = shape.cols;
   const auto* const k = Elements<int32_t>(keys, batch, {n}, "keys");
@@ -53,4 +53,4 @@ void SortKeyVal(ffi::ThreadPool pool, ffi::AnyBuffer keys, ffi::AnyBuffer values
 }  // namespace
 }  // namespace linalg
 
-LINALG_CPU_HANDLER(linalg_sort_key_val, linalg::SortKeyVal);
+LINALG_CPU_HANDLER(linalg_inverse_permutation, linalg::InversePermutation);
