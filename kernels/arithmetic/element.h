@@ -228,11 +228,6 @@ LINALG_INLINE Lane<V> Reduce(V x, Combine&& combine) {
   }
 }
 
-template <class V>
-LINALG_INLINE Lane<V> SumOfLanes(V x) {
-  return Reduce(x, [](auto a, auto b) { return a + b; });
-}
-
 // Complex numbers over V, and the same operations on real ones.
 template <class V>
 struct Complex {
@@ -296,6 +291,14 @@ LINALG_INLINE RealElement<E> Re(E a) {
     return a.re;
   } else {
     return a;
+  }
+}
+template <class E>
+LINALG_INLINE auto SumOfLanes(E x) {
+  if constexpr (kComplexElement<E>) {
+    return Complex<Lane<RealElement<E>>>{SumOfLanes(x.re), SumOfLanes(x.im)};
+  } else {
+    return Reduce(x, [](auto a, auto b) { return a + b; });
   }
 }
 template <class E>

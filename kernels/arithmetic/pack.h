@@ -15,7 +15,7 @@ namespace linalg {
 
 // What numbers of so many bytes are moved as: complex64 as a lane of its size.
 template <size_t kBytes>
-using Moved = std::conditional_t<kBytes == 4, float, double>;
+using MoveType = std::conditional_t<kBytes == 4, float, double>;
 
 // For numbers that are aligned as their parts are, as complex64 is where it is moved as double: a
 // pointer to what is moved may be passed on, but neither read through nor copied from as such.

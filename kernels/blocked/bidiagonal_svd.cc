@@ -59,8 +59,7 @@ BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
       leaves_(n, kMostLeaf, /*between=*/1),
       vectors_(vectors),
       // The lower halves begin at a register.
-      memory_(RowCarver<R>::RowCount(vectors ? n : 0) +
-                  RowCarver<R>::RowCount(vectors ? n + 1 : 2) +
+      memory_(RowArena<R>::RowCount(vectors ? n : 0) + RowArena<R>::RowCount(vectors ? n + 1 : 2) +
                   HalvesMerge<R>::RowCount(n, vectors ? n : 1),
               n + 1 + kWidth<R>),
       rows_(memory_.rows()),
@@ -70,7 +69,7 @@ BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
       leaf_(new V[(kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2)]) {}
 
 int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
-  const int order = static_cast<int>(leaves_.Largest());
+  const int order = static_cast<int>(leaves_.LargestSize());
   V* const diagonal = leaf_.get();
   V* const beside = diagonal + kMostLeaf;
   V* const right = beside + kMostLeaf;

@@ -60,7 +60,7 @@ class BidiagonalSvd {
   Leaves leaves_;
   bool vectors_;
   Workspace<R> memory_;
-  RowCarver<R> rows_;
+  RowArena<R> rows_;
   Side left_, right_;
   HalvesMerge<R> merge_;
   std::unique_ptr<V[]> leaf_;

@@ -152,13 +152,13 @@ void CholeskyDerivative<T>::Cotangent(const RunTasks& run_tasks) const {
     NegatedProduct(end, end - begin, n_ - begin, x.At(begin, 0).Transposed(), l.At(begin, begin),
                    y.At(0, begin));
     TakeUpper(begin, end);
-    SolveGivenLower<true>(end, end - begin, FromTheLast(end, l.Transposed()),
-                          FromTheLast(end, y.At(0, begin)));
+    SolveGivenLower<true>(end, end - begin, Reversed(end, l.Transposed()),
+                          Reversed(end, y.At(0, begin)));
   });
   Transpose(y, x, run_tasks);
   ForEachPiece(run_tasks, [&](int64_t begin, int64_t end) {
-    SolveGivenLower<false>(n_, end - begin, FromTheLast(n_, l.Transposed()),
-                           FromTheLast(n_, x.At(0, begin)));
+    SolveGivenLower<false>(n_, end - begin, Reversed(n_, l.Transposed()),
+                           Reversed(n_, x.At(0, begin)));
   });
 }
 

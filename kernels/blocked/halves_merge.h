@@ -61,7 +61,7 @@ class HalvesMerge {
   // Of up to n values; `moved` rows at most are moved: those of the vectors, or just one. The
   // memory for rows, of n elements and a register, is the caller's, for one piece of it comes back
   // to a process sooner than many.
-  HalvesMerge(int64_t n, int64_t moved, RowCarver<R>& rows)
+  HalvesMerge(int64_t n, int64_t moved, RowArena<R>& rows)
       : moved_(rows.Take(moved)),
         products_(rows.Take(n)),
         update_(rows.Take(n)),
@@ -79,7 +79,7 @@ class HalvesMerge {
 
   // The rows that it takes.
   static int64_t RowCount(int64_t n, int64_t moved) {
-    return RowCarver<R>::RowCount(moved) + 2 * RowCarver<R>::RowCount(n) + 5;
+    return RowArena<R>::RowCount(moved) + 2 * RowArena<R>::RowCount(n) + 5;
   }
 
   void SetWeight(int64_t i, R weight, Half half) {

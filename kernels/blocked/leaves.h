@@ -23,15 +23,15 @@ struct Halves {
 class Leaves {
  public:
   Leaves(int64_t n, int64_t most, int64_t between) : rows_(n + between), between_(between) {
-    while (Largest() > most) count_ *= 2;
+    while (LargestSize() > most) count_ *= 2;
   }
 
   // The most rows that a leaf has.
-  int64_t Largest() const { return (rows_ + count_ - 1) / count_ - between_; }
+  int64_t LargestSize() const { return (rows_ + count_ - 1) / count_ - between_; }
 
   // Calls solve() for one register of leaves after another, their diagonals and what is beside
-  // these being in lanes of `diagonal` and `beside`, Largest() rows each, with zeros where a leaf
-  // has less; then write(lane, first, size) for each leaf.
+  // these being in lanes of `diagonal` and `beside`, LargestSize() rows each, with zeros where a
+  // leaf has less; then write(lane, first, size) for each leaf.
   template <class V, class Solve, class Write>
   void ForEachRegister(const Lane<V>* d, const Lane<V>* e, V* diagonal, V* beside, Solve&& solve,
                        Write&& write) const {
@@ -43,8 +43,8 @@ class Leaves {
           use(lane, first, Begin(leaf + lane + 1) - between_ - first);
         }
       };
-      std::fill_n(diagonal, Largest(), V{});
-      std::fill_n(beside, Largest(), V{});
+      std::fill_n(diagonal, LargestSize(), V{});
+      std::fill_n(beside, LargestSize(), V{});
       for_each([&](int lane, int64_t first, int64_t size) {
         for (int64_t i = 0; i < size; ++i) {
           diagonal[i][lane] = d[first + i];

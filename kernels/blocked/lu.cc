@@ -236,7 +236,7 @@ int LuFactors<T>::Factor(const T* a, const RunTasks& run_tasks) {
 template <class T>
 void LuFactors<T>::SolveColumns(int64_t first, int64_t cols, Rows<T> x) const {
   SolveUnitLower(rows_ - first, cols, lu().At(first, first).AsStrided(), x.At(first, 0));
-  SolveGivenLower<false>(rows_, cols, FromTheLast(rows_, lu().AsStrided()), FromTheLast(rows_, x));
+  SolveGivenLower<false>(rows_, cols, Reversed(rows_, lu().AsStrided()), Reversed(rows_, x));
 }
 
 template <class T>

@@ -20,15 +20,6 @@ constexpr int64_t kNarrowBlock = 16, kWideBlock = 32, kMostInNarrowBlocks = 128;
 template <class T>
 inline constexpr int kReflectedColumns = kComplexElement<T> && kTileRows < 8 ? 2 : 4;
 
-template <class T>
-Element<T> Sum(Strip<T> x) {
-  if constexpr (kComplexElement<T>) {
-    return {SumOfLanes(x.re), SumOfLanes(x.im)};
-  } else {
-    return SumOfLanes(x);
-  }
-}
-
 // A reflector, whose vector lies in a column of a panel.
 template <class T>
 class Reflector {
@@ -86,7 +77,7 @@ class Reflector {
     }
 #pragma GCC unroll 4
     for (int c = 0; c < kCols; ++c) {
-      factors[c] = WidenElement<T>(Mul(Conj(tau_), Sum<T>(sums[c])));
+      factors[c] = WidenElement<T>(Mul(Conj(tau_), SumOfLanes(sums[c])));
       first[c] = Choose(from, NegMulAdd(top_, factors[c], first[c]), first[c]);
     }
     for (int64_t s = start_ + 1; s < strips_; ++s) {

@@ -43,7 +43,7 @@ struct Square {
         }
       }
     } else {
-      using M = Moved<sizeof(T)>;
+      using M = MoveType<sizeof(T)>;
       Vector<M, kSize> moved[kSize];
       PackSquare<kSize>(reinterpret_cast<const M*>(source), ld, moved);
 #pragma GCC unroll 16

@@ -77,11 +77,11 @@ void SolveLower(int64_t n, int64_t cols, Strided<T> a, DivideFrom&& divide_from,
 // Read from the last row to the first, an upper triangle of order n > 0 is a lower one; and the
 // rows that it is solved with.
 template <class T>
-Strided<T> FromTheLast(int64_t n, Strided<T> a) {
+Strided<T> Reversed(int64_t n, Strided<T> a) {
   return {a.At(n - 1, n - 1).data, -a.row, -a.col};
 }
 template <class T>
-Rows<T> FromTheLast(int64_t n, Rows<T> x) {
+Rows<T> Reversed(int64_t n, Rows<T> x) {
   return {x.At(n - 1, 0).data, -x.ld};
 }
 

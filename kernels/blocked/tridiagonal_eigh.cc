@@ -21,9 +21,8 @@ TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
       leaves_(n, kMostLeaf, /*between=*/0),
       vectors_(vectors),
       // The lower halves begin at a register.
-      memory_(
-          RowCarver<R>::RowCount(vectors ? n : 2) + HalvesMerge<R>::RowCount(n, vectors ? n : 1),
-          n + kWidth<R>),
+      memory_(RowArena<R>::RowCount(vectors ? n : 2) + HalvesMerge<R>::RowCount(n, vectors ? n : 1),
+              n + kWidth<R>),
       rows_(memory_.rows()),
       z_(rows_.Take(vectors ? n : 2)),
       merge_(n, vectors ? n : 1, rows_),
@@ -31,7 +30,7 @@ TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
 
 template <class R>
 int TridiagonalEigh<R>::SolveLeaves(R* d, const R* e) {
-  const int order = static_cast<int>(leaves_.Largest());
+  const int order = static_cast<int>(leaves_.LargestSize());
   V* const diagonal = leaf_.get();
   V *const beside = diagonal + kMostLeaf, *const z = beside + kMostLeaf;
   V *const sine = z + kMostLeaf * kMostLeaf, *const shear = sine + small::kPendingSweeps<V> * order;

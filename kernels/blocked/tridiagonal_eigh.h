@@ -47,7 +47,7 @@ class TridiagonalEigh {
   Leaves leaves_;
   bool vectors_;
   Workspace<R> memory_;
-  RowCarver<R> rows_;
+  RowArena<R> rows_;
   Rows<R> z_;  // the eigenvectors, or the first and the last elements of each
   HalvesMerge<R> merge_;
   std::unique_ptr<V[]> leaf_;

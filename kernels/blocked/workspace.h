@@ -74,9 +74,9 @@ void CopyRows(int64_t rows, int64_t cols, Rows<T> source, T* target, const RunTa
 // Hands out the rows of a workspace from the first on, each piece with the rows that tiles reach
 // beyond it.
 template <class T>
-class RowCarver {
+class RowArena {
  public:
-  explicit RowCarver(Rows<T> rows) : next_(rows) {}
+  explicit RowArena(Rows<T> rows) : next_(rows) {}
 
   // The rows that Take takes.
   static int64_t RowCount(int64_t count) { return count + kTileRows; }

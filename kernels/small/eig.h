@@ -16,12 +16,12 @@ struct EigWork {
 
   EigWork(V* memory, int64_t n, bool with_left, bool with_right)
       : schur(memory, n, with_left || with_right) {
-    Carver<V> carver(schur.end);
-    values = carver.template Take<C>(n);
-    x = carver.template Take<C>(2 * n);
-    left = with_left ? carver.template Take<E>(n * n) : nullptr;
+    Arena<V> arena(schur.end);
+    values = arena.template Take<C>(n);
+    x = arena.template Take<C>(2 * n);
+    left = with_left ? arena.template Take<E>(n * n) : nullptr;
     right = with_right ? schur.z : nullptr;
-    end = carver.Next();
+    end = arena.Next();
   }
 
   SchurWork<E> schur;  // the operand in schur.t, row-major

@@ -17,7 +17,7 @@
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
-#include "kernels/small/carver.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/hermitian.h"
 #include "kernels/small/open_block.h"
 #include "kernels/small/ordered.h"
@@ -111,20 +111,20 @@ struct EigenWork {
   using V = RealElement<E>;
 
   LINALG_INLINE EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
-    Carver<V> carver(memory);
+    Arena<V> arena(memory);
     const auto take_rows = [&](int64_t count) {
-      return carver.template TakeRows<E, Row>(count, stride);
+      return arena.template TakeRows<E, Row>(count, stride);
     };
-    matrix = carver.template Take<E>(int64_t{n} * stride);
+    matrix = arena.template Take<E>(int64_t{n} * stride);
     a = take_rows(n);
     z = take_rows(vectors ? n : 0);
     rows = take_rows(kTridiagonaliseWorkRows);
-    tau = carver.template Take<E>(stride);
-    for (V** vector : {&d, &e, &order}) *vector = carver.Take(stride);
+    tau = arena.template Take<E>(stride);
+    for (V** vector : {&d, &e, &order}) *vector = arena.Take(stride);
     for (V** angles : {&sine, &shear}) {
-      *angles = carver.Take(vectors ? kPendingSweeps<Row> * stride : 0);
+      *angles = arena.Take(vectors ? kPendingSweeps<Row> * stride : 0);
     }
-    end = carver.Next();
+    end = arena.Next();
   }
 
   int stride;

@@ -12,7 +12,7 @@
 
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/jacobi.h"
-#include "kernels/small/carver.h"
+#include "kernels/small/arena.h"
 
 namespace linalg::small {
 
@@ -261,11 +261,11 @@ class JacobiSvd {
   // Elements before the matrix that are computed with.
   static constexpr int kMargin = 0;
 
-  LINALG_INLINE JacobiSvd(Carver<V>& carver, E*, int n) : n_(n) {
+  LINALG_INLINE JacobiSvd(Arena<V>& arena, E*, int n) : n_(n) {
     const int stride = RowStride<V, Row>(n);
-    a_ = carver.template TakeRows<E, Row>(n, stride);
-    g_ = carver.template TakeRows<E, Row>(n, stride);
-    fresh_ = carver.template TakeRows<E, Row>(1, stride);
+    a_ = arena.template TakeRows<E, Row>(n, stride);
+    g_ = arena.template TakeRows<E, Row>(n, stride);
+    fresh_ = arena.template TakeRows<E, Row>(1, stride);
   }
 
   LINALG_INLINE void Set(int i, int j, E x) const { a_.Below(i).Set(j, x); }

@@ -12,7 +12,7 @@
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scaled_product.h"
-#include "kernels/small/picked.h"
+#include "kernels/small/lane_pivots.h"
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {
@@ -49,7 +49,7 @@ class Exchanges {
     if (by_rows_) return;
 #pragma GCC unroll 4
     for (int s = 0; s < kSteps; ++s) {
-      picked_[s] = PickedRows(pivots_[s]) & ~(uint64_t{1} << (first + s));
+      picked_[s] = PivotRows(pivots_[s]) & ~(uint64_t{1} << (first + s));
     }
   }
 
@@ -145,7 +145,7 @@ class Exchanges<kSteps, V> {
 
 // The largest number of a column, and its row.
 template <class V>
-struct Largest {
+struct LargestOfColumn {
   V size, row;
 
   LINALG_INLINE void Add(V other, int i) {
@@ -162,7 +162,7 @@ LINALG_INLINE void FactorPanel(int rows, int cols, int first, E* a, RealElement<
                                RealElement<E>& singular) {
   using V = RealElement<E>;
   E* const panel = a + first;
-  Largest<V> largest{Magnitude(panel[first * cols]), Number<V>(first)};
+  LargestOfColumn<V> largest{Magnitude(panel[first * cols]), Number<V>(first)};
   for (int i = first + 1; i < rows; ++i) largest.Add(Magnitude(panel[i * cols]), i);
 #pragma GCC unroll 4
   for (int step = 0; step < kCols; ++step) {
@@ -302,8 +302,9 @@ LINALG_ONCE void ApplyPivots(int n, LanePivots<RealElement<E>> pivots, bool back
   }
   for (int step = 0; step < n; ++step) {
     const int k = back ? n - 1 - step : step;
-    ForPicked(pivots.steps[k], k, 0, n,
-              [&](auto picked, int i) { ExchangeRows(picked, cols, b + i * cols, b + k * cols); });
+    ForEachPivot(pivots.steps[k], k, 0, n, [&](auto picked, int i) {
+      ExchangeRows(picked, cols, b + i * cols, b + k * cols);
+    });
   }
 }
 

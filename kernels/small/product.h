@@ -120,7 +120,7 @@ LINALG_INLINE void TransposeToPanels(int rows, int cols, const Lane<V>* b, Lane<
         }
       }
     } else {
-      using M = Moved<kParts * sizeof(Lane<V>)>;
+      using M = MoveType<kParts * sizeof(Lane<V>)>;
       Pack(reinterpret_cast<const M*>(source), cols, cols,
            reinterpret_cast<Vector<M, kWidth>*>(panel));
     }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/small/householder.h"
-#include "kernels/small/picked.h"
+#include "kernels/small/lane_pivots.h"
 
 namespace linalg::small {
 
@@ -43,7 +43,7 @@ LINALG_INLINE void PivotedQr(E* a, int ld, int m, int n, E* v, E* taus, RealElem
       largest = larger ? size : largest;
       pivot = larger ? Number<V>(j) : pivot;
     }
-    ForPicked(pivot, k, k + 1, n, [&](auto picked, int j) {
+    ForEachPivot(pivot, k, k + 1, n, [&](auto picked, int j) {
       for (int i = 0; i < m; ++i) ExchangeWhere(picked, a[i * ld + k], a[i * ld + j]);
       ExchangeWhere(picked, order[k], order[j]);
     });

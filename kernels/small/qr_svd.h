@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "kernels/arithmetic/columns.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/bidiagonalise.h"
-#include "kernels/small/carver.h"
 #include "kernels/small/golub_kahan.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/ordered.h"
@@ -105,20 +105,20 @@ class QrSvd {
   // Elements before the matrix that are computed with.
   static constexpr int kMargin = kColumns<E, B> - 1;
 
-  LINALG_INLINE QrSvd(Carver<V>& carver, E* matrix, int n)
+  LINALG_INLINE QrSvd(Arena<V>& arena, E* matrix, int n)
       : n_(n), stride_(RowStride<V, Row>(n)), matrix_(matrix) {
-    const auto take = [&](int64_t count) { return carver.template Take<E>(count); };
+    const auto take = [&](int64_t count) { return arena.template Take<E>(count); };
     reflectors_ = {
         .left = take(n * n), .right = take(n * n), .left_taus = take(n), .right_taus = take(n)};
     for (Side* side : {&left_, &right_}) {
-      side->rows = carver.Take(n * stride_);
-      side->sine = carver.Take(kPendingSweeps<Row> * n);
-      side->shear = carver.Take(kPendingSweeps<Row> * n);
+      side->rows = arena.Take(n * stride_);
+      side->sine = arena.Take(kPendingSweeps<Row> * n);
+      side->shear = arena.Take(kPendingSweeps<Row> * n);
     }
-    d_ = carver.Take(stride_);
-    e_ = carver.Take(stride_);
-    beside_ = carver.Take(n);
-    order_ = carver.Take(n);
+    d_ = arena.Take(stride_);
+    e_ = arena.Take(stride_);
+    beside_ = arena.Take(n);
+    order_ = arena.Take(n);
   }
 
   LINALG_INLINE void Set(int i, int j, E x) const { matrix_[i * n_ + j] = x; }

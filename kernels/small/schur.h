@@ -13,8 +13,8 @@
 #include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/arithmetic/schur_step.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/balance.h"
-#include "kernels/small/carver.h"
 #include "kernels/small/hessenberg.h"
 
 namespace linalg::small {
@@ -234,14 +234,14 @@ struct SchurWork {
   using V = RealElement<E>;
 
   SchurWork(V* memory, int64_t n, bool vectors) {
-    Carver<V> carver(memory);
-    t = carver.template Take<E>(n * n);
-    z = carver.template Take<E>(vectors ? n * n : 0);
-    reflectors = carver.template Take<E>(n * n);
-    taus = carver.template Take<E>(n);
-    diagonal = carver.Take(n);
-    order = carver.Take(n);
-    end = carver.Next();
+    Arena<V> arena(memory);
+    t = arena.template Take<E>(n * n);
+    z = arena.template Take<E>(vectors ? n * n : 0);
+    reflectors = arena.template Take<E>(n * n);
+    taus = arena.template Take<E>(n);
+    diagonal = arena.Take(n);
+    order = arena.Take(n);
+    end = arena.Next();
   }
 
   E *t, *z;  // the operand in t, row-major

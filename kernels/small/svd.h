@@ -9,7 +9,7 @@
 
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
-#include "kernels/small/carver.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/mul_sub.h"
 
@@ -27,7 +27,7 @@ struct SvdWork {
 
   // For matrices of `rows` by `cols`, and factors U and Vᴴ that are square or not.
   LINALG_INLINE SvdWork(V* memory, int rows, int cols, bool full)
-      : SvdWork(Carver<V>(memory), std::max(rows, cols), std::min(rows, cols), full) {}
+      : SvdWork(Arena<V>(memory), std::max(rows, cols), std::min(rows, cols), full) {}
 
   // The operand, row-major, and in the end U and Vᴴ: of a wide matrix, `right` and `left`.
   E *matrix, *left, *right;
@@ -36,16 +36,16 @@ struct SvdWork {
   V *s, *end;
 
  private:
-  LINALG_INLINE SvdWork(Carver<V> carver, int64_t m, int64_t n, bool full)
-      : matrix(carver.template Take<E>(Method::kMargin + m * n) + Method::kMargin),
-        left(carver.template Take<E>(m * (full ? m : n))),
-        right(carver.template Take<E>(n * n)),
-        q(carver.template Take<E>(kSquare ? 0 : m * (full ? m : n))),
-        reflectors(carver.template Take<E>(m > n ? m * n : 0)),
-        taus(carver.template Take<E>(m > n ? n : 0)),
-        method(carver, matrix, static_cast<int>(n)),
-        s(carver.Take(n)),
-        end(carver.Next()) {}
+  LINALG_INLINE SvdWork(Arena<V> arena, int64_t m, int64_t n, bool full)
+      : matrix(arena.template Take<E>(Method::kMargin + m * n) + Method::kMargin),
+        left(arena.template Take<E>(m * (full ? m : n))),
+        right(arena.template Take<E>(n * n)),
+        q(arena.template Take<E>(kSquare ? 0 : m * (full ? m : n))),
+        reflectors(arena.template Take<E>(m > n ? m * n : 0)),
+        taus(arena.template Take<E>(m > n ? n : 0)),
+        method(arena, matrix, static_cast<int>(n)),
+        s(arena.Take(n)),
+        end(arena.Next()) {}
 };
 
 // Singular values of work.matrix in work.s, descending. With kVectors also the factors, row-major:

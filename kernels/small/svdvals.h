@@ -10,8 +10,8 @@
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/registers.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/bidiagonalise.h"
-#include "kernels/small/carver.h"
 #include "kernels/small/golub_kahan.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/root_free_ql.h"
@@ -41,15 +41,15 @@ struct SvdvalsWork {
 
   SvdvalsWork(V* memory, int64_t rows, int64_t cols) {
     const int64_t n = std::min(rows, cols);
-    Carver<V> carver(memory);
+    Arena<V> arena(memory);
     // First, for numbers twice as wide, and as long as two registers: what lies before the matrix.
-    wide = carver.Take(std::max<int64_t>(4 * n, 2 * kRegisterBytes / sizeof(Lane<V>)));
-    matrix = carver.template Take<E>(rows * cols);
-    reflectors = carver.template Take<E>(rows * cols);
-    taus = carver.template Take<E>(n);
-    values = carver.Take(n);
-    beside = carver.Take(n);
-    end = carver.Next();
+    wide = arena.Take(std::max<int64_t>(4 * n, 2 * kRegisterBytes / sizeof(Lane<V>)));
+    matrix = arena.template Take<E>(rows * cols);
+    reflectors = arena.template Take<E>(rows * cols);
+    taus = arena.template Take<E>(n);
+    values = arena.Take(n);
+    beside = arena.Take(n);
+    end = arena.Next();
   }
 
   E* matrix;  // the operand, row-major

@@ -9,9 +9,9 @@ namespace linalg::small {
 
 // Hands out memory of elements V from its beginning on.
 template <class V>
-class Carver {
+class Arena {
  public:
-  LINALG_INLINE explicit Carver(V* memory) : next_(memory) {}
+  LINALG_INLINE explicit Arena(V* memory) : next_(memory) {}
 
   template <class E = V>
   LINALG_INLINE E* Take(int64_t count) {

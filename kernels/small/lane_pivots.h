@@ -9,9 +9,9 @@
 namespace linalg::small {
 
 // The rows that some lane picked, a bit for each.
-inline constexpr int kMostPickedRows = 64;
+inline constexpr int kMaxPivotRows = 64;
 template <class V>
-LINALG_INLINE uint64_t PickedRows(V pivot) {
+LINALG_INLINE uint64_t PivotRows(V pivot) {
   alignas(V) Lane<V> rows[kLanesOf<V>];
   StoreUnaligned(pivot, rows);
   uint64_t picked = 0;
@@ -25,7 +25,7 @@ LINALG_INLINE uint64_t PickedRows(V pivot) {
 // it did: of a single lane, as a CUDA thread is, the one that it picked, without a look at the
 // others.
 template <class V, class Body>
-LINALG_INLINE void ForPicked(V pivot, int k, int first, int last, Body&& body) {
+LINALG_INLINE void ForEachPivot(V pivot, int k, int first, int last, Body&& body) {
   if constexpr (kLanesOf<V> == 1) {
     const int i = static_cast<int>(pivot);
     if (i != k && i >= first && i < last) body(pivot == pivot, i);
