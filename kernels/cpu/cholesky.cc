@@ -32,6 +32,17 @@ void FillTriangleWithNaN(int64_t n, bool lower, T* factor) {
   }
 }
 
+// Nanoseconds in tiles. The pivots wait for each other.
+template <class T>
+double BlockedCholeskyNanoseconds(int64_t n) {
+  return 30.0 * n + BlockedNanoseconds<T>(n * n * n / 6.0);
+}
+
+template <class T>
+double BlockedCholeskyDerivativeNanoseconds(int64_t n) {
+  return BlockedNanoseconds<T>(n * n * n * 5.0 / 6);
+}
+
 template <class T>
 struct CholeskyProblem {
   int64_t batch, n;
@@ -40,7 +51,7 @@ struct CholeskyProblem {
   T* factor;
   int32_t* info;
 
-  CpuPath path() const { return ChoosePath(Operation::kCholesky, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= kSmallCholesky ? CpuPath::kLane : CpuPath::kTile; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
@@ -90,7 +101,7 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
 // in tiles blocked(work, factor, x, y, run_tasks) makes y of it.
 template <class T, class Small, class Blocked>
 struct CholeskyDerivativeProblem {
-  Operation operation;
+  int64_t most_in_lanes;  // the largest n
   int64_t batch, n;
   double cubes;
   const T *factor, *x;
@@ -98,7 +109,7 @@ struct CholeskyDerivativeProblem {
   Small small;
   Blocked blocked;
 
-  CpuPath path() const { return ChoosePath(operation, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= most_in_lanes ? CpuPath::kLane : CpuPath::kTile; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
@@ -127,14 +138,14 @@ struct CholeskyDerivativeProblem {
 };
 
 template <class Small, class Blocked>
-void RunDerivative(ffi::ThreadPool& pool, Operation operation, double cubes,
+void RunDerivative(ffi::ThreadPool& pool, int64_t most_in_lanes, double cubes,
                    const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x, Result& y, Small&& small,
                    Blocked&& blocked) {
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
     RunOnPath(pool, CholeskyDerivativeProblem<T, Small, Blocked>{
-                        .operation = operation,
+                        .most_in_lanes = most_in_lanes,
                         .batch = batch,
                         .n = n,
                         .cubes = cubes,
@@ -150,7 +161,7 @@ void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
                  bool lower, bool symmetrize) {
   const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
   RunDerivative(
-      pool, Operation::kCholeskyDerivative, 1.0 / 3, factor, da, dfactor,
+      pool, kSmallCholeskyDerivative, 1.0 / 3, factor, da, dfactor,
       [=](int n, auto* l, auto* x) { small::CholeskyJvp(n, l, part, x); },
       [=](auto& work, const auto&... operands) { work.Jvp(part, operands...); });
 }
@@ -159,7 +170,7 @@ void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
                  bool lower, bool symmetrize) {
   const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
   RunDerivative(
-      pool, Operation::kCholeskyDerivative, 1.0 / 3, factor, ct, a_ct,
+      pool, kSmallCholeskyDerivative, 1.0 / 3, factor, ct, a_ct,
       [=](int n, auto* l, auto* x) { small::CholeskyVjp(n, l, part, x); },
       [=](auto& work, const auto&... operands) { work.Vjp(part, operands...); });
 }
@@ -167,14 +178,14 @@ void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
 void CholeskyFullJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
                      Result dfactor) {
   RunDerivative(
-      pool, Operation::kFullCholeskyDerivative, 7.0 / 6, factor, da, dfactor,
+      pool, kSmallFullCholeskyDerivative, 7.0 / 6, factor, da, dfactor,
       [](int n, auto* l, auto* x) { small::CholeskyFullJvp(n, l, x); },
       [](auto& work, const auto&... operands) { work.FullJvp(operands...); });
 }
 
 void CholeskyFullVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct) {
   RunDerivative(
-      pool, Operation::kFullCholeskyDerivative, 7.0 / 6, factor, ct, a_ct,
+      pool, kSmallFullCholeskyDerivative, 7.0 / 6, factor, ct, a_ct,
       [](int n, auto* l, auto* x) { small::CholeskyFullVjp(n, l, x); },
       [](auto& work, const auto&... operands) { work.FullVjp(operands...); });
 }

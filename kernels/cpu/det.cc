@@ -21,7 +21,7 @@ struct DetProblem {
   const T* a;
   DeterminantOutputs<T> results;
 
-  CpuPath path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(n, n); }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     DispatchSize(n, [&](auto order) {
@@ -73,7 +73,7 @@ struct CofactorsProblem {
   T* det;
   T* cofactors;
 
-  CpuPath path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(n, n); }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     DispatchSize(n, [&](auto order) { RunInLanes(pool, order); });

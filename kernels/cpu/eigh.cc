@@ -58,7 +58,9 @@ struct EighProblem {
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
   CpuPath path() const {
-    return ChoosePath(vectors ? Operation::kEigh : Operation::kEigvalsh, n, n, kDtype<T>);
+    const int64_t most_with_vectors = kIsDouble<T> ? kSmallEighDouble : kSmallEigh;
+    if (n <= (vectors ? most_with_vectors : kSmallEigvalsh)) return CpuPath::kLane;
+    return n <= kBlockedEigh ? CpuPath::kTile : CpuPath::kLapack;
   }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
@@ -115,7 +117,7 @@ struct EighProblem {
   void RunInLanes(ffi::ThreadPool& pool) const {
     using Row = Vector<R, kLanes<T>>;
     const int order = ToInt(n);
-    const bool refine = RefinesEigenvalues(n, kVectors);
+    const bool refine = n >= (kVectors ? kLeastRefinedEigh : kLeastRefinedEigvalsh);
     // Elements of a scaled matrix are below 3, and its norm below n times that.
     static_assert(3 * kLeastRefinedEigvalsh < 128, "more than small::RootFreeQl takes in float32");
     const int64_t count = n * n;
@@ -136,7 +138,7 @@ struct EighProblem {
       };
       if constexpr (kLanesOf<V> > 1) {
         solve(std::type_identity<V>());
-      } else if (FillsRegisters(n, kLanes<T>)) {
+      } else if (n > kLanes<T> / 2) {
         solve(std::type_identity<Row>());  // a single matrix has its rows in registers
       } else {
         solve(std::type_identity<Vector<R, 16 / sizeof(R)>>());

@@ -65,7 +65,10 @@ struct EighTridiagonalProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  CpuPath path() const { return ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>); }
+  CpuPath path() const {
+    const bool pays_off = kLeastBlockedTridiagonal <= n && n <= kBlockedEigh;
+    return pays_off ? CpuPath::kTile : CpuPath::kLapack;
+  }
 
   void RunInTiles(ffi::ThreadPool& pool) const {
     const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;

@@ -24,7 +24,7 @@ struct HessenbergProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const {}
 
-  CpuPath path() const { return ChoosePath(Operation::kHessenberg, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= kSmallHessenberg ? CpuPath::kLane : CpuPath::kLapack; }
 
   // One matrix per lane; a single one with columns in registers.
   void RunInLanes(ffi::ThreadPool& pool) const {

@@ -75,9 +75,9 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
                   bool in_place = false, int64_t most_bytes = kWideGroupBytes) {
   constexpr int kWide = kLanes<T>, kHalf = kWide / 2;
   const bool fits = size * kRegisterBytes <= most_bytes;
-  const bool brief = nanoseconds * static_cast<double>(batch) / kWide < kBriefNanoseconds;
+  const bool is_brief = nanoseconds * static_cast<double>(batch) / kWide < kBriefNanoseconds;
   if constexpr (kRegisterBytes == 64) {
-    if (batch >= kHalf && (!fits || brief || batch < kWide)) {
+    if (batch >= kHalf && (!fits || is_brief || batch < kWide)) {
       return ForEachGroupOf<kHalf, T>(pool, batch, size, nanoseconds, run, in_place);
     }
   }

@@ -24,7 +24,7 @@ struct LuProblem {
   T* lu;
   int32_t *pivots, *permutation, *info;
 
-  CpuPath path() const { return ChoosePath(Operation::kLu, m, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(m, n); }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const auto store = [&](auto& group, auto singular) {

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/once.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/small/lu.h"
@@ -12,6 +13,11 @@
 namespace linalg {
 
 static_assert(std::max(kSmallLu, kSmallTriangular) <= small::kMaxPivotRows);
+
+// The path of every handler that factors by LU.
+inline CpuPath LuPath(int64_t rows, int64_t cols) {
+  return std::max(rows, cols) <= kSmallLu ? CpuPath::kLane : CpuPath::kTile;
+}
 
 // A group of small matrices in registers, and room for their factors.
 template <class T, class V>

@@ -15,6 +15,28 @@
 namespace linalg {
 namespace {
 
+// Calls body, as a constant, with the bytes of the narrowest register that holds a row of so many
+// bytes, or of the widest one.
+template <class Body>
+void WithProductRegister(int64_t row_bytes, Body&& body) {
+  if constexpr (kRegisterBytes > 32) {
+    if (row_bytes > 32) return body(std::integral_constant<int, kRegisterBytes>());
+  }
+  if constexpr (kRegisterBytes > 16) {
+    if (row_bytes > 16) return body(std::integral_constant<int, 32>());
+  }
+  body(std::integral_constant<int, 16>());
+}
+
+// Rows that are computed at once, each in one register or two: as many as fit in the registers.
+template <bool kComplex>
+inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
+
+// Nanoseconds of a product: a fixed cost, and a rate that the narrowest registers reach.
+inline double ProductNanoseconds(size_t real_bytes, double operations) {
+  return 5.0 + 0.0125 * static_cast<double>(real_bytes) * operations;
+}
+
 // A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes, conjugates, both or
 // neither. An operand of rank 2 serves them all.
 template <class T>

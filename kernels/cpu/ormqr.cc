@@ -27,7 +27,9 @@ struct OrmqrProblem {
 
   // All columns of the reflectors' matrix are read in lanes.
   CpuPath path() const {
-    return ChoosePath(Operation::kOrmqr, std::max(m, n), c_vectors, kDtype<T>);
+    const bool has_few_vectors = c_vectors <= kFewOrmqrColumns;
+    const int64_t most_in_lanes = has_few_vectors ? kSmallOrmqrOfFewColumns : kSmallOrmqr;
+    return std::max(m, n) <= most_in_lanes ? CpuPath::kLane : CpuPath::kTile;
   }
 
   void RunInLanes(ffi::ThreadPool& pool) const {

@@ -1,18 +1,20 @@
-// The one shape of the handlers.
+// The shape of every handler.
 //
 // A handler reads a problem off its buffers: the batch, the sizes, the operands, and where results
-// go, null where one is not wanted. The problem says which path its matrices take, and what each
-// path makes of them:
+// go, null where one is not wanted. The problem chooses its path and runs on it:
 //
-//   CpuPath path() const;                        by ChoosePath, or the one path that there is
-//   void RunInLanes(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h, or
-//                                             ForEachRange or ForEachInTurn one matrix at a time
-//   void RunInTiles(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn, or ForEachInTasks
-//   void RunByLapack(ffi::ThreadPool&) const;   by LAPACK: ForEachByLapack
+//   CpuPath path() const;
+//   void RunInLanes(ffi::ThreadPool&) const;   kernels/small: ForEachGroup of lanes.h, or
+//                                              ForEachRange or ForEachInTurn one matrix at a time
+//   void RunInTiles(ffi::ThreadPool&) const;   kernels/blocked: ForEachInTurn, or ForEachInTasks
+//   void RunByLapack(ffi::ThreadPool&) const;  LAPACK: ForEachByLapack
 //
-// It lacks the paths that its matrices never take. One that no path is for if its matrices have no
-// elements, or there are no matrices, has IsEmpty() too, and RunEmpty() for the results that there
-// are all the same.
+// The path must not depend on the batch, so that a matrix gives the same bits in any batch. The
+// constants that it depends on are in tuning.h.
+//
+// A problem lacks the paths that its matrices never take. Matrices without elements, or no matrices
+// at all, may fit no path. Then the problem has IsEmpty(), and RunEmpty() for results that have
+// elements all the same.
 #pragma once
 
 #include <stdexcept>
@@ -24,6 +26,9 @@
 #include "kernels/cpu/tuning.h"
 
 namespace linalg {
+
+// What works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
+enum class CpuPath { kLane, kTile, kLapack };
 
 template <class Problem>
 void RunOnPath(ffi::ThreadPool& pool, const Problem& problem) {

@@ -22,6 +22,19 @@
 namespace linalg {
 namespace {
 
+// Nanoseconds by LAPACK of the factors and what is made of the reflectors.
+inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
+  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
+}
+
+// Nanoseconds in tiles, with Q.
+template <class T>
+double BlockedQrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
+  return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
+}
+
 // The reflectors of one matrix and the Q made from them, column-major, in memory that serves one
 // matrix after another. Q has q_cols columns: 0 where it is not wanted.
 template <class T>
@@ -38,7 +51,7 @@ class LapackQr {
   void Factor(ffi::ThreadPool& pool, const T* a) {
     if (count_ == 0) return;
     Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
-    const auto factor = TakesUnblockedReflectors(count_) ? &lapack::Geqr2<T> : &lapack::Geqrf<T>;
+    const auto factor = count_ <= kUnblockedReflectors ? &lapack::Geqr2<T> : &lapack::Geqrf<T>;
     factor(ToInt(rows_), ToInt(cols_), a_.get(), ToInt(rows_), taus_.get(), work_.get());
   }
 
@@ -84,7 +97,7 @@ class LapackQr {
   // The row-major rows-by-q_cols Q. Overwrites the reflectors.
   void WriteQ(ffi::ThreadPool& pool, int64_t q_cols, T* q) {
     if (rows_ == 0 || q_cols == 0) return;
-    const auto multiply = TakesUnblockedReflectors(count_) ? &lapack::Org2r<T> : &lapack::Orgqr<T>;
+    const auto multiply = count_ <= kUnblockedReflectors ? &lapack::Org2r<T> : &lapack::Orgqr<T>;
     multiply(ToInt(rows_), ToInt(q_cols), ToInt(count_), a_.get(), ToInt(rows_), taus_.get(),
              work_.get());
     Transpose(pool, q_cols, rows_, a_.get(), rows_, q, q_cols);
@@ -107,7 +120,17 @@ struct QrProblem : QrShape {
   T* q = nullptr;
 
   CpuPath path() const {
-    return ChoosePath(order != nullptr ? Operation::kPivotedQr : Operation::kQr, m, n, kDtype<T>);
+    if (order != nullptr) {
+      return std::max(m, n) <= kSmallPivotedQr ? CpuPath::kLane : CpuPath::kLapack;
+    }
+    // As many columns as do not fill a block; panels that are most of the matrix.
+    const bool is_narrow = n < std::min(m / kNarrowQrRows, kNarrowQrColumns);
+    const bool has_few_rows = m < n && m <= kFewQr;
+    const int64_t most_in_lanes = is_narrow || has_few_rows ? kSmallQrOfFewRows : kSmallQr;
+    if (std::max(m, n) <= most_in_lanes) return CpuPath::kLane;
+    const bool is_mostly_panel =
+        std::min(m, n) <= kFewQr && m * n * static_cast<int64_t>(sizeof(T)) > kBlockedFewQrBytes;
+    return is_narrow || is_mostly_panel ? CpuPath::kLapack : CpuPath::kTile;
   }
 
   // One matrix per lane, or one at a time with its columns in registers.
@@ -115,7 +138,7 @@ struct QrProblem : QrShape {
     using One = Element<T, Real<T>>;
     using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
-    if (TakesQrPerLane(m, n)) {
+    if (std::max(m, n) <= kSmallQrPerLane) {
       const int64_t size = Size<1>() * kParts;
       ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
                       [&]<class V>(int64_t i, V* registers) {

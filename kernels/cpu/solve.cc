@@ -31,7 +31,7 @@ struct SolveProblem {
   bool IsEmpty() const { return systems.batch == 0; }
   void RunEmpty() const {}
 
-  CpuPath path() const { return ChoosePath(Operation::kSolve, systems); }
+  CpuPath path() const { return IsTiny(systems) ? CpuPath::kLane : CpuPath::kTile; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(systems.n), cols = ToInt(systems.cols);
@@ -128,7 +128,7 @@ struct InvProblem {
   int32_t* info = nullptr;  // null if that is not wanted
   std::optional<DeterminantOutputs<T>> det{};
 
-  CpuPath path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(n, n); }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;

@@ -137,9 +137,12 @@ void AdviseHugePages(const Systems<T>& systems) {
   AdviseHugePages(systems.x, systems.batch * systems.size() * sizeof(T));
 }
 
+// Whether one system per lane pays off.
 template <class T>
-CpuPath ChoosePath(Operation operation, const Systems<T>& systems) {
-  return ChoosePath(operation, systems.n, systems.nrhs(), kDtype<T>);
+bool IsTiny(const Systems<T>& systems) {
+  const int64_t n = systems.n;
+  return n <= kSmallTriangular &&
+         static_cast<double>(n * n * systems.nrhs()) <= kSmallTriangularOperations;
 }
 
 // Calls solve(first, a, x, spare) for groups of small systems in lanes, x holding the right-hand
@@ -176,7 +179,12 @@ struct SystemsProblem {
   SolveBlocked solve_blocked;
   Solve solve;
 
-  CpuPath path() const { return ChoosePath(Operation::kTriangularSolve, systems); }
+  CpuPath path() const {
+    if (IsTiny(systems)) return CpuPath::kLane;
+    const int64_t nrhs = systems.nrhs();
+    const bool fills_tiles = kLeastBlockedTriangular <= systems.n && kLeastBlockedRhs <= nrhs;
+    return fills_tiles && nrhs <= kMostBlockedRhs ? CpuPath::kTile : CpuPath::kLapack;
+  }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     ForEachSmallSystem(pool, systems, systems.Operations(), solve_small);

@@ -25,6 +25,14 @@
 namespace linalg {
 namespace {
 
+// Nanoseconds in tiles of singular values, and of singular vectors if they are wanted.
+template <class T>
+double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
+  const double k = static_cast<double>(std::min(rows, cols));
+  const double operations = (static_cast<double>(std::max(rows, cols)) + k + 100) * k * k;
+  return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
+}
+
 // `u` and `vh` are null where singular values alone are wanted; `full` if they are square.
 template <class T>
 struct SvdProblem {
@@ -49,12 +57,20 @@ struct SvdProblem {
   }
 
   CpuPath path() const {
-    return ChoosePath(u == nullptr ? Operation::kSvdvals : Operation::kSvd, m, n, kDtype<T>);
+    const int64_t most_in_lanes =
+        u != nullptr
+            ? ForDtype<T>(kSmallSvd, kSmallSvdComplex64, kSmallSvdFloat64, kSmallSvdComplex128)
+            : (kIsDouble<T> ? kSmallSvdvalsDouble : kSmallSvdvals);
+    if (std::max(m, n) <= most_in_lanes) return CpuPath::kLane;
+    const bool fills_tiles = kLeastBlockedSvd <= Count();
+    const bool fits_memory =
+        Count() <= kBlockedSvd && m * n * static_cast<int64_t>(sizeof(T)) <= kBlockedSvdBytes;
+    return fills_tiles && fits_memory ? CpuPath::kTile : CpuPath::kLapack;
   }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const bool vectors = u != nullptr;
-    if (TakesJacobi(m, n, kDtype<T>, vectors)) {
+    if (TakesJacobi()) {
       vectors ? RunJacobi<true>(pool) : RunJacobi<false>(pool);
     } else {
       vectors ? RunQr(pool) : RunValues(pool);
@@ -99,6 +115,12 @@ struct SvdProblem {
 
  private:
   int64_t Count() const { return std::min(m, n); }
+  // By one-sided Jacobi; others by QR iteration.
+  bool TakesJacobi() const {
+    if (u == nullptr) return !kIsDouble<T> && std::max(m, n) <= kJacobiSvdvals;
+    return Count() <=
+           ForDtype<T>(kJacobiSvd, kJacobiSvdComplex64, kJacobiSvdFloat64, kJacobiSvdComplex128);
+  }
   int64_t LeftSize() const { return m * (full ? m : Count()); }
   int64_t RightSize() const { return n * (full ? n : Count()); }
   void Fail(int64_t i) const {

@@ -29,12 +29,6 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
 // tiny and of large matrices. Only the order of magnitude matters.
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
-// The same of the QR factors of one matrix, with what is made of the reflectors.
-inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
-  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
-}
-
 // The cut-offs of each operation. kSmall… is the largest n that goes to the algorithms of
 // kernels/small, kBlocked… the largest in tiles, kLeast… the least. The ratios beside them are of
 // times: of stock JAX, which calls LAPACK, over ours where nothing else is said; in float32 /
@@ -203,130 +197,16 @@ inline constexpr int64_t kJacobiSvdComplex64 = 6;
 inline constexpr int64_t kJacobiSvdFloat64 = 6;
 inline constexpr int64_t kJacobiSvdComplex128 = 4;
 
-// Rows of a single matrix are in registers as wide as there are, `lanes` numbers, where they fill
-// more than half of one.
-inline bool FillsRegisters(int64_t n, int lanes) { return n > lanes / 2; }
+template <class T>
+inline constexpr bool kIsDouble = std::is_same_v<Real<T>, double>;
 
-// What works on a matrix: the algorithms of kernels/small, those of kernels/blocked, or LAPACK.
-enum class CpuPath { kLane, kTile, kLapack };
-
-enum class Operation {
-  kCholesky,
-  kCholeskyDerivative,
-  kFullCholeskyDerivative,  // along any dA, as the rule of jax 0.10 has it
-  kEig,
-  kEigh,
-  kEigvalsh,
-  kEighTridiagonal,
-  kHessenberg,
-  kLu,     // and determinants and inverses
-  kOrmqr,  // of order `rows`, times `cols` columns
-  kPivotedQr,
-  kQr,  // and products of reflectors
-  kSchur,
-  kSolve,  // of order `rows`, with `cols` right-hand sides
-  kSvd,
-  kSvdvals,
-  kTriangularSolve,  // as kSolve; and with factors
-};
-
-// Whether numbers are of double precision.
-inline bool IsDouble(ffi::DataType dtype) {
-  return dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
+// The cut-off for numbers T, given one for each dtype.
+template <class T>
+constexpr int64_t ForDtype(int64_t float32, int64_t complex64, int64_t float64,
+                           int64_t complex128) {
+  if (kIsDouble<T>) return kIsComplex<T> ? complex128 : float64;
+  return kIsComplex<T> ? complex64 : float32;
 }
-
-// The path of matrices of `rows` by `cols`. It depends on the batch nowhere: a matrix has the same
-// bits in any.
-inline CpuPath ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
-  const int64_t longer = std::max(rows, cols);
-  const bool is_double = IsDouble(dtype);
-  const auto small_if = [](bool small) { return small ? CpuPath::kLane : CpuPath::kLapack; };
-  const bool brief = rows <= kSmallTriangular &&
-                     static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
-  const auto blocked_if = [](bool middling) {
-    return middling ? CpuPath::kTile : CpuPath::kLapack;
-  };
-  const bool is_float32 = dtype == ffi::DataType::F32, is_float64 = dtype == ffi::DataType::F64;
-  const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
-  switch (operation) {
-    case Operation::kCholesky:
-      return longer <= kSmallCholesky ? CpuPath::kLane : CpuPath::kTile;
-    case Operation::kCholeskyDerivative:
-      return longer <= kSmallCholeskyDerivative ? CpuPath::kLane : CpuPath::kTile;
-    case Operation::kFullCholeskyDerivative:
-      return longer <= kSmallFullCholeskyDerivative ? CpuPath::kLane : CpuPath::kTile;
-    case Operation::kEig:
-    case Operation::kSchur:
-      return small_if(longer <= kSmallEig);
-    case Operation::kHessenberg:
-      return small_if(longer <= kSmallHessenberg);
-    case Operation::kEigh:
-      if (longer <= (is_double ? kSmallEighDouble : kSmallEigh)) return CpuPath::kLane;
-      return blocked_if(longer <= kBlockedEigh);
-    case Operation::kEigvalsh:
-      return longer <= kSmallEigvalsh ? CpuPath::kLane : blocked_if(longer <= kBlockedEigh);
-    case Operation::kEighTridiagonal:
-      return blocked_if(kLeastBlockedTridiagonal <= longer && longer <= kBlockedEigh);
-    case Operation::kLu:
-      return longer <= kSmallLu ? CpuPath::kLane : CpuPath::kTile;
-    case Operation::kOrmqr:
-      return longer <= (cols <= kFewOrmqrColumns ? kSmallOrmqrOfFewColumns : kSmallOrmqr)
-                 ? CpuPath::kLane
-                 : CpuPath::kTile;
-    case Operation::kPivotedQr:
-      return small_if(longer <= kSmallPivotedQr);
-    case Operation::kQr: {
-      const bool narrow = cols < std::min(rows / kNarrowQrRows, kNarrowQrColumns);
-      const bool low = rows < cols && rows <= kFewQr;
-      if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return CpuPath::kLane;
-      const bool few = std::min(rows, cols) <= kFewQr;
-      return blocked_if(!narrow && !(few && bytes > kBlockedFewQrBytes));
-    }
-    case Operation::kSolve:
-      return brief ? CpuPath::kLane : CpuPath::kTile;
-    case Operation::kSvd:
-    case Operation::kSvdvals: {
-      const int64_t single_most = is_float32 ? kSmallSvd : kSmallSvdComplex64;
-      const int64_t double_most = is_float64 ? kSmallSvdFloat64 : kSmallSvdComplex128;
-      const int64_t svd_most = is_double ? double_most : single_most;
-      const int64_t values_most = is_double ? kSmallSvdvalsDouble : kSmallSvdvals;
-      if (longer <= (operation == Operation::kSvd ? svd_most : values_most)) return CpuPath::kLane;
-      const int64_t shorter = std::min(rows, cols);
-      return blocked_if(kLeastBlockedSvd <= shorter && shorter <= kBlockedSvd &&
-                        bytes <= kBlockedSvdBytes);
-    }
-    case Operation::kTriangularSolve: {
-      if (brief) return CpuPath::kLane;
-      return blocked_if(kLeastBlockedTriangular <= rows && kLeastBlockedRhs <= cols &&
-                        cols <= kMostBlockedRhs);
-    }
-  }
-  return CpuPath::kLapack;
-}
-
-// How kernels/small takes matrices of a path that has more than one way: QR with a matrix per lane,
-// or with the columns of one in registers, and updates of Cholesky factors; singular values alone
-// by one-sided Jacobi, or by QR iteration; and the QL iteration of a Hermitian matrix with its
-// eigenvalues refined.
-inline bool TakesQrPerLane(int64_t rows, int64_t cols) {
-  return std::max(rows, cols) <= kSmallQrPerLane;
-}
-inline bool TakesJacobi(int64_t rows, int64_t cols, ffi::DataType dtype, bool vectors) {
-  if (vectors) {
-    const int64_t single_most = dtype == ffi::DataType::F32 ? kJacobiSvd : kJacobiSvdComplex64;
-    const int64_t double_most =
-        dtype == ffi::DataType::F64 ? kJacobiSvdFloat64 : kJacobiSvdComplex128;
-    return std::min(rows, cols) <= (IsDouble(dtype) ? double_most : single_most);
-  }
-  return !IsDouble(dtype) && std::max(rows, cols) <= kJacobiSvdvals;
-}
-inline bool TakesUpdatePerLane(int64_t bytes) { return bytes <= kSmallCholeskyUpdateBytes; }
-inline bool RefinesEigenvalues(int64_t n, bool vectors) {
-  return n >= (vectors ? kLeastRefinedEigh : kLeastRefinedEigvalsh);
-}
-
-// Whether LAPACK's unblocked routines take so many reflectors.
-inline bool TakesUnblockedReflectors(int64_t count) { return count <= kUnblockedReflectors; }
 
 // A group of matrices that takes more memory than this runs in registers of half the width, and so
 // in half of it.
@@ -365,18 +245,6 @@ double BlockedNanoseconds(double operations) {
   return 200.0 + 0.01 * kParts * kParts * sizeof(Real<T>) * operations;
 }
 
-// The same of Cholesky factors, whose pivots have to wait for each other.
-template <class T>
-double BlockedCholeskyNanoseconds(int64_t n) {
-  return 30.0 * n + BlockedNanoseconds<T>(n * n * n / 6.0);
-}
-
-// The same of their derivatives.
-template <class T>
-double BlockedCholeskyDerivativeNanoseconds(int64_t n) {
-  return BlockedNanoseconds<T>(n * n * n * 5.0 / 6);
-}
-
 // The same of LU factors.
 template <class T>
 double BlockedLuNanoseconds(int64_t rows, int64_t cols) {
@@ -384,26 +252,11 @@ double BlockedLuNanoseconds(int64_t rows, int64_t cols) {
   return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k / 4);
 }
 
-// The same of QR factors with Q.
-template <class T>
-double BlockedQrNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
-  return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
-}
-
 // The same of eigenvalues, and of eigenvectors if they are wanted.
 template <class T>
 double BlockedEighNanoseconds(int64_t n, bool vectors) {
   const double order = static_cast<double>(n);
   return (vectors ? 3 : 1) * BlockedNanoseconds<T>((order + 100) * order * order);
-}
-
-// The same of singular values, and of singular vectors if they are wanted.
-template <class T>
-double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
-  const double k = static_cast<double>(std::min(rows, cols));
-  const double operations = (static_cast<double>(std::max(rows, cols)) + k + 100) * k * k;
-  return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
 }
 
 // Calls body with n as a constant where it is tiny, so that its loops are unrolled and its
@@ -420,29 +273,6 @@ void DispatchSize(int64_t n, Body&& body) {
     default:
       return body(ToInt(n));
   }
-}
-
-// The registers of a product: the narrowest that hold a row of so many bytes, or the widest. Calls
-// body with their bytes as a constant.
-template <class Body>
-void WithProductRegister(int64_t row_bytes, Body&& body) {
-  if constexpr (kRegisterBytes > 32) {
-    if (row_bytes > 32) return body(std::integral_constant<int, kRegisterBytes>());
-  }
-  if constexpr (kRegisterBytes > 16) {
-    if (row_bytes > 16) return body(std::integral_constant<int, 32>());
-  }
-  body(std::integral_constant<int, 16>());
-}
-
-// And its rows that are computed at once, of one register or two: as many as there are registers
-// for.
-template <bool kComplex>
-inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
-
-// Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.
-inline double ProductNanoseconds(size_t real_bytes, double operations) {
-  return 5.0 + 0.0125 * static_cast<double>(real_bytes) * operations;
 }
 
 }  // namespace linalg
