@@ -113,16 +113,16 @@ def of_side(n: int) -> str:
 # No grid of one operation meets the grid of its next cut-off: what is behind the one, in the build
 # with the least values, is what is before the next. What one thread works in is counted as the
 # kernels of kernels/small have it.
-ALONE_LU: dict[str, Key] = {"lu": square, "inv": two_squares}
+THREAD_LU: dict[str, Key] = {"lu": square, "inv": two_squares}
 CUT_OFFS = [
-    of_dtype("kAloneBytes", "f32", 256, 1024, ALONE_LU),
-    of_dtype("kAloneBytes", "f64", 512, 2048, ALONE_LU),
-    of_dtype("kAloneCholeskyBytes", "f32", 256, 1024, {"cholesky": square}),
-    of_dtype("kAloneCholeskyBytes", "f64", 512, 2048, {"cholesky": square}),
-    of_number("kAloneTriangularBytes", 512, 2304, {"triangular_solve": two_squares}),
-    of_number("kAloneQrBytes", 800, 2700, {"qr": lambda n, size: (2 * n * n + n) * size}),
-    of_number("kAloneSvdBytes", 350, 2100, {"svd": lambda n, size: (5 * n * n + 2 * n) * size}),
-    of_number("kAloneEighBytes", 640, 2600, {"eigh": lambda n, size: (3 * n * n + 9 * n) * size}),
+    of_dtype("kThreadBytes", "f32", 256, 1024, THREAD_LU),
+    of_dtype("kThreadBytes", "f64", 512, 2048, THREAD_LU),
+    of_dtype("kThreadCholeskyBytes", "f32", 256, 1024, {"cholesky": square}),
+    of_dtype("kThreadCholeskyBytes", "f64", 512, 2048, {"cholesky": square}),
+    of_number("kThreadTriangularBytes", 512, 2304, {"triangular_solve": two_squares}),
+    of_number("kThreadQrBytes", 800, 2700, {"qr": lambda n, size: (2 * n * n + n) * size}),
+    of_number("kThreadSvdBytes", 350, 2100, {"svd": lambda n, size: (5 * n * n + 2 * n) * size}),
+    of_number("kThreadEighBytes", 640, 2600, {"eigh": lambda n, size: (3 * n * n + 9 * n) * size}),
     of_dtype("kWarpLu", "f32", 16, 64, {"lu": side, "inv": side}, (16, 32, 64)),
     of_dtype("kWarpLu", "f64", 16, 32, {"lu": side, "inv": side}, (16, 32),
              r" = sizeof\(E\) == 4 +\? \d+\s+: sizeof\(E\) == 8 +\? "),

@@ -15,7 +15,8 @@ namespace {
 // The path of a target's matrices where a block has but kTeamAnywhereBytes of shared memory; what
 // the smaller arrays of a team take is counted where it may be more than is left beside that.
 template <class T>
-Path PathOf(std::string_view target, const Shapes& operands, const Shapes& results, bool shared) {
+GpuPath PathOf(std::string_view target, const Shapes& operands, const Shapes& results,
+               bool shared) {
   using E = Element<T>;
   using V = RealElement<E>;
   constexpr int64_t kBytes = sizeof(T), kNever = std::numeric_limits<int64_t>::max();
@@ -23,7 +24,7 @@ Path PathOf(std::string_view target, const Shapes& operands, const Shapes& resul
   const auto padded = [](int64_t rows, int64_t cols) { return rows * (cols | 1) * kBytes; };
   const auto in_team = [](int64_t bytes) { return [=] { return bytes <= kTeamAnywhereBytes; }; };
   const auto if_room = [](int64_t bytes) {
-    return bytes <= kTeamAnywhereBytes ? Path::kTeam : Path::kBlock;
+    return bytes <= kTeamAnywhereBytes ? GpuPath::kTeam : GpuPath::kBlock;
   };
   const int64_t m = operands.at(0).at(0), n = operands.at(0).at(1);
 
@@ -55,7 +56,7 @@ Path PathOf(std::string_view target, const Shapes& operands, const Shapes& resul
     const int64_t size = n <= kTeamEigh ? small::SizeOf<small::EigenWork<E, V>>(n, true) : kNever;
     return n <= kTeamEigh
                ? ChooseEigh(n, size * static_cast<int64_t>(sizeof(V)), [] { return false; })
-               : Path::kSteps;
+               : GpuPath::kVendor;
   }
   if (is("linalg_svd", "linalg_svdvals")) {
     const bool vectors = is("linalg_svd");
@@ -67,8 +68,9 @@ Path PathOf(std::string_view target, const Shapes& operands, const Shapes& resul
   if (is("linalg_hessenberg", "linalg_hessenberg_h")) return if_room(padded(n, n));
   if (is("linalg_schur")) return if_room(2 * padded(n, n));
   if (is("linalg_eig", "linalg_eig_left", "linalg_eigvals")) {
-    const Path path = ChooseEig(n, is("linalg_eig_left"), 0);
-    return path == Path::kTeam ? if_room(4 * padded(n, n)) : path;  // one of complex numbers, two T
+    const GpuPath path = ChooseEig(n, is("linalg_eig_left"), 0);
+    return path == GpuPath::kTeam ? if_room(4 * padded(n, n))
+                                  : path;  // one of complex numbers, two T
   }
   throw std::invalid_argument(std::string(target) + " has no handler for recorded calls");
 }
@@ -76,8 +78,8 @@ Path PathOf(std::string_view target, const Shapes& operands, const Shapes& resul
 template <class T>
 bool InOneLaunch(std::string_view target, const Shapes& operands, const Shapes& results,
                  bool shared) {
-  const Path path = PathOf<T>(target, operands, results, shared);
-  return path == Path::kAlone || path == Path::kWarp || path == Path::kTeam;
+  const GpuPath path = PathOf<T>(target, operands, results, shared);
+  return path == GpuPath::kThread || path == GpuPath::kWarp || path == GpuPath::kTeam;
 }
 
 }  // namespace

@@ -38,15 +38,15 @@ struct TeamEig {
   using V = RealElement<E>;
   using C = Complex<V>;
   EigProblem<T> problem;
-  SchurPlaces<E> places;
-  Place<V> diagonal;
-  Place<int32_t> order;
-  Place<C> x;
+  SchurOffsets<E> offsets;
+  Offset<V> diagonal;
+  Offset<int32_t> order;
+  Offset<C> x;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n;
     const int64_t offset = i * problem.Size();
-    const team::SchurWork<E> work = places.In(slice);
+    const team::SchurWork<E> work = offsets.In(slice);
     const team::Balanced<V> balanced{diagonal.In(slice), order.In(slice)};
     LoadMatrix(team, problem.a + offset, n, n, work.Input(), work.ld);
     const int info =
@@ -62,15 +62,15 @@ void RunTeamEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const EigProblem<T>& problem) {
   using E = Element<T>;
   using V = RealElement<E>;
-  Slice slice(sizeof(V));
-  const auto places = TakeSchurWork<E>(slice, problem.n, LargeTeamSize(problem.n), kVectors);
+  SharedLayout layout(sizeof(V));
+  const auto offsets = TakeSchurWork<E>(layout, problem.n, LargeTeamSize(problem.n), kVectors);
   const TeamEig<T, kVectors> job{
       .problem = problem,
-      .places = places,
-      .diagonal = slice.Take<V>(problem.n),
-      .order = slice.Take<int32_t>(problem.n),
-      .x = slice.Take<Complex<V>>(kVectors ? problem.n * int64_t{places.ld} : 0)};
-  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(problem.n), slice);
+      .offsets = offsets,
+      .diagonal = layout.Take<V>(problem.n),
+      .order = layout.Take<int32_t>(problem.n),
+      .x = layout.Take<Complex<V>>(kVectors ? problem.n * int64_t{offsets.ld} : 0)};
+  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(problem.n), layout);
 }
 
 // Xgeev has a race between host threads before CUDA 13.0 Update 1.
@@ -172,8 +172,9 @@ void RunEig(cudaStream_t stream, DeviceScratch& scratch, ffi::AnyBuffer a, Resul
         RunTeamEig<false>(stream, scratch, batch, problem);
       }
     };
-    TakePath(ChooseEig(n, left != nullptr, batch), On{Path::kTeam, team}, On{Path::kBlock, team},
-             On{Path::kSteps, [&] { VendorEig(stream, scratch, batch, problem); }});
+    LaunchOnPath(ChooseEig(n, left != nullptr, batch), On{GpuPath::kTeam, team},
+                 On{GpuPath::kBlock, team},
+                 On{GpuPath::kVendor, [&] { VendorEig(stream, scratch, batch, problem); }});
   });
 }
 

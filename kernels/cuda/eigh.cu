@@ -1,7 +1,7 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
 // Tiny ones by the QL iteration of kernels/small, one matrix per thread in shared memory, up to
-// kAloneEighBytes. Up to kTeamEigh, and as far as shared memory goes, in three launches: a team of
+// kThreadEighBytes. Up to kTeamEigh, and as far as shared memory goes, in three launches: a team of
 // threads each reduces a matrix to tridiagonal form; a thread each iterates for the eigenvalues of
 // that, so that what is a long chain for one matrix runs for many side by side; and a team each
 // applies the rotations that the thread has noted. Larger ones by cuSOLVER: XsyevBatched, piece by
@@ -24,10 +24,10 @@ struct SmallEigh {
   using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
   EighProblem<E> problem;
-  Place<V> work;     // a Work
-  Staged<E> matrix;  // at its beginning
-  Staged<V> values;
-  Staged<V> info;
+  Offset<V> work;         // a Work
+  SharedArray<E> matrix;  // at its beginning
+  SharedArray<V> values;
+  SharedArray<V> info;
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
@@ -49,14 +49,14 @@ void RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
   using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
   const int64_t n = problem.n;
-  Slice slice(sizeof(V));
-  const Place<V> work = slice.Take<V>(small::SizeOf<Work>(problem.n, kVectors));
+  SharedLayout layout(sizeof(V));
+  const Offset<V> work = layout.Take<V>(small::SizeOf<Work>(problem.n, kVectors));
   const SmallEigh<E, kVectors> job{.problem = problem,
                                    .work = work,
                                    .matrix = {n * n, work.template As<E>()},
                                    .values = {n, work},
-                                   .info = {1, slice.Take<V>(1)}};
-  LaunchAlone(stream, job, batch, slice);
+                                   .info = {1, layout.Take<V>(1)}};
+  LaunchThreads(stream, job, batch, layout);
 }
 
 // What the three launches hand on, for each matrix of a piece of the batch.
@@ -121,16 +121,16 @@ struct ReduceEigh {
   using V = RealElement<E>;
   EighProblem<E> problem;
   EighNotes<V> notes;
-  Place<E> matrix, w, product, taus;
+  Offset<E> matrix, w, product, taus;
   int ld;
 
-  ReduceEigh(Slice& slice, const EighProblem<E>& problem)
+  ReduceEigh(SharedLayout& layout, const EighProblem<E>& problem)
       : problem(problem),
         notes{},
-        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        w(slice.Take<E>(problem.n)),
-        product(slice.Take<E>(problem.n)),
-        taus(slice.Take<E>(problem.n)),
+        matrix(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        w(layout.Take<E>(problem.n)),
+        product(layout.Take<E>(problem.n)),
+        taus(layout.Take<E>(problem.n)),
         ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -160,7 +160,7 @@ struct IterateEigh {
   using V = RealElement<E>;
   EighProblem<E> problem;
   EighNotes<V> notes;
-  Place<double> tridiagonal;
+  Offset<double> tridiagonal;
 
   __device__ void Run(const Team&, int64_t i, char* slice) const {
     const int n = problem.n;
@@ -185,19 +185,19 @@ struct RotateEigh {
   static constexpr int64_t kUnit = alignof(team::RotationPair<V>);
   EighProblem<E> problem;
   EighNotes<V> notes;
-  Place<E> matrix;
-  Place<team::RotationPair<V>> rotations;
-  Place<team::QlProgress> progress;
-  Place<int32_t> order;
+  Offset<E> matrix;
+  Offset<team::RotationPair<V>> rotations;
+  Offset<team::QlProgress> progress;
+  Offset<int32_t> order;
   int ld;
 
-  RotateEigh(Slice& slice, const EighProblem<E>& problem)
+  RotateEigh(SharedLayout& layout, const EighProblem<E>& problem)
       : problem(problem),
         notes{},
-        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        rotations(slice.Take<team::RotationPair<V>>(2 * problem.n)),
-        progress(slice.Take<team::QlProgress>(1)),
-        order(slice.Take<int32_t>(problem.n)),
+        matrix(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        rotations(layout.Take<team::RotationPair<V>>(2 * problem.n)),
+        progress(layout.Take<team::QlProgress>(1)),
+        order(layout.Take<int32_t>(problem.n)),
         ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -222,7 +222,7 @@ void RunTeamEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                  const EighProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
-  Slice reduction(sizeof(V)), rotation(RotateEigh<E>::kUnit), iteration(sizeof(double));
+  SharedLayout reduction(sizeof(V)), rotation(RotateEigh<E>::kUnit), iteration(sizeof(double));
   ReduceEigh<E, kVectors> reduce(reduction, problem);
   IterateEigh<E, kVectors> iterate{
       .problem = problem, .notes = {}, .tridiagonal = iteration.Take<double>(2 * n)};
@@ -331,10 +331,10 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
     return FitsInShared<ReduceEigh<E, kVectors>>(sizeof(V), problem) &&
            FitsInShared<RotateEigh<E>>(RotateEigh<E>::kUnit, problem);
   };
-  TakePath(ChooseEigh(problem.n, bytes, fits),
-           On{Path::kAlone, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
-           On{Path::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
-           On{Path::kSteps, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
+  LaunchOnPath(ChooseEigh(problem.n, bytes, fits),
+               On{GpuPath::kThread, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
+               On{GpuPath::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
+               On{GpuPath::kVendor, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
 }
 
 // `vectors` is null where a handler has no such result.
@@ -387,17 +387,17 @@ struct EighDerivative {
   static constexpr int kMostThreads = kBlockThreads;
   using V = RealElement<E>;
   EighDerivativeProblem<E> problem;
-  Place<E> vectors, x, y;
-  Place<V> values, changes;
+  Offset<E> vectors, x, y;
+  Offset<V> values, changes;
   int ld;
 
-  EighDerivative(Slice& slice, const EighDerivativeProblem<E>& problem)
+  EighDerivative(SharedLayout& layout, const EighDerivativeProblem<E>& problem)
       : problem(problem),
-        vectors(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        x(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        y(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        values(slice.Take<V>(problem.n)),
-        changes(slice.Take<V>(problem.n)),
+        vectors(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        x(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        y(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        values(layout.Take<V>(problem.n)),
+        changes(layout.Take<V>(problem.n)),
         ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -425,9 +425,9 @@ struct EighDerivative {
 
 template <bool kBackward, class E>
 void Differentiate(cudaStream_t stream, int64_t batch, const EighDerivativeProblem<E>& problem) {
-  Slice slice(sizeof(RealElement<E>));
-  const EighDerivative<E, kBackward> job(slice, problem);
-  LaunchTeams(stream, job, batch, TeamSize(problem.n), slice);
+  SharedLayout layout(sizeof(RealElement<E>));
+  const EighDerivative<E, kBackward> job(layout, problem);
+  LaunchTeams(stream, job, batch, TeamSize(problem.n), layout);
 }
 
 // What both derivatives read, `x` being n by n.

@@ -77,7 +77,7 @@ void EigvalshTridiagonal(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
         .rows = scratch.Take<small::SturmRow<V>>(batch * n),
         .inverses = scratch.Take<V>(batch),
         .info = Elements<int32_t>(info, batch, {}, "info")};
-    LaunchTeams(stream, job, batch, TeamSize(n), Slice(sizeof(V)));
+    LaunchTeams(stream, job, batch, TeamSize(n), SharedLayout(sizeof(V)));
     ForEach(stream, batch * n,
             FindEigenvalue<Element<T>>{
                 .prepared = job, .values = Elements<V>(values, batch, {n}, "the eigenvalues")});

@@ -105,7 +105,7 @@ FindScales<E, Counted> MeasureBatch(cudaStream_t stream, DeviceScratch& scratch,
                                    .info = info,
                                    .scales = scratch.Take<V>(batch),
                                    .inverses = scratch.Take<V>(batch)};
-  LaunchTeams(stream, job, batch, job.kMostThreads, Slice(sizeof(V)));
+  LaunchTeams(stream, job, batch, job.kMostThreads, SharedLayout(sizeof(V)));
   return job;
 }
 

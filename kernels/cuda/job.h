@@ -27,32 +27,32 @@ auto* AsElements(T* data) {
 
 // Where an array lies in every slice.
 template <class X>
-struct Place {
-  int offset;
+struct Offset {
+  int bytes;
 
   __device__ __forceinline__ X* In(char* slice) const {
-    return reinterpret_cast<X*>(slice + offset);
+    return reinterpret_cast<X*>(slice + bytes);
   }
 
   // The same memory as an array of another type.
   template <class Y>
-  Place<Y> As() const {
-    return {offset};
+  Offset<Y> As() const {
+    return {bytes};
   }
 };
 
 // The shared memory of the threads that work on a matrix, in units of a real number, and the places
 // of the matrix's arrays in it. An odd number of units lies between two matrices, which spreads
 // them over the banks.
-class Slice {
+class SharedLayout {
  public:
-  explicit Slice(int64_t unit) : unit_(unit) {}
+  explicit SharedLayout(int64_t unit) : unit_(unit) {}
 
   template <class X>
-  Place<X> Take(int64_t count) {
-    const Place<X> place{ToInt(bytes_)};
+  Offset<X> Take(int64_t count) {
+    const Offset<X> offset{ToInt(bytes_)};
     bytes_ += (count * static_cast<int64_t>(sizeof(X)) + unit_ - 1) / unit_ * unit_;
-    return place;
+    return offset;
   }
 
   int64_t bytes() const { return (bytes_ / unit_ | 1) * unit_; }
@@ -208,17 +208,17 @@ struct Block {
 // One array of every matrix that a block works on, `size` elements each: in global memory one after
 // another, `stride` apart (0: one for all of them), in shared memory at its place in each slice.
 template <class X>
-struct Staged {
-  Staged(int64_t size, int64_t stride, Place<X> place)
-      : place(place), size(static_cast<int>(size)), stride(stride), by_size(size) {}
-  Staged(int64_t size, Place<X> place) : Staged(size, size, place) {}
+struct SharedArray {
+  SharedArray(int64_t size, int64_t stride, Offset<X> offset)
+      : offset(offset), size(static_cast<int>(size)), stride(stride), by_size(size) {}
+  SharedArray(int64_t size, Offset<X> offset) : SharedArray(size, size, offset) {}
 
-  Place<X> place;
+  Offset<X> offset;
   int size;
   int64_t stride;
   Divider by_size;
 
-  __device__ __forceinline__ X* In(char* slice) const { return place.In(slice); }
+  __device__ __forceinline__ X* In(char* slice) const { return offset.In(slice); }
 
   __device__ __forceinline__ void Load(const X* source, const Block& block) const {
     ForEachElement(block, [&](unsigned matrix, unsigned i) {
@@ -265,9 +265,9 @@ inline int64_t SharedBytes() {
 // Whether a block's shared memory has room for Job(slice, arguments...), or such places.
 template <class Job, class... Arguments>
 bool FitsInShared(int64_t unit, const Arguments&... arguments) {
-  Slice slice(unit);
-  static_cast<void>(Job(slice, arguments...));
-  return slice.bytes() <= SharedBytes();
+  SharedLayout layout(unit);
+  static_cast<void>(Job(layout, arguments...));
+  return layout.bytes() <= SharedBytes();
 }
 
 // The way of a small matrix to the slice of the threads that work on it, its rows `ld` apart, and

@@ -11,7 +11,7 @@ namespace linalg::cuda {
 // A job that runs on a block rather than on a slice shares out its `matrices` itself.
 template <class Job>
 __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThreads)
-    RunAlone(const Job job, int64_t batch, int matrices, int64_t bytes) {
+    RunThreads(const Job job, int64_t batch, int matrices, int64_t bytes) {
   extern __shared__ __align__(16) char memory[];
   const int64_t step = static_cast<int64_t>(gridDim.x) * matrices;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * matrices; first < batch; first += step) {
@@ -104,33 +104,33 @@ void AllowShared(Kernel* kernel, int64_t bytes) {
 
 // With `parts` of each matrix to share out, a thread for every part as far as a block has them.
 template <class Job>
-void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice,
-                 int parts = 1) {
+void LaunchThreads(cudaStream_t stream, const Job& job, int64_t batch, const SharedLayout& layout,
+                   int parts = 1) {
   if (batch == 0) return;
-  const int matrices = TeamsPerBlock(batch, parts, slice.bytes());
-  const int64_t bytes = matrices * slice.bytes();
-  if (bytes > kBlockBytes) AllowShared(&RunAlone<Job>, bytes);
+  const int matrices = TeamsPerBlock(batch, parts, layout.bytes());
+  const int64_t bytes = matrices * layout.bytes();
+  if (bytes > kBlockBytes) AllowShared(&RunThreads<Job>, bytes);
   Launch(stream, (batch + matrices - 1) / matrices, std::min(matrices * parts, kBlockThreads),
-         bytes, &RunAlone<Job>, job, batch, matrices, slice.bytes());
+         bytes, &RunThreads<Job>, job, batch, matrices, layout.bytes());
 }
 
 template <class Job>
 void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_size,
-                 const Slice& slice) {
+                 const SharedLayout& layout) {
   if (batch == 0) return;
-  const int teams = TeamsPerBlock(batch, team_size, slice.bytes());
-  const int64_t bytes = teams * slice.bytes();
+  const int teams = TeamsPerBlock(batch, team_size, layout.bytes());
+  const int64_t bytes = teams * layout.bytes();
   if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<false, Job>, bytes);
   Launch(stream, (batch + teams - 1) / teams, teams * team_size, bytes, &RunTeams<false, Job>, job,
-         batch, team_size, slice.bytes(), nullptr);
+         batch, team_size, layout.bytes(), nullptr);
 }
 
 // Slices lie so far apart that the teams of a warp, at the same place of each, meet other banks.
 template <class Job>
-void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
+void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const SharedLayout& layout) {
   if (batch == 0) return;
   constexpr int64_t kThreads = Job::Shape::kThreads, kWord = 4, kBanks = 32;
-  const int64_t rounds = (slice.bytes() + kBanks * kWord - 1) / (kBanks * kWord);
+  const int64_t rounds = (layout.bytes() + kBanks * kWord - 1) / (kBanks * kWord);
   const int64_t bytes = (rounds * kBanks + kThreads % kBanks) * kWord;
   const int teams = std::max<int>(TeamsPerBlock(batch, kThreads, bytes), kBanks / kThreads);
   if (teams * bytes > kBlockBytes) AllowShared(&RunWarps<Job>, teams * bytes);
@@ -142,14 +142,14 @@ void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Slice
 // of at most kGlobalBlocks blocks.
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch,
-                         int team_size, const Slice& slice) {
+                         int team_size, const SharedLayout& layout) {
   if (batch == 0) return;
-  if (slice.bytes() <= SharedBytes()) {
-    return LaunchTeams(stream, job, batch, team_size, slice);
+  if (layout.bytes() <= SharedBytes()) {
+    return LaunchTeams(stream, job, batch, team_size, layout);
   }
   const int64_t blocks = std::min(batch, kGlobalBlocks);
-  char* const global = scratch.Take<char>(blocks * slice.bytes());
-  Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, slice.bytes(),
+  char* const global = scratch.Take<char>(blocks * layout.bytes());
+  Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, layout.bytes(),
          global);
 }
 

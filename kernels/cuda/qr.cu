@@ -1,6 +1,6 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// Tiny matrices, but for column pivoting, one per thread in shared memory, up to kAloneQrBytes.
+// Tiny matrices, but for column pivoting, one per thread in shared memory, up to kThreadQrBytes.
 // Others one per team of threads, row-major throughout: in shared memory up to kTeamQrBytes, which
 // holds 512 by 32 too, R leaving before Q takes its place. Larger matrices of a large batch, and
 // all larger ones with column pivoting, which cuSOLVER lacks, do the same in global memory, a block
@@ -51,7 +51,7 @@ struct QrProblem {
 template <class E>
 struct SmallQr {
   QrProblem<E> problem;
-  Staged<E> matrix, scales, r, q;
+  SharedArray<E> matrix, scales, r, q;
   Divider by_cols;
 
   __device__ void Load(const Block& block) const {
@@ -89,15 +89,15 @@ template <class E>
 void RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem) {
   const int64_t m = problem.m, n = problem.n, r_size = problem.r_rows * n,
                 q_size = m * problem.q_cols;
-  Slice slice(sizeof(RealElement<E>));
-  const Place<E> matrix = slice.Take<E>(m * problem.Columns()), packed = slice.Take<E>(m * n);
+  SharedLayout layout(sizeof(RealElement<E>));
+  const Offset<E> matrix = layout.Take<E>(m * problem.Columns()), packed = layout.Take<E>(m * n);
   const SmallQr<E> job{.problem = problem,
                        .matrix = {m * n, matrix},
-                       .scales = {problem.count, slice.Take<E>(problem.count)},
+                       .scales = {problem.count, layout.Take<E>(problem.count)},
                        .r = {r_size, packed},
                        .q = {q_size, matrix},
                        .by_cols = Divider(n)};
-  LaunchAlone(stream, job, problem.batch, slice);
+  LaunchThreads(stream, job, problem.batch, layout);
 }
 
 template <class E>
@@ -105,8 +105,8 @@ struct TeamQr {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   QrProblem<E> problem;
-  Place<E> matrix, taus, partial;
-  Place<V> norms, squares;
+  Offset<E> matrix, taus, partial;
+  Offset<V> norms, squares;
   int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -142,15 +142,15 @@ template <class E>
 void RunTeamQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<E>& problem,
                int team_size, int64_t ld) {
   using V = RealElement<E>;
-  Slice slice(sizeof(V));
+  SharedLayout layout(sizeof(V));
   const TeamQr<E> job{.problem = problem,
-                      .matrix = slice.Take<E>(problem.m * ld),
-                      .taus = slice.Take<E>(problem.count),
-                      .partial = slice.Take<E>(team_size),
-                      .norms = slice.Take<V>(problem.pivoted ? problem.n : 0),
-                      .squares = slice.Take<V>(problem.pivoted ? team_size : 0),
+                      .matrix = layout.Take<E>(problem.m * ld),
+                      .taus = layout.Take<E>(problem.count),
+                      .partial = layout.Take<E>(team_size),
+                      .norms = layout.Take<V>(problem.pivoted ? problem.n : 0),
+                      .squares = layout.Take<V>(problem.pivoted ? team_size : 0),
                       .ld = ToInt(ld)};
-  LaunchTeamsAnywhere(stream, scratch, job, problem.batch, team_size, slice);
+  LaunchTeamsAnywhere(stream, scratch, job, problem.batch, team_size, layout);
 }
 
 // The first r_rows rows of the upper triangles of column-major m by n matrices, row-major.
@@ -225,12 +225,12 @@ void RunQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<
   const int64_t elements = m * problem.Columns() + m * problem.n + problem.count;
   const auto teams_of = [&](int team_size) { RunTeamQr(stream, scratch, problem, team_size, ld); };
   const int64_t bytes = m * ld * element_bytes;
-  TakePath(ChooseQr(problem.pivoted, problem.count, elements * element_bytes, bytes, problem.batch,
-                    SharedBytes()),
-           On{Path::kAlone, [&] { RunSmallQr(stream, problem); }},
-           On{Path::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns(), bytes)); }},
-           On{Path::kBlock, [&] { teams_of(kGlobalThreads); }},
-           On{Path::kSteps, [&] { VendorQr<T>(stream, scratch, problem); }});
+  LaunchOnPath(ChooseQr(problem.pivoted, problem.count, elements * element_bytes, bytes,
+                        problem.batch, SharedBytes()),
+               On{GpuPath::kThread, [&] { RunSmallQr(stream, problem); }},
+               On{GpuPath::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns(), bytes)); }},
+               On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
+               On{GpuPath::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
 
 template <class T>
@@ -312,8 +312,8 @@ struct QrDerivative {
   int m, n;
   const E *q, *r, *x, *x_r;
   E *y, *y_r;
-  Staged<E> matrix, triangle, change, change_r;
-  Place<E> work;
+  SharedArray<E> matrix, triangle, change, change_r;
+  Offset<E> work;
 
   __device__ void Load(const Block& block) const {
     matrix.Load(q, block);
@@ -348,7 +348,7 @@ void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuff
     const T* const data = Elements<T>(buffer, batch, {rows, n}, name);
     return AsElements(data);
   };
-  Slice slice(sizeof(RealElement<E>));
+  SharedLayout layout(sizeof(RealElement<E>));
   const QrDerivative<E, kBackward> job{.m = ToInt(m),
                                        .n = ToInt(n),
                                        .q = given(q, m, "q"),
@@ -357,12 +357,12 @@ void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuff
                                        .x_r = AsElements(x_r),
                                        .y = AsElements(Elements<T>(y, batch, {m, n}, "the result")),
                                        .y_r = AsElements(y_r),
-                                       .matrix = {size, slice.Take<E>(size)},
-                                       .triangle = {square, slice.Take<E>(square)},
-                                       .change = {size, slice.Take<E>(size)},
-                                       .change_r = {square, slice.Take<E>(square)},
-                                       .work = slice.Take<E>(square)};
-  LaunchAlone(stream, job, batch, slice);
+                                       .matrix = {size, layout.Take<E>(size)},
+                                       .triangle = {square, layout.Take<E>(square)},
+                                       .change = {size, layout.Take<E>(size)},
+                                       .change_r = {square, layout.Take<E>(square)},
+                                       .work = layout.Take<E>(square)};
+  LaunchThreads(stream, job, batch, layout);
 }
 
 void QrJvp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da, Result dq,

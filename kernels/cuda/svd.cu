@@ -47,10 +47,10 @@ struct SmallSvd {
   using V = RealElement<E>;
   using Work = small::SvdWork<small::JacobiSvd<E, V>, true>;
   SvdProblem<E> problem;
-  Place<V> work;     // a Work
-  Staged<E> matrix;  // at its beginning
-  Staged<V> values;
-  Staged<V> info;
+  Offset<V> work;         // a Work
+  SharedArray<E> matrix;  // at its beginning
+  SharedArray<V> values;
+  SharedArray<V> info;
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
@@ -78,14 +78,14 @@ template <bool kVectors, class E>
 void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem, int64_t size) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
-  Slice slice(sizeof(V));
-  const Place<V> work = slice.Take<V>(size);
+  SharedLayout layout(sizeof(V));
+  const Offset<V> work = layout.Take<V>(size);
   const SmallSvd<E, kVectors> job{.problem = problem,
                                   .work = work,
                                   .matrix = {n * n, work.template As<E>()},
                                   .values = {n, work},
-                                  .info = {1, slice.Take<V>(1)}};
-  LaunchAlone(stream, job, batch, slice);
+                                  .info = {1, layout.Take<V>(1)}};
+  LaunchThreads(stream, job, batch, layout);
 }
 
 template <class E, bool kVectors>
@@ -93,11 +93,11 @@ struct TeamSvd {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   SvdProblem<E> problem;
-  Place<E> matrix, v;
-  Place<team::ColumnSums<E>> sums;
-  Place<V> values, norms;
-  Place<int32_t> order;
-  Place<E> taus, partial;
+  Offset<E> matrix, v;
+  Offset<team::ColumnSums<E>> sums;
+  Offset<V> values, norms;
+  Offset<int32_t> order;
+  Offset<E> taus, partial;
   int ld, ldv;
 
   __device__ void Run(const Team& team, int64_t index, char* slice) const {
@@ -140,19 +140,19 @@ void RunTeamSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const SvdProblem<E>& problem, int team_size) {
   using V = RealElement<E>;
   const int64_t m = problem.Longer(), n = problem.Shorter(), ldv = n | 1;
-  Slice slice(sizeof(V));
+  SharedLayout layout(sizeof(V));
   const TeamSvd<E, kVectors> job{.problem = problem,
-                                 .matrix = slice.Take<E>(m * problem.Ld()),
-                                 .v = slice.Take<E>(kVectors ? n * ldv : 0),
-                                 .sums = slice.Take<team::ColumnSums<E>>(team_size),
-                                 .values = slice.Take<V>(n),
-                                 .norms = slice.Take<V>(n),
-                                 .order = slice.Take<int32_t>(n),
-                                 .taus = slice.Take<E>(kVectors ? n : 0),
-                                 .partial = slice.Take<E>(kVectors ? team_size : 0),
+                                 .matrix = layout.Take<E>(m * problem.Ld()),
+                                 .v = layout.Take<E>(kVectors ? n * ldv : 0),
+                                 .sums = layout.Take<team::ColumnSums<E>>(team_size),
+                                 .values = layout.Take<V>(n),
+                                 .norms = layout.Take<V>(n),
+                                 .order = layout.Take<int32_t>(n),
+                                 .taus = layout.Take<E>(kVectors ? n : 0),
+                                 .partial = layout.Take<E>(kVectors ? team_size : 0),
                                  .ld = problem.Ld(),
                                  .ldv = ToInt(ldv)};
-  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, layout);
 }
 
 // factor(i, info) for each matrix, scaled, in `matrix`, or its transpose.
@@ -265,11 +265,12 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
     }
   };
   const int64_t bytes = (u_size + v_size) * static_cast<int64_t>(sizeof(T));
-  TakePath(ChooseSvd(m, n, size * static_cast<int64_t>(sizeof(Real<T>)), bytes, u_size, batch,
-                     SharedBytes()),
-           On{Path::kAlone, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
-           On{Path::kTeam, [&] { teams_of(SvdTeamSize(m, n, bytes)); }},
-           On{Path::kBlock, [&] { teams_of(kGlobalThreads); }}, On{Path::kSteps, vendor});
+  LaunchOnPath(ChooseSvd(m, n, size * static_cast<int64_t>(sizeof(Real<T>)), bytes, u_size, batch,
+                         SharedBytes()),
+               On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
+               On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, bytes)); }},
+               On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
+               On{GpuPath::kVendor, vendor});
 }
 
 template <class T>
@@ -349,17 +350,17 @@ struct SvdDerivative {
   static constexpr int kMostThreads = kBlockThreads;
   using V = RealElement<E>;
   SvdDerivativeProblem<E> problem;
-  Place<E> u, vh, x, y, z = {};
-  Place<V> values, changes = {};
+  Offset<E> u, vh, x, y, z = {};
+  Offset<V> values, changes = {};
   int ld;
 
-  SvdDerivative(Slice& slice, const SvdDerivativeProblem<E>& problem)
+  SvdDerivative(SharedLayout& layout, const SvdDerivativeProblem<E>& problem)
       : problem(problem), ld(problem.n | 1) {
-    const auto square = [&] { return slice.Take<E>(int64_t{problem.n} * ld); };
+    const auto square = [&] { return layout.Take<E>(int64_t{problem.n} * ld); };
     u = square(), vh = square(), x = square(), y = square();
     if (kBackward) z = square();
-    values = slice.Take<V>(problem.n);
-    if (kBackward) changes = slice.Take<V>(problem.n);
+    values = layout.Take<V>(problem.n);
+    if (kBackward) changes = layout.Take<V>(problem.n);
   }
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -397,9 +398,9 @@ struct SvdDerivative {
 
 template <bool kBackward, class E>
 void Differentiate(cudaStream_t stream, int64_t batch, const SvdDerivativeProblem<E>& problem) {
-  Slice slice(sizeof(RealElement<E>));
-  const SvdDerivative<E, kBackward> job(slice, problem);
-  LaunchTeams(stream, job, batch, TeamSize(problem.n), slice);
+  SharedLayout layout(sizeof(RealElement<E>));
+  const SvdDerivative<E, kBackward> job(layout, problem);
+  LaunchTeams(stream, job, batch, TeamSize(problem.n), layout);
 }
 
 void SvdJvp(cudaStream_t stream, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBuffer vh,

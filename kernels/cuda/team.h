@@ -8,7 +8,7 @@
 namespace linalg::cuda {
 
 template <class E>
-__device__ __forceinline__ E Shuffle(unsigned mask, E x, int offset) {
+__device__ __forceinline__ E ShuffleXor(unsigned mask, E x, int offset) {
   if constexpr (kComplexElement<E>) {
     return {__shfl_xor_sync(mask, x.re, offset), __shfl_xor_sync(mask, x.im, offset)};
   } else {
@@ -44,7 +44,7 @@ __device__ __forceinline__ long long LargestOver(unsigned mask, long long x) {
 }
 
 template <class V>
-__device__ __forceinline__ team::Largest<V> BestOver(unsigned mask, team::Largest<V> mine) {
+__device__ __forceinline__ team::Candidate<V> BestOver(unsigned mask, team::Candidate<V> mine) {
   const auto key = ToOrdered(mine.value), largest = LargestOver(mask, key);
   const int none = std::numeric_limits<int>::max();
   return {FromOrdered(largest), __reduce_min_sync(mask, key == largest ? mine.index : none)};
@@ -80,7 +80,7 @@ class Team {
   __device__ __forceinline__ V Sum(Body&& body) const {
     const auto add = [](V a, V b) { return a + b; };
     const auto sum = [&](unsigned mask, int width, V x) {
-      for (int offset = width / 2; offset > 0; offset /= 2) x = add(x, Shuffle(mask, x, offset));
+      for (int offset = width / 2; offset > 0; offset /= 2) x = add(x, ShuffleXor(mask, x, offset));
       return x;
     };
     const V mine = body(thread_);
@@ -88,8 +88,8 @@ class Team {
   }
 
   template <class V, class Body>
-  __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
-    using Candidate = team::Largest<V>;
+  __device__ __forceinline__ team::Candidate<V> Best(Body&& body) const {
+    using Candidate = team::Candidate<V>;
     const Candidate mine = body(thread_);
     return OverWarps(size_ >= 32 ? BestOver(kWholeWarp, mine) : BestOver(mask_, mine),
                      [](Candidate a, Candidate b) { return a.Better(b); });
@@ -145,9 +145,9 @@ template <int kSize>
 class WarpTeam {
  public:
   template <class X>
-  class Own {
+  class PerThread {
    public:
-    __device__ __forceinline__ explicit Own(const WarpTeam&) {}
+    __device__ __forceinline__ explicit PerThread(const WarpTeam&) {}
     __device__ __forceinline__ X& operator[](int) { return x_; }
 
    private:
@@ -181,15 +181,15 @@ class WarpTeam {
   }
 
   template <class V, class Body>
-  __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
-    team::Largest<V> best = body(thread_);
+  __device__ __forceinline__ team::Candidate<V> Best(Body&& body) const {
+    team::Candidate<V> best = body(thread_);
     if constexpr (kSize == 32) {
       best = BestOver(kWholeWarp, best);
     } else {
 #pragma unroll
       for (int offset = kSize / 2; offset > 0; offset /= 2) {
-        best = best.Better(
-            {Shuffle(kWholeWarp, best.value, offset), Shuffle(kWholeWarp, best.index, offset)});
+        best = best.Better({ShuffleXor(kWholeWarp, best.value, offset),
+                            ShuffleXor(kWholeWarp, best.index, offset)});
       }
     }
     return best;

@@ -112,9 +112,10 @@ void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer
     const TridiagonalSystems<T> systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info);
     if (systems.batch == 0) return;
     ToInt(systems.n * systems.cols);
-    TakePath(ChooseTridiagonal(systems.n, systems.cols, systems.batch, perturb_singular),
-             On{Path::kAlone, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
-             On{Path::kSteps, [&] { SolveLong(stream, scratch, systems); }});
+    LaunchOnPath(
+        ChooseTridiagonal(systems.n, systems.cols, systems.batch, perturb_singular),
+        On{GpuPath::kThread, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
+        On{GpuPath::kSteps, [&] { SolveLong(stream, scratch, systems); }});
   });
 }
 

@@ -15,16 +15,16 @@ namespace linalg::cuda {
 // 0.8 of their time, in float32 at n = 12 as much for LU and 0.7 for Cholesky, at n = 16 1.4 to 3
 // times. Substitution is not done so.
 template <class E>
-inline constexpr int64_t kAloneBytes = sizeof(E) == 4 ? 576 : 1152;
+inline constexpr int64_t kThreadBytes = sizeof(E) == 4 ? 576 : 1152;
 template <class E>
-inline constexpr int64_t kAloneCholeskyBytes = sizeof(E) == 4 ? 784 : 1152;
-inline constexpr int64_t kAloneTriangularBytes = 1152;
+inline constexpr int64_t kThreadCholeskyBytes = sizeof(E) == 4 ? 784 : 1152;
+inline constexpr int64_t kThreadTriangularBytes = 1152;
 // QR, SVD and eigh by one thread hold several arrays for each matrix: at most so many bytes
 // together. Measured: QR takes 0.4 of a team's time at n = 10 and 0.75 at n = 14, SVD 0.6 at n = 6
 // and 1.5 at n = 8; eigh's cut-off is an estimate.
-inline constexpr int64_t kAloneQrBytes = 1664;
-inline constexpr int64_t kAloneSvdBytes = 768;
-inline constexpr int64_t kAloneEighBytes = 1536;
+inline constexpr int64_t kThreadQrBytes = 1664;
+inline constexpr int64_t kThreadSvdBytes = 768;
+inline constexpr int64_t kThreadEighBytes = 1536;
 
 // Such threads have so many rows each, in 64 registers, or in 128 from n = 33 on, and take LU, and
 // what is solved with it, up to so many rows and columns. Measured against a team that goes panel
@@ -111,109 +111,111 @@ inline constexpr int kTridiagonalRuns = 8;
 // What works on a matrix: a thread, threads of a warp that hold its rows, a team of threads in
 // shared memory, a block in shared or global memory, or several launches, of the vendor's routines
 // or ours.
-enum class Path { kAlone, kWarp, kTeam, kBlock, kSteps };
+enum class GpuPath { kThread, kWarp, kTeam, kBlock, kVendor, kSteps };
 
 // The paths of matrices of numbers E. `bytes` are those of what one thread works in, of a team all
 // but its smaller arrays, and `shared` those that a block may have; fits() is whether all that a
 // team works in fits in there, and asked of no matrix that is too large for a team anyway.
 template <class E, class Fits>
-Path ChooseCholesky(int64_t n, Fits&& fits) {
-  if (n * n * static_cast<int64_t>(sizeof(E)) <= kAloneCholeskyBytes<E>) return Path::kAlone;
-  if (n <= kWarpCholesky<E>) return Path::kWarp;
-  return n <= kTeamCholesky && fits() ? Path::kTeam : Path::kSteps;
+GpuPath ChooseCholesky(int64_t n, Fits&& fits) {
+  if (n * n * static_cast<int64_t>(sizeof(E)) <= kThreadCholeskyBytes<E>) return GpuPath::kThread;
+  if (n <= kWarpCholesky<E>) return GpuPath::kWarp;
+  return n <= kTeamCholesky && fits() ? GpuPath::kTeam : GpuPath::kVendor;
 }
 
 // Of LU, and determinants.
 template <class E, class Fits>
-Path ChooseLu(int64_t rows, int64_t cols, int64_t bytes, Fits&& fits) {
-  if (bytes <= kAloneBytes<E>) return Path::kAlone;
-  if (std::max(rows, cols) <= kWarpLu<E>) return Path::kWarp;
-  return std::min(rows, cols) <= kTeamLu && fits() ? Path::kTeam : Path::kSteps;
+GpuPath ChooseLu(int64_t rows, int64_t cols, int64_t bytes, Fits&& fits) {
+  if (bytes <= kThreadBytes<E>) return GpuPath::kThread;
+  if (std::max(rows, cols) <= kWarpLu<E>) return GpuPath::kWarp;
+  return std::min(rows, cols) <= kTeamLu && fits() ? GpuPath::kTeam : GpuPath::kVendor;
 }
 
 // With `cols` right-hand sides, or columns of the inverse. One matrix for the whole batch,
 // `shared`, is factored once, which takes steps.
 template <class E, class Fits>
-Path ChooseSolve(int64_t n, int64_t cols, bool shared, Fits&& fits) {
-  if (shared) return Path::kSteps;
+GpuPath ChooseSolve(int64_t n, int64_t cols, bool shared, Fits&& fits) {
+  if (shared) return GpuPath::kSteps;
   const int64_t bytes = (n * n + n * cols) * static_cast<int64_t>(sizeof(E));
-  if (bytes > kAloneBytes<E> && cols > kColumnsOfSolve) return Path::kSteps;
-  return ChooseLu<E>(n, n, bytes, fits);
+  if (bytes > kThreadBytes<E> && cols > kColumnsOfSolve) return GpuPath::kSteps;
+  const GpuPath path = ChooseLu<E>(n, n, bytes, fits);
+  return path == GpuPath::kVendor ? GpuPath::kSteps : path;
 }
 
 // Right-hand sides that a team takes at a time, where there is room for so many.
-inline int64_t SidesOfTeam(int64_t sides, int64_t room) {
-  return std::min({sides, kColumnsOfTeam, room});
+inline int64_t RhsOfTeam(int64_t nrhs, int64_t room) {
+  return std::min({nrhs, kColumnsOfTeam, room});
 }
 
 // Of given factors, which go to cuBLAS where they are column-major; room() is the number of
 // right-hand sides that there is room for beside them.
 template <class Room>
-Path ChooseSubstitution(int64_t n, int64_t sides, int64_t bytes, bool column_major, Room&& room) {
-  if (column_major) return Path::kSteps;
-  if (bytes <= kAloneTriangularBytes) return Path::kAlone;
-  const int64_t least = std::min(sides, kLeastColumnsOfTeam);
-  return n <= kTeamTriangular && SidesOfTeam(sides, room()) >= least ? Path::kTeam : Path::kSteps;
+GpuPath ChooseSubstitution(int64_t n, int64_t nrhs, int64_t bytes, bool column_major, Room&& room) {
+  if (column_major) return GpuPath::kVendor;
+  if (bytes <= kThreadTriangularBytes) return GpuPath::kThread;
+  const int64_t least = std::min(nrhs, kLeastColumnsOfTeam);
+  return n <= kTeamTriangular && RhsOfTeam(nrhs, room()) >= least ? GpuPath::kTeam
+                                                                  : GpuPath::kVendor;
 }
 
 // The iteration of a thread wants a last row. Eigenvalues alone have the same cut-off, and the same
 // bits.
 template <class Fits>
-Path ChooseEigh(int64_t n, int64_t bytes, Fits&& fits) {
-  if (n > 0 && bytes <= kAloneEighBytes) return Path::kAlone;
-  return n <= kTeamEigh && fits() ? Path::kTeam : Path::kSteps;
+GpuPath ChooseEigh(int64_t n, int64_t bytes, Fits&& fits) {
+  if (n > 0 && bytes <= kThreadEighBytes) return GpuPath::kThread;
+  return n <= kTeamEigh && fits() ? GpuPath::kTeam : GpuPath::kVendor;
 }
 
 // `u_size` is the number of elements of U, or V of a wide matrix.
-inline Path ChooseSvd(int64_t m, int64_t n, int64_t alone_bytes, int64_t bytes, int64_t u_size,
-                      int64_t batch, int64_t shared) {
-  if (m == n && alone_bytes <= kAloneSvdBytes) return Path::kAlone;
-  if (std::min(m, n) <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, shared)) return Path::kTeam;
-  return batch >= kGlobalBatch && u_size <= kGlobalSvdElements ? Path::kBlock : Path::kSteps;
+inline GpuPath ChooseSvd(int64_t m, int64_t n, int64_t alone_bytes, int64_t bytes, int64_t u_size,
+                         int64_t batch, int64_t shared) {
+  if (m == n && alone_bytes <= kThreadSvdBytes) return GpuPath::kThread;
+  if (std::min(m, n) <= kTeamSvd && bytes <= std::min(kTeamSvdBytes, shared)) return GpuPath::kTeam;
+  return batch >= kGlobalBatch && u_size <= kGlobalSvdElements ? GpuPath::kBlock : GpuPath::kVendor;
 }
 
 // With column pivoting, which the vendor has not, or without; of `count` reflectors.
-inline Path ChooseQr(bool pivoted, int64_t count, int64_t alone_bytes, int64_t bytes, int64_t batch,
-                     int64_t shared) {
-  if (!pivoted && alone_bytes <= kAloneQrBytes) return Path::kAlone;
-  if (bytes <= std::min(kTeamQrBytes, shared)) return Path::kTeam;
+inline GpuPath ChooseQr(bool pivoted, int64_t count, int64_t alone_bytes, int64_t bytes,
+                        int64_t batch, int64_t shared) {
+  if (!pivoted && alone_bytes <= kThreadQrBytes) return GpuPath::kThread;
+  if (bytes <= std::min(kTeamQrBytes, shared)) return GpuPath::kTeam;
   const bool many =
       batch >= kGlobalBatch && bytes <= std::min(batch * kGlobalQrBytesOfBatch, kGlobalQrBytes);
-  return pivoted || count == 0 || many ? Path::kBlock : Path::kSteps;
+  return pivoted || count == 0 || many ? GpuPath::kBlock : GpuPath::kVendor;
 }
 
 // Tridiagonal systems with `cols` right-hand sides; pivots are perturbed by elimination alone.
-inline Path ChooseTridiagonal(int64_t n, int64_t cols, int64_t batch, bool perturb) {
+inline GpuPath ChooseTridiagonal(int64_t n, int64_t cols, int64_t batch, bool perturb) {
   const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
-  return is_long && !perturb ? Path::kSteps : Path::kAlone;
+  return is_long && !perturb ? GpuPath::kSteps : GpuPath::kThread;
 }
 
 // Left eigenvectors are not the vendor's. Hessenberg and Schur forms have a team each, in shared or
 // global memory, and nothing to choose.
-inline Path ChooseEig(int64_t n, bool left, int64_t batch) {
-  if (n <= kTeamEig) return Path::kTeam;
-  return left || batch >= kGlobalBatch ? Path::kBlock : Path::kSteps;
+inline GpuPath ChooseEig(int64_t n, bool left, int64_t batch) {
+  if (n <= kTeamEig) return GpuPath::kTeam;
+  return left || batch >= kGlobalBatch ? GpuPath::kBlock : GpuPath::kVendor;
 }
 
 // Of products: by tiles in shared memory, or a thread for each element.
 template <class Fits>
-Path ChooseMatmul(Fits&& fits) {
-  return fits() ? Path::kTeam : Path::kAlone;
+GpuPath ChooseMatmul(Fits&& fits) {
+  return fits() ? GpuPath::kTeam : GpuPath::kThread;
 }
 
 // What works on the matrices of a path.
 template <class Body>
 struct On {
-  Path path;
+  GpuPath path;
   Body run;
 };
 template <class Body>
-On(Path, Body) -> On<Body>;
+On(GpuPath, Body) -> On<Body>;
 
 // Does what works on a matrix of that path. An operation names those that it has; for it to be sent
 // to another is an error.
 template <class... Bodies>
-void TakePath(Path path, const On<Bodies>&... ways) {
+void LaunchOnPath(GpuPath path, const On<Bodies>&... ways) {
   const auto take = [&](const auto& way) {
     if (way.path != path) return false;
     way.run();
@@ -251,11 +253,11 @@ inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThr
 //
 // A multiprocessor's 227 KiB hold a single matrix of more than half of that: it has then all the
 // threads that there may be, eight warps rather than four. Not measured.
-inline constexpr int64_t kTeamOfItsOwnBytes = 227 * 1024 / 2;
+inline constexpr int64_t kWholeMultiprocessorBytes = 227 * 1024 / 2;
 inline int SvdTeamSize(int64_t rows, int64_t cols, int64_t bytes) {
   if (rows * cols <= 16 * 16) return TeamSize(rows < cols ? rows : cols);
   if (rows * cols <= 32 * 32) return 32;
-  if (bytes > kTeamOfItsOwnBytes) return kGlobalThreads;
+  if (bytes > kWholeMultiprocessorBytes) return kGlobalThreads;
   return rows * cols <= 64 * 64 ? 64 : 128;
 }
 inline int QrTeamSize(int64_t rows, int64_t cols, int64_t bytes) {

@@ -248,7 +248,7 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
   E* const a = work.a;
   const int ld = work.ld;
   const V largest = team.template Best<V>([&](int thread) {
-                          Largest<V> best{V(0), 0};
+                          Candidate<V> best{V(0), 0};
                           ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
                             if (j > i) return;
                             const E x = part.At(i, j, [&](int k, int l) { return a[k * ld + l]; });

@@ -35,7 +35,7 @@ template <class V, class Team, class Count, class Element>
 LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
   return team
       .template Best<V>([&](int thread) {
-        Largest<V> best{V(0), 0};
+        Candidate<V> best{V(0), 0};
         for (Count i = thread; i < count; i += team.size()) {
           best = best.Better({LargerPart(element(i)), 0});
         }
@@ -49,7 +49,7 @@ template <class Team, class E, class Is>
 LINALG_TEAM int FirstPivot(const Team& team, int count, const E* factors, int64_t ld, Is&& is) {
   using V = RealElement<E>;
   const auto first = team.template Best<V>([&](int thread) {
-    Largest<V> best{V(0), -1};
+    Candidate<V> best{V(0), -1};
     for (int k = thread; k < count; k += team.size()) {
       if (is(factors[k * ld + k])) best = best.Better({V(1), k});
     }

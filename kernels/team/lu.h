@@ -31,7 +31,7 @@ LINALG_TEAM void ExchangeRows(int thread, int threads, int cols, E* i, E* k) {
 // How much speaks for the element x in row i as pivot k. NaN is picked where it is on the diagonal,
 // and nowhere else.
 template <class E>
-LINALG_TEAM Largest<RealElement<E>> PivotCandidate(E x, int i, int k) {
+LINALG_TEAM Candidate<RealElement<E>> PivotCandidate(E x, int i, int k) {
   using V = RealElement<E>;
   const V size = Magnitude(x);
   return {size == size ? size : i == k ? std::numeric_limits<V>::infinity() : V(-1), i};
@@ -53,8 +53,8 @@ class Elimination {
   }
 
   // From every `step`-th of the rows [i, rows), counted from k; returns what may be the next pivot.
-  LINALG_TEAM Largest<V> Eliminate(int i, int rows, int step, E* a) const {
-    Largest<V> largest{V(-1), rows};
+  LINALG_TEAM Candidate<V> Eliminate(int i, int rows, int step, E* a) const {
+    Candidate<V> largest{V(-1), rows};
     for (; i < rows; i += kRows * step) {
       // Where there is no second row, the first one twice.
       int row[kRows];
@@ -107,7 +107,7 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
   for (int first = 0; first < count; first += kPanel<E>) {
     const int end = first + kPanel<E> < count ? first + kPanel<E> : count;
     auto best = team.template Best<V>([&](int thread) {
-      Largest<V> largest{V(-1), rows};
+      Candidate<V> largest{V(-1), rows};
       for (int i = first + Again(thread); i < rows; i += team.size()) {
         largest = largest.Better(PivotCandidate(a[i * ld + first], i, first));
       }

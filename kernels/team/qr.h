@@ -184,7 +184,7 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
   });
   for (int k = 0; k < count; ++k) {
     const auto best = team.template Best<V>([&](int thread) {
-      Largest<V> largest{V(-1), n};
+      Candidate<V> largest{V(-1), n};
       for (int j = k + thread; j < n; j += team.size()) {
         const V norm = norms[j];
         largest = largest.Better({norm == norm ? norm : std::numeric_limits<V>::infinity(), j});

@@ -2,7 +2,7 @@
 //
 // A team whose threads can read each other's registers has, beside what kernels/team/team.h says,
 //
-//   Own<X>                    an X of each thread's own: own[thread]
+//   PerThread<X>                    an X of each thread's own: own[thread]
 //   void Each(body) const     body(thread) on each of them, without a barrier: what it touches, no
 //                             other thread does
 //   V From<V>(thread, body)   what body(thread) is, to all of them
@@ -25,25 +25,25 @@ inline constexpr int kStepColumns = 8;
 
 // kCount of X for each thread: number i is that of thread i % size.
 template <class Team, class X, int kCount>
-class Held {
+class Fragment {
  public:
-  LINALG_TEAM explicit Held(const Team& team) : team_(team), own_(team) {}
+  LINALG_TEAM explicit Fragment(const Team& team) : team_(team), per_thread_(team) {}
 
   // body(i, x) for each of them, without a barrier and with one.
   template <class Body>
   LINALG_TEAM void Each(Body&& body) {
-    team_.Each([&](int thread) { ForOwn(thread, body); });
+    team_.Each([&](int thread) { ForThread(thread, body); });
   }
   template <class Body>
   LINALG_TEAM void Phase(Body&& body) {
-    team_.Phase([&](int thread) { ForOwn(thread, body); });
+    team_.Phase([&](int thread) { ForThread(thread, body); });
   }
 
   // body(i, x) for those of a thread.
   template <class Body>
-  LINALG_TEAM void ForOwn(int thread, Body&& body) {
+  LINALG_TEAM void ForThread(int thread, Body&& body) {
     LINALG_UNROLL
-    for (int s = 0; s < kCount; ++s) body(thread + s * team_.size(), own_[thread].x[s]);
+    for (int s = 0; s < kCount; ++s) body(thread + s * team_.size(), per_thread_[thread].x[s]);
   }
 
   // get(x) of number i, to all threads.
@@ -51,10 +51,10 @@ class Held {
   LINALG_TEAM V From(int i, Get&& get) {
     const int slot = i / team_.size();
     return team_.template From<V>(i % team_.size(), [&](int thread) {
-      V value = get(own_[thread].x[0]);
+      V value = get(per_thread_[thread].x[0]);
       LINALG_UNROLL
       for (int s = 1; s < kCount; ++s) {
-        const V other = get(own_[thread].x[s]);
+        const V other = get(per_thread_[thread].x[s]);
         value = Choose(slot == s, other, value);
       }
       return value;
@@ -67,7 +67,7 @@ class Held {
   };
 
   const Team& team_;
-  typename Team::template Own<Slots> own_;
+  typename Team::template PerThread<Slots> per_thread_;
 };
 
 // LU factors with partial pivoting of a matrix of at most kCols columns and of kRows rows for each
@@ -82,13 +82,13 @@ class RowLu {
   template <class Rhs>
   LINALG_TEAM RowLu(const Team& team, int rows, int cols, E* a, int ld, Rhs&& rhs)
       : team_(team),
-        held_(team),
+        fragment_(team),
         rows_(rows),
         cols_(cols),
         count_(rows < cols ? rows : cols),
         a_(a),
         ld_(ld) {
-    held_.Each([&](int i, Row& row) {
+    fragment_.Each([&](int i, Row& row) {
       row.place = i < rows ? i : kNowhere;
       LINALG_UNROLL
       for (int j = 0; j < kCols; ++j) row.x[j] = i < rows && j < cols ? a[i * ld + j] : E{};
@@ -103,7 +103,7 @@ class RowLu {
   template <class OnPivot>
   LINALG_TEAM int Factor(int* permutation, OnPivot&& on_pivot) {
     Eliminate<kCols>(0, on_pivot);
-    held_.Phase([&](int i, Row& row) {
+    fragment_.Phase([&](int i, Row& row) {
       if (row.place >= 0) permutation[row.place] = i;
     });
     if (count_ == 0) return 0;
@@ -113,8 +113,8 @@ class RowLu {
     const bool has_nan = team_.Any([&](int thread) {
       bool found = false;
       for (int j = last + thread; j < cols_; j += team_.size()) found |= IsNaN(row_of_u[j]);
-      held_.ForOwn(thread,
-                   [&](int, const Row& row) { found |= row.place > last && IsNaN(row.left); });
+      fragment_.ForThread(
+          thread, [&](int, const Row& row) { found |= row.place > last && IsNaN(row.left); });
       return found;
     });
     return has_nan ? kHoldsNaN : singular_;
@@ -124,9 +124,9 @@ class RowLu {
   template <class Put>
   LINALG_TEAM void SolveUpper(const int* permutation, Put&& put) {
     for (int k = rows_ - 1; k >= 0; --k) {
-      const E x = held_.template From<E>(permutation[k],
-                                         [](const Row& row) { return row.divisor.Divide(row.y); });
-      held_.Each([&](int i, Row& row) {
+      const E x = fragment_.template From<E>(
+          permutation[k], [](const Row& row) { return row.divisor.Divide(row.y); });
+      fragment_.Each([&](int i, Row& row) {
         if (row.place == k) put(k, x);
         if (row.place >= 0 && row.place < k) row.y = NegMulAdd(a_[i * ld_ + k], x, row.y);
       });
@@ -136,12 +136,12 @@ class RowLu {
   // The factors of a square matrix in order, transposed: element i, j becomes a[j * ld + i].
   // divisors[k] divides by pivot k.
   LINALG_TEAM void TransposeFactors(Divisor<E>* divisors) {
-    held_.Phase([&](int i, Row& row) {
+    fragment_.Phase([&](int i, Row& row) {
       if (row.place >= 0) divisors[row.place] = row.divisor;
       LINALG_UNROLL
       for (int j = 0; j < kCols; ++j) row.x[j] = i < rows_ && j < cols_ ? a_[i * ld_ + j] : E{};
     });
-    held_.Phase([&](int, Row& row) {
+    fragment_.Phase([&](int, Row& row) {
       LINALG_UNROLL
       for (int j = 0; j < kCols; ++j) {
         if (row.place >= 0 && j < cols_) a_[j * ld_ + row.place] = row.x[j];
@@ -172,8 +172,8 @@ class RowLu {
   template <int kWidth, class OnPivot>
   LINALG_TEAM void Step(int k, OnPivot&& on_pivot) {
     const auto best = team_.template Best<V>([&](int thread) {
-      Largest<V> largest{V(-1), kNone};
-      held_.ForOwn(thread, [&](int i, Row& row) {
+      Candidate<V> largest{V(-1), kNone};
+      fragment_.ForThread(thread, [&](int i, Row& row) {
         const V value = PivotCandidate(row.x[0], row.place, k).value;
         const bool is_left = row.place >= k;
         largest =
@@ -184,10 +184,10 @@ class RowLu {
     const int place = best.index >> kRowBits, picked = best.index & ((1 << kRowBits) - 1);
     const bool is_zero = best.value == V(0);
     if (is_zero && singular_ == 0) singular_ = k + 1;
-    const E pivot = held_.template From<E>(picked, [](const Row& row) { return row.x[0]; });
+    const E pivot = fragment_.template From<E>(picked, [](const Row& row) { return row.x[0]; });
     on_pivot(k, place, pivot);
     const Divisor<E> divisor(is_zero ? FromReal<E>(V(1)) : pivot);
-    held_.Each([&](int i, Row& row) {
+    fragment_.Each([&](int i, Row& row) {
       row.place = i == picked ? k : row.place == k ? place : row.place;
       row.left = divisor.Divide(row.x[0]);
       if (i == picked) row.divisor = divisor;
@@ -199,23 +199,23 @@ class RowLu {
     const int owner = picked % team_.size();
     LINALG_UNROLL
     for (int j = 1; j < kWidth; ++j) {
-      const E above = held_.template From<E>(picked, [=](const Row& row) { return row.x[j]; });
+      const E above = fragment_.template From<E>(picked, [=](const Row& row) { return row.x[j]; });
       team_.Each([&](int thread) {
         const bool is_there = j <= kWidth - kStepColumns || j < cols_ - k;
         if (thread == owner && is_there) row_of_u[j] = above;
       });
-      held_.Each([&](int, Row& row) { row.x[j - 1] = NegMulAdd(row.left, above, row.x[j]); });
+      fragment_.Each([&](int, Row& row) { row.x[j - 1] = NegMulAdd(row.left, above, row.x[j]); });
     }
     if constexpr (kRhs) {
-      const E above = held_.template From<E>(picked, [](const Row& row) { return row.y; });
-      held_.Each([&](int, Row& row) {
+      const E above = fragment_.template From<E>(picked, [](const Row& row) { return row.y; });
+      fragment_.Each([&](int, Row& row) {
         if (row.place > k) row.y = NegMulAdd(row.left, above, row.y);
       });
     }
   }
 
   const Team& team_;
-  Held<Team, Row, kRows> held_;
+  Fragment<Team, Row, kRows> fragment_;
   int rows_, cols_, count_;
   E* a_;
   int ld_;
@@ -231,8 +231,8 @@ class RowCholesky {
  public:
   // Of a (n, n), whose place the factor takes.
   LINALG_TEAM RowCholesky(const Team& team, int n, E* a, int ld, HermitianPart part)
-      : team_(team), held_(team), n_(n), a_(a), ld_(ld) {
-    held_.Phase([&](int i, Row& row) {
+      : team_(team), fragment_(team), n_(n), a_(a), ld_(ld) {
+    fragment_.Phase([&](int i, Row& row) {
       LINALG_UNROLL
       for (int j = 0; j < kCols; ++j) {
         // Both elements are loaded, of rows that are there, as if the first lay below the diagonal:
@@ -266,23 +266,24 @@ class RowCholesky {
 
   template <int kWidth>
   LINALG_TEAM void Step(int k) {
-    const V pivot = Re(held_.template From<E>(k, [](const Row& row) { return row.x[0]; }));
+    const V pivot = Re(fragment_.template From<E>(k, [](const Row& row) { return row.x[0]; }));
     // NaN is not positive.
     if (!(pivot > V(0)) && failed_ == 0) failed_ = k + 1;
     const V root = Sqrt(pivot), inverse = V(1) / root;
-    held_.Each([&](int i, Row& row) {
+    fragment_.Each([&](int i, Row& row) {
       row.left = inverse * row.x[0];
       if (i >= k && i < n_) a_[i * ld_ + k] = i == k ? FromReal<E>(root) : row.left;
     });
     LINALG_UNROLL
     for (int j = 1; j < kWidth; ++j) {
-      const E other = Conj(held_.template From<E>(k + j, [](const Row& row) { return row.left; }));
-      held_.Each([&](int, Row& row) { row.x[j - 1] = NegMulAdd(row.left, other, row.x[j]); });
+      const E other =
+          Conj(fragment_.template From<E>(k + j, [](const Row& row) { return row.left; }));
+      fragment_.Each([&](int, Row& row) { row.x[j - 1] = NegMulAdd(row.left, other, row.x[j]); });
     }
   }
 
   const Team& team_;
-  Held<Team, Row, kRows> held_;
+  Fragment<Team, Row, kRows> fragment_;
   int n_;
   E* a_;
   int ld_;
@@ -297,7 +298,7 @@ class ColumnSolve {
   // `work` has room for n rows of as many columns as the team holds.
   LINALG_TEAM ColumnSolve(const Team& team, int n, const E* lu, int ld, const Divisor<E>* divisors,
                           E* work)
-      : held_(team),
+      : fragment_(team),
         n_(n),
         lu_(lu),
         ld_(ld),
@@ -312,7 +313,7 @@ class ColumnSolve {
       // Some rows at a time: where all are waited for at once, their addresses take the registers.
       LINALG_UNROLL
       for (int above = 0; above < kSize; above += kStepColumns) {
-        held_.Phase([&](int c, Column& column) {
+        fragment_.Phase([&](int c, Column& column) {
           // Where there are not so many columns, the first one again.
           const int j = first + c < cols ? first + c : first;
           LINALG_UNROLL
@@ -323,7 +324,7 @@ class ColumnSolve {
         });
       }
       Forward<kSize>(0);
-      held_.Each([&](int c, Column& column) {
+      fragment_.Each([&](int c, Column& column) {
         LINALG_UNROLL
         for (int i = 0; i < kSize; ++i) {
           column.x[i] = i < n_ ? work_[(n_ - 1 - i) * taken_ + c] : E{};
@@ -345,7 +346,7 @@ class ColumnSolve {
   template <int kWidth>
   LINALG_TEAM void Forward(int k) {
     for (; n_ - k > kWidth - kStepColumns; ++k) {
-      held_.Each([&](int c, Column& column) {
+      fragment_.Each([&](int c, Column& column) {
         column.solved = column.x[0];
         work_[k * taken_ + c] = column.solved;
       });
@@ -359,7 +360,7 @@ class ColumnSolve {
   LINALG_TEAM void Backward(int k, Put&& put) {
     for (; k + 1 > kWidth - kStepColumns; --k) {
       const Divisor<E> divisor = divisors_[k];
-      held_.Each([&](int c, Column& column) {
+      fragment_.Each([&](int c, Column& column) {
         column.solved = divisor.Divide(column.x[0]);
         put(k, c, column.solved);
       });
@@ -374,13 +375,13 @@ class ColumnSolve {
     LINALG_UNROLL
     for (int i = 1; i < kWidth; ++i) {
       const E factor = i <= kWidth - kStepColumns || i < left ? factors[step * i] : E{};
-      held_.Each([&](int, Column& column) {
+      fragment_.Each([&](int, Column& column) {
         column.x[i - 1] = NegMulAdd(factor, column.solved, column.x[i]);
       });
     }
   }
 
-  Held<Team, Column, kColumns> held_;
+  Fragment<Team, Column, kColumns> fragment_;
   int n_;
   const E* lu_;
   int ld_;

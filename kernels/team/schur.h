@@ -74,7 +74,7 @@ class QrIteration {
   LINALG_TEAM int LastOf(int first, int last, Holds&& holds) const {
     return team_
         .template Best<V>([&](int thread) {
-          Largest<V> best{static_cast<V>(first), first};
+          Candidate<V> best{static_cast<V>(first), first};
           for (int k = first + 1 + thread; k <= last; k += team_.size()) {
             if (holds(k)) best = {static_cast<V>(k), k};
           }

@@ -5,7 +5,7 @@
 //   int size() const                what they are: a power of two, or a multiple of 32
 //   void Phase(body) const          body(thread) on each of them, then a barrier
 //   V Sum<V>(body) const            the sum of body(thread), in the same order on every team
-//   Largest<V> Best(body) const     the best of body(thread)
+//   Candidate<V> Best(body) const     the best of body(thread)
 //   bool Any(body) const            whether body(thread) holds anywhere
 //
 // Sums and the like are barriers too. What stands between two phases is computed by every thread
@@ -46,11 +46,11 @@ LINALG_INLINE int Again(int x) {
 
 // A place and how much speaks for it; the better of two, the first if they are alike.
 template <class V>
-struct Largest {
+struct Candidate {
   V value;
   int index;
 
-  LINALG_INLINE Largest Better(Largest other) const {
+  LINALG_INLINE Candidate Better(Candidate other) const {
     const bool is_other = other.value > value || (other.value == value && other.index < index);
     return is_other ? other : *this;
   }

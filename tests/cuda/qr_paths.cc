@@ -6,7 +6,7 @@
 #include "kernels/cuda/tuning.h"
 
 int main(int, char** arguments) {
-  using linalg::cuda::Path;
+  using linalg::cuda::GpuPath;
   const int64_t batch = std::atoll(arguments[1]), size = std::atoll(arguments[2]);
   const auto path = [=](int64_t n) {
     const int64_t bytes = n * (n | 1) * size;
@@ -14,8 +14,8 @@ int main(int, char** arguments) {
   };
   int64_t largest = 0, least_vendors = 0;
   for (int64_t n = 1; n <= 5000; ++n) {
-    if (path(n) == Path::kBlock) largest = n;
-    if (path(n) == Path::kSteps && least_vendors == 0) least_vendors = n;
+    if (path(n) == GpuPath::kBlock) largest = n;
+    if (path(n) == GpuPath::kVendor && least_vendors == 0) least_vendors = n;
   }
   std::printf("%ld %ld\n", static_cast<long>(largest), static_cast<long>(least_vendors));
 }

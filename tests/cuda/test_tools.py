@@ -238,9 +238,9 @@ def test_what_one_thread_works_in():
   """As the table of docs/cuda.md has it."""
   page = " ".join((ROOT / "docs/cuda.md").read_text().split())
   for name, op, words in (
-      ("kAloneEighBytes", "eigh", r"n = (\d+) in float32 and (\d+) in float64, QL"),
-      ("kAloneSvdBytes", "svd", r"Jacobi, as n = (\d+) in float32 and (\d+) in float64"),
-      ("kAloneQrBytes", "qr", r"bytes, as n = (\d+) in float32 and (\d+) in float64 \|")):
+      ("kThreadEighBytes", "eigh", r"n = (\d+) in float32 and (\d+) in float64, QL"),
+      ("kThreadSvdBytes", "svd", r"Jacobi, as n = (\d+) in float32 and (\d+) in float64"),
+      ("kThreadQrBytes", "qr", r"bytes, as n = (\d+) in float32 and (\d+) in float64 \|")):
     cut_off = _named(name)
     limit, needed = cut_offs.value_of(cut_off, FILES[cut_off.file]), cut_off.ops[op]
     for largest, size in zip(map(int, re.search(words, page).groups()), (4, 8), strict=True):
@@ -353,7 +353,7 @@ def _samples(file, times, device="A GPU", date="2026-12-01T10:00:00+00:00"):
 def test_decisions_are_written(sources, tmp_path, capsys):
   """In place, with the device and the date, once however often; the rest is as it was."""
   before, after = {}, {}
-  for name, meeting in (("kTeamLu", 105), ("kAloneBytes, f64", 900), ("COFACTORS", 9.5),
+  for name, meeting in (("kTeamLu", 105), ("kThreadBytes, f64", 900), ("COFACTORS", 9.5),
                         ("CHOLESKY_DERIVATIVE", 700)):
     for whole, part in zip((before, after), _times(_named(name), meeting), strict=True):
       whole |= part
@@ -362,11 +362,11 @@ def test_decisions_are_written(sources, tmp_path, capsys):
         "--less", tmp_path / "not-there.json", _samples(tmp_path / "less.json", after),
         "--more", _samples(tmp_path / "more.json", before)]
     texts = sources(*command.split(), *files)
-  decided = {"kTeamLu": 96, "kAloneBytes, f64": 800, "COFACTORS": 9, "CHOLESKY_DERIVATIVE": 676}
+  decided = {"kTeamLu": 96, "kThreadBytes, f64": 800, "COFACTORS": 9, "CHOLESKY_DERIVATIVE": 676}
   assert _values(texts) == _values(FILES) | decided
   mark = "Decided on A GPU, 2026-12-01 (tools/cut_offs.py)."
   assert f"// {mark}\ninline constexpr int64_t kTeamLu = 96;" in texts[cut_offs.CUDA]
-  assert (f"// {mark}\ntemplate <class E>\ninline constexpr int64_t kAloneBytes ="
+  assert (f"// {mark}\ntemplate <class E>\ninline constexpr int64_t kThreadBytes ="
           " sizeof(E) == 4 ? 576 : 800;") in texts[cut_offs.CUDA]
   assert (f"# {mark}\nCHOLESKY_DERIVATIVE = {{\"cpu\": None, \"cuda\":"
           " Limit(13, nbytes=676)}") in texts[cut_offs.PYTHON]
