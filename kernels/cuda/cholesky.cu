@@ -6,6 +6,7 @@
 // triangle; one after it clears the other one and puts NaN where the matrix is not positive
 // definite.
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/cuda/cholesky_path.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
@@ -195,8 +196,8 @@ void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
       LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
     };
     const auto vendor = [&] { VendorCholesky<T>(stream, scratch, batch, factor_data, problem); };
-    const auto fits = [&] { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
-    LaunchOnPath(ChooseCholesky<E>(n, fits), On{GpuPath::kThread, thread},
+    const auto fits = [&](int64_t) { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
+    LaunchOnPath(CholeskyPath<T>(n, fits), On{GpuPath::kThread, thread},
                  On{GpuPath::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
                  On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
   });

@@ -152,9 +152,10 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
                                     .pivots = problem.pivots,
                                     .results = results});
   };
-  const auto fits = [&] { return FitsInShared<LuOffsets<E>>(sizeof(V), ToInt(n), ToInt(n)); };
-  const int64_t bytes = size * static_cast<int64_t>(sizeof(T));
-  LaunchOnPath(ChooseLu<E>(n, n, bytes, fits), On{GpuPath::kThread, thread},
+  const auto fits = [&](int64_t) {
+    return FitsInShared<LuOffsets<E>>(sizeof(V), ToInt(n), ToInt(n));
+  };
+  LaunchOnPath(DeterminantPath<T>(n, fits), On{GpuPath::kThread, thread},
                On{GpuPath::kWarp, [&] { WithWarpShape<kWarpLu<E>>(n, warp); }},
                On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
 }

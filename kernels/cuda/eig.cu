@@ -7,6 +7,7 @@
 // Inf, which gets NaN and info = -1, goes to it as the identity.
 #include <mutex>
 
+#include "kernels/cuda/eig_path.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/cuda/schur_work.h"
@@ -172,7 +173,7 @@ void RunEig(cudaStream_t stream, DeviceScratch& scratch, ffi::AnyBuffer a, Resul
         RunTeamEig<false>(stream, scratch, batch, problem);
       }
     };
-    LaunchOnPath(ChooseEig(n, left != nullptr, batch), On{GpuPath::kTeam, team},
+    LaunchOnPath(EigPath<T>(n, left != nullptr, batch, SharedBytes()), On{GpuPath::kTeam, team},
                  On{GpuPath::kBlock, team},
                  On{GpuPath::kVendor, [&] { VendorEig(stream, scratch, batch, problem); }});
   });

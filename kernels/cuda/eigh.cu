@@ -8,6 +8,7 @@
 // piece, or Xsyevd for a single matrix. It is given both triangles and asked for the upper one: of
 // complex matrices it has failed on lower ones (jax issue 32641). A matrix that holds NaN or Inf
 // goes to it as the identity; it gets NaN and info = -1.
+#include "kernels/cuda/eigh_path.h"
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
@@ -58,6 +59,12 @@ void RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
                                    .info = {1, layout.Take<V>(1)}};
   LaunchThreads(stream, job, batch, layout);
 }
+
+// Rotations and sweeps of the QL iteration that are noted before they are applied:
+// benchmarks/crossovers/cuda_eigh_notes.json. Where there is no space for more, the team goes on by
+// itself.
+int64_t RecordedRotations(int64_t n) { return n * n + n * n / 4 + 8 * n; }
+int64_t RecordedSweeps(int64_t n) { return 3 * n + 8; }
 
 // What the three launches hand on, for each matrix of a piece of the batch.
 template <class V>
@@ -325,13 +332,11 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
              const EighProblem<Element<T>>& problem) {
   using E = Element<T>;
   using V = RealElement<E>;
-  const int64_t bytes =
-      small::SizeOf<small::EigenWork<E, V>>(problem.n, true) * static_cast<int64_t>(sizeof(V));
   const auto fits = [&] {
     return FitsInShared<ReduceEigh<E, kVectors>>(sizeof(V), problem) &&
            FitsInShared<RotateEigh<E>>(RotateEigh<E>::kUnit, problem);
   };
-  LaunchOnPath(ChooseEigh(problem.n, bytes, fits),
+  LaunchOnPath(EighPath<T>(problem.n, fits),
                On{GpuPath::kThread, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
                On{GpuPath::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
                On{GpuPath::kVendor, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});

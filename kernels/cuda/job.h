@@ -7,9 +7,11 @@
 #include <type_traits>
 
 #include "kernels/arithmetic/element.h"
+#include "kernels/cuda/path.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/team.h"
+#include "kernels/cuda/team_size.h"
 #include "kernels/cuda/tuning.h"
 #include "kernels/ffi.h"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/job.h"
+#include "kernels/cuda/lu_path.h"
 
 namespace linalg::cuda {
 
@@ -69,10 +70,9 @@ struct WarpLuOffsets {
 // The path of matrices whose factors are wanted. But for the vendor's they are row-major.
 template <class E>
 GpuPath ChooseFactors(int64_t rows, int64_t cols) {
-  const int64_t size = rows * cols * static_cast<int64_t>(sizeof(E));
-  return ChooseLu<E>(rows, cols, size + (rows + cols) * 4, [&] {
-    // Much larger matrices have places that no integer counts.
-    return size <= SharedBytes() &&
+  return LuPath<E>(rows, cols, [&](int64_t bytes) {
+    // Before FitsInShared, which counts in int.
+    return bytes <= SharedBytes() &&
            FitsInShared<LuOffsets<E>>(sizeof(RealElement<E>), ToInt(rows), ToInt(cols));
   });
 }

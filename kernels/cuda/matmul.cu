@@ -195,7 +195,7 @@ void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer
       LaunchThreads(stream, job, products.batch, layout, job.tiles);
     };
     LaunchOnPath(
-        ChooseMatmul(fits), On{GpuPath::kTeam, in_tiles},
+        fits() ? GpuPath::kTeam : GpuPath::kThread, On{GpuPath::kTeam, in_tiles},
         On{GpuPath::kThread, [&] {
              ForEach(stream, elements,
                      ProductElement<E>{.products = products, .elements = {products.m, products.n}});

@@ -17,7 +17,7 @@ NB_MODULE(_cuda, m) {
       "captured_targets",
       [] {
         nb::dict targets;
-#define LINALG_ADD_CAPTURED(name) \
+#define LINALG_ADD_CAPTURED(name, call) \
   targets[#name] = nb::capsule(reinterpret_cast<void*>(name##_captured));
         LINALG_FOR_EACH_CAPTURED(LINALG_ADD_CAPTURED)
 #undef LINALG_ADD_CAPTURED

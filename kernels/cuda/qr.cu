@@ -10,6 +10,7 @@
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/qr_path.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/qr.h"
@@ -221,14 +222,18 @@ void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Eleme
 template <class T>
 void RunQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
   if (problem.batch == 0) return;
-  const int64_t m = problem.m, ld = problem.Columns() | 1, element_bytes = sizeof(T);
-  const int64_t elements = m * problem.Columns() + m * problem.n + problem.count;
+  constexpr int64_t kBytes = sizeof(T);
+  const int64_t m = problem.m, ld = problem.Columns() | 1;
+  const QrSizes sizes{.m = m,
+                      .n = problem.n,
+                      .q_cols = problem.q_cols,
+                      .count = problem.count,
+                      .pivoted = problem.pivoted};
   const auto teams_of = [&](int team_size) { RunTeamQr(stream, scratch, problem, team_size, ld); };
-  const int64_t bytes = m * ld * element_bytes;
-  LaunchOnPath(ChooseQr(problem.pivoted, problem.count, elements * element_bytes, bytes,
-                        problem.batch, SharedBytes()),
+  LaunchOnPath(QrPath(sizes, kBytes, problem.batch, SharedBytes()),
                On{GpuPath::kThread, [&] { RunSmallQr(stream, problem); }},
-               On{GpuPath::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns(), bytes)); }},
+               On{GpuPath::kTeam,
+                  [&] { teams_of(QrTeamSize(m, problem.Columns(), TeamQrBytes(sizes, kBytes))); }},
                On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
                On{GpuPath::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
 }

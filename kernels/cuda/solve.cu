@@ -9,6 +9,7 @@
 #include "kernels/arithmetic/transpose.h"
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/solve_path.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
@@ -272,9 +273,11 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
     }
     SolveInSteps(stream, scratch, given, results);
   };
-  const auto fits = [&] { return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem); };
+  const auto fits = [&](int64_t) {
+    return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem);
+  };
   const bool shared = !kInverse && systems.SharesMatrix();
-  LaunchOnPath(ChooseSolve<E>(n, cols, shared, fits), On{GpuPath::kThread, thread},
+  LaunchOnPath(SolvePath<T>(n, cols, shared, fits), On{GpuPath::kThread, thread},
                On{GpuPath::kWarp, warp}, On{GpuPath::kTeam, team}, On{GpuPath::kSteps, in_steps});
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
+#include "kernels/cuda/svd_path.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/svd.h"
@@ -45,7 +46,7 @@ struct SvdProblem {
 template <class E, bool kVectors>
 struct SmallSvd {
   using V = RealElement<E>;
-  using Work = small::SvdWork<small::JacobiSvd<E, V>, true>;
+  using Work = ThreadSvdWork<E>;
   SvdProblem<E> problem;
   Offset<V> work;         // a Work
   SharedArray<E> matrix;  // at its beginning
@@ -73,13 +74,14 @@ struct SmallSvd {
   }
 };
 
-// Of square matrices, that take `size` numbers.
+// Of square matrices.
 template <bool kVectors, class E>
-void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem, int64_t size) {
+void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
   SharedLayout layout(sizeof(V));
-  const Offset<V> work = layout.Take<V>(size);
+  const Offset<V> work =
+      layout.Take<V>(small::SizeOf<ThreadSvdWork<E>>(problem.n, problem.n, false));
   const SmallSvd<E, kVectors> job{.problem = problem,
                                   .work = work,
                                   .matrix = {n * n, work.template As<E>()},
@@ -249,26 +251,21 @@ void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
 template <bool kVectors, class T>
 void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
              const SvdProblem<Element<T>>& problem) {
-  using E = Element<T>;
   const int64_t m = problem.Longer(), n = problem.Shorter();
-  const int64_t size =
-      small::SizeOf<typename SmallSvd<E, kVectors>::Work>(problem.n, problem.n, false);
-  const int64_t u_size = m * problem.Ld(), v_size = kVectors ? n * (n | 1) : 0;
+  const SvdSizes sizes{.longer = m, .shorter = n, .width = problem.Width(), .vectors = kVectors};
   const auto teams_of = [&](int team_size) {
     RunTeamSvd<kVectors>(stream, scratch, batch, problem, team_size);
   };
   const auto vendor = [&] {
-    if (UseJacobiRoutine(m)) {
+    if (m <= kVendorJacobiSvd) {
       VendorJacobiSvd<T>(stream, scratch, batch, problem);
     } else {
       VendorSvd<T>(stream, scratch, batch, problem);
     }
   };
-  const int64_t bytes = (u_size + v_size) * static_cast<int64_t>(sizeof(T));
-  LaunchOnPath(ChooseSvd(m, n, size * static_cast<int64_t>(sizeof(Real<T>)), bytes, u_size, batch,
-                         SharedBytes()),
-               On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
-               On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, bytes)); }},
+  LaunchOnPath(SvdPath<T>(sizes, batch, SharedBytes()),
+               On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem); }},
+               On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, TeamSvdBytes<T>(sizes))); }},
                On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
                On{GpuPath::kVendor, vendor});
 }

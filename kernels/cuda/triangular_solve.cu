@@ -5,6 +5,7 @@
 // to it a row-major matrix is its transpose, so the triangle and the side flip and the operation
 // stays.
 #include "kernels/cuda/substitution.h"
+#include "kernels/cuda/substitution_path.h"
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/lu_factors.h"
@@ -258,7 +259,6 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
   const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
   if (systems.batch * systems.size() == 0) return;
   const int64_t nrhs = given.triangle.left_side ? cols : rows;
-  const int64_t bytes = (n * n + systems.size()) * static_cast<int64_t>(sizeof(T));
   const SubstitutionProblem<E> problem{.given = given,
                                        .n = ToInt(n),
                                        .rows = ToInt(rows),
@@ -275,14 +275,13 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
                                    .pivots = {n, given.pivots_stride, layout.Take<int32_t>(n)}};
     LaunchThreads(stream, job, systems.batch, layout);
   };
-  // For so many right-hand sides, in rows of an odd length.
-  const auto available = [&] {
+  const auto free_bytes = [&] {
     SharedLayout factors(sizeof(Real<T>));
     static_cast<void>(FactorOffsets<E>(factors, ToInt(n)));
-    return (SharedBytes() - factors.bytes()) / static_cast<int64_t>(n * sizeof(T)) - 2;
+    return SharedBytes() - factors.bytes();
   };
   const auto team = [&] {
-    const int64_t most = RhsOfTeam(nrhs, available());
+    const int64_t most = RhsOfTeam<T>(n, nrhs, free_bytes());
     const int ld_solution = ToInt(most | 1), parts = ToInt((nrhs + most - 1) / most);
     const FactorOffsets<E> offsets(layout, problem.n);
     const TeamSubstitution<E> job{.problem = problem,
@@ -293,7 +292,7 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
                                   .parts = parts};
     LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, layout.bytes()), layout);
   };
-  LaunchOnPath(ChooseSubstitution(n, nrhs, bytes, given.column_major, available),
+  LaunchOnPath(SubstitutionPath<T>(n, nrhs, systems.size(), given.column_major, free_bytes),
                On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team},
                On{GpuPath::kVendor, [&] { VendorSubstitute(stream, scratch, given, systems); }});
 }

@@ -105,6 +105,12 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
   ForEach(stream, batch, SolveSuspects<E>{.systems = systems, .work = levels[0].seams});
 }
 
+// Few long systems take many threads each. Elimination by one thread alone perturbs pivots.
+GpuPath TridiagonalPath(int64_t n, int64_t cols, int64_t batch, bool perturb) {
+  const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
+  return is_long && !perturb ? GpuPath::kSteps : GpuPath::kThread;
+}
+
 void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer dl,
                       ffi::AnyBuffer d, ffi::AnyBuffer du, ffi::AnyBuffer b, Result x, Result info,
                       bool perturb_singular) {
@@ -113,7 +119,7 @@ void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer
     if (systems.batch == 0) return;
     ToInt(systems.n * systems.cols);
     LaunchOnPath(
-        ChooseTridiagonal(systems.n, systems.cols, systems.batch, perturb_singular),
+        TridiagonalPath(systems.n, systems.cols, systems.batch, perturb_singular),
         On{GpuPath::kThread, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
         On{GpuPath::kSteps, [&] { SolveLong(stream, scratch, systems); }});
   });
