@@ -1,9 +1,9 @@
 // Reduction of one Hermitian matrix to real symmetric tridiagonal form, in the upper triangle.
 //
 // The Householder reflectors are those of LAPACK's hetd2. One pass applies the rank-2 update of a
-// step and multiplies by the next reflector's vector (Dongarra, Sorensen and Hammarling, Block
-// reduction of matrices to condensed forms, 1989). It reads and writes an element of the triangle
-// once and uses it for both halves.
+// step and multiplies by the next vector (Dongarra, Sorensen and Hammarling, Block reduction of
+// matrices to condensed forms, 1989). It reads and writes an element of the triangle once and uses
+// it for both halves.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The memory that an algorithm works in, part by part.
+// Bump allocation from a workspace.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace linalg::small {
 
-// Hands out memory of elements V from its beginning on.
+// Hands out consecutive parts of an array of V.
 template <class V>
 class Arena {
  public:
@@ -33,12 +33,12 @@ class Arena {
   V* next_;
 };
 
-// How many elements a Work takes that is made with these arguments. A Work is made of memory, an
-// array of its V, and says where what it took of it ends.
+// The elements that a Work of these arguments needs. A Work is constructed from an array of its V,
+// and its `end` is the end of what it took.
 template <class Work, class... Arguments>
 int64_t SizeOf(Arguments... arguments) {
   using V = typename Work::V;
-  V* const memory = reinterpret_cast<V*>(alignof(V));  // counted from, neither read nor written
+  V* const memory = reinterpret_cast<V*>(alignof(V));  // for pointer arithmetic only
   return Work(memory, arguments...).end - memory;
 }
 

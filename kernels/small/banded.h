@@ -1,5 +1,5 @@
-// Banded matrices, one per lane: elimination with partial pivoting, as LAPACK's gbtf2, Cholesky
-// factors, as pbtf2, and substitution with them. A Pointer is an E*, or takes strides.
+// Banded matrices, one per lane: elimination with partial pivoting (LAPACK's gbtf2), Cholesky
+// factors (pbtf2), and substitution. A Pointer is an E* or a strided pointer.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace linalg::small {
 
-// Where elimination has the elements of a matrix: each row begins at its own first column, the one
-// that is eliminated when the window of the `below` + 1 rows reaches it, and 0 follows its last.
-// Row exchanges make no more elements than a row has room for.
+// The storage of a matrix for elimination. Each row begins at its own first column: the column that
+// is eliminated when the window of `below` + 1 rows reaches the row. Zeros pad each row to Width()
+// elements. Row exchanges never create more elements than that.
 struct BandedRows {
   int n, below, above;
 
@@ -21,8 +21,8 @@ struct BandedRows {
   LINALG_INLINE int Last(int row) const { return row + above < n ? row + above : n - 1; }
 };
 
-// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the rows by U's. Returns info: 0, the 1-based
-// index of the first zero pivot, or kHoldsNaN where U holds NaN; x is NaN in both cases.
+// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the rows of `a` by U's. Returns info: 0, the
+// 1-based index of the first zero pivot, or kHoldsNaN where U holds NaN. x is NaN if info is not 0.
 template <class E, class Pointer = E*>
 LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, Pointer x) {
   using V = RealElement<E>;
@@ -34,7 +34,7 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
     const int end = k + below < n ? k + below : n - 1;
     const Pointer top = a + static_cast<int64_t>(k) * width;
     const Pointer side = x + static_cast<int64_t>(k) * cols;
-    // The largest first: each lane exchanges row k with that of its own pivot.
+    // Partial pivoting: each lane exchanges row k with its own pivot row.
     V largest = Magnitude(top[0]), place{};
     for (int i = k + 1; i <= end; ++i) {
       const V size = Magnitude(a[static_cast<int64_t>(i) * width]);
@@ -81,9 +81,9 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
   return info;
 }
 
-// Overwrites the columns of a Hermitian matrix, each of `width` elements from the diagonal down, by
-// those of L; elements below the last row are not read. Returns, in each lane, 0 or the order of
-// the first leading minor that is not positive.
+// Overwrites the columns of a Hermitian matrix by those of L. A column has `width` elements from
+// the diagonal down; elements below the last row are not read. Returns 0, or the order of the first
+// leading minor that is not positive, in each lane.
 template <class E, class Pointer = E*>
 LINALG_INLINE RealElement<E> BandedCholesky(int n, int width, Pointer a) {
   using V = RealElement<E>;
@@ -106,7 +106,7 @@ LINALG_INLINE RealElement<E> BandedCholesky(int n, int width, Pointer a) {
   return failed;
 }
 
-// Replaces the row-major `x` (n, cols) by L⁻ᴴ L⁻¹ x, L being given by its columns.
+// Replaces the row-major `x` (n, cols) by L⁻ᴴ L⁻¹ x. `a` holds L by columns.
 template <class E, class Pointer = E*>
 LINALG_INLINE void SolveBandedCholesky(int n, int width, Pointer a, int cols, Pointer x) {
   for (int k = 0; k < n; ++k) {
