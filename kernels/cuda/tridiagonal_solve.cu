@@ -81,10 +81,11 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
                    .runs = runs,
                    .groups = groups,
                    .ends = nullptr,
-                   .seams = nullptr,
+                   .interfaces = nullptr,
                    .negligible = Negligible<V>(rows, n)};
     if (!levels.empty()) level.ends = AsElements(scratch.Take<T>(Level<E>::kEnds * batch * runs));
-    if (runs > 1) level.seams = AsElements(scratch.Take<T>(Level<E>::kSeam * level.Seams()));
+    if (runs > 1)
+      level.interfaces = AsElements(scratch.Take<T>(Level<E>::kInterface * level.Interfaces()));
     levels.push_back(level);
     if (runs == 1) break;
     runs = groups;
@@ -99,10 +100,10 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
   }
   ForEach(stream, count(levels.back()), SolveEnds<E>{.systems = systems, .level = levels.back()});
   for (size_t k = levels.size() - 1; k-- > 0;) {
-    ForEach(stream, count(levels[k]), SolveSeams<E>{.systems = systems, .level = levels[k]});
+    ForEach(stream, count(levels[k]), SolveInterfaces<E>{.systems = systems, .level = levels[k]});
   }
-  // The lowest level's seams are no longer needed, and are more than four diagonals.
-  ForEach(stream, batch, SolveSuspects<E>{.systems = systems, .work = levels[0].seams});
+  // The lowest level's interfaces are no longer needed, and are more than four diagonals.
+  ForEach(stream, batch, SolveSuspects<E>{.systems = systems, .work = levels[0].interfaces});
 }
 
 // Few long systems take many threads each. Elimination by one thread alone perturbs pivots.
