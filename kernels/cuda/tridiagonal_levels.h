@@ -15,8 +15,8 @@
 namespace linalg::cuda {
 
 // Long systems of an even number of rows: an odd one has a row x = 0 behind it. The right-hand side
-// of a row that a run is left with, or that stands at a interface, lies in x at the unknown's place
-// that it will be solved for.
+// of a row that a run is left with, or that stands at an interface, lies in x at the unknown's
+// place that it will be solved for.
 template <class E>
 struct LongSystems {
   using V = RealElement<E>;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void StoreEnds(const small::EndRow<E>& row, Pointer t
   StoreGlobal(row.behind, &to[3]);
 }
 
-// The two rows of a interface: the first ends where the second would have what is left of the
+// The two rows of an interface: the first ends where the second would have what is left of the
 // interface, which is zero there.
 template <class E>
 __device__ __forceinline__ small::InterfaceRow<E> LoadInterface(int k, StridedVector<E> from,

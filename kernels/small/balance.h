@@ -1,7 +1,7 @@
 // Balancing of small general matrices, one per lane (LAPACK's gebal).
 //
 // A permutation moves isolated eigenvalues to the corners, where the matrix is upper triangular.
-// The rest is scaled by a diagonal similarity of powers of two, after which row i and column i have
+// The rest is scaled by a diagonal similarity of powers of two. After it, row i and column i have
 // nearly equal norms (James, Langou and Lowery, On matrix balancing and eigenvector computation,
 // 2014).
 #pragma once

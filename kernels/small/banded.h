@@ -33,7 +33,7 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
   for (int k = 0; k < n; ++k) {
     const int end = k + below < n ? k + below : n - 1;
     const Pointer top = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
     // Partial pivoting: each lane exchanges row k with its own pivot row.
     V largest = Magnitude(top[0]), place{};
     for (int i = k + 1; i <= end; ++i) {
@@ -49,7 +49,7 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
       const Pointer row = a + static_cast<int64_t>(i) * width;
       for (int c = 0; c < width; ++c) ExchangeWhere(exchanged, top[c], row[c]);
       const Pointer other = x + static_cast<int64_t>(i) * cols;
-      for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, side[j], other[j]);
+      for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, rhs[j], other[j]);
     }
     const auto singular = largest == V{};
     const Divisor<E> pivot(top[0]);
@@ -59,21 +59,21 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
       for (int c = 1; c < width; ++c) row[c - 1] = NegMulAdd(factor, top[c], row[c]);
       row[width - 1] = zero;
       const Pointer other = x + static_cast<int64_t>(i) * cols;
-      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(factor, side[j], other[j]);
+      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(factor, rhs[j], other[j]);
     }
   }
   for (int k = n - 1; k >= 0; --k) {
     const Pointer row = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
     const int count = width < n - k ? width : n - k;
     for (int c = 0; c < count; ++c) undefined |= IsNaN(row[c]);
     const Divisor<E> pivot(row[0]);
     for (int j = 0; j < cols; ++j) {
-      E sum = side[j];
+      E sum = rhs[j];
       for (int c = 1; c < count; ++c) {
-        sum = NegMulAdd(row[c], side[static_cast<int64_t>(c) * cols + j], sum);
+        sum = NegMulAdd(row[c], rhs[static_cast<int64_t>(c) * cols + j], sum);
       }
-      side[j] = pivot.Divide(sum);
+      rhs[j] = pivot.Divide(sum);
     }
   }
   info = undefined ? Broadcast<V>(kHoldsNaN) : info;
@@ -112,25 +112,25 @@ LINALG_INLINE void SolveBandedCholesky(int n, int width, Pointer a, int cols, Po
   for (int k = 0; k < n; ++k) {
     const int count = width < n - k ? width : n - k;
     const Pointer column = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
     const Divisor<E> diagonal(column[0]);
-    for (int j = 0; j < cols; ++j) side[j] = diagonal.Divide(side[j]);
+    for (int j = 0; j < cols; ++j) rhs[j] = diagonal.Divide(rhs[j]);
     for (int i = 1; i < count; ++i) {
-      const Pointer other = side + static_cast<int64_t>(i) * cols;
-      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(column[i], side[j], other[j]);
+      const Pointer other = rhs + static_cast<int64_t>(i) * cols;
+      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(column[i], rhs[j], other[j]);
     }
   }
   for (int k = n - 1; k >= 0; --k) {
     const int count = width < n - k ? width : n - k;
     const Pointer column = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
     const Divisor<E> diagonal(Conj(column[0]));
     for (int j = 0; j < cols; ++j) {
-      E sum = side[j];
+      E sum = rhs[j];
       for (int i = 1; i < count; ++i) {
-        sum = NegMulAdd(Conj(column[i]), side[static_cast<int64_t>(i) * cols + j], sum);
+        sum = NegMulAdd(Conj(column[i]), rhs[static_cast<int64_t>(i) * cols + j], sum);
       }
-      side[j] = diagonal.Divide(sum);
+      rhs[j] = diagonal.Divide(sum);
     }
   }
 }

@@ -1,5 +1,7 @@
-// Reduction of small square matrices to real upper bidiagonal form by Householder reflectors, one
-// per lane (Golub and Kahan, Calculating the singular values and pseudo-inverse of a matrix, 1965).
+// Reduction of small square matrices to real upper bidiagonal form, one per lane.
+//
+// Uses Householder reflectors (Golub and Kahan, Calculating the singular values and pseudo-inverse
+// of a matrix, 1965).
 #pragma once
 
 #include "kernels/small/householder.h"

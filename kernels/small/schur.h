@@ -223,8 +223,8 @@ class QrIteration {
   int n_;
   E* h_;
   E* z_;
-  // Each lane's rows of its block (end_ is -1 when all are found), the row where its bulge starts,
-  // and its steps since a deflation, up to twice kExceptionalStep.
+  // The state of each lane: the rows of its block (end_ is -1 when all are found), the row where
+  // its bulge starts, and its steps since a deflation. These count up to twice kExceptionalStep.
   V first_, end_, start_, since_;
   int last_;  // the largest end_
 };
