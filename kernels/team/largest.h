@@ -1,5 +1,5 @@
-// What a team of threads looks for among the elements of a matrix: the largest, and the first
-// pivot of some kind.
+// Searches of a team of threads among the elements of a matrix: the largest, and the first pivot of
+// some kind.
 #pragma once
 
 #include <limits>
@@ -8,7 +8,7 @@
 
 namespace linalg::team {
 
-// The larger of the sizes of x's parts; infinity if one is not finite.
+// The larger magnitude of x's parts; infinity if one is not finite.
 template <class E>
 LINALG_INLINE RealElement<E> LargerPart(E x) {
   using V = RealElement<E>;
@@ -44,7 +44,7 @@ LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
       .value;
 }
 
-// The first of `count` diagonal elements, from 1, of which is(element) holds, or 0.
+// The first of `count` diagonal elements, from 1, for which is(element) holds, or 0.
 template <class Team, class E, class Is>
 LINALG_TEAM int FirstPivot(const Team& team, int count, const E* factors, int64_t ld, Is&& is) {
   using V = RealElement<E>;

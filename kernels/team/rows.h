@@ -1,18 +1,21 @@
-// Small matrices by part of a warp, whose threads hold whole rows, or columns, in registers.
+// Small matrices by part of a warp, whose threads hold whole rows or columns in registers.
 //
-// A team whose threads can read each other's registers has, beside what kernels/team/team.h says,
+// Threads of such a team can read each other's registers. Beside the functions of
+// kernels/team/team.h, the team has
 //
-//   PerThread<X>                    an X of each thread's own: own[thread]
-//   void Each(body) const     body(thread) on each of them, without a barrier: what it touches, no
-//                             other thread does
-//   V From<V>(thread, body)   what body(thread) is, to all of them
+//   PerThread<X>              an X of each thread: x[thread]
+//   void Each(body) const     body(thread) on each thread, without a barrier: it touches nothing
+//   that
+//                             another thread does
+//   V From<V>(thread, body)   body(thread) of that thread, on all threads
 //
-// A step of elimination takes the element in its column off the front of each row: x[j] is that in
-// column k + j, so that registers have constant names though k is none. Steps are compiled for the
-// number of columns that are left, in eights; the loop over them stands in each algorithm, for
-// handed a lambda ptxas keeps some of its registers in memory. Rows stay with their threads; each
-// knows the place to which LAPACK's exchanges would have brought it. The arithmetic of an element
-// is that of lu.h, cholesky.h and triangular.h, in the same order.
+// A step of elimination removes the first element of each row: x[j] is the one in column k + j. So
+// registers have constant names though k is not constant. Steps are compiled for the number of
+// columns left, in eights. The loop over them stands in each algorithm: inside a lambda, ptxas
+// keeps some of its registers in memory.
+//
+// Rows stay with their threads. Each knows the place to which LAPACK's exchanges would have moved
+// it. The arithmetic of an element is that of lu.h, cholesky.h and triangular.h, in the same order.
 #pragma once
 
 #include "kernels/team/cholesky.h"
@@ -23,7 +26,7 @@ namespace linalg::team {
 // Columns by which the compiled steps differ.
 inline constexpr int kStepColumns = 8;
 
-// kCount of X for each thread: number i is that of thread i % size.
+// kCount of X for each thread: number i belongs to thread i % size.
 template <class Team, class X, int kCount>
 class Fragment {
  public:
@@ -46,7 +49,7 @@ class Fragment {
     for (int s = 0; s < kCount; ++s) body(thread + s * team_.size(), per_thread_[thread].x[s]);
   }
 
-  // get(x) of number i, to all threads.
+  // get(x) of number i, on all threads.
   template <class V, class Get>
   LINALG_TEAM V From(int i, Get&& get) {
     const int slot = i / team_.size();
@@ -70,15 +73,15 @@ class Fragment {
   typename Team::template PerThread<Slots> per_thread_;
 };
 
-// LU factors with partial pivoting of a matrix of at most kCols columns and of kRows rows for each
-// thread; and, with kRhs, what elimination makes of a right-hand side.
+// LU factors with partial pivoting of a matrix of at most kCols columns, with kRows rows for each
+// thread. With kRhs, elimination also transforms a right-hand side.
 template <class Team, class E, int kRows, int kCols, bool kRhs = false>
 class RowLu {
   using V = RealElement<E>;
 
  public:
-  // Of a (rows, cols), where the factors' rows take the place of its own, not exchanged: row i of
-  // the factors is row permutation[i] there. rhs(i) is the right-hand side's element i.
+  // Takes a (rows, cols). The factors' rows replace its own in place, without exchanges: row i of
+  // the factors is row permutation[i] of `a`. rhs(i) is element i of the right-hand side.
   template <class Rhs>
   LINALG_TEAM RowLu(const Team& team, int rows, int cols, E* a, int ld, Rhs&& rhs)
       : team_(team),
@@ -98,7 +101,7 @@ class RowLu {
   LINALG_TEAM RowLu(const Team& team, int rows, int cols, E* a, int ld)
       : RowLu(team, rows, cols, a, ld, [](int) { return E{}; }) {}
 
-  // Factors. Returns 0, from 1 the first pivot that is 0, or kHoldsNaN. Every thread calls
+  // Factors. Returns 0, the first zero pivot counted from 1, or kHoldsNaN. Every thread calls
   // on_pivot(k, place, pivot) at each step; places and permutation count from 0.
   template <class OnPivot>
   LINALG_TEAM int Factor(int* permutation, OnPivot&& on_pivot) {
@@ -107,7 +110,7 @@ class RowLu {
       if (row.place >= 0) permutation[row.place] = i;
     });
     if (count_ == 0) return 0;
-    // A NaN has spread to what the last step left: its row of U, and the elements of L below.
+    // A NaN has spread to the results of the last step: its row of U, and the elements of L below.
     const int last = count_ - 1;
     const E* const row_of_u = a_ + permutation[last] * ld_;
     const bool has_nan = team_.Any([&](int thread) {
@@ -120,7 +123,7 @@ class RowLu {
     return has_nan ? kHoldsNaN : singular_;
   }
 
-  // x = U⁻¹ y, y being what elimination has made of the right-hand side: put(i, x[i]) by a thread.
+  // x = U⁻¹ y, where y is the eliminated right-hand side. A thread calls put(i, x[i]).
   template <class Put>
   LINALG_TEAM void SolveUpper(const int* permutation, Put&& put) {
     for (int k = rows_ - 1; k >= 0; --k) {
@@ -133,7 +136,7 @@ class RowLu {
     }
   }
 
-  // The factors of a square matrix in order, transposed: element i, j becomes a[j * ld + i].
+  // Puts the factors of a square matrix in order, transposed: element i, j becomes a[j * ld + i].
   // divisors[k] divides by pivot k.
   LINALG_TEAM void TransposeFactors(Divisor<E>* divisors) {
     fragment_.Phase([&](int i, Row& row) {
@@ -151,14 +154,14 @@ class RowLu {
 
  private:
   static constexpr int kNowhere = -1;
-  // A candidate's index: its place, and in so many bits below that its row.
+  // A candidate's index holds its place and, in the lowest kRowBits, its row.
   static constexpr int kRowBits = 6;
   static constexpr int kNone = std::numeric_limits<int>::max();
 
   struct Row {
     E x[kCols];
     E left, y;
-    Divisor<E> divisor;  // by the pivot, once there is one
+    Divisor<E> divisor;  // by the pivot, once it is known
     int place;
   };
 
@@ -193,8 +196,8 @@ class RowLu {
       if (i == picked) row.divisor = divisor;
       if (row.place >= k) a_[i * ld_ + k] = i == picked ? pivot : row.left;
     });
-    // All rows go on, also those that have been picked, which takes no condition: those of U are
-    // stored as they are picked.
+    // All rows go on, also those picked as pivots, which saves a condition. Rows of U are stored
+    // when they are picked.
     E* const row_of_u = a_ + picked * ld_ + k;
     const int owner = picked % team_.size();
     LINALG_UNROLL
@@ -222,21 +225,21 @@ class RowLu {
   int singular_ = 0;
 };
 
-// The Cholesky factor of the Hermitian part of a matrix of at most kCols rows, of which each thread
-// holds kRows.
+// The Cholesky factor of the Hermitian part of a matrix of at most kCols rows, with kRows rows for
+// each thread.
 template <class Team, class E, int kRows, int kCols>
 class RowCholesky {
   using V = RealElement<E>;
 
  public:
-  // Of a (n, n), whose place the factor takes.
+  // Takes a (n, n), which the factor replaces.
   LINALG_TEAM RowCholesky(const Team& team, int n, E* a, int ld, HermitianPart part)
       : team_(team), fragment_(team), n_(n), a_(a), ld_(ld) {
     fragment_.Phase([&](int i, Row& row) {
       LINALG_UNROLL
       for (int j = 0; j < kCols; ++j) {
-        // Both elements are loaded, of rows that are there, as if the first lay below the diagonal:
-        // that takes no condition, and what lies above it is not used.
+        // Loads both elements of a valid row and column, as if the first lay below the diagonal.
+        // That needs no condition, and elements above the diagonal are not used.
         const int r = i < n ? i : 0, c = j < n ? j : 0;
         const E here = a[r * ld + c], there = a[c * ld + r];
         const auto get = [&](int64_t k, int64_t) { return k == 1 ? here : there; };
@@ -290,12 +293,12 @@ class RowCholesky {
   int failed_ = 0;
 };
 
-// Solutions with LU factors of at most kSize rows that are in order and transposed
-// (RowLu::TransposeFactors); each thread holds kColumns columns of the solution.
+// Solutions with LU factors of at most kSize rows, which are in order and transposed
+// (RowLu::TransposeFactors). Each thread holds kColumns columns of the solution.
 template <class Team, class E, int kColumns, int kSize>
 class ColumnSolve {
  public:
-  // `work` has room for n rows of as many columns as the team holds.
+  // `work` holds n rows of as many columns as the team holds.
   LINALG_TEAM ColumnSolve(const Team& team, int n, const E* lu, int ld, const Divisor<E>* divisors,
                           E* work)
       : fragment_(team),
@@ -306,15 +309,16 @@ class ColumnSolve {
         work_(work),
         taken_(team.size() * kColumns) {}
 
-  // x = U⁻¹ L⁻¹ b, of `cols` columns: put(i, j, x) by a thread for what b(i, j) becomes.
+  // x = U⁻¹ L⁻¹ b, of `cols` columns. A thread calls put(i, j, x) for the solution of b(i, j).
   template <class Rhs, class Put>
   LINALG_TEAM void Solve(int cols, Rhs&& b, Put&& put) {
     for (int first = 0; first < cols; first += taken_) {
-      // Some rows at a time: where all are waited for at once, their addresses take the registers.
+      // Some rows at a time: if all loads were in flight at once, their addresses would fill the
+      // registers.
       LINALG_UNROLL
       for (int above = 0; above < kSize; above += kStepColumns) {
         fragment_.Phase([&](int c, Column& column) {
-          // Where there are not so many columns, the first one again.
+          // Past the last column, the first one again.
           const int j = first + c < cols ? first + c : first;
           LINALG_UNROLL
           for (int r = 0; r < kStepColumns; ++r) {
@@ -342,7 +346,7 @@ class ColumnSolve {
     E solved;
   };
 
-  // Row k of L⁻¹ b, and what it does to those below.
+  // Row k of L⁻¹ b, and its update of the rows below.
   template <int kWidth>
   LINALG_TEAM void Forward(int k) {
     for (; n_ - k > kWidth - kStepColumns; ++k) {
@@ -355,7 +359,7 @@ class ColumnSolve {
     if constexpr (kWidth > kStepColumns) Forward<kWidth - kStepColumns>(k);
   }
 
-  // Row k of U⁻¹ of that, and what it does to those above.
+  // Row k of U⁻¹ L⁻¹ b, and its update of the rows above.
   template <int kWidth, class Put>
   LINALG_TEAM void Backward(int k, Put&& put) {
     for (; k + 1 > kWidth - kStepColumns; --k) {
@@ -369,7 +373,7 @@ class ColumnSolve {
     if constexpr (kWidth > kStepColumns) Backward<kWidth - kStepColumns>(k, put);
   }
 
-  // `left` of the rows are there, from the one on that has been solved for.
+  // `left` rows remain, counted from the one just solved.
   template <int kWidth>
   LINALG_TEAM void Update(const E* factors, int step, int left) {
     LINALG_UNROLL
