@@ -317,7 +317,6 @@ LINALG_INLINE E Choose(Mask<RealElement<E>> mask, E a, E b) {
   }
 }
 
-// Exchanges a and b where the mask holds.
 template <class E>
 LINALG_INLINE void ExchangeWhere(Mask<RealElement<E>> mask, E& a, E& b) {
   const E x = a, y = b;
@@ -412,7 +411,7 @@ LINALG_INLINE V CopySign(V magnitude, V sign) {
   }
 }
 
-// re| + |im|. LAPACK chooses pivots by it.
+// The size |re| + |im|, by which LAPACK chooses pivots.
 template <class E>
 LINALG_INLINE RealElement<E> Magnitude(E a) {
   if constexpr (kComplexElement<E>) {
@@ -422,7 +421,7 @@ LINALG_INLINE RealElement<E> Magnitude(E a) {
   }
 }
 
-// a|, for numbers whose squares are in range.
+// The modulus |a|, for numbers whose squares are in range.
 template <class E>
 LINALG_INLINE RealElement<E> Modulus(E a) {
   if constexpr (kComplexElement<E>) {

@@ -11,7 +11,6 @@ struct HermitianPart {
   bool lower;
   bool symmetrize;
 
-  // Whether the operand's element at (i, j) is read.
   LINALG_INLINE bool Reads(int64_t i, int64_t j) const {
     return i == j || symmetrize || lower == (j < i);
   }

@@ -114,7 +114,6 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
   return static_cast<int>(SumOfLanes(failed));
 }
 
-// Rotates the vectors of singular value i with those of j.
 void BidiagonalSvd::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
   const int64_t first = halves.first;
   if (!vectors_) {

@@ -45,7 +45,6 @@ struct PivotSearch {
   }
 };
 
-// Whether the rows-by-cols matrix `a` holds NaN.
 template <class T>
 bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a) {
   using V = Register<T>;

@@ -13,7 +13,6 @@ using Task = std::function<void(int64_t)>;
 // concurrently on other threads. The result of a task depends on i alone.
 using RunTasks = std::function<void(int64_t count, const Task& task)>;
 
-// Runs the tasks one after the other on the calling thread.
 inline void RunInTurn(int64_t count, const Task& task) {
   for (int64_t i = 0; i < count; ++i) task(i);
 }

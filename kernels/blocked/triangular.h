@@ -51,7 +51,6 @@ LINALG_INLINE void SolveLowerTile(int64_t i, Strided<T> a, Divide&& divide, Rows
   tile.template Solve<kConjugate>(a.At(0, i), divide_row, x.At(i, 0));
 }
 
-// Solves for all rows of x.
 template <bool kConjugate, int kCols, class T, class Divide>
 LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, Rows<T> x) {
   for (int64_t i = 0; i < n; i += kTileRows) {
@@ -109,7 +108,6 @@ void SolveGivenLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
   SolveLower<kConjugate>(n, cols, a, divide_from, x);
 }
 
-// Solves with a lower triangle whose diagonal is 1.
 template <class T>
 void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
   const auto unit = [](int64_t, Register<T> row) { return row; };

@@ -58,7 +58,6 @@ int TridiagonalEigh<R>::SolveLeaves(R* d, const R* e) {
   return static_cast<int>(SumOfLanes(failed));
 }
 
-// Rotates eigenvector i with j.
 template <class R>
 void TridiagonalEigh<R>::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
   const int64_t first = halves.first;

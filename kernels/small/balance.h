@@ -44,7 +44,6 @@ LINALG_INLINE bool IsZeroInLane(int lane, E& x) {
   return zero;
 }
 
-// Permutes one lane's matrix.
 template <class E, class V = RealElement<E>>
 void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
   int first = 0, end = n;

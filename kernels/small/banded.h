@@ -16,7 +16,6 @@ struct BandedRows {
   int n, below, above;
 
   LINALG_INLINE int Width() const { return below + above + 1; }
-  // The columns of a row's elements.
   LINALG_INLINE int First(int row) const { return row > below ? row - below : 0; }
   LINALG_INLINE int Last(int row) const { return row + above < n ? row + above : n - 1; }
 };

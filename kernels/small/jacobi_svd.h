@@ -225,7 +225,6 @@ LINALG_INLINE void NormaliseRows(SplitRows<E, Row> a, int n, RealElement<E>* s,
   }
 }
 
-// Exchanges rows i and i - 1 where the mask holds.
 template <class E, class Row>
 LINALG_INLINE void SwapRows(SplitRows<E, Row> a, int n, int i, Mask<RealElement<E>> swap) {
   const SplitRows<E, Row> p = a.Below(i - 1), q = a.Below(i);

@@ -17,7 +17,6 @@
 
 namespace linalg::small {
 
-// Exchanges rows i and k, of `cols` elements, where the mask holds.
 template <class E>
 LINALG_INLINE void ExchangeRows(Mask<RealElement<E>> mask, int cols, E* i, E* k) {
   for (int j = 0; j < cols; ++j) ExchangeWhere(mask, i[j], k[j]);
@@ -51,7 +50,6 @@ class Exchanges {
     }
   }
 
-  // Exchanges the rows of b, of `cols` columns.
   template <class E>
   LINALG_INLINE void Apply(int cols, E* b, int ldb) const {
     constexpr int kCols = kBlockCols<E>;
@@ -141,7 +139,6 @@ class Exchanges<kSteps, V> {
   const V* pivots_;
 };
 
-// The largest number of a column, and its row.
 template <class V>
 struct LargestOfColumn {
   V size, row;

@@ -60,7 +60,6 @@ class PendingRotations {
     for (int i = 0; i < n; ++i) z[i * stride + i] = Number<V>(1);
   }
 
-  // Adds a rotation of rows i and i + 1 to the current sweep.
   LINALG_INLINE void Add(int i, V sine, V shear) {
     sine_[pending_ * n_ + i] = sine;
     shear_[pending_ * n_ + i] = shear;

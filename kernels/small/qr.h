@@ -7,7 +7,6 @@
 
 namespace linalg::small {
 
-// The norm of a column.
 template <class E>
 LINALG_INLINE RealElement<E> ColumnNorm(const E* a, int ld, int count) {
   using V = RealElement<E>;

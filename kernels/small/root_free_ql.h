@@ -74,7 +74,6 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   const auto at_least = [](W bound, W x) { return Abs(x) < bound ? bound : x; };
   int first = 0;
   for (int sweep = 0; first < n - 1 && sweep <= kQlSweeps * n; ++sweep) {
-    // Finds each lane's block.
     W low[kParts], high[kParts], sigma[kParts], gamma[kParts], p[kParts], sine[kParts] = {};
     int open_first = n;
     for (int k = 0; k < kParts; ++k) {

@@ -81,7 +81,6 @@ class QrIteration {
     return last_ >= 0;
   }
 
-  // The shift of each lane's block.
   Shift ChooseShift() {
     E a{}, b{}, c{}, d{};
     for (int k = kMore; k <= last_; ++k) {

@@ -84,7 +84,8 @@ LINALG_INLINE void SolveFactored(int n, E* lu, const RealElement<E>* pivots,
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * cols, x);
 }
 
-// Solve given A. `pivots` and `permutation` are workspaces of n each. Returns the result of Lu.
+// x (n, cols) := A⁻¹ x, given A; NaN as in SolveFactored. `pivots` and `permutation` are workspaces
+// of n each. Returns the result of Lu.
 template <class E>
 LINALG_INLINE RealElement<E> Solve(int n, E* a, RealElement<E>* pivots, RealElement<E>* permutation,
                                    int cols, E* x) {
@@ -101,7 +102,7 @@ LINALG_INLINE void InverseOfFactors(int n, const E* lu, const RealElement<E>* pe
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * n, inverse);
 }
 
-// Inverse given A, with the arguments of Solve.
+// inverse (n, n) := A⁻¹, given A; otherwise as Solve.
 template <class E>
 LINALG_INLINE RealElement<E> Inverse(int n, E* a, RealElement<E>* pivots,
                                      RealElement<E>* permutation, E* inverse) {
