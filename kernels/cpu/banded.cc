@@ -1,10 +1,7 @@
 // Banded systems, banded Cholesky factors, and solves with them.
 //
-// One matrix per lane whatever the bands. Of n = 1000 in float64 with as many diagonals on either
-// side, on one thread of an AMD EPYC with AVX-512 and against SciPy 1.17's OpenBLAS (the least of
-// 5, 23 November 2026), LAPACK's gbsv takes 62 us where a lane of four takes 7 and a matrix by
-// itself 22 with 1, 209, 105 and 163 with 16, 1449, 1120 and 1544 with 64, and first gains on the
-// lanes with 100: 1815, 2540 and 3621. pbtrf takes 22, 4 and 16, and with 100 625, 442 and 968.
+// One matrix per lane whatever the bands: LAPACK is faster from about 100 diagonals on only
+// (cpu_banded.json).
 #include "kernels/small/banded.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -15,7 +12,8 @@
 namespace linalg {
 namespace {
 
-// Elements of a diagonal, `count` from each matrix, to every `step`-th of the target; and back.
+// Moves `count` elements of a diagonal from each matrix to every `step`-th element of the target,
+// and back.
 template <class E, class T>
 void LoadDiagonal(const T* source, int64_t stride, int64_t count, E* target, int64_t step) {
   ForEachBlock<E>(count, [=](int64_t first, int64_t size, E* block) {
@@ -31,7 +29,7 @@ void StoreDiagonal(const E* source, int64_t step, int64_t count, int64_t stride,
   });
 }
 
-// ForEachGroup of matrices that take so many elements and operations.
+// ForEachGroup for matrices of `size` elements and so many operations.
 template <class T, class Run>
 void ForEachBandedGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double operations,
                         Run&& run) {
@@ -49,12 +47,12 @@ struct BandedSolveProblem {
 
   CpuPath path() const { return CpuPath::kLane; }
 
-  // The rows as elimination wants them.
+  // Loads the rows in the format of small::SolveBanded.
   template <class E>
   void Load(int64_t i, const small::BandedRows& rows, E* a) const {
     const int64_t n = systems.n, width = systems.Width();
     for (int64_t t = 0; t < width; ++t) {
-      // The rows that begin at column 0, and those that begin one further each.
+      // Rows before `middle` begin at column 0. Each later one begins one column further.
       const int64_t first = std::max<int64_t>(t - systems.above, 0);
       const int64_t last = std::min(n, n + t - systems.above);
       const int64_t middle = std::clamp<int64_t>(systems.below + 1, first, std::max(first, last));
@@ -103,7 +101,7 @@ void BandedSolve(ffi::ThreadPool pool, ffi::AnyBuffer upper, ffi::AnyBuffer lowe
   });
 }
 
-// The columns of the lower triangle of matrices, from the diagonal down; below the last row, 0.
+// Loads the columns of the lower triangle, from the diagonal down. Zeros stand below the last row.
 template <class E, class T>
 void LoadColumns(const BandedTriangles& shape, const T* source, E* a) {
   const int64_t n = shape.n, width = shape.width;
@@ -147,7 +145,7 @@ struct BandedCholeskyProblem {
                                   a[j * width + t] = Conj(a[j * width + t]);
                               }
                               StoreDiagonal(a + t, width, count, size, target + shape.Begin(t));
-                              // In the corner, what stands below the last row.
+                              // The corner holds what stands below the last row.
                               StoreDiagonal(a + count * width + t, width, n - count, size,
                                             target + shape.CornerBegin(t));
                             }

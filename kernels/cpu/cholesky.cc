@@ -23,7 +23,7 @@ void ClearOtherTriangle(int64_t n, bool lower, T* a) {
   }
 }
 
-// What a matrix gets that is not positive definite.
+// Fills the factor of a matrix that is not positive definite.
 template <class T>
 void FillTriangleWithNaN(int64_t n, bool lower, T* factor) {
   ClearOtherTriangle(n, lower, factor);
@@ -97,8 +97,8 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
   });
 }
 
-// A derivative. In lanes small(n, factor, x) overwrites x, by `cubes` times n³ fused multiply-adds;
-// in tiles blocked(work, factor, x, y, run_tasks) makes y of it.
+// A derivative. In lanes small(n, factor, x) overwrites x, by `cubes` times n³ fused multiply-adds.
+// In tiles blocked(work, factor, x, y, run_tasks) writes y.
 template <class T, class Small, class Blocked>
 struct CholeskyDerivativeProblem {
   int64_t most_in_lanes;  // the largest n

@@ -1,5 +1,5 @@
-// Cholesky factors of matrices that change by one of rank one. Small ones are updated in lanes,
-// larger ones, and single ones, with neighbouring columns in a register.
+// Rank-one updates and downdates of Cholesky factors. Small factors are updated in lanes. Larger
+// ones, and single ones, have neighbouring columns in a register.
 #include "kernels/small/cholesky_update.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -33,7 +33,7 @@ struct CholeskyUpdateProblem {
                     SmallNanoseconds(kLanes<T>, 2 * size * kParts, operations * kParts * kParts),
                     [&]<class V>(int64_t i, V* registers) {
                       if constexpr (kLanesOf<V> == 1) {
-                        UpdateByRows(i, registers);  // as many bytes as if it had all lanes
+                        UpdateByRows(i, registers);  // as large as with all lanes
                       } else {
                         auto* const matrix = reinterpret_cast<Element<T, V>*>(registers);
                         auto* const v = matrix + size;
@@ -53,7 +53,7 @@ struct CholeskyUpdateProblem {
 
   int64_t padded() const { return PaddedColumns<E, B>(ToInt(n)); }
 
-  // With memory for two padded rows.
+  // `memory` holds two padded rows.
   void UpdateByRows(int64_t i, void* memory) const {
     const int64_t size = n * n;
     E* const row = static_cast<E*>(memory);

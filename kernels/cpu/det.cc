@@ -1,7 +1,7 @@
 // Determinants and cofactors from LU factors.
 //
-// Small matrices are factored in lanes, larger ones in tiles. A determinant is a product kept apart
-// from its exponent, so that it overflows only if the result does.
+// Small matrices are factored in lanes, larger ones in tiles. The product of the pivots is kept
+// apart from its exponent, so that it overflows only if the determinant does.
 #include <cstring>
 
 #include "kernels/arithmetic/scaled_product.h"

@@ -1,8 +1,8 @@
-// Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
+// Eigenvalues and eigenvectors of general matrices. Results are complex for every operand.
 //
-// Small matrices go to kernels/small/eig.h, one per lane. Larger ones go to geev, on a column-major
-// copy. Either way a real matrix's vectors come as real and imaginary parts in neighbouring
-// columns. A matrix that is not finite gets NaN, and info = -1, by IterateIf of range.h.
+// Small matrices run in lanes (kernels/small/eig.h). Larger ones go to geev, on a column-major
+// copy. Both give a real matrix's vectors as real and imaginary parts in neighbouring columns. A
+// matrix that is not finite gets NaN, and info = -1.
 #include "kernels/small/eig.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -39,7 +39,7 @@ void WriteVectors(ffi::ThreadPool& pool, int64_t n, const std::complex<Real<T>>*
   }
 }
 
-// `left` is null where the left eigenvectors are not wanted, and `right` too where none are.
+// `left` is null where left eigenvectors are not wanted, and `right` too where no vectors are.
 template <class T>
 struct EigProblem {
   using C = std::complex<Real<T>>;

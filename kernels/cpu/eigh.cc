@@ -1,11 +1,11 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// Small matrices go to kernels/small/eigh.h, one per lane, and larger ones to kernels/blocked, in
-// tiles. The largest go to syevd (heevd), by divide and conquer, in place in the output, which one
-// pass fills with the lower triangle in column-major order. Without vectors syevd iterates by QL,
-// whose rounding errors add up: in float32 the matrix is only reduced by LAPACK, and the QL
-// iteration runs in float64. A matrix that is not finite gets NaN, and info = -1, by
-// IterateIf of range.h.
+// Small matrices run in lanes (kernels/small/eigh.h), larger ones in tiles (kernels/blocked). The
+// largest go to syevd (heevd), in place in the output, which one pass fills with the lower triangle
+// in column-major order. A matrix that is not finite gets NaN, and info = -1.
+//
+// Without vectors syevd iterates by QL, whose rounding errors add up. So in single precision LAPACK
+// only reduces the matrix, and QL runs in float64 (wide_eigvalsh.h).
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -27,7 +27,8 @@
 namespace linalg {
 namespace {
 
-// Writes the Hermitian part of `a` as a column-major lower triangle; false if it is not finite.
+// Writes the Hermitian part of `a` as a column-major lower triangle. Returns false if it is not
+// finite.
 template <class T>
 bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a, T* target) {
   std::atomic<bool> finite = true;
@@ -118,7 +119,7 @@ struct EighProblem {
     using Row = Vector<R, kLanes<T>>;
     const int order = ToInt(n);
     const bool refine = n >= (kVectors ? kLeastRefinedEigh : kLeastRefinedEigvalsh);
-    // Elements of a scaled matrix are below 3, and its norm below n times that.
+    // Elements of a scaled matrix are below 3, and its norm is below n times that.
     static_assert(3 * kLeastRefinedEigvalsh < 128, "more than small::RootFreeQl takes in float32");
     const int64_t count = n * n;
     const int64_t size = std::max<int64_t>(
@@ -179,7 +180,7 @@ void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info
   RunEigh(pool, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-// The derivatives of eigenvalues and eigenvectors, which are called for small matrices alone.
+// The derivatives of eigenvalues and eigenvectors. Callers take them for small matrices only.
 template <class T>
 struct EighDerivativeProblem {
   using R = Real<T>;
@@ -224,7 +225,7 @@ struct EighDerivativeProblem {
   }
 };
 
-// What both derivatives read, `x` being n by n.
+// Reads the operands of both derivatives. `x` is n by n.
 template <class T>
 EighDerivativeProblem<T> ReadDerivative(const ffi::AnyBuffer& w, const ffi::AnyBuffer& v,
                                         const ffi::AnyBuffer& x, Result& y, HermitianPart part) {

@@ -1,9 +1,8 @@
 // Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
 //
-// Divide and conquer of kernels/blocked, for matrices of a middling order; others go to stevd,
-// which is divide and conquer too, or implicit QL if only values are wanted. A complex matrix is a
-// real one between phases. A matrix that is not finite gets NaN, and info = -1, by IterateIf of
-// range.h.
+// Matrices of medium order run by the divide and conquer of kernels/blocked. Others go to stevd:
+// divide and conquer too, or implicit QL where only values are wanted. A complex matrix is a real
+// one between diagonal matrices of phases. A matrix that is not finite gets NaN, and info = -1.
 #include <algorithm>
 #include <bit>
 
@@ -20,7 +19,7 @@
 namespace linalg {
 namespace {
 
-// The eigenvectors of |T| in the columns z(k, j), with T's phases, as rows of `vectors`.
+// Writes the eigenvectors as rows of `vectors`: columns z(k, j) of |T|, times T's phases.
 template <class T, class Get>
 void WriteVectors(int64_t n, const Element<T>* phases, Get&& z, T* vectors) {
   for (int64_t k = 0; k < n; ++k) {
@@ -100,7 +99,7 @@ struct EighTridiagonalProblem {
     std::unique_ptr<Element<T>[]> phases;
   };
 
-  // Given what runs the solver's tasks, if it has any.
+  // `run_tasks` runs the solver's tasks, if it has any.
   template <class Solver, class... Tasks>
   void Solve(Work<Solver>& work, int64_t i, const Tasks&... run_tasks) const {
     R* const w = values + i * n;

@@ -1,7 +1,7 @@
 // Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
 //
-// Small matrices go to kernels/small/hessenberg.h, one per lane. Larger ones go to gehrd and orghr,
-// on a column-major copy. They iterate nothing: NaN and Inf pass through.
+// Small matrices run in lanes (kernels/small/hessenberg.h). Larger ones go to gehrd and orghr, on a
+// column-major copy. Neither iterates, so NaN and Inf pass through.
 #include "kernels/small/hessenberg.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -26,7 +26,7 @@ struct HessenbergProblem {
 
   CpuPath path() const { return n <= kSmallHessenberg ? CpuPath::kLane : CpuPath::kLapack; }
 
-  // One matrix per lane; a single one with columns in registers.
+  // One matrix per lane. A single matrix has its columns in registers.
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int order = ToInt(n);
     const int64_t count = n * n;

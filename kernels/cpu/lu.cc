@@ -1,8 +1,8 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// Small matrices are factored in lanes, larger ones in tiles. Pivots count from 0 and are turned
-// into the permutation in the same pass. A singular matrix is not a failure: info is the 1-based
-// index of the first zero pivot.
+// Small matrices are factored in lanes, larger ones in tiles. Pivots count from 0, and the
+// permutation is made in the same pass. A singular matrix is no failure: info is the 1-based index
+// of the first zero pivot.
 #include "kernels/cpu/lu_factors.h"
 
 #include <algorithm>

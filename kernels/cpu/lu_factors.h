@@ -1,4 +1,4 @@
-// LU factors as the handlers share them, one small matrix per lane.
+// LU factors that several handlers share, one small matrix per lane.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@ inline CpuPath LuPath(int64_t rows, int64_t cols) {
   return std::max(rows, cols) <= kSmallLu ? CpuPath::kLane : CpuPath::kTile;
 }
 
-// A group of small matrices in registers, and room for their factors.
+// A group of small matrices in registers, and space for their factors.
 template <class T, class V>
 struct SmallGroup {
   int64_t first;  // the group's first matrix in the batch
   Element<T, V>* a;
   V* pivots;
   V* permutation;
-  Element<T, V>* spare;  // as many elements as the caller asked for
+  Element<T, V>* spare;  // as many elements as the caller asks for
 };
 
 // Loads a batch of small matrices and calls use(SmallGroup) for each group. `in_place` says that
@@ -64,8 +64,7 @@ void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t 
   ForEachSmallGroup<T>(pool, batch, rows, cols, spare, a, factor_and_use, in_place);
 }
 
-// Where determinants go, of every matrix or of groups of them: as numbers or, where `det` is null,
-// as signs and logarithms.
+// Stores determinants: as numbers or, where `det` is null, as signs and logarithms.
 template <class T>
 struct DeterminantOutputs {
   T* det = nullptr;

@@ -1,4 +1,4 @@
-// What chunks of a batch work with, one after another.
+// Objects that the chunks of a batch use one after another.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace linalg {
 
-// Objects that take long to make, such as memory that is new to the process: a chunk takes one that
-// a chunk before it has left, so that there are never more than threads.
+// Objects that take long to make, such as memory that is new to the process. A chunk takes an
+// object that an earlier chunk has left, so there are never more objects than threads.
 template <class X>
 class ObjectPool {
  public:
@@ -17,7 +17,7 @@ class ObjectPool {
   template <class Make, class Body>
   void With(Make&& make, Body&& body) {
     std::unique_ptr<X> x = Take();
-    if (x == nullptr) x.reset(new X(make()));  // which is not moved
+    if (x == nullptr) x.reset(new X(make()));  // X may not be movable
     body(*x);
     const std::lock_guard<std::mutex> lock(mutex_);
     objects_.push_back(std::move(x));

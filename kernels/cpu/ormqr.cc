@@ -1,9 +1,10 @@
-// Products with the Q of Householder reflectors, which is not made.
+// Products with the Q of Householder reflectors, without making Q.
 //
-// Small matrices: kernels/small, one reflector after another, a matrix per lane or one at a time
-// with its columns in registers. Larger ones: kernels/blocked, a block of reflectors after another,
-// in tiles. What stands to the left of Q is turned over: C Q = (Qᴴ Cᴴ)ᴴ. LAPACK's ormqr makes the
-// blocks anew for each matrix, too, and has none for one column.
+// Small matrices run one reflector at a time, in lanes or with columns in registers
+// (kernels/small). Larger ones run one block of reflectors at a time, in tiles (kernels/blocked).
+// LAPACK's ormqr makes the blocks again for each matrix too, and uses none for one column.
+//
+// Products from the right are turned into products from the left: C Q = (Qᴴ Cᴴ)ᴴ.
 #include "kernels/blocked/qr.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -15,8 +16,8 @@
 namespace linalg {
 namespace {
 
-// Q, of `count` reflectors below the diagonal of m by n matrices, or its adjoint times columns of
-// C; or, turned over, rows of C times the other of the two.
+// Q comes from `count` reflectors below the diagonal of m by n matrices. Q, or its adjoint, is
+// multiplied by columns of C. From the right, rows of C are multiplied by the other of the two.
 template <class T>
 struct OrmqrProblem {
   int64_t batch, m, n, count;
@@ -25,7 +26,7 @@ struct OrmqrProblem {
   const T *a, *taus, *c;
   T* product;
 
-  // All columns of the reflectors' matrix are read in lanes.
+  // Lanes read all columns of the reflectors' matrix.
   CpuPath path() const {
     const bool has_few_vectors = c_vectors <= kFewOrmqrColumns;
     const int64_t most_in_lanes = has_few_vectors ? kSmallOrmqrOfFewColumns : kSmallOrmqr;
@@ -35,7 +36,7 @@ struct OrmqrProblem {
   void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t matrix = m * n, columns = m * c_vectors;
-    // Blocks of columns compute with what lies before the first one: a register's.
+    // Blocks of columns compute with a register's width before the first column.
     const int64_t size = (matrix + m * count + count + 2 * columns + kLanes<T>)*kParts;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(columns * count);
     ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),

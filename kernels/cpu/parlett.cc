@@ -1,5 +1,5 @@
-// The mean of the functions of a triangular matrix over several diagonals, which are in lanes. Of
-// diagonals that are all the same, as where no eigenvalues are close, one register is enough.
+// The mean of the functions of a triangular matrix over several diagonals, one diagonal per lane.
+// Where no eigenvalues are close, all diagonals are equal, and one register is enough.
 #include "kernels/small/parlett.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -31,7 +31,7 @@ struct ParlettProblem {
   using Number = Element<T>;
   using Widest = ElementInLanes<T>;
 
-  // With memory for (n + 4) n of the widest elements and n numbers.
+  // `memory` holds (n + 4) n of the widest elements and n numbers.
   void Average(int64_t i, void* memory) const {
     const T *const diagonals = x + i * count * n, *const functions = values + i * count * n;
     Number* const sum = reinterpret_cast<Number*>(mean + i * n * n);
@@ -54,7 +54,7 @@ struct ParlettProblem {
     return true;
   }
 
-  // The functions with the diagonals from the first one on, as many as E has lanes.
+  // The functions for as many diagonals as E has lanes, from the first one on.
   template <class E>
   void AddGroup(int64_t i, int64_t first, void* memory, Number* sum) const {
     E *const f = static_cast<E*>(memory), *const diagonal = f + n * n,

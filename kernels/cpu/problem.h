@@ -27,7 +27,7 @@
 
 namespace linalg {
 
-// What works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
+// Who works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
 enum class CpuPath { kLane, kTile, kLapack };
 
 template <class Problem>
@@ -48,8 +48,8 @@ void RunOnPath(ffi::ThreadPool& pool, const Problem& problem) {
   throw std::logic_error("there are no kernels for this path");
 }
 
-// One matrix after another on each thread: calls body(work, i) for each, which takes so many
-// nanoseconds, with what make() returns to work with, one after another.
+// Each thread takes one matrix after another and calls body(work, i), which takes about
+// `nanoseconds`. make() returns the `work`, which a thread uses again for its next matrix.
 template <class Make, class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
                    Body&& body) {
@@ -61,7 +61,7 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Mak
   });
 }
 
-// With nothing to work with: body(i).
+// Without `work`: body(i).
 template <class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body) {
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
@@ -69,21 +69,23 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Bod
   });
 }
 
-// Tasks on so many threads at most, for whoever calls it from one of them.
+// Runs tasks on at most so many threads. One of the pool's threads may call it.
 inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
   if (threads <= 1) return blocked::RunInTurn;
   return [&pool, threads](int64_t count, const blocked::Task& task) {
     const auto run = [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) task(i);
     };
-    // As of more than a chunk each, so that none has two.
+    // Each task claims two chunks' time, so that no thread's chunk holds two tasks.
     ForEachRange(pool, count, 2 * kChunkNanoseconds, run, threads);
   };
 }
 
-// ForEachInTurn, but that the last matrices, of which there are fewer than threads, are each worked
-// on by several where they are large: calls body(work, i, run_tasks), which gives the same bits
-// however its tasks are run.
+// ForEachInTurn for matrices that several threads can share. body(work, i, run_tasks) gives the
+// same bits however its tasks run.
+//
+// Each thread takes whole matrices as long as all threads have one. Large matrices that are left
+// over are shared by the idle threads.
 template <class Make, class Body>
 void ForEachInTasks(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
                     Body&& body) {
@@ -101,8 +103,7 @@ void ForEachInTasks(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Ma
   if (alone < batch) run(alone, batch, TasksOn(pool, threads / (batch - alone)));
 }
 
-// While it lives, LAPACK is loaded, and has the BLAS threads that it is to have for matrices of
-// order n.
+// Loads LAPACK, and sets its BLAS threads for matrices of order n as long as this object lives.
 class LapackOnThreads {
  public:
   LapackOnThreads(int64_t batch, int64_t n) : threads_((lapack::Load(), ThreadsFor(batch, n))) {}
@@ -111,7 +112,7 @@ class LapackOnThreads {
   BlasThreads threads_;
 };
 
-// ForEachInTurn of matrices of order n by LAPACK.
+// ForEachInTurn for matrices of order n by LAPACK.
 template <class Make, class Body>
 void ForEachByLapack(ffi::ThreadPool& pool, int64_t batch, int64_t n, double nanoseconds,
                      Make&& make, Body&& body) {

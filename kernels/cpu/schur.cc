@@ -1,8 +1,8 @@
-// Schur factors, A = Z T Zᴴ: T upper triangular, or quasi-triangular where A is real.
+// Schur factors, A = Z T Zᴴ. T is upper triangular, or quasi-triangular where A is real.
 //
-// Small matrices go to kernels/small/schur.h, one per lane. Larger ones go to gees, in place in T's
-// result, which one pass fills with A in column-major order. A matrix that is not
-// finite gets NaN, and info = -1, by IterateIf of range.h.
+// Small matrices run in lanes (kernels/small/schur.h). Larger ones go to gees, in place in T's
+// result, which one pass fills with A in column-major order. A matrix that is not finite gets NaN,
+// and info = -1.
 #include "kernels/cpu/schur.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"

@@ -1,8 +1,8 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// Small matrices are factored in lanes, and what they solve is substituted there; larger ones, and
-// those with many right-hand sides, in tiles. A matrix that is exactly singular, or whose factors
-// hold NaN, gets NaN throughout.
+// Small matrices are factored in lanes, and their systems are solved there. Larger matrices, and
+// systems with many right-hand sides, run in tiles. A matrix that is exactly singular, or whose
+// factors hold NaN, gets NaN throughout.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -20,7 +20,7 @@
 namespace linalg {
 namespace {
 
-// With the factors, as linalg_lu has them, where `lu` and `pivots` have places for them.
+// Writes the factors too, in the format of linalg_lu, where `lu` and `pivots` are not null.
 template <class T>
 struct SolveProblem {
   Systems<T> systems;
@@ -73,7 +73,7 @@ struct SolveProblem {
     const double substituting = BlockedNanoseconds<T>(systems.Operations());
     const auto make = [&] { return blocked::Workspace<T>(n, systems.cols); };
     AdviseHugePages(systems);
-    if (!systems.SharesMatrix()) {  // else it is factored once
+    if (!systems.SharesMatrix()) {  // a shared one is factored once
       struct Work {
         Factors factors;
         blocked::Workspace<T> workspace;
@@ -118,8 +118,8 @@ struct SolveProblem {
   }
 };
 
-// With determinants where `det` has a place for them; and then the inverse is transposed, as
-// derivatives of determinants are.
+// Computes determinants too where `det` has a value. The inverse is then transposed, because
+// derivatives of determinants need it so.
 template <class T>
 struct InvProblem {
   int64_t batch, n;
@@ -134,7 +134,7 @@ struct InvProblem {
     const int64_t size = n * n;
     const int order = ToInt(n);
     ForEachSmallGroup<T>(pool, batch, n, n, size, a, [&](auto& group) {
-      const small::EntriesDeterminant products(det ? order : 0, group.a);  // of order 0: none
+      const small::EntriesDeterminant products(det ? order : 0, group.a);  // none of order 0
       const auto singular = small::Lu(order, order, group.a, group.pivots, group.permutation);
       if (det) {
         det->Store(group.first, products.OrElse(ProductOfPivots(n, group.a, n, group.pivots)));
@@ -185,7 +185,7 @@ void SolveLu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
     const int64_t batch = systems.batch, n = systems.n;
-    Elements<T>(a, batch, {n, n}, "a");  // one matrix does not serve them all
+    Elements<T>(a, batch, {n, n}, "a");  // the systems cannot share one matrix
     RunOnPath(pool, SolveProblem<T>{.systems = systems,
                                     .info = Elements<int32_t>(info, batch, {}, "info"),
                                     .lu = ResultElements<T>(lu, batch, {n, n}, "the factors"),

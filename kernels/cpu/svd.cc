@@ -1,11 +1,12 @@
 // Singular values and vectors.
 //
-// Small matrices go to kernels/small, one per lane: the smallest to jacobi_svd.h, others to
-// qr_svd.h, or without vectors to svdvals.h, and larger ones to kernels/blocked, in tiles.
-// The largest go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major order, whose
-// singular vectors are those of A with the sides exchanged and conjugated twice: U and Vᴴ are
-// LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds NaN or
-// Inf gets NaN, and info = -1.
+// Small matrices run in lanes (kernels/small): the smallest by jacobi_svd.h, others by qr_svd.h, or
+// svdvals.h without vectors. Larger matrices run in tiles (kernels/blocked), and the largest by
+// LAPACK's gesdd. A matrix that holds NaN or Inf gets NaN, and info = -1.
+//
+// To LAPACK a row-major A is Aᵀ. The singular vectors of Aᵀ are those of A with left and right
+// exchanged and conjugated. So LAPACK's VT and U are U and Vᴴ as they lie in memory, and nothing is
+// transposed.
 #include "kernels/blocked/svd.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -33,7 +34,7 @@ double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
   return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
 }
 
-// `u` and `vh` are null where singular values alone are wanted; `full` if they are square.
+// `u` and `vh` are null where singular values alone are wanted. `full` asks for square factors.
 template <class T>
 struct SvdProblem {
   using R = Real<T>;
@@ -115,7 +116,7 @@ struct SvdProblem {
 
  private:
   int64_t Count() const { return std::min(m, n); }
-  // By one-sided Jacobi; others by QR iteration.
+  // One-sided Jacobi takes these, QR iteration the others.
   bool TakesJacobi() const {
     if (u == nullptr) return !kIsDouble<T> && std::max(m, n) <= kJacobiSvdvals;
     return Count() <=
@@ -129,7 +130,7 @@ struct SvdProblem {
     FillWithNaN(RightSize(), PartOf(vh, i * RightSize()));
   }
 
-  // One matrix per lane; a single one with columns in registers.
+  // One matrix per lane. A single matrix has its columns in registers.
   void RunValues(ffi::ThreadPool& pool) const {
     using Full = Vector<R, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
@@ -146,8 +147,8 @@ struct SvdProblem {
                     });
   }
 
-  // Methods for square matrices, of elements V or in lanes of it; those of a single one have its
-  // rows in registers.
+  // Methods for square matrices, of elements V or in lanes of V. A single matrix has its rows in
+  // registers.
   template <class V>
   using RowOf = std::conditional_t<kLanesOf<V> == 1, small::JacobiRow<R>, V>;
   template <class V>
@@ -155,7 +156,7 @@ struct SvdProblem {
   template <class V>
   using Qr = small::QrSvd<Element<T, V>, RowOf<V>, ColumnBlock<T, V>>;
 
-  // One matrix per lane; `operations` those of the method.
+  // One matrix per lane. `operations` counts the method's own.
   template <bool kVectors, template <class> class Method>
   void RunMethod(ffi::ThreadPool& pool, double operations) const {
     using Full = Vector<R, kLanes<T>>;
@@ -220,7 +221,7 @@ void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info) {
   RunSvd(pool, a, nullptr, s, nullptr, info);
 }
 
-// The factors of square matrices, of whose derivatives small ones are asked for here.
+// The factors of square matrices. Derivatives of small ones are computed here.
 template <class T>
 struct SquareFactors {
   int64_t batch, n;
@@ -238,8 +239,8 @@ struct SquareFactors {
     vh = Elements<T>(vh_buffer, batch, {n, n}, "Vh");
   }
 
-  // Calls differentiate(i, matrices, values): `matrices` are U, Vh and room for three more, and
-  // `values` the singular values and room for as many.
+  // Calls differentiate(i, matrices, values). `matrices` are U, Vh and space for three more.
+  // `values` are the singular values and space for as many.
   template <class F>
   void ForEachGroupWith(ffi::ThreadPool& pool, F differentiate) const {
     constexpr int64_t kParts = kPartsOf<T>;

@@ -1,5 +1,5 @@
-// Triangular systems: in lanes, in tiles, or one trsm (trsv for one right-hand side) per matrix, in
-// place in the output and without a transposition.
+// Triangular systems: in lanes, in tiles, or by one trsm per matrix (trsv for one right-hand side).
+// BLAS works in place in the output, without a transposition.
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/small/solve.h"

@@ -1,6 +1,6 @@
-// Tridiagonal systems. One system per lane whatever its size, since LAPACK's gtsv has no vectors
-// either: the recurrence along the diagonal is serial. Of systems that are few and long, a core
-// works on one at a time.
+// Tridiagonal systems, one per lane whatever the size. LAPACK's gtsv uses no vectors either,
+// because the recurrence along the diagonal is serial. A core works on few long systems one at a
+// time.
 #include "kernels/small/tridiagonal_solve.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
