@@ -1,5 +1,5 @@
-// Banded systems, banded Cholesky factors, and solves with them: a matrix per thread, laid out so
-// that neighbouring threads read neighbouring words, whatever its size.
+// Banded systems, banded Cholesky factors, and solves with them: one thread per matrix, whatever
+// its size. Neighbouring threads read neighbouring words.
 #include "kernels/small/banded.h"
 
 #include "kernels/cuda/launch.h"
@@ -9,7 +9,7 @@
 namespace linalg::cuda {
 namespace {
 
-// The rows as elimination wants them, element by element.
+// Lays out the rows for elimination, element by element.
 template <class E>
 struct LayBandedRows {
   BandedSystems<E> systems;

@@ -1,10 +1,10 @@
 // Cholesky factors of Hermitian positive definite matrices, and solves with them.
 //
-// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
-// memory. Beyond, cuSOLVER's potrf works in place in the output: a row-major lower triangle is a
-// column-major upper one, so nothing is transposed. One pass before it copies and symmetrises the
-// triangle; one after it clears the other one and puts NaN where the matrix is not positive
-// definite.
+// A matrix that fits in shared memory is factored by a thread, a part of a warp or a team of
+// threads. Larger ones take cuSOLVER's potrf, in place in the output. A row-major lower triangle is
+// a column-major upper one, so nothing is transposed. One pass before potrf copies and symmetrises
+// the triangle. One pass after it clears the other triangle and writes NaN where the matrix is not
+// positive definite.
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/cuda/cholesky_path.h"
 #include "kernels/cuda/handles.h"
@@ -19,7 +19,7 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices.
+// For n by n matrices.
 template <class E>
 struct CholeskyProblem {
   int n;
@@ -87,7 +87,7 @@ struct TeamCholesky {
   }
 };
 
-// The triangle that potrf reads, of the Hermitian part.
+// The triangle of the Hermitian part that potrf reads.
 template <class E>
 struct CopyTriangle {
   CholeskyProblem<E> problem;
@@ -104,7 +104,7 @@ struct CopyTriangle {
   }
 };
 
-// Not every routine finds that NaN is no positive pivot.
+// Not every routine notices that NaN is not a positive pivot.
 template <class E>
 struct CheckDiagonal {
   static constexpr int kMostThreads = kBlockThreads;
@@ -203,8 +203,8 @@ void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
   });
 }
 
-// The derivatives along `x` and, backward, for the cotangent `x`, which are called for small
-// matrices alone.
+// The derivatives along `x` and, backward, for the cotangent `x`. They are called for small
+// matrices only.
 template <class E, bool kBackward>
 struct CholeskyDerivative {
   int n;

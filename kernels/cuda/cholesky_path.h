@@ -5,7 +5,7 @@
 
 namespace linalg::cuda {
 
-// fits(bytes): whether a team's arrays fit in shared memory, of which the matrix takes `bytes`.
+// fits(bytes): whether a team's arrays fit in shared memory, with `bytes` for the matrix.
 template <class T, class Fits>
 GpuPath CholeskyPath(int64_t n, Fits&& fits) {
   using E = Element<T>;

@@ -1,8 +1,8 @@
 // Determinants and cofactors from LU factors.
 //
-// In shared memory where the matrix fits: one per thread, per part of a warp, or per team. Beyond,
-// the vendor's LU. A determinant is a product kept apart from its exponent, so that it overflows
-// only if the result does.
+// A matrix that fits in shared memory is factored by a thread, a part of a warp or a team. Larger
+// ones take the vendor's LU. A determinant is a product kept apart from its exponent, so it
+// overflows only if the result does.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lu_factors.h"
@@ -15,7 +15,7 @@
 namespace linalg::cuda {
 namespace {
 
-// Where a determinant goes: as one number, or as its sign and the logarithm of its magnitude.
+// The output of determinants: one number, or the sign and the logarithm of the magnitude.
 template <class E>
 struct GpuDeterminantResults {
   using V = RealElement<E>;
@@ -160,8 +160,7 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
                On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
 }
 
-// Cofactors, which are asked for of small matrices alone. Where a matrix is singular, its thread
-// reads it again.
+// Cofactors, which are requested for small matrices only. A thread reads a singular matrix again.
 template <class E>
 struct SmallCofactors {
   using V = RealElement<E>;

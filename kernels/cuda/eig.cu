@@ -1,10 +1,10 @@
 // Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
 //
-// By the Schur form of one matrix per team of threads, in shared memory where that fits, else in
-// global memory; a few matrices beyond kTeamEig by cuSOLVER's geev, which has no left vectors, on a
-// column-major copy of one after another. A real matrix's vectors come from it as real and
-// imaginary parts in neighbouring columns, and are put together here. A matrix that holds NaN or
-// Inf, which gets NaN and info = -1, goes to it as the identity.
+// A team of threads makes the Schur form of a matrix, in shared memory where that fits, else in
+// global memory. A few matrices beyond kTeamEig take cuSOLVER's geev instead, one after another, on
+// a column-major copy. geev has no left vectors. It returns a real matrix's vectors as real and
+// imaginary parts in neighbouring columns, which are joined here. A matrix that holds NaN or Inf is
+// passed to it as the identity, and gets NaN and info = -1.
 #include <mutex>
 
 #include "kernels/cuda/eig_path.h"
@@ -17,7 +17,7 @@
 namespace linalg::cuda {
 namespace {
 
-// What is made of n by n matrices: vectors that are not wanted are null.
+// For n by n matrices. Vectors that are not requested are null.
 template <class T>
 struct EigProblem {
   using E = Element<T>;
@@ -90,8 +90,8 @@ struct JoinColumns {
     const auto [matrix, i, j] = elements(place);
     const V sign = LoadGlobal(w + j).im;
     Complex<V> x{columns[j * n + i], V(0)};
-    // The first of a pair is that with the positive imaginary part. After an iteration that failed
-    // one may lack the other.
+    // The first of a pair is the one with the positive imaginary part. After an iteration that
+    // failed, one may lack the other.
     if (sign > V(0) && j + 1 < n) x.im = columns[(j + 1) * n + i];
     if (sign < V(0) && j > 0) x = {columns[(j - 1) * n + i], -x.re};
     StoreGlobal(x, target + place);
@@ -113,8 +113,8 @@ void VendorEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   VendorWorkspace work(stream, scratch, geev);
   const auto run = [&](int64_t i, int32_t* info) {
     C* const w = values + i * n;
-    // Under the mutex nothing but Xgeev is waited for: what is on the stream before it may need
-    // another device, whose thread may want the mutex.
+    // Synchronise before locking, so that only Xgeev is waited for under the mutex. Earlier work on
+    // the stream may need another device, whose thread may want the mutex.
     Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     {
       const std::lock_guard<std::mutex> lock(geev_mutex);

@@ -1,13 +1,17 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// Tiny ones by the QL iteration of kernels/small, one matrix per thread in shared memory, up to
-// kThreadEighBytes. Up to kTeamEigh, and as far as shared memory goes, in three launches: a team of
-// threads each reduces a matrix to tridiagonal form; a thread each iterates for the eigenvalues of
-// that, so that what is a long chain for one matrix runs for many side by side; and a team each
-// applies the rotations that the thread has noted. Larger ones by cuSOLVER: XsyevBatched, piece by
-// piece, or Xsyevd for a single matrix. It is given both triangles and asked for the upper one: of
-// complex matrices it has failed on lower ones (jax issue 32641). A matrix that holds NaN or Inf
-// goes to it as the identity; it gets NaN and info = -1.
+// Up to kThreadEighBytes, one thread per matrix runs the QL iteration of kernels/small in shared
+// memory.
+//
+// Up to kTeamEigh, as far as shared memory allows, there are three launches. A team per matrix
+// reduces it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that
+// many of these long chains run side by side. A team per matrix applies the rotations that the
+// thread has recorded.
+//
+// Larger matrices take cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It
+// gets both triangles and is asked for the upper one, because it has failed on lower ones of
+// complex matrices (jax issue 32641). A matrix that holds NaN or Inf is passed to it as the
+// identity, and gets NaN and info = -1.
 #include "kernels/cuda/eigh_path.h"
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"
@@ -60,13 +64,12 @@ void RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
   LaunchThreads(stream, job, batch, layout);
 }
 
-// Rotations and sweeps of the QL iteration that are noted before they are applied:
-// benchmarks/crossovers/cuda_eigh_notes.json. Where there is no space for more, the team goes on by
-// itself.
+// Space for the recorded rotations and sweeps of the QL iteration:
+// benchmarks/crossovers/cuda_eigh_notes.json. Beyond it, the team continues the iteration itself.
 int64_t RecordedRotations(int64_t n) { return n * n + n * n / 4 + 8 * n; }
 int64_t RecordedSweeps(int64_t n) { return 3 * n + 8; }
 
-// What the three launches hand on, for each matrix of a piece of the batch.
+// Data that the three launches pass on, for each matrix of a piece of the batch.
 template <class V>
 struct EighNotes {
   struct Sum {
@@ -86,7 +89,7 @@ struct EighNotes {
   team::QlRecord<V> records;  // of the first matrix
   team::QlProgress* progress;
 
-  // `memory` is a DeviceScratch, or a Sum of what it would be asked for.
+  // `memory` is a DeviceScratch, or a Sum of the bytes that it would be asked for.
   template <class Memory>
   static EighNotes Take(Memory&& memory, int64_t n, int64_t piece, bool vectors) {
     EighNotes notes{.n = ToInt(n),
@@ -106,7 +109,7 @@ struct EighNotes {
     notes.progress = memory.template Take<team::QlProgress>(piece);
     return notes;
   }
-  // Of one matrix.
+  // The bytes of one matrix.
   static int64_t Bytes(int64_t n, bool vectors) {
     Sum sum;
     Take(sum, n, 1, vectors);
@@ -160,7 +163,7 @@ struct ReduceEigh {
   }
 };
 
-// By one thread for each matrix. Without vectors this is the last of the launches.
+// By one thread for each matrix. Without vectors this is the last launch.
 template <class E, bool kVectors>
 struct IterateEigh {
   static constexpr int kMostThreads = kBlockThreads;
@@ -262,8 +265,8 @@ struct HermitianElements {
   }
 };
 
-// The Hermitian parts of matrices from `first` on, scaled, with both triangles, as the vendor takes
-// them; the identity in place of what is not finite.
+// The Hermitian parts of matrices from `first` on, scaled, with both triangles, for the vendor. A
+// matrix that is not finite is replaced by the identity.
 template <class E>
 struct CopyHermitian {
   FindScales<E, HermitianElements<E>> measured;
@@ -277,7 +280,7 @@ struct CopyHermitian {
     const auto [index, i, j] = elements(place);
     const int64_t n = problem.n, matrix = first + index;
     const E* const a = problem.a + matrix * n * n;
-    // To the vendor this place is (j, i), of column-major matrices.
+    // The vendor's matrices are column-major, so this place is (j, i) to it.
     const E x =
         problem.part.At(j, i, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
     StoreGlobal<E>(
@@ -370,8 +373,8 @@ void Eigvalsh(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
   RunEigh(stream, scratch, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-// The derivatives, which are called for small matrices alone: three products each, by a team of
-// threads in shared memory. A thread would work in three matrices of its own.
+// The derivatives, which are called for small matrices only: three products each, by a team of
+// threads in shared memory. One thread would need three matrices of its own.
 template <class E>
 struct EighDerivativeProblem {
   using V = RealElement<E>;
@@ -379,10 +382,10 @@ struct EighDerivativeProblem {
   HermitianPart part;
   const V* w;
   const E* v;
-  // Operands: dA alone, or the cotangents of w and V.
+  // Operands: dA only, or the cotangents of w and V.
   const V* dw = nullptr;
   const E* x;
-  // Results: those of w and V, or A's cotangent alone.
+  // Results: those of w and V, or only A's cotangent.
   V* y_w = nullptr;
   E* y;
 };
@@ -435,7 +438,7 @@ void Differentiate(cudaStream_t stream, int64_t batch, const EighDerivativeProbl
   LaunchTeams(stream, job, batch, TeamSize(problem.n), layout);
 }
 
-// What both derivatives read, `x` being n by n.
+// Reads the operands of both derivatives; `x` is n by n.
 template <class T>
 EighDerivativeProblem<Element<T>> ReadDerivative(const BatchShape& shape, const ffi::AnyBuffer& w,
                                                  const ffi::AnyBuffer& v, const ffi::AnyBuffer& x,

@@ -1,7 +1,8 @@
 // Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
 //
-// One matrix per team of threads, row-major, in shared memory where it fits; a larger one per block
-// in global memory. cuSOLVER has no such routine. Nothing is iterated: NaN and Inf pass through.
+// A team of threads per matrix works in shared memory where it fits, row-major. A larger matrix
+// takes a block in global memory. cuSOLVER has no such routine. Nothing is iterated, so NaN and Inf
+// pass through.
 #include "kernels/team/hessenberg.h"
 
 #include "kernels/cuda/launch.h"

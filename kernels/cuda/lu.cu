@@ -1,9 +1,9 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
-// memory. Beyond, cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a
-// column-major copy. Pivots count from 0 and become the permutation on the device. A singular
-// matrix is not a failure: info is the 1-based index of the first zero pivot.
+// A matrix that fits in shared memory is factored by a thread, a part of a warp or a team of
+// threads. Larger ones take cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after
+// another, on a column-major copy. Pivots count from 0 and become the permutation on the device. A
+// singular matrix is not a failure: info is the 1-based index of the first zero pivot.
 #include "kernels/cuda/lu_factors.h"
 
 #include "kernels/cuda/handles.h"
@@ -87,23 +87,25 @@ struct WarpLu {
   }
 };
 
-// The vendor's pivots, from 1, to ours.
+// Makes the vendor's pivots, which count from 1, count from 0.
 struct CountFromZero {
   int32_t* pivots;
   LongDivider by_count;
   int64_t size;
 
   __device__ void operator()(int64_t i) const {
-    // Where NaN was compared, anything may stand there.
+    // Where NaN was compared, the pivot may be any number.
     const int64_t k = i - by_count(i) * by_count.divisor(), pivot = int64_t{pivots[i]} - 1;
     pivots[i] = static_cast<int32_t>(pivot >= k && pivot < size ? pivot : k);
   }
 };
 
-// info from the factors, for the vendor's is not always right: 0, or from 1 the first pivot that is
-// 0. What the vendor makes of a pivot whose reciprocal overflows may be anything, in its LU and in
-// its substitution. So such a matrix is factored again, by a team in global memory, unless it is
-// substituted with, where that pivot counts as 0.
+// Finds info from the factors, for the vendor's is not always right: 0, or the first zero pivot
+// counted from 1.
+//
+// A pivot whose reciprocal overflows may make the vendor's LU and substitution return anything. So
+// a team in global memory factors such a matrix again. If substitution follows, that pivot counts
+// as 0 instead.
 template <class E>
 struct CheckPivots {
   static constexpr int kMostThreads = kGlobalThreads;
@@ -124,7 +126,7 @@ struct CheckPivots {
     if (!strict && first([=](V x) { return x > V(0) && x < kTiny; }) != 0) {
       if (size <= std::numeric_limits<int>::max()) {
         found = FactorAgain(team, i, factors);
-      } else {  // too many for a team's integers: that they are wrong is said by NaN
+      } else {  // too many for a team's integers: NaN marks them as wrong
         team.Phase([&](int thread) {
           if (thread == 0) factors[0] = NaN<E>();
         });
@@ -153,7 +155,7 @@ struct MarkNaN {
   }
 };
 
-// The permutation of given pivots, one per team.
+// Makes the permutation of given pivots, one per team.
 struct MakePermutation {
   static constexpr int kMostThreads = kBlockThreads;
   const int32_t* pivots;

@@ -5,8 +5,8 @@
 
 namespace linalg::cuda {
 
-// `thread_bytes` are those that one thread works in. fits(bytes): whether a team's arrays fit in
-// shared memory, which take `bytes`.
+// One thread works in `thread_bytes`. fits(bytes): whether a team's arrays, which take `bytes`, fit
+// in shared memory.
 template <class T, class Fits>
 GpuPath EliminationPath(int64_t rows, int64_t cols, int64_t thread_bytes, Fits&& fits) {
   using E = Element<T>;

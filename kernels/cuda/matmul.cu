@@ -1,9 +1,10 @@
 // Products of small matrices, c = op(a) op(b).
 //
-// A block loads the operands of several products to shared memory, as they are to be multiplied,
-// each thread computes tiles of products in registers, and the block stores the products together:
-// global memory is read and written once, in whole lines. Operands that shared memory does not hold
-// are read where they lie; linalg/_tuning.py leaves XLA what is larger than a few rows and columns.
+// A block loads the operands of several products to shared memory, transposed as needed. Each
+// thread computes tiles of products in registers, and the block stores the products together. So
+// global memory is read and written once, in whole lines. Operands that do not fit in shared memory
+// are read from global memory. linalg/_tuning.py leaves matrices of more than a few rows and
+// columns to XLA.
 #include "kernels/cuda/launch.h"
 #include "kernels/handlers.h"
 #include "kernels/matmul_shape.h"
@@ -27,12 +28,12 @@ struct Products {
   Operand<E> a, b;
   E* c;
 
-  // To conjugate b is to conjugate a instead, and the product.
+  // Conjugating b is the same as conjugating a instead, and the product.
   __device__ __forceinline__ E Left(E x) const { return a.conjugate != b.conjugate ? Conj(x) : x; }
   __device__ __forceinline__ E Finished(E sum) const { return b.conjugate ? Conj(sum) : sum; }
 };
 
-// One operand of every product that a block computes: in shared memory it is transposed already,
+// One operand of every product that a block computes. In shared memory it is transposed already,
 // and its rows are `ld` apart.
 template <class E>
 struct SharedOperand {
@@ -60,8 +61,8 @@ struct SharedOperand {
   }
 };
 
-// kRows by kCols elements of a product by each thread. A tile that would leave the matrix starts
-// further up or to the left, and stores what is its own.
+// Each thread computes kRows by kCols elements of a product. A tile that would leave the matrix
+// starts further up or to the left, and stores only its own elements.
 template <class E>
 struct TiledProducts {
   static constexpr int kRows = 4, kCols = sizeof(E) > 8 ? 2 : 4;
@@ -100,7 +101,7 @@ struct TiledProducts {
   __device__ void Store(const Block& block) const { c.Store(products.c, block); }
 
  private:
-  // The columns that a tile takes beyond those of a narrow b.
+  // Clears the columns that a tile takes beyond those of a narrow b.
   __device__ __forceinline__ void ClearRest(const Block& block) const {
     const auto rows = static_cast<unsigned>(block.count * products.depth);
     for (unsigned e = threadIdx.x; e < rows; e += blockDim.x) {
@@ -138,7 +139,7 @@ struct TiledProducts {
   }
 };
 
-// The same, an element each, from global memory.
+// One thread per element, from global memory.
 template <class E>
 struct ProductElement {
   Products<E> products;
@@ -184,7 +185,7 @@ void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer
     const int64_t elements = products.batch * shape.m * shape.n;
     if (elements == 0) return;
     constexpr int64_t kUnit = sizeof(RealElement<E>);
-    // Far below what a block has, before any of it is an int.
+    // This keeps sizes far below the limit of int before any becomes one.
     const int64_t bytes = (shape.a.size() + shape.b.size() + shape.m * shape.n) * sizeof(T);
     const auto fits = [&] {
       return bytes <= SharedBytes() && FitsInShared<TiledProducts<E>>(kUnit, products);

@@ -25,7 +25,7 @@ struct WritePointers {
   __device__ void operator()(int64_t i) const { pointers[i] = base + i * stride; }
 };
 
-// What batched routines take: an array of pointers to the matrices, in the device's memory.
+// An array of pointers to the matrices, in the device's memory, for batched routines.
 template <class T>
 T** MakePointers(cudaStream_t stream, DeviceScratch& scratch, T* base, int64_t stride,
                  int64_t batch) {
@@ -41,7 +41,7 @@ void Copy(cudaStream_t stream, int64_t count, const T* source, T* target) {
         "cudaMemcpyAsync");
 }
 
-// NaN in the matrices, of so many elements each, whose info is not 0.
+// Writes NaN to the matrices whose info is not 0.
 template <class E>
 struct FillFailed {
   E* x;
@@ -53,7 +53,7 @@ struct FillFailed {
   }
 };
 
-// Identities.
+// Writes identity matrices.
 template <class E>
 struct WriteIdentity {
   MatrixElements elements;

@@ -53,7 +53,7 @@ constexpr int64_t PaddedBytes(int64_t rows, int64_t cols) {
 // The shapes of one matrix of each operand or result, without the batch.
 using Shapes = std::vector<std::vector<int64_t>>;
 
-// What is known of a call when its program is traced.
+// The shapes of a call, which are known when its program is traced.
 struct TracedCall {
   const Shapes& operands;
   const Shapes& results;

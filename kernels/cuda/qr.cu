@@ -1,10 +1,10 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// Tiny matrices, but for column pivoting, one per thread in shared memory, up to kThreadQrBytes.
-// Others one per team of threads, row-major throughout: in shared memory up to kTeamQrBytes, which
-// holds 512 by 32 too, R leaving before Q takes its place. Larger matrices of a large batch, and
-// all larger ones with column pivoting, which cuSOLVER lacks, do the same in global memory, a block
-// each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
+// Up to kThreadQrBytes, one thread per matrix works in shared memory, without column pivoting. Up
+// to kTeamQrBytes, which holds 512 by 32 too, a team per matrix works in shared memory, row-major
+// throughout: R leaves before Q takes its place. A block per matrix does the same in global memory,
+// for larger matrices in a large batch, and for all larger ones with column pivoting, which
+// cuSOLVER lacks. The others take cuSOLVER's geqrf and orgqr, one column-major copy after another.
 #include "kernels/team/qr.h"
 
 #include "kernels/arithmetic/reflector.h"
@@ -19,8 +19,8 @@
 namespace linalg::cuda {
 namespace {
 
-// What is made of m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
-// its operands. What is wanted is told apart from where it goes, which may be null for a buffer
+// The problem for m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
+// its operands. Flags and sizes say what is requested, because a pointer may be null for a buffer
 // without elements.
 template <class E>
 struct QrProblem {
@@ -29,7 +29,7 @@ struct QrProblem {
   const E* a;
   bool factored = false;  // `a` and `taus_in` hold reflectors already
   const E* taus_in = nullptr;
-  bool packed = false;  // the reflectors are wanted below R, with their taus
+  bool packed = false;  // R has the reflectors below it, and their taus are a result
   E* taus = nullptr;
   E* r = nullptr;  // its r_rows first rows
   int r_rows = 0;
@@ -40,15 +40,15 @@ struct QrProblem {
 
   __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
 
-  // What goes to r, factors(i, j) being R with the reflectors below it.
+  // The element of `r`, where factors(i, j) is R with the reflectors below it.
   template <class Factors>
   __device__ __forceinline__ E RAt(int i, int j, Factors&& factors) const {
     return packed ? factors(i, j) : WithoutReflectors(i, j, factors);
   }
 };
 
-// The reflectors' vectors, and R beside them where they leave room, are held as LAPACK packs them,
-// column-major: so Q can take the place of the matrix before R is stored.
+// The reflectors' vectors are held as LAPACK packs them, column-major, with R beside them. So Q can
+// take the place of the matrix before R is stored.
 template <class E>
 struct SmallQr {
   QrProblem<E> problem;
@@ -198,7 +198,7 @@ void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Eleme
   if (problem.packed) {
     Transpose(stream, batch, n, m, static_cast<const T*>(a), column_major, r, input);
   } else if (problem.r_rows > 0) {
-    // Of the m rows of a column-major matrix the first r_rows are wanted.
+    // Only the first r_rows of the m rows are requested.
     const int64_t r_size = static_cast<int64_t>(problem.r_rows) * n;
     ForEach(stream, batch * r_size,
             UpperTriangle<Element<T>>{.a = AsElements(static_cast<const T*>(a)),
@@ -249,7 +249,7 @@ QrProblem<Element<T>> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a)
           .q_cols = ToInt(shape.q_cols)};
 }
 
-// For R, and for Q if it is wanted.
+// For R, and for Q if it is requested.
 template <class T>
 QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r) {
   const QrShape shape = ReadQrShape(a, q == nullptr ? nullptr : &**q, *r);
@@ -310,8 +310,8 @@ void QrPivoted(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Res
   });
 }
 
-// The derivatives of factors A = Q R with Q of the shape of A, which are called for small matrices
-// alone: along `x`, and backward, for the cotangents `x` and `x_r`.
+// The derivatives of A = Q R with Q of the shape of A, along `x`, and backward for the cotangents
+// `x` and `x_r`. They are called for small matrices only.
 template <class E, bool kBackward>
 struct QrDerivative {
   int m, n;
@@ -341,7 +341,7 @@ struct QrDerivative {
   }
 };
 
-// Of what the first result y has the shape; of R's derivative `x_r` is given, or else `y_r` made.
+// `shape` is that of the first result y. R's derivative is given as `x_r`, or else made as `y_r`.
 template <bool kBackward, class T>
 void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuffer& q,
                    const ffi::AnyBuffer& r, const ffi::AnyBuffer& x, const T* x_r, Result& y,

@@ -5,7 +5,7 @@
 
 namespace linalg::cuda {
 
-// Of m by n matrices: `count` reflectors, and `q_cols` columns of Q.
+// m by n matrices, with `count` reflectors and `q_cols` columns of Q.
 struct QrSizes {
   int64_t m, n, q_cols, count;
   bool pivoted;

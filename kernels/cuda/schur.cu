@@ -1,8 +1,8 @@
-// Schur factors, A = Z T Zᴴ: T upper triangular, or quasi-triangular where A is real.
+// Schur factors, A = Z T Zᴴ. T is upper triangular, or quasi-triangular where A is real.
 //
-// One matrix per team of threads, in shared memory where it fits with Z, else in global memory, a
-// block each. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose iteration does
-// not end, gets NaN; info is -1, or LAPACK's.
+// A team of threads per matrix works in shared memory where the matrix fits with Z, else a block in
+// global memory. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose iteration
+// does not end, gets NaN; info is -1, or LAPACK's.
 #include "kernels/cuda/schur_work.h"
 
 #include "kernels/handlers.h"
@@ -10,7 +10,7 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices.
+// For n by n matrices.
 template <class E>
 struct SchurProblem {
   int n;

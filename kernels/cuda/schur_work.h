@@ -1,5 +1,4 @@
-// What Schur forms and eigenvectors that are made of them have in common: the places of a team's
-// arrays.
+// The arrays of a team that makes Schur forms, or eigenvectors from them.
 #pragma once
 
 #include "kernels/cuda/launch.h"
@@ -7,7 +6,7 @@
 
 namespace linalg::cuda {
 
-// Of matrices whose rows are `ld` apart.
+// For matrices whose rows are `ld` apart.
 template <class E>
 struct SchurOffsets {
   Offset<E> z, t, taus, partial;

@@ -1,10 +1,10 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
-// memory, with what is solved with it. Beyond, the vendor's LU and cuBLAS's trsm, for inverses on
+// A matrix that fits in shared memory with its right-hand sides is solved by a thread, a part of a
+// warp or a team of threads. Larger ones take the vendor's LU and cuBLAS's trsm, for inverses on
 // the permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
-// throughout. Inverses with the determinants of the same factors are asked for of small matrices
-// alone.
+// throughout. Inverses with the determinants of the same factors are requested for small matrices
+// only.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/arithmetic/transpose.h"
 #include "kernels/cuda/lu_factors.h"
@@ -20,8 +20,8 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices: A x = b with `cols` right-hand sides, or the inverse x, if there is no b. Of
-// systems also the factors, as linalg_lu has them, where `lu` and `pivots` are not null.
+// For n by n matrices: A x = b with `cols` right-hand sides, or the inverse x if there is no b. If
+// `lu` and `pivots` are not null, they get the factors of the systems, as linalg_lu has them.
 template <class E>
 struct SolveProblem {
   int64_t batch;
@@ -68,7 +68,7 @@ struct SmallSolve {
   }
 };
 
-enum class Solved { kVector, kColumns, kInverse };  // the factors are given on by kColumns alone
+enum class Solved { kVector, kColumns, kInverse };  // only kColumns returns the factors
 
 template <class E, int kSize, Solved kSolved>
 struct WarpSolve {
@@ -177,7 +177,7 @@ struct CopyFirst {
   __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
 };
 
-// Where the results go but for x; the factors, if they are wanted.
+// The results other than x; the factors, if they are requested.
 template <class T>
 struct SolveResults {
   int32_t* info;
@@ -193,7 +193,7 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
   int32_t* const info = results.info;
   const int64_t n = systems.n, matrices = systems.SharesMatrix() ? 1 : systems.batch;
   const bool own = ChooseFactors<E>(n, n) != GpuPath::kVendor;
-  // The vendor's are column-major on the way.
+  // The vendor's factors are column-major until they are transposed.
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true,
                                    own ? AsElements(results.lu) : nullptr, results.pivots);
   own ? FactorLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
@@ -216,7 +216,7 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
               .x = AsElements(systems.x), .by_size = LongDivider(systems.size()), .info = info});
 }
 
-// Systems, or with kInverse those whose right-hand sides are identities, which are written where
+// Solves systems. With kInverse their right-hand sides are identities, which are written only where
 // they are needed.
 template <bool kInverse, class T>
 void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
@@ -253,7 +253,7 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
   const auto warp = [&] {
     if constexpr (kInverse) {
       by_warp(std::integral_constant<Solved, Solved::kInverse>{});
-    } else if (cols == 1 && problem.lu == nullptr) {  // whose registers are full
+    } else if (cols == 1 && problem.lu == nullptr) {  // its registers are full without the factors
       by_warp(std::integral_constant<Solved, Solved::kVector>{});
     } else {
       by_warp(std::integral_constant<Solved, Solved::kColumns>{});
@@ -324,7 +324,7 @@ void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result in
   });
 }
 
-// With the inverse transposed, as derivatives of determinants are.
+// The inverse is transposed, because derivatives of determinants use its transpose.
 template <class E>
 struct SmallSlogdetInverse {
   using V = RealElement<E>;

@@ -1,11 +1,13 @@
 // Singular values and vectors.
 //
-// By Jacobi's method: tiny square matrices one per thread; others one per team of threads, a wide
-// one as its adjoint, in shared memory, or if they are many in global memory. Else cuSOLVER takes
-// one after another. gesvdj is given the row-major matrix as it lies, transposed: Vᴴ is its U as it
-// lies there. gesvd, for the largest, wants no fewer rows than columns, which a wide matrix has as
-// it lies: U and Vᴴ are its VT and U. To both a matrix that holds NaN or Inf, which gets NaN and
-// info = -1, goes as the identity.
+// Jacobi's method takes tiny square matrices by one thread each, and others by a team of threads
+// each, in shared memory or, if there are many, in global memory. A wide matrix is factored as its
+// adjoint.
+//
+// The rest take cuSOLVER, one after another. gesvdj gets the row-major matrix in place, which it
+// reads as the transpose: its U, in place, is Vᴴ. gesvd, for the largest, needs at least as many
+// rows as columns. A wide matrix in place has that: gesvd's VT and U are then U and Vᴴ. A matrix
+// that holds NaN or Inf is passed to both as the identity, and gets NaN and info = -1.
 #include "kernels/team/svd.h"
 
 #include "kernels/cuda/handles.h"
@@ -37,7 +39,7 @@ struct SvdProblem {
   __host__ __device__ int Shorter() const { return m > n ? n : m; }
   // Columns of U of a tall matrix, of V of a wide one.
   __host__ __device__ int Width() const { return Tall() ? u_cols : vh_rows; }
-  // From one row to the next of the longer factor, or of the matrix alone, in a slice.
+  // The distance of rows in a slice, of the longer factor, or of the matrix without vectors.
   __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
   __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * u_cols; }
   __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * vh_rows; }
@@ -74,7 +76,7 @@ struct SmallSvd {
   }
 };
 
-// Of square matrices.
+// For square matrices.
 template <bool kVectors, class E>
 void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
   using V = RealElement<E>;
@@ -157,7 +159,7 @@ void RunTeamSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, layout);
 }
 
-// factor(i, info) for each matrix, scaled, in `matrix`, or its transpose.
+// factor(i, info) for each matrix, scaled, in `matrix`, or for its transpose.
 template <class T, class Factor>
 void FactorEach(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const SvdProblem<Element<T>>& problem, bool transpose, T* matrix, Factor&& factor) {
@@ -227,7 +229,7 @@ void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                      const SvdProblem<Element<T>>& problem) {
   using E = Element<T>;
   auto* const vh = reinterpret_cast<T*>(problem.vh);
-  // They are used, and of this size, whatever is wanted.
+  // gesvdj uses both as workspace, of this size, even without vectors.
   T* const left = problem.vectors ? vh : scratch.Take<T>(problem.RightSize());
   T* const right = scratch.Take<T>(problem.LeftSize());
   T* const matrix = scratch.Take<T>(static_cast<int64_t>(problem.m) * problem.n);
@@ -323,8 +325,8 @@ void Svdvals(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resul
   SvdBatch(stream, scratch, a, nullptr, s, nullptr, info);
 }
 
-// The derivatives, which are called for small square matrices alone: four products each, by a team
-// of threads in shared memory. What the last of them make goes to global memory at once.
+// The derivatives, which are called for small square matrices only: four products each, by a team
+// of threads in shared memory. The results of the last ones go straight to global memory.
 template <class E>
 struct SvdDerivativeProblem {
   using V = RealElement<E>;
@@ -332,11 +334,11 @@ struct SvdDerivativeProblem {
   const E* u;
   const V* s;
   const E* vh;
-  // Operands: dA alone, or the cotangents of U, s and Vᴴ.
+  // Operands: dA only, or the cotangents of U, s and Vᴴ.
   const E* x;
   const V* ds = nullptr;
   const E* y = nullptr;
-  // Results: those of U, s and Vᴴ, or A's cotangent alone.
+  // Results: those of U, s and Vᴴ, or only A's cotangent.
   E* to_x;
   V* to_s = nullptr;
   E* to_y = nullptr;

@@ -7,8 +7,8 @@
 
 namespace linalg::cuda {
 
-// Of matrices whose sides are `longer` and `shorter`: U of a tall matrix, or V of a wide one, has
-// `width` columns. Without vectors the matrix itself takes the place of U.
+// The sides of a matrix. U of a tall matrix, or V of a wide one, has `width` columns. Without
+// vectors the matrix itself takes the place of U.
 struct SvdSizes {
   int64_t longer, shorter, width;
   bool vectors;
@@ -17,7 +17,7 @@ struct SvdSizes {
   int64_t ShorterFactor() const { return vectors ? shorter * (shorter | 1) : 0; }
 };
 
-// What one thread works in, of square matrices.
+// The workspace of one thread, for square matrices.
 template <class E>
 using ThreadSvdWork = small::SvdWork<small::JacobiSvd<E, RealElement<E>>, true>;
 

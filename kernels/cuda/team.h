@@ -1,4 +1,4 @@
-// A team of CUDA threads, as kernels/team/team.h asks for: a part of a warp, a warp, or a block.
+// A team of CUDA threads for kernels/team/team.h: a part of a warp, a warp, or a block.
 #pragma once
 
 #include <limits>
@@ -16,7 +16,7 @@ __device__ __forceinline__ E ShuffleXor(unsigned mask, E x, int offset) {
   }
 }
 
-// Numbers as integers of the same order, NaN at their ends, and back.
+// Converts numbers to integers of the same order, and back. NaN comes at the ends.
 __device__ __forceinline__ int ToOrdered(float x) {
   const int bits = __float_as_int(x + 0.0f);  // one zero
   return bits ^ (bits >> 31 & std::numeric_limits<int>::max());
@@ -32,7 +32,7 @@ __device__ __forceinline__ double FromOrdered(long long x) {
   return __longlong_as_double(x ^ (x >> 63 & std::numeric_limits<long long>::max()));
 }
 
-// The largest over the threads of the mask, by reductions that the machine has for integers.
+// The largest over the threads of the mask, by the machine's reductions of integers.
 __device__ __forceinline__ int LargestOver(unsigned mask, int x) {
   return __reduce_max_sync(mask, x);
 }
@@ -50,21 +50,21 @@ __device__ __forceinline__ team::Candidate<V> BestOver(unsigned mask, team::Cand
   return {FromOrdered(largest), __reduce_min_sync(mask, key == largest ? mine.index : none)};
 }
 
-// Bytes of shared memory in which the warps of a block meet.
-inline constexpr int kMeetingBytes = 32 * 16;
+// Bytes of shared memory for reductions over the warps of a block.
+inline constexpr int kReductionBytes = 32 * 16;
 
 class Team {
  public:
-  // The team that this thread belongs to; of more than 32 threads it must be the whole block.
-  __device__ __forceinline__ Team(int size, void* meeting)
-      : size_(size), thread_(static_cast<int>(threadIdx.x) % size), meeting_(meeting) {
+  // The team of this thread. A team of more than 32 threads must be the whole block.
+  __device__ __forceinline__ Team(int size, void* reduction)
+      : size_(size), thread_(static_cast<int>(threadIdx.x) % size), reduction_(reduction) {
     const unsigned place = threadIdx.x % 32;
     mask_ = size >= 32 ? kWholeWarp : ((1u << size) - 1) << (place / size * size);
   }
 
   __device__ __forceinline__ int size() const { return size_; }
 
-  // Without a barrier: of what no other thread reads.
+  // Without a barrier, for memory that no other thread reads.
   template <class Body>
   __device__ __forceinline__ void Each(Body&& body) const {
     body(thread_);
@@ -105,7 +105,7 @@ class Team {
   }
 
  private:
-  // Where the compiler knows the mask, to synchronise is one instruction; else it is a dozen.
+  // With a mask that the compiler knows, a barrier is one instruction; else it is a dozen.
   static constexpr unsigned kWholeWarp = 0xffffffffu;
 
   __device__ __forceinline__ void Synchronize() const {
@@ -118,12 +118,12 @@ class Team {
     }
   }
 
-  // Combines what each warp has found, one warp after another.
+  // Combines the results of the warps, one warp after another.
   template <class X, class Combine>
   __device__ __forceinline__ X OverWarps(X x, Combine&& combine) const {
     static_assert(sizeof(X) <= 16);
     if (size_ > 32) {
-      X* const found = static_cast<X*>(meeting_);
+      X* const found = static_cast<X*>(reduction_);
       if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = x;
       __syncthreads();
       x = found[0];
@@ -135,12 +135,12 @@ class Team {
 
   int size_, thread_;
   unsigned mask_;
-  void* meeting_;
+  void* reduction_;
 };
 
-// A team of neighbours in a warp, as kernels/team/rows.h asks for. All threads of the warp do
-// the same, each team with a matrix of its own: which branches are taken, and how often, may depend
-// on a matrix's shape, but not on its elements.
+// A team of neighbours in a warp, for kernels/team/rows.h. All threads of the warp do the same,
+// each team with its own matrix. So branches and loop counts may depend on a matrix's shape, but
+// not on its elements.
 template <int kSize>
 class WarpTeam {
  public:

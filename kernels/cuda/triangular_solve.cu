@@ -1,9 +1,9 @@
 // Substitution: triangular systems, and those of given Cholesky and LU factors.
 //
-// Small matrices stay in shared memory, one per thread with all of its right-hand sides, or one per
-// team with up to kColumnsOfTeam of them. Larger ones go to cuBLAS's trsm, in place in the output:
-// to it a row-major matrix is its transpose, so the triangle and the side flip and the operation
-// stays.
+// Small matrices stay in shared memory. One thread takes a matrix with all of its right-hand sides,
+// or a team takes up to kColumnsOfTeam of them. Larger matrices take cuBLAS's trsm, in place in the
+// output. It reads a row-major matrix as its transpose, so the triangle and the side flip and the
+// operation stays.
 #include "kernels/cuda/substitution.h"
 #include "kernels/cuda/substitution_path.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using With = GivenFactors::With;
 
-// What jobs know of a batch of systems.
+// A batch of systems in a kernel's integers.
 template <class E>
 struct SubstitutionProblem {
   GivenFactors given;
@@ -29,7 +29,7 @@ struct SubstitutionProblem {
   const E* b;
   E* x;
 
-  __device__ int Sides() const { return given.triangle.left_side ? cols : rows; }
+  __device__ int Nrhs() const { return given.triangle.left_side ? cols : rows; }
 };
 
 template <class E>
@@ -62,7 +62,7 @@ struct SmallSubstitution {
   __device__ void Store(const Block& block) const { rhs.Store(problem.x, block); }
 };
 
-// The offsets of a matrix that a team solves with.
+// The arrays of a matrix that a team solves with.
 template <class E>
 struct FactorOffsets {
   Offset<E> matrix;
@@ -87,12 +87,12 @@ struct TeamSubstitution {
     const GivenFactors& given = problem.given;
     const int64_t i = index / parts;
     const int n = problem.n, first = static_cast<int>(index % parts) * most;
-    const int left = problem.Sides() - first, count = left < most ? left : most;
+    const int left = problem.Nrhs() - first, count = left < most ? left : most;
     const int ld = offsets.ld;
     E* const a = offsets.matrix.In(slice);
     E* const x = solution.In(slice);
     LoadMatrix(team, problem.a + i * problem.a_stride, n, n, a, ld);
-    // A right-hand side is a column of b, or of bᵀ, whose rows are so far apart.
+    // A right-hand side is a column of b or of bᵀ, whose rows are this far apart.
     const bool left_side = given.triangle.left_side;
     const int64_t pitch = left_side ? problem.cols : n;
     const int64_t offset = i * problem.rows * problem.cols + first * (left_side ? 1 : pitch);
@@ -128,7 +128,7 @@ struct ConjugateAll {
   __device__ void operator()(int64_t i) const { StoreGlobal<E>(Conj(LoadGlobal(x + i)), x + i); }
 };
 
-// The rows of b in another order: x[i] = b[permutation[i]], or the other way round.
+// Permutes the rows of b: x[i] = b[permutation[i]], or the other way round.
 template <class E>
 struct PermuteRows {
   const E* b;
@@ -169,7 +169,7 @@ class VendorTriangles {
   }
   void Solve(const Triangle& triangle) {
     const bool transpose = triangle.transpose, conjugate = triangle.conjugate && kIsComplex<T>;
-    // What BLAS lacks, a conjugate without transposition, is the solve of conj(b).
+    // BLAS has no conjugate without transposition. It is the solve of conj(b), conjugated.
     const bool conjugate_b = conjugate && !transpose;
     const auto side = triangle.left_side ? vendor::kRight : vendor::kLeft;
     const auto uplo = triangle.lower ? vendor::kUpper : vendor::kLower;
@@ -251,7 +251,7 @@ void VendorSubstitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
   if (triangle.transpose) permute(systems.x, /*back=*/true);
 }
 
-// Within the namespace, for its lambdas hold a problem of a type that is.
+// In the unnamed namespace, because its lambdas hold a problem of a type that is in it.
 template <class T>
 void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {

@@ -1,6 +1,8 @@
-// Long tridiagonal systems level by level, for many threads each: at every level a thread joins
-// neighbouring runs of rows into one (kernels/small/tridiagonal_runs.h), until one run is left; and
-// then level by level back, to the unknowns at the interfaces. In global memory throughout.
+// Long tridiagonal systems by many threads, level by level, in global memory.
+//
+// At every level a thread joins neighbouring runs of rows into one
+// (kernels/small/tridiagonal_runs.h), until one run is left. Then the levels are solved back, to
+// the unknowns at the interfaces.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +16,9 @@
 
 namespace linalg::cuda {
 
-// Long systems of an even number of rows: an odd one has a row x = 0 behind it. The right-hand side
-// of a row that a run is left with, or that stands at an interface, lies in x at the unknown's
-// place that it will be solved for.
+// Long systems of an even number of rows: an odd one gets a row x = 0 at its end. The right-hand
+// side of a row that is left in a run, or is at an interface, lies in x at the place of its
+// unknown.
 template <class E>
 struct LongSystems {
   using V = RealElement<E>;
@@ -46,7 +48,7 @@ struct LongSystems {
       StoreGlobal(value, problem.x + (system * problem.n + row) * problem.cols + column);
   }
 
-  // Threads that find a system suspect write the same.
+  // Several threads may find a system suspect; they write the same value.
   __device__ __forceinline__ void CheckPivot(int64_t system, E pivot, V negligible) const {
     if (!(Magnitude(pivot) > negligible)) problem.info[system] = 1;
   }
@@ -70,7 +72,7 @@ struct Level {
   __device__ __forceinline__ E* Ends(int64_t system, int run) const {
     return ends + (system * runs + run) * kEnds;
   }
-  // Numbers of a kind lie together, those at the same place in their groups beside each other.
+  // Numbers of a kind lie together, and those at the same place in their groups lie side by side.
   __device__ __forceinline__ StridedVector<E> Interface(int64_t system, int run) const {
     const int64_t place = (run % kTridiagonalRuns * batch + system) * groups;
     return {interfaces + place + run / kTridiagonalRuns, kTridiagonalRuns * batch * groups};
@@ -90,8 +92,8 @@ __device__ __forceinline__ void StoreEnds(const small::EndRow<E>& row, Pointer t
   StoreGlobal(row.behind, &to[3]);
 }
 
-// The two rows of an interface: the first ends where the second would have what is left of the
-// interface, which is zero there.
+// The two rows of an interface, in 11 numbers. The first row's last number takes the slot of the
+// second row's `left`, which is zero.
 template <class E>
 __device__ __forceinline__ small::InterfaceRow<E> LoadInterface(int k, StridedVector<E> from,
                                                                 E rhs) {
@@ -108,8 +110,8 @@ __device__ __forceinline__ void StoreInterface(int k, const small::InterfaceRow<
   StoreEnds(interface.ends, row + 2);
 }
 
-// What a thread works on: a right-hand side with a group of runs, of one system. Threads of other
-// right-hand sides repeat the work on the runs, which is less than to hand rotations on.
+// A thread's work: one right-hand side with a group of runs of one system. Threads of other
+// right-hand sides repeat the work on the runs, which costs less than passing rotations on.
 template <class E>
 struct Group {
   const LongSystems<E>& systems;
@@ -226,7 +228,7 @@ struct SolveInterfaces {
   }
 };
 
-// Suspect systems by elimination.
+// Solves suspect systems by elimination.
 template <class E>
 struct SolveSuspects {
   LongSystems<E> systems;
@@ -250,8 +252,9 @@ struct SolveSuspects {
   }
 };
 
-// Pivots of joined runs of so many rows that may stand for zero. Where the matrix is singular, its
-// roundings add up to that with the weights of a null vector, at worst all of one sign.
+// The size of pivots that may stand for zero, in joined runs of so many rows. In a singular matrix
+// the rounding errors add up to such a pivot with the weights of a null vector, at worst all of one
+// sign.
 template <class V>
 V Negligible(int64_t rows, int64_t n) {
   const auto joined = static_cast<double>(std::min(rows * kTridiagonalRuns, n));
