@@ -5,9 +5,9 @@
 // again later, when its scratch memory is another's. So a recorded handler may neither ask for
 // scratch memory nor wait, and may not call the vendor's libraries, which do both.
 //
-// XLA asks the target, not the call. Targets that take one launch or several, by the size of the
-// matrix, therefore have a second handler of the same function, whose name ends in "_captured".
-// Programs call it where RunsWithoutScratch.
+// XLA asks the target, not the call. Some targets take one launch or several, by the size of the
+// matrix. They have a second handler of the same function, whose name ends in "_captured". Programs
+// call it where RunsWithoutScratch.
 #pragma once
 
 #include <string_view>

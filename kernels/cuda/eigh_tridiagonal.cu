@@ -1,7 +1,7 @@
 // Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
 //
 // Eigenvalues without vectors take bisection, one thread per eigenvalue. Neighbouring threads read
-// the same element of the same matrix at a time, memory is proportional to n, and the n² divisions
+// the same element of the same matrix at a time. Memory is proportional to n, and the n² divisions
 // of a step are spread over n threads. With vectors the matrix is written out in full, because
 // cuSOLVER has no routine for tridiagonal ones. A matrix that holds NaN or Inf gets NaN and info =
 // -1.

@@ -2,9 +2,10 @@
 //
 // Up to kThreadQrBytes, one thread per matrix works in shared memory, without column pivoting. Up
 // to kTeamQrBytes, which holds 512 by 32 too, a team per matrix works in shared memory, row-major
-// throughout: R leaves before Q takes its place. A block per matrix does the same in global memory,
-// for larger matrices in a large batch, and for all larger ones with column pivoting, which
-// cuSOLVER lacks. The others take cuSOLVER's geqrf and orgqr, one column-major copy after another.
+// throughout: R leaves before Q takes its place. A block per matrix does the same in global memory
+// for larger matrices of a large batch. All larger ones with column pivoting go there too, because
+// cuSOLVER lacks that. The others take cuSOLVER's geqrf and orgqr, one column-major copy after
+// another.
 #include "kernels/team/qr.h"
 
 #include "kernels/arithmetic/reflector.h"

@@ -78,8 +78,8 @@ auto BindWithoutScratch(void (*)(cudaStream_t, DeviceScratch, Rest...)) {
 // them in a command buffer, and launch that again and again.
 #define LINALG_CAPTURED {xla::ffi::Traits::kCmdBufferCompatible}
 
-// Defines the handler of a target in the table, as LINALG_HANDLER does, and a second one for calls
-// that need neither scratch memory nor the vendor's libraries: kernels/cuda/captured.h.
+// Defines the handler of a target in the table, as LINALG_HANDLER does. A second handler is for
+// calls that need neither scratch memory nor the vendor's libraries: kernels/cuda/captured.h.
 #define LINALG_HANDLER_AND_CAPTURED(name, function)                    \
   LINALG_HANDLER(name, function);                                      \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(                                       \

@@ -1,8 +1,8 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// A matrix that fits in shared memory with its right-hand sides is solved by a thread, a part of a
-// warp or a team of threads. Larger ones take the vendor's LU and cuBLAS's trsm, for inverses on
-// the permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
+// A thread, a part of a warp or a team of threads solves matrices that fit in shared memory with
+// their right-hand sides. Larger ones take the vendor's LU and cuBLAS's trsm, for inverses on the
+// permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
 // throughout. Inverses with the determinants of the same factors are requested for small matrices
 // only.
 #include "kernels/arithmetic/scaled_product.h"

@@ -1,8 +1,8 @@
 // Singular values and vectors.
 //
 // Jacobi's method takes tiny square matrices by one thread each, and others by a team of threads
-// each, in shared memory or, if there are many, in global memory. A wide matrix is factored as its
-// adjoint.
+// each. Teams work in shared memory or, if there are many matrices, in global memory. A wide matrix
+// is factored as its adjoint.
 //
 // The rest take cuSOLVER, one after another. gesvdj gets the row-major matrix in place, which it
 // reads as the transpose: its U, in place, is Vᴴ. gesvd, for the largest, needs at least as many

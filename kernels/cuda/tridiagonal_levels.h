@@ -16,9 +16,8 @@
 
 namespace linalg::cuda {
 
-// Long systems of an even number of rows: an odd one gets a row x = 0 at its end. The right-hand
-// side of a row that is left in a run, or is at an interface, lies in x at the place of its
-// unknown.
+// Long systems of an even number of rows: an odd one gets a row x = 0 at its end. Rows that are
+// left in a run or at an interface have their right-hand side in x, at the place of their unknown.
 template <class E>
 struct LongSystems {
   using V = RealElement<E>;
@@ -253,8 +252,7 @@ struct SolveSuspects {
 };
 
 // The size of pivots that may stand for zero, in joined runs of so many rows. In a singular matrix
-// the rounding errors add up to such a pivot with the weights of a null vector, at worst all of one
-// sign.
+// such a pivot is the sum of rounding errors, weighted by a null vector, at worst all of one sign.
 template <class V>
 V Negligible(int64_t rows, int64_t n) {
   const auto joined = static_cast<double>(std::min(rows * kTridiagonalRuns, n));

@@ -2,8 +2,8 @@
 //
 // A permutation moves rows and columns that isolate an eigenvalue to the corners, where the matrix
 // is upper triangular. A diagonal similarity by powers of two then gives row i and column i of the
-// rest about the same norm (James, Langou and Lowery, On matrix balancing and eigenvector
-// computation, 2014).
+// rest about the same norm. (James, Langou and Lowery, On matrix balancing and eigenvector
+// computation, 2014.)
 #pragma once
 
 #include <utility>

@@ -24,9 +24,9 @@ inline constexpr int kTileCols = sizeof(E) > 4 ? 4 : 8;
 // The layout of a team's threads in tiles of C: `down` rows by `across` columns of threads take a
 // tile, and `groups` of them take turns.
 //
-// A thread's rows lie `down` apart, its columns side by side. So threads of a warp that load at
-// once read either eight rows, which an odd distance spreads over the banks of shared memory, or
-// one word.
+// A thread's rows lie `down` apart, its columns side by side. So the threads of a warp load either
+// from eight rows at once, or one word. An odd distance of rows spreads them over the banks of
+// shared memory.
 struct Tiling {
   int down, across, groups;
   int shift;  // down = 1 << shift
