@@ -351,7 +351,7 @@ def _samples(file, times, device="A GPU", date="2026-12-01T10:00:00+00:00"):
 
 
 def test_decisions_are_written(sources, tmp_path, capsys):
-  """In place, with the device and the date, once however often; the rest is as it was."""
+  """In place; the rest is as it was. The times of the last decision are kept."""
   before, after = {}, {}
   for name, meeting in (("kTeamLu", 105), ("kThreadBytes, f64", 900), ("COFACTORS", 9.5),
                         ("CHOLESKY_DERIVATIVE", 700)):
@@ -364,27 +364,29 @@ def test_decisions_are_written(sources, tmp_path, capsys):
     texts = sources(*command.split(), *files)
   decided = {"kTeamLu": 96, "kThreadBytes, f64": 800, "COFACTORS": 9, "CHOLESKY_DERIVATIVE": 676}
   assert _values(texts) == _values(FILES) | decided
-  mark = "Decided on A GPU, 2026-12-01 (tools/cut_offs.py)."
-  assert f"// {mark}\ninline constexpr int64_t kTeamLu = 96;" in texts[cut_offs.CUDA]
-  assert (f"// {mark}\ntemplate <class E>\ninline constexpr int64_t kThreadBytes ="
-          " sizeof(E) == 4 ? 576 : 800;") in texts[cut_offs.CUDA]
-  assert (f"# {mark}\nCHOLESKY_DERIVATIVE = {{\"cpu\": None, \"cuda\":"
-          " Limit(13, nbytes=676)}") in texts[cut_offs.PYTHON]
-  assert sum(text.count(mark) for text in texts.values()) == 4
+  assert "inline constexpr int64_t kTeamLu = 96;" in texts[cut_offs.CUDA]
+  assert ("inline constexpr int64_t kThreadBytes = sizeof(E) == 4 ? 576 : 800;"
+          in texts[cut_offs.CUDA])
+  assert ('CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(13, nbytes=676)}'
+          in texts[cut_offs.PYTHON])
+  for file, name in cut_offs.CROSSOVERS.items():
+    kept = json.loads((tmp_path / "benchmarks/crossovers" / name).read_text())
+    assert kept["source"] == file
+    assert set(kept["constants"]) == {
+        _named(x).constant for x in decided if _named(x).file == file}
+    for row in kept["rows"]:
+      assert (row["machine"], row["date"], row["batch"]) == ("A GPU", "2026-12-01", 20000)
+      assert row["ratio"] == pytest.approx(row["seconds"][0] / row["seconds"][1], rel=1e-2)
   _compiles(texts, tmp_path)
   rows = capsys.readouterr().out.splitlines()
   assert any(row.startswith("| kTeamLu | lu | 10 | 128 | 96 | ") for row in rows)
   assert "| kTeamSvd | svd | 0 | 64 | too few sizes |  |" in rows
 
 
-def test_recorded_times_of_one_build(sources):
-  """Twice the same: nothing changes, but that what has sizes enough has been decided."""
+def test_recorded_times_of_one_build(sources, tmp_path):
+  """Twice the same: nothing changes, and what has sizes enough has kept its times."""
   recorded = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3-2026-11-22.json"
-  texts = sources("decide", "--less", recorded, "--more", recorded)
-  assert _values(texts) == _values(FILES)
-  marks = {
-      file: [line for line in text.splitlines() if "Decided on" in line]
-      for file, text in texts.items()}
-  assert set(marks[cut_offs.CUDA]) == {
-      "// Decided on NVIDIA H100 80GB HBM3, 2026-11-22 (tools/cut_offs.py)."}
-  assert not marks[cut_offs.PYTHON]
+  assert sources("decide", "--less", recorded, "--more", recorded) == FILES
+  (path,) = (tmp_path / "benchmarks/crossovers").iterdir()
+  kept = json.loads(path.read_text())
+  assert kept["source"] == cut_offs.CUDA and {row["ratio"] for row in kept["rows"]} == {1.0}
