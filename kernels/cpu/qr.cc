@@ -135,7 +135,7 @@ struct QrProblem : QrShape {
   // One matrix per lane, or one at a time with its columns in registers.
   void RunInLanes(ffi::ThreadPool& pool) const {
     using One = Element<T, Real<T>>;
-    using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
+    using ColumnGroup = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
     if (std::max(m, n) <= kSmallQrPerLane) {
       const int64_t size = Size<1>() * kParts;
@@ -145,12 +145,12 @@ struct QrProblem : QrShape {
                         Make<ColumnBlock<T, V>>(i, reinterpret_cast<E*>(registers));
                       });
     } else {
-      constexpr int kWidth = kColumns<One, Columns>;
+      constexpr int kWidth = kColumns<One, ColumnGroup>;
       const double nanoseconds = SmallNanoseconds(1, Size<1>() * kParts, operations / kLanes<T>);
       ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-        const Registers<Columns> memory(Size<kWidth>() / kWidth + 1);
+        const Registers<ColumnGroup> memory(Size<kWidth>() / kWidth + 1);
         for (int64_t i = first; i < last; ++i) {
-          Make<Columns>(i, reinterpret_cast<One*>(memory.get()));
+          Make<ColumnGroup>(i, reinterpret_cast<One*>(memory.get()));
         }
       });
     }
