@@ -21,7 +21,8 @@ LEFT_OUT = {
 }
 # The handlers that no function calls but in its derivatives, or JAX's, beside those of derivative
 # rules.
-OF_DERIVATIVES = {"linalg_det_cofactors", "linalg_slogdet_inv_transposed", "linalg_sort_key_val"}
+OF_DERIVATIVES = {
+    "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_slogdet_inv_transposed"}
 # Those that an operation without a handler calls, as funm's does: a jaxpr does not show them.
 WITHIN_OPERATIONS = {"linalg_parlett"}
 

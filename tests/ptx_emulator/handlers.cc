@@ -17,7 +17,7 @@
 #define LINALG_WEAK(name, ...) \
   extern "C" __attribute__((weak)) XLA_FFI_Error* name(XLA_FFI_CallFrame*);
 LINALG_FOR_EACH_TARGET(LINALG_WEAK)
-#define LINALG_WEAK_CAPTURED(name) LINALG_WEAK(name##_captured)
+#define LINALG_WEAK_CAPTURED(name, call) LINALG_WEAK(name##_captured)
 LINALG_FOR_EACH_CAPTURED(LINALG_WEAK_CAPTURED)
 #undef LINALG_WEAK_CAPTURED
 #undef LINALG_WEAK
@@ -97,7 +97,7 @@ extern "C" void* handler_of(const char* target) {
   if constexpr (((backends) & kCuda) != 0) {    \
     LINALG_FIND(name)                           \
   }
-#define LINALG_FIND_CAPTURED(name) LINALG_FIND(name##_captured)
+#define LINALG_FIND_CAPTURED(name, call) LINALG_FIND(name##_captured)
   LINALG_FOR_EACH_TARGET(LINALG_FIND_TARGET)
   LINALG_FOR_EACH_CAPTURED(LINALG_FIND_CAPTURED)
 #undef LINALG_FIND_CAPTURED

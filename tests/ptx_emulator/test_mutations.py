@@ -145,13 +145,13 @@ def _svd_jvp(kernel, n, batch, spare):
 # At every change a thread each, threads of a warp that hold rows, teams of a warp and of a block;
 # and the others, teams of a part of a warp among them.
 QUICK = [
-    _cholesky("RunAlone.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
+    _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
     _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
 OTHERS = [
     _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),
-    _lu("RunAlone.*SmallLuIfE", 5, 1030, 1, blocks=64),
+    _lu("RunThreads.*SmallLuIfE", 5, 1030, 1, blocks=64),
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),

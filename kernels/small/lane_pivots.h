@@ -1,4 +1,4 @@
-// Rows or columns that each lane picks for itself.
+// Pivot rows or columns that each lane chooses for itself.
 #pragma once
 
 #include <bit>
@@ -8,10 +8,10 @@
 
 namespace linalg::small {
 
-// The rows that some lane picked, a bit for each.
-inline constexpr int kMostPickedRows = 64;
+// The pivot rows of all lanes as a bit set.
+inline constexpr int kMaxPivotRows = 64;
 template <class V>
-LINALG_INLINE uint64_t PickedRows(V pivot) {
+LINALG_INLINE uint64_t PivotRows(V pivot) {
   alignas(V) Lane<V> rows[kLanesOf<V>];
   StoreUnaligned(pivot, rows);
   uint64_t picked = 0;
@@ -21,11 +21,10 @@ LINALG_INLINE uint64_t PickedRows(V pivot) {
   return picked;
 }
 
-// body(mask, i) for the rows or columns i of [first, last) but k that some lane picked, and where
-// it did: of a single lane, as a CUDA thread is, the one that it picked, without a look at the
-// others.
+// Calls body(mask, i) for the pivots i != k of any lane within [first, last); the mask marks the
+// lanes with that pivot. A single lane, such as a CUDA thread, goes straight to its own pivot.
 template <class V, class Body>
-LINALG_INLINE void ForPicked(V pivot, int k, int first, int last, Body&& body) {
+LINALG_INLINE void ForEachPivot(V pivot, int k, int first, int last, Body&& body) {
   if constexpr (kLanesOf<V> == 1) {
     const int i = static_cast<int>(pivot);
     if (i != k && i >= first && i < last) body(pivot == pivot, i);

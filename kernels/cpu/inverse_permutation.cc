@@ -1,8 +1,7 @@
-// Integer keys in order, with their values.
+// Sorts integer keys with their values, in one pass where the keys are a permutation.
 //
-// JAX inverts the permutation of LU's rows by a sort, in every derivative of a solve, and XLA's
-// calls a function for each comparison. Keys that are a permutation are put where they belong, in
-// one pass; others are sorted.
+// Every derivative of a solve in JAX inverts the permutation of LU's rows by a sort. XLA's sort
+// calls a function for each comparison.
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
@@ -16,7 +15,7 @@
 namespace linalg {
 namespace {
 
-// Whether the keys are 0 to n - 1, each once; they and their values are in order then.
+// Puts keys and values in order if the keys are 0 to n - 1, each once. Else returns false.
 bool PutInPlace(int64_t n, const int32_t* keys, const int32_t* values, int32_t* sorted_keys,
                 int32_t* sorted_values) {
   std::fill_n(sorted_keys, n, -1);
@@ -29,8 +28,8 @@ bool PutInPlace(int64_t n, const int32_t* keys, const int32_t* values, int32_t* 
   return true;
 }
 
-void SortKeyVal(ffi::ThreadPool pool, ffi::AnyBuffer keys, ffi::AnyBuffer values,
-                Result sorted_keys, Result sorted_values) {
+void InversePermutation(ffi::ThreadPool pool, ffi::AnyBuffer keys, ffi::AnyBuffer values,
+                        Result sorted_keys, Result sorted_values) {
   const BatchShape shape = SplitBatch(keys, 1, "keys");
   const int64_t batch = shape.batch, n = shape.cols;
   const auto* const k = Elements<int32_t>(keys, batch, {n}, "keys");
@@ -53,4 +52,4 @@ void SortKeyVal(ffi::ThreadPool pool, ffi::AnyBuffer keys, ffi::AnyBuffer values
 }  // namespace
 }  // namespace linalg
 
-LINALG_CPU_HANDLER(linalg_sort_key_val, linalg::SortKeyVal);
+LINALG_CPU_HANDLER(linalg_inverse_permutation, linalg::InversePermutation);

@@ -1,4 +1,4 @@
-// The memory that an algorithm works in, part by part.
+// Bump allocation from a workspace.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace linalg::small {
 
-// Hands out memory of elements V from its beginning on.
+// Hands out consecutive parts of an array of V.
 template <class V>
-class Carver {
+class Arena {
  public:
-  LINALG_INLINE explicit Carver(V* memory) : next_(memory) {}
+  LINALG_INLINE explicit Arena(V* memory) : next_(memory) {}
 
   template <class E = V>
   LINALG_INLINE E* Take(int64_t count) {
@@ -33,12 +33,12 @@ class Carver {
   V* next_;
 };
 
-// How many elements a Work takes that is made with these arguments. A Work is made of memory, an
-// array of its V, and says where what it took of it ends.
+// The elements that a Work of these arguments needs. A Work is constructed from an array of its V,
+// and its `end` is the end of what it took.
 template <class Work, class... Arguments>
 int64_t SizeOf(Arguments... arguments) {
   using V = typename Work::V;
-  V* const memory = reinterpret_cast<V*>(alignof(V));  // counted from, neither read nor written
+  V* const memory = reinterpret_cast<V*>(alignof(V));  // for pointer arithmetic only
   return Work(memory, arguments...).end - memory;
 }
 
