@@ -301,7 +301,6 @@ def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
       "rounds": len(samples["ours"]),
       "seconds": {name: _rounded(np.median(times)) for name, times in samples.items()},
       "speedup": speedup,
-      "samples": {name: [_rounded(t) for t in times] for name, times in samples.items()},
   }
 
 
@@ -521,10 +520,11 @@ def default_output(machine: dict[str, Any]) -> pathlib.Path:
 
 
 def write(path: pathlib.Path, header: dict[str, Any], cells: list[dict[str, Any]]) -> None:
-  """JSON with a line for each cell."""
-  head = json.dumps(header, indent=2).removesuffix("\n}")
-  lines = ",\n".join(f"    {json.dumps(cell)}" for cell in cells)
-  path.write_text(f'{head},\n  "cells": [\n{lines}\n  ]\n}}\n')
+  """Writes JSON with one line for each entry of the header and one for each cell."""
+  compact = functools.partial(json.dumps, separators=(",", ":"))
+  head = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in header.items())
+  lines = ",\n".join(map(compact, cells))
+  path.write_text(f'{{{head},\n"cells": [\n{lines}\n]}}\n')
 
 
 def parse_arguments() -> argparse.Namespace:
