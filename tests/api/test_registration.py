@@ -86,7 +86,8 @@ def test_cut_offs_in_the_documents():
       f"| eigenvalues alone | {small('Eigvalsh')} |",
       f"| singular vectors | {small('Svd')}, in complex64 {small('SvdComplex64')}, in float64 "
       f"{small('SvdFloat64')}, in complex128 {small('SvdComplex128')} |",
-      f"| singular values alone | {small('Svdvals')}, in double precision {small('SvdvalsDouble')} |",
+      f"| singular values alone | {small('Svdvals')}, in double precision "
+      f"{small('SvdvalsDouble')} |",
       f"| substitution | {small('Triangular')}, from n = {constants['kLeastBlockedTriangular']} on "
       "only with few right-hand sides |"]
   assert "\n".join(rows) in page
