@@ -90,7 +90,7 @@ def row_of_everything(drawing, shape, height=62):
 
 
 def down(drawing, words):
-  """What happens next, and an arrow on each device."""
+  """The words for the next step, and an arrow on each device."""
   drawing.line(words)
   for x in places():
     drawing.arrow(x + 49, drawing.y - 2, x + 49, drawing.y + 18)
