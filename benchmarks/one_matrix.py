@@ -5,7 +5,7 @@
 
 compiles the programs for virtual CPU devices, and counts what one device receives, beside what the
 algorithm needs on paper, and the memory that it takes; with `--scaling` of 1 to 64 devices, whose
-shares are alike, as docs/distributed.md has them. With `--run` it times them too, each within
+shares are alike, as docs/distributed_costs.md has them. With `--run` it times them too, each within
 `--limit` seconds, and stock JAX's, in processes of their own: on as many devices, where stock
 gathers the matrix and may take very long, or never return, and on one. The devices share the
 machine's processor, and processor time, of a call, is the work of all of them.
