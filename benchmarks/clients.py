@@ -62,7 +62,7 @@ def _tinygp(points, kernel_name):
 
 
 def tinygp_regression():
-  """As the documentation's first example: one process, 100 points."""
+  """The first example of its documentation: one process, 100 points."""
   loss, theta, _ = _tinygp(100, "ExpSquared")
   return loss, theta
 
@@ -219,8 +219,8 @@ class _Routes(logging.Handler):
       self.counts[match[1]] += 1
 
 
-# What JAX's linear algebra is in a compiled program: calls of LAPACK, and by their names what a
-# routed primitive is lowered to elsewhere; and products.
+# JAX's linear algebra in a compiled program: calls of LAPACK, and by their names the operations
+# that a routed primitive is lowered to elsewhere; and products.
 _LINEAR_ALGEBRA = re.compile(
     r"/(cholesky|lu|lu_pivots_to_permutation|geqrf|householder_product|ormqr|qr|eigh|svd|eig|schur|"
     r"triangular_solve|tridiagonal_solve|sort)(/|$)")
