@@ -26,7 +26,7 @@ def _rows(table):
   return re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
 
 
-OURS = PAGE[: PAGE.index("## Against the peers")]
+OURS = PAGE[PAGE.index("## What each does") : PAGE.index("## Against the peers")]
 COMPOSED, HANDLED, SCIPY = map(_rows, re.split("The functions of the (?:second|third) table", OURS))
 
 

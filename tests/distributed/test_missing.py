@@ -14,7 +14,7 @@ import linalg.distributed as dist
 from linalg.distributed import _missing
 from one_matrix import N, place
 
-DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/distributed.md"
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/distributed_limits.md"
 
 
 def test_all_of_linalg_is_there_or_named():
