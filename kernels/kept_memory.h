@@ -13,7 +13,8 @@
 namespace linalg {
 
 // Keeps large pieces of memory. malloc would give them back to the operating system, and the next
-// call would spend time on page faults (cpu_kept_memory.json). malloc itself keeps smaller pieces.
+// call would spend time on page faults (benchmarks/crossovers/cpu_kept_memory.json). malloc itself
+// keeps smaller pieces.
 class KeptMemory {
  public:
   static constexpr int64_t kLeastBytes = 4 << 20;

@@ -1,7 +1,7 @@
 // Banded systems, banded Cholesky factors, and solves with them.
 //
 // One matrix per lane whatever the bands: LAPACK is faster from about 100 diagonals on only
-// (cpu_banded.json).
+// (benchmarks/crossovers/cpu_banded.json).
 #include "kernels/small/banded.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"

@@ -29,7 +29,7 @@ namespace linalg {
 // Estimated length of a chunk: short enough to balance, long enough to hide the cost of the queue.
 inline constexpr double kChunkNanoseconds = 25e3;
 // The least work of a thread: a hand-off costs microseconds, more where the pool's threads sleep
-// (cpu_threads.json).
+// (benchmarks/crossovers/cpu_threads.json).
 inline constexpr double kLeastShareNanoseconds = 12.5e3;
 
 namespace internal {

@@ -1,7 +1,7 @@
 // Products of small matrices, one after another with rows in registers (kernels/small).
 //
-// XLA multiplies batches of them in a slow loop (cpu_matmul.json). The other products are left to XLA
-// in Python.
+// XLA multiplies batches of them in a slow loop (benchmarks/crossovers/cpu_matmul.json). The Python
+// side leaves other products to XLA.
 //
 // Rows are computed in whole registers, so each row reads and writes numbers beyond its matrix.
 // Within a range of the batch these belong to the next matrix, which is computed later. At the end

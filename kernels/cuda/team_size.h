@@ -51,8 +51,8 @@ inline int EighTeamSize(int64_t n, int64_t bytes) {
   return bytes <= 227 * 1024 / 3 ? 64 : 128;
 }
 
-// The shape of jobs for threads of a warp: at most kSize rows and columns, kRows rows per thread. The
-// rows take 64 registers, or 128 where kSize is above 32.
+// The shape of jobs for threads of a warp: at most kSize rows and columns, kRows rows per thread.
+// The rows take 64 registers, or 128 where kSize is above 32.
 template <class E, int kSize>
 struct WarpShape {
   static constexpr int kRows = kRowsOfThread<E>, kThreads = kSize / kRows;

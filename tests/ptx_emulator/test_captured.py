@@ -54,3 +54,10 @@ def test_captured(target, dtype, call):
 def test_scratch_is_refused(target, call):
   with pytest.raises(Exception, match="work that may be recorded asked for scratch memory"):
     call(target, "_captured", 200, np.dtype("float32"))
+
+
+def test_rows_without_columns():
+  """The permutation of so many rows does not fit in shared memory."""
+  rows = [n for n in (1, 1000, 100_000) if _targets.call_target(
+      "linalg_lu", "cuda", "float32", [(n, 0)], [(n, 0), (0,), (n,), ()], False) != "linalg_lu"]
+  assert rows == [1, 1000]
