@@ -18,7 +18,9 @@ import functools
 import glob
 import json
 import logging
+import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -35,7 +37,7 @@ from rich.table import Table
 
 import linalg
 from jobs import ENVIRONMENT, turn
-from run import describe_machine, measure, summarise
+from run import describe_machine, measure, summarise, write
 
 
 class Program(NamedTuple):
@@ -60,7 +62,7 @@ def _tinygp(points, kernel_name):
 
 
 def tinygp_regression():
-  """As the documentation's first example: one process, 100 points."""
+  """The first example of its documentation: one process, 100 points."""
   loss, theta, _ = _tinygp(100, "ExpSquared")
   return loss, theta
 
@@ -217,8 +219,8 @@ class _Routes(logging.Handler):
       self.counts[match[1]] += 1
 
 
-# What JAX's linear algebra is in a compiled program: calls of LAPACK, and by their names what a
-# routed primitive is lowered to elsewhere; and products.
+# JAX's linear algebra in a compiled program: calls of LAPACK, and by their names the operations
+# that a routed primitive is lowered to elsewhere; and products.
 _LINEAR_ALGEBRA = re.compile(
     r"/(cholesky|lu|lu_pivots_to_permutation|geqrf|householder_product|ormqr|qr|eigh|svd|eig|schur|"
     r"triangular_solve|tridiagonal_solve|sort)(/|$)")
@@ -352,7 +354,7 @@ def main() -> None:
   parser.add_argument("--jobs", type=int, default=1,
                       help="processes that compile at a time, for a GPU; they measure in turn")
   parser.add_argument("--turns", metavar="FILE", help="what processes lock that measure in turn")
-  parser.add_argument("--output", help="a JSON file for the samples")
+  parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the times")
   parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
   args = parser.parse_args()
   if args.worker:
@@ -385,11 +387,11 @@ def main() -> None:
   console.print(table)
   if args.output:
     libraries = {PROGRAMS[name].library for name in args.programs}
-    with open(args.output, "w") as file:
-      json.dump({
-          "machine": describe_machine(jax.devices()[0]),
-          "versions": {name: version(name) for name in sorted(libraries | {"jax", "jaxlib"})},
-          "rows": rows}, file, indent=1)
+    header = {
+        "machine": describe_machine(jax.devices()[0]),
+        "versions": {name: version(name) for name in sorted(libraries | {"jax", "jaxlib"})},
+        "command": shlex.join(["python", "benchmarks/clients.py", *sys.argv[1:]])}
+    write(args.output, header, [{"program": name} | row for name, row in rows.items()])
   if not rows:
     sys.exit("Nothing was measured.")
   bound = {

@@ -46,8 +46,8 @@ class Lines:
 def run(
     command: Sequence[str], count: int, turns: str | None
 ) -> tuple[list[list[dict[str, Any]]], collections.Counter[int]]:
-  """What so many processes write, each with its `--part` as Lines to its `--output`, those left out
-  that write nothing; and how many have ended with which status."""
+  """Runs `count` processes, each with its `--part`, and returns what they wrote as Lines to their
+  `--output`. Empty outputs are left out. Also returns how many ended with which status."""
   processes: list[subprocess.Popen[bytes]] = []
   with tempfile.TemporaryDirectory() as name:
     outputs = [pathlib.Path(name) / f"{part}.lines" for part in range(count)]

@@ -1,14 +1,16 @@
-"""What `linalg.distributed` moves and holds for one square matrix on many devices.
+"""Counts what `linalg.distributed` moves and holds for one square matrix on many devices.
 
   python benchmarks/one_matrix.py --devices 8 --n 4096
   python benchmarks/one_matrix.py --scaling
 
-compiles the programs for virtual CPU devices, and counts what one device receives, beside what the
-algorithm needs on paper, and the memory that it takes; with `--scaling` of 1 to 64 devices, whose
-shares are alike, as docs/distributed.md has them. With `--run` it times them too, each within
-`--limit` seconds, and stock JAX's, in processes of their own: on as many devices, where stock
-gathers the matrix and may take very long, or never return, and on one. The devices share the
-machine's processor, and processor time, of a call, is the work of all of them.
+compiles the programs for virtual CPU devices. It prints what one device receives, what the
+algorithm needs on paper, and the memory that it takes. `--scaling` does so for 1 to 64 devices with
+equal shares: the tables of docs/distributed_costs.md.
+
+`--run` times the programs too, and stock JAX's on as many devices and on one. Each runs in a
+process of its own, within `--limit` seconds: stock gathers the matrix, may take very long, and may
+never return. The devices share the machine's cores, so the processor time of a call is the work of
+all.
 """
 
 import argparse
@@ -26,9 +28,10 @@ SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices,
 
 
 def paper(name, rows, columns):
-  """What a device receives, in shares n² / P, by the leading terms: a panel's rows and columns in
-  each step, half of them being there, and the way to the block-cyclic layout and back. A device
-  alone receives nothing."""
+  """The shares n² / P that a device receives, by the leading terms.
+
+  These are a panel's rows and columns in each step, half of which are there already, and the way to
+  the block-cyclic layout and back. A device alone receives nothing."""
   if rows * columns == 1:
     return 0.0
   sweep = (rows + columns) / 2
@@ -39,14 +42,13 @@ def paper(name, rows, columns):
 
 
 def columns_of(devices):
-  """Those of the squarest grid."""
+  """The columns of the squarest grid."""
   return max(k for k in range(1, int(devices**0.5) + 1) if devices % k == 0)
 
 
 def measure(name, devices, n, stock, rounds):
-  """Of one program what it receives and gathers, in shares, by how many collectives, and what it
-  holds; the seconds that it is compiled in, and of each call the seconds, and those of the
-  processor."""
+  """Returns what one program receives and gathers, in shares, by how many collectives, what it
+  holds, the seconds to compile it, and for each call its seconds and those of the processor."""
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
   if stock and devices > 1:
     # Else the threads of each device's LAPACK wait for those of the others.

@@ -22,7 +22,7 @@ from run import measure, summarise
 
 
 class Library(NamedTuple):
-  """What the programs take of one library or the other."""
+  """The functions that the programs call, of one library or the other."""
 
   matmul: Callable[..., jax.Array]
   cholesky: Callable[..., jax.Array]
@@ -125,7 +125,7 @@ PROGRAMS = {
 
 
 def compare(program: Program, batch: int, dtype: Any, gradient: bool, rounds: int, seconds: float):
-  """What `summarise` makes of the times, and the largest difference of the results, relative to the
+  """Returns the summary of the times, and the largest difference of the results, relative to the
   largest entry."""
   operands = jax.tree.map(
       lambda x: jnp.asarray(x, dtype), program.operands(np.random.default_rng(0), batch))

@@ -1,5 +1,5 @@
-"""Shows what benchmarks/run.py measured: tables, plots beside the JSON, or Markdown; and of several
-runs, how speed changed from one to the next."""
+"""Shows what benchmarks/run.py measured: tables, plots beside the JSON, or Markdown. For several
+runs it shows how speed changed from one to the next."""
 
 import argparse
 import collections
@@ -47,7 +47,7 @@ class Report:
     return cell["speedup"][self.rival]["median"]
 
   def fraction(self, cell: Cell) -> float:
-    """Of the ceiling: the least time for its operations or its traffic, over the time taken."""
+    """The least time for its operations or its traffic at the ceiling, over the time taken."""
     ceilings = self.header["ceilings"]
     flops = cell["flops"] / ceilings.get(cell["dtype"], math.inf)
     return max(flops, cell["bytes"] / ceilings["bytes"]) / cell["seconds"]["ours"]
@@ -173,7 +173,7 @@ def table_of_worst(report: Report, count: int = 10) -> Table:
 
 
 def line_of_another(report: Report) -> str:
-  """What a rival whose tables are not shown would show."""
+  """Summarises a rival whose tables are not shown."""
   least = min(report.cells, key=report.speedup)
   mean = number(geometric_mean([report.speedup(cell) for cell in report.cells]))
   return (

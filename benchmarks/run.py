@@ -154,7 +154,7 @@ PEERS = {
 
 
 def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Of a weighted sum of all results, in the first operand."""
+  """The value and gradient of a weighted sum of all results, in the first operand."""
 
   def loss(*operands):
     total = 0
@@ -207,7 +207,7 @@ def make_contestants(
 def functions_of(
     case: Contest, peers: dict[str, Peer]
 ) -> dict[str, tuple[Peer, Callable[..., Any]]]:
-  """Those of the peers that have the operation."""
+  """The functions of the peers that have the operation."""
   return {
       name: (peer, case.timed.peers[peer.api](peer.library))
       for name, peer in peers.items() if peer.api in case.timed.peers}
@@ -263,8 +263,8 @@ def wait_for_threads() -> float:
 def measure(
     contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float
 ) -> dict[str, list[float]]:
-  """The seconds of one call: for each contestant a sample in each round. Of `max_seconds` the waits
-  for threads are no part."""
+  """Returns the seconds of one call: for each contestant one sample in each round. Waits for
+  threads do not count in `max_seconds`."""
   calls = {name: _calls_per_sample(call) for name, call in contestants.items()}
   samples: dict[str, list[float]] = {name: [] for name in contestants}
   order = list(contestants)
@@ -301,7 +301,6 @@ def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
       "rounds": len(samples["ours"]),
       "seconds": {name: _rounded(np.median(times)) for name, times in samples.items()},
       "speedup": speedup,
-      "samples": {name: [_rounded(t) for t in times] for name, times in samples.items()},
   }
 
 
@@ -314,8 +313,8 @@ def available_cores() -> int:
 
 
 def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
-  """What bounds any kernel here: operations a second, by dtype, of a large product of matrices, and
-  bytes a second, read and written, of copies on all cores or on the GPU."""
+  """Measures the bounds of any kernel on this machine: operations a second of a large matrix
+  product, by dtype, and bytes a second, read and written, of copies on all cores or on the GPU."""
   ceilings = {}
   n = 1536 if jax.default_backend() == "cpu" else 8192
   for dtype in dtypes:
@@ -362,14 +361,13 @@ class Cell(NamedTuple):
     return key | ({"fills_memory": True} if self.fills_memory else {})
 
   def flops(self) -> float:
-    """Of one matrix; of products of complex numbers, their real ones. A gradient counts as twice
-    the forward pass, after that."""
+    """The operations on one matrix, in real numbers. A gradient adds twice the forward pass."""
     real = 4 if DTYPES[self.dtype].kind == "c" else 1
     return self.case.timed.flops(self.n) * real * (3 if self.gradient else 1)
 
   def estimated_seconds(self, platform: str) -> float:
-    """Of one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with n; on
-    a GPU, at a rate that its slowest routines reach."""
+    """Estimates one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with
+    n. The rate for a GPU is that of its slowest routines."""
     rate = 25e9 if platform == "cpu" else 250e9
     return self.batch * (1e-6 + self.flops() / (rate * self.n / (self.n + 128)))
 
@@ -496,7 +494,7 @@ def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
 
 
 def find_commit() -> str:
-  """Of the checkout that this file is in, with a mark if something is changed there; or nothing."""
+  """The commit of this file's checkout, with a mark if something is changed there; or nothing."""
   git = ["git", "-C", str(pathlib.Path(__file__).parent)]
   try:
     done = subprocess.run(
@@ -521,10 +519,11 @@ def default_output(machine: dict[str, Any]) -> pathlib.Path:
 
 
 def write(path: pathlib.Path, header: dict[str, Any], cells: list[dict[str, Any]]) -> None:
-  """JSON with a line for each cell."""
-  head = json.dumps(header, indent=2).removesuffix("\n}")
-  lines = ",\n".join(f"    {json.dumps(cell)}" for cell in cells)
-  path.write_text(f'{head},\n  "cells": [\n{lines}\n  ]\n}}\n')
+  """Writes JSON with one line for each entry of the header and one for each cell."""
+  compact = functools.partial(json.dumps, separators=(",", ":"))
+  head = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in header.items())
+  lines = ",\n".join(map(compact, cells))
+  path.write_text(f'{{{head},\n"cells": [\n{lines}\n]}}\n')
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -1,10 +1,10 @@
-# The CUDA module, linalg/_cuda: built where there are an nvcc and the driver of a GPU (AUTO), demanded
-# (ON) or left out (OFF). It takes longer to compile than all else, and to have the compiler is not to
-# have a GPU.
+# The CUDA module, linalg/_cuda. LINALG_CUDA=AUTO builds it where nvcc and the driver of a GPU are found,
+# ON demands it, OFF leaves it out. AUTO looks for the driver too, because a machine may have nvcc but no
+# GPU, and the module takes longest to compile.
 #
-# Neither cuSOLVER nor cuBLAS, nor their headers, take part: the module opens the libraries when they
-# are first needed. So no find_package(CUDAToolkit), which asks for more than nvcc and the static
-# runtime, and more than the wheels on PyPI have.
+# The build needs neither cuSOLVER nor cuBLAS nor their headers: the module opens the libraries when they
+# are first needed. So find_package(CUDAToolkit) is not called. It asks for more than nvcc and the static
+# runtime, and for more than the wheels on PyPI have.
 set(LINALG_CUDA "AUTO" CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE LINALG_CUDA PROPERTY STRINGS AUTO ON OFF)
 
@@ -21,8 +21,8 @@ if(LINALG_CUDA STREQUAL "AUTO")
 endif()
 
 include(CheckLanguage)
-# Without one on the PATH, that of the wheel nvidia-cuda-nvcc in the build environment, whose libraries
-# lie in lib, not in the lib64 where it looks for them.
+# Without nvcc on the PATH, take that of the wheel nvidia-cuda-nvcc in the build environment. The wheel's
+# libraries are in lib, but its nvcc looks for them in lib64.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(LINALG_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin)
   if(NOT LINALG_NVCC)
@@ -61,7 +61,7 @@ if(nvcc)
     return()
   endif()
 endif()
-# Machine code of the H100 and H200, and code that drivers compile for every other GPU from the A100 on.
+# Machine code for the H100 and H200, and PTX that drivers compile for every other GPU from the A100 on.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80-virtual;90-real")
 endif()
@@ -76,7 +76,7 @@ endif()
 enable_language(CUDA)
 message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
-# CMake 3.25 does not know that nvcc has C++20.
+# CMake 3.25 does not know that nvcc supports C++20.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -108,12 +108,13 @@ foreach(target linalg_cuda_kernels _cuda)
     ${target} SYSTEM PRIVATE "${LINALG_XLA_INCLUDE_DIR}" ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 endforeach()
 set_target_properties(linalg_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20)
-# As on the CPU, products and sums are fused by name alone. Unknown to nvcc (1675) are pragmas for GCC.
+# Products and sums are fused only where the code says so, as on the CPU. Warning 1675 is for GCC's
+# pragmas, which nvcc does not know.
 target_compile_options(
   linalg_cuda_kernels
   PRIVATE --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
           -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
-# For tests/cuda/ptx/build.py.
+# For tests/ptx_emulator/build.py.
 option(LINALG_KEEP_PTX "Keep the kernels' PTX in the build folder" OFF)
 if(LINALG_KEEP_PTX)
   file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/ptx")
@@ -122,7 +123,7 @@ endif()
 target_compile_options(_cuda PRIVATE -Wall -Wextra)
 target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
 export_initialisation_alone(_cuda)
-# dlopen looks there too: NVIDIA's wheels beside this package, or beside its source tree.
+# dlopen searches these directories too: NVIDIA's wheels beside this package, or beside its source tree.
 set_target_properties(
   _cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON
                    INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../../nvidia/cu13/lib")

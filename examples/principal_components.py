@@ -2,9 +2,8 @@
 
   python examples/principal_components.py
 
-Samples lie on eight devices. The components come from a random sketch of the data, so that a few
-columns are all that travels; and a gradient through them tells how much each sample moves the
-explained variance.
+Samples lie on eight devices. The components come from a random sketch of the data, so only a few
+columns travel. A gradient through them tells how much each sample moves the explained variance.
 """
 
 import os

@@ -2,15 +2,19 @@
 
   python examples/sharded_optimizer.py
 
-The parameters are an embedding, tall, its rows sharded over eight devices, and the square matrices
-of a few layers, as a stack whose rows are. Muon orthogonalises a gradient by Newton's and Schulz's
-polynomials: the embedding's are of the small matrix of its columns' products, and of the layers
-each device makes a share, whole. Polar factors, which the polynomials come near to, come in the
-same two ways, and so do Shampoo's inverse fourth roots; the embedding's statistics, on the side of
-its columns alone, are such a small matrix too.
-The steps are compared with NumPy's in double precision, and what they move with what JAX's own
-functions do, whose programs are compiled but not run. Where optax is installed, Muon is compared
-with its step as well.
+The parameters are a tall embedding and the square matrices of a few layers, as a stack. Both have
+their rows sharded over eight devices.
+
+- Muon orthogonalises a gradient by Newton's and Schulz's polynomials. For the embedding these are
+  polynomials of its small Gram matrix. For the layers each device takes whole matrices of the
+  stack.
+- Polar factors, which the polynomials approximate, come in the same two ways.
+- So do Shampoo's inverse fourth roots. The embedding has statistics on the side of its columns
+  only, which are a small matrix too.
+
+The steps are compared with NumPy's in double precision. Their traffic is compared with that of
+JAX's own functions, whose programs are compiled but not run. Where optax is installed, Muon is
+compared with its step as well.
 """
 
 import importlib.util
@@ -34,7 +38,7 @@ STEPS, (X, X3, X5) = 5, (3.4445, -4.775, 2.0315)  # Muon's polynomial X x + X3 x
 
 
 def newton_schulz(a):
-  """Of matrices that are whole, as of their rows that lie on several devices."""
+  """Works on whole matrices, and on matrices whose rows are sharded."""
   a = a / (jnp.linalg.norm(a, axis=(-2, -1), keepdims=True) + 1e-8)
   for _ in range(STEPS):
     gram = a.mT @ a
@@ -155,8 +159,8 @@ def main() -> None:
 
 
 def exact(step, gradients):
-  """The same steps by NumPy, in double precision: with singular values σ, Shampoo's first step has
-  σ / (σ² + s)^(1/2), where s is what is added to the statistics' eigenvalues."""
+  """NumPy's steps, in double precision. For singular values σ, Shampoo's first step has
+  σ / (σ² + s)^(1/2), where s is added to the eigenvalues of the statistics."""
 
   def update(g):
     u, s, vh = np.linalg.svd(g.astype(np.float64), full_matrices=False)

@@ -1,5 +1,5 @@
-// Memory whose first byte begins a cache line, and a register of any width; where there is much of
-// it, in huge pages.
+// Memory that begins at a cache line, and so at a register of any width. Large blocks are in huge
+// pages.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,11 @@ struct FreeAligned {
 };
 using AlignedMemory = std::unique_ptr<void, FreeAligned>;
 
-// Memory that is fresh from the operating system takes longer to be faulted in by 4 KiB pages than
-// to be filled, and the rows of a large matrix lie on as many of them: from so many bytes on it is
-// asked for in huge pages.
+// Bytes from which huge pages are asked for. New memory takes longer to be faulted in by 4 KiB
+// pages than to be filled, and each row of a large matrix lies on its own page.
 inline constexpr int64_t kHugePagesBytes = 4 << 20;
 
-// Asks for them; a hint, which may come to nothing.
+// Asks for huge pages. The system may ignore it.
 inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHugePage = 2 << 20;

@@ -1,6 +1,6 @@
-// What every handler needs around its arithmetic, on any backend: the dtype dispatched once, the
-// batch split off an operand's shape, and errors that name the operand. Header only, so that a
-// handler outside this project can be written with it too (`linalg.include_dir()`).
+// The parts of a handler around its arithmetic, on any backend. They dispatch the dtype once, split
+// the batch off an operand's shape, and name the operand in errors. Header only, so that handlers
+// outside this project can use it (`linalg.include_dir()`).
 #pragma once
 
 #include <algorithm>
@@ -37,15 +37,15 @@ using Real = typename RealOf<T>::Type;
 template <class T>
 inline constexpr bool kIsComplex = !std::is_same_v<T, Real<T>>;
 
-// Thrown inside a handler for an operand or attribute that it cannot take; Guard turns it into an
-// FFI error, so that nothing is thrown across the boundary.
+// Thrown inside a handler for an operand or attribute that it cannot take. Guard turns it into an
+// FFI error, so that no exception crosses the boundary.
 class BadArgument : public std::invalid_argument {
  public:
   BadArgument(std::string_view operand, std::string_view expected)
       : std::invalid_argument(std::string(operand) + " must " + std::string(expected)) {}
 };
 
-// A size as LAPACK, NVIDIA's libraries and kernels take it.
+// A size as the 32-bit integer of LAPACK, of NVIDIA's libraries and of kernels.
 inline int ToInt(int64_t size) {
   if (size > std::numeric_limits<int>::max()) {
     throw std::length_error("the matrices are too large for 32-bit integers");
@@ -53,15 +53,15 @@ inline int ToInt(int64_t size) {
   return static_cast<int>(size);
 }
 
-// Runs `body` and reports whatever it throws as an FFI error that starts with the target's name,
-// unless there is no memory for its words.
+// Runs `body` and reports whatever it throws as an FFI error. The message starts with the target's
+// name, unless there is no memory for it.
 template <class Body>
 ffi::Error Guard(std::string_view target, Body&& body) {
   const auto failure = [&](ffi::ErrorCode code, const char* what) {
     try {
       return ffi::Error(code, std::string(target) + ": " + what);
     } catch (const std::bad_alloc&) {
-      return ffi::Error(code, "no memory");  // so short that a string has it in itself
+      return ffi::Error(code, "no memory");  // short enough for a string without allocation
     }
   };
   try {
@@ -107,7 +107,7 @@ inline constexpr ffi::DataType kDtype<std::complex<float>> = ffi::DataType::C64;
 template <>
 inline constexpr ffi::DataType kDtype<std::complex<double>> = ffi::DataType::C128;
 
-// A buffer as a batch of matrices, vectors or scalars: `core` trailing dimensions, the rest batch.
+// A buffer as a batch of matrices, vectors or scalars: the last `core` dimensions, and the batch.
 struct BatchShape {
   int64_t batch = 1;
   int64_t rows = 1;
@@ -136,7 +136,7 @@ inline BatchShape SplitSquareBatch(const ffi::AnyBuffer& buffer, std::string_vie
   return shape;
 }
 
-// The sizes of a matrix, of a vector, or of nothing but a number.
+// The sizes of a matrix or of a vector; empty for a scalar.
 using CoreShape = std::initializer_list<int64_t>;
 
 namespace internal {
@@ -162,8 +162,8 @@ inline void CheckBuffer(const ffi::AnyBuffer& buffer, ffi::DataType dtype, int64
 
 }  // namespace internal
 
-// The elements of a buffer, once its dtype, its batch and what it holds of each matrix of the batch
-// are what the handler counts on.
+// The elements of a buffer. Throws BadArgument unless its dtype, batch and core are the expected
+// ones.
 template <class T>
 T* Elements(const ffi::AnyBuffer& buffer, int64_t batch, CoreShape core, std::string_view operand) {
   internal::CheckBuffer(buffer, kDtype<T>, batch, core, operand);
@@ -177,7 +177,7 @@ T* Elements(Result& buffer, int64_t batch, CoreShape core, std::string_view oper
 
 namespace internal {
 
-// A binding cannot be moved out of a function, only be made by the last call in it.
+// A binding cannot be moved out of a function: the last call in it must make it.
 template <int kOperands, int kResults, class Binding>
 auto WithBuffers(Binding&& binding) {
   if constexpr (kOperands > 0) {
@@ -200,8 +200,8 @@ auto WithContexts(Binding&& binding) {
 
 }  // namespace internal
 
-// What a handler takes: its contexts, one at least, then buffers for its operands and for its
-// results, one at least. Attributes are added to that.
+// The signature of a handler: its contexts, then buffers for its operands and its results, at least
+// one context and one result. Attributes are added to it.
 template <int kOperands, int kResults, class... Contexts>
 auto Signature() {
   return internal::WithBuffers<kOperands, kResults>(

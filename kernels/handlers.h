@@ -1,6 +1,6 @@
-// The targets: one handler of the same name, operands and attributes on every backend that has it.
-// What stands in this table is declared, bound and registered everywhere from here, and compared
-// with the signatures in linalg/ by a test.
+// The table of targets. Every backend that has a target has one handler with its name, operands and
+// attributes. Targets are declared, bound and registered from this table. A test compares it with
+// the signatures in linalg/.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace linalg {
 
 enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
 
-// The target, the backends that have a handler of it, how many operands and results it has, and its
-// attributes, which are of type bool.
+// The target, the backends that have it, its numbers of operands and results, and its attributes,
+// which are of type bool.
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                              \
   visit(linalg_banded_solve, kBoth, 3, 2)                                          \
@@ -44,6 +44,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_householder_product, kBoth, 2, 1)                                   \
   visit(linalg_householder_qr, kBoth, 1, 2)                                        \
   visit(linalg_inv, kBoth, 1, 2)                                                   \
+  visit(linalg_inverse_permutation, kCpu, 2, 2)                                    \
   visit(linalg_lu, kBoth, 1, 4)                                                    \
   visit(linalg_lu_pivots_to_permutation, kBoth, 1, 1)                              \
   visit(linalg_lu_solve, kBoth, 3, 1, "transpose", "conjugate")                    \
@@ -62,7 +63,6 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_slogdet_inv_transposed, kBoth, 1, 3)                                \
   visit(linalg_solve, kBoth, 2, 2)                                                 \
   visit(linalg_solve_lu, kBoth, 2, 4)                                              \
-  visit(linalg_sort_key_val, kCpu, 2, 2)                                           \
   visit(linalg_svd, kBoth, 1, 4)                                                   \
   visit(linalg_svd_jvp, kBoth, 4, 3)                                               \
   visit(linalg_svd_vjp, kBoth, 6, 1)                                               \
@@ -76,7 +76,7 @@ struct Target {
   std::string_view name;
   Backends backends;
   int operands, results;
-  std::array<const char*, 5> attributes;  // null from the first one on that it lacks
+  std::array<const char*, 5> attributes;  // null beyond its last one
 };
 
 #define LINALG_DESCRIBE_TARGET(name, backends, operands, results, ...) \
@@ -86,7 +86,7 @@ inline constexpr Target kTargets[] = {LINALG_FOR_EACH_TARGET(LINALG_DESCRIBE_TAR
 
 consteval size_t TargetIndex(std::string_view name) {
   size_t i = 0;
-  while (kTargets[i].name != name) ++i;  // one that is not in the table does not compile
+  while (kTargets[i].name != name) ++i;  // a name that is not in the table does not compile
   return i;
 }
 
@@ -98,7 +98,7 @@ consteval size_t CountAttributes(const Target& target) {
   return count;
 }
 
-// As WithBuffers.
+// Adds the attributes from kAttribute on.
 template <size_t kTarget, size_t kAttribute, class Binding>
 auto WithAttributes(Binding&& binding) {
   constexpr const char* kName = kTargets[kTarget].attributes[kAttribute];
@@ -119,7 +119,7 @@ auto Bind() {
   }
 }
 
-// A handler's first arguments tell what it is given beside its buffers.
+// A handler's first arguments are its contexts.
 template <size_t kTarget, class Stream, class... Rest>
 auto BindFor(void (*)(Stream*, ffi::AnyBuffer, Rest...)) {
   return Bind<kTarget, ffi::PlatformStream<Stream*>>();
@@ -129,8 +129,8 @@ auto BindFor(void (*)(Stream*, Scratch, Rest...)) {
   return Bind<kTarget, ffi::PlatformStream<Stream*>, Scratch>();
 }
 
-// The handler as XLA calls it: what `function` throws becomes an error that names the target. Of
-// one type for all functions of the same arguments, which a file compiles once.
+// The handler that XLA calls: an exception of `function` becomes an error that names the target.
+// All functions with equal arguments share its type, which a file compiles once.
 template <class... Arguments>
 auto GuardFor(std::string_view target, void (*function)(Arguments...)) {
   return [target, function](Arguments... arguments) {

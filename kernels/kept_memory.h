@@ -1,4 +1,4 @@
-// The memory of workspaces that have gone, kept for those to come.
+// Keeps the memory of workspaces for later ones.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace linalg {
 
-// Large pieces: what malloc would give back to the operating system, and have faulted in again by
-// the next call, which takes a tenth of the time of one matrix of n = 1024 (float64, with its
-// results, AMD EPYC with AVX-512, 23 November 2026). Smaller ones malloc keeps.
+// Keeps large pieces of memory. malloc would give them back to the operating system, and the next
+// call would spend time on page faults (benchmarks/crossovers/cpu_kept_memory.json). malloc itself
+// keeps smaller pieces.
 class KeptMemory {
  public:
   static constexpr int64_t kLeastBytes = 4 << 20;
 #if defined(__SANITIZE_ADDRESS__)
-  // Of what is kept, it would not see that it is used after its return.
+  // AddressSanitizer cannot see a use after free in kept memory, so it keeps none.
   static constexpr int64_t kMostBytes = 0;
 #else
   static constexpr int64_t kMostBytes = 96 << 20;
@@ -30,7 +30,7 @@ class KeptMemory {
     return *memory;
   }
 
-  // Of that very size, so that whoever reaches beyond it reaches beyond the piece. Throws
+  // A piece of exactly that size, so that an access beyond it is one beyond the piece. Throws
   // std::bad_alloc.
   AlignedMemory Take(int64_t bytes) {
     if (IsKept(bytes)) {
@@ -42,11 +42,11 @@ class KeptMemory {
     return AllocateAligned(bytes);
   }
 
-  // In place of those that have been kept for longest, if need be.
+  // Evicts the pieces that were kept for longest, if need be.
   void Keep(AlignedMemory memory, int64_t bytes) {
     if (!IsKept(bytes)) return;
     for (;;) {
-      AlignedMemory gone;  // given back when others can take and keep again
+      AlignedMemory gone;  // freed after the lock is released
       const std::lock_guard<std::mutex> lock(mutex_);
       if (bytes_ + bytes <= kMostBytes && pieces_.size() < pieces_.capacity()) {
         pieces_.push_back({bytes, std::move(memory)});
@@ -76,7 +76,7 @@ class KeptMemory {
   }
 
   std::mutex mutex_;
-  std::vector<Piece> pieces_;  // in as much memory as it has from the start
+  std::vector<Piece> pieces_;  // never grows beyond its first capacity
   int64_t bytes_ = 0;
 };
 
@@ -87,7 +87,7 @@ struct KeepMemory {
   }
 };
 
-// What goes back to the memory that is kept.
+// Memory that is kept when it is released.
 using ReturnedMemory = std::unique_ptr<void, KeepMemory>;
 
 inline ReturnedMemory TakeMemory(int64_t bytes) {

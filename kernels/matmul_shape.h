@@ -1,4 +1,4 @@
-// The shapes of handlers that multiply matrices, for every backend.
+// Shapes of the handlers that multiply matrices, for every backend.
 #pragma once
 
 #include "kernels/ffi.h"
@@ -6,7 +6,7 @@
 namespace linalg {
 
 // A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes if that is asked
-// for. An operand of rank 2 serves them all: its stride is 0, in elements from one to the next.
+// for. Strides are in elements. The stride of an operand of rank 2 is 0: the whole batch shares it.
 struct MatmulShape {
   BatchShape a, b, c;
   int64_t m, n, depth;

@@ -1,4 +1,5 @@
-// What the Python module of every backend offers: the table of targets, and the FFI they are for.
+// The parts of the Python module of every backend: the table of targets, and the version of the
+// FFI.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -8,8 +8,8 @@
 
 namespace linalg {
 
-// Of m by n matrices with `count` reflectors the first q_cols columns of Q, if any, and the first
-// r_rows rows of R.
+// Matrices are m by n with `count` reflectors. The first q_cols columns of Q are wanted, if any,
+// and the first r_rows rows of R.
 struct QrShape {
   int64_t batch, m, n;
   int64_t count = 0;
@@ -17,8 +17,8 @@ struct QrShape {
   int64_t r_rows = 0;
 };
 
-// Q's and R's shapes tell what is asked for: the reduced or the complete factors, or, without `q`,
-// R alone.
+// The shapes of Q and R tell whether the reduced or the complete factors are wanted. R alone is
+// wanted without `q`.
 inline QrShape ReadQrShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* q,
                            const ffi::AnyBuffer& r) {
   const auto [batch, m, n] = SplitBatch(a, 2, "a");
@@ -31,13 +31,13 @@ inline QrShape ReadQrShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* q,
   return {.batch = batch, .m = m, .n = n, .count = k, .q_cols = q_cols, .r_rows = r_rows};
 }
 
-// Of R and the reflectors packed below it.
+// R, and the reflectors packed below it.
 inline QrShape ReadPackedShape(const ffi::AnyBuffer& a) {
   const auto [batch, m, n] = SplitBatch(a, 2, "a");
   return {.batch = batch, .m = m, .n = n, .count = std::min(m, n), .r_rows = m};
 }
 
-// Of Q from given reflectors.
+// Q from given reflectors.
 inline QrShape ReadProductShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer& taus) {
   const auto [batch, m, n] = SplitBatch(a, 2, "a");
   const int64_t k = SplitBatch(taus, 1, "taus").cols;
@@ -45,7 +45,7 @@ inline QrShape ReadProductShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer& t
   return {.batch = batch, .m = m, .n = n, .count = k, .q_cols = n};
 }
 
-// Of the derivatives of factors A = Q R, where Q has the shape of A.
+// The derivatives of A = Q R, where Q has the shape of A.
 inline QrShape ReadDerivativeShape(const ffi::AnyBuffer& q) {
   const auto [batch, m, n] = SplitBatch(q, 2, "q");
   if (m < n) throw BadArgument("q", "have at least as many rows as columns");

@@ -1,4 +1,4 @@
-// Shapes of the handlers that make singular vectors, on any backend.
+// Shapes of the handlers that make singular values and vectors, on any backend.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace linalg {
 
-// Of m by n matrices k singular values; U is m by u_cols, Vᴴ vh_rows by n, and both are square if
-// `full`.
+// Matrices are m by n with k singular values. U is m by u_cols and Vᴴ is vh_rows by n. Both are
+// square if `full`.
 struct SvdShape {
   int64_t batch, m, n, k;
   bool full;
   int64_t u_cols, vh_rows;
 };
 
-// U's and Vᴴ's shapes tell whether the square factors are asked for; both are null where values
+// The shapes of U and Vᴴ tell whether the square factors are wanted. Both are null where values
 // alone are.
 inline SvdShape ReadSvdShape(const ffi::AnyBuffer& a, const ffi::AnyBuffer* u,
                              const ffi::AnyBuffer* vh) {

@@ -1,5 +1,5 @@
 // Operands of the handlers that solve systems, on any backend: with given triangles or factors,
-// tridiagonal and banded ones; and tridiagonal and banded matrices alone.
+// tridiagonal and banded. Also the shapes of tridiagonal and banded matrices alone.
 #pragma once
 
 #include <algorithm>
@@ -10,18 +10,18 @@
 
 namespace linalg {
 
-// A batch of systems; one `a` of rank 2 serves them all.
+// A batch of systems. An `a` of rank 2 is shared by the whole batch.
 template <class T>
 struct Systems {
   const T* a;
   const T* b;
   T* x;
   int64_t batch, n, rows, cols;
-  int64_t a_stride;       // from one system's matrix to the next: 0 if they share it
-  bool left_side = true;  // whether the matrix stands to the left of x
+  int64_t a_stride;       // to the next system's matrix: 0 if all systems share one
+  bool left_side = true;  // whether the matrix is on the left of x
 
-  // Right-hand sides of a system.
-  int64_t Sides() const { return left_side ? cols : rows; }
+  // The number of right-hand sides of a system.
+  int64_t nrhs() const { return left_side ? cols : rows; }
   int64_t size() const { return rows * cols; }
   double Operations() const { return static_cast<double>(n * size()); }
   // Matrices without elements have no stride either.
@@ -51,8 +51,8 @@ Systems<T> ReadSystems(const ffi::AnyBuffer& a, const ffi::AnyBuffer& b, Result&
           .left_side = left_side};
 }
 
-// The exchanges of rows that LU factors of order n come with: those of the next system `stride`
-// on, or 0 if they share them.
+// The row swaps of LU factors of order n. `stride` leads to the next system's, and is 0 if all
+// systems share them.
 struct Pivots {
   const int32_t* data;
   int64_t stride;
@@ -64,8 +64,8 @@ inline Pivots ReadPivots(const ffi::AnyBuffer& pivots, int64_t batch, int64_t n)
           .stride = shared ? 0 : n};
 }
 
-// The exchanges of rows `pivots`, `count` of each matrix, and the permutation of its `size` rows
-// that they make.
+// The row swaps `pivots`, `count` per matrix, and the permutation of its `size` rows that they
+// make.
 struct PermutationOperands {
   int64_t batch, count, size;
   const int32_t* pivots;
@@ -84,7 +84,7 @@ inline PermutationOperands ReadPermutationOperands(const ffi::AnyBuffer& pivots,
           .permutation = Elements<int32_t>(permutation, shape.batch, {size}, "permutation")};
 }
 
-// A batch of tridiagonal matrices by their diagonals (…, n) and what lies beside them (…, n - 1).
+// A batch of tridiagonal matrices: their diagonals (…, n), and the elements beside them (…, n - 1).
 struct TridiagonalShape {
   int64_t batch, n, beside;
 };
@@ -99,7 +99,7 @@ inline TridiagonalShape SplitTridiagonalBatch(const ffi::AnyBuffer& diagonal,
   return {.batch = shape.batch, .n = shape.cols, .beside = count};
 }
 
-// A batch of tridiagonal systems by their diagonals, each of n elements; info is that of
+// A batch of tridiagonal systems by their diagonals, each of n elements. info is that of
 // linalg_tridiagonal_solve.
 template <class T>
 struct TridiagonalSystems {
@@ -129,9 +129,9 @@ TridiagonalSystems<T> ReadTridiagonalSystems(const ffi::AnyBuffer& dl, const ffi
           .info = Elements<int32_t>(info, batch, {}, "info")};
 }
 
-// A batch of banded systems by their diagonals (…, n): those from the uppermost down to the main
-// one, and the `below` further down. Column j of the matrix has its elements at place j of them.
-// info is that of linalg_banded_solve.
+// A batch of banded systems by their diagonals (…, n). `upper` holds those from the uppermost down
+// to the main one, `lower` the `below` others. Element j of a diagonal is in column j of the
+// matrix. info is that of linalg_banded_solve.
 template <class T>
 struct BandedSystems {
   int64_t batch, n, below, above, cols;
@@ -142,7 +142,7 @@ struct BandedSystems {
   int32_t* info;
 
   constexpr int64_t Width() const { return below + 1 + above; }
-  // The first matrix's diagonal `place` below the uppermost, and how far on the next matrix's is.
+  // The first matrix's diagonal `place` below the uppermost, and the distance to the next matrix's.
   constexpr const T* Diagonal(int64_t place) const {
     return place <= above ? upper + place * n : lower + (place - above - 1) * n;
   }
@@ -169,14 +169,14 @@ BandedSystems<T> ReadBandedSystems(const ffi::AnyBuffer& upper, const ffi::AnyBu
           .info = Elements<int32_t>(info, batch, {}, "info")};
 }
 
-// A batch of banded triangles by their diagonals (…, width, n): from the main one down, or, if they
-// are upper triangles, to the main one.
+// A batch of banded triangles by their diagonals (…, width, n). Lower triangles begin with the main
+// diagonal, upper ones end with it.
 struct BandedTriangles {
   int64_t batch, n, width;
   bool lower;
 
   constexpr int64_t size() const { return width * n; }
-  // Of the diagonal `place` beside the main one: its elements, what there is of its row beside
+  // About the diagonal `place` beside the main one: its elements, what there is of its row beside
   // them, and where both begin.
   constexpr int64_t Count(int64_t place) const { return std::max<int64_t>(n - place, 0); }
   constexpr int64_t Corner(int64_t place) const { return n - Count(place); }

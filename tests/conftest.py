@@ -163,6 +163,6 @@ def pytest_report_header(config: pytest.Config) -> str:
   if _wants_gpu(config):
     return f"gpu: JAX finds {jax.devices()}"
   return (
-      "one operation: `pytest -k cholesky`; one room: `pytest tests/sharding`\n"
+      "one operation: `pytest -k cholesky`; one folder: `pytest tests/sharding`\n"
       "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one\n"
       "extended: tests of that mark are left out, being long; `pytest -m extended` runs them")

@@ -7,12 +7,14 @@ should change, by times of both paths at the same sizes.
   python tools/cut_offs.py restore --kept FOLDER
 
 tools/on_gpu.py does all of it, and has the commands that measure. `vary` writes the least, or the
-largest, value of each cut-off's grid into both files, of which FOLDER keeps the originals until one
-of the last two commands: so the sizes between these values take the path behind the cut-off in one
-build, and the path before it in the other. `decide` picks of each grid the value with which all
-those sizes together take the least time, as the sum of its logarithms; the value stays as it was
-where that wins less than NOISE for a size whose path would change. It writes these values into the
-originals, with the device and the date above each, and prints a Markdown table.
+largest, value of each grid into both files. FOLDER keeps the originals until `decide` or `restore`.
+Sizes between these values take the path above the cut-off in one build, and the path below it in
+the other.
+
+`decide` picks the value of each grid with which all these sizes take the least time, by the sum of
+logarithms. A value stays where the change would win less than NOISE for the sizes whose path it
+changes. `decide` writes the values into the originals, the times of both builds to
+benchmarks/crossovers/, and prints a Markdown table.
 """
 
 import argparse
@@ -22,14 +24,16 @@ import pathlib
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
 CUDA, PYTHON = "kernels/cuda/tuning.h", "linalg/_core/tuning.py"
+CROSSOVERS = {CUDA: "cuda_tuned.json", PYTHON: "limits_tuned.json"}
 BYTES = {"f32": 4, "f64": 8}
-# Of one and the same path times differ by so much from one build to the next.
+DTYPES = {"f32": "float32", "f64": "float64"}
+# Times of the same path differ by this factor from build to build.
 NOISE = 1.05
-# Sizes that a decision takes at least.
+# The least number of sizes for a decision.
 FEWEST = 3
 
 # By op, n and dtype.
@@ -38,18 +42,17 @@ Key = Callable[[int, int], int]
 
 
 class CutOff(NamedTuple):
-  """A constant that has this value for these dtypes: the path before it takes matrices of at most
-  that."""
+  """A constant for these dtypes: the largest matrices of the path before it."""
 
   constant: str
   dtypes: tuple[str, ...]
   least: int
   most: int
-  # By operation, what of n and of a number's bytes is compared with the constant.
+  # By operation, what is compared with the constant, from n and a number's bytes.
   ops: dict[str, Key]
-  # The values that there are kernels for, if not all.
+  # The values that have kernels, if not all.
   values: tuple[int, ...] = ()
-  # In the file, what is before the value, and, if not the number, how it is written.
+  # The text before the value in the file, and how the value is written.
   before: str = ""
   written: Callable[[int], str] = str
 
@@ -97,7 +100,7 @@ def of_dtype(
 def of_handlers(
     constant: str, op: str, least: int, most: int, key: Key = side,
     written: Callable[[int], str] = "Limit({})".format) -> CutOff:
-  """Beyond which XLA's operations do it."""
+  """A limit beyond which XLA's operations take over."""
   before = rf"^{constant} = {{.*?\"cuda\": "
   return CutOff(constant, BOTH, least, most, {op: key}, (), before, written)
 
@@ -110,19 +113,19 @@ def of_side(n: int) -> str:
   return f"Limit({n}, nbytes={square(n, BYTES['f64'])})"
 
 
-# No grid of one operation meets the grid of its next cut-off: what is behind the one, in the build
-# with the least values, is what is before the next. What one thread works in is counted as the
-# kernels of kernels/small have it.
-ALONE_LU: dict[str, Key] = {"lu": square, "inv": two_squares}
+# The grids of an operation's cut-offs must not overlap: the path above one, in the build with the
+# least values, is the path below the next. The arrays of one thread are counted as kernels/small
+# allocates them.
+THREAD_LU: dict[str, Key] = {"lu": square, "inv": two_squares}
 CUT_OFFS = [
-    of_dtype("kAloneBytes", "f32", 256, 1024, ALONE_LU),
-    of_dtype("kAloneBytes", "f64", 512, 2048, ALONE_LU),
-    of_dtype("kAloneCholeskyBytes", "f32", 256, 1024, {"cholesky": square}),
-    of_dtype("kAloneCholeskyBytes", "f64", 512, 2048, {"cholesky": square}),
-    of_number("kAloneTriangularBytes", 512, 2304, {"triangular_solve": two_squares}),
-    of_number("kAloneQrBytes", 800, 2700, {"qr": lambda n, size: (2 * n * n + n) * size}),
-    of_number("kAloneSvdBytes", 350, 2100, {"svd": lambda n, size: (5 * n * n + 2 * n) * size}),
-    of_number("kAloneEighBytes", 640, 2600, {"eigh": lambda n, size: (3 * n * n + 9 * n) * size}),
+    of_dtype("kThreadBytes", "f32", 256, 1024, THREAD_LU),
+    of_dtype("kThreadBytes", "f64", 512, 2048, THREAD_LU),
+    of_dtype("kThreadCholeskyBytes", "f32", 256, 1024, {"cholesky": square}),
+    of_dtype("kThreadCholeskyBytes", "f64", 512, 2048, {"cholesky": square}),
+    of_number("kThreadTriangularBytes", 512, 2304, {"triangular_solve": two_squares}),
+    of_number("kThreadQrBytes", 800, 2700, {"qr": lambda n, size: (2 * n * n + n) * size}),
+    of_number("kThreadSvdBytes", 350, 2100, {"svd": lambda n, size: (5 * n * n + 2 * n) * size}),
+    of_number("kThreadEighBytes", 640, 2600, {"eigh": lambda n, size: (3 * n * n + 9 * n) * size}),
     of_dtype("kWarpLu", "f32", 16, 64, {"lu": side, "inv": side}, (16, 32, 64)),
     of_dtype("kWarpLu", "f64", 16, 32, {"lu": side, "inv": side}, (16, 32),
              r" = sizeof\(E\) == 4 +\? \d+\s+: sizeof\(E\) == 8 +\? "),
@@ -143,7 +146,7 @@ CUT_OFFS = [
 
 
 def place(cut_off: CutOff, text: str) -> "re.Match[str]":
-  """Where the file has it: all but the value, and the value as it is written."""
+  """The match in the file: the text before the value, and the value."""
   value = r"Limit\([^)]*\)" if cut_off.written is not str else r"\d+"
   (found,) = re.finditer(rf"({cut_off.before})({value})", text, re.M)
   return found
@@ -155,33 +158,20 @@ def value_of(cut_off: CutOff, text: str) -> int:
   return value
 
 
-def with_value(cut_off: CutOff, text: str, value: int, measured: str = "") -> str:
-  """The file with another value and, above it, of what is measured, on which device and when."""
+def with_value(cut_off: CutOff, text: str, value: int) -> str:
+  """The file with another value."""
   found = place(cut_off, text)
-  text = text[:found.start(2)] + cut_off.written(value) + text[found.end(2):]
-  if not measured:
-    return text
-  # Above all of the declaration, and in the place of what an earlier run said.
-  start = text.rfind("\n", 0, found.start()) + 1 if cut_off.file == PYTHON else text.rfind(
-      "\n", 0, text.rfind("inline constexpr", 0, found.end(1))) + 1
-  if text[:start].endswith("template <class E>\n"):
-    start -= len("template <class E>\n")
-  sign = "#" if cut_off.file == PYTHON else "//"
-  indent = re.match(r" *", text[start:])[0]
-  head, last = text[:start], text[:start].rstrip("\n").rpartition("\n")[2]
-  if last.startswith(f"{indent}{sign} Decided on "):
-    head = head[:-len(last) - 1]
-  return f"{head}{indent}{sign} Decided on {measured} (tools/cut_offs.py).\n{text[start:]}"
+  return text[:found.start(2)] + cut_off.written(value) + text[found.end(2):]
 
 
 class Decision(NamedTuple):
   value: int
-  sizes: int  # that it is from
-  gain: float  # by which the sizes whose path changes are faster, or would be
+  sizes: int  # how many it is based on
+  gain: float  # the speed-up of the sizes whose path changes, or would change
 
 
 def decide(cut_off: CutOff, current: int, before: Times, after: Times) -> Decision:
-  """`before` are times of the path before the cut-off, `after` of the path after it."""
+  """`before` has times of the path below the cut-off, `after` of the path above it."""
   points = [
       (key(n, BYTES[dtype]), math.log(before[op, n, dtype] / after[op, n, dtype]))
       for op, key in cut_off.ops.items() for dtype in cut_off.dtypes
@@ -194,15 +184,23 @@ def decide(cut_off: CutOff, current: int, before: Times, after: Times) -> Decisi
   if len(points) < FEWEST:
     return Decision(current, len(points), 1.0)
   values = cut_off.values or {cut_off.least, current, *(at for at, _ in points)}
-  # Of those that take the same time, the nearest to what there is.
+  # If several values take the same time, the nearest to the current one.
   best = min(values, key=lambda value: (round(loss(value), 9), abs(value - current)))
   changed = sum(min(best, current) < at <= max(best, current) for at, _ in points)
   gain = math.exp((loss(current) - loss(best)) / max(changed, 1))
   return Decision(best if gain >= NOISE else current, len(points), gain)
 
 
-def times_of(files: Sequence[pathlib.Path]) -> tuple[Times, str]:
-  """Of what benchmarks/run.py wrote, to the files that there are; and the device and the date."""
+class Measured(NamedTuple):
+  """What benchmarks/run.py measured of one build."""
+
+  times: Times
+  # What its rows have in common.
+  row: dict[str, Any]
+
+
+def times_of(files: Sequence[pathlib.Path]) -> Measured:
+  """Reads the files that exist."""
   read = [json.loads(file.read_text()) for file in files if file.exists()]
   if not read:
     raise FileNotFoundError(f"none of {', '.join(map(str, files))}")
@@ -210,17 +208,19 @@ def times_of(files: Sequence[pathlib.Path]) -> tuple[Times, str]:
   batch = max((cell["batch"] for cell in cells), default=0)
   times = {(cell["op"], cell["n"], cell["dtype"]): cell["seconds"]["ours"]
            for cell in cells if cell["batch"] == batch}
-  machine = read[-1]["machine"]
-  return times, f"{machine.get('device') or machine['cpu']}, {read[-1]['date'][:10]}"
+  machine, commands = read[-1]["machine"], [run.get("command", "not recorded") for run in read]
+  return Measured(times, {
+      "machine": machine.get("device") or machine["cpu"], "date": read[-1]["date"][:10],
+      "command": "; ".join(commands), "batch": batch})
 
 
 def kept(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-  """Where the originals are while their values vary."""
+  """The originals' copies while the values vary."""
   return {file: folder / pathlib.Path(file).name for file in (CUDA, PYTHON)}
 
 
 def originals(folder: pathlib.Path) -> dict[str, str]:
-  """What is kept, or else is there, and kept from now on."""
+  """The texts of the originals, which are kept from now on."""
   folder.mkdir(parents=True, exist_ok=True)
   for file, path in kept(folder).items():
     if not path.exists():
@@ -234,7 +234,7 @@ def write(texts: dict[str, str]) -> None:
 
 
 def varied(texts: dict[str, str], bound: str) -> dict[str, str]:
-  """With the least values of all grids, or the most."""
+  """The texts with the least values of all grids, or the largest."""
   texts = dict(texts)
   for cut_off in CUT_OFFS:
     value = cut_off.least if bound == "less" else cut_off.most
@@ -243,24 +243,51 @@ def varied(texts: dict[str, str], bound: str) -> dict[str, str]:
 
 
 def decided(
-    texts: dict[str, str], before: Times, after: Times, measured: str
+    texts: dict[str, str], before: Measured, after: Measured
 ) -> tuple[dict[str, str], list[str]]:
-  """With what is decided, and the table of it."""
+  """The texts with the decided values, and a table of them."""
   texts = dict(texts)
   lines = ["| constant | operations | sizes | value | decided | gain |",
            "|---|---|---:|---:|---:|---:|"]
   for cut_off in CUT_OFFS:
     current = value_of(cut_off, texts[cut_off.file])
-    found = decide(cut_off, current, before, after)
+    found = decide(cut_off, current, before.times, after.times)
     enough = found.sizes >= FEWEST
     if enough:
-      texts[cut_off.file] = with_value(cut_off, texts[cut_off.file], found.value, measured)
+      texts[cut_off.file] = with_value(cut_off, texts[cut_off.file], found.value)
     at_end = enough and found.value in (cut_off.least, cut_off.most) and not cut_off.values
     lines.append(
         f"| {cut_off.name} | {', '.join(cut_off.ops)} | {found.sizes} | {current} | "
         f"{found.value if enough else 'too few sizes'}{', an end of its grid' * at_end} | "
         f"{f'{found.gain:.2f}' if enough else ''} |")
   return texts, lines
+
+
+def keep_times(before: Measured, after: Measured) -> None:
+  """Writes the times of both builds to the files of benchmarks/crossovers, in the place of those of
+  an earlier decision."""
+  for file, name in CROSSOVERS.items():
+    constants: list[str] = []
+    rows: list[str] = []
+    for cut_off in CUT_OFFS:
+      keys = [(op, n, dtype) for op in cut_off.ops for dtype in cut_off.dtypes
+              for n in cut_off.sizes(op, dtype)
+              if (op, n, dtype) in before.times and (op, n, dtype) in after.times]
+      if cut_off.file != file or len(keys) < FEWEST:
+        continue
+      constants += [cut_off.constant] * (cut_off.constant not in constants)
+      for key in keys:
+        seconds = [before.times[key], after.times[key]]
+        rows.append(json.dumps(before.row | {
+            "operation": key[0], "n": key[1], "dtype": DTYPES[key[2]],
+            "compares": [f"below {cut_off.constant}", f"above {cut_off.constant}"],
+            "ratio": round(seconds[0] / seconds[1], 3), "seconds": seconds}))
+    if rows:
+      path = ROOT / "benchmarks" / "crossovers" / name
+      path.parent.mkdir(parents=True, exist_ok=True)
+      lines = ",\n".join(f"    {row}" for row in rows)
+      path.write_text(f'{{\n  "constants": {json.dumps(constants)},\n'
+                      f'  "source": "{file}",\n  "rows": [\n{lines}\n  ]\n}}\n')
 
 
 def main() -> None:
@@ -281,8 +308,9 @@ def main() -> None:
   if args.command == "vary":
     texts = varied(texts, args.bound)
   elif args.command == "decide":
-    (before, measured), (after, _) = times_of(args.more), times_of(args.less)
-    texts, lines = decided(texts, before, after, measured)
+    before, after = times_of(args.more), times_of(args.less)
+    texts, lines = decided(texts, before, after)
+    keep_times(before, after)
     print("\n".join(lines))
   write(texts)
   if args.command != "vary":

@@ -3,7 +3,7 @@
   pytest -m extended tests/values/test_matrix_types.py --junitxml=ratios.xml -o junit_family=xunit1
   python tools/ratios.py ratios.xml
 
-prints a Markdown table, for docs/reliability.md; of several files, such as one for each dtype, one.
+prints a Markdown table, for docs/residuals.md; of several files, such as one for each dtype, one.
 """
 
 import re

@@ -42,7 +42,7 @@ def _text(text: str) -> str:
 
 
 def _forms(functions: Iterable[Function]) -> str:
-  """Those of their forms that return `info`."""
+  """Their forms that return `info`."""
   return _code(name for x in functions for name in x.names[1:])
 
 
@@ -74,7 +74,8 @@ def at_a_glance() -> str:
   return _table("| Functions | As in | With `info` |", rows)
 
 
-def _behaviours(functions: Iterable[Function]) -> str:
+def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool]) -> str:
+  """Functions of one behaviour share a row; a row with one that is `last` stands at the end."""
   functions = list(functions)
   rows: dict[_catalogue.Behaviour, list[Function]] = {}
   for function in functions:
@@ -83,8 +84,7 @@ def _behaviours(functions: Iterable[Function]) -> str:
   # The forms with `info` stand in the first row of their function.
   left = {name for x in functions for name in x.names[1:]}
   cells = []
-  # Rows with a function that has no case, and so not the tests that all cases have, stand last.
-  for behaviour, group in sorted(rows.items(), key=lambda row: any(not x.cases for x in row[1])):
+  for behaviour, group in sorted(rows.items(), key=lambda row: any(map(last, row[1]))):
     forms = [name for x in group for name in x.names[1:] if name in left]
     left -= set(forms)
     cells.append((
@@ -93,15 +93,17 @@ def _behaviours(functions: Iterable[Function]) -> str:
 
 
 def composed() -> str:
-  return _behaviours(x for x in OF_MATRICES if x.is_composed)
+  # The page says that the last rows have not the tests of all cases.
+  return _behaviours((x for x in OF_MATRICES if x.is_composed), last=lambda x: not x.cases)
 
 
 def handlers() -> str:
-  return _behaviours(x for x in OF_MATRICES if not x.is_composed)
+  return _behaviours((x for x in OF_MATRICES if not x.is_composed), last=lambda x: False)
 
 
 def of_scipy() -> str:
-  return _behaviours(x for x in CATALOGUE if x.module == "linalg.scipy" and x.behaviours)
+  functions = (x for x in CATALOGUE if x.module == "linalg.scipy" and x.behaviours)
+  return _behaviours(functions, last=lambda x: False)
 
 
 def signatures() -> str:

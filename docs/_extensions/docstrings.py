@@ -1,7 +1,7 @@
 """The package's docstrings as reStructuredText.
 
 They are plain text with sections (Args, Returns, Attributes, Example), names and code between
-single backticks, and mathematics in Unicode. What looks like markup in them is none.
+single backticks, and mathematics in Unicode. They hold no markup, whatever looks like it.
 """
 
 import builtins
@@ -101,7 +101,7 @@ def _parents(node):
 
 
 def escape(line):
-  """What stands between backticks is kept; of the rest, nothing is markup."""
+  """Escapes markup outside of backticks."""
   parts = re.split(r"(`[^`]+`)", line)
   parts[::2] = [
       re.sub(r"([*|\\]|(?<=\w)_(?!\w))", r"\\\1", re.sub(r"\bdocs/(\w+)\.md", _page, part))
@@ -158,7 +158,7 @@ def _section(heading, block):
 
 
 def of_jax(lines):
-  """Of a docstring of JAX's: what the function does, and the examples."""
+  """The summary and the examples of a docstring of JAX's."""
   text = "\n".join(lines).strip()
   summary = text.partition("\n\n")[0]
   summary = re.sub(r":\w+:`~?([^`]+)`", r"``\1``", summary)
@@ -189,7 +189,7 @@ def _alias(name):
 
 
 class _Names(dict):
-  """What names in JAX's annotations, which are text, stand for."""
+  """The meaning of names in JAX's annotations, which are text."""
 
   def __missing__(self, name):
     return getattr(builtins, name, None) or getattr(collections.abc, name, None) or _alias(name)

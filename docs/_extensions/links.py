@@ -1,8 +1,8 @@
 """Links between the repository's Markdown files: on the site they lead where they lead elsewhere.
 
 README.md, CHANGELOG.md and CONTRIBUTING.md are parts of pages here, and the programs in
-examples/tutorials have pages of their own. What has no page, such as a
-source file, is named by its path, and must be there.
+examples/tutorials have pages of their own. A file without a page, such as a source file, is named
+by its path, and must be there.
 """
 
 import os.path
@@ -15,7 +15,7 @@ from tutorials import PROGRAMS
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {
-    ROOT / "README.md": "start.md",
+    ROOT / "README.md": "index.md",
     ROOT / "CHANGELOG.md": "changelog.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
 }
@@ -34,7 +34,7 @@ def followed(text, file):
         path.parent == PROGRAMS and path.suffix == ".py" and f"tutorials/{path.stem}.md") or (
         path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and path.relative_to(DOCS))
     if page:
-      # What is called by its path has its title there.
+      # A page that the text calls by its path is shown by its title.
       return f"[{shown if shown != target else ''}](/{page}{anchor or ''})"
     if path.suffix == ".svg":
       return match[0]

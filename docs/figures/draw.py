@@ -1,14 +1,16 @@
-"""Draws the figures of docs/sharding.md: `python docs/figures/draw.py [FOLDER]`.
+"""Draws the figures of README.md and docs/sharding.md: `python docs/figures/draw.py [FOLDER]`.
 
 They are SVG whose text and lines have the colour of the page that they are part of; alone, that of
 the reader's preference.
 """
 
+import json
 import pathlib
 import sys
 
+RESULTS = pathlib.Path(__file__).parents[2] / "benchmarks" / "results"
 WIDTH = 440
-# Of the devices.
+# One for each device.
 COLOURS = ("#4e8fd6", "#e08a2e", "#3fa66b", "#b569c8")
 LONE = ("<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}</style>")
 
@@ -88,7 +90,7 @@ def row_of_everything(drawing, shape, height=62):
 
 
 def down(drawing, words):
-  """What happens next, and an arrow on each device."""
+  """The words for the next step, and an arrow on each device."""
   drawing.line(words)
   for x in places():
     drawing.arrow(x + 49, drawing.y - 2, x + 49, drawing.y + 18)
@@ -154,7 +156,41 @@ def tall(folder):
   drawing.write(folder, "tall", "Each device factors its rows, and the triangles are combined")
 
 
+def speed(folder):
+  """How many times as fast as stock JAX, one bar for each dtype."""
+  drawing = Drawing()
+  n, largest, left = 8, 40, 86
+  data = json.loads((RESULTS / "amd-epyc-small-2026-11-25.json").read_text())
+  found = {
+      (cell["op"], cell["dtype"]): cell["speedup"]["stock"]["median"]
+      for cell in data["cells"] if cell["n"] == n}
+  place = lambda ratio: left + (WIDTH - left - 12) * ratio / largest
+  drawing.line("times as fast as stock JAX: 4096 matrices, n = 8, on two CPU cores")
+  for i, dtype in enumerate(("float32", "float64")):
+    x = left + 90 * i
+    drawing.parts.append(
+        f'<rect x="{x:g}" y="{drawing.y + 3:g}" width="11" height="11" fill="{COLOURS[i]}"/>')
+    drawing.text(x + 17, drawing.y + 13, dtype, 11, "start")
+  drawing.y += 24
+  top = drawing.y
+  for op in dict.fromkeys(op for op, _ in found):
+    drawing.text(left - 8, drawing.y + 15, op, 12, "end")
+    for i, dtype in enumerate(("f32", "f64")):
+      ratio, y = found[op, dtype], drawing.y + 11 * i
+      drawing.parts.append(
+          f'<rect x="{left}" y="{y:g}" width="{place(ratio) - left:.1f}" height="10" '
+          f'fill="{COLOURS[i]}"/>')
+      drawing.text(place(ratio) + 4, y + 9, f"{ratio:.1f}", 10, "start")
+    drawing.y += 29
+  drawing.parts.append(
+      f'<line x1="{place(1):g}" y1="{top - 4:g}" x2="{place(1):g}" y2="{drawing.y:g}" '
+      'stroke="currentColor" stroke-dasharray="3 3"/>')
+  drawing.text(place(1), drawing.y + 13, "1: stock JAX", 10)
+  drawing.y += 14
+  drawing.write(folder, "speed", "How many times as fast as stock JAX, by operation")
+
+
 if __name__ == "__main__":
   to = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__)
-  for figure in (stays, gathered, tall):
+  for figure in (stays, gathered, tall, speed):
     figure(to if to.is_dir() else to.parent)

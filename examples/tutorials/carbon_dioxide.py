@@ -2,9 +2,9 @@
 # # Gaussian-process regression: carbon dioxide at Mauna Loa
 #
 # Monthly means of the carbon dioxide in the air over Hawaii, 1958 to 2001, are a rising trend and a
-# yearly wave. A Gaussian process is told so by its covariance function (Rasmussen and Williams,
-# 2006, section 5.4.3); how long, how large and how regular, it learns by climbing the gradient of
-# the marginal likelihood. It sees 1966 to 1989 and forecasts the others.
+# yearly wave. The covariance function of a Gaussian process says so (Rasmussen and Williams, 2006,
+# section 5.4.3). The process learns how long, how large and how regular they are by climbing the
+# gradient of the marginal likelihood. It sees 1966 to 1989 and forecasts the other years.
 #
 # The file, in this repository, is public domain: C. D. Keeling and T. P. Whorf, Carbon Dioxide
 # Information Analysis Center, by way of statsmodels.
@@ -35,9 +35,13 @@ print(f"{len(x)} months to learn from, {len(time) - len(x)} to forecast")
 # %% [markdown]
 # ## The model
 #
-# Four processes are added: a trend whose slope wanders (Matérn's covariance of order 3/2: a
-# smoother one would be too sure of its forecast); a wave of a period of one year whose form changes
-# over decades; irregularities of a year or so; and noise. The parameters are logarithms.
+# Four processes are added. The parameters are logarithms.
+#
+# - A trend whose slope wanders: Matérn's covariance of order 3/2. A smoother one would be too sure
+#   of its forecast.
+# - A wave with a period of one year, whose form changes over decades.
+# - Irregularities of a year or so.
+# - Noise.
 
 # %%
 PARAMETERS = {
@@ -50,7 +54,7 @@ PARAMETERS = {
 
 
 def covariance(theta, x, z):
-  """Of the processes without the noise, at the times x and z."""
+  """The covariance of the processes without the noise, at the times x and z."""
   trend, long, wave, decay, smooth, period, irregular, short, _ = jnp.exp(theta)
   d = x[:, None] - z[None, :]
   turn = jnp.sin(jnp.pi * d / period) / smooth
@@ -109,7 +113,7 @@ assert -result.fun > value
 # %% [markdown]
 # ## The forecast
 #
-# With the factor of the covariance of what was seen, the mean and the variance at another time are
+# The covariance of the data is factored once. The mean and the variance at another time are then
 # two solves.
 
 # %%
@@ -170,9 +174,9 @@ plt.show()
 # %% [markdown]
 # ## When it fails
 #
-# A smooth covariance without noise is singular to rounding, above all in float32. The factor is NaN
-# then, and `cholesky_ex` says for each matrix of a batch how far it came: `info` is the order of
-# the first leading minor that is not positive, or 0.
+# A smooth covariance without noise is singular to rounding, above all in float32. The factor is
+# then NaN. `cholesky_ex` says for each matrix how far it came: `info` is the order of the first
+# leading minor that is not positive, or 0.
 
 # %%
 noises = [1.0, 0.1, 0.01, 0.001]

@@ -2,8 +2,8 @@
 # # Finite elements along a rod
 #
 # Heat flows through rods of unequal material. Linear finite elements make a tridiagonal system of
-# each, so that a thousand rods are a thousand tridiagonal solves: one call. Its derivative tells
-# what a rod is made of from temperatures along it.
+# each. A thousand rods are a thousand tridiagonal solves in one call. Its derivative tells from the
+# temperatures along a rod what the rod is made of.
 
 # %%
 import jax
@@ -84,10 +84,10 @@ plt.show()
 # %% [markdown]
 # ## Vibrations
 #
-# The same matrix over the masses of the nodes has the squares of a bar's frequencies as
-# eigenvalues: ((j − 1/2) π)² for an even one. With half a mass at the free end the matrix stays
-# symmetric if that row and column are scaled. `eigh_tridiagonal` takes batches and has derivatives:
-# here by the stiffness of each element, which is where a crack would be heard most.
+# This matrix over the masses of the nodes has the squares of a bar's frequencies as eigenvalues:
+# ((j − 1/2) π)² for an even bar. The free end has half a mass, so its row and column are scaled to
+# keep the matrix symmetric. `eigh_tridiagonal` takes batches and has derivatives. Here they are by
+# the stiffness of each element, and say where a crack would be heard most.
 
 
 # %%

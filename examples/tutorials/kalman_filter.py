@@ -52,10 +52,9 @@ seen = tracks @ H.T + np.sqrt(r[..., 0])[:, None] * rng.normal(size=(TARGETS, ST
 # %% [markdown]
 # ## Filter and smoother
 #
-# Both are written for one target. What is observed is weighed by the Cholesky factor L of its
-# covariance S = H P Hᵀ + r I: with W = L⁻¹ H P, the mean moves by Wᵀ L⁻¹ (y − H m), the covariance
-# shrinks by Wᵀ W, and the logarithm of the likelihood is made of L and L⁻¹ (y − H m) too.
-# `congruence` is A X Aᵀ + Q.
+# Both are written for one target. The Cholesky factor L of the covariance S = H P Hᵀ + r I weighs
+# an observation. Let W = L⁻¹ H P. The mean moves by Wᵀ L⁻¹ (y − H m), and the covariance shrinks by
+# Wᵀ W. The log likelihood is made of L and L⁻¹ (y − H m) too. `congruence` is A X Aᵀ + Q.
 
 
 # %%
@@ -101,7 +100,7 @@ def log_likelihood(theta, y):
 
 
 # %% [markdown]
-# `jax.vmap` makes a batch of it, and the operands' sharding is that of all that is made of them.
+# `jax.vmap` makes a batch of it. All results are sharded like the operands.
 
 # %%
 theta = jax.device_put(np.zeros((TARGETS, 2)), PartitionSpec("target"))

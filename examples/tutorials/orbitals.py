@@ -3,8 +3,8 @@
 #
 # In Hückel's model of a flat molecule each carbon atom gives one electron, and orbitals are the
 # eigenvectors of a small matrix H: an energy on the diagonal for each atom, and minus the strength
-# of each bond beside it. Rings have equal eigenvalues, by symmetry. What a chemist asks there, how
-# charges answer to a field and which shape the molecule takes, are derivatives at just those
+# of each bond beside it. Rings have equal eigenvalues, by symmetry. A chemist asks how charges
+# answer to a field, and which shape the molecule takes. Both answers are derivatives at these
 # matrices. Through `jnp.linalg.eigh` they are NaN, or wrong, or right by luck.
 
 # %%
@@ -110,10 +110,10 @@ stock = along(jax.jit(jax.hessian(electrons_stock))(square))
 print(f"curvature of the square towards a rectangle: {ours:.6f}; through jax.numpy {stock:.6f}")
 
 # %% [markdown]
-# By hand: bonds 2.5 ± d have the energies ±5 and ±2d, so that the curvature is 8 times the second
+# By hand: bonds 2.5 ± d have the energies ±5 and ±2d. The curvature is therefore 8 times the second
 # derivative of `free` at 0, −1 / (2 kT): −40. The other number is what rounding makes of a quotient
-# of two zeros. The gradient by a bond is minus twice the element of the density matrix, which is
-# called the bond order.
+# of two zeros. The gradient by a bond is minus twice the element of the density matrix, the bond
+# order.
 
 # %%
 np.testing.assert_allclose(ours, -4 / TEMPERATURE, rtol=1e-9)

@@ -3,8 +3,8 @@
 #
 # Shampoo (Gupta, Koren and Singer, 2018) preconditions the gradient G of a matrix of weights from
 # both sides: L and R gather G Gᵀ and Gᵀ G, and the step is L^(-1/4) G R^(-1/4). Real models have
-# hundreds of such blocks. Their roots are one batched call, `linalg.inverse_pth_root`; here it
-# stands beside the same on `jnp.linalg.eigh`.
+# hundreds of such blocks. Their roots are one batched call, `linalg.inverse_pth_root`. Here it is
+# compared with roots by `jnp.linalg.eigh`.
 
 # %%
 import statistics
@@ -58,9 +58,11 @@ for name, function in (("linalg", root), ("jax.numpy", stock_root)):
 # %% [markdown]
 # ## Blocks of every day
 #
-# Some blocks are not usual: rows of an embedding that no batch has named yet have statistics of
-# zeros; a layer has seen fewer gradients than it has rows, so that its statistics are singular; and
-# kept in bfloat16, to save memory, they are no longer exactly semidefinite.
+# Some blocks are not usual:
+#
+# - Rows of an embedding that no batch has named yet have statistics of zeros.
+# - A layer that has seen fewer gradients than it has rows has singular statistics.
+# - Statistics that are kept in bfloat16, to save memory, are no longer exactly semidefinite.
 
 # %%
 few = gradients[..., :4] @ gradients[..., :4].mT

@@ -2,10 +2,10 @@
 # # Principal components of data that no device holds
 #
 # A reactor's spectra are taken a hundred thousand times, and nobody knows how many substances are
-# in it. Each spectrum is the sum of the substances' own, by their concentrations, and noise: the
-# singular values of all spectra together say how many there are, the right singular vectors span
-# what they look like, and the left ones say where something was odd. The rows lie on eight devices,
-# and nothing that is as long as the data leaves its device.
+# in it. Each spectrum is the sum of the substances' own, by their concentrations, and noise. The
+# singular values of all spectra say how many substances there are. The right singular vectors span
+# their spectra, and the left ones say where something was odd. The rows lie on eight devices, and
+# nothing that is as long as the data leaves its device.
 
 # %%
 import os
@@ -76,7 +76,7 @@ assert dist.report(program).moved < dist.report(stock).moved / 50
 
 # %% [markdown]
 # The largest singular value of noise alone is about σ (√m + √n), of m samples and n wavelengths
-# (Marchenko and Pastur). What is above it is signal. A tenth more allows for chance.
+# (Marchenko and Pastur). Anything above it is signal. A tenth more allows for chance.
 
 # %%
 edge = NOISE * (SAMPLES**0.5 + WAVELENGTHS**0.5)
@@ -178,8 +178,8 @@ print(f"most influential: sample {int(jnp.argmax(moves))}; sharded as {moves.sha
 print(f"a device receives {dist.report(influence).moved / 1e3:.0f} kB")
 
 # %% [markdown]
-# By hand it is 2 s² |u|², u being the sample's element of the fourth left singular vector: NumPy's
-# gives the same, of the data without the fault, as far as float32 knows a vector whose singular
+# By hand it is 2 s² |u|², where u is the sample's element of the fourth left singular vector. NumPy
+# gives the same for the data without the fault, as far as float32 knows a vector whose singular
 # value is 12,000 times less than the first.
 
 # %%

@@ -1,21 +1,21 @@
-// The ranges within which matrices are balanced and eigenvectors are held.
+// Ranges for balancing matrices and for the eigenvectors of balanced ones.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
 
 namespace linalg {
 
-// Passes over all rows; three to five are usual.
+// Limit of passes over all rows. Three to five are usual.
 inline constexpr int kBalancePasses = 40;
 
 template <class T>
 struct BalanceRange;
 template <>
 struct BalanceRange<float> {
-  // Of D and its inverse, and of what eigenvectors hold before D multiplies them: the product of
-  // both is in range.
+  // kMost bounds the diagonal D and its inverse, kMostOfVector the eigenvectors before D scales
+  // them. The product of both bounds is in range.
   static constexpr float kMost = 0x1p100f, kMostOfVector = 0x1p20f;
-  // Elements times this have squares that are in range, down to those of no account.
+  // Scaled by kUp, every element that matters has a square in range.
   static constexpr float kUp = 0x1p40f;
 };
 template <>
@@ -24,9 +24,9 @@ struct BalanceRange<double> {
   static constexpr double kUp = 0x1p300;
 };
 
-// The power of two by which a column is multiplied, and a row divided, that are about as long then,
-// where `on` holds and their sum becomes so much smaller that it pays; else 1. `before` is what
-// they have been multiplied by.
+// The power of two that scales a column, and divides its row, to make their norms nearly equal. It
+// is 1 outside the mask `on`, and where the sum of both norms shrinks too little to pay. `before`
+// is the product of the earlier factors.
 template <class V>
 LINALG_INLINE V BalancingFactor(Mask<V> on, V column, V row, V before) {
   using Range = BalanceRange<Lane<V>>;

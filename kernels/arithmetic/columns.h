@@ -1,21 +1,23 @@
-// One matrix with neighbouring columns in a register, where matrices in lanes have one element of
-// each in it: a Row is the register, of one matrix's numbers V, or V itself. An algorithm that is
-// written for SplitRows makes the same operations on each element either way.
+// Neighbouring columns of one matrix in a register, for algorithms that also run with one matrix
+// per lane.
+//
+// A Row is a register of one matrix's numbers, or V itself. Code written for SplitRows does the
+// same operations on each element for both kinds of Row.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
 
 namespace linalg {
 
-// E, for as many columns as a Row holds.
+// E for all columns of a Row.
 template <class E, class Row>
 using RowElement = std::conditional_t<kComplexElement<E>, Complex<Row>, Row>;
 
-// Columns in a Row, or in a block B of elements E.
+// The columns in a Row, or in a block B of elements E.
 template <class E, class B>
 inline constexpr int kColumns = sizeof(B) / sizeof(E);
 
-// The element in every column, its sign of zero included.
+// The element in every column. Keeps the sign of zero.
 template <class Row, class E>
 LINALG_INLINE RowElement<E, Row> Widen(E x) {
   if constexpr (kComplexElement<E>) {
@@ -27,7 +29,7 @@ LINALG_INLINE RowElement<E, Row> Widen(E x) {
   }
 }
 
-// Neighbouring elements of a row in memory, as a block B; complex ones lie there part by part.
+// Loads neighbouring elements of a row as a block B. Complex elements lie in memory part by part.
 template <class B, class E, size_t... kIndex>
 LINALG_INLINE B LoadColumns(const E* source, std::index_sequence<kIndex...>) {
   if constexpr (std::is_same_v<B, E>) {
@@ -71,14 +73,13 @@ constexpr int PaddedColumns(int n) {
   return (n + kColumns<V, Row> - 1) / kColumns<V, Row> * kColumns<V, Row>;
 }
 
-// Registers V from one row to the next. Rows a power of two apart would share few sets of the
-// cache.
+// The distance of rows in registers V. Rows a power of two apart would compete for few cache sets.
 template <class V, class Row>
 constexpr int RowStride(int n) {
   return PaddedColumns<V, Row>(n) + (kColumns<V, Row> == 1 && n % 16 == 0);
 }
 
-// A matrix with real and imaginary parts apart, and rows padded to a whole number of Row.
+// A matrix with separate real and imaginary parts, and rows padded to whole Rows.
 template <class E, class Row>
 struct SplitRows {
   using V = RealElement<E>;

@@ -1,12 +1,12 @@
-// Division of many elements by one.
+// Division of many elements by one number.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
 
 namespace linalg {
 
-// Division by a number that many are divided by: a multiplication by the reciprocal, of the number
-// scaled up where it is so small that the reciprocal would overflow.
+// Divides by multiplying with the reciprocal. A tiny number is scaled up first, since its
+// reciprocal would overflow.
 template <class E>
 class Divisor {
   using V = RealElement<E>;
@@ -27,16 +27,17 @@ class Divisor {
 
   LINALG_INLINE E Divide(E x) const { return Mul(inverse_, scale_ * x); }
 
-  // What x is multiplied by, first with the scale.
+  // x / number is inverse * (scale * x).
   LINALG_INLINE V scale() const { return scale_; }
   LINALG_INLINE E inverse() const { return inverse_; }
 
  private:
   static LINALG_INLINE E Reciprocal(E x) {
     if constexpr (kComplexElement<E>) {
-      // By its larger part first: |x|² may overflow where 1 / x does not.
+      // Divides by the larger part first: |x|² may overflow where 1 / x does not.
       const V one = Broadcast<V>(1), larger = Larger(Abs(x.re), Abs(x.im)), scale = one / larger;
-      // The reciprocal of infinity is 0, as of a real one; that of NaN is NaN, beside infinity too.
+      // The reciprocal of infinity is 0. The reciprocal of NaN is NaN, also beside an infinite
+      // part.
       const auto endless =
           (larger == Broadcast<V>(std::numeric_limits<T>::infinity())) & (x.re == x.re);
       const V p = endless ? one : x.re * scale, q = endless ? V{} : x.im * scale;

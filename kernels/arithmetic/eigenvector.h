@@ -1,4 +1,4 @@
-// The scalars of an eigenvector that is made by back substitution in a Schur form.
+// Scalars for eigenvectors by back substitution in a Schur form.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -6,8 +6,8 @@
 
 namespace linalg {
 
-// The system [[p, b], [c, q]] (x, y) = (first, second), b and c not zero, eliminated by the larger
-// of p and c: y is bottom / below, and x then (rest - beside y) / pivot.
+// The system [[p, b], [c, q]] (x, y) = (first, second), where b and c are not zero. The larger of p
+// and c is the pivot. The solution is y = bottom / below, then x = (rest - beside y) / pivot.
 template <class V>
 struct EliminatedBlock {
   using C = Complex<V>;
@@ -25,8 +25,8 @@ struct EliminatedBlock {
   }
 };
 
-// Brings a vector of n elements at(i), the largest of a magnitude of `size`, to length 1, and to a
-// real largest element where `turns` holds. Calls store(i, element) with what it becomes.
+// Scales the n elements at(i) to a vector of length 1. `size` is the largest magnitude among them.
+// Where `turns` holds, the largest element becomes real. Calls store(i, element) with each result.
 template <class V, class At, class Store>
 LINALG_INLINE void NormaliseEigenvector(int n, V size, Mask<V> turns, At&& at, Store&& store) {
   using C = Complex<V>;

@@ -1,9 +1,8 @@
-// The elements that algorithms compute with: "one matrix per lane", or one alone.
+// The elements that algorithms compute with: one matrix per lane, or a single matrix.
 //
-// V is a vector register that holds the same element of several matrices, one per lane, or a plain
-// float or double: one matrix. An element of a matrix is a V, or a Complex<V>. Products and sums
-// are fused where the machine can, by name and never by the compiler's choice (-ffp-contract=off),
-// so that a matrix gives the same bits in any lane of any width.
+// V is a vector register with one matrix per lane, or a plain float or double for one matrix. An
+// element of a matrix is a V or a Complex<V>. Fused operations are explicit (MulAdd), never the
+// compiler's choice (-ffp-contract=off). So a matrix gives the same bits in any lane of any width.
 #pragma once
 
 #include <cmath>
@@ -20,13 +19,13 @@
 #include <arm_neon.h>
 #endif
 
-// In CUDA the same algorithms run with one matrix per thread: V is a plain number there.
+// In CUDA each thread has one matrix, and V is a plain number.
 #if defined(__CUDACC__)
 #define LINALG_INLINE __host__ __device__ __forceinline__
 #define LINALG_ONCE LINALG_INLINE
 #else
 #define LINALG_INLINE inline __attribute__((always_inline))
-// For what is long, and works long: compiled once in a file, not in each function that calls it.
+// For long functions with long run times: compiled once per file, not inlined in each caller.
 #define LINALG_ONCE __attribute__((noinline))
 #endif
 
@@ -40,7 +39,7 @@ template <class T>
 struct VectorOf<T, 1> {
   using Type = T;
 };
-// A register of kLanes floats or doubles; one lane is the plain type.
+// A register of kLanes floats or doubles. One lane is the plain type.
 template <class T, int kLanes>
 using Vector = typename VectorOf<T, kLanes>::Type;
 
@@ -61,7 +60,7 @@ using Lane = typename LaneOf<V>::Type;
 template <class V>
 inline constexpr int kLanesOf = sizeof(V) / sizeof(Lane<V>);
 
-// What a comparison of two V gives: a truth value per lane.
+// The result of comparing two V: a truth value per lane.
 template <class V>
 using Mask = decltype(V{} < V{});
 
@@ -70,13 +69,13 @@ LINALG_INLINE V Broadcast(Lane<V> x) {
   return V{} + x;
 }
 
-// A small integer, or a constant, in every lane.
+// A constant or a small integer in every lane.
 template <class V, class X>
 LINALG_INLINE V Number(X x) {
   return Broadcast<V>(static_cast<Lane<V>>(x));
 }
 
-// The larger of both, and the smaller; y where one is NaN.
+// The larger and the smaller of both; y where one is NaN.
 template <class V>
 LINALG_INLINE V Larger(V x, V y) {
   return x > y ? x : y;
@@ -105,8 +104,8 @@ LINALG_INLINE bool Any(M mask) {
   }
 }
 
-// Aligned as one lane is, though not as all of them: so a single one is an access like others,
-// which nvcc would make byte by byte of the bytes of a copy.
+// For pointers with the alignment of one lane. A single lane is a plain access: nvcc would split
+// the memcpy into bytes.
 template <class V>
 LINALG_INLINE V LoadUnaligned(const Lane<V>* source) {
   if constexpr (std::is_same_v<V, Lane<V>>) {
@@ -127,7 +126,7 @@ LINALG_INLINE void StoreUnaligned(V x, Lane<V>* target) {
   }
 }
 
-// The lanes at kPlaces of `low` and `high`, one after the other.
+// The lanes kPlaces of the concatenation of `low` and `high`.
 template <size_t... kPlaces, class V>
 LINALG_INLINE auto Shuffle(V low, V high) {
 #if defined(__CUDACC__)
@@ -170,7 +169,7 @@ LINALG_INLINE V Sqrt(V x) {
   }
 }
 
-// a * b + c, rounded once where the machine has an instruction for it, else twice, on any width.
+// a * b + c. Rounded once where the machine has a fused instruction, else twice, for every width.
 template <class V>
 LINALG_INLINE V MulAdd(V a, V b, V c) {
 #if defined(__FMA__) || defined(__CUDA_ARCH__) || defined(__aarch64__)
@@ -199,7 +198,7 @@ LINALG_INLINE V MulAdd(V a, V b, V c) {
     if constexpr (sizeof(Lane<V>) == 8)
       return (V)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
   } else {
-    // Several registers, which one matrix alone may be given.
+    // Code for one matrix may pass a V of several registers.
     constexpr int kParts = sizeof(V) / 16;
     using Part = Vector<Lane<V>, kLanesOf<V> / kParts>;
     Part x[kParts], y[kParts], z[kParts];
@@ -216,7 +215,7 @@ LINALG_INLINE V MulAdd(V a, V b, V c) {
 #endif
 }
 
-// One number of all lanes, by halves.
+// Combines all lanes, by halves.
 template <class V, class Combine>
 LINALG_INLINE Lane<V> Reduce(V x, Combine&& combine) {
   if constexpr (kLanesOf<V> == 1) {
@@ -228,12 +227,7 @@ LINALG_INLINE Lane<V> Reduce(V x, Combine&& combine) {
   }
 }
 
-template <class V>
-LINALG_INLINE Lane<V> SumOfLanes(V x) {
-  return Reduce(x, [](auto a, auto b) { return a + b; });
-}
-
-// Complex numbers over V, and the same operations on real ones.
+// Complex numbers over V, with the operations that real ones have.
 template <class V>
 struct Complex {
   V re, im;
@@ -251,17 +245,17 @@ template <class R>
 struct RealOfElement<std::complex<R>> {
   using Type = R;
 };
-// The V of an element.
+// The real type V of an element.
 template <class E>
 using RealElement = typename RealOfElement<E>::Type;
 template <class E>
 inline constexpr bool kComplexElement = !std::is_same_v<E, RealElement<E>>;
 
-// How many real numbers an element, or a number, consists of.
+// The count of real numbers in an element or a number.
 template <class E>
 inline constexpr int kPartsOf = kComplexElement<E> ? 2 : 1;
 
-// What algorithms compute with for numbers T, in lanes V; of the same layout where V is one number.
+// The element for numbers T in lanes V. If V is one number, it has the layout of T.
 template <class T, class V = RealElement<T>>
 using Element = std::conditional_t<kComplexElement<T>, Complex<V>, V>;
 
@@ -299,6 +293,14 @@ LINALG_INLINE RealElement<E> Re(E a) {
   }
 }
 template <class E>
+LINALG_INLINE auto SumOfLanes(E x) {
+  if constexpr (kComplexElement<E>) {
+    return Complex<Lane<RealElement<E>>>{SumOfLanes(x.re), SumOfLanes(x.im)};
+  } else {
+    return Reduce(x, [](auto a, auto b) { return a + b; });
+  }
+}
+template <class E>
 LINALG_INLINE E FromReal(RealElement<E> a) {
   if constexpr (kComplexElement<E>) {
     return {a, RealElement<E>{}};
@@ -315,7 +317,6 @@ LINALG_INLINE E Choose(Mask<RealElement<E>> mask, E a, E b) {
   }
 }
 
-// Exchanges a and b where the mask holds.
 template <class E>
 LINALG_INLINE void ExchangeWhere(Mask<RealElement<E>> mask, E& a, E& b) {
   const E x = a, y = b;
@@ -323,8 +324,8 @@ LINALG_INLINE void ExchangeWhere(Mask<RealElement<E>> mask, E& a, E& b) {
   b = Choose(mask, x, y);
 }
 
-// Exchanges neighbours until the n elements are in order: before(j) says in which lanes element j
-// belongs before the one before it, and exchange(j, lanes) exchanges those. They nearly are.
+// Insertion sort of n elements that are nearly in order. before(j) is the mask of the lanes where
+// element j belongs before element j - 1. exchange(j, lanes) exchanges both in those lanes.
 template <class Before, class Exchange>
 LINALG_INLINE void SortLanes(int n, Before&& before, Exchange&& exchange) {
   for (int i = 1; i < n; ++i) {
@@ -410,7 +411,7 @@ LINALG_INLINE V CopySign(V magnitude, V sign) {
   }
 }
 
-// |re| + |im|, by which LAPACK chooses pivots.
+// The size |re| + |im|, by which LAPACK chooses pivots.
 template <class E>
 LINALG_INLINE RealElement<E> Magnitude(E a) {
   if constexpr (kComplexElement<E>) {
@@ -420,7 +421,7 @@ LINALG_INLINE RealElement<E> Magnitude(E a) {
   }
 }
 
-// |a|, for numbers whose squares are in range.
+// The modulus |a|, for numbers whose squares are in range.
 template <class E>
 LINALG_INLINE RealElement<E> Modulus(E a) {
   if constexpr (kComplexElement<E>) {
@@ -430,7 +431,7 @@ LINALG_INLINE RealElement<E> Modulus(E a) {
   }
 }
 
-// Where a part of the element is NaN.
+// The mask of the elements with a NaN part.
 template <class E>
 LINALG_INLINE auto IsNaN(E a) {
   if constexpr (kComplexElement<E>) {
@@ -440,7 +441,7 @@ LINALG_INLINE auto IsNaN(E a) {
   }
 }
 
-// NaN in every lane, in both parts of a complex number.
+// NaN in every lane, and in both parts of a complex number.
 template <class E>
 LINALG_INLINE E NaN() {
   using V = RealElement<E>;
@@ -452,11 +453,11 @@ LINALG_INLINE E NaN() {
   }
 }
 
-// What a pointer, or what stands for one, points to.
+// The element type of a pointer or a pointer-like class.
 template <class Pointer>
 using Pointed = std::remove_cvref_t<decltype(std::declval<Pointer>()[0])>;
 
-// Replaces the elements by NaN in the lanes where the mask holds.
+// Sets all elements to NaN in the lanes where the mask holds.
 template <class Pointer>
 LINALG_INLINE void FillNaN(Mask<RealElement<Pointed<Pointer>>> mask, int64_t count, Pointer a) {
   using E = Pointed<Pointer>;

@@ -1,4 +1,4 @@
-// The exchanges of rows that pivots stand for.
+// The row exchanges that pivots describe.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace linalg {
 
-// Calls exchange(k, i) for the pivots i of the steps k < count, in their order or with `back` in
-// the opposite one; not where both are the same row, or i is none of the matrix's `size` rows.
+// Calls exchange(k, i) for the pivots i of the steps k < count, in reverse with `back`. Skips a
+// step whose rows are equal, or whose pivot lies outside the `size` rows.
 template <class Index, class Exchange>
 LINALG_INLINE void ForEachExchange(Index count, const int32_t* pivots, Index size, bool back,
                                    Exchange&& exchange) {
@@ -21,7 +21,7 @@ LINALG_INLINE void ForEachExchange(Index count, const int32_t* pivots, Index siz
   }
 }
 
-// The same of the rows of b (n, cols), `ld` apart.
+// Exchanges the rows of b (n, cols); rows are `ld` apart.
 template <class Index, class E>
 LINALG_INLINE void ExchangeRows(Index n, const int32_t* pivots, std::type_identity_t<Index> cols,
                                 E* b, std::type_identity_t<Index> ld, bool back) {
@@ -30,7 +30,7 @@ LINALG_INLINE void ExchangeRows(Index n, const int32_t* pivots, std::type_identi
   });
 }
 
-// permutation = the rows' order after the exchanges.
+// permutation = the order of the rows after the exchanges.
 inline void PivotsToPermutation(int64_t count, const int32_t* pivots, int64_t size,
                                 int32_t* permutation) {
   std::iota(permutation, permutation + size, 0);

@@ -1,12 +1,12 @@
-// What info says of a matrix beside LAPACK's numbers, which are not negative.
+// The project's negative values of info. LAPACK's values are not negative.
 #pragma once
 
 namespace linalg {
 
-// It holds NaN or Inf.
+// The matrix holds NaN or Inf.
 inline constexpr int kNotFinite = -1;
 
-// Its LU factors hold NaN.
+// The LU factors of the matrix hold NaN.
 inline constexpr int kHoldsNaN = -1;
 
 }  // namespace linalg

@@ -1,13 +1,12 @@
-// One-sided Jacobi: the angle of a rotation, and what counts as zero, as short and as endless.
+// One-sided Jacobi: rotation angles, and the limits for zero, short and infinite vectors.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
 
 namespace linalg {
 
-// Squared norms of rows or columns of a matrix of norm 1: what is not above kNull is too small for
-// squares and products of squares, and is taken to be of no direction; pairs of those below kShort
-// are scaled.
+// Limits of squared norms, for rows or columns of a matrix of norm 1. Up to kNull, squares and
+// their products would underflow, so the vector counts as zero. Pairs below kShort are scaled.
 template <class T>
 struct JacobiRange;
 template <>
@@ -19,18 +18,19 @@ struct JacobiRange<double> {
   static constexpr double kNull = 0x1p-860, kShort = 0x1p-10, kUp = 0x1p600;
 };
 
-// Sweeps over all pairs that Jacobi's method is given; five to ten are usual.
+// Limit of sweeps over all pairs. Five to ten are usual.
 inline constexpr int kJacobiSweeps = 40;
 
-// Vectors of `length` elements are orthogonal whose product, over their lengths, is at most this.
+// Two vectors of `length` elements count as orthogonal if their product, over their norms, is at
+// most this.
 template <class T>
 LINALG_INLINE T JacobiTolerance(int length) {
   return std::numeric_limits<T>::epsilon() * (T(2) + Sqrt(static_cast<T>(length)));
 }
 
-// The smaller angle by which a Hermitian matrix of order 2 is turned to be diagonal, given half the
-// difference of its diagonal elements, not negative, and of the element beside them the modulus and
-// its square. None where `turn` does not hold.
+// The smaller angle that diagonalises a Hermitian matrix of order 2. `half` is half the difference
+// of the diagonal elements and not negative. `length` and `square` are the modulus of the
+// off-diagonal element and its square. Where `turn` does not hold, the angle is 0.
 template <class V>
 struct JacobiAngle {
   V tangent, cosine, sine;
@@ -43,15 +43,15 @@ struct JacobiAngle {
   }
 };
 
-// A rotation of rows and columns i and j, as cosine, sine and phase: the new columns are
-// c i - s conj(e) j and s i + c conj(e) j.
+// A rotation of rows and columns i and j by cosine, sine and phase. The new columns are c i - s
+// conj(e) j and s i + c conj(e) j.
 template <class E>
 struct JacobiRotation {
   RealElement<E> cosine = 1, sine = 0;
   E phase = FromReal<E>(RealElement<E>(1));
 };
 
-// Of one matrix: the rotation that makes the element z beside the diagonal elements x and y zero.
+// The rotation that annihilates the element z beside the diagonal elements x and y.
 template <class E>
 LINALG_INLINE JacobiRotation<E> MakeJacobiRotation(RealElement<E> x, RealElement<E> y, E z,
                                                    RealElement<E> negligible) {

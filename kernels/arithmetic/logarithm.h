@@ -1,8 +1,8 @@
-// The natural logarithm, in every lane; the same bits on any width.
+// The natural logarithm in every lane. The bits are equal for every register width.
 //
-// x = 2^k (1 + f) with 1 + f in [√½, √2); log(1 + f) = f - f²/2 + s (f²/2 + R(s²)), s = f / (2 +
-// f), with the polynomials R of FreeBSD's msun (e_log.c and e_logf.c), within one unit in the last
-// place.
+// Reduces to x = 2^k (1 + f) with 1 + f in [√½, √2). Then log(1 + f) = f - f²/2 + s (f²/2 + R(s²))
+// with s = f / (2 + f). The polynomials R are from FreeBSD's msun (e_log.c and e_logf.c). The error
+// is within one unit in the last place.
 #pragma once
 
 #include <bit>
@@ -66,7 +66,8 @@ LINALG_INLINE V Logarithm(V x, V exponent) {
   using T = Lane<V>;
   using Of = LogarithmOf<T>;
   using Bits = Vector<typename Of::Bits, kLanesOf<V>>;
-  using Wrapping = std::make_unsigned_t<typename Of::Bits>;  // a NaN may be as large as there are
+  // Unsigned: the sum wraps for a NaN with the largest bit pattern.
+  using Wrapping = std::make_unsigned_t<typename Of::Bits>;
   using WrappingBits = Vector<Wrapping, kLanesOf<V>>;
   const Bits shifted = std::bit_cast<Bits>(std::bit_cast<WrappingBits>(x) +
                                            static_cast<Wrapping>(Of::kOne - Of::kSqrtHalf));
@@ -84,7 +85,7 @@ LINALG_INLINE V Logarithm(V x, V exponent) {
   const V r = MulAdd(w, Of::Even(w), z * Of::Odd(w));
   const V low = MulAdd(s, half_square + r, k * Broadcast<V>(Of::kLn2Low));
   const V log = MulAdd(k, Broadcast<V>(Of::kLn2High), f - (half_square - low));
-  // Zero, infinity and NaN are what no power of two is taken from.
+  // Zero, infinity and NaN have no such reduction.
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   const V special = x == V{} ? Broadcast<V>(-kInfinity) : x;
   return (x > V{}) & (x < Broadcast<V>(kInfinity)) ? log : special;

@@ -1,12 +1,12 @@
-// Norms of columns whose squares may leave the range of the numbers.
+// Norms of columns whose squares may be out of range.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
 
 namespace linalg {
 
-// What sums of squares are trusted in: between kLeast and kMost nothing that matters has under- or
-// overflowed. Columns beyond are first multiplied by kUp or kDown, powers of two.
+// A sum of squares between kLeast and kMost is accurate. Outside that range, the column is first
+// scaled by kUp or kDown, powers of two.
 template <class T>
 struct SquareRange;
 template <>
@@ -18,8 +18,8 @@ struct SquareRange<double> {
   static constexpr double kLeast = 0x1p-960, kMost = 0x1p1000, kUp = 0x1p600, kDown = 0x1p-600;
 };
 
-// The power of two by which columns of the sum of squares `total` are multiplied first, and its
-// inverse: 1 within the range.
+// The scale for columns whose sum of squares is `total`, and its inverse. Both are 1 within the
+// range.
 template <class V>
 struct SquareScale {
   V scale, unscale;

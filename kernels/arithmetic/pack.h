@@ -1,9 +1,9 @@
-// Moves matrices between their place in a batch and the lanes of registers.
+// Moves matrices between a batch in memory and the lanes of registers.
 //
-// kLanes matrices of `count` elements each, `stride` apart, become `count` registers with one
-// matrix per lane. Done by transposing squares of elements in registers; the last square of a row
-// overlaps the one before, so that there is no scalar remainder. Matrices of 2 or 4 elements that
-// lie side by side fill whole registers, which are taken apart instead.
+// Packing turns kLanes matrices of `count` elements, `stride` apart, into `count` registers with
+// one matrix per lane. It transposes squares of elements in registers. The last square of a row
+// overlaps the one before, so there is no scalar remainder. Contiguous matrices of 2 or 4 elements
+// fill whole registers, which are split instead.
 #pragma once
 
 #include <cstring>
@@ -13,12 +13,12 @@
 
 namespace linalg {
 
-// What numbers of so many bytes are moved as: complex64 as a lane of its size.
+// The type that moves numbers of kBytes bytes. A complex64 moves as one double.
 template <size_t kBytes>
-using Moved = std::conditional_t<kBytes == 4, float, double>;
+using MoveType = std::conditional_t<kBytes == 4, float, double>;
 
-// For numbers that are aligned as their parts are, as complex64 is where it is moved as double: a
-// pointer to what is moved may be passed on, but neither read through nor copied from as such.
+// Copies by bytes: a complex64 that moves as a double is aligned only as a float. Such a pointer
+// may be passed on, but not dereferenced.
 template <class X>
 LINALG_INLINE X LoadMoved(const void* source) {
   X x;
@@ -30,7 +30,7 @@ LINALG_INLINE void StoreMoved(X x, void* target) {
   std::memcpy(target, &x, sizeof(X));
 }
 
-// One step of a transposition: exchanges blocks of kStep lanes between registers kStep apart.
+// One step of the transposition: exchanges blocks of kStep lanes between registers kStep apart.
 template <int kStep, class V, size_t... kIndex>
 LINALG_INLINE void ExchangeBlocks(V& a, V& b, std::index_sequence<kIndex...>) {
   constexpr size_t kLanes = sizeof...(kIndex);
@@ -40,7 +40,7 @@ LINALG_INLINE void ExchangeBlocks(V& a, V& b, std::index_sequence<kIndex...>) {
   b = high;
 }
 
-// Transposes the kSize by kSize squares that stand side by side in kSize registers.
+// Transposes the kSize by kSize squares that lie side by side in kSize registers.
 template <int kSize, int kStep, class V>
 LINALG_INLINE void TransposeInRegisters(V* x) {
   if constexpr (kStep > 0) {
@@ -59,7 +59,7 @@ LINALG_INLINE auto Join(V low, V high, std::index_sequence<kIndex...>) {
   return Shuffle<kIndex...>(low, high);
 }
 
-// A register of pieces of kPiece elements, from rows kPiece apart.
+// Fills a register with pieces of kPiece elements, from rows kPiece apart.
 template <class T, int kLanes, int kPiece>
 LINALG_INLINE Vector<T, kLanes> LoadPieces(const T* source, int64_t stride) {
   if constexpr (kLanes == kPiece) {
@@ -117,8 +117,8 @@ LINALG_INLINE V EverySecond(V low, V high, std::index_sequence<kIndex...>) {
   return Shuffle<(kFirst + 2 * kIndex)...>(low, high);
 }
 
-// Tuples of kCount elements that fill kCount registers become a register for each place in the
-// tuple, kStep apart.
+// Splits tuples of kCount elements in kCount registers: one register for each place in the tuple,
+// kStep apart.
 template <int kCount, int kStep = 1, class V>
 LINALG_INLINE void SplitTuples(const V* x, V* target) {
   if constexpr (kCount == 1) {
@@ -172,7 +172,7 @@ LINALG_INLINE void UnpackTuples(const V* source, Lane<V>* target) {
   for (int i = 0; i < kCount; ++i) StoreMoved(x[i], target + i * kLanesOf<V>);
 }
 
-// Calls body(first) for squares of kPiece elements that cover [0, count), count >= kPiece.
+// Calls body(first) for squares of kPiece elements that cover [0, count). Needs count >= kPiece.
 template <int kPiece, class Body>
 LINALG_INLINE void ForEachSquare(int64_t count, Body&& body) {
   for (int64_t i = 0; i + kPiece <= count; i += kPiece) body(i);

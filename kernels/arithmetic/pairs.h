@@ -1,4 +1,4 @@
-// Complex numbers in pairs of lanes, as they lie in memory.
+// Complex numbers in pairs of lanes, in their memory layout.
 #pragma once
 
 #include <utility>
@@ -29,7 +29,7 @@ LINALG_INLINE V ConjugatePairs(V x) {
   return InPairs<V>(1, -1) * x;
 }
 
-// Complex numbers times i, or times -i.
+// Complex numbers times i, or times -i with `minus`.
 template <class V>
 LINALG_INLINE V TimesI(V x, bool minus) {
   return (minus ? InPairs<V>(1, -1) : InPairs<V>(-1, 1)) * SwapPairs(x);

@@ -1,4 +1,4 @@
-// What the derivatives of eigenvectors and singular vectors divide by.
+// The divisors in derivatives of eigenvectors and singular vectors.
 #pragma once
 
 #include <cmath>
@@ -8,9 +8,9 @@
 
 namespace linalg {
 
-// Fᵢⱼ = 1 / (wⱼ - wᵢ) of n eigenvalues or singular values `w`: 0 where the gap is within
-// 8 √n eps ‖A‖, for the two vectors are not determined there. OfSum has wⱼ + wᵢ in its place, and 0
-// where both are that small.
+// Fᵢⱼ = 1 / (wⱼ - wᵢ) for the n eigenvalues or singular values `w`. F is 0 where the gap is within
+// 8 √n eps ‖A‖: the two vectors are not determined there. OfSum has wⱼ + wᵢ instead, with the same
+// limit.
 template <class V>
 class ReciprocalGaps {
  public:

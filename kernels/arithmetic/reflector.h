@@ -1,12 +1,12 @@
-// A Householder reflector I - tau v vᴴ, v's first element 1, with LAPACK's conventions.
+// Householder reflectors I - tau v vᴴ with v's first element 1: LAPACK's conventions.
 #pragma once
 
 #include "kernels/arithmetic/norm.h"
 
 namespace linalg {
 
-// Of the reflector that makes beta of alpha and zeros of what is below it: tau, and what that is
-// multiplied by for v.
+// tau of the reflector that takes alpha to beta, and the factor that makes v of the elements below
+// alpha.
 template <class E>
 struct ReflectorScale {
   E tau, inverse;
@@ -26,7 +26,8 @@ struct ReflectorScale {
   }
 };
 
-// What a reflector leaves of a column that begins with alpha and whose sum of squares is `total`.
+// The first element of a reflected column. The column begins with alpha and has the sum of squares
+// `total`.
 template <class E>
 LINALG_INLINE RealElement<E> ReflectedHead(E alpha, RealElement<E> total) {
   return -CopySign(Sqrt(total), Re(alpha));
@@ -48,10 +49,10 @@ LINALG_INLINE RealElement<E> TailSquares(const E* a, int ld, int count) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// Makes the reflector of a column: its vector goes to elements [1, count) of `v`, beta and zeros to
-// the column; returns tau. Lanes with nothing to reflect get tau = 0 and v = 0. kernels/team/qr.h
-// and kernels/blocked/qr.cc do the same around sums of their own, of a team's threads and of
-// strips: there a column is scaled, and looked through for anything to reflect, in as many ways.
+// Makes the reflector of a column and returns tau. Elements [1, count) of `v` receive its vector;
+// the column becomes beta and zeros. Lanes with nothing to reflect get tau = 0 and v = 0.
+// kernels/team/qr.h and kernels/blocked/qr.cc repeat these steps with other sums: over a team's
+// threads, and over strips.
 template <class E>
 LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
   using V = RealElement<E>;
@@ -91,8 +92,8 @@ LINALG_INLINE E MakeReflector(E* a, int ld, int count, E* v) {
   return tau;
 }
 
-// R's element at (i, j) of factors below whose diagonal the vectors of reflectors stand, get(i, j)
-// being the factors'.
+// R's element at (i, j), from factors that hold reflectors below the diagonal. get(i, j) reads the
+// factors.
 template <class Index, class Get>
 LINALG_INLINE auto WithoutReflectors(Index i, Index j, Get&& get) {
   using E = std::remove_cvref_t<decltype(get(i, j))>;

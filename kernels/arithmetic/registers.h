@@ -1,9 +1,8 @@
-// The registers that there are.
+// The vector registers of the target.
 #pragma once
 
 namespace linalg {
 
-// The width of one.
 #if defined(__AVX512F__)
 inline constexpr int kRegisterBytes = 64;
 #elif defined(__AVX__)
@@ -12,7 +11,7 @@ inline constexpr int kRegisterBytes = 32;
 inline constexpr int kRegisterBytes = 16;
 #endif
 
-// Whether there are 32 of them; else there are 16.
+// Whether there are 32 registers rather than 16.
 #if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr bool kManyRegisters = true;
 #else

@@ -1,12 +1,12 @@
-// Plane rotations: with a real cosine and sine, by products or by shears, and Givens's, of complex
-// ones.
+// Plane rotations. Cosine and sine are real, applied by products or by shears. Givens rotations are
+// complex.
 #pragma once
 
 #include "kernels/arithmetic/scale.h"
 
 namespace linalg {
 
-// a - b and so on with real factors: (c x - s y, s x + c y).
+// (x, y) := (c x - s y, s x + c y)
 template <class E>
 LINALG_INLINE void Rotate(RealElement<E> cosine, RealElement<E> sine, E& x, E& y) {
   const E first = MulAdd(cosine, x, -sine * y);
@@ -14,8 +14,8 @@ LINALG_INLINE void Rotate(RealElement<E> cosine, RealElement<E> sine, E& x, E& y
   x = first;
 }
 
-// The same as three shears: by `shear`, minus the tangent of half the angle, by its sine, and again
-// by `shear`.
+// A rotation as three shears: by `shear`, by `sine`, and by `shear` again. `shear` is minus the
+// tangent of half the angle.
 template <class V>
 struct ShearedRotation {
   V sine, shear;
@@ -25,7 +25,7 @@ struct ShearedRotation {
     return {-two * shear / MulAdd(shear, shear, one), shear};
   }
 
-  // Returns what was y, and leaves what was x there.
+  // Returns the new y. `y` receives the new x.
   template <class E>
   LINALG_INLINE E Rotate(E x, E& y) const {
     const E sheared = MulAdd(shear, y, x), rotated = MulAdd(sine, sheared, y);
@@ -34,7 +34,7 @@ struct ShearedRotation {
   }
 };
 
-// The unitary (conj(p) conj(q); -q p) that takes (x, y) to (length, 0).
+// The unitary matrix [[conj(p), conj(q)], [-q, p]] that takes (x, y) to (length, 0).
 template <class E>
 class GivensRotation {
   using V = RealElement<E>;

@@ -1,4 +1,4 @@
-// Powers of two by which matrices are brought to a norm near 1, one per lane.
+// Powers of two that scale matrices to a norm near 1, one per lane.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace linalg {
 
-// 2^-k for |x| of 2^k or a little more, and the `inverse` 2^k; k is such that both are normal.
+// Returns 2^-k, and 2^k as `inverse`, for 2^k <= |x| < 2^(k + 1). k is limited so that both are
+// normal.
 template <class V>
 LINALG_INLINE V PowerOfTwoScale(V x, V& inverse) {
   using T = Lane<V>;
@@ -28,7 +29,7 @@ LINALG_INLINE V PowerOfTwoScale(V x, V& inverse) {
   return scale;
 }
 
-// What is found of the elements of matrices, lane by lane, before they are scaled.
+// The largest element of each lane's matrix, and whether all are finite.
 template <class E>
 class Extent {
   using V = RealElement<E>;
@@ -41,7 +42,7 @@ class Extent {
     if constexpr (kComplexElement<E>) AddPart(x.im);
   }
 
-  // Adds what has been added to a lane of another.
+  // Joins one lane of another extent to this one.
   template <class Row>
   LINALG_INLINE void Join(const Extent<Row>& other, int lane) {
     AddPart(other.probe_[lane]);
@@ -51,7 +52,7 @@ class Extent {
   // The lanes without NaN and Inf.
   LINALG_INLINE Mask<V> Finite() const { return probe_ == V{}; }
 
-  // PowerOfTwoScale of the largest part; of 0 where there are such.
+  // PowerOfTwoScale of the largest part, or of 0 in lanes that are not finite.
   LINALG_INLINE V Scale(V& inverse) const {
     return PowerOfTwoScale(KeepIf<V>(Finite(), largest_), inverse);
   }
@@ -62,12 +63,12 @@ class Extent {
     largest_ = Larger(Abs(x), largest_);
   }
 
-  V probe_{};  // zeros, or NaN
+  V probe_{};  // zero, or NaN once a NaN or Inf was added
   V largest_{};
 };
 
-// The extent of one matrix whose real numbers, or parts of complex ones, lie in rows, which are
-// read a Row at a time.
+// The extent of one matrix, read a Row at a time from rows of real numbers or of parts of complex
+// ones.
 template <class Row>
 class RowExtent {
   using R = Lane<Row>;

@@ -1,4 +1,4 @@
-// Products of many factors, with their exponent kept apart: they overflow only if they must.
+// Products of many factors with a separate exponent: they overflow only if the result does.
 #pragma once
 
 #include "kernels/arithmetic/logarithm.h"
@@ -27,9 +27,9 @@ struct ScaledProduct {
     product = Normalise(product);
   }
 
-  // Zero, or what remains without the magnitude; and the magnitude's logarithm.
+  // The sign and the logarithm of the magnitude. The sign of zero is zero.
   LINALG_INLINE SignAndLogarithm<E> InParts() const {
-    ScaledProduct normal = *this;  // the square of whose product is in range
+    ScaledProduct normal = *this;  // The modulus squares the product, so that must be in range.
     normal.product = normal.Normalise(normal.Normalise(product));
     const E x = normal.product;
     const V one = Broadcast<V>(1), size = Modulus(x);
@@ -57,7 +57,7 @@ struct ScaledProduct {
   }
 
  private:
-  // Moves a power of two to the exponent where x is far from 1.
+  // Moves a power of two to the exponent if x is far from 1.
   LINALG_INLINE E Normalise(E x) {
     constexpr T kLarge = sizeof(T) == 4 ? T(0x1p40) : T(0x1p256);
     const V size = Magnitude(x);
@@ -69,8 +69,8 @@ struct ScaledProduct {
   }
 };
 
-// The determinant from LU factors, whose rows or columns lie `ld` apart: the product of the pivots,
-// with a sign for every exchange. Steps count from 0, as integers or as numbers in lanes.
+// The determinant from LU factors: the product of the pivots, negated for every exchange. The rows
+// or columns of `lu` are `ld` apart. Pivots count from 0, as integers or as numbers in lanes.
 template <class E, class Pivot>
 LINALG_INLINE ScaledProduct<E> ProductOfPivots(int64_t n, const E* lu, int64_t ld,
                                                const Pivot* pivots) {

@@ -1,6 +1,6 @@
-// The scalars of the QR iteration with implicit shifts on Hessenberg matrices of a norm near 1,
-// with LAPACK's criteria (lahqr; Golub and Van Loan, Matrix Computations, 4th ed., 7.5). Real
-// matrices take two shifts at a time, so that their Schur form is real, with blocks of order 2.
+// Scalars of the QR iteration with implicit shifts, for Hessenberg matrices of a norm near 1. The
+// criteria are LAPACK's (lahqr; Golub and Van Loan, Matrix Computations, 4th ed., 7.5). Real
+// matrices take two shifts at a time, so their Schur form is real, with blocks of order 2.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -8,27 +8,27 @@
 
 namespace linalg {
 
-// LAPACK's limit of steps, times n, which counts as 10 at least.
+// LAPACK's limit of steps, per row; n counts as at least 10.
 inline constexpr int kSchurSteps = 30;
 constexpr int SchurStepLimit(int n) { return kSchurSteps * (n > 10 ? n : 10); }
-// After so many steps without a deflation a shift is made of other elements: at the block's begin,
-// and the second time at its end.
+// After this many steps without deflation, an exceptional shift is used: from the start of the
+// block, then from its end.
 inline constexpr int kExceptionalStep = 10;
 
-// Rows that a step of the bulge changes.
+// The rows that a step of the bulge changes.
 template <class E>
 inline constexpr int kBulge = kComplexElement<E> ? 2 : 3;
 
-// What is negligible below the diagonal, however small what is beside it.
+// Anything at most this size below the diagonal is negligible, whatever its neighbours.
 template <class V>
 LINALG_INLINE V LeastBelowDiagonal(int n) {
   using Limits = std::numeric_limits<Lane<V>>;
   return Broadcast<V>(Limits::min() * (static_cast<Lane<V>>(n) / Limits::epsilon()));
 }
 
-// Whether an element below the diagonal is negligible (Ahues and Tisseur, A new deflation criterion
-// for the QR algorithm, 1997): of a block [[before, above], [below, here]] on the diagonal.
-// `further` is the size of what is below the diagonal beside it.
+// Whether `below` is negligible in the diagonal block [[before, above], [below, here]]. The
+// criterion is by Ahues and Tisseur (A new deflation criterion for the QR algorithm, 1997).
+// `further` is the size of the subdiagonal elements beside the block.
 template <class E>
 LINALG_INLINE auto IsNegligible(int n, E before, E above, E below, E here, RealElement<E> further) {
   using V = RealElement<E>;
@@ -45,8 +45,8 @@ LINALG_INLINE auto IsNegligible(int n, E before, E above, E below, E here, RealE
   return (size <= least) | ((size <= eps * beside) & (less * (more / sum) <= limit));
 }
 
-// Of a block [[a, b], [c, d]] the standard form of a real Schur block, upper triangular, or with
-// a = d and b c < 0, and the cosine and the sine of the rotation that makes it (LAPACK's lanv2).
+// The standard form of a real block [[a, b], [c, d]], and the rotation that makes it (LAPACK's
+// lanv2). The form is upper triangular, or has a = d and b c < 0.
 template <class V>
 struct StandardBlock {
   V a, b, c, d, cosine, sine;
@@ -74,7 +74,7 @@ struct StandardBlock {
     cosine = p / length;
     sine = q / length;
 
-    // A pair, or real ones that are almost equal: the diagonal elements are made equal.
+    // A conjugate pair, or nearly equal real eigenvalues: makes the diagonal elements equal.
     const V sum = b0 + c0 + zero, size = Larger(Abs(gap), Abs(sum));
     const V u = gap / size, v = sum / size, hypotenuse = Sqrt(MulAdd(u, u, v * v));
     const V cs = Sqrt(half_one * (one + Abs(v) / hypotenuse));
@@ -83,7 +83,7 @@ struct StandardBlock {
     const V cc = c0 * cs + d0 * sn, dd = d0 * cs - c0 * sn;
     const V middle = half_one * ((aa * cs + cc * sn) + (dd * cs - bb * sn));
     const V beside = bb * cs + dd * sn, below = cc * cs - aa * sn;
-    // What is left below the diagonal may be real ones after all, or nothing.
+    // Rounding may still leave real eigenvalues here, or a zero off the diagonal.
     const auto zero_beside = (below != zero) & (beside == zero);
     const auto real = (below != zero) & (beside != zero) & ((beside < zero) == (below < zero));
     const V root_b = Sqrt(Abs(beside)), root_c = Sqrt(Abs(below));
@@ -107,14 +107,14 @@ struct StandardBlock {
   }
 };
 
-// The imaginary part of the eigenvalues of a block in that form, whose elements beside the diagonal
-// are these; 0 where it is triangular.
+// The imaginary part of the eigenvalues of a standard block, from its two off-diagonal elements. It
+// is 0 if the block is triangular.
 template <class V>
 LINALG_INLINE V PairImaginary(V above, V below) {
   return Sqrt(Abs(above)) * Sqrt(Abs(below));
 }
 
-// The principal square root of numbers whose squares are in range.
+// The principal square root, for numbers whose squares are in range.
 template <class V>
 LINALG_INLINE Complex<V> ComplexSqrt(Complex<V> x) {
   const V zero{}, half = Number<V>(0.5);
@@ -126,8 +126,8 @@ LINALG_INLINE Complex<V> ComplexSqrt(Complex<V> x) {
   return {something ? re : zero, something ? im : zero};
 }
 
-// The shift that a block [[a, b], [c, d]] at the end gives: of a complex one, the eigenvalue that
-// is closer to d; of a real one, the first of a conjugate pair, or a real one that counts twice.
+// The shift from the last block [[a, b], [c, d]]. Complex: the eigenvalue closer to d. Real: the
+// first of a conjugate pair, or a real eigenvalue that counts twice.
 template <class E>
 LINALG_INLINE Complex<RealElement<E>> ShiftOf(E a, E b, E c, E d) {
   using V = RealElement<E>;
@@ -155,8 +155,8 @@ LINALG_INLINE Complex<RealElement<E>> ShiftOf(E a, E b, E c, E d) {
   }
 }
 
-// The shift of a kExceptionalStep, from a diagonal element and the size of what is below the
-// diagonal next to it.
+// The exceptional shift, from a diagonal element and the size of the subdiagonal elements beside
+// it.
 template <class E>
 LINALG_INLINE Complex<RealElement<E>> ExceptionalShift(E diagonal, RealElement<E> size) {
   using V = RealElement<E>;
@@ -169,8 +169,9 @@ LINALG_INLINE Complex<RealElement<E>> ExceptionalShift(E diagonal, RealElement<E
   }
 }
 
-// The first column of the shifted matrix, or of the product of both, from a row on, scaled: a
-// leading block [[a, b], [c, d]], whose c is above LeastBelowDiagonal, and what is below d.
+// The scaled first column of the shifted matrix, or of the product of both shifted matrices. Its
+// leading block is [[a, b], [c, d]], where c is above LeastBelowDiagonal; `below` is the element
+// below d.
 template <class E>
 LINALG_INLINE void StartVector(E a, E b, E c, E d, E below, Complex<RealElement<E>> shift, E* v) {
   using V = RealElement<E>;
@@ -190,9 +191,9 @@ LINALG_INLINE void StartVector(E a, E b, E c, E d, E below, Complex<RealElement<
   }
 }
 
-// Whether a bulge that starts as the vector v may start in a row: what it disturbs, the element
-// left of that row's diagonal, of size `left`, is negligible then. `beside` is the size of the
-// diagonal elements around.
+// Whether a bulge with the start vector v may start in this row. It disturbs the element left of
+// the row's diagonal, of size `left`, which must be negligible. `beside` is the size of the
+// neighbouring diagonal elements.
 template <class E>
 LINALG_INLINE auto MayStart(const E* v, RealElement<E> left, RealElement<E> beside) {
   using V = RealElement<E>;
@@ -202,7 +203,7 @@ LINALG_INLINE auto MayStart(const E* v, RealElement<E> left, RealElement<E> besi
   return left * rest <= eps * Magnitude(v[0]) * beside;
 }
 
-// The reflector I - tau v vᴴ that moves the bulge, v's first element being 1.
+// The reflector I - tau v vᴴ that moves the bulge; v's first element is 1.
 template <class E>
 class Bulge {
  public:
@@ -214,7 +215,7 @@ class Bulge {
     }
   }
 
-  // Multiplies `count` elements by it, kBulge or one less, `stride` apart.
+  // Applies it to `count` elements, `stride` apart. `count` is kBulge, or one less at the end.
   LINALG_INLINE void Apply(int count, E* x, int stride) const {
     E sum = x[0];
     for (int i = 1; i < kBulge<E>; ++i) {

@@ -1,11 +1,11 @@
-// A matrix by strides.
+// A view of a matrix by strides.
 #pragma once
 
 #include <cstdint>
 
 namespace linalg {
 
-// A matrix whose element (i, j) lies at data[i row + j col].
+// Element (i, j) is data[i row + j col].
 template <class T>
 struct Strided {
   const T* data;

@@ -1,4 +1,4 @@
-// Transposition in place of matrices without gaps, one per lane or thread.
+// In-place transposition of contiguous matrices, one per lane or thread.
 #pragma once
 
 #include <utility>
@@ -14,7 +14,7 @@ LINALG_INLINE void TransposeSquare(int n, E* a) {
   }
 }
 
-// Makes the row-major (rows, cols) matrix (cols, rows), following the cycles of the permutation.
+// Transposes a row-major (rows, cols) matrix by following the cycles of the permutation.
 template <class E>
 LINALG_INLINE void Transpose(int rows, int cols, E* a) {
   if (rows == cols) return TransposeSquare(rows, a);

@@ -1,7 +1,6 @@
-// The scalars of problems of tridiagonal and bidiagonal matrices of a norm near 1: of the
-// reflectors that reduce a Hermitian matrix, as in LAPACK's hetd2, of rotations, and of the
-// implicit QL iteration with Wilkinson's shift (Bowdler, Martin, Reinsch and Wilkinson, The QR and
-// QL algorithms for symmetric matrices, 1968).
+// Scalars for tridiagonal and bidiagonal matrices of a norm near 1. Reflectors reduce a Hermitian
+// matrix (LAPACK's hetd2). Implicit QL uses Wilkinson's shift (Bowdler, Martin, Reinsch and
+// Wilkinson, The QR and QL algorithms for symmetric matrices, 1968).
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -19,37 +18,37 @@ LINALG_INLINE RealElement<E> RealDotAdd(E a, E b, RealElement<E> c) {
   }
 }
 
-// The least sum of squares that is accurate: below it, elements of a matrix of norm 1 are zeros.
+// The least accurate sum of squares. Elements below its root count as zero in a matrix of norm 1.
 template <class V>
 LINALG_INLINE V SmallSquare() {
   using Limits = std::numeric_limits<Lane<V>>;
   return Broadcast<V>(Limits::min() / Limits::epsilon());
 }
 
-// Up to what modulus an element of a matrix of a norm near 1 counts as zero beside the diagonal
-// elements a and b, whose relative rounding errors are `eps`.
+// An off-diagonal element up to this modulus counts as zero beside the diagonal elements a and b.
+// The matrix has a norm near 1, and relative rounding errors of `eps`.
 template <class V>
 LINALG_INLINE V NegligibleBeside(V a, V b, Lane<V> eps = std::numeric_limits<Lane<V>>::epsilon()) {
-  // √min / ε: the squares of elements below this are not accurate.
+  // √min / ε: the squares of smaller elements are not accurate.
   constexpr Lane<V> kLeast = std::is_same_v<Lane<V>, float> ? 0x1p-40 : 0x1p-459;
   return MulAdd(Broadcast<V>(eps), Abs(a) + Abs(b), Broadcast<V>(kLeast));
 }
 
-// The last off-diagonal element of a complex matrix still has a phase to lose.
+// A complex matrix needs one reflector more, to make its last off-diagonal element real.
 template <class E>
 LINALG_INLINE constexpr int ReflectorCount(int n) {
   return kComplexElement<E> ? n - 1 : n - 2;
 }
 
-// Of the reflector I - tau v vᴴ, v's first element 1, whose adjoint takes a column to `beside`,
-// which is real, and zeros; the other elements of v are `scale` times the column's.
+// The reflector I - tau v vᴴ, with v's first element 1, whose adjoint takes a column to a real
+// `beside` and zeros. The other elements of v are `scale` times the column's.
 template <class E>
 struct TridiagonalScale {
   using V = RealElement<E>;
   V beside;
   E tau, scale;
 
-  // The column's first element, and the sum of the squares of the others.
+  // `alpha` is the column's first element, `rest` the sum of squares of the others.
   LINALG_INLINE TridiagonalScale(E alpha, V rest) {
     const V zero{}, one = Broadcast<V>(1);
     const V square = NormAdd(alpha, rest);
@@ -60,7 +59,7 @@ struct TridiagonalScale {
     ReflectorScale<E> made(alpha, beta);
     if constexpr (kComplexElement<E>) {
       done = tiny | ((rest == zero) & (alpha.im == zero));
-      // One quotient in place of two, which is accurate enough here.
+      // One quotient instead of two is accurate enough here.
       const V inverse = one / beta;
       made.tau = {(beta - alpha.re) * inverse, -alpha.im * inverse};
     }
@@ -70,19 +69,19 @@ struct TridiagonalScale {
   }
 };
 
-// A reflection I - tau u uᴴ from both sides is the update a - u wᴴ - w uᴴ with w = tau a u + c u:
-// this is c, `dot` being the real part of uᴴ a u.
+// A reflection I - tau u uᴴ from both sides is the update a - u wᴴ - w uᴴ with w = tau a u + c u.
+// Returns c; `dot` is the real part of uᴴ a u.
 template <class E>
 LINALG_INLINE RealElement<E> ReflectedShare(E tau, RealElement<E> dot) {
   using V = RealElement<E>;
   return Number<V>(-0.5) * NormAdd(tau, V{}) * dot;
 }
 
-// LAPACK's limit of a QL iteration's sweeps, times n.
+// LAPACK's limit of sweeps of a QL iteration, per row.
 inline constexpr int kQlSweeps = 30;
 
-// What c is above the eigenvalue of [[a, b], [b, c]] that is closer to it (Wilkinson's shift),
-// given a - c and b².
+// c minus Wilkinson's shift: the eigenvalue of [[a, b], [b, c]] that is closer to c. Takes a - c
+// and b².
 template <class V>
 LINALG_INLINE V WilkinsonOffset(V gap, V square) {
   const V zero{}, two = Broadcast<V>(2), four = Broadcast<V>(4);
@@ -90,16 +89,15 @@ LINALG_INLINE V WilkinsonOffset(V gap, V square) {
   return sum == zero ? zero : two * square / sum;
 }
 
-// The last diagonal element of a block of a tridiagonal matrix less the eigenvalue of its first two
-// rows that is closer to the first diagonal element: what a sweep begins with.
+// The start of a sweep: the block's last diagonal element minus a shift. The shift is the
+// eigenvalue of the first two rows that is closer to the first diagonal element.
 template <class V>
 LINALG_INLINE V QlStart(V d_low, V d_next, V e_low, V d_high) {
   return d_high - d_low + WilkinsonOffset(d_next - d_low, e_low * e_low);
 }
 
-// The square root with the sign of `like`, and its inverse. A GPU has neither a root nor a quotient
-// of float64 that is rounded correctly at a fair price: there they are accurate to two units in the
-// last place.
+// The square root with the sign of `like`, and its inverse. On a GPU, correctly rounded float64
+// roots and quotients are too slow: both are accurate to two units in the last place there.
 template <class V>
 LINALG_INLINE void SignedRoot(V square, V like, V& root, V& inverse) {
 #if defined(__CUDA_ARCH__)
@@ -115,7 +113,7 @@ LINALG_INLINE void SignedRoot(V square, V like, V& root, V& inverse) {
   inverse = Broadcast<V>(1) / root;
 }
 
-// The rotation that takes (f, g) to (r, 0), by a right angle at most: r has the sign of f.
+// The rotation that takes (f, g) to (r, 0), by at most a right angle: r has the sign of f.
 template <class V>
 class PlaneRotation {
  public:
@@ -131,7 +129,7 @@ class PlaneRotation {
     r = lost_ ? f : root;
   }
 
-  // Minus the tangent of half the angle, as ShearedRotation takes it.
+  // Minus the tangent of half the angle, for ShearedRotation.
   LINALG_INLINE V Shear() const { return lost_ ? V{} : -g_ / (r + f_); }
 
  private:
@@ -139,16 +137,16 @@ class PlaneRotation {
   Mask<V> lost_;
 };
 
-// A step of a sweep: the rotation of rows i and i + 1, given that of the step before by its sine,
-// its cosine, and the g and the p that it has left.
+// A step of a sweep: the rotation of rows i and i + 1. It takes the sine, cosine, g and p of the
+// step before.
 template <class V>
 class QlStep {
  public:
   V sine, cosine;  // of the rotation
-  V beside;        // the element above row i + 1, now
-  V diagonal;      // that of row i + 1, now
+  V beside;        // the new element above row i + 1
+  V diagonal;      // the new diagonal element of row i + 1
   V g, p;
-  // Whether what was to be rotated is too small to have a direction: it counts as zero.
+  // Lanes where the vector to rotate is too small to have a direction: it counts as zero.
   Mask<V> lost;
 
   LINALG_INLINE QlStep(V sine_above, V cosine_above, V g_above, V p_above, V e, V d_here,
@@ -159,7 +157,7 @@ class QlStep {
     const V b = cosine_above * e;
     const V norm = MulAdd(f_, f_, g_ * g_);
     V inverse;
-    // With the sign of g, so that the angle is at most a right one.
+    // The sign of g keeps the angle within a right angle.
     SignedRoot(norm, g_, r_, inverse);
     lost = norm < SmallSquare<V>();
     sine = lost ? zero : f_ * inverse;
@@ -172,8 +170,7 @@ class QlStep {
     diagonal = shifted + p;
   }
 
-  // Minus the tangent of half the angle: a rotation is three shears, by this, by the sine, and
-  // again by this.
+  // Minus the tangent of half the angle, for ShearedRotation.
   LINALG_INLINE V Shear() const { return lost ? V{} : -f_ / (r_ + g_); }
 
  private:

@@ -1,4 +1,4 @@
-// Hermitian tridiagonal matrices as real ones between phases.
+// Hermitian tridiagonal matrices as real ones between diagonal matrices of phases.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace linalg {
 
-// Of the matrix T with the `count` elements `beside` below the diagonal: their moduli, which |T|
-// has there, and the phases that make T of it, T = diag(phases) |T| diag(phases)ᴴ. Real elements
-// keep their signs and have no phases.
+// T = diag(phases) |T| diag(phases)ᴴ for the matrix T with `count` elements `beside` below the
+// diagonal. `moduli` are the off-diagonal elements of |T|. Real elements keep their signs and have
+// no phases.
 template <class T>
 void SplitPhases(int64_t count, const T* beside, RealElement<T>* moduli, Element<T>* phases) {
   if constexpr (kComplexElement<T>) {

@@ -10,14 +10,14 @@
 namespace linalg::blocked {
 namespace {
 
-// Up to this many rows QR solves a leaf.
+// The most rows of a leaf, which QR solves.
 inline constexpr int64_t kMostLeaf = 12;
 
-// The vectors of leaves, in rows, which rotations act on.
+// The singular vectors of leaves, in rows, for rotations.
 template <class V>
 struct LeafVectors {
   V *right, *left;
-  int rows;  // and one more from the right
+  int rows;  // the right vectors have one row more
 
   V* RightRow(int i) const { return right + i * (rows + 1); }
   V* LeftRow(int i) const { return left + i * rows; }
@@ -58,9 +58,8 @@ BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
     : n_(n),
       leaves_(n, kMostLeaf, /*between=*/1),
       vectors_(vectors),
-      // The lower halves begin at a register.
-      memory_(RowCarver<R>::RowCount(vectors ? n : 0) +
-                  RowCarver<R>::RowCount(vectors ? n + 1 : 2) +
+      // The lower half's rows begin at a register boundary.
+      memory_(RowArena<R>::RowCount(vectors ? n : 0) + RowArena<R>::RowCount(vectors ? n + 1 : 2) +
                   HalvesMerge<R>::RowCount(n, vectors ? n : 1),
               n + 1 + kWidth<R>),
       rows_(memory_.rows()),
@@ -70,7 +69,7 @@ BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
       leaf_(new V[(kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2)]) {}
 
 int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
-  const int order = static_cast<int>(leaves_.Largest());
+  const int order = static_cast<int>(leaves_.LargestSize());
   V* const diagonal = leaf_.get();
   V* const beside = diagonal + kMostLeaf;
   V* const right = beside + kMostLeaf;
@@ -78,7 +77,7 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
   V failed{};
   const auto solve = [&] {
     z.SetIdentity();
-    // The last column goes.
+    // Rotates the last column to zero.
     V last = beside[order - 1];
     for (int i = order - 1; i >= 0 && Any(last != V{}); --i) {
       const PlaneRotation<V> rotation(diagonal[i], last);
@@ -115,7 +114,6 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
   return static_cast<int>(SumOfLanes(failed));
 }
 
-// Rotates the vectors of singular value i with those of j.
 void BidiagonalSvd::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
   const int64_t first = halves.first;
   if (!vectors_) {
@@ -130,9 +128,9 @@ void BidiagonalSvd::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine,
   }
 }
 
-// Of the vectors that either half takes to zero, the one that the row between them, with the
-// elements alpha and beta, does not, in that row's place, and the one that it does, in the last.
-// Returns the weight of the first.
+// Each half has a right vector that it maps to zero. Rotates these two vectors. The result in row
+// `upper` couples with the row between the halves (alpha, beta); the result in the last row does
+// not. Returns the weight of the first.
 double BidiagonalSvd::Couple(Halves halves, R alpha, R beta) {
   const int64_t first = halves.first, upper = first + halves.upper, lower = upper + 1;
   const int64_t last = first + halves.size();
@@ -160,9 +158,9 @@ double BidiagonalSvd::Couple(Halves halves, R alpha, R beta) {
   return norm;
 }
 
-// The full row: alpha and beta times the last elements of the upper half's vectors from the right
-// and the first of the lower's; and `own`, in the column of the vector that Couple has made. Writes
-// zeros beyond the halves.
+// Sets the weights, which are the full row. They are alpha times the last elements of the upper
+// half's right vectors, and beta times the first elements of the lower half's. `own` is the weight
+// of the vector from Couple. Writes zeros beyond the halves.
 void BidiagonalSvd::SetWeights(Halves halves, R alpha, R beta, R own) {
   const int64_t first = halves.first, upper = halves.upper, size = halves.size();
   for (int64_t i = 0; i < size; ++i) {
@@ -187,8 +185,8 @@ void BidiagonalSvd::SetWeights(Halves halves, R alpha, R beta, R own) {
   if (vectors_) std::fill_n(left_.z.At(first + upper, first).data, size, R(0));
 }
 
-// Makes the vectors of the secular equation, those from the right of a diagonal matrix with a full
-// row, those from the left: poles times them, and -1 for the full row.
+// Makes the left vectors of the secular equation from the right ones. A left vector has -1 for the
+// full row, and elsewhere the pole times the right vector's element.
 void BidiagonalSvd::MakeLeftVectors(const RunTasks& run_tasks) {
   const int64_t count = merge_.kept_count();
   const R* const poles = merge_.poles();
@@ -213,12 +211,12 @@ void BidiagonalSvd::MakeLeftVectors(const RunTasks& run_tasks) {
   });
 }
 
-// Makes the vectors of one side of both halves those of the whole.
+// Replaces one side's vectors of both halves by those of the merged matrix.
 void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, const RunTasks& run_tasks) {
   const int64_t first = halves.first, upper = halves.upper;
   merge_.WriteVectors(halves, side.more, side.z.At(first, first), run_tasks);
   if (side.more > 0) return;
-  // From the left, the row between them is a vector of its own.
+  // Left vectors: the row between the halves is a unit vector of its own.
   const R* const row_between = merge_.UpdateRow(0).data;
   for (int64_t i = 0; i < halves.size(); ++i) {
     const int64_t source = merge_.source(i);
@@ -227,8 +225,7 @@ void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, const RunTasks
   }
 }
 
-// Makes the singular values and vectors of two halves, and of the row between them, those of the
-// whole.
+// Merges two halves and the row between them: singular values and vectors.
 int BidiagonalSvd::Merge(Halves halves, R* d, const R* e, const RunTasks& run_tasks) {
   const int64_t upper = halves.upper, size = halves.size();
   const R alpha = d[upper], beta = e[upper];
@@ -247,7 +244,7 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e, const RunTasks& run_ta
     R unscale;
     const R scale = PowerOfTwoScale(largest, unscale);
     merge_.SetSecular(scale, scale, d);
-    // The first pole is zero, and the next one may not meet it.
+    // The first pole is zero, and the next one must differ from it.
     merge_.poles()[1] = std::max(merge_.poles()[1], scale * negligible / 2);
     failed = merge_.FindVectors<SquaredPoles>(1, unscale, run_tasks);
   }

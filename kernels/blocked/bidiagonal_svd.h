@@ -1,12 +1,12 @@
-// Singular values and vectors of one real upper bidiagonal matrix, by divide and conquer.
+// Singular values and vectors of one real upper bidiagonal matrix, by divide and conquer (LAPACK's
+// bdsdc).
 //
-// As LAPACK's bdsdc: a row is taken out, and the two matrices that are left, each with a column
-// more than rows, are solved; with that row they are a diagonal matrix but for one full row, whose
-// singular values are the roots of a secular equation (Jessup and Sorensen, A parallel algorithm
-// for computing the singular value decomposition of a matrix, 1994), and whose vectors are made
-// from recomputed weights, by which they are orthogonal (Gu and Eisenstat, A divide-and-conquer
-// algorithm for the bidiagonal SVD, 1995). Leaves are solved by implicit QR, one per lane. Each
-// singular vector lies in a row, so that whole rows are moved, rotated and multiplied.
+// Removing a row leaves two matrices with one column more than rows. Given their solutions, the
+// whole is diagonal but for one full row. Its singular values are the roots of a secular equation
+// (Jessup and Sorensen, A parallel algorithm for computing the singular value decomposition of a
+// matrix, 1994). Recomputed weights make its vectors orthogonal (Gu and Eisenstat, A
+// divide-and-conquer algorithm for the bidiagonal SVD, 1995). Leaves are solved by implicit QR, one
+// per lane. Each singular vector lies in a row, so whole rows are moved, rotated and multiplied.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,28 @@
 
 namespace linalg::blocked {
 
-// In memory that serves one matrix of order n after another. Without vectors, the first and the
-// last elements of those from the right are all that is computed of them.
+// The workspace serves one matrix of order n after another. Without vectors, only the first and
+// last elements of the right vectors are computed.
 class BidiagonalSvd {
   using R = double;
 
  public:
   BidiagonalSvd(int64_t n, bool vectors);
 
-  // Replaces the diagonal d of a matrix of norm about 1 by the singular values, ascending; e has
-  // the n - 1 elements above it, and room for one more. Returns how many did not converge.
+  // Replaces the diagonal d, of a matrix of norm about 1, by the ascending singular values. e has
+  // the n - 1 elements above the diagonal, and space for one more. Returns how many singular values
+  // did not converge.
   int Solve(R* d, R* e, const RunTasks& run_tasks);
 
-  // A singular vector in each row. Those from the right have one more element, a zero.
+  // A singular vector in each row. Right vectors have one more element, a zero.
   Rows<R> left() const { return left_.z; }
   Rows<R> right() const { return right_.z; }
 
  private:
   using V = Register<R>;
 
-  // Vectors, or of those from the right the first and the last elements, in a column for each; and
-  // how many more elements than rows half a matrix's have.
+  // The vectors of one side. Without vectors, the first and last elements of the right vectors, in
+  // a column for each. A half has `more` elements per vector than rows.
   struct Side {
     Rows<R> z;
     int64_t more;
@@ -60,7 +61,7 @@ class BidiagonalSvd {
   Leaves leaves_;
   bool vectors_;
   Workspace<R> memory_;
-  RowCarver<R> rows_;
+  RowArena<R> rows_;
   Side left_, right_;
   HalvesMerge<R> merge_;
   std::unique_ptr<V[]> leaf_;

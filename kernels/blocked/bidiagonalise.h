@@ -1,21 +1,22 @@
 // Reduction of one square matrix to real lower bidiagonal form.
 //
-// Householder reflectors from the right and from the left in turn (Golub and Kahan, Calculating the
-// singular values and pseudo-inverse of a matrix, 1965). The rank-2 update that a step leaves
-// behind is made in the pass that multiplies by the next step's vectors. One pass serves both of
-// these: what a row is multiplied by to give the reflector from the left is known, but for its
-// scale, as soon as that row has been multiplied by the reflector from the right (Howell, Demmel,
-// Fulton, Hammarling and Marmol, Cache efficient bidiagonalization using BLAS 2.5 operators, 2008).
+// Applies Householder reflectors from the right and the left in turn (Golub and Kahan, Calculating
+// the singular values and pseudo-inverse of a matrix, 1965). The rank-2 update of a step is fused
+// with the products for the next step.
+//
+// One pass computes the products for both reflectors: the product of a row with the right reflector
+// also yields the row's factor for the left one, up to scale. The source is Howell, Demmel, Fulton,
+// Hammarling and Marmol, Cache efficient bidiagonalization using BLAS 2.5 operators, 2008.
 #pragma once
 
 #include "kernels/blocked/reducing_passes.h"
 
 namespace linalg::blocked {
 
-// What a pass over the rows works with, in rows of their own: the update, a -= left[0] right[0]ᵀ +
-// left[1] right[1]ᵀ, that the step before has left; the vector v of the reflector from the right;
-// and what the pass makes: the products `av` with v, the column that the reflector from the left is
-// for, and `sum`, the product of that column's adjoint with the matrix.
+// The operands of a pass over the rows. The pending update is a -= left[0] right[0]ᵀ + left[1]
+// right[1]ᵀ. v is the vector of the right reflector. The pass computes the products `av` with v,
+// the column for the left reflector, and `sum`, the product of that column's adjoint with the
+// matrix.
 template <class T>
 struct BidiagonalPass {
   const T* left[2];
@@ -25,8 +26,8 @@ struct BidiagonalPass {
   T *av, *column, *sum;
 };
 
-// The pass over kRows rows from i on, with columns from `begin` to `end`; the column is the
-// matrix's column k. With kFirst the column's first element is left out of the sum.
+// The pass over kRows rows from i on and columns from `begin` to `end`. The column is column k of
+// the matrix. kFirst leaves the column's first element out of the sum.
 template <class T, int kRows, bool kFirst>
 LINALG_INLINE void PassOverRows(Rows<T> a, int64_t i, int64_t k, int64_t begin, int64_t end,
                                 const BidiagonalPass<T>& pass) {
@@ -72,8 +73,7 @@ LINALG_INLINE void PassOverRows(Rows<T> a, int64_t i, int64_t k, int64_t begin, 
   }
 }
 
-// What a reflector leaves of the element that it begins with: where there is nothing to reflect,
-// that, however small.
+// The new leading element. If there is nothing to reflect it is alpha itself, however small.
 template <class E>
 LINALG_INLINE RealElement<E> LeftOf(E alpha, const TridiagonalScale<E>& made) {
   return NormAdd(made.tau, RealElement<E>{}) == 0 ? Re(alpha) : made.beside;
@@ -81,12 +81,13 @@ LINALG_INLINE RealElement<E> LeftOf(E alpha, const TridiagonalScale<E>& made) {
 
 inline constexpr int kBidiagonalRows = 7 + kMostPassPieces;
 
-// The reduction of the n by n matrix `a`, of a norm near 1 and with zeros to the right of it up to
-// the end of a register: the diagonal to d, the n - 1 elements below it to e. Row k of `a` becomes,
-// from the diagonal on, the conjugate of the vector of reflector k from the right, and row k + 1
-// of `left`, of which row 0 stays as it is, from the diagonal on, the vector of reflector k from
-// the left; their factors are right_taus[k] and left_taus[k + 1]. `work` is kBidiagonalRows rows of
-// n + kTileRows elements.
+// Reduces the n by n matrix `a`, of a norm near 1. Right of the matrix, `a` must have zeros up to
+// the end of a register. d receives the diagonal, e the n - 1 elements below it.
+//
+// Row k of `a` becomes the conjugate of the vector of right reflector k, from the diagonal on, with
+// the factor right_taus[k]. Row k + 1 of `left` becomes the vector of left reflector k, from the
+// diagonal on, with the factor left_taus[k + 1]. Row 0 of `left` is unchanged. `work` has
+// kBidiagonalRows rows of n + kTileRows elements.
 template <class T>
 void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement<T>* d,
                    RealElement<T>* e, T* right_taus, T* left_taus, const RunTasks& run_tasks) {
@@ -98,7 +99,7 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
   const auto row = [&](int i) { return work.At(i, 0).data; };
   T *const p = row(0), *const q = row(1), *const y = row(2), *const v = row(3);
   T *const av = row(4), *const column = row(5);
-  const T* before = row(6);  // of the update that is still to be made: p beforeᵀ + q yᵀ
+  const T* before = row(6);  // of the pending update p beforeᵀ + q yᵀ
   const auto sum_of = [&](int64_t piece) { return row(static_cast<int>(7 + piece)); };
   for (int64_t k = 0; k < n; ++k) {
     T* const here = a.At(k, 0).data;
@@ -111,7 +112,7 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
         Store<T>(AddProduct<T>(minus_q, z, Turn<T>(z), updated), here + j);
       }
     }
-    // The reflector from the right is that of the row's adjoint.
+    // The right reflector is that of the row's adjoint.
     const E alpha = Conj(std::bit_cast<E>(here[k]));
     std::fill(here + begin, here + k + 1, T(0));
     const TridiagonalScale<E> right(alpha, SumOfSquares(here, k, n));
@@ -175,7 +176,7 @@ void Bidiagonalise(int64_t n, Rows<T> a, Rows<T> left, Rows<T> work, RealElement
       Store<T>(Product<T>(right_tau, x), p + i);
       Store<T>(Product<T>(left_tau, z), q + i);
     }
-    // uᴴ a of what the reflector from the right has made of a.
+    // uᴴ a, after the right reflector has been applied to a.
     const auto sum_scale = WidenElement<T>(Conj(made.scale));
     const auto coupling = -WidenElement<T>(Mul(right.tau, dot.Total()));
     const T* const below = a.At(k + 1, 0).data;

@@ -9,15 +9,15 @@
 namespace linalg::blocked {
 namespace {
 
-// Rows of a large matrix that are factored together.
+// Rows of a block: a large matrix is factored block by block.
 inline constexpr int64_t kBlockRows = 128;
 
-// How far left of the diagonal tiles reach that have a part on it.
+// How far left of the diagonal tiles on the diagonal may begin.
 template <class T>
 inline constexpr int64_t kLeftOfDiagonal = kTileRows + kTileRegisters * kWidth<T>;
 
-// Rows [first, last) of the upper triangle u, as ForEachSquareInUpper takes them, written to the
-// factor, or their adjoint to its columns; and zeros in these rows, or in those columns.
+// Writes rows [first, last) of the upper triangle u to the factor, or their adjoint to its columns
+// if `lower`. Writes zeros to the other triangle there. Has the conditions of ForEachSquareInUpper.
 template <class T>
 void WriteFactor(int64_t n, int64_t first, int64_t last, bool lower, Rows<T> u, T* factor) {
   using S = Square<T>;
@@ -39,7 +39,7 @@ void WriteFactor(int64_t n, int64_t first, int64_t last, bool lower, Rows<T> u, 
     }
     return;
   }
-  // Squares that overlap near the end of the diagonal leave what is above it to this.
+  // Near the end of the diagonal squares overlap, so they cannot write the zeros above it.
   const int64_t apart_from_end = n % S::kSize == 0 ? n : n - 2 * S::kSize;
   for (int64_t i = std::max(first, apart_from_end); i < last; ++i) {
     std::fill_n(factor + i * n + i + 1, n - i - 1, T(0));
@@ -60,9 +60,9 @@ void WriteFactor(int64_t n, int64_t first, int64_t last, bool lower, Rows<T> u, 
 
 }  // namespace
 
-// The rows of the tile on the diagonal, of which those below it, and the rows to its right, have
-// multiples subtracted. A row r with the pivot p takes conj(r_k) (r / p) from row k: the pivots
-// wait for each other, and so need not wait for square roots.
+// The rows of a tile on the diagonal, as left factors for the rows below and to the right. A row r
+// with the pivot p subtracts conj(r_k) (r / p) from row k. So only the pivots depend on each other,
+// and none waits for a square root.
 template <class T>
 struct DiagonalTile {
   using R = RealElement<T>;
@@ -70,15 +70,15 @@ struct DiagonalTile {
   static constexpr int kRegisters = std::max(1, kTileRows / kWidth<T>);
 
   int first;                                          // its column in `rows`
-  T rows[kTileRows][kRegisters * kWidth<T>] = {};     // their negatives, unscaled
+  T rows[kTileRows][kRegisters * kWidth<T>] = {};     // the negatives, unscaled
   R reciprocals[kTileRows] = {};                      // of the pivots
-  R roots[kTileRows] = {}, inverses[kTileRows] = {};  // the factor's diagonal, and its reciprocals
+  R roots[kTileRows] = {}, inverses[kTileRows] = {};  // the factor's diagonal and its reciprocals
 
-  // The factor of row i, and from 0 on, of what is below it.
+  // The left factors of row i, indexed by the tile's rows.
   LINALG_INLINE Strided<T> Column(int i) const { return {rows[i] + first, 1, 0}; }
 
-  // Takes row i, of which x has the negative; false if its pivot is not positive. Where the pivot's
-  // reciprocal would be out of range, a power of two moves from it to the factors.
+  // Stores row i, whose negative is x. Returns false if its pivot is not positive. If the pivot's
+  // reciprocal is out of range, a power of two moves from the reciprocal to the left factors.
   template <int kCols>
   LINALG_INLINE bool Take(int i, const V (&x)[kCols]) {
     using Limits = std::numeric_limits<R>;
@@ -86,7 +86,7 @@ struct DiagonalTile {
 #pragma GCC unroll 4
     for (int j = 0; j < kRegisters; ++j) Store<T>(x[j], rows[i] + j * kWidth<T>);
     const R pivot = -std::real(rows[i][first + i]);
-    if (!(pivot > 0)) return false;  // NaN is not
+    if (!(pivot > 0)) return false;  // also for NaN
     roots[i] = Sqrt(pivot);
     inverses[i] = 1 / roots[i];
     reciprocals[i] = 1 / pivot;
@@ -101,8 +101,9 @@ struct DiagonalTile {
 
 namespace {
 
-// Divides the rows of a tile by the triangle on the diagonal, which is the tile's own if kFactor,
-// and stores them. Returns 0, or from 1 the first of `count` rows whose pivot is not positive.
+// Divides the rows of a tile by the triangle on the diagonal and stores them. kFactor marks the
+// tile that is that triangle. Returns 0, or from 1 the first of `count` rows whose pivot is not
+// positive.
 template <bool kFactor, class T, int kCols>
 LINALG_INLINE int DivideTile(Tile<T, kTileRows, kCols>& tile, int count, DiagonalTile<T>& diagonal,
                              Rows<T> target) {
@@ -122,8 +123,7 @@ LINALG_INLINE int DivideTile(Tile<T, kTileRows, kCols>& tile, int count, Diagona
   return 0;
 }
 
-// A tile in row i of the matrix, and columns from j on, without the products of the block's rows
-// above it, of which the first is `first`.
+// The tile at (i, j), minus the products of the block's rows above it, from row `first` on.
 template <int kCols, class T>
 LINALG_INLINE Tile<T, kTileRows, kCols> Reduced(Rows<T> u, int64_t first, int64_t i, int64_t j) {
   Tile<T, kTileRows, kCols> tile(u.At(i, j));
@@ -135,7 +135,7 @@ LINALG_INLINE Tile<T, kTileRows, kCols> Reduced(Rows<T> u, int64_t first, int64_
 
 template <class T>
 CholeskyFactor<T>::CholeskyFactor(int64_t n) : n_(n), workspace_(n, n) {
-  // No two tasks write to one tile or square, nor one to what another's masked square reaches.
+  // No two tasks write to one tile or square, or to what a masked square covers.
   static_assert(kTaskColumns<T> % (kTileRegisters * kWidth<T>) == 0);
   static_assert(kTaskColumns<T> % kTileRows == 0 && kBlockRows % kPanel<T> == 0);
   static_assert(kBlockRows % kTileRows == 0 && kBlockRows % kWidth<T> == 0);
@@ -155,8 +155,8 @@ CholeskyFactor<T>::~CholeskyFactor() = default;
 template <class T>
 CholeskyFactor<T>::CholeskyFactor(CholeskyFactor&&) noexcept = default;
 
-// Factors rows [first, last) of the matrix in these columns; returns 0, or from 1 the first pivot
-// that is not positive.
+// Factors rows [first, last) in these columns alone. Returns 0, or from 1 the first pivot that is
+// not positive.
 template <class T>
 __attribute__((noinline)) int CholeskyFactor<T>::FactorTriangle(int64_t first, int64_t last,
                                                                 Block& block) {
@@ -186,7 +186,7 @@ __attribute__((noinline)) int CholeskyFactor<T>::FactorTriangle(int64_t first, i
   return 0;
 }
 
-// Divides the block's rows by the triangle, in columns [first, last).
+// Divides the block's rows by its triangle, in columns [first, last).
 template <class T>
 __attribute__((noinline)) void CholeskyFactor<T>::DivideColumns(int64_t first, int64_t last,
                                                                 Block& block) {
@@ -207,8 +207,8 @@ __attribute__((noinline)) void CholeskyFactor<T>::DivideColumns(int64_t first, i
   }
 }
 
-// Subtracts the products of the block's rows from those below it down to `rows_end`, in columns
-// [first, last) of the upper triangle.
+// Trailing update: subtracts the products of the block's rows from the rows below, up to
+// `rows_end`, in columns [first, last) of the upper triangle.
 template <class T>
 __attribute__((noinline)) void CholeskyFactor<T>::SubtractProducts(int64_t rows_end, int64_t first,
                                                                    int64_t last,
@@ -255,7 +255,7 @@ int CholeskyFactor<T>::Factor(HermitianPart part, const T* a, T* factor,
   const Rows<T> u = workspace_.rows();
   ForEachPieceOfRows(run_tasks, n_, [&](int64_t begin, int64_t end) {
     ReadUpper(n_, begin, end, part, a, u);
-    // Tiles on the diagonal begin left of it, and compute with numbers there too.
+    // Tiles on the diagonal begin left of it and compute with these elements.
     for (int64_t i = begin; i < end; ++i) {
       std::fill(u.At(i, std::max(i - kLeftOfDiagonal<T>, int64_t{0})).data, u.At(i, i).data, T(0));
     }

@@ -1,12 +1,11 @@
-// Cholesky factors of one Hermitian matrix, A = Uᴴ U, in tiles.
+// Tiled Cholesky factorisation of one Hermitian matrix, A = Uᴴ U.
 //
-// Only the upper triangle is worked on, row by row of tiles: each is loaded once, has the products
-// of the rows above it subtracted, and is divided by the triangle on the diagonal. A lower factor
-// is the adjoint of the upper one, transposed where the operand is read and the factor is written.
+// Works on the upper triangle, one row of tiles at a time. A tile is loaded once, updated by the
+// rows above it, and divided by the triangle on the diagonal. A lower factor is the adjoint of the
+// upper one: it is transposed while the operand is read and the factor is written.
 //
-// Of a large matrix some rows at a time are factored so, piece by piece of its columns; then their
-// products are subtracted from all rows below, and while that is done the next triangle is
-// factored.
+// A large matrix is factored in blocks of rows, whose columns are split into tasks. The trailing
+// update of a block overlaps the factorisation of the next triangle.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ namespace linalg::blocked {
 template <class T>
 struct DiagonalTile;
 
-// Memory for matrices of order n, one after another.
+// Workspace for one matrix of order n after another.
 template <class T>
 class CholeskyFactor {
  public:
@@ -29,16 +28,16 @@ class CholeskyFactor {
   ~CholeskyFactor();
   CholeskyFactor(CholeskyFactor&&) noexcept;
 
-  // factor (n, n) = the factor of the part of `a`, with zeros in its other triangle; returns 0, or
-  // from 1 the first pivot that is not positive, and then the factor is not written.
+  // factor (n, n) = the factor of the Hermitian part of `a`, with zeros in its other triangle.
+  // Returns 0, or from 1 the first pivot that is not positive; then the factor is not written.
   int Factor(HermitianPart part, const T* a, T* factor, const RunTasks& run_tasks = RunInTurn);
 
  private:
-  // Some rows, and what they leave for those below.
+  // A block of rows, and the left factors for the rows below it.
   struct Block {
     int64_t first = 0, last = 0;
     std::vector<DiagonalTile<T>> diagonal;
-    AlignedMemory left;  // the columns of these rows, as left factors: a tile's rows side by side
+    AlignedMemory left;  // the block's columns as left factors, packed by tiles' rows
 
     T* Left(int64_t j) const { return static_cast<T*>(left.get()) + j * (last - first); }
   };

@@ -9,7 +9,7 @@
 namespace linalg::blocked {
 namespace {
 
-// Columns of a piece, for which a triangle's other part is left out.
+// Columns of a piece. A triangle's zeros are skipped piece by piece.
 template <class T>
 inline constexpr int64_t kPieceColumns = RoundUp(kTileRegisters * kWidth<T>, kTileRows);
 
@@ -23,7 +23,8 @@ void NegatedProduct(int64_t rows, int64_t cols, int64_t depth, Strided<T> a, Row
 
 }  // namespace
 
-// target = the lower triangle of the source, or of its adjoint, or the negative, with zeros above.
+// target = the lower triangle of the source or of its adjoint, negated with kNegate, with zeros
+// above.
 template <class T>
 template <bool kNegate>
 void CholeskyDerivative<T>::ReadLower(bool lower, const T* source, Rows<T> target,
@@ -53,7 +54,7 @@ void CholeskyDerivative<T>::ReadNegatives(Get&& get, const RunTasks& run_tasks) 
   });
 }
 
-// result = the lower triangle of y, or its adjoint, with zeros in the other.
+// result = the lower triangle of y, or its adjoint, with zeros in the other triangle.
 template <class T>
 void CholeskyDerivative<T>::WriteTangent(bool lower, T* result, const RunTasks& run_tasks) const {
   const Rows<T> y = y_.rows();
@@ -69,7 +70,7 @@ void CholeskyDerivative<T>::WriteTangent(bool lower, T* result, const RunTasks& 
   });
 }
 
-// result = what x, the cotangent of a Hermitian matrix, leaves to the operand that it is a part of.
+// result = the cotangent of the operand, given x, the cotangent of its Hermitian part.
 template <class T>
 void CholeskyDerivative<T>::WriteCotangent(HermitianPart part, T* result,
                                            const RunTasks& run_tasks) const {
@@ -111,8 +112,8 @@ void CholeskyDerivative<T>::Transpose(Rows<T> source, Rows<T> target,
   });
 }
 
-// Columns [first, last) of y, of which the rows above `last` were computed, become those of Φᵀ: of
-// an upper triangle, with half the diagonal.
+// Applies Φᵀ to columns [first, last) of y: keeps the upper triangle and halves the diagonal. Only
+// the rows above `last` were computed.
 template <class T>
 void CholeskyDerivative<T>::TakeUpper(int64_t first, int64_t last) const {
   for (int64_t i = first; i < n_; ++i) {
@@ -122,7 +123,7 @@ void CholeskyDerivative<T>::TakeUpper(int64_t first, int64_t last) const {
   }
 }
 
-// y = L Φ(L⁻¹ dA L⁻ᴴ), x being the negative of dA.
+// y = L Φ(L⁻¹ dA L⁻ᴴ), where x is the negative of dA.
 template <class T>
 void CholeskyDerivative<T>::Tangent(const RunTasks& run_tasks) const {
   const Rows<T> l = l_.rows(), x = x_.rows(), y = y_.rows();
@@ -144,7 +145,7 @@ void CholeskyDerivative<T>::Tangent(const RunTasks& run_tasks) const {
   });
 }
 
-// x = L⁻ᵀ Φ(Lᵀ dL) conj(L)⁻¹, x being the negative of dL's lower triangle, with zeros above it.
+// x = L⁻ᵀ Φ(Lᵀ dL) conj(L)⁻¹, where x is the negative of dL's lower triangle, with zeros above it.
 template <class T>
 void CholeskyDerivative<T>::Cotangent(const RunTasks& run_tasks) const {
   const Rows<T> l = l_.rows(), x = x_.rows(), y = y_.rows();
@@ -152,13 +153,13 @@ void CholeskyDerivative<T>::Cotangent(const RunTasks& run_tasks) const {
     NegatedProduct(end, end - begin, n_ - begin, x.At(begin, 0).Transposed(), l.At(begin, begin),
                    y.At(0, begin));
     TakeUpper(begin, end);
-    SolveGivenLower<true>(end, end - begin, FromTheLast(end, l.Transposed()),
-                          FromTheLast(end, y.At(0, begin)));
+    SolveGivenLower<true>(end, end - begin, Reversed(end, l.Transposed()),
+                          Reversed(end, y.At(0, begin)));
   });
   Transpose(y, x, run_tasks);
   ForEachPiece(run_tasks, [&](int64_t begin, int64_t end) {
-    SolveGivenLower<false>(n_, end - begin, FromTheLast(n_, l.Transposed()),
-                           FromTheLast(n_, x.At(0, begin)));
+    SolveGivenLower<false>(n_, end - begin, Reversed(n_, l.Transposed()),
+                           Reversed(n_, x.At(0, begin)));
   });
 }
 

@@ -1,10 +1,9 @@
-// Derivatives of Cholesky factors of one matrix, in tiles: the tangent of L along dA, and the
-// cotangent of A for one of L.
+// Tiled derivatives of the Cholesky factor of one matrix: the tangent of L for dA, and the
+// cotangent of A for that of L.
 //
-// Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, equation 8, and its
-// transpose: two solves with L and a product. All operands of one solve and of the product are
-// triangles, of which the other half is left out by pieces of columns: 5 n³ / 6 fused multiply-adds
-// instead of 2 n³.
+// Follows Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, equation 8 and
+// its transpose: two solves with L and a product. The operands of one solve and of the product are
+// triangles, whose zeros are skipped. That takes 5 n³ / 6 fused multiply-adds instead of 2 n³.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +14,24 @@
 
 namespace linalg::blocked {
 
-// Memory for matrices of order n, which is no less than a register is wide, one after another.
+// Workspace for one matrix of order n after another. n must be at least the width of a register.
 template <class T>
 class CholeskyDerivative {
  public:
   explicit CholeskyDerivative(int64_t n) : n_(n), l_(n, n), x_(n, n), y_(n, n) {}
 
-  // result (n, n) = L Φ(L⁻¹ x L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal. Of
-  // `l` the lower triangle is read.
+  // result (n, n) = L Φ(L⁻¹ x L⁻ᴴ). Φ keeps the lower triangle and halves the diagonal. Reads the
+  // lower triangle of `l`.
   void FullJvp(const T* l, const T* x, T* result, const RunTasks& run_tasks = RunInTurn);
 
-  // Its transpose, without conjugation: L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹, of the lower triangle of x.
+  // Its transpose, without conjugation: L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹. Reads the lower triangle of x.
   void FullVjp(const T* l, const T* x, T* result, const RunTasks& run_tasks = RunInTurn);
 
   // The tangent of a lower factor, or of U = Lᴴ, along the Hermitian part of x.
   void Jvp(HermitianPart part, const T* factor, const T* x, T* result,
            const RunTasks& run_tasks = RunInTurn);
 
-  // Its transpose: of x, a cotangent of the factor.
+  // Its transpose, for a cotangent x of the factor.
   void Vjp(HermitianPart part, const T* factor, const T* x, T* result,
            const RunTasks& run_tasks = RunInTurn);
 

@@ -1,4 +1,5 @@
-// The way back from a condensed form: its vectors, and the reflectors of the reduction.
+// Back-transformation from tridiagonal or bidiagonal form: the small matrix's vectors and the
+// reflectors of the reduction.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +38,8 @@ void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c, const RunTasks& run_ta
   });
 }
 
-// Hands over `count` reflectors of order n, whose vectors, or with kConjugate the conjugates of
-// these, lie in the rows of `vectors`, from the diagonal on.
+// Passes `count` reflectors of order n to `reflectors`. Their vectors, or the conjugates if
+// kConjugate, lie in the rows of `vectors`, from the diagonal on.
 template <bool kConjugate, class T>
 void SetReflectors(int64_t n, Rows<T> vectors, int64_t count, const T* taus,
                    QrFactors<T>& reflectors, const RunTasks& run_tasks) {

@@ -12,8 +12,8 @@
 namespace linalg::blocked {
 namespace {
 
-// Calls body(row, count) for each row of the upper triangle and of the squares on the diagonal: its
-// `count` numbers, which fill registers.
+// Calls body(row, count) for each row of the upper triangle and of the squares on the diagonal. The
+// `count` real numbers of a row fill whole registers.
 template <class T, class Body>
 LINALG_INLINE void ForEachRow(int64_t n, Rows<T> a, Body&& body) {
   const int64_t last = RoundUp(n, kWidth<T>);
@@ -50,7 +50,7 @@ int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vecto
     }
     std::fill(row + n_, row + end, T(0));
   }
-  // The last rows that are worked on at once may be beyond it.
+  // The last rows of a pass may extend beyond the matrix.
   for (int64_t i = n_; i < end; ++i) std::fill_n(matrix.At(i, 0).data, end, T(0));
   RowExtent<Register<R>> extent;
   ForEachRow(n_, matrix, [&](const R* row, int64_t count) { extent.Add(row, count); });
@@ -69,7 +69,7 @@ int HermitianEigen<T>::Solve(HermitianPart part, const T* a, R* values, T* vecto
   return failed;
 }
 
-// The eigenvectors of the tridiagonal matrix, multiplied by the reflectors.
+// Multiplies the eigenvectors of the tridiagonal matrix by the reflectors.
 template <class T>
 void HermitianEigen<T>::MakeVectors(T* vectors, const RunTasks& run_tasks) {
   const Rows<T> matrix = workspace_.rows();

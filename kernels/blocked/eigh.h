@@ -13,7 +13,7 @@
 
 namespace linalg::blocked {
 
-// In memory that serves one matrix of order n after another.
+// The workspace serves one matrix of order n after another.
 template <class T>
 class HermitianEigen {
   using R = RealElement<T>;
@@ -21,9 +21,9 @@ class HermitianEigen {
  public:
   HermitianEigen(int64_t n, bool vectors);
 
-  // The eigenvalues of the part of the row-major `a`, ascending, and the eigenvectors, in columns,
-  // unless `vectors` is null. Returns kNotFinite where the part is not finite, else how many
-  // eigenvalues did not converge: 0.
+  // Computes the eigenvalues of the Hermitian part of the row-major `a`, ascending. Computes the
+  // eigenvectors, in columns, unless `vectors` is null. Returns kNotFinite if the part is not
+  // finite, else the number of eigenvalues that did not converge (0 on success).
   int Solve(HermitianPart part, const T* a, R* values, T* vectors, const RunTasks& run_tasks);
 
  private:
@@ -31,7 +31,7 @@ class HermitianEigen {
 
   int64_t n_;
   Workspace<T> workspace_, work_;
-  // In double precision: what divide and conquer deflates would be most of the error of float32's.
+  // In double precision: in float32 the deflation of divide and conquer would dominate the error.
   TridiagonalEigh<double> tridiagonal_;
   QrFactors<T> reflectors_;
   std::unique_ptr<T[]> taus_;

@@ -1,9 +1,9 @@
-// What two solved halves of a condensed matrix become one by, in divide and conquer of symmetric
-// tridiagonal matrices as of bidiagonal ones: with the vectors of both halves the whole is a
-// diagonal matrix that a vector of weights changes. Where it changes nothing, or hardly anything,
-// the halves' values and vectors stay; the others are the roots of a secular equation, and products
-// of the halves' vectors. Each vector lies in a row, so that whole rows are moved, rotated and
-// multiplied.
+// The merge step of divide and conquer, for symmetric tridiagonal and bidiagonal matrices.
+//
+// In the basis of both halves' vectors, the whole is a diagonal matrix modified by a vector of
+// weights. Where a weight changes nothing, or almost nothing, the half's value and vector stay
+// (deflation). The others are roots of a secular equation and products of the halves' vectors. Each
+// vector lies in a row, so whole rows are moved, rotated and multiplied.
 #pragma once
 
 #include <algorithm>
@@ -23,21 +23,21 @@
 
 namespace linalg::blocked {
 
-// What may count as zero in a matrix of this size.
+// The size that counts as zero in a matrix of this size.
 template <class R>
 R NegligibleIn(R size) {
   return 8 * (std::numeric_limits<R>::epsilon() / 2) * size;
 }
 
-// Makes two rows cosine x + sine y and cosine y - sine x.
+// Rotates two rows to cosine x + sine y and cosine y - sine x.
 template <class E, class R>
 LINALG_INLINE void RotatePair(E* x, E* y, int64_t count, R cosine, R sine) {
   for (int64_t i = 0; i < count; ++i) Rotate(cosine, -sine, x[i], y[i]);
 }
 
-// The rotation that takes weights (x, y) to (norm, 0). Exact where one of them is zero, and its
-// norm is not negative, which PlaneRotation's may be: singular values come of it. Of weights whose
-// quotients by it underflow or overflow, which change nothing, none.
+// The rotation that takes weights (x, y) to (norm, 0). It is exact if one weight is zero. Its norm
+// is not negative, unlike PlaneRotation's, since singular values derive from it. Weights so small
+// that their quotients leave the range change nothing, and get no rotation.
 template <class R>
 struct WeightRotation {
   R norm, cosine, sine;
@@ -49,19 +49,19 @@ struct WeightRotation {
   }
 };
 
-// Which halves of a vector hold others than zeros.
+// Which halves of a vector are not zero.
 enum class Half : int8_t { kUpper, kBoth, kLower };
 
-// In memory that serves one merge after another.
+// The workspace serves one merge after another.
 template <class R>
 class HalvesMerge {
   using V = Register<R>;
 
  public:
-  // Of up to n values; `moved` rows at most are moved: those of the vectors, or just one. The
-  // memory for rows, of n elements and a register, is the caller's, for one piece of it comes back
-  // to a process sooner than many.
-  HalvesMerge(int64_t n, int64_t moved, RowCarver<R>& rows)
+  // For up to n values. `moved` is the number of rows that are moved: all vectors, or one. The
+  // caller provides the rows, of n elements and a register each: the system returns one large block
+  // of memory sooner than many small ones.
+  HalvesMerge(int64_t n, int64_t moved, RowArena<R>& rows)
       : moved_(rows.Take(moved)),
         products_(rows.Take(n)),
         update_(rows.Take(n)),
@@ -77,9 +77,9 @@ class HalvesMerge {
         source_(new int32_t[n]),
         half_(new Half[n]) {}
 
-  // The rows that it takes.
+  // The rows that the constructor takes.
   static int64_t RowCount(int64_t n, int64_t moved) {
-    return RowCarver<R>::RowCount(moved) + 2 * RowCarver<R>::RowCount(n) + 5;
+    return RowArena<R>::RowCount(moved) + 2 * RowArena<R>::RowCount(n) + 5;
   }
 
   void SetWeight(int64_t i, R weight, Half half) {
@@ -87,10 +87,10 @@ class HalvesMerge {
     half_[i] = half;
   }
 
-  // Finds what of the diagonal d the weights change: all but what `scale` times its weight is
-  // negligible of. Rotates the vectors of two that are nearly the same, by rotate(i, j, cosine,
-  // sine), so that only one of them is changed. Both halves ascend; what is between them is always
-  // kept, as the first. As LAPACK's laed2 and lasd2.
+  // Finds the elements of the diagonal d that the weights change. Elements whose weight times
+  // `scale` is negligible deflate. If two elements are nearly equal, rotate(i, j, cosine, sine)
+  // rotates their vectors so that one deflates. Both halves are in ascending order. The row between
+  // them is always kept, as the first element (LAPACK's laed2 and lasd2).
   template <class RotateVectors>
   void Deflate(Halves halves, R scale, R negligible, R* d, RotateVectors&& rotate) {
     int32_t *const order = order_.get(), *const lower = order + halves.upper;
@@ -133,19 +133,19 @@ class HalvesMerge {
     SetPlaces();
   }
 
-  // How many are kept, and which, in ascending order but for what is between the halves.
+  // The kept elements, in ascending order except for the row between the halves.
   int64_t kept_count() const { return kept_count_; }
   int64_t kept(int64_t i) const { return kept_[i]; }
   R weight(int64_t i) const { return weights_[kept_[i]]; }
 
-  // Where one alone is kept: what it becomes, and its vector, one element.
+  // The result if one element is kept: its value, and its vector of one element.
   void SetOnly(R root, R vector) {
     *roots_ = root;
     *update_.data = vector;
     *inverse_norms_ = 1;
   }
 
-  // Where more are: the poles and the weights of the secular equation, times powers of two.
+  // If several are kept: the poles and weights of the secular equation, scaled by powers of two.
   void SetSecular(R pole_scale, R weight_scale, const R* d) {
     for (int64_t i = 0; i < kept_count_; ++i) {
       poles_[i] = pole_scale * d[kept_[i]];
@@ -155,11 +155,12 @@ class HalvesMerge {
   }
   R* poles() const { return poles_; }
 
-  // Solves it, with rho before its weights: the roots, times `unscale`, and their vectors, in
-  // columns of the update, a row for each pole at its place. Returns how many did not converge.
+  // Solves the secular equation, with factor rho for its weights. Computes the roots, times
+  // `unscale`, and their vectors in columns of the update, with a row for each pole at its place.
+  // Returns how many roots did not converge.
   template <class Poles>
   int FindVectors(R rho, R unscale, const RunTasks& run_tasks) {
-    // Where sources will be there is room meanwhile for a number of each piece.
+    // Uses source_ to hold one count for each piece until the sources are known.
     ForEachPieceOfColumns<R>(run_tasks, 0, kept_count_, [&](int64_t first, int64_t last) {
       source_[first] =
           FindRoots<Poles>(first, last, kept_count_, rho, poles_, weights_, roots_, products_);
@@ -175,13 +176,13 @@ class HalvesMerge {
     return failed;
   }
 
-  // The row of the update that belongs to pole i; and one over the norms of what its columns are
-  // multiples of, each of which is weight over pole less root.
+  // UpdateRow is the row of the update for pole i. The columns of the update are normalised: they
+  // are multiples of weight / (pole - root), by `inverse_norms`.
   Rows<R> UpdateRow(int64_t i) const { return update_.At(place_[i], 0); }
   Rows<R> update() const { return update_; }
   const R* inverse_norms() const { return inverse_norms_; }
 
-  // Makes d the values of the whole, ascending.
+  // d = the values of the merged matrix, ascending.
   void WriteValues(R* d) {
     const int64_t count = kept_count_, deflated = size_ - count;
     int64_t root = 0, other = 0;
@@ -193,11 +194,11 @@ class HalvesMerge {
     }
     std::copy_n(sorted_, size_, d);
   }
-  // What value i is a root's number, or at least kept_count().
+  // The root's number for value i, or at least kept_count() for a deflated value.
   int64_t source(int64_t i) const { return source_[i]; }
 
-  // Makes the rows of z the vectors of the whole. Those of either half have `more` elements more
-  // than it has rows. Their signs are of no account.
+  // Replaces the rows of z by the vectors of the merged matrix. The vectors of a half have `more`
+  // elements than it has rows. Signs of vectors are arbitrary.
   void WriteVectors(Halves halves, int64_t more, Rows<R> z, const RunTasks& run_tasks) {
     const int64_t upper = halves.upper + more, lower = halves.lower + more;
     const int64_t lower_begin = halves.lower_begin(), second = RoundUp(upper, kWidth<R>);
@@ -234,7 +235,7 @@ class HalvesMerge {
     });
   }
 
-  // The same of one element of each vector, in a row.
+  // WriteVectors for one element of each vector, in a row.
   void WriteElements(R* row) {
     R *const from = moved_.data, *const products = products_.data;
     for (int64_t i = 0; i < kept_count_; ++i) from[place_[i]] = row[kept_[i]];
@@ -252,7 +253,7 @@ class HalvesMerge {
   }
 
  private:
-  // Columns of the update, given differences of poles and roots and the weights.
+  // Columns of the update, from the weights and the differences of poles and roots.
   void MakeColumns(int64_t first, int64_t last) {
     for (int64_t j = first; j < last; j += kWidth<R>) {
       V sum{};
@@ -270,7 +271,8 @@ class HalvesMerge {
     }
   }
 
-  // Of what is kept, vectors of the upper half come first, then those of both.
+  // Places: kept vectors of the upper half come first, then those of both halves, then the lower
+  // half's.
   void SetPlaces() {
     const auto count = [&](Half half) {
       return std::count_if(kept_.get(), kept_.get() + kept_count_,
@@ -285,12 +287,12 @@ class HalvesMerge {
     }
   }
 
-  // The vectors that are kept, in their places, and the others; their products; the vectors of the
-  // secular equation, in columns; and a number for each value.
+  // moved_ holds the kept vectors in their places, then the others. update_ holds the vectors of
+  // the secular equation in columns.
   Rows<R> moved_, products_, update_;
   R *weights_, *poles_, *roots_, *sorted_, *inverse_norms_;
-  // The order of the diagonal, what is kept of it and what deflates, ascending, the place of each
-  // that is kept, and where each result comes from: a root, or kept_count() and more.
+  // order_ sorts the diagonal. kept_ and deflated_ split it, ascending. place_ is the place of a
+  // kept element. source_ tells for each result its root, or kept_count() and more.
   std::unique_ptr<int32_t[]> order_, kept_, deflated_, place_, source_;
   std::unique_ptr<Half[]> half_;
   int64_t size_ = 0, kept_count_ = 0, upper_count_ = 0, both_count_ = 0;

@@ -1,4 +1,4 @@
-// Hermitian matrices, of which the upper triangle alone is worked on.
+// Hermitian matrices, of which only the upper triangle is used.
 #pragma once
 
 #include <bit>
@@ -8,10 +8,9 @@
 
 namespace linalg::blocked {
 
-// Calls square(i, j) for the squares that cover rows [first, last) of the diagonal and what is
-// above it, `first` being the first row of a square, and `last` of one too unless it is n. They
-// reach below the diagonal; the last of a row and of a column overlap those before, by less than a
-// square.
+// Calls square(i, j) for squares that cover rows [first, last) of the upper triangle. `first` must
+// be the first row of a square, and so must `last` unless it is n. Squares on the diagonal extend
+// below it. The last squares of a row or column overlap the ones before.
 template <class T, class OfSquare>
 void ForEachSquareInUpper(int64_t n, int64_t first, int64_t last, OfSquare&& square) {
   constexpr int64_t kSize = Square<T>::kSize;
@@ -22,8 +21,8 @@ void ForEachSquareInUpper(int64_t n, int64_t first, int64_t last, OfSquare&& squ
   }
 }
 
-// u = rows [first, last) of the upper triangle of the part of `a`, as above. What is below the
-// diagonal may be overwritten.
+// u = rows [first, last) of the upper triangle of the Hermitian part of `a`. Has the conditions of
+// ForEachSquareInUpper. May overwrite elements below the diagonal.
 template <class T>
 void ReadUpper(int64_t n, int64_t first, int64_t last, HermitianPart part, const T* a, Rows<T> u) {
   using S = Square<T>;

@@ -1,5 +1,5 @@
-// The tree of divide and conquer: a condensed matrix falls into leaves, which are solved one per
-// lane, and of which then two and two are merged.
+// The tree of divide and conquer. A tridiagonal or bidiagonal matrix is split into leaves. Leaves
+// are solved one per lane, then merged in pairs.
 #pragma once
 
 #include <algorithm>
@@ -11,27 +11,26 @@
 
 namespace linalg::blocked {
 
-// Two neighbouring halves, of `upper` and `lower` rows; of all rows the first of the upper's is
-// `first`, and there are `between` rows, one or none, between them.
+// Two neighbouring parts of `upper` and `lower` rows, the first of which is row `first`. `between`,
+// zero or one, is the number of rows between them.
 struct Halves {
   int64_t first, upper, between, lower;
   int64_t size() const { return upper + between + lower; }
   int64_t lower_begin() const { return upper + between; }
 };
 
-// Leaves of at most `most` rows, with `between` rows from one to the next; a power of two of them.
+// A power of two of leaves with at most `most` rows each, and `between` rows between neighbours.
 class Leaves {
  public:
   Leaves(int64_t n, int64_t most, int64_t between) : rows_(n + between), between_(between) {
-    while (Largest() > most) count_ *= 2;
+    while (LargestSize() > most) count_ *= 2;
   }
 
-  // The most rows that a leaf has.
-  int64_t Largest() const { return (rows_ + count_ - 1) / count_ - between_; }
+  int64_t LargestSize() const { return (rows_ + count_ - 1) / count_ - between_; }
 
-  // Calls solve() for one register of leaves after another, their diagonals and what is beside
-  // these being in lanes of `diagonal` and `beside`, Largest() rows each, with zeros where a leaf
-  // has less; then write(lane, first, size) for each leaf.
+  // For each register of leaves: loads their diagonals and off-diagonals into the lanes of
+  // `diagonal` and `beside`, calls solve(), then write(lane, first, size) for each leaf. Both
+  // arrays have LargestSize() rows; shorter leaves are padded with zeros.
   template <class V, class Solve, class Write>
   void ForEachRegister(const Lane<V>* d, const Lane<V>* e, V* diagonal, V* beside, Solve&& solve,
                        Write&& write) const {
@@ -43,8 +42,8 @@ class Leaves {
           use(lane, first, Begin(leaf + lane + 1) - between_ - first);
         }
       };
-      std::fill_n(diagonal, Largest(), V{});
-      std::fill_n(beside, Largest(), V{});
+      std::fill_n(diagonal, LargestSize(), V{});
+      std::fill_n(beside, LargestSize(), V{});
       for_each([&](int lane, int64_t first, int64_t size) {
         for (int64_t i = 0; i < size; ++i) {
           diagonal[i][lane] = d[first + i];
@@ -56,7 +55,7 @@ class Leaves {
     }
   }
 
-  // Calls merge(halves) for all, each after what it is made of.
+  // Calls merge(halves) for all merges, children first.
   template <class Merge>
   void ForEachMerge(Merge&& merge) const {
     for (int64_t step = 1; step < count_; step *= 2) {
@@ -76,7 +75,7 @@ class Leaves {
   int64_t rows_, between_, count_ = 1;
 };
 
-// The numbers of the ascending elements of one lane, of kMost at most.
+// The indices that sort the `count` <= kMost elements of one lane in ascending order.
 template <int kMost, class V>
 std::array<int32_t, kMost> SortLane(const V* values, int lane, int64_t count) {
   std::array<int32_t, kMost> order;

@@ -14,11 +14,11 @@
 namespace linalg::blocked {
 namespace {
 
-// Columns of a large matrix that are factored before the others follow.
+// Columns of a block: a large matrix is factored block by block.
 constexpr int64_t kBlockColumns = 128;
 
-// Up to this order an inverse is solved for by a tile's columns: above each piece of columns the
-// inverse of L is zero, and the cache holds the factors for all pieces.
+// Up to this order, an inverse is computed in pieces as narrow as a tile. That skips most of the
+// zeros above the diagonal of L⁻¹, and the factors stay in the cache for all pieces.
 constexpr int64_t kInvertedByTiles = 512;
 
 template <class V>
@@ -26,7 +26,7 @@ LINALG_INLINE Lane<V> LargestLane(V x) {
   return Reduce(x, [](auto low, auto high) { return Larger(low, high); });
 }
 
-// The place of the largest magnitude that it was shown, the first of several.
+// The first row with the largest magnitude shown so far.
 template <class V>
 struct PivotSearch {
   V size = Number<V>(-1), row = Number<V>(0);
@@ -45,7 +45,6 @@ struct PivotSearch {
   }
 };
 
-// Whether the rows-by-cols matrix `a` holds NaN.
 template <class T>
 bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a) {
   using V = Register<T>;
@@ -60,7 +59,7 @@ bool HoldsNaN(int64_t rows, int64_t cols, Rows<T> a) {
   return Any(any) || any_at_end;
 }
 
-// Rows are numbered in lanes, and pivots by 32 bits.
+// Lanes hold row numbers as floating-point numbers, and pivots have 32 bits.
 template <class T>
 int64_t CountableRows(int64_t rows) {
   constexpr int64_t kMost =
@@ -155,7 +154,7 @@ void LuFactors<T>::Exchange(int64_t first, int64_t last, Columns columns) {
   }
 }
 
-// Factors some columns of a block, in which their rows are exchanged.
+// Factors columns of a block by halving, and exchanges rows within the whole block.
 template <class T>
 void LuFactors<T>::FactorColumns(int64_t first, int64_t width, Columns block) {
   if (width <= kPanel<T>) {
@@ -173,7 +172,7 @@ void LuFactors<T>::FactorColumns(int64_t first, int64_t width, Columns block) {
   FactorColumns(middle, rest, block);
 }
 
-// Exchanges the rows of other columns as a block's, and subtracts what the block eliminates.
+// Exchanges rows of the other columns by the block's pivots, and does the trailing update there.
 template <class T>
 void LuFactors<T>::Eliminate(Columns block, Columns others) {
   const int64_t first = block.first, last = std::min(block.last, pivot_count());
@@ -190,7 +189,7 @@ void LuFactors<T>::FactorBlocks(const RunTasks& run_tasks) {
   // No two tasks write to one tile.
   static_assert(kTaskColumns<T> % (kTileRegisters * kWidth<T>) == 0);
   static_assert(kBlockColumns % kPanel<T> == 0 && kBlockColumns % kWidth<T> == 0);
-  // One block has all of a smaller matrix.
+  // A smaller matrix is a single block.
   const int64_t width = std::min(cols_, RoundUp(pivot_count(), kPanel<T>));
   const int64_t step = width <= 2 * kBlockColumns ? width : kBlockColumns;
   Columns block{0, step};
@@ -232,11 +231,11 @@ int LuFactors<T>::Factor(const T* a, const RunTasks& run_tasks) {
   return HoldsNaN(run_tasks) ? kHoldsNaN : singular_;
 }
 
-// x = (L U)⁻¹ x for some columns, which are zero above row `first`, one of a tile's first.
+// x = (L U)⁻¹ x for columns that are zero above row `first`, a tile's first row.
 template <class T>
 void LuFactors<T>::SolveColumns(int64_t first, int64_t cols, Rows<T> x) const {
   SolveUnitLower(rows_ - first, cols, lu().At(first, first).AsStrided(), x.At(first, 0));
-  SolveGivenLower<false>(rows_, cols, FromTheLast(rows_, lu().AsStrided()), FromTheLast(rows_, x));
+  SolveGivenLower<false>(rows_, cols, Reversed(rows_, lu().AsStrided()), Reversed(rows_, x));
 }
 
 template <class T>
@@ -255,10 +254,10 @@ void LuFactors<T>::Invert(Rows<T> work, T* inverse, const RunTasks& run_tasks) c
     const int64_t count = end == n ? work.ld - begin : end - begin;
     for (int64_t i = 0; i < n; ++i) std::fill_n(work.At(i, begin).data, count, T(0));
     for (int64_t i = begin; i < end; ++i) *work.At(i, i).data = T(1);
-    // Above its diagonal the inverse of L is zero.
+    // L⁻¹ is zero above its diagonal.
     SolveColumns(begin / kTileRows * kTileRows, end - begin, work.At(0, begin));
   });
-  // A⁻¹ = (L U)⁻¹ P: columns are exchanged back.
+  // A⁻¹ = (L U)⁻¹ P: exchanges the columns back.
   const std::unique_ptr<int32_t[]> column(new int32_t[n]);
   PivotsToPermutation(n, pivots(), n, column.get());
   ForEachPieceOfRows(run_tasks, n, [&](int64_t begin, int64_t end) {

@@ -1,11 +1,10 @@
-// LU with partial pivoting of one matrix, in tiles, and what is made of the factors.
+// Tiled LU factorisation with partial pivoting of one matrix, and its uses.
 //
-// Columns are halved until a panel is left, which is factored by itself with its columns in
-// registers; the rest of the rows follows in tiles. Pivots are LAPACK's: the largest |re| + |im|,
-// and the first of several.
+// Columns are halved recursively down to a panel, which is factored with its columns in registers.
+// The trailing update uses tiles. Pivots are LAPACK's: the first row with the largest |re| + |im|.
 //
-// Of a large matrix the columns are taken some at a time; the rest of the rows follows in pieces of
-// columns, and while it does the next columns are factored.
+// A large matrix is factored in blocks of columns. The trailing update is split into tasks and
+// overlaps the factorisation of the next block.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +15,17 @@
 
 namespace linalg::blocked {
 
-// The factors of one matrix, in memory that serves one matrix after another.
+// The factors of one matrix; the workspace serves one matrix after another.
 template <class T>
 class LuFactors {
  public:
   LuFactors(int64_t rows, int64_t cols);
 
-  // Factors the row-major `a`; returns 0, from 1 the first zero pivot, or kHoldsNaN.
+  // Factors the row-major `a`. Returns 0, from 1 the first zero pivot, or kHoldsNaN.
   int Factor(const T* a, const RunTasks& run_tasks = RunInTurn);
 
-  // What the factors of a square matrix are for: x (n, cols), in a workspace, = A⁻¹ x; and
-  // inverse (n, n) = A⁻¹, with a workspace of that size.
+  // For square matrices: x (n, cols), in a workspace, = A⁻¹ x; and inverse (n, n) = A⁻¹, with an n
+  // by n workspace.
   void Solve(int64_t cols, Rows<T> x, const RunTasks& run_tasks = RunInTurn) const;
   void Invert(Rows<T> work, T* inverse, const RunTasks& run_tasks = RunInTurn) const;
 
@@ -38,7 +37,7 @@ class LuFactors {
  private:
   using R = RealElement<T>;
 
-  // Neighbouring columns.
+  // Columns [first, last).
   struct Columns {
     int64_t first, last;
   };
@@ -53,7 +52,7 @@ class LuFactors {
 
   int64_t rows_, cols_;
   Workspace<T> workspace_;
-  Workspace<T> panel_;  // memory alone: a panel lies there in strips
+  Workspace<T> panel_;  // workspace for a panel in strips
   std::unique_ptr<int32_t[]> pivots_;
   int singular_ = 0;
 };

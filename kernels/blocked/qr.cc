@@ -11,25 +11,16 @@
 namespace linalg::blocked {
 namespace {
 
-// Reflectors that are applied at once within a block, and in a matrix of more than so many to what
-// is right of a block: with 64 it takes as long at n = 2048, and more below (AMD EPYC with AVX-512,
-// two cores that others used too, 23 November 2026).
+// Reflectors that are applied together: within a block, and to the right of a block if the matrix
+// has more than kMostInNarrowBlocks of them. Measurements:
+// benchmarks/crossovers/cpu_qr_blocks.json.
 constexpr int64_t kNarrowBlock = 16, kWideBlock = 32, kMostInNarrowBlocks = 128;
 
-// Columns of a panel that a reflector is applied to at once: what the registers have room for.
+// Columns of a panel that a reflector is applied to at once, as many as fit the registers.
 template <class T>
 inline constexpr int kReflectedColumns = kComplexElement<T> && kTileRows < 8 ? 2 : 4;
 
-template <class T>
-Element<T> Sum(Strip<T> x) {
-  if constexpr (kComplexElement<T>) {
-    return {SumOfLanes(x.re), SumOfLanes(x.im)};
-  } else {
-    return SumOfLanes(x);
-  }
-}
-
-// A reflector, whose vector lies in a column of a panel.
+// A reflector whose vector lies in a column of a panel.
 template <class T>
 class Reflector {
   using R = RealElement<T>;
@@ -39,15 +30,15 @@ class Reflector {
   static constexpr int64_t kNext = kNextStrip<T>;
 
  public:
-  // Makes it of element k and those below it of a panel's column, whose last strip ends in zeros:
-  // element k becomes R's, the vector goes below.
+  // Makes the reflector from element k and those below it in a panel's column. The last strip must
+  // end in zeros. R's element replaces element k, the vector replaces those below.
   Reflector(S* column, int64_t k, int64_t rows)
       : column_(column),
         start_(k / kStrip<T>),
         strips_((rows + kStrip<T> - 1) / kStrip<T>),
         row_(RowNumbers<T>(start_)),
         diagonal_(Number<V>(k)) {
-    // As in LAPACK: I.
+    // LAPACK's convention: the last reflector of a real matrix is I.
     if (!kComplexElement<T> && k + 1 == rows) return;
     const One alpha = StripElement<T>(column, k).Get();
     const R tail = TailSquares(), total = NormAdd(alpha, tail);
@@ -86,7 +77,7 @@ class Reflector {
     }
 #pragma GCC unroll 4
     for (int c = 0; c < kCols; ++c) {
-      factors[c] = WidenElement<T>(Mul(Conj(tau_), Sum<T>(sums[c])));
+      factors[c] = WidenElement<T>(Mul(Conj(tau_), SumOfLanes(sums[c])));
       first[c] = Choose(from, NegMulAdd(top_, factors[c], first[c]), first[c]);
     }
     for (int64_t s = start_ + 1; s < strips_; ++s) {
@@ -112,8 +103,7 @@ class Reflector {
     return SumOfLanes(sums[0] + sums[1]);
   }
 
-  // Of a column whose squares are out of range, or which may have nothing below: element by
-  // element.
+  // Element by element, for columns with squares out of range, or with possibly nothing to reflect.
   __attribute__((noinline)) void MakeExtreme(int64_t k, int64_t rows) {
     const int64_t count = rows - k;
     const std::unique_ptr<One[]> x(new One[count]), v(new One[count]);
@@ -126,7 +116,7 @@ class Reflector {
   S* column_;
   int64_t start_, strips_;
   V row_, diagonal_;
-  S top_{};  // the strip of the vector that begins with it
+  S top_{};  // the first strip of the vector
   One tau_{};
 };
 
@@ -173,7 +163,7 @@ void QrFactors<T>::FactorPanel(int64_t first) {
   for (int64_t s = 0; s < strips; ++s) {
     ReadStrip(matrix().At(first + s * kStrip<T>, first), panel + s * kNext);
   }
-  // Counted within the strip: a float has not as many integers as there may be rows.
+  // Counts within the strip, since a float cannot represent all row numbers.
   const auto exists = RowNumbers<T>(0) < Number<V>(rows - (strips - 1) * kStrip<T>);
   S* const last = panel + (strips - 1) * kNext;
   for (int j = 0; j < kPanel<T>; ++j) last[j] = Choose(exists, last[j], S{});
@@ -193,7 +183,7 @@ void QrFactors<T>::FactorPanel(int64_t first) {
   }
 }
 
-// Copies the vectors of the panel that begins in column `first` to those of its block.
+// Copies the reflectors of the panel at column `first` to its block's V.
 template <class T>
 void QrFactors<T>::ReadPanel(const Block& block, int64_t first) {
   const int64_t before = first - block.first;
@@ -218,8 +208,8 @@ void QrFactors<T>::ReadBlock(const Block& block) {
   for (int64_t i = block.first; i < block.last; i += kPanel<T>) ReadPanel(block, i);
 }
 
-// The rows of the transposed T that belong to the panel. By columns T is
-// tᵢ = τᵢ (eᵢ - Σ tⱼ (vⱼᴴ vᵢ)), j < i.
+// Computes the panel's rows of the transposed T. Column i of T is tᵢ = τᵢ (eᵢ - Σ tⱼ (vⱼᴴ vᵢ)), j <
+// i.
 template <class T>
 void QrFactors<T>::AddToTriangle(const Block& block, int64_t first) {
   using V = Register<T>;
@@ -249,8 +239,7 @@ void QrFactors<T>::AddToTriangle(const Block& block, int64_t first) {
   }
 }
 
-// c (rows, cols) = (I - V op(T) Vᴴ) c, where only rows from `top` to `bottom` of c hold others than
-// zeros.
+// c (rows, cols) = (I - V op(T) Vᴴ) c. Outside of rows `top` to `bottom`, c must be zero.
 template <class T>
 template <bool kAdjoint>
 void QrFactors<T>::Reflect(const Reflectors& reflectors, int64_t rows, int64_t top, int64_t bottom,
@@ -281,7 +270,8 @@ void QrFactors<T>::Reflect(const Reflectors& reflectors, int64_t rows, int64_t t
       });
 }
 
-// Factors the columns of a block, narrower blocks of them first.
+// Factors a block's columns: narrow blocks first, whose reflectors then update the rest of the
+// block.
 template <class T>
 void QrFactors<T>::FactorBlock(const Block& block) {
   for (int64_t narrow = block.first; narrow < block.last; narrow += kNarrowBlock) {
@@ -315,7 +305,7 @@ template <class T>
 void QrFactors<T>::Factor(const RunTasks& run_tasks) {
   count_ = std::min(rows_, cols_);
   if (count_ == 0) return;
-  // A whole number of panels, or all columns: no tile begins inside a panel.
+  // A whole number of panels, or all columns, so that no tile begins inside a panel.
   const int64_t end = std::min<int64_t>(cols_, RoundUp(count_, kPanel<T>));
   Block block = BlockAt(0, end);
   FactorBlock(block);
@@ -352,7 +342,7 @@ void QrFactors<T>::Set(int64_t count, const T* taus) {
   }
 }
 
-// c = (I - V op(T) Vᴴ) c with the reflectors of the block that begins with column `first`.
+// c = (I - V op(T) Vᴴ) c with the block of reflectors that begins in column `first`.
 template <class T>
 template <bool kAdjoint>
 void QrFactors<T>::MultiplyByBlock(int64_t first, int64_t cols, Rows<T> c,
@@ -395,7 +385,7 @@ void QrFactors<T>::MakeQ(const RunTasks& run_tasks) {
     const Block block = BlockAt(first, count_);
     const int64_t rows = rows_ - first, count = block.last - first;
     const int64_t own = std::min<int64_t>(RoundUp(count, kPanel<T>), q_cols_ - first);
-    // The block's rows and columns are the identity's still, once its vectors have been read.
+    // Once the block's vectors are read, its rows and columns of Q are reset to the identity.
     const auto apply = [&](int64_t begin, int64_t end) {
       for (int64_t i = first; i < block.last; ++i) fill_identity(i, begin, end);
       Reflect<false>(All(block), rows, count, rows, end - begin, q.At(first, begin));

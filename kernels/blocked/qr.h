@@ -1,12 +1,11 @@
-// QR factors of one matrix by Householder reflectors, in tiles, with LAPACK's conventions.
+// Tiled QR factorisation of one matrix by Householder reflectors, with LAPACK's conventions.
 //
-// Panels are factored by themselves with their columns in registers. The product of a block's
-// reflectors is I - V T Vᴴ with an upper triangle T, so that what stands to the right of a panel,
-// and of a block of panels, is multiplied by it in tiles.
+// A panel is factored with its columns in registers. The product of a block's reflectors is I - V T
+// Vᴴ with an upper triangle T (compact WY). So the trailing update of a panel or block is a product
+// in tiles.
 //
-// Of a large matrix the blocks are wider, and are made of narrower ones in the same way; what
-// stands to the right of a block follows in pieces of columns, and while it does the next block is
-// factored.
+// A large matrix has wider blocks, each made of narrower ones in the same way. The trailing update
+// is split into tasks and overlaps the factorisation of the next block.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +16,17 @@
 
 namespace linalg::blocked {
 
-// The reflectors of one matrix and the Q made from them, in memory that serves one matrix after
-// another. Q has q_cols columns: 0 where it is not wanted.
+// The reflectors of one matrix and its Q. The workspace serves one matrix after another. Q has
+// q_cols columns, 0 if it is not wanted.
 template <class T>
 class QrFactors {
  public:
   QrFactors(int64_t rows, int64_t cols, int64_t q_cols);
 
-  // Factors the row-major `a`, or what has been written in matrix().
+  // Factors the row-major `a`, or the content of matrix().
   void Factor(const T* a, const RunTasks& run_tasks = RunInTurn);
   void Factor(const RunTasks& run_tasks = RunInTurn);
-  // Takes `count` reflectors from elsewhere: row-major, below the diagonal of `a`; or what has been
-  // written there in matrix().
+  // Takes over `count` reflectors that lie below the diagonal of the row-major `a`, or of matrix().
   void Set(const T* a, int64_t count, const T* taus, const RunTasks& run_tasks = RunInTurn);
   void Set(int64_t count, const T* taus);
   // c (rows, cols) = Q c, or Qᴴ c
@@ -37,26 +35,26 @@ class QrFactors {
   // Replaces the factors by Q.
   void MakeQ(const RunTasks& run_tasks = RunInTurn);
 
-  // R, and below it the vectors of the reflectors but for their first elements, 1; then Q.
+  // R with the reflectors' vectors below it, without their leading 1. After MakeQ: Q.
   Rows<T> matrix() const { return workspace_.rows(); }
   const T* taus() const { return taus_.get(); }
 
  private:
-  // Columns [first, last), whose reflectors are applied at once; V lies in memory of one of two
-  // blocks, so that the next one can be made while this one is applied.
+  // Columns [first, last), whose reflectors are applied together. V alternates between two buffers:
+  // the next one is made while this one is applied.
   struct Block {
     int64_t first, last;
     Rows<T> vectors;
   };
 
-  // The reflectors of a block, or of some of its columns: V, with ones and zeros above, and T
-  // transposed.
+  // The reflectors of all or some of a block's columns: V, with its ones and the zeros above them,
+  // and the transposed T.
   struct Reflectors {
     Rows<T> vectors, triangle;
     int64_t count;
   };
 
-  // Less than 0 if there is none.
+  // Negative if there is none.
   int64_t FirstOfLastBlock() const {
     return (count_ + block_size_ - 1) / block_size_ * block_size_ - block_size_;
   }
@@ -79,8 +77,8 @@ class QrFactors {
   int64_t rows_, cols_, q_cols_, count_;
   int64_t block_size_;
   Workspace<T> workspace_;
-  Workspace<T> panel_;       // memory alone: a panel lies there in strips
-  Workspace<T> vectors_[2];  // of a block, and of the next one
+  Workspace<T> panel_;       // workspace for a panel in strips
+  Workspace<T> vectors_[2];  // of a block and of the next one
   Workspace<T> triangles_;   // of all blocks, one below the other
   Workspace<T> dots_;
   std::unique_ptr<T[]> taus_;

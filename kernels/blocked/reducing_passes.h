@@ -1,5 +1,5 @@
-// What the reductions of whole matrices to condensed forms share: passes over a matrix that update
-// it by products of vectors and multiply it by others at once.
+// Shared parts of the reductions to tridiagonal and bidiagonal form. Each pass over the matrix
+// applies the rank-2 update of one step and the products of the next.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,13 @@
 
 namespace linalg::blocked {
 
-// Rows that a pass works on at once: what there are registers for, and no more than a square on the
-// diagonal has.
+// Rows of a pass that are handled together: as many as registers allow, and at most a diagonal
+// square's.
 template <class T>
 inline constexpr int kPassRows = std::min((kTileRows == 8 ? 4 : 2) / kPartsOf<T>, kWidth<T>);
 
-// A pass over `count` elements is made in pieces of rows, each of which adds to a vector of its own
-// what it has for columns, so that several threads can share it: so many pieces that each is worth
-// a thread's while.
+// A pass over `count` elements is split into pieces of rows for several threads. Each piece adds
+// its column sums to its own vector. A piece is large enough to be worth a thread.
 inline constexpr int64_t kMostPassPieces = 16;
 template <class T>
 int64_t PassPieces(int64_t count) {
@@ -29,8 +28,8 @@ int64_t PassPieces(int64_t count) {
                              kMostPassPieces);
 }
 
-// A register of what the pieces have for columns, added up in their order; `row_of` gives the
-// vector of each.
+// Adds the pieces' vectors for one register of columns, in order. `row_of` gives the vector of a
+// piece.
 template <class T, class RowOf>
 LINALG_INLINE Register<T> SumOfPieces(int64_t pieces, int64_t column, RowOf&& row_of) {
   Register<T> sum = Load<T>(row_of(0) + column);
@@ -47,14 +46,13 @@ LINALG_INLINE Register<T> ConjPairs(Register<T> x) {
   }
 }
 
-// Sums, over registers, of products of elements: a register of them, for complex ones those of like
-// parts and those of unlike ones.
+// Dot products over registers. Complex products keep two sums: of like parts, and of unlike parts.
 template <class T>
 struct Dot {
   using V = Register<T>;
   V sums[kPartsOf<T>] = {};
 
-  // Adds x y; `swapped` is y with its parts exchanged.
+  // Adds x y; `swapped` is y with real and imaginary parts swapped.
   LINALG_INLINE void Add(V x, V y, V swapped) {
     sums[0] = MulAdd(x, y, sums[0]);
     if constexpr (kComplexElement<T>) sums[1] = MulAdd(x, swapped, sums[1]);
@@ -68,8 +66,8 @@ struct Dot {
   }
 };
 
-// The sum of squares of elements [first, last) of a row: in the registers at its ends the others
-// are zeros.
+// The sum of squares of elements [first, last) of a row. The other elements of its first and last
+// register must be zeros.
 template <class T>
 LINALG_INLINE RealElement<T> SumOfSquares(const T* x, int64_t first, int64_t last) {
   Register<T> squares[2] = {};

@@ -1,12 +1,11 @@
-// The secular equation of divide and conquer: eigenvalues of a diagonal matrix and a rank-one
-// update, or singular values of one with a full row, a register of them at a time, and the weights
-// for which those that were found are exact.
+// The secular equation of divide and conquer: eigenvalues of a diagonal matrix plus a rank-one
+// update, or singular values of a diagonal matrix with one full row. Solves for a register of roots
+// at a time, and computes the weights for which those roots are exact.
 //
-// As LAPACK's laed4 solves it (Li, Solving secular equations stably and efficiently, 1993), but
-// that what its steps leave of an interval is halved if need be. Every eigenvalue is known by its
-// distance from the pole that is closer to it, so that its distances from all poles are accurate to
-// the last places (Gu and Eisenstat, A divide-and-conquer algorithm for the symmetric tridiagonal
-// eigenproblem, 1995).
+// Follows LAPACK's laed4 (Li, Solving secular equations stably and efficiently, 1993), with
+// bisection as a safeguard. Each root is stored as its distance from the closer pole. So its
+// distances from all poles are accurate to the last places (Gu and Eisenstat, A divide-and-conquer
+// algorithm for the symmetric tridiagonal eigenproblem, 1995).
 #pragma once
 
 #include <cmath>
@@ -18,9 +17,8 @@
 
 namespace linalg::blocked {
 
-// What the diagonal's elements are, given their poles: these; or, where a matrix is known by its
-// square, the squares of these. Of two, their difference; and where a root is that lies `tau` from
-// a pole.
+// The diagonal elements are the poles or, for singular values, their squares. Difference subtracts
+// two elements. Root is the root at distance `tau` from a pole.
 struct PlainPoles {
   template <class V>
   static LINALG_INLINE V Difference(V x, V y) {
@@ -42,9 +40,9 @@ struct SquaredPoles {
   }
 };
 
-// The secular function 1/rho + Σ weight² / (pole - x), whose zeros are the eigenvalues of
-// diag(poles) + rho weights weightsᵀ, at a register of points: its terms below and above each zero
-// apart.
+// The secular function 1/rho + Σ weight² / (pole - x) at a register of points. Its zeros are the
+// eigenvalues of diag(poles) + rho weights weightsᵀ. The terms below and above each zero are summed
+// separately.
 template <class Poles, class R>
 class Secular {
   using V = Register<R>;
@@ -52,15 +50,15 @@ class Secular {
  public:
   struct Value {
     V below{}, above{};              // sums of terms
-    V below_slope{}, above_slope{};  // and of their derivatives
-    V error{};                       // a bound of the rounding errors of the sums, in ε
+    V below_slope{}, above_slope{};  // sums of their derivatives
+    V error{};                       // a bound of the sums' rounding errors, in ε
   };
 
   Secular(int64_t count, R inverse_rho, const R* poles, const R* weights)
       : count_(count), inverse_rho_(inverse_rho), poles_(poles), weights_(weights) {}
 
-  // At origin + tau: the terms up to that of pole `split`, between `first` and `last` in all lanes,
-  // are those below.
+  // The value at origin + tau. Terms up to pole `split` are those below; in all lanes `split` is
+  // between `first` and `last`.
   Value At(V origin, V tau, V split, int64_t first, int64_t last) const {
     Value f;
     const auto term = [&](int64_t i, auto&& add) {
@@ -101,7 +99,7 @@ class Secular {
   const R *poles_, *weights_;
 };
 
-// The zero of c x² - a x + b that is between its poles, or beyond both where `last` says so.
+// The zero of c x² - a x + b between its poles, or beyond both where `last` holds.
 template <class V>
 LINALG_INLINE V RationalZero(V a, V b, V c, Mask<V> last) {
   const V two = Number<V>(2), size = Sqrt(Abs(MulAdd(a, a, Number<V>(-4) * b * c)));
@@ -110,9 +108,9 @@ LINALG_INLINE V RationalZero(V a, V b, V c, Mask<V> last) {
   return (cancels ? two * b : a - root) / (cancels ? a + root : two * c);
 }
 
-// The zeros of the secular function of count > 1 ascending poles, and pole i less zero j in row i
-// of `differences`: the zeros from `first_root`, where a register begins, to `last_root`. Returns
-// how many of these did not converge.
+// Finds the zeros [first_root, last_root) of the secular function with count > 1 ascending poles.
+// `first_root` must begin a register. Row i of `differences` is pole i minus each zero. Returns how
+// many zeros did not converge.
 template <class Poles, class R>
 int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const R* poles,
               const R* weights, R* roots, Rows<R> differences) {
@@ -126,7 +124,7 @@ int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const
   for (int64_t i = 0; i < count; ++i) total = MulAdd(weights[i], weights[i], total);
   int failed = 0;
   for (int64_t j0 = first_root; j0 < last_root; j0 += kLanes) {
-    // Between the poles on either side; the last is above both.
+    // Each root lies between two neighbouring poles; the last lies above both.
     V split, left, right, left_weight, right_weight;
     for (int lane = 0; lane < kLanes; ++lane) {
       const int64_t i = std::min(j0 + lane, count - 2);
@@ -151,7 +149,7 @@ int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const
     const V origin = from_right ? right : left;
     V low = beyond ? (last ? tau : -tau) : V{};
     V high = beyond ? (last ? end : V{}) : tau;
-    // The zero with all other terms as they are at the middle.
+    // Start: the zero of the function whose other terms keep their value at the middle.
     {
       const V left_square = left_weight * left_weight, right_square = right_weight * right_weight;
       const V to_left = last ? -gap - tau : -tau, to_right = last ? -tau : gap - tau;
@@ -188,7 +186,7 @@ int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const
       V next = tau + change;
       if (step >= kTrustedSteps && step % 2 == 0) next = half * (low + high);
       next = (next > low) & (next < high) ? next : half * (low + high);
-      // Nothing is left between the ends.
+      // Stops where the interval contains no further number.
       open = open & (next != tau) & (next != low) & (next != high);
       tau = open ? next : tau;
       if (!Any(open)) break;
@@ -201,7 +199,7 @@ int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const
   return failed;
 }
 
-// The weights [first, last) for which the zeros that were found are exact (Löwner's formula).
+// Recomputes the weights [first, last) for which the computed zeros are exact (Löwner's formula).
 template <class Poles, class R>
 void RecomputeWeights(int64_t first, int64_t last, int64_t count, const R* poles,
                       Rows<R> differences, R* weights) {

@@ -1,4 +1,4 @@
-// Squares of numbers, transposed in registers.
+// Squares of numbers that are transposed in registers.
 #pragma once
 
 #include <complex>
@@ -9,7 +9,7 @@
 
 namespace linalg::blocked {
 
-// The number of each lane's column, from 0.
+// The column of each lane, from 0.
 template <class T>
 LINALG_INLINE Register<T> LaneNumbers() {
   Register<T> x{};
@@ -43,7 +43,7 @@ struct Square {
         }
       }
     } else {
-      using M = Moved<sizeof(T)>;
+      using M = MoveType<sizeof(T)>;
       Vector<M, kSize> moved[kSize];
       PackSquare<kSize>(reinterpret_cast<const M*>(source), ld, moved);
 #pragma GCC unroll 16
@@ -52,7 +52,7 @@ struct Square {
     return square;
   }
 
-  // An imaginary part that is 0 is +0.
+  // Adds 0, so that a zero imaginary part is +0.
   static LINALG_INLINE V Conj(V x) {
     if constexpr (kComplexElement<T>) {
       return ConjugatePairs(x) + V{};
@@ -67,7 +67,7 @@ struct Square {
   }
 };
 
-// target (rows, cols) = the transpose of `source`, or, with kConjugate, its adjoint
+// target (rows, cols) = the transpose of `source`, or its adjoint with kConjugate
 template <bool kConjugate, class T>
 void CopyTransposed(int64_t rows, int64_t cols, const T* source, int64_t source_ld, T* target,
                     int64_t target_ld) {

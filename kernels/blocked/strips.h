@@ -1,5 +1,5 @@
-// A panel of one matrix with its columns in registers: strips of as many rows as a register has
-// lanes, by kPanel columns, the real and the imaginary parts of complex numbers apart.
+// A panel of one matrix in strips: a strip has one register for each of kPanel columns, and as many
+// rows as lanes. Real and imaginary parts are in separate registers.
 #pragma once
 
 #include <array>
@@ -12,18 +12,18 @@
 
 namespace linalg::blocked {
 
-// A piece of a column in a register, and the rows that it holds.
+// A register with rows of one column, and its number of rows.
 template <class T>
 using Strip = Element<T, Register<T>>;
 template <class T>
 inline constexpr int64_t kStrip = kLanesOf<Register<T>>;
 
-// Registers of a panel's column between one strip and the next.
+// The distance between a column's strips, in registers.
 template <class T>
 inline constexpr int64_t kNextStrip = kPanel<T>;
 
-// The number in row i of a column, which starts in the strips at `column`. Moved as bytes, for
-// what lies there are registers.
+// The element in row i of a column whose strips begin at `column`. Moved as bytes, since the memory
+// holds registers.
 template <class T>
 struct StripElement {
   using R = RealElement<T>;
@@ -48,8 +48,7 @@ struct StripElement {
   }
 };
 
-// The strip of a panel: kStrip rows of `a` by kPanel columns become a register for each real
-// column, and back.
+// Transposes a strip between kStrip rows of `a` and one register per real column.
 template <class T>
 LINALG_INLINE void ReadStrip(Rows<T> a, Strip<T>* strip) {
   constexpr int64_t kParts = kPartsOf<T>;
@@ -63,7 +62,7 @@ LINALG_INLINE void WriteStrip(const Strip<T>* strip, Rows<T> a) {
          reinterpret_cast<RealElement<T>*>(a.data));
 }
 
-// The numbers of a strip's rows.
+// The row numbers of a strip's lanes.
 template <class T>
 LINALG_INLINE Register<T> RowNumbers(int64_t strip) {
   using V = Register<T>;

@@ -53,8 +53,8 @@ void Substitution<T>::Solve(const Triangle& triangle, const T* a, int64_t cols, 
   const SubstitutionPass pass = PassWith(triangle);
   Strided<T> lower = pass.transpose ? Strided<T>{a, 1, n_} : Strided<T>{a, n_, 1};
   if (!pass.lower) {
-    lower = FromTheLast(n_, lower);
-    x = FromTheLast(n_, x);
+    lower = Reversed(n_, lower);
+    x = Reversed(n_, x);
   }
   if constexpr (kComplexElement<T>) {
     if (pass.conjugate) return SolveLower<true>(pass.unit_diagonal, lower, cols, x, run_tasks);

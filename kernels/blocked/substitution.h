@@ -1,4 +1,4 @@
-// Substitution with given triangles, in tiles.
+// Tiled substitution with given triangles.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace linalg::blocked {
 
-// Memory for triangles of order n, one after another.
+// Workspace for one triangle of order n after another.
 template <class T>
 class Substitution {
  public:
   explicit Substitution(int64_t n);
 
-  // x (n, cols), in a workspace, = op(a)⁻¹ x, given a row-major `a`, of which the one triangle is
-  // read. Of one that stands to the right, x is the transpose.
+  // x (n, cols), in a workspace, = op(a)⁻¹ x. Reads one triangle of the row-major `a`. If the
+  // triangle is on the right, x is the transpose.
   void Solve(const Triangle& triangle, const T* a, int64_t cols, Rows<T> x,
              const RunTasks& run_tasks = RunInTurn);
   void Solve(const TwoTriangles& triangles, const T* a, int64_t cols, Rows<T> x,
@@ -33,7 +33,7 @@ class Substitution {
                   const RunTasks& run_tasks);
 
   int64_t n_;
-  Workspace<T> edge_;  // the rows that fill no tile, for tiles do not reach beyond an operand
+  Workspace<T> edge_;  // the last rows, which fill no tile: tiles must not read beyond the operand
   std::unique_ptr<Divisor<Element<T>>[]> divisors_;
 };
 

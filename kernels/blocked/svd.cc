@@ -28,7 +28,7 @@ SingularValues<T>::SingularValues(int64_t rows, int64_t cols, bool full, bool ve
       beside_(new R[n_]),
       wide_diagonal_(new double[n_]),
       wide_beside_(new double[n_]) {
-  // Of reflectors from the left there is none that begins in the first row.
+  // No left reflector begins in the first row.
   std::fill_n(left_reflectors_.rows().data, n_, T(0));
   left_taus_[0] = T(0);
   if (m_ > n_) qr_.emplace(m_, n_, vectors ? n_ : 0);
@@ -38,8 +38,8 @@ SingularValues<T>::SingularValues(int64_t rows, int64_t cols, bool full, bool ve
   }
 }
 
-// Copies `a`, or if it is wide its adjoint, times a power of two that brings it to a norm near 1.
-// Returns one over that; 0 if `a` is not finite.
+// Copies `a`, or its adjoint if it is wide, scaled by a power of two to a norm near 1. Returns the
+// inverse of the scale, or 0 if `a` is not finite.
 template <class T>
 RealElement<T> SingularValues<T>::ReadScaled(const T* a, Rows<T> target) {
   RowExtent<Register<R>> extent;
@@ -74,11 +74,11 @@ int SingularValues<T>::Solve(const T* a, R* values, T* u, T* vh, const RunTasks&
     }
     std::fill(row + n_, row + end, T(0));
   }
-  // The last rows that are worked on at once may be beyond it.
+  // The last rows of a pass may extend beyond the matrix.
   for (int64_t i = n_; i < n_ + kTileRows; ++i) std::fill_n(square.At(i, 0).data, end, T(0));
   Bidiagonalise(n_, square, left_reflectors_.rows(), work_.rows(), diagonal_.get(), beside_.get(),
                 right_taus_.get(), left_taus_.get(), run_tasks);
-  // The adjoint of a lower bidiagonal matrix is an upper one.
+  // Solves the adjoint of the lower bidiagonal matrix, which is upper bidiagonal.
   std::copy_n(diagonal_.get(), n_, wide_diagonal_.get());
   std::copy_n(beside_.get(), n_ - 1, wide_beside_.get());
   const int failed = bidiagonal_.Solve(wide_diagonal_.get(), wide_beside_.get(), run_tasks);
@@ -93,12 +93,12 @@ template <class T>
 void SingularValues<T>::MakeVectors(T* u, T* vh, const RunTasks& run_tasks) {
   const Rows<T> square = square_.rows(), left = left_vectors_->rows();
   const int64_t m = m_, n = n_, cols = left_cols_;
-  // The matrix is left · B · rightᴴ, and Bᴴ is what has been solved; its singular values ascend.
+  // The matrix is left · B · rightᴴ. Bᴴ was solved, and its singular values ascend.
   SetReflectors<false>(n, left_reflectors_.rows(), n, left_taus_.get(), *reflectors_, run_tasks);
-  ReadTransposed(n, FromTheLast(n, bidiagonal_.right()), left, run_tasks);
+  ReadTransposed(n, Reversed(n, bidiagonal_.right()), left, run_tasks);
   reflectors_->MultiplyByQ(n, left, run_tasks);
   SetReflectors<true>(n, square, n, right_taus_.get(), *reflectors_, run_tasks);
-  ReadTransposed(n, FromTheLast(n, bidiagonal_.left()), square, run_tasks);
+  ReadTransposed(n, Reversed(n, bidiagonal_.left()), square, run_tasks);
   reflectors_->MultiplyByQ(n, square, run_tasks);
   if (qr_) {
     for (int64_t i = 0; i < m; ++i) {

@@ -1,5 +1,5 @@
-// Singular values and vectors of one matrix: reduction to bidiagonal form, of a tall matrix's R;
-// divide and conquer; and the reflectors of the reduction, in blocks.
+// Singular values and vectors of one matrix. A tall matrix is first reduced to its R. Then come
+// bidiagonal form, divide and conquer, and the reflectors of the reduction, in blocks.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace linalg::blocked {
 
-// In memory that serves one matrix after another. U and Vᴴ are square if `full`. What is said here
-// of a tall matrix is so of a wide one's adjoint.
+// The workspace serves one matrix after another. U and Vᴴ are square if `full`. Comments describe
+// tall matrices; a wide matrix is handled as its adjoint.
 template <class T>
 class SingularValues {
   using R = RealElement<T>;
@@ -22,9 +22,9 @@ class SingularValues {
  public:
   SingularValues(int64_t rows, int64_t cols, bool full, bool vectors);
 
-  // The singular values of the row-major `a`, descending, and the singular vectors unless `u` and
-  // `vh` are null. Returns kNotFinite where `a` is not finite, else how many singular values did
-  // not converge: 0.
+  // Computes the singular values of the row-major `a`, descending, and its singular vectors unless
+  // `u` and `vh` are null. Returns kNotFinite if `a` is not finite, else the number of singular
+  // values that did not converge (0 on success).
   int Solve(const T* a, R* values, T* u, T* vh, const RunTasks& run_tasks);
 
  private:
@@ -34,8 +34,8 @@ class SingularValues {
   bool wide_;
   int64_t m_, n_, left_cols_;
   Workspace<T> square_, left_reflectors_, work_;
-  std::optional<QrFactors<T>> qr_;  // of a matrix that is not square
-  // In double precision: what divide and conquer deflates would be most of the error of float32's.
+  std::optional<QrFactors<T>> qr_;  // for matrices that are not square
+  // In double precision: in float32 the deflation of divide and conquer would dominate the error.
   BidiagonalSvd bidiagonal_;
   std::optional<QrFactors<T>> reflectors_;
   std::optional<Workspace<T>> left_vectors_;

@@ -1,4 +1,4 @@
-// The pieces that an algorithm leaves to whatever threads there are.
+// Splitting an algorithm into tasks for a thread pool.
 #pragma once
 
 #include <algorithm>
@@ -9,30 +9,30 @@ namespace linalg::blocked {
 
 using Task = std::function<void(int64_t)>;
 
-// Calls task(i) for each i < count, some at once, perhaps on other threads, begun in this order;
-// and returns when all are done. What a task computes depends on i alone.
+// Calls task(i) for each i < count and returns when all are done. Tasks start in order and may run
+// concurrently on other threads. The result of a task depends on i alone.
 using RunTasks = std::function<void(int64_t count, const Task& task)>;
 
-// On the calling thread, one after the other.
 inline void RunInTurn(int64_t count, const Task& task) {
   for (int64_t i = 0; i < count; ++i) task(i);
 }
 
-// The same of any function; a single task is simply done.
+// Runs any callable as tasks. A single task is called directly.
 template <class Function>
 void Run(const RunTasks& run_tasks, int64_t count, Function&& task) {
   if (count == 1) return task(0);
   if (count > 1) run_tasks(count, std::ref(task));
 }
 
-// Rows of a matrix that a task moves from one place to another.
+// Rows per task where a task only copies.
 inline constexpr int64_t kTaskRows = 64;
 
-// Columns that a task computes: a multiple of every tile's, and of its rows.
+// Columns per task where a task computes: a multiple of every tile's columns and rows.
 template <class T>
 inline constexpr int64_t kTaskColumns = 384 / sizeof(T);
 
-// Calls use(first, last) for `count` pieces of [begin, end), each of `length` but the last.
+// Calls use(first, last) for `count` pieces of [begin, end). All but the last have `length`
+// elements.
 template <class Use>
 void RunPieces(const RunTasks& run_tasks, int64_t count, int64_t begin, int64_t end, int64_t length,
                Use&& use) {
@@ -42,14 +42,14 @@ void RunPieces(const RunTasks& run_tasks, int64_t count, int64_t begin, int64_t 
   });
 }
 
-// Rows [0, n), in pieces of kTaskRows, of which the last takes the rest.
+// Splits rows [0, n) into pieces of kTaskRows. The last piece takes the rest.
 inline int64_t PiecesOfRows(int64_t n) { return std::max<int64_t>(n / kTaskRows, 1); }
 template <class Use>
 void ForEachPieceOfRows(const RunTasks& run_tasks, int64_t n, Use&& use) {
   RunPieces(run_tasks, PiecesOfRows(n), 0, n, kTaskRows, use);
 }
 
-// Columns [begin, end), in pieces of kTaskColumns or less.
+// Splits columns [begin, end) into pieces of at most kTaskColumns.
 template <class T>
 int64_t PiecesOfColumns(int64_t begin, int64_t end) {
   return (end - begin + kTaskColumns<T> - 1) / kTaskColumns<T>;
@@ -59,8 +59,9 @@ void ForEachPieceOfColumns(const RunTasks& run_tasks, int64_t begin, int64_t end
   RunPieces(run_tasks, PiecesOfColumns<T>(begin, end), begin, end, kTaskColumns<T>, use);
 }
 
-// Calls ahead(), which later steps wait for and so is begun first, and use(first, last) for each
-// of those pieces; the last pieces first where they are the longer ones.
+// Calls ahead() and, for each piece of the columns, use(first, last). Starts with ahead(), since
+// later steps wait for it. kLastFirst starts the last pieces before the others, for triangles where
+// they are the longest.
 template <class T, bool kLastFirst = false, class Use, class Ahead>
 void RunAheadOfPieces(const RunTasks& run_tasks, int64_t begin, int64_t end, Use&& use,
                       Ahead&& ahead) {

@@ -1,10 +1,10 @@
-// The tiles that kernels/blocked works in: a few rows of a row-major matrix, by a few registers of
-// neighbouring columns.
+// Register blocking: a tile is a few rows of a row-major matrix by a few registers of neighbouring
+// columns.
 //
-// A tile is loaded once, has products of a row of left factors with rows of the matrix subtracted
-// from it, and is stored. Each element is one chain of fused products in the order of the depth,
-// begun with the element itself, so that its bits depend neither on the sizes nor on where the tile
-// lies, nor on how the depth is cut into blocks. Complex numbers lie in pairs of lanes.
+// A tile is loaded once, updated by products of left factors with rows of the matrix, and stored
+// once. Each element is one chain of fused products in the order of the depth, starting with the
+// element itself. So its bits do not depend on the sizes, on the tile's place, or on how the depth
+// is blocked. Complex numbers lie in pairs of lanes.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,8 @@ using Register = Vector<RealElement<T>, kRegisterBytes / sizeof(RealElement<T>)>
 template <class T>
 inline constexpr int kWidth = kRegisterBytes / sizeof(T);
 
-// Rows and registers of a tile: what keeps the multipliers busy and fits the registers there are.
+// Rows and registers of a tile: enough independent chains to keep the FMA units busy, few enough
+// for the register file.
 inline constexpr int kTileRows = kManyRegisters ? 8 : 4;
 #if defined(__FMA__) || defined(__aarch64__)
 inline constexpr int kTileRegisters = 3;
@@ -33,7 +34,7 @@ inline constexpr int kTileRegisters = 3;
 inline constexpr int kTileRegisters = 2;
 #endif
 
-// A row-major matrix that is worked on, each row `ld` behind the one before.
+// A row-major matrix whose rows are `ld` apart.
 template <class T>
 struct Rows {
   T* data;
@@ -63,8 +64,8 @@ LINALG_INLINE Element<T, Register<T>> WidenElement(const T* source) {
   return WidenElement<T>(std::bit_cast<Element<T>>(*source));
 }
 
-// Complex numbers times i, which the imaginary part of a left factor multiplies; times -i to have
-// that factor conjugated.
+// The complex numbers times i: the factor of a left operand's imaginary part. Times -i if the left
+// operand is conjugated.
 template <class T, bool kConjugate = false>
 LINALG_INLINE Register<T> Turn(Register<T> x) {
   if constexpr (kComplexElement<T>) {
@@ -93,8 +94,7 @@ LINALG_INLINE Register<T> Product(Element<T, Register<T>> left, Register<T> righ
   }
 }
 
-// A tile as it is worked on: the negative of what stands in the matrix, so that a product is
-// subtracted from that by being added.
+// A tile in registers. It holds the negative of the matrix, so that MulAdd subtracts a product.
 template <class T, int kRows, int kCols>
 struct Tile {
   using V = Register<T>;
@@ -117,10 +117,10 @@ struct Tile {
     }
   }
 
-  // What the matrix is to hold. Taken from 0, so that a sum that is 0 is +0, as elsewhere.
+  // The value for the matrix. Subtracted from 0, so that a zero sum is +0, as in the other paths.
   LINALG_INLINE V At(int i, int j) const { return V{} - x[i][j]; }
 
-  // Subtracts op(a) b from the rows from `first` on, for one column of a and the row of b.
+  // Subtracts op(a) b for one column of a and one row of b, from row `first` of the tile on.
   template <bool kConjugate>
   LINALG_INLINE void SubtractOne(int first, Strided<T> a, const V (&b)[kCols]) {
     V turned[kCols];
@@ -135,7 +135,7 @@ struct Tile {
     }
   }
 
-  // Subtracts op(a) b, b having `depth` rows.
+  // Subtracts op(a) b, where b has `depth` rows.
   template <bool kConjugate>
   LINALG_INLINE void Subtract(int64_t depth, Strided<T> a, Rows<T> b) {
     for (int64_t k = 0; k < depth; ++k) {
@@ -146,8 +146,8 @@ struct Tile {
     }
   }
 
-  // Solves op(a) x = tile with the lower triangle of a, row by row, and stores x; divide(i, x) is x
-  // over the diagonal's element i.
+  // Solves op(a) x = tile with the lower triangle of a, row by row, and stores x. divide(i, x) is x
+  // over diagonal element i.
   template <bool kConjugate, class Divide>
   LINALG_INLINE void Solve(Strided<T> a, Divide&& divide, Rows<T> target) {
 #pragma GCC unroll 8
@@ -163,7 +163,7 @@ struct Tile {
   }
 };
 
-// Has a tile, which is wanted soon, brought to the first-level cache.
+// Prefetches a tile to the first-level cache, for writing.
 template <int kRows, int kCols, class T>
 LINALG_INLINE void Prefetch(Rows<T> c) {
 #pragma GCC unroll 8
@@ -173,9 +173,10 @@ LINALG_INLINE void Prefetch(Rows<T> c) {
   }
 }
 
-// Calls body(j, count) for groups of registers, `count` being a constant, that cover the columns
-// from `first` up to `last`, j being the first of each: as many as a tile has, but no single one at
-// the end if two and two will do. The first group, of at least kLeast registers, goes to `head`.
+// Calls body(j, count) for groups of registers that cover the columns from `first` to `last`. j is
+// the group's first column; `count`, a constant, is its number of registers. Groups are as wide as
+// a tile, but two and two rather than three and one at the end. The first group has at least kLeast
+// registers and goes to `head`.
 template <class T, int kLeast, class Head, class Body>
 LINALG_INLINE void ForEachGroupOfColumns(int64_t first, int64_t last, Head&& head, Body&& body) {
   int64_t left = (last - first + kWidth<T> - 1) / kWidth<T>, j = first;

@@ -1,4 +1,4 @@
-// Products and triangular solves in tiles, for what is built on them.
+// Tiled products and triangular solves, the building blocks of the factorisations.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -6,11 +6,12 @@
 
 namespace linalg::blocked {
 
-// Rows of the right operand that stay in the first-level cache while tiles pass over them.
+// The depth of a block: so many rows of the right operand stay in the first-level cache while tiles
+// pass over them.
 inline constexpr int64_t kDepth = 128;
 
-// c (rows, kCols registers) -= op(a) (rows, depth) b (depth, kCols registers); with kNew what was
-// in c counts as zeros.
+// c (rows, kCols registers) -= op(a) (rows, depth) b (depth, kCols registers). kNew starts from c =
+// 0.
 template <bool kConjugate, int kCols, bool kNew = false, class T>
 LINALG_INLINE void MulSubColumns(int64_t rows, int64_t depth, Strided<T> a, Rows<T> b, Rows<T> c) {
   int64_t k = 0;
@@ -39,8 +40,9 @@ void MulSub(int64_t rows, int64_t cols, int64_t depth, Strided<T> a, Rows<T> b, 
   }
 }
 
-// A tile of x (n, kCols registers) = op(a)⁻¹ x with a lower triangle: rows from `i` on, of which
-// `a` has the rows of the triangle; divide(i, x) is x over the diagonal's element i.
+// Solves for the tile that begins in row `i` of x (n, kCols registers) = op(a)⁻¹ x, with the lower
+// triangle of a. `a` begins with the tile's rows of the triangle. divide(i, x) is x over diagonal
+// element i.
 template <bool kConjugate, int kCols, class T, class Divide>
 LINALG_INLINE void SolveLowerTile(int64_t i, Strided<T> a, Divide&& divide, Rows<T> x) {
   Tile<T, kTileRows, kCols> tile(x.At(i, 0));
@@ -49,7 +51,6 @@ LINALG_INLINE void SolveLowerTile(int64_t i, Strided<T> a, Divide&& divide, Rows
   tile.template Solve<kConjugate>(a.At(0, i), divide_row, x.At(i, 0));
 }
 
-// All of x, given the triangle.
 template <bool kConjugate, int kCols, class T, class Divide>
 LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, Rows<T> x) {
   for (int64_t i = 0; i < n; i += kTileRows) {
@@ -57,9 +58,10 @@ LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, R
   }
 }
 
-// Any number of columns: rows of x that stay in the cache are solved for and subtracted from all
-// below, so that each part of a large triangle is read once. divide_from(first, count) gives what
-// divides so many rows, or what a tile has beyond them, by the diagonal from there on.
+// Solves for any number of columns. Each block of kDepth rows is solved, then subtracted from all
+// rows below, so each part of the triangle is read once. divide_from(first, count) returns a
+// function that divides the rows from `first` on by the diagonal. It must cover `count` rows,
+// rounded up to whole tiles.
 template <bool kConjugate, class T, class DivideFrom>
 void SolveLower(int64_t n, int64_t cols, Strided<T> a, DivideFrom&& divide_from, Rows<T> x) {
   for (int64_t first = 0; first < n; first += kDepth) {
@@ -74,24 +76,24 @@ void SolveLower(int64_t n, int64_t cols, Strided<T> a, DivideFrom&& divide_from,
   }
 }
 
-// Read from the last row to the first, an upper triangle of order n > 0 is a lower one; and the
-// rows that it is solved with.
+// Views in reverse order: an upper triangle of order n > 0 becomes a lower one. The second reverses
+// the right-hand sides.
 template <class T>
-Strided<T> FromTheLast(int64_t n, Strided<T> a) {
+Strided<T> Reversed(int64_t n, Strided<T> a) {
   return {a.At(n - 1, n - 1).data, -a.row, -a.col};
 }
 template <class T>
-Rows<T> FromTheLast(int64_t n, Rows<T> x) {
+Rows<T> Reversed(int64_t n, Rows<T> x) {
   return {x.At(n - 1, 0).data, -x.ld};
 }
 
-// A row over an element of the diagonal.
+// A row divided by an element of the diagonal.
 template <class T>
 LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& divisor) {
   return Product<T>(WidenElement<T>(divisor.inverse()), Widen<Register<T>>(divisor.scale()) * row);
 }
 
-// With a lower triangle, whose diagonal is read as x is solved for.
+// Solves with a lower triangle, reading its diagonal along the way.
 template <bool kConjugate, class T>
 void SolveGivenLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
   Divisor<Element<T>> divisors[kDepth];
@@ -106,7 +108,6 @@ void SolveGivenLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
   SolveLower<kConjugate>(n, cols, a, divide_from, x);
 }
 
-// With a lower triangle whose diagonal is 1.
 template <class T>
 void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
   const auto unit = [](int64_t, Register<T> row) { return row; };

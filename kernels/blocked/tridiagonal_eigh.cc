@@ -10,7 +10,8 @@
 namespace linalg::blocked {
 namespace {
 
-// Up to this order QL solves a leaf: it takes as long there as two leaves and their merge.
+// The largest order of a leaf, which QL solves. At this order QL takes as long as two leaves and
+// their merge.
 inline constexpr int64_t kMostLeaf = 16;
 
 }  // namespace
@@ -20,10 +21,9 @@ TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
     : n_(n),
       leaves_(n, kMostLeaf, /*between=*/0),
       vectors_(vectors),
-      // The lower halves begin at a register.
-      memory_(
-          RowCarver<R>::RowCount(vectors ? n : 2) + HalvesMerge<R>::RowCount(n, vectors ? n : 1),
-          n + kWidth<R>),
+      // The lower half's rows begin at a register boundary.
+      memory_(RowArena<R>::RowCount(vectors ? n : 2) + HalvesMerge<R>::RowCount(n, vectors ? n : 1),
+              n + kWidth<R>),
       rows_(memory_.rows()),
       z_(rows_.Take(vectors ? n : 2)),
       merge_(n, vectors ? n : 1, rows_),
@@ -31,7 +31,7 @@ TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
 
 template <class R>
 int TridiagonalEigh<R>::SolveLeaves(R* d, const R* e) {
-  const int order = static_cast<int>(leaves_.Largest());
+  const int order = static_cast<int>(leaves_.LargestSize());
   V* const diagonal = leaf_.get();
   V *const beside = diagonal + kMostLeaf, *const z = beside + kMostLeaf;
   V *const sine = z + kMostLeaf * kMostLeaf, *const shear = sine + small::kPendingSweeps<V> * order;
@@ -58,7 +58,6 @@ int TridiagonalEigh<R>::SolveLeaves(R* d, const R* e) {
   return static_cast<int>(SumOfLanes(failed));
 }
 
-// Rotates eigenvector i with j.
 template <class R>
 void TridiagonalEigh<R>::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
   const int64_t first = halves.first;
@@ -72,8 +71,9 @@ void TridiagonalEigh<R>::RotateVectors(Halves halves, int64_t i, int64_t j, R co
   }
 }
 
-// The weights of the rank-one update that couples two halves, each of norm √½: the last elements of
-// the upper half's eigenvectors, and the first of the lower's. Writes zeros beyond the halves.
+// Sets the weights of the rank-one update that couples two halves. They are the last elements of
+// the upper half's eigenvectors and the first of the lower half's, each times √½. Writes zeros
+// beyond the halves.
 template <class R>
 void TridiagonalEigh<R>::SetWeights(Halves halves, R sign) {
   const int64_t upper = halves.upper, size = halves.size();
@@ -98,7 +98,7 @@ void TridiagonalEigh<R>::SetWeights(Halves halves, R sign) {
   }
 }
 
-// Makes the eigenvalues and eigenvectors of two halves, which `beside` couples, those of the whole.
+// Merges two halves, coupled by `beside`: eigenvalues and eigenvectors.
 template <class R>
 int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run_tasks) {
   const int64_t first = halves.first;
@@ -130,7 +130,7 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run
   return failed;
 }
 
-// Solve of a matrix of a norm near 1.
+// Solve for a matrix of a norm near 1.
 template <class R>
 int TridiagonalEigh<R>::SolveScaled(R* d, const R* e, const RunTasks& run_tasks) {
   leaves_.ForEachMerge([&](Halves halves) {

@@ -1,11 +1,11 @@
 // Eigenvalues and eigenvectors of one real symmetric tridiagonal matrix, by divide and conquer.
 //
-// Cuppen's method (A divide and conquer method for the symmetric tridiagonal eigenproblem, 1981) as
-// LAPACK's stedc has it, with eigenvectors made from recomputed weights (Gu and Eisenstat, A
-// divide-and-conquer algorithm for the symmetric tridiagonal eigenproblem, 1995), by which they are
-// orthogonal. Leaves are solved by implicit QL, one per lane; a register of roots of the secular
-// equation is found at a time; and the vectors of two halves are multiplied in tiles. Each
-// eigenvector lies in a row, so that whole rows are moved, rotated and multiplied.
+// The method is Cuppen's (A divide and conquer method for the symmetric tridiagonal eigenproblem,
+// 1981) as in LAPACK's stedc. Recomputed weights make the eigenvectors orthogonal (Gu and
+// Eisenstat, A divide-and-conquer algorithm for the symmetric tridiagonal eigenproblem, 1995).
+// Leaves are solved by implicit QL, one per lane. Roots of the secular equation are found a
+// register at a time. Each eigenvector lies in a row, so whole rows are moved, rotated and
+// multiplied in tiles.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@
 
 namespace linalg::blocked {
 
-// In memory that serves one matrix of order n after another. Without vectors, the first and the
-// last elements of those are all that is computed of them.
+// The workspace serves one matrix of order n after another. Without vectors, only their first and
+// last elements are computed.
 template <class R>
 class TridiagonalEigh {
  public:
   TridiagonalEigh(int64_t n, bool vectors);
 
-  // Replaces the diagonal d of a matrix by the eigenvalues, ascending; e has the n - 1 elements
-  // beside it, and is overwritten. Returns kNotFinite, or how many did not converge.
+  // Replaces the diagonal d by the ascending eigenvalues. e has the n - 1 off-diagonal elements and
+  // is overwritten. Returns kNotFinite, or how many eigenvalues did not converge.
   int Solve(R* d, R* e, const RunTasks& run_tasks);
 
   // An eigenvector in each row.
@@ -47,8 +47,8 @@ class TridiagonalEigh {
   Leaves leaves_;
   bool vectors_;
   Workspace<R> memory_;
-  RowCarver<R> rows_;
-  Rows<R> z_;  // the eigenvectors, or the first and the last elements of each
+  RowArena<R> rows_;
+  Rows<R> z_;  // the eigenvectors, or their first and last elements
   HalvesMerge<R> merge_;
   std::unique_ptr<V[]> leaf_;
 };

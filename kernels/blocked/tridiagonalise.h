@@ -1,9 +1,9 @@
 // Reduction of one Hermitian matrix to real symmetric tridiagonal form, in the upper triangle.
 //
-// Householder reflectors as in LAPACK's hetd2. The rank-2 update that each step leaves behind is
-// made in the pass that multiplies by the next reflector's vector (Dongarra, Sorensen and
-// Hammarling, Block reduction of matrices to condensed forms, 1989), which reads and writes an
-// element of the triangle once and uses it for both halves.
+// The Householder reflectors are those of LAPACK's hetd2. One pass applies the rank-2 update of a
+// step and multiplies by the next vector (Dongarra, Sorensen and Hammarling, Block reduction of
+// matrices to condensed forms, 1989). It reads and writes an element of the triangle once and uses
+// it for both halves.
 #pragma once
 
 #include <cmath>
@@ -12,9 +12,9 @@
 
 namespace linalg::blocked {
 
-// The update a -= v wᴴ + w vᴴ of kRows rows from i on, and with what it leaves these rows' part of
-// the product a u: their own elements of it go to `own`, what they add to others, conjugated, to
-// `others`. Squares on the diagonal, a register wide, are full.
+// Updates kRows rows from i on, a -= v wᴴ + w vᴴ, and adds their part of the product a u. `own`
+// receives the elements of these rows. `others` receives the conjugated sums for other rows.
+// Squares on the diagonal, a register wide, are full.
 template <class T, int kRows>
 LINALG_INLINE void UpdateAndMultiply(Rows<T> a, int64_t i, int64_t cols, const T* v, const T* w,
                                      const T* u, T* own, T* others) {
@@ -56,10 +56,10 @@ LINALG_INLINE void UpdateAndMultiply(Rows<T> a, int64_t i, int64_t cols, const T
 
 inline constexpr int kTridiagonalRows = 3 + kMostPassPieces;
 
-// The reduction of the upper triangle of `a`, whose squares on the diagonal, a register wide, are
-// full, of a norm near 1: the diagonal to d, n - 1 elements beside it to e. Row k of `a` becomes,
-// right of the diagonal, the vector of reflector k, and taus[k] its factor. `work` is
-// kTridiagonalRows rows of a workspace that is n wide.
+// Reduces the upper triangle of `a`, of a norm near 1, with full squares on the diagonal. d
+// receives the diagonal, e the n - 1 off-diagonal elements. Row k of `a` becomes the vector of
+// reflector k, right of the diagonal, and taus[k] its factor. `work` has kTridiagonalRows rows and
+// is n wide.
 template <class T>
 void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealElement<T>* e,
                     T* taus, const RunTasks& run_tasks) {
@@ -70,7 +70,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
   const int64_t cols = RoundUp(n, kWidth<T>), reflectors = ReflectorCount<E>(static_cast<int>(n));
   for (int i = 0; i < kTridiagonalRows; ++i) std::fill_n(work.At(i, 0).data, cols, T(0));
   T *const own = work.At(0, 0).data, *const w = work.At(1, 0).data;
-  // The previous reflector's vector: its update is still to be made.
+  // The previous reflector's vector, whose update is pending.
   const T* v = work.At(2, 0).data;
   const auto others = [&](int64_t piece) { return work.At(3 + piece, 0).data; };
   for (int64_t k = 0; k < n; ++k) {
@@ -90,7 +90,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
       continue;
     }
 
-    // The column is known by its row.
+    // The column is the adjoint of the stored row.
     const E alpha = Conj(std::bit_cast<E>(u[k + 1]));
     std::fill(u + begin, u + k + 2, T(0));
     const TridiagonalScale<E> made(alpha, SumOfSquares(u, k, n));
@@ -103,7 +103,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
     u[k + 1] = T(1);
 
     const int64_t order = n - k - 1, pieces = PassPieces<T>(order * order / 2);
-    // Rows of equal shares of the triangle.
+    // Splits the triangle into pieces of equal area.
     const auto begin_of = [&](int64_t piece) {
       if (piece == 0) return k + 1;
       const double below = std::sqrt(1 - static_cast<double>(piece) / static_cast<double>(pieces));
@@ -120,7 +120,7 @@ void Tridiagonalise(int64_t n, Rows<T> a, Rows<T> work, RealElement<T>* d, RealE
       std::fill(sums + begin, sums + k + 1, T(0));
     });
     std::fill(own + begin, own + k + 1, T(0));
-    // w = tau a u + c u, with c such that the update is the reflection from both sides.
+    // w = tau a u + c u. This c makes the update equal to the reflection from both sides.
     V dot{};
     for (int64_t j = begin; j < cols; j += kWidth<T>) {
       const V product = Load<T>(own + j) + ConjPairs<T>(SumOfPieces<T>(pieces, j, others));

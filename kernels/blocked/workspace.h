@@ -1,4 +1,4 @@
-// Where a matrix lies while kernels/blocked works on it.
+// The workspace of the kernels in kernels/blocked.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace linalg::blocked {
 
-// Columns that are factored at once by themselves: registers of neighbours, and rows of a tile.
+// Columns of a panel: a multiple of the register width and of a tile's rows.
 template <class T>
 inline constexpr int kPanel = std::max(8, kWidth<T>);
 
@@ -19,10 +19,10 @@ inline constexpr int64_t RoundUp(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Memory for one matrix after another. Tiles and panels reach beyond it: by rows on either side,
-// and to the right up to a multiple of kPanel; nothing that depends on these margins comes back
-// into the matrix. Rows are an odd number of cache lines apart, so that a column of them is spread
-// over the whole cache. Throws std::bad_alloc.
+// Workspace for one matrix after another. Tiles and panels read and write margins: some rows on
+// either side, and columns up to a multiple of kPanel. No element of the matrix depends on a
+// margin. Rows are an odd number of cache lines apart, to spread a column over the whole cache.
+// Throws std::bad_alloc.
 template <class T>
 class Workspace {
  public:
@@ -32,7 +32,7 @@ class Workspace {
     const int64_t bytes = (rows + 2 * kMargin) * ld_ * sizeof(T);
     memory_ = TakeMemory(bytes);
     T* const first = static_cast<T*>(memory_.get());
-    // A margin that is never written holds numbers all the same.
+    // Margins that are never written are still read, so they must hold numbers.
     std::memset(static_cast<void*>(first), 0, kMargin * ld_ * sizeof(T));
     std::memset(static_cast<void*>(first + (kMargin + rows) * ld_), 0, kMargin * ld_ * sizeof(T));
     for (int64_t i = 0; i < rows; ++i) {
@@ -52,7 +52,7 @@ class Workspace {
   Rows<T> rows_;
 };
 
-// A row-major matrix is copied to a workspace, or back from it.
+// Copies a row-major matrix to a workspace, or back.
 template <class T>
 void CopyRows(int64_t rows, int64_t cols, const T* source, Rows<T> target,
               const RunTasks& run_tasks) {
@@ -71,14 +71,13 @@ void CopyRows(int64_t rows, int64_t cols, Rows<T> source, T* target, const RunTa
   });
 }
 
-// Hands out the rows of a workspace from the first on, each piece with the rows that tiles reach
-// beyond it.
+// Hands out rows of a workspace in order. Each block includes the margin that tiles touch.
 template <class T>
-class RowCarver {
+class RowArena {
  public:
-  explicit RowCarver(Rows<T> rows) : next_(rows) {}
+  explicit RowArena(Rows<T> rows) : next_(rows) {}
 
-  // The rows that Take takes.
+  // The rows that Take uses up.
   static int64_t RowCount(int64_t count) { return count + kTileRows; }
 
   Rows<T> Take(int64_t count) { return std::exchange(next_, next_.At(RowCount(count), 0)); }

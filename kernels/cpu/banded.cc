@@ -1,10 +1,7 @@
 // Banded systems, banded Cholesky factors, and solves with them.
 //
-// One matrix per lane whatever the bands. Of n = 1000 in float64 with as many diagonals on either
-// side, on one thread of an AMD EPYC with AVX-512 and against SciPy 1.17's OpenBLAS (the least of
-// 5, 23 November 2026), LAPACK's gbsv takes 62 us where a lane of four takes 7 and a matrix by
-// itself 22 with 1, 209, 105 and 163 with 16, 1449, 1120 and 1544 with 64, and first gains on the
-// lanes with 100: 1815, 2540 and 3621. pbtrf takes 22, 4 and 16, and with 100 625, 442 and 968.
+// One matrix per lane whatever the bands: LAPACK is faster from about 100 diagonals on only
+// (benchmarks/crossovers/cpu_banded.json).
 #include "kernels/small/banded.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -15,7 +12,8 @@
 namespace linalg {
 namespace {
 
-// Elements of a diagonal, `count` from each matrix, to every `step`-th of the target; and back.
+// Moves `count` elements of a diagonal from each matrix to every `step`-th element of the target,
+// and back.
 template <class E, class T>
 void LoadDiagonal(const T* source, int64_t stride, int64_t count, E* target, int64_t step) {
   ForEachBlock<E>(count, [=](int64_t first, int64_t size, E* block) {
@@ -31,7 +29,7 @@ void StoreDiagonal(const E* source, int64_t step, int64_t count, int64_t stride,
   });
 }
 
-// ForEachGroup of matrices that take so many elements and operations.
+// ForEachGroup for matrices of `size` elements and so many operations.
 template <class T, class Run>
 void ForEachBandedGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double operations,
                         Run&& run) {
@@ -47,14 +45,14 @@ struct BandedSolveProblem {
   bool IsEmpty() const { return systems.n == 0; }
   void RunEmpty() const { std::fill_n(systems.info, systems.batch, 0); }
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  // The rows as elimination wants them.
+  // Loads the rows in the format of small::SolveBanded.
   template <class E>
   void Load(int64_t i, const small::BandedRows& rows, E* a) const {
     const int64_t n = systems.n, width = systems.Width();
     for (int64_t t = 0; t < width; ++t) {
-      // The rows that begin at column 0, and those that begin one further each.
+      // Rows before `middle` begin at column 0. Each later one begins one column further.
       const int64_t first = std::max<int64_t>(t - systems.above, 0);
       const int64_t last = std::min(n, n + t - systems.above);
       const int64_t middle = std::clamp<int64_t>(systems.below + 1, first, std::max(first, last));
@@ -75,7 +73,7 @@ struct BandedSolveProblem {
     }
   }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = systems.n, cols = systems.cols, width = systems.Width();
     ToInt(n + width);  // past the last column of any row
     const small::BandedRows rows{ToInt(n), ToInt(systems.below), ToInt(systems.above)};
@@ -98,12 +96,12 @@ struct BandedSolveProblem {
 void BandedSolve(ffi::ThreadPool pool, ffi::AnyBuffer upper, ffi::AnyBuffer lower, ffi::AnyBuffer b,
                  Result x, Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             BandedSolveProblem<T>{.systems = ReadBandedSystems<T>(upper, lower, b, x, info)});
+    RunOnPath(pool,
+              BandedSolveProblem<T>{.systems = ReadBandedSystems<T>(upper, lower, b, x, info)});
   });
 }
 
-// The columns of the lower triangle of matrices, from the diagonal down; below the last row, 0.
+// Loads the columns of the lower triangle, from the diagonal down. Zeros stand below the last row.
 template <class E, class T>
 void LoadColumns(const BandedTriangles& shape, const T* source, E* a) {
   const int64_t n = shape.n, width = shape.width;
@@ -127,9 +125,9 @@ struct BandedCholeskyProblem {
   bool IsEmpty() const { return shape.n == 0; }
   void RunEmpty() const { std::fill_n(info, shape.batch, 0); }
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = shape.n, width = shape.width, size = shape.size();
     const double operations = static_cast<double>(size) * width / 2;
     ForEachBandedGroup<T>(pool, shape.batch, size, operations,
@@ -147,7 +145,7 @@ struct BandedCholeskyProblem {
                                   a[j * width + t] = Conj(a[j * width + t]);
                               }
                               StoreDiagonal(a + t, width, count, size, target + shape.Begin(t));
-                              // In the corner, what stands below the last row.
+                              // The corner holds what stands below the last row.
                               StoreDiagonal(a + count * width + t, width, n - count, size,
                                             target + shape.CornerBegin(t));
                             }
@@ -161,12 +159,12 @@ void CholeskyBanded(ffi::ThreadPool pool, ffi::AnyBuffer ab, Result factor, Resu
   const BandedTriangles shape = ReadBandedTriangles(ab, lower, "ab");
   const int64_t batch = shape.batch;
   DispatchDtype(ab.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             BandedCholeskyProblem<T>{
-                 .shape = shape,
-                 .ab = Elements<T>(ab, batch, {shape.width, shape.n}, "ab"),
-                 .factor = ResultElements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
-                 .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              BandedCholeskyProblem<T>{
+                  .shape = shape,
+                  .ab = Elements<T>(ab, batch, {shape.width, shape.n}, "ab"),
+                  .factor = ResultElements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
+                  .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -181,20 +179,20 @@ struct BandedCholeskySolveProblem {
   bool IsEmpty() const { return shape.n == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = shape.n, width = shape.width, size = shape.size();
     const double operations = 2.0 * size * cols;
     ForEachBandedGroup<T>(
         pool, shape.batch, size + n * cols, operations, [&]<class V>(int64_t i, V* registers) {
           using E = Element<T, V>;
           auto* a = reinterpret_cast<E*>(registers);
-          auto* sides = a + size;
+          auto* rhs = a + size;
           LoadColumns(shape, factor + i * size, a);
-          LoadElements(b + i * n * cols, n * cols, n * cols, sides);
-          small::SolveBandedCholesky<E>(ToInt(n), ToInt(width), a, ToInt(cols), sides);
-          StoreElements(sides, n * cols, x + i * n * cols);
+          LoadElements(b + i * n * cols, n * cols, n * cols, rhs);
+          small::SolveBandedCholesky<E>(ToInt(n), ToInt(width), a, ToInt(cols), rhs);
+          StoreElements(rhs, n * cols, x + i * n * cols);
         });
   }
 };
@@ -204,12 +202,12 @@ void CholeskyBandedSolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBu
   const BandedTriangles shape = ReadBandedTriangles(factor, lower, "the factor");
   const int64_t batch = shape.batch, cols = SplitBatch(b, 2, "b").cols;
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, BandedCholeskySolveProblem<T>{
-                       .shape = shape,
-                       .cols = cols,
-                       .factor = Elements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
-                       .b = Elements<T>(b, batch, {shape.n, cols}, "b"),
-                       .x = ResultElements<T>(x, batch, {shape.n, cols}, "x")});
+    RunOnPath(pool, BandedCholeskySolveProblem<T>{
+                        .shape = shape,
+                        .cols = cols,
+                        .factor = Elements<T>(factor, batch, {shape.width, shape.n}, "the factor"),
+                        .b = Elements<T>(b, batch, {shape.n, cols}, "b"),
+                        .x = ResultElements<T>(x, batch, {shape.n, cols}, "x")});
   });
 }
 

@@ -1,9 +1,9 @@
 // Spreads a batch over XLA's intra-op thread pool.
 //
-// The pool may be busy with other handlers that wait in turn, so nobody here waits for a task that
-// has not started: the calling thread takes chunks from the same queue as its helpers and waits
+// The pool may be busy with other handlers that wait in turn. So nobody here waits for a task that
+// has not started. The calling thread takes chunks from the same queue as its helpers, and waits
 // only for chunks that some thread has begun. A helper that starts late finds the queue empty and
-// leaves; the queue is shared by all of them, so it outlives the call.
+// leaves. All of them share the queue, so it outlives the call.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +26,10 @@
 
 namespace linalg {
 
-// Chunks are about this long, as it is estimated: short enough to balance, long enough to hide the
-// queue.
+// Estimated length of a chunk: short enough to balance, long enough to hide the cost of the queue.
 inline constexpr double kChunkNanoseconds = 25e3;
-// A thread has at least so much to do. A hand-off takes 5 microseconds where the pool's threads
-// still look for work, and 40 where they sleep.
+// The least work of a thread: a hand-off costs microseconds, more where the pool's threads sleep
+// (benchmarks/crossovers/cpu_threads.json).
 inline constexpr double kLeastShareNanoseconds = 12.5e3;
 
 namespace internal {
@@ -38,7 +37,7 @@ namespace internal {
 struct ChunkQueue {
   explicit ChunkQueue(int64_t chunks) : chunks(chunks) {}
 
-  // Runs chunks until none is left to take.
+  // Runs chunks until the queue is empty.
   template <class Body>
   void Drain(Body* body) {
     int64_t finished = 0;
@@ -63,14 +62,14 @@ struct ChunkQueue {
 
 }  // namespace internal
 
-// The threads worth using: the pool grows with the number of virtual devices, the machine does not;
-// and a program may have none.
+// The threads worth using. The pool grows with the number of virtual devices, the machine does not.
+// A program may have no pool.
 inline int64_t UsableThreads(const ::xla::ffi::ThreadPool& pool) {
   static const int64_t hardware = std::max(1u, std::thread::hardware_concurrency());
   return std::clamp<int64_t>(pool.num_threads(), 1, hardware);
 }
 
-// While it lives, the thread computes with subnormal numbers, which XLA has it flush to zero.
+// Computes with subnormal numbers as long as this object lives. XLA's threads flush them to zero.
 class SubnormalNumbers {
  public:
 #if defined(__x86_64__)
@@ -103,7 +102,7 @@ class SubnormalNumbers {
 
 namespace internal {
 
-// A body of ForEachRange, whatever its type.
+// A body of ForEachRange, with its type erased.
 struct RangeBody {
   void* object;
   void (*call)(void* object, int64_t first, int64_t last);
@@ -114,12 +113,12 @@ struct RangeBody {
   }
 };
 
-// Compiled once for all bodies, since what it does takes a compiler longer than many of them.
+// Compiled once for all bodies: it takes a compiler longer than many of them.
 inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds,
                          RangeBody body, int64_t most_threads) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
-  // A time that is infinite, or too long for an integer, is enough for all.
+  // The time may be infinite, or too long for an integer; then all threads have enough to do.
   const double shares = std::min(static_cast<double>(batch), total / kLeastShareNanoseconds);
   const int64_t threads =
       std::min({UsableThreads(pool), batch, most_threads, static_cast<int64_t>(shares)});
@@ -134,19 +133,19 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
     try {
       pool.Schedule([queue, chunk = &run_chunk] { queue->Drain(chunk); });
     } catch (const std::bad_alloc&) {
-      break;  // the helpers before it hold run_chunk, so they are not left: they do its share
+      break;  // earlier helpers hold run_chunk, so this call must go on and wait for them
     }
   }
   queue->Drain(&run_chunk);
   while (queue->done.load(std::memory_order_acquire) != queue->chunks) std::this_thread::yield();
-  // It ends with this call, not with a helper that is late.
+  // The exception must end with this call, not with a late helper.
   if (queue->error) std::rethrow_exception(std::move(queue->error));
 }
 
 }  // namespace internal
 
-// Calls body(first, last) on ranges that cover [0, batch), `nanoseconds` being the estimated time
-// of one element, with gradual underflow, on `most_threads` at most. Returns when all are done;
+// Calls body(first, last) on ranges that cover [0, batch), on at most `most_threads`, with gradual
+// underflow. `nanoseconds` estimates the time of one element. Returns when all ranges are done, and
 // rethrows the first exception that a range threw.
 template <class Body>
 void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body,

@@ -5,11 +5,11 @@
 namespace linalg {
 namespace {
 
-// Guards the fields below, which describe every BlasThreads alive in the process.
+// Guards the fields below, which describe every BlasThreads object of the process.
 std::mutex mutex;
 int alive = 0;
 bool users_allowed = false;
-int users_count = 0;  // what to restore; 0 while the user's number is in force
+int users_count = 0;  // to restore; 0 while the user's number is in force
 
 int (*get_threads)() = nullptr;
 void (*set_threads)(int) = nullptr;
@@ -30,7 +30,7 @@ BlasThreads::BlasThreads(Count count) {
 BlasThreads::~BlasThreads() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (--alive > 0 || users_count == 0) return;
-  // A number that the user set in the meantime stands.
+  // Keeps a number that the user has set in the meantime.
   if (get_threads() == 1) set_threads(users_count);
   users_count = 0;
 }

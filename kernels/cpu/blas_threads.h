@@ -1,9 +1,9 @@
 // Keeps OpenBLAS to one thread per call while handlers call it from several threads.
 //
-// OpenBLAS's threads collapse under contention and its thread count is one number for the whole
-// process. The first handler that needs single-threaded calls saves that number and sets it to 1;
-// the last handler to leave puts it back. A handler that works on one large matrix with nothing
-// beside it keeps the user's number, so there LAPACK uses all of the user's threads.
+// OpenBLAS's threads collapse under contention, and their number is one for the whole process. The
+// first handler that needs single-threaded calls saves the number and sets it to 1. The last
+// handler to leave puts it back. A handler that works on one large matrix alone keeps the user's
+// number.
 #pragma once
 
 namespace linalg {
@@ -18,14 +18,14 @@ class BlasThreads {
   BlasThreads& operator=(const BlasThreads&) = delete;
 };
 
-// The library's own functions, found by the module at load time; without them (a LAPACK that is
-// not OpenBLAS) nothing is changed.
+// The library's own functions, which the module finds at load time. Without them, nothing is
+// changed: LAPACK is not OpenBLAS's.
 void SetBlasThreadFunctions(int (*get)(), void (*set)(int));
 
-// Whether kUsers means what it says; at first it is kOne.
+// Whether kUsers keeps the user's threads. At first it means kOne.
 void AllowUsersBlasThreads(bool allowed);
 
-// The user's thread count; 0 if nothing is known of it.
+// The user's number of threads, or 0 if it is not known.
 int UsersBlasThreads();
 
 }  // namespace linalg

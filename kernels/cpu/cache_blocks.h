@@ -1,6 +1,6 @@
-// Passes over a matrix by blocks that the first-level cache holds: transposition between the
-// row-major operands of XLA and the column-major ones of LAPACK, and the Hermitian part of an
-// operand; and conjugation. Rows of blocks go to the thread pool where the matrix is large enough.
+// Passes over a matrix in blocks that fit in the first-level cache. They transpose between the
+// row-major operands of XLA and the column-major ones of LAPACK, take Hermitian parts, and
+// conjugate. A pass over a large matrix is spread over the thread pool.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void Conjugate(int64_t size, T* x) {
   }
 }
 
-// Calls body(i, j, element) for the named triangle of the Hermitian part of `a`.
+// Calls body(i, j, element) for one triangle of the Hermitian part of `a`.
 template <class T, class Body>
 void ForEachInTriangle(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a,
                        Body&& body) {

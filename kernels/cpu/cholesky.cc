@@ -23,13 +23,24 @@ void ClearOtherTriangle(int64_t n, bool lower, T* a) {
   }
 }
 
-// What a matrix gets that is not positive definite.
+// Fills the factor of a matrix that is not positive definite.
 template <class T>
 void FillTriangleWithNaN(int64_t n, bool lower, T* factor) {
   ClearOtherTriangle(n, lower, factor);
   for (int64_t i = 0; i < n; ++i) {
     FillWithNaN(lower ? i + 1 : n - i, factor + i * n + (lower ? 0 : i));
   }
+}
+
+// Nanoseconds in tiles. The pivots wait for each other.
+template <class T>
+double BlockedCholeskyNanoseconds(int64_t n) {
+  return 30.0 * n + BlockedNanoseconds<T>(n * n * n / 6.0);
+}
+
+template <class T>
+double BlockedCholeskyDerivativeNanoseconds(int64_t n) {
+  return BlockedNanoseconds<T>(n * n * n * 5.0 / 6);
 }
 
 template <class T>
@@ -40,9 +51,9 @@ struct CholeskyProblem {
   T* factor;
   int32_t* info;
 
-  Path path() const { return ChoosePath(Operation::kCholesky, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= kSmallCholesky ? CpuPath::kLane : CpuPath::kTile; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double nanoseconds =
@@ -59,7 +70,7 @@ struct CholeskyProblem {
     ForEachGroup<T>(pool, batch, size * kParts, nanoseconds, factor_group, a == factor);
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     ForEachInTasks(
         pool, batch, BlockedCholeskyNanoseconds<T>(n),
         [&] { return blocked::CholeskyFactor<T>(n); },
@@ -76,21 +87,21 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             CholeskyProblem<T>{.batch = batch,
-                                .n = n,
-                                .part = {.lower = lower, .symmetrize = symmetrize},
-                                .a = Elements<T>(a, batch, {n, n}, "a"),
-                                .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
-                                .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              CholeskyProblem<T>{.batch = batch,
+                                 .n = n,
+                                 .part = {.lower = lower, .symmetrize = symmetrize},
+                                 .a = Elements<T>(a, batch, {n, n}, "a"),
+                                 .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
+                                 .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
-// A derivative. In lanes small(n, factor, x) overwrites x, by `cubes` times n³ fused multiply-adds;
-// in tiles blocked(work, factor, x, y, run_tasks) makes y of it.
+// A derivative. In lanes small(n, factor, x) overwrites x, by `cubes` times n³ fused multiply-adds.
+// In tiles blocked(work, factor, x, y, run_tasks) writes y.
 template <class T, class Small, class Blocked>
 struct CholeskyDerivativeProblem {
-  Operation operation;
+  int64_t most_in_lanes;  // the largest n
   int64_t batch, n;
   double cubes;
   const T *factor, *x;
@@ -98,9 +109,9 @@ struct CholeskyDerivativeProblem {
   Small small;
   Blocked blocked;
 
-  Path path() const { return ChoosePath(operation, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= most_in_lanes ? CpuPath::kLane : CpuPath::kTile; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double nanoseconds =
@@ -115,7 +126,7 @@ struct CholeskyDerivativeProblem {
                     });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     ForEachInTasks(
         pool, batch, BlockedCholeskyDerivativeNanoseconds<T>(n),
@@ -127,22 +138,22 @@ struct CholeskyDerivativeProblem {
 };
 
 template <class Small, class Blocked>
-void RunDerivative(ffi::ThreadPool& pool, Operation operation, double cubes,
+void RunDerivative(ffi::ThreadPool& pool, int64_t most_in_lanes, double cubes,
                    const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x, Result& y, Small&& small,
                    Blocked&& blocked) {
   const BatchShape shape = SplitSquareBatch(factor, "the factor");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, CholeskyDerivativeProblem<T, Small, Blocked>{
-                       .operation = operation,
-                       .batch = batch,
-                       .n = n,
-                       .cubes = cubes,
-                       .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
-                       .x = Elements<T>(x, batch, {n, n}, "the derivative"),
-                       .y = ResultElements<T>(y, batch, {n, n}, "the result"),
-                       .small = small,
-                       .blocked = blocked});
+    RunOnPath(pool, CholeskyDerivativeProblem<T, Small, Blocked>{
+                        .most_in_lanes = most_in_lanes,
+                        .batch = batch,
+                        .n = n,
+                        .cubes = cubes,
+                        .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
+                        .x = Elements<T>(x, batch, {n, n}, "the derivative"),
+                        .y = ResultElements<T>(y, batch, {n, n}, "the result"),
+                        .small = small,
+                        .blocked = blocked});
   });
 }
 
@@ -150,7 +161,7 @@ void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
                  bool lower, bool symmetrize) {
   const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
   RunDerivative(
-      pool, Operation::kCholeskyDerivative, 1.0 / 3, factor, da, dfactor,
+      pool, kSmallCholeskyDerivative, 1.0 / 3, factor, da, dfactor,
       [=](int n, auto* l, auto* x) { small::CholeskyJvp(n, l, part, x); },
       [=](auto& work, const auto&... operands) { work.Jvp(part, operands...); });
 }
@@ -159,7 +170,7 @@ void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
                  bool lower, bool symmetrize) {
   const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
   RunDerivative(
-      pool, Operation::kCholeskyDerivative, 1.0 / 3, factor, ct, a_ct,
+      pool, kSmallCholeskyDerivative, 1.0 / 3, factor, ct, a_ct,
       [=](int n, auto* l, auto* x) { small::CholeskyVjp(n, l, part, x); },
       [=](auto& work, const auto&... operands) { work.Vjp(part, operands...); });
 }
@@ -167,14 +178,14 @@ void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
 void CholeskyFullJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
                      Result dfactor) {
   RunDerivative(
-      pool, Operation::kFullCholeskyDerivative, 7.0 / 6, factor, da, dfactor,
+      pool, kSmallFullCholeskyDerivative, 7.0 / 6, factor, da, dfactor,
       [](int n, auto* l, auto* x) { small::CholeskyFullJvp(n, l, x); },
       [](auto& work, const auto&... operands) { work.FullJvp(operands...); });
 }
 
 void CholeskyFullVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct) {
   RunDerivative(
-      pool, Operation::kFullCholeskyDerivative, 7.0 / 6, factor, ct, a_ct,
+      pool, kSmallFullCholeskyDerivative, 7.0 / 6, factor, ct, a_ct,
       [](int n, auto* l, auto* x) { small::CholeskyFullVjp(n, l, x); },
       [](auto& work, const auto&... operands) { work.FullVjp(operands...); });
 }
@@ -183,20 +194,21 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
                    bool lower) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(factor, b, x, true);
-    TakePath(pool, SystemsProblem{systems,
-                                  [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                                    small::CholeskySolve(static_cast<int>(systems.n), matrix, lower,
-                                                         static_cast<int>(systems.cols), rhs);
-                                  },
-                                  [&](int64_t, const T* matrix, blocked::Rows<T> rhs,
-                                      auto& substitution, const blocked::RunTasks& run_tasks) {
-                                    substitution.Solve(CholeskyTriangles(lower), matrix,
-                                                       systems.cols, rhs, run_tasks);
-                                  },
-                                  [&](int64_t, const T* matrix, T* rhs) {
-                                    SolveTriangular(pool, CholeskyTriangles(lower), systems.n,
-                                                    matrix, systems.cols, rhs);
-                                  }});
+    RunOnPath(pool, SystemsProblem{systems,
+                                   [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                                     small::CholeskySolve(static_cast<int>(systems.n), matrix,
+                                                          lower, static_cast<int>(systems.cols),
+                                                          rhs);
+                                   },
+                                   [&](int64_t, const T* matrix, blocked::Rows<T> rhs,
+                                       auto& substitution, const blocked::RunTasks& run_tasks) {
+                                     substitution.Solve(CholeskyTriangles(lower), matrix,
+                                                        systems.cols, rhs, run_tasks);
+                                   },
+                                   [&](int64_t, const T* matrix, T* rhs) {
+                                     SolveTriangular(pool, CholeskyTriangles(lower), systems.n,
+                                                     matrix, systems.cols, rhs);
+                                   }});
   });
 }
 

@@ -1,5 +1,5 @@
-// Cholesky factors of matrices that change by one of rank one. Small ones are updated in lanes,
-// larger ones, and single ones, with neighbouring columns in a register.
+// Rank-one updates and downdates of Cholesky factors. Small factors are updated in lanes. Larger
+// ones, and single ones, have neighbouring columns in a register.
 #include "kernels/small/cholesky_update.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -17,13 +17,13 @@ struct CholeskyUpdateProblem {
   T* factor;
   int32_t* info;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double operations = 2.0 * static_cast<double>(size);
-    if (!TakesUpdatePerLane(size * static_cast<int64_t>(sizeof(T)))) {
+    if (size * static_cast<int64_t>(sizeof(T)) > kSmallCholeskyUpdateBytes) {
       return ForEachInTurn(
           pool, batch, BlockedNanoseconds<T>(operations),
           [&] { return AllocateAligned(2 * padded() * sizeof(T)); },
@@ -33,7 +33,7 @@ struct CholeskyUpdateProblem {
                     SmallNanoseconds(kLanes<T>, 2 * size * kParts, operations * kParts * kParts),
                     [&]<class V>(int64_t i, V* registers) {
                       if constexpr (kLanesOf<V> == 1) {
-                        UpdateByRows(i, registers);  // as many bytes as if it had all lanes
+                        UpdateByRows(i, registers);  // as large as with all lanes
                       } else {
                         auto* const matrix = reinterpret_cast<Element<T, V>*>(registers);
                         auto* const v = matrix + size;
@@ -53,7 +53,7 @@ struct CholeskyUpdateProblem {
 
   int64_t padded() const { return PaddedColumns<E, B>(ToInt(n)); }
 
-  // With memory for two padded rows.
+  // `memory` holds two padded rows.
   void UpdateByRows(int64_t i, void* memory) const {
     const int64_t size = n * n;
     E* const row = static_cast<E*>(memory);
@@ -73,13 +73,13 @@ void CholeskyUpdate(ffi::ThreadPool pool, ffi::AnyBuffer r, ffi::AnyBuffer w, Re
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(r.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto run = [&]<bool kDowndate>(std::bool_constant<kDowndate>) {
-      TakePath(pool, CholeskyUpdateProblem<kDowndate, T>{
-                         .batch = batch,
-                         .n = n,
-                         .r = Elements<T>(r, batch, {n, n}, "r"),
-                         .w = Elements<T>(w, batch, {n}, "w"),
-                         .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
-                         .info = Elements<int32_t>(info, batch, {}, "info")});
+      RunOnPath(pool, CholeskyUpdateProblem<kDowndate, T>{
+                          .batch = batch,
+                          .n = n,
+                          .r = Elements<T>(r, batch, {n, n}, "r"),
+                          .w = Elements<T>(w, batch, {n}, "w"),
+                          .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
+                          .info = Elements<int32_t>(info, batch, {}, "info")});
     };
     downdate ? run(std::true_type()) : run(std::false_type());
   });

@@ -1,7 +1,7 @@
 // Determinants and cofactors from LU factors.
 //
-// Small matrices are factored in lanes, larger ones in tiles. A determinant is a product kept apart
-// from its exponent, so that it overflows only if the result does.
+// Small matrices are factored in lanes, larger ones in tiles. The product of the pivots is kept
+// apart from its exponent, so that it overflows only if the determinant does.
 #include <cstring>
 
 #include "kernels/arithmetic/scaled_product.h"
@@ -19,11 +19,11 @@ template <class T>
 struct DetProblem {
   int64_t batch, n;
   const T* a;
-  DeterminantResults<T> results;
+  DeterminantOutputs<T> results;
 
-  Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(n, n); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     DispatchSize(n, [&](auto order) {
       ForEachSmallGroup<T>(pool, batch, order, order, 0, a, [&](auto& group) {
         results.Store(group.first, small::Determinant(order, group.a, group.pivots));
@@ -31,7 +31,7 @@ struct DetProblem {
     });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     ForEachInTasks(
         pool, batch, BlockedLuNanoseconds<T>(n, n), [&] { return blocked::LuFactors<T>(n, n); },
         [&](blocked::LuFactors<T>& factors, int64_t i, const blocked::RunTasks& run_tasks) {
@@ -44,9 +44,9 @@ struct DetProblem {
 
 template <class T>
 void RunDet(ffi::ThreadPool& pool, const BatchShape& shape, const ffi::AnyBuffer& a,
-            const DeterminantResults<T>& results) {
+            const DeterminantOutputs<T>& results) {
   const int64_t batch = shape.batch, n = shape.rows;
-  TakePath(
+  RunOnPath(
       pool,
       DetProblem<T>{
           .batch = batch, .n = n, .a = Elements<T>(a, batch, {n, n}, "a"), .results = results});
@@ -73,13 +73,13 @@ struct CofactorsProblem {
   T* det;
   T* cofactors;
 
-  Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(n, n); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
-    DispatchSize(n, [&](auto order) { RunSmall(pool, order); });
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    DispatchSize(n, [&](auto order) { RunInLanes(pool, order); });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     struct Work {
       blocked::LuFactors<T> factors;
@@ -115,7 +115,7 @@ struct CofactorsProblem {
   using Scalar = Element<T, Real<T>>;
 
   template <class Order>
-  void RunSmall(ffi::ThreadPool& pool, Order order) const {
+  void RunInLanes(ffi::ThreadPool& pool, Order order) const {
     const int64_t size = n * n;
     ForEachSmallGroup<T>(pool, batch, order, order, size, a, [&](auto& group) {
       ScaledProduct<std::remove_reference_t<decltype(*group.a)>> product;
@@ -148,12 +148,12 @@ void DetCofactors(ffi::ThreadPool pool, ffi::AnyBuffer a, Result det, Result cof
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, CofactorsProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .a = Elements<T>(a, batch, {n, n}, "a"),
-                       .det = Elements<T>(det, batch, {}, "det"),
-                       .cofactors = ResultElements<T>(cofactors, batch, {n, n}, "the cofactors")});
+    RunOnPath(pool, CofactorsProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .a = Elements<T>(a, batch, {n, n}, "a"),
+                        .det = Elements<T>(det, batch, {}, "det"),
+                        .cofactors = ResultElements<T>(cofactors, batch, {n, n}, "the cofactors")});
   });
 }
 

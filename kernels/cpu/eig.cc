@@ -1,8 +1,8 @@
-// Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
+// Eigenvalues and eigenvectors of general matrices. Results are complex for every operand.
 //
-// Small matrices go to kernels/small/eig.h, one per lane. Larger ones go to geev, on a column-major
-// copy. Either way a real matrix's vectors come as real and imaginary parts in neighbouring
-// columns. A matrix that is not finite gets NaN, and info = -1, by IterateIf of range.h.
+// Small matrices run in lanes (kernels/small/eig.h). Larger ones go to geev, on a column-major
+// copy. Both give a real matrix's vectors as real and imaginary parts in neighbouring columns. A
+// matrix that is not finite gets NaN, and info = -1.
 #include "kernels/small/eig.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -39,7 +39,7 @@ void WriteVectors(ffi::ThreadPool& pool, int64_t n, const std::complex<Real<T>>*
   }
 }
 
-// `left` is null where the left eigenvectors are not wanted, and `right` too where none are.
+// `left` is null where left eigenvectors are not wanted, and `right` too where no vectors are.
 template <class T>
 struct EigProblem {
   using C = std::complex<Real<T>>;
@@ -52,13 +52,13 @@ struct EigProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  Path path() const { return ChoosePath(Operation::kEig, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= kSmallEig ? CpuPath::kLane : CpuPath::kLapack; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
-    right != nullptr ? RunSmall<true>(pool) : RunSmall<false>(pool);
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    right != nullptr ? RunInLanes<true>(pool) : RunInLanes<false>(pool);
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     const double nanoseconds = LapackNanoseconds((right ? 25.0 : 10.0) * n * size);
     struct Work {
@@ -97,7 +97,7 @@ struct EigProblem {
 
  private:
   template <bool kVectors>
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     using Work = small::EigWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
     const int order = ToInt(n);
     const int64_t count = n * n;
@@ -130,14 +130,14 @@ void RunEig(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* lef
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using C = std::complex<Real<T>>;
-    TakePath(pool,
-             EigProblem<T>{.batch = batch,
-                           .n = n,
-                           .a = Elements<T>(a, batch, {n, n}, "a"),
-                           .values = Elements<C>(values, batch, {n}, "the eigenvalues"),
-                           .left = ResultElements<C>(left, batch, {n, n}, "the left eigenvectors"),
-                           .right = ResultElements<C>(right, batch, {n, n}, "the eigenvectors"),
-                           .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              EigProblem<T>{.batch = batch,
+                            .n = n,
+                            .a = Elements<T>(a, batch, {n, n}, "a"),
+                            .values = Elements<C>(values, batch, {n}, "the eigenvalues"),
+                            .left = ResultElements<C>(left, batch, {n, n}, "the left eigenvectors"),
+                            .right = ResultElements<C>(right, batch, {n, n}, "the eigenvectors"),
+                            .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

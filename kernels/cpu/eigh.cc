@@ -1,11 +1,11 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// Small matrices go to kernels/small/eigh.h, one per lane, and larger ones to kernels/blocked, in
-// tiles. The largest go to syevd (heevd), by divide and conquer, in place in the output, which one
-// pass fills with the lower triangle in column-major order. Without vectors syevd iterates by QL,
-// whose rounding errors add up: in float32 the matrix is only reduced by LAPACK, and the QL
-// iteration runs in float64. A matrix that is not finite gets NaN, and info = -1, by
-// IterateIf of range.h.
+// Small matrices run in lanes (kernels/small/eigh.h), larger ones in tiles (kernels/blocked). The
+// largest go to syevd (heevd), in place in the output, which one pass fills with the lower triangle
+// in column-major order. A matrix that is not finite gets NaN, and info = -1.
+//
+// Without vectors syevd iterates by QL, whose rounding errors add up. So in single precision LAPACK
+// only reduces the matrix, and QL runs in float64 (wide_eigvalsh.h).
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -27,7 +27,8 @@
 namespace linalg {
 namespace {
 
-// Writes the Hermitian part of `a` as a column-major lower triangle; false if it is not finite.
+// Writes the Hermitian part of `a` as a column-major lower triangle. Returns false if it is not
+// finite.
 template <class T>
 bool CopyLower(ffi::ThreadPool& pool, int64_t n, HermitianPart part, const T* a, T* target) {
   std::atomic<bool> finite = true;
@@ -57,15 +58,17 @@ struct EighProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  Path path() const {
-    return ChoosePath(vectors ? Operation::kEigh : Operation::kEigvalsh, n, n, kDtype<T>);
+  CpuPath path() const {
+    const int64_t most_with_vectors = kIsDouble<T> ? kSmallEighDouble : kSmallEigh;
+    if (n <= (vectors ? most_with_vectors : kSmallEigvalsh)) return CpuPath::kLane;
+    return n <= kBlockedEigh ? CpuPath::kTile : CpuPath::kLapack;
   }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
-    vectors != nullptr ? RunSmall<true>(pool) : RunSmall<false>(pool);
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    vectors != nullptr ? RunInLanes<true>(pool) : RunInLanes<false>(pool);
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     using Eigen = blocked::HermitianEigen<T>;
     const int64_t size = n * n;
     const bool wanted = vectors != nullptr;
@@ -78,7 +81,7 @@ struct EighProblem {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     const double nanoseconds = LapackNanoseconds((vectors ? 9.0 : 2.0) * n * size);
     const auto run = [&](auto make_solver, auto solve) {
@@ -112,11 +115,11 @@ struct EighProblem {
 
  private:
   template <bool kVectors>
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     using Row = Vector<R, kLanes<T>>;
     const int order = ToInt(n);
-    const bool refine = RefinesEigenvalues(n, kVectors);
-    // Elements of a scaled matrix are below 3, and its norm below n times that.
+    const bool refine = n >= (kVectors ? kLeastRefinedEigh : kLeastRefinedEigvalsh);
+    // Elements of a scaled matrix are below 3, and its norm is below n times that.
     static_assert(3 * kLeastRefinedEigvalsh < 128, "more than small::RootFreeQl takes in float32");
     const int64_t count = n * n;
     const int64_t size = std::max<int64_t>(
@@ -136,7 +139,7 @@ struct EighProblem {
       };
       if constexpr (kLanesOf<V> > 1) {
         solve(std::type_identity<V>());
-      } else if (FillsRegisters(n, kLanes<T>)) {
+      } else if (n > kLanes<T> / 2) {
         solve(std::type_identity<Row>());  // a single matrix has its rows in registers
       } else {
         solve(std::type_identity<Vector<R, 16 / sizeof(R)>>());
@@ -156,14 +159,14 @@ void RunEigh(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result* ve
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, EighProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .part = part,
-                       .a = Elements<T>(a, batch, {n, n}, "a"),
-                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
-                       .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-                       .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool, EighProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .part = part,
+                        .a = Elements<T>(a, batch, {n, n}, "a"),
+                        .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+                        .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -177,7 +180,7 @@ void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info
   RunEigh(pool, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-// The derivatives of eigenvalues and eigenvectors, which are called for small matrices alone.
+// The derivatives of eigenvalues and eigenvectors. Callers take them for small matrices only.
 template <class T>
 struct EighDerivativeProblem {
   using R = Real<T>;
@@ -193,9 +196,9 @@ struct EighDerivativeProblem {
   R* y_w = nullptr;
   T* y;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n, count = 3 * size * kParts + 2 * n;
     const double operations = 3.0 * static_cast<double>(size) * n * kParts * kParts;
@@ -222,7 +225,7 @@ struct EighDerivativeProblem {
   }
 };
 
-// What both derivatives read, `x` being n by n.
+// Reads the operands of both derivatives. `x` is n by n.
 template <class T>
 EighDerivativeProblem<T> ReadDerivative(const ffi::AnyBuffer& w, const ffi::AnyBuffer& v,
                                         const ffi::AnyBuffer& x, Result& y, HermitianPart part) {
@@ -242,7 +245,7 @@ void EighJvp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyB
   DispatchDtype(v.element_type(), [&]<class T>(std::type_identity<T>) {
     auto derivative = ReadDerivative<T>(w, v, da, dv, {.lower = lower, .symmetrize = symmetrize});
     derivative.y_w = Elements<Real<T>>(dw, derivative.batch, {derivative.n}, "dw");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 
@@ -253,7 +256,7 @@ void EighVjp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyB
         ReadDerivative<T>(w, v, v_ct, a_ct, {.lower = lower, .symmetrize = symmetrize});
     derivative.dw = Elements<Real<T>>(w_ct, derivative.batch, {derivative.n},
                                       "the cotangent of the eigenvalues");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 

@@ -1,9 +1,8 @@
 // Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
 //
-// Divide and conquer of kernels/blocked, for matrices of a middling order; others go to stevd,
-// which is divide and conquer too, or implicit QL if only values are wanted. A complex matrix is a
-// real one between phases. A matrix that is not finite gets NaN, and info = -1, by IterateIf of
-// range.h.
+// Matrices of medium order run by the divide and conquer of kernels/blocked. Others go to stevd:
+// divide and conquer too, or implicit QL where only values are wanted. A complex matrix is a real
+// one between diagonal matrices of phases. A matrix that is not finite gets NaN, and info = -1.
 #include <algorithm>
 #include <bit>
 
@@ -20,7 +19,7 @@
 namespace linalg {
 namespace {
 
-// The eigenvectors of |T| in the columns z(k, j), with T's phases, as rows of `vectors`.
+// Writes the eigenvectors as rows of `vectors`: columns z(k, j) of |T|, times T's phases.
 template <class T, class Get>
 void WriteVectors(int64_t n, const Element<T>* phases, Get&& z, T* vectors) {
   for (int64_t k = 0; k < n; ++k) {
@@ -65,9 +64,12 @@ struct EighTridiagonalProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  Path path() const { return ChoosePath(Operation::kEighTridiagonal, n, n, kDtype<T>); }
+  CpuPath path() const {
+    const bool pays_off = kLeastBlockedTridiagonal <= n && n <= kBlockedEigh;
+    return pays_off ? CpuPath::kTile : CpuPath::kLapack;
+  }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const double nanoseconds = BlockedEighNanoseconds<R>(n, vectors != nullptr) / 2;
     ForEachInTasks(
         pool, batch, nanoseconds, [&] { return Work<blocked::TridiagonalEigh<R>>(*this); },
@@ -76,7 +78,7 @@ struct EighTridiagonalProblem {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     const double nanoseconds = LapackNanoseconds(vectors ? 4.0 * n * size : 30.0 * size);
     ForEachByLapack(
@@ -97,7 +99,7 @@ struct EighTridiagonalProblem {
     std::unique_ptr<Element<T>[]> phases;
   };
 
-  // Given what runs the solver's tasks, if it has any.
+  // `run_tasks` runs the solver's tasks, if it has any.
   template <class Solver, class... Tasks>
   void Solve(Work<Solver>& work, int64_t i, const Tasks&... run_tasks) const {
     R* const w = values + i * n;
@@ -125,14 +127,14 @@ void RunEighTridiagonal(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::Any
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, EighTridiagonalProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
-                       .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
-                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
-                       .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
-                       .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool, EighTridiagonalProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                        .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
+                        .vectors = ResultElements<T>(vectors, batch, {n, n}, "the eigenvectors"),
+                        .values = Elements<Real<T>>(values, batch, {n}, "the eigenvalues"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

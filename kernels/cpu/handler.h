@@ -1,6 +1,6 @@
-// What a file of handlers defines: the function of each of its targets, which handlers.cc makes a
-// handler of. A compiler takes as long over what reads a call as over a small kernel, so that it
-// is compiled in one file, once for all targets with as many operands, results and attributes.
+// A file of handlers defines the function of each of its targets, from which handlers.cc makes the
+// handler. Decoding an FFI call costs as much compile time as a small kernel. So one file compiles
+// it, once for all targets with as many operands, results and attributes.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
 //
-// Small matrices go to kernels/small/hessenberg.h, one per lane. Larger ones go to gehrd and orghr,
-// on a column-major copy. They iterate nothing: NaN and Inf pass through.
+// Small matrices run in lanes (kernels/small/hessenberg.h). Larger ones go to gehrd and orghr, on a
+// column-major copy. Neither iterates, so NaN and Inf pass through.
 #include "kernels/small/hessenberg.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -24,10 +24,10 @@ struct HessenbergProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return ChoosePath(Operation::kHessenberg, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= kSmallHessenberg ? CpuPath::kLane : CpuPath::kLapack; }
 
-  // One matrix per lane; a single one with columns in registers.
-  void RunSmall(ffi::ThreadPool& pool) const {
+  // One matrix per lane. A single matrix has its columns in registers.
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int order = ToInt(n);
     const int64_t count = n * n;
     const double operations = (q ? 14.0 / 3 : 10.0 / 3) * static_cast<double>(n * count) / 2;
@@ -48,7 +48,7 @@ struct HessenbergProblem {
                     });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int order = ToInt(n);
     const int64_t size = n * n;
     const double nanoseconds = LapackNanoseconds((q ? 14.0 / 3 : 10.0 / 3) * n * size);
@@ -82,11 +82,11 @@ void RunHessenberg(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& h, Result* q
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, HessenbergProblem<T>{.batch = batch,
-                                        .n = n,
-                                        .a = Elements<T>(a, batch, {n, n}, "a"),
-                                        .h = ResultElements<T>(h, batch, {n, n}, "h"),
-                                        .q = ResultElements<T>(q, batch, {n, n}, "q")});
+    RunOnPath(pool, HessenbergProblem<T>{.batch = batch,
+                                         .n = n,
+                                         .a = Elements<T>(a, batch, {n, n}, "a"),
+                                         .h = ResultElements<T>(h, batch, {n, n}, "h"),
+                                         .q = ResultElements<T>(q, batch, {n, n}, "q")});
   });
 }
 

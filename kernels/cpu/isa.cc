@@ -1,5 +1,5 @@
-// The Python module linalg._isa: which builds of the handlers this machine can run. Compiled for
-// any machine, since it is what is asked first. CMakeLists.txt has the list of levels, the best
+// The Python module linalg._isa, which says which builds of the handlers this machine can run. It
+// runs on any machine, since it is asked first. CMakeLists.txt has the list of levels, the best
 // last, and defines LINALG_FOR_EACH_X86_LEVEL as visit(level) of each.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// The moves of matrices to lanes and back, for every register that handlers have.
+// Moves matrices to lanes and back, for every register that handlers use.
 #include "kernels/cpu/lanes.h"
 
 #include "kernels/arithmetic/pack.h"
@@ -23,7 +23,7 @@ LINALG_LANES(float, kLanes<float>)
 LINALG_LANES(double, kLanes<double>)
 LINALG_LANES(int32_t, kLanes<float>)
 LINALG_LANES(int32_t, kLanes<double>)
-#if defined(__AVX512F__)  // groups of half the width: of floats they have as many as of doubles
+#if defined(__AVX512F__)  // groups of half the width: as many floats as doubles
 LINALG_LANES(float, kLanes<float> / 2)
 LINALG_LANES(double, kLanes<double> / 2)
 LINALG_LANES(int32_t, kLanes<double> / 2)

@@ -1,4 +1,4 @@
-// Runs the algorithms of kernels/small over a batch: one matrix per lane, groups of lanes over
+// Runs the algorithms of kernels/small over a batch: one matrix per lane, and groups of lanes over
 // threads.
 #pragma once
 
@@ -19,8 +19,8 @@ namespace linalg {
 template <class T>
 inline constexpr int kLanes = kRegisterBytes / sizeof(Real<T>);
 
-// Uninitialised registers, on the stack where they are few: an aligned allocation can take longer
-// than a small matrix. Throws std::bad_alloc.
+// Uninitialised registers. Few of them are on the stack: an aligned allocation can take longer than
+// a small matrix. Throws std::bad_alloc.
 template <class V>
 class Registers {
  public:
@@ -44,9 +44,10 @@ class Registers {
 };
 
 // Calls run.template operator()<V>(first, memory) for groups of kWidth matrices that cover the
-// batch, V being a register of kWidth lanes; the memory holds `size` registers of full width. Where
-// the batch is no multiple, the last group overlaps the one before, on the same thread; not if a
-// matrix is overwritten by its result, for it would be taken twice.
+// batch. V is a register of kWidth lanes, and the memory holds `size` registers of full width.
+//
+// A last group that is not full overlaps the one before, on the same thread. If results overwrite
+// operands, this would factor a matrix twice. Then the last matrices run one at a time.
 template <int kWidth, class T, class Run>
 void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds,
                     Run&& run, bool in_place) {
@@ -66,18 +67,20 @@ void ForEachGroupOf(ffi::ThreadPool& pool, int64_t batch, int64_t size, double n
   });
 }
 
-// The same with registers as wide as pays off for groups that work in `size` of them, of which one
-// full group takes an estimated time of `nanoseconds`; a batch that does not fill one runs one
-// matrix at a time, with V a plain number. The bits are the same. `in_place` says that results
-// overwrite operands. Groups of more than `most_bytes` are of half the width.
+// ForEachGroupOf with the best width for groups that work in `size` registers. `nanoseconds`
+// estimates the time of one full group. A batch that does not fill a group runs one matrix at a
+// time, and V is a plain number. The bits do not depend on the width.
+//
+// `in_place` says that results overwrite operands. Groups of more than `most_bytes` have half the
+// width.
 template <class T, class Run>
 void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nanoseconds, Run&& run,
                   bool in_place = false, int64_t most_bytes = kWideGroupBytes) {
   constexpr int kWide = kLanes<T>, kHalf = kWide / 2;
   const bool fits = size * kRegisterBytes <= most_bytes;
-  const bool brief = nanoseconds * static_cast<double>(batch) / kWide < kBriefNanoseconds;
+  const bool is_brief = nanoseconds * static_cast<double>(batch) / kWide < kBriefNanoseconds;
   if constexpr (kRegisterBytes == 64) {
-    if (batch >= kHalf && (!fits || brief || batch < kWide)) {
+    if (batch >= kHalf && (!fits || is_brief || batch < kWide)) {
       return ForEachGroupOf<kHalf, T>(pool, batch, size, nanoseconds, run, in_place);
     }
   }
@@ -86,12 +89,13 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
   ForEachGroupOf<1, T>(pool, batch, size, nanoseconds, run, in_place);
 }
 
-// What updates columns of matrices in lanes of V: an element, or of a single matrix, where V is a
-// plain number, a register of neighbours.
+// The unit in which columns are updated. In lanes it is an element. For a single matrix, where V is
+// a plain number, it is a register of neighbouring columns.
 template <class T, class V>
 using ColumnBlock = Element<T, std::conditional_t<kLanesOf<V> == 1, Vector<Real<T>, kLanes<T>>, V>>;
 
-// Where a matrix may begin in such memory: blocks of its columns compute with what lies before.
+// Where a matrix may begin in such memory: blocks of its columns compute with the elements before
+// it.
 template <class B, class E>
 E* AfterMargin(E* memory) {
   constexpr int kMargin = kColumns<E, B> - 1;
@@ -99,9 +103,9 @@ E* AfterMargin(E* memory) {
   return memory + kMargin;
 }
 
-// Pack and Unpack of pack.h. All handlers call them, and a compiler takes long over them, so that
-// those of several lanes are compiled once, in lanes.cc; but not those of constant sizes, from
-// which tiny matrices stay in registers.
+// Pack and Unpack of pack.h. A compiler takes long over them, so lanes.cc compiles those of several
+// lanes once for all handlers. Those of constant sizes stay inline, so that tiny matrices stay in
+// registers.
 template <class V>
 void PackLanes(const Lane<V>* source, int64_t stride, int64_t count, V* target);
 template <class V>
@@ -147,7 +151,7 @@ LINALG_INLINE void StoreElements(const E* elements, int64_t count, T* target) {
   StoreElements(elements, count, count, target);
 }
 
-// Calls move(first, size, block) for blocks of [0, count), each with room for its `size` elements.
+// Calls move(first, size, block) for blocks of [0, count), each with space for its `size` elements.
 template <class X, class Move>
 LINALG_INLINE void ForEachBlock(int64_t count, Move&& move) {
   constexpr int64_t kBlock = 16;
@@ -157,7 +161,7 @@ LINALG_INLINE void ForEachBlock(int64_t count, Move&& move) {
   }
 }
 
-// Small integers in lanes of V, to and from a batch of int32 vectors, `count` each and `stride`
+// Moves small integers between lanes of V and a batch of int32 vectors, `count` each and `stride`
 // apart.
 template <class V>
 void StoreIntegers(const V* source, int64_t count, int32_t* target) {

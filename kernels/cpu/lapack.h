@@ -1,9 +1,9 @@
-// LAPACK and BLAS as typed functions, called through pointers that the module takes from
+// LAPACK and BLAS as typed functions. The module takes their addresses from
 // scipy.linalg.cython_lapack and cython_blas when a handler first needs them.
 //
-// Matrices are column-major with leading dimension `ld`; a function returns LAPACK's info. Sizes
-// are LAPACK's 32-bit integers: ToInt refuses what does not fit. Above each wrapper stands the
-// signature of the routine that it calls.
+// Matrices are column-major with leading dimension `ld`. A function returns LAPACK's info. LAPACK's
+// integers have 32 bits: ToInt refuses larger sizes. The signature of the routine stands above each
+// wrapper.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace linalg {
 
-// Uninitialised scratch memory; throws std::bad_alloc.
+// Uninitialised scratch memory. Throws std::bad_alloc.
 template <class T>
 std::unique_ptr<T[]> Scratch(int64_t size) {
   return std::make_unique_for_overwrite<T[]>(static_cast<size_t>(std::max<int64_t>(size, 1)));
@@ -25,9 +25,9 @@ std::unique_ptr<T[]> Scratch(int64_t size) {
 
 namespace lapack {
 
-// One pointer per routine; the name in LAPACK is `prefix` + the member's name, but for complex
-// types orgqr is ungqr, org2r ung2r, orghr unghr, syevd heevd and sytrd hetrd. Where the complex
-// routine takes other arguments, the pointer has no type. There is no complex stevd.
+// One pointer per routine. The name in LAPACK is `prefix` + the member's name. For complex types
+// orgqr is ungqr, org2r ung2r, orghr unghr, syevd heevd and sytrd hetrd. Where the complex routine
+// takes other arguments, the pointer has no type. There is no complex stevd.
 template <class T>
 struct Routines {
   using R = Real<T>;
@@ -73,16 +73,16 @@ struct Routines {
   }
 };
 
-// How the module fills the tables; called once, before the first routine is used.
+// Sets how the module fills the tables. `loader` is called once, before the first routine is used.
 void SetLoader(void (*loader)());
-// Fills the tables unless that is done. Every handler that calls LAPACK does this first; throws
-// what the loader throws.
+// Fills the tables on the first call. Every handler that calls LAPACK does this first. Throws what
+// the loader throws.
 void Load();
 
 template <class T>
 inline Routines<T> routines{};
 
-// Block size that workspaces are made for: at least what LAPACK's ILAENV asks for.
+// Block size for workspaces: at least what LAPACK's ILAENV asks for.
 inline constexpr int64_t kBlock = 64;
 
 // GEQRF(M, N, A, LDA, TAU, WORK, LWORK, INFO)
@@ -186,8 +186,8 @@ void Sytrd(char uplo, int n, T* a, Real<T>* d, Real<T>* e, T* taus, T* work) {
   routines<T>.sytrd(&uplo, &n, a, &n, d, e, taus, work, &size, &info);
 }
 
-// The size of a workspace from what a routine answers when it is asked: in single precision the
-// answer may be rounded down.
+// The size of a workspace, from a routine's answer to a query. In single precision the answer may
+// be rounded down.
 template <class T>
 int WorkSize(T answer) {
   constexpr double kSlack = 1 + std::numeric_limits<Real<T>>::epsilon();
@@ -291,8 +291,8 @@ class Geev {
     work_ = Scratch<T>(work_size_);
   }
 
-  // Vectors are left as LAPACK has them: those of a real matrix's pair of complex eigenvalues are
-  // two columns, the real and the imaginary part.
+  // Leaves vectors in LAPACK's format: a real matrix's pair of complex eigenvalues has two columns,
+  // the real and the imaginary part.
   int operator()(T* a, std::complex<Real<T>>* w, T* left, T* right) {
     return Call(a, w, left, right, work_.get());
   }

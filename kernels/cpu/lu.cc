@@ -1,8 +1,8 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// Small matrices are factored in lanes, larger ones in tiles. Pivots count from 0 and are turned
-// into the permutation in the same pass. A singular matrix is not a failure: info is the 1-based
-// index of the first zero pivot.
+// Small matrices are factored in lanes, larger ones in tiles. Pivots count from 0, and the
+// permutation is made in the same pass. A singular matrix is no failure: info is the 1-based index
+// of the first zero pivot.
 #include "kernels/cpu/lu_factors.h"
 
 #include <algorithm>
@@ -24,9 +24,9 @@ struct LuProblem {
   T* lu;
   int32_t *pivots, *permutation, *info;
 
-  Path path() const { return ChoosePath(Operation::kLu, m, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(m, n); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const auto store = [&](auto& group, auto singular) {
       StoreElements(group.a, m * n, lu + group.first * m * n);
       StoreIntegers(group.pivots, Count(), pivots + group.first * Count());
@@ -36,7 +36,7 @@ struct LuProblem {
     ForEachSmallLu<T>(pool, batch, m, n, 0, a, store, a == lu);
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     ForEachInTasks(
         pool, batch, BlockedLuNanoseconds<T>(m, n), [&] { return blocked::LuFactors<T>(m, n); },
         [&](blocked::LuFactors<T>& factors, int64_t i, const blocked::RunTasks& run_tasks) {
@@ -60,15 +60,15 @@ void Lu(ffi::ThreadPool pool, ffi::AnyBuffer a, Result lu, Result pivots, Result
   const BatchShape shape = SplitBatch(a, 2, "a");
   const int64_t batch = shape.batch, m = shape.rows, n = shape.cols;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             LuProblem<T>{.batch = batch,
-                          .m = m,
-                          .n = n,
-                          .a = Elements<T>(a, batch, {m, n}, "a"),
-                          .lu = ResultElements<T>(lu, batch, {m, n}, "lu"),
-                          .pivots = Elements<int32_t>(pivots, batch, {std::min(m, n)}, "pivots"),
-                          .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
-                          .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              LuProblem<T>{.batch = batch,
+                           .m = m,
+                           .n = n,
+                           .a = Elements<T>(a, batch, {m, n}, "a"),
+                           .lu = ResultElements<T>(lu, batch, {m, n}, "lu"),
+                           .pivots = Elements<int32_t>(pivots, batch, {std::min(m, n)}, "pivots"),
+                           .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
+                           .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -95,22 +95,22 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
                                .transpose = transpose,
                                .conjugate = conjugate};
     };
-    TakePath(pool,
-             SystemsProblem{systems,
-                            [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
-                              const int n = static_cast<int>(systems.n),
-                                        cols = static_cast<int>(systems.cols);
-                              LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
-                              small::LuSolve(n, matrix, small::LanePivots{spare}, transpose,
-                                             conjugate, cols, rhs);
-                            },
-                            [&](int64_t i, const T* matrix, blocked::Rows<T> rhs,
-                                auto& substitution, const blocked::RunTasks& run_tasks) {
-                              with(i, matrix).Solve(systems.cols, rhs, substitution, run_tasks);
-                            },
-                            [&](int64_t i, const T* matrix, T* rhs) {
-                              with(i, matrix).Solve(pool, systems.cols, rhs);
-                            }});
+    RunOnPath(pool,
+              SystemsProblem{systems,
+                             [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
+                               const int n = static_cast<int>(systems.n),
+                                         cols = static_cast<int>(systems.cols);
+                               LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
+                               small::LuSolve(n, matrix, small::LanePivots{spare}, transpose,
+                                              conjugate, cols, rhs);
+                             },
+                             [&](int64_t i, const T* matrix, blocked::Rows<T> rhs,
+                                 auto& substitution, const blocked::RunTasks& run_tasks) {
+                               with(i, matrix).Solve(systems.cols, rhs, substitution, run_tasks);
+                             },
+                             [&](int64_t i, const T* matrix, T* rhs) {
+                               with(i, matrix).Solve(pool, systems.cols, rhs);
+                             }});
   });
 }
 

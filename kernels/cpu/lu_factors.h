@@ -1,26 +1,32 @@
-// LU factors as the handlers share them, one small matrix per lane.
+// LU factors that several handlers share, one small matrix per lane.
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/once.h"
+#include "kernels/cpu/problem.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/small/lu.h"
 
 namespace linalg {
 
-static_assert(std::max(kSmallLu, kSmallTriangular) <= small::kMostPickedRows);
+static_assert(std::max(kSmallLu, kSmallTriangular) <= small::kMaxPivotRows);
 
-// A group of small matrices in registers, and room for their factors.
+// The path of every handler that factors by LU.
+inline CpuPath LuPath(int64_t rows, int64_t cols) {
+  return std::max(rows, cols) <= kSmallLu ? CpuPath::kLane : CpuPath::kTile;
+}
+
+// A group of small matrices in registers, and space for their factors.
 template <class T, class V>
 struct SmallGroup {
   int64_t first;  // the group's first matrix in the batch
   Element<T, V>* a;
   V* pivots;
   V* permutation;
-  Element<T, V>* spare;  // as many elements as the caller asked for
+  Element<T, V>* spare;  // as many elements as the caller asks for
 };
 
 // Loads a batch of small matrices and calls use(SmallGroup) for each group. `in_place` says that
@@ -58,10 +64,9 @@ void ForEachSmallLu(ffi::ThreadPool& pool, int64_t batch, int64_t rows, int64_t 
   ForEachSmallGroup<T>(pool, batch, rows, cols, spare, a, factor_and_use, in_place);
 }
 
-// Where determinants go, of every matrix or of groups of them: as numbers or, where `det` is null,
-// as signs and logarithms.
+// Stores determinants: as numbers or, where `det` is null, as signs and logarithms.
 template <class T>
-struct DeterminantResults {
+struct DeterminantOutputs {
   T* det = nullptr;
   T* sign = nullptr;
   Real<T>* logabsdet = nullptr;
@@ -79,7 +84,7 @@ struct DeterminantResults {
 };
 
 template <class T>
-DeterminantResults<T> ReadSlogdet(Result& sign, Result& logabsdet, int64_t batch) {
+DeterminantOutputs<T> ReadSlogdet(Result& sign, Result& logabsdet, int64_t batch) {
   return {.sign = Elements<T>(sign, batch, {}, "sign"),
           .logabsdet = Elements<Real<T>>(logabsdet, batch, {}, "logabsdet")};
 }

@@ -1,9 +1,11 @@
-// Products of small matrices: one matrix after another, its columns in registers (kernels/small).
+// Products of small matrices, one after another with rows in registers (kernels/small).
 //
-// XLA multiplies batches of them in a loop that takes up to 37 times as long; linalg/_matmul.py
-// leaves it those that it is good at. Rows are computed in whole registers, so what lies behind a
-// matrix is read and written with it. Within a range of the batch that is the next matrix, which is
-// computed later; at the end of a range, copies stand in.
+// XLA multiplies batches of them in a slow loop (benchmarks/crossovers/cpu_matmul.json). The Python
+// side leaves other products to XLA.
+//
+// Rows are computed in whole registers, so each row reads and writes numbers beyond its matrix.
+// Within a range of the batch these belong to the next matrix, which is computed later. At the end
+// of a range, copies stand in for them.
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"
@@ -15,8 +17,30 @@
 namespace linalg {
 namespace {
 
+// Calls body with a register's bytes as a constant: the narrowest register that holds `row_bytes`,
+// or the widest one.
+template <class Body>
+void WithProductRegister(int64_t row_bytes, Body&& body) {
+  if constexpr (kRegisterBytes > 32) {
+    if (row_bytes > 32) return body(std::integral_constant<int, kRegisterBytes>());
+  }
+  if constexpr (kRegisterBytes > 16) {
+    if (row_bytes > 16) return body(std::integral_constant<int, 32>());
+  }
+  body(std::integral_constant<int, 16>());
+}
+
+// Rows that are computed at once, each in one register or two: as many as fit in the registers.
+template <bool kComplex>
+inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
+
+// Nanoseconds of a product: a fixed cost, and a rate that the narrowest registers reach.
+inline double ProductNanoseconds(size_t real_bytes, double operations) {
+  return 5.0 + 0.0125 * static_cast<double>(real_bytes) * operations;
+}
+
 // A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes, conjugates, both or
-// neither. An operand of rank 2 serves them all.
+// neither. An operand of rank 2 is shared by the whole batch.
 template <class T>
 struct MatmulProblem {
   using R = Real<T>;
@@ -27,23 +51,23 @@ struct MatmulProblem {
   const R* b;
   R* c;
   int64_t batch;
-  int64_t a_stride, b_stride;  // reals from one product's operand to the next: 0 if they share it
+  int64_t a_stride, b_stride;  // in reals, to the next product's operand: 0 if all share one
   int m, n, depth;
   bool transpose_a, transpose_b, conjugate_a, conjugate_b;
 
   bool IsEmpty() const { return m == 0 || n == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     WithProductRegister(int64_t{n} * sizeof(T), [&](auto bytes) {
       RunIn<Vector<R, bytes / static_cast<int>(sizeof(R))>>(pool);
     });
   }
 
  private:
-  // Rows in blocks of about the same height, of which the last two may overlap.
+  // Rows in blocks of about the same height. The last two may overlap.
   template <class V>
   void RunIn(ffi::ThreadPool& pool) const {
     constexpr int kMost = kMostProductRows<kComplex>;
@@ -66,7 +90,7 @@ struct MatmulProblem {
     constexpr int kWidth = kLanesOf<V>;
     const int cols = n * kParts;
     const int64_t b_size = int64_t{depth} * cols, c_size = int64_t{m} * cols;
-    // Reals behind a matrix that are touched with it; the batch has them but at its end.
+    // Numbers beyond a matrix that are touched with it. Only the batch's last matrices lack them.
     const int64_t behind_c = std::max(0, kWidth - cols);
     const int64_t behind_b = transpose_b ? behind_c * depth : behind_c;
     const int64_t panels_size =
@@ -95,7 +119,7 @@ struct MatmulProblem {
     small::RightOperand<R> right{};
     int64_t i = first;
     if (m == kRows && cols <= kWidth) {
-      // A tiny product is one block, where nothing has to be copied.
+      // A tiny product is one block, for which nothing has to be copied.
       const auto before_copies = [](int64_t end, int64_t stride, int64_t behind) {
         return behind == 0 ? end : stride == 0 ? 0 : end - (behind + stride - 1) / stride;
       };
@@ -147,7 +171,7 @@ void Multiply(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuff
         .transpose_b = transpose_b,
         .conjugate_a = conjugate_a,
         .conjugate_b = conjugate_b};
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 

@@ -1,5 +1,5 @@
-// The Python modules linalg._cpu_*, one per level of the instruction set: the handlers as capsules,
-// and where LAPACK comes from.
+// The Python modules linalg._cpu_*, one per level of the instruction set. They hold the handlers as
+// capsules, and find LAPACK.
 #include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -16,7 +16,7 @@ namespace nb = nanobind;
 namespace linalg {
 namespace {
 
-// Looks a routine up in the C API of scipy.linalg.cython_lapack or cython_blas.
+// Finds a routine in the C API of scipy.linalg.cython_lapack or cython_blas.
 void* FindRoutine(const nb::dict& lapack, const nb::dict& blas, const std::string& name) {
   for (const nb::dict* api : {&lapack, &blas}) {
     if (api->contains(name.c_str())) {
@@ -27,8 +27,8 @@ void* FindRoutine(const nb::dict& lapack, const nb::dict& blas, const std::strin
   throw std::runtime_error("scipy.linalg has no routine " + name);
 }
 
-// OpenBLAS's thread count functions lie in the library that SciPy's module is linked with; its name
-// for them depends on how it was built.
+// Finds OpenBLAS's thread count functions in the library that SciPy's module is linked with. Their
+// names depend on how it was built.
 void FindBlasThreadFunctions(const void* routine) {
   Dl_info where;
   if (dladdr(routine, &where) == 0) return;
@@ -46,7 +46,8 @@ void FindBlasThreadFunctions(const void* routine) {
   }
 }
 
-// Looked up, since CPython 3.12's stable ABI lacks it: public from 3.13 on, and private before.
+// Looked up by name: CPython 3.12's stable ABI lacks it. It is public from 3.13 on, and private
+// before.
 bool IsFinalizing() {
   for (const char* name : {"Py_IsFinalizing", "_Py_IsFinalizing"}) {
     if (void* function = dlsym(RTLD_DEFAULT, name)) {
@@ -56,16 +57,15 @@ bool IsFinalizing() {
   return false;
 }
 
-// Called once, from whichever thread first needs LAPACK.
+// Called once, from the thread that first needs LAPACK.
 void LoadFromScipy() {
   if (IsFinalizing()) throw std::runtime_error("LAPACK is not loaded and Python is shutting down");
   const nb::gil_scoped_acquire gil;
   const auto api = [](const char* module) {
     return nb::cast<nb::dict>(nb::module_::import_(module).attr("__pyx_capi__"));
   };
-  // In jaxlib's order: another thread may import them for it at the same time, and whoever has the
-  // import lock of the first holds it until the whole package is there. In another order each of
-  // the two would wait for a module that the other one has begun.
+  // Imports in jaxlib's order, since another thread may import them for jaxlib at the same time. In
+  // another order each of the two threads could wait for a module that the other one has begun.
   const nb::dict blas = api("scipy.linalg.cython_blas"), lapack = api("scipy.linalg.cython_lapack");
   const auto fill = [&](const std::string& name, void** pointer) {
     *pointer = FindRoutine(lapack, blas, name);
@@ -83,7 +83,7 @@ void LoadFromScipy() {
 NB_MODULE(LINALG_MODULE, m) {
   linalg::lapack::SetLoader(linalg::LoadFromScipy);
   linalg::AddTargets<linalg::kCpu>(m);
-  // Without the GIL: a handler may hold the lock that this waits for, and wait for the GIL.
+  // Releases the GIL: a handler may hold the lock that this waits for, and wait for the GIL.
   m.def("load", &linalg::lapack::Load, nb::call_guard<nb::gil_scoped_release>(),
         nb::sig("def load() -> None"), "Takes LAPACK from SciPy, unless that is done.");
   m.def(

@@ -1,5 +1,5 @@
-// What several handlers call of kernels/small, compiled once, in once.cc: a compiler takes long
-// over it, and a call costs nothing beside it.
+// The functions of kernels/small that several handlers call. A compiler takes long over them, so
+// once.cc compiles each of them once. The cost of a call is negligible.
 #pragma once
 
 #include "kernels/cpu/lanes.h"
@@ -10,8 +10,7 @@
 
 namespace linalg {
 
-// The elements of as many matrices as handlers have in a group, and of one, and the blocks of its
-// columns.
+// The elements of a group of full width, of half of it, and the column blocks of a single matrix.
 template <class T>
 using ElementInLanes = Element<T, Vector<Real<T>, kLanes<T>>>;
 template <class T>
@@ -19,14 +18,13 @@ using ElementInHalf = Element<T, Vector<Real<T>, kLanes<T> / 2>>;
 template <class T>
 using BlockOfOne = ColumnBlock<T, Real<T>>;
 
-// visit(declare, T, Of) for every dtype T and such an Of<T>; tests compile for one. `declare` is
-// passed on.
+// visit(declare, T, Of) for every dtype T and such an Of<T>. Tests compile one dtype only.
 #if !defined(LINALG_EACH_DTYPE)
 #define LINALG_EACH_DTYPE(visit, declare, Of)                                                  \
   visit(declare, float, Of) visit(declare, double, Of) visit(declare, std::complex<float>, Of) \
       visit(declare, std::complex<double>, Of)
 #endif
-// Groups of half the width are those that ForEachGroup makes.
+// ForEachGroup has groups of half the width here.
 #if defined(__AVX512F__)
 static_assert(kRegisterBytes == 64);
 #define LINALG_EACH_ELEMENT(visit, declare)         \
@@ -53,7 +51,7 @@ namespace small {
   declare template RealElement<E> Lu(int, int, E*, RealElement<E>*, RealElement<E>*);    \
   declare template void ApplyPivots(int, LanePivots<RealElement<E>>, bool, int, E*);
 
-// `declare` is `extern` but in once.cc, where it is nothing.
+// `declare` is `extern`, and nothing in once.cc.
 #define LINALG_ONCE_IN(declare, T, Of) \
   LINALG_REFLECTORS(declare, Of<T>, Of<T>) LINALG_FACTORS(declare, Of<T>)
 #define LINALG_ONCE_OF_ONE(declare, T, Of) LINALG_REFLECTORS(declare, Of<T>, Element<T>)

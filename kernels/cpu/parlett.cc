@@ -1,5 +1,5 @@
-// The mean of the functions of a triangular matrix over several diagonals, which are in lanes. Of
-// diagonals that are all the same, as where no eigenvalues are close, one register is enough.
+// The mean of the functions of a triangular matrix over several diagonals, one diagonal per lane.
+// Where no eigenvalues are close, all diagonals are equal, and one register is enough.
 #include "kernels/small/parlett.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -17,69 +17,60 @@ struct ParlettProblem {
   const Real<T>* tolerance;
   T* mean;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const double size = static_cast<double>(n);
     ForEachInTurn(
         pool, batch, BlockedNanoseconds<T>(static_cast<double>(count) * size * size * size / 3),
-        [&] { return AllocateAligned(((n + 4) * sizeof(Widest) + sizeof(Number)) * n); },
+        [&] { return AllocateAligned(((n + 4) * sizeof(Widest) + sizeof(Scalar)) * n); },
         [&](const AlignedMemory& memory, int64_t i) { Average(i, memory.get()); });
   }
 
  private:
-  using Number = Element<T>;
+  using Scalar = Element<T>;
   using Widest = ElementInLanes<T>;
 
-  // With memory for (n + 4) n of the widest elements and n numbers.
+  // `memory` holds (n + 4) n of the widest elements and n numbers.
   void Average(int64_t i, void* memory) const {
     const T *const diagonals = x + i * count * n, *const functions = values + i * count * n;
-    Number* const sum = reinterpret_cast<Number*>(mean + i * n * n);
-    std::fill_n(sum, n * n, Number{});
-    const bool same = AllTheSame(diagonals) && AllTheSame(functions);
+    Scalar* const sum = reinterpret_cast<Scalar*>(mean + i * n * n);
+    std::fill_n(sum, n * n, Scalar{});
+    const bool same = AllRowsEqual(diagonals) && AllRowsEqual(functions);
     const int64_t needed = same ? std::min<int64_t>(count, 1) : count;
     int64_t first = 0;
     for (; first + kLanes<T> <= needed; first += kLanes<T>) {
       AddGroup<Widest>(i, first, memory, sum);
     }
-    for (; first < needed; ++first) AddGroup<Number>(i, first, memory, sum);
+    for (; first < needed; ++first) AddGroup<Scalar>(i, first, memory, sum);
     const Real<T> share = Real<T>{1} / static_cast<Real<T>>(needed);
     for (int64_t k = 0; k < n * n; ++k) sum[k] = share * sum[k];
   }
 
-  bool AllTheSame(const T* rows) const {
+  bool AllRowsEqual(const T* rows) const {
     for (int64_t k = n; k < count * n; ++k) {
       if (rows[k] != rows[k - n]) return false;
     }
     return true;
   }
 
-  // The functions with the diagonals from the first one on, as many as E has lanes.
+  // The functions for as many diagonals as E has lanes, from the first one on.
   template <class E>
-  void AddGroup(int64_t i, int64_t first, void* memory, Number* sum) const {
+  void AddGroup(int64_t i, int64_t first, void* memory, Scalar* sum) const {
     E *const f = static_cast<E*>(memory), *const diagonal = f + n * n,
              *const function = diagonal + n, *const column = function + n,
              *const vector = column + n;
-    Number* const right = reinterpret_cast<Number*>(vector + n);
+    Scalar* const right = reinterpret_cast<Scalar*>(vector + n);
     const int64_t offset = (i * count + first) * n;
     LoadElements(x + offset, n, n, diagonal);
     LoadElements(values + offset, n, n, function);
     for (int64_t j = 0; j < n; ++j) f[j * n + j] = function[j];
-    small::Parlett(ToInt(n), reinterpret_cast<const Number*>(t + i * n * n), diagonal, tolerance[i],
+    small::Parlett(ToInt(n), reinterpret_cast<const Scalar*>(t + i * n * n), diagonal, tolerance[i],
                    f, column, vector, right);
     for (int64_t row = 0; row < n; ++row) {
       for (int64_t j = row; j < n; ++j) {
-        sum[row * n + j] = sum[row * n + j] + Total(f[row * n + j]);
+        sum[row * n + j] = sum[row * n + j] + SumOfLanes(f[row * n + j]);
       }
-    }
-  }
-
-  template <class E>
-  static Number Total(E x) {
-    if constexpr (kComplexElement<E>) {
-      return {SumOfLanes(x.re), SumOfLanes(x.im)};
-    } else {
-      return SumOfLanes(x);
     }
   }
 };
@@ -89,15 +80,15 @@ void Parlett(ffi::ThreadPool pool, ffi::AnyBuffer t, ffi::AnyBuffer x, ffi::AnyB
   const BatchShape shape = SplitSquareBatch(t, "t");
   const int64_t batch = shape.batch, n = shape.rows, count = SplitBatch(x, 2, "x").rows;
   DispatchDtype(t.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, ParlettProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .count = count,
-                       .t = Elements<T>(t, batch, {n, n}, "t"),
-                       .x = Elements<T>(x, batch, {count, n}, "x"),
-                       .values = Elements<T>(values, batch, {count, n}, "values"),
-                       .tolerance = Elements<Real<T>>(tolerance, batch, {}, "the tolerance"),
-                       .mean = ResultElements<T>(mean, batch, {n, n}, "the mean")});
+    RunOnPath(pool, ParlettProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .count = count,
+                        .t = Elements<T>(t, batch, {n, n}, "t"),
+                        .x = Elements<T>(x, batch, {count, n}, "x"),
+                        .values = Elements<T>(values, batch, {count, n}, "values"),
+                        .tolerance = Elements<Real<T>>(tolerance, batch, {}, "the tolerance"),
+                        .mean = ResultElements<T>(mean, batch, {n, n}, "the mean")});
   });
 }
 

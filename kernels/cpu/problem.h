@@ -1,18 +1,20 @@
-// The one shape of the handlers.
+// The shape of every handler.
 //
 // A handler reads a problem off its buffers: the batch, the sizes, the operands, and where results
-// go, null where one is not wanted. The problem says which path its matrices take, and what each
-// path makes of them:
+// go, null where one is not wanted. The problem chooses its path and runs on it:
 //
-//   Path path() const;                        by ChoosePath, or the one path that there is
-//   void RunSmall(ffi::ThreadPool&) const;    by kernels/small: ForEachGroup of lanes.h, or
-//                                             ForEachRange or ForEachInTurn one matrix at a time
-//   void RunBlocked(ffi::ThreadPool&) const;  by kernels/blocked: ForEachInTurn, or ForEachInTasks
-//   void RunLapack(ffi::ThreadPool&) const;   by LAPACK: ForEachByLapack
+//   CpuPath path() const;
+//   void RunInLanes(ffi::ThreadPool&) const;   kernels/small: ForEachGroup of lanes.h, or
+//                                              ForEachRange or ForEachInTurn one matrix at a time
+//   void RunInTiles(ffi::ThreadPool&) const;   kernels/blocked: ForEachInTurn, or ForEachInTasks
+//   void RunByLapack(ffi::ThreadPool&) const;  LAPACK: ForEachByLapack
 //
-// It lacks the paths that its matrices never take. One that no path is for if its matrices have no
-// elements, or there are no matrices, has IsEmpty() too, and RunEmpty() for the results that there
-// are all the same.
+// The path must not depend on the batch, so that a matrix gives the same bits in any batch. The
+// constants that it depends on are in tuning.h.
+//
+// A problem lacks the paths that its matrices never take. Matrices without elements, or no matrices
+// at all, may fit no path. Then the problem has IsEmpty(), and RunEmpty() for results that have
+// elements all the same.
 #pragma once
 
 #include <stdexcept>
@@ -20,43 +22,46 @@
 #include "kernels/blocked/tasks.h"
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/lapack.h"
-#include "kernels/cpu/spares.h"
+#include "kernels/cpu/object_pool.h"
 #include "kernels/cpu/tuning.h"
 
 namespace linalg {
 
+// Who works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
+enum class CpuPath { kLane, kTile, kLapack };
+
 template <class Problem>
-void TakePath(ffi::ThreadPool& pool, const Problem& problem) {
+void RunOnPath(ffi::ThreadPool& pool, const Problem& problem) {
   if constexpr (requires { problem.IsEmpty(); }) {
     if (problem.IsEmpty()) return problem.RunEmpty();
   }
-  const Path path = problem.path();
-  if constexpr (requires { problem.RunSmall(pool); }) {
-    if (path == Path::kSmall) return problem.RunSmall(pool);
+  const CpuPath path = problem.path();
+  if constexpr (requires { problem.RunInLanes(pool); }) {
+    if (path == CpuPath::kLane) return problem.RunInLanes(pool);
   }
-  if constexpr (requires { problem.RunBlocked(pool); }) {
-    if (path == Path::kBlocked) return problem.RunBlocked(pool);
+  if constexpr (requires { problem.RunInTiles(pool); }) {
+    if (path == CpuPath::kTile) return problem.RunInTiles(pool);
   }
-  if constexpr (requires { problem.RunLapack(pool); }) {
-    if (path == Path::kLapack) return problem.RunLapack(pool);
+  if constexpr (requires { problem.RunByLapack(pool); }) {
+    if (path == CpuPath::kLapack) return problem.RunByLapack(pool);
   }
   throw std::logic_error("there are no kernels for this path");
 }
 
-// One matrix after another on each thread: calls body(work, i) for each, which takes so many
-// nanoseconds, with what make() returns to work with, one after another.
+// Each thread takes one matrix after another and calls body(work, i), which takes about
+// `nanoseconds`. make() returns the `work`, which a thread uses again for its next matrix.
 template <class Make, class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
                    Body&& body) {
-  Spares<decltype(make())> spares;
+  ObjectPool<decltype(make())> pooled;
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-    spares.With(make, [&](auto& work) {
+    pooled.With(make, [&](auto& work) {
       for (int64_t i = first; i < last; ++i) body(work, i);
     });
   });
 }
 
-// With nothing to work with: body(i).
+// Without `work`: body(i).
 template <class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body) {
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
@@ -64,28 +69,30 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Bod
   });
 }
 
-// Tasks on so many threads at most, for whoever calls it from one of them.
+// Runs tasks on at most so many threads. One of the pool's threads may call it.
 inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
   if (threads <= 1) return blocked::RunInTurn;
   return [&pool, threads](int64_t count, const blocked::Task& task) {
     const auto run = [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) task(i);
     };
-    // As of more than a chunk each, so that none has two.
+    // Each task claims two chunks' time, so that no thread's chunk holds two tasks.
     ForEachRange(pool, count, 2 * kChunkNanoseconds, run, threads);
   };
 }
 
-// ForEachInTurn, but that the last matrices, of which there are fewer than threads, are each worked
-// on by several where they are large: calls body(work, i, run_tasks), which gives the same bits
-// however its tasks are run.
+// ForEachInTurn for matrices that several threads can share. body(work, i, run_tasks) gives the
+// same bits however its tasks run.
+//
+// Each thread takes whole matrices as long as all threads have one. Large matrices that are left
+// over are shared by the idle threads.
 template <class Make, class Body>
 void ForEachInTasks(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
                     Body&& body) {
-  Spares<decltype(make())> spares;
+  ObjectPool<decltype(make())> pooled;
   const auto run = [&](int64_t begin, int64_t end, const blocked::RunTasks& run_tasks) {
     ForEachRange(pool, end - begin, nanoseconds, [&](int64_t first, int64_t last) {
-      spares.With(make, [&](auto& work) {
+      pooled.With(make, [&](auto& work) {
         for (int64_t i = begin + first; i < begin + last; ++i) body(work, i, run_tasks);
       });
     });
@@ -96,8 +103,7 @@ void ForEachInTasks(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Ma
   if (alone < batch) run(alone, batch, TasksOn(pool, threads / (batch - alone)));
 }
 
-// While it lives, LAPACK is loaded, and has the BLAS threads that it is to have for matrices of
-// order n.
+// Loads LAPACK, and sets its BLAS threads for matrices of order n as long as this object lives.
 class LapackOnThreads {
  public:
   LapackOnThreads(int64_t batch, int64_t n) : threads_((lapack::Load(), ThreadsFor(batch, n))) {}
@@ -106,7 +112,7 @@ class LapackOnThreads {
   BlasThreads threads_;
 };
 
-// ForEachInTurn of matrices of order n by LAPACK.
+// ForEachInTurn for matrices of order n by LAPACK.
 template <class Make, class Body>
 void ForEachByLapack(ffi::ThreadPool& pool, int64_t batch, int64_t n, double nanoseconds,
                      Make&& make, Body&& body) {

@@ -1,10 +1,9 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// Small matrices: kernels/small, one matrix per lane or one at a time with its columns in
-// registers. Larger ones: kernels/blocked, in tiles. Very narrow ones, large ones of few columns or
-// rows, and beyond small ones all with pivoting: geqrf or geqp3 on a column-major copy in scratch
-// memory, then orgqr on the same memory; Q and R are transposed into the row-major results as they
-// are written.
+// Small matrices run in lanes, or one at a time with columns in registers (kernels/small). Larger
+// ones run in tiles (kernels/blocked). LAPACK takes very narrow matrices, large ones with few rows
+// or columns, and pivoting beyond small ones. There geqrf or geqp3 factors a column-major copy, and
+// orgqr makes Q in the same memory. Q and R are transposed as they are written.
 #include "kernels/blocked/qr.h"
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/pack.h"
@@ -22,7 +21,20 @@
 namespace linalg {
 namespace {
 
-// The reflectors of one matrix and the Q made from them, column-major, in memory that serves one
+// Nanoseconds by LAPACK of the factors, and of Q or R.
+inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
+  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
+}
+
+// Nanoseconds in tiles, with Q.
+template <class T>
+double BlockedQrNanoseconds(int64_t rows, int64_t cols) {
+  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
+  return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
+}
+
+// The reflectors of one matrix, and the Q made from them, both column-major. The memory serves one
 // matrix after another. Q has q_cols columns: 0 where it is not wanted.
 template <class T>
 class LapackQr {
@@ -38,11 +50,11 @@ class LapackQr {
   void Factor(ffi::ThreadPool& pool, const T* a) {
     if (count_ == 0) return;
     Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
-    const auto factor = TakesUnblockedReflectors(count_) ? &lapack::Geqr2<T> : &lapack::Geqrf<T>;
+    const auto factor = count_ <= kUnblockedReflectors ? &lapack::Geqr2<T> : &lapack::Geqrf<T>;
     factor(ToInt(rows_), ToInt(cols_), a_.get(), ToInt(rows_), taus_.get(), work_.get());
   }
 
-  // The same with column pivoting; `order` receives the original indices of the columns.
+  // Factors with column pivoting. `order` receives the original indices of the columns.
   void FactorPivoted(ffi::ThreadPool& pool, const T* a, int32_t* order) {
     std::fill(order, order + cols_, 0);
     if (count_ > 0) {
@@ -57,7 +69,7 @@ class LapackQr {
     }
   }
 
-  // Takes reflectors from elsewhere: row-major, below the diagonal of `a`.
+  // Takes given reflectors: row-major, below the diagonal of `a`.
   void Set(ffi::ThreadPool& pool, const T* a, int64_t count, const T* taus) {
     count_ = count;
     Transpose(pool, rows_, cols_, a, cols_, a_.get(), rows_);
@@ -65,7 +77,7 @@ class LapackQr {
     std::copy(taus, taus + count, taus_.get());
   }
 
-  // The row-major `r` of r_rows rows: the upper triangle, zeros below.
+  // Writes the row-major `r` of r_rows rows: the upper triangle, zeros below.
   void WriteR(ffi::ThreadPool& pool, int64_t r_rows, T* r) const {
     const auto factors = [&](int64_t i, int64_t j) { return a_[j * rows_ + i]; };
     ForEachCacheBlock(pool, r_rows, cols_, [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
@@ -75,16 +87,16 @@ class LapackQr {
     });
   }
 
-  // The factored matrix as LAPACK leaves it: R, and the reflectors below it.
+  // Writes the factored matrix in LAPACK's format: R, and the reflectors below it.
   void WritePacked(ffi::ThreadPool& pool, T* packed, T* taus) const {
     Transpose(pool, cols_, rows_, a_.get(), rows_, packed, cols_);
     std::copy(taus_.get(), taus_.get() + count_, taus);
   }
 
-  // The row-major rows-by-q_cols Q. Overwrites the reflectors.
+  // Writes the row-major rows-by-q_cols Q. Overwrites the reflectors.
   void WriteQ(ffi::ThreadPool& pool, int64_t q_cols, T* q) {
     if (rows_ == 0 || q_cols == 0) return;
-    const auto multiply = TakesUnblockedReflectors(count_) ? &lapack::Org2r<T> : &lapack::Orgqr<T>;
+    const auto multiply = count_ <= kUnblockedReflectors ? &lapack::Org2r<T> : &lapack::Orgqr<T>;
     multiply(ToInt(rows_), ToInt(q_cols), ToInt(count_), a_.get(), ToInt(rows_), taus_.get(),
              work_.get());
     Transpose(pool, q_cols, rows_, a_.get(), rows_, q, q_cols);
@@ -95,7 +107,7 @@ class LapackQr {
   std::unique_ptr<T[]> a_, taus_, work_;
 };
 
-// What is made of matrices of this shape. Results that are not wanted are null.
+// QR of matrices of this shape. Results that are not wanted are null.
 template <class T>
 struct QrProblem : QrShape {
   const T* a;
@@ -106,16 +118,26 @@ struct QrProblem : QrShape {
   T* r = nullptr;
   T* q = nullptr;
 
-  Path path() const {
-    return ChoosePath(order != nullptr ? Operation::kPivotedQr : Operation::kQr, m, n, kDtype<T>);
+  CpuPath path() const {
+    if (order != nullptr) {
+      return std::max(m, n) <= kSmallPivotedQr ? CpuPath::kLane : CpuPath::kLapack;
+    }
+    // Narrow matrices do not fill a block. A panel with few rows or columns is most of the matrix.
+    const bool is_narrow = n < std::min(m / kNarrowQrRows, kNarrowQrColumns);
+    const bool has_few_rows = m < n && m <= kFewQr;
+    const int64_t most_in_lanes = is_narrow || has_few_rows ? kSmallQrOfFewRows : kSmallQr;
+    if (std::max(m, n) <= most_in_lanes) return CpuPath::kLane;
+    const bool is_mostly_panel =
+        std::min(m, n) <= kFewQr && m * n * static_cast<int64_t>(sizeof(T)) > kBlockedFewQrBytes;
+    return is_narrow || is_mostly_panel ? CpuPath::kLapack : CpuPath::kTile;
   }
 
   // One matrix per lane, or one at a time with its columns in registers.
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     using One = Element<T, Real<T>>;
-    using Columns = Element<T, Vector<Real<T>, kLanes<T>>>;
+    using ColumnGroup = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
-    if (TakesQrPerLane(m, n)) {
+    if (std::max(m, n) <= kSmallQrPerLane) {
       const int64_t size = Size<1>() * kParts;
       ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
                       [&]<class V>(int64_t i, V* registers) {
@@ -123,18 +145,18 @@ struct QrProblem : QrShape {
                         Make<ColumnBlock<T, V>>(i, reinterpret_cast<E*>(registers));
                       });
     } else {
-      constexpr int kWidth = kColumns<One, Columns>;
+      constexpr int kWidth = kColumns<One, ColumnGroup>;
       const double nanoseconds = SmallNanoseconds(1, Size<1>() * kParts, operations / kLanes<T>);
       ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
-        const Registers<Columns> memory(Size<kWidth>() / kWidth + 1);
+        const Registers<ColumnGroup> memory(Size<kWidth>() / kWidth + 1);
         for (int64_t i = first; i < last; ++i) {
-          Make<Columns>(i, reinterpret_cast<One*>(memory.get()));
+          Make<ColumnGroup>(i, reinterpret_cast<One*>(memory.get()));
         }
       });
     }
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     ForEachInTasks(
         pool, batch, BlockedQrNanoseconds<T>(m, n),
         [&] { return blocked::QrFactors<T>(m, n, q_cols); },
@@ -162,7 +184,7 @@ struct QrProblem : QrShape {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const double nanoseconds = (order != nullptr ? 2 : 1) * LapackQrNanoseconds(m, n);
     ForEachByLapack(
         pool, batch, std::min(m, n), nanoseconds, [&] { return LapackQr<T>(m, n, q_cols); },
@@ -187,7 +209,7 @@ struct QrProblem : QrShape {
  private:
   static constexpr int64_t kParts = kPartsOf<T>;
 
-  // Rows of one matrix are whole registers, with what they lack before the first column.
+  // Rows of one matrix are whole registers. The padding is before the first column.
   template <int kWidth>
   static int64_t Stride(int64_t cols) {
     return (cols + kWidth - 1) / kWidth * kWidth;
@@ -208,7 +230,7 @@ struct QrProblem : QrShape {
       rows = 1;
     }
     for (int64_t i = 0; i < rows; ++i) {
-      // Blocks compute with what lies before the first column too: nothing slow.
+      // Blocks compute with the padding too, so it must hold no slow numbers.
       std::fill_n(target + i * stride - (stride - cols), stride - cols, E{});
       PackLanes(reinterpret_cast<const Real<T>*>(source + i * cols), group, cols * kParts,
                 reinterpret_cast<V*>(target + i * stride));
@@ -229,7 +251,7 @@ struct QrProblem : QrShape {
     }
   }
 
-  // Matrix `i`, or as many from there on as E has lanes.
+  // Makes the results of matrix `i`, or of as many from `i` on as E has lanes.
   template <class B, class E>
   void Make(int64_t i, E* memory) const {
     constexpr int kWidth = kColumns<E, B>;
@@ -267,7 +289,7 @@ QrProblem<T> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a) {
   return {shape, Elements<T>(a, shape.batch, {shape.m, shape.n}, "a")};
 }
 
-// For R, and for Q if it is wanted.
+// Reads a problem that wants R, and Q if `q` is not null.
 template <class T>
 QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r) {
   auto problem = ReadProblem<T>(ReadQrShape(a, q == nullptr ? nullptr : &**q, *r), a);
@@ -283,7 +305,7 @@ void HouseholderQr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result packed, Result
     const int64_t batch = problem.batch;
     problem.r = ResultElements<T>(packed, batch, {problem.m, problem.n}, "the packed factors");
     problem.taus = Elements<T>(taus, batch, {problem.count}, "taus");
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 
@@ -294,18 +316,18 @@ void HouseholderProduct(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer t
     problem.factored = true;
     problem.taus_in = Elements<T>(taus, batch, {problem.count}, "taus");
     problem.q = ResultElements<T>(q, batch, {problem.m, problem.n}, "q");
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 
 void Qr(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r) {
   DispatchDtype(a.element_type(),
-                [&]<class T>(std::type_identity<T>) { TakePath(pool, ReadProblem<T>(a, &q, r)); });
+                [&]<class T>(std::type_identity<T>) { RunOnPath(pool, ReadProblem<T>(a, &q, r)); });
 }
 
 void QrR(ffi::ThreadPool pool, ffi::AnyBuffer a, Result r) {
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, ReadProblem<T>(a, nullptr, r));
+    RunOnPath(pool, ReadProblem<T>(a, nullptr, r));
   });
 }
 
@@ -313,12 +335,12 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r, Resul
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     auto problem = ReadProblem<T>(a, &q, r);
     problem.order = Elements<int32_t>(order, problem.batch, {problem.n}, "the permutation");
-    TakePath(pool, problem);
+    RunOnPath(pool, problem);
   });
 }
 
-// The derivatives of factors A = Q R with Q of the shape of A, which are called for small matrices
-// alone.
+// The derivatives of A = Q R, where Q has the shape of A. Callers take them for small matrices
+// only.
 template <class T>
 struct QrDerivativeProblem {
   QrShape shape;
@@ -330,9 +352,9 @@ struct QrDerivativeProblem {
   T* y;
   T* y_r = nullptr;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int m = ToInt(shape.m), n = ToInt(shape.n);
     const int64_t size = shape.m * shape.n, square = shape.n * shape.n;
@@ -360,7 +382,7 @@ struct QrDerivativeProblem {
   }
 };
 
-// What both derivatives read, `x` being the first operand behind the factors and `y` the first
+// Reads the operands of both derivatives. `x` is the first operand after the factors, `y` the first
 // result.
 template <class T>
 QrDerivativeProblem<T> ReadDerivative(const ffi::AnyBuffer& q, const ffi::AnyBuffer& r,
@@ -380,7 +402,7 @@ void QrJvp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
     auto derivative = ReadDerivative<T>(q, r, da, dq);
     const QrShape& shape = derivative.shape;
     derivative.y_r = ResultElements<T>(dr, shape.batch, {shape.n, shape.n}, "dr");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 
@@ -390,7 +412,7 @@ void QrVjp(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuf
     auto derivative = ReadDerivative<T>(q, r, q_ct, a_ct);
     const QrShape& shape = derivative.shape;
     derivative.dr = Elements<T>(r_ct, shape.batch, {shape.n, shape.n}, "the cotangent of r");
-    TakePath(pool, derivative);
+    RunOnPath(pool, derivative);
   });
 }
 

@@ -1,5 +1,5 @@
-// What LAPACK and BLAS take: iterations finite matrices, of a norm that is not out of the ordinary;
-// divisions numbers that have reciprocals.
+// Numbers that LAPACK and BLAS cannot take. Iterations need finite matrices of an ordinary norm.
+// Divisions need numbers that have reciprocals.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace linalg {
 
-// Whether no element is NaN or Inf, on which iterations may not end.
+// Whether no element is NaN or Inf: iterations may not end on them.
 template <class T>
 bool AllFinite(const T* a, int64_t count) {
   const auto* parts = reinterpret_cast<const Real<T>*>(a);
@@ -25,7 +25,7 @@ bool AllFinite(const T* a, int64_t count) {
   return finite;
 }
 
-// The info of iterate(), an iteration on a matrix, which is kept from one that is not finite.
+// The info of iterate(), which runs on finite matrices only.
 template <class Iterate>
 int IterateIf(bool finite, Iterate&& iterate) {
   return finite ? iterate() : kNotFinite;
@@ -41,7 +41,7 @@ bool HasNoReciprocal(T x) {
          (size > Limits::max() / 4 && size <= Limits::max());
 }
 
-// The exponent of the largest real or imaginary part, or 0 if there is none but zeros.
+// The exponent of the largest real or imaginary part, or 0 where all are zero.
 template <class T>
 int LargestExponent(const T* a, int64_t count) {
   const auto* parts = reinterpret_cast<const Real<T>*>(a);
@@ -50,14 +50,14 @@ int LargestExponent(const T* a, int64_t count) {
   return largest == 0 ? 0 : std::ilogb(largest);
 }
 
-// Below this exponent, and above its negative, geev and gees do not scale a matrix. Where they do,
-// they do not scale the eigenvalues back in the OpenBLAS 0.3.30 of SciPy 1.17, where the eigenvalue
-// of the matrix 1e300 is 1.5e138.
+// Between this exponent and its negative, geev and gees do not scale a matrix. Where they do, the
+// OpenBLAS 0.3.30 of SciPy 1.17 does not scale the eigenvalues back: the eigenvalue of the matrix
+// 1e300 is 1.5e138.
 template <class T>
 inline constexpr int kUnscaledExponents =
     std::numeric_limits<Real<T>>::max_exponent / 2 - std::numeric_limits<Real<T>>::digits - 2;
 
-// The exponent of the largest element if it is so large or small, else 0.
+// The exponent of the largest element if geev and gees would scale it, else 0.
 template <class T>
 int ExponentOutOfRange(const T* a, int64_t count) {
   const int exponent = LargestExponent(a, count);

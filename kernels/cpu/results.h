@@ -1,4 +1,4 @@
-// Results as memory.
+// Access to the memory of results.
 #pragma once
 
 #include <algorithm>
@@ -19,19 +19,19 @@ T* ResultElements(Result& result, int64_t batch, CoreShape core, std::string_vie
   return data;
 }
 
-// The same of a result that some handlers of a problem lack: null without it.
+// Null where a handler lacks this result.
 template <class T>
 T* ResultElements(Result* result, int64_t batch, CoreShape core, std::string_view name) {
   return result == nullptr ? nullptr : ResultElements<T>(*result, batch, core, name);
 }
 
-// The part from `offset` on of a result, null if that is not wanted.
+// The part of a result from `offset` on, or null.
 template <class X>
 X* PartOf(X* result, int64_t offset) {
   return result == nullptr ? nullptr : result + offset;
 }
 
-// What a matrix that has failed gets: NaN in `count` elements of a result, if that is wanted.
+// Fills `count` elements of the result of a matrix that failed, if the result is wanted.
 template <class X>
 void FillWithNaN(int64_t count, X* result) {
   if (result != nullptr) std::fill_n(result, count, NaN<X>());

@@ -1,4 +1,4 @@
-// LAPACK's Schur factors of one matrix, at a scale at which its routine gives them.
+// LAPACK's Schur factors of one matrix, at a scale at which its routine is accurate.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace linalg {
 
-// How far from 1 the squared length of a column of the n by n matrix `z` is.
+// How far the squared lengths of the columns of the n by n matrix `z` are from 1.
 template <class T>
 Real<T> DeviationFromUnitary(int64_t n, const T* z) {
   Real<T> deviation = 0;
@@ -24,8 +24,8 @@ Real<T> DeviationFromUnitary(int64_t n, const T* z) {
   return deviation;
 }
 
-// The complex iteration makes subdiagonal elements real by dividing them by their modulus. That is
-// no phase where they are subnormal, and then Z is not unitary; SciPy returns it. An element that
+// The complex iteration divides subdiagonal elements by their modulus to make them real. Where they
+// are subnormal, the quotient is no phase, and Z is not unitary; SciPy returns it. An element that
 // is subnormal at one scale of the matrix is normal or zero at another.
 template <class T>
 int ComplexSchur(lapack::Gees<T>& gees, ffi::ThreadPool& pool, int64_t n, const T* a, T* t, T* z) {
@@ -40,7 +40,7 @@ int ComplexSchur(lapack::Gees<T>& gees, ffi::ThreadPool& pool, int64_t n, const 
     MultiplyByPowerOfTwo(exponent - target, n * n, t);
     const Real<T> deviation = DeviationFromUnitary(n, z);
     if (info == 0 && deviation <= limit) return 0;
-    // Slow convergence, which no scale mends, costs digits too.
+    // Slow convergence costs digits too, which no scale mends.
     if (target == -kMost && info == 0 && deviation > 16 * limit) info = ToInt(n);
   }
   return info;
@@ -56,7 +56,7 @@ int RealSchur(lapack::Gees<T>& gees, ffi::ThreadPool& pool, int64_t n, const T* 
   return info;
 }
 
-// The column-major factors of the row-major `a`; returns LAPACK's info.
+// The column-major factors of the row-major `a`. Returns LAPACK's info.
 template <class T>
 int ScaledSchur(lapack::Gees<T>& gees, ffi::ThreadPool& pool, int64_t n, const T* a, T* t, T* z) {
   if constexpr (kIsComplex<T>) {

@@ -1,8 +1,8 @@
-// Schur factors, A = Z T Zᴴ: T upper triangular, or quasi-triangular where A is real.
+// Schur factors, A = Z T Zᴴ. T is upper triangular, or quasi-triangular where A is real.
 //
-// Small matrices go to kernels/small/schur.h, one per lane. Larger ones go to gees, in place in T's
-// result, which one pass fills with A in column-major order. A matrix that is not
-// finite gets NaN, and info = -1, by IterateIf of range.h.
+// Small matrices run in lanes (kernels/small/schur.h). Larger ones go to gees, in place in T's
+// result, which one pass fills with A in column-major order. A matrix that is not finite gets NaN,
+// and info = -1.
 #include "kernels/cpu/schur.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -31,9 +31,9 @@ struct SchurProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  Path path() const { return ChoosePath(Operation::kSchur, n, n, kDtype<T>); }
+  CpuPath path() const { return n <= kSmallEig ? CpuPath::kLane : CpuPath::kLapack; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     using Work = small::SchurWork<Element<T, Vector<Real<T>, kLanes<T>>>>;
     const int order = ToInt(n);
     const int64_t count = n * n;
@@ -50,7 +50,7 @@ struct SchurProblem {
                     });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     ForEachByLapack(
         pool, batch, n, LapackNanoseconds(25.0 * n * size), [&] { return lapack::Gees<T>(n); },
@@ -74,13 +74,13 @@ void Schur(ffi::ThreadPool pool, ffi::AnyBuffer a, Result form, Result vectors, 
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, SchurProblem<T>{
-                       .batch = batch,
-                       .n = n,
-                       .a = Elements<T>(a, batch, {n, n}, "a"),
-                       .form = ResultElements<T>(form, batch, {n, n}, "the Schur form"),
-                       .vectors = ResultElements<T>(vectors, batch, {n, n}, "the Schur vectors"),
-                       .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool, SchurProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .a = Elements<T>(a, batch, {n, n}, "a"),
+                        .form = ResultElements<T>(form, batch, {n, n}, "the Schur form"),
+                        .vectors = ResultElements<T>(vectors, batch, {n, n}, "the Schur vectors"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 

@@ -1,5 +1,5 @@
-// The Schur form of small matrices with its vectors, which eigenvectors are made of too: it is
-// long, and compiled once, in schur.cc.
+// The Schur form and vectors of small matrices. Eigenvectors need them too. They are long, so
+// schur.cc compiles them once.
 #pragma once
 
 #include "kernels/cpu/lanes.h"
@@ -8,7 +8,7 @@
 
 namespace linalg::small {
 
-// `declare` is `extern` but in schur.cc, where it is nothing.
+// `declare` is `extern`, and nothing in schur.cc.
 #define LINALG_SCHUR_IN(declare, T, Of)                   \
   declare template RealElement<Of<T>> Schur<true, Of<T>>( \
       const SchurWork<Of<T>>&, int, bool, Balanced<RealElement<Of<T>>>&, RealElement<Of<T>>&);

@@ -1,8 +1,8 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// Small matrices are factored in lanes, and what they solve is substituted there; larger ones, and
-// those with many right-hand sides, in tiles. A matrix that is exactly singular, or whose factors
-// hold NaN, gets NaN throughout.
+// Small matrices are factored in lanes, and their systems are solved there. Larger matrices, and
+// systems with many right-hand sides, run in tiles. A matrix that is exactly singular, or whose
+// factors hold NaN, gets NaN throughout.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -20,7 +20,7 @@
 namespace linalg {
 namespace {
 
-// With the factors, as linalg_lu has them, where `lu` and `pivots` have places for them.
+// Writes the factors too, in the format of linalg_lu, where `lu` and `pivots` are not null.
 template <class T>
 struct SolveProblem {
   Systems<T> systems;
@@ -31,9 +31,9 @@ struct SolveProblem {
   bool IsEmpty() const { return systems.batch == 0; }
   void RunEmpty() const {}
 
-  Path path() const { return ChoosePath(Operation::kSolve, systems); }
+  CpuPath path() const { return IsTiny(systems) ? CpuPath::kLane : CpuPath::kTile; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(systems.n), cols = ToInt(systems.cols);
     const int64_t matrix = systems.n * systems.n;
     const double factoring = static_cast<double>(matrix) * n / 3;
@@ -67,13 +67,13 @@ struct SolveProblem {
                        });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const int64_t n = systems.n;
     const double factoring = BlockedLuNanoseconds<T>(n, n);
     const double substituting = BlockedNanoseconds<T>(systems.Operations());
     const auto make = [&] { return blocked::Workspace<T>(n, systems.cols); };
     AdviseHugePages(systems);
-    if (!systems.SharesMatrix()) {  // else it is factored once
+    if (!systems.SharesMatrix()) {  // a shared one is factored once
       struct Work {
         Factors factors;
         blocked::Workspace<T> workspace;
@@ -118,23 +118,23 @@ struct SolveProblem {
   }
 };
 
-// With determinants where `det` has a place for them; and then the inverse is transposed, as
-// derivatives of determinants are.
+// Computes determinants too where `det` has a value. The inverse is then transposed, because
+// derivatives of determinants need it so.
 template <class T>
 struct InvProblem {
   int64_t batch, n;
   const T* a;
   T* inverse;
   int32_t* info = nullptr;  // null if that is not wanted
-  std::optional<DeterminantResults<T>> det{};
+  std::optional<DeterminantOutputs<T>> det{};
 
-  Path path() const { return ChoosePath(Operation::kLu, n, n, kDtype<T>); }
+  CpuPath path() const { return LuPath(n, n); }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     const int order = ToInt(n);
     ForEachSmallGroup<T>(pool, batch, n, n, size, a, [&](auto& group) {
-      const small::EntriesDeterminant products(det ? order : 0, group.a);  // of order 0: none
+      const small::EntriesDeterminant products(det ? order : 0, group.a);  // none of order 0
       const auto singular = small::Lu(order, order, group.a, group.pivots, group.permutation);
       if (det) {
         det->Store(group.first, products.OrElse(ProductOfPivots(n, group.a, n, group.pivots)));
@@ -146,7 +146,7 @@ struct InvProblem {
     });
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
     struct Work {
       blocked::LuFactors<T> factors;
@@ -175,8 +175,8 @@ struct InvProblem {
 void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
-    TakePath(pool, SolveProblem<T>{.systems = systems,
-                                   .info = Elements<int32_t>(info, systems.batch, {}, "info")});
+    RunOnPath(pool, SolveProblem<T>{.systems = systems,
+                                    .info = Elements<int32_t>(info, systems.batch, {}, "info")});
   });
 }
 
@@ -185,11 +185,11 @@ void SolveLu(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
     const int64_t batch = systems.batch, n = systems.n;
-    Elements<T>(a, batch, {n, n}, "a");  // one matrix does not serve them all
-    TakePath(pool, SolveProblem<T>{.systems = systems,
-                                   .info = Elements<int32_t>(info, batch, {}, "info"),
-                                   .lu = ResultElements<T>(lu, batch, {n, n}, "the factors"),
-                                   .pivots = Elements<int32_t>(pivots, batch, {n}, "pivots")});
+    Elements<T>(a, batch, {n, n}, "a");  // the systems cannot share one matrix
+    RunOnPath(pool, SolveProblem<T>{.systems = systems,
+                                    .info = Elements<int32_t>(info, batch, {}, "info"),
+                                    .lu = ResultElements<T>(lu, batch, {n, n}, "the factors"),
+                                    .pivots = Elements<int32_t>(pivots, batch, {n}, "pivots")});
   });
 }
 
@@ -197,12 +197,12 @@ void Inv(ffi::ThreadPool pool, ffi::AnyBuffer a, Result inverse, Result info) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             InvProblem<T>{.batch = batch,
-                           .n = n,
-                           .a = Elements<T>(a, batch, {n, n}, "a"),
-                           .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
-                           .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              InvProblem<T>{.batch = batch,
+                            .n = n,
+                            .a = Elements<T>(a, batch, {n, n}, "a"),
+                            .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
+                            .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -211,12 +211,12 @@ void SlogdetInvTransposed(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, R
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             InvProblem<T>{.batch = batch,
-                           .n = n,
-                           .a = Elements<T>(a, batch, {n, n}, "a"),
-                           .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
-                           .det = ReadSlogdet<T>(sign, logabsdet, batch)});
+    RunOnPath(pool,
+              InvProblem<T>{.batch = batch,
+                            .n = n,
+                            .a = Elements<T>(a, batch, {n, n}, "a"),
+                            .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
+                            .det = ReadSlogdet<T>(sign, logabsdet, batch)});
   });
 }
 

@@ -19,7 +19,7 @@
 
 namespace linalg {
 
-// Whether the n by n triangle has a diagonal element that BLAS does not divide by.
+// Whether BLAS cannot divide by some diagonal element of the n by n triangle.
 template <class T>
 bool DiagonalHasNoReciprocal(int64_t n, const T* a) {
   for (int64_t i = 0; i < n; ++i) {
@@ -28,14 +28,14 @@ bool DiagonalHasNoReciprocal(int64_t n, const T* a) {
   return false;
 }
 
-// What solves a system of order n in tiles, one after another.
+// Solves one system of order n after another in tiles.
 template <class T>
-class SidesInTiles {
+class RhsInTiles {
  public:
-  SidesInTiles(int64_t n, int64_t sides) : workspace_(n, sides), substitution_(n) {}
+  RhsInTiles(int64_t n, int64_t nrhs) : workspace_(n, nrhs), substitution_(n) {}
 
-  // Copies the right-hand sides `b` to a workspace, transposed where the matrix is to their right,
-  // has replace(x, substitution) solve for them there, and copies them to `target`.
+  // Copies the right-hand sides `b` to a workspace, transposed where the matrix is on their right.
+  // There replace(x, substitution) solves for them. Copies the solution to `target`.
   template <class Replace>
   void Solve(ffi::ThreadPool& pool, bool left_side, int64_t rows, int64_t cols, const T* b,
              T* target, Replace&& replace,
@@ -61,23 +61,24 @@ class SidesInTiles {
 
 // Replaces the row-major rows-by-cols `b` by the solution x.
 //
-// To BLAS a row-major matrix is its transpose: the triangle, the side and the order of `b` flip,
-// the operation stays. What BLAS lacks, a conjugate without transposition, is the solve of conj(b),
-// and division by what has no reciprocal is done in tiles.
+// BLAS sees a row-major matrix as its transpose: the triangle, the side and the order of `b` flip,
+// and the operation stays. BLAS lacks a conjugate without transposition, so conj(b) is solved
+// instead. Tiles divide by numbers that have no reciprocal.
 template <class T>
 void SolveTriangular(ffi::ThreadPool& pool, const Triangle& triangle, int64_t n, const T* a,
                      int64_t rows, int64_t cols, T* b) {
   if (rows == 0 || cols == 0) return;
   if (!triangle.unit_diagonal && DiagonalHasNoReciprocal(n, a)) {
-    const int64_t sides = triangle.left_side ? cols : rows;
-    return SidesInTiles<T>(n, sides).Solve(
+    const int64_t nrhs = triangle.left_side ? cols : rows;
+    return RhsInTiles<T>(n, nrhs).Solve(
         pool, triangle.left_side, rows, cols, b, b,
         [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
-          substitution.Solve(triangle, a, sides, x);
+          substitution.Solve(triangle, a, nrhs, x);
         });
   }
   const bool vector = (triangle.left_side ? cols : rows) == 1;
-  // A column vector is not transposed by being stored row-major, so op is applied to a transpose.
+  // Row-major storage does not transpose a column vector, so the operation is applied to a
+  // transpose.
   const bool transpose = vector && triangle.left_side ? !triangle.transpose : triangle.transpose;
   const bool conjugate = kIsComplex<T> && triangle.conjugate;
   const bool conjugate_b = conjugate && !transpose;
@@ -101,7 +102,7 @@ void SolveTriangular(ffi::ThreadPool& pool, const TwoTriangles& triangles, int64
   SolveTriangular(pool, triangles.second, n, a, n, cols, b);
 }
 
-// LU factors of an n by n matrix as they lie, and what is solved with them.
+// Solves with the LU factors of an n by n matrix.
 template <class T>
 struct LuSubstitution {
   int64_t n;
@@ -115,7 +116,7 @@ struct LuSubstitution {
     Solve(cols, b, cols,
           [&](const TwoTriangles& triangles) { SolveTriangular(pool, triangles, n, lu, cols, b); });
   }
-  // The same in tiles, in a workspace.
+  // Solves in tiles, in a workspace.
   void Solve(int64_t cols, blocked::Rows<T> b, blocked::Substitution<T>& substitution,
              const blocked::RunTasks& run_tasks) const {
     Solve(cols, b.data, b.ld, [&](const TwoTriangles& triangles) {
@@ -137,14 +138,17 @@ void AdviseHugePages(const Systems<T>& systems) {
   AdviseHugePages(systems.x, systems.batch * systems.size() * sizeof(T));
 }
 
+// Whether one system per lane pays off.
 template <class T>
-Path ChoosePath(Operation operation, const Systems<T>& systems) {
-  return ChoosePath(operation, systems.n, systems.Sides(), kDtype<T>);
+bool IsTiny(const Systems<T>& systems) {
+  const int64_t n = systems.n;
+  return n <= kSmallTriangular &&
+         static_cast<double>(n * n * systems.nrhs()) <= kSmallTriangularOperations;
 }
 
-// Calls solve(first, a, x, spare) for groups of small systems in lanes, x holding the right-hand
-// sides to be solved in place; it may overwrite `a`, and has 2 n registers to spare. `operations`
-// is the number of fused multiply-adds of each.
+// Calls solve(first, a, x, spare) for groups of small systems in lanes. `x` holds the right-hand
+// sides, to be solved in place. solve() may overwrite `a`, and has 2 n registers to spare.
+// `operations` counts the fused multiply-adds of one system.
 template <class T, class Solve>
 void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
                         Solve&& solve) {
@@ -166,9 +170,11 @@ void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double
                   systems.b == systems.x);
 }
 
-// Solves with given triangles or factors. In lanes: solve_small(first, a, x, spare), as
-// ForEachSmallSystem; in tiles: solve_blocked(index, a, x, substitution, run_tasks), x being in a
-// workspace, transposed where the matrix is to its right; by BLAS: solve(index, a, x), in place.
+// Solves with given triangles or factors.
+//
+// solve_small(first, a, x, spare) solves in lanes, as in ForEachSmallSystem. solve_blocked(index,
+// a, x, substitution, run_tasks) solves in tiles. Its `x` is in a workspace, transposed where the
+// matrix is on its right. solve(index, a, x) solves in place by BLAS.
 template <class T, class SolveSmall, class SolveBlocked, class Solve>
 struct SystemsProblem {
   Systems<T> systems;
@@ -176,28 +182,33 @@ struct SystemsProblem {
   SolveBlocked solve_blocked;
   Solve solve;
 
-  Path path() const { return ChoosePath(Operation::kTriangularSolve, systems); }
+  CpuPath path() const {
+    if (IsTiny(systems)) return CpuPath::kLane;
+    const int64_t nrhs = systems.nrhs();
+    const bool fills_tiles = kLeastBlockedTriangular <= systems.n && kLeastBlockedRhs <= nrhs;
+    return fills_tiles && nrhs <= kMostBlockedRhs ? CpuPath::kTile : CpuPath::kLapack;
+  }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     ForEachSmallSystem(pool, systems, systems.Operations(), solve_small);
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     AdviseHugePages(systems);
     ForEachInTasks(
         pool, systems.batch, BlockedNanoseconds<T>(systems.Operations()),
-        [&] { return SidesInTiles<T>(systems.n, systems.Sides()); },
-        [&](SidesInTiles<T>& sides, int64_t i, const blocked::RunTasks& run_tasks) {
+        [&] { return RhsInTiles<T>(systems.n, systems.nrhs()); },
+        [&](RhsInTiles<T>& rhs, int64_t i, const blocked::RunTasks& run_tasks) {
           const auto replace = [&](blocked::Rows<T> x, blocked::Substitution<T>& substitution) {
             solve_blocked(i, Matrix(i), x, substitution, run_tasks);
           };
-          sides.Solve(pool, systems.left_side, systems.rows, systems.cols,
-                      systems.b + i * systems.size(), systems.x + i * systems.size(), replace,
-                      run_tasks);
+          rhs.Solve(pool, systems.left_side, systems.rows, systems.cols,
+                    systems.b + i * systems.size(), systems.x + i * systems.size(), replace,
+                    run_tasks);
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     AdviseHugePages(systems);
     ForEachByLapack(pool, systems.batch, systems.n, LapackNanoseconds(systems.Operations()),
                     [&](int64_t i) {

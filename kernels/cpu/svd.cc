@@ -1,11 +1,12 @@
 // Singular values and vectors.
 //
-// Small matrices go to kernels/small, one per lane: the smallest to jacobi_svd.h, others to
-// qr_svd.h, or without vectors to svdvals.h, and larger ones to kernels/blocked, in tiles.
-// The largest go to gesdd, by divide and conquer. A row-major A is Aᵀ in column-major order, whose
-// singular vectors are those of A with the sides exchanged and conjugated twice: U and Vᴴ are
-// LAPACK's VT and U as they lie in memory, and nothing is transposed. A matrix that holds NaN or
-// Inf gets NaN, and info = -1.
+// Small matrices run in lanes (kernels/small): the smallest by jacobi_svd.h, others by qr_svd.h, or
+// svdvals.h without vectors. Larger matrices run in tiles (kernels/blocked), and the largest by
+// LAPACK's gesdd. A matrix that holds NaN or Inf gets NaN, and info = -1.
+//
+// To LAPACK a row-major A is Aᵀ. The singular vectors of Aᵀ are those of A with left and right
+// exchanged and conjugated. So LAPACK's VT and U are U and Vᴴ as they lie in memory, and nothing is
+// transposed.
 #include "kernels/blocked/svd.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
@@ -25,7 +26,15 @@
 namespace linalg {
 namespace {
 
-// `u` and `vh` are null where singular values alone are wanted; `full` if they are square.
+// Nanoseconds in tiles of singular values, and of singular vectors if they are wanted.
+template <class T>
+double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
+  const double k = static_cast<double>(std::min(rows, cols));
+  const double operations = (static_cast<double>(std::max(rows, cols)) + k + 100) * k * k;
+  return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
+}
+
+// `u` and `vh` are null where singular values alone are wanted. `full` asks for square factors.
 template <class T>
 struct SvdProblem {
   using R = Real<T>;
@@ -48,20 +57,28 @@ struct SvdProblem {
     }
   }
 
-  Path path() const {
-    return ChoosePath(u == nullptr ? Operation::kSvdvals : Operation::kSvd, m, n, kDtype<T>);
+  CpuPath path() const {
+    const int64_t most_in_lanes =
+        u != nullptr
+            ? ForDtype<T>(kSmallSvd, kSmallSvdComplex64, kSmallSvdFloat64, kSmallSvdComplex128)
+            : (kIsDouble<T> ? kSmallSvdvalsDouble : kSmallSvdvals);
+    if (std::max(m, n) <= most_in_lanes) return CpuPath::kLane;
+    const bool fills_tiles = kLeastBlockedSvd <= Count();
+    const bool fits_memory =
+        Count() <= kBlockedSvd && m * n * static_cast<int64_t>(sizeof(T)) <= kBlockedSvdBytes;
+    return fills_tiles && fits_memory ? CpuPath::kTile : CpuPath::kLapack;
   }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const bool vectors = u != nullptr;
-    if (TakesJacobi(m, n, kDtype<T>, vectors)) {
+    if (TakesJacobi()) {
       vectors ? RunJacobi<true>(pool) : RunJacobi<false>(pool);
     } else {
       vectors ? RunQr(pool) : RunValues(pool);
     }
   }
 
-  void RunBlocked(ffi::ThreadPool& pool) const {
+  void RunInTiles(ffi::ThreadPool& pool) const {
     using Blocked = blocked::SingularValues<T>;
     const bool vectors = u != nullptr;
     ForEachInTasks(
@@ -74,7 +91,7 @@ struct SvdProblem {
         });
   }
 
-  void RunLapack(ffi::ThreadPool& pool) const {
+  void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t k = Count();
     const double flops = (u != nullptr ? 9.0 : 3.0) * static_cast<double>(m * n * k);
     struct Work {
@@ -99,6 +116,12 @@ struct SvdProblem {
 
  private:
   int64_t Count() const { return std::min(m, n); }
+  // One-sided Jacobi takes these, QR iteration the others.
+  bool TakesJacobi() const {
+    if (u == nullptr) return !kIsDouble<T> && std::max(m, n) <= kJacobiSvdvals;
+    return Count() <=
+           ForDtype<T>(kJacobiSvd, kJacobiSvdComplex64, kJacobiSvdFloat64, kJacobiSvdComplex128);
+  }
   int64_t LeftSize() const { return m * (full ? m : Count()); }
   int64_t RightSize() const { return n * (full ? n : Count()); }
   void Fail(int64_t i) const {
@@ -107,7 +130,7 @@ struct SvdProblem {
     FillWithNaN(RightSize(), PartOf(vh, i * RightSize()));
   }
 
-  // One matrix per lane; a single one with columns in registers.
+  // One matrix per lane. A single matrix has its columns in registers.
   void RunValues(ffi::ThreadPool& pool) const {
     using Full = Vector<R, kLanes<T>>;
     const int rows = ToInt(m), cols = ToInt(n);
@@ -124,8 +147,8 @@ struct SvdProblem {
                     });
   }
 
-  // Methods for square matrices, of elements V or in lanes of it; those of a single one have its
-  // rows in registers.
+  // Methods for square matrices, of elements V or in lanes of V. A single matrix has its rows in
+  // registers.
   template <class V>
   using RowOf = std::conditional_t<kLanesOf<V> == 1, small::JacobiRow<R>, V>;
   template <class V>
@@ -133,7 +156,7 @@ struct SvdProblem {
   template <class V>
   using Qr = small::QrSvd<Element<T, V>, RowOf<V>, ColumnBlock<T, V>>;
 
-  // One matrix per lane; `operations` those of the method.
+  // One matrix per lane. `operations` counts the method's own.
   template <bool kVectors, template <class> class Method>
   void RunMethod(ffi::ThreadPool& pool, double operations) const {
     using Full = Vector<R, kLanes<T>>;
@@ -177,15 +200,16 @@ void RunSvd(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result* u, Result& s
   const SvdShape shape = ReadSvdShape(a, u ? &**u : nullptr, vh ? &**vh : nullptr);
   const int64_t batch = shape.batch, m = shape.m, n = shape.n;
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool, SvdProblem<T>{.batch = batch,
-                                 .m = m,
-                                 .n = n,
-                                 .full = shape.full,
-                                 .a = Elements<T>(a, batch, {m, n}, "a"),
-                                 .u = ResultElements<T>(u, batch, {m, shape.u_cols}, "u"),
-                                 .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),
-                                 .vh = ResultElements<T>(vh, batch, {shape.vh_rows, n}, "vh"),
-                                 .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunOnPath(pool,
+              SvdProblem<T>{.batch = batch,
+                            .m = m,
+                            .n = n,
+                            .full = shape.full,
+                            .a = Elements<T>(a, batch, {m, n}, "a"),
+                            .u = ResultElements<T>(u, batch, {m, shape.u_cols}, "u"),
+                            .s = Elements<Real<T>>(s, batch, {shape.k}, "the singular values"),
+                            .vh = ResultElements<T>(vh, batch, {shape.vh_rows, n}, "vh"),
+                            .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
@@ -197,7 +221,7 @@ void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info) {
   RunSvd(pool, a, nullptr, s, nullptr, info);
 }
 
-// The factors of square matrices, of whose derivatives small ones are asked for here.
+// The factors of square matrices. Derivatives of small ones are computed here.
 template <class T>
 struct SquareFactors {
   int64_t batch, n;
@@ -215,8 +239,8 @@ struct SquareFactors {
     vh = Elements<T>(vh_buffer, batch, {n, n}, "Vh");
   }
 
-  // Calls differentiate(i, matrices, values): `matrices` are U, Vh and room for three more, and
-  // `values` the singular values and room for as many.
+  // Calls differentiate(i, matrices, values). `matrices` are U, Vh and space for three more.
+  // `values` are the singular values and space for as many.
   template <class F>
   void ForEachGroupWith(ffi::ThreadPool& pool, F differentiate) const {
     constexpr int64_t kParts = kPartsOf<T>;
@@ -242,9 +266,9 @@ struct SvdJvpProblem {
   Real<T>* ds;
   T* dvh;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = factors.n, size = n * n;
     factors.ForEachGroupWith(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
       E *const x = matrices + 2 * size, *const turned = x + size;
@@ -266,9 +290,9 @@ struct SvdVjpProblem {
   const T* vh_ct;
   T* a_ct;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     const int64_t n = factors.n, size = n * n;
     factors.ForEachGroupWith(pool, [&]<class E, class V>(int64_t i, E* matrices, V* values) {
       E *const x = matrices + 2 * size, *const y = x + size;
@@ -286,11 +310,11 @@ void SvdJvp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBu
   DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
     const SquareFactors<T> factors(u, s, vh);
     const int64_t batch = factors.batch, n = factors.n;
-    TakePath(pool, SvdJvpProblem<T>{.factors = factors,
-                                    .da = Elements<T>(da, batch, {n, n}, "dA"),
-                                    .du = ResultElements<T>(du, batch, {n, n}, "dU"),
-                                    .ds = Elements<Real<T>>(ds, batch, {n}, "ds"),
-                                    .dvh = ResultElements<T>(dvh, batch, {n, n}, "dVh")});
+    RunOnPath(pool, SvdJvpProblem<T>{.factors = factors,
+                                     .da = Elements<T>(da, batch, {n, n}, "dA"),
+                                     .du = ResultElements<T>(du, batch, {n, n}, "dU"),
+                                     .ds = Elements<Real<T>>(ds, batch, {n}, "ds"),
+                                     .dvh = ResultElements<T>(dvh, batch, {n, n}, "dVh")});
   });
 }
 
@@ -299,12 +323,12 @@ void SvdVjp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBu
   DispatchDtype(u.element_type(), [&]<class T>(std::type_identity<T>) {
     const SquareFactors<T> factors(u, s, vh);
     const int64_t batch = factors.batch, n = factors.n;
-    TakePath(pool, SvdVjpProblem<T>{
-                       .factors = factors,
-                       .u_ct = Elements<T>(u_ct, batch, {n, n}, "the cotangent of U"),
-                       .s_ct = Elements<Real<T>>(s_ct, batch, {n}, "the cotangent of the values"),
-                       .vh_ct = Elements<T>(vh_ct, batch, {n, n}, "the cotangent of Vh"),
-                       .a_ct = ResultElements<T>(a_ct, batch, {n, n}, "the result")});
+    RunOnPath(pool, SvdVjpProblem<T>{
+                        .factors = factors,
+                        .u_ct = Elements<T>(u_ct, batch, {n, n}, "the cotangent of U"),
+                        .s_ct = Elements<Real<T>>(s_ct, batch, {n}, "the cotangent of the values"),
+                        .vh_ct = Elements<T>(vh_ct, batch, {n, n}, "the cotangent of Vh"),
+                        .a_ct = ResultElements<T>(a_ct, batch, {n, n}, "the result")});
   });
 }
 

@@ -1,5 +1,5 @@
-// Triangular systems: in lanes, in tiles, or one trsm (trsv for one right-hand side) per matrix, in
-// place in the output and without a transposition.
+// Triangular systems: in lanes, in tiles, or by one trsm per matrix (trsv for one right-hand side).
+// BLAS works in place in the output, without a transposition.
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/small/solve.h"
@@ -17,22 +17,22 @@ void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, R
                           .left_side = left_side};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, left_side);
-    TakePath(pool,
-             SystemsProblem{systems,
-                            [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                              DispatchSize(systems.n, [&](auto n) {
-                                small::TriangularSolve(triangle, n, matrix, ToInt(systems.rows),
-                                                       ToInt(systems.cols), rhs);
-                              });
-                            },
-                            [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution,
-                                const blocked::RunTasks& run_tasks) {
-                              substitution.Solve(triangle, matrix, systems.Sides(), rhs, run_tasks);
-                            },
-                            [&](int64_t, const T* matrix, T* rhs) {
-                              SolveTriangular(pool, triangle, systems.n, matrix, systems.rows,
-                                              systems.cols, rhs);
-                            }});
+    RunOnPath(pool,
+              SystemsProblem{systems,
+                             [&](int64_t, auto* matrix, auto* rhs, auto*) {
+                               DispatchSize(systems.n, [&](auto n) {
+                                 small::TriangularSolve(triangle, n, matrix, ToInt(systems.rows),
+                                                        ToInt(systems.cols), rhs);
+                               });
+                             },
+                             [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution,
+                                 const blocked::RunTasks& run_tasks) {
+                               substitution.Solve(triangle, matrix, systems.nrhs(), rhs, run_tasks);
+                             },
+                             [&](int64_t, const T* matrix, T* rhs) {
+                               SolveTriangular(pool, triangle, systems.n, matrix, systems.rows,
+                                               systems.cols, rhs);
+                             }});
   });
 }
 

@@ -1,6 +1,6 @@
-// Tridiagonal systems. One system per lane whatever its size, since LAPACK's gtsv has no vectors
-// either: the recurrence along the diagonal is serial. Of systems that are few and long, a core
-// works on one at a time.
+// Tridiagonal systems, one per lane whatever the size. LAPACK's gtsv uses no vectors either,
+// because the recurrence along the diagonal is serial. A core works on few long systems one at a
+// time.
 #include "kernels/small/tridiagonal_solve.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -16,9 +16,9 @@ struct TridiagonalSolveProblem {
   TridiagonalSystems<T> systems;
   bool perturb_singular;
 
-  Path path() const { return Path::kSmall; }
+  CpuPath path() const { return CpuPath::kLane; }
 
-  void RunSmall(ffi::ThreadPool& pool) const {
+  void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t n = systems.n, cols = systems.cols;
     const T* const diagonals[] = {systems.lower, systems.diagonal, systems.upper};
@@ -42,9 +42,9 @@ struct TridiagonalSolveProblem {
 void TridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer dl, ffi::AnyBuffer d, ffi::AnyBuffer du,
                       ffi::AnyBuffer b, Result x, Result info, bool perturb_singular) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    TakePath(pool,
-             TridiagonalSolveProblem<T>{.systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info),
-                                        .perturb_singular = perturb_singular});
+    RunOnPath(pool, TridiagonalSolveProblem<T>{
+                        .systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info),
+                        .perturb_singular = perturb_singular});
   });
 }
 

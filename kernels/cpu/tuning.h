@@ -1,8 +1,9 @@
-// Every cut-off of the CPU handlers, the one choice of path, and what the cost estimates are made
-// of that decide about threads: an algorithm counts its operations where it stands. What is one
-// algorithm's own stands with it: the sides of blocks, panels and pieces in kernels/blocked, the
-// sizes of memory that is asked for in huge pages or kept in kernels/aligned_memory.h and
-// kept_memory.h, and of the chunks that threads take in batch.h, which is installed alone.
+// The cut-offs of the CPU handlers, and the cost estimates that several of them share. A handler
+// chooses its path by them, beside its problem.
+//
+// A comment names the file of benchmarks/crossovers/ that holds the measurements. Block sizes of
+// one algorithm are in its own file in kernels/blocked, sizes of huge pages and of kept memory in
+// kernels/aligned_memory.h and kept_memory.h, and chunks of threads in batch.h.
 #pragma once
 
 #include <algorithm>
@@ -25,329 +26,115 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
                                                 : BlasThreads::Count::kOne;
 }
 
-// Nanoseconds of one LAPACK call of `flops` operations: a fixed cost and a rate between that of
+// Nanoseconds of one LAPACK call of `flops` operations: a fixed cost, and a rate between that of
 // tiny and of large matrices. Only the order of magnitude matters.
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
-// The same of the QR factors of one matrix, with what is made of the reflectors.
-inline double LapackQrNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), n = static_cast<double>(cols);
-  return 2 * LapackNanoseconds(2 * m * n * std::min(m, n));
-}
+// Prefixes: kSmall is the largest n in lanes, kBlocked the largest in tiles, kLeast the least.
 
-// The cut-offs of each operation. kSmall… is the largest n that goes to the algorithms of
-// kernels/small, kBlocked… the largest in tiles, kLeast… the least. The ratios beside them are of
-// times: of stock JAX, which calls LAPACK, over ours where nothing else is said; in float32 /
-// float64 where there are two. The machines: X, Intel Xeon with AVX-512, two cores, 22 and 23
-// November 2026, others on it, but batches of 256 on 21 November, quiet; E, AMD EPYC with AVX-512,
-// two cores, 23 November 2026, others on it but where it is said to be quiet. Two ways of ours, or
-// ours and LAPACK's, were timed in turn in one process where nothing else is said; stock JAX by
-// benchmarks/run.py --ops … --sizes … --batches ….
-
-// Cholesky factors: in batches of 256 the time of one per lane over that of tiles is, at n = 44,
-// 48, 60 and 64, in float64 0.7, 0.7, 0.6 and 0.7, in complex64 0.5, 0.6, 0.6 and 0.7, in
-// complex128 0.6 to 0.75; of single matrices 1.1 to 1.6 in float64 and 1.4 to 2.3 in complex64 (E,
-// quiet). LAPACK's over tiles' is 3.0 / 2.2 at n = 128 to 256 (X).
+// Cholesky factors: cpu_cholesky.json.
 inline constexpr int64_t kSmallCholesky = 64;
-
-// Their derivatives: the time of one per lane over that of tiles is, in batches of 256 / of single
-// matrices, 0.2 to 0.5 / 0.9 to 1.25 at n = 48 and 0.4 to 1.3 / 1.1 to 1.5 at 64, where rows meet
-// in the cache; of those along matrices that need not be Hermitian, 0.5 to 0.7 / 1.3 to 2.5 at 36
-// and 0.6 to 0.8 / 2 to 3.5 at 48 (float32, float64, complex64; E, quiet, 26 November).
+// Derivatives along Hermitian matrices, and along any: cpu_cholesky_derivative.json.
 inline constexpr int64_t kSmallCholeskyDerivative = 48;
 inline constexpr int64_t kSmallFullCholeskyDerivative = 32;
-
-// Cholesky factors that are updated, by the bytes of a matrix: the time of one per lane over that
-// of rows is, in batches, in float32 0.1 at n = 8, 0.2 to 0.4 at 16, 0.4 to 0.5 at 32 and 0.4 to
-// 0.7 at 64, in float64 0.25, 0.3, 0.8 and 1.2, in complex64 0.2, 0.4 to 0.6, 0.6 and 1.0 to 1.2,
-// in complex128 0.3 to 0.5, 0.5, 1.0 to 1.1 and 0.8 to 1.95 (E, quiet, 26 November, the least of
-// 50).
+// Bytes of a matrix whose Cholesky factor is updated: cpu_cholesky_update.json.
 inline constexpr int64_t kSmallCholeskyUpdateBytes = 12 << 10;
 
-// LU factors, determinants and inverses: 5.0 / 4.7 in batches of 256 at n = 32
-// (benchmarks/results/intel-xeon-processor-2026-11-21.json). In tiles, in batches of 32, LAPACK's
-// time over theirs is, at n = 33, 48, 64, 128, 256 and 512, for lu in float32 2.7, 2.9, 3.2, 3.2,
-// 4.7 and 2.8, in float64 2.0, 3.0, 2.2, 2.8, 1.8 and 1.7; for solve 2.5 to 3.3; for inv 2.2 to 6;
-// for single matrices 1.2 at 33, 1.7 at 64 and 2 to 4 from 128 on (X).
+// LU factors, determinants and inverses: cpu_lu.json.
 inline constexpr int64_t kSmallLu = 32;
 
-// Substitution, and systems with it: 3.3 / 2.5 in batches of 256 at n = 32. Systems with more
-// right-hand sides than one matrix per lane is for have in tiles, at n = 31 and 32 with 9 to 64 of
-// them, 1.4 to 2.6 in batches of 64 and 1.3 to 1.7 for single ones (E, one build after the other).
-// A single system of more fused multiply-adds than kSmallTriangularOperations is faster in BLAS, or
-// in tiles, which have vectors for it. In tiles: trsm's time over theirs is with 4, 32 and 256
-// right-hand sides, at n = 33, 64, 128, 256 and 512, in float32 1.5 to 2.4, 2.6 to 3.9 and 1.5
-// to 3.2, in float64 1.5 to 4.4, 1.5 to 2.6 and 1.5 to 3.1, in complex64 1.3 to 3.5, 1.3 to 3.4
-// and 1.2 to 3.2, in complex128 1.5 to 2.7, 1.0 to 2.4 and 0.9 to 2.4, each less from n = 256 on;
-// at n = 4 to 32, with as many as one per lane is not for, 1.1 to 9. trsv with one right-hand side
-// takes 0.2 to 1.2 of their time, and trsm 0.6 at n = 2. What is least of the triangle's sides,
-// transposed and not (E, one thread: the class alone, with its copies, against the OpenBLAS of
-// SciPy 1.17). Of single systems, which two threads share, it is with 2 to 64 sides 2.6 to 24 at n
-// = 1024 and 2048, with as many as n 1.6 and 1.5 in float64 and 2.5 and 1.8 in float32, at n =
-// 512 1.0 in complex64, and with 512 at 1024 1.2 in complex128 (E; the least of seven calls each).
+// Triangular solves, and systems with them: cpu_triangular.json.
 inline constexpr int64_t kSmallTriangular = 32;
+// Fused multiply-adds of a system; with more, a single one is faster in vectors of its columns.
 inline constexpr double kSmallTriangularOperations = 8192;
+// The order and the right-hand sides from which tiles pay off.
 inline constexpr int64_t kLeastBlockedTriangular = 4;
-inline constexpr int64_t kLeastBlockedSides = 2;
-inline constexpr int64_t kMostBlockedSides = 4096;
+inline constexpr int64_t kLeastBlockedRhs = 2;
+inline constexpr int64_t kMostBlockedRhs = 4096;
 
-// QR factors: 4.6 / 4.6 in batches of 256 at n = 64. With Q, in batches of 32, the time of one per
-// lane, or of one at a time in registers, over that of tiles is 1.0 / 1.0 at n = 64 and 68, 1.1
-// / 1.3 at 96 and 1.7 / 2.0 at 128; of 80 by 16 matrices 1.5 / 1.4; but of matrices of 24, 40
-// and 64 by 128 0.6, 0.9 and 1.0 / 0.7, 0.8 and 1.1. LAPACK's over theirs is 4.4 / 2.9 at n = 160,
-// 3.4 / 2.4 at 256, 2.2 / 1.8 at 512 and 2.3 / 1.5 at 1024; of 512 by 64 matrices 3.3 / 3.5, of 64
-// by 512 ones 7.7 / 4.5; in complex128 2.4 at n = 160 and 1.5 at 512. Of tall ones with 16 columns
-// it is 1.0 to 1.4, with fewer less than 1 from 512 rows on. Single matrices have the same ratios
-// from n = 128 on, and 1.1 at 80 (X). Of single matrices that two threads share it is 3.7 / 3.1 at
-// n = 512, 4.7 / 2.5 at 1024 and 3.0 / 2.2 at 2048, in complex64 and complex128 1.7 and 2.5 at
-// 1024; of 100000 by 64 matrices 1.8 / 2.2, of 20000 by 256 ones 2.6 / 1.8, of 64 by 20000 ones 4.9
-// in float64; but of 100000 by 32, 24 and 16 ones in float64 1.1, 0.9 and 0.6, without Q about 0.5,
-// and of 16 by 100000 ones 1.0 and 0.7 (E; the least of five calls each).
+// QR factors: cpu_qr.json, as the constants down to kSmallQrPerLane.
 inline constexpr int64_t kSmallQr = 72;
+// Matrices with few rows, or with too few columns for a block, stay in lanes up to a larger n.
 inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQr = 48;
-// Panels are most of what there is of a matrix with as few columns, and of one with as few rows
-// what tiles reach beyond it: those of more bytes are LAPACK's.
+// Beyond these bytes, matrices with so few rows or columns are mostly panel, and LAPACK's.
 inline constexpr int64_t kBlockedFewQrBytes = 8 << 20;
-// Tall ones of fewer columns than these, and than one for so many rows, do not fill a block.
+// Matrices with fewer columns than these, and than one for so many rows, do not fill a block.
 inline constexpr int64_t kNarrowQrColumns = 16, kNarrowQrRows = 16;
-// Up to this, kernels/small takes a matrix per lane; above, one at a time with its columns in
-// registers, to the same bits. Up to n = 32 that takes 1.3 to 3.4 times as long as one matrix per
-// lane, at 48 as long (E, 21 November).
+// Larger ones are factored one at a time with columns in registers, to the same bits.
 inline constexpr int64_t kSmallQrPerLane = 48;
-// Products with Q: the time of one per lane over that of tiles is, in float32 / float64 / complex64
-// with as many reflectors as rows, in batches of 256, times one column 0.2 / 0.2 / 0.2 at n = 32
-// and 0.2 / 0.3 / 0.1 at 48, times n columns 0.9 / 0.8 / 1.0 and 1.1 / 1.0 / 0.9; of single
-// matrices times one column 1.1 / 1.1 / 1.1 and 1.5 / 1.5 / 1.8, times n columns 0.8 to 0.95. JAX's
-// ormqr, which calls LAPACK's, takes 5 to 37 times as long in batches at n = 6 to 24, 3.3 to 10 at
-// 40 and 48, and 28 to 68 there times one column (AMD EPYC with AVX-512, two cores, 24 November
-// 2026). Of larger matrices, times few columns, the time of tiles over that of one per lane is in
-// batches of 64, times one column, 4.2 / 2.5 / 3.8 at n = 56, 2.9 / 2.2 / 2.9 at 96 and 2.1 / 1.4
-// / 2.9 at 128, and 3.1 / 2.6 / 4.1 of 16 reflectors there; times 8 columns 1.8 / 1.05 / 1.6 at 96,
-// times 16 about 1 at 64; of single matrices 0.3 to 0.9, or 20 to 110 microseconds more (E, quiet,
-// 25 November).
-inline constexpr int64_t kSmallOrmqr = 48;
-inline constexpr int64_t kSmallOrmqrOfFewSides = 128, kFewOrmqrSides = 8;
-// With pivots: 3.8 / 4.7 in batches at n = 32, 0.8 / 3.8 at 48 (X).
+// Column-pivoted QR: cpu_qr_pivoted.json.
 inline constexpr int64_t kSmallPivotedQr = 32;
-// Up to this many reflectors LAPACK's blocked routines call the unblocked ones, after some
-// bookkeeping that takes longer than a tiny matrix: those are called directly. 128 is the crossover
-// point that LAPACK's ILAENV names.
+// Reflectors up to which LAPACK's unblocked routines are called directly. This is the crossover of
+// LAPACK's ILAENV, up to which the blocked routines call them too, after some bookkeeping.
 inline constexpr int64_t kUnblockedReflectors = 128;
+// Products with Q, of any number of vectors and of few: cpu_ormqr.json.
+inline constexpr int64_t kSmallOrmqr = 48;
+inline constexpr int64_t kSmallOrmqrOfFewColumns = 128, kFewOrmqrColumns = 8;
 
-// Eigenvalues and eigenvectors of Hermitian matrices: in batches of 16 and 64 the time of one per
-// lane over that of tiles is, with vectors, in float64 0.9 to 1.1 at n = 64, 1.1 to 2 at 80 and 1.2
-// to 1.5 at 96, in complex128 1.0 at 64 and 80 and 1.1 to 1.3 at 96; in float32 and complex64,
-// whose tridiagonal matrices are solved in double precision, 0.85 and 0.9 at 96; of single
-// matrices 1.2 to 1.5 at 48 and 1.2 to 2.1 at 96. Of eigenvalues alone it is 0.5 to 0.9 at 96 and
-// about 1 at 112 and 128. LAPACK's over theirs is, on one thread, with vectors / without, 2.9 / 2.2
-// in float64 and 2.3 / 2.5 in complex128 at n = 128; 2.4 / 1.9 and 1.8 / 1.8 at 256; 2.0 / 1.6
-// and 1.6 / 1.6 at 512; 1.4 / 1.5 and 1.5 / 1.6 at 1024; with vectors, in batches of 16, 2.4 in
-// float32 and 2.8 in complex64 at 128, and 2.1 and 1.9 at 256 (E). Of single matrices, which two
-// threads share, JAX's time over tiles' is, with vectors / without, in float64 1.3 / 2.7 at n =
-// 512, 1.35 / 2.3 at 1024 and 1.4 / 3.5 at 2048, in float32 1.15 / 2.6, 1.3 / 2.5 and 1.1 / 3.4,
-// with vectors in complex64 1.3 and in complex128 1.6 at 1024 (E, quiet, 25 November). Beyond,
-// tiles take more than twice LAPACK's memory.
+// Hermitian eigenvectors, in double precision too, and eigenvalues alone: cpu_eigh.json.
 inline constexpr int64_t kSmallEigh = 96;
 inline constexpr int64_t kSmallEighDouble = 72;
 inline constexpr int64_t kSmallEigvalsh = 96;
+// Beyond, tiles take more than twice LAPACK's memory.
 inline constexpr int64_t kBlockedEigh = 2048;
-// From this n on, eigenvalues are refined: with vectors by these, without, where those of float32
-// and complex64 are iterated for in float64, at the cost of 1.1 to 1.35 times the time in batches
-// at n = 16 to 64. Below 16 the errors that add up are about as large as LAPACK's (E).
+// From this n on, eigenvalues are refined, with vectors and without: cpu_eigh_refined.json.
 inline constexpr int64_t kLeastRefinedEigh = 8;
 inline constexpr int64_t kLeastRefinedEigvalsh = 16;
-// Of tridiagonal matrices: LAPACK's time over tiles' is, on one thread, with vectors / without, in
-// float32 4.2 / 1.9 at n = 48, 4.4 / 2.9 at 128, 3.6 / 3.3 at 256 and 2.7 / 3.3 at 512, in
-// float64 3.6 / 1.6, 3.2 / 1.8, 2.3 / 1.7 and 1.9 / 1.8; without vectors it is 0.9 at 20 to 32 (E).
+// Eigenvalues and eigenvectors of tridiagonal matrices: cpu_eigh_tridiagonal.json.
 inline constexpr int64_t kLeastBlockedTridiagonal = 40;
 
-// Eigenvalues of other matrices, and Schur forms: 5.8 / 4.0 in batches at n = 32, 3.1 / 2.0 at 64;
-// Hessenberg forms: 5.3 / 2.7 at 32, 2.5 / 0.7 at 64. Single matrices are level or faster (X).
+// General eigenvalues and Schur forms: cpu_eig.json.
 inline constexpr int64_t kSmallEig = 64;
+// Hessenberg forms: cpu_eig.json.
 inline constexpr int64_t kSmallHessenberg = 32;
 
-// Singular values and vectors, one per lane: the time of tiles over that of QR iteration is, on one
-// thread, in batches / of single matrices, in float32 4.4 / 0.96 at n = 24, 2.8 / 0.70 at 30, 2.1
-// / 0.68 at 32 and 2.1 / 0.60 at 44, in float64 2.6 / 0.77 at 20, 2.1 / 0.71 at 24 and 1.6 / 0.56
-// at 28, in complex64 3.4 / 0.88 at 24, 2.5 / 0.73 at 30 and 1.4 / 0.71 at 32, in complex128 2.2
-// / 0.81 at 20, 2.0 / 0.80 at 24 and 1.6 / 0.66 at 28 (AMD EPYC with AVX-512, 25 November 2026,
-// quiet, the least of five; the classes alone, with their copies). LAPACK's time over tiles' is, on
-// one thread, with vectors / without, 2.2 to 3.4 / 1.6 to 5 at n = 48 to 128 in float32, 2.5 to 6
-// / 1.8 to 6 in float64, 1.5 to 2.3 / 2.3 to 3.6 at 256 and 512; of tall matrices with 8 columns or
-// more, and of wide ones, 1.8 to 8 / 1.7 to 10, with 4 columns 0.2 (200,000 rows) to 2.2, with
-// fewer 0.5 to 0.9 (E). Of single matrices, which two threads share, JAX's over tiles' is in
-// float64 2.3 / 2.3 at n = 512, 1.8 / 1.55 at 1024 and 1.5 / 1.7 at 2048, in float32 1.9 / 2.0, 1.8
-// / 1.9 and 1.15 / 2.35 (E, quiet, 25 November).
+// Singular vectors, by the longer side: cpu_svd.json.
 inline constexpr int64_t kSmallSvd = 32;
 inline constexpr int64_t kSmallSvdComplex64 = 31;
 inline constexpr int64_t kSmallSvdFloat64 = 24;
 inline constexpr int64_t kSmallSvdComplex128 = 24;
+// The shorter side and the bytes in tiles: cpu_svd.json.
 inline constexpr int64_t kLeastBlockedSvd = 8;
 inline constexpr int64_t kBlockedSvd = 2048;
 inline constexpr int64_t kBlockedSvdBytes = 64 << 20;
-// Singular values alone: 8.2 / 2.6 in batches at n = 32 (X); one per lane over tiles, in batches,
-// is 0.5 at 32 and 0.3 at 40 in float32, 0.3 at 24 and 0.9 at 32 in float64 (E).
+// Singular values alone: cpu_svdvals.json.
 inline constexpr int64_t kSmallSvdvals = 32;
 inline constexpr int64_t kSmallSvdvalsDouble = 24;
-// Up to this n one-sided Jacobi finds those of float32 and complex64 sooner than QR iteration, in
-// 0.6 of the time at n = 8 in float32 and 0.4 at n = 4, batches of 4096 (X, quiet).
+// Values by one-sided Jacobi, of the single precisions: cpu_jacobi_svd.json.
 inline constexpr int64_t kJacobiSvdvals = 8;
-// With vectors, up to this shorter side: the time of one-sided Jacobi over that of QR iteration is,
-// in batches / of single matrices, in float32 1.0 / 0.87 at n = 8, 1.14 / 1.06 at 10, 1.4 / 1.3 to
-// 1.5 at 16 and 1.7 to 2.2 / 1.4 to 1.7 at 24, in float64 1.1 / 0.91 at 6, 1.2 / 0.98 at 7, 1.6 to
-// 1.7 / 1.6 to 1.7 at 16 and 1.7 to 1.9 / 1.8 at 24, in complex64 1.2 / 0.8 at 6, 1.3 / 0.84 at 7
-// and 1.8 / 1.6 at 16, in complex128 1.0 / 0.74 at 4, 1.2 / 0.9 at 5 and 2.2 / 1.9 at 16 (as the
-// figures of tiles above).
+// Vectors by one-sided Jacobi, by the shorter side: cpu_jacobi_svd.json.
 inline constexpr int64_t kJacobiSvd = 9;
 inline constexpr int64_t kJacobiSvdComplex64 = 6;
 inline constexpr int64_t kJacobiSvdFloat64 = 6;
 inline constexpr int64_t kJacobiSvdComplex128 = 4;
 
-// Rows of a single matrix are in registers as wide as there are, `lanes` numbers, where they fill
-// more than half of one.
-inline bool FillsRegisters(int64_t n, int lanes) { return n > lanes / 2; }
+template <class T>
+inline constexpr bool kIsDouble = std::is_same_v<Real<T>, double>;
 
-// What works on a matrix: the algorithms of kernels/small, those of kernels/blocked, or LAPACK.
-enum class Path { kSmall, kBlocked, kLapack };
-
-enum class Operation {
-  kCholesky,
-  kCholeskyDerivative,
-  kFullCholeskyDerivative,  // along any dA, as the rule of jax 0.10 has it
-  kEig,
-  kEigh,
-  kEigvalsh,
-  kEighTridiagonal,
-  kHessenberg,
-  kLu,     // and determinants and inverses
-  kOrmqr,  // of order `rows`, times `cols` columns
-  kPivotedQr,
-  kQr,  // and products of reflectors
-  kSchur,
-  kSolve,  // of order `rows`, with `cols` right-hand sides
-  kSvd,
-  kSvdvals,
-  kTriangularSolve,  // as kSolve; and with factors
-};
-
-// Whether numbers are of double precision.
-inline bool IsDouble(ffi::DataType dtype) {
-  return dtype == ffi::DataType::F64 || dtype == ffi::DataType::C128;
+// The cut-off for elements T, given one for each dtype.
+template <class T>
+constexpr int64_t ForDtype(int64_t float32, int64_t complex64, int64_t float64,
+                           int64_t complex128) {
+  if (kIsDouble<T>) return kIsComplex<T> ? complex128 : float64;
+  return kIsComplex<T> ? complex64 : float32;
 }
 
-// The path of matrices of `rows` by `cols`. It depends on the batch nowhere: a matrix has the same
-// bits in any.
-inline Path ChoosePath(Operation operation, int64_t rows, int64_t cols, ffi::DataType dtype) {
-  const int64_t longer = std::max(rows, cols);
-  const bool is_double = IsDouble(dtype);
-  const auto small_if = [](bool small) { return small ? Path::kSmall : Path::kLapack; };
-  const bool brief = rows <= kSmallTriangular &&
-                     static_cast<double>(rows * rows * cols) <= kSmallTriangularOperations;
-  const auto blocked_if = [](bool middling) { return middling ? Path::kBlocked : Path::kLapack; };
-  const bool is_float32 = dtype == ffi::DataType::F32, is_float64 = dtype == ffi::DataType::F64;
-  const int64_t bytes = rows * cols * static_cast<int64_t>(ffi::ByteWidth(dtype));
-  switch (operation) {
-    case Operation::kCholesky:
-      return longer <= kSmallCholesky ? Path::kSmall : Path::kBlocked;
-    case Operation::kCholeskyDerivative:
-      return longer <= kSmallCholeskyDerivative ? Path::kSmall : Path::kBlocked;
-    case Operation::kFullCholeskyDerivative:
-      return longer <= kSmallFullCholeskyDerivative ? Path::kSmall : Path::kBlocked;
-    case Operation::kEig:
-    case Operation::kSchur:
-      return small_if(longer <= kSmallEig);
-    case Operation::kHessenberg:
-      return small_if(longer <= kSmallHessenberg);
-    case Operation::kEigh:
-      if (longer <= (is_double ? kSmallEighDouble : kSmallEigh)) return Path::kSmall;
-      return blocked_if(longer <= kBlockedEigh);
-    case Operation::kEigvalsh:
-      return longer <= kSmallEigvalsh ? Path::kSmall : blocked_if(longer <= kBlockedEigh);
-    case Operation::kEighTridiagonal:
-      return blocked_if(kLeastBlockedTridiagonal <= longer && longer <= kBlockedEigh);
-    case Operation::kLu:
-      return longer <= kSmallLu ? Path::kSmall : Path::kBlocked;
-    case Operation::kOrmqr:
-      return longer <= (cols <= kFewOrmqrSides ? kSmallOrmqrOfFewSides : kSmallOrmqr)
-                 ? Path::kSmall
-                 : Path::kBlocked;
-    case Operation::kPivotedQr:
-      return small_if(longer <= kSmallPivotedQr);
-    case Operation::kQr: {
-      const bool narrow = cols < std::min(rows / kNarrowQrRows, kNarrowQrColumns);
-      const bool low = rows < cols && rows <= kFewQr;
-      if (longer <= ((narrow || low) ? kSmallQrOfFewRows : kSmallQr)) return Path::kSmall;
-      const bool few = std::min(rows, cols) <= kFewQr;
-      return blocked_if(!narrow && !(few && bytes > kBlockedFewQrBytes));
-    }
-    case Operation::kSolve:
-      return brief ? Path::kSmall : Path::kBlocked;
-    case Operation::kSvd:
-    case Operation::kSvdvals: {
-      const int64_t single_most = is_float32 ? kSmallSvd : kSmallSvdComplex64;
-      const int64_t double_most = is_float64 ? kSmallSvdFloat64 : kSmallSvdComplex128;
-      const int64_t svd_most = is_double ? double_most : single_most;
-      const int64_t values_most = is_double ? kSmallSvdvalsDouble : kSmallSvdvals;
-      if (longer <= (operation == Operation::kSvd ? svd_most : values_most)) return Path::kSmall;
-      const int64_t shorter = std::min(rows, cols);
-      return blocked_if(kLeastBlockedSvd <= shorter && shorter <= kBlockedSvd &&
-                        bytes <= kBlockedSvdBytes);
-    }
-    case Operation::kTriangularSolve: {
-      if (brief) return Path::kSmall;
-      return blocked_if(kLeastBlockedTriangular <= rows && kLeastBlockedSides <= cols &&
-                        cols <= kMostBlockedSides);
-    }
-  }
-  return Path::kLapack;
-}
-
-// How kernels/small takes matrices of a path that has more than one way: QR with a matrix per lane,
-// or with the columns of one in registers, and updates of Cholesky factors; singular values alone
-// by one-sided Jacobi, or by QR iteration; and the QL iteration of a Hermitian matrix with its
-// eigenvalues refined.
-inline bool TakesQrPerLane(int64_t rows, int64_t cols) {
-  return std::max(rows, cols) <= kSmallQrPerLane;
-}
-inline bool TakesJacobi(int64_t rows, int64_t cols, ffi::DataType dtype, bool vectors) {
-  if (vectors) {
-    const int64_t single_most = dtype == ffi::DataType::F32 ? kJacobiSvd : kJacobiSvdComplex64;
-    const int64_t double_most =
-        dtype == ffi::DataType::F64 ? kJacobiSvdFloat64 : kJacobiSvdComplex128;
-    return std::min(rows, cols) <= (IsDouble(dtype) ? double_most : single_most);
-  }
-  return !IsDouble(dtype) && std::max(rows, cols) <= kJacobiSvdvals;
-}
-inline bool TakesUpdatePerLane(int64_t bytes) { return bytes <= kSmallCholeskyUpdateBytes; }
-inline bool RefinesEigenvalues(int64_t n, bool vectors) {
-  return n >= (vectors ? kLeastRefinedEigh : kLeastRefinedEigvalsh);
-}
-
-// Whether LAPACK's unblocked routines take so many reflectors.
-inline bool TakesUnblockedReflectors(int64_t count) { return count <= kUnblockedReflectors; }
-
-// A group of matrices that takes more memory than this runs in registers of half the width, and so
-// in half of it.
+// Bytes of a group of matrices beyond which it runs in registers of half the width.
 inline constexpr int64_t kWideGroupBytes = 48 << 10;
-// The same of singular vectors, of which few passes reach more than the second-level cache holds:
-// full width is 1.1 times as fast up to n = 30, and 0.8 at 32 in float32 (as above).
+// That limit for singular vectors, few of whose passes leave the second-level cache:
+// cpu_svd_group.json.
 inline constexpr int64_t kWideSvdGroupBytes = 420 << 10;
 
-// A group of at most so many bytes is worked on upon the stack.
+// Bytes of a group up to which it is on the stack.
 inline constexpr int64_t kStackBytes = 8192;
 
-// Sides of the blocks of passes over a matrix, which the first-level cache holds.
+// The side of a block that the first-level cache holds.
 inline constexpr int64_t kCacheBlock = 16;
 
-// A matrix in tiles that takes one thread less than this is left to it. Shared by two threads, of
-// one matrix n = 256, 384 and 512 take, of the time that one thread takes, LU 1.23, 0.94 and 0.79
-// in float32 and 1.12, 1.14 and 0.73 in float64, Cholesky 2.2, 1.8 and 0.83 and 1.13, 0.84 and
-// 0.74, inverses 0.91, 0.75 and 0.68 and 0.75, 0.72 and 0.65 (AMD EPYC with AVX-512, two cores, 23
-// November 2026; one build after the other).
+// A matrix in tiles that takes less time than this stays on one thread: cpu_shared.json.
 inline constexpr double kSharedNanoseconds = 700e3;
 
-// A call that takes less than this is over before a processor runs at full speed with its widest
-// registers.
+// A shorter call ends before a processor runs its widest registers at full speed.
 inline constexpr double kBriefNanoseconds = 1e3;
 
 // Nanoseconds of one register's group of small matrices: `count` registers moved in and out, and
@@ -363,45 +150,18 @@ double BlockedNanoseconds(double operations) {
   return 200.0 + 0.01 * kParts * kParts * sizeof(Real<T>) * operations;
 }
 
-// The same of Cholesky factors, whose pivots have to wait for each other.
-template <class T>
-double BlockedCholeskyNanoseconds(int64_t n) {
-  return 30.0 * n + BlockedNanoseconds<T>(n * n * n / 6.0);
-}
-
-// The same of their derivatives.
-template <class T>
-double BlockedCholeskyDerivativeNanoseconds(int64_t n) {
-  return BlockedNanoseconds<T>(n * n * n * 5.0 / 6);
-}
-
-// The same of LU factors.
+// Nanoseconds of LU factors in tiles.
 template <class T>
 double BlockedLuNanoseconds(int64_t rows, int64_t cols) {
   const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
   return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k / 4);
 }
 
-// The same of QR factors with Q.
-template <class T>
-double BlockedQrNanoseconds(int64_t rows, int64_t cols) {
-  const double m = static_cast<double>(rows), k = static_cast<double>(std::min(rows, cols));
-  return BlockedNanoseconds<T>(m * static_cast<double>(cols) * k);
-}
-
-// The same of eigenvalues, and of eigenvectors if they are wanted.
+// Nanoseconds of eigenvalues in tiles, and of eigenvectors if they are wanted.
 template <class T>
 double BlockedEighNanoseconds(int64_t n, bool vectors) {
   const double order = static_cast<double>(n);
   return (vectors ? 3 : 1) * BlockedNanoseconds<T>((order + 100) * order * order);
-}
-
-// The same of singular values, and of singular vectors if they are wanted.
-template <class T>
-double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
-  const double k = static_cast<double>(std::min(rows, cols));
-  const double operations = (static_cast<double>(std::max(rows, cols)) + k + 100) * k * k;
-  return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
 }
 
 // Calls body with n as a constant where it is tiny, so that its loops are unrolled and its
@@ -418,29 +178,6 @@ void DispatchSize(int64_t n, Body&& body) {
     default:
       return body(ToInt(n));
   }
-}
-
-// The registers of a product: the narrowest that hold a row of so many bytes, or the widest. Calls
-// body with their bytes as a constant.
-template <class Body>
-void WithProductRegister(int64_t row_bytes, Body&& body) {
-  if constexpr (kRegisterBytes > 32) {
-    if (row_bytes > 32) return body(std::integral_constant<int, kRegisterBytes>());
-  }
-  if constexpr (kRegisterBytes > 16) {
-    if (row_bytes > 16) return body(std::integral_constant<int, 32>());
-  }
-  body(std::integral_constant<int, 16>());
-}
-
-// And its rows that are computed at once, of one register or two: as many as there are registers
-// for.
-template <bool kComplex>
-inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
-
-// Nanoseconds of a small product: what is around it, and a rate that the narrowest registers reach.
-inline double ProductNanoseconds(size_t real_bytes, double operations) {
-  return 5.0 + 0.0125 * static_cast<double>(real_bytes) * operations;
 }
 
 }  // namespace linalg

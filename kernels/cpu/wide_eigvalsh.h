@@ -1,5 +1,5 @@
-// Eigenvalues alone of large Hermitian matrices in single precision, without the errors that add up
-// in LAPACK's QL iteration: the matrix is reduced by LAPACK, and iterated for in float64.
+// Eigenvalues of large Hermitian matrices in single precision. Rounding errors add up in LAPACK's
+// QL iteration, so LAPACK reduces the matrix, and the iteration runs in float64.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace linalg {
 
-// sytrd (hetrd), then QL, of float32 or complex64.
+// sytrd (hetrd) and QL, of float32 or complex64.
 template <class T>
 class WideEigvalsh {
   using R = Real<T>;
@@ -25,7 +25,7 @@ class WideEigvalsh {
         work_(Scratch<T>(lapack::SytrdWork(n))),
         wide_(Scratch<double>(2 * n)) {}
 
-  // The eigenvalues of the lower triangle `a`, which is overwritten; returns as LAPACK's info.
+  // The eigenvalues of the lower triangle `a`, which is overwritten. Returns LAPACK's info.
   int operator()(T* a, R* w) {
     RowExtent<blocked::Register<R>> extent;
     ForEachColumn(a, [&](const R* column, int64_t count) { extent.Add(column, count); });
@@ -42,7 +42,7 @@ class WideEigvalsh {
   }
 
  private:
-  // Calls body(column, count) for each column of the lower triangle: its `count` numbers.
+  // Calls body(column, count) for each column of the lower triangle.
   template <class Body>
   void ForEachColumn(T* a, Body&& body) {
     for (int64_t j = 0; j < n_; ++j) {

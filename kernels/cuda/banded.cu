@@ -1,5 +1,5 @@
-// Banded systems, banded Cholesky factors, and solves with them: a matrix per thread, laid out so
-// that neighbouring threads read neighbouring words, whatever its size.
+// Banded systems, banded Cholesky factors, and solves with them: one thread per matrix, whatever
+// its size. Neighbouring threads read neighbouring words.
 #include "kernels/small/banded.h"
 
 #include "kernels/cuda/launch.h"
@@ -9,7 +9,7 @@
 namespace linalg::cuda {
 namespace {
 
-// The rows as elimination wants them, element by element.
+// Lays out the rows for elimination, element by element.
 template <class E>
 struct LayBandedRows {
   BandedSystems<E> systems;
@@ -58,22 +58,22 @@ void BandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer uppe
                                    .b = AsElements(given.b),
                                    .x = AsElements(given.x),
                                    .info = given.info};
-    const int64_t batch = given.batch, n = given.n, sides = n * given.cols;
+    const int64_t batch = given.batch, n = given.n, rhs_size = n * given.cols;
     if (batch == 0) return;
-    ToInt(sides);
+    ToInt(rhs_size);
     ToInt(n + given.Width());  // past the last column of any row
     const small::BandedRows rows{ToInt(n), ToInt(given.below), ToInt(given.above)};
     T* const matrices = scratch.Take<T>(batch * n * given.Width());
-    T* const work = scratch.Take<T>(batch * sides);
+    T* const work = scratch.Take<T>(batch * rhs_size);
     ForEach(stream, batch * n * given.Width(),
             LayBandedRows<E>{.systems = systems, .rows = rows, .target = AsElements(matrices)});
-    Transpose(stream, 1, batch, sides, given.b, 0, work, 0);
+    Transpose(stream, 1, batch, rhs_size, given.b, 0, work, 0);
     ForEach(stream, batch,
             SolveBandedSystems<E>{.systems = systems,
                                   .rows = rows,
                                   .matrices = AsElements(matrices),
                                   .x = AsElements(work)});
-    Transpose(stream, 1, sides, batch, static_cast<const T*>(work), 0, given.x, 0);
+    Transpose(stream, 1, rhs_size, batch, static_cast<const T*>(work), 0, given.x, 0);
   });
 }
 
@@ -173,7 +173,7 @@ void CholeskyBandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     const T* const source = Elements<T>(factor, batch, {width, n}, "the factor");
-    const T* const sides = Elements<T>(b, batch, {n, cols}, "b");
+    const T* const rhs = Elements<T>(b, batch, {n, cols}, "b");
     T* const target = Elements<T>(x, batch, {n, cols}, "x");
     if (batch == 0) return;
     ToInt(n * cols);
@@ -182,7 +182,7 @@ void CholeskyBandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
     T* const work = scratch.Take<T>(batch * n * cols);
     ForEach(stream, batch * shape.size(),
             LayBandedColumns<E>{.shape = shape, .source = AsElements(source), .target = columns});
-    Transpose(stream, 1, batch, n * cols, sides, 0, work, 0);
+    Transpose(stream, 1, batch, n * cols, rhs, 0, work, 0);
     ForEach(stream, batch,
             SolveBandedFactored<E>{
                 .shape = shape, .cols = ToInt(cols), .columns = columns, .x = AsElements(work)});

@@ -1,58 +1,55 @@
-// Calls that XLA may record.
+// Calls that XLA may record in command buffers (CUDA graphs).
 //
-// XLA records what runs of a program's operations launch in command buffers (CUDA graphs), which
-// take a fraction of the launches' time when the program runs again: a chain of small solves is
-// mostly launches. A handler that says so runs once, while its stream is captured; what it has
-// launched runs again when scratch memory that it was given is another's. So it may not ask for
-// any, nor wait, nor call the vendor's libraries, which do both.
+// A recorded launch takes a fraction of the time when the program runs again. A chain of small
+// solves is mostly launches. The handler runs once, while its stream is captured; its launches run
+// again later, when its scratch memory is another's. So a recorded handler may neither ask for
+// scratch memory nor wait, and may not call the vendor's libraries, which do both.
 //
-// It is for the target to say, not for a call. So targets that take a matrix in one launch or
-// several, by its size, have a second handler of the same function, of the target's name with
-// "_captured" behind it, that says so; and programs call that where RunsWithoutScratch.
+// XLA asks the target, not the call. Some targets take one launch or several, by the size of the
+// matrix. They have a second handler of the same function, whose name ends in "_captured". Programs
+// call it where RunsWithoutScratch.
 #pragma once
 
 #include <string_view>
-#include <vector>
 
+#include "kernels/cuda/path.h"
 #include "kernels/handlers.h"
 
+// Each target, and the function that chooses its path: kernels/cuda/*_path.h.
 // clang-format off
-#define LINALG_FOR_EACH_CAPTURED(visit)                                          \
-  visit(linalg_cholesky)                                                 \
-  visit(linalg_cholesky_solve)                                           \
-  visit(linalg_det)                                                      \
-  visit(linalg_eig)                                                      \
-  visit(linalg_eig_left)                                                 \
-  visit(linalg_eigh)                                                     \
-  visit(linalg_eigvals)                                                  \
-  visit(linalg_eigvalsh)                                                 \
-  visit(linalg_hessenberg)                                               \
-  visit(linalg_hessenberg_h)                                             \
-  visit(linalg_householder_product)                                      \
-  visit(linalg_householder_qr)                                           \
-  visit(linalg_inv)                                                      \
-  visit(linalg_lu)                                                       \
-  visit(linalg_lu_solve)                                                 \
-  visit(linalg_qr)                                                       \
-  visit(linalg_qr_pivoted)                                               \
-  visit(linalg_qr_r)                                                     \
-  visit(linalg_schur)                                                    \
-  visit(linalg_slogdet)                                                  \
-  visit(linalg_solve)                                                    \
-  visit(linalg_solve_lu)                                                 \
-  visit(linalg_svd)                                                      \
-  visit(linalg_svdvals)                                                  \
-  visit(linalg_triangular_solve)
+#define LINALG_FOR_EACH_CAPTURED(visit)                          \
+  visit(linalg_cholesky, CholeskyCall)                           \
+  visit(linalg_cholesky_solve, SubstitutionCall)                 \
+  visit(linalg_det, DeterminantCall)                             \
+  visit(linalg_eig, EigCall<false>)                              \
+  visit(linalg_eig_left, EigCall<true>)                          \
+  visit(linalg_eigh, EighCall)                                   \
+  visit(linalg_eigvals, EigCall<false>)                          \
+  visit(linalg_eigvalsh, EighCall)                               \
+  visit(linalg_hessenberg, HessenbergCall)                       \
+  visit(linalg_hessenberg_h, HessenbergCall)                     \
+  visit(linalg_householder_product, QrCall<QrResults::kProduct>) \
+  visit(linalg_householder_qr, QrCall<QrResults::kNoQ>)          \
+  visit(linalg_inv, SolveCall)                                   \
+  visit(linalg_lu, LuCall)                                       \
+  visit(linalg_lu_solve, SubstitutionCall)                       \
+  visit(linalg_qr, QrCall<QrResults::kQ>)                        \
+  visit(linalg_qr_pivoted, QrCall<QrResults::kPivotedQ>)         \
+  visit(linalg_qr_r, QrCall<QrResults::kNoQ>)                    \
+  visit(linalg_schur, SchurCall)                                 \
+  visit(linalg_slogdet, DeterminantCall)                         \
+  visit(linalg_solve, SolveCall)                                 \
+  visit(linalg_solve_lu, SolveCall)                              \
+  visit(linalg_svd, SvdCall<true>)                               \
+  visit(linalg_svdvals, SvdCall<false>)                          \
+  visit(linalg_triangular_solve, SubstitutionCall)
 // clang-format on
 
-#define LINALG_DECLARE_CAPTURED(name) XLA_FFI_DECLARE_HANDLER_SYMBOL(name##_captured);
+#define LINALG_DECLARE_CAPTURED(name, call) XLA_FFI_DECLARE_HANDLER_SYMBOL(name##_captured);
 LINALG_FOR_EACH_CAPTURED(LINALG_DECLARE_CAPTURED)
 #undef LINALG_DECLARE_CAPTURED
 
 namespace linalg::cuda {
-
-// Those of one matrix each, without the batch.
-using Shapes = std::vector<std::vector<int64_t>>;
 
 // Whether one of these targets, for such operands and results of `dtype`, needs no scratch memory
 // whatever the batch and the GPU. `shared` is whether an operand serves a whole batch.

@@ -1,11 +1,12 @@
 // Cholesky factors of Hermitian positive definite matrices, and solves with them.
 //
-// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
-// memory. Beyond, cuSOLVER's potrf works in place in the output: a row-major lower triangle is a
-// column-major upper one, so nothing is transposed. One pass before it copies and symmetrises the
-// triangle; one after it clears the other one and puts NaN where the matrix is not positive
-// definite.
+// A matrix that fits in shared memory is factored by a thread, a part of a warp or a team of
+// threads. Larger ones take cuSOLVER's potrf, in place in the output. A row-major lower triangle is
+// a column-major upper one, so nothing is transposed. One pass before potrf copies and symmetrises
+// the triangle. One pass after it clears the other triangle and writes NaN where the matrix is not
+// positive definite.
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/cuda/cholesky_path.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
@@ -18,7 +19,7 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices.
+// For n by n matrices.
 template <class E>
 struct CholeskyProblem {
   int n;
@@ -32,8 +33,8 @@ template <class E>
 struct SmallCholesky {
   using V = RealElement<E>;
   CholeskyProblem<E> problem;
-  Staged<E> matrix;
-  Staged<V> info;
+  SharedArray<E> matrix;
+  SharedArray<V> info;
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
@@ -50,7 +51,7 @@ struct WarpCholesky {
   using Shape = WarpShape<E, kSize>;
   CholeskyProblem<E> problem;
   RowsOfWarp rows;
-  Place<E> matrix;
+  Offset<E> matrix;
 
   template <class Team>
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -68,12 +69,12 @@ template <class E>
 struct TeamCholesky {
   static constexpr int kMostThreads = kBlockThreads;
   CholeskyProblem<E> problem;
-  Place<E> matrix;
+  Offset<E> matrix;
   int ld;
 
-  TeamCholesky(Slice& slice, const CholeskyProblem<E>& problem)
+  TeamCholesky(SharedLayout& layout, const CholeskyProblem<E>& problem)
       : problem(problem),
-        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        matrix(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
         ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -86,7 +87,7 @@ struct TeamCholesky {
   }
 };
 
-// The triangle that potrf reads, of the Hermitian part.
+// The triangle of the Hermitian part that potrf reads.
 template <class E>
 struct CopyTriangle {
   CholeskyProblem<E> problem;
@@ -103,7 +104,7 @@ struct CopyTriangle {
   }
 };
 
-// Not every routine finds that NaN is no positive pivot.
+// Not every routine notices that NaN is not a positive pivot.
 template <class E>
 struct CheckDiagonal {
   static constexpr int kMostThreads = kBlockThreads;
@@ -159,7 +160,7 @@ void VendorCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch, 
     }
   }
   LaunchTeams(stream, CheckDiagonal<E>{.problem = problem}, batch, kDiagonalThreads,
-              Slice(sizeof(T)));
+              SharedLayout(sizeof(T)));
   ForEach(stream, batch * size, FinishFactor<E>{.problem = problem, .elements = elements});
 }
 
@@ -177,32 +178,33 @@ void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
                                      .factor = AsElements(factor_data),
                                      .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
-    Slice slice(sizeof(V));
-    const auto alone = [&] {
-      const SmallCholesky<E> job{
-          .problem = problem, .matrix = {size, slice.Take<E>(size)}, .info = {1, slice.Take<V>(1)}};
-      LaunchAlone(stream, job, batch, slice);
+    SharedLayout layout(sizeof(V));
+    const auto thread = [&] {
+      const SmallCholesky<E> job{.problem = problem,
+                                 .matrix = {size, layout.Take<E>(size)},
+                                 .info = {1, layout.Take<V>(1)}};
+      LaunchThreads(stream, job, batch, layout);
     };
     const auto warp = [&](auto size) {
       const WarpCholesky<E, size> job{.problem = problem,
                                       .rows = {problem.n, problem.n},
-                                      .matrix = slice.Take<E>(n * (problem.n | 1))};
-      LaunchWarps(stream, job, batch, slice);
+                                      .matrix = layout.Take<E>(n * (problem.n | 1))};
+      LaunchWarps(stream, job, batch, layout);
     };
     const auto team = [&] {
-      const TeamCholesky<E> job(slice, problem);
-      LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
+      const TeamCholesky<E> job(layout, problem);
+      LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
     };
     const auto vendor = [&] { VendorCholesky<T>(stream, scratch, batch, factor_data, problem); };
-    const auto fits = [&] { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
-    TakePath(ChooseCholesky<E>(n, fits), On{Path::kAlone, alone},
-             On{Path::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
-             On{Path::kTeam, team}, On{Path::kSteps, vendor});
+    const auto fits = [&](int64_t) { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
+    LaunchOnPath(CholeskyPath<T>(n, fits), On{GpuPath::kThread, thread},
+                 On{GpuPath::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
+                 On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
   });
 }
 
-// The derivatives along `x` and, backward, for the cotangent `x`, which are called for small
-// matrices alone.
+// The derivatives along `x` and, backward, for the cotangent `x`. They are called for small
+// matrices only.
 template <class E, bool kBackward>
 struct CholeskyDerivative {
   int n;
@@ -210,7 +212,7 @@ struct CholeskyDerivative {
   const E* factor;
   const E* x;
   E* y;
-  Staged<E> matrix, change;
+  SharedArray<E> matrix, change;
 
   __device__ void Load(const Block& block) const {
     matrix.Load(factor, block);
@@ -233,7 +235,7 @@ void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& factor, const ffi:
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
-    Slice slice(sizeof(RealElement<E>));
+    SharedLayout layout(sizeof(RealElement<E>));
     const CholeskyDerivative<E, kBackward> job{
         .n = ToInt(n),
         .part = part,
@@ -241,9 +243,9 @@ void Differentiate(cudaStream_t stream, const ffi::AnyBuffer& factor, const ffi:
             AsElements(static_cast<const T*>(Elements<T>(factor, batch, {n, n}, "the factor"))),
         .x = AsElements(static_cast<const T*>(Elements<T>(x, batch, {n, n}, "the derivative"))),
         .y = AsElements(Elements<T>(y, batch, {n, n}, "the result")),
-        .matrix = {size, slice.Take<E>(size)},
-        .change = {size, slice.Take<E>(size)}};
-    LaunchAlone(stream, job, batch, slice);
+        .matrix = {size, layout.Take<E>(size)},
+        .change = {size, layout.Take<E>(size)}};
+    LaunchThreads(stream, job, batch, layout);
   });
 }
 

@@ -1,8 +1,8 @@
 // Determinants and cofactors from LU factors.
 //
-// In shared memory where the matrix fits: one per thread, per part of a warp, or per team. Beyond,
-// the vendor's LU. A determinant is a product kept apart from its exponent, so that it overflows
-// only if the result does.
+// A matrix that fits in shared memory is factored by a thread, a part of a warp or a team. Larger
+// ones take the vendor's LU. A determinant is a product kept apart from its exponent, so it
+// overflows only if the result does.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lu_factors.h"
@@ -15,9 +15,9 @@
 namespace linalg::cuda {
 namespace {
 
-// Where a determinant goes: as one number, or as its sign and the logarithm of its magnitude.
+// The output of determinants: one number, or the sign and the logarithm of the magnitude.
 template <class E>
-struct DeterminantResults {
+struct GpuDeterminantResults {
   using V = RealElement<E>;
   E* det;
   E* sign;
@@ -39,11 +39,11 @@ struct SmallDeterminant {
   using V = RealElement<E>;
   int n;
   const E* a;
-  DeterminantResults<E> results;
-  Staged<E> matrix;
-  Place<V> pivots;
-  Place<E> product;
-  Place<V> exponent;
+  GpuDeterminantResults<E> results;
+  SharedArray<E> matrix;
+  Offset<V> pivots;
+  Offset<E> product;
+  Offset<V> exponent;
 
   __device__ void Load(const Block& block) const { matrix.Load(a, block); }
   __device__ void Run(char* slice) const {
@@ -66,15 +66,15 @@ struct WarpDeterminant {
   using Shape = WarpShape<E, kSize>;
   int n;
   const E* a;
-  DeterminantResults<E> results;
-  WarpLuPlaces<E> places;
+  GpuDeterminantResults<E> results;
+  WarpLuOffsets<E> offsets;
 
   template <class Team>
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    E* const matrix = places.matrix.In(slice);
-    places.rows.Load(team, a + i * n * n, matrix);
-    const auto det = team::DeterminantByRows<Shape::kRows, kSize>(team, n, matrix, places.rows.ld,
-                                                                  places.permutation.In(slice));
+    E* const matrix = offsets.matrix.In(slice);
+    offsets.rows.Load(team, a + i * n * n, matrix);
+    const auto det = team::DeterminantByRows<Shape::kRows, kSize>(team, n, matrix, offsets.rows.ld,
+                                                                  offsets.permutation.In(slice));
     team.Phase([&](int thread) {
       if (thread == 0) results.Write(i, det);
     });
@@ -86,14 +86,14 @@ struct TeamDeterminant {
   static constexpr int kMostThreads = kBlockThreads;
   int n;
   const E* a;
-  DeterminantResults<E> results;
-  LuPlaces<E> places;
+  GpuDeterminantResults<E> results;
+  LuOffsets<E> offsets;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    E* const matrix = places.matrix.In(slice);
-    LoadMatrix(team, a + i * n * n, n, n, matrix, places.ld);
-    const auto det = team::Determinant(team, n, matrix, places.ld, places.pivots.In(slice),
-                                       places.permutation.In(slice));
+    E* const matrix = offsets.matrix.In(slice);
+    LoadMatrix(team, a + i * n * n, n, n, matrix, offsets.ld);
+    const auto det = team::Determinant(team, n, matrix, offsets.ld, offsets.pivots.In(slice),
+                                       offsets.permutation.In(slice));
     team.Phase([&](int thread) {
       if (thread == 0) results.Write(i, det);
     });
@@ -105,7 +105,7 @@ struct DeterminantOfFactors {
   int n;
   const E* factors;
   const int32_t* pivots;
-  DeterminantResults<E> results;
+  GpuDeterminantResults<E> results;
 
   __device__ void operator()(int64_t i) const {
     const int64_t size = static_cast<int64_t>(n) * n;
@@ -115,32 +115,32 @@ struct DeterminantOfFactors {
 
 template <class T>
 void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape& shape,
-                  const ffi::AnyBuffer& a, const DeterminantResults<Element<T>>& results) {
+                  const ffi::AnyBuffer& a, const GpuDeterminantResults<Element<T>>& results) {
   using E = Element<T>;
   using V = RealElement<E>;
   const int64_t batch = shape.batch, n = shape.rows, size = n * n;
   const E* const elements = AsElements(Elements<T>(a, batch, {n, n}, "a"));
   if (batch == 0) return;
-  Slice slice(sizeof(V));
-  const auto alone = [&] {
+  SharedLayout layout(sizeof(V));
+  const auto thread = [&] {
     const SmallDeterminant<E> job{.n = ToInt(n),
                                   .a = elements,
                                   .results = results,
-                                  .matrix = {size, slice.Take<E>(size)},
-                                  .pivots = slice.Take<V>(n),
-                                  .product = slice.Take<E>(1),
-                                  .exponent = slice.Take<V>(1)};
-    LaunchAlone(stream, job, batch, slice);
+                                  .matrix = {size, layout.Take<E>(size)},
+                                  .pivots = layout.Take<V>(n),
+                                  .product = layout.Take<E>(1),
+                                  .exponent = layout.Take<V>(1)};
+    LaunchThreads(stream, job, batch, layout);
   };
   const auto warp = [&](auto size) {
     const WarpDeterminant<E, size> job{
-        .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};
-    LaunchWarps(stream, job, batch, slice);
+        .n = ToInt(n), .a = elements, .results = results, .offsets = {layout, ToInt(n), ToInt(n)}};
+    LaunchWarps(stream, job, batch, layout);
   };
   const auto team = [&] {
     const TeamDeterminant<E> job{
-        .n = ToInt(n), .a = elements, .results = results, .places = {slice, ToInt(n), ToInt(n)}};
-    LaunchTeams(stream, job, batch, PanelTeamSize(n, slice.bytes()), slice);
+        .n = ToInt(n), .a = elements, .results = results, .offsets = {layout, ToInt(n), ToInt(n)}};
+    LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
   };
   const auto vendor = [&] {
     int32_t* const info = scratch.Take<int32_t>(batch);
@@ -152,15 +152,15 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
                                     .pivots = problem.pivots,
                                     .results = results});
   };
-  const auto fits = [&] { return FitsInShared<LuPlaces<E>>(sizeof(V), ToInt(n), ToInt(n)); };
-  const int64_t bytes = size * static_cast<int64_t>(sizeof(T));
-  TakePath(ChooseLu<E>(n, n, bytes, fits), On{Path::kAlone, alone},
-           On{Path::kWarp, [&] { WithWarpShape<kWarpLu<E>>(n, warp); }}, On{Path::kTeam, team},
-           On{Path::kSteps, vendor});
+  const auto fits = [&](int64_t) {
+    return FitsInShared<LuOffsets<E>>(sizeof(V), ToInt(n), ToInt(n));
+  };
+  LaunchOnPath(DeterminantPath<T>(n, fits), On{GpuPath::kThread, thread},
+               On{GpuPath::kWarp, [&] { WithWarpShape<kWarpLu<E>>(n, warp); }},
+               On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
 }
 
-// Cofactors, which are asked for of small matrices alone. Where a matrix is singular, its thread
-// reads it again.
+// Cofactors, which are requested for small matrices only. A thread reads a singular matrix again.
 template <class E>
 struct SmallCofactors {
   using V = RealElement<E>;
@@ -168,10 +168,10 @@ struct SmallCofactors {
   const E* a;
   E* det;
   E* cofactors;
-  Staged<E> matrix, result;
-  Place<V> pivots, permutation;
-  Place<E> vectors;
-  Place<int> places;
+  SharedArray<E> matrix, result;
+  Offset<V> pivots, permutation;
+  Offset<E> vectors;
+  Offset<int> places;
 
   __device__ void Load(const Block& block) const { matrix.Load(a, block); }
   __device__ void Run(const Block& block) const {
@@ -196,19 +196,19 @@ void DetCofactors(cudaStream_t stream, ffi::AnyBuffer a, Result det, Result cofa
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     using V = RealElement<E>;
-    Slice slice(sizeof(V));
+    SharedLayout layout(sizeof(V));
     const SmallCofactors<E> job{
         .n = ToInt(n),
         .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
         .det = AsElements(Elements<T>(det, batch, {}, "det")),
         .cofactors = AsElements(Elements<T>(cofactors, batch, {n, n}, "the cofactors")),
-        .matrix = {size, slice.Take<E>(size)},
-        .result = {size, slice.Take<E>(size)},
-        .pivots = slice.Take<V>(n),
-        .permutation = slice.Take<V>(n),
-        .vectors = slice.Take<E>(2 * n),
-        .places = slice.Take<int>(2 * n)};
-    LaunchAlone(stream, job, batch, slice);
+        .matrix = {size, layout.Take<E>(size)},
+        .result = {size, layout.Take<E>(size)},
+        .pivots = layout.Take<V>(n),
+        .permutation = layout.Take<V>(n),
+        .vectors = layout.Take<E>(2 * n),
+        .places = layout.Take<int>(2 * n)};
+    LaunchThreads(stream, job, batch, layout);
   });
 }
 

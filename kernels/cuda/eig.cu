@@ -1,12 +1,13 @@
 // Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
 //
-// By the Schur form of one matrix per team of threads, in shared memory where that fits, else in
-// global memory; a few matrices beyond kTeamEig by cuSOLVER's geev, which has no left vectors, on a
-// column-major copy of one after another. A real matrix's vectors come from it as real and
-// imaginary parts in neighbouring columns, and are put together here. A matrix that holds NaN or
-// Inf, which gets NaN and info = -1, goes to it as the identity.
+// A team of threads makes the Schur form of a matrix, in shared memory where that fits, else in
+// global memory. A few matrices beyond kTeamEig take cuSOLVER's geev instead, one after another, on
+// a column-major copy. geev has no left vectors. It returns a real matrix's vectors as real and
+// imaginary parts in neighbouring columns, which are joined here. A matrix that holds NaN or Inf is
+// passed to it as the identity, and gets NaN and info = -1.
 #include <mutex>
 
+#include "kernels/cuda/eig_path.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/cuda/schur_work.h"
@@ -16,7 +17,7 @@
 namespace linalg::cuda {
 namespace {
 
-// What is made of n by n matrices: vectors that are not wanted are null.
+// For n by n matrices. Vectors that are not requested are null.
 template <class T>
 struct EigProblem {
   using E = Element<T>;
@@ -38,15 +39,15 @@ struct TeamEig {
   using V = RealElement<E>;
   using C = Complex<V>;
   EigProblem<T> problem;
-  SchurPlaces<E> places;
-  Place<V> diagonal;
-  Place<int32_t> order;
-  Place<C> x;
+  SchurOffsets<E> offsets;
+  Offset<V> diagonal;
+  Offset<int32_t> order;
+  Offset<C> x;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n;
     const int64_t offset = i * problem.Size();
-    const team::SchurWork<E> work = places.In(slice);
+    const team::SchurWork<E> work = offsets.In(slice);
     const team::Balanced<V> balanced{diagonal.In(slice), order.In(slice)};
     LoadMatrix(team, problem.a + offset, n, n, work.Input(), work.ld);
     const int info =
@@ -62,15 +63,15 @@ void RunTeamEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const EigProblem<T>& problem) {
   using E = Element<T>;
   using V = RealElement<E>;
-  Slice slice(sizeof(V));
-  const auto places = TakeSchurWork<E>(slice, problem.n, LargeTeamSize(problem.n), kVectors);
+  SharedLayout layout(sizeof(V));
+  const auto offsets = TakeSchurWork<E>(layout, problem.n, LargeTeamSize(problem.n), kVectors);
   const TeamEig<T, kVectors> job{
       .problem = problem,
-      .places = places,
-      .diagonal = slice.Take<V>(problem.n),
-      .order = slice.Take<int32_t>(problem.n),
-      .x = slice.Take<Complex<V>>(kVectors ? problem.n * int64_t{places.ld} : 0)};
-  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(problem.n), slice);
+      .offsets = offsets,
+      .diagonal = layout.Take<V>(problem.n),
+      .order = layout.Take<int32_t>(problem.n),
+      .x = layout.Take<Complex<V>>(kVectors ? problem.n * int64_t{offsets.ld} : 0)};
+  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(problem.n), layout);
 }
 
 // Xgeev has a race between host threads before CUDA 13.0 Update 1.
@@ -89,8 +90,8 @@ struct JoinColumns {
     const auto [matrix, i, j] = elements(place);
     const V sign = LoadGlobal(w + j).im;
     Complex<V> x{columns[j * n + i], V(0)};
-    // The first of a pair is that with the positive imaginary part. After an iteration that failed
-    // one may lack the other.
+    // The first of a pair is the one with the positive imaginary part. After an iteration that
+    // failed, one may lack the other.
     if (sign > V(0) && j + 1 < n) x.im = columns[(j + 1) * n + i];
     if (sign < V(0) && j > 0) x = {columns[(j - 1) * n + i], -x.re};
     StoreGlobal(x, target + place);
@@ -112,8 +113,8 @@ void VendorEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   VendorWorkspace work(stream, scratch, geev);
   const auto run = [&](int64_t i, int32_t* info) {
     C* const w = values + i * n;
-    // Under the mutex nothing but Xgeev is waited for: what is on the stream before it may need
-    // another device, whose thread may want the mutex.
+    // Synchronise before locking, so that only Xgeev is waited for under the mutex. Earlier work on
+    // the stream may need another device, whose thread may want the mutex.
     Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     {
       const std::lock_guard<std::mutex> lock(geev_mutex);
@@ -172,8 +173,9 @@ void RunEig(cudaStream_t stream, DeviceScratch& scratch, ffi::AnyBuffer a, Resul
         RunTeamEig<false>(stream, scratch, batch, problem);
       }
     };
-    TakePath(ChooseEig(n, left != nullptr, batch), On{Path::kTeam, team}, On{Path::kBlock, team},
-             On{Path::kSteps, [&] { VendorEig(stream, scratch, batch, problem); }});
+    LaunchOnPath(EigPath<T>(n, left != nullptr, batch, SharedBytes()), On{GpuPath::kTeam, team},
+                 On{GpuPath::kBlock, team},
+                 On{GpuPath::kVendor, [&] { VendorEig(stream, scratch, batch, problem); }});
   });
 }
 

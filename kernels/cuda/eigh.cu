@@ -1,13 +1,18 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// Tiny ones by the QL iteration of kernels/small, one matrix per thread in shared memory, up to
-// kAloneEighBytes. Up to kTeamEigh, and as far as shared memory goes, in three launches: a team of
-// threads each reduces a matrix to tridiagonal form; a thread each iterates for the eigenvalues of
-// that, so that what is a long chain for one matrix runs for many side by side; and a team each
-// applies the rotations that the thread has noted. Larger ones by cuSOLVER: XsyevBatched, piece by
-// piece, or Xsyevd for a single matrix. It is given both triangles and asked for the upper one: of
-// complex matrices it has failed on lower ones (jax issue 32641). A matrix that holds NaN or Inf
-// goes to it as the identity; it gets NaN and info = -1.
+// Up to kThreadEighBytes, one thread per matrix runs the QL iteration of kernels/small in shared
+// memory.
+//
+// Up to kTeamEigh, as far as shared memory allows, there are three launches. A team per matrix
+// reduces it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that
+// many of these long chains run side by side. A team per matrix applies the rotations that the
+// thread has recorded.
+//
+// Larger matrices take cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It
+// gets both triangles and is asked for the upper one, because it has failed on lower ones of
+// complex matrices (jax issue 32641). A matrix that holds NaN or Inf is passed to it as the
+// identity, and gets NaN and info = -1.
+#include "kernels/cuda/eigh_path.h"
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
@@ -24,10 +29,10 @@ struct SmallEigh {
   using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
   EighProblem<E> problem;
-  Place<V> work;     // a Work
-  Staged<E> matrix;  // at its beginning
-  Staged<V> values;
-  Staged<V> info;
+  Offset<V> work;         // a Work
+  SharedArray<E> matrix;  // at its beginning
+  SharedArray<V> values;
+  SharedArray<V> info;
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
@@ -49,17 +54,22 @@ void RunSmallEigh(cudaStream_t stream, int64_t batch, const EighProblem<E>& prob
   using V = RealElement<E>;
   using Work = small::EigenWork<E, V>;
   const int64_t n = problem.n;
-  Slice slice(sizeof(V));
-  const Place<V> work = slice.Take<V>(small::SizeOf<Work>(problem.n, kVectors));
+  SharedLayout layout(sizeof(V));
+  const Offset<V> work = layout.Take<V>(small::SizeOf<Work>(problem.n, kVectors));
   const SmallEigh<E, kVectors> job{.problem = problem,
                                    .work = work,
                                    .matrix = {n * n, work.template As<E>()},
                                    .values = {n, work},
-                                   .info = {1, slice.Take<V>(1)}};
-  LaunchAlone(stream, job, batch, slice);
+                                   .info = {1, layout.Take<V>(1)}};
+  LaunchThreads(stream, job, batch, layout);
 }
 
-// What the three launches hand on, for each matrix of a piece of the batch.
+// Space for the recorded rotations and sweeps of the QL iteration:
+// benchmarks/crossovers/cuda_eigh_notes.json. Beyond it, the team continues the iteration itself.
+int64_t RecordedRotations(int64_t n) { return n * n + n * n / 4 + 8 * n; }
+int64_t RecordedSweeps(int64_t n) { return 3 * n + 8; }
+
+// Data that the three launches pass on, for each matrix of a piece of the batch.
 template <class V>
 struct EighNotes {
   struct Sum {
@@ -79,7 +89,7 @@ struct EighNotes {
   team::QlRecord<V> records;  // of the first matrix
   team::QlProgress* progress;
 
-  // `memory` is a DeviceScratch, or a Sum of what it would be asked for.
+  // `memory` is a DeviceScratch, or a Sum of the bytes that it would be asked for.
   template <class Memory>
   static EighNotes Take(Memory&& memory, int64_t n, int64_t piece, bool vectors) {
     EighNotes notes{.n = ToInt(n),
@@ -99,7 +109,7 @@ struct EighNotes {
     notes.progress = memory.template Take<team::QlProgress>(piece);
     return notes;
   }
-  // Of one matrix.
+  // The bytes of one matrix.
   static int64_t Bytes(int64_t n, bool vectors) {
     Sum sum;
     Take(sum, n, 1, vectors);
@@ -121,16 +131,16 @@ struct ReduceEigh {
   using V = RealElement<E>;
   EighProblem<E> problem;
   EighNotes<V> notes;
-  Place<E> matrix, w, product, taus;
+  Offset<E> matrix, w, product, taus;
   int ld;
 
-  ReduceEigh(Slice& slice, const EighProblem<E>& problem)
+  ReduceEigh(SharedLayout& layout, const EighProblem<E>& problem)
       : problem(problem),
         notes{},
-        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        w(slice.Take<E>(problem.n)),
-        product(slice.Take<E>(problem.n)),
-        taus(slice.Take<E>(problem.n)),
+        matrix(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        w(layout.Take<E>(problem.n)),
+        product(layout.Take<E>(problem.n)),
+        taus(layout.Take<E>(problem.n)),
         ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -153,14 +163,14 @@ struct ReduceEigh {
   }
 };
 
-// By one thread for each matrix. Without vectors this is the last of the launches.
+// By one thread for each matrix. Without vectors this is the last launch.
 template <class E, bool kVectors>
 struct IterateEigh {
   static constexpr int kMostThreads = kBlockThreads;
   using V = RealElement<E>;
   EighProblem<E> problem;
   EighNotes<V> notes;
-  Place<double> tridiagonal;
+  Offset<double> tridiagonal;
 
   __device__ void Run(const Team&, int64_t i, char* slice) const {
     const int n = problem.n;
@@ -185,19 +195,19 @@ struct RotateEigh {
   static constexpr int64_t kUnit = alignof(team::RotationPair<V>);
   EighProblem<E> problem;
   EighNotes<V> notes;
-  Place<E> matrix;
-  Place<team::RotationPair<V>> rotations;
-  Place<team::QlProgress> progress;
-  Place<int32_t> order;
+  Offset<E> matrix;
+  Offset<team::RotationPair<V>> rotations;
+  Offset<team::QlProgress> progress;
+  Offset<int32_t> order;
   int ld;
 
-  RotateEigh(Slice& slice, const EighProblem<E>& problem)
+  RotateEigh(SharedLayout& layout, const EighProblem<E>& problem)
       : problem(problem),
         notes{},
-        matrix(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        rotations(slice.Take<team::RotationPair<V>>(2 * problem.n)),
-        progress(slice.Take<team::QlProgress>(1)),
-        order(slice.Take<int32_t>(problem.n)),
+        matrix(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        rotations(layout.Take<team::RotationPair<V>>(2 * problem.n)),
+        progress(layout.Take<team::QlProgress>(1)),
+        order(layout.Take<int32_t>(problem.n)),
         ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -222,7 +232,7 @@ void RunTeamEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                  const EighProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
-  Slice reduction(sizeof(V)), rotation(RotateEigh<E>::kUnit), iteration(sizeof(double));
+  SharedLayout reduction(sizeof(V)), rotation(RotateEigh<E>::kUnit), iteration(sizeof(double));
   ReduceEigh<E, kVectors> reduce(reduction, problem);
   IterateEigh<E, kVectors> iterate{
       .problem = problem, .notes = {}, .tridiagonal = iteration.Take<double>(2 * n)};
@@ -255,8 +265,8 @@ struct HermitianElements {
   }
 };
 
-// The Hermitian parts of matrices from `first` on, scaled, with both triangles, as the vendor takes
-// them; the identity in place of what is not finite.
+// The Hermitian parts of matrices from `first` on, scaled, with both triangles, for the vendor. A
+// matrix that is not finite is replaced by the identity.
 template <class E>
 struct CopyHermitian {
   FindScales<E, HermitianElements<E>> measured;
@@ -270,7 +280,7 @@ struct CopyHermitian {
     const auto [index, i, j] = elements(place);
     const int64_t n = problem.n, matrix = first + index;
     const E* const a = problem.a + matrix * n * n;
-    // To the vendor this place is (j, i), of column-major matrices.
+    // The vendor's matrices are column-major, so this place is (j, i) to it.
     const E x =
         problem.part.At(j, i, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
     StoreGlobal<E>(
@@ -325,16 +335,14 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
              const EighProblem<Element<T>>& problem) {
   using E = Element<T>;
   using V = RealElement<E>;
-  const int64_t bytes =
-      small::SizeOf<small::EigenWork<E, V>>(problem.n, true) * static_cast<int64_t>(sizeof(V));
   const auto fits = [&] {
     return FitsInShared<ReduceEigh<E, kVectors>>(sizeof(V), problem) &&
            FitsInShared<RotateEigh<E>>(RotateEigh<E>::kUnit, problem);
   };
-  TakePath(ChooseEigh(problem.n, bytes, fits),
-           On{Path::kAlone, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
-           On{Path::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
-           On{Path::kSteps, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
+  LaunchOnPath(EighPath<T>(problem.n, fits),
+               On{GpuPath::kThread, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
+               On{GpuPath::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
+               On{GpuPath::kVendor, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
 }
 
 // `vectors` is null where a handler has no such result.
@@ -365,8 +373,8 @@ void Eigvalsh(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
   RunEigh(stream, scratch, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-// The derivatives, which are called for small matrices alone: three products each, by a team of
-// threads in shared memory. A thread would work in three matrices of its own.
+// The derivatives, which are called for small matrices only: three products each, by a team of
+// threads in shared memory. One thread would need three matrices of its own.
 template <class E>
 struct EighDerivativeProblem {
   using V = RealElement<E>;
@@ -374,10 +382,10 @@ struct EighDerivativeProblem {
   HermitianPart part;
   const V* w;
   const E* v;
-  // Operands: dA alone, or the cotangents of w and V.
+  // Operands: dA only, or the cotangents of w and V.
   const V* dw = nullptr;
   const E* x;
-  // Results: those of w and V, or A's cotangent alone.
+  // Results: those of w and V, or only A's cotangent.
   V* y_w = nullptr;
   E* y;
 };
@@ -387,17 +395,17 @@ struct EighDerivative {
   static constexpr int kMostThreads = kBlockThreads;
   using V = RealElement<E>;
   EighDerivativeProblem<E> problem;
-  Place<E> vectors, x, y;
-  Place<V> values, changes;
+  Offset<E> vectors, x, y;
+  Offset<V> values, changes;
   int ld;
 
-  EighDerivative(Slice& slice, const EighDerivativeProblem<E>& problem)
+  EighDerivative(SharedLayout& layout, const EighDerivativeProblem<E>& problem)
       : problem(problem),
-        vectors(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        x(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        y(slice.Take<E>(int64_t{problem.n} * (problem.n | 1))),
-        values(slice.Take<V>(problem.n)),
-        changes(slice.Take<V>(problem.n)),
+        vectors(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        x(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        y(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        values(layout.Take<V>(problem.n)),
+        changes(layout.Take<V>(problem.n)),
         ld(problem.n | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -425,12 +433,12 @@ struct EighDerivative {
 
 template <bool kBackward, class E>
 void Differentiate(cudaStream_t stream, int64_t batch, const EighDerivativeProblem<E>& problem) {
-  Slice slice(sizeof(RealElement<E>));
-  const EighDerivative<E, kBackward> job(slice, problem);
-  LaunchTeams(stream, job, batch, TeamSize(problem.n), slice);
+  SharedLayout layout(sizeof(RealElement<E>));
+  const EighDerivative<E, kBackward> job(layout, problem);
+  LaunchTeams(stream, job, batch, TeamSize(problem.n), layout);
 }
 
-// What both derivatives read, `x` being n by n.
+// Reads the operands of both derivatives; `x` is n by n.
 template <class T>
 EighDerivativeProblem<Element<T>> ReadDerivative(const BatchShape& shape, const ffi::AnyBuffer& w,
                                                  const ffi::AnyBuffer& v, const ffi::AnyBuffer& x,

@@ -1,4 +1,4 @@
-// Hermitian eigenproblems as the handlers share them.
+// Hermitian eigenproblems, shared by the handlers.
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"
@@ -16,7 +16,7 @@ struct EighProblem {
   V* values;
   int32_t* info;
 
-  // That of the batch from matrix `first` on.
+  // The problem of the matrices from `first` on.
   EighProblem From(int64_t first) const {
     EighProblem rest = *this;
     const int64_t size = static_cast<int64_t>(n) * n;

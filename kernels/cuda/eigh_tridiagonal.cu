@@ -1,9 +1,10 @@
 // Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
 //
-// Values alone by bisection, an eigenvalue per thread: neighbouring threads read the same element
-// of the same matrix at a time, memory is proportional to n, and the n² divisions per step are
-// spread over n threads. With vectors as a full matrix: cuSOLVER has nothing for them. A matrix
-// that holds NaN or Inf gets NaN and info = -1.
+// Eigenvalues without vectors take bisection, one thread per eigenvalue. Neighbouring threads read
+// the same element of the same matrix at a time. Memory is proportional to n, and the n² divisions
+// of a step are spread over n threads. With vectors the matrix is written out in full, because
+// cuSOLVER has no routine for tridiagonal ones. A matrix that holds NaN or Inf gets NaN and info =
+// -1.
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/cuda/eigh_problem.h"
@@ -16,7 +17,7 @@
 namespace linalg::cuda {
 namespace {
 
-// Scales a matrix by a power of two, and makes real numbers of the elements beside its diagonal.
+// Scales a matrix by a power of two, and makes the elements beside its diagonal real.
 template <class E>
 struct PrepareSturm {
   static constexpr int kMostThreads = kBlockThreads;
@@ -77,14 +78,14 @@ void EigvalshTridiagonal(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
         .rows = scratch.Take<small::SturmRow<V>>(batch * n),
         .inverses = scratch.Take<V>(batch),
         .info = Elements<int32_t>(info, batch, {}, "info")};
-    LaunchTeams(stream, job, batch, TeamSize(n), Slice(sizeof(V)));
+    LaunchTeams(stream, job, batch, TeamSize(n), SharedLayout(sizeof(V)));
     ForEach(stream, batch * n,
             FindEigenvalue<Element<T>>{
                 .prepared = job, .values = Elements<V>(values, batch, {n}, "the eigenvalues")});
   });
 }
 
-// The diagonal and what is above it of Hermitian tridiagonal matrices.
+// Writes the diagonal and the upper triangle of Hermitian tridiagonal matrices.
 template <class E>
 struct WriteTridiagonal {
   int64_t n;

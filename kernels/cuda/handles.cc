@@ -16,7 +16,7 @@ struct Pool {
   std::map<std::pair<int, cudaStream_t>, std::vector<Handle>> free;
 };
 
-// Never destroyed: by then the libraries and the driver may be gone.
+// Never destroyed: the libraries and the driver may be gone by then.
 template <class Handle>
 Pool<Handle>& ThePool() {
   static auto* const pool = new Pool<Handle>;

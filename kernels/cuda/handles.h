@@ -1,5 +1,5 @@
-// Handles of cuSOLVER and cuBLAS, which take long to make: lent to one handler at a time, and kept
-// for the next one on the same device and stream.
+// Handles of cuSOLVER and cuBLAS, which take long to make. A handle is lent to one handler at a
+// time, and kept for the next one on the same device and stream.
 #pragma once
 
 #include "kernels/cuda/vendor.h"

@@ -1,7 +1,8 @@
 // Hessenberg form, A = Q H Qᴴ, with a real subdiagonal.
 //
-// One matrix per team of threads, row-major, in shared memory where it fits; a larger one per block
-// in global memory. cuSOLVER has no such routine. Nothing is iterated: NaN and Inf pass through.
+// A team of threads per matrix works in shared memory where it fits, row-major. A larger matrix
+// takes a block in global memory. cuSOLVER has no such routine. Nothing is iterated, so NaN and Inf
+// pass through.
 #include "kernels/team/hessenberg.h"
 
 #include "kernels/cuda/launch.h"
@@ -22,7 +23,7 @@ template <class E>
 struct TeamHessenberg {
   static constexpr int kMostThreads = kGlobalThreads;
   HessenbergProblem<E> problem;
-  Place<E> matrix, taus, partial;
+  Offset<E> matrix, taus, partial;
   int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -43,13 +44,13 @@ void RunHessenberg(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                    const HessenbergProblem<E>& problem) {
   const int n = problem.n, team_size = LargeTeamSize(n);
   const int64_t ld = n | 1;
-  Slice slice(sizeof(RealElement<E>));
+  SharedLayout layout(sizeof(RealElement<E>));
   const TeamHessenberg<E> job{.problem = problem,
-                              .matrix = slice.Take<E>(n * ld),
-                              .taus = slice.Take<E>(n),
-                              .partial = slice.Take<E>(team_size),
+                              .matrix = layout.Take<E>(n * ld),
+                              .taus = layout.Take<E>(n),
+                              .partial = layout.Take<E>(team_size),
                               .ld = ToInt(ld)};
-  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, layout);
 }
 
 // `q` is null where a handler has no such result.

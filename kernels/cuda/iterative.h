@@ -1,5 +1,5 @@
-// Around the vendor's iterations, which may not end on NaN: what they are given, finite matrices of
-// a norm near 1, and what becomes of their info.
+// Wrappers of the vendor's iterations, which may not end on NaN. They get finite matrices of a norm
+// near 1, and their info is merged with ours.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace linalg::cuda {
 
-// What a routine of cuSOLVER works in, on the device and on the host.
+// The workspace of a cuSOLVER routine, on the device and on the host.
 class VendorWorkspace {
  public:
   template <class Routine>
@@ -33,7 +33,7 @@ class VendorWorkspace {
     return host_.data();
   }
 
-  // The host's memory must outlive what the stream still does with it, before it is used again.
+  // The stream may still use the host's memory, so wait before it is reused.
   void Release() {
     if (lent_) Wait();
   }
@@ -50,7 +50,7 @@ class VendorWorkspace {
   bool lent_ = false;
 };
 
-// Puts what was noted before the vendor's info.
+// Our info takes precedence over the vendor's.
 struct MergeInfo {
   int32_t* info;
   const int32_t* vendors;
@@ -71,8 +71,8 @@ struct WholeMatrix {
   }
 };
 
-// Of each of a batch of matrices, of the elements counted(matrix, i), i < size: 0 or kNotFinite,
-// and powers of two that bring the largest near 1, and back.
+// Measures each matrix by its elements counted(matrix, i), i < size. info is 0 or kNotFinite. The
+// scales are powers of two that bring the largest element near 1, and back.
 template <class E, class Counted = WholeMatrix<E>>
 struct FindScales {
   static constexpr int kMostThreads = kGlobalThreads;
@@ -105,11 +105,12 @@ FindScales<E, Counted> MeasureBatch(cudaStream_t stream, DeviceScratch& scratch,
                                    .info = info,
                                    .scales = scratch.Take<V>(batch),
                                    .inverses = scratch.Take<V>(batch)};
-  LaunchTeams(stream, job, batch, job.kMostThreads, Slice(sizeof(V)));
+  LaunchTeams(stream, job, batch, job.kMostThreads, SharedLayout(sizeof(V)));
   return job;
 }
 
-// A row-major matrix of those, scaled, or transposed; the identity in place of what is not finite.
+// Copies one row-major matrix, scaled, perhaps transposed. A matrix that is not finite is replaced
+// by the identity.
 template <class E>
 struct CopyScaled {
   FindScales<E> measured;
@@ -128,8 +129,8 @@ struct CopyScaled {
   }
 };
 
-// routine(i, info) with one matrix after another in `matrix`, as CopyScaled puts it there. Returns
-// what the results are to be scaled back by; info is complete.
+// Calls routine(i, info) for one matrix after another, which CopyScaled puts in `matrix`. Returns
+// the scales for the results; info is complete.
 template <class T, class Routine>
 FindScales<Element<T>> ForEachScaled(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                                      int64_t rows, int64_t cols, const Element<T>* a,
@@ -152,8 +153,8 @@ FindScales<Element<T>> ForEachScaled(cudaStream_t stream, DeviceScratch& scratch
   return scales;
 }
 
-// What is proportional to the matrices, `count` numbers for each: scaled back, or NaN where info is
-// not 0.
+// Scales back results that are proportional to the matrices, `count` numbers for each. They become
+// NaN where info is not 0.
 template <class E>
 struct ScaleBack {
   E* x;

@@ -1,5 +1,5 @@
-// What a job is made of: the work on one matrix, by a thread or by a team of threads, with its
-// arrays in shared memory. kernels/cuda/launch.h runs jobs over a batch.
+// Parts of a job: the work on one matrix by a thread or a team of threads, with its arrays in
+// shared memory. kernels/cuda/launch.h runs jobs over a batch.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,17 @@
 #include <type_traits>
 
 #include "kernels/arithmetic/element.h"
+#include "kernels/cuda/path.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/team.h"
+#include "kernels/cuda/team_size.h"
 #include "kernels/cuda/tuning.h"
 #include "kernels/ffi.h"
 
 namespace linalg::cuda {
 
-// The same memory as what algorithms compute with.
+// Views the memory as elements that algorithms compute with.
 template <class T>
 auto* AsElements(T* data) {
   if constexpr (std::is_const_v<T>) {
@@ -25,34 +27,33 @@ auto* AsElements(T* data) {
   }
 }
 
-// Where an array lies in every slice.
+// The offset of an array in every slice.
 template <class X>
-struct Place {
-  int offset;
+struct Offset {
+  int bytes;
 
   __device__ __forceinline__ X* In(char* slice) const {
-    return reinterpret_cast<X*>(slice + offset);
+    return reinterpret_cast<X*>(slice + bytes);
   }
 
-  // The same memory as an array of another type.
+  // Views the memory as an array of another type.
   template <class Y>
-  Place<Y> As() const {
-    return {offset};
+  Offset<Y> As() const {
+    return {bytes};
   }
 };
 
-// The shared memory of the threads that work on a matrix, in units of a real number, and the places
-// of the matrix's arrays in it. An odd number of units lies between two matrices, which spreads
-// them over the banks.
-class Slice {
+// The layout of a slice: the shared memory of the threads that work on a matrix, in units of a real
+// number. The number of units is odd, which spreads the matrices over the banks.
+class SharedLayout {
  public:
-  explicit Slice(int64_t unit) : unit_(unit) {}
+  explicit SharedLayout(int64_t unit) : unit_(unit) {}
 
   template <class X>
-  Place<X> Take(int64_t count) {
-    const Place<X> place{ToInt(bytes_)};
+  Offset<X> Take(int64_t count) {
+    const Offset<X> offset{ToInt(bytes_)};
     bytes_ += (count * static_cast<int64_t>(sizeof(X)) + unit_ - 1) / unit_ * unit_;
-    return place;
+    return offset;
   }
 
   int64_t bytes() const { return (bytes_ / unit_ | 1) * unit_; }
@@ -62,7 +63,7 @@ class Slice {
   int64_t bytes_ = 0;
 };
 
-// Elements of global memory: a complex one in one access.
+// Elements of global memory. A complex one takes one access.
 template <class E>
 __device__ __forceinline__ E LoadGlobal(const E* source) {
   if constexpr (std::is_same_v<E, Complex<float>>) {
@@ -86,7 +87,7 @@ __device__ __forceinline__ void StoreGlobal(E x, E* target) {
   }
 }
 
-// The elements of one of many systems that lie between each other.
+// The elements of one of many interleaved systems.
 template <class E>
 struct StridedVector {
   E* data;
@@ -99,8 +100,8 @@ struct StridedVector {
 };
 
 // Starts to copy an element of global memory to shared memory, number by number, without waiting
-// for it: a thread has as many copies under way as it likes, and no register holds them. Their end
-// is waited for by FinishCopies, and then by a barrier.
+// for it. A thread may have any number of copies under way, and no register holds them.
+// FinishCopies waits for them; a barrier must follow it.
 template <class E>
 __device__ __forceinline__ void CopyGlobal(const E* source, E* target) {
 #if defined(__CUDA_ARCH__)
@@ -139,13 +140,13 @@ class Divider {
   unsigned magic_, divisor_;
 };
 
-// i / divisor for 0 <= i < 2^63, by a multiplication: for a division of 64 bits, which the machine
-// has not, the compiler calls some seventy instructions.
+// i / divisor for 0 <= i < 2^63, by a multiplication. The machine has no division of 64 bits: the
+// compiler would call about seventy instructions.
 class LongDivider {
  public:
   explicit LongDivider(int64_t divisor) : divisor_(std::max<int64_t>(divisor, 1)) {
-    // By the integer above 2^(63 + shift) / divisor, divisor <= 2^shift: it has 64 bits, and what
-    // it is too large by does not reach a quotient of 63.
+    // Multiply by the integer above 2^(63 + shift) / divisor, where divisor <= 2^shift. It has 64
+    // bits, and its excess does not reach a quotient of 63 bits.
     while ((uint64_t{1} << shift_) < static_cast<uint64_t>(divisor_)) ++shift_;
     uint64_t rest = uint64_t{1} << shift_;
     for (int bit = 0; bit < 64; ++bit) {
@@ -174,7 +175,7 @@ class LongDivider {
   int shift_ = 0;
 };
 
-// Where the elements of a batch of row-major matrices lie, one after another.
+// Finds the matrix, row and column of an element in a batch of contiguous row-major matrices.
 class MatrixElements {
  public:
   struct Position {
@@ -192,7 +193,7 @@ class MatrixElements {
   LongDivider by_rows_, by_cols_;
 };
 
-// The matrices that a block works on at a time, a thread each: `count` of the batch from `first`
+// The matrices that a block works on at a time, one thread each: `count` of the batch from `first`
 // on, with their slices of shared memory.
 struct Block {
   int64_t first;
@@ -205,20 +206,20 @@ struct Block {
   }
 };
 
-// One array of every matrix that a block works on, `size` elements each: in global memory one after
-// another, `stride` apart (0: one for all of them), in shared memory at its place in each slice.
+// One array of every matrix that a block works on, `size` elements each. In global memory they lie
+// `stride` apart (0: all matrices share one), in shared memory at an offset of each slice.
 template <class X>
-struct Staged {
-  Staged(int64_t size, int64_t stride, Place<X> place)
-      : place(place), size(static_cast<int>(size)), stride(stride), by_size(size) {}
-  Staged(int64_t size, Place<X> place) : Staged(size, size, place) {}
+struct SharedArray {
+  SharedArray(int64_t size, int64_t stride, Offset<X> offset)
+      : offset(offset), size(static_cast<int>(size)), stride(stride), by_size(size) {}
+  SharedArray(int64_t size, Offset<X> offset) : SharedArray(size, size, offset) {}
 
-  Place<X> place;
+  Offset<X> offset;
   int size;
   int64_t stride;
   Divider by_size;
 
-  __device__ __forceinline__ X* In(char* slice) const { return place.In(slice); }
+  __device__ __forceinline__ X* In(char* slice) const { return offset.In(slice); }
 
   __device__ __forceinline__ void Load(const X* source, const Block& block) const {
     ForEachElement(block, [&](unsigned matrix, unsigned i) {
@@ -259,19 +260,18 @@ inline int64_t SharedBytes() {
   Check(cudaGetDevice(&device), "cudaGetDevice");
   Check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "cudaDeviceGetAttribute");
-  return bytes - kMeetingBytes;
+  return bytes - kReductionBytes;
 }
 
-// Whether a block's shared memory has room for Job(slice, arguments...), or such places.
+// Whether Job(layout, arguments...), or such offsets, fit in the shared memory of a block.
 template <class Job, class... Arguments>
 bool FitsInShared(int64_t unit, const Arguments&... arguments) {
-  Slice slice(unit);
-  static_cast<void>(Job(slice, arguments...));
-  return slice.bytes() <= SharedBytes();
+  SharedLayout layout(unit);
+  static_cast<void>(Job(layout, arguments...));
+  return layout.bytes() <= SharedBytes();
 }
 
-// The way of a small matrix to the slice of the threads that work on it, its rows `ld` apart, and
-// back.
+// Moves a small matrix between global memory and a slice, where its rows are `ld` apart.
 struct RowsOfWarp {
   int rows, cols, ld;
 
@@ -290,7 +290,7 @@ struct RowsOfWarp {
     });
   }
 
-  // target[...] = value(i, j); several rows at a time, which are not waited for one by one.
+  // target[...] = value(i, j), several rows at a time, so that they are not waited for one by one.
   template <class Team, class E, class Value>
   __device__ __forceinline__ void Store(const Team& team, E* target, Value&& value) const {
     constexpr int kRows = 32 / sizeof(E);
@@ -310,7 +310,7 @@ struct RowsOfWarp {
   }
 };
 
-// A team's own matrix between global memory and its slice, whose rows are `ld` apart.
+// Loads a team's matrix from global memory to its slice, where rows are `ld` apart.
 template <class E>
 __device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, int rows, int cols,
                                            E* target, int ld) {
@@ -319,7 +319,7 @@ __device__ __forceinline__ void LoadMatrix(const Team& team, const E* source, in
       [=](int i, int j, E x) { target[i * ld + j] = x; });
 }
 
-// target[...] = value(i, j), rows `cols` apart; of what a team's algorithm has made, too
+// target[...] = value(i, j), rows `cols` apart. value may be the result of a team's algorithm.
 template <class E, class Value>
 __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols, E* target,
                                             Value&& value) {
@@ -327,8 +327,8 @@ __device__ __forceinline__ void StoreMatrix(const Team& team, int rows, int cols
                 [=](int i, int j, E x) { StoreGlobal<E>(x, target + i * cols + j); });
 }
 
-// The info of a team's matrix. The barrier is for what a warp has done without one,
-// before it loads its next matrix; what a Team does ends with one.
+// Stores the info of a team's matrix. The barrier ends the warp's work without barriers, before it
+// loads its next matrix. A Team's work ends with a barrier anyway.
 template <class Team>
 __device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* target) {
   team.Phase([&](int thread) {
@@ -341,7 +341,7 @@ __device__ __forceinline__ void StoreInfo(const Team& team, int info, int32_t* t
   });
 }
 
-// A team's own array, `count` elements, between global memory and its slice.
+// Moves a team's array of `count` elements between global memory and its slice.
 template <class Team, class X>
 __device__ __forceinline__ void LoadArray(const Team& team, int count, const X* source, X* target) {
   team.Phase([&](int thread) {

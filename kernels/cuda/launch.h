@@ -1,17 +1,17 @@
-// Kernels that run a job over a batch: one matrix per thread, or one per team of threads; and
-// passes over all elements of a batch.
+// Kernels that run a job over a batch, one matrix per thread or per team of threads, and passes
+// over all elements of a batch.
 #pragma once
 
 #include "kernels/cuda/job.h"
 
 namespace linalg::cuda {
 
-// One matrix per thread: the block loads its matrices together, each thread works on its own, and
-// the block stores the results together, so that global memory is read and written in whole lines.
-// A job that runs on a block rather than on a slice shares out its `matrices` itself.
+// One matrix per thread. The block loads its matrices together, each thread works on one, and the
+// block stores the results together. So global memory is read and written in whole lines. A job
+// that runs on a block rather than on a slice distributes its `matrices` itself.
 template <class Job>
 __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThreads)
-    RunAlone(const Job job, int64_t batch, int matrices, int64_t bytes) {
+    RunThreads(const Job job, int64_t batch, int matrices, int64_t bytes) {
   extern __shared__ __align__(16) char memory[];
   const int64_t step = static_cast<int64_t>(gridDim.x) * matrices;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * matrices; first < batch; first += step) {
@@ -32,14 +32,14 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThread
   }
 }
 
-// One matrix per team. With kGlobal a block's slices are in `global` memory, which else is not
-// used.
+// One matrix per team. With kGlobal a block's slices are in `global` memory, which is not used
+// otherwise.
 template <bool kGlobal, class Job>
 __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMostThreads)
     RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes, char* global) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ __align__(16) char meeting[kMeetingBytes];
-  const Team team(team_size, meeting);
+  __shared__ __align__(16) char reduction[kReductionBytes];
+  const Team team(team_size, reduction);
   const int teams = blockDim.x / team_size, mine = threadIdx.x / team_size;
   const int64_t step = static_cast<int64_t>(gridDim.x) * teams;
   char* const slices = kGlobal ? global + blockIdx.x * teams * bytes : memory;
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   }
 }
 
-// One matrix per team of a warp's threads, its teams side by side; where a warp has more teams than
-// there are matrices, the last one is worked on twice, to the same results.
+// One matrix per team of a warp's threads, with the warp's teams side by side. If a warp has more
+// teams than there are matrices left, several work on the last matrix, to the same results.
 template <class Job>
 __global__ void __launch_bounds__(kBlockThreads, Job::Shape::kResident / kBlockThreads)
     RunWarps(const Job job, int64_t batch, int64_t bytes) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads, Job::Shape::kResident / kBlockT
   }
 }
 
-// Of as many blocks as there may be: kernels go on from one matrix to the next.
+// Launches at most as many blocks as CUDA allows. Kernels go on from one matrix to the next.
 template <class... Parameters, class... Arguments>
 void Launch(cudaStream_t stream, int64_t blocks, int threads, int64_t bytes,
             void (*kernel)(Parameters...), const Arguments&... arguments) {
@@ -79,7 +79,8 @@ void Launch(cudaStream_t stream, int64_t blocks, int threads, int64_t bytes,
         "launching a kernel");
 }
 
-// How many teams, of `bytes` of shared memory each, a block has: one, if it is more than a warp.
+// Teams per block, each with `bytes` of shared memory. A team of more than a warp has its own
+// block.
 inline int TeamsPerBlock(int64_t batch, int team_size, int64_t bytes) {
   if (team_size > 32) return 1;
   int teams = kBlockThreads / team_size;
@@ -90,7 +91,7 @@ inline int TeamsPerBlock(int64_t batch, int team_size, int64_t bytes) {
   return teams;
 }
 
-// Always the same limit, the GPU's: it belongs to the kernel, which other threads launch too.
+// Always sets the GPU's limit: the setting belongs to the kernel, which other threads launch too.
 template <class Kernel>
 void AllowShared(Kernel* kernel, int64_t bytes) {
   const int64_t most = SharedBytes();
@@ -102,35 +103,36 @@ void AllowShared(Kernel* kernel, int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-// With `parts` of each matrix to share out, a thread for every part as far as a block has them.
+// `parts` of each matrix can be shared out: each part has a thread, as far as a block has them.
 template <class Job>
-void LaunchAlone(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice,
-                 int parts = 1) {
+void LaunchThreads(cudaStream_t stream, const Job& job, int64_t batch, const SharedLayout& layout,
+                   int parts = 1) {
   if (batch == 0) return;
-  const int matrices = TeamsPerBlock(batch, parts, slice.bytes());
-  const int64_t bytes = matrices * slice.bytes();
-  if (bytes > kBlockBytes) AllowShared(&RunAlone<Job>, bytes);
+  const int matrices = TeamsPerBlock(batch, parts, layout.bytes());
+  const int64_t bytes = matrices * layout.bytes();
+  if (bytes > kBlockBytes) AllowShared(&RunThreads<Job>, bytes);
   Launch(stream, (batch + matrices - 1) / matrices, std::min(matrices * parts, kBlockThreads),
-         bytes, &RunAlone<Job>, job, batch, matrices, slice.bytes());
+         bytes, &RunThreads<Job>, job, batch, matrices, layout.bytes());
 }
 
 template <class Job>
 void LaunchTeams(cudaStream_t stream, const Job& job, int64_t batch, int team_size,
-                 const Slice& slice) {
+                 const SharedLayout& layout) {
   if (batch == 0) return;
-  const int teams = TeamsPerBlock(batch, team_size, slice.bytes());
-  const int64_t bytes = teams * slice.bytes();
-  if (bytes + kMeetingBytes > kBlockBytes) AllowShared(&RunTeams<false, Job>, bytes);
+  const int teams = TeamsPerBlock(batch, team_size, layout.bytes());
+  const int64_t bytes = teams * layout.bytes();
+  if (bytes + kReductionBytes > kBlockBytes) AllowShared(&RunTeams<false, Job>, bytes);
   Launch(stream, (batch + teams - 1) / teams, teams * team_size, bytes, &RunTeams<false, Job>, job,
-         batch, team_size, slice.bytes(), nullptr);
+         batch, team_size, layout.bytes(), nullptr);
 }
 
-// Slices lie so far apart that the teams of a warp, at the same place of each, meet other banks.
+// Slices lie so far apart that the teams of a warp, at the same offset of each, use different
+// banks.
 template <class Job>
-void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Slice& slice) {
+void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const SharedLayout& layout) {
   if (batch == 0) return;
   constexpr int64_t kThreads = Job::Shape::kThreads, kWord = 4, kBanks = 32;
-  const int64_t rounds = (slice.bytes() + kBanks * kWord - 1) / (kBanks * kWord);
+  const int64_t rounds = (layout.bytes() + kBanks * kWord - 1) / (kBanks * kWord);
   const int64_t bytes = (rounds * kBanks + kThreads % kBanks) * kWord;
   const int teams = std::max<int>(TeamsPerBlock(batch, kThreads, bytes), kBanks / kThreads);
   if (teams * bytes > kBlockBytes) AllowShared(&RunWarps<Job>, teams * bytes);
@@ -138,18 +140,18 @@ void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Slice
          batch, bytes);
 }
 
-// As LaunchTeams, for slices that may be too large for shared memory: those are in scratch memory,
-// of at most kGlobalBlocks blocks.
+// LaunchTeams for slices that may be too large for shared memory. Those are in scratch memory, for
+// at most kGlobalBlocks blocks.
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch,
-                         int team_size, const Slice& slice) {
+                         int team_size, const SharedLayout& layout) {
   if (batch == 0) return;
-  if (slice.bytes() <= SharedBytes()) {
-    return LaunchTeams(stream, job, batch, team_size, slice);
+  if (layout.bytes() <= SharedBytes()) {
+    return LaunchTeams(stream, job, batch, team_size, layout);
   }
   const int64_t blocks = std::min(batch, kGlobalBlocks);
-  char* const global = scratch.Take<char>(blocks * slice.bytes());
-  Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, slice.bytes(),
+  char* const global = scratch.Take<char>(blocks * layout.bytes());
+  Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, layout.bytes(),
          global);
 }
 
@@ -202,8 +204,8 @@ __global__ void __launch_bounds__(kTransposeThreads)
   }
 }
 
-// Row-major (rows, cols) matrices become (cols, rows) ones; `source_size` and `target_size`
-// elements lie from one to the next.
+// Transposes row-major (rows, cols) matrices, which lie `source_size` elements apart, to ones that
+// lie `target_size` apart.
 template <class T>
 void Transpose(cudaStream_t stream, int64_t batch, int64_t rows, int64_t cols, const T* source,
                int64_t source_size, T* target, int64_t target_size) {

@@ -1,9 +1,9 @@
 // LU with partial pivoting, and solves with given factors.
 //
-// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
-// memory. Beyond, cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a
-// column-major copy. Pivots count from 0 and become the permutation on the device. A singular
-// matrix is not a failure: info is the 1-based index of the first zero pivot.
+// A matrix that fits in shared memory is factored by a thread, a part of a warp or a team of
+// threads. Larger ones take cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after
+// another, on a column-major copy. Pivots count from 0 and become the permutation on the device. A
+// singular matrix is not a failure: info is the 1-based index of the first zero pivot.
 #include "kernels/cuda/lu_factors.h"
 
 #include "kernels/cuda/handles.h"
@@ -21,9 +21,9 @@ namespace {
 template <class E>
 struct SmallLu {
   using V = RealElement<E>;
-  LuProblem<E> problem;
-  Staged<E> matrix;
-  Staged<V> pivots, permutation, info;
+  GpuLuProblem<E> problem;
+  SharedArray<E> matrix;
+  SharedArray<V> pivots, permutation, info;
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
@@ -41,14 +41,14 @@ struct SmallLu {
 template <class E>
 struct TeamLu {
   static constexpr int kMostThreads = kBlockThreads;
-  LuProblem<E> problem;
-  LuPlaces<E> places;
+  GpuLuProblem<E> problem;
+  LuOffsets<E> offsets;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int rows = problem.rows, cols = problem.cols, count = problem.Count(), ld = places.ld;
-    E* const factors = places.matrix.In(slice);
-    int32_t* const steps = places.pivots.In(slice);
-    int32_t* const order = places.permutation.In(slice);
+    const int rows = problem.rows, cols = problem.cols, count = problem.Count(), ld = offsets.ld;
+    E* const factors = offsets.matrix.In(slice);
+    int32_t* const steps = offsets.pivots.In(slice);
+    int32_t* const order = offsets.permutation.In(slice);
     LoadMatrix(team, problem.a + i * problem.Size(), rows, cols, factors, ld);
     const int info = team::Lu(team, rows, cols, factors, ld, steps, order);
     StoreMatrix(team, rows, cols, problem.packed + i * problem.Size(),
@@ -62,54 +62,56 @@ struct TeamLu {
 template <class E, int kSize>
 struct WarpLu {
   using Shape = WarpShape<E, kSize>;
-  LuProblem<E> problem;
-  WarpLuPlaces<E> places;
-  Place<int32_t> pivots;
+  GpuLuProblem<E> problem;
+  WarpLuOffsets<E> offsets;
+  Offset<int32_t> pivots;
 
-  WarpLu(Slice& slice, const LuProblem<E>& problem)
+  WarpLu(SharedLayout& layout, const GpuLuProblem<E>& problem)
       : problem(problem),
-        places(slice, problem.rows, problem.cols),
-        pivots(slice.Take<int32_t>(problem.Count())) {}
+        offsets(layout, problem.rows, problem.cols),
+        pivots(layout.Take<int32_t>(problem.Count())) {}
 
   template <class Team>
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int rows = problem.rows, cols = problem.cols, count = problem.Count();
-    E* const a = places.matrix.In(slice);
+    E* const a = offsets.matrix.In(slice);
     int32_t* const steps = pivots.In(slice);
-    int32_t* const order = places.permutation.In(slice);
-    places.rows.Load(team, problem.a + i * problem.Size(), a);
+    int32_t* const order = offsets.permutation.In(slice);
+    offsets.rows.Load(team, problem.a + i * problem.Size(), a);
     const auto factors =
-        team::LuByRows<Shape::kRows, kSize>(team, rows, cols, a, places.rows.ld, steps, order);
-    places.rows.Store(team, problem.packed + i * problem.Size(), factors);
+        team::LuByRows<Shape::kRows, kSize>(team, rows, cols, a, offsets.rows.ld, steps, order);
+    offsets.rows.Store(team, problem.packed + i * problem.Size(), factors);
     StoreArray(team, count, steps, problem.pivots + i * count);
     StoreArray(team, rows, order, problem.permutation + i * rows);
     StoreInfo(team, factors.info, problem.info + i);
   }
 };
 
-// The vendor's pivots, from 1, to ours.
+// Makes the vendor's pivots, which count from 1, count from 0.
 struct CountFromZero {
   int32_t* pivots;
   LongDivider by_count;
   int64_t size;
 
   __device__ void operator()(int64_t i) const {
-    // Where NaN was compared, anything may stand there.
+    // Where NaN was compared, the pivot may be any number.
     const int64_t k = i - by_count(i) * by_count.divisor(), pivot = int64_t{pivots[i]} - 1;
     pivots[i] = static_cast<int32_t>(pivot >= k && pivot < size ? pivot : k);
   }
 };
 
-// info from the factors, for the vendor's is not always right: 0, or from 1 the first pivot that is
-// 0. What the vendor makes of a pivot whose reciprocal overflows may be anything, in its LU and in
-// its substitution. So such a matrix is factored again, by a team in global memory, unless it is
-// substituted with, where that pivot counts as 0.
+// Finds info from the factors, for the vendor's is not always right: 0, or the first zero pivot
+// counted from 1.
+//
+// A pivot whose reciprocal overflows may make the vendor's LU and substitution return anything. So
+// a team in global memory factors such a matrix again. If substitution follows, that pivot counts
+// as 0 instead.
 template <class E>
 struct CheckPivots {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
 
-  LuProblem<E> problem;
+  GpuLuProblem<E> problem;
 
   __device__ void Run(const Team& team, int64_t i, char*) const {
     const int64_t size = problem.Size();
@@ -124,7 +126,7 @@ struct CheckPivots {
     if (!strict && first([=](V x) { return x > V(0) && x < kTiny; }) != 0) {
       if (size <= std::numeric_limits<int>::max()) {
         found = FactorAgain(team, i, factors);
-      } else {  // too many for a team's integers: that they are wrong is said by NaN
+      } else {  // too many for a team's integers: NaN marks them as wrong
         team.Phase([&](int thread) {
           if (thread == 0) factors[0] = NaN<E>();
         });
@@ -153,14 +155,14 @@ struct MarkNaN {
   }
 };
 
-// The permutation of given pivots, one per team.
+// Makes the permutation of given pivots, one per team.
 struct MakePermutation {
   static constexpr int kMostThreads = kBlockThreads;
   const int32_t* pivots;
   int32_t* permutation;
   int count, size;
   bool in_shared;
-  Place<int32_t> order, copy;
+  Offset<int32_t> order, copy;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     int32_t* const target = permutation + i * size;
@@ -178,7 +180,7 @@ void Lu(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result lu,
   const int64_t batch = shape.batch, m = shape.rows, n = shape.cols, k = std::min(m, n);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     T* const lu_data = Elements<T>(lu, batch, {m, n}, "lu");
-    LuProblem<Element<T>> problem{
+    GpuLuProblem<Element<T>> problem{
         .batch = batch,
         .rows = ToInt(m),
         .cols = ToInt(n),
@@ -188,7 +190,7 @@ void Lu(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result lu,
         .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
-    if (ChooseFactors<Element<T>>(m, n) != Path::kSteps) return OwnLu(stream, problem);
+    if (ChooseFactors<Element<T>>(m, n) != GpuPath::kVendor) return FactorLu(stream, problem);
     T* const packed = scratch.Take<T>(batch * m * n);
     problem.packed = AsElements(packed);
     VendorLu<T>(stream, scratch, problem);
@@ -218,35 +220,36 @@ void LuSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer lu, ffi:
 }  // namespace
 
 template <class E>
-void OwnLu(cudaStream_t stream, const LuProblem<E>& problem) {
+void FactorLu(cudaStream_t stream, const GpuLuProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t rows = problem.rows, cols = problem.cols, size = problem.Size();
   const int count = problem.Count();
-  Slice slice(sizeof(V));
-  const auto alone = [&] {
+  SharedLayout layout(sizeof(V));
+  const auto thread = [&] {
     const SmallLu<E> job{.problem = problem,
-                         .matrix = {size, slice.Take<E>(size)},
-                         .pivots = {count, slice.Take<V>(count)},
-                         .permutation = {rows, slice.Take<V>(rows)},
-                         .info = {1, slice.Take<V>(1)}};
-    LaunchAlone(stream, job, problem.batch, slice);
+                         .matrix = {size, layout.Take<E>(size)},
+                         .pivots = {count, layout.Take<V>(count)},
+                         .permutation = {rows, layout.Take<V>(rows)},
+                         .info = {1, layout.Take<V>(1)}};
+    LaunchThreads(stream, job, problem.batch, layout);
   };
   const auto warp = [&](auto size) {
-    const WarpLu<E, size> job(slice, problem);
-    LaunchWarps(stream, job, problem.batch, slice);
+    const WarpLu<E, size> job(layout, problem);
+    LaunchWarps(stream, job, problem.batch, layout);
   };
   const auto team = [&] {
-    const TeamLu<E> job{.problem = problem, .places = {slice, problem.rows, problem.cols}};
-    const int team_size = PanelTeamSize(std::max(rows, cols), slice.bytes());
-    LaunchTeams(stream, job, problem.batch, team_size, slice);
+    const TeamLu<E> job{.problem = problem, .offsets = {layout, problem.rows, problem.cols}};
+    const int team_size = PanelTeamSize(std::max(rows, cols), layout.bytes());
+    LaunchTeams(stream, job, problem.batch, team_size, layout);
   };
-  TakePath(ChooseFactors<E>(rows, cols), On{Path::kAlone, alone},
-           On{Path::kWarp, [&] { WithWarpShape<kWarpLu<E>>(std::max(rows, cols), warp); }},
-           On{Path::kTeam, team});
+  LaunchOnPath(ChooseFactors<E>(rows, cols), On{GpuPath::kThread, thread},
+               On{GpuPath::kWarp, [&] { WithWarpShape<kWarpLu<E>>(std::max(rows, cols), warp); }},
+               On{GpuPath::kTeam, team});
 }
 
 template <class T>
-void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const LuProblem<Element<T>>& problem) {
+void VendorLu(cudaStream_t stream, DeviceScratch& scratch,
+              const GpuLuProblem<Element<T>>& problem) {
   using E = Element<T>;
   const int64_t batch = problem.batch, size = problem.Size();
   const int m = problem.rows, n = problem.cols, count = problem.Count();
@@ -269,7 +272,7 @@ void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const LuProblem<Eleme
       }
     }
     LaunchTeams(stream, CheckPivots<E>{.problem = problem}, batch, kGlobalThreads,
-                Slice(sizeof(Real<T>)));
+                SharedLayout(sizeof(Real<T>)));
     ForEach(stream, batch * size,
             MarkNaN<E>{.a = problem.packed, .by_size = LongDivider(size), .info = info});
   }
@@ -280,29 +283,29 @@ void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const LuProblem<Eleme
 
 void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,
                          const int32_t* pivots, int32_t* permutation) {
-  Slice slice(4);
+  SharedLayout layout(4);
   const bool in_shared = (size + count) * 4 <= kPermutationBytes;
   const MakePermutation job{.pivots = pivots,
                             .permutation = permutation,
                             .count = ToInt(count),
                             .size = ToInt(size),
                             .in_shared = in_shared,
-                            .order = slice.Take<int32_t>(in_shared ? size : 0),
-                            .copy = slice.Take<int32_t>(in_shared ? count : 0)};
-  LaunchTeams(stream, job, batch, std::min(TeamSize(size), kPermutationThreads), slice);
+                            .order = layout.Take<int32_t>(in_shared ? size : 0),
+                            .copy = layout.Take<int32_t>(in_shared ? count : 0)};
+  LaunchTeams(stream, job, batch, std::min(TeamSize(size), kPermutationThreads), layout);
 }
 
-template void OwnLu<float>(cudaStream_t, const LuProblem<float>&);
-template void OwnLu<double>(cudaStream_t, const LuProblem<double>&);
-template void OwnLu<Complex<float>>(cudaStream_t, const LuProblem<Complex<float>>&);
-template void OwnLu<Complex<double>>(cudaStream_t, const LuProblem<Complex<double>>&);
+template void FactorLu<float>(cudaStream_t, const GpuLuProblem<float>&);
+template void FactorLu<double>(cudaStream_t, const GpuLuProblem<double>&);
+template void FactorLu<Complex<float>>(cudaStream_t, const GpuLuProblem<Complex<float>>&);
+template void FactorLu<Complex<double>>(cudaStream_t, const GpuLuProblem<Complex<double>>&);
 
-template void VendorLu<float>(cudaStream_t, DeviceScratch&, const LuProblem<float>&);
-template void VendorLu<double>(cudaStream_t, DeviceScratch&, const LuProblem<double>&);
+template void VendorLu<float>(cudaStream_t, DeviceScratch&, const GpuLuProblem<float>&);
+template void VendorLu<double>(cudaStream_t, DeviceScratch&, const GpuLuProblem<double>&);
 template void VendorLu<std::complex<float>>(cudaStream_t, DeviceScratch&,
-                                            const LuProblem<Complex<float>>&);
+                                            const GpuLuProblem<Complex<float>>&);
 template void VendorLu<std::complex<double>>(cudaStream_t, DeviceScratch&,
-                                             const LuProblem<Complex<double>>&);
+                                             const GpuLuProblem<Complex<double>>&);
 
 }  // namespace linalg::cuda
 

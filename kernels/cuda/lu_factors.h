@@ -1,13 +1,14 @@
-// LU factors as the handlers share them.
+// LU factors, shared by the handlers.
 #pragma once
 
 #include "kernels/cuda/job.h"
+#include "kernels/cuda/lu_path.h"
 
 namespace linalg::cuda {
 
-// Row-major matrices and what becomes of them.
+// Row-major matrices and their factors.
 template <class E>
-struct LuProblem {
+struct GpuLuProblem {
   int64_t batch;
   int rows, cols;
   const E* a;
@@ -15,19 +16,19 @@ struct LuProblem {
   int32_t* pivots;       // Count() of them
   int32_t* permutation;  // `rows`
   int32_t* info;
-  // Of the vendor's LU: whether its substitution follows.
+  // For the vendor's LU: whether its substitution follows.
   bool substitutes = false;
 
   __host__ __device__ int Count() const { return rows < cols ? rows : cols; }
   __host__ __device__ int64_t Size() const { return static_cast<int64_t>(rows) * cols; }
 };
 
-// Square matrices whose factors are needed on the way, and are no result unless their place, or
-// that of the pivots, is given.
+// A problem of square matrices whose factors are intermediate. Factors and pivots go to scratch
+// memory unless they are given a place.
 template <class E>
-LuProblem<E> MakeProblem(DeviceScratch& scratch, int64_t batch, int64_t n, const E* a,
-                         int32_t* info, bool substitutes, E* packed = nullptr,
-                         int32_t* pivots = nullptr) {
+GpuLuProblem<E> MakeProblem(DeviceScratch& scratch, int64_t batch, int64_t n, const E* a,
+                            int32_t* info, bool substitutes, E* packed = nullptr,
+                            int32_t* pivots = nullptr) {
   return {.batch = batch,
           .rows = ToInt(n),
           .cols = ToInt(n),
@@ -39,55 +40,55 @@ LuProblem<E> MakeProblem(DeviceScratch& scratch, int64_t batch, int64_t n, const
           .substitutes = substitutes};
 }
 
-// The places of a matrix that a team factors, its rows `ld` apart.
+// The arrays of a matrix that a team factors, its rows `ld` apart.
 template <class E>
-struct LuPlaces {
-  Place<E> matrix;
-  Place<int32_t> pivots, permutation;
+struct LuOffsets {
+  Offset<E> matrix;
+  Offset<int32_t> pivots, permutation;
   int ld;
 
-  LuPlaces(Slice& slice, int rows, int cols)
-      : matrix(slice.Take<E>(int64_t{rows} * (cols | 1))),
-        pivots(slice.Take<int32_t>(std::min(rows, cols))),
-        permutation(slice.Take<int32_t>(rows)),
+  LuOffsets(SharedLayout& layout, int rows, int cols)
+      : matrix(layout.Take<E>(int64_t{rows} * (cols | 1))),
+        pivots(layout.Take<int32_t>(std::min(rows, cols))),
+        permutation(layout.Take<int32_t>(rows)),
         ld(cols | 1) {}
 };
 
-// The places of a matrix that threads of a warp factor.
+// The arrays of a matrix that threads of a warp factor.
 template <class E>
-struct WarpLuPlaces {
+struct WarpLuOffsets {
   RowsOfWarp rows;
-  Place<E> matrix;
-  Place<int32_t> permutation;
+  Offset<E> matrix;
+  Offset<int32_t> permutation;
 
-  WarpLuPlaces(Slice& slice, int rows, int cols)
+  WarpLuOffsets(SharedLayout& layout, int rows, int cols)
       : rows(rows, cols),
-        matrix(slice.Take<E>(int64_t{rows} * this->rows.ld)),
-        permutation(slice.Take<int32_t>(rows)) {}
+        matrix(layout.Take<E>(int64_t{rows} * this->rows.ld)),
+        permutation(layout.Take<int32_t>(rows)) {}
 };
 
-// The path of matrices whose factors are wanted. But for the vendor's they are row-major.
+// The path of a factorisation. Factors are row-major, except the vendor's.
 template <class E>
-Path ChooseFactors(int64_t rows, int64_t cols) {
-  const int64_t size = rows * cols * static_cast<int64_t>(sizeof(E));
-  return ChooseLu<E>(rows, cols, size + (rows + cols) * 4, [&] {
-    // Much larger matrices have places that no integer counts.
-    return size <= SharedBytes() &&
-           FitsInShared<LuPlaces<E>>(sizeof(RealElement<E>), ToInt(rows), ToInt(cols));
+GpuPath ChooseFactors(int64_t rows, int64_t cols) {
+  return LuPath<E>(rows, cols, [&](int64_t bytes) {
+    // Checked before FitsInShared, which counts in int.
+    return bytes <= SharedBytes() &&
+           FitsInShared<LuOffsets<E>>(sizeof(RealElement<E>), ToInt(rows), ToInt(cols));
   });
 }
 
-// Factors in shared memory, on a path that is not the vendor's. Pivots and permutation count from
-// 0; info is 0, from 1 the first pivot that is 0, or -1 where the factors hold NaN.
+// Factors in shared memory, on any path but the vendor's. Pivots and permutation count from 0. info
+// is 0, the first zero pivot counted from 1, or -1 where the factors hold NaN.
 template <class E>
-void OwnLu(cudaStream_t stream, const LuProblem<E>& problem);
+void FactorLu(cudaStream_t stream, const GpuLuProblem<E>& problem);
 
-// The same by cuSOLVER or cuBLAS, but the factors are column-major. What they do with a pivot whose
-// reciprocal overflows is made good, or, with `substitutes`, is the info.
+// Factors by cuSOLVER or cuBLAS, column-major. A matrix with a pivot whose reciprocal overflows is
+// factored again; with `substitutes` that pivot is the info instead.
 template <class T>
-void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const LuProblem<Element<T>>& problem);
+void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const GpuLuProblem<Element<T>>& problem);
 
-// The rows' order after the exchanges, in one launch; a pivot outside the permutation is ignored.
+// The order of the rows after the exchanges, in one launch. A pivot outside the permutation is
+// ignored.
 void PivotsToPermutation(cudaStream_t stream, int64_t batch, int64_t count, int64_t size,
                          const int32_t* pivots, int32_t* permutation);
 

@@ -1,9 +1,10 @@
 // Products of small matrices, c = op(a) op(b).
 //
-// A block loads the operands of several products to shared memory, as they are to be multiplied,
-// each thread computes tiles of products in registers, and the block stores the products together:
-// global memory is read and written once, in whole lines. Operands that shared memory does not hold
-// are read where they lie; linalg/_tuning.py leaves XLA what is larger than a few rows and columns.
+// A block loads the operands of several products to shared memory, transposed as needed. Each
+// thread computes tiles of products in registers, and the block stores the products together. So
+// global memory is read and written once, in whole lines. Operands that do not fit in shared memory
+// are read from global memory. linalg/_core/tuning.py leaves matrices of more than a few rows and
+// columns to XLA.
 #include "kernels/cuda/launch.h"
 #include "kernels/handlers.h"
 #include "kernels/matmul_shape.h"
@@ -27,17 +28,17 @@ struct Products {
   Operand<E> a, b;
   E* c;
 
-  // To conjugate b is to conjugate a instead, and the product.
+  // Conjugating b is the same as conjugating a instead, and the product.
   __device__ __forceinline__ E Left(E x) const { return a.conjugate != b.conjugate ? Conj(x) : x; }
   __device__ __forceinline__ E Finished(E sum) const { return b.conjugate ? Conj(sum) : sum; }
 };
 
-// One operand of every product that a block computes: in shared memory it is transposed already,
+// One operand of every product that a block computes. In shared memory it is transposed already,
 // and its rows are `ld` apart.
 template <class E>
-struct StagedOperand {
-  StagedOperand(const Operand<E>& operand, int rows, int ld, Slice& slice)
-      : place(slice.Take<E>(static_cast<int64_t>(rows) * ld)),
+struct SharedOperand {
+  SharedOperand(const Operand<E>& operand, int rows, int ld, SharedLayout& layout)
+      : offset(layout.Take<E>(static_cast<int64_t>(rows) * ld)),
         ld(ld),
         cols(operand.cols),
         size(operand.rows * operand.cols),
@@ -46,7 +47,7 @@ struct StagedOperand {
         by_size(size),
         by_cols(cols) {}
 
-  Place<E> place;
+  Offset<E> offset;
   int ld, cols, size, row_step, col_step;
   Divider by_size, by_cols;
 
@@ -55,22 +56,22 @@ struct StagedOperand {
       const unsigned matrix = by_size(e), i = e - matrix * size, row = by_cols(i),
                      col = i - row * cols;
       CopyGlobal(operand.data + (block.first + matrix) * operand.stride + i,
-                 place.In(block.Slice(matrix)) + row * row_step + col * col_step);
+                 offset.In(block.Slice(matrix)) + row * row_step + col * col_step);
     }
   }
 };
 
-// kRows by kCols elements of a product by each thread. A tile that would leave the matrix starts
-// further up or to the left, and stores what is its own.
+// Each thread computes kRows by kCols elements of a product. A tile that would leave the matrix
+// starts further up or to the left, and stores only its own elements.
 template <class E>
 struct TiledProducts {
   static constexpr int kRows = 4, kCols = sizeof(E) > 8 ? 2 : 4;
 
-  TiledProducts(Slice& slice, const Products<E>& products)
+  TiledProducts(SharedLayout& layout, const Products<E>& products)
       : products(products),
-        a(products.a, products.m, products.depth | 1, slice),
-        b(products.b, products.depth, std::max(products.n, kCols) | 1, slice),
-        c(int64_t{products.m} * products.n, slice.Take<E>(int64_t{products.m} * products.n)),
+        a(products.a, products.m, products.depth | 1, layout),
+        b(products.b, products.depth, std::max(products.n, kCols) | 1, layout),
+        c(int64_t{products.m} * products.n, layout.Take<E>(int64_t{products.m} * products.n)),
         col_tiles((products.n + kCols - 1) / kCols),
         tiles((products.m + kRows - 1) / kRows * col_tiles),
         by_tiles(tiles),
@@ -78,8 +79,8 @@ struct TiledProducts {
         by_depth(products.depth) {}
 
   Products<E> products;
-  StagedOperand<E> a, b;
-  Staged<E> c;
+  SharedOperand<E> a, b;
+  SharedArray<E> c;
   int col_tiles, tiles;
   Divider by_tiles, by_col_tiles, by_depth;
 
@@ -100,12 +101,12 @@ struct TiledProducts {
   __device__ void Store(const Block& block) const { c.Store(products.c, block); }
 
  private:
-  // The columns that a tile takes beyond those of a narrow b.
+  // Clears the columns that a tile takes beyond those of a narrow b.
   __device__ __forceinline__ void ClearRest(const Block& block) const {
     const auto rows = static_cast<unsigned>(block.count * products.depth);
     for (unsigned e = threadIdx.x; e < rows; e += blockDim.x) {
       const unsigned matrix = by_depth(e), row = e - matrix * products.depth;
-      E* const x = b.place.In(block.Slice(matrix)) + row * b.ld;
+      E* const x = b.offset.In(block.Slice(matrix)) + row * b.ld;
       for (int j = products.n; j < kCols; ++j) x[j] = E{};
     }
   }
@@ -116,9 +117,9 @@ struct TiledProducts {
     const int first_col = std::max(std::min(own_col, n - kCols), 0);
     const E* left[kRows];
     for (int i = 0; i < kRows; ++i) {
-      left[i] = a.place.In(slice) + std::min(first_row + i, m - 1) * a.ld;
+      left[i] = a.offset.In(slice) + std::min(first_row + i, m - 1) * a.ld;
     }
-    const E* right = b.place.In(slice) + first_col;
+    const E* right = b.offset.In(slice) + first_col;
     E sum[kRows][kCols] = {};
     for (int k = 0; k < products.depth; ++k, right += b.ld) {
       for (int i = 0; i < kRows; ++i) {
@@ -138,7 +139,7 @@ struct TiledProducts {
   }
 };
 
-// The same, an element each, from global memory.
+// One thread per element, from global memory.
 template <class E>
 struct ProductElement {
   Products<E> products;
@@ -184,19 +185,19 @@ void Multiply(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer
     const int64_t elements = products.batch * shape.m * shape.n;
     if (elements == 0) return;
     constexpr int64_t kUnit = sizeof(RealElement<E>);
-    // Far below what a block has, before any of it is an int.
+    // This keeps sizes far below the limit of int before any becomes one.
     const int64_t bytes = (shape.a.size() + shape.b.size() + shape.m * shape.n) * sizeof(T);
     const auto fits = [&] {
       return bytes <= SharedBytes() && FitsInShared<TiledProducts<E>>(kUnit, products);
     };
     const auto in_tiles = [&] {
-      Slice slice(kUnit);
-      const TiledProducts<E> job(slice, products);
-      LaunchAlone(stream, job, products.batch, slice, job.tiles);
+      SharedLayout layout(kUnit);
+      const TiledProducts<E> job(layout, products);
+      LaunchThreads(stream, job, products.batch, layout, job.tiles);
     };
-    TakePath(
-        ChooseMatmul(fits), On{Path::kTeam, in_tiles},
-        On{Path::kAlone, [&] {
+    LaunchOnPath(
+        fits() ? GpuPath::kTeam : GpuPath::kThread, On{GpuPath::kTeam, in_tiles},
+        On{GpuPath::kThread, [&] {
              ForEach(stream, elements,
                      ProductElement<E>{.products = products, .elements = {products.m, products.n}});
            }});

@@ -1,5 +1,5 @@
-// The Python module linalg._cuda: the handlers as capsules, and where CUDA's libraries may lie.
-// Importing it needs no GPU, no driver and no library of CUDA's.
+// The Python module linalg._cuda: the handlers as capsules, and the directories of CUDA's
+// libraries. Importing it needs no GPU, no driver and no CUDA library.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -17,7 +17,7 @@ NB_MODULE(_cuda, m) {
       "captured_targets",
       [] {
         nb::dict targets;
-#define LINALG_ADD_CAPTURED(name) \
+#define LINALG_ADD_CAPTURED(name, call) \
   targets[#name] = nb::capsule(reinterpret_cast<void*>(name##_captured));
         LINALG_FOR_EACH_CAPTURED(LINALG_ADD_CAPTURED)
 #undef LINALG_ADD_CAPTURED
@@ -38,7 +38,7 @@ NB_MODULE(_cuda, m) {
       [] {
         int count = 0;
         if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-        cudaGetLastError();  // it would be the next launch's
+        cudaGetLastError();  // else the next launch would report it
         return 0;
       },
       nb::sig("def device_count() -> int"), "The GPUs that CUDA finds; 0 without a driver.");

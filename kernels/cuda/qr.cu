@@ -1,15 +1,17 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// Tiny matrices, but for column pivoting, one per thread in shared memory, up to kAloneQrBytes.
-// Others one per team of threads, row-major throughout: in shared memory up to kTeamQrBytes, which
-// holds 512 by 32 too, R leaving before Q takes its place. Larger matrices of a large batch, and
-// all larger ones with column pivoting, which cuSOLVER lacks, do the same in global memory, a block
-// each; else cuSOLVER's geqrf and orgqr take one column-major copy after another.
+// Up to kThreadQrBytes, one thread per matrix works in shared memory, without column pivoting. Up
+// to kTeamQrBytes, which holds 512 by 32 too, a team per matrix works in shared memory, row-major
+// throughout: R leaves before Q takes its place. A block per matrix does the same in global memory
+// for larger matrices of a large batch. All larger ones with column pivoting go there too, because
+// cuSOLVER lacks that. The others take cuSOLVER's geqrf and orgqr, one column-major copy after
+// another.
 #include "kernels/team/qr.h"
 
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/qr_path.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/qr.h"
@@ -18,8 +20,8 @@
 namespace linalg::cuda {
 namespace {
 
-// What is made of m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
-// its operands. What is wanted is told apart from where it goes, which may be null for a buffer
+// The problem for m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
+// its operands. Flags and sizes say what is requested, because a pointer may be null for a buffer
 // without elements.
 template <class E>
 struct QrProblem {
@@ -28,7 +30,7 @@ struct QrProblem {
   const E* a;
   bool factored = false;  // `a` and `taus_in` hold reflectors already
   const E* taus_in = nullptr;
-  bool packed = false;  // the reflectors are wanted below R, with their taus
+  bool packed = false;  // R has the reflectors below it, and their taus are a result
   E* taus = nullptr;
   E* r = nullptr;  // its r_rows first rows
   int r_rows = 0;
@@ -39,19 +41,19 @@ struct QrProblem {
 
   __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
 
-  // What goes to r, factors(i, j) being R with the reflectors below it.
+  // The element of `r`, where factors(i, j) is R with the reflectors below it.
   template <class Factors>
   __device__ __forceinline__ E RAt(int i, int j, Factors&& factors) const {
     return packed ? factors(i, j) : WithoutReflectors(i, j, factors);
   }
 };
 
-// The reflectors' vectors, and R beside them where they leave room, are held as LAPACK packs them,
-// column-major: so Q can take the place of the matrix before R is stored.
+// The reflectors' vectors are held as LAPACK packs them, column-major, with R beside them. So Q can
+// take the place of the matrix before R is stored.
 template <class E>
 struct SmallQr {
   QrProblem<E> problem;
-  Staged<E> matrix, scales, r, q;
+  SharedArray<E> matrix, scales, r, q;
   Divider by_cols;
 
   __device__ void Load(const Block& block) const {
@@ -89,15 +91,15 @@ template <class E>
 void RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem) {
   const int64_t m = problem.m, n = problem.n, r_size = problem.r_rows * n,
                 q_size = m * problem.q_cols;
-  Slice slice(sizeof(RealElement<E>));
-  const Place<E> matrix = slice.Take<E>(m * problem.Columns()), packed = slice.Take<E>(m * n);
+  SharedLayout layout(sizeof(RealElement<E>));
+  const Offset<E> matrix = layout.Take<E>(m * problem.Columns()), packed = layout.Take<E>(m * n);
   const SmallQr<E> job{.problem = problem,
                        .matrix = {m * n, matrix},
-                       .scales = {problem.count, slice.Take<E>(problem.count)},
+                       .scales = {problem.count, layout.Take<E>(problem.count)},
                        .r = {r_size, packed},
                        .q = {q_size, matrix},
                        .by_cols = Divider(n)};
-  LaunchAlone(stream, job, problem.batch, slice);
+  LaunchThreads(stream, job, problem.batch, layout);
 }
 
 template <class E>
@@ -105,8 +107,8 @@ struct TeamQr {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   QrProblem<E> problem;
-  Place<E> matrix, taus, partial;
-  Place<V> norms, squares;
+  Offset<E> matrix, taus, partial;
+  Offset<V> norms, squares;
   int ld;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -142,15 +144,15 @@ template <class E>
 void RunTeamQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<E>& problem,
                int team_size, int64_t ld) {
   using V = RealElement<E>;
-  Slice slice(sizeof(V));
+  SharedLayout layout(sizeof(V));
   const TeamQr<E> job{.problem = problem,
-                      .matrix = slice.Take<E>(problem.m * ld),
-                      .taus = slice.Take<E>(problem.count),
-                      .partial = slice.Take<E>(team_size),
-                      .norms = slice.Take<V>(problem.pivoted ? problem.n : 0),
-                      .squares = slice.Take<V>(problem.pivoted ? team_size : 0),
+                      .matrix = layout.Take<E>(problem.m * ld),
+                      .taus = layout.Take<E>(problem.count),
+                      .partial = layout.Take<E>(team_size),
+                      .norms = layout.Take<V>(problem.pivoted ? problem.n : 0),
+                      .squares = layout.Take<V>(problem.pivoted ? team_size : 0),
                       .ld = ToInt(ld)};
-  LaunchTeamsAnywhere(stream, scratch, job, problem.batch, team_size, slice);
+  LaunchTeamsAnywhere(stream, scratch, job, problem.batch, team_size, layout);
 }
 
 // The first r_rows rows of the upper triangles of column-major m by n matrices, row-major.
@@ -197,7 +199,7 @@ void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Eleme
   if (problem.packed) {
     Transpose(stream, batch, n, m, static_cast<const T*>(a), column_major, r, input);
   } else if (problem.r_rows > 0) {
-    // Of the m rows of a column-major matrix the first r_rows are wanted.
+    // Only the first r_rows of the m rows are requested.
     const int64_t r_size = static_cast<int64_t>(problem.r_rows) * n;
     ForEach(stream, batch * r_size,
             UpperTriangle<Element<T>>{.a = AsElements(static_cast<const T*>(a)),
@@ -221,16 +223,20 @@ void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Eleme
 template <class T>
 void RunQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
   if (problem.batch == 0) return;
-  const int64_t m = problem.m, ld = problem.Columns() | 1, element_bytes = sizeof(T);
-  const int64_t elements = m * problem.Columns() + m * problem.n + problem.count;
+  constexpr int64_t kBytes = sizeof(T);
+  const int64_t m = problem.m, ld = problem.Columns() | 1;
+  const QrSizes sizes{.m = m,
+                      .n = problem.n,
+                      .q_cols = problem.q_cols,
+                      .count = problem.count,
+                      .pivoted = problem.pivoted};
   const auto teams_of = [&](int team_size) { RunTeamQr(stream, scratch, problem, team_size, ld); };
-  const int64_t bytes = m * ld * element_bytes;
-  TakePath(ChooseQr(problem.pivoted, problem.count, elements * element_bytes, bytes, problem.batch,
-                    SharedBytes()),
-           On{Path::kAlone, [&] { RunSmallQr(stream, problem); }},
-           On{Path::kTeam, [&] { teams_of(QrTeamSize(m, problem.Columns(), bytes)); }},
-           On{Path::kBlock, [&] { teams_of(kGlobalThreads); }},
-           On{Path::kSteps, [&] { VendorQr<T>(stream, scratch, problem); }});
+  LaunchOnPath(QrPath(sizes, kBytes, problem.batch, SharedBytes()),
+               On{GpuPath::kThread, [&] { RunSmallQr(stream, problem); }},
+               On{GpuPath::kTeam,
+                  [&] { teams_of(QrTeamSize(m, problem.Columns(), TeamQrBytes(sizes, kBytes))); }},
+               On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
+               On{GpuPath::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
 
 template <class T>
@@ -244,7 +250,7 @@ QrProblem<Element<T>> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a)
           .q_cols = ToInt(shape.q_cols)};
 }
 
-// For R, and for Q if it is wanted.
+// For R, and for Q if it is requested.
 template <class T>
 QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r) {
   const QrShape shape = ReadQrShape(a, q == nullptr ? nullptr : &**q, *r);
@@ -305,15 +311,15 @@ void QrPivoted(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Res
   });
 }
 
-// The derivatives of factors A = Q R with Q of the shape of A, which are called for small matrices
-// alone: along `x`, and backward, for the cotangents `x` and `x_r`.
+// The derivatives of A = Q R with Q of the shape of A, along `x`, and backward for the cotangents
+// `x` and `x_r`. They are called for small matrices only.
 template <class E, bool kBackward>
 struct QrDerivative {
   int m, n;
   const E *q, *r, *x, *x_r;
   E *y, *y_r;
-  Staged<E> matrix, triangle, change, change_r;
-  Place<E> work;
+  SharedArray<E> matrix, triangle, change, change_r;
+  Offset<E> work;
 
   __device__ void Load(const Block& block) const {
     matrix.Load(q, block);
@@ -336,7 +342,7 @@ struct QrDerivative {
   }
 };
 
-// Of what the first result y has the shape; of R's derivative `x_r` is given, or else `y_r` made.
+// `shape` is that of the first result y. R's derivative is given as `x_r`, or else made as `y_r`.
 template <bool kBackward, class T>
 void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuffer& q,
                    const ffi::AnyBuffer& r, const ffi::AnyBuffer& x, const T* x_r, Result& y,
@@ -348,7 +354,7 @@ void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuff
     const T* const data = Elements<T>(buffer, batch, {rows, n}, name);
     return AsElements(data);
   };
-  Slice slice(sizeof(RealElement<E>));
+  SharedLayout layout(sizeof(RealElement<E>));
   const QrDerivative<E, kBackward> job{.m = ToInt(m),
                                        .n = ToInt(n),
                                        .q = given(q, m, "q"),
@@ -357,12 +363,12 @@ void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuff
                                        .x_r = AsElements(x_r),
                                        .y = AsElements(Elements<T>(y, batch, {m, n}, "the result")),
                                        .y_r = AsElements(y_r),
-                                       .matrix = {size, slice.Take<E>(size)},
-                                       .triangle = {square, slice.Take<E>(square)},
-                                       .change = {size, slice.Take<E>(size)},
-                                       .change_r = {square, slice.Take<E>(square)},
-                                       .work = slice.Take<E>(square)};
-  LaunchAlone(stream, job, batch, slice);
+                                       .matrix = {size, layout.Take<E>(size)},
+                                       .triangle = {square, layout.Take<E>(square)},
+                                       .change = {size, layout.Take<E>(size)},
+                                       .change_r = {square, layout.Take<E>(square)},
+                                       .work = layout.Take<E>(square)};
+  LaunchThreads(stream, job, batch, layout);
 }
 
 void QrJvp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuffer da, Result dq,

@@ -1,8 +1,8 @@
-// Schur factors, A = Z T Zᴴ: T upper triangular, or quasi-triangular where A is real.
+// Schur factors, A = Z T Zᴴ. T is upper triangular, or quasi-triangular where A is real.
 //
-// One matrix per team of threads, in shared memory where it fits with Z, else in global memory, a
-// block each. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose iteration does
-// not end, gets NaN; info is -1, or LAPACK's.
+// A team of threads per matrix works in shared memory where the matrix fits with Z, else a block in
+// global memory. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose iteration
+// does not end, gets NaN; info is -1, or LAPACK's.
 #include "kernels/cuda/schur_work.h"
 
 #include "kernels/handlers.h"
@@ -10,7 +10,7 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices.
+// For n by n matrices.
 template <class E>
 struct SchurProblem {
   int n;
@@ -24,12 +24,12 @@ template <class E>
 struct TeamSchur {
   static constexpr int kMostThreads = kGlobalThreads;
   SchurProblem<E> problem;
-  SchurPlaces<E> places;
+  SchurOffsets<E> offsets;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n;
     const int64_t offset = i * n * n;
-    const team::SchurWork<E> work = places.In(slice);
+    const team::SchurWork<E> work = offsets.In(slice);
     LoadMatrix(team, problem.a + offset, n, n, work.Input(), work.ld);
     const auto made = team::SchurFactors(team, n, work);
     StoreMatrix(team, n, n, problem.form + offset, made.form);
@@ -47,15 +47,15 @@ void Schur(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result 
     using E = Element<T>;
     T* const form_data = Elements<T>(form, batch, {n, n}, "the Schur form");
     T* const vectors_data = Elements<T>(vectors, batch, {n, n}, "the Schur vectors");
-    Slice slice(sizeof(RealElement<E>));
+    SharedLayout layout(sizeof(RealElement<E>));
     const SchurProblem<E> problem{.n = n,
                                   .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
                                   .form = AsElements(form_data),
                                   .vectors = AsElements(vectors_data),
                                   .info = Elements<int32_t>(info, batch, {}, "info")};
     const TeamSchur<E> job{.problem = problem,
-                           .places = TakeSchurWork<E>(slice, n, LargeTeamSize(n), true)};
-    LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), slice);
+                           .offsets = TakeSchurWork<E>(layout, n, LargeTeamSize(n), true)};
+    LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), layout);
   });
 }
 

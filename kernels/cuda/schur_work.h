@@ -1,5 +1,4 @@
-// What Schur forms and eigenvectors that are made of them have in common: the places of a team's
-// arrays.
+// The arrays of a team that makes Schur forms, or eigenvectors from them.
 #pragma once
 
 #include "kernels/cuda/launch.h"
@@ -7,10 +6,10 @@
 
 namespace linalg::cuda {
 
-// Of matrices whose rows are `ld` apart.
+// For matrices whose rows are `ld` apart.
 template <class E>
-struct SchurPlaces {
-  Place<E> z, t, taus, partial;
+struct SchurOffsets {
+  Offset<E> z, t, taus, partial;
   int ld;
 
   __device__ __forceinline__ team::SchurWork<E> In(char* slice) const {
@@ -24,12 +23,12 @@ struct SchurPlaces {
 
 // Without `vectors` T takes the operand's place.
 template <class E>
-SchurPlaces<E> TakeSchurWork(Slice& slice, int n, int team_size, bool vectors) {
+SchurOffsets<E> TakeSchurWork(SharedLayout& layout, int n, int team_size, bool vectors) {
   const int64_t ld = n | 1;
-  return {.z = slice.Take<E>(1 + n * ld),
-          .t = slice.Take<E>(vectors ? n * ld : 0),
-          .taus = slice.Take<E>(n),
-          .partial = slice.Take<E>(team_size),
+  return {.z = layout.Take<E>(1 + n * ld),
+          .t = layout.Take<E>(vectors ? n * ld : 0),
+          .taus = layout.Take<E>(n),
+          .partial = layout.Take<E>(team_size),
           .ld = ToInt(ld)};
 }
 

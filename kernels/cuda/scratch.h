@@ -1,4 +1,4 @@
-// Scratch memory of handlers, and handlers that go without.
+// Scratch memory of handlers, and handlers without any.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,11 +13,12 @@
 
 namespace linalg::cuda {
 
-// Memory that lives until the handler's work on its stream is done. A handler whose launches are
-// recorded, to run again when it has returned, is given none.
+// Memory that lives until the handler's work on its stream is done. A recorded handler gets none,
+// because its launches run again after it has returned.
 class DeviceScratch {
  public:
-  // XLA refuses to be asked for more, and gives more: whole blocks of device memory.
+  // XLA refuses a larger alignment. It returns whole blocks of device memory, which have one
+  // anyway.
   static constexpr size_t kAlignment = 16;
 
   DeviceScratch() = default;
@@ -28,7 +29,7 @@ class DeviceScratch {
     static_assert(alignof(T) <= kAlignment);
     if (!allocator_) throw std::logic_error("work that may be recorded asked for scratch memory");
     const auto memory = allocator_->Allocate(std::max<int64_t>(count, 1) * sizeof(T), kAlignment);
-    // XLA's reason stays with XLA: with an alignment that it takes, memory is all it can lack.
+    // XLA does not pass on its reason. This alignment is valid, so it must lack memory.
     if (!memory.has_value()) throw std::bad_alloc();
     return static_cast<T*>(*memory);
   }
@@ -37,7 +38,7 @@ class DeviceScratch {
   std::optional<ffi::ScratchAllocator> allocator_;
 };
 
-// What a handler is bound with to be given none.
+// Bound to handlers that get no scratch memory.
 struct NoScratch {};
 
 }  // namespace linalg::cuda
@@ -73,12 +74,12 @@ auto BindWithoutScratch(void (*)(cudaStream_t, DeviceScratch, Rest...)) {
 
 }  // namespace linalg::cuda
 
-// That a handler only launches kernels, on its operands and results: XLA may record them in a
-// command buffer, and launch that again and again.
+// The trait of a handler that only launches kernels on its operands and results. XLA may record
+// them in a command buffer, and launch that again and again.
 #define LINALG_CAPTURED {xla::ffi::Traits::kCmdBufferCompatible}
 
-// Defines the handler of a target in the table, as LINALG_HANDLER does, and beside it one for calls
-// that need neither scratch memory nor the vendor's libraries: kernels/cuda/captured.h.
+// Defines the handler of a target in the table, as LINALG_HANDLER does. A second handler is for
+// calls that need neither scratch memory nor the vendor's libraries: kernels/cuda/captured.h.
 #define LINALG_HANDLER_AND_CAPTURED(name, function)                    \
   LINALG_HANDLER(name, function);                                      \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(                                       \

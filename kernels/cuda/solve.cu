@@ -1,14 +1,15 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
-// One matrix per thread, per part of a warp or per team of threads, where it fits in shared
-// memory, with what is solved with it. Beyond, the vendor's LU and cuBLAS's trsm, for inverses on
-// the permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
-// throughout. Inverses with the determinants of the same factors are asked for of small matrices
-// alone.
+// A thread, a part of a warp or a team of threads solves matrices that fit in shared memory with
+// their right-hand sides. Larger ones take the vendor's LU and cuBLAS's trsm, for inverses on the
+// permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
+// throughout. Inverses with the determinants of the same factors are requested for small matrices
+// only.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/arithmetic/transpose.h"
 #include "kernels/cuda/lu_factors.h"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/solve_path.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
@@ -19,8 +20,8 @@
 namespace linalg::cuda {
 namespace {
 
-// Of n by n matrices: A x = b with `cols` right-hand sides, or the inverse x, if there is no b. Of
-// systems also the factors, as linalg_lu has them, where `lu` and `pivots` are not null.
+// For n by n matrices: A x = b with `cols` right-hand sides, or the inverse x if there is no b. If
+// `lu` and `pivots` are not null, they get the factors of the systems, as linalg_lu has them.
 template <class E>
 struct SolveProblem {
   int64_t batch;
@@ -37,10 +38,10 @@ template <class E, bool kInverse>
 struct SmallSolve {
   using V = RealElement<E>;
   SolveProblem<E> problem;
-  Staged<E> matrix, solution;
-  Staged<V> pivots;
-  Place<V> permutation;
-  Staged<V> info;
+  SharedArray<E> matrix, solution;
+  SharedArray<V> pivots;
+  Offset<V> permutation;
+  SharedArray<V> info;
 
   __device__ void Load(const Block& block) const {
     matrix.Load(problem.a, block);
@@ -67,32 +68,32 @@ struct SmallSolve {
   }
 };
 
-enum class Solved { kVector, kColumns, kInverse };  // the factors are given on by kColumns alone
+enum class Solved { kVector, kColumns, kInverse };  // only kColumns returns the factors
 
 template <class E, int kSize, Solved kSolved>
 struct WarpSolve {
   using Shape = WarpShape<E, kSize>;
   SolveProblem<E> problem;
-  WarpLuPlaces<E> places;
-  Place<Divisor<E>> divisors;
-  Place<E> work;
-  Place<int32_t> pivots;
+  WarpLuOffsets<E> offsets;
+  Offset<Divisor<E>> divisors;
+  Offset<E> work;
+  Offset<int32_t> pivots;
 
-  WarpSolve(Slice& slice, const SolveProblem<E>& problem)
+  WarpSolve(SharedLayout& layout, const SolveProblem<E>& problem)
       : problem(problem),
-        places(slice, problem.n, problem.n),
-        divisors(slice.Take<Divisor<E>>(kSolved == Solved::kVector ? 0 : problem.n)),
-        work(slice.Take<E>(kSolved == Solved::kVector ? 0 : problem.n * kSize)),
-        pivots(slice.Take<int32_t>(kSolved == Solved::kColumns ? problem.n : 0)) {}
+        offsets(layout, problem.n, problem.n),
+        divisors(layout.Take<Divisor<E>>(kSolved == Solved::kVector ? 0 : problem.n)),
+        work(layout.Take<E>(kSolved == Solved::kVector ? 0 : problem.n * kSize)),
+        pivots(layout.Take<int32_t>(kSolved == Solved::kColumns ? problem.n : 0)) {}
 
   template <class Team>
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int n = problem.n, cols = problem.cols, ld = places.rows.ld;
-    E* const a = places.matrix.In(slice);
-    int32_t* const order = places.permutation.In(slice);
+    const int n = problem.n, cols = problem.cols, ld = offsets.rows.ld;
+    E* const a = offsets.matrix.In(slice);
+    int32_t* const order = offsets.permutation.In(slice);
     const E* const b = problem.b + i * n * cols;
     E* const x = problem.x + i * n * cols;
-    places.rows.Load(team, problem.a + i * n * n, a);
+    offsets.rows.Load(team, problem.a + i * n * n, a);
     int info;
     if constexpr (kSolved == Solved::kVector) {
       info = team::SolveByRows<Shape::kRows, kSize>(
@@ -113,7 +114,7 @@ struct WarpSolve {
         };
         const auto factored = [&](const team::RowsElsewhere<E>& factors) {
           if (problem.lu == nullptr) return;
-          places.rows.Store(team, problem.lu + i * n * n, factors);
+          offsets.rows.Store(team, problem.lu + i * n * n, factors);
           StoreArray(team, n, steps, problem.pivots + i * n);
         };
         info = team::SolveByColumns<Shape::kRows, kSize>(team, n, a, ld, order, on_pivot, factored,
@@ -129,27 +130,27 @@ template <class E, bool kInverse>
 struct TeamSolve {
   static constexpr int kMostThreads = kBlockThreads;
   SolveProblem<E> problem;
-  LuPlaces<E> places;
-  Place<E> solution;
+  LuOffsets<E> offsets;
+  Offset<E> solution;
   int ld_solution;
 
-  TeamSolve(Slice& slice, const SolveProblem<E>& problem)
+  TeamSolve(SharedLayout& layout, const SolveProblem<E>& problem)
       : problem(problem),
-        places(slice, problem.n, problem.n),
-        solution(slice.Take<E>(int64_t{problem.n} * (problem.cols | 1))),
+        offsets(layout, problem.n, problem.n),
+        solution(layout.Take<E>(int64_t{problem.n} * (problem.cols | 1))),
         ld_solution(problem.cols | 1) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     const int n = problem.n, cols = problem.cols;
-    E* const a = places.matrix.In(slice);
-    LoadMatrix(team, problem.a + i * n * n, n, n, a, places.ld);
+    E* const a = offsets.matrix.In(slice);
+    LoadMatrix(team, problem.a + i * n * n, n, n, a, offsets.ld);
     const auto x = Solve(team, i, slice, a);
     StoreMatrix(team, n, cols, problem.x + i * n * cols, x);
     if constexpr (!kInverse) {
       if (problem.lu != nullptr) {
         StoreMatrix(team, n, n, problem.lu + i * n * n,
-                    [=, ld = places.ld](int row, int col) { return a[row * ld + col]; });
-        StoreArray(team, n, places.pivots.In(slice), problem.pivots + i * n);
+                    [=, ld = offsets.ld](int row, int col) { return a[row * ld + col]; });
+        StoreArray(team, n, offsets.pivots.In(slice), problem.pivots + i * n);
       }
     }
     StoreInfo(team, x.info, problem.info + i);
@@ -157,9 +158,9 @@ struct TeamSolve {
 
  private:
   __device__ auto Solve(const Team& team, int64_t i, char* slice, E* a) const {
-    const int n = problem.n, cols = problem.cols, ld = places.ld;
-    int32_t* const steps = places.pivots.In(slice);
-    int32_t* const order = places.permutation.In(slice);
+    const int n = problem.n, cols = problem.cols, ld = offsets.ld;
+    int32_t* const steps = offsets.pivots.In(slice);
+    int32_t* const order = offsets.permutation.In(slice);
     if constexpr (kInverse) {
       return team::Inverse(team, n, a, ld, steps, order, solution.In(slice), ld_solution);
     } else {
@@ -176,7 +177,7 @@ struct CopyFirst {
   __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
 };
 
-// Where the results go but for x; the factors, if they are wanted.
+// The results other than x; the factors, if they are requested.
 template <class T>
 struct SolveResults {
   int32_t* info;
@@ -191,11 +192,11 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
   using E = Element<T>;
   int32_t* const info = results.info;
   const int64_t n = systems.n, matrices = systems.SharesMatrix() ? 1 : systems.batch;
-  const bool own = ChooseFactors<E>(n, n) != Path::kSteps;
-  // The vendor's are column-major on the way.
+  const bool own = ChooseFactors<E>(n, n) != GpuPath::kVendor;
+  // The vendor's factors are column-major until they are transposed.
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true,
                                    own ? AsElements(results.lu) : nullptr, results.pivots);
-  own ? OwnLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
+  own ? FactorLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
   if (!own && results.lu != nullptr) {
     Transpose(stream, matrices, n, n, reinterpret_cast<const T*>(problem.packed), n * n, results.lu,
               n * n);
@@ -215,7 +216,7 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
               .x = AsElements(systems.x), .by_size = LongDivider(systems.size()), .info = info});
 }
 
-// Systems, or with kInverse those whose right-hand sides are identities, which are written where
+// Solves systems. With kInverse their right-hand sides are identities, which are written only where
 // they are needed.
 template <bool kInverse, class T>
 void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
@@ -233,34 +234,34 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
                                 .info = results.info,
                                 .lu = AsElements(results.lu),
                                 .pivots = results.pivots};
-  Slice slice(sizeof(V));
-  const auto alone = [&] {
+  SharedLayout layout(sizeof(V));
+  const auto thread = [&] {
     const SmallSolve<E, kInverse> job{.problem = problem,
-                                      .matrix = {size, slice.Take<E>(size)},
-                                      .solution = {x_size, slice.Take<E>(x_size)},
-                                      .pivots = {n, slice.Take<V>(n)},
-                                      .permutation = slice.Take<V>(n),
-                                      .info = {1, slice.Take<V>(1)}};
-    LaunchAlone(stream, job, problem.batch, slice);
+                                      .matrix = {size, layout.Take<E>(size)},
+                                      .solution = {x_size, layout.Take<E>(x_size)},
+                                      .pivots = {n, layout.Take<V>(n)},
+                                      .permutation = layout.Take<V>(n),
+                                      .info = {1, layout.Take<V>(1)}};
+    LaunchThreads(stream, job, problem.batch, layout);
   };
   const auto by_warp = [&]<Solved kSolved>(std::integral_constant<Solved, kSolved>) {
     WithWarpShape<kWarpLu<E>>(n, [&](auto size) {
-      const WarpSolve<E, size, kSolved> job(slice, problem);
-      LaunchWarps(stream, job, problem.batch, slice);
+      const WarpSolve<E, size, kSolved> job(layout, problem);
+      LaunchWarps(stream, job, problem.batch, layout);
     });
   };
   const auto warp = [&] {
     if constexpr (kInverse) {
       by_warp(std::integral_constant<Solved, Solved::kInverse>{});
-    } else if (cols == 1 && problem.lu == nullptr) {  // whose registers are full
+    } else if (cols == 1 && problem.lu == nullptr) {  // its registers are full without the factors
       by_warp(std::integral_constant<Solved, Solved::kVector>{});
     } else {
       by_warp(std::integral_constant<Solved, Solved::kColumns>{});
     }
   };
   const auto team = [&] {
-    const TeamSolve<E, kInverse> job(slice, problem);
-    LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, slice.bytes()), slice);
+    const TeamSolve<E, kInverse> job(layout, problem);
+    LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, layout.bytes()), layout);
   };
   const auto in_steps = [&] {
     Systems<T> given = systems;
@@ -272,10 +273,12 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
     }
     SolveInSteps(stream, scratch, given, results);
   };
-  const auto fits = [&] { return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem); };
+  const auto fits = [&](int64_t) {
+    return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem);
+  };
   const bool shared = !kInverse && systems.SharesMatrix();
-  TakePath(ChooseSolve<E>(n, cols, shared, fits), On{Path::kAlone, alone}, On{Path::kWarp, warp},
-           On{Path::kTeam, team}, On{Path::kSteps, in_steps});
+  LaunchOnPath(SolvePath<T>(n, cols, shared, fits), On{GpuPath::kThread, thread},
+               On{GpuPath::kWarp, warp}, On{GpuPath::kTeam, team}, On{GpuPath::kSteps, in_steps});
 }
 
 void Solve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
@@ -321,7 +324,7 @@ void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result in
   });
 }
 
-// With the inverse transposed, as derivatives of determinants are.
+// The inverse is transposed, because derivatives of determinants use its transpose.
 template <class E>
 struct SmallSlogdetInverse {
   using V = RealElement<E>;
@@ -330,9 +333,9 @@ struct SmallSlogdetInverse {
   E* inverse;
   E* sign;
   V* logarithm;
-  Staged<E> matrix, result, phase;
-  Staged<V> magnitude;
-  Place<V> pivots, permutation;
+  SharedArray<E> matrix, result, phase;
+  SharedArray<V> magnitude;
+  Offset<V> pivots, permutation;
 
   __device__ void Load(const Block& block) const { matrix.Load(a, block); }
   __device__ void Run(char* slice) const {
@@ -360,20 +363,20 @@ void SlogdetInvTransposed(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Re
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     using V = RealElement<E>;
-    Slice slice(sizeof(V));
+    SharedLayout layout(sizeof(V));
     const SmallSlogdetInverse<E> job{
         .n = ToInt(n),
         .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
         .inverse = AsElements(Elements<T>(inverse, batch, {n, n}, "the inverse")),
         .sign = AsElements(Elements<T>(sign, batch, {}, "sign")),
         .logarithm = Elements<Real<T>>(logabsdet, batch, {}, "logabsdet"),
-        .matrix = {size, slice.Take<E>(size)},
-        .result = {size, slice.Take<E>(size)},
-        .phase = {1, slice.Take<E>(1)},
-        .magnitude = {1, slice.Take<V>(1)},
-        .pivots = slice.Take<V>(n),
-        .permutation = slice.Take<V>(n)};
-    LaunchAlone(stream, job, batch, slice);
+        .matrix = {size, layout.Take<E>(size)},
+        .result = {size, layout.Take<E>(size)},
+        .phase = {1, layout.Take<E>(1)},
+        .magnitude = {1, layout.Take<V>(1)},
+        .pivots = layout.Take<V>(n),
+        .permutation = layout.Take<V>(n)};
+    LaunchThreads(stream, job, batch, layout);
   });
 }
 

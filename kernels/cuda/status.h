@@ -1,4 +1,4 @@
-// What CUDA's runtime says of a call.
+// Errors of CUDA's runtime.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace linalg::cuda {
 
-// Throws what a call of the runtime failed with. The runtime would tell the next launch of it too.
+// Throws the error of a runtime call. Clears it first, or the next launch would report it too.
 inline void Check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();

@@ -7,17 +7,17 @@
 
 namespace linalg::cuda {
 
-// What the row-major `a` holds, and what is solved with it.
+// The contents of the row-major `a`, and the operation to solve with.
 struct GivenFactors {
   enum class With { kTriangle, kCholesky, kLu };
 
   With with = With::kTriangle;
-  // Of a Cholesky factor only which triangle it is, of LU factors only the operation.
+  // For a Cholesky factor only `lower` counts, for LU factors only the operation.
   Triangle triangle = {};
-  // Of LU factors: their exchanges, `pivots_stride` apart from one system's to the next.
+  // The exchanges of LU factors, `pivots_stride` apart from one system to the next.
   const int32_t* pivots = nullptr;
   int64_t pivots_stride = 0;
-  // Factors as the vendor's LU leaves them.
+  // The vendor's LU leaves column-major factors.
   bool column_major = false;
 };
 

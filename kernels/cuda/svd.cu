@@ -1,15 +1,18 @@
 // Singular values and vectors.
 //
-// By Jacobi's method: tiny square matrices one per thread; others one per team of threads, a wide
-// one as its adjoint, in shared memory, or if they are many in global memory. Else cuSOLVER takes
-// one after another. gesvdj is given the row-major matrix as it lies, transposed: Vᴴ is its U as it
-// lies there. gesvd, for the largest, wants no fewer rows than columns, which a wide matrix has as
-// it lies: U and Vᴴ are its VT and U. To both a matrix that holds NaN or Inf, which gets NaN and
-// info = -1, goes as the identity.
+// Jacobi's method takes tiny square matrices by one thread each, and others by a team of threads
+// each. Teams work in shared memory or, if there are many matrices, in global memory. A wide matrix
+// is factored as its adjoint.
+//
+// The rest take cuSOLVER, one after another. gesvdj gets the row-major matrix in place, which it
+// reads as the transpose: its U, in place, is Vᴴ. gesvd, for the largest, needs at least as many
+// rows as columns. A wide matrix in place has that: gesvd's VT and U are then U and Vᴴ. A matrix
+// that holds NaN or Inf is passed to both as the identity, and gets NaN and info = -1.
 #include "kernels/team/svd.h"
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
+#include "kernels/cuda/svd_path.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/svd.h"
@@ -36,7 +39,7 @@ struct SvdProblem {
   __host__ __device__ int Shorter() const { return m > n ? n : m; }
   // Columns of U of a tall matrix, of V of a wide one.
   __host__ __device__ int Width() const { return Tall() ? u_cols : vh_rows; }
-  // From one row to the next of the longer factor, or of the matrix alone, in a slice.
+  // The distance of rows in a slice, of the longer factor, or of the matrix without vectors.
   __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
   __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * u_cols; }
   __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * vh_rows; }
@@ -45,12 +48,12 @@ struct SvdProblem {
 template <class E, bool kVectors>
 struct SmallSvd {
   using V = RealElement<E>;
-  using Work = small::SvdWork<small::JacobiSvd<E, V>, true>;
+  using Work = ThreadSvdWork<E>;
   SvdProblem<E> problem;
-  Place<V> work;     // a Work
-  Staged<E> matrix;  // at its beginning
-  Staged<V> values;
-  Staged<V> info;
+  Offset<V> work;         // a Work
+  SharedArray<E> matrix;  // at its beginning
+  SharedArray<V> values;
+  SharedArray<V> info;
 
   __device__ void Load(const Block& block) const { matrix.Load(problem.a, block); }
   __device__ void Run(char* slice) const {
@@ -73,19 +76,20 @@ struct SmallSvd {
   }
 };
 
-// Of square matrices, that take `size` numbers.
+// For square matrices.
 template <bool kVectors, class E>
-void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem, int64_t size) {
+void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
   using V = RealElement<E>;
   const int64_t n = problem.n;
-  Slice slice(sizeof(V));
-  const Place<V> work = slice.Take<V>(size);
+  SharedLayout layout(sizeof(V));
+  const Offset<V> work =
+      layout.Take<V>(small::SizeOf<ThreadSvdWork<E>>(problem.n, problem.n, false));
   const SmallSvd<E, kVectors> job{.problem = problem,
                                   .work = work,
                                   .matrix = {n * n, work.template As<E>()},
                                   .values = {n, work},
-                                  .info = {1, slice.Take<V>(1)}};
-  LaunchAlone(stream, job, batch, slice);
+                                  .info = {1, layout.Take<V>(1)}};
+  LaunchThreads(stream, job, batch, layout);
 }
 
 template <class E, bool kVectors>
@@ -93,11 +97,11 @@ struct TeamSvd {
   static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   SvdProblem<E> problem;
-  Place<E> matrix, v;
-  Place<team::ColumnSums<E>> sums;
-  Place<V> values, norms;
-  Place<int32_t> order;
-  Place<E> taus, partial;
+  Offset<E> matrix, v;
+  Offset<team::ColumnSums<E>> sums;
+  Offset<V> values, norms;
+  Offset<int32_t> order;
+  Offset<E> taus, partial;
   int ld, ldv;
 
   __device__ void Run(const Team& team, int64_t index, char* slice) const {
@@ -140,22 +144,22 @@ void RunTeamSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const SvdProblem<E>& problem, int team_size) {
   using V = RealElement<E>;
   const int64_t m = problem.Longer(), n = problem.Shorter(), ldv = n | 1;
-  Slice slice(sizeof(V));
+  SharedLayout layout(sizeof(V));
   const TeamSvd<E, kVectors> job{.problem = problem,
-                                 .matrix = slice.Take<E>(m * problem.Ld()),
-                                 .v = slice.Take<E>(kVectors ? n * ldv : 0),
-                                 .sums = slice.Take<team::ColumnSums<E>>(team_size),
-                                 .values = slice.Take<V>(n),
-                                 .norms = slice.Take<V>(n),
-                                 .order = slice.Take<int32_t>(n),
-                                 .taus = slice.Take<E>(kVectors ? n : 0),
-                                 .partial = slice.Take<E>(kVectors ? team_size : 0),
+                                 .matrix = layout.Take<E>(m * problem.Ld()),
+                                 .v = layout.Take<E>(kVectors ? n * ldv : 0),
+                                 .sums = layout.Take<team::ColumnSums<E>>(team_size),
+                                 .values = layout.Take<V>(n),
+                                 .norms = layout.Take<V>(n),
+                                 .order = layout.Take<int32_t>(n),
+                                 .taus = layout.Take<E>(kVectors ? n : 0),
+                                 .partial = layout.Take<E>(kVectors ? team_size : 0),
                                  .ld = problem.Ld(),
                                  .ldv = ToInt(ldv)};
-  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, slice);
+  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, layout);
 }
 
-// factor(i, info) for each matrix, scaled, in `matrix`, or its transpose.
+// factor(i, info) for each matrix, scaled, in `matrix`, or for its transpose.
 template <class T, class Factor>
 void FactorEach(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                 const SvdProblem<Element<T>>& problem, bool transpose, T* matrix, Factor&& factor) {
@@ -225,7 +229,7 @@ void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                      const SvdProblem<Element<T>>& problem) {
   using E = Element<T>;
   auto* const vh = reinterpret_cast<T*>(problem.vh);
-  // They are used, and of this size, whatever is wanted.
+  // gesvdj uses both as workspace, of this size, even without vectors.
   T* const left = problem.vectors ? vh : scratch.Take<T>(problem.RightSize());
   T* const right = scratch.Take<T>(problem.LeftSize());
   T* const matrix = scratch.Take<T>(static_cast<int64_t>(problem.m) * problem.n);
@@ -249,27 +253,23 @@ void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
 template <bool kVectors, class T>
 void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
              const SvdProblem<Element<T>>& problem) {
-  using E = Element<T>;
   const int64_t m = problem.Longer(), n = problem.Shorter();
-  const int64_t size =
-      small::SizeOf<typename SmallSvd<E, kVectors>::Work>(problem.n, problem.n, false);
-  const int64_t u_size = m * problem.Ld(), v_size = kVectors ? n * (n | 1) : 0;
+  const SvdSizes sizes{.longer = m, .shorter = n, .width = problem.Width(), .vectors = kVectors};
   const auto teams_of = [&](int team_size) {
     RunTeamSvd<kVectors>(stream, scratch, batch, problem, team_size);
   };
   const auto vendor = [&] {
-    if (UseJacobiRoutine(m)) {
+    if (m <= kVendorJacobiSvd) {
       VendorJacobiSvd<T>(stream, scratch, batch, problem);
     } else {
       VendorSvd<T>(stream, scratch, batch, problem);
     }
   };
-  const int64_t bytes = (u_size + v_size) * static_cast<int64_t>(sizeof(T));
-  TakePath(ChooseSvd(m, n, size * static_cast<int64_t>(sizeof(Real<T>)), bytes, u_size, batch,
-                     SharedBytes()),
-           On{Path::kAlone, [&] { RunSmallSvd<kVectors>(stream, batch, problem, size); }},
-           On{Path::kTeam, [&] { teams_of(SvdTeamSize(m, n, bytes)); }},
-           On{Path::kBlock, [&] { teams_of(kGlobalThreads); }}, On{Path::kSteps, vendor});
+  LaunchOnPath(SvdPath<T>(sizes, batch, SharedBytes()),
+               On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem); }},
+               On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, TeamSvdBytes<T>(sizes))); }},
+               On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
+               On{GpuPath::kVendor, vendor});
 }
 
 template <class T>
@@ -325,8 +325,8 @@ void Svdvals(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resul
   SvdBatch(stream, scratch, a, nullptr, s, nullptr, info);
 }
 
-// The derivatives, which are called for small square matrices alone: four products each, by a team
-// of threads in shared memory. What the last of them make goes to global memory at once.
+// The derivatives, which are called for small square matrices only: four products each, by a team
+// of threads in shared memory. The results of the last ones go straight to global memory.
 template <class E>
 struct SvdDerivativeProblem {
   using V = RealElement<E>;
@@ -334,11 +334,11 @@ struct SvdDerivativeProblem {
   const E* u;
   const V* s;
   const E* vh;
-  // Operands: dA alone, or the cotangents of U, s and Vᴴ.
+  // Operands: dA only, or the cotangents of U, s and Vᴴ.
   const E* x;
   const V* ds = nullptr;
   const E* y = nullptr;
-  // Results: those of U, s and Vᴴ, or A's cotangent alone.
+  // Results: those of U, s and Vᴴ, or only A's cotangent.
   E* to_x;
   V* to_s = nullptr;
   E* to_y = nullptr;
@@ -349,17 +349,17 @@ struct SvdDerivative {
   static constexpr int kMostThreads = kBlockThreads;
   using V = RealElement<E>;
   SvdDerivativeProblem<E> problem;
-  Place<E> u, vh, x, y, z = {};
-  Place<V> values, changes = {};
+  Offset<E> u, vh, x, y, z = {};
+  Offset<V> values, changes = {};
   int ld;
 
-  SvdDerivative(Slice& slice, const SvdDerivativeProblem<E>& problem)
+  SvdDerivative(SharedLayout& layout, const SvdDerivativeProblem<E>& problem)
       : problem(problem), ld(problem.n | 1) {
-    const auto square = [&] { return slice.Take<E>(int64_t{problem.n} * ld); };
+    const auto square = [&] { return layout.Take<E>(int64_t{problem.n} * ld); };
     u = square(), vh = square(), x = square(), y = square();
     if (kBackward) z = square();
-    values = slice.Take<V>(problem.n);
-    if (kBackward) changes = slice.Take<V>(problem.n);
+    values = layout.Take<V>(problem.n);
+    if (kBackward) changes = layout.Take<V>(problem.n);
   }
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -397,9 +397,9 @@ struct SvdDerivative {
 
 template <bool kBackward, class E>
 void Differentiate(cudaStream_t stream, int64_t batch, const SvdDerivativeProblem<E>& problem) {
-  Slice slice(sizeof(RealElement<E>));
-  const SvdDerivative<E, kBackward> job(slice, problem);
-  LaunchTeams(stream, job, batch, TeamSize(problem.n), slice);
+  SharedLayout layout(sizeof(RealElement<E>));
+  const SvdDerivative<E, kBackward> job(layout, problem);
+  LaunchTeams(stream, job, batch, TeamSize(problem.n), layout);
 }
 
 void SvdJvp(cudaStream_t stream, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBuffer vh,

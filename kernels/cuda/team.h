@@ -1,4 +1,4 @@
-// A team of CUDA threads, as kernels/team/team.h asks for: a part of a warp, a warp, or a block.
+// A team of CUDA threads for kernels/team/team.h: a part of a warp, a warp, or a block.
 #pragma once
 
 #include <limits>
@@ -8,7 +8,7 @@
 namespace linalg::cuda {
 
 template <class E>
-__device__ __forceinline__ E Shuffle(unsigned mask, E x, int offset) {
+__device__ __forceinline__ E ShuffleXor(unsigned mask, E x, int offset) {
   if constexpr (kComplexElement<E>) {
     return {__shfl_xor_sync(mask, x.re, offset), __shfl_xor_sync(mask, x.im, offset)};
   } else {
@@ -16,7 +16,7 @@ __device__ __forceinline__ E Shuffle(unsigned mask, E x, int offset) {
   }
 }
 
-// Numbers as integers of the same order, NaN at their ends, and back.
+// Converts numbers to integers of the same order, and back. NaN comes at the ends.
 __device__ __forceinline__ int ToOrdered(float x) {
   const int bits = __float_as_int(x + 0.0f);  // one zero
   return bits ^ (bits >> 31 & std::numeric_limits<int>::max());
@@ -32,7 +32,7 @@ __device__ __forceinline__ double FromOrdered(long long x) {
   return __longlong_as_double(x ^ (x >> 63 & std::numeric_limits<long long>::max()));
 }
 
-// The largest over the threads of the mask, by reductions that the machine has for integers.
+// The largest over the threads of the mask, by the machine's reductions of integers.
 __device__ __forceinline__ int LargestOver(unsigned mask, int x) {
   return __reduce_max_sync(mask, x);
 }
@@ -44,27 +44,27 @@ __device__ __forceinline__ long long LargestOver(unsigned mask, long long x) {
 }
 
 template <class V>
-__device__ __forceinline__ team::Largest<V> BestOver(unsigned mask, team::Largest<V> mine) {
+__device__ __forceinline__ team::Candidate<V> BestOver(unsigned mask, team::Candidate<V> mine) {
   const auto key = ToOrdered(mine.value), largest = LargestOver(mask, key);
   const int none = std::numeric_limits<int>::max();
   return {FromOrdered(largest), __reduce_min_sync(mask, key == largest ? mine.index : none)};
 }
 
-// Bytes of shared memory in which the warps of a block meet.
-inline constexpr int kMeetingBytes = 32 * 16;
+// Bytes of shared memory for reductions over the warps of a block.
+inline constexpr int kReductionBytes = 32 * 16;
 
 class Team {
  public:
-  // The team that this thread belongs to; of more than 32 threads it must be the whole block.
-  __device__ __forceinline__ Team(int size, void* meeting)
-      : size_(size), thread_(static_cast<int>(threadIdx.x) % size), meeting_(meeting) {
+  // The team of this thread. A team of more than 32 threads must be the whole block.
+  __device__ __forceinline__ Team(int size, void* reduction)
+      : size_(size), thread_(static_cast<int>(threadIdx.x) % size), reduction_(reduction) {
     const unsigned place = threadIdx.x % 32;
     mask_ = size >= 32 ? kWholeWarp : ((1u << size) - 1) << (place / size * size);
   }
 
   __device__ __forceinline__ int size() const { return size_; }
 
-  // Without a barrier: of what no other thread reads.
+  // Without a barrier, for memory that no other thread reads.
   template <class Body>
   __device__ __forceinline__ void Each(Body&& body) const {
     body(thread_);
@@ -80,7 +80,7 @@ class Team {
   __device__ __forceinline__ V Sum(Body&& body) const {
     const auto add = [](V a, V b) { return a + b; };
     const auto sum = [&](unsigned mask, int width, V x) {
-      for (int offset = width / 2; offset > 0; offset /= 2) x = add(x, Shuffle(mask, x, offset));
+      for (int offset = width / 2; offset > 0; offset /= 2) x = add(x, ShuffleXor(mask, x, offset));
       return x;
     };
     const V mine = body(thread_);
@@ -88,8 +88,8 @@ class Team {
   }
 
   template <class V, class Body>
-  __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
-    using Candidate = team::Largest<V>;
+  __device__ __forceinline__ team::Candidate<V> Best(Body&& body) const {
+    using Candidate = team::Candidate<V>;
     const Candidate mine = body(thread_);
     return OverWarps(size_ >= 32 ? BestOver(kWholeWarp, mine) : BestOver(mask_, mine),
                      [](Candidate a, Candidate b) { return a.Better(b); });
@@ -105,7 +105,7 @@ class Team {
   }
 
  private:
-  // Where the compiler knows the mask, to synchronise is one instruction; else it is a dozen.
+  // With a mask that the compiler knows, a barrier is one instruction; else it is a dozen.
   static constexpr unsigned kWholeWarp = 0xffffffffu;
 
   __device__ __forceinline__ void Synchronize() const {
@@ -118,12 +118,12 @@ class Team {
     }
   }
 
-  // Combines what each warp has found, one warp after another.
+  // Combines the results of the warps, one warp after another.
   template <class X, class Combine>
   __device__ __forceinline__ X OverWarps(X x, Combine&& combine) const {
     static_assert(sizeof(X) <= 16);
     if (size_ > 32) {
-      X* const found = static_cast<X*>(meeting_);
+      X* const found = static_cast<X*>(reduction_);
       if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = x;
       __syncthreads();
       x = found[0];
@@ -135,19 +135,19 @@ class Team {
 
   int size_, thread_;
   unsigned mask_;
-  void* meeting_;
+  void* reduction_;
 };
 
-// A team of neighbours in a warp, as kernels/team/rows.h asks for. All threads of the warp do
-// the same, each team with a matrix of its own: which branches are taken, and how often, may depend
-// on a matrix's shape, but not on its elements.
+// A team of neighbours in a warp, for kernels/team/rows.h. All threads of the warp do the same,
+// each team with its own matrix. So branches and loop counts may depend on a matrix's shape, but
+// not on its elements.
 template <int kSize>
 class WarpTeam {
  public:
   template <class X>
-  class Own {
+  class PerThread {
    public:
-    __device__ __forceinline__ explicit Own(const WarpTeam&) {}
+    __device__ __forceinline__ explicit PerThread(const WarpTeam&) {}
     __device__ __forceinline__ X& operator[](int) { return x_; }
 
    private:
@@ -181,15 +181,15 @@ class WarpTeam {
   }
 
   template <class V, class Body>
-  __device__ __forceinline__ team::Largest<V> Best(Body&& body) const {
-    team::Largest<V> best = body(thread_);
+  __device__ __forceinline__ team::Candidate<V> Best(Body&& body) const {
+    team::Candidate<V> best = body(thread_);
     if constexpr (kSize == 32) {
       best = BestOver(kWholeWarp, best);
     } else {
 #pragma unroll
       for (int offset = kSize / 2; offset > 0; offset /= 2) {
-        best = best.Better(
-            {Shuffle(kWholeWarp, best.value, offset), Shuffle(kWholeWarp, best.index, offset)});
+        best = best.Better({ShuffleXor(kWholeWarp, best.value, offset),
+                            ShuffleXor(kWholeWarp, best.index, offset)});
       }
     }
     return best;

@@ -1,10 +1,11 @@
 // Substitution: triangular systems, and those of given Cholesky and LU factors.
 //
-// Small matrices stay in shared memory, one per thread with all of its right-hand sides, or one per
-// team with up to kColumnsOfTeam of them. Larger ones go to cuBLAS's trsm, in place in the output:
-// to it a row-major matrix is its transpose, so the triangle and the side flip and the operation
-// stays.
+// Small matrices stay in shared memory. One thread takes a matrix with all of its right-hand sides,
+// or a team takes up to kColumnsOfTeam of them. Larger matrices take cuBLAS's trsm, in place in the
+// output. It reads a row-major matrix as its transpose, so the triangle and the side flip and the
+// operation stays.
 #include "kernels/cuda/substitution.h"
+#include "kernels/cuda/substitution_path.h"
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/lu_factors.h"
@@ -18,7 +19,7 @@ namespace {
 
 using With = GivenFactors::With;
 
-// What jobs know of a batch of systems.
+// A batch of systems in a kernel's integers.
 template <class E>
 struct SubstitutionProblem {
   GivenFactors given;
@@ -28,15 +29,15 @@ struct SubstitutionProblem {
   const E* b;
   E* x;
 
-  __device__ int Sides() const { return given.triangle.left_side ? cols : rows; }
+  __device__ int Nrhs() const { return given.triangle.left_side ? cols : rows; }
 };
 
 template <class E>
 struct SmallSubstitution {
   using V = RealElement<E>;
   SubstitutionProblem<E> problem;
-  Staged<E> matrix, rhs;
-  Staged<int32_t> pivots;
+  SharedArray<E> matrix, rhs;
+  SharedArray<int32_t> pivots;
 
   __device__ void Load(const Block& block) const {
     matrix.Load(problem.a, block);
@@ -61,15 +62,15 @@ struct SmallSubstitution {
   __device__ void Store(const Block& block) const { rhs.Store(problem.x, block); }
 };
 
-// The places of a matrix that a team solves with.
+// The arrays of a matrix that a team solves with.
 template <class E>
-struct FactorPlaces {
-  Place<E> matrix;
-  Place<int32_t> pivots;
+struct FactorOffsets {
+  Offset<E> matrix;
+  Offset<int32_t> pivots;
   int ld;
 
-  FactorPlaces(Slice& slice, int n)
-      : matrix(slice.Take<E>(int64_t{n} * (n | 1))), pivots(slice.Take<int32_t>(n)), ld(n | 1) {}
+  FactorOffsets(SharedLayout& layout, int n)
+      : matrix(layout.Take<E>(int64_t{n} * (n | 1))), pivots(layout.Take<int32_t>(n)), ld(n | 1) {}
 };
 
 // A team takes a matrix and a part of its right-hand sides.
@@ -77,8 +78,8 @@ template <class E>
 struct TeamSubstitution {
   static constexpr int kMostThreads = kBlockThreads;
   SubstitutionProblem<E> problem;
-  FactorPlaces<E> places;
-  Place<E> solution;
+  FactorOffsets<E> offsets;
+  Offset<E> solution;
   int ld_solution;
   int most, parts;  // right-hand sides at a time, and how many times
 
@@ -86,12 +87,12 @@ struct TeamSubstitution {
     const GivenFactors& given = problem.given;
     const int64_t i = index / parts;
     const int n = problem.n, first = static_cast<int>(index % parts) * most;
-    const int left = problem.Sides() - first, count = left < most ? left : most;
-    const int ld = places.ld;
-    E* const a = places.matrix.In(slice);
+    const int left = problem.Nrhs() - first, count = left < most ? left : most;
+    const int ld = offsets.ld;
+    E* const a = offsets.matrix.In(slice);
     E* const x = solution.In(slice);
     LoadMatrix(team, problem.a + i * problem.a_stride, n, n, a, ld);
-    // A right-hand side is a column of b, or of bᵀ, whose rows are so far apart.
+    // A right-hand side is a column of b or of bᵀ, whose rows are this far apart.
     const bool left_side = given.triangle.left_side;
     const int64_t pitch = left_side ? problem.cols : n;
     const int64_t offset = i * problem.rows * problem.cols + first * (left_side ? 1 : pitch);
@@ -105,8 +106,8 @@ struct TeamSubstitution {
         [&](int row, int col, E y) { at(row, col) = y; });
     const int* steps = nullptr;
     if (given.with == With::kLu) {
-      LoadArray(team, n, given.pivots + i * given.pivots_stride, places.pivots.In(slice));
-      steps = places.pivots.In(slice);
+      LoadArray(team, n, given.pivots + i * given.pivots_stride, offsets.pivots.In(slice));
+      steps = offsets.pivots.In(slice);
     }
     const team::Passes passes =
         given.with == With::kTriangle ? team::TriangularPasses(given.triangle)
@@ -127,7 +128,7 @@ struct ConjugateAll {
   __device__ void operator()(int64_t i) const { StoreGlobal<E>(Conj(LoadGlobal(x + i)), x + i); }
 };
 
-// The rows of b in another order: x[i] = b[permutation[i]], or the other way round.
+// Permutes the rows of b: x[i] = b[permutation[i]], or the other way round.
 template <class E>
 struct PermuteRows {
   const E* b;
@@ -168,7 +169,7 @@ class VendorTriangles {
   }
   void Solve(const Triangle& triangle) {
     const bool transpose = triangle.transpose, conjugate = triangle.conjugate && kIsComplex<T>;
-    // What BLAS lacks, a conjugate without transposition, is the solve of conj(b).
+    // BLAS has no conjugate without transposition. It is the solve of conj(b), conjugated.
     const bool conjugate_b = conjugate && !transpose;
     const auto side = triangle.left_side ? vendor::kRight : vendor::kLeft;
     const auto uplo = triangle.lower ? vendor::kUpper : vendor::kLower;
@@ -250,15 +251,14 @@ void VendorSubstitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
   if (triangle.transpose) permute(systems.x, /*back=*/true);
 }
 
-// Within the namespace, for its lambdas hold a problem of a type that is.
+// In the unnamed namespace, because its lambdas hold a problem of a type that is in it.
 template <class T>
 void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {
   using E = Element<T>;
   const int64_t n = systems.n, rows = systems.rows, cols = systems.cols;
   if (systems.batch * systems.size() == 0) return;
-  const int64_t sides = given.triangle.left_side ? cols : rows;
-  const int64_t bytes = (n * n + systems.size()) * static_cast<int64_t>(sizeof(T));
+  const int64_t nrhs = given.triangle.left_side ? cols : rows;
   const SubstitutionProblem<E> problem{.given = given,
                                        .n = ToInt(n),
                                        .rows = ToInt(rows),
@@ -267,35 +267,34 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
                                        .a_stride = systems.a_stride,
                                        .b = AsElements(systems.b),
                                        .x = AsElements(systems.x)};
-  Slice slice(sizeof(Real<T>));
-  const auto alone = [&] {
+  SharedLayout layout(sizeof(Real<T>));
+  const auto thread = [&] {
     const SmallSubstitution<E> job{.problem = problem,
-                                   .matrix = {n * n, systems.a_stride, slice.Take<E>(n * n)},
-                                   .rhs = {systems.size(), slice.Take<E>(systems.size())},
-                                   .pivots = {n, given.pivots_stride, slice.Take<int32_t>(n)}};
-    LaunchAlone(stream, job, systems.batch, slice);
+                                   .matrix = {n * n, systems.a_stride, layout.Take<E>(n * n)},
+                                   .rhs = {systems.size(), layout.Take<E>(systems.size())},
+                                   .pivots = {n, given.pivots_stride, layout.Take<int32_t>(n)}};
+    LaunchThreads(stream, job, systems.batch, layout);
   };
-  // For so many right-hand sides, in rows of an odd length.
-  const auto room = [&] {
-    Slice factors(sizeof(Real<T>));
-    static_cast<void>(FactorPlaces<E>(factors, ToInt(n)));
-    return (SharedBytes() - factors.bytes()) / static_cast<int64_t>(n * sizeof(T)) - 2;
+  const auto free_bytes = [&] {
+    SharedLayout factors(sizeof(Real<T>));
+    static_cast<void>(FactorOffsets<E>(factors, ToInt(n)));
+    return SharedBytes() - factors.bytes();
   };
   const auto team = [&] {
-    const int64_t most = SidesOfTeam(sides, room());
-    const int ld_solution = ToInt(most | 1), parts = ToInt((sides + most - 1) / most);
-    const FactorPlaces<E> places(slice, problem.n);
+    const int64_t most = RhsOfTeam<T>(n, nrhs, free_bytes());
+    const int ld_solution = ToInt(most | 1), parts = ToInt((nrhs + most - 1) / most);
+    const FactorOffsets<E> offsets(layout, problem.n);
     const TeamSubstitution<E> job{.problem = problem,
-                                  .places = places,
-                                  .solution = slice.Take<E>(n * ld_solution),
+                                  .offsets = offsets,
+                                  .solution = layout.Take<E>(n * ld_solution),
                                   .ld_solution = ld_solution,
                                   .most = ToInt(most),
                                   .parts = parts};
-    LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, slice.bytes()), slice);
+    LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, layout.bytes()), layout);
   };
-  TakePath(ChooseSubstitution(n, sides, bytes, given.column_major, room), On{Path::kAlone, alone},
-           On{Path::kTeam, team},
-           On{Path::kSteps, [&] { VendorSubstitute(stream, scratch, given, systems); }});
+  LaunchOnPath(SubstitutionPath<T>(n, nrhs, systems.size(), given.column_major, free_bytes),
+               On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team},
+               On{GpuPath::kVendor, [&] { VendorSubstitute(stream, scratch, given, systems); }});
 }
 
 void TriangularSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, ffi::AnyBuffer b,

@@ -1,6 +1,8 @@
-// Long tridiagonal systems level by level, for many threads each: at every level a thread joins
-// neighbouring runs of rows into one (kernels/small/tridiagonal_runs.h), until one run is left; and
-// then level by level back, to the unknowns at the seams. In global memory throughout.
+// Long tridiagonal systems by many threads, level by level, in global memory.
+//
+// At every level a thread joins neighbouring runs of rows into one
+// (kernels/small/tridiagonal_runs.h), until one run is left. Then the levels are solved back, to
+// the unknowns at the interfaces.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +16,8 @@
 
 namespace linalg::cuda {
 
-// Long systems of an even number of rows: an odd one has a row x = 0 behind it. The right-hand side
-// of a row that a run is left with, or that stands at a seam, lies in x at the unknown's place that
-// it will be solved for.
+// Long systems of an even number of rows: an odd one gets a row x = 0 at its end. Rows that are
+// left in a run or at an interface have their right-hand side in x, at the place of their unknown.
 template <class E>
 struct LongSystems {
   using V = RealElement<E>;
@@ -46,34 +47,34 @@ struct LongSystems {
       StoreGlobal(value, problem.x + (system * problem.n + row) * problem.cols + column);
   }
 
-  // Threads that find a system suspect write the same.
+  // Several threads may find a system suspect; they write the same value.
   __device__ __forceinline__ void CheckPivot(int64_t system, E pivot, V negligible) const {
     if (!(Magnitude(pivot) > negligible)) problem.info[system] = 1;
   }
 };
 
-// Runs of rows, and the seams between those that a thread joins.
+// Runs of rows, and the interfaces between those that a thread joins.
 template <class E>
 struct Level {
   using V = RealElement<E>;
-  static constexpr int kEnds = 8, kSeam = 11;
+  static constexpr int kEnds = 8, kInterface = 11;
 
   int64_t batch;
   int64_t rows;          // of a run
   int64_t runs, groups;  // of a system
   E* ends;               // of runs; null at the lowest level, whose runs are pairs of rows of A
-  E* seams;              // before runs
+  E* interfaces;         // before runs
   V negligible;          // pivots at them, of rows whose largest element is near 1
 
-  int64_t Seams() const { return kTridiagonalRuns * batch * groups; }
+  int64_t Interfaces() const { return kTridiagonalRuns * batch * groups; }
 
   __device__ __forceinline__ E* Ends(int64_t system, int run) const {
     return ends + (system * runs + run) * kEnds;
   }
-  // Numbers of a kind lie together, those at the same place in their groups beside each other.
-  __device__ __forceinline__ StridedVector<E> Seam(int64_t system, int run) const {
+  // Numbers of a kind lie together, and those at the same place in their groups lie side by side.
+  __device__ __forceinline__ StridedVector<E> Interface(int64_t system, int run) const {
     const int64_t place = (run % kTridiagonalRuns * batch + system) * groups;
-    return {seams + place + run / kTridiagonalRuns, kTridiagonalRuns * batch * groups};
+    return {interfaces + place + run / kTridiagonalRuns, kTridiagonalRuns * batch * groups};
   }
 };
 
@@ -90,25 +91,26 @@ __device__ __forceinline__ void StoreEnds(const small::EndRow<E>& row, Pointer t
   StoreGlobal(row.behind, &to[3]);
 }
 
-// The two rows of a seam: the first ends where the second would have what is left of the seam,
-// which is zero there.
+// The two rows of an interface, in 11 numbers. The first row's last number takes the slot of the
+// second row's `left`, which is zero.
 template <class E>
-__device__ __forceinline__ small::SeamRow<E> LoadSeam(int k, StridedVector<E> from, E rhs) {
+__device__ __forceinline__ small::InterfaceRow<E> LoadInterface(int k, StridedVector<E> from,
+                                                                E rhs) {
   const StridedVector<E> row = from + 5 * k;
   const E left = k == 0 ? LoadGlobal(&row[0]) : E{};
   return {left, LoadGlobal(&row[1]), LoadEnds(row + 2, rhs)};
 }
 template <class E>
-__device__ __forceinline__ void StoreSeam(int k, const small::SeamRow<E>& seam,
-                                          StridedVector<E> to) {
+__device__ __forceinline__ void StoreInterface(int k, const small::InterfaceRow<E>& interface,
+                                               StridedVector<E> to) {
   const StridedVector<E> row = to + 5 * k;
-  if (k == 0) StoreGlobal(seam.left, &row[0]);
-  StoreGlobal(seam.right, &row[1]);
-  StoreEnds(seam.ends, row + 2);
+  if (k == 0) StoreGlobal(interface.left, &row[0]);
+  StoreGlobal(interface.right, &row[1]);
+  StoreEnds(interface.ends, row + 2);
 }
 
-// What a thread works on: a right-hand side with a group of runs, of one system. Threads of other
-// right-hand sides repeat the work on the runs, which is less than to hand rotations on.
+// A thread's work: one right-hand side with a group of runs of one system. Threads of other
+// right-hand sides repeat the work on the runs, which costs less than passing rotations on.
 template <class E>
 struct Group {
   const LongSystems<E>& systems;
@@ -163,11 +165,12 @@ struct ReduceLevel {
     const Group<E> group(systems, level, place);
     small::Run<E> joined = group.template Load<kLowest>(group.first);
     for (int run = group.first + 1; run < group.end; ++run) {
-      const auto store = [&](int k, const small::SeamRow<E>& seam) {
-        group.SetX(group.FirstRow(run) - 1 + k, seam.ends.rhs);
+      const auto store = [&](int k, const small::InterfaceRow<E>& interface) {
+        group.SetX(group.FirstRow(run) - 1 + k, interface.ends.rhs);
         if (group.column != 0) return;
-        StoreSeam(k, seam, level.Seam(group.system, run));
-        systems.CheckPivot(group.system, k == 0 ? seam.left : seam.right, level.negligible);
+        StoreInterface(k, interface, level.Interface(group.system, run));
+        systems.CheckPivot(group.system, k == 0 ? interface.left : interface.right,
+                           level.negligible);
       };
       small::JoinRuns(joined, group.template Load<kLowest>(run), store);
     }
@@ -188,19 +191,19 @@ struct SolveEnds {
 
   __device__ void operator()(int64_t place) const {
     const Group<E> group(systems, level, place);
-    small::SeamRow<E> seam[2];
-    small::CloseRun(group.template Load<false>(0), seam);
+    small::InterfaceRow<E> interface[2];
+    small::CloseRun(group.template Load<false>(0), interface);
     E left, right;
-    small::SolveSeam(seam, E{}, E{}, E{}, E{}, left, right);
+    small::SolveInterface(interface, E{}, E{}, E{}, E{}, left, right);
     group.SetX(group.LastRow(0), left);
     group.SetX(0, right);
-    systems.CheckPivot(group.system, seam[0].left, level.negligible);
-    systems.CheckPivot(group.system, seam[1].right, level.negligible);
+    systems.CheckPivot(group.system, interface[0].left, level.negligible);
+    systems.CheckPivot(group.system, interface[1].right, level.negligible);
   }
 };
 
 template <class E>
-struct SolveSeams {
+struct SolveInterfaces {
   LongSystems<E> systems;
   Level<E> level;
 
@@ -211,11 +214,11 @@ struct SolveSeams {
     E last = group.X(last_row), behind = group.X(last_row + 1);
     for (int run = group.end - 1; run > group.first; --run) {
       const int64_t row = group.FirstRow(run);
-      const StridedVector<E> from = level.Seam(group.system, run);
-      const small::SeamRow<E> seam[2] = {LoadSeam(0, from, group.X(row - 1)),
-                                         LoadSeam(1, from, group.X(row))};
+      const StridedVector<E> from = level.Interface(group.system, run);
+      const small::InterfaceRow<E> interface[2] = {LoadInterface(0, from, group.X(row - 1)),
+                                                   LoadInterface(1, from, group.X(row))};
       E left, right;
-      small::SolveSeam(seam, before, first, last, behind, left, right);
+      small::SolveInterface(interface, before, first, last, behind, left, right);
       group.SetX(row - 1, left);
       group.SetX(row, right);
       last = left;
@@ -224,7 +227,7 @@ struct SolveSeams {
   }
 };
 
-// Suspect systems by elimination.
+// Solves suspect systems by elimination.
 template <class E>
 struct SolveSuspects {
   LongSystems<E> systems;
@@ -248,8 +251,8 @@ struct SolveSuspects {
   }
 };
 
-// Pivots of joined runs of so many rows that may stand for zero. Where the matrix is singular, its
-// roundings add up to that with the weights of a null vector, at worst all of one sign.
+// The size of pivots that may stand for zero, in joined runs of so many rows. In a singular matrix
+// such a pivot is the sum of rounding errors, weighted by a null vector, at worst all of one sign.
 template <class V>
 V Negligible(int64_t rows, int64_t n) {
   const auto joined = static_cast<double>(std::min(rows * kTridiagonalRuns, n));

@@ -1,10 +1,12 @@
 // Tridiagonal systems.
 //
-// Many or short ones: one per thread, by elimination with partial pivoting, laid out so that
-// neighbouring threads read neighbouring words. Few long ones: by orthogonal reduction, level by
-// level, each thread joining neighbouring runs of rows, until one run is left; and back. Rotations
-// round zero pivots away: a system with one that may be such is solved again by elimination, for
-// info. So is, to begin with, what is to have its pivots perturbed.
+// Many or short systems take one thread each: elimination with partial pivoting, with neighbouring
+// threads reading neighbouring words. Few long systems take orthogonal reduction, level by level.
+// Each thread joins neighbouring runs of rows, until one run is left; then the levels are solved
+// back.
+//
+// Rotations round zero pivots away. So a system that may have one is solved again by elimination,
+// for info. Systems whose pivots are to be perturbed take elimination from the start.
 #include "kernels/cuda/tridiagonal_levels.h"
 
 #include <vector>
@@ -21,7 +23,7 @@ struct SolveSystems {
   int n, cols;
   bool perturb;
   int64_t batch;
-  E* matrices;  // three diagonals, and room for the second upper one
+  E* matrices;  // three diagonals, and space for the second upper one
   E* x;
   int32_t* info;
 
@@ -81,10 +83,11 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
                    .runs = runs,
                    .groups = groups,
                    .ends = nullptr,
-                   .seams = nullptr,
+                   .interfaces = nullptr,
                    .negligible = Negligible<V>(rows, n)};
     if (!levels.empty()) level.ends = AsElements(scratch.Take<T>(Level<E>::kEnds * batch * runs));
-    if (runs > 1) level.seams = AsElements(scratch.Take<T>(Level<E>::kSeam * level.Seams()));
+    if (runs > 1)
+      level.interfaces = AsElements(scratch.Take<T>(Level<E>::kInterface * level.Interfaces()));
     levels.push_back(level);
     if (runs == 1) break;
     runs = groups;
@@ -99,10 +102,16 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
   }
   ForEach(stream, count(levels.back()), SolveEnds<E>{.systems = systems, .level = levels.back()});
   for (size_t k = levels.size() - 1; k-- > 0;) {
-    ForEach(stream, count(levels[k]), SolveSeams<E>{.systems = systems, .level = levels[k]});
+    ForEach(stream, count(levels[k]), SolveInterfaces<E>{.systems = systems, .level = levels[k]});
   }
-  // The lowest level's seams are no longer needed, and are more than four diagonals.
-  ForEach(stream, batch, SolveSuspects<E>{.systems = systems, .work = levels[0].seams});
+  // The lowest level's interfaces are no longer needed, and have more elements than four diagonals.
+  ForEach(stream, batch, SolveSuspects<E>{.systems = systems, .work = levels[0].interfaces});
+}
+
+// Few long systems take many threads each. Only elimination by one thread perturbs pivots.
+GpuPath TridiagonalPath(int64_t n, int64_t cols, int64_t batch, bool perturb) {
+  const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
+  return is_long && !perturb ? GpuPath::kSteps : GpuPath::kThread;
 }
 
 void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer dl,
@@ -112,9 +121,10 @@ void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer
     const TridiagonalSystems<T> systems = ReadTridiagonalSystems<T>(dl, d, du, b, x, info);
     if (systems.batch == 0) return;
     ToInt(systems.n * systems.cols);
-    TakePath(ChooseTridiagonal(systems.n, systems.cols, systems.batch, perturb_singular),
-             On{Path::kAlone, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
-             On{Path::kSteps, [&] { SolveLong(stream, scratch, systems); }});
+    LaunchOnPath(
+        TridiagonalPath(systems.n, systems.cols, systems.batch, perturb_singular),
+        On{GpuPath::kThread, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
+        On{GpuPath::kSteps, [&] { SolveLong(stream, scratch, systems); }});
   });
 }
 

@@ -13,7 +13,7 @@ std::mutex mutex;
 std::atomic<bool> loaded = false;
 std::vector<std::string> directories;  // guarded by the mutex
 
-// By its name first: jax's plugin has opened the library already, or the dynamic linker finds it.
+// By name first: jax's plugin has opened the library already, or the dynamic linker finds it.
 void* Open(const std::string& name) {
   std::vector<std::string> paths = {name};
   for (const auto& directory : directories) paths.push_back(directory + "/" + name);
@@ -85,7 +85,7 @@ void Load() {
   if (loaded.load(std::memory_order_acquire)) return;
   const std::lock_guard<std::mutex> lock(mutex);
   if (loaded.load(std::memory_order_relaxed)) return;
-  // cuSOLVER needs cuBLAS, which must be found first where neither is on the linker's path.
+  // cuSOLVER needs cuBLAS, which must be opened first where neither is on the linker's path.
   const Library blas("libcublas.so.13"), solver("libcusolver.so.12");
 #define LINALG_FIND(library, name) library.Find(#name, functions.name)
   LINALG_FIND(solver, cusolverDnCreate);

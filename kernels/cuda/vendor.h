@@ -1,8 +1,8 @@
-// cuSOLVER and cuBLAS as typed functions, opened when a handler first needs them: neither their
-// headers nor their libraries are needed to build or to import the module.
+// cuSOLVER and cuBLAS as typed functions, opened when a handler first needs them. Neither their
+// headers nor their libraries are needed to build or import the module.
 //
-// Matrices are column-major with leading dimension `ld`. Above each wrapper stands the prototype of
-// the function that it calls. The symbols are those of cuSOLVER 12.0 and cuBLAS 13.1 (CUDA 13.0).
+// Matrices are column-major with leading dimension `ld`. The prototype of the called function
+// stands above each wrapper. The symbols are those of cuSOLVER 12.0 and cuBLAS 13.1 (CUDA 13.0).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -72,7 +72,7 @@ struct Functions {
   int (*cublasSetStream_v2)(Blas, cudaStream_t);
 };
 
-// One pointer per function, named after its type by a letter; for complex types orgqr is ungqr.
+// One pointer per function, named after its type by a letter. For complex types orgqr is ungqr.
 template <class T>
 struct TypedFunctions {
   using Real = decltype(std::real(T()));
@@ -102,12 +102,12 @@ extern Functions functions;
 template <class T>
 inline TypedFunctions<T> typed_functions{};
 
-// Directories to look for the libraries in, after where the dynamic linker looks.
+// Directories to search for the libraries, after those of the dynamic linker.
 void SetDirectories(std::vector<std::string> directories);
-// Opens the libraries and fills the tables, unless that is done; throws a std::runtime_error that
-// names the library and says where it comes from.
+// Opens the libraries and fills the tables, unless that is done. Throws a std::runtime_error that
+// names the library and where it comes from.
 void Load();
-// Throws unless the function returned 0, success in both libraries.
+// Throws unless the function returned 0, which is success in both libraries.
 void Check(int status, const char* function);
 
 template <class T>
@@ -204,13 +204,13 @@ void TrsmBatched(Blas blas, Side side, FillMode uplo, Transposition trans, Diago
         "trsmBatched");
 }
 
-// Eigenvalues w, ascending, and eigenvectors in place of `a`, of a batch of Hermitian matrices, of
-// which one triangle is read.
+// Eigenvalues w, ascending, of a batch of Hermitian matrices, with eigenvectors in place of `a`.
+// One triangle is read.
 template <class T, class Real>
 class Syev {
  public:
-  // The largest batch that it is sure to take: beyond 2^31 bytes it has failed (jax issue 33062),
-  // and beyond some 32000 matrices.
+  // The largest batch that works: it has failed beyond 2^31 bytes (jax issue 33062), and beyond
+  // about 32000 matrices.
   static int64_t MostBatch(int64_t n) {
     const int64_t within_bytes =
         std::numeric_limits<int>::max() / (n * n * static_cast<int64_t>(sizeof(T)));
@@ -240,7 +240,7 @@ class Syev {
   // cusolverDnXsyevd(handle, params, jobz, uplo, n, dataTypeA, A, lda, dataTypeW, W, computeType,
   //     bufferOnDevice, workspaceInBytesOnDevice, bufferOnHost, workspaceInBytesOnHost, info)
   // cusolverDnXsyevBatched(..., info, batchSize)
-  // `count` matrices, at most as many as the work space is for.
+  // `count` matrices, at most as many as the workspace is for.
   void Run(T* a, Real* w, int64_t count, void* device_work, void* host_work, int* info) const {
     const auto& f = functions;
     if (batch_ == 1) {
@@ -266,8 +266,8 @@ class Syev {
   int64_t n_, batch_;
 };
 
-// Singular values s, descending, and vectors of an m by n matrix, m >= n, which is overwritten:
-// the first `cols` columns of U, n or m of them, and Vᴴ; or none where cols is 0.
+// Singular values s, descending, and vectors of an m by n matrix, m >= n, which is overwritten: the
+// first `cols` columns of U, n or m of them, and Vᴴ. No vectors are made if cols is 0.
 template <class T, class Real>
 class Gesvd {
  public:
@@ -309,9 +309,9 @@ class Gesvd {
   int64_t m_, n_;
 };
 
-// Singular values s, descending, and vectors of an m by n matrix, which is overwritten, by Jacobi's
-// method: U and V, square with `full`, else of min(m, n) columns. Both are work space where no
-// vectors are wanted.
+// Singular values s, descending, and vectors of an m by n matrix by Jacobi's method. The matrix is
+// overwritten. U and V are square with `full`, else they have min(m, n) columns. Both are workspace
+// if no vectors are requested.
 template <class T, class Real>
 class Gesvdj {
  public:

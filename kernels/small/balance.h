@@ -1,7 +1,9 @@
-// Balancing of small general matrices, one per lane, as LAPACK's gebal: a permutation that brings
-// what isolates an eigenvalue to the matrix's corners, where it is upper triangular, and a diagonal
-// similarity by powers of two after which row i and column i of the rest have about the same norm
-// (James, Langou and Lowery, On matrix balancing and eigenvector computation, 2014).
+// Balancing of small general matrices, one per lane (LAPACK's gebal).
+//
+// A permutation moves isolated eigenvalues to the corners, where the matrix is upper triangular.
+// The rest is scaled by a diagonal similarity of powers of two. After it, row i and column i have
+// nearly equal norms (James, Langou and Lowery, On matrix balancing and eigenvector computation,
+// 2014).
 #pragma once
 
 #include <utility>
@@ -10,8 +12,8 @@
 
 namespace linalg::small {
 
-// What balancing has done: row i of the balanced matrix is row order[i] of A, over diagonal[i].
-// What is not isolated are the rows [first, end). All are numbers in lanes.
+// The result of balancing: row i of the balanced matrix is row order[i] of A, divided by
+// diagonal[i]. Rows [first, end) are not isolated. Each lane has its own numbers.
 template <class V>
 struct Balanced {
   V* diagonal;  // n
@@ -42,7 +44,6 @@ LINALG_INLINE bool IsZeroInLane(int lane, E& x) {
   return zero;
 }
 
-// The permutation of one lane's matrix.
 template <class E, class V = RealElement<E>>
 void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
   int first = 0, end = n;
@@ -73,7 +74,7 @@ void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
   LanePointer(balanced.end)[lane] = static_cast<Lane<V>>(end);
 }
 
-// Replaces the n by n matrix, row-major, by Pᵀ A P.
+// Replaces the n by n row-major matrix by Pᵀ A P.
 template <class E, class V = RealElement<E>>
 LINALG_ONCE void Permute(E* a, int n, Balanced<V>& balanced) {
   for (int i = 0; i < n; ++i) {
@@ -100,7 +101,7 @@ LINALG_ONCE void Permute(E* a, int n, Balanced<V>& balanced) {
   }
 }
 
-// Replaces A, of elements of at most about 1 and permuted, by D⁻¹ A D.
+// Replaces the permuted matrix A, with elements of at most about 1, by D⁻¹ A D.
 template <class E, class V = RealElement<E>>
 LINALG_ONCE void Scale(E* a, int n, Balanced<V>& balanced) {
   using Range = BalanceRange<Lane<V>>;
@@ -134,12 +135,12 @@ LINALG_ONCE void Scale(E* a, int n, Balanced<V>& balanced) {
   }
 }
 
-// Puts the rows of n by n matrices where they were before the permutation, which is lost.
+// Undoes the permutation in the rows of n by n matrices. Destroys `order`.
 template <class V, class... E>
 LINALG_INLINE void RestoreRows(int n, Balanced<V>& balanced, E*... matrices) {
   if (!balanced.permuted) return;
   for (int lane = 0; lane < kLanesOf<V>; ++lane) {
-    // The cycles of the permutation, by exchanges.
+    // Follows the cycles of the permutation by exchanges.
     for (int i = 0; i < n; ++i) {
       const auto place = [&] { return static_cast<int>(LanePointer(balanced.order[i])[lane]); };
       for (int j; (j = place()) != i;) {

@@ -1,5 +1,5 @@
-// Banded matrices, one per lane: elimination with partial pivoting, as LAPACK's gbtf2, Cholesky
-// factors, as pbtf2, and substitution with them. A Pointer is an E*, or takes strides.
+// Banded matrices, one per lane: elimination with partial pivoting (LAPACK's gbtf2), Cholesky
+// factors (pbtf2), and substitution. A Pointer is an E* or a strided pointer.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,19 @@
 
 namespace linalg::small {
 
-// Where elimination has the elements of a matrix: each row begins at its own first column, the one
-// that is eliminated when the window of the `below` + 1 rows reaches it, and 0 follows its last.
-// Row exchanges make no more elements than a row has room for.
+// The storage of a matrix for elimination. Each row begins at its own first column: the column that
+// is eliminated when the window of `below` + 1 rows reaches the row. Zeros pad each row to Width()
+// elements. Row exchanges never create more elements than that.
 struct BandedRows {
   int n, below, above;
 
   LINALG_INLINE int Width() const { return below + above + 1; }
-  // The columns of a row's elements.
   LINALG_INLINE int First(int row) const { return row > below ? row - below : 0; }
   LINALG_INLINE int Last(int row) const { return row + above < n ? row + above : n - 1; }
 };
 
-// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the rows by U's. Returns info: 0, the 1-based
-// index of the first zero pivot, or kHoldsNaN where U holds NaN; x is NaN in both cases.
+// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the rows of `a` by U's. Returns info: 0, the
+// 1-based index of the first zero pivot, or kHoldsNaN where U holds NaN. x is NaN if info is not 0.
 template <class E, class Pointer = E*>
 LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, Pointer x) {
   using V = RealElement<E>;
@@ -33,8 +32,8 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
   for (int k = 0; k < n; ++k) {
     const int end = k + below < n ? k + below : n - 1;
     const Pointer top = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
-    // The largest first: each lane exchanges row k with that of its own pivot.
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
+    // Partial pivoting: each lane exchanges row k with its own pivot row.
     V largest = Magnitude(top[0]), place{};
     for (int i = k + 1; i <= end; ++i) {
       const V size = Magnitude(a[static_cast<int64_t>(i) * width]);
@@ -49,7 +48,7 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
       const Pointer row = a + static_cast<int64_t>(i) * width;
       for (int c = 0; c < width; ++c) ExchangeWhere(exchanged, top[c], row[c]);
       const Pointer other = x + static_cast<int64_t>(i) * cols;
-      for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, side[j], other[j]);
+      for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, rhs[j], other[j]);
     }
     const auto singular = largest == V{};
     const Divisor<E> pivot(top[0]);
@@ -59,21 +58,21 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
       for (int c = 1; c < width; ++c) row[c - 1] = NegMulAdd(factor, top[c], row[c]);
       row[width - 1] = zero;
       const Pointer other = x + static_cast<int64_t>(i) * cols;
-      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(factor, side[j], other[j]);
+      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(factor, rhs[j], other[j]);
     }
   }
   for (int k = n - 1; k >= 0; --k) {
     const Pointer row = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
     const int count = width < n - k ? width : n - k;
     for (int c = 0; c < count; ++c) undefined |= IsNaN(row[c]);
     const Divisor<E> pivot(row[0]);
     for (int j = 0; j < cols; ++j) {
-      E sum = side[j];
+      E sum = rhs[j];
       for (int c = 1; c < count; ++c) {
-        sum = NegMulAdd(row[c], side[static_cast<int64_t>(c) * cols + j], sum);
+        sum = NegMulAdd(row[c], rhs[static_cast<int64_t>(c) * cols + j], sum);
       }
-      side[j] = pivot.Divide(sum);
+      rhs[j] = pivot.Divide(sum);
     }
   }
   info = undefined ? Broadcast<V>(kHoldsNaN) : info;
@@ -81,9 +80,9 @@ LINALG_INLINE RealElement<E> SolveBanded(BandedRows shape, Pointer a, int cols, 
   return info;
 }
 
-// Overwrites the columns of a Hermitian matrix, each of `width` elements from the diagonal down, by
-// those of L; elements below the last row are not read. Returns, in each lane, 0 or the order of
-// the first leading minor that is not positive.
+// Overwrites the columns of a Hermitian matrix by those of L. A column has `width` elements from
+// the diagonal down; elements below the last row are not read. Returns 0, or the order of the first
+// leading minor that is not positive, in each lane.
 template <class E, class Pointer = E*>
 LINALG_INLINE RealElement<E> BandedCholesky(int n, int width, Pointer a) {
   using V = RealElement<E>;
@@ -106,31 +105,31 @@ LINALG_INLINE RealElement<E> BandedCholesky(int n, int width, Pointer a) {
   return failed;
 }
 
-// Replaces the row-major `x` (n, cols) by L⁻ᴴ L⁻¹ x, L being given by its columns.
+// Replaces the row-major `x` (n, cols) by L⁻ᴴ L⁻¹ x. `a` holds L by columns.
 template <class E, class Pointer = E*>
 LINALG_INLINE void SolveBandedCholesky(int n, int width, Pointer a, int cols, Pointer x) {
   for (int k = 0; k < n; ++k) {
     const int count = width < n - k ? width : n - k;
     const Pointer column = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
     const Divisor<E> diagonal(column[0]);
-    for (int j = 0; j < cols; ++j) side[j] = diagonal.Divide(side[j]);
+    for (int j = 0; j < cols; ++j) rhs[j] = diagonal.Divide(rhs[j]);
     for (int i = 1; i < count; ++i) {
-      const Pointer other = side + static_cast<int64_t>(i) * cols;
-      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(column[i], side[j], other[j]);
+      const Pointer other = rhs + static_cast<int64_t>(i) * cols;
+      for (int j = 0; j < cols; ++j) other[j] = NegMulAdd(column[i], rhs[j], other[j]);
     }
   }
   for (int k = n - 1; k >= 0; --k) {
     const int count = width < n - k ? width : n - k;
     const Pointer column = a + static_cast<int64_t>(k) * width;
-    const Pointer side = x + static_cast<int64_t>(k) * cols;
+    const Pointer rhs = x + static_cast<int64_t>(k) * cols;
     const Divisor<E> diagonal(Conj(column[0]));
     for (int j = 0; j < cols; ++j) {
-      E sum = side[j];
+      E sum = rhs[j];
       for (int i = 1; i < count; ++i) {
-        sum = NegMulAdd(Conj(column[i]), side[static_cast<int64_t>(i) * cols + j], sum);
+        sum = NegMulAdd(Conj(column[i]), rhs[static_cast<int64_t>(i) * cols + j], sum);
       }
-      side[j] = diagonal.Divide(sum);
+      rhs[j] = diagonal.Divide(sum);
     }
   }
 }

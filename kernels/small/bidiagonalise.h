@@ -1,15 +1,16 @@
-// Reduction of small square matrices to real upper bidiagonal form, one per lane, by Householder
-// reflectors (Golub and Kahan, Calculating the singular values and pseudo-inverse of a matrix,
-// 1965).
+// Reduction of small square matrices to real upper bidiagonal form, one per lane.
+//
+// Uses Householder reflectors (Golub and Kahan, Calculating the singular values and pseudo-inverse
+// of a matrix, 1965).
 #pragma once
 
 #include "kernels/small/householder.h"
 
 namespace linalg::small {
 
-// The reflectors of n by n matrices: those from the left, of columns, and those from the right, of
-// the adjoints of rows from the second column on, as HouseholderQr has them. Without `left_taus`
-// they are not kept, and `left` and `right` are n elements of work space.
+// The reflectors of n by n matrices, in HouseholderQr's layout. Left ones reflect columns. Right
+// ones reflect the adjoints of rows, from the second column on. Without `left_taus` the reflectors
+// are discarded, and `left` and `right` are workspaces of n elements.
 template <class E>
 struct BidiagonalReflectors {
   E *left, *right;
@@ -22,12 +23,12 @@ struct BidiagonalReflectors {
   LINALG_INLINE void Keep(E* taus, int k, E tau) const {
     if (left_taus) taus[k] = tau;
   }
-  // How many there are. The last column of a real matrix has nothing to reflect.
+  // The last column of a real matrix has nothing to reflect.
   LINALG_INLINE static int LeftCount(int n) { return kComplexElement<E> ? n : n - 1; }
   LINALG_INLINE static int RightCount(int n) { return LeftCount(n) - 1; }
 };
 
-// Reduces the n by n matrix, the diagonal to d and what is above it to e. Columns are updated in
+// Reduces the n by n matrix: the diagonal goes to d, the superdiagonal to e. Columns are updated in
 // blocks B.
 template <class B, class E>
 LINALG_ONCE void Bidiagonalise(E* a, int n, const BidiagonalReflectors<E>& reflectors,

@@ -1,7 +1,7 @@
-// Cholesky factors of small Hermitian matrices, one per lane, in place.
+// In-place Cholesky factorisation of small Hermitian matrices, one per lane.
 //
-// Row-major n by n elements; left-looking over panels of up to kBlock columns, the block being
-// updated kept in registers. Only the lower triangle is read and written.
+// Row-major n by n elements. Left-looking over panels of up to kBlock columns, with register
+// blocking. Reads and writes only the lower triangle.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -11,15 +11,15 @@ namespace linalg::small {
 template <class E>
 inline constexpr int kCholeskyBlock = kComplexElement<E> ? 2 : 4;
 
-// Factors rows i0.. (kRows of them) of the panel of kCols columns at j0, given all columns to its
-// left. On the diagonal (kDiagonal) `failed` receives the first pivot, from 1, that is not
-// positive, and `inverse` the reciprocals of the factor's diagonal, which the rows below are scaled
-// by.
+// Factors kRows rows from i0 of the panel of kCols columns at j0. All columns to the left are
+// factored. On the diagonal (kDiagonal), `failed` receives the first pivot, from 1, that is not
+// positive, and `inverse` the reciprocals of the factor's diagonal. The rows below are scaled by
+// these.
 template <bool kDiagonal, int kRows, int kCols, class E>
 LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* inverse,
                                  RealElement<E>& failed) {
   using V = RealElement<E>;
-  // Products are summed on their own, as in MulSub.
+  // Products are summed separately, as in mul_sub.h, for a smaller rounding error.
   E block[kRows][kCols] = {};
   for (int k = 0; k < j0; ++k) {
     E left[kRows];
@@ -52,7 +52,7 @@ LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* in
     if constexpr (kDiagonal) {
       const V pivot = Re(block[c][c]);
       const V order = Number<V>(j0 + c + 1);
-      // NaN is not positive. Infinity is, as in LAPACK: below it the column is 0.
+      // NaN is not positive. Infinity is, as in LAPACK: the column below it becomes 0.
       failed = (pivot > V{}) | (failed > V{}) ? failed : order;
       const V root = Sqrt(pivot);
       inverse[c] = Broadcast<V>(1) / root;
@@ -88,7 +88,7 @@ LINALG_INLINE void CholeskyPanel(E* a, int n, int j0, RealElement<E>& failed) {
   if (i < n) CholeskyBlock<false, 1, kCols>(a, n, i, j0, inverse, failed);
 }
 
-// Returns, in each lane, 0 or the order of the first leading minor that is not positive.
+// Returns 0, or the order of the first leading minor that is not positive, in each lane.
 template <class E>
 LINALG_INLINE RealElement<E> Cholesky(E* a, int n) {
   constexpr int kBlock = kCholeskyBlock<E>;

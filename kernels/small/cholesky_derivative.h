@@ -1,13 +1,13 @@
-// Derivatives of Cholesky factors of small matrices, one per lane: the tangent of L along dA, and
-// the cotangent of A for one of L.
+// Derivatives of Cholesky factors of small matrices, one per lane: the tangent of L for dA, and the
+// cotangent of A for that of L.
 //
-// The factorisation column by column, differentiated line by line, and the same lines backward:
-// Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527, section 4. Either costs
-// about twice the factorisation; no inverse is formed. Row-major n by n elements, of which the
-// lower triangles are read and written.
+// Differentiates the column-by-column factorisation line by line, and runs the same lines backward
+// for the cotangent: Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527,
+// section 4. Either costs about twice the factorisation and forms no inverse. Elements are
+// row-major, n by n; only the lower triangles are used.
 //
-// Those of a dA that need not be Hermitian, as the rule of jax 0.10 takes it, are Murray's equation
-// 8 as it stands, and its transpose: three times the work.
+// jax 0.10 also allows a dA that is not Hermitian. For that, CholeskyFullJvp and CholeskyFullVjp
+// implement Murray's equation 8 and its transpose, at three times the work.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -17,8 +17,8 @@
 
 namespace linalg::small {
 
-// Rows i0.. of column j of dL, but for the division by the diagonal:
-// dA - sum over k < j of (dL_ik conj(L_jk) + L_ik conj(dL_jk)).
+// Rows i0.. of column j of dL before the division by the diagonal: dA - sum over k < j of (dL_ik
+// conj(L_jk) + L_ik conj(dL_jk)).
 template <int kRows, class E>
 LINALG_INLINE void CholeskyTangentRows(int n, int i0, int j, const E* l, const E* x,
                                        E (&sum)[kRows]) {
@@ -59,7 +59,7 @@ LINALG_INLINE void CholeskyTangent(int n, const E* l, E* x) {
   }
 }
 
-// What the entries of column j in x, below the diagonal and on it, leave to kCols columns at k0.
+// Propagates the entries of column j of x, from the diagonal down, to kCols columns at k0.
 template <int kCols, class E>
 LINALG_INLINE void CholeskyCotangentColumns(int n, int j, int k0, const E* l, E* x) {
   using V = RealElement<E>;
@@ -82,7 +82,8 @@ LINALG_INLINE void CholeskyCotangentColumns(int n, int j, int k0, const E* l, E*
   for (int c = 0; c < kCols; ++c) x[j * n + k0 + c] = x[j * n + k0 + c] - Conj(sum[c]);
 }
 
-// x: the lower triangle of L's cotangent := that of A's, as a function of that triangle alone.
+// x: the lower triangle of L's cotangent := that of A's, for A as a function of that triangle
+// alone.
 template <class E>
 LINALG_INLINE void CholeskyCotangent(int n, const E* l, E* x) {
   using V = RealElement<E>;
@@ -101,8 +102,8 @@ LINALG_INLINE void CholeskyCotangent(int n, const E* l, E* x) {
   }
 }
 
-// x (n, n): L Φ(L⁻¹ x L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal. Of `l` the
-// lower triangle is read; it is overwritten.
+// x (n, n): L Φ(L⁻¹ x L⁻ᴴ), where Φ keeps the lower triangle and halves the diagonal. Reads the
+// lower triangle of `l` and overwrites `l`.
 template <class E>
 LINALG_INLINE void CholeskyFullJvp(int n, E* l, E* x) {
   for (int side = 0; side < 2; ++side) {
@@ -115,7 +116,7 @@ LINALG_INLINE void CholeskyFullJvp(int n, E* l, E* x) {
     for (int j = i + 1; j < n; ++j) x[i * n + j] = E{};
   }
   for (int i = n - 1; i >= 0; --i) {
-    // Row i of L Φ, in columns j.. of it: the rows of Φ above are not overwritten yet.
+    // Columns j.. of row i of L Φ. From the last row up, so the rows of Φ above are still intact.
     const auto columns = [&]<int kCols>(std::integral_constant<int, kCols>, int j) {
       E sum[kCols] = {};
       for (int k = j; k <= i; ++k) {
@@ -130,11 +131,11 @@ LINALG_INLINE void CholeskyFullJvp(int n, E* l, E* x) {
   }
 }
 
-// Its transpose, without conjugation: x := L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹, of the lower triangle of x.
+// Its transpose, without conjugation: x := L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹. Reads the lower triangle of x.
 template <class E>
 LINALG_INLINE void CholeskyFullVjp(int n, E* l, E* x) {
   for (int i = 0; i < n; ++i) {
-    // Row i of Φ(Lᵀ x): the rows of x below are not overwritten yet.
+    // Row i of Φ(Lᵀ x). From the first row down, so the rows of x below are still intact.
     const auto columns = [&]<int kCols>(std::integral_constant<int, kCols>, int j) {
       E sum[kCols] = {};
       for (int k = i; k < n; ++k) {
@@ -157,7 +158,7 @@ LINALG_INLINE void CholeskyFullVjp(int n, E* l, E* x) {
   }
 }
 
-// l: the factor, a lower one, or U = Lᴴ that becomes one. x: A's tangent := the factor's.
+// l: the lower factor, or U = Lᴴ, which becomes L. x: A's tangent := the factor's.
 template <class E>
 LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {
   if (!part.lower) AdjointSquare(n, l);
@@ -166,7 +167,7 @@ LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {
   FinishTriangle(x, n, part.lower, RealElement<E>{});
 }
 
-// The same backward. x: the factor's cotangent := A's.
+// The transpose of CholeskyJvp. x: the factor's cotangent := A's.
 template <class E>
 LINALG_INLINE void CholeskyVjp(int n, E* l, HermitianPart part, E* x) {
   if (!part.lower) {

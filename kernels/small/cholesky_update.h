@@ -1,9 +1,9 @@
-// Cholesky factors of A + w wᴴ and A - w wᴴ from those of A, by a rotation for each row.
+// Cholesky factors of A + w wᴴ and A - w wᴴ from those of A, by one rotation per row.
 //
-// The rows of an upper factor R and v = wᴴ, one below the other, have the Gram matrix A + w wᴴ;
-// what takes v to 0 leaves the new factor above it. To subtract, the rotations are hyperbolic, in
-// the mixed form, each new row being used for the next v: Bojanczyk, Brent, Van Dooren and de Hoog,
-// A note on downdating the Cholesky factorization, SIAM J. Sci. Stat. Comput. 8 (1987).
+// The rows of an upper factor R and v = wᴴ, one below the other, have the Gram matrix A + w wᴴ.
+// Rotations that take v to 0 turn R into the new factor. A downdate uses hyperbolic rotations in
+// the mixed form, where each new row is used for the next v: Bojanczyk, Brent, Van Dooren and de
+// Hoog, A note on downdating the Cholesky factorization, SIAM J. Sci. Stat. Comput. 8 (1987).
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,12 @@
 
 namespace linalg::small {
 
-// What takes the elements (x, y) of a row and of v to (diagonal, 0), and the others with them: with
-// p = x / |(x, y)| and q = y / |(x, y)| the unitary (conj(p) conj(q); -q p), or, for kDowndate,
-// with q = y / x, c = √(1 - |q|²) and x's phase f the hyperbolic (conj(f) -conj(f q); -q 1) / c.
-// The diagonal is positive; but of y = 0 the row remains as it is.
+// The rotation that takes the elements (x, y) of a row and of v to (diagonal, 0).
+//
+// For an update it is the unitary [[conj(p), conj(q)], [-q, p]] with p = x / |(x, y)| and q = y /
+// |(x, y)|. For a downdate it is the hyperbolic [[conj(f), -conj(f q)], [-q, 1]] / c with q = y /
+// x, c = √(1 - |q|²) and f the phase of x. The diagonal becomes positive. If y = 0, the row is
+// unchanged.
 template <bool kDowndate, class E>
 class RowUpdate {
   using V = RealElement<E>;
@@ -57,12 +59,12 @@ class RowUpdate {
     }
   }
 
-  // Where the leading minor that ends here is positive and finite. What is not finite in v, or in
-  // the row, comes to the diagonal further down.
+  // Where the leading minor up to this row is positive and finite. A non-finite element of v or of
+  // the row reaches a diagonal further down.
   LINALG_INLINE Mask<V> defined() const { return defined_; }
   LINALG_INLINE E diagonal() const { return diagonal_; }
 
-  // Of an element of the row and one of v, or of blocks of neighbours.
+  // Applies it to an element of the row and one of v, or to blocks of neighbours.
   template <class B>
   LINALG_INLINE void Apply(B& x, B& y) const {
     using Row = RealElement<B>;
@@ -87,9 +89,9 @@ class RowUpdate {
   Mask<V> defined_;
 };
 
-// Replaces row-major factors r (n, n), one per lane, by those of A ± vᴴ v, and v by what is of no
-// use. Returns 0, or the order of the first leading minor that is not positive and finite, where
-// all is NaN. The other triangle is not read, and is 0.
+// Replaces row-major factors r (n, n), one per lane, by those of A ± vᴴ v. Destroys v. Returns 0,
+// or the order of the first leading minor that is not positive and finite; then all of r is NaN.
+// The other triangle is not read and becomes 0.
 template <bool kDowndate, class E>
 LINALG_INLINE RealElement<E> CholeskyUpdate(int n, E* r, E* v) {
   using V = RealElement<E>;
@@ -106,8 +108,8 @@ LINALG_INLINE RealElement<E> CholeskyUpdate(int n, E* r, E* v) {
   return failed;
 }
 
-// The same of one matrix with neighbouring columns in a block B, from r to target. `row` and v have
-// n elements and are padded to whole blocks.
+// CholeskyUpdate for one matrix, from r to target, with neighbouring columns in a block B. `row`
+// and v have n elements, padded to whole blocks.
 template <bool kDowndate, class B, class E>
 int CholeskyUpdateByRows(int n, const E* r, E* row, E* v, E* target) {
   constexpr int kBlock = kColumns<E, B>;
@@ -116,7 +118,7 @@ int CholeskyUpdateByRows(int n, const E* r, E* row, E* v, E* target) {
     std::memcpy(row + k, r + k * n + k, (n - k) * sizeof(E));
     const RowUpdate<kDowndate, E> update(row[k], v[k]);
     if (!update.defined()) return static_cast<int>(k) + 1;
-    // What lies before column k in the first block is of no use.
+    // Values before column k in the first block are not used.
     for (int64_t j = k / kBlock * kBlock; j < n; j += kBlock) {
       B x = LoadColumns<B>(row + j), y = LoadColumns<B>(v + j);
       update.Apply(x, y);

@@ -1,5 +1,5 @@
-// Cofactors of small matrices, det(A) A⁻ᵀ as the polynomial that it is: finite where A is singular,
-// and the determinant's derivative. The determinant comes with them.
+// Cofactors of small matrices, and the determinant. Cofactors are det(A) A⁻ᵀ as a polynomial:
+// finite even if A is singular, and the derivative of the determinant.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace linalg::small {
 
-// Takes one step off the exponent, towards 0. Returns the power of 2 that the step stands for:
-// 2^kExponentStep or its inverse, which one can multiply by, or 1 where the exponent was 0.
+// Takes one step off the exponent, towards 0. Returns the power of two of that step:
+// 2^kExponentStep or its inverse, both safe to multiply by, or 1 if the exponent was 0.
 template <class E>
 LINALG_INLINE RealElement<E> TakeStep(ScaledProduct<E>& x) {
   using V = RealElement<E>;
@@ -23,14 +23,14 @@ LINALG_INLINE RealElement<E> TakeStep(ScaledProduct<E>& x) {
   return turn > V{} ? up : turn < V{} ? one / up : one;
 }
 
-// What the identity is multiplied by before substitution, where the inverse alone might overflow:
-// the determinant, as far as it is in range. The exponent keeps the rest.
+// The factor of the identity before substitution, since the inverse alone might overflow: the
+// determinant as far as it is in range. The exponent keeps the rest.
 template <class E>
 LINALG_INLINE E TakePower(ScaledProduct<E>& det) {
   return TakeStep(det) * det.product;
 }
 
-// Multiplies by the rest, which leaves 0 or infinity before many steps.
+// Multiplies by the rest. After eight steps at the latest, the result is 0 or infinite.
 template <class E>
 LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* cofactors) {
   using V = RealElement<E>;
@@ -40,10 +40,10 @@ LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* cofac
   }
 }
 
-// Up to this order cofactors are minors, which are entries or differences of two products.
+// Up to this order, cofactors are computed as minors: entries, or differences of two products.
 inline constexpr int kMinorsUpTo = 3;
 
-// The cofactors (n, n) of an `a` of at most that order.
+// The cofactors (n, n) of an `a` of order up to kMinorsUpTo.
 template <class E>
 LINALG_INLINE void SmallestCofactors(int n, const E* a, E* cofactors) {
   if (n == 1) {
@@ -65,9 +65,9 @@ LINALG_INLINE void SmallestCofactors(int n, const E* a, E* cofactors) {
   }
 }
 
-// cofactors (n, n) and determinant of the n by n matrix `a`, one per lane, which its LU factors
-// overwrite; `pivots` and `permutation` are room for n each. Returns 0, kHoldsNaN, or a positive
-// number in the lanes whose cofactors are left to CofactorsOfSingular.
+// Cofactors (n, n) and determinants of the n by n matrices `a`, one per lane, which are overwritten
+// by their LU factors. `pivots` and `permutation` are workspaces of n. Returns 0, kHoldsNaN, or a
+// positive number in the lanes that need CofactorsOfSingular.
 template <class Order, class E>
 LINALG_INLINE RealElement<E> Cofactors(Order n, E* a, RealElement<E>* pivots,
                                        RealElement<E>* permutation, E* cofactors,
@@ -91,10 +91,10 @@ LINALG_INLINE RealElement<E> Cofactors(Order n, E* a, RealElement<E>* pivots,
   return singular;
 }
 
-// The same for one matrix, by elimination with complete pivoting, P A Q = L U: a U of rank n - 1
-// has the cofactors d eₙ zᵀ, with the product d of its pivots and z in its null space, zₙ = 1. One
-// of full rank after all, whose last pivot is below the rounding of the others, is treated as such.
-// `places` and `vectors` are room for 2 n.
+// Cofactors of one singular matrix, by elimination with complete pivoting, P A Q = L U. A U of rank
+// n - 1 has the cofactors d eₙ zᵀ: d is the product of its pivots, and z spans its null space, zₙ =
+// 1. A matrix of full rank whose last pivot is below the rounding of the others is treated as
+// singular. `places` and `vectors` are workspaces of 2 n.
 template <class T>
 LINALG_INLINE void CofactorsOfSingular(int n, T* a, int* places, T* vectors, T* cofactors) {
   int* const rows = places;
@@ -111,7 +111,7 @@ LINALG_INLINE void CofactorsOfSingular(int n, T* a, int* places, T* vectors, T* 
       }
     }
     const T pivot = a[row * n + col];
-    if (Magnitude(pivot) == 0) return;  // of rank less than n - 1: they are 0
+    if (Magnitude(pivot) == 0) return;  // rank below n - 1: all cofactors are 0
     product.Multiply(pivot);
     odd ^= (row != k) != (col != k);
     std::swap(rows[k], rows[row]);

@@ -8,7 +8,7 @@
 
 namespace linalg::small {
 
-// What eigenvalues are made in, in elements V of memory that it is handed.
+// The workspace of Eig, in an array of V.
 template <class E>
 struct EigWork {
   using V = RealElement<E>;
@@ -16,23 +16,23 @@ struct EigWork {
 
   EigWork(V* memory, int64_t n, bool with_left, bool with_right)
       : schur(memory, n, with_left || with_right) {
-    Carver<V> carver(schur.end);
-    values = carver.template Take<C>(n);
-    x = carver.template Take<C>(2 * n);
-    left = with_left ? carver.template Take<E>(n * n) : nullptr;
+    Arena<V> arena(schur.end);
+    values = arena.template Take<C>(n);
+    x = arena.template Take<C>(2 * n);
+    left = with_left ? arena.template Take<E>(n * n) : nullptr;
     right = with_right ? schur.z : nullptr;
-    end = carver.Next();
+    end = arena.Next();
   }
 
-  SchurWork<E> schur;  // the operand in schur.t, row-major
+  SchurWork<E> schur;  // holds the operand in schur.t, row-major
   C* values;
   C* x;
   E *left, *right;  // null if they are not wanted
   V* end;
 };
 
-// Eigenvalues of work.schur.t in work.values, and the eigenvectors that are wanted, whose rows
-// EigenvectorRow tells. Returns Schur's info; the results are NaN in the lanes where it is not 0.
+// Computes the eigenvalues of work.schur.t in work.values, and the wanted eigenvectors, which
+// EigenvectorRow reads. Returns Schur's info. Results are NaN in the lanes where it is not 0.
 template <bool kVectors, class E>
 LINALG_INLINE RealElement<E> Eig(const EigWork<E>& work, int n) {
   using V = RealElement<E>;
@@ -53,8 +53,7 @@ LINALG_INLINE RealElement<E> Eig(const EigWork<E>& work, int n) {
       if (k + 1 < n) value.im = imaginary(k);
       if (k > 0) value.im = value.im - imaginary(k - 1);
     }
-    // Zero is added, here and below, because a lane that rests while others work does not keep the
-    // sign of its zeros.
+    // Adds zero, here and below: an idle lane does not keep the signs of its zeros.
     work.values[k] = {MulAdd(value.re, unscale, zero), MulAdd(value.im, unscale, zero)};
   }
   FillNaN(info != zero, n, work.values);
@@ -70,7 +69,7 @@ LINALG_INLINE RealElement<E> Eig(const EigWork<E>& work, int n) {
   return info;
 }
 
-// Row i of the eigenvectors `vectors`, as complex numbers; NaN where `info` is not 0.
+// Row i of the eigenvectors as complex numbers, or NaN where `info` is not 0.
 template <class E>
 LINALG_INLINE void EigenvectorRow(int n, const E* t, const E* vectors, RealElement<E> info, int i,
                                   Complex<RealElement<E>>* row) {

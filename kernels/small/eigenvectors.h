@@ -1,10 +1,10 @@
-// Eigenvectors of small general matrices, one per lane, from their Schur form A = Z T Zᴴ, real with
-// blocks of order 2 or complex: back substitution in T for each eigenvalue (LAPACK's trevc). Left
-// eigenvectors are those of Tᴴ, which is upper triangular too when its rows and columns are counted
-// from the end.
+// Eigenvectors of small general matrices, one per lane, from their Schur form A = Z T Zᴴ. T is
+// complex, or real with blocks of order 2.
 //
-// Where eigenvalues are equal up to rounding, T - λ is perturbed, as in LAPACK; vectors that grow
-// out of range are scaled down.
+// Each eigenvector comes from back substitution in T (LAPACK's trevc). Left eigenvectors are those
+// of Tᴴ, which becomes upper triangular when its rows and columns are reversed. If eigenvalues are
+// equal up to rounding, T - λ is perturbed, as in LAPACK. Vectors that grow out of range are scaled
+// down.
 #pragma once
 
 #include "kernels/arithmetic/eigenvector.h"
@@ -19,13 +19,13 @@ class Eigenvectors {
   static constexpr bool kComplex = kComplexElement<E>;
 
  public:
-  // `x` has room for 2 n elements.
+  // `x` is a workspace of 2 n elements.
   LINALG_INLINE Eigenvectors(int n, const E* t, const V* diagonal, C* x)
       : n_(n), t_(t), diagonal_(diagonal), x_(x) {}
 
   // Replaces the n by n matrix z by the eigenvectors of D Z T Zᴴ D⁻¹, of length 1 and with a real
-  // largest element. Of a pair's vector in a real matrix, the first column is the real part and the
-  // second the imaginary part of the one whose eigenvalue has the positive imaginary part.
+  // largest element. A conjugate pair of a real matrix stores one vector, for the eigenvalue with
+  // the positive imaginary part: the first column is its real part, the second its imaginary part.
   void Run(E* z) {
     for (int k = n_ - 1; k >= 0; --k) {
       const auto pair = BeginsBlock(k);
@@ -33,7 +33,7 @@ class Eigenvectors {
       Solve(k, pair, any_pair);
       Multiply(z, any_pair ? k + 1 : k);
       Normalise(pair);
-      // A pair's second column waits for the first.
+      // The second column of a pair is written together with the first.
       const auto second = k > 0 ? BeginsBlock(k - 1) : Mask<V>{};
       for (int i = 0; i < n_; ++i) {
         E& own = z[i * n_ + Index(k)];
@@ -41,8 +41,8 @@ class Eigenvectors {
           own = x_[i];
         } else {
           const int other = Index(k + 1);
-          // Counted from the end, a pair's columns come in the other order, and the second of T's
-          // eigenvalues is the conjugate of the first of Tᴴ's.
+          // In the reversed order of left eigenvectors, the columns of a pair are swapped, and the
+          // eigenvalue is the conjugate.
           own = second ? own : pair ? (kLeft ? -x_[i].im : x_[i].re) : x_[i].re;
           if (any_pair) {
             E& next = z[i * n_ + other];
@@ -73,15 +73,15 @@ class Eigenvectors {
     }
   }
 
-  // -Σ At(i, j) xⱼ over the rows that are known
+  // -Σ At(i, j) xⱼ over the known rows
   LINALG_INLINE C Residual(int i, int known) const {
     C sum{};
     for (int j = known; j < end_; ++j) sum = NegMulAdd(At(i, j), x_[j], sum);
     return sum;
   }
 
-  // x / y with a y that is perturbed if it is too small; what is known, and `others`, are scaled
-  // down in lanes where the quotient is out of range.
+  // x / y, where a tiny y is perturbed. In lanes where the quotient is out of range, the known
+  // elements and `others` are scaled down.
   template <class... Others>
   C Divide(C x, C y, Mask<V> on, Others&... others) {
     const V most = Broadcast<V>(BalanceRange<Lane<V>>::kMostOfVector), zero{};
@@ -97,8 +97,8 @@ class Eigenvectors {
     return Divisor<C>(y).Divide(x);
   }
 
-  // The eigenvector of the upper triangle for the eigenvalue in place k, the first of its block, in
-  // x. What is there for the second of a block is of no account.
+  // Computes in x the eigenvector of the upper triangle for eigenvalue k, the first of its block.
+  // In lanes where k is the second of a block, x is not used.
   void Solve(int k, Mask<V> pair, bool any_pair) {
     const V zero{}, one = Number<V>(1);
     for (int i = 0; i < n_; ++i) x_[i] = C{zero, zero};
@@ -124,7 +124,7 @@ class Eigenvectors {
       if constexpr (kComplex) {
         x_[i] = Divide(x, shifted, zero == zero);
       } else {
-        const auto first = BeginsBlock(i);  // its row is known already
+        const auto first = BeginsBlock(i);  // the first row of a block is known already
         const auto second = i > 0 ? BeginsBlock(i - 1) : Mask<V>{};
         const Mask<V> alone = !(first | second);
         if (Any(alone)) {
@@ -136,7 +136,7 @@ class Eigenvectors {
     }
   }
 
-  // Rows i and i + 1 of a block, given the residual of the second one.
+  // Solves rows i and i + 1 of a block, given the residual of the second one.
   void SolveBlock(int i, C second, Mask<V> on) {
     EliminatedBlock<V> block(Widened(At(i, i)) - lambda_, Re(At(i, i + 1)), Re(At(i + 1, i)),
                              Widened(At(i + 1, i + 1)) - lambda_, Residual(i, i + 2), second);

@@ -1,14 +1,15 @@
 // Eigenvalues and eigenvectors of small Hermitian matrices, one per lane.
 //
-// Householder reduction to tridiagonal form, then implicit QL with Wilkinson's shift (Bowdler,
-// Martin, Reinsch and Wilkinson, The QR and QL algorithms for symmetric matrices, 1968), or in
-// float32 without vectors QL without square roots (root_free_ql.h). Every lane works on its own
-// block in its own sweep, with identity rotations where it has none; the rotations go to the rows
-// of the transposed eigenvectors of the tridiagonal matrix, which start from the identity, and the
-// reflectors follow. Rounding errors of the sweeps add up, in the eigenvalues to many times those
-// of the reduction: where that is to be refined, these are made anew from their vectors, and
-// without vectors those of float32 are iterated for in float64. Matrices are scaled by a power of
-// two to a norm near 1.
+// Householder reduction to tridiagonal form is followed by implicit QL with Wilkinson's shift
+// (Bowdler, Martin, Reinsch and Wilkinson, The QR and QL algorithms for symmetric matrices, 1968).
+// In float32 without vectors, QL without square roots takes its place (root_free_ql.h). Each lane
+// sweeps its own block, with identity rotations elsewhere. The rotations apply to the transposed
+// eigenvectors of the tridiagonal matrix, which start from the identity. The reflectors are applied
+// last.
+//
+// Rounding errors of the sweeps add up, in the eigenvalues to many times those of the reduction.
+// Refinement recomputes the eigenvalues from the vectors. Without vectors, it iterates float32
+// matrices in float64. Matrices are scaled by a power of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
-#include "kernels/small/carver.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/hermitian.h"
 #include "kernels/small/open_block.h"
 #include "kernels/small/ordered.h"
@@ -27,15 +28,15 @@
 
 namespace linalg::small {
 
-// Diagonalises the tridiagonal matrix of diagonal d and off-diagonal e, both of n elements though
-// the last of e is of no account, of norm about 1. The rows of `rotations` become the transposed
+// Diagonalises the tridiagonal matrix, of norm about 1, with the diagonal d and the off-diagonal e.
+// Both have n elements; the last of e is ignored. The rows of `rotations` become the transposed
 // eigenvectors. Returns how many elements of e did not vanish.
 template <class V, class Rotations>
 LINALG_ONCE V ImplicitQl(V* d, V* e, int n, Rotations&& rotations) {
   const V zero{}, one = Number<V>(1);
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
-    // Each lane's block, and what its shift depends on.
+    // Finds each lane's block and the elements that its shift depends on.
     OpenBlock<V> block(n, n);
     V d_low = zero, d_next = zero, e_low = one, d_high = d[n - 1];
     for (int i = first; i < n - 1; ++i) {
@@ -87,9 +88,9 @@ LINALG_ONCE V ImplicitQl(V* d, V* e, int n, Rotations&& rotations) {
   return left;
 }
 
-// Replaces eigenvalues w of the tridiagonal matrix of diagonal d and off-diagonal e by the Rayleigh
-// quotients of their vectors, of norm 1, in the rows of z. The errors of QL's sweeps add up in the
-// values as in the vectors, but the quotients' are of the second order in those of the vectors.
+// Replaces eigenvalues w of the tridiagonal matrix (d, e) by the Rayleigh quotients of their
+// vectors, of norm 1, in the rows of z. The sweeps' errors add up in w and in z, but a quotient's
+// error is of second order in the error of its vector.
 template <class Row, class V>
 LINALG_ONCE void RefineEigenvalues(const V* d, V* e, int n, const V* z, int stride, V* w) {
   for (int j = 0; j < n - 1; ++j) e[j] = Broadcast<V>(2) * e[j];
@@ -105,40 +106,40 @@ LINALG_ONCE void RefineEigenvalues(const V* d, V* e, int n, const V* z, int stri
   }
 }
 
-// What Eigh works in, in elements V of memory that it is handed.
+// The workspace of Eigh, in an array of V.
 template <class E, class Row>
 struct EigenWork {
   using V = RealElement<E>;
 
   LINALG_INLINE EigenWork(V* memory, int n, bool vectors) : stride(RowStride<V, Row>(n)) {
-    Carver<V> carver(memory);
+    Arena<V> arena(memory);
     const auto take_rows = [&](int64_t count) {
-      return carver.template TakeRows<E, Row>(count, stride);
+      return arena.template TakeRows<E, Row>(count, stride);
     };
-    matrix = carver.template Take<E>(int64_t{n} * stride);
+    matrix = arena.template Take<E>(int64_t{n} * stride);
     a = take_rows(n);
     z = take_rows(vectors ? n : 0);
     rows = take_rows(kTridiagonaliseWorkRows);
-    tau = carver.template Take<E>(stride);
-    for (V** vector : {&d, &e, &order}) *vector = carver.Take(stride);
+    tau = arena.template Take<E>(stride);
+    for (V** vector : {&d, &e, &order}) *vector = arena.Take(stride);
     for (V** angles : {&sine, &shear}) {
-      *angles = carver.Take(vectors ? kPendingSweeps<Row> * stride : 0);
+      *angles = arena.Take(vectors ? kPendingSweeps<Row> * stride : 0);
     }
-    end = carver.Next();
+    end = arena.Next();
   }
 
   int stride;
-  // The operand, row-major and not padded, and in the end the eigenvectors.
+  // The operand, row-major and not padded; in the end the eigenvectors.
   E* matrix;
   SplitRows<E, Row> a, z, rows;
   E* tau;
   V *d, *e, *order, *sine, *shear, *end;
 };
 
-// Eigenvalues of the Hermitian part of work.matrix in work.d, ascending, and the eigenvectors in
-// the columns of work.matrix. Returns 0, or -1 in the lanes whose matrix holds NaN or Inf, or the
-// number of off-diagonal elements that did not converge to zero; the results are NaN there.
-// `refine` says that the eigenvalues are to be free of the sweeps' rounding errors.
+// Computes the eigenvalues of the Hermitian part of work.matrix in work.d, ascending, and the
+// eigenvectors in the columns of work.matrix. Returns 0, -1 in the lanes whose matrix holds NaN or
+// Inf, or how many off-diagonal elements did not converge. Results are NaN where it is not 0.
+// `refine` removes the sweeps' rounding errors from the eigenvalues.
 template <bool kVectors, class E, class Row>
 LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, HermitianPart part,
                                   bool refine = false) {
@@ -172,7 +173,7 @@ LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, Hermitia
   V* rotated = reinterpret_cast<V*>(matrix);
   V info;
   if constexpr (kVectors) {
-    // z is free as yet; the first of its rows alone where there is nothing beside the diagonal.
+    // z is still free. If n = 1 it has one row, and `beside` stays empty.
     V *const diagonal = z.re, *const beside = z.Below(n > 1).re;
     for (int i = 0; i < n; ++i) diagonal[i] = d[i];
     for (int i = 0; i < n - 1; ++i) beside[i] = e[i];
@@ -180,7 +181,7 @@ LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, Hermitia
     if (refine) RefineEigenvalues<Row>(diagonal, beside, n, rotated, stride, d);
   } else {
     if constexpr (std::is_same_v<Lane<V>, float>) {
-      // The operand is free, and so is what lies behind it.
+      // The operand and the memory behind it are free.
       info = refine ? RootFreeQl(d, e, n, reinterpret_cast<Wide<V>*>(matrix))
                     : RootFreeQl(d, e, n, rotated);
     } else {
@@ -189,8 +190,7 @@ LINALG_INLINE RealElement<E> Eigh(const EigenWork<E, Row>& work, int n, Hermitia
   }
   info = finite ? info : Broadcast<V>(kNotFinite);
   SortOrdered<false>(d, n, order);
-  // Zero is added, here and below, because a lane that rests while others work does not keep the
-  // sign of its zeros.
+  // Adds zero, here and below: an idle lane does not keep the signs of its zeros.
   for (int i = 0; i < n; ++i) d[i] = MulAdd(d[i], unscale, zero);
   FillNaN(info != zero, n, d);
   if constexpr (kVectors) {

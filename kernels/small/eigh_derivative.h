@@ -1,9 +1,9 @@
 // Derivatives of eigenvalues and eigenvectors of small Hermitian matrices A = V diag(w) Vᴴ, one per
-// lane: their tangents along dA, and the cotangent of A for those of w and V.
+// lane: their tangents for dA, and the cotangent of A for those of w and V.
 //
-// With C = Vᴴ dA V, dw = diag C and dV = V (F ∘ C), F being ReciprocalGaps: Giles, Collected matrix
-// derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1.
-// Row-major n by n elements, all of them overwritten; `work` is room for as many.
+// C = Vᴴ dA V gives dw = diag C and dV = V (F ∘ C), where F are ReciprocalGaps: Giles, Collected
+// matrix derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1.
+// All row-major n by n operands are overwritten; `work` is a workspace of that size.
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"
@@ -44,7 +44,7 @@ template <class E>
 LINALG_INLINE void EighVjp(int n, const RealElement<E>* w, E* v, HermitianPart part,
                            const RealElement<E>* w_ct, E* x, E* work) {
   using V = RealElement<E>;
-  // The Hermitian part of F ∘ (Vᴴ times the conjugate of V's cotangent), and w's cotangent.
+  // The Hermitian part of F ∘ (Vᴴ times the conjugate of V's cotangent), plus w's cotangent.
   Conjugate(n * n, x);
   AdjointSquare(n, v);
   NegativeProduct(n, v, x, work);
@@ -62,7 +62,7 @@ LINALG_INLINE void EighVjp(int n, const RealElement<E>* w, E* v, HermitianPart p
   NegativeProduct(n, work, v, x);
   AdjointSquare(n, v);
   NegativeProduct(n, v, x, work);
-  // As a function of the lower triangle alone, whose entries below the diagonal count twice.
+  // The cotangent for the lower triangle alone: entries below the diagonal count twice.
   for (int i = 0; i < n; ++i) {
     x[i * n + i] = FromReal<E>(Re(work[i * n + i]));
     for (int j = 0; j < i; ++j) x[i * n + j] = Broadcast<V>(2) * Conj(work[i * n + j]);

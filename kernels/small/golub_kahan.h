@@ -1,9 +1,9 @@
 // Singular values of real upper bidiagonal matrices, one per lane, by implicit QR (Golub and
 // Reinsch, Singular value decomposition and least squares solutions, 1970).
 //
-// Every lane works on its own block, as in the QL iteration of eigh.h. A block with a diagonal
-// element that is nearly zero takes a step without a shift, after which its last element is; other
-// blocks take Wilkinson's.
+// Each lane sweeps its own block, as in eigh.h. A block with a nearly zero diagonal element takes a
+// step without a shift, which makes its last element nearly zero. Other blocks take Wilkinson's
+// shift.
 #pragma once
 
 #include "kernels/arithmetic/tridiagonal.h"
@@ -11,11 +11,11 @@
 
 namespace linalg::small {
 
-// What becomes of the rotations where no vectors are wanted. Those from the right, and from the
-// left, make of columns, or rows, i and i + 1 the sums cosine x + sine y and cosine y - sine x, in
-// the lanes that take part. A sweep goes down the rows, but skips those in which no lane does, and
-// ends with its first and last row. The end of all sweeps leaves d, and then in some lanes the sign
-// of singular value i changes.
+// Ignores the rotations, if no vectors are wanted; it also documents the interface. Right and Left
+// rotate columns or rows i and i + 1 to cosine x + sine y and cosine y - sine x, in the lanes `on`.
+// A sweep goes down the rows, calls Skip for rows without active lanes, and ends with
+// EndSweep(first row, last row). After all sweeps come End(d), and Negate for lanes where singular
+// value i changes its sign.
 struct WithoutVectors {
   template <class M, class V>
   LINALG_INLINE void Right(int, M, const PlaneRotation<V>&) const {}
@@ -29,16 +29,16 @@ struct WithoutVectors {
   LINALG_INLINE void Negate(int, M) const {}
 };
 
-// Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the singular values, in no
-// order; e has the n - 1 elements above it. Returns how many of those did not vanish.
+// Replaces the diagonal d, of n elements, of a matrix of norm about 1 by the unsorted singular
+// values. e has the n - 1 elements above it. Returns how many elements of e did not vanish.
 template <class V, class Vectors = WithoutVectors>
 LINALG_ONCE V GolubKahan(V* d, V* e, int n, Vectors&& vectors = {}) {
   using Limits = std::numeric_limits<Lane<V>>;
   const V zero{}, one = Number<V>(1), eps = Broadcast<V>(Limits::epsilon());
   int first = 0;
   for (int sweep = 0; sweep <= kQlSweeps * n; ++sweep) {
-    // Each lane's block, and what its shift depends on: the block's last elements, and the least
-    // and the largest there are.
+    // Finds each lane's block and what its shift depends on: the last elements, and the smallest
+    // and the largest.
     OpenBlock<V> block(n, n);
     V d_low = one, e_low = zero, least = one, largest = zero;
     V d_high = d[n - 1], d_before = zero, e_high = zero, e_before = zero;
@@ -62,7 +62,7 @@ LINALG_ONCE V GolubKahan(V* d, V* e, int n, Vectors&& vectors = {}) {
     first = block.First();
     if (first == n) break;
 
-    // Of the last block of BᵀB.
+    // Wilkinson's shift from the last block of BᵀB.
     const V first_square = MulAdd(d_before, d_before, e_before * e_before);
     const V last_square = MulAdd(d_high, d_high, e_high * e_high), product = d_before * e_high;
     const V shift = last_square - WilkinsonOffset(first_square - last_square, product * product);

@@ -1,4 +1,4 @@
-// What goes into and comes out of an algorithm on Hermitian matrices, one per lane.
+// Inputs and outputs of algorithms for Hermitian matrices, one per lane.
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"
@@ -12,13 +12,13 @@ LINALG_INLINE void LowerHermitianPart(E* a, int n, HermitianPart part) {
     return part.At(i, j, [=](int k, int l) { return a[k * n + l]; });
   };
   for (int i = 0; i < n; ++i) {
-    // The diagonal by itself, so that neighbours are made alike, several at once.
+    // The diagonal is separate so that this loop vectorises.
     for (int j = 0; j < i; ++j) a[i * n + j] = element(i, j);
     a[i * n + i] = element(i, i);
   }
 }
 
-// What LowerHermitianPart is to tangents, for cotangents: the whole matrix from a lower triangle.
+// The transpose of LowerHermitianPart, for cotangents: the whole matrix from a lower triangle.
 template <class E>
 LINALG_INLINE void HermitianPartCotangent(E* x, int n, HermitianPart part) {
   using V = RealElement<E>;
@@ -37,8 +37,8 @@ LINALG_INLINE void HermitianPartCotangent(E* x, int n, HermitianPart part) {
   }
 }
 
-// Leaves the lower triangle, or its adjoint in the upper one, and zeros in the other; NaN in the
-// lanes where `failed` is not 0.
+// Keeps the lower triangle, or writes its adjoint to the upper one, and zeros the other. Lanes
+// where `failed` is not 0 become NaN.
 template <class E>
 LINALG_INLINE void FinishTriangle(E* a, int n, bool lower, RealElement<E> failed) {
   using V = RealElement<E>;

@@ -1,15 +1,14 @@
 // Hessenberg form of small matrices by Householder reflectors, one per lane, with LAPACK's
-// conventions: A = Q H Qᴴ, Q the product of reflectors that leave the first row alone, H's
-// subdiagonal real.
+// conventions. A = Q H Qᴴ, where Q leaves the first row alone and H has a real subdiagonal.
 #pragma once
 
 #include "kernels/small/householder.h"
 
 namespace linalg::small {
 
-// Replaces the n by n matrix, row-major, by H. Columns are updated in blocks B. The reflectors'
-// vectors go to columns of `v`, n - 1 elements each, their first elements, 1, left out, and their
-// scales to `taus`, n - 1 elements.
+// Replaces the n by n row-major matrix by H. Columns are updated in blocks B. The columns of `v`,
+// of n - 1 elements, receive the reflectors' vectors without their leading 1. `taus`, of n - 1
+// elements, receives their factors.
 template <class B, class E>
 LINALG_ONCE void Hessenberg(E* a, int n, E* v, E* taus) {
   const int m = n - 1;
@@ -28,7 +27,7 @@ LINALG_ONCE void Hessenberg(E* a, int n, E* v, E* taus) {
   }
 }
 
-// Q from the reflectors.
+// Makes Q from the reflectors.
 template <class B, class E>
 LINALG_INLINE void HessenbergVectors(E* q, int n, const E* v, const E* taus) {
   const E one = FromReal<E>(Broadcast<RealElement<E>>(1));

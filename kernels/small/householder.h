@@ -1,9 +1,9 @@
 // QR factors of small matrices by Householder reflectors, with LAPACK's conventions.
 //
-// A reflector is H = I - tau v vᴴ, v's first element 1, chosen so that Hᴴ makes a column
-// (beta, 0, ..., 0) with a real beta. Matrices are row-major, rows `ld` apart. An element E holds
-// one matrix, or one per lane; columns are updated in blocks B, which are elements, or, where E is
-// one matrix's, registers of neighbouring columns. Either way each column sees the same operations.
+// A reflector is H = I - tau v vᴴ with v's first element 1. Hᴴ takes a column to (beta, 0, ..., 0)
+// with a real beta. Matrices are row-major with rows `ld` apart. An element E belongs to one
+// matrix, or has one matrix per lane. Columns are updated in blocks B: elements, or registers of
+// neighbouring columns of one matrix. Both do the same operations on each column.
 #pragma once
 
 #include "kernels/arithmetic/columns.h"
@@ -11,7 +11,7 @@
 
 namespace linalg::small {
 
-// Stores a block, or with kMasked only its columns from `first` on.
+// Stores a block. kMasked stores only its columns from `first` on.
 template <bool kMasked, class B, class E>
 LINALG_INLINE void StoreFrom(B x, E* target, int first) {
   if constexpr (kMasked) {
@@ -24,7 +24,7 @@ LINALG_INLINE void StoreFrom(B x, E* target, int first) {
   StoreColumns(x, target);
 }
 
-// vᴴ x over elements [0, count) of a block of columns, v's first element being 1, in four chains.
+// vᴴ x over elements [0, count) of a block of columns, in four chains; v's first element is 1.
 template <class B, class E>
 LINALG_INLINE B ReflectorDot(const E* v, const E* x, int stride, int count) {
   B sums[4] = {LoadColumns<B>(x)};
@@ -59,7 +59,7 @@ LINALG_INLINE void ReflectColumn(E* a, int ld, int count, const E* v, E tau) {
   ReflectColumns<false, E>(a, ld, count, v, tau, 0);
 }
 
-// Multiplies kRows rows by it from the right, each in two chains.
+// Multiplies kRows rows by I - tau v vᴴ from the right, with two chains per row.
 template <int kRows, class E>
 LINALG_INLINE void ReflectRowsFromRight(E* a, int ld, int count, const E* v, E tau) {
   E sums[kRows][2];
@@ -86,7 +86,7 @@ LINALG_INLINE void ReflectRowsFromRight(E* a, int ld, int count, const E* v, E t
   }
 }
 
-// Multiplies `rows` rows by it from the right, several at once: a chain waits for itself.
+// Multiplies `rows` rows from the right, several at once to hide the latency of a chain.
 template <class E>
 LINALG_INLINE void ReflectFromRight(E* a, int ld, int rows, int count, const E* v, E tau) {
   int i = 0;
@@ -94,8 +94,8 @@ LINALG_INLINE void ReflectFromRight(E* a, int ld, int rows, int count, const E* 
   for (; i < rows; ++i) ReflectRowsFromRight<1>(a + i * ld, ld, count, v, tau);
 }
 
-// ReflectColumns with its sums in one chain. With kNewRow the first row counts as zero and is only
-// written; with kMasked only columns from `first` on change.
+// ReflectColumns with sums in one chain. kNewRow takes the first row as zero and only writes it.
+// kMasked changes only columns from `first` on.
 template <bool kNewRow, bool kMasked, class B, class E>
 LINALG_INLINE void ReflectBlock(E* a, int ld, int count, const E* v, E tau, int first) {
   const B row = kNewRow ? B{} : LoadColumns<B>(a);
@@ -111,10 +111,10 @@ LINALG_INLINE void ReflectBlock(E* a, int ld, int count, const E* v, E tau, int 
   }
 }
 
-// Two reflectors at once, in kBlocks blocks, which halves the traffic: first H₁ = I - tau₁ v₁ v₁ᴴ,
-// then H₂. Of `top` and `next`, the reflector from row 0 and the one from row 1, the second to be
-// applied is `top` with kNewRows (rows 0 and 1 count as zero and are only written), else `next`.
-// `cross` is v₂ᴴ v₁.
+// Applies two reflectors at once to kBlocks blocks, which halves the memory traffic: first H₁ = I -
+// tau₁ v₁ v₁ᴴ, then H₂. `top` reflects from row 0 on, `next` from row 1 on. kNewRows applies `top`
+// last, and takes rows 0 and 1 as zero and only writes them. Otherwise `next` is last. `cross` is
+// v₂ᴴ v₁.
 template <int kBlocks, bool kNewRows, bool kMasked, class B, class E>
 LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E top_tau,
                                       const E* next, E next_tau, E cross, int first) {
@@ -169,8 +169,8 @@ LINALG_INLINE void ReflectBlocksTwice(E* a, int ld, int count, const E* top, E t
 }
 
 // Calls body.template operator()<kBlocks, kMasked>(j, first) for blocks that cover columns [0,
-// cols). What is left of them before the first full block lies in a block that begins before them,
-// of which only columns from `first` on change.
+// cols). Columns before the first full block are in a block that begins left of them, where only
+// columns from `first` on change.
 template <int kWidth, int kMost, class Body>
 LINALG_INLINE void ForEachColumnBlock(int cols, Body&& body) {
   int j = 0;
@@ -191,12 +191,12 @@ LINALG_INLINE void ForEachColumnBlock(int cols, Body&& body) {
   }
 }
 
-// As many as two registers of sums each leave room for.
+// The number of blocks whose two sums each fit the registers.
 template <class B, class E>
 inline constexpr int kReflectBlocks = kComplexElement<E> ? 2 : 4;
 
-// Replaces the m by n matrix by R, zeros below the diagonal; the reflectors' vectors go to columns
-// of `v`, m elements each, their first elements, 1, left out, and their scales to `taus`.
+// Replaces the m by n matrix by R, with zeros below the diagonal. The columns of `v`, of m
+// elements, receive the reflectors' vectors without their leading 1; `taus` receives their factors.
 template <class B, class E>
 LINALG_ONCE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
   const int count = m < n ? m : n;
@@ -226,7 +226,7 @@ LINALG_ONCE void HouseholderQr(E* a, int ld, int m, int n, E* v, E* taus) {
   }
 }
 
-// A column of the product before the reflectors to its left: H e₁.
+// H e₁: a new column of the product, before the reflectors to its left.
 template <class E>
 LINALG_INLINE void UnitReflected(E* q, int ld, int count, const E* v, E tau) {
   q[0] = FromReal<E>(Broadcast<RealElement<E>>(1)) - tau;
@@ -270,8 +270,8 @@ LINALG_ONCE void HouseholderProduct(E* q, int ld, int m, int cols, int count, co
   }
 }
 
-// Replaces the m by cols matrix C, whose rows follow one another, by Q C, or by Qᴴ C if `adjoint`,
-// Q being the product of `count` reflectors.
+// Replaces the contiguous m by cols matrix C by Q C, or by Qᴴ C if `adjoint`. Q is the product of
+// `count` reflectors.
 template <class B, class E>
 LINALG_ONCE void MultiplyByQ(bool adjoint, int m, int cols, int count, const E* v, const E* taus,
                              E* c) {
@@ -284,7 +284,7 @@ LINALG_ONCE void MultiplyByQ(bool adjoint, int m, int cols, int count, const E* 
   }
 }
 
-// Puts the reflectors' vectors below R, as LAPACK stores them, or takes them from there.
+// Moves the reflectors' vectors to below R, where LAPACK stores them, or back.
 template <class E>
 LINALG_INLINE void PackReflectors(E* a, int ld, int m, int n, const E* v) {
   for (int i = 1; i < m; ++i)

@@ -1,29 +1,28 @@
 // Singular values and vectors of small square matrices of a norm near 1, one per lane.
 //
-// One-sided Jacobi (Hestenes, 1958): rotations of pairs of rows make the rows of W = G A
-// orthogonal; their norms are the singular values, W's rows over them Vᴴ, and Gᴴ is U. A rotation
-// leaves the longer row first, so that the rows are sorted on the way (de Rijk, SIAM J. Sci. Stat.
-// Comput. 10, 1989). Lanes are swept until the last one needs no rotation, with identity rotations
-// where there is nothing to do. What a rank-deficient matrix leaves of Vᴴ is completed to an
-// orthonormal basis.
+// One-sided Jacobi (Hestenes, 1958) rotates pairs of rows until the rows of W = G A are orthogonal.
+// Their norms are the singular values, the normalised rows are Vᴴ, and Gᴴ is U. A rotation puts the
+// longer row first, so the rows get sorted on the way (de Rijk, SIAM J. Sci. Stat. Comput. 10,
+// 1989). Sweeps continue until no lane rotates; other lanes get identity rotations. If a matrix is
+// rank-deficient, Vᴴ is completed to an orthonormal basis.
 #pragma once
 
 #include <cstring>
 
 #include "kernels/arithmetic/columns.h"
 #include "kernels/arithmetic/jacobi.h"
-#include "kernels/small/carver.h"
+#include "kernels/small/arena.h"
 
 namespace linalg::small {
 
-// Sums along a row are made in so many chains, whether a register holds one column of several
-// matrices or so many columns of one.
+// Sums along a row have this many chains, both with one matrix per lane and with columns of one
+// matrix in a register. So both give the same bits.
 #if defined(__AVX512F__)
 inline constexpr int kJacobiChains = 8;
 #else
 inline constexpr int kJacobiChains = 4;
 #endif
-// Columns of a single matrix, in a register.
+// A register of columns of a single matrix.
 template <class T>
 using JacobiRow = Vector<T, kJacobiChains>;
 
@@ -116,8 +115,8 @@ LINALG_INLINE void ScaleRow(SplitRows<E, Row> p, int n, RealElement<E> x) {
   }
 }
 
-// Makes the n rows of `a` orthogonal, and with kVectors rotates those of `g` alike. Returns 1 in
-// the lanes that still rotated in the last sweep.
+// Makes the n rows of `a` orthogonal; kVectors also rotates the rows of `g`. Returns 1 in the lanes
+// that still rotated in the last sweep.
 template <bool kVectors, class E, class Row>
 LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E, Row> g, int n) {
   using V = RealElement<E>;
@@ -157,7 +156,7 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E,
         const E y = (swap ? angle.cosine : angle.sine) * phase;
         JacobiRotate(p, q, n, x, y);
         if constexpr (kVectors) JacobiRotate(g.Below(i), g.Below(j), n, x, y);
-        // Scaled and unscaled, that of a lane at rest may not be what it was.
+        // Idle lanes keep their value: scaling and unscaling might change it.
         const V square = unit * MulAdd(angle.tangent, length, scale * larger);
         p_square = acts ? square : p_square;
       }
@@ -167,13 +166,13 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E,
   return turning;
 }
 
-// Replaces row `i` of `a`, in the lanes where `missing` holds, by a unit vector that is orthogonal
-// to the other rows, of which each is a unit vector or zero. `fresh` is a row of work space.
+// Replaces row `i` of `a`, in the lanes where `missing` holds, by a unit vector orthogonal to the
+// other rows. Each of these is a unit vector or zero. `fresh` is a workspace of one row.
 template <class E, class Row>
 LINALG_ONCE void CompleteRow(SplitRows<E, Row> a, int n, int i, Mask<RealElement<E>> missing,
                              SplitRows<E, Row> fresh) {
   using V = RealElement<E>;
-  // The coordinate vector that the others are farthest from.
+  // Starts from the coordinate vector that is farthest from the other rows.
   V least = Number<V>(2), place = V{};
   for (int k = 0; k < n; ++k) {
     V sum{};
@@ -196,7 +195,7 @@ LINALG_ONCE void CompleteRow(SplitRows<E, Row> a, int n, int i, Mask<RealElement
   for (int j = 0; j < n; ++j) a.Below(i).Set(j, Choose(missing, fresh.Get(j), a.Below(i).Get(j)));
 }
 
-// Replaces orthogonal rows by unit vectors, and returns their norms in `s`.
+// Normalises orthogonal rows, and returns their norms in `s`.
 template <bool kVectors, class E, class Row>
 LINALG_INLINE void NormaliseRows(SplitRows<E, Row> a, int n, RealElement<E>* s,
                                  SplitRows<E, Row> fresh) {
@@ -226,7 +225,6 @@ LINALG_INLINE void NormaliseRows(SplitRows<E, Row> a, int n, RealElement<E>* s,
   }
 }
 
-// Exchanges rows i and i - 1 where the mask holds.
 template <class E, class Row>
 LINALG_INLINE void SwapRows(SplitRows<E, Row> a, int n, int i, Mask<RealElement<E>> swap) {
   const SplitRows<E, Row> p = a.Below(i - 1), q = a.Below(i);
@@ -252,20 +250,20 @@ LINALG_INLINE void SortRows(RealElement<E>* s, SplitRows<E, Row> a, SplitRows<E,
       });
 }
 
-// The decomposition, as Svd of svd.h calls it.
+// The interface that Svd of svd.h expects.
 template <class E_, class Row>
 class JacobiSvd {
  public:
   using E = E_;
   using V = RealElement<E>;
-  // Elements before the matrix that are computed with.
+  // Elements before the matrix that are read and written.
   static constexpr int kMargin = 0;
 
-  LINALG_INLINE JacobiSvd(Carver<V>& carver, E*, int n) : n_(n) {
+  LINALG_INLINE JacobiSvd(Arena<V>& arena, E*, int n) : n_(n) {
     const int stride = RowStride<V, Row>(n);
-    a_ = carver.template TakeRows<E, Row>(n, stride);
-    g_ = carver.template TakeRows<E, Row>(n, stride);
-    fresh_ = carver.template TakeRows<E, Row>(1, stride);
+    a_ = arena.template TakeRows<E, Row>(n, stride);
+    g_ = arena.template TakeRows<E, Row>(n, stride);
+    fresh_ = arena.template TakeRows<E, Row>(1, stride);
   }
 
   LINALG_INLINE void Set(int i, int j, E x) const { a_.Below(i).Set(j, x); }

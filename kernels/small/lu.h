@@ -1,9 +1,9 @@
-// LU with partial pivoting of small matrices, one per lane, in place, and what follows from it.
+// In-place LU factorisation with partial pivoting of small matrices, one per lane, and its uses.
 //
-// Row-major; right-looking over panels of kPanel columns. Each lane picks its own pivots, so rows
-// are exchanged under a mask: in the panel as it is factored, in the other columns for all of its
-// steps at once, since moving rows costs more than the arithmetic. Pivots and permutations are kept
-// as lanes of V, which hold such small integers exactly.
+// Row-major; right-looking over panels of kPanel columns. Each lane has its own pivots, so rows are
+// swapped under masks. Outside the panel, all swaps of the panel are done in one pass, since moving
+// rows costs more than the arithmetic. Pivots and permutations are lanes of V, which represents
+// such small integers exactly.
 #pragma once
 
 #include <type_traits>
@@ -12,18 +12,17 @@
 #include "kernels/arithmetic/exchange.h"
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scaled_product.h"
-#include "kernels/small/picked.h"
+#include "kernels/small/lane_pivots.h"
 #include "kernels/small/triangular.h"
 
 namespace linalg::small {
 
-// Exchanges the rows i and k of b, of `cols` elements, where the mask holds.
 template <class E>
 LINALG_INLINE void ExchangeRows(Mask<RealElement<E>> mask, int cols, E* i, E* k) {
   for (int j = 0; j < cols; ++j) ExchangeWhere(mask, i[j], k[j]);
 }
 
-// Apart from what surrounds it, or the mask is kept in memory.
+// A loop of its own: in its callers' loops, the mask would be kept in memory.
 template <class E>
 LINALG_INLINE Mask<RealElement<E>> HoldsNaN(int count, const E* a) {
   Mask<RealElement<E>> found{};
@@ -31,14 +30,12 @@ LINALG_INLINE Mask<RealElement<E>> HoldsNaN(int count, const E* a) {
   return found;
 }
 
-// Up to so many rows below a panel for each lane, a pass over all of them exchanges them for all of
-// its steps, since few are picked by no lane. With 16 / 8 lanes, LU that takes a step at a time
-// over the rows that it picked takes 1.20 / 1.04 times as long at n = 16, 1.09 / 0.92 at 24
-// and 1.01 / 0.83 at 32 (AMD EPYC with AVX-512, 25 November 2026, quiet, one thread, without the
-// moves to lanes).
+// Up to this many rows below a panel per lane, one pass over all rows does all swaps of the panel:
+// most rows are some lane's pivot. If there are more rows, each step visits only its pivot rows.
+// Measurements: benchmarks/crossovers/cpu_lu_row_exchanges.json.
 inline constexpr int kPassedRowsPerLane = 2;
 
-// The exchanges of rows in kSteps steps from `first` on, whose pivots are at or below them.
+// The row exchanges of the kSteps steps from `first` on. No pivot is above its step.
 template <int kSteps, class V>
 class Exchanges {
  public:
@@ -49,11 +46,10 @@ class Exchanges {
     if (by_rows_) return;
 #pragma GCC unroll 4
     for (int s = 0; s < kSteps; ++s) {
-      picked_[s] = PickedRows(pivots_[s]) & ~(uint64_t{1} << (first + s));
+      picked_[s] = PivotRows(pivots_[s]) & ~(uint64_t{1} << (first + s));
     }
   }
 
-  // Of the rows of b (, cols).
   template <class E>
   LINALG_INLINE void Apply(int cols, E* b, int ldb) const {
     constexpr int kCols = kBlockCols<E>;
@@ -69,7 +65,7 @@ class Exchanges {
   }
 
  private:
-  // A step at a time, over the rows that it picked.
+  // One step at a time, over its pivot rows.
   template <int kCols, class E>
   LINALG_INLINE void BySteps(E* b, int ldb) const {
     for (int s = 0; s < kSteps; ++s) {
@@ -86,7 +82,7 @@ class Exchanges {
     }
   }
 
-  // All steps at once, over all rows: few of them are picked by no lane.
+  // All steps in one pass over all rows.
   template <int kCols, class E>
   LINALG_INLINE void ByRows(E* b, int ldb) const {
     E* const top = b + first_ * ldb;
@@ -124,7 +120,7 @@ class Exchanges {
   uint64_t picked_[kSteps];
 };
 
-// Of a single matrix.
+// For a single matrix.
 template <int kSteps, class V>
   requires(kLanesOf<V> == 1)
 class Exchanges<kSteps, V> {
@@ -143,9 +139,8 @@ class Exchanges<kSteps, V> {
   const V* pivots_;
 };
 
-// The largest number of a column, and its row.
 template <class V>
-struct Largest {
+struct LargestOfColumn {
   V size, row;
 
   LINALG_INLINE void Add(V other, int i) {
@@ -155,14 +150,14 @@ struct Largest {
   }
 };
 
-// The columns [first, first + kCols) of the matrix, from row `first` on, factored; its rows are
-// exchanged in these columns alone. Sets the pivots of these steps.
+// Factors columns [first, first + kCols) from row `first` on, and sets the pivots of these steps.
+// Exchanges rows in these columns only.
 template <int kCols, class E>
 LINALG_INLINE void FactorPanel(int rows, int cols, int first, E* a, RealElement<E>* pivots,
                                RealElement<E>& singular) {
   using V = RealElement<E>;
   E* const panel = a + first;
-  Largest<V> largest{Magnitude(panel[first * cols]), Number<V>(first)};
+  LargestOfColumn<V> largest{Magnitude(panel[first * cols]), Number<V>(first)};
   for (int i = first + 1; i < rows; ++i) largest.Add(Magnitude(panel[i * cols]), i);
 #pragma GCC unroll 4
   for (int step = 0; step < kCols; ++step) {
@@ -170,8 +165,8 @@ LINALG_INLINE void FactorPanel(int rows, int cols, int first, E* a, RealElement<
     const V pivot = largest.row;
     pivots[k] = pivot;
     singular = (largest.size == V{}) & (singular == V{}) ? Number<V>(k + 1) : singular;
-    // A lane alone exchanges the rows at once. Others take theirs, which may all differ, in a pass
-    // over the rows below, and put row k there in the next.
+    // A single lane exchanges its rows at once. Several lanes may have different pivot rows: one
+    // pass over the rows below reads them all, and the next pass writes row k to their places.
     E held[kCols], row[kCols];
     if constexpr (kLanesOf<V> == 1) {
       ExchangeRows(true, kCols, panel + static_cast<int>(pivot) * cols, panel + k * cols);
@@ -213,7 +208,7 @@ LINALG_INLINE void FactorPanel(int rows, int cols, int first, E* a, RealElement<
   }
 }
 
-// One panel, and what follows from it in the other columns.
+// Factors a panel and does the trailing update.
 template <int kCols, class E>
 LINALG_INLINE void LuStep(int rows, int cols, int first, E* a, RealElement<E>* pivots,
                           RealElement<E>* permutation, RealElement<E>& singular) {
@@ -233,9 +228,9 @@ LINALG_INLINE void LuStep(int rows, int cols, int first, E* a, RealElement<E>* p
          a + end * cols + end, cols);
 }
 
-// Factors in place; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
-// the first pivot that is 0, or kHoldsNaN. Without a permutation the rows of L stay in the order in
-// which they were made, and nothing is said of NaN.
+// Factors in place. pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
+// the first zero pivot, or kHoldsNaN. Without a permutation, the rows of L stay in the order of
+// their elimination, and NaN is not reported.
 template <class E>
 LINALG_INLINE RealElement<E> LuInline(int rows, int cols, E* a, RealElement<E>* pivots,
                                       RealElement<E>* permutation) {
@@ -262,14 +257,14 @@ LINALG_INLINE RealElement<E> LuInline(int rows, int cols, E* a, RealElement<E>* 
   return HoldsNaN(rows * cols, a) ? Broadcast<V>(kHoldsNaN) : singular;
 }
 
-// The same, compiled once.
+// LuInline, compiled once.
 template <class E>
 LINALG_ONCE RealElement<E> Lu(int rows, int cols, E* a, RealElement<E>* pivots,
                               RealElement<E>* permutation) {
   return LuInline(rows, cols, a, pivots, permutation);
 }
 
-// The same of a square matrix; where its order is a constant, it may stay in registers.
+// LU of a square matrix. If the order is a constant, the matrix may stay in registers.
 template <class Order, class E>
 LINALG_INLINE RealElement<E> SquareLu(Order n, E* a, RealElement<E>* pivots,
                                       RealElement<E>* permutation) {
@@ -280,8 +275,8 @@ LINALG_INLINE RealElement<E> SquareLu(Order n, E* a, RealElement<E>* pivots,
   }
 }
 
-// Pivots as numbers in lanes; `from_factors` says that none stands above its step, which makes
-// exchanges in their order faster.
+// Pivots as numbers in lanes. `from_factors` promises that no pivot is above its step, which allows
+// faster exchanges.
 template <class V>
 struct LanePivots {
   const V* steps;
@@ -302,19 +297,20 @@ LINALG_ONCE void ApplyPivots(int n, LanePivots<RealElement<E>> pivots, bool back
   }
   for (int step = 0; step < n; ++step) {
     const int k = back ? n - 1 - step : step;
-    ForPicked(pivots.steps[k], k, 0, n,
-              [&](auto picked, int i) { ExchangeRows(picked, cols, b + i * cols, b + k * cols); });
+    ForEachPivot(pivots.steps[k], k, 0, n, [&](auto picked, int i) {
+      ExchangeRows(picked, cols, b + i * cols, b + k * cols);
+    });
   }
 }
 
-// The same for one matrix whose pivots are integers; those outside the matrix are ignored.
+// For one matrix with integer pivots; pivots outside the matrix are ignored.
 template <class E>
 LINALG_INLINE void ApplyPivots(int n, const int32_t* pivots, bool back, int cols, E* b) {
   linalg::ExchangeRows(n, pivots, cols, b, cols, back);
 }
 
-// The determinant of a 2 by 2 or 3 by 3 matrix from products of its entries. `in_range` says where
-// nothing overflowed on the way, and what underflowed is below the rounding of the sum.
+// The determinant of a 2 by 2 or 3 by 3 matrix from products of its entries. `in_range` marks the
+// lanes without overflow, whose underflow is below the rounding of the sum.
 template <int n, class E>
 LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
   using V = RealElement<E>;
@@ -336,7 +332,7 @@ LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
     const E terms[] = {Mul(a[0], minor(4, 5, 7, 8)), Mul(a[1], minor(5, 3, 8, 6)),
                        Mul(a[2], minor(3, 4, 6, 7))};
     const V size = Magnitude(terms[0]) + Magnitude(terms[1]) + Magnitude(terms[2]);
-    // What underflowed in a minor is multiplied by an entry of the first row.
+    // Underflow in a minor is multiplied by an entry of the first row.
     const V row = Magnitude(a[0]) + Magnitude(a[1]) + Magnitude(a[2]);
     in_range = between(kSingle ? 0x1p-60 : 0x1p-660, size, kSingle ? 0x1p120 : 0x1p1000) &
                (row <= Number<V>(kSingle ? 0x1p38 : 0x1p300));
@@ -344,7 +340,7 @@ LINALG_INLINE E ProductsOfEntries(const E* a, Mask<RealElement<E>>& in_range) {
   }
 }
 
-// The same of a matrix of any order, of which nothing is in range but for n = 2 and 3.
+// For any order: nothing is in range unless n is 2 or 3.
 template <class E>
 LINALG_INLINE E ProductsOfEntries(int n, const E* a, Mask<RealElement<E>>& in_range) {
   if (n == 2) return ProductsOfEntries<2>(a, in_range);
@@ -354,7 +350,7 @@ LINALG_INLINE E ProductsOfEntries(int n, const E* a, Mask<RealElement<E>>& in_ra
 }
 
 // The determinant of the n by n matrix `a` from products of its entries where they are in range,
-// and what is made of the factors that overwrite it elsewhere.
+// else from its factors. Must be constructed before the factors overwrite `a`.
 template <class E>
 class EntriesDeterminant {
   using V = RealElement<E>;
@@ -372,12 +368,12 @@ class EntriesDeterminant {
   }
 
  private:
-  Mask<V> in_range_;  // before the product, which sets it
+  Mask<V> in_range_;  // declared before product_, whose initialiser sets it
   E product_;
 };
 
-// The determinant of the n by n matrix `a`, which what is left of its LU factors overwrites where
-// they are needed; `pivots` is room for n.
+// The determinant of the n by n matrix `a`, which may be overwritten by its LU factors. `pivots` is
+// a workspace of n.
 template <class Order, class E>
 LINALG_INLINE ScaledProduct<E> Determinant(Order n, E* a, RealElement<E>* pivots) {
   const EntriesDeterminant<E> products(n, a);
@@ -389,7 +385,7 @@ LINALG_INLINE ScaledProduct<E> Determinant(Order n, E* a, RealElement<E>* pivots
   return products.OrElse(det);
 }
 
-// inverse (n, n) = A⁻¹ times a number, from A's factors.
+// inverse (n, n) = scale A⁻¹, from A's factors.
 template <class E>
 LINALG_INLINE void Invert(int n, const E* lu, const RealElement<E>* permutation, E scale,
                           E* inverse) {

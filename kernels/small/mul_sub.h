@@ -1,6 +1,6 @@
-// c -= a b for small row-major matrices, one per lane: the update that the blocked algorithms
-// share. Products are summed on their own: rounding is then in proportion to their sum, which is
-// mostly smaller than what it is taken from.
+// c -= a b for small row-major matrices, one per lane: the trailing update of the blocked
+// algorithms. Products are summed separately, then subtracted. So rounding errors are in proportion
+// to their sum, which is usually smaller than c.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace linalg::small {
 
-// Rows and columns of the block of c that is kept in registers.
+// Register blocking: the block of c that is kept in registers.
 template <class E>
 inline constexpr int kBlockRows = kComplexElement<E> ? 2 : 4;
 template <class E>
@@ -66,7 +66,7 @@ LINALG_ONCE void MulSubAll(int rows, int cols, int depth, const E* a, int a_stri
   }
 }
 
-// The same, without a call where there is nothing to do.
+// MulSubAll, without a call if there is nothing to do.
 template <class E>
 LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_stride, const E* b,
                           int b_stride, E* c, int c_stride) {

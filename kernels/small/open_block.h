@@ -1,24 +1,24 @@
-// The blocks that the lanes of an iteration on tridiagonal or bidiagonal matrices work on.
+// The active blocks of QL and QR iterations on tridiagonal and bidiagonal matrices.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
 
 namespace linalg::small {
 
-// Each lane's first block that is not yet diagonal, as it is found row by row: rows low to high, n
-// for the last one. Lanes that are done have low = n.
+// Each lane's first block that is not yet diagonal, found row by row. Its rows are low to high;
+// high = n is the last row. Lanes that are done have low = n.
 template <class V>
 class OpenBlock {
  public:
-  // `first` is the first row of the blocks that are known already, of other lanes.
+  // `first` is the first row of blocks already known in other lanes.
   LINALG_INLINE OpenBlock(int n, int first) : low(Number<V>(n)), high(low), first_(first) {}
 
-  // Where a row is the first of the block, and where it is the last.
+  // Masks of the lanes whose block begins or ends with a row.
   struct Ends {
     Mask<V> begins, ends;
   };
 
-  // Row i, with what is beside the diagonal behind it.
+  // Adds row i, with its off-diagonal element.
   LINALG_INLINE Ends Add(int i, V beside) {
     const V row = Number<V>(i), zero{};
     if (first_ > i && Any(beside != zero)) first_ = i;
@@ -29,7 +29,7 @@ class OpenBlock {
     return {begins, ends};
   }
 
-  // Whether row i and the next are in the block.
+  // Whether rows i and i + 1 are both in the block.
   LINALG_INLINE Mask<V> Holds(int i) const { return (low <= Number<V>(i)) & (high > Number<V>(i)); }
 
   // The first row of all lanes' blocks, n if there are none.

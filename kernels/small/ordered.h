@@ -1,4 +1,4 @@
-// Eigenvalues or singular values in their order, and the vectors that belong to them.
+// Sorting eigenvalues or singular values with their vectors.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
@@ -6,7 +6,7 @@
 
 namespace linalg::small {
 
-// Sorts d, ascending or descending, and makes `order` the places that its elements come from.
+// Sorts d, ascending or descending. `order` receives the original indices.
 template <bool kDescending, class V>
 LINALG_INLINE void SortOrdered(V* d, int n, V* order) {
   for (int i = 0; i < n; ++i) order[i] = Number<V>(i);
@@ -18,8 +18,8 @@ LINALG_INLINE void SortOrdered(V* d, int n, V* order) {
       });
 }
 
-// target := the transpose of `source` with its rows in the order `order`, lane by lane. Of complex
-// elements of `target` that is the real part, and all of it that is written.
+// target := the transpose of `source` with its rows in the order `order`, lane by lane. If `target`
+// is complex, only its real parts are written.
 template <class V, class E>
 LINALG_INLINE void TransposeOrdered(const V* source, int n, int stride, const V* order, E* target,
                                     int target_stride) {

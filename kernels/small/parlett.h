@@ -1,15 +1,15 @@
 // Functions of upper triangular matrices from those of their eigenvalues.
 //
-// T F = F T gives column j of F from those before it, from the diagonal up: B. N. Parlett, A
+// T F = F T gives column j of F from the columns before it, from the diagonal up: B. N. Parlett, A
 // recurrence among the elements of functions of triangular matrices, Linear Algebra Appl. 14
-// (1976). In the lanes are several diagonals of one matrix, with the rest of it in common.
+// (1976). The lanes hold several diagonals of one matrix; they share the rest of it.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
 
 namespace linalg::small {
 
-// A number in every lane of E.
+// The number x in every lane of E.
 template <class E, class S>
 LINALG_INLINE E InLanes(S x) {
   if constexpr (kComplexElement<E>) {
@@ -19,8 +19,8 @@ LINALG_INLINE E InLanes(S x) {
   }
 }
 
-// Σ aₖ bₖ - cₖ dₖ of elements in lanes, b and c, and others in all of them, in sums that do not
-// wait for each other.
+// Σ aₖ bₖ - cₖ dₖ, with b and c in lanes, and a and d shared by all lanes. Several sums hide the
+// latency of a chain.
 template <class E, class S>
 LINALG_INLINE E DifferenceOfProducts(int count, const S* a, const E* b, const E* c, const S* d) {
   E first[2] = {}, second[2] = {};
@@ -37,9 +37,9 @@ LINALG_INLINE E DifferenceOfProducts(int count, const S* a, const E* b, const E*
   return (second[0] + second[1]) - (first[0] + first[1]);
 }
 
-// The upper triangle of f (n, n), whose diagonal is given, for T with the elements of t (n, n)
-// above the diagonal x. Where two of x are equal, f is 0 if their eigenvectors are two up to
-// `tolerance`, and else NaN. With memory for n elements each.
+// Computes the upper triangle of f (n, n), given its diagonal. T has the diagonal x and, above it,
+// the elements of t (n, n). Where two elements of x are equal, f is 0 if they have two eigenvectors
+// up to `tolerance`, else NaN. `column`, `vector` and `right` are workspaces of n elements each.
 template <class E, class S>
 LINALG_INLINE void Parlett(int n, const S* t, const E* x, Lane<RealElement<E>> tolerance, E* f,
                            E* column, E* vector, S* right) {
@@ -63,8 +63,8 @@ LINALG_INLINE void Parlett(int n, const S* t, const E* x, Lane<RealElement<E>> t
         column[i] = Divisor<E>(gap).Divide(sum);
         continue;
       }
-      // The eigenvector of x[j], with -1 in row j, may have any element in a row of the same
-      // eigenvalue if this is 0 there.
+      // The eigenvector of x[j] has -1 in row j. In a row with the same eigenvalue its element is
+      // free if `rest` is 0 there.
       E rest = above;
       for (int k = next; k < j; ++k) rest = NegMulAdd(InLanes<E>(row[k]), vector[k], rest);
       const auto same = Magnitude(gap) == V{};

@@ -1,5 +1,5 @@
-// Rotations of neighbouring rows, as the sweeps of a QL or QR iteration make them, which reach the
-// rows of the vectors some sweeps later, together.
+// Delayed rotations of neighbouring rows. The rotations of several sweeps of a QL or QR iteration
+// are applied to the vectors together.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace linalg::small {
 
-// Rotates rows i and i + 1 of z for all i in [first, last), downwards in their order, or upwards;
-// kBlock registers of columns. The row that meets all others stays in registers.
+// Rotates rows i and i + 1 of z for all i in [first, last), downwards if kDown, else upwards, in
+// kBlock registers of columns. The row that moves along stays in registers.
 template <bool kDown, int kBlock, class Row, class V>
 LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* sine,
                               const V* shear) {
@@ -35,12 +35,12 @@ LINALG_INLINE void RotateRows(V* z, int stride, int first, int last, const V* si
   for (int b = 0; b < kBlock; ++b) StoreUnaligned(y[b], at(end, b));
 }
 
-// So many sweeps' rotations reach the vectors together, while a block of columns is in the cache. A
-// single matrix that has no registers of columns, as a CUDA thread's, has no cache to gain by it.
+// Sweeps whose rotations are applied together while a block of columns is in the cache. A CUDA
+// thread, with one lane and no registers of columns, has no cache to gain from it.
 template <class Row>
 inline constexpr int kPendingSweeps = kLanesOf<Row> == 1 ? 1 : 8;
 
-// What becomes of them where no vectors are wanted.
+// Ignores the rotations, if no vectors are wanted.
 struct WithoutRotations {
   template <class V>
   LINALG_INLINE void Add(int, V, V) const {}
@@ -48,8 +48,8 @@ struct WithoutRotations {
   LINALG_INLINE void Apply() const {}
 };
 
-// The rotations of n rows of z, which begin as the identity's, `stride` apart. Each sweep goes down
-// the rows if kDown, or else up. `sine` and `shear` are work space of kPendingSweeps<Row> times n
+// The rotations of the n rows of z, `stride` apart, which start as the identity. Each sweep goes
+// down the rows if kDown, else up. `sine` and `shear` are workspaces of kPendingSweeps<Row> * n
 // elements.
 template <bool kDown, class Row, class V>
 class PendingRotations {
@@ -60,13 +60,12 @@ class PendingRotations {
     for (int i = 0; i < n; ++i) z[i * stride + i] = Number<V>(1);
   }
 
-  // Of rows i and i + 1, in the sweep that is being made.
   LINALG_INLINE void Add(int i, V sine, V shear) {
     sine_[pending_ * n_ + i] = sine;
     shear_[pending_ * n_ + i] = shear;
   }
 
-  // That sweep has rotated rows `first` to `last`.
+  // Ends the sweep, which rotated rows `first` to `last`.
   LINALG_INLINE void EndSweep(int first, int last) {
     firsts_[At(pending_)] = first;
     lasts_[At(pending_)] = last;
@@ -79,7 +78,7 @@ class PendingRotations {
     ForEachHalvingBlock<8>(0, PaddedColumns<V, Row>(n_) / kStep, [&](auto block, int begin) {
       constexpr int kBlock = decltype(block)::value;
       for (int k = 0; k < pending_; ++k) {
-        // Each sweep fills one more diagonal beside that of the identity: z is zero beyond.
+        // z is zero beyond a band: each sweep adds one diagonal beside that of the identity.
         const int before = sweeps_ - pending_ + k;
         int first = firsts_[At(k)], last = lasts_[At(k)];
         if (kDown) {
@@ -97,8 +96,8 @@ class PendingRotations {
   }
 
  private:
-  // Of a sweep that is alone the compiler knows the place: by an index that it does not know, a
-  // CUDA thread would have all of this in local memory.
+  // A constant index for a single sweep: a variable one would move the arrays of a CUDA thread to
+  // local memory.
   static constexpr int At(int sweep) { return kPendingSweeps<Row> == 1 ? 0 : sweep; }
 
   V* z_;

@@ -1,10 +1,10 @@
-// c = op(a) op(b) for small row-major matrices, one after another: a row of c is a few registers,
+// c = op(a) op(b) for small row-major matrices, one after another. A row of c is a few registers,
 // to which rows of b are added.
 //
-// Lanes hold neighbouring columns, complex numbers in pairs of them, so that nothing is transposed
-// but a transposed b. A row that does not fill its register is computed, and stored, with what lies
-// behind it; the next row overwrites that. Each element is one chain of fused products in the order
-// of the depth, so that its bits depend neither on the other sizes nor on the place in a batch.
+// Lanes hold neighbouring columns, complex numbers in pairs of lanes. So nothing is transposed
+// except a transposed b. A row that does not fill its register is computed and stored together with
+// what follows it; the next row overwrites that. Each element is one chain of fused products in the
+// order of the depth. So its bits do not depend on the other sizes or on the place in a batch.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace linalg::small {
 
-// The right operand: rows of registers, each `next` reals behind the one to its left. As it stands,
-// or in panels: the registers of kLanes columns one row after another.
+// The right operand as rows of registers, `next` real numbers apart. It is either unchanged, or in
+// panels: kLanes columns with their rows one after another.
 template <class T>
 struct RightOperand {
   const T* data;
@@ -24,8 +24,8 @@ struct RightOperand {
   bool in_panels;
 };
 
-// The first column of a row's register: the last ones overlap rather than leave the row, unless the
-// row is shorter than they are.
+// The first column of a row's register. The last registers overlap rather than leave the row,
+// unless the row is shorter than a register.
 template <class V>
 LINALG_INLINE int FirstColumn(int index, int cols) {
   constexpr int kWidth = kLanesOf<V>;
@@ -37,7 +37,8 @@ LINALG_INLINE int RegistersFor(int cols) {
   return (cols + kLanesOf<V> - 1) / kLanesOf<V>;
 }
 
-// kRows rows and kCols registers of c. To conjugate b is to conjugate a instead, and the product.
+// Computes kRows rows and kCols registers of c. Conjugating b is equivalent to conjugating a and
+// the product.
 template <bool kComplex, int kRows, int kCols, class V>
 LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b, int64_t b_row,
                                 int64_t b_next, bool conjugate_a, bool conjugate_c,
@@ -49,7 +50,7 @@ LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b,
     for (int j = 0; j < kCols; ++j) {
       right[j] = LoadUnaligned<V>(b + k * b_row + j * b_next);
       if constexpr (kComplex) {
-        turned[j] = TimesI(right[j], conjugate_a);  // which the imaginary parts of a multiply
+        turned[j] = TimesI(right[j], conjugate_a);  // multiplied by the imaginary parts of a
       }
     }
 #pragma GCC unroll 8
@@ -78,8 +79,8 @@ LINALG_INLINE void ProductBlock(int depth, Strided<Lane<V>> a, const Lane<V>* b,
   }
 }
 
-// c (rows, cols) = a (rows, depth) b (depth, cols), a and then c conjugated if they are complex and
-// that is asked for; rows >= kRows, and `cols` and the strides count reals.
+// c (rows, cols) = a (rows, depth) b (depth, cols). Complex a and c are conjugated on request.
+// Needs rows >= kRows; `cols` and the strides count real numbers.
 template <bool kComplex, int kRows, class V>
 LINALG_INLINE void Product(int rows, int cols, int depth, Strided<Lane<V>> a,
                            RightOperand<Lane<V>> b, bool conjugate_a, bool conjugate_c,
@@ -120,7 +121,7 @@ LINALG_INLINE void TransposeToPanels(int rows, int cols, const Lane<V>* b, Lane<
         }
       }
     } else {
-      using M = Moved<kParts * sizeof(Lane<V>)>;
+      using M = MoveType<kParts * sizeof(Lane<V>)>;
       Pack(reinterpret_cast<const M*>(source), cols, cols,
            reinterpret_cast<Vector<M, kWidth>*>(panel));
     }

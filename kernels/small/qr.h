@@ -1,14 +1,12 @@
-// What handlers do with the reflectors of small matrices: R leaves before Q takes its place. The
-// order of the steps stands here, for lanes, for one matrix with its columns in registers, and for
-// threads that have a matrix each.
+// The steps of the QR handlers for small matrices: R is written out before Q takes its place. All
+// paths share them: lanes, one matrix with columns in registers, and threads with a matrix each.
 #pragma once
 
 #include "kernels/small/householder.h"
-#include "kernels/small/picked.h"
+#include "kernels/small/lane_pivots.h"
 
 namespace linalg::small {
 
-// The norm of a column.
 template <class E>
 LINALG_INLINE RealElement<E> ColumnNorm(const E* a, int ld, int count) {
   using V = RealElement<E>;
@@ -23,9 +21,8 @@ LINALG_INLINE RealElement<E> ColumnNorm(const E* a, int ld, int count) {
   return range.unscale * Sqrt(squares(range.scale));
 }
 
-// HouseholderQr with the column of the largest remaining norm brought to the front at each step;
-// `order` (n) receives the columns' original indices. Norms are made anew at each step, of what is
-// left of the columns.
+// HouseholderQr with column pivoting: each step takes the remaining column of the largest norm.
+// `order` (n) receives the columns' original indices. Norms are recomputed at each step.
 template <class E>
 LINALG_INLINE void PivotedQr(E* a, int ld, int m, int n, E* v, E* taus, RealElement<E>* order) {
   using V = RealElement<E>;
@@ -43,7 +40,7 @@ LINALG_INLINE void PivotedQr(E* a, int ld, int m, int n, E* v, E* taus, RealElem
       largest = larger ? size : largest;
       pivot = larger ? Number<V>(j) : pivot;
     }
-    ForPicked(pivot, k, k + 1, n, [&](auto picked, int j) {
+    ForEachPivot(pivot, k, k + 1, n, [&](auto picked, int j) {
       for (int i = 0; i < m; ++i) ExchangeWhere(picked, a[i * ld + k], a[i * ld + j]);
       ExchangeWhere(picked, order[k], order[j]);
     });
@@ -53,21 +50,21 @@ LINALG_INLINE void PivotedQr(E* a, int ld, int m, int n, E* v, E* taus, RealElem
   }
 }
 
-// Where a matrix lies, and what is made of it.
+// The operand, the results and the workspace.
 template <class E>
 struct QrWork {
   E* a;  // the m by n matrix, then R
   int ld;
   E* vectors;  // of the reflectors, m elements each
   E* taus;
-  E* q;  // it may overlap what `a` was
+  E* q;  // may overlap `a`
   int ldq;
-  RealElement<E>* order = nullptr;  // of the columns, or null if they keep theirs
+  RealElement<E>* order = nullptr;  // of the columns, or null without pivoting
 };
 
-// R, zeros below, and `count` reflectors; or, if `factored`, the given ones, which stand below the
-// diagonal of `a`, with their taus. Then take() may take what it likes, before q becomes the first
-// q_cols columns of the reflectors' product.
+// Computes R, with zeros below, and `count` reflectors. If `factored`, the reflectors are given
+// below the diagonal of `a`, with their taus. Then calls take(), which may copy the results. Last,
+// q becomes the first q_cols columns of the reflectors' product.
 template <class B, class E, class Take>
 LINALG_INLINE void Qr(int m, int n, int count, bool factored, int q_cols, const QrWork<E>& work,
                       Take&& take) {

@@ -1,11 +1,11 @@
-// Derivatives of the factors of small matrices A = Q R, one per lane: their tangents along dA, and
+// Derivatives of the factors of small matrices A = Q R, one per lane: their tangents for dA, and
 // the cotangent of A for those of Q and R.
 //
-// Q has the shape of A, m by n with m >= n, and R a real diagonal. With X = dA R⁻¹ and C = Qᴴ X,
-// W is upper triangular and has C's upper triangle plus the adjoint of its lower one: dR = W R and
-// dQ = X - Q W. Roberts and Roberts, QR and LQ decomposition matrix backpropagation algorithms for
-// square, wide, and deep matrices, arXiv:2009.10071. Row-major elements without gaps, all of them
-// overwritten; `w` is room for n by n.
+// Q has the shape of A, m by n with m >= n, and R a real diagonal. Let X = dA R⁻¹ and C = Qᴴ X. W
+// is upper triangular: C's upper triangle plus the adjoint of its lower one. Then dR = W R and dQ =
+// X - Q W. The source is Roberts and Roberts, QR and LQ decomposition matrix backpropagation
+// algorithms for square, wide, and deep matrices, arXiv:2009.10071. All operands are contiguous,
+// row-major and overwritten; `w` is a workspace of n by n.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace linalg::small {
 
-// Calls off(above, below) with the places of each two of n by n elements that face each other
-// across the diagonal, and on(place) for those on it.
+// Calls off(above, below) with the indices of each pair of elements that mirror each other across
+// the diagonal, and on(index) for the diagonal.
 template <class OffDiagonal, class OnDiagonal>
 LINALG_INLINE void ForEachFacing(int n, OffDiagonal&& off, OnDiagonal&& on) {
   for (int i = 0; i < n; ++i) {
@@ -55,7 +55,7 @@ LINALG_INLINE void QrJvp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
 // x (m, n): Q's cotangent := A's; dr (n, n): R's.
 template <class E>
 LINALG_INLINE void QrVjp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
-  // W's cotangent, whose upper triangle counts.
+  // W's cotangent; only its upper triangle counts.
   std::fill(w, w + n * n, E{});
   Transpose(m, n, q);
   MulSub(n, n, m, q, m, x, n, w, n);
@@ -63,7 +63,7 @@ LINALG_INLINE void QrVjp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
   for (int i = 0; i < n * n; ++i) dr[i] = -dr[i];
   MulSub(n, n, n, dr, n, r, n, w, n);
   TransposeSquare(n, r);
-  // The negative transpose of C's, which is Hermitian.
+  // The negative transpose of C's cotangent, which is Hermitian.
   ForEachFacing(
       n,
       [&](int above, int below) {

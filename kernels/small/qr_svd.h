@@ -1,16 +1,16 @@
 // Singular values and vectors of small square matrices of a norm near 1, one per lane, by reduction
 // to real bidiagonal form and implicit QR.
 //
-// The rotations go to the rows of the transposed singular vectors of the bidiagonal matrix, which
-// are real and start from the identity; the reflectors follow. The singular values are made anew
-// from these vectors.
+// The rotations apply to the transposed singular vectors of the bidiagonal matrix, which are real
+// and start from the identity. The reflectors are applied last. The singular values are recomputed
+// from the vectors.
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/arithmetic/columns.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/bidiagonalise.h"
-#include "kernels/small/carver.h"
 #include "kernels/small/golub_kahan.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/ordered.h"
@@ -18,17 +18,17 @@
 
 namespace linalg::small {
 
-// The singular vectors of a real bidiagonal matrix, as GolubKahan rotates them; what that matrix
-// was made of is not known here, so that one iteration serves real and complex ones.
+// The singular vectors of a real bidiagonal matrix, rotated by GolubKahan. Independent of the
+// original matrix, so real and complex ones share one iteration.
 template <class Row, class V>
 class BidiagonalVectors {
  public:
-  // The vectors of one side, in rows, and the rotations that these wait for.
+  // The vectors of one side, in rows, and their pending rotations.
   struct Side {
     V *rows, *sine, *shear;
   };
 
-  // Of the n by n matrix of diagonal d and of e above it; rows are `stride` apart.
+  // For the n by n matrix with diagonal d and superdiagonal e; rows are `stride` apart.
   LINALG_INLINE BidiagonalVectors(const V* d, const V* e, int n, int stride, const Side& left,
                                   const Side& right)
       : d_(d),
@@ -68,14 +68,14 @@ class BidiagonalVectors {
  private:
   using Rotations = PendingRotations<true, Row, V>;
 
-  // Replaces singular values s by what they are of their vectors u and v, uᵀ B v over the norms,
-  // which are nearly 1. The errors of the sweeps add up in the values as in the vectors, but those
-  // of this product are of the second order in those of the vectors.
+  // Recomputes singular values s from their vectors u and v, as uᵀ B v over the norms, which are
+  // nearly 1. The sweeps' errors add up in s and in the vectors, but this product's error is of
+  // second order in the vectors' errors.
   LINALG_INLINE void Refine(V* s) const {
     for (int i = 0; i < n_; ++i) {
       const V *const u = left_rows_ + i * stride_, *const v = right_rows_ + i * stride_;
       const V x = s[i], half = Number<V>(0.5) * x;
-      // Of element j, that of uᵀ (B v - x u), and what the norms differ by.
+      // The contribution of element j: that of uᵀ (B v - x u), and of the difference of the norms.
       const auto add = [&]<class C>(C left, C right, C image, C sum) {
         return MulAdd(left, image - x * left, MulAdd(half * (left - right), left + right, sum));
       };
@@ -95,30 +95,30 @@ class BidiagonalVectors {
   Rotations left_, right_;
 };
 
-// The decomposition, as Svd of svd.h calls it. Rows of vectors are in registers Row, columns are
+// The interface that Svd of svd.h expects. Rows of vectors are in registers Row; columns are
 // updated in blocks B.
 template <class E_, class Row, class B>
 class QrSvd {
  public:
   using E = E_;
   using V = RealElement<E>;
-  // Elements before the matrix that are computed with.
+  // Elements before the matrix that are read and written.
   static constexpr int kMargin = kColumns<E, B> - 1;
 
-  LINALG_INLINE QrSvd(Carver<V>& carver, E* matrix, int n)
+  LINALG_INLINE QrSvd(Arena<V>& arena, E* matrix, int n)
       : n_(n), stride_(RowStride<V, Row>(n)), matrix_(matrix) {
-    const auto take = [&](int64_t count) { return carver.template Take<E>(count); };
+    const auto take = [&](int64_t count) { return arena.template Take<E>(count); };
     reflectors_ = {
         .left = take(n * n), .right = take(n * n), .left_taus = take(n), .right_taus = take(n)};
     for (Side* side : {&left_, &right_}) {
-      side->rows = carver.Take(n * stride_);
-      side->sine = carver.Take(kPendingSweeps<Row> * n);
-      side->shear = carver.Take(kPendingSweeps<Row> * n);
+      side->rows = arena.Take(n * stride_);
+      side->sine = arena.Take(kPendingSweeps<Row> * n);
+      side->shear = arena.Take(kPendingSweeps<Row> * n);
     }
-    d_ = carver.Take(stride_);
-    e_ = carver.Take(stride_);
-    beside_ = carver.Take(n);
-    order_ = carver.Take(n);
+    d_ = arena.Take(stride_);
+    e_ = arena.Take(stride_);
+    beside_ = arena.Take(n);
+    order_ = arena.Take(n);
   }
 
   LINALG_INLINE void Set(int i, int j, E x) const { matrix_[i * n_ + j] = x; }
@@ -134,7 +134,7 @@ class QrSvd {
     }
     const V failed = GolubKahan(s, beside_, n_, Vectors(d_, e_, n_, stride_, left_, right_));
     SortOrdered<true>(s, n_, order_);
-    // The matrix is free, and so are the reflectors from the left once they have been applied.
+    // The matrix is free, and so are the left reflectors once they have been applied.
     Order(left_, matrix_);
     MultiplyByQ<B>(false, n_, n_, reflectors_.LeftCount(n_), reflectors_.left,
                    reflectors_.left_taus, matrix_);
@@ -152,7 +152,7 @@ class QrSvd {
   using Vectors = BidiagonalVectors<Row, V>;
   using Side = typename Vectors::Side;
 
-  // The columns of `target` are the vectors of a side, in the order of their values.
+  // Writes the vectors of a side to the columns of `target`, in the order of their values.
   LINALG_INLINE void Order(const Side& side, E* target) const {
     if constexpr (kComplexElement<E>) std::fill_n(target, n_ * n_, E{});
     TransposeOrdered(side.rows, n_, stride_, order_, target, n_);

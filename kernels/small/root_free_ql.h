@@ -1,11 +1,11 @@
-// Eigenvalues of real symmetric tridiagonal matrices of float32, one per lane, in float32 or in
-// float64.
+// Eigenvalues of real symmetric tridiagonal float32 matrices, one per lane, computed in float32 or
+// in float64.
 //
-// The QL iteration without square roots of Pal, Walker and Kahan (Parlett, The Symmetric Eigenvalue
-// Problem, 8.15), as LAPACK's sterf; a step waits for one division and few products. Its sweeps,
-// nearly two for each eigenvalue, all add their rounding errors to what they leave behind, which
-// for larger matrices becomes many times the error of the reduction to tridiagonal form, unless
-// they are made in float64.
+// This is the QL iteration without square roots by Pal, Walker and Kahan (Parlett, The Symmetric
+// Eigenvalue Problem, 8.15), as in LAPACK's sterf. The critical path of a step is one division and
+// few products. There are nearly two sweeps per eigenvalue, and each adds its rounding errors to
+// the rest. For larger matrices they exceed the error of the reduction many times, unless the
+// sweeps run in float64.
 #pragma once
 
 #include "kernels/arithmetic/tridiagonal.h"
@@ -13,11 +13,11 @@
 
 namespace linalg::small {
 
-// A register V of floats is two of doubles.
+// A register V of floats corresponds to two registers of doubles.
 template <class V>
 using Wide = Vector<double, kLanesOf<V> == 1 ? 1 : kLanesOf<V> / 2>;
 
-// Part `part` of a register that is to be in registers W.
+// Part `part` of a register, converted to a register W.
 template <class W, class V>
 LINALG_INLINE W PartIn(const V& x, int part) {
   constexpr int kLanes = kLanesOf<W>;
@@ -29,7 +29,7 @@ LINALG_INLINE W PartIn(const V& x, int part) {
   }
 }
 
-// And back.
+// The inverse of PartIn.
 template <class W, class V>
 LINALG_INLINE void SetPart(W x, int part, V& target) {
   constexpr int kLanes = kLanesOf<W>;
@@ -42,24 +42,24 @@ LINALG_INLINE void SetPart(W x, int part, V& target) {
 }
 
 // Replaces the diagonal d, of n elements, of a matrix of norm about 1, and less than 128, by the
-// eigenvalues; e has the n - 1 elements beside it. `work`, of as many numbers as 2 n registers V
-// have, says what is computed in: V, or doubles. Returns how many elements beside the diagonal did
-// not vanish.
+// eigenvalues. e has the n - 1 off-diagonal elements. The type of `work`, V or doubles, is that of
+// the computation; it needs the numbers of 2 n registers V. Returns how many off-diagonal elements
+// did not vanish.
 template <class W, class V>
 LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   using Limits = std::numeric_limits<Lane<V>>;
   constexpr int kParts = kLanesOf<V> / kLanesOf<W>;
   constexpr Lane<W> kEps = Limits::epsilon();
-  // In floats numbers are that much larger, so that products of four of them stay in their range.
+  // In float32, numbers are scaled up so that products of four of them stay in range.
   constexpr bool kFloat = std::is_same_v<Lane<W>, float>;
   constexpr Lane<W> kUp = kFloat ? Lane<W>(0x1p24) : 1;
   const W zero{}, one = Number<W>(1), up = Broadcast<W>(kUp);
-  // An element beside the diagonal is negligible if its square is below `relative` times that of
-  // the sum around it: if it is below a quarter of its rounding errors, or of floats in doubles,
-  // which converge to less, a sixteenth.
+  // An off-diagonal element is negligible if its square is below `relative` times that of the sum
+  // around it. That is a quarter of its rounding errors. For floats computed in doubles, which
+  // converge further, it is a sixteenth.
   const W relative = Broadcast<W>(kEps * kEps / (std::is_same_v<W, V> ? 16 : 256));
   const W absolute = Broadcast<W>(kUp * kUp * (Limits::min() / (kEps * kEps)));
-  // The least size of a gamma, so that none of the quotients of their squares is 0 / 0; nothing
+  // The least size of a gamma, to avoid 0 / 0 in the quotients of their squares. It is negligible
   // beside the square of a rounding error.
   const W least = Broadcast<W>(kFloat ? Lane<W>(0x1p-28) : 0x1p-120);
   W* const diagonal = work;
@@ -74,7 +74,6 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   const auto at_least = [](W bound, W x) { return Abs(x) < bound ? bound : x; };
   int first = 0;
   for (int sweep = 0; first < n - 1 && sweep <= kQlSweeps * n; ++sweep) {
-    // Each lane's block.
     W low[kParts], high[kParts], sigma[kParts], gamma[kParts], p[kParts], sine[kParts] = {};
     int open_first = n;
     for (int k = 0; k < kParts; ++k) {
@@ -107,9 +106,9 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
         W* const d_here = diagonal + i * kParts + k;
         W* const square_here = square + i * kParts + k;
         const auto on = (low[k] <= Number<W>(i)) & (high[k] > Number<W>(i));
-        // The rotation's squared cosine and sine are p / r and square / r; gamma becomes t / r and
-        // p, which is the square of gamma over that of the cosine, t² / (r p). Products are in the
-        // order in which none leaves the range.
+        // The rotation's squared cosine and sine are p / r and square / r. gamma becomes t / r. p
+        // is the square of gamma over that of the cosine, so it becomes t² / (r p). The order of
+        // the products keeps all of them in range.
         const W r = p[k] + *square_here;
         const W inverse = one / (r * p[k]);
         const W t =

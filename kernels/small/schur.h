@@ -1,10 +1,10 @@
 // Schur form of small general matrices, one per lane, A = Z T Zᴴ: Hessenberg form, then the QR
 // iteration with the steps of kernels/arithmetic/schur_step.h.
 //
-// Every lane works on its own block, with its own shifts, and rests where others work. What is
-// isolated by a permutation is not iterated for, and the matrix is scaled by a power of two to a
-// norm near 1. Blocks of order 2 of real matrices are brought to their standard form when all are
-// found, in all lanes at once.
+// Each lane iterates on its own block with its own shifts, and is idle while others work. A
+// permutation isolates eigenvalues that need no iteration. The matrix is scaled by a power of two
+// to a norm near 1. Blocks of order 2 of real matrices are standardised at the end, in all lanes at
+// once.
 #pragma once
 
 #include <algorithm>
@@ -13,25 +13,25 @@
 #include "kernels/arithmetic/rotation.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/arithmetic/schur_step.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/balance.h"
-#include "kernels/small/carver.h"
 #include "kernels/small/hessenberg.h"
 
 namespace linalg::small {
 
-// The QR iteration on Hessenberg matrices h of a norm near 1, row-major, in place. What takes long
-// is called, on the CPU alone, rather than inlined: that compiles in half the time.
+// The QR iteration on row-major Hessenberg matrices h of a norm near 1, in place. On the CPU, the
+// long functions are not inlined, which halves the compile time.
 template <bool kVectors, class E>
 class QrIteration {
   using V = RealElement<E>;
   using Shift = Complex<V>;
   static constexpr bool kComplex = kComplexElement<E>;
-  // Rows beyond the first that a block has if it is iterated on.
+  // A block is iterated on if it has at least this many rows after its first.
   static constexpr int kMore = kBulge<E> - 1;
 
  public:
-  // With kVectors, all of T is made and z is multiplied by the reflectors; else T's diagonal blocks
-  // alone.
+  // kVectors computes all of T and multiplies z by the reflectors. Otherwise only T's diagonal
+  // blocks are computed.
   LINALG_INLINE QrIteration(int n, E* h, E* z) : n_(n), h_(h), z_(z) {}
 
   // Returns 0, or the 1-based index of the last row of the block that did not converge.
@@ -52,8 +52,8 @@ class QrIteration {
   LINALG_INLINE V Size(int i, int j) const { return Magnitude(At(i, j)); }
   LINALG_INLINE V SizeBelow(int k) const { return k > 0 && k < n_ ? Size(k, k - 1) : V{}; }
 
-  // Finds each lane's last block that is not deflated, rows first_ to end_, where end_ is -1 if
-  // there is none; last_ is the largest of them. Returns whether there is any.
+  // Finds each lane's last block that is not deflated, rows first_ to end_; end_ is -1 if there is
+  // none. last_ is the largest end_. Returns whether there is any block.
   bool FindBlocks() {
     first_ = V{};
     auto searching = end_ >= V{};
@@ -81,7 +81,6 @@ class QrIteration {
     return last_ >= 0;
   }
 
-  // The shift of each lane's block.
   Shift ChooseShift() {
     E a{}, b{}, c{}, d{};
     for (int k = kMore; k <= last_; ++k) {
@@ -111,8 +110,8 @@ class QrIteration {
     return Choose(exceptional, ExceptionalShift(diagonal, size), usual);
   }
 
-  // The row where each lane's bulge starts, and the vector that it starts as. Lanes that rest have
-  // n. Returns the least of the rows.
+  // Finds the row where each lane's bulge starts, and its start vector. Idle lanes have row n.
+  // Returns the least of the rows.
   int ChooseStart(Shift shift, E* vector) {
     start_ = Number<V>(n_);
     for (int i = 0; i < kBulge<E>; ++i) vector[i] = E{};
@@ -146,7 +145,7 @@ class QrIteration {
     const Shift shift = ChooseShift();
     E vector[kBulge<E>];
     const int least = ChooseStart(shift, vector);
-    // Without vectors, what is above all blocks is of no account.
+    // Without vectors, rows above all blocks need no update.
     int first_row = 0;
     if (!kVectors) {
       const auto works = end_ >= V{};
@@ -161,7 +160,8 @@ class QrIteration {
     }
   }
 
-  // Moves the bulges from row k by a reflector of kCount rows, or one less where a block ends.
+  // Moves the bulges from row k by a reflector of kCount rows, or one row less at the end of a
+  // block.
   template <int kCount>
   void Step(int k, int first_row, const E* vector) {
     const V here = Number<V>(k);
@@ -171,8 +171,8 @@ class QrIteration {
     if (!Any(on)) return;
     const auto narrow = end_ < Number<V>(k + kBulge<E> - 1);
     const E one = FromReal<E>(Number<V>(1));
-    // Lanes that rest reflect something that is no rare case, and nothing comes of it but the sign
-    // of their zeros. That must not decide here: zero is added.
+    // Idle lanes reflect the constant 1, which is no rare case for MakeReflector. That may change
+    // the signs of zeros, which must not decide here: zero is added.
     E x[kBulge<E>], v[kBulge<E>];
     for (int i = 0; i < kBulge<E>; ++i) {
       x[i] = E{};
@@ -222,26 +222,26 @@ class QrIteration {
   int n_;
   E* h_;
   E* z_;
-  // Of each lane: the rows of its block, end_ -1 when all are found, the row where its bulge
-  // starts, and its steps since a deflation, which count to twice kExceptionalStep.
+  // The state of each lane: the rows of its block (end_ is -1 when all are found), the row where
+  // its bulge starts, and its steps since a deflation. These count up to twice kExceptionalStep.
   V first_, end_, start_, since_;
   int last_;  // the largest end_
 };
 
-// What the Schur form is made in, in elements V of memory that it is handed.
+// The workspace of the Schur form, in an array of V.
 template <class E>
 struct SchurWork {
   using V = RealElement<E>;
 
   SchurWork(V* memory, int64_t n, bool vectors) {
-    Carver<V> carver(memory);
-    t = carver.template Take<E>(n * n);
-    z = carver.template Take<E>(vectors ? n * n : 0);
-    reflectors = carver.template Take<E>(n * n);
-    taus = carver.template Take<E>(n);
-    diagonal = carver.Take(n);
-    order = carver.Take(n);
-    end = carver.Next();
+    Arena<V> arena(memory);
+    t = arena.template Take<E>(n * n);
+    z = arena.template Take<E>(vectors ? n * n : 0);
+    reflectors = arena.template Take<E>(n * n);
+    taus = arena.template Take<E>(n);
+    diagonal = arena.Take(n);
+    order = arena.Take(n);
+    end = arena.Next();
   }
 
   E *t, *z;  // the operand in t, row-major
@@ -249,9 +249,9 @@ struct SchurWork {
   V *diagonal, *order, *end;
 };
 
-// T over `unscale` in work.t and Z in work.z of the operand, or without kVectors T's diagonal
-// blocks alone; of D⁻¹ Pᵀ A P D, which `balanced` says, with D = 1 unless `scaled`. Returns 0, -1
-// in the lanes whose matrix holds NaN or Inf, or what QrIteration::Run returns.
+// Computes T / unscale in work.t and Z in work.z, or without kVectors only T's diagonal blocks.
+// They are those of D⁻¹ Pᵀ A P D as described by `balanced`, with D = 1 unless `scaled`. Returns 0,
+// -1 in the lanes whose matrix holds NaN or Inf, or the result of QrIteration::Run.
 template <bool kVectors, class E, class V = RealElement<E>>
 LINALG_ONCE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>& balanced,
                     V& unscale) {
@@ -271,14 +271,14 @@ LINALG_ONCE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>& b
   return finite ? info : Broadcast<V>(kNotFinite);
 }
 
-// T and Z of A in their places, NaN where info is not 0, which is returned.
+// Computes T and Z of A in their places. Returns info; results are NaN where it is not 0.
 template <class E>
 LINALG_INLINE RealElement<E> SchurForm(const SchurWork<E>& work, int n) {
   using V = RealElement<E>;
   Balanced<V> balanced;
   V unscale;
   const V info = Schur<true>(work, n, false, balanced, unscale);
-  // Zero is added because a lane that rests while others work does not keep the sign of its zeros.
+  // Adds zero: an idle lane does not keep the signs of its zeros.
   for (int i = 0; i < n * n; ++i) {
     work.t[i] = unscale * work.t[i] + E{};
     work.z[i] = work.z[i] + E{};

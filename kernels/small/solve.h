@@ -1,7 +1,7 @@
-// What handlers do with small matrices, one per lane: factor, substitute, solve, invert. The order
-// of the steps stands here, for lanes and for threads that have a matrix each.
+// The steps of the handlers for small matrices: factor, substitute, solve, invert. Lanes, and
+// threads with a matrix each, share them.
 //
-// Matrices are row-major and without gaps. Operands are overwritten.
+// Matrices are row-major and contiguous. Operands are overwritten.
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"
@@ -13,7 +13,7 @@
 
 namespace linalg::small {
 
-// The Cholesky factor in the triangle that is named, zeros in the other; NaN where it fails.
+// The Cholesky factor in the requested triangle, with zeros in the other; NaN where it fails.
 // Returns 0 or the order of the first leading minor that is not positive.
 template <class E>
 LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
@@ -23,7 +23,7 @@ LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
   return failed;
 }
 
-// Makes `a` what the pass substitutes with.
+// Transforms `a` into the matrix of the pass.
 template <class E>
 LINALG_INLINE void ApplyOperation(const SubstitutionPass& pass, int n, E* a) {
   if (pass.transpose) TransposeSquare(n, a);
@@ -46,8 +46,8 @@ LINALG_INLINE void TriangularSolve(const Triangle& triangle, int n, E* a, int ro
   if (!triangle.left_side) Transpose(cols, rows, x);
 }
 
-// The same with both triangles of `a`, the first pass being with a lower one and the second with an
-// upper one.
+// Solves with both triangles of `a`. The first pass must use a lower triangle, the second an upper
+// one.
 template <class E>
 LINALG_INLINE void TriangularSolve(const TwoTriangles& triangles, int n, E* a, int cols, E* x) {
   const SubstitutionPass first = PassWith(triangles.first);
@@ -74,9 +74,8 @@ LINALG_INLINE void LuSolve(int n, E* lu, Pivots pivots, bool transpose, bool con
   if (transpose) ApplyPivots(n, pivots, /*back=*/true, cols, x);
 }
 
-// x (n, cols) := A⁻¹ x, given A's LU factors and what Lu returned. NaN throughout where the matrix
-// is singular or its factors hold NaN: substitution would leave those entries finite that do not
-// meet one.
+// x (n, cols) := A⁻¹ x, given A's LU factors and the result of Lu. All of x is NaN if the matrix is
+// singular or its factors hold NaN: substitution alone would leave some entries finite.
 template <class E>
 LINALG_INLINE void SolveFactored(int n, E* lu, const RealElement<E>* pivots,
                                  RealElement<E> singular, int cols, E* x) {
@@ -85,7 +84,8 @@ LINALG_INLINE void SolveFactored(int n, E* lu, const RealElement<E>* pivots,
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * cols, x);
 }
 
-// The same, given A; `pivots` and `permutation` are room for n each. Returns what Lu returned.
+// x (n, cols) := A⁻¹ x, given A; NaN as in SolveFactored. `pivots` and `permutation` are workspaces
+// of n each. Returns the result of Lu.
 template <class E>
 LINALG_INLINE RealElement<E> Solve(int n, E* a, RealElement<E>* pivots, RealElement<E>* permutation,
                                    int cols, E* x) {
@@ -94,7 +94,7 @@ LINALG_INLINE RealElement<E> Solve(int n, E* a, RealElement<E>* pivots, RealElem
   return singular;
 }
 
-// inverse (n, n) := A⁻¹, given A's LU factors and what Lu returned; NaN as in SolveFactored.
+// inverse (n, n) := A⁻¹, given A's LU factors and the result of Lu; NaN as in SolveFactored.
 template <class E>
 LINALG_INLINE void InverseOfFactors(int n, const E* lu, const RealElement<E>* permutation,
                                     RealElement<E> singular, E* inverse) {
@@ -102,7 +102,7 @@ LINALG_INLINE void InverseOfFactors(int n, const E* lu, const RealElement<E>* pe
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * n, inverse);
 }
 
-// The same, given A; the rest as in Solve.
+// inverse (n, n) := A⁻¹, given A; otherwise as Solve.
 template <class E>
 LINALG_INLINE RealElement<E> Inverse(int n, E* a, RealElement<E>* pivots,
                                      RealElement<E>* permutation, E* inverse) {

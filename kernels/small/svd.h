@@ -1,57 +1,59 @@
 // Singular values and vectors of small matrices of any shape, one per lane, given a method for
-// square ones, jacobi_svd.h's or qr_svd.h's.
+// square ones: jacobi_svd.h or qr_svd.h.
 //
-// A tall matrix is replaced by its R of a QR factorisation, a wide one by its adjoint; each is
-// scaled by a power of two to a norm near 1.
+// A tall matrix is replaced by the R of its QR factorisation, a wide one by its adjoint. Matrices
+// are scaled by a power of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
-#include "kernels/small/carver.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/mul_sub.h"
 
 namespace linalg::small {
 
-// What Svd works in, in elements V of memory that it is handed. kSquare says that matrices are
-// known to be square, which takes less memory and much less code. A Method is made of what it
-// carves, of the matrix, which is free from then on that it has been Set, and of n. Solve makes of
-// that matrix the singular values, descending, and returns what did not converge, or 0; then there
-// are elements of its factors U and Vᴴ.
+// The workspace of Svd, in an array of V. kSquare promises square matrices, which takes less memory
+// and much less code.
+//
+// A Method is constructed from an arena, the matrix and n. Once the matrix has been Set, its memory
+// is free. Solve computes the singular values, descending, and returns 0 or what did not converge.
+// Then the Method gives elements of U and Vᴴ.
 template <class Method, bool kSquare = false>
 struct SvdWork {
   using E = typename Method::E;
   using V = RealElement<E>;
 
-  // For matrices of `rows` by `cols`, and factors U and Vᴴ that are square or not.
+  // For matrices of `rows` by `cols`; `full` makes the factors U and Vᴴ square.
   LINALG_INLINE SvdWork(V* memory, int rows, int cols, bool full)
-      : SvdWork(Carver<V>(memory), std::max(rows, cols), std::min(rows, cols), full) {}
+      : SvdWork(Arena<V>(memory), std::max(rows, cols), std::min(rows, cols), full) {}
 
-  // The operand, row-major, and in the end U and Vᴴ: of a wide matrix, `right` and `left`.
+  // The operand, row-major, and in the end U and Vᴴ: in `left` and `right`, or in `right` and
+  // `left` for a wide matrix.
   E *matrix, *left, *right;
   E *q, *reflectors, *taus;
   Method method;
   V *s, *end;
 
  private:
-  LINALG_INLINE SvdWork(Carver<V> carver, int64_t m, int64_t n, bool full)
-      : matrix(carver.template Take<E>(Method::kMargin + m * n) + Method::kMargin),
-        left(carver.template Take<E>(m * (full ? m : n))),
-        right(carver.template Take<E>(n * n)),
-        q(carver.template Take<E>(kSquare ? 0 : m * (full ? m : n))),
-        reflectors(carver.template Take<E>(m > n ? m * n : 0)),
-        taus(carver.template Take<E>(m > n ? n : 0)),
-        method(carver, matrix, static_cast<int>(n)),
-        s(carver.Take(n)),
-        end(carver.Next()) {}
+  LINALG_INLINE SvdWork(Arena<V> arena, int64_t m, int64_t n, bool full)
+      : matrix(arena.template Take<E>(Method::kMargin + m * n) + Method::kMargin),
+        left(arena.template Take<E>(m * (full ? m : n))),
+        right(arena.template Take<E>(n * n)),
+        q(arena.template Take<E>(kSquare ? 0 : m * (full ? m : n))),
+        reflectors(arena.template Take<E>(m > n ? m * n : 0)),
+        taus(arena.template Take<E>(m > n ? n : 0)),
+        method(arena, matrix, static_cast<int>(n)),
+        s(arena.Take(n)),
+        end(arena.Next()) {}
 };
 
-// Singular values of work.matrix in work.s, descending. With kVectors also the factors, row-major:
-// U in work.left and Vᴴ in work.right, if rows >= cols; otherwise U in work.right and Vᴴ in
-// work.left. Returns 0, -1 in the lanes whose matrix holds NaN or Inf, or 1 in those that did not
-// converge; the results are NaN there.
+// Computes the singular values of work.matrix in work.s, descending. kVectors also computes the
+// row-major factors. If rows >= cols, U is in work.left and Vᴴ in work.right; otherwise U is in
+// work.right and Vᴴ in work.left. Returns 0, -1 in the lanes whose matrix holds NaN or Inf, or 1 in
+// those that did not converge. Results are NaN where it is not 0.
 template <bool kVectors, class Method, bool kSquare>
 LINALG_INLINE typename Method::V Svd(const SvdWork<Method, kSquare>& work, int rows, int cols,
                                      bool full) {
@@ -66,7 +68,7 @@ LINALG_INLINE typename Method::V Svd(const SvdWork<Method, kSquare>& work, int r
   const auto finite = extent.Finite();
   V unscale;
   const V scale = extent.Scale(unscale);
-  // What is not finite is replaced by an identity, which takes no time.
+  // The identity replaces matrices that are not finite, since it converges at once.
   const auto at = [&](int i, int j) {
     const E x = scale * (tall ? matrix[i * n + j] : Conj(matrix[j * m + i]));
     return Choose(finite, x, FromReal<E>(i == j ? one : zero));
@@ -82,19 +84,18 @@ LINALG_INLINE typename Method::V Svd(const SvdWork<Method, kSquare>& work, int r
   }
   V info = method.template Solve<kVectors>(s);
   info = finite ? info : Broadcast<V>(kNotFinite);
-  // Zero is added, here and below, because a lane that rests while others work does not keep the
-  // sign of its zeros.
+  // Adds zero, here and below: an idle lane does not keep the signs of its zeros.
   for (int i = 0; i < n; ++i) s[i] = MulAdd(s[i], unscale, zero);
   FillNaN(info != zero, n, s);
   if constexpr (kVectors) {
-    // With A = Q R, U is Q times that of R. Of a wide matrix, Uᴴ and V are wanted.
+    // For A = Q R, U is Q times the U of R. A wide matrix needs Uᴴ and V.
     const auto at_left = [&](int i, int j) -> E& { return left[tall ? i * width + j : j * m + i]; };
     if (!kSquare && m > n) {
       HouseholderProduct<E>(q, width, m, width, n, reflectors, taus);
       for (int k = 0; k < n; ++k) {
         for (int j = 0; j < n; ++j) right[k * n + j] = -method.U(k, j);
       }
-      E* const product = reflectors;  // read no more
+      E* const product = reflectors;  // no longer needed
       std::fill_n(product, m * n, E{});
       MulSub(m, n, n, q, width, right, n, product, n);
       for (int i = 0; i < m; ++i) {

@@ -1,10 +1,11 @@
 // Derivatives of singular values and vectors of small square matrices A = U diag(s) Vᴴ, one per
-// lane: their tangents along dA, and the cotangent of A for those of U, s and Vᴴ.
+// lane: their tangents for dA, and the cotangent of A for those of U, s and Vᴴ.
 //
-// With P = Uᴴ dA V, ds = Re diag P, dU = U (R + Q) / 2 and dV = V (R - Q) / 2, where
-// R = F ∘ (P + Pᴴ) and Q = G ∘ (P - Pᴴ), F and G being ReciprocalGaps of differences and of sums:
-// Townsend, Differentiating the singular value decomposition (2016), with his F split in two.
-// Row-major n by n elements, of which what is not const is overwritten; `work` is room for as many.
+// Let P = Uᴴ dA V, R = F ∘ (P + Pᴴ) and Q = G ∘ (P - Pᴴ), where F and G are ReciprocalGaps of
+// differences and of sums. Then ds = Re diag P, dU = U (R + Q) / 2 and dV = V (R - Q) / 2. The
+// source is Townsend, Differentiating the singular value decomposition (2016), with his F split in
+// two. Row-major n by n operands that are not const are overwritten; `work` is a workspace of that
+// size.
 #pragma once
 
 #include "kernels/arithmetic/reciprocal_gaps.h"
@@ -30,7 +31,7 @@ LINALG_INLINE void SvdJvp(int n, E* u, const RealElement<E>* s, E* vh, E* x, Rea
   for (int i = 0; i < n; ++i) {
     ds[i] = Re(x[i * n + i]);
     for (int j = 0; j <= i; ++j) {
-      // Both turns are skew-Hermitian: that of U, of which `x` becomes the negative, and that of V.
+      // Both matrices are skew-Hermitian: U's, whose negative goes to `x`, and V's.
       const E p = x[i * n + j], other = Conj(x[j * n + i]);
       const E together = half * gaps(i, j) * (p + other);
       const E apart = half * gaps.OfSum(i, j) * (p - other);

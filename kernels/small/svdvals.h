@@ -1,8 +1,8 @@
 // Singular values of small matrices without vectors, one per lane.
 //
-// Reduction to real bidiagonal form, of a tall matrix's R, then implicit QR, for float32 in
-// float64, where the rounding errors of its sweeps do not add up to anything. A matrix is scaled by
-// a power of two to a norm near 1.
+// A tall matrix is reduced to its R. Reduction to real bidiagonal form is followed by implicit QR,
+// in float64 for float32: there the sweeps' rounding errors do not matter. Matrices are scaled by a
+// power of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/registers.h"
 #include "kernels/arithmetic/scale.h"
+#include "kernels/small/arena.h"
 #include "kernels/small/bidiagonalise.h"
-#include "kernels/small/carver.h"
 #include "kernels/small/golub_kahan.h"
 #include "kernels/small/householder.h"
 #include "kernels/small/root_free_ql.h"
@@ -34,22 +34,23 @@ LINALG_INLINE V WideGolubKahan(V* d, const V* e, int n, Wide<V>* work) {
   return left;
 }
 
-// What Svdvals works in, in elements V of memory that it is handed.
+// The workspace of Svdvals, in an array of V.
 template <class E>
 struct SvdvalsWork {
   using V = RealElement<E>;
 
   SvdvalsWork(V* memory, int64_t rows, int64_t cols) {
     const int64_t n = std::min(rows, cols);
-    Carver<V> carver(memory);
-    // First, for numbers twice as wide, and as long as two registers: what lies before the matrix.
-    wide = carver.Take(std::max<int64_t>(4 * n, 2 * kRegisterBytes / sizeof(Lane<V>)));
-    matrix = carver.template Take<E>(rows * cols);
-    reflectors = carver.template Take<E>(rows * cols);
-    taus = carver.template Take<E>(n);
-    values = carver.Take(n);
-    beside = carver.Take(n);
-    end = carver.Next();
+    Arena<V> arena(memory);
+    // Comes first, since it also serves as the margin before the matrix: space for doubles, and at
+    // least two registers.
+    wide = arena.Take(std::max<int64_t>(4 * n, 2 * kRegisterBytes / sizeof(Lane<V>)));
+    matrix = arena.template Take<E>(rows * cols);
+    reflectors = arena.template Take<E>(rows * cols);
+    taus = arena.template Take<E>(n);
+    values = arena.Take(n);
+    beside = arena.Take(n);
+    end = arena.Next();
   }
 
   E* matrix;  // the operand, row-major
@@ -57,9 +58,9 @@ struct SvdvalsWork {
   V *values, *beside, *wide, *end;
 };
 
-// The singular values of work.matrix, descending, in work.values. Returns 0, -1 in the lanes whose
-// matrix holds NaN or Inf, or the number of elements that did not converge; the results are NaN
-// there. Columns are updated in blocks B.
+// Computes the singular values of work.matrix, descending, in work.values. Returns 0, -1 in the
+// lanes whose matrix holds NaN or Inf, or how many elements did not converge. Results are NaN where
+// it is not 0. Columns are updated in blocks B.
 template <class B, class E>
 LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int cols) {
   using V = RealElement<E>;
@@ -67,7 +68,7 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
   const bool tall = rows >= cols;
   const int m = tall ? rows : cols, n = tall ? cols : rows;
   E* const a = work.matrix;
-  // Blocks of columns compute with what lies before the first.
+  // The first block of columns also covers the margin before the matrix.
   constexpr int kMargin = kColumns<E, B> - 1;
   std::fill_n(a - kMargin, kMargin, E{});
   Extent<E> extent;
@@ -99,7 +100,7 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
   SortLanes(
       n, [&](int j) { return values[j] > values[j - 1]; },
       [&](int j, auto lanes) { ExchangeWhere(lanes, values[j], values[j - 1]); });
-  // Zero is added because a lane that rests while others work does not keep the sign of its zeros.
+  // Adds zero: an idle lane does not keep the signs of its zeros.
   for (int i = 0; i < n; ++i) work.values[i] = MulAdd(work.values[i], unscale, zero);
   FillNaN(info != zero, n, work.values);
   return info;

@@ -1,4 +1,4 @@
-// Triangular systems of small matrices, one per lane: substitution, a block of rows at a time.
+// Blocked substitution with triangles of small matrices, one per lane.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -7,7 +7,7 @@
 
 namespace linalg::small {
 
-// Rows that a blocked algorithm works on before it updates the rest.
+// Rows or columns of a panel in the blocked algorithms.
 inline constexpr int kPanel = 4;
 
 template <class E>

@@ -1,4 +1,4 @@
-// Tridiagonal systems, one per lane: elimination with partial pivoting, as LAPACK's gtsv.
+// Tridiagonal systems, one per lane: elimination with partial pivoting (LAPACK's gtsv).
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -6,17 +6,17 @@
 
 namespace linalg::small {
 
-// The system's diagonals: lower[i] is A(i, i-1), upper[i] is A(i, i+1); lower[0] and upper[n-1] are
-// not read. `second` is room for the second upper diagonal that row exchanges make. A Pointer is an
-// E*, or takes strides.
+// The system's diagonals: lower[i] is A(i, i-1), upper[i] is A(i, i+1). lower[0] and upper[n-1] are
+// not read. `second` is a workspace for the second superdiagonal, which row exchanges fill. A
+// Pointer is an E* or a strided pointer.
 template <class Pointer>
 struct Tridiagonal {
   Pointer lower, diagonal, upper, second;
 };
 
 // Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. Returns info: 0, the
-// 1-based index of the first zero pivot, or kHoldsNaN where a pivot is NaN; x is NaN in both cases.
-// `perturb` takes pivots that are smaller than eps max |U| to be that large.
+// 1-based index of the first zero pivot, or kHoldsNaN where a pivot is NaN. x is NaN if info is not
+// 0. `perturb` raises pivots smaller than eps max |U| to that size.
 template <class E, class Pointer = E*>
 LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, bool perturb, int cols,
                                               Pointer x) {

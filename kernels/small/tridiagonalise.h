@@ -1,10 +1,10 @@
 // Reduction of small Hermitian matrices to real symmetric tridiagonal form, one per lane, and the
-// way back of eigenvectors.
+// back-transformation of eigenvectors.
 //
-// Householder reflectors as in LAPACK's hetd2, with the rank-2 update that each step leaves behind
-// applied in the pass that multiplies by the next reflector's vector (Dongarra, Sorensen and
-// Hammarling, 1989). Every pass runs along rows, in registers of `Row`: V itself where a register
-// holds one element of several matrices, several columns where V is one matrix's plain number.
+// The Householder reflectors are those of LAPACK's hetd2. One pass applies the rank-2 update of a
+// step and multiplies by the next reflector's vector (Dongarra, Sorensen and Hammarling, 1989).
+// Passes run along rows in registers of `Row`: V itself with one matrix per lane, or several
+// columns of one matrix.
 #pragma once
 
 #include "kernels/arithmetic/columns.h"
@@ -22,9 +22,9 @@ LINALG_INLINE void ForEachHalvingBlock(int first, int last, Body&& body) {
   if constexpr (kBlock > 1) ForEachHalvingBlock<kBlock / 2>(first, last, body);
 }
 
-// term(first, 0) + term(first + 1, 0) + ..., term(i, sum) being a term and a sum. Several sums, so
-// that they need not wait for each other; of one matrix, whose columns a Row holds, in a register
-// where term takes one.
+// term(first, 0) + term(first + 1, 0) + ..., where term(i, sum) adds a term to a sum. Several sums
+// hide the latency of a chain. For one matrix, whose columns a Row holds, the sums are in one
+// register.
 template <class V, class Row = V, class Term>
 LINALG_INLINE V SumOf(int first, int last, Term&& term) {
   constexpr int kSums = 4;
@@ -45,8 +45,9 @@ LINALG_INLINE V SumOf(int first, int last, Term&& term) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-// Makes row k of `a` the vector v of the reflector I - tau v vᴴ whose adjoint takes column k below
-// the diagonal to a real multiple `e` of the first unit vector. The column is known by its row.
+// Makes row k of `a` the vector v of the reflector I - tau v vᴴ. Its adjoint takes column k below
+// the diagonal to a real `e` times the first unit vector. The column is the adjoint of the stored
+// row.
 template <class E, class Row>
 LINALG_INLINE void TridiagonalReflector(SplitRows<E, Row> a, int n, int k, RealElement<E>& e,
                                         E& tau) {
@@ -63,8 +64,8 @@ LINALG_INLINE void TridiagonalReflector(SplitRows<E, Row> a, int n, int k, RealE
 
 inline constexpr int kTridiagonaliseWorkRows = 3;
 
-// The reduction of `a`, both triangles of which are given: the diagonal to d, n - 1 elements beside
-// it to e. Row k of `a` becomes the vector of reflector k, and tau[k] its factor. `work` is
+// Reduces `a`, given both triangles. d receives the diagonal, e the n - 1 off-diagonal elements.
+// Row k of `a` becomes the vector of reflector k, and tau[k] its factor. `work` has
 // kTridiagonaliseWorkRows rows of zeros.
 template <class E, class Row>
 LINALG_ONCE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> work,
@@ -75,7 +76,7 @@ LINALG_ONCE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> wo
   constexpr int kBlocks = kComplexElement<E> ? 2 : 4;
   const int columns = PaddedColumns<V, Row>(n);
   const SplitRows<E, Row> w = work, product = work.Below(1);
-  // The previous reflector's vector: its update a - v wᴴ - w vᴴ is still to be made.
+  // The previous reflector's vector, whose update a - v wᴴ - w vᴴ is pending.
   SplitRows<E, Row> v = work.Below(2);
   const auto update = [&](SplitRows<E, Row> row, int i, int j) {
     const F x = NegMulAdd(Widen<Row>(v.Get(i)), Conj(w.Load(j)), row.Load(j));
@@ -115,7 +116,7 @@ LINALG_ONCE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> wo
 #pragma GCC unroll 4
       for (int b = 0; b < kBlock; ++b) product.Store((first + b) * kStep, sum[b]);
     });
-    // w = tau a u + c u, with c such that the update is the reflection from both sides.
+    // w = tau a u + c u. This c makes the update equal to the reflection from both sides.
     const V dot =
         SumOf<V>(k + 1, n, [&](int j, V sum) { return RealDotAdd(product.Get(j), u.Get(j), sum); });
     const V c = ReflectedShare(tau[k], dot);
@@ -128,7 +129,7 @@ LINALG_ONCE void Tridiagonalise(SplitRows<E, Row> a, int n, SplitRows<E, Row> wo
   }
 }
 
-// z := Q z, Q being the product of the reflectors that Tridiagonalise left in `a` and `tau`.
+// z := Q z, where Q is the product of the reflectors in `a` and `tau` from Tridiagonalise.
 template <class E, class Row>
 LINALG_INLINE void ApplyReflectors(SplitRows<E, Row> a, const E* tau, int n, SplitRows<E, Row> z) {
   using V = RealElement<E>;

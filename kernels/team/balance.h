@@ -1,7 +1,9 @@
-// Balancing of general matrices by a team of threads, as LAPACK's gebal: a permutation that brings
-// what isolates an eigenvalue to the matrix's corners, where it is upper triangular, and a diagonal
-// similarity by powers of two after which row i and column i of the rest have about the same norm
-// (James, Langou and Lowery, On matrix balancing and eigenvector computation, 2014).
+// Balances general matrices by a team of threads, like LAPACK's gebal.
+//
+// A permutation moves rows and columns that isolate an eigenvalue to the corners, where the matrix
+// is upper triangular. A diagonal similarity by powers of two then gives row i and column i of the
+// rest about the same norm. (James, Langou and Lowery, On matrix balancing and eigenvector
+// computation, 2014.)
 #pragma once
 
 #include <utility>
@@ -11,14 +13,14 @@
 
 namespace linalg::team {
 
-// What Balance has done: row i of the balanced matrix is row order[i] of A, over diagonal[i].
+// The result of Balance: row i of the balanced matrix is row order[i] of A, over diagonal[i].
 template <class V>
 struct Balanced {
   V* diagonal;
   int* order;
 };
 
-// Replaces A, of elements of at most about 1, by D⁻¹ Pᵀ A P D.
+// Replaces A by D⁻¹ Pᵀ A P D. Elements must be of at most about 1.
 template <class Team, class E>
 LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealElement<E>> balanced) {
   using V = RealElement<E>;
@@ -31,8 +33,9 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealEle
       order[i] = i;
     }
   });
-  int first = 0, end = n;  // of what is not isolated
-  // The sums there of size(element) over column i, as the real part, and over row i.
+  int first = 0, end = n;  // the rows that are not isolated
+  // Sums of size(element) in that range: over column i as the real part, over row i as the
+  // imaginary.
   const auto sums = [&](int i, auto&& size) {
     return team.template Sum<Complex<V>>([&](int thread) {
       Complex<V> sum{};

@@ -1,5 +1,7 @@
-// The drivers of cholesky.h, lu.h, solve.h and of determinants, for threads of a warp that hold
-// kRows rows or columns each, of matrices of at most kSize rows and columns; the same bits.
+// The drivers of cholesky.h, lu.h, solve.h and of determinants, for threads of a warp.
+//
+// Each thread holds kRows rows or columns of a matrix of at most kSize rows and columns. Results
+// have the same bits.
 #pragma once
 
 #include "kernels/arithmetic/scaled_product.h"
@@ -14,7 +16,7 @@ LINALG_TEAM TriangularFactor<E> CholeskyFactorByRows(const Team& team, int n, E*
   return {.a = a, .ld = ld, .lower = part.lower, .info = rows.Factor()};
 }
 
-// Packed LU factors whose rows stand in another order.
+// Packed LU factors whose rows are stored in another order.
 template <class E>
 struct RowsElsewhere {
   const E* a;
@@ -37,7 +39,7 @@ LINALG_TEAM RowsElsewhere<E> LuByRows(const Team& team, int rows, int cols, E* a
   return {a, ld, permutation, info};
 }
 
-// Every thread's.
+// Every thread returns the determinant.
 template <int kRows, int kSize, class Team, class E>
 LINALG_TEAM ScaledProduct<E> DeterminantByRows(const Team& team, int n, E* a, int ld,
                                                int* permutation) {
@@ -48,8 +50,8 @@ LINALG_TEAM ScaledProduct<E> DeterminantByRows(const Team& team, int n, E* a, in
   return det;
 }
 
-// A x = b, of one right-hand side: put(i, x) by a thread, of NaN where a pivot is 0 or NaN. Returns
-// LU's info.
+// Solves A x = b for one right-hand side. A thread calls put(i, x), with NaN where a pivot is 0 or
+// NaN. Returns LU's info.
 template <int kRows, int kSize, class Team, class E, class Rhs, class Put>
 LINALG_TEAM int SolveByRows(const Team& team, int n, E* a, int ld, int* permutation, Rhs&& b,
                             Put&& put) {
@@ -59,9 +61,9 @@ LINALG_TEAM int SolveByRows(const Team& team, int n, E* a, int ld, int* permutat
   return info;
 }
 
-// The same of several, b(i, j) being the elements of b: put(i, j, x). `work` has room for n rows of
-// as many columns as the team holds. Every thread calls on_pivot as RowLu::Factor has it, and
-// factored(RowsElsewhere) when the factors are whole.
+// Solves for several right-hand sides, whose elements are b(i, j): put(i, j, x). `work` holds n
+// rows of as many columns as the team holds. Every thread calls on_pivot as in RowLu::Factor, and
+// factored(RowsElsewhere) when the factors are complete.
 template <int kColumns, int kSize, class Team, class E, class OnPivot, class Factored, class Rhs,
           class Put>
 LINALG_TEAM int SolveByColumns(const Team& team, int n, E* a, int ld, int* permutation,
@@ -78,7 +80,7 @@ LINALG_TEAM int SolveByColumns(const Team& team, int n, E* a, int ld, int* permu
   return info;
 }
 
-// The first `cols` columns of the inverse likewise: put(i, j, x).
+// The first `cols` columns of the inverse: put(i, j, x).
 template <int kColumns, int kSize, class Team, class E, class Put>
 LINALG_TEAM int InverseByColumns(const Team& team, int n, E* a, int ld, int* permutation,
                                  Divisor<E>* divisors, E* work, int cols, Put&& put) {

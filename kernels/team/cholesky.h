@@ -1,5 +1,5 @@
 // Cholesky factors by a team of threads, in place: right-looking, a panel of columns at a time.
-// What stands above the diagonal is not read, but it may be written.
+// Elements above the diagonal are not read, but may be written.
 #pragma once
 
 #include "kernels/team/hermitian.h"
@@ -7,15 +7,15 @@
 
 namespace linalg::team {
 
-// The factor of a panel's diagonal block, which every thread makes for itself: that takes less than
-// to wait for one another at each of its columns.
+// The factor of a panel's diagonal block. Every thread computes it for itself, which takes less
+// time than a barrier at each of its columns.
 template <class E>
 class DiagonalFactor {
   using V = RealElement<E>;
   static constexpr int kSize = kPanel<E>;
 
  public:
-  // Of the first `count` rows of the block `a`; beyond them it is the identity.
+  // Factors the first `count` rows of the block `a`; the rest is the identity.
   LINALG_TEAM DiagonalFactor(int count, const E* a, int ld) {
     LINALG_UNROLL
     for (int r = 0; r < kSize; ++r) {
@@ -42,19 +42,19 @@ class DiagonalFactor {
     }
   }
 
-  // The first pivot, from 1, that is not positive, or 0.
+  // The first pivot, counted from 1, that is not positive, or 0.
   LINALG_TEAM int failed() const { return failed_; }
 
-  // A row of the panel below the block becomes that of the factor.
+  // Turns a row of the panel below the block into a row of the factor.
   LINALG_TEAM void SolveBelow(E* row) const { SolveRow(kSize, row); }
 
-  // So does row `order` of the block.
+  // Turns row `order` of the block into a row of the factor.
   LINALG_TEAM void SolveWithin(int order, E* row) const {
     row[order] = FromReal<E>(Sqrt(Re(SolveRow(order, row))));
   }
 
  private:
-  // The first `count` elements of a row; returns what is left of the one behind them.
+  // Solves for the first `count` elements of a row. Returns what is left of the next one.
   LINALG_TEAM E SolveRow(int count, E* row) const {
     E x[kSize], next{};
     LINALG_UNROLL
@@ -78,8 +78,8 @@ class DiagonalFactor {
   int failed_ = 0;
 };
 
-// Returns 0, or the order of the first leading minor that is not positive; then the factor is
-// unfinished.
+// Returns 0, or the order of the first leading minor that is not positive. The factor is unfinished
+// then.
 template <class Team, class E>
 LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
   constexpr int kSize = kPanel<E>;
@@ -95,7 +95,7 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
         .c = a, .ld = ld, .first_row = end, .rows = n, .first_col = end, .cols = n, .lower = true};
     const PanelFactor<E> below{.first = a + k, .stride = ld, .step = 1};
     team.Phase([&](int thread) {
-      // Not before, for another thread may still have read the block.
+      // In this phase, not in the one before: another thread may still have read the block there.
       for (int i = k + thread; i < end; i += team.size()) {
         diagonal.SolveWithin(i - k, a + i * ld + k);
       }
@@ -105,8 +105,7 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
   return 0;
 }
 
-// The factor that is asked for, element by element, and its info: NaN in its triangle where that is
-// not 0.
+// The requested factor, element by element, and its info. Its triangle is NaN where info is not 0.
 template <class E>
 struct TriangularFactor {
   const E* a;

@@ -1,7 +1,7 @@
-// Eigenvalues and eigenvectors from a Schur form, A = Z T Zᴴ, real with blocks of order 2 or
-// complex: back substitution in T for each eigenvalue (LAPACK's trevc), by a thread each.
+// Eigenvalues and eigenvectors from a Schur form A = Z T Zᴴ, real with blocks of order 2 or
+// complex. One thread for each eigenvalue does the back substitution in T (LAPACK's trevc).
 //
-// Where eigenvalues are equal up to rounding, T - λ is perturbed, as in LAPACK; vectors that grow
+// Where eigenvalues are equal up to rounding, T - λ is perturbed, as in LAPACK. Vectors that grow
 // out of range are scaled down.
 #pragma once
 
@@ -18,7 +18,7 @@ LINALG_TEAM bool BeginsBlock(int n, const E* t, int ld, int k) {
   return k + 1 < n && Magnitude(t[(k + 1) * ld + k]) != RealElement<E>(0);
 }
 
-// The eigenvalue at place k of T's diagonal; of a pair, the first has the positive imaginary part.
+// The eigenvalue at place k of T's diagonal. The first of a pair has the positive imaginary part.
 template <class E>
 LINALG_TEAM Complex<RealElement<E>> Eigenvalue(int n, const E* t, int ld, int k) {
   if constexpr (kComplexElement<E>) {
@@ -32,8 +32,9 @@ LINALG_TEAM Complex<RealElement<E>> Eigenvalue(int n, const E* t, int ld, int k)
   }
 }
 
-// One eigenvector of T by back substitution, or by forward substitution in Tᴴ: for the eigenvalue
-// at place k, the first of its block, in column k of x, whose rows are ldx apart.
+// One eigenvector of T by back substitution, or by forward substitution in Tᴴ. It belongs to the
+// eigenvalue at place k, the first of its block, and goes to column k of x, whose rows are ldx
+// apart.
 template <class E>
 class TriangularVector {
   using V = RealElement<E>;
@@ -48,7 +49,7 @@ class TriangularVector {
     if (left) lambda_ = Conj(lambda_);
   }
 
-  // The rows [begin, end) that it fills, of a T of norm near 1; the others are zero.
+  // Fills rows [begin, end), for a T of norm near 1; the others are zero.
   LINALG_TEAM void Solve() {
     const bool pair = BeginsBlock(n_, t_, ld_, k_);
     x_[k_ * ldx_] = {V(1), V(0)};
@@ -99,8 +100,8 @@ class TriangularVector {
     }
   }
 
-  // x / y with a y that is perturbed if it is too small; what is known, and `others`, are scaled
-  // down if the quotient is out of range.
+  // x / y, where a y that is too small is perturbed. If the quotient is out of range, the known
+  // rows and `others` are scaled down.
   template <class... Others>
   LINALG_TEAM C Divide(C x, C y, Others&... others) {
     constexpr V kMost = BalanceRange<V>::kMostOfVector;
@@ -115,7 +116,7 @@ class TriangularVector {
     return Divisor<C>(y).Divide(x);
   }
 
-  // The rows of the next block, at i.
+  // Solves for the rows of the next block, at i.
   LINALG_TEAM void Extend(int i, bool pair) {
     C first = Residual(i);
     if (!pair) {
@@ -146,9 +147,9 @@ class TriangularVector {
   int begin_ = 0, end_ = 0;
 };
 
-// The eigenvectors of A from those of T, of length 1 and with a real largest element, row-major in
-// `vectors` (n, n): right ones, or with `left` those with yᴴ A = λ yᴴ. T and Z are of the balanced
-// matrix. x is work space (n, ldx).
+// Computes the eigenvectors of A from those of T, of length 1 and with a real largest element,
+// row-major in `vectors` (n, n). They are right ones, or with `left` those with yᴴ A = λ yᴴ. T and
+// Z belong to the balanced matrix. x is a workspace of (n, ldx).
 template <class Team, class E>
 LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E* z, int ld,
                                    Balanced<RealElement<E>> balanced, bool left,

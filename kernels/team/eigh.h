@@ -1,10 +1,13 @@
 // Eigenvalues and eigenvectors of Hermitian matrices, in three parts.
 //
-// ReduceHermitian, by a team of threads, makes a tridiagonal matrix of one that is scaled by a
-// power of two to a norm near 1, as LAPACK's hetrd, and puts the product Q of the reflectors in its
-// place. RecordedQl, by one thread, diagonalises the tridiagonal matrix. FinishEigh, by a
-// team again, applies the recorded rotations to Q: a thread has rows of its own, so that a sweep
-// needs no barrier but at its end. All of it is done in the memory of the one matrix.
+// ReduceHermitian scales the matrix by a power of two to a norm near 1 and reduces it to
+// tridiagonal form, like LAPACK's hetrd. The product Q of the reflectors takes the matrix's place.
+// A team of threads does this.
+//
+// RecordedQl diagonalises the tridiagonal matrix, by one thread, and records its rotations.
+//
+// FinishEigh, by a team again, applies the rotations to Q. A thread has rows of its own, so a sweep
+// needs a barrier only at its end. All of this takes the memory of one matrix.
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"
@@ -17,7 +20,7 @@
 
 namespace linalg::team {
 
-// Elements of a row, or of a column, that a thread takes at a time.
+// Elements of a row or column that a thread takes at a time.
 template <class E>
 inline constexpr int kEighBlock = kComplexElement<E> ? 2 : 4;
 
@@ -29,9 +32,9 @@ LINALG_TEAM void ForEachBlock(int first, int last, Body&& body) {
   for (; i < last; ++i) body(std::integral_constant<int, 1>(), i);
 }
 
-// Calls body(std::integral_constant<int, kCount>(), i) for the thread's share of [first, last): two
-// at a time, i[0] and i[1], as long as there are as many; both are the same one where the threads
-// after it have none.
+// Calls body(std::integral_constant<int, kCount>(), i) for the thread's share of [first, last). It
+// takes two at a time, i[0] and i[1], while there are that many. Both are equal where no thread
+// after it has any.
 template <class Body>
 LINALG_TEAM void ForEachPair(int thread, int size, int first, int last, Body&& body) {
   for (; first + thread < last; first += 2 * size) {
@@ -54,7 +57,7 @@ LINALG_TEAM E SumOfChains(const E (&sum)[kBlock]) {
   }
 }
 
-// What ReduceHermitian works in.
+// The workspace of ReduceHermitian.
 template <class E>
 struct ReductionWork {
   E* a;  // n by n; the operand
@@ -62,8 +65,8 @@ struct ReductionWork {
   E *w, *product, *taus;  // n each
 };
 
-// A step of the reduction: rows i[0], and i[1], from column `first` on, less v wᴴ + w vᴴ; their
-// products with u.
+// A step of the reduction: subtracts v wᴴ + w vᴴ from rows i[0] and i[1], from column `first` on,
+// and multiplies them by u.
 template <int kRows, class E>
 LINALG_TEAM void UpdateAndMultiply(const ReductionWork<E>& work, const int* i, const E* v,
                                    const E* u, int first, int n, E* products) {
@@ -98,17 +101,17 @@ LINALG_TEAM void UpdateAndMultiply(const ReductionWork<E>& work, const int* i, c
   for (int r = 0; r < kRows; ++r) products[r] = SumOfChains(sum[r]);
 }
 
-// Replaces the matrix, of norm 1 and with both triangles, by its tridiagonal form in d and e, of n
-// and n - 1 elements. Row k holds the vector of reflector k, work.taus its factor. The update that
-// each step leaves behind is made by the pass that multiplies by the next reflector's vector
-// (Dongarra, Sorensen and Hammarling, 1989).
+// Reduces the matrix, of norm 1 and with both triangles, to tridiagonal form in d and e, of n and n
+// - 1 elements. Row k keeps the vector of reflector k, work.taus its factor. The update of each
+// step is made by the pass that multiplies by the next reflector's vector (Dongarra, Sorensen and
+// Hammarling, 1989).
 template <class Team, class E>
 LINALG_TEAM void Tridiagonalise(const Team& team, int n, const ReductionWork<E>& work, double* d,
                                 double* e) {
   using V = RealElement<E>;
   E* const a = work.a;
   E *const w = work.w, *const product = work.product;
-  const E* v = a;  // of the update that is to be made: none yet, for w is zero
+  const E* v = a;  // of the update to make: none yet, because w is zero
   team.Phase([&](int thread) {
     for (int j = thread; j < n; j += team.size()) w[j] = E{};
   });
@@ -168,9 +171,9 @@ LINALG_TEAM void Tridiagonalise(const Team& team, int n, const ReductionWork<E>&
   }
 }
 
-// Columns j[0], and j[1], of Q times reflector k from the left: those from k + 2 on of what the
-// reflectors after it have made, and column k + 1, where zeros stand below its row for the first
-// unit vector.
+// Multiplies columns j[0] and j[1] of Q by reflector k from the left. The columns from k + 2 on
+// hold the product of the later reflectors. Column k + 1 has zeros below its row instead of the
+// first unit vector.
 template <int kCols, class E>
 LINALG_TEAM void ReflectColumns(const ReductionWork<E>& work, const int* j, int k, int n, E tau) {
   constexpr int kBlock = kEighBlock<E>;
@@ -209,8 +212,8 @@ LINALG_TEAM void ReflectColumns(const ReductionWork<E>& work, const int* j, int 
   });
 }
 
-// Replaces the reflectors that Tridiagonalise has left by their product, n > 0. What the last ones
-// make stands in the last rows and columns, and grows by a row and a column with each.
+// Replaces the reflectors of Tridiagonalise by their product, n > 0. The product of the last ones
+// takes the last rows and columns, and grows by one row and column with each reflector.
 template <class Team, class E>
 LINALG_TEAM void FormVectors(const Team& team, int n, const ReductionWork<E>& work) {
   using V = RealElement<E>;
@@ -235,10 +238,9 @@ LINALG_TEAM void FormVectors(const Team& team, int n, const ReductionWork<E>& wo
   });
 }
 
-// The tridiagonal form of the Hermitian part of work.a, scaled by a power of two: d of n
-// elements and e of n - 1, and the inverse of the scale. With kVectors the matrix Q that it is the
-// form in takes the operand's place. Returns 0, or -1 for a matrix that is not finite; d and e are
-// zero then.
+// The tridiagonal form of the Hermitian part of work.a, scaled by a power of two: d of n elements,
+// e of n - 1, and the inverse of the scale. With kVectors the matrix Q of that form takes the
+// operand's place. Returns 0, or -1 for a matrix that is not finite; d and e are zero then.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
                                 const ReductionWork<E>& work, double* d, double* e,
@@ -248,7 +250,7 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
   E* const a = work.a;
   const int ld = work.ld;
   const V largest = team.template Best<V>([&](int thread) {
-                          Largest<V> best{V(0), 0};
+                          Candidate<V> best{V(0), 0};
                           ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
                             if (j > i) return;
                             const E x = part.At(i, j, [&](int k, int l) { return a[k * ld + l]; });
@@ -280,13 +282,13 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
   return 0;
 }
 
-// What is done at a time of two sweeps: of the second what is one rotation behind.
+// The rotations of two sweeps that are applied together. The second sweep is one rotation behind.
 template <class V>
 struct alignas(16) RotationPair {
   ShearedRotation<V> first, second;
 };
 
-// Two sweeps that are applied together, or the first alone where they do not meet; or none.
+// Two sweeps that are applied together, or only the first where they do not meet, or none.
 struct SweepPair {
   QlSweep first{0, 0}, second{0, 0};
   int low = 0, high = 0;  // of both
@@ -305,8 +307,8 @@ struct SweepPair {
   }
   LINALG_INLINE int Shears() const { return first.last - first.first + second.last - second.first; }
 
-  // The shears of both sweeps at rotation k, zero where they have none, of those that begin at
-  // `shears`; of the second sweep at rotation k + 1.
+  // The shears of both sweeps at rotation k, from those that begin at `shears`; the second sweep is
+  // at rotation k + 1. They are zero where a sweep has no such rotation.
   template <class V>
   LINALG_INLINE void Fetch(const V* shears, int k, V& one, V& other) const {
     const int count = first.last - first.first;
@@ -316,9 +318,9 @@ struct SweepPair {
   }
 };
 
-// Eigenvalues alone, ascending: of a matrix of which ReduceHermitian has returned `info` and left
-// `unscale`, and RecordedQl has diagonalised d as far as `progress` says. Returns info as
-// FinishEigh does. One thread's work.
+// Eigenvalues without vectors, ascending, by one thread. ReduceHermitian has returned `info` and
+// left `unscale`; RecordedQl has diagonalised d as far as `progress` says. Returns info as
+// FinishEigh does.
 template <class V>
 LINALG_INLINE int FinishEigvalsh(int n, QlProgress progress, double* d, int info, V unscale,
                                  V* values) {
@@ -328,7 +330,7 @@ LINALG_INLINE int FinishEigvalsh(int n, QlProgress progress, double* d, int info
   return info;
 }
 
-// What FinishEigh works in.
+// The workspace of FinishEigh.
 template <class E>
 struct RotationWork {
   E* q;  // n by n
@@ -338,8 +340,8 @@ struct RotationWork {
   QlProgress* progress;                     // 1
 };
 
-// Applies two sweeps to rows i[0], and i[1]: the rotations of columns high and high - 1, down to
-// low + 1 and low.
+// Applies two sweeps to rows i[0] and i[1]: the rotations of columns high and high - 1, down to low
+// + 1 and low.
 template <int kRows, class E>
 LINALG_TEAM void RotateRows(const RotationWork<E>& work, const int* i, int low, int high,
                             const RotationPair<RealElement<E>>* rotations) {
@@ -377,8 +379,8 @@ LINALG_TEAM void RotateRows(const RotationWork<E>& work, const int* i, int low, 
   }
 }
 
-// Applies the first `sweeps` of a record to q, two at a time, which halves the traffic. While they
-// are applied, the next ones are fetched.
+// Applies the first `sweeps` of a record to q, two at a time, which halves the traffic. It fetches
+// the next ones meanwhile.
 template <class Team, class E>
 LINALG_TEAM void ApplySweeps(const Team& team, int n, const RotationWork<E>& work,
                              const QlRecord<RealElement<E>>& record, int sweeps) {
@@ -437,11 +439,12 @@ struct OrderedEigenvectors {
   }
 };
 
-// Eigenvalues in `values`, ascending, and their vectors: of a matrix of which ReduceHermitian has
-// returned `info` and left d, e, Q and `unscale`, and RecordedQl has diagonalised d and e as far as
-// `progress` says, with the record. Both are NaN where the info of the result is not 0:
-// ReduceHermitian's, or the number of elements of e that did not vanish. Where the record was full
-// before they did, it is filled anew.
+// Computes eigenvalues in `values`, ascending, and their vectors. ReduceHermitian has returned
+// `info` and left d, e, Q and `unscale`. RecordedQl has diagonalised d and e as far as `progress`
+// says, with the record.
+//
+// Both are NaN where the result's info is not 0: it is ReduceHermitian's, or the number of elements
+// of e that did not vanish. If the record was full before they did, it is filled again.
 template <class Team, class E>
 LINALG_TEAM OrderedEigenvectors<E> FinishEigh(const Team& team, int n, const RotationWork<E>& work,
                                               const QlRecord<RealElement<E>>& record,

@@ -1,5 +1,5 @@
 // Derivatives of eigenvalues and eigenvectors of Hermitian matrices A = V diag(w) Vᴴ by a team of
-// threads: what kernels/small/eigh_derivative.h says, whose formulas these are.
+// threads. The formulas are in kernels/small/eigh_derivative.h.
 #pragma once
 
 #include "kernels/arithmetic/reciprocal_gaps.h"
@@ -17,7 +17,7 @@ struct EighDerivativeWork {
   int ld;
 };
 
-// work.x: dA, which is overwritten; work.y := dV; set(i, dw) by a thread.
+// work.x holds dA and is overwritten. work.y becomes dV; a thread calls set(i, dw).
 template <class Team, class E, class Set>
 LINALG_TEAM void EighJvp(const Team& team, int n, const EighDerivativeWork<E>& work,
                          HermitianPart part, Set&& set) {
@@ -42,8 +42,8 @@ LINALG_TEAM void EighJvp(const Team& team, int n, const EighDerivativeWork<E>& w
       [=](int k, int j) { return x[k * ld + j]; }, [=](int i, int j, E z) { y[i * ld + j] = z; });
 }
 
-// A's cotangent, element by element, from the lower triangle of what is left in `a`: that as a
-// function of the lower triangle alone, whose entries below the diagonal count twice.
+// The cotangent of A, element by element, from the lower triangle left in `a`. As a function of the
+// lower triangle only, its entries below the diagonal count twice.
 template <class E>
 struct HermitianCotangent {
   const E* a;
@@ -58,7 +58,7 @@ struct HermitianCotangent {
   }
 };
 
-// work.x: V's cotangent, which is overwritten; w_ct (n): that of w.
+// work.x holds the cotangent of V and is overwritten. w_ct (n) is that of w.
 template <class Team, class E>
 LINALG_TEAM HermitianCotangent<E> EighVjp(const Team& team, int n,
                                           const EighDerivativeWork<E>& work, HermitianPart part,
@@ -71,7 +71,7 @@ LINALG_TEAM HermitianCotangent<E> EighVjp(const Team& team, int n,
       team, n, [=](int i, int k) { return Conj(v[k * ld + i]); },
       [=](int k, int j) { return Conj(x[k * ld + j]); },
       [=](int i, int j, E z) { y[i * ld + j] = z; });
-  // The Hermitian part of F ∘ that, and w's cotangent.
+  // The Hermitian part of F ∘ that, and the cotangent of w.
   const ReciprocalGaps<V> f(n, work.w);
   const Grid grid = RowGrid(team);
   team.Phase([&](int thread) {

@@ -9,7 +9,7 @@ namespace linalg::team {
 // Replaces the lower triangle by that of the Hermitian part.
 template <class Team, class E>
 LINALG_TEAM void LowerHermitianPart(const Team& team, int n, E* a, int ld, HermitianPart part) {
-  // The lower triangle is there already, but for what the diagonal's imaginary parts do not count.
+  // The lower triangle is there already, except for the diagonal's imaginary parts.
   const bool diagonal_alone = part.lower && !part.symmetrize;
   if (diagonal_alone && !kComplexElement<E>) return;
   const Grid grid = RowGrid(team);
@@ -17,7 +17,7 @@ LINALG_TEAM void LowerHermitianPart(const Team& team, int n, E* a, int ld, Hermi
   team.Phase([&](int thread) {
     for (int i = grid.Across(thread); i < n; i += grid.width) {
       const int first = diagonal_alone ? i : 0;
-      // A few at a time: a load must not wait for a store that it has nothing to do with.
+      // A few at a time, so that no load waits for an unrelated store.
       constexpr int kBlock = 4;
       for (int j = first + grid.Group(thread); j <= i; j += kBlock * grid.groups) {
         E x[kBlock];

@@ -1,7 +1,7 @@
-// Hessenberg form by Householder reflectors by a team of threads, with LAPACK's conventions:
-// A = Q H Qᴴ, Q the product of reflectors that leave the first row alone, H's subdiagonal real.
+// Hessenberg form by Householder reflectors by a team of threads, with LAPACK's conventions: A = Q
+// H Qᴴ. The reflectors leave the first row unchanged, and H's subdiagonal is real.
 //
-// Without its first row, A is brought to the triangular form of kernels/team/qr.h; each reflector
+// Without its first row, A is reduced like the triangular form of kernels/team/qr.h. Each reflector
 // is applied from the right too.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace linalg::team {
 
-// Multiplies columns [k + 1, n) by I - tau v vᴴ from the right, v being column k from row k + 1 on,
-// its first element 1. `partial` has an element for each thread.
+// Multiplies columns [k + 1, n) by I - tau v vᴴ from the right. v is column k from row k + 1 on,
+// and its first element is 1. `partial` has an element for each thread.
 template <class Team, class E>
 LINALG_TEAM void ReflectFromRight(const Team& team, int n, E* a, int ld, int k, E tau, E* partial) {
   const Grid grid(team.size(), n);
@@ -38,7 +38,7 @@ LINALG_TEAM void ReflectFromRight(const Team& team, int n, E* a, int ld, int k, 
   }
 }
 
-// Replaces the n by n matrix by H, and the reflectors below it; taus has n - 1 elements.
+// Replaces the n by n matrix by H, with the reflectors below it; taus has n - 1 elements.
 template <class Team, class E>
 LINALG_TEAM void Hessenberg(const Team& team, int n, E* a, int ld, E* taus, E* partial) {
   const Grid grid(team.size(), n);
@@ -53,8 +53,8 @@ LINALG_TEAM void Hessenberg(const Team& team, int n, E* a, int ld, E* taus, E* p
   }
 }
 
-// Replaces the reflectors by Q without its first row and its first column, which are the
-// identity's, one row down.
+// Replaces the reflectors by Q, one row down. Q's first row and column are the identity's and are
+// left out.
 template <class Team, class E>
 LINALG_TEAM void HessenbergVectors(const Team& team, int n, E* a, int ld, const E* taus,
                                    E* partial) {

@@ -1,5 +1,5 @@
-// What a team of threads looks for among the elements of a matrix: the largest, and the first
-// pivot of some kind.
+// Searches of a team of threads among the elements of a matrix: the largest, and the first pivot of
+// some kind.
 #pragma once
 
 #include <limits>
@@ -8,7 +8,7 @@
 
 namespace linalg::team {
 
-// The larger of the sizes of x's parts; infinity if one is not finite.
+// The larger magnitude of x's parts; infinity if one is not finite.
 template <class E>
 LINALG_INLINE RealElement<E> LargerPart(E x) {
   using V = RealElement<E>;
@@ -35,7 +35,7 @@ template <class V, class Team, class Count, class Element>
 LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
   return team
       .template Best<V>([&](int thread) {
-        Largest<V> best{V(0), 0};
+        Candidate<V> best{V(0), 0};
         for (Count i = thread; i < count; i += team.size()) {
           best = best.Better({LargerPart(element(i)), 0});
         }
@@ -44,12 +44,12 @@ LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
       .value;
 }
 
-// The first of `count` diagonal elements, from 1, of which is(element) holds, or 0.
+// The first of `count` diagonal elements, from 1, for which is(element) holds, or 0.
 template <class Team, class E, class Is>
 LINALG_TEAM int FirstPivot(const Team& team, int count, const E* factors, int64_t ld, Is&& is) {
   using V = RealElement<E>;
   const auto first = team.template Best<V>([&](int thread) {
-    Largest<V> best{V(0), -1};
+    Candidate<V> best{V(0), -1};
     for (int k = thread; k < count; k += team.size()) {
       if (is(factors[k * ld + k])) best = best.Better({V(1), k});
     }

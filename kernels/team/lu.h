@@ -1,5 +1,5 @@
 // LU with partial pivoting by a team of threads, in place: right-looking, a panel of columns at a
-// time; and what follows from it.
+// time. Determinants and permutations follow from it.
 #pragma once
 
 #include "kernels/arithmetic/exchange.h"
@@ -19,7 +19,7 @@ LINALG_TEAM void ExchangeRows(int thread, int threads, int cols, E* i, E* k) {
     E x[kBlock], y[kBlock];
     LINALG_UNROLL
     for (int c = 0; c < kBlock; ++c) {
-      // Beyond the row the first one again, the same to the same place.
+      // Past the row's end, the first element again: it writes the same value to the same place.
       col[c] = j + c * threads < cols ? j + c * threads : j;
       x[c] = i[col[c]], y[c] = k[col[c]];
     }
@@ -28,16 +28,15 @@ LINALG_TEAM void ExchangeRows(int thread, int threads, int cols, E* i, E* k) {
   }
 }
 
-// How much speaks for the element x in row i as pivot k. NaN is picked where it is on the diagonal,
-// and nowhere else.
+// The element x in row i as a candidate for pivot k. NaN wins on the diagonal, and nowhere else.
 template <class E>
-LINALG_TEAM Largest<RealElement<E>> PivotCandidate(E x, int i, int k) {
+LINALG_TEAM Candidate<RealElement<E>> PivotCandidate(E x, int i, int k) {
   using V = RealElement<E>;
   const V size = Magnitude(x);
   return {size == size ? size : i == k ? std::numeric_limits<V>::infinity() : V(-1), i};
 }
 
-// A step of elimination within a panel: what row k does to those below.
+// A step of elimination within a panel: row k is subtracted from those below.
 template <class E>
 class Elimination {
   using V = RealElement<E>;
@@ -45,18 +44,19 @@ class Elimination {
   static constexpr int kRows = 2;
 
  public:
-  // Given column k and `right` columns to the right of it, from row k on.
+  // Takes column k and `right` columns to the right of it, from row k on.
   LINALG_TEAM Elimination(const E* a, int ld, int right, bool is_zero)
       : ld_(ld), right_(right), divisor_(is_zero ? FromReal<E>(V(1)) : a[0]) {
     LINALG_UNROLL
     for (int c = 0; c < kRight; ++c) row_[c] = c < right ? a[1 + c] : E{};
   }
 
-  // From every `step`-th of the rows [i, rows), counted from k; returns what may be the next pivot.
-  LINALG_TEAM Largest<V> Eliminate(int i, int rows, int step, E* a) const {
-    Largest<V> largest{V(-1), rows};
+  // Updates every `step`-th of the rows [i, rows), counted from k. Returns the candidate for the
+  // next pivot.
+  LINALG_TEAM Candidate<V> Eliminate(int i, int rows, int step, E* a) const {
+    Candidate<V> largest{V(-1), rows};
     for (; i < rows; i += kRows * step) {
-      // Where there is no second row, the first one twice.
+      // Without a second row, the first one twice.
       int row[kRows];
       LINALG_UNROLL
       for (int r = 0; r < kRows; ++r) row[r] = i + r * step < rows ? i + r * step : i;
@@ -92,8 +92,8 @@ class Elimination {
   E row_[kRight];
 };
 
-// Factors; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1 the
-// first pivot that is 0, or kHoldsNaN.
+// Factors a matrix; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, the
+// first zero pivot counted from 1, or kHoldsNaN.
 template <class Team, class E>
 LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivots,
                    int* permutation) {
@@ -107,7 +107,7 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
   for (int first = 0; first < count; first += kPanel<E>) {
     const int end = first + kPanel<E> < count ? first + kPanel<E> : count;
     auto best = team.template Best<V>([&](int thread) {
-      Largest<V> largest{V(-1), rows};
+      Candidate<V> largest{V(-1), rows};
       for (int i = first + Again(thread); i < rows; i += team.size()) {
         largest = largest.Better(PivotCandidate(a[i * ld + first], i, first));
       }
@@ -154,8 +154,8 @@ LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivo
   return HasNaN(team, rows, cols, a, ld) ? kHoldsNaN : singular;
 }
 
-// The same of a matrix without gaps, but with what LAPACK would make of it: column-major factors,
-// and pivots that count from 1.
+// Factors a contiguous matrix with LAPACK's results: column-major factors, and pivots that count
+// from 1.
 template <class Team, class E>
 LINALG_TEAM int LuAsLapack(const Team& team, int rows, int cols, E* a, int* pivots,
                            int* permutation) {
@@ -182,7 +182,7 @@ LINALG_TEAM ScaledProduct<E> Determinant(const Team& team, int n, E* a, int ld, 
   return ProductOfPivots(n, a, ld, pivots);
 }
 
-// permutation = the rows' order after the exchanges; an index outside the permutation is ignored.
+// Makes the order of the rows after the exchanges. An index outside the permutation is ignored.
 template <class Team>
 LINALG_TEAM void PivotsToPermutation(const Team& team, int count, const int* pivots, int size,
                                      int* permutation) {

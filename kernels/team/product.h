@@ -5,8 +5,8 @@
 
 namespace linalg::team {
 
-// put(i, j, sum over k of a(i, k) b(k, j)), of rows i0, i0 + down, ... and columns j0, j0 + 1, ...;
-// in place of those that there are not, the first ones again.
+// Calls put(i, j, sum over k of a(i, k) b(k, j)) for rows i0, i0 + down, ... and columns j0, j0 +
+// 1, ... Past the end, it repeats the first row or column.
 template <int kRows, int kCols, class E, class A, class B, class Put>
 LINALG_TEAM void ProductTile(int n, int i0, int down, int j0, A&& a, B&& b, Put&& put) {
   if (i0 >= n || j0 >= n) return;
@@ -34,8 +34,8 @@ LINALG_TEAM void ProductTile(int n, int i0, int down, int j0, A&& a, B&& b, Put&
   }
 }
 
-// A phase in which put(i, j, x) is called with each element of A B, and may be twice. It may write
-// neither what a(i, k) nor what b(k, j) reads.
+// A phase that calls put(i, j, x) with each element of A B, for some twice. put must write neither
+// what a(i, k) nor what b(k, j) reads.
 template <class E, class Team, class A, class B, class Put>
 LINALG_TEAM void Product(const Team& team, int n, A&& a, B&& b, Put&& put) {
   const Tiling tiling(team);

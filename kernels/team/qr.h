@@ -1,8 +1,8 @@
-// QR by Householder reflectors by a team of threads, with LAPACK's conventions, plain and with
-// column pivoting, and the product of the reflectors, in place.
+// QR by Householder reflectors by a team of threads, in place, with LAPACK's conventions: plain,
+// with column pivoting, and the product of the reflectors.
 //
-// A reflector is H = I - tau v vᴴ, v's first element 1, the others below the diagonal. A column's
-// product with v is summed by the threads that hold its rows; each then changes its own rows.
+// A reflector is H = I - tau v vᴴ. v's first element is 1, and the others are below the diagonal.
+// The threads that hold a column's rows sum its product with v; each then changes its own rows.
 #pragma once
 
 #include "kernels/arithmetic/norm.h"
@@ -56,10 +56,10 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
   return made.tau;
 }
 
-// Multiplies columns [first, last), as many as the grid is wide or fewer, from row k on by
-// I - tau v vᴴ, v being column k. With kNewRow their row k counts as zero. `partial` has an element
-// for each thread. changed(thread, squares) is called with the sum of squares of what the thread
-// has made below row k.
+// Multiplies columns [first, last), from row k on, by I - tau v vᴴ, where v is column k. They are
+// at most as many as the grid is wide. With kNewRow their row k counts as zero. `partial` has an
+// element for each thread. changed(thread, squares) gets the sum of squares of the thread's new
+// elements below row k.
 template <bool kNewRow, class Team, class E, class Changed>
 LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int last, E* a, int ld,
                               int k, E tau, E* partial, Changed&& changed) {
@@ -103,7 +103,7 @@ LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int
   });
 }
 
-// The same for all columns [k + 1, cols).
+// Multiplies all columns [k + 1, cols).
 template <bool kNewRow, class Team, class E>
 LINALG_TEAM void Reflect(const Team& team, Grid grid, int m, int cols, E* a, int ld, int k, E tau,
                          E* partial) {
@@ -114,7 +114,7 @@ LINALG_TEAM void Reflect(const Team& team, Grid grid, int m, int cols, E* a, int
   }
 }
 
-// Replaces the m by n matrix by R, and the reflectors below it.
+// Replaces the m by n matrix by R, with the reflectors below it.
 template <class Team, class E>
 LINALG_TEAM void HouseholderQr(const Team& team, int m, int n, E* a, int ld, E* taus, E* partial) {
   const int count = m < n ? m : n;
@@ -165,9 +165,10 @@ LINALG_TEAM RealElement<E> ColumnNorm(int first, int m, const E* column, int ld,
   return range.unscale * Sqrt(sum);
 }
 
-// HouseholderQr with the column of the largest remaining norm brought to the front at each step;
-// `order` (n) receives the columns' original indices. `norms` has n elements, `squares` one for
-// each thread. Norms are summed anew at each step, from what the threads have just computed.
+// HouseholderQr with column pivoting: each step moves the column of the largest remaining norm to
+// the front. `order` (n) receives the columns' original indices. `norms` has n elements, `squares`
+// one for each thread. Each step sums the norms anew, from the elements that the threads have just
+// computed.
 template <class Team, class E>
 LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus, E* partial,
                            RealElement<E>* norms, RealElement<E>* squares, int* order) {
@@ -184,7 +185,7 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
   });
   for (int k = 0; k < count; ++k) {
     const auto best = team.template Best<V>([&](int thread) {
-      Largest<V> largest{V(-1), n};
+      Candidate<V> largest{V(-1), n};
       for (int j = k + thread; j < n; j += team.size()) {
         const V norm = norms[j];
         largest = largest.Better({norm == norm ? norm : std::numeric_limits<V>::infinity(), j});
@@ -226,7 +227,7 @@ LINALG_TEAM void PivotedQr(const Team& team, int m, int n, E* a, int ld, E* taus
   }
 }
 
-// What Qr works in.
+// The workspace of Qr.
 template <class E>
 struct QrWork {
   E* taus;                  // min(m, n)
@@ -235,9 +236,10 @@ struct QrWork {
   RealElement<E>* squares;  // one for each thread, if there are pivots
 };
 
-// R and `count` reflectors in place of the m by n matrix `a`, with an `order` (n) by columns of
-// decreasing norm; or, if `factored`, the given ones, which stand below its diagonal. Then take()
-// may take what it likes, before the first q_cols columns of their product take its place.
+// Replaces the m by n matrix `a` by R and `count` reflectors, with an `order` (n) by columns of
+// decreasing norm if that is given. If `factored`, the reflectors are given, below the diagonal of
+// `a`. take() may then read them, before the first q_cols columns of their product take their
+// place.
 template <class Team, class E, class Take>
 LINALG_TEAM void Qr(const Team& team, int m, int n, int count, bool factored, int* order,
                     int q_cols, E* a, int ld, const QrWork<E>& work, Take&& take) {

@@ -1,7 +1,8 @@
 // Implicit QL of a real symmetric tridiagonal matrix by one thread, in float64, with a record of
-// its rotations, which others apply to the eigenvectors: the sweeps' scalars are a long chain of
-// roots and quotients, for which one thread per matrix is enough. In float64 the sweeps add no
-// rounding errors to the eigenvalues of a matrix of float32.
+// its rotations for the eigenvectors.
+//
+// The sweeps' scalars are a long chain of roots and quotients, for which one thread per matrix is
+// enough. In float64 the sweeps add no rounding errors to the eigenvalues of a float32 matrix.
 #pragma once
 
 #include "kernels/arithmetic/tridiagonal.h"
@@ -14,7 +15,8 @@ struct QlSweep {
   int16_t first, last;
 };
 
-// Sweeps and their rotations one after another, each as minus the tangent of half its angle.
+// Sweeps and their rotations, one after another. A rotation is stored as minus the tangent of half
+// its angle.
 template <class V>
 struct QlRecord {
   V* shears;
@@ -23,18 +25,18 @@ struct QlRecord {
   int most_sweeps;
 };
 
-// Sweeps that have been made, and elements beside the diagonal that have not vanished.
+// Sweeps made so far, and elements beside the diagonal that have not vanished.
 struct QlProgress {
   int sweeps, left;
 };
 
-// Brings the tridiagonal matrix of diagonal d and off-diagonal e (n - 1), of norm about 1, closer
-// to diagonal form, for results of type V: until it is diagonal or the record is full, or without
-// kRecord until there have been record.most_sweeps.
+// Iterates on the tridiagonal matrix of diagonal d and off-diagonal e (n - 1), of norm about 1, for
+// results of type V. It stops when the matrix is diagonal or the record is full; without kRecord,
+// after record.most_sweeps.
 template <bool kRecord, class V>
 LINALG_INLINE QlProgress RecordedQl(double* d, double* e, int n, const QlRecord<V>& record) {
-  // What a number of type V cannot tell from zero; of float32 far less, as it costs next to
-  // nothing.
+  // Elements that a number of type V cannot tell from zero. For float32 far smaller ones are kept,
+  // which costs next to nothing.
   constexpr double kEps =
       std::numeric_limits<V>::epsilon() * (std::is_same_v<V, double> ? 1 : 0x1p-10);
   const auto vanishes = [&](int i) {
@@ -79,7 +81,7 @@ LINALG_INLINE QlProgress RecordedQl(double* d, double* e, int n, const QlRecord<
   return {sweeps, left};
 }
 
-// Ascending; they are nearly so as the iteration leaves them.
+// Sorts ascending; the iteration leaves them nearly so.
 LINALG_INLINE void SortAscending(double* d, int n) {
   for (int i = 1; i < n; ++i) {
     const double x = d[i];

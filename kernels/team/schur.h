@@ -1,8 +1,10 @@
 // Schur form of general matrices by a team of threads, A = Z T Zᴴ: Hessenberg form, then the QR
-// iteration with implicit shifts and with LAPACK's criteria (lahqr; Golub and Van Loan, Matrix
-// Computations, 4th ed., 7.5). Real matrices take two shifts at a time, so that T is real, with
-// blocks of order 2 as LAPACK has them. A step moves the bulge by a reflector of three elements, or
-// two, which every thread makes for itself; they share the columns and the rows that it changes.
+// iteration with implicit shifts and LAPACK's criteria (lahqr; Golub and Van Loan, Matrix
+// Computations, 4th ed., 7.5).
+//
+// Real matrices take two shifts at a time, so that T is real, with blocks of order 2 as LAPACK has
+// them. A step moves the bulge by a reflector of two or three elements. Every thread makes the
+// reflector for itself; the threads share the columns and rows that it changes.
 #pragma once
 
 #include "kernels/arithmetic/info.h"
@@ -16,11 +18,11 @@
 
 namespace linalg::team {
 
-// What Schur works in.
+// The workspace of Schur.
 template <class E>
 struct SchurWork {
   E* z;  // 1 + n ld elements; the operand from the second of them on, Z in the end
-  E* t;  // n ld, if Z is wanted; else T's diagonal blocks take the operand's place
+  E* t;  // n ld, if Z is wanted; else T's blocks take the operand's place
   int ld;
   E* taus;     // n
   E* partial;  // one for each thread
@@ -36,8 +38,8 @@ class QrIteration {
   static constexpr bool kComplex = kComplexElement<E>;
 
  public:
-  // With kVectors, all of T is made and z is multiplied by the reflectors; else T's diagonal blocks
-  // alone.
+  // With kVectors, makes all of T and multiplies z by the reflectors; else only T's diagonal
+  // blocks.
   LINALG_TEAM QrIteration(const Team& team, int n, E* h, int ld, E* z)
       : team_(team), n_(n), ld_(ld), h_(h), z_(z) {}
 
@@ -74,7 +76,7 @@ class QrIteration {
   LINALG_TEAM int LastOf(int first, int last, Holds&& holds) const {
     return team_
         .template Best<V>([&](int thread) {
-          Largest<V> best{static_cast<V>(first), first};
+          Candidate<V> best{static_cast<V>(first), first};
           for (int k = first + 1 + thread; k <= last; k += team_.size()) {
             if (holds(k)) best = {static_cast<V>(k), k};
           }
@@ -87,7 +89,7 @@ class QrIteration {
     return LastOf(0, end, [&](int k) { return IsNegligible(k); });
   }
 
-  // One eigenvalue, or the block of two.
+  // One eigenvalue, or a block of two.
   LINALG_TEAM void Deflate(int first, int end) const {
     E block[4] = {};
     if (!kComplex && first < end) {
@@ -157,7 +159,7 @@ class QrIteration {
       }
       E unit[kBulge<E>];
       const E tau = linalg::MakeReflector(v, 1, kBulge<E>, unit), beta = v[0];
-      team_.Phase([&](int thread) {  // rows, but for the column that the reflector was read from
+      team_.Phase([&](int thread) {  // rows, except the column of the reflector
         const Bulge bulge(unit, Conj(tau));
         for (int j = k + thread; j <= last_col; j += team_.size()) {
           bulge.Apply(count, &At(k, j), ld_);
@@ -192,10 +194,11 @@ class QrIteration {
   E* z_;
 };
 
-// Makes T, in work.t, and Z, in work.z, of the operand; without kVectors T's diagonal blocks alone,
-// in the operand's place. T is A's times 1 / unscale; or, if there is room for what that is, the
-// balanced matrix's. Returns 0, -1 for a matrix that is not finite, or what QrIteration::Run
-// returns.
+// Makes T in work.t and Z in work.z from the operand. Without kVectors only T's diagonal blocks are
+// made, in the operand's place.
+//
+// T is that of A / unscale. If `balanced` has memory, A is balanced first, and T is the balanced
+// matrix's. Returns 0, -1 for a matrix that is not finite, or the result of QrIteration::Run.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
                       Balanced<RealElement<E>> balanced, RealElement<E>& unscale) {
@@ -223,7 +226,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
     });
   });
   if constexpr (kVectors) {
-    // Makes Q without its first row and column one column to the left of where it belongs.
+    // Makes Q without its first row and column, one column to the left of its place.
     HessenbergVectors(team, n, a, ld, work.taus, work.partial);
     team.Phase([&](int thread) {
       for (int i = thread; i < n; i += team.size()) {
@@ -235,7 +238,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
   return QrIteration<kVectors, Team, E>(team, n, t, ld, work.z).Run();
 }
 
-// What Schur has left of A's T, times the power of two by which A was divided.
+// A's T as Schur leaves it, times the power of two by which A was divided.
 template <class E>
 struct SchurForm {
   Outcome<E> outcome;
@@ -252,7 +255,7 @@ struct SchurOutcome {
   int info;
 };
 
-// A = Z T Zᴴ, of A = work.Input(), which is not balanced.
+// A = Z T Zᴴ for A = work.Input(), which is not balanced.
 template <class Team, class E>
 LINALG_TEAM SchurOutcome<E> SchurFactors(const Team& team, int n, const SchurWork<E>& work) {
   using V = RealElement<E>;

@@ -1,6 +1,7 @@
-// Solutions of linear systems by a team of threads: with given factors, and by factors that are
-// made on the way. What is solved with takes the place of the matrix, the solution that of the
-// right-hand sides, an n by `cols` matrix whose rows are `ldb` apart.
+// Solutions of linear systems by a team of threads, with given factors or by factoring the matrix.
+//
+// The factors take the place of the matrix, the solution that of the right-hand sides: an n by
+// `cols` matrix whose rows are `ldb` apart.
 #pragma once
 
 #include "kernels/arithmetic/triangle.h"
@@ -8,11 +9,11 @@
 
 namespace linalg::team {
 
-// What is done with a matrix to solve by substitution, once or twice.
+// The steps of a solution by substitution: one or two passes.
 struct Passes {
   int count;
   SubstitutionPass first, second = {};
-  // The exchanges of rows, of b before the first pass or, with `back`, of x after the last one.
+  // Exchanges of rows: of b before the first pass or, with `back`, of x after the last one.
   const int* pivots = nullptr;
   bool back = false;
 };
@@ -29,7 +30,7 @@ LINALG_INLINE Passes TriangularPasses(const Triangle& triangle) {
 
 LINALG_INLINE Passes CholeskyPasses(bool lower) { return PassesWith(CholeskyTriangles(lower)); }
 
-// `pivots` may be null, where b's rows have been exchanged.
+// `pivots` may be null if b's rows have been exchanged already.
 LINALG_INLINE Passes LuPasses(const int* pivots, bool transpose, bool conjugate) {
   Passes passes = PassesWith(LuTriangles(transpose, conjugate, /*column_major=*/false));
   passes.pivots = pivots;
@@ -50,8 +51,8 @@ LINALG_TEAM void SolveInPasses(const Team& team, const Passes& passes, int n, E*
   if (pivots != nullptr && passes.back) ApplyPivots(team, n, pivots, true, cols, b, ldb);
 }
 
-// A x = b, b(i, j) being the elements of b. x is NaN throughout where the matrix is singular or its
-// factors hold NaN: substitution would leave those entries finite that do not meet one.
+// Solves A x = b, where b(i, j) are the elements of b. x is all NaN where the matrix is singular or
+// its factors hold NaN: substitution would leave entries finite that meet no NaN.
 template <class Team, class E, class Rhs>
 LINALG_TEAM Outcome<E> Solve(const Team& team, int n, E* a, int ld, int* pivots, int* permutation,
                              int cols, Rhs&& b, E* x, int ldx) {
@@ -63,7 +64,7 @@ LINALG_TEAM Outcome<E> Solve(const Team& team, int n, E* a, int ld, int* pivots,
   return {.a = x, .ld = ldx, .info = info};
 }
 
-// A matrix whose columns stand in another order.
+// A matrix whose columns are stored in another order.
 template <class E>
 struct ColumnsElsewhere {
   Outcome<E> outcome;
@@ -73,8 +74,7 @@ struct ColumnsElsewhere {
   LINALG_INLINE E operator()(int i, int j) const { return outcome(i, columns[j]); }
 };
 
-// A⁻¹ = (U⁻¹ L⁻¹) P, of which `inverse` holds the factor in parentheses, and `pivots` in the end
-// the columns of that.
+// A⁻¹ = (U⁻¹ L⁻¹) P. `inverse` receives the factor in parentheses, and `pivots` its columns' order.
 template <class Team, class E>
 LINALG_TEAM ColumnsElsewhere<E> Inverse(const Team& team, int n, E* a, int ld, int* pivots,
                                         int* permutation, E* inverse, int ld_inverse) {
@@ -86,7 +86,7 @@ LINALG_TEAM ColumnsElsewhere<E> Inverse(const Team& team, int n, E* a, int ld, i
       inverse[i * ld_inverse + j] = FromReal<E>(RealElement<E>(i == j));
     });
   });
-  // L⁻¹ is a lower triangle.
+  // L⁻¹ is lower triangular.
   for (int pass = 0; pass < 2; ++pass) {
     const bool lower = pass == 0;
     const auto width = [=](int solved) { return lower ? solved : n; };

@@ -1,8 +1,9 @@
-// Singular values and vectors by a team of threads: one-sided Jacobi (Hestenes, 1958). Rotations of
-// pairs of columns, those of a round of a tournament at a time, make the columns of W = A V
-// orthogonal; their norms are the singular values, W's columns over them U. Matrices are scaled by
-// a power of two to a norm near 1. What a rank-deficient or a rectangular matrix leaves of U is
-// completed to an orthonormal basis by reflectors.
+// Singular values and vectors by a team of threads: one-sided Jacobi (Hestenes, 1958).
+//
+// Rotations of pairs of columns make the columns of W = A V orthogonal, the pairs of a tournament's
+// round at a time. The norms of the columns are the singular values; the columns over their norms
+// are U. Matrices are scaled by a power of two to a norm near 1. Reflectors complete the U of a
+// rank-deficient or rectangular matrix to an orthonormal basis.
 #pragma once
 
 #include "kernels/arithmetic/info.h"
@@ -22,7 +23,7 @@ struct ColumnSums {
   E product;
 };
 
-// What JacobiSvd works in, for an m by n matrix, m >= n.
+// The workspace of JacobiSvd, for an m by n matrix, m >= n.
 template <class E>
 struct SvdWork {
   using V = RealElement<E>;
@@ -38,13 +39,13 @@ struct SvdWork {
   E* partial;           // one for each thread, if vectors are wanted
 };
 
-// Columns of smaller norm have no direction, in a matrix of norm 1.
+// Columns of a smaller norm have no direction, in a matrix of norm 1.
 template <class V>
 LINALG_TEAM bool IsNull(V norm) {
   return !(norm * norm > JacobiRange<V>::kNull);
 }
 
-// The rotation that makes two columns orthogonal, given their sums; none where they are.
+// The rotation that makes two columns orthogonal, given their sums; none if they are.
 template <class E>
 LINALG_TEAM JacobiRotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> tolerance) {
   using V = RealElement<E>;
@@ -58,8 +59,8 @@ LINALG_TEAM JacobiRotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement
                             negligible);
 }
 
-// Makes the columns of `a` orthogonal, and with kVectors rotates those of v alike. Returns whether
-// the last sweep had nothing left to turn.
+// Makes the columns of `a` orthogonal; with kVectors, rotates those of v alike. Returns whether the
+// last sweep found nothing to rotate.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdWork<E>& work) {
   using V = RealElement<E>;
@@ -131,15 +132,15 @@ LINALG_TEAM void PermuteRow(int n, const int* order, E* row) {
   }
 }
 
-// Replaces unit columns, of which those from `rank` on are zero, by as many as `width` orthonormal
-// ones: the same ones up to `rank`, to rounding.
+// Replaces unit columns by `width` orthonormal ones. Columns from `rank` on are zero before; those
+// before it are unchanged up to rounding.
 template <class Team, class E>
 LINALG_TEAM void CompleteColumns(const Team& team, int m, int n, int width, int rank,
                                  const SvdWork<E>& work) {
   using V = RealElement<E>;
   E* const a = work.a;
   const int ld = work.ld;
-  // Orthonormal columns have a diagonal R, of signs.
+  // R of orthonormal columns is diagonal, with signs as elements.
   HouseholderQr(team, m, n, a, ld, work.taus, work.partial);
   team.Phase([&](int thread) {
     for (int j = thread; j < rank; j += team.size()) {
@@ -154,9 +155,9 @@ LINALG_TEAM void CompleteColumns(const Team& team, int m, int n, int width, int 
   });
 }
 
-// Singular values of work.a in work.values, descending. With kVectors also the first `width`
-// columns of U in work.a, n <= width <= m, and V in work.v. Returns 0, -1 for a matrix that is not
-// finite, or 1 if it did not converge.
+// Computes the singular values of work.a in work.values, descending. With kVectors also the first
+// `width` columns of U in work.a, n <= width <= m, and V in work.v. Returns 0, -1 for a matrix that
+// is not finite, or 1 if it did not converge.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWork<E>& work) {
   using V = RealElement<E>;
@@ -223,16 +224,16 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
   return 0;
 }
 
-// U and V, element by element, of m by n matrices whose info is 0; NaN of others.
+// U and V, element by element, of m by n matrices whose info is 0; NaN otherwise.
 template <class E>
 struct SvdOutcome {
   Outcome<E> u, v;
   int info;
 };
 
-// JacobiSvd of m by n matrices of any shape, in work.a as they are or, wide ones, as their adjoint:
-// `width` is the number of columns of the longer factor. Singular values are NaN where info is not
-// 0.
+// JacobiSvd for m by n matrices of any shape. Tall ones are in work.a as they are, wide ones as
+// their adjoint. `width` is the number of columns of the longer factor. Singular values are NaN
+// where info is not 0.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM SvdOutcome<E> Svd(const Team& team, int m, int n, int width, const SvdWork<E>& work) {
   const bool tall = m >= n;

@@ -1,5 +1,5 @@
 // Derivatives of singular values and vectors of square matrices A = U diag(s) Vᴴ by a team of
-// threads: what kernels/small/svd_derivative.h says, whose formulas these are.
+// threads. The formulas are in kernels/small/svd_derivative.h.
 #pragma once
 
 #include "kernels/arithmetic/reciprocal_gaps.h"
@@ -7,7 +7,7 @@
 
 namespace linalg::team {
 
-// n by n each, rows `ld` apart; s has n.
+// n by n each, rows `ld` apart; s has n elements.
 template <class E>
 struct SvdDerivativeWork {
   const RealElement<E>* s;
@@ -16,8 +16,8 @@ struct SvdDerivativeWork {
   int ld;
 };
 
-// work.x: dA, which is overwritten; by a thread set_s(i, ds), set_u(i, j, dU), set_vh(i, j, dVᴴ),
-// the last two perhaps twice.
+// work.x holds dA and is overwritten. A thread calls set_s(i, ds), set_u(i, j, dU) and set_vh(i, j,
+// dVᴴ), the last two perhaps twice.
 template <class Team, class E, class SetS, class SetU, class SetVh>
 LINALG_TEAM void SvdJvp(const Team& team, int n, const SvdDerivativeWork<E>& work, SetS&& set_s,
                         SetU&& set_u, SetVh&& set_vh) {
@@ -32,7 +32,7 @@ LINALG_TEAM void SvdJvp(const Team& team, int n, const SvdDerivativeWork<E>& wor
   Product<E>(
       team, n, [=](int i, int k) { return Conj(u[k * ld + i]); },
       [=](int k, int j) { return y[k * ld + j]; }, [=](int i, int j, E z) { x[i * ld + j] = z; });
-  // From P in `x`: the turn of U in `y`, and the negative of that of V in `x`.
+  // From P in `x`: U's rotation in `y`, and minus V's rotation in `x`.
   const ReciprocalGaps<V> gaps(n, work.s);
   const Grid grid = RowGrid(team);
   team.Phase([&](int thread) {
@@ -57,8 +57,8 @@ LINALG_TEAM void SvdJvp(const Team& team, int n, const SvdDerivativeWork<E>& wor
       [=](int k, int j) { return vh[k * ld + j]; }, set_vh);
 }
 
-// work.x, work.y: the cotangents of U and Vᴴ, which are overwritten; s_ct (n): that of s; z: room
-// for n by n more. set(i, j, A's cotangent) by a thread, perhaps twice.
+// work.x and work.y hold the cotangents of U and Vᴴ and are overwritten. s_ct (n) is the cotangent
+// of s. z is a workspace of n by n. A thread calls set(i, j, A's cotangent), perhaps twice.
 template <class Team, class E, class Set>
 LINALG_TEAM void SvdVjp(const Team& team, int n, const SvdDerivativeWork<E>& work,
                         const RealElement<E>* s_ct, E* z, Set&& set) {

@@ -2,28 +2,28 @@
 //
 // A Team is a number of threads that share memory:
 //
-//   int size() const                what they are: a power of two, or a multiple of 32
+//   int size() const                their number: a power of two, or a multiple of 32
 //   void Phase(body) const          body(thread) on each of them, then a barrier
 //   V Sum<V>(body) const            the sum of body(thread), in the same order on every team
-//   Largest<V> Best(body) const     the best of body(thread)
+//   Candidate<V> Best(body) const   the best of body(thread)
 //   bool Any(body) const            whether body(thread) holds anywhere
 //
-// Sums and the like are barriers too. What stands between two phases is computed by every thread
-// alike, from memory that the next phase does not write. Within a phase no thread reads what
-// another one writes, so that the threads may run in any order, one after another too: tests do so
-// on the CPU, and at the same time to find races. In CUDA a team is a part of a warp, a warp or a
-// block (kernels/cuda/team.h).
+// Sum, Best and Any are barriers too. Between two phases every thread computes the same, from
+// memory that the next phase does not write. Within a phase no thread reads what another one
+// writes. So the threads may run in any order, even one after another: tests do so on the CPU, and
+// run them at the same time to find races. In CUDA a team is a part of a warp, a warp or a block
+// (kernels/cuda/team.h).
 //
-// Matrices are row-major, rows `ld` apart; an odd `ld` spreads a column over the banks of shared
+// Matrices are row-major, rows `ld` apart. An odd `ld` spreads a column over the banks of shared
 // memory. Elements and their arithmetic are those of kernels/arithmetic, in the same order for each
-// element of a factor, so that a matrix has the same factors as there.
+// element of a factor. So a matrix has the same factors there and here.
 #pragma once
 
 #include "kernels/arithmetic/element.h"
 
 #if defined(__CUDACC__)
 #define LINALG_TEAM __device__ __forceinline__
-// Before loops over arrays that are to stay in registers; and before others, so many times.
+// Unroll loops over arrays that must stay in registers, fully or so many times.
 #define LINALG_UNROLL _Pragma("unroll")
 #define LINALG_PRAGMA(text) _Pragma(#text)
 #define LINALG_UNROLL_BY(times) LINALG_PRAGMA(unroll times)
@@ -35,8 +35,8 @@
 
 namespace linalg::team {
 
-// The same number, which the compiler cannot know to be the same: what is computed from it is
-// computed again where it is needed next, rather than kept in registers until then.
+// Returns x, but hides that from the compiler. Values computed from it are computed again where
+// they are needed, rather than kept in registers.
 LINALG_INLINE int Again(int x) {
 #if defined(__CUDA_ARCH__)
   asm("" : "+r"(x));
@@ -44,19 +44,19 @@ LINALG_INLINE int Again(int x) {
   return x;
 }
 
-// A place and how much speaks for it; the better of two, the first if they are alike.
+// A value and its index. The larger value is better; of equal values, the one of the lower index.
 template <class V>
-struct Largest {
+struct Candidate {
   V value;
   int index;
 
-  LINALG_INLINE Largest Better(Largest other) const {
+  LINALG_INLINE Candidate Better(Candidate other) const {
     const bool is_other = other.value > value || (other.value == value && other.index < index);
     return is_other ? other : *this;
   }
 };
 
-// What an algorithm has left in `a`, element by element, and its info: NaN where that is not 0.
+// The result of an algorithm in `a`, element by element, and its info: NaN where that is not 0.
 template <class E>
 struct Outcome {
   const E* a;
@@ -66,8 +66,8 @@ struct Outcome {
   LINALG_INLINE E operator()(int i, int j) const { return info != 0 ? NaN<E>() : a[i * ld + j]; }
 };
 
-// A team as rows of `width` threads that take neighbouring rows, or columns, of a matrix, and
-// `groups` such rows of threads that take turns in the other direction.
+// A team as a grid: `width` threads take neighbouring rows, or columns, of a matrix, and `groups`
+// of them take turns in the other direction.
 struct Grid {
   int width;  // 1 << shift
   int shift;
@@ -97,10 +97,9 @@ LINALG_TEAM void ForEachElement(Grid grid, int thread, int first_row, int rows, 
   }
 }
 
-// put(i, j, get(i, j)) for the elements of a matrix: neighbouring threads take neighbouring
-// columns, and a thread gets 32 bytes of several rows before it puts the first, so that it waits
-// for memory once. Where it has not so many rows, it moves its first one again: that takes no
-// condition.
+// put(i, j, get(i, j)) for the elements of a matrix. Neighbouring threads take neighbouring
+// columns. A thread gets 32 bytes of several rows before it puts the first, so it waits for memory
+// once. Past the last row, it moves its first one again, which needs no condition.
 template <class E, class Team, class Get, class Put>
 LINALG_TEAM void Move(const Team& team, int rows, int cols, Get&& get, Put&& put) {
   constexpr int kRows = 32 / sizeof(E);
@@ -125,7 +124,7 @@ LINALG_TEAM void Move(const Team& team, int rows, int cols, Get&& get, Put&& put
   });
 }
 
-// Whether a NaN stands anywhere in the matrix.
+// Whether any element is NaN.
 template <class Team, class E>
 LINALG_TEAM bool HasNaN(const Team& team, int rows, int cols, const E* a, int ld) {
   const Grid grid = RowGrid(team);

@@ -1,5 +1,5 @@
-// The pairs of Jacobi's method: each of n meets each other once in a sweep, n / 2 pairs at a time,
-// in the rounds of a tournament.
+// The pairs of Jacobi's method, as rounds of a tournament: each of n meets each other once in a
+// sweep, n / 2 pairs at a time.
 #pragma once
 
 #include "kernels/team/team.h"
@@ -9,7 +9,7 @@ namespace linalg::team {
 LINALG_INLINE int PairsOf(int n) { return (n + 1) / 2; }
 LINALG_INLINE int RoundsOf(int n) { return n + n % 2 - 1; }
 
-// The two that meet at table `pair` in round `round`, i < j; j is n where one of an odd number
+// The two that meet at table `pair` in round `round`, i < j. j is n where one of an odd number
 // rests.
 struct Pair {
   int i, j;

@@ -1,5 +1,5 @@
-// Substitution by a team of threads: a panel of rows of the solution, then its part in all rows to
-// come.
+// Substitution by a team of threads: solves for a panel of rows, then subtracts its part from all
+// later rows.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -7,9 +7,8 @@
 
 namespace linalg::team {
 
-// A block on the diagonal of a triangle, as substitution takes it: its row 0 and column 0 are the
-// triangle's first ones, or its last ones, from which it goes on backward. `count` of kPanel rows
-// are there.
+// A diagonal block of a triangle in substitution. Its row 0 and column 0 are the triangle's first
+// ones, or its last ones, from which it goes backward. The block has `count` of kPanel rows.
 template <class E>
 class DiagonalBlock {
   static constexpr int kSize = kPanel<E>;
@@ -19,8 +18,7 @@ class DiagonalBlock {
   LINALG_TEAM DiagonalBlock(int count, const E* a, int ld, int step, bool unit_diagonal)
       : count_(count), a_(a), ld_(ld), step_(step), unit_diagonal_(unit_diagonal) {}
 
-  // The solutions of kCols systems, x[i][j] being what stands in row i of the j-th; rows that are
-  // not there are 0.
+  // Solves kCols systems, where x[i][j] is row i of the j-th. Missing rows are 0.
   template <int kCols>
   LINALG_TEAM void Solve(E (&x)[kSize][kCols]) const {
     const int ld = Again(ld_), step = Again(step_);
@@ -40,12 +38,12 @@ class DiagonalBlock {
     }
   }
 
-  // The same, in place, of columns [first_col, cols) of b, of which it is given row 0.
+  // Solves in place for columns [first_col, cols) of b, given row 0 of b.
   LINALG_TEAM void SolveColumns(int thread, int threads, int first_col, int cols, E* b,
                                 int ldb) const {
-    constexpr int kCols = sizeof(E) > 4 ? 1 : 2;  // as many as there are registers for
+    constexpr int kCols = sizeof(E) > 4 ? 1 : 2;  // as many as fit in registers
     for (int j0 = first_col + Again(thread); j0 < cols; j0 += kCols * threads) {
-      // Where there are not so many, the first one again.
+      // Past the last column, the first one again.
       int col[kCols];
       LINALG_UNROLL
       for (int j = 0; j < kCols; ++j) col[j] = j0 + j * threads < cols ? j0 + j * threads : j0;
@@ -98,7 +96,7 @@ LINALG_TEAM void SubstituteVector(const Team& team, int n, const E* a, int ld, b
         panel[step * i * ldb] = y;
       }
     });
-    // Not before, for another thread may still have read them.
+    // In a phase of its own: another thread may still have read them before.
     team.Phase([&](int thread) {
       if (thread != 0) return;
       LINALG_UNROLL
@@ -109,8 +107,7 @@ LINALG_TEAM void SubstituteVector(const Team& team, int n, const E* a, int ld, b
   }
 }
 
-// Several columns, of which at panel k the first width(k) are not 0, if k rows are solved for
-// with it.
+// Several columns. After k rows are solved, only the first width(k) columns are not 0.
 template <class Team, class E, class Width>
 LINALG_TEAM void SubstitutePanels(const Team& team, int n, const E* a, int ld, bool lower,
                                   bool unit_diagonal, Width&& width, E* b, int ldb) {

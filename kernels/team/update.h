@@ -1,17 +1,17 @@
-// The update in which blocked factorisations and substitution spend their time: C -= A B, with A's
-// columns and B's rows those of a panel.
+// The trailing update, in which blocked factorisations and substitution spend their time: C -= A B.
+// A's columns and B's rows are those of a panel.
 //
-// A thread holds several rows and columns of C in registers, so that an element of A or B that is
-// loaded serves several products, and C is loaded and stored once a panel. That makes less than one
-// word of shared memory a product, which takes three if each is loaded and stored on its own.
+// A thread holds several rows and columns of C in registers. So an element of A or B that is loaded
+// serves several products, and C is loaded and stored once per panel. That takes less than one word
+// of shared memory for each product, rather than three.
 #pragma once
 
 #include "kernels/team/team.h"
 
 namespace linalg::team {
 
-// Columns of a panel. What every thread holds of a panel's diagonal block is in registers: fewer of
-// larger elements.
+// Columns of a panel. Every thread holds the panel's diagonal block in registers, so larger
+// elements have fewer columns.
 template <class E>
 inline constexpr int kPanel = sizeof(E) > 8 ? 4 : 8;
 
@@ -21,12 +21,12 @@ inline constexpr int kTileRows = sizeof(E) > 8 ? 2 : 4;
 template <class E>
 inline constexpr int kTileCols = sizeof(E) > 4 ? 4 : 8;
 
-// Where the threads of a team stand in the tiles of C that a warp's worth of them take: in `down`
-// rows and `across` columns. `groups` of them take turns.
+// The layout of a team's threads in tiles of C: `down` rows by `across` columns of threads take a
+// tile, and `groups` of them take turns.
 //
-// A thread's rows lie `down` apart, its columns side by side. So threads of a warp that load at
-// once read eight rows, which an odd distance spreads over the banks of shared memory, or the same
-// word.
+// A thread's rows lie `down` apart, its columns side by side. So the threads of a warp load either
+// from eight rows at once, or one word. An odd distance of rows spreads them over the banks of
+// shared memory.
 struct Tiling {
   int down, across, groups;
   int shift;  // down = 1 << shift
@@ -43,15 +43,15 @@ struct Tiling {
   LINALG_INLINE int Group(int thread) const { return thread / 32; }
 };
 
-// A or B: what belongs to row or column i of C is at first[i * stride + k * step] for k = 0, 1, ...
+// A or B: the elements for row or column i of C are first[i * stride + k * step], k = 0, 1, ...
 template <class E>
 struct PanelFactor {
   const E* first;
   int stride, step;
 };
 
-// What is updated of C: rows [first_row, rows) and columns [first_col, cols). With `lower` those
-// above the diagonal need not be, and then they are of no use.
+// The part of C to update: rows [first_row, rows) and columns [first_col, cols). With `lower`,
+// elements above the diagonal are not needed and hold garbage if updated.
 template <class E>
 struct Updated {
   E* c;
@@ -60,11 +60,11 @@ struct Updated {
   bool lower;
 };
 
-// C(i, j) -= A(i, k) B(k, j), or the conjugate of that B, for the k of a panel in their order, of
-// rows i0, i0 + down, ... and columns j0, j0 + 1, ...
+// C(i, j) -= A(i, k) B(k, j), or the conjugate of that B, for the k of a panel in their order. Rows
+// are i0, i0 + down, ... and columns j0, j0 + 1, ...
 //
-// In place of rows and columns that C has not, a thread does its first ones again: that is the same
-// result in the same place, and takes no condition.
+// Past C's last row or column, a thread repeats its first ones. That writes the same result to the
+// same place, and needs no condition.
 template <int kRows, int kCols, bool kConjugate, class E>
 LINALG_TEAM void UpdateTile(const Updated<E>& part, int i0, int down, int j0,
                             const PanelFactor<E>& a, const PanelFactor<E>& b) {
@@ -85,7 +85,7 @@ LINALG_TEAM void UpdateTile(const Updated<E>& part, int i0, int down, int j0,
     LINALG_UNROLL
     for (int j = 0; j < kCols; ++j) x[i][j] = c[col(j0, j)];
   }
-  LINALG_UNROLL_BY((kComplexElement<E> ? 2 : 4))  // or there are not the registers
+  LINALG_UNROLL_BY((kComplexElement<E> ? 2 : 4))  // more would not fit in registers
   for (int k = 0; k < kPanel<E>; ++k) {
     E y[kCols];
     LINALG_UNROLL
@@ -127,7 +127,7 @@ LINALG_TEAM void UpdateTiles(const Tiling& tiling, int thread, const Updated<E>&
   }
 }
 
-// A thread's share. Where there is little to do its tiles are smaller, that more threads have one.
+// A thread's share. Small updates take smaller tiles, so that more threads have one.
 template <bool kConjugate, class E>
 LINALG_TEAM void Update(const Tiling& tiling, int thread, const Updated<E>& part,
                         const PanelFactor<E>& a, const PanelFactor<E>& b) {

@@ -15,7 +15,7 @@ from linalg._factorizations.cholesky_update import cholesky_update_p
 from linalg._factorizations.eig import eig_left_p, eig_p, eigvals_p
 from linalg._factorizations.eigh import eigh_p
 from linalg._factorizations.householder import householder_product_p, householder_qr_p, ormqr_p
-from linalg._factorizations.lu import lu_p, lu_pivots_to_permutation_p, sort_key_val_p
+from linalg._factorizations.lu import inverse_permutation_p, lu_p, lu_pivots_to_permutation_p
 from linalg._factorizations.matmul import are_small_matrices, exact_matmul_p
 from linalg._factorizations.qr import qr_complete_p, qr_p, qr_pivoted_complete_p, qr_pivoted_p
 from linalg._factorizations.schur import schur_p
@@ -122,7 +122,7 @@ def _sort(*operands, dimension, is_stable, num_keys):
   keys = operands[0]
   if [x.dtype for x in operands] != [np.int32] * 2 or num_keys != 1 or dimension != keys.ndim - 1:
     return "it is not the inverse of a permutation"
-  return Call(sort_key_val_p, (0, 1))
+  return Call(inverse_permutation_p, (0, 1))
 
 
 def _triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):

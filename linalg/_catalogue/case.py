@@ -1,4 +1,4 @@
-"""What the table holds of one operation."""
+"""The cases of the functions: how each is called, checked and timed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class Case:
   timed: Timed | None = None
 
   def result_dtypes(self, dtype) -> set[np.dtype]:
-    """Those that inexact results of operands of a dtype may have."""
+    """The dtypes that inexact results of operands of a dtype may have."""
     return {np.dtype(dtype), np.finfo(dtype).dtype} | (
         {np.result_type(dtype, np.complex64)} if self.complex else set())
 

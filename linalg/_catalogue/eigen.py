@@ -109,7 +109,7 @@ def _with_identity(a):
 def _eig_ratio(operands, results):
   (a,), (w, v) = operands, results
   precision, a, w, v = checks.eps(v), checks.wide(a), checks.wide(w), checks.wide(v)
-  # Of elements that are the largest but for rounding, any may be the real one.
+  # Any element that is the largest but for rounding may be the real one.
   size = np.abs(v)
   largest = size >= (1 - 8 * precision) * size.max(-2, keepdims=True, initial=0)
   imaginary = np.where(largest, np.abs(v.imag), np.inf).min(-2, initial=np.inf)

@@ -53,6 +53,6 @@ def lu_operands(a):
 
 
 def reflectors(a):
-  """Those of the QR factors of a stack of matrices, as LAPACK packs them, and their scales."""
+  """The reflectors of QR of a stack of matrices, as LAPACK packs them, and their scales."""
   h, taus = linalg.qr(a, mode="raw")
   return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)

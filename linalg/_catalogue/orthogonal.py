@@ -37,7 +37,7 @@ def _reflectors(rng, batch, m, n, dtype):
   return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)
 
 def _reflectors_beside(left):
-  """Those of square matrices, and a matrix to multiply by their product."""
+  """The reflectors of square matrices, and a matrix to multiply by their product."""
 
   def operands(rng, batch, m, n, dtype):
     del m
@@ -73,9 +73,9 @@ def _qr_raw_ratio(operands, results):
 def _qr_pivoted_ratio(operands, results):
   (a,), (q, r, permutation) = operands, results
   diagonal = np.abs(np.diagonal(r, axis1=-2, axis2=-1))
-  # Descending, but for rounding errors, which are those of the largest. Of many columns geqp3,
-  # which follows a norm by subtraction until half the digits are lost, keeps to half of them times
-  # their number (Drmač and Bujanović, On the failure of rank-revealing QR software, 2008).
+  # The diagonal descends, up to rounding errors of its largest element. geqp3 updates norms by
+  # subtraction until half the digits are lost. For many columns the order holds to half the digits,
+  # times their number (Drmač and Bujanović, On the failure of rank-revealing QR software, 2008).
   eps = checks.eps(r)
   slack = eps * (10 * diagonal[..., :-1] + diagonal[..., :1])
   if r.shape[-1] > 300:

@@ -1,4 +1,4 @@
-"""What concerns the package rather than matrices."""
+"""Functions that concern the package rather than matrices."""
 
 import linalg
 from linalg._catalogue.record import Function, Kind

@@ -28,7 +28,7 @@ class Kind(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-  """What a function does at degenerate input, or beyond its counterpart.
+  """A function's results at degenerate input, or beyond its counterpart.
 
   Functions that share a Behaviour share a row of docs/functions.md.
   """

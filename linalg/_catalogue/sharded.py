@@ -1,4 +1,4 @@
-"""What to use for a matrix that several devices share. {name} stands for the function's name."""
+"""Texts about matrices that several devices share. {name} stands for the function's name."""
 
 FITS = (
     ": jax.device_put(a, jax.devices()[0]) or, on Explicit axes, "

@@ -82,7 +82,7 @@ def _inv_ratio(operands, results):
   return checks.solution(a, x, np.broadcast_to(np.eye(a.shape[-1]), a.shape))
 
 def _overdetermined(rng, batch, m, n, dtype):
-  """With residuals that are not rounding."""
+  """Systems whose residuals are not rounding alone."""
   del m
   a = matrices.general(rng, batch, n + 3, n, dtype) + 3 * np.eye(n + 3, n, dtype=dtype)
   return a, matrices.general(rng, batch, n + 3, 2, dtype)
@@ -174,7 +174,7 @@ def _of_three_diagonals(dl, d, du):
   return a
 
 def _three_diagonals_of(a):
-  """Those of a general matrix: a tridiagonal one, and what elimination makes of it."""
+  """The diagonals of general matrices, which make tridiagonal ones, and right-hand sides."""
   diagonals = np.zeros((3, *a.shape[:-1]), a.dtype)
   diagonals[0, ..., 1:] = np.diagonal(a, -1, -2, -1)
   diagonals[1] = np.diagonal(a, 0, -2, -1)
@@ -333,8 +333,7 @@ SOLVING: tuple[Function, ...] = (
                  lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
                  lapack=True, matrix="nonsingular",
                  of_matrix=lambda a: (_triangle_of(a), columns_beside(a)),
-                 # As many right-hand sides as rows, where the other solves have one: trsm, not
-                 # trsv.
+                 # There are n right-hand sides, where the other solves have one: trsm, not trsv.
                  timed=Timed((LOWER_FACTOR, GENERAL), lambda n: n**3, {
                      "torch": lambda torch: lambda a, b: torch.linalg.solve_triangular(
                          a, b, upper=False)})),

@@ -80,9 +80,9 @@ lu_pivots_to_permutation_p: ffi.Operation = ffi.operation(
     fallback=lambda pivots, permutation_size: [
         jax.lax.linalg.lu_pivots_to_permutation(pivots, permutation_size)])
 
-# What inverts permutations in JAX's own derivatives of solves; `accelerate` routes it.
-sort_key_val_p = ffi.operation(
-    "linalg_sort_key_val",
+# JAX's derivatives of solves invert permutations by a sort, which `accelerate` routes here.
+inverse_permutation_p = ffi.operation(
+    "linalg_inverse_permutation",
     "n, n -> n, n",
     [jnp.int32, jnp.int32],
     platforms=["cpu"],

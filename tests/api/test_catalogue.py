@@ -27,7 +27,8 @@ OF_MATRICES = [
     x for x in CATALOGUE if x.module == "linalg" and x.name not in cases.OF_THE_PACKAGE]
 # The handlers that no function calls but in its derivatives, or JAX's, beside those of derivative
 # rules.
-OF_DERIVATIVES = {"linalg_det_cofactors", "linalg_slogdet_inv_transposed", "linalg_sort_key_val"}
+OF_DERIVATIVES = {
+    "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_slogdet_inv_transposed"}
 # The handlers of operations that another operation's fallback calls: no jaxpr shows them.
 WITHIN_OPERATIONS = {"linalg_parlett"}
 

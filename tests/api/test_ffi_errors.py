@@ -71,6 +71,7 @@ CALLS = {
     "householder_product": Call([MATRIX, VECTOR], [MATRIX], square=False),
     "householder_qr": Call([MATRIX], [MATRIX, VECTOR], square=False),
     "inv": Call([MATRIX], [MATRIX, INFO]),
+    "inverse_permutation": Call([INDICES, INDICES], [INDICES, INDICES], square=False),
     "lu": Call([MATRIX], [MATRIX, INDICES, INDICES, INFO], square=False),
     "lu_pivots_to_permutation": Call(
         [INDICES], [INDICES], {"permutation_size": np.int64(N)}, square=False, longer_result=True,
@@ -94,7 +95,6 @@ CALLS = {
     "slogdet_inv_transposed": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
     "solve": Call([MATRIX, COLUMNS], [COLUMNS, INFO]),
     "solve_lu": Call([MATRIX, COLUMNS], [COLUMNS, MATRIX, INDICES, INFO]),
-    "sort_key_val": Call([INDICES, INDICES], [INDICES, INDICES], square=False),
     "svd": Call([MATRIX], [MATRIX, VECTOR, MATRIX, INFO], square=False),
     "svd_jvp": Call([MATRIX, VECTOR, MATRIX, MATRIX], [MATRIX, VECTOR, MATRIX]),
     "svd_vjp": Call([MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX], [MATRIX]),

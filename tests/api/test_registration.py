@@ -73,25 +73,30 @@ def test_a_target_is_in_the_same_file_on_every_backend():
 
 
 def test_cut_offs_in_the_documents():
-  """The one sentence with the numbers of kernels/cpu/tuning.h is right."""
+  """The pages have the numbers of kernels/cpu/tuning.h."""
   constants = cut_offs.CONSTANTS
+  small = lambda name: constants[f"kSmall{name}"]
   (most,) = {constants[f"kBlocked{name}"] for name in ("Eigh", "Svd")}
-  (eigenvalues,) = {constants[name] + 1 for name in ("kSmallEigh", "kSmallEigvalsh")}
-  after = lambda name: constants[f"kSmall{name}"] + 1
-  page = " ".join((ROOT / "docs" / "architecture.md").read_text().split())
-  assert f"eigenvalues and singular values up to n = {most}" in page
-  assert (
-      f"LU begins at n = {after('Lu')}, Cholesky at {after('Cholesky')}, "
-      f"QR at {after('Qr')} ({after('QrOfFewRows')} of few rows), "
-      f"eigenvectors at {eigenvalues} ({after('EighDouble')} in double precision), "
-      f"eigenvalues alone at {eigenvalues}, both of tridiagonal matrices at "
-      f"{constants['kLeastBlockedTridiagonal']}, singular vectors at {after('Svd')} "
-      f"({after('SvdComplex64')} in complex64, {after('SvdFloat64')} in float64, "
-      f"{after('SvdComplex128')} in complex128), singular "
-      f"values alone at {after('Svdvals')} ({after('SvdvalsDouble')} in double precision); "
-      f"substitution with several right-hand sides begins at {after('Triangular')}, and from "
-      f"{constants['kLeastBlockedTriangular']} on") in page
-  assert f"works on (n ≥ {constants['kThreadedLapackSize']}, " in (ROOT / "README.md").read_text()
+  page = (ROOT / "docs" / "kernels.md").read_text()
+  rows = [
+      f"| Cholesky | {small('Cholesky')} |",
+      f"| LU, and what is built on it | {small('Lu')} |",
+      f"| QR | {small('Qr')}, with few rows {small('QrOfFewRows')} |",
+      f"| eigenvectors | {small('Eigh')}, in double precision {small('EighDouble')} |",
+      f"| eigenvalues alone | {small('Eigvalsh')} |",
+      f"| singular vectors | {small('Svd')}, in complex64 {small('SvdComplex64')}, in float64 "
+      f"{small('SvdFloat64')}, in complex128 {small('SvdComplex128')} |",
+      f"| singular values alone | {small('Svdvals')}, in double precision "
+      f"{small('SvdvalsDouble')} |",
+      f"| substitution | {small('Triangular')}, from n = {constants['kLeastBlockedTriangular']} on "
+      "only with few right-hand sides |"]
+  assert "\n".join(rows) in page
+  words = " ".join(page.split())
+  assert f"eigenvalues and singular values to n = {most}" in words
+  tridiagonal = constants["kLeastBlockedTridiagonal"]
+  assert f"Tridiagonal eigenproblems are in tiles from n = {tridiagonal} on" in words
+  details = " ".join((ROOT / "docs" / "details.md").read_text().split())
+  assert f"one such matrix (n ≥ {constants['kThreadedLapackSize']}) may use" in details
 
 
 @pytest.mark.parametrize(

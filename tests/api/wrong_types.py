@@ -1,4 +1,4 @@
-"""What a type checker must refuse: read by mypy and pyright, and not run."""
+"""Calls that a type checker must refuse. mypy and pyright read them, and nobody runs them."""
 
 import jax
 

@@ -23,8 +23,8 @@ V SumAsWarps(std::vector<V> x) {
 }
 
 template <class V>
-Largest<V> BestOf(const std::vector<Largest<V>>& found) {
-  Largest<V> best = found[0];
+Candidate<V> BestOf(const std::vector<Candidate<V>>& found) {
+  Candidate<V> best = found[0];
   for (const auto& x : found) best = best.Better(x);
   return best;
 }
@@ -39,9 +39,9 @@ class SerialTeam {
 
   // An X of each thread's own.
   template <class X>
-  class Own {
+  class PerThread {
    public:
-    explicit Own(const SerialTeam& team) : x_(team.size()) {}
+    explicit PerThread(const SerialTeam& team) : x_(team.size()) {}
     X& operator[](int thread) { return x_[thread]; }
 
    private:
@@ -77,8 +77,8 @@ class SerialTeam {
   }
 
   template <class V, class Body>
-  Largest<V> Best(Body&& body) const {
-    std::vector<Largest<V>> found(size_);
+  Candidate<V> Best(Body&& body) const {
+    std::vector<Candidate<V>> found(size_);
     Phase([&](int thread) { found[thread] = body(thread); });
     return BestOf(found);
   }

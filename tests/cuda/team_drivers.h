@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/tuning.h"
+#include "kernels/cuda/team_size.h"
 #include "kernels/team/by_rows.h"
 #include "kernels/team/cholesky.h"
 #include "kernels/team/eig.h"

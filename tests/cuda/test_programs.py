@@ -45,7 +45,7 @@ HANDLED = cases.with_handlers("cuda")
 # The targets that the CPU alone has: docs/cuda.md.
 CPU_ALONE = {
     "linalg_cholesky_full_jvp", "linalg_cholesky_full_vjp", "linalg_cholesky_update",
-    "linalg_ormqr", "linalg_parlett", "linalg_sort_key_val"}
+    "linalg_inverse_permutation", "linalg_ormqr", "linalg_parlett"}
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)

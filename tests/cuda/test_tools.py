@@ -238,9 +238,9 @@ def test_what_one_thread_works_in():
   """As the table of docs/cuda.md has it."""
   page = " ".join((ROOT / "docs/cuda.md").read_text().split())
   for name, op, words in (
-      ("kAloneEighBytes", "eigh", r"n = (\d+) in float32 and (\d+) in float64, QL"),
-      ("kAloneSvdBytes", "svd", r"Jacobi, as n = (\d+) in float32 and (\d+) in float64"),
-      ("kAloneQrBytes", "qr", r"bytes, as n = (\d+) in float32 and (\d+) in float64 \|")):
+      ("kThreadEighBytes", "eigh", r"n = (\d+) in float32 and (\d+) in float64, QL"),
+      ("kThreadSvdBytes", "svd", r"Jacobi, as n = (\d+) in float32 and (\d+) in float64"),
+      ("kThreadQrBytes", "qr", r"bytes, as n = (\d+) in float32 and (\d+) in float64 \|")):
     cut_off = _named(name)
     limit, needed = cut_offs.value_of(cut_off, FILES[cut_off.file]), cut_off.ops[op]
     for largest, size in zip(map(int, re.search(words, page).groups()), (4, 8), strict=True):
@@ -351,9 +351,9 @@ def _samples(file, times, device="A GPU", date="2026-12-01T10:00:00+00:00"):
 
 
 def test_decisions_are_written(sources, tmp_path, capsys):
-  """In place, with the device and the date, once however often; the rest is as it was."""
+  """In place; the rest is as it was. The times of the last decision are kept."""
   before, after = {}, {}
-  for name, meeting in (("kTeamLu", 105), ("kAloneBytes, f64", 900), ("COFACTORS", 9.5),
+  for name, meeting in (("kTeamLu", 105), ("kThreadBytes, f64", 900), ("COFACTORS", 9.5),
                         ("CHOLESKY_DERIVATIVE", 700)):
     for whole, part in zip((before, after), _times(_named(name), meeting), strict=True):
       whole |= part
@@ -362,29 +362,31 @@ def test_decisions_are_written(sources, tmp_path, capsys):
         "--less", tmp_path / "not-there.json", _samples(tmp_path / "less.json", after),
         "--more", _samples(tmp_path / "more.json", before)]
     texts = sources(*command.split(), *files)
-  decided = {"kTeamLu": 96, "kAloneBytes, f64": 800, "COFACTORS": 9, "CHOLESKY_DERIVATIVE": 676}
+  decided = {"kTeamLu": 96, "kThreadBytes, f64": 800, "COFACTORS": 9, "CHOLESKY_DERIVATIVE": 676}
   assert _values(texts) == _values(FILES) | decided
-  mark = "Decided on A GPU, 2026-12-01 (tools/cut_offs.py)."
-  assert f"// {mark}\ninline constexpr int64_t kTeamLu = 96;" in texts[cut_offs.CUDA]
-  assert (f"// {mark}\ntemplate <class E>\ninline constexpr int64_t kAloneBytes ="
-          " sizeof(E) == 4 ? 576 : 800;") in texts[cut_offs.CUDA]
-  assert (f"# {mark}\nCHOLESKY_DERIVATIVE = {{\"cpu\": None, \"cuda\":"
-          " Limit(13, nbytes=676)}") in texts[cut_offs.PYTHON]
-  assert sum(text.count(mark) for text in texts.values()) == 4
+  assert "inline constexpr int64_t kTeamLu = 96;" in texts[cut_offs.CUDA]
+  assert ("inline constexpr int64_t kThreadBytes = sizeof(E) == 4 ? 576 : 800;"
+          in texts[cut_offs.CUDA])
+  assert ('CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(13, nbytes=676)}'
+          in texts[cut_offs.PYTHON])
+  for file, name in cut_offs.CROSSOVERS.items():
+    kept = json.loads((tmp_path / "benchmarks/crossovers" / name).read_text())
+    assert kept["source"] == file
+    assert set(kept["constants"]) == {
+        _named(x).constant for x in decided if _named(x).file == file}
+    for row in kept["rows"]:
+      assert (row["machine"], row["date"], row["batch"]) == ("A GPU", "2026-12-01", 20000)
+      assert row["ratio"] == pytest.approx(row["seconds"][0] / row["seconds"][1], rel=1e-2)
   _compiles(texts, tmp_path)
   rows = capsys.readouterr().out.splitlines()
   assert any(row.startswith("| kTeamLu | lu | 10 | 128 | 96 | ") for row in rows)
   assert "| kTeamSvd | svd | 0 | 64 | too few sizes |  |" in rows
 
 
-def test_recorded_times_of_one_build(sources):
-  """Twice the same: nothing changes, but that what has sizes enough has been decided."""
+def test_recorded_times_of_one_build(sources, tmp_path):
+  """Twice the same: nothing changes, and what has sizes enough has kept its times."""
   recorded = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3-2026-11-22.json"
-  texts = sources("decide", "--less", recorded, "--more", recorded)
-  assert _values(texts) == _values(FILES)
-  marks = {
-      file: [line for line in text.splitlines() if "Decided on" in line]
-      for file, text in texts.items()}
-  assert set(marks[cut_offs.CUDA]) == {
-      "// Decided on NVIDIA H100 80GB HBM3, 2026-11-22 (tools/cut_offs.py)."}
-  assert not marks[cut_offs.PYTHON]
+  assert sources("decide", "--less", recorded, "--more", recorded) == FILES
+  (path,) = (tmp_path / "benchmarks/crossovers").iterdir()
+  kept = json.loads(path.read_text())
+  assert kept["source"] == cut_offs.CUDA and {row["ratio"] for row in kept["rows"]} == {1.0}

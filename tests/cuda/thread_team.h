@@ -32,9 +32,9 @@ class ThreadTeam {
   };
 
   template <class X>
-  class Own {
+  class PerThread {
    public:
-    explicit Own(const ThreadTeam&) {}
+    explicit PerThread(const ThreadTeam&) {}
     X& operator[](int) { return x_; }
 
    private:
@@ -67,8 +67,8 @@ class ThreadTeam {
   }
 
   template <class V, class Body>
-  Largest<V> Best(Body&& body) const {
-    return BestOf(Gather<Largest<V>>(body));
+  Candidate<V> Best(Body&& body) const {
+    return BestOf(Gather<Candidate<V>>(body));
   }
 
   template <class Body>

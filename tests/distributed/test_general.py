@@ -59,7 +59,7 @@ def check_factors(factor, a, dtype):
 
 
 def unrolled(g, blocks):
-  """The matrix of what each device has, by the layout that docs/distributed.md draws."""
+  """The matrix of what each device has, by the layout that docs/distributed_costs.md draws."""
   found = np.zeros((g.padded, g.padded), blocks.dtype)
   t = np.arange(g.padded) // g.block
   for r in range(g.rows):

@@ -120,12 +120,12 @@ def targets(platform: str) -> set[str]:
 
 
 def targets_in(function, *operands) -> set[str]:
-  """Those that its program calls, on one platform or the other."""
+  """The targets that its program calls, on one platform or the other."""
   return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(function)(*operands))))
 
 
 def targets_of(case: Case) -> set[str]:
-  """Those that a program of the case calls."""
+  """The targets that a program of the case calls."""
   return targets_in(
       case.results, *case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32)))
 

@@ -38,7 +38,7 @@ CASES = {
     "cholesky_solve": "cho_solve", "det_cofactors": "det", "exact_matmul": "matmul",
     "householder_qr": "qr", "parlett": "funm", "qr_pivoted_complete": "qr_pivoted",
     "slogdet_inv_transposed": "slogdet", "solve_lu": "solve",
-    "sort_key_val": "lu_pivots_to_permutation", "svd_full": "svd"}
+    "inverse_permutation": "lu_pivots_to_permutation", "svd_full": "svd"}
 N = 5
 
 
@@ -73,7 +73,7 @@ def _operands(name, attributes, batch, shape, dtype, rng):
   operands = _case(name).operands(rng, batch, *shape, dtype)
   if name.endswith("_tridiagonal_p"):
     operands = (operands[0].real, operands[1])
-  if name == "sort_key_val_p":
+  if name == "inverse_permutation_p":
     operands *= 2
   if name == "parlett_p":
     operands = _triangle_and_diagonals(*operands, rng)

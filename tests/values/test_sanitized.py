@@ -113,7 +113,7 @@ RACES = {
         "{ DivideColumns(j, end, block); SubtractProducts(n_, j, end, block); },"),
     "cholesky's derivative, one piece's columns for all": (
         "blocked/cholesky_derivative.cc",
-        "FromTheLast(n_, x.At(0, begin))", "FromTheLast(n_, x)"),
+        "Reversed(n_, x.At(0, begin))", "Reversed(n_, x)"),
     "lu, a step ahead on columns of a piece": (
         "blocked/lu.cc", "run_tasks, next.last, cols_,", "run_tasks, next.first, cols_,"),
     "lu, zeros in columns of other pieces": (

@@ -11,7 +11,7 @@
 
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/blas_threads.h"
-#include "kernels/cpu/spares.h"
+#include "kernels/cpu/object_pool.h"
 #include "tests/support/stand_in_xla.h"
 
 unsigned std::thread::hardware_concurrency() noexcept { return 4; }
@@ -174,14 +174,14 @@ void BlasThreadCounts() {
 
 void SpareObjects(Pool& pool) {
   std::atomic<int> made = 0;
-  Spares<std::vector<int>> spares;
+  ObjectPool<std::vector<int>> pool_of_vectors;
   auto threads = pool.pool();
   ForEachRange(threads, 300, 1e4, [&](int64_t first, int64_t last) {
     const auto make = [&] {
       ++made;
       return std::vector<int>(1);
     };
-    spares.With(make, [&](std::vector<int>& x) {
+    pool_of_vectors.With(make, [&](std::vector<int>& x) {
       for (int64_t i = first; i < last; ++i) ++x[0];
     });
   });

@@ -1,0 +1,24 @@
+// The path of Cholesky factors.
+#pragma once
+
+#include "kernels/cuda/path.h"
+
+namespace linalg::cuda {
+
+// fits(bytes): whether a team's arrays fit in shared memory, with `bytes` for the matrix.
+template <class T, class Fits>
+GpuPath CholeskyPath(int64_t n, Fits&& fits) {
+  using E = Element<T>;
+  if (n * n * static_cast<int64_t>(sizeof(E)) <= kThreadCholeskyBytes<E>) return GpuPath::kThread;
+  if (n <= kWarpCholesky<E>) return GpuPath::kWarp;
+  return n <= kTeamCholesky && fits(PaddedBytes<T>(n, n)) ? GpuPath::kTeam : GpuPath::kVendor;
+}
+
+struct CholeskyCall {
+  template <class T>
+  static GpuPath Path(const TracedCall& call) {
+    return CholeskyPath<T>(call.Cols(), FitsEveryGpu);
+  }
+};
+
+}  // namespace linalg::cuda

@@ -1,0 +1,46 @@
+// The paths of LU factors and of determinants.
+#pragma once
+
+#include "kernels/cuda/path.h"
+
+namespace linalg::cuda {
+
+// One thread works in `thread_bytes`. fits(bytes): whether a team's arrays, which take `bytes`, fit
+// in shared memory.
+template <class T, class Fits>
+GpuPath EliminationPath(int64_t rows, int64_t cols, int64_t thread_bytes, Fits&& fits) {
+  using E = Element<T>;
+  if (thread_bytes <= kThreadBytes<E>) return GpuPath::kThread;
+  if (std::max(rows, cols) <= kWarpLu<E>) return GpuPath::kWarp;
+  const int64_t integers = rows + std::min(rows, cols);  // the permutation and the pivots
+  const bool team =
+      std::min(rows, cols) <= kTeamLu && fits(PaddedBytes<T>(rows, cols) + integers * 4);
+  return team ? GpuPath::kTeam : GpuPath::kVendor;
+}
+
+template <class T, class Fits>
+GpuPath LuPath(int64_t rows, int64_t cols, Fits&& fits) {
+  const int64_t bytes = rows * cols * static_cast<int64_t>(sizeof(T)) + (rows + cols) * 4;
+  return EliminationPath<T>(rows, cols, bytes, fits);
+}
+
+template <class T, class Fits>
+GpuPath DeterminantPath(int64_t n, Fits&& fits) {
+  return EliminationPath<T>(n, n, n * n * static_cast<int64_t>(sizeof(T)), fits);
+}
+
+struct LuCall {
+  template <class T>
+  static GpuPath Path(const TracedCall& call) {
+    return LuPath<T>(call.Rows(), call.Cols(), FitsEveryGpu);
+  }
+};
+
+struct DeterminantCall {
+  template <class T>
+  static GpuPath Path(const TracedCall& call) {
+    return DeterminantPath<T>(call.Cols(), FitsEveryGpu);
+  }
+};
+
+}  // namespace linalg::cuda

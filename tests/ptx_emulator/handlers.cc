@@ -1,0 +1,107 @@
+// The handlers of kernels/cuda as handlers for the CPU. XLA's calls for the stream and for memory,
+// which its CPU client refuses, are answered here, and the buffers are what kernels may touch.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+
+#include "kernels/cpu/batch.h"
+#include "kernels/cuda/captured.h"
+#include "kernels/handlers.h"
+#include "tests/ptx_emulator/memory.h"
+
+// Handlers of files that were left out of the build have no address.
+#define LINALG_WEAK(name, ...) \
+  extern "C" __attribute__((weak)) XLA_FFI_Error* name(XLA_FFI_CallFrame*);
+LINALG_FOR_EACH_TARGET(LINALG_WEAK)
+#define LINALG_WEAK_CAPTURED(name, call) LINALG_WEAK(name##_captured)
+LINALG_FOR_EACH_CAPTURED(LINALG_WEAK_CAPTURED)
+#undef LINALG_WEAK_CAPTURED
+#undef LINALG_WEAK
+
+namespace linalg::cuda::vendor {
+extern void (*lent)();
+}
+
+namespace ptx {
+namespace {
+
+std::mutex mutex;  // one handler at a time, and so one launch
+
+constexpr size_t kAlignment = 256;  // as XLA's allocator has it on a GPU
+
+XLA_FFI_Error* Stream(XLA_FFI_Stream_Get_Args* arguments) {
+  arguments->stream = nullptr;
+  return nullptr;
+}
+
+XLA_FFI_Error* Allocate(XLA_FFI_DeviceMemory_Allocate_Args* arguments) {
+  const size_t size = (arguments->size + kAlignment - 1) / kAlignment * kAlignment;
+  arguments->data = std::aligned_alloc(kAlignment, size);
+  if (arguments->data == nullptr) std::abort();
+  std::memset(arguments->data, -1, size);
+  memory.Add(arguments->data, arguments->size, false);
+  return nullptr;
+}
+
+XLA_FFI_Error* Free(XLA_FFI_DeviceMemory_Free_Args* arguments) {
+  memory.Remove(arguments->data);
+  std::free(arguments->data);
+  return nullptr;
+}
+
+// As a GPU's runtime does, buffers without elements have no address.
+void AddBuffers(int64_t count, void** buffers, bool written) {
+  for (int64_t i = 0; i < count; ++i) {
+    auto* const buffer = static_cast<XLA_FFI_Buffer*>(buffers[i]);
+    size_t size = xla::ffi::ByteWidth(static_cast<xla::ffi::DataType>(buffer->dtype));
+    for (int64_t j = 0; j < buffer->rank; ++j) size *= buffer->dims[j];
+    if (size == 0) buffer->data = nullptr;
+    memory.Add(buffer->data, size, written);
+  }
+}
+
+template <XLA_FFI_Error* (*handler)(XLA_FFI_CallFrame*)>
+XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const linalg::SubnormalNumbers as_on_a_gpu;
+  // XLA asks for a handler's traits without buffers, and in a frame whose extension it reads.
+  if (frame->extension_start != nullptr) return handler(frame);
+  memory.Clear();
+  linalg::cuda::vendor::lent = [] { memory.SetWritten(); };
+  AddBuffers(frame->args.size, frame->args.args, true);
+  AddBuffers(frame->rets.size, frame->rets.rets, false);
+  XLA_FFI_Api api = *frame->api;
+  api.XLA_FFI_Stream_Get = &Stream;
+  api.XLA_FFI_DeviceMemory_Allocate = &Allocate;
+  api.XLA_FFI_DeviceMemory_Free = &Free;
+  XLA_FFI_CallFrame with_api = *frame;
+  with_api.api = &api;
+  return handler(&with_api);
+}
+
+}  // namespace
+}  // namespace ptx
+
+// The handler of a target, or that for calls of it that XLA may record, or null.
+extern "C" void* handler_of(const char* target) {
+  using namespace linalg;  // NOLINT: the table's names
+#define LINALG_FIND(name)                                                           \
+  if (std::string_view(target) == #name) {                                          \
+    return &name == nullptr ? nullptr : reinterpret_cast<void*>(&ptx::Call<&name>); \
+  }
+#define LINALG_FIND_TARGET(name, backends, ...) \
+  if constexpr (((backends) & kCuda) != 0) {    \
+    LINALG_FIND(name)                           \
+  }
+#define LINALG_FIND_CAPTURED(name, call) LINALG_FIND(name##_captured)
+  LINALG_FOR_EACH_TARGET(LINALG_FIND_TARGET)
+  LINALG_FOR_EACH_CAPTURED(LINALG_FIND_CAPTURED)
+#undef LINALG_FIND_CAPTURED
+#undef LINALG_FIND_TARGET
+#undef LINALG_FIND
+  return nullptr;
+}

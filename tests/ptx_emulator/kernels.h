@@ -1,0 +1,13 @@
+// The translated kernels, by their names in the PTX.
+#pragma once
+
+#include <string>
+
+#include "tests/ptx_emulator/thread.h"
+
+namespace ptx {
+
+// Throws a std::runtime_error if there is none of that name, or it does not compile.
+const Kernel& FindKernel(const std::string& name);
+
+}  // namespace ptx

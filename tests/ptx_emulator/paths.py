@@ -1,0 +1,108 @@
+"""Matrices of all sizes that the handlers of kernels/cuda have another way for, and such batches.
+
+test_suites.py alone collects this file. kernels/cuda/launch.h gives a block several teams, side by
+side in its shared memory, where that leaves 256 blocks; kernels/cuda/tuning.h has the sizes.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+import cases
+import linalg
+import matrices
+from linalg._factorizations import lu, solve
+
+pytestmark = pytest.mark.all_dtypes
+
+SEVERAL_TEAMS = 521  # odd, so that the last block has fewer matrices than it has room for
+# Those that iterate are slow here: a size for a thread, and for two teams of a warp.
+ITERATIVE = {"svd", "svd_thin", "svdvals", "eig", "eig_left", "eigvals", "schur", "schur_complex",
+             "eigh_tridiagonal", "hessenberg", "hessenberg_h", "qr_pivoted"}
+OURS = [case for case in cases.with_handlers("cpu") if not case.xla]
+NEVER_THE_VENDORS = {
+    "eig_left", "schur", "schur_complex", "hessenberg", "hessenberg_h", "qr_pivoted"}
+# What teams take in shared memory or, of larger matrices, a block each in global memory.
+ANYWHERE = ("qr", "qr_pivoted", "qr_r", "qr_raw", "householder_product", "svd", "svdvals", "eig",
+            "eig_left", "eigvals", "schur", "hessenberg", "hessenberg_h")
+
+
+def _check(case, dtype, rng, shapes):
+  several = [case.operands(rng, (batch,), m, n, dtype) for batch, m, n in shapes]
+  found = jax.jit(lambda several: [case.results(*operands) for operands in several])(several)
+  for operands, results in zip(several, found, strict=True):
+    ratio = case.ratio(operands, [np.asarray(x) for x in results])
+    shapes = [x.shape for x in operands]
+    assert ratio <= case.limit, f"scaled residual {ratio}, operands of {shapes}"
+
+
+@cases.each(OURS)
+def test_residuals(case, dtype, rng):
+  small = (3, 17) if case.name in ITERATIVE else (3, 10, 17, 24)
+  shapes = [(SEVERAL_TEAMS, n, n) for n in small]
+  shapes += [(3, n, n) for n in (2, 5, 8, 12, 16, 33, 40, 65)]
+  if case.name not in NEVER_THE_VENDORS:
+    shapes += [(2, 140, 140)]
+  if case.name == "qr_r":
+    shapes += [(2, 210, 210)]
+  if case.rectangular:
+    shapes += [(3, 9, 4), (3, 4, 9), (3, 40, 33), (3, 33, 40)]
+  _check(case, dtype, rng, shapes)
+
+
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_in_global_memory(name, dtype, rng, monkeypatch):
+  """As of larger ones, for which this would take long: with little shared memory, in a batch that
+  the vendor is not asked for."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "3")
+  case = cases.named(name)
+  shapes = [(24, 30, 30), (24, 33, 30), (24, 30, 33)] if case.rectangular else [(24, 30, 30)]
+  _check(case, dtype, rng, shapes)
+
+
+def test_products_from_global_memory(dtype, rng, monkeypatch):
+  monkeypatch.setenv("LINALG_PTX_SHARED", "6")
+  _check(cases.named("matmul"), dtype, rng, [(3, 40, 40)])
+
+
+def test_adjoint_systems_by_the_vendor(dtype, rng):
+  a = matrices.well_conditioned(rng, (2,), 140, dtype)
+  b = matrices.general(rng, (2,), 140, 3, dtype)
+  x = jax.jit(lambda a, b: linalg.lu_solve(linalg.lu(a)[:2], b, trans=2))(a, b)
+  adjoint = np.conj(np.swapaxes(a, -1, -2))
+  assert cases.named("solve").ratio((adjoint, b), [np.asarray(x)]) <= 30
+
+
+def test_conjugate_systems_by_the_vendor(dtype, rng):
+  a = matrices.triangular(rng, (2,), 140, dtype, lower=True)
+  b = matrices.general(rng, (2,), 140, 3, dtype)
+  x = linalg.triangular_solve(a, b, left_side=True, lower=True, conjugate_a=True)
+  assert cases.named("solve").ratio((np.conj(np.tril(a)), b), [np.asarray(x)]) <= 30
+
+
+@pytest.mark.parametrize("n", [16, 24, 60])
+def test_one_column(n, dtype, rng):
+  a, b = matrices.well_conditioned(rng, (7,), n, dtype), matrices.general(rng, (7,), n, 1, dtype)
+  assert cases.named("solve").ratio((a, b), [np.asarray(linalg.solve(a, b))]) <= 30
+
+
+# Of each path, one column and several being apart in a warp, and too many of them for a team.
+@pytest.mark.parametrize("n, cols", [(4, 2), (24, 1), (24, 2), (60, 2), (140, 2), (40, 130)])
+def test_solutions_with_their_factors(n, cols, dtype, rng):
+  """They are those of `solve` and of `lu`, of matrices that are singular or hold NaN, too."""
+  a, b = matrices.general(rng, (7,), n, n, dtype), matrices.general(rng, (7,), n, cols, dtype)
+  a[2, :, 1], a[3, 1, 0] = 0, np.nan
+  together, (x, info), (packed, pivots, _, _) = jax.jit(
+      lambda a, b: (solve.solve_lu_p(a, b), solve.solve_p(a, b), lu.lu_p(a)))(a, b)
+  np.testing.assert_array_equal(info, [0, 0, 2, -1, 0, 0, 0])
+  for found, expected in zip(together, (x, packed, pivots, info), strict=True):
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("n", [10, 40, 140])
+def test_one_matrix_for_the_batch(n, dtype, rng):
+  """It is factored once, and not for each column."""
+  a = matrices.well_conditioned(rng, (), n, dtype)
+  b = matrices.general(rng, (5,), n, 3, dtype)
+  x = jax.jit(jax.vmap(linalg.solve, (None, 0)))(a, b)
+  assert cases.named("solve").ratio((np.broadcast_to(a, (5, n, n)), b), [np.asarray(x)]) <= 30

@@ -1,0 +1,202 @@
+// In the place of CUDA's runtime: what kernels/cuda, and the code that nvcc makes of it, calls.
+// Launches are what a GPU would refuse or run, one after another.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/ptx_emulator/block.h"
+#include "tests/ptx_emulator/kernels.h"
+#include "tests/ptx_emulator/memory.h"
+
+namespace ptx {
+namespace {
+
+// Of a launch that asks for no more.
+constexpr int64_t kDefaultSharedBytes = 48 << 10;
+constexpr uint32_t kMostBlocks = 0x7fffffff;
+
+struct Function {
+  std::string name;
+  int64_t most_dynamic_bytes = -1;  // -1: what the default leaves
+};
+
+// Filled when the library is loaded.
+std::map<const void*, Function>& Functions() {
+  static std::map<const void*, Function> functions;
+  return functions;
+}
+
+std::string message = "failed";
+cudaError_t last_error = cudaSuccess;
+
+cudaError_t Failed(cudaError_t status, const std::string& what) {
+  message = what;
+  return last_error = status;
+}
+
+int64_t Number(const char* name, int64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+// As the GPU has: 227 KiB a block on the H100, 163 on the A100, 99 on the L40 and RTX.
+int64_t SharedBytes() { return Number("LINALG_PTX_SHARED", 227) << 10; }
+
+// Of one launch: kernels go on from one matrix to the next.
+uint32_t MostBlocks() { return static_cast<uint32_t>(Number("LINALG_PTX_BLOCKS", kMostBlocks)); }
+
+Schedule TheSchedule() {
+  Schedule schedule;
+  const char* const order = std::getenv("LINALG_PTX_ORDER");
+  if (order != nullptr && std::strcmp(order, "forward") == 0) schedule.order = Order::kForward;
+  if (order != nullptr && std::strcmp(order, "backward") == 0) schedule.order = Order::kBackward;
+  schedule.preempt = static_cast<int>(Number("LINALG_PTX_PREEMPT", 0));
+  return schedule;
+}
+
+// Adds the kernel's name to the file that LINALG_PTX_LAUNCHED names, when it is first launched.
+void Note(const std::string& kernel) {
+  static const char* const file = std::getenv("LINALG_PTX_LAUNCHED");
+  static std::set<std::string> noted;
+  if (file == nullptr || !noted.insert(kernel).second) return;
+  std::ofstream(file, std::ios::app) << kernel << '\n';
+}
+
+// Adds the launch to the file that LINALG_PTX_GEOMETRY names: the kernel, and of a block the
+// threads and the bytes of shared memory. It is not run then.
+bool IsOnlyNoted(const std::string& kernel, unsigned threads, int64_t bytes) {
+  const char* const file = std::getenv("LINALG_PTX_GEOMETRY");
+  if (file == nullptr) return false;
+  std::ofstream(file, std::ios::app) << kernel << ' ' << threads << ' ' << bytes << '\n';
+  return true;
+}
+
+cudaError_t Start(const void* host, dim3 blocks, dim3 threads, size_t bytes,
+                  const void* const* arguments) {
+  const Function& function = Functions().at(host);
+  const std::string& name = function.name;
+  try {
+    const Kernel& kernel = FindKernel(name);
+    const auto dynamic_bytes = static_cast<int64_t>(bytes);
+    const int64_t most_bytes = function.most_dynamic_bytes >= 0
+                                   ? function.most_dynamic_bytes
+                                   : kDefaultSharedBytes - kernel.shared_bytes;
+    if (blocks.y != 1 || blocks.z != 1 || threads.y != 1 || threads.z != 1) {
+      return Failed(cudaErrorInvalidValue, "more than one dimension in a launch of " + name);
+    }
+    if (blocks.x == 0 || blocks.x > kMostBlocks || threads.x == 0) {
+      return Failed(cudaErrorInvalidConfiguration, "no blocks or no threads of " + name);
+    }
+    if (static_cast<int64_t>(threads.x) > kernel.most_threads) {
+      return Failed(cudaErrorInvalidValue, std::to_string(threads.x) + " threads of " + name +
+                                               ", beyond its launch bounds");
+    }
+    if (dynamic_bytes > most_bytes) {
+      return Failed(cudaErrorInvalidValue, std::to_string(bytes) +
+                                               " bytes of shared memory, more than were asked for,"
+                                               " in a launch of " +
+                                               name);
+    }
+    if (IsOnlyNoted(name, threads.x, kernel.shared_bytes + dynamic_bytes)) return cudaSuccess;
+    Note(name);
+    const std::string failure =
+        Run({&kernel, name, std::min(blocks.x, MostBlocks()), threads.x, dynamic_bytes, arguments},
+            TheSchedule());
+    if (!failure.empty()) return Failed(cudaErrorLaunchFailure, name + ": " + failure);
+    return cudaSuccess;
+  } catch (const std::exception& error) {
+    return Failed(cudaErrorInvalidDeviceFunction, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace ptx
+
+// NOLINTBEGIN: the names are NVIDIA's
+extern "C" {
+
+void** __cudaRegisterFatBinary(void*) {
+  static void* handle;
+  return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*,
+                            dim3*, dim3*, int*) {
+  ptx::Functions()[host].name = name;
+}
+
+// What nvcc makes of <<<...>>>, which no file of kernels/cuda has; but each has the code.
+unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, CUstream_st*) { std::abort(); }
+cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { std::abort(); }
+cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { std::abort(); }
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) {
+  std::abort();
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
+                                void** arguments) {
+  return ptx::Start(function, config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                    arguments);
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  auto& registered = ptx::Functions().at(function);
+  int64_t most = 0;
+  try {
+    most = ptx::SharedBytes() - ptx::FindKernel(registered.name).shared_bytes;
+  } catch (const std::exception& error) {
+    return ptx::Failed(cudaErrorInvalidDeviceFunction, error.what());
+  }
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value > most) {
+    return ptx::Failed(cudaErrorInvalidValue,
+                       "more shared memory asked for than there is, for " + registered.name);
+  }
+  registered.most_dynamic_bytes = value;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(ptx::last_error, cudaSuccess); }
+const char* cudaGetErrorString(cudaError_t) { return ptx::message.c_str(); }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin) {
+    return ptx::Failed(cudaErrorInvalidValue, "an attribute of the device that nobody has here");
+  }
+  *value = static_cast<int>(ptx::SharedBytes());
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t count, cudaMemcpyKind,
+                            cudaStream_t) {
+  std::memmove(target, source, count);
+  ptx::memory.SetWritten(target);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* target, int value, size_t count, cudaStream_t) {
+  std::memset(target, value, count);
+  ptx::memory.SetWritten(target);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+// For test_mutations.py.
+void set_fault(const char* kernel, int kind, int line) {
+  ptx::SetFault({.kernel = kernel, .kind = static_cast<ptx::Fault::Kind>(kind), .line = line});
+}
+// How many they are; the first `most` in `lines`.
+int lines_reached(int kind, int* lines, int most) {
+  const std::vector<int> reached = ptx::Reached(static_cast<ptx::Fault::Kind>(kind));
+  std::copy_n(reached.begin(), std::min<size_t>(reached.size(), most), lines);
+  return static_cast<int>(reached.size());
+}
+
+}  // extern "C"
+// NOLINTEND

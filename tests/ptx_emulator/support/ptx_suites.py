@@ -1,0 +1,84 @@
+"""What is run with the handlers of tests/ptx_emulator, and what it must reach."""
+
+import pathlib
+import re
+
+TESTS = pathlib.Path(__file__).parents[2]
+# Files of tests, by their names without `test_`.
+SUITES = {
+    path.stem.removeprefix("test_"): path for path in (
+        TESTS / "ptx_emulator/paths.py", TESTS / "ptx_emulator/vendor_faults.py",
+        TESTS / "derivatives/test_linear.py",
+        *(TESTS / f"values/test_{name}.py" for name in (
+            "banded", "extremes", "factorisations", "failures", "in_place", "matmul", "svd",
+            "tridiagonal")))}
+# Those that launch every kernel.
+EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "vendor_faults")
+# Stock JAX's residuals on the CPU are no measure: there LAPACK sums block by block, which rounds
+# less than the teams' sums. The gates of the other tests hold.
+# Nor have a value and its derivative the same bits where the derivative's handler is one that no
+# program for CUDA calls: those of det and slogdet beyond their size for CUDA; nor has one matrix
+# those that it has in a batch where the derivative of a large Cholesky factor is XLA's.
+ALL_DTYPES = (
+    "not gradients and not no_worse_than_stock and not test_large_cholesky"
+    " and not (test_value_with_its_derivative and 33)")
+TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
+# Left out of each change's run: what takes longest, and what launches only kernels that others
+# launch too. What is hard for an algorithm stays in float32. Suites go by the names of their files.
+SLOW = (
+    "cholesky_update",
+    "(paths.py and (eigh_generalized or svd_thin or schur_complex or eig_left))",
+    "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
+    "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",
+    "(paths.py and test_residuals and ormqr)",
+    "(test_factorisations.py and test_large_residuals and (eig_left or schur or hessenberg))",
+    "(test_factorisations.py and test_large_residuals and qr_pivoted)",
+    "(test_factorisations.py and test_residuals_of_many_large)",
+    "(test_factorisations.py and test_large_residuals and complex128 and (svd_thin or eigvals))",
+    "(test_factorisations.py and test_large_residuals and (ormqr or eigh_generalized))",
+    "((test_extremes.py or test_failures.py or test_in_place.py or test_svd.py) and complex128)",
+    "(test_failures.py and test_iterations_return and 70 and (schur or eig_left))",
+    "(test_svd.py and test_ranks and 40)",
+    "(test_svd.py and test_large and not test_large_batch)",
+    "(test_svd.py and test_bits_do_not_depend_on_the_batch)",
+    "(test_linear.py and cholesky and (-33- or -70- or 33] or 70]))",
+    "(test_linear.py and (test_svd or test_bits_do_not) and complex128 and 32])",
+    "(test_banded.py and test_long_systems and 9)")
+QUICK = f"{TWO_DTYPES} and not ({' or '.join(SLOW)})"
+
+
+def is_of_two_dtypes(kernel: str) -> bool:
+  """Whether float32 and complex128 alone launch it, by its mangled name."""
+  if found := re.search(r"omplexI([fd])E", kernel):
+    return found[1] == "d"
+  found = re.search(r"I([fd])[EL]", kernel)
+  return found is None or found[1] == "f"
+
+
+class Launched:
+  """The kernels that suites have launched: a file for each suite, in a folder that the processes of
+  a run of the tests share."""
+
+  def __init__(self, folder: pathlib.Path):
+    self._folder = folder
+    folder.mkdir(exist_ok=True)
+
+  def of(self, name: str) -> "Launched":
+    """Of other runs of the same suites."""
+    return Launched(self._folder / name)
+
+  def file(self, suite: str) -> pathlib.Path:
+    return self._folder / f"{suite}.running"
+
+  def ended(self, suite: str) -> None:
+    self.file(suite).touch()
+    self.file(suite).rename(self._folder / f"{suite}.launched")
+
+  def by_none(self, library: pathlib.Path, suites, counts=lambda kernel: True) -> list[str]:
+    """Kernels of the library that no suite has launched, once all of them have ended."""
+    files = [self._folder / f"{suite}.launched" for suite in suites]
+    if not all(file.exists() for file in files):
+      return []
+    seen = {kernel for file in files for kernel in file.read_text().split()}
+    listed = [line.split()[0] for line in (library / "kernels.txt").read_text().splitlines()]
+    return [kernel for kernel in listed if kernel not in seen and counts(kernel)]

@@ -1,0 +1,247 @@
+"""What runs the PTX finds faults: each is put into a kernel, and must be caught.
+
+A fault is one line of the PTX that is not done, or done to another place or with other threads
+(`Fault` in block.h). Of barriers, waits for copies and masks, every line that the kernel runs is
+tried, of stores to shared memory some.
+"""
+
+import ctypes
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.extended
+
+# As in block.h.
+NO_BARRIER, NO_WAIT, HALF_OF_MASK, NEXT_ELEMENT, TOO_LITTLE = range(1, 6)
+STORES = 8  # that are tried, of all that the kernel has
+_names = (f"faulty_{i}" for i in itertools.count())
+
+
+class Run(NamedTuple):
+  """A kernel of float32, and a call that launches it.
+
+  `error` is of the operands and results, in terms of the precision; `blocks` how many there are at
+  most, so that a block goes on from one matrix to the next; `spare` how many barriers it could do
+  without: of phases that touch nothing of what their neighbours do, or each element by the thread
+  that did before, as a matrix that is stored and the next one that is loaded.
+  """
+
+  kernel: str
+  target: str
+  n: int
+  batch: int
+  operands: Callable[..., list[np.ndarray]]
+  results: Callable[[int], list[tuple[tuple[int, ...], Any]]]
+  error: Callable[..., float]
+  attributes: dict[str, bool] = {}  # noqa: RUF012
+  blocks: int = 1
+  spare: int = 0
+
+
+def _general(rng, batch, n):
+  return [rng.standard_normal((batch, n, n), dtype=np.float32)]
+
+
+def _definite(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  return [x @ x.mT + n * np.eye(n, dtype=np.float32)]
+
+
+def _hermitian(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  return [x + x.mT]
+
+
+def _system(rng, batch, n):
+  return [*_general(rng, batch, n), rng.standard_normal((batch, n, 3), dtype=np.float32)]
+
+
+def _of_cholesky(a, factor, info):
+  assert not info.any()
+  return factor @ factor.mT - a
+
+
+def _of_lu(a, lu, pivots, permutation, info):
+  assert not info.any()
+  n = a.shape[-1]
+  for steps, order in zip(pivots, permutation, strict=True):
+    rows = np.arange(n)
+    for i, j in enumerate(steps):
+      rows[[i, j]] = rows[[j, i]]
+    np.testing.assert_array_equal(rows, order)
+  assert np.abs(np.tril(lu, -1)).max() <= 1  # of the largest pivots
+  exchanged = np.take_along_axis(a, permutation[..., None].astype(int), 1)
+  return (np.tril(lu, -1) + np.eye(n)) @ np.triu(lu) - exchanged
+
+
+def _of_qr(a, q, r):
+  return np.maximum(np.abs(q @ r - a), np.abs(q.mT @ q - np.eye(a.shape[-1])))
+
+
+def _of_eigh(a, w, v, info):
+  assert not info.any()
+  return np.maximum(np.abs((v * w[:, None]) @ v.mT - a), np.abs(v.mT @ v - np.eye(a.shape[-1])))
+
+
+def _factors_and_tangent(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  return [*np.linalg.svd(x), *_general(rng, batch, n)]
+
+
+def _of_svd_jvp(u, s, vh, da, du, ds, dvh):
+  """By what the tangents are of: A, and orthogonal factors."""
+  v = vh.mT
+  changed = (du * s[:, None]) @ vh + (u * ds[:, None]) @ vh + (u * s[:, None]) @ dvh
+  turns = [x + x.mT for x in (u.mT @ du, v.mT @ dvh.mT)]
+  gaps = np.abs(s[:, :, None] - s[:, None]) + np.eye(s.shape[-1])
+  return gaps.min() * np.maximum(np.abs(changed - da), np.abs(turns).max(0))
+
+
+def _of_solve(a, b, x, info):
+  assert not info.any()
+  return (a @ x - b) / np.linalg.cond(a)[:, None, None]
+
+
+F, I = np.float32, np.int32
+HERMITIAN = {"lower": True, "symmetrize": False}
+
+
+def _cholesky(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_cholesky", n, batch, _definite,
+             lambda n: [((n, n), F), ((), I)], _of_cholesky, HERMITIAN, blocks, spare)
+
+
+def _lu(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_lu", n, batch, _general,
+             lambda n: [((n, n), F), ((n,), I), ((n,), I), ((), I)], _of_lu, {}, blocks, spare)
+
+
+def _qr(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_qr", n, batch, _general,
+             lambda n: [((n, n), F), ((n, n), F)], _of_qr, {}, blocks, spare)
+
+
+def _eigh(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_eigh", n, batch, _hermitian,
+             lambda n: [((n,), F), ((n, n), F), ((), I)], _of_eigh, HERMITIAN, blocks, spare)
+
+
+def _solve(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_solve", n, batch, _system,
+             lambda n: [((n, 3), F), ((), I)], _of_solve, {}, blocks, spare)
+
+
+def _svd_jvp(kernel, n, batch, spare):
+  return Run(kernel, "linalg_svd_jvp", n, batch, _factors_and_tangent,
+             lambda n: [((n, n), F), ((n,), F), ((n, n), F)], _of_svd_jvp, {}, 1, spare)
+
+
+# At every change a thread each, threads of a warp that hold rows, teams of a warp and of a block;
+# and the others, teams of a part of a warp among them.
+QUICK = [
+    _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
+    _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
+    _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
+    _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
+OTHERS = [
+    _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),
+    _lu("RunThreads.*SmallLuIfE", 5, 1030, 1, blocks=64),
+    _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
+    _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
+    _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
+    _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
+    _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
+    _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
+    _eigh("RunTeams.*RotateEighIfE", 12, 513, 3, blocks=64),
+    _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
+    _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
+    _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
+    _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
+
+
+@pytest.fixture
+def faulty(library, handlers, monkeypatch):
+  """A function that makes a Run, and says what was wrong with the results."""
+  listed = dict(line.split() for line in (library / "kernels.txt").read_text().splitlines())
+
+  class Faulty:
+    def set(self, run, fault, line):
+      (self.kernel,) = [x for x in listed if re.search(run.kernel, x)]
+      handlers.set_fault(self.kernel.encode(), fault, line)
+
+    def reached(self, fault, opcode=""):
+      """Lines at which the run could have had the fault, of instructions with that opcode."""
+      lines = (ctypes.c_int * 100_000)()
+      count = handlers.lines_reached(fault, lines, len(lines))
+      source = library / f"{listed[self.kernel].rpartition('_')[0]}.ptx"
+      text = source.read_text().splitlines()
+      return [line for line in lines[:count] if opcode in text[line - 1]]
+
+    def error(self, run):
+      monkeypatch.setenv("LINALG_PTX_BLOCKS", str(run.blocks))
+      operands = run.operands(np.random.default_rng(0), run.batch, run.n)
+      name = next(_names)
+      jax.ffi.register_ffi_target(
+          name, jax.ffi.pycapsule(handlers.handler_of(run.target.encode())), platform="cpu")
+      results = jax.ffi.ffi_call(name, [
+          jax.ShapeDtypeStruct((run.batch, *shape), dtype) for shape, dtype in run.results(run.n)])(
+              *operands, **{key: np.bool_(x) for key, x in run.attributes.items()})
+      wide = [np.asarray(x).astype(float) if x.dtype == F else np.asarray(x)
+              for x in (*operands, *results)]
+      return np.abs(run.error(*wide)).max() / (
+          run.n * np.abs(operands[0]).max() * np.finfo(F).eps)
+
+    def is_caught(self, run):
+      """Whether the run fails, or its results are wrong."""
+      try:
+        return not self.error(run) <= 10
+      except (jax.errors.JaxRuntimeError, AssertionError):
+        return True
+
+  yield Faulty()
+  handlers.set_fault(b"", 0, 0)
+
+
+def _id(run):
+  return f"{run.kernel}-{run.n}"
+
+
+def _missed(run, faulty, rng):
+  """What is said of the mutants that nobody notices; nothing where those are barriers that could be
+  spared."""
+  faulty.set(run, 0, 0)
+  assert faulty.error(run) <= 10
+  mutants = [(TOO_LITTLE, 0)]
+  for fault in (NO_BARRIER, NO_WAIT, HALF_OF_MASK):
+    mutants += [(fault, line) for line in faulty.reached(fault)]
+  # What is read at the wrong place need not show: whether it is NaN is asked of all elements.
+  stores = faulty.reached(NEXT_ELEMENT, "st.shared.f32")
+  mutants += [
+      (NEXT_ELEMENT, int(line))
+      for line in rng.choice(stores, min(STORES, len(stores)), replace=False)]
+  missed = []
+  for fault, line in mutants:
+    faulty.set(run, fault, line)
+    if not faulty.is_caught(run):
+      missed.append((fault, line))
+  barriers = sum(fault == NO_BARRIER for fault, _ in missed)
+  if barriers == len(missed) and barriers <= run.spare:
+    return ""
+  return f"of {len(mutants)} nobody noticed these (fault, line): {missed}"
+
+
+@pytest.mark.parametrize("run", QUICK, ids=_id)
+def test_quick(run, faulty, rng):
+  assert not _missed(run, faulty, rng)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("run", OTHERS, ids=_id)
+def test_others(run, faulty, rng):
+  assert not _missed(run, faulty, rng)

@@ -1,0 +1,101 @@
+"""What the vendor's LU and Cholesky have done wrong, as the stand-ins of vendor.cc do it, is not
+handed on.
+
+Collected by tests/ptx_emulator alone: the sizes are those of the vendor's routines.
+"""
+
+import numpy as np
+import pytest
+
+import linalg
+import matrices
+from linalg._catalogue import checks
+
+
+def _graded(a):
+  """The matrices, the second with columns so small that their pivots' reciprocals overflow, and the
+  third with them behind a zero one."""
+  a[2, :, 3] = 0
+  a[1:3, :, a.shape[-1] // 2:] *= np.finfo(a.dtype).smallest_subnormal * 2.0**14
+  return a
+
+
+@pytest.mark.parametrize("shape", [(140, 140), (160, 130), (130, 160)], ids=str)
+def test_lu(shape, dtype, rng):
+  a = _graded(matrices.general(rng, (4,), *shape, dtype))
+  lu, _, permutation, info = (np.asarray(x) for x in linalg.lu_ex(a))
+  np.testing.assert_array_equal(info, [0, 0, 4, 0])
+  k = min(shape)
+  lower = np.tril(checks.wide(lu)[..., :k], -1) + np.eye(shape[0], k)
+  assert np.all(np.abs(lower) <= 2)
+  product = lower @ np.triu(checks.wide(lu)[..., :k, :])
+  for x, y, order in zip(a, product, permutation, strict=True):
+    # Column by column: a small one's error is as small, but for the subnormal numbers' spacing.
+    x = checks.wide(x)[order]
+    scale = np.abs(x).max(0) * np.finfo(dtype).eps + np.finfo(dtype).smallest_subnormal
+    assert np.all(np.abs(x - y) <= 10 * k * scale)
+
+
+def test_determinant(dtype, rng):
+  # The small columns have 14 bits. The error of the logarithm is that times the norm of the inverse
+  # of the matrix without its scale: some 2^-14 here, and 0.4 of one of condition 7e4.
+  a = _graded(matrices.well_conditioned(rng, (4,), 140, dtype))
+  sign, logarithm = linalg.slogdet(a)
+  up = 2.0 ** -np.finfo(dtype).minexp
+  scaled = checks.wide(a)
+  scaled[1, :, 70:] *= up
+  expected_sign, expected = np.linalg.slogdet(scaled)
+  expected[1] -= 70 * np.log(up)
+  expected[2], expected_sign[2] = -np.inf, 0
+  np.testing.assert_allclose(logarithm, expected, rtol=0, atol=0.01)
+  np.testing.assert_allclose(sign, expected_sign, rtol=0, atol=0.1)
+
+
+def test_solve_and_inv(dtype, rng):
+  """Right, or the info says so."""
+  a = _graded(matrices.general(rng, (4,), 140, 140, dtype))
+  b = matrices.general(rng, (4,), 140, 3, dtype)
+  for x, info, right in (
+      (*linalg.solve_ex(a, b), b), (*linalg.inv_ex(a), np.broadcast_to(np.eye(140), a.shape))):
+    np.testing.assert_array_equal(np.asarray(info) != 0, [False, True, True, False])
+    np.testing.assert_array_equal(np.isnan(x).all((-2, -1)), [False, True, True, False])
+    good = [0, 3]
+    assert checks.solution(a[good], np.asarray(x)[good], right[good].astype(dtype)) <= 30
+
+
+def test_info(dtype, rng):
+  """The first zero pivot, or NaN, from the factors."""
+  a = matrices.general(rng, (4,), 140, 140, dtype)
+  a[1, :, 40] = a[1, :, 60] = 0
+  a[2, 139, 139] = np.nan
+  np.testing.assert_array_equal(linalg.lu_ex(a)[-1], [0, 41, -1, 0])
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("lower", [True, False])
+def test_cholesky(batched, lower, dtype, rng):
+  """NaN of the operand, and of the routine's own, of which its info says nothing."""
+  n, eps = 140, np.finfo(dtype).eps
+  a = np.tile(np.eye(n, dtype=dtype), (6, 1, 1))
+  a[1] = a[2] = matrices.positive_definite(rng, (), n, dtype)
+  a[2, 100, 3] = a[2, 3, 100] = np.nan
+  a[3, 50, 50] = np.nan
+  a[4, 20, 20] = -1
+  a[4, 60, 60] = np.nan  # is never reached
+  # A pivot of 8 eps, which no rounding touches.
+  a[5, 100, 3] = a[5, 3, 100] = 0.5
+  a[5, 100, 100] = 0.25 + 8 * eps
+  if batched:
+    factor, info = linalg.cholesky_ex(a, upper=not lower)
+  else:
+    found = [linalg.cholesky_ex(x, upper=not lower) for x in a]
+    factor, info = (np.stack([np.asarray(x[i]) for x in found]) for i in range(2))
+  factor, info = np.asarray(factor), np.asarray(info)
+  np.testing.assert_array_equal(info, [0, 0, 101, 51, 21, 101 if batched else 0])
+  for x, l, failed in zip(a, factor, info, strict=True):
+    if failed:
+      assert np.isnan(l[np.tril_indices(n)[::1 if lower else -1]]).all()
+      continue
+    l = checks.wide(l)
+    product = l @ np.conj(l.mT) if lower else np.conj(l.mT) @ l
+    assert np.abs(product - x).max() <= 10 * n * eps * np.abs(x).max()
