@@ -69,6 +69,7 @@ def test_function_of_matrices(function):
   if function.cases:
     assert not function.cases[0].variant
   for case in function.cases:
+    assert case.composed or case in cases.SCIPY or case.kind_of_matrix
     # The values of eigh_tridiagonal alone have a handler, and so the name, of their own.
     name = case.name.replace("eigvalsh_tridiagonal", "eigh_tridiagonal")
     assert f"{name}_".startswith(f"{function.name}_")

@@ -23,7 +23,7 @@ from linalg._core import targets as _targets
 
 __all__ = [
     "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "TABLE",
-    "Case", "Function", "each", "each_double", "each_dtype", "each_function", "each_in_double",
+    "Case", "Function", "calling", "each", "each_double", "each_dtype", "each_function", "each_in_double",
     "function", "gradients", "has_handlers", "named", "of_inexact", "tangents", "targets",
     "targets_in", "targets_of", "with_handlers"]
 
@@ -126,8 +126,25 @@ def targets_in(function, *operands) -> set[str]:
 
 def targets_of(case: Case) -> set[str]:
   """The targets that a program of the case calls."""
-  return targets_in(
-      case.results, *case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32)))
+  if case.name not in _TARGETS:
+    operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32))
+    _TARGETS[case.name] = targets_in(case.results, *operands)
+  return _TARGETS[case.name]
+
+
+_TARGETS: dict[str, set[str]] = {}
+
+
+def calling(target: str, ranks: tuple[int, ...]) -> Case:
+  """The case of a target whose operands have these ranks: by its name; by the longest name that the
+  target's begins with, which is that of a derivative; or as the one that calls it alone."""
+  some = (*CASES, *SCIPY)
+  begins = [
+      case for case in some
+      if f"{target}_".startswith(f"linalg_{case.name}_") and case.ranks == ranks]
+  if begins:
+    return max(begins, key=lambda case: len(case.name))
+  return next(case for case in some if targets_of(case) == {target})
 
 
 def has_handlers(case: Case, platform: str) -> bool:
