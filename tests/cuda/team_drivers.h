@@ -127,8 +127,8 @@ void RunDeterminant(const Teams& teams, int n, E* a, int ld, E* det, E* sign,
   });
 }
 
-// The largest order that a warp takes here, in the shapes of CUDA's jobs. The complex128 jobs end at
-// a smaller order.
+// The largest order that a warp takes here, in the shapes of CUDA's jobs. The complex128 jobs end
+// at a smaller order.
 template <class E>
 inline constexpr int kMostOfWarp = 32 * cuda::kRowsOfThread<E>;
 
