@@ -72,8 +72,8 @@ RULES = [
     Rule(("kernels/small/*",), ("kernels/team/", "kernels/blocked/")),
     Rule(("kernels/team/*",), ("kernels/small/", "kernels/blocked/")),
     Rule(("kernels/blocked/*",), ("kernels/team/",)),
-    # 12. Headers that both backends share include neither; installed headers include only
-    # themselves.
+    # 12. Headers that both backends share include neither.
+    # Installed headers include no other header of this project.
     Rule(("kernels/handlers.h", "kernels/module.h"),
          ("kernels/arithmetic/", "kernels/small/", "kernels/team/", "kernels/blocked/", *BACKENDS)),
     Rule(("kernels/ffi.h", "kernels/cpu/batch.h", "kernels/aligned_memory.h"), ("kernels/",)),
