@@ -227,7 +227,7 @@ def test_svd(dtype, shape, full, rng):
 
 
 def test_svd_about_the_cut_offs(dtype, rng):
-  """Narrow matrices on both sides of tiles, with vectors and without."""
+  """Crossovers to tiles, with vectors and without, and from tiles for narrow matrices."""
   orders = cut_offs.about(*{
       np.float32: ("kSmallSvd", "kSmallSvdvals"),
       np.complex64: ("kSmallSvdComplex64", "kSmallSvdvals"),
