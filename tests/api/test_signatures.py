@@ -1,5 +1,7 @@
-"""docs/functions.md says whose signature each function has; the installed JAX has it, and the page
-names all namesakes."""
+"""The signatures that docs/functions.md names match those of the installed JAX.
+
+The page lists every function of the same name in other libraries.
+"""
 
 import inspect
 import re
@@ -10,7 +12,7 @@ import cases
 import linalg
 from namesakes import FOLLOWED, MODULES, PAIRS, ROWS, SECTION
 
-# Keyword-only parameters that the page says are ours.
+# Keyword-only parameters that the page lists as this package's own.
 ADDED = {
     name: set(re.findall(r"(\w+)=", options))
     for name, options in re.findall(r"`(\w+)\((\w+=[^)]*)\)`", SECTION)}
@@ -27,7 +29,8 @@ def test_every_function_has_a_row():
   functions = {
       name for name in linalg.__all__
       if callable(getattr(linalg, name)) and not inspect.isclass(getattr(linalg, name))}
-  assert len(FOLLOWED) == sum(len(functions) for _, functions, _ in ROWS)  # none has two
+  # no function is in two rows
+  assert len(FOLLOWED) == sum(len(functions) for _, functions, _ in ROWS)
   assert FOLLOWED.keys() == {x for x in functions if not x.endswith("_ex")} - OURS
 
 
@@ -49,7 +52,7 @@ def test_signature(name):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1][0]}")
 def test_namesakes(row):
-  """The order in which the modules are followed, and who else has the name."""
+  """The page gives the order in which modules are followed, and who else has the name."""
   follows, functions, namesakes = row
   for name in functions:
     having = [module for module in MODULES if hasattr(MODULES[module], name)]

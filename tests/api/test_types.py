@@ -20,7 +20,7 @@ CHECKERS = {
 }
 
 
-@pytest.mark.extended  # each reads all of JAX
+@pytest.mark.extended  # each one reads all of JAX
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_types_of_results(checker):
   if importlib.util.find_spec(checker) is None:
@@ -31,7 +31,7 @@ def test_types_of_results(checker):
 
 
 def test_every_function_is_asserted():
-  """But for those that are JAX's own, whose types are JAX's."""
+  """Functions that are JAX's own are excluded, because their types are JAX's."""
   text = FILE.read_text()
   asserted = set(re.findall(r"linalg\.(\w+)\(", text))
   functions = {
