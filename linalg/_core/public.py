@@ -58,9 +58,9 @@ def public(
   return decorate
 
 
-def with_types_of(namesake: F) -> Callable[[Callable[..., Any]], F]:
-  """A decorator of functions that have the signature of `namesake`, which says their types."""
-  del namesake
+def with_types_of(counterpart: F) -> Callable[[Callable[..., Any]], F]:
+  """A decorator of functions that have the signature of `counterpart`, which says their types."""
+  del counterpart
   return lambda function: cast(F, function)
 
 
