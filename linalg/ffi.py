@@ -136,7 +136,7 @@ def operation(
       where it is zero, and the rule returns None where a result has none. The rule is written for
       batches: matrices are the last two dimensions.
     transpose: `transpose(cotangents, operands, **attributes) -> operand_cotangents`, for an
-      operation that is linear in some operands. Those are None among `operands`. The rule returns
+      operation that is linear in some operands. They are None among `operands`. The rule returns
       their cotangents, and None for the others.
     fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`. It
       runs on platforms that are not among `platforms`, and on GPUs that this package's own handlers

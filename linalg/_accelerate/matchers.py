@@ -1,7 +1,7 @@
 """Readers of StableHLO: how a program makes an operand.
 
-A route may take the source of an operand (before a transpose, or before the mean of a matrix and
-its adjoint) instead of the operand itself.
+A route may take the source of an operand instead of the operand itself. Sources are what a
+transpose, or the mean of a matrix and its adjoint, is made from.
 """
 
 import functools
@@ -113,7 +113,7 @@ def of_mean(call):
     yield call._replace(operands=[a], parameters=call.parameters | {"of_mean": True})
 
 
-def _as_they_lay(call):
+def _untransposed(call):
   """Views of a product whose operands are read as they were before the program transposed them.
 
   XLA's own products read them so. A batch that `vmap` has moved becomes the first dimension again.
@@ -149,7 +149,7 @@ def _with_sources(call, sources):
 
 # Other views of a call. They are tried before the call itself.
 OTHER_VIEWS: dict[str, Callable[[CallView], Iterator[CallView]]] = {
-    "cholesky": of_mean, "dot_general": _as_they_lay}
+    "cholesky": of_mean, "dot_general": _untransposed}
 
 
 def lower_triangle(ctx, mask, *cases):

@@ -1,8 +1,8 @@
 """`python -m linalg run`: a script or a module, unchanged, after `linalg.accelerate()`.
 
-JAX is imported before the script: what the script puts into `os.environ` for JAX to read when it is
-imported must be in the environment already. XLA_FLAGS may still be set by the script. Processes
-that it starts are not accelerated.
+JAX is imported before the script. Environment variables that JAX reads when it is imported must be
+set before, not by the script. The script may still set XLA_FLAGS. Processes that it starts are not
+accelerated.
 """
 
 import argparse

@@ -90,7 +90,7 @@ def complex_dtype(dtype: Any) -> np.dtype:
 
 
 def as_complex(x: jax.Array) -> jax.Array:
-  """The same numbers in the complex dtype of their precision."""
+  """Converts to the complex dtype of the numbers' precision."""
   return x.astype(complex_dtype(x.dtype))
 
 

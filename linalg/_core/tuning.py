@@ -30,8 +30,8 @@ EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
 COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
-# This limit was not measured. The handler reads and factors a matrix once, where a determinant and
-# an inverse apart do both twice, as long as one thread does all of it.
+# This limit was not measured. The handler reads and factors a matrix once. A determinant and an
+# inverse apart do both twice, as long as one thread does all of it.
 SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 

@@ -33,8 +33,8 @@ def add_product(a, left, right, top, begin, *, adjoint=False):
 class Part(NamedTuple):
   """Some panels of one dimension of an array: from `first` up to but excluding `last`.
 
-  Panel 0 would begin at `begin`. Other panels may come before and after these. With `first` None it
-  is the whole array.
+  Panel 0 would begin at `begin`. Other panels may come before and after these. If `first` is None,
+  it is the whole array.
   """
 
   array: jax.Array

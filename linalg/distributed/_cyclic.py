@@ -202,9 +202,9 @@ class Cyclic(NamedTuple):
   def exchange_all(self, x, rows, columns):
     """The parts that all devices send to this one.
 
-    Each sends the rows `rows[i]` of its own, and of these the columns `columns[j]`, to the device
-    in row i and column j of a grid. Rows are taken first and then columns: XLA then compiles a
-    kernel for each row and column, rather than for each device.
+    A device sends to row i and column j of a grid the rows `rows[i]` of its own, restricted to the
+    columns `columns[j]`. Rows are taken first and then columns: XLA then compiles a kernel for each
+    row and column, rather than for each device.
     """
     sent = jnp.stack([take(some, j, 1) for some in [take(x, i, 0) for i in rows] for j in columns])
     return self._exchange(sent, None) if self.devices > 1 else sent
@@ -212,11 +212,11 @@ class Cyclic(NamedTuple):
   # The columns or rows of panel k, restricted to the rows or columns of the panels `among`.
 
   def columns_of(self, x, k, among=(0, None)):
-    """As stored: rows x wide."""
+    """Stored: rows x wide."""
     return cut(x, k * self.wide, self.wide, 1)[_slice(among, self.tall)]
 
   def rows_of(self, x, k, among=(0, None)):
-    """As stored: tall x columns."""
+    """Stored: tall x columns."""
     return cut(x, k * self.tall, self.tall, 0)[:, _slice(among, self.wide)]
 
   # All of a panel's columns or rows, from each device's stored part of them.
