@@ -1,8 +1,8 @@
-"""Names that are looked for in this package and stand in `linalg.scipy`."""
+"""Names of `linalg.scipy` that users may look for in `linalg`."""
 
 from typing import NoReturn
 
-# Kept by hand, for that module is not imported with this package; a test compares.
+# This list is kept by hand, because `import linalg` does not import that module. A test compares.
 OF_SCIPY = """
     cho_solve_banded cholesky_banded circulant companion convolution_matrix dft expm_frechet fiedler
     fiedler_companion fractional_matrix_power funm hadamard hankel helmert hilbert invhilbert
@@ -13,7 +13,7 @@ OF_SCIPY = """
 
 
 def refuse(name: str) -> NoReturn:
-  """Raises the error of a name that the package has not."""
+  """Raises the error for a name that the package does not have."""
   known = name in OF_SCIPY.split()
   place = f": it is linalg.scipy.{name}, after `import linalg.scipy`." if known else ""
   raise AttributeError(f"module 'linalg' has no attribute {name!r}{place}", name=name)

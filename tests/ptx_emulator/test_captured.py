@@ -61,6 +61,6 @@ def test_scratch_is_refused(target, call):
 
 def test_rows_without_columns():
   """The permutation of so many rows does not fit in shared memory."""
-  rows = [n for n in (1, 1000, 100_000) if _targets.call_target(
+  rows = [n for n in (1, 1000, 100_000) if targets.call_target(
       "linalg_lu", "cuda", "float32", [(n, 0)], [(n, 0), (0,), (n,), ()], False) != "linalg_lu"]
   assert rows == [1, 1000]
