@@ -19,7 +19,8 @@ OPTIONAL = {"dtype", "n", "shape", "batch", "rhs", "threads", "quiet", "ratio", 
 def _is_number(value):
   """Whether this is a number, a range, or a missing value."""
   if isinstance(value, list):
-    return len(value) == 2 and all(map(_is_number, value)) and value[0] <= value[1]
+    known = [x for x in value if x != "not recorded"]
+    return len(value) == 2 and all(map(_is_number, value)) and known == sorted(known)
   return value == "not recorded" or isinstance(value, int | float) and value >= 0
 
 

@@ -61,7 +61,7 @@ def test_the_environment_that_is_read():
       name for folder in ("linalg", "kernels") for path in (ROOT / folder).rglob("*")
       if path.suffix in (".py", ".cc", ".cu", ".h")
       for name in re.findall(r"(?:environ\W+(?:get\W+)?|getenv\W+)(\w+)", path.read_text())}
-  assert read == {"LINALG_ISA", "XLA_FLAGS", "for"}, read  # "for" comes from a sentence
+  assert read == {"LINALG_ISA", "XLA_FLAGS"}, read
 
 
 @needs_workflows
