@@ -42,7 +42,7 @@ import jobs
 import linalg
 import mkl
 import report
-from linalg._cases import TABLE, Timed
+from linalg._catalogue import TABLE, Timed
 
 GRIDS = {
     "full": {

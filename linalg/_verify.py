@@ -23,7 +23,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
 import linalg
-from linalg._cases import SCIPY, TABLE, Case
+from linalg._catalogue import SCIPY, TABLE, Case
 from linalg.distributed import report
 
 VIRTUAL_DEVICES = 8

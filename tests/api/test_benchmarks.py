@@ -14,7 +14,7 @@ PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import run
-from linalg._cases import TABLE
+from linalg._catalogue import TABLE
 machine = {"platform": "cpu", "cpu": "Some (R) CPU"}
 print(json.dumps({
     "path": str(run.default_output(machine).resolve()),

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import pytest
 
-import cases
 import linalg
 import processes
 import quick
@@ -56,19 +55,6 @@ def test_no_block_is_missed():
   fence = re.compile(r"^\s*(?:```|~~~)\s*py(?!con$)", re.M | re.I)
   fences = sum(len(fence.findall(page.read_text())) for page in PAGES)
   assert len(BLOCKS) == fences > 0
-
-
-def test_the_overview_names_every_function():
-  """The table of functions of matrices, and of what routes JAX's functions to them."""
-  page = (ROOT / "docs/functions.md").read_text()
-  overview = page.partition("## At a glance\n")[2].partition("\n## ")[0]
-  rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \|([^|]*)\|$", overview, re.M)
-  named = re.findall(r"`(\w+)`", " ".join(map(" ".join, rows)))
-  functions = {
-      name for name in linalg.__all__
-      if callable(thing := getattr(linalg, name)) and not isinstance(thing, type)}
-  assert len(named) == len(set(named))
-  assert set(named) - {"accelerate", "accelerated"} == functions - cases.OF_THE_PACKAGE
 
 
 def test_who_runs_what_the_default_leaves_out(extended_files):

@@ -9,55 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import cases
 import linalg
 import linalg.distributed
 import linalg.lax
 import linalg.scipy
+from linalg._catalogue import CATALOGUE
 
 EYE = np.eye(3)
+MODULES = {x.__name__: x for x in (linalg, linalg.scipy, linalg.lax, linalg.distributed)}
 
 
-def _functions(module):
-  return {
-      name: getattr(module, name) for name in module.__all__
-      if callable(getattr(module, name)) and not inspect.isclass(getattr(module, name))
-      and (name == "checked" or name not in cases.OF_THE_PACKAGE)}
+# With another signature each, and without what only the package has.
+RECORDS = {
+    name.removeprefix("linalg."): (getattr(MODULES[x.module], form), x)
+    for x in CATALOGUE if x.name == "checked" or x.kind.page != "package"
+    for form in x.names for name in [f"{x.module}.{form}"]}
+FUNCTIONS = {name: function for name, (function, _) in RECORDS.items()}
 
 
-FUNCTIONS = _functions(linalg)
-# What the other modules add, and what has another signature there.
-FUNCTIONS |= {
-    f"{module.__name__.removeprefix('linalg.')}.{name}": function
-    for module in (linalg.scipy, linalg.lax, linalg.distributed)
-    for name, function in _functions(module).items()
-    if function is not FUNCTIONS.get(name) and not function.__module__.startswith("jax")}
-# Of what cannot be called with as many matrices as it needs arguments.
-OPERANDS = {
-    "checked": (linalg.cholesky,),
-    "cho_solve": ((EYE, True), EYE),
-    "cholesky_update": (EYE, EYE[0]),
-    "cholesky_update_ex": (EYE, EYE[0]),
-    "distributed.gram_inverse_pth_root": (EYE, 2),
-    "distributed.randomized_svd": (EYE, 1, np.zeros(2, np.uint32)),
-    "eigh_gauge_error": (lambda w, v: w[0], EYE),
-    "eigh_tridiagonal": (EYE[0], EYE[0, 1:]),
-    "funm_hermitian": (EYE, jnp.exp),
-    "householder_product": (EYE, EYE[0]),
-    "inverse_pth_root": (EYE, 2),
-    "lu_pivots_to_permutation": (np.arange(3), 3),
-    "lu_solve": ((EYE, np.arange(3)), EYE),
-    "matrix_power": (EYE, 2),
-    "multi_dot": ([EYE, EYE],),
-    "scipy.funm": (EYE, jnp.exp),
-    "scipy.cho_solve_banded": ((EYE, True), EYE),
-    "scipy.solve_banded": ((1, 1), EYE, EYE),
-    "ormqr": (EYE, EYE[0], EYE),
-    "tensorinv": (np.eye(4).reshape(2, 2, 2, 2),),
-    "tensorsolve": (np.eye(4).reshape(2, 2, 2, 2), np.ones((2, 2))),
-    "tridiagonal_solve": (EYE[0], EYE[1], EYE[2], EYE),
-    "tridiagonal_solve_ex": (EYE[0], EYE[1], EYE[2], EYE),
-}
 # JAX's own, whose errors of options are JAX's.
 STOCK = {name for name, function in FUNCTIONS.items() if function.__module__.startswith("jax")}
 OPTIONS = [
@@ -69,10 +38,8 @@ OPTIONS = [
 
 
 def _operands(name):
-  if name in OPERANDS:
-    return OPERANDS[name]
-  parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
-  return (EYE,) * sum(x.default is x.empty and x.kind != x.VAR_POSITIONAL for x in parameters)
+  function, record = RECORDS[name]
+  return record.arguments or (EYE,) * record.required(function.__name__)
 
 
 def _refuses(call, name, *words):

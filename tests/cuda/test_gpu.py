@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 import cases
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from linalg._core import targets
 from linalg._factorizations import matmul
 from sharded import energy, no_collectives, split

@@ -13,7 +13,7 @@ import cases
 import derivatives
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from quick import quick_jit
 
 pytestmark = pytest.mark.compiles

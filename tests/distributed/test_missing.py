@@ -1,7 +1,6 @@
 """Names that linalg.distributed has not: errors that say what to use."""
 
 import importlib
-import pathlib
 import re
 
 import jax.numpy as jnp
@@ -11,18 +10,15 @@ import pytest
 import cases
 import linalg
 import linalg.distributed as dist
-from linalg.distributed import _missing
+from linalg._catalogue import functions_of, instead_when_sharded
 from one_matrix import N, place
 
-DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/distributed_limits.md"
+INSTEAD = instead_when_sharded()
 
 
 def test_all_of_linalg_is_there_or_named():
-  functions = {
-      name for name in linalg.__all__
-      if callable(getattr(linalg, name)) and not isinstance(getattr(linalg, name), type)}
-  functions -= set(cases.OF_THE_PACKAGE)
-  assert functions - set(dist.__all__) == set(_missing.INSTEAD)
+  functions = functions_of(linalg) - cases.OF_THE_PACKAGE
+  assert functions - set(dist.__all__) == set(INSTEAD)
   assert {name for name in vars(jnp.linalg) if name[0] != "_"} <= functions
 
 
@@ -35,7 +31,7 @@ def test_square(call):
     call(place(np.eye(N), "both"))
 
 
-@pytest.mark.parametrize("name", _missing.INSTEAD)
+@pytest.mark.parametrize("name", INSTEAD)
 def test_says_what_to_use(name):
   with pytest.raises(NotImplementedError, match=f"linalg.distributed has no {name}. Use ") as error:
     getattr(dist, name)
@@ -59,8 +55,3 @@ def test_other_names():
   with pytest.raises(AttributeError, match="has no attribute 'nothing'") as error:
     dist.nothing  # noqa: B018
   assert not isinstance(error.value, NotImplementedError)
-
-
-def test_the_document_has_all():
-  _, _, rest = DOCUMENT.read_text().partition("## What is not there")
-  assert set(_missing.INSTEAD) <= set(re.findall(r"`(\w+)`", rest))

@@ -8,7 +8,7 @@ import pytest
 
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 
 
 def _graded(a):

@@ -1,4 +1,4 @@
-"""The package's table of operations, as the suites choose from it."""
+"""The package's catalogue of functions, as the suites choose from it."""
 
 import itertools
 import re
@@ -9,24 +9,29 @@ import numpy as np
 import pytest
 
 import linalg
-import linalg.scipy
-from linalg._cases import COMPOSED, DECOMPOSITIONS, DTYPES, SCIPY, TABLE, Case
+from linalg._catalogue import (
+    CATALOGUE,
+    COMPOSED,
+    DECOMPOSITIONS,
+    DTYPES,
+    SCIPY,
+    TABLE,
+    Case,
+    Function,
+)
 from linalg._core import targets as _targets
 
 __all__ = [
-    "CASES", "COMPOSED", "DTYPES", "OF_SCIPY", "SCIPY", "TABLE", "Case", "each", "each_double",
-    "each_dtype", "each_in_double", "function", "has_handlers", "named", "of_inexact", "targets",
+    "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "TABLE",
+    "Case", "Function", "calling", "each", "each_double", "each_dtype", "each_function", "each_in_double",
+    "function", "gradients", "has_handlers", "named", "of_inexact", "tangents", "targets",
     "targets_in", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
 # Public functions of the package rather than of matrices.
-OF_THE_PACKAGE = {
-    "accelerate", "accelerated", "checked", "export_disabled_checks", "include_dir", "show_config"}
-# The functions of linalg.scipy that are neither JAX's nor a namesake of this package's in its form.
-OF_SCIPY = {
-    name for name in linalg.scipy.__all__
-    if (module := getattr(linalg.scipy, name).__module__).startswith("linalg.scipy.")
-    and module != "linalg.scipy._counterparts"}
+OF_THE_PACKAGE = {x.name for x in CATALOGUE if x.kind.page == "package"}
+# The functions of linalg.scipy that are neither JAX's nor another form of one of this package's.
+OF_SCIPY = {x.name for x in CATALOGUE if x.module == "linalg.scipy" and x.cases}
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 
@@ -34,6 +39,11 @@ DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 def each(some):
   """A test for each of some cases."""
   return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
+
+
+def each_function(some):
+  """A test for each of some functions of the catalogue."""
+  return pytest.mark.parametrize("function", some, ids=lambda function: function.full_name)
 
 
 def each_dtype(quick, *for_longer_runs):
@@ -68,10 +78,8 @@ def named(name: str) -> Case:
 
 
 def function(case: Case) -> str:
-  """The public function that it calls; the case's name may go on with what is particular."""
-  return max(
-      (name for name in {*linalg.__all__, *OF_SCIPY} if f"{case.name}_".startswith(f"{name}_")),
-      key=len)
+  """The public function whose case it is."""
+  return next(x.name for x in CATALOGUE if case in x.cases)
 
 
 def of_inexact(function, operands):
@@ -87,6 +95,19 @@ def of_inexact(function, operands):
   return restricted, [operands[k] for k in moving]
 
 
+def tangents(case, *operands):
+  """The case's derivative in forward mode, along its operands."""
+  function, inexact = of_inexact(case.results, operands)
+  return jax.jvp(function, inexact, inexact)[1]
+
+
+def gradients(case, *operands):
+  """The case's derivative in reverse mode, of its own results."""
+  function, inexact = of_inexact(case.results, operands)
+  results, transpose = jax.vjp(function, *inexact)
+  return transpose(results)
+
+
 # At import, before tests register theirs.
 _OWN = {
     name for check in linalg.export_disabled_checks()
@@ -99,14 +120,31 @@ def targets(platform: str) -> set[str]:
 
 
 def targets_in(function, *operands) -> set[str]:
-  """Those that its program calls, on one platform or the other."""
+  """The targets that its program calls, on one platform or the other."""
   return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(function)(*operands))))
 
 
 def targets_of(case: Case) -> set[str]:
-  """Those that a program of the case calls."""
-  return targets_in(
-      case.results, *case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32)))
+  """The targets that a program of the case calls."""
+  if case.name not in _TARGETS:
+    operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32))
+    _TARGETS[case.name] = targets_in(case.results, *operands)
+  return _TARGETS[case.name]
+
+
+_TARGETS: dict[str, set[str]] = {}
+
+
+def calling(target: str, ranks: tuple[int, ...]) -> Case:
+  """The case of a target whose operands have these ranks: by its name; by the longest name that the
+  target's begins with, which is that of a derivative; or as the one that calls it alone."""
+  some = (*CASES, *SCIPY)
+  begins = [
+      case for case in some
+      if f"{target}_".startswith(f"linalg_{case.name}_") and case.ranks == ranks]
+  if begins:
+    return max(begins, key=lambda case: len(case.name))
+  return next(case for case in some if targets_of(case) == {target})
 
 
 def has_handlers(case: Case, platform: str) -> bool:

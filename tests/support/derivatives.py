@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from quick import quick_jit
 
 STENCIL = np.array([-1, 9, -45, 0, 45, -9, 1]) / 60

@@ -55,7 +55,7 @@ def others_of(dtype):
 
   rest = cases.targets("cpu").difference(*map(cases.targets_of, cases.with_handlers("cpu")))
   left = set(rest)
-  for case, mode in itertools.product(cases.TABLE, (_results, _tangents, _gradients)):
+  for case, mode in itertools.product(cases.TABLE, (_results, cases.tangents, cases.gradients)):
     program = functools.partial(mode, case)
     for n in (4, 33):
       operands = case.operands(RNG, (BATCHES[n],), n, n, dtype)
@@ -64,7 +64,7 @@ def others_of(dtype):
         break
       left -= called
       if called:
-        yield f"{mode.__name__} of {case.name}", n, jax.jit(program), operands
+        yield f"{mode.__name__.strip('_')} of {case.name}", n, jax.jit(program), operands
   assert left == {"linalg_inverse_permutation"}, left
   keys = RNG.integers(0, 9, (100, 4)).astype(np.int32)  # the sort of each row allocates
   with linalg.accelerated():
@@ -74,21 +74,6 @@ def others_of(dtype):
 
 def _results(case, *operands):
   return case.results(*operands)
-
-
-def _tangents(case, *operands):
-  import cases
-
-  function, inexact = cases.of_inexact(case.results, operands)
-  return jax.jvp(function, inexact, inexact)[1]
-
-
-def _gradients(case, *operands):
-  import cases
-
-  function, inexact = cases.of_inexact(case.results, operands)
-  results, transpose = jax.vjp(function, *inexact)
-  return transpose(results)
 
 
 def positive_definite(*batch, n=24):

@@ -1,16 +1,18 @@
-"""Random matrices: the table's own, and LAPACK's test matrices."""
+"""Random matrices: the catalogue's own, and LAPACK's test matrices."""
 
 import numpy as np
 
-from linalg._cases.matrices import (
+from linalg._catalogue.matrices import (
     general,
     hermitian,
     positive_definite,
     triangular,
+    unitary,
     well_conditioned,
 )
 
-__all__ = ["general", "hermitian", "positive_definite", "triangular", "well_conditioned"]
+__all__ = [
+    "general", "hermitian", "positive_definite", "triangular", "unitary", "well_conditioned"]
 
 # LAPACK's own test matrices, one of each kind in a batch: LAPACK Working Note 41, and the comments
 # of DLATMS, DLATB4, DCHKPO and DDRVST.
@@ -31,11 +33,6 @@ def spectrum(rng, mode, n, condition):
       "geometric": condition ** -place,
       "arithmetic": 1 - place * (1 - 1 / condition),
   }[mode]
-
-
-def unitary(rng, n, dtype):
-  """In double precision: what is made with it is rounded to `dtype` once."""
-  return np.linalg.qr(general(rng, (), n, n, np.promote_types(dtype, np.float64)))[0]
 
 
 def with_singular_values(rng, values, m, n, dtype):

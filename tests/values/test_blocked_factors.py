@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cases
 import cut_offs
 import linalg
 import matrices
@@ -487,49 +488,50 @@ def test_pivots_of_triangles(dtype, n, left_side, rng):
           atol=4 * float(finfo.smallest_subnormal))
 
 
-FUNCTIONS = {
-    "cholesky": lambda a: [linalg.cholesky(a)],
+# Functions that at these orders work in lanes, or by LAPACK.
+NOT_IN_TILES = {
+    "cholesky_update", "eig", "eigh_generalized", "eigvals", "hessenberg",
+    "lu_pivots_to_permutation", "matmul", "schur", "tridiagonal_solve"}
+CASES = {
+    case.name: case for case in cases.CASES if cases.function(case) not in NOT_IN_TILES}
+# Shapes of a case that are not square, by the order.
+SHAPES = {
+    "qr_complete": lambda n: (n, 30), "qr_raw": lambda n: (60, n), "svd_thin": lambda n: (60, n),
+    "svdvals": lambda n: (n, 90)}
+DERIVATIVES = {
     "cholesky_derivative": lambda a: [
         jax.jvp(linalg.cholesky, (a,), (a,))[1], *jax.vjp(linalg.cholesky, a)[1](a)],
     "full_cholesky_derivative": lambda a: [
         cholesky_full_jvp_p(a, a), cholesky_full_vjp_p(a, a)],
-    "lu": lambda a: linalg.lu_ex(a),
-    "solve": lambda a: [linalg.solve(a, a[..., :5])],
-    "inv": lambda a: [linalg.inv(a)],
-    "slogdet": lambda a: linalg.slogdet(a),
-    "triangular_solve": lambda a: [linalg.triangular_solve(a, a[..., :5, :])],
-    "cho_solve": lambda a: [linalg.cho_solve((a, True), a[..., :5])],
-    "lu_solve": lambda a: [linalg.lu_solve(linalg.lu_factor(a), a[..., :5])],
-    "qr": lambda a: linalg.qr(a),
-    "qr_complete": lambda a: linalg.qr(a[..., :30], "complete"),
-    "qr_raw": lambda a: linalg.qr(a[..., :60, :], "raw"),
-    "eigh": lambda a: linalg.eigh(a),
-    "eigvalsh": lambda a: [linalg.eigvalsh(a)],
-    "eigh_tridiagonal": lambda a: linalg.eigh_tridiagonal(a[..., 0], a[..., 1:, 1]),
-    "svd": lambda a: linalg.svd(a),
-    "svd_thin": lambda a: linalg.svd(a[..., :60, :], full_matrices=False),
-    "svdvals": lambda a: [linalg.svdvals(a[..., :90])],
-    "householder_product": lambda a: [linalg.householder_product(a / 10, a[..., 0])],
-    "ormqr": lambda a: [linalg.ormqr(a / 10, a[..., 0], a[..., :5])],
 }
-
-
 # The function whose tiles a problem shares that has none of its own.
 SHARED = {"cofactors": "lu", "det": "slogdet", "systems": "triangular_solve"}
 
 
 def test_every_operation_in_tiles_is_there():
   found = {SHARED.get(name, name) for name in cut_offs.in_tiles()}
-  assert {"eigh", "eigh_tridiagonal", "solve"} <= found <= FUNCTIONS.keys()
+  assert {"eigh", "eigh_tridiagonal", "solve"} <= found <= {*CASES, *DERIVATIVES}
+  assert not found & NOT_IN_TILES
 
 
-@pytest.mark.parametrize("n", [pytest.param(75, marks=pytest.mark.extended), 100])
-@pytest.mark.parametrize("name", FUNCTIONS)
+def _names():
+  for name in (*CASES, *DERIVATIVES):
+    rare = name in CASES and CASES[name].variant and not CASES[name].rectangular
+    yield pytest.param(name, marks=extended if rare else ())
+
+
+@pytest.mark.parametrize("n", [pytest.param(75, marks=extended), 100])
+@pytest.mark.parametrize("name", list(_names()))
 def test_same_bits_in_any_batch(dtype, name, n, rng):
   """Catches a workspace that remembers the matrix before."""
-  function = jax.jit(FUNCTIONS[name])
-  a = matrices.positive_definite(rng, (40,), n, dtype)
-  whole = [np.asarray(x) for x in function(a)]
+  if name in CASES:
+    function = CASES[name].results
+    operands = CASES[name].operands(rng, (40,), *SHAPES.get(name, lambda n: (n, n))(n), dtype)
+  else:
+    function = DERIVATIVES[name]
+    operands = (matrices.positive_definite(rng, (40,), n, dtype),)
+  function = jax.jit(function)
+  whole = [np.asarray(x) for x in function(*operands)]
   for i in (0, 17, 39):
-    same_bits(function(jnp.asarray(a[i])), [x[i] for x in whole])
-  same_bits(function(a[:3]), [x[:3] for x in whole])
+    same_bits(function(*(jnp.asarray(x[i]) for x in operands)), [x[i] for x in whole])
+  same_bits(function(*(x[:3] for x in operands)), [x[:3] for x in whole])

@@ -9,7 +9,7 @@ import pytest
 
 import cases
 import linalg
-from linalg._cases import checks
+from linalg._catalogue import checks
 from matrices import general, hermitian
 
 # Both errors come from different roundings, so either may be slightly larger.

@@ -9,7 +9,7 @@ import pytest
 
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 
 pytestmark = pytest.mark.all_dtypes
 

@@ -1,5 +1,6 @@
 """What stands in for the handlers on platforms that have none is the same function."""
 
+import functools
 import itertools
 import sys
 
@@ -32,19 +33,16 @@ def _operations():
 
 
 OPERATIONS = dict(_operations())
-# The case whose operands an operation takes, where its name is not the operation's.
-CASES = {
-    "banded_solve": "solve_banded", "cholesky_banded_solve": "cho_solve_banded",
-    "cholesky_solve": "cho_solve", "det_cofactors": "det", "exact_matmul": "matmul",
-    "householder_qr": "qr", "parlett": "funm", "qr_pivoted_complete": "qr_pivoted",
-    "slogdet_inv_transposed": "slogdet", "solve_lu": "solve",
-    "inverse_permutation": "lu_pivots_to_permutation", "svd_full": "svd"}
+# The case whose operands an operation takes that no program of a case shows.
+WITHIN = {
+    "linalg_parlett": "funm", "linalg_inverse_permutation": "lu_pivots_to_permutation"}
 N = 5
 
 
+@functools.cache
 def _case(name):
-  key = name.partition(".")[0].removesuffix("_p")
-  return cases.named(CASES.get(key, key))
+  target, ranks = OPERATIONS[name].name, OPERATIONS[name]._rules.ranks
+  return cases.named(WITHIN[target]) if target in WITHIN else cases.calling(target, ranks)
 
 
 def _variants():

@@ -6,7 +6,7 @@ import scipy.linalg
 
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 
 pytestmark = pytest.mark.all_dtypes
 # LAPACK computes the last size.

@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
-from linalg._cases import matrices
+from linalg._catalogue import matrices
 from linalg._factorizations import matmul
 from quick import optimised_jit
 from sharded import moves_nothing

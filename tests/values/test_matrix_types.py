@@ -16,7 +16,7 @@ import cases
 import cut_offs
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from sharded import same_bits
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
@@ -58,117 +58,17 @@ def _hermitian(n, dtype):
   return matrices.hermitian_types(np.random.default_rng(1), n, dtype, _names(n))
 
 
-def _right_hand_sides(a):
-  return matrices.general(np.random.default_rng(2), a.shape[:-2], a.shape[-1], 2, a.dtype)
-
-
-def _triangle(a):
-  """A lower triangle of A's condition; the other one, NaN, is not to be read."""
-  lower = checks.adjoint(np.linalg.qr(checks.wide(a))[1]).astype(a.dtype)
-  return np.where(np.tri(a.shape[-1], dtype=bool), lower, np.array(np.nan, a.dtype))
-
-
-def _left(a):
-  return _triangle(a), _right_hand_sides(a)
-
-
-def _right(a):
-  return np.swapaxes(_triangle(a), -1, -2), np.swapaxes(_right_hand_sides(a), -1, -2)
-
-
-def _reflectors(a):
-  h, taus = linalg.qr(a, mode="raw")
-  return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)
-
-
-def _with_vector(a):
-  """An upper Cholesky factor R, and Rᴴ p with |p| = 0.3: A is definite without w wᴴ too."""
-  r = np.asarray(linalg.cholesky(a, upper=True))
-  p = np.full(a.shape[-1:], 0.3 / np.sqrt(max(a.shape[-1], 1)), a.dtype)
-  return r, (checks.adjoint(checks.wide(r)) @ p).astype(a.dtype)
-
-
-def _lu_factors(a):
-  packed, pivots, _ = linalg.lu(a)
-  return np.asarray(packed), np.asarray(pivots), _right_hand_sides(a)
-
-
-def _band(a):
-  """The diagonal of a Hermitian matrix and what stands beside it."""
-  return (np.diagonal(a, axis1=-2, axis2=-1).copy(), np.diagonal(a, 1, -2, -1).copy())
-
-
-def _with_identity(a):
-  """A pair whose B has both triangles of its own scale, so that only A is extreme."""
-  return a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
-
-
-def _three_diagonals(a):
-  """Those of a general matrix: a tridiagonal one, and what elimination makes of it."""
-  diagonals = np.zeros((3, *a.shape[:-1]), a.dtype)
-  diagonals[0, ..., 1:] = np.diagonal(a, -1, -2, -1)
-  diagonals[1] = np.diagonal(a, 0, -2, -1)
-  diagonals[2, ..., :-1] = np.diagonal(a, 1, -2, -1)
-  return *diagonals, _right_hand_sides(a)
-
-
-def _with_unitary(a):
-  """A product that is in range if A is."""
-  n = a.shape[-1]
-  return a, np.broadcast_to(
-      matrices.unitary(np.random.default_rng(2), n, a.dtype).astype(a.dtype), a.shape)
-
-
-# The types that each operation takes, and its operands for matrices of those types.
-OPERANDS = {
-    "cholesky": (_positive, lambda a: (a,)),
-    "cholesky_upper": (_positive, lambda a: (a,)),
-    "cholesky_update": (_positive, _with_vector),
-    "cholesky_update_down": (_positive, _with_vector),
-    "lu": (_any_general, lambda a: (a,)),
-    "lu_pivots_to_permutation": (_any_general, lambda a: (_lu_factors(a)[1],)),
-    "qr": (_any_general, lambda a: (a,)),
-    "qr_complete": (_any_general, lambda a: (a,)),
-    "qr_r": (_any_general, lambda a: (a,)),
-    "qr_raw": (_any_general, lambda a: (a,)),
-    "qr_pivoted": (_any_general, lambda a: (a,)),
-    "householder_product": (_any_general, _reflectors),
-    "ormqr": (_any_general, lambda a: (*_reflectors(a), _with_unitary(a)[1])),
-    "ormqr_right_adjoint": (_any_general, lambda a: (*_reflectors(a), _with_unitary(a)[1])),
-    "eigh": (_hermitian, lambda a: (a,)),
-    "eigvalsh": (_hermitian, lambda a: (a,)),
-    "svd": (_any_general, lambda a: (a,)),
-    "svd_thin": (_any_general, lambda a: (a,)),
-    "svdvals": (_any_general, lambda a: (a,)),
-    "eig": (_any_general, lambda a: (a,)),
-    "eig_left": (_any_general, lambda a: (a,)),
-    "eigvals": (_any_general, lambda a: (a,)),
-    "schur": (_any_general, lambda a: (a,)),
-    "schur_complex": (_any_general, lambda a: (a,)),
-    "hessenberg": (_any_general, lambda a: (a,)),
-    "hessenberg_h": (_any_general, lambda a: (a,)),
-    "eigh_tridiagonal": (_hermitian, _band),
-    "eigvalsh_tridiagonal": (_hermitian, _band),
-    "eigh_generalized": (_hermitian, _with_identity),
-    "triangular_solve": (_nonsingular, _left),
-    "triangular_solve_right": (_nonsingular, _right),
-    "cho_solve": (
-        _positive, lambda a: (np.asarray(linalg.cholesky(a)), _right_hand_sides(a))),
-    "lu_solve": (_nonsingular, _lu_factors),
-    "matmul": (_any_general, _with_unitary),
-    "tridiagonal_solve": (_nonsingular, _three_diagonals),
-    "solve": (_nonsingular, lambda a: (a, _right_hand_sides(a))),
-    "inv": (_nonsingular, lambda a: (a,)),
-}
+# LAPACK's kinds of test matrices, by the catalogue's names.
+KINDS = {
+    "general": _any_general, "nonsingular": _nonsingular, "positive": _positive,
+    "hermitian": _hermitian}
 # Determinants have a test of their own: their error grows with the condition.
-DETERMINANTS = {name: (_nonsingular, lambda a: (a,)) for name in ("det", "slogdet")}
+DETERMINANTS = ("det", "slogdet")
+# The types that each operation takes, and its operands for matrices of those types.
+EVERY = {name: (KINDS[case.kind_of_matrix], case.of_matrix) for name, case in CASES.items()}
+OPERANDS = {name: x for name, x in EVERY.items() if name not in DETERMINANTS}
 # None, one register or less, remainders of it, and more than 16 bits count.
 BATCHES = (0, 1, 2, 3, 7, 1000, 65535, 65536, 70000)
-
-
-def test_every_operation_has_its_types():
-  """A new operation that is not classified above would escape this suite."""
-  assert (OPERANDS | DETERMINANTS).keys() == CASES.keys()
 
 
 def _check(case, several):
@@ -229,11 +129,11 @@ def test_residuals_about_cut_offs(name, dtype, record_property):
 
 @pytest.mark.extended
 @pytest.mark.all_dtypes
-@pytest.mark.parametrize("name", OPERANDS | DETERMINANTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_bits_in_batches(name, dtype, rng):
   """Catches a remainder or a count of 16 bits: a matrix of each type has the same bits wherever it
   stands, of which the tests of residuals know that they are right."""
-  case, (make, operands) = CASES[name], (OPERANDS | DETERMINANTS)[name]
+  case, (make, operands) = CASES[name], EVERY[name]
   each = operands(_stacked(make(5, dtype)))
   types = rng.integers(len(each[0]), size=max(BATCHES))
   whole = [x[types] for x in each]

@@ -8,7 +8,7 @@ import numpy as np
 
 import cases
 import linalg
-from linalg._cases import checks
+from linalg._catalogue import checks
 
 # Compiling is slow, so there is no deadline and few examples.
 settings = hypothesis.settings(deadline=None, max_examples=40, derandomize=True)

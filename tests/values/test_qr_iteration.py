@@ -11,7 +11,7 @@ import pytest
 import scipy.linalg
 
 import linalg
-from linalg._cases import checks
+from linalg._catalogue import checks
 from sharded import same_bits
 
 pytestmark = pytest.mark.all_dtypes

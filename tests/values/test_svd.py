@@ -8,7 +8,7 @@ import pytest
 
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 
 SHAPES = [(1, 1), (3, 3), (9, 9), (24, 24), (32, 32), (33, 33), (5, 1), (1, 5), (20, 7), (7, 20)]
 

@@ -6,7 +6,7 @@ import scipy.linalg
 
 import linalg
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from phases import TEAMS, call, in_all_orders, integers, padded
 
 pytestmark = pytest.mark.extended

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from phases import call, in_all_orders, integers, padded
 
 pytestmark = pytest.mark.extended

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import matrices
-from linalg._cases import checks
+from linalg._catalogue import checks
 from phases import call, in_all_orders, padded
 
 pytestmark = pytest.mark.extended

@@ -3,8 +3,8 @@
 import numpy as np
 
 import linalg
-from linalg._cases import checks
-from linalg._cases.operands import positive_definite, square
+from linalg._catalogue import checks
+from linalg._catalogue.operands import positive_definite, square
 
 
 def take(a, order, axis):
@@ -23,9 +23,7 @@ def cholesky_product(l):
 
 
 def lu_factors(rng, batch, m, n, dtype):
-  (a,) = square(rng, batch, m, n, dtype)
-  packed, pivots, _ = linalg.lu(a)
-  return np.asarray(packed), np.asarray(pivots)
+  return lu_operands(*square(rng, batch, m, n, dtype))
 
 
 def unpack_lu(packed):
@@ -41,3 +39,20 @@ def lu_product(packed, pivots):
   l, u = unpack_lu(packed)
   permutation = linalg.lu_pivots_to_permutation(pivots, packed.shape[-1])
   return take(l @ u, np.argsort(permutation), -2)
+
+
+def solved(a, b):
+  """NumPy's solution, as an oracle's result."""
+  return (np.linalg.solve(a, b),)
+
+
+def lu_operands(a):
+  """The factors of a stack of matrices, as `linalg.lu_solve` takes them."""
+  packed, pivots, _ = linalg.lu(a)
+  return np.asarray(packed), np.asarray(pivots)
+
+
+def reflectors(a):
+  """The reflectors of QR of a stack of matrices, as LAPACK packs them, and their scales."""
+  h, taus = linalg.qr(a, mode="raw")
+  return np.swapaxes(np.asarray(h), -1, -2), np.asarray(taus)

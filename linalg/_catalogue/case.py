@@ -1,4 +1,4 @@
-"""What the table holds of one operation."""
+"""The cases of the functions: how each is called, checked and timed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from linalg._cases.timed import Timed
+from linalg._catalogue.operands import MATRICES
+from linalg._catalogue.timed import Timed
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 
@@ -18,7 +19,7 @@ def _same(results):
 
 @dataclass(frozen=True)
 class Case:
-  """One operation.
+  """One way to call a function, and what the suites and benchmarks must know of it.
 
   Attributes:
     name: the function's, or that and what is particular.
@@ -40,6 +41,10 @@ class Case:
     slow: whether its programs take long to compile.
     closed_form: the size up to which the function, or its derivative, is another formula.
     scan: whether the derivative is a loop over columns.
+    composed: whether what it calls is composed of other functions in Python.
+    matrix: of which of LAPACK's kinds of test matrices its operands are made: "general",
+      "nonsingular", "positive" or "hermitian". By default what `operands` says of itself.
+    of_matrix: a stack of such matrices -> the operands.
     variant: whether another case calls the same handler, or composed function, in its usual way.
     exact: whether `ratio` is the distance from the exact result, rather than a residual.
     empty: whether there is a result for matrices without entries.
@@ -74,6 +79,9 @@ class Case:
   slow: bool = False
   closed_form: int = 0
   scan: bool = False
+  composed: bool = False
+  matrix: str = ""
+  of_matrix: Callable[..., tuple[np.ndarray, ...]] = lambda a: (a,)
   variant: bool = False
   exact: bool = False
   empty: bool = True
@@ -88,9 +96,14 @@ class Case:
   timed: Timed | None = None
 
   def result_dtypes(self, dtype) -> set[np.dtype]:
-    """Those that inexact results of operands of a dtype may have."""
+    """The dtypes that inexact results of operands of a dtype may have."""
     return {np.dtype(dtype), np.finfo(dtype).dtype} | (
         {np.result_type(dtype, np.complex64)} if self.complex else set())
+
+  @property
+  def kind_of_matrix(self) -> str | None:
+    """`matrix`, or what stands in its place."""
+    return self.matrix or MATRICES.get(self.operands)
 
   def expected(self, *operands) -> tuple[np.ndarray, ...]:
     """The oracle's invariant results for one matrix."""

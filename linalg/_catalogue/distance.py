@@ -1,9 +1,11 @@
 """Cases of functions whose error is the distance from the oracle's result."""
 
+import functools
+
 import numpy as np
 
-from linalg._cases import checks
-from linalg._cases.case import Case
+from linalg._catalogue import checks
+from linalg._catalogue.case import Case
 
 
 def _distance(oracle, rank, condition):
@@ -28,3 +30,7 @@ def _distance(oracle, rank, condition):
 def case_of(name, call, operands, ranks, oracle, stock=None, condition=1.0, **options):
   ratio = _distance(oracle, ranks[0], condition)
   return Case(name, call, operands, ranks, ratio, oracle, stock, exact=True, **options)
+
+
+composed = functools.partial(case_of, composed=True)
+"""The case of a function that is composed of others in Python."""

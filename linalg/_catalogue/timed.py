@@ -15,7 +15,7 @@ class Operand(NamedTuple):
 
 
 class Timed(NamedTuple):
-  """What benchmarks know of an operation.
+  """How benchmarks time an operation.
 
   An entry of `peers` is a function of a library, which returns what to time on the operands. The
   key names the library, or the one whose names it has taken over.

@@ -1,6 +1,8 @@
 """Operands: functions of (rng, batch shape, m, n, dtype) that return a tuple of arrays."""
 
-from linalg._cases import matrices
+import numpy as np
+
+from linalg._catalogue import matrices
 
 
 def general(rng, batch, m, n, dtype):
@@ -48,3 +50,21 @@ def with_columns(make):
     return (*make(rng, batch, m, n, dtype), matrices.general(rng, batch, n, 2, dtype))
 
   return operands
+
+
+# The kind of LAPACK's test matrices that an operation with these operands takes.
+MATRICES = {
+    general: "general", square_general: "general", square: "nonsingular",
+    positive_definite: "positive", hermitian: "hermitian"}
+
+
+def columns_beside(a):
+  """Two right-hand sides for each matrix of a stack."""
+  return matrices.general(np.random.default_rng(2), a.shape[:-2], a.shape[-1], 2, a.dtype)
+
+
+def unitary_beside(a):
+  """A unitary matrix, so that a product with A is in range if A is."""
+  n = a.shape[-1]
+  return np.broadcast_to(
+      matrices.unitary(np.random.default_rng(2), n, a.dtype).astype(a.dtype), a.shape)

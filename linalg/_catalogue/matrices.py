@@ -34,3 +34,8 @@ def triangular(rng, batch, n, dtype, *, lower):
   a = well_conditioned(rng, batch, n, dtype) / np.sqrt(n + 1)
   strict = np.tril if lower else np.triu
   return np.where(strict(np.ones((n, n), bool)), a, general(rng, batch, n, n, dtype)).astype(dtype)
+
+
+def unitary(rng, n, dtype):
+  """In double precision: what is made with it is rounded to `dtype` once."""
+  return np.linalg.qr(general(rng, (), n, n, np.promote_types(dtype, np.float64)))[0]

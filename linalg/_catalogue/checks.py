@@ -58,6 +58,17 @@ def solution(a, x, b) -> float:
   return worst(norm1(b - a @ x), scale)
 
 
+def solution_ratio(matrix):
+  """The ratio of solutions of systems whose matrix follows from the operands before b."""
+
+  def ratio(operands, results):
+    *a, b = operands
+    (x,) = results
+    return solution(matrix(*a), x, b)
+
+  return ratio
+
+
 def close(actual, expected, condition=1.0) -> float:
   """||actual - expected|| / (n ||expected|| eps condition), entry by entry of the result."""
   precision, actual, expected = eps(actual), wide(actual), wide(expected)

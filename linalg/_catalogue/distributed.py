@@ -1,0 +1,40 @@
+"""`linalg.distributed`: one matrix on several devices."""
+
+import functools
+
+import numpy as np
+
+from linalg._catalogue.record import Function, Kind
+
+EYE = np.eye(3)
+
+_function = functools.partial(Function, module="linalg.distributed")
+_tall, _definite, _square, _triangular, _stacks, _moves = (
+    functools.partial(_function, kind=Kind("distributed", section)) for section in (
+        "Tall matrices", "Positive definite matrices", "Square matrices", "Triangular matrices",
+        "Stacks", "What a program moves"))
+
+DISTRIBUTED: tuple[Function, ...] = (
+    _tall("qr"),
+    _tall("svd"),
+    _tall("svdvals"),
+    _tall("randomized_svd", classes=("RandomizedSVDResult",),
+          arguments=(EYE, 1, np.zeros(2, np.uint32))),
+    _tall("lstsq"),
+    _tall("pinv"),
+    _tall("polar"),
+    _tall("newton_schulz"),
+    _tall("gram_inverse_pth_root", arguments=(EYE, 2)),
+    _definite("cholesky"),
+    _definite("cho_factor", classes=("CholeskyFactor",)),
+    _definite("cho_solve"),
+    _square("solve"),
+    _square("slogdet"),
+    _square("det"),
+    _square("inv"),
+    _square("lu_factor", classes=("LUFactor",)),
+    _square("lu_solve"),
+    _triangular("solve_triangular"),
+    _stacks("batched"),
+    _moves("report", classes=("Report",)),
+)

@@ -1,0 +1,180 @@
+"""The record of one public function."""
+
+import functools
+import importlib
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from linalg._catalogue.case import Case
+
+# The modules whose signatures the functions of a module follow, in this order.
+FOLLOWED = {
+    "linalg": ("jax.numpy.linalg", "jax.scipy.linalg", "jax.lax.linalg"),
+    "linalg.scipy": ("jax.scipy.linalg", "scipy.linalg"),
+    "linalg.lax": ("jax.lax.linalg",),
+    "linalg.distributed": (),
+}
+MODULES = tuple(FOLLOWED)
+
+
+class Kind(NamedTuple):
+  """Where a function stands in the reference: a page of docs/reference and a section there."""
+
+  page: str
+  section: str = ""
+
+
+class Behaviour(NamedTuple):
+  """A function's results at degenerate input, or beyond its counterpart.
+
+  Functions that share a Behaviour share a row of docs/functions.md.
+  """
+
+  text: str
+  tests: tuple[str, ...]  # paths under tests/ that show it, with a test after "::" where one does
+
+
+@dataclass(frozen=True)
+class Function:
+  """One public function: each fact about it that the code itself does not tell.
+
+  A function is recorded in the module that defines it; others may name it too, see `namespaces`.
+  Its form in `_ex`, where there is one, has no record of its own.
+
+  Attributes:
+    name: the name in `module`.
+    kind: the page and the section of the reference where it stands.
+    module: the module that it belongs to.
+    classes: the public classes that stand beside it in the reference, such as its result's.
+    follows: whose signature it has, where that is not the first module of FOLLOWED with the name.
+    differs: how it differs from its counterpart in jax.numpy.linalg.
+    behaviours: rows of docs/functions.md.
+    sharded: what to use for a matrix that several devices share, where linalg.distributed lacks the
+      function or its form in `_ex`; {name} stands for the name.
+    arguments: the arguments of a call, where it cannot be called with as many 3 by 3 matrices as it
+      has required parameters.
+    results: expression, after the module's name -> type, as a type checker is to know it. `a` is an
+      array and `flag` a bool. By default a call with an array for each required parameter returns
+      an array.
+    calls: what is particular -> call(module, a) for a stack of square matrices, whose types of
+      results are those of jax.numpy.linalg. By default one with the stack for each required
+      parameter.
+    cases: how it is tried, checked and timed. The first is the usual way.
+    no_cases: why there are none, for a function of matrices.
+  """
+
+  name: str
+  kind: Kind
+  module: str = "linalg"
+  classes: tuple[str, ...] = ()
+  follows: str = ""
+  differs: str = ""
+  behaviours: tuple[Behaviour, ...] = ()
+  sharded: str = ""
+  arguments: tuple[Any, ...] = ()
+  results: Mapping[str, str] = field(default_factory=dict)
+  calls: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+  cases: tuple[Case, ...] = ()
+  no_cases: str = ""
+
+  @property
+  def function(self) -> Callable[..., Any]:
+    return getattr(importlib.import_module(self.module), self.name)
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """The name, and that of the form in `_ex`, where there is one."""
+    ex = f"{self.name}_ex"
+    return (self.name, ex) if ex in _public(self.module) else (self.name,)
+
+  @property
+  def full_name(self) -> str:
+    """The name after that of the package: "cholesky", "scipy.cholesky"."""
+    return f"{self.module}.{self.name}".removeprefix("linalg.")
+
+  @property
+  def summary(self) -> str:
+    """The first line of its docstring."""
+    return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+  @property
+  def namespaces(self) -> tuple[str, ...]:
+    """The modules that have this very function."""
+    return tuple(
+        module for module in MODULES
+        if self.name in _public(module)
+        and getattr(importlib.import_module(module), self.name) is self.function)
+
+  @property
+  def counterpart(self) -> str | None:
+    """The full name of the function whose signature it follows, or None."""
+    if self.follows:
+      return self.follows
+    if self.kind.page == "package":
+      return None
+    return next((f"{module}.{self.name}" for module in self._namesakes()), None)
+
+  @property
+  def other_namesakes(self) -> tuple[str, ...]:
+    """The modules with a function of its name that it does not follow."""
+    followed = (self.counterpart or "").rpartition(".")[0]
+    return tuple(module for module in self._namesakes() if module != followed)
+
+  def _namesakes(self) -> list[str]:
+    return [x for x in FOLLOWED[self.module] if hasattr(importlib.import_module(x), self.name)]
+
+  @property
+  def own_parameters(self) -> tuple[str, ...]:
+    """The keyword-only parameters that its counterpart lacks."""
+    if self.counterpart is None:
+      return ()
+    module, _, name = self.counterpart.rpartition(".")
+    theirs = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    return tuple(
+        x.name for x in inspect.signature(self.function).parameters.values()
+        if x.kind == x.KEYWORD_ONLY and x.name not in theirs)
+
+  @property
+  def is_stock(self) -> bool:
+    """Whether it is JAX's own function."""
+    return self.function.__module__.startswith("jax")
+
+  @property
+  def is_composed(self) -> bool:
+    """Whether it is composed of others in Python and has no handler of its own."""
+    if self.cases:
+      return all(case.composed for case in self.cases)
+    return self.is_stock or self.function.__module__.startswith("linalg._functions.")
+
+  def required(self, name: str = "") -> int:
+    """The number of required parameters, or that of another form."""
+    function = getattr(importlib.import_module(self.module), name or self.name)
+    return sum(
+        x.default is x.empty and x.kind != x.VAR_POSITIONAL
+        for x in inspect.signature(function).parameters.values())
+
+  def result_types(self) -> Mapping[str, str]:
+    """`results`, or what stands in their place."""
+    operands = ", ".join("a" * self.required())
+    return self.results or {f"{self.name}({operands})": "Array"}
+
+  def stock_calls(self) -> Mapping[str, Callable[..., Any]]:
+    """`calls`, or what stands in their place, by the name with what is particular."""
+    usual = lambda m, a: getattr(m, self.name)(*(a,) * self.required())
+    calls = self.calls or {"": usual}
+    return {" ".join(filter(None, (self.name, which))): call for which, call in calls.items()}
+
+
+@functools.cache
+def _public(module: str) -> frozenset[str]:
+  return frozenset(importlib.import_module(module).__all__)
+
+
+def functions_of(module: types.ModuleType) -> set[str]:
+  """The public functions of a module, its classes left out."""
+  return {
+      name for name in module.__all__
+      if callable(thing := getattr(module, name)) and not inspect.isclass(thing)}

@@ -1,0 +1,5 @@
+"""Why a matrix has other last bits in other batches."""
+
+SUMS = "XLA sums a few arrays in other orders than many"
+PRODUCTS = "XLA compiles products of complex numbers, or of small matrices, by the batch's size"
+BATCHES = "XLA compiles products by the batch's size"

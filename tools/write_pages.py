@@ -1,0 +1,211 @@
+"""Writes the generated parts of the documentation from `linalg/_catalogue`.
+
+  python tools/write_pages.py          writes them
+  python tools/write_pages.py --check  tells which are out of date
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->` in a Markdown page, and between
+`.. generated: NAME` and `.. end` in a page of docs/reference.
+"""
+
+import argparse
+import importlib
+import inspect
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from linalg import _catalogue
+from linalg._catalogue import CATALOGUE, Function, sharded
+
+ROOT = pathlib.Path(__file__).parents[1]
+MARKDOWN = re.compile(r"(?<=^<!-- generated: )([\w-]+)( -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+REFERENCE = re.compile(r"(?<=^\.\. generated: )([\w-]+)(\n).*?(?=^\.\. end$)", re.M | re.S)
+OF_LINALG = [x for x in CATALOGUE if x.module == "linalg"]
+OF_MATRICES = [x for x in OF_LINALG if x.kind.page != "package"]
+
+
+def _code(names: Iterable[str]) -> str:
+  return ", ".join(f"`{name}`" for name in names)
+
+
+def _table(header: str, rows: Iterable[Iterable[str]]) -> str:
+  """A Markdown table; a header without a name for a column has none."""
+  lines = [header, "|---" * (header.count("|") - 1) + "|"]
+  lines += ["| " + " | ".join(cells).replace("|  |", "| |") + " |" for cells in rows]
+  return "\n".join(line.replace("|  |", "| |").replace("  |", " |") for line in lines) + "\n"
+
+
+def _text(text: str) -> str:
+  return text.replace("|", "\\|")
+
+
+def _forms(functions: Iterable[Function]) -> str:
+  """Their forms that return `info`."""
+  return _code(name for x in functions for name in x.names[1:])
+
+
+def _grouped(functions: Iterable[Function], key: Callable[[Function], Any]):
+  """Key -> its functions, in the order of the first of each."""
+  groups: dict[Any, list[Function]] = {}
+  for function in functions:
+    groups.setdefault(key(function), []).append(function)
+  return groups
+
+
+# Markdown
+
+
+def at_a_glance() -> str:
+  """Functions of one section of the reference that follow one module share a row."""
+
+  def followed(function):
+    module, _, name = (function.counterpart or "").rpartition(".")
+    return module if name == function.name else function.counterpart
+
+  def row(function):
+    return function.kind, followed(function), "" if function.counterpart else function.name
+
+  rows = []
+  for (_, module, _), group in _grouped(OF_MATRICES, row).items():
+    origin = f"`{module}`" if module else _text(group[0].summary.removesuffix("."))
+    rows.append((_code(x.name for x in group), origin, _forms(group)))
+  return _table("| Functions | As in | With `info` |", rows)
+
+
+def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool]) -> str:
+  """Functions of one behaviour share a row; a row with one that is `last` stands at the end."""
+  functions = list(functions)
+  rows: dict[_catalogue.Behaviour, list[Function]] = {}
+  for function in functions:
+    for behaviour in function.behaviours:
+      rows.setdefault(behaviour, []).append(function)
+  # The forms with `info` stand in the first row of their function.
+  left = {name for x in functions for name in x.names[1:]}
+  cells = []
+  for behaviour, group in sorted(rows.items(), key=lambda row: any(map(last, row[1]))):
+    forms = [name for x in group for name in x.names[1:] if name in left]
+    left -= set(forms)
+    cells.append((
+        _code(x.name for x in group), _text(behaviour.text), _code(behaviour.tests), _code(forms)))
+  return _table("| Function | At degenerate points, and beyond others | Test | `info` |", cells)
+
+
+def composed() -> str:
+  # The page says that the last rows have not the tests of all cases.
+  return _behaviours((x for x in OF_MATRICES if x.is_composed), last=lambda x: not x.cases)
+
+
+def handlers() -> str:
+  return _behaviours((x for x in OF_MATRICES if not x.is_composed), last=lambda x: False)
+
+
+def of_scipy() -> str:
+  functions = (x for x in CATALOGUE if x.module == "linalg.scipy" and x.behaviours)
+  return _behaviours(functions, last=lambda x: False)
+
+
+def signatures() -> str:
+  followers = [x for x in OF_MATRICES if x.counterpart and x.counterpart.endswith(f".{x.name}")]
+  order = list(_catalogue.FOLLOWED["linalg"])
+
+  def modules(function):
+    return function.counterpart.rpartition(".")[0], function.other_namesakes
+
+  groups = _grouped(followers, modules)
+  table = _table("| Follows | Functions | Has namesakes in |", (
+      (followed, _code(sorted(x.name for x in groups[followed, others])), ", ".join(others))
+      for followed, others in sorted(
+          groups, key=lambda key: (order.index(key[0]), -len(key[1]), key[1][::-1]))))
+  own = _code(
+      f"{x.name}({', '.join(f'{name}=' for name in x.own_parameters)})"
+      for x in OF_MATRICES if x.own_parameters)
+  return (
+      f"{table}\nThese have keyword-only parameters that the function they follow lacks: {own}.\n\n"
+      f"These follow none: {_code(x.name for x in OF_MATRICES if x.counterpart is None)}.\n")
+
+
+def migration() -> str:
+  rows = sorted(
+      (x.name, x) for x in OF_MATRICES
+      if (x.counterpart or "").startswith("jax.numpy.linalg."))
+  return _table("| Name | In `linalg` | What differs |", (
+      (f"`{name}`", f"`{name}`", _text(x.differs or ("JAX's own" if x.is_stock else "–")))
+      for name, x in rows))
+
+
+def missing() -> str:
+  groups: dict[str, list[str]] = {}
+  for name in _catalogue.instead_when_sharded():
+    record = next(x for x in OF_MATRICES if name in x.names)
+    groups.setdefault(record.sharded, []).append(name)
+
+  def use(text):
+    text = text.removesuffix(sharded.FITS).replace("{name}", "f")
+    return re.sub(r"(?<![\w.])(?:jax|linalg)\.[\w.]*\w(?:\(linalg\.\w+\))?", r"`\g<0>`", text)
+
+  table = _table("| Name in `linalg` | Use |", (
+      (_code(names), _text(use(text))) for text, names in groups.items()))
+  return f"`f` stands for the name in the first column.\n\n{table}"
+
+
+PARTS = {
+    "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers, "of-scipy": of_scipy,
+    "signatures": signatures, "migration": migration, "missing": missing}
+
+
+# The reference
+
+
+def _directive(module: str, name: str) -> str:
+  thing = getattr(importlib.import_module(module), name)
+  if not inspect.isclass(thing):
+    return f".. autofunction:: {name}\n"
+  if issubclass(thing, Exception):
+    return f".. autoexception:: {name}\n"
+  members = [x for x in vars(thing) if not x.startswith("_")]
+  shown = "" if hasattr(thing, "_fields") else f"   :members: {', '.join(members)}\n"
+  return f".. autoclass:: {name}\n{shown}"
+
+
+def reference(page: str) -> str:
+  parts = []
+  of_page = [x for x in CATALOGUE if x.kind.page == page]
+  for kind, functions in _grouped(of_page, lambda x: x.kind).items():
+    if kind.section:
+      parts.append(f"{kind.section}\n{'-' * len(kind.section)}\n")
+    names = [name for x in functions for name in (*x.names, *x.classes)]
+    listed = "".join(f"   {name}\n" for name in names)
+    parts.append(f".. autosummary::\n   :nosignatures:\n\n{listed}")
+    parts += [_directive(functions[0].module, name) for name in names]
+  return "\n".join(parts)
+
+
+def written(path: pathlib.Path) -> str:
+  """The text of a page with its generated parts as they should be."""
+  if path.suffix == ".rst":
+    return REFERENCE.sub(lambda m: f"{m[1]}{m[2]}\n{reference(m[1])}\n", path.read_text())
+  return MARKDOWN.sub(lambda m: f"{m[1]}{m[2]}\n{PARTS[m[1]]()}\n", path.read_text())
+
+
+def pages() -> list[pathlib.Path]:
+  """All pages that may have generated parts."""
+  docs = ROOT / "docs"
+  return [ROOT / "README.md", *sorted(docs.rglob("*.md")), *sorted(docs.rglob("*.rst"))]
+
+
+def main() -> int:
+  parser = argparse.ArgumentParser(description="Writes the generated parts of the documentation.")
+  parser.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
+  check = parser.parse_args().check
+  old = [(path, text) for path in pages() if (text := written(path)) != path.read_text()]
+  for path, text in old:
+    print(path.relative_to(ROOT), "is out of date" if check else "is written")
+    if not check:
+      path.write_text(text)
+  return 1 if check and old else 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())
