@@ -1,10 +1,10 @@
-# The CUDA module, linalg/_cuda. LINALG_CUDA=AUTO builds it where nvcc and the driver of a GPU are found,
-# ON demands it, OFF leaves it out. AUTO looks for the driver too, because a machine may have nvcc but no
-# GPU, and the module takes longest to compile.
+# The CUDA module, linalg/_cuda. LINALG_CUDA=AUTO builds it if nvcc and a GPU's driver are found. ON
+# requires it, and OFF leaves it out. AUTO needs the driver too, because a machine may have nvcc but
+# no GPU, and this module takes longest to compile.
 #
-# The build needs neither cuSOLVER nor cuBLAS nor their headers: the module opens the libraries when they
-# are first needed. So find_package(CUDAToolkit) is not called. It asks for more than nvcc and the static
-# runtime, and for more than the wheels on PyPI have.
+# The build needs no cuSOLVER, cuBLAS or their headers, because the module opens the libraries at
+# first use. It does not call find_package(CUDAToolkit), which requires more than nvcc and the
+# static runtime. The wheels on PyPI do not have all of that.
 set(LINALG_CUDA "AUTO" CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE LINALG_CUDA PROPERTY STRINGS AUTO ON OFF)
 
@@ -21,8 +21,8 @@ if(LINALG_CUDA STREQUAL "AUTO")
 endif()
 
 include(CheckLanguage)
-# Without nvcc on the PATH, take that of the wheel nvidia-cuda-nvcc in the build environment. The wheel's
-# libraries are in lib, but its nvcc looks for them in lib64.
+# Without nvcc on the PATH, use the one in the build environment's wheel nvidia-cuda-nvcc. The
+# wheel's libraries are in lib, but its nvcc searches lib64.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(LINALG_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin)
   if(NOT LINALG_NVCC)
@@ -61,7 +61,8 @@ if(nvcc)
     return()
   endif()
 endif()
-# Machine code for the H100 and H200, and PTX that drivers compile for every other GPU from the A100 on.
+# Machine code for the H100 and H200, and PTX that drivers compile for all other GPUs from the A100
+# on.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80-virtual;90-real")
 endif()
@@ -84,7 +85,7 @@ endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 add_library(
   linalg_cuda_kernels STATIC
-  kernels/cuda/solve.cu  # first, for it takes longest to compile
+  kernels/cuda/solve.cu  # first, because it takes longest to compile
   kernels/cuda/banded.cu
   kernels/cuda/cholesky.cu
   kernels/cuda/det.cu
@@ -109,12 +110,12 @@ foreach(target linalg_cuda_kernels _cuda)
 endforeach()
 set_target_properties(linalg_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20)
 # Products and sums are fused only where the code says so, as on the CPU. Warning 1675 is for GCC's
-# pragmas, which nvcc does not know.
+# pragmas, which nvcc does not support.
 target_compile_options(
   linalg_cuda_kernels
   PRIVATE --expt-relaxed-constexpr -fmad=false -diag-suppress 1675 -Xfatbin=-compress-all
           -Xcompiler=-Wno-unknown-pragmas,-Wno-psabi)
-# For tests/ptx_emulator/build.py.
+# tests/ptx_emulator/build.py reads the PTX.
 option(LINALG_KEEP_PTX "Keep the kernels' PTX in the build folder" OFF)
 if(LINALG_KEEP_PTX)
   file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/ptx")
@@ -123,7 +124,8 @@ endif()
 target_compile_options(_cuda PRIVATE -Wall -Wextra)
 target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
 export_initialisation_alone(_cuda)
-# dlopen searches these directories too: NVIDIA's wheels beside this package, or beside its source tree.
+# dlopen also searches these directories of NVIDIA's wheels, beside this package or beside its
+# source tree.
 set_target_properties(
   _cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON
                    INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../../nvidia/cu13/lib")

@@ -1,5 +1,5 @@
-# What is compiled into the modules beside this package's own sources, as a bill of materials in the wheel
-# (PEP 770): its versions are those that this build found. The licences are in `licenses/`.
+# A bill of materials in the wheel (PEP 770) lists the third-party code that is compiled into the
+# modules. Its versions are those that this build found. The licences are in `licenses/`.
 if(NOT DEFINED SKBUILD_METADATA_DIR)
   return()  # no wheel is built
 endif()

@@ -1,7 +1,7 @@
-"""Batched linear algebra for JAX that factors a sharded batch where it lies.
+"""Batched linear algebra for JAX that factors a sharded batch without gathering it.
 
 The functions have the names and signatures of `jax.numpy.linalg`, `jax.lax.linalg` and
-`jax.scipy.linalg`. Those that end in `_ex` also return `info` for each matrix.
+`jax.scipy.linalg`. Functions whose names end in `_ex` also return `info` for each matrix.
 """
 
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ from linalg._functions.sqrtm import sqrtm
 from linalg._functions.tensors import tensorinv, tensorsolve
 from linalg._version import __version__ as __version__
 
-if not TYPE_CHECKING:  # to a type checker a name that is not here is an error
+if not TYPE_CHECKING:  # type checkers report unknown names
   from linalg._core.suggestions import refuse as __getattr__  # noqa: F401
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What this installation runs with."""
+"""The configuration of this installation."""
 
 import importlib.metadata
 import os
@@ -25,8 +25,9 @@ def _cuda() -> str:
 
 
 def show_config() -> None:
-  """Prints what was loaded: instruction set, LAPACK and its threads, cores, JAX, and CUDA; and
-  which of JAX's own primitives are accelerated.
+  """Prints what was loaded, and which of JAX's own primitives are accelerated.
+
+  The lines are the instruction set, LAPACK and its threads, cores, JAX, and CUDA.
 
   Example:
     >>> import linalg

@@ -1,9 +1,10 @@
 """Batch-partitionable, differentiable calls of XLA FFI handlers: yours, and all of this package's.
 
-`jax.ffi.ffi_call` gathers a sharded batch onto every device and stops at meshes with Explicit axes.
-An `operation` made here runs where each shard lies, in every mode that JAX has for sharded programs
-(Auto and Explicit meshes, `shard_map`, export with a symbolic batch), under `vmap`, and, with a JVP
-given, under every kind of differentiation. Nothing in the compiled program calls back to Python.
+`jax.ffi.ffi_call` gathers a sharded batch onto every device, and it refuses meshes with Explicit
+axes. An `operation` made here runs on each shard in place. It does so in every mode that JAX has
+for sharded programs: Auto and Explicit meshes, `shard_map`, and export with a symbolic batch. It
+also runs under `vmap`, and with a JVP under every kind of differentiation. Compiled programs never
+call back to Python.
 """
 
 import functools
@@ -32,8 +33,8 @@ def register_target(name: str, handler: object, *, platform: str = "cpu") -> Non
     handler: a PyCapsule of the handler.
     platform: "cpu", "cuda" or "rocm".
 
-  The handler sees the part of the batch that lies on its device: operands and results of shape
-  `(*batch, *core)`, whatever the length of `batch`.
+  The handler gets the part of the batch that is on its device. Operands and results have the shape
+  `(*batch, *core)`, with any number of batch dimensions.
 
   Example:
     >>> import ctypes, jax, linalg
@@ -68,20 +69,24 @@ class Operation:
     return results[0] if len(results) == 1 else tuple(results)
 
   def runs_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
-    """Whether a program for `platform` calls the handler, and not the fallback, for operands of
-    these types: anything with a shape, a dtype and a sharding, as `jax.typeof` returns it."""
+    """Whether a program for `platform` calls the handler rather than the fallback.
+
+    `types` are the operands' types: anything with a shape, a dtype and a sharding, as from
+    `jax.typeof`.
+    """
     return primitive.takes(
         self.name, self._rules, platform, types, **self.attributes | attributes)
 
   def lowering(
       self, platform: str, results: Sequence[int], **attributes: Any
   ) -> Callable[..., Sequence[Any] | None]:
-    """A lowering rule for another primitive, `rule(ctx, *operands)`: one that takes operands of the
-    same types, all with the same batch, and returns those `results` of this operation. The rule
-    returns None where the primitive's results are of other types.
+    """A lowering rule for another primitive, `rule(ctx, *operands)`.
+
+    That primitive takes operands of the same types, all with the same batch, and returns the given
+    results of this operation. The rule returns None where the primitive's results have other types.
 
     Args:
-      platform: one where the operation runs; see `runs_on`.
+      platform: a platform where the operation runs; see `runs_on`.
       results: indices of the operation's results.
     """
     return primitive.lowering(
@@ -113,44 +118,45 @@ def operation(
   Args:
     name: the target, registered with `register_target`.
     signature: the core shapes of operands and results, as in `"n n -> n n, n"`. A dimension is a
-      name, an integer, `min(m,n)`, or, in a result, the name of an integer attribute; `()` is a
+      name, an integer, `min(m,n)`, or, in a result, the name of an integer attribute. `()` is a
       scalar. Every operand and result has the batch dimensions in front of these.
-    dtypes: the dtype of each result. An integer i stands for the dtype of operand i. Or a function
-      of the operands' dtypes and the attributes that returns such a list.
+    dtypes: the dtype of each result. An integer i stands for the dtype of operand i. A function of
+      the operands' dtypes and the attributes may return the list instead.
     attributes: the handler's attributes with their default values: `bool`, `int` (64 bits), NumPy
       scalars, or strings. A call may override them by keyword.
     shared: the operands that the handler also takes without batch dimensions, one for the whole
-      batch. Others are broadcast.
-    in_place: an operand and a result of its shape and dtype that the handler also takes in the same
-      memory. A call may ask for that with `overwrite=True`, which saves memory where the operand is
-      an argument that `jax.jit` was told to donate; of one that lives on, XLA makes a copy. The
-      rules below do not see it.
-    platforms: where the handler is called: "cpu", "cuda", "rocm". By default where the target is
-      registered when the operation is made, or "cpu" if it is not yet.
+      batch. Other operands are broadcast.
+    in_place: an operand, and a result of its shape and dtype that the handler can write to the same
+      memory. A call asks for that with `overwrite=True`. This saves memory if the operand is an
+      argument that `jax.jit` was told to donate. XLA copies an operand that is still needed. The
+      rules below do not see `overwrite`.
+    platforms: where the handler is called: "cpu", "cuda", "rocm". The default is where the target
+      is registered when the operation is made, or "cpu" if it is not registered yet.
     jvp: `jvp(primals, tangents, **attributes) -> (results, result_tangents)`. A tangent is None
-      where it is zero, and the rule returns None where a result has none. It is written for
+      where it is zero, and the rule returns None where a result has none. The rule is written for
       batches: matrices are the last two dimensions.
-    transpose: `transpose(cotangents, operands, **attributes) -> operand_cotangents` of an operation
-      that is linear in some operands. Those are None among `operands`; the rule returns their
-      cotangents, and None for the others.
-    fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`, for
-      platforms that are not among `platforms`, and for GPUs that this package's own handlers are
-      not made for.
-    suits: `suits(platform, *types, **attributes) -> bool`, asked when a call is lowered: whether
-      operands of these shapes and dtypes go to the platform's handler; the others go to `fallback`.
-      By default all do.
-    exported: whether programs that are exported, or for several platforms, call the handler too,
-      or the fallback, which must be given then.
+    transpose: `transpose(cotangents, operands, **attributes) -> operand_cotangents`, for an
+      operation that is linear in some operands. They are None among `operands`. The rule returns
+      their cotangents, and None for the others.
+    fallback: the same function in JAX, `fallback(*operands, **attributes) -> list of results`. It
+      runs on platforms that are not among `platforms`, and on GPUs that this package's own handlers
+      do not support.
+    suits: `suits(platform, *types, **attributes) -> bool`, asked when a call is lowered. It says
+      whether operands of these shapes and dtypes go to the platform's handler rather than to
+      `fallback`. By default all do.
+    exported: whether the handler is also called by programs that are exported or for several
+      platforms. If not, `fallback` must be given.
     unshared: the same function by other operations, `unshared(*operands, **attributes) -> list of
-      results`, for `vmap` where a shared operand would be copied, having a batch of its own but not
-      that of the others.
-    batch: `batch(operands, dims, **attributes) -> (results, dims)`, a batching rule as JAX's are,
-      for `vmap` where some results need not be mapped; None where the target is to be called.
+      results`. `vmap` uses it where a shared operand has some batch dimensions but not all, and
+      would be copied.
+    batch: `batch(operands, dims, **attributes) -> (results, dims)`, a batching rule like JAX's, for
+      `vmap` where some results need not be mapped. It returns None where the target is to be
+      called.
 
   Returns:
-    A function of as many arrays as the signature has operands, whose batch shapes may broadcast.
-    It returns one array, or a tuple of several. An operand that is sharded over a matrix dimension
-    of an Explicit mesh is a `jax.sharding` type error.
+    A function of as many arrays as the signature has operands, whose batch shapes may broadcast. It
+    returns one array, or a tuple of several. An operand that is sharded over a matrix dimension of
+    an Explicit mesh is a `jax.sharding` type error.
 
   Example:
     >>> import jax.numpy as jnp, linalg.ffi
@@ -208,8 +214,8 @@ def broadcast_batches(
 ) -> list[jax.Array]:
   """Operands whose batch dimensions are broadcast against each other, and their sharding too.
 
-  As an operation does it with those of its operands that are not shared: for functions that return
-  what they have not given to an operation.
+  An operation broadcasts its operands in the same way, except for shared ones. This is for
+  functions that return an operand which they have not passed to an operation.
 
   Args:
     name: the function's, for errors.
@@ -230,10 +236,10 @@ def broadcast_batches(
 
 
 def refuse_sharded(name: str, *operands: jax.Array, rank: int = 2) -> None:
-  """Raises what an operation raises for operands that are sharded over a matrix dimension.
+  """Raises the error that an operation raises for operands sharded over a matrix dimension.
 
-  For functions that compute with their operands before they call an operation: JAX's error would
-  be about whatever they compute first.
+  This is for functions that compute with their operands before they call an operation. JAX's own
+  error would be about the first such computation.
 
   Args:
     name: the function's.

@@ -33,39 +33,39 @@ class Rule(NamedTuple):
 
 
 RULES = [
-    # Python: `banned` are modules.
-    # 1. The core knows no operation.
+    # Python rules: `banned` are modules.
+    # 1. The core does not depend on operations.
     Rule(("linalg/_core/*.py",),
          ("linalg._factorizations", "linalg._functions", "linalg._accelerate", *NAMESPACES)),
-    # 2. Factorizations know nothing that is composed of them.
+    # 2. Factorizations do not depend on functions composed of them.
     Rule(("linalg/_factorizations/*.py",),
          ("linalg._functions", "linalg._accelerate", *NAMESPACES)),
-    # 3. Nor do functions know who uses them.
+    # 3. Functions do not depend on their users.
     Rule(("linalg/_functions/*.py",), ("linalg._accelerate", *NAMESPACES)),
-    # 4. Operations call handlers through linalg.ffi alone.
+    # 4. Operations call handlers through linalg.ffi only.
     Rule(("linalg/_f*/*.py", "linalg/scipy/*.py", "linalg/lax/*.py", "linalg/distributed/*.py"),
          ("linalg._core.primitive", "linalg._core.targets")),
-    # 5. JAX beyond its public API.
+    # 5. Only these files use JAX beyond its public API.
     Rule(("*.py",), ("jax._src", "jax.extend", "jax.interpreters"),
          but=("linalg/_core/primitive.py", "linalg/_accelerate/reroute.py",
               "linalg/_accelerate/matchers.py")),
-    # 6. The compiled modules.
+    # 6. Only these files import the compiled modules.
     Rule(("*.py",), COMPILED,
          but=("linalg/_core/targets.py", "tests/api/test_registration.py", "tests/api/test_ffi.py",
               "tests/cuda/test_programs.py", "tests/support/random_calls.py")),
-    # 7. `import linalg` reads neither the catalogue nor what only `python -m linalg` needs.
+    # 7. `import linalg` reads neither the catalogue nor the modules of `python -m linalg`.
     Rule(("linalg/*.py",), ("linalg._catalogue", "linalg._verify"),
          but=("linalg/_verify.py", "linalg/__main__.py", "linalg/_catalogue/*.py",
               "linalg/distributed/_missing.py")),
-    # 8. Programs around the package know its public names, and the catalogue.
+    # 8. Programs around the package use only its public names and the catalogue.
     Rule(("linalg/_verify.py", "linalg/_catalogue/*.py", "benchmarks/*.py", "examples/*.py",
           "docs/*.py"), ("linalg._",), allowed=("linalg._catalogue", "linalg.__version__")),
-    # C++: `banned` are headers.
-    # 9. Python.
+    # C++ rules: `banned` are headers.
+    # 9. Only these files use Python or the dynamic linker.
     Rule(("kernels/*",), ("Python.h", "nanobind/", "dlfcn.h"),
          but=("kernels/module.h", "kernels/*/module.*", "kernels/*/isa.*",
               "kernels/cuda/vendor.cc")),
-    # 10. Algorithms know neither FFI nor threads nor a backend.
+    # 10. Algorithms do not depend on FFI, threads or a backend.
     Rule(("kernels/arithmetic/*", "kernels/small/*", "kernels/team/*", "kernels/blocked/*"),
          (*FFI, *BACKENDS, *THREADS)),
     # 11. Tiers: arithmetic below small, team and blocked; small below blocked.
@@ -73,11 +73,12 @@ RULES = [
     Rule(("kernels/small/*",), ("kernels/team/", "kernels/blocked/")),
     Rule(("kernels/team/*",), ("kernels/small/", "kernels/blocked/")),
     Rule(("kernels/blocked/*",), ("kernels/team/",)),
-    # 12. Headers that both backends share know neither; installed ones include no other of ours.
+    # 12. Headers that both backends share include neither.
+    # Installed headers include no other header of this project.
     Rule(("kernels/handlers.h", "kernels/module.h"),
          ("kernels/arithmetic/", "kernels/small/", "kernels/team/", "kernels/blocked/", *BACKENDS)),
     Rule(("kernels/ffi.h", "kernels/cpu/batch.h", "kernels/aligned_memory.h"), ("kernels/",)),
-    # 13. LAPACK and the vendor's libraries are functions, without batches or handlers.
+    # 13. Wrappers of LAPACK and the vendor's libraries are functions without batches or handlers.
     Rule(("kernels/*/lapack.*", "kernels/cuda/vendor.*", "kernels/*/blas_threads.*"),
          ("xla/", "kernels/handlers.h", "kernels/*/tuning.h", "kernels/cpu/batch.h",
           "kernels/cpu/problem.h", "kernels/cpu/lanes.h", "kernels/cuda/launch.h")),
@@ -85,10 +86,10 @@ RULES = [
 
 
 def modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-  """Every module that a Python file imports, and what it reaches as an attribute of one, with its
-  line."""
+  """Yields every module that a Python file imports, and every attribute it uses of one, with
+  lines."""
   nodes = list(ast.walk(ast.parse(path.read_text(), str(path))))
-  bound: dict[str, str] = {}  # what the names stand for that imports bind
+  bound: dict[str, str] = {}  # names that imports bind, and their meanings
   for node in nodes:
     if isinstance(node, ast.Import):
       for alias in node.names:
@@ -107,7 +108,7 @@ def modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
 
 
 def dotted(node: ast.expr, bound: dict[str, str]) -> str | None:
-  """The full name of an attribute of a module, or of an attribute of that."""
+  """Returns the full name of a module's attribute, or of an attribute of that."""
   match node:
     case ast.Name(name):
       return bound.get(name)
@@ -149,7 +150,7 @@ def breaches(path: pathlib.Path) -> Iterator[str]:
 
 
 def private_imports(name: str, path: pathlib.Path) -> Iterator[str]:
-  """Names with an underscore are imported by no other module."""
+  """Other modules must not import names with an underscore."""
   for node in ast.walk(ast.parse(path.read_text())):
     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linalg."):
       for alias in node.names:
@@ -158,7 +159,7 @@ def private_imports(name: str, path: pathlib.Path) -> Iterator[str]:
 
 
 def logic(name: str, path: pathlib.Path) -> Iterator[str]:
-  """An `__init__.py` holds a docstring, imports and __all__, and nothing else."""
+  """An `__init__.py` holds only a docstring, imports and __all__."""
   for node in ast.parse(path.read_text()).body:
     match node:
       case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant()):

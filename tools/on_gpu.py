@@ -1,19 +1,17 @@
-"""Everything that needs a GPU, in order, within an hour.
+"""Runs everything that needs a GPU, in order, within an hour.
 
   python tools/on_gpu.py gpu-report              # build, tests, sanitizers, benchmarks, cut-offs
   python tools/on_gpu.py gpu-report --steps tests benchmark
-  python tools/on_gpu.py gpu-report --dry-run    # the same, of commands that do nothing
+  python tools/on_gpu.py gpu-report --dry-run    # the same steps with commands that do nothing
 
-Each step's output and results lie in the folder that is named. report.md there is written anew
-after each step, to be read first and committed with the samples. A step that fails, or takes longer
-than its time, does not keep the next one from running; its processes are ended, all of them, and
-those that benchmark are asked to write first what they have. When the time is over the steps that
-are left are left out, and the report says so.
+The named folder receives each step's output and results. After each step, report.md is rewritten
+there. Read it first, and commit it with the samples. A step that fails or overruns does not stop
+later steps. All processes of an overrunning step are ended. Benchmarks are first asked to write
+their results. When the hour is over, the remaining steps are skipped, and the report lists them.
 
-The last steps build the module twice, with the least and with the largest cut-offs that are thought
-of, measure both, and write those that the times decide into kernels/cuda/tuning.h and
-linalg/_core/tuning.py, with which the last one builds. If they do not get so far, both files are
-left as they were.
+The last steps build the module twice, with the least and with the largest possible cut-offs, and
+measure both. They write the cut-offs that the times decide to kernels/cuda/tuning.h and
+linalg/_core/tuning.py, and build again. If they do not get so far, both files stay unchanged.
 """
 
 import argparse
@@ -30,18 +28,19 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
 TESTS = ["-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/cuda/test_gpu.py"]
-# Suites of the CPU's, with what reaches handlers that the file above does not.
+# Suites of the CPU that reach handlers which the file above does not.
 SUITES = [f"tests/{name}.py" for name in (
     "derivatives/test_linear", "values/test_banded", "values/test_accelerated",
     "values/test_failures")]
-# Of two dtypes, sizes on both sides of the first cut-offs: the sanitizers slow all kernels down.
+# Two dtypes, and sizes on both sides of the first cut-offs, because sanitizers slow all kernels
+# down.
 SANITIZED = "(float32 or complex128) and (residuals or info) and not large"
 GRID = ["--platform", "gpu", "--rounds", "7"]
-# Processes that prepare while one measures: what they do on the GPU spoils a sample now and then,
-# and each has a cell's operands several times in its memory. Not for what decides cut-offs.
+# Processes that prepare while one measures. Their work on the GPU may spoil a sample, and each
+# holds a cell's operands several times. Steps that decide cut-offs use a single process.
 JOBS = ["--jobs", "3"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
-# What decides the cut-offs: tools/cut_offs.py has their grids.
+# Operations that have cut-offs: tools/cut_offs.py has their grids.
 TUNED_OPS = ["cholesky", "lu", "inv", "triangular_solve", "qr", "svd", "eigh", "matmul"]
 TUNED_GRADIENTS = ["cholesky", "eigh", "qr", "svd", "det", "slogdet"]
 TUNED_SIZES = list(map(str, [
@@ -51,25 +50,26 @@ TUNED_BATCH = "20000"
 TUNING = [
     "--alone", "--seconds-per-cell", "0.02", "--batches", TUNED_BATCH, "--memory", "2800",
     "--dtypes", "f32", "f64"]
-# The step that decides, and the folder of the files that it and those before it change.
+# The step that decides, and the folder with the original files that this step and earlier ones
+# change.
 DECIDED, KEPT = "cut-offs", "before-tuning"
-PATIENCE = 20  # seconds that what is interrupted has to write what it has
+PATIENCE = 20  # seconds for an interrupted process to write its results
 
 
 class Step(NamedTuple):
   command: list[str]
   minutes: float
   environment: dict[str, str] = {}
-  # What there is to see of it in the report, beside its last line.
+  # Output for the report, besides the last line.
   table: list[str] = []
-  # Steps without whose success it would measure, or decide on, something else.
+  # Steps that must succeed, because otherwise this step would measure or decide something else.
   needs: tuple[str, ...] = ()
 
 
 def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
-  # Several processes share the GPU: none may take its memory for itself.
+  # Several processes share the GPU, so none may preallocate its memory.
   shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-  # Each buffer a block of its own, or memcheck sees one for all.
+  # Each buffer needs its own allocation, because memcheck sees a pool as one.
   sanitized = shared | {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
 
   def python(*arguments: str) -> list[str]:
@@ -93,7 +93,7 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
     return python("tools/cut_offs.py", *arguments, "--kept", str(output / KEPT))
 
   def tuned(bound: str) -> dict[str, Step]:
-    """With the least of the cut-offs, or the most."""
+    """Returns the steps with the least or the largest cut-offs."""
     changed, built = f"cut-offs-{bound}", f"build-{bound}"
     measured = {
         f"tuning-{bound}": benchmark(
@@ -103,7 +103,7 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
             "--sizes", *TUNED_GRADIENT_SIZES)}
     return {
         changed: Step(cut_offs("vary", bound), 0.25), built: Step(build, 3.5, needs=(changed,)),
-        # There are no speed-ups to show.
+        # These builds have no speed-ups to show.
         **{name: step._replace(needs=(built,), table=[]) for name, step in measured.items()}}
 
   def tuning_samples(bound: str) -> list[str]:
@@ -111,8 +111,8 @@ def steps(output: pathlib.Path, workers: int) -> dict[str, Step]:
 
   build = python(
       "-m", "pip", "install", "-v", "--no-deps", "-Ccmake.define.LINALG_CUDA=ON",
-      # Where the tools are here: such a machine may reach no index. Then the folder is kept too, so
-      # that other cut-offs compile the CUDA module alone.
+      # Use installed tools, because such a machine may have no index. The build folder is then kept
+      # too. Other cut-offs recompile only the CUDA module.
       *["--no-build-isolation", f"-Cbuild-dir={output / 'build'}"] * has(
           "scikit_build_core", "nanobind", "cmake", "ninja"),
       "-e", ".")
@@ -148,7 +148,7 @@ def has(*modules: str) -> bool:
 
 
 def restored(output: pathlib.Path) -> str:
-  """Leaves the cut-offs as they were before their tuning; what there is to say of it."""
+  """Restores the cut-offs from before their tuning, and returns a message for the report."""
   said = ""
   if list((output / KEPT).glob("*")):
     said = text_of([sys.executable, "tools/cut_offs.py", "restore", "--kept", str(output / KEPT)])
@@ -156,14 +156,14 @@ def restored(output: pathlib.Path) -> str:
 
 
 def stand_ins(steps: dict[str, Step]) -> dict[str, Step]:
-  """Commands that end at once, in place of the steps'."""
+  """Replaces the steps' commands by ones that end at once."""
   return {
       name: step._replace(command=["echo", f"stand-in of {name}"], table=[])
       for name, step in steps.items()}
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-  """Ends a step with all that it has started: what went on would hold the GPU in the next ones."""
+  """Ends a step and all processes it started, because they would use the GPU in the next steps."""
   for number, patience in ((signal.SIGINT, PATIENCE), (signal.SIGKILL, None)):
     try:
       os.killpg(process.pid, number)
@@ -177,7 +177,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def run(step: Step, log: pathlib.Path, seconds: float) -> tuple[str, float]:
-  """How it ended, and the seconds that it took."""
+  """Returns how the step ended, and the seconds that it took."""
   start = time.monotonic()
   paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
   environment = os.environ | step.environment | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -206,7 +206,7 @@ def last_line(log: pathlib.Path) -> str:
 
 
 def text_of(command: list[str]) -> str:
-  """What a command prints, in a minute at most, or why there is nothing."""
+  """Returns a command's output within a minute, or why there is none."""
   try:
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -216,7 +216,7 @@ def text_of(command: list[str]) -> str:
 
 
 class Report:
-  """report.md, complete whenever it is written."""
+  """Writes report.md, which is complete after every write."""
 
   def __init__(self, path: pathlib.Path, title: str):
     self.path = path
@@ -249,7 +249,7 @@ def main() -> None:
   args = parser.parse_args()
   output = args.output.resolve()
   output.mkdir(parents=True, exist_ok=True)
-  # Begun by a shell in the background it would be ignored, and by all steps.
+  # A process that a shell starts in the background ignores SIGINT, and so would all steps.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   start = time.monotonic()
   commit = text_of(["git", "describe", "--always", "--dirty"]).strip()
@@ -279,9 +279,9 @@ def main() -> None:
       if step.table and log.exists():
         report.show(name, text_of(step.table))
       if name == DECIDED and endings[name] != "done":
-        report.show(name, restored(output))  # before what is built with them
+        report.show(name, restored(output))  # before later steps build with them
   finally:
-    # An earlier run's are no concern of one that has changed none.
+    # Results of an earlier run do not apply if this run changed no cut-offs.
     if DECIDED not in endings and any(x.startswith(f"{DECIDED}-") for x in endings):
       report.show("Cut-offs of the sources", restored(output))
   sys.exit(any(ending != "done" for ending in endings.values()))

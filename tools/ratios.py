@@ -1,9 +1,10 @@
-"""The worst scaled residual of each operation on LAPACK's test matrices, ours beside stock JAX's:
+"""Prints the worst scaled residual of each operation on LAPACK's test matrices, beside stock JAX's.
 
   pytest -m extended tests/values/test_matrix_types.py --junitxml=ratios.xml -o junit_family=xunit1
   python tools/ratios.py ratios.xml
 
-prints a Markdown table, for docs/residuals.md; of several files, such as one for each dtype, one.
+The output is a Markdown table for docs/residuals.md. Several files, such as one for each dtype,
+make one table.
 """
 
 import re

@@ -1,13 +1,14 @@
-"""Keeps of NVIDIA's headers what kernels/cuda/vendor.h says of the same functions, for
-tests/cuda/test_vendor.py to compare: the headers are in wheels of 600 MB.
+"""Extracts the declarations that kernels/cuda/vendor.h copies from NVIDIA's headers.
+
+tests/cuda/test_vendor.py compares them. The headers are in wheels of 600 MB.
 
   pip download --no-deps nvidia-cusolver==12.0.4.66 nvidia-cublas==13.1.1.3
   for wheel in nvidia_cu*.whl; do python -m zipfile -e "$wheel" .; done
   python tools/vendor_declarations.py nvidia/cu13/include /usr/local/cuda/include
 
-writes tests/cuda/vendor_declarations.inc anew: the functions and enumerators that
-tests/cuda/vendor_prototypes.cc names, without the names of parameters, and the types that those
-take. The last folder is a toolkit's, for cuda_runtime_api.h.
+This rewrites tests/cuda/vendor_declarations.inc. It holds the functions and enumerators that
+tests/cuda/vendor_prototypes.cc names, and the types of their parameters. Names of parameters are
+left out. The last folder is a toolkit's, for cuda_runtime_api.h.
 """
 
 import argparse
@@ -22,13 +23,13 @@ PROTOTYPES = ROOT / "tests/cuda/vendor_prototypes.cc"
 DECLARATIONS = ROOT / "tests/cuda/vendor_declarations.inc"
 # Words of a type that are not its name.
 QUALIFIERS = {"const", "signed", "unsigned"}
-# What C++ has, or its headers, and the vendor's structures that are passed as they are.
+# Types of C++ or its headers, and the vendor's structures that are passed as they are.
 KNOWN = {"void", "char", "int", "int64_t", "size_t", "float", "double"}
 STRUCTURES = ("cuComplex", "cuDoubleComplex")
 
 
 def type_of(parameter: str) -> str:
-  """Of a parameter with or without a name, written one way."""
+  """Returns a parameter's type in one spelling, with or without the parameter's name."""
   arrays = len(re.findall(r"\[\w*\]", parameter))
   parameter = re.sub(r"\[\w*\]", "", parameter)
   words = re.findall(r"\w+", parameter)
@@ -43,7 +44,7 @@ def wrapped(declaration: str) -> str:
 
 
 def type_declaration(name: str, statements: list[str], enumerators: set[str]) -> str:
-  """Of an enumeration, with these of its values, or of a handle."""
+  """Returns the declaration of an enumeration with these values, or of a handle."""
   for text in (x for x in statements if x.endswith(name)):
     if structure := re.search(rf"typedef\s+struct\s+(\w+)\s*\*\s*{name}$", text):
       return f"typedef struct {structure[1]}* {name};"
@@ -58,7 +59,7 @@ def type_declaration(name: str, statements: list[str], enumerators: set[str]) ->
 
 
 def declarations(folders: Iterable[str | pathlib.Path]) -> str:
-  """From the headers in these folders."""
+  """Returns the declarations from the headers in these folders."""
   system = [x for folder in folders for x in ("-isystem", str(folder))]
   compiler = ["c++", "-std=c++20", "-E", f"-I{ROOT}", *system, str(PROTOTYPES)]
 
@@ -77,7 +78,7 @@ def declarations(folders: Iterable[str | pathlib.Path]) -> str:
     parameters = [type_of(x) for x in parameters.split(",")]
     functions.append(wrapped(f"{result} {name}({', '.join(parameters)});"))
     types.update([result], *(re.findall(r"\w+", x) for x in parameters))
-  # And those that vendor.h has from the runtime's headers.
+  # vendor.h also takes these types from the runtime's headers.
   types |= {"cudaStream_t", "cudaDataType"}
   lines = [f"struct {name};" for name in STRUCTURES]
   for name in sorted(types - KNOWN - QUALIFIERS - set(STRUCTURES)):

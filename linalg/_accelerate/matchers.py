@@ -1,7 +1,7 @@
-"""What a program makes an operand from: readers of StableHLO.
+"""Readers of StableHLO: how a program makes an operand.
 
-A route may take what stands behind an operand (a transpose, the mean of a matrix and its adjoint)
-instead of the operand itself.
+A route may take the source of an operand instead of the operand itself. Sources are what a
+transpose, or the mean of a matrix and its adjoint, is made from.
 """
 
 import functools
@@ -19,8 +19,10 @@ from linalg._core.primitive import spec_of
 
 
 def transposed_from(x: ir.Value) -> tuple[ir.Value, tuple[int, ...]] | None:
-  """The array that `x` is, and the order of its dimensions in `x`, if the program transposes it to
-  make `x`. XLA folds a transpose into what it has operations for, but not into a call."""
+  """The array that `x` is a transpose of, and the order of that array's dimensions in `x`; or None.
+
+  XLA folds a transpose into its own operations, but not into a custom call.
+  """
   made = made_by(x, "transpose")
   return made and (made.operands[0], tuple(made.attributes["permutation"]))
 
@@ -33,7 +35,7 @@ def transposed_type(x: Any, permutation: Sequence[int]) -> Any:
 
 
 def is_all(x: ir.Value, number: np.floating | np.integer) -> bool:
-  """Whether an array is this number throughout, to its sign, as the program makes it."""
+  """Whether every element of an array is this number, sign included, as the program makes it."""
   while spread := made_by(x, "broadcast_in_dim"):
     x = spread.operands[0]
   made = made_by(x, "constant")
@@ -42,8 +44,11 @@ def is_all(x: ir.Value, number: np.floating | np.integer) -> bool:
 
 
 def is_lower_triangle(mask: ir.Value) -> bool:
-  """Whether an array is true on and below the diagonal of its last two dimensions, and nowhere
-  else, as the program makes it for one matrix: row >= column, or row + 0 >= column."""
+  """Whether an array is true on and below the diagonal of its last two dimensions, and false
+  elsewhere.
+
+  The program makes it for one matrix, as row >= column or as row + 0 >= column.
+  """
   matrix = list(mask.type.shape)[-2:]
   while spread := made_by(mask, "broadcast_in_dim"):
     rank = len(mask.type.shape)
@@ -54,7 +59,7 @@ def is_lower_triangle(mask: ir.Value) -> bool:
   if compared is None or "GE" not in str(compared.attributes["comparison_direction"]):
     return False
   row, col = compared.operands
-  # One matrix is not made of a part of it, nor are its places counted by what is too narrow.
+  # A matrix cannot be made from a part of it, and a narrow integer cannot count its rows.
   if list(row.type.shape) != matrix or str(row.type.element_type) not in ("i32", "i64"):
     return False
   if (total := made_by(row, "add")) and any(
@@ -65,7 +70,7 @@ def is_lower_triangle(mask: ir.Value) -> bool:
 
 
 def is_result(x: ir.Value, index: int, name: str, **attributes: Any) -> bool:
-  """Whether this is that result of a call of the handler `name` with such attributes."""
+  """Whether this is result `index` of a call of the handler `name` with these attributes."""
   call = made_by(x, "custom_call")
   if call is None or ir.OpResult(x).result_number != index or (
       call.attributes["call_target_name"].value not in (name, f"{name}_captured")):
@@ -81,16 +86,19 @@ def made_by(x: ir.Value, name: str) -> Any:
 
 
 class CallView(NamedTuple):
-  """A primitive's call: as it is in the program, or of what the program makes its operands from."""
+  """A primitive's call as it is in the program, or with operands replaced by their sources."""
 
   types: Sequence[Any]
   operands: Sequence[Any]
   parameters: Mapping[str, Any]
-  arrange: Callable[[jax.Array], jax.Array] | None = None  # the result, as that in the program lies
+  arrange: Callable[[jax.Array], jax.Array] | None = None  # from this result to the program's
 
 
 def of_mean(call):
-  """jax.numpy's function factors (A + Aᵀ) / 2 of real matrices, as the handler does if asked."""
+  """The view of a Cholesky call without the symmetrization of its operand.
+
+  jax.numpy's function factors (A + Aᵀ) / 2 of real matrices. The handler does that if asked.
+  """
   if call.types[0].dtype.kind != "f":
     return
   half = made_by(call.operands[0], "divide")
@@ -105,9 +113,11 @@ def of_mean(call):
     yield call._replace(operands=[a], parameters=call.parameters | {"of_mean": True})
 
 
-def _as_they_lay(call):
-  """Operands that the program transposes, read as they lay before: XLA's own products read them so.
-  A batch that `vmap` has moved is the first dimension again."""
+def _untransposed(call):
+  """Views of a product whose operands are read as they were before the program transposed them.
+
+  XLA's own products read them so. A batch that `vmap` has moved becomes the first dimension again.
+  """
   found = [transposed_from(x) for x in call.operands]
   choices = [[None] if source is None else [source, None] for source in found]
   *some, _ = itertools.product(*choices)  # the last is the call as it is
@@ -116,7 +126,7 @@ def _as_they_lay(call):
 
 
 def _with_sources(call, sources):
-  """A product of other operands, which the program transposes to make some of its own."""
+  """A product of the sources of operands that the program transposes."""
   types, operands, order = list(call.types), list(call.operands), []
   contracted, batch = map(list, call.parameters["dimension_numbers"])
   for i, source in enumerate(sources):
@@ -124,7 +134,7 @@ def _with_sources(call, sources):
     if source is not None:
       operands[i], permutation = source
       types[i] = transposed_type(types[i], permutation)
-    # The result has what is neither, in the order of each operand's dimensions.
+    # The result has the dimensions that are neither, in the order of each operand.
     free = [d for j, d in enumerate(permutation) if j not in (*contracted[i], *batch[i])]
     order += [len(order) + sorted(free).index(d) for d in free]
     contracted[i], batch[i] = (
@@ -137,14 +147,17 @@ def _with_sources(call, sources):
       arrange if order != tuple(range(len(order))) else None)
 
 
-# What else a call may be seen as, which is tried before it.
+# Other views of a call. They are tried before the call itself.
 OTHER_VIEWS: dict[str, Callable[[CallView], Iterator[CallView]]] = {
-    "cholesky": of_mean, "dot_general": _as_they_lay}
+    "cholesky": of_mean, "dot_general": _untransposed}
 
 
 def lower_triangle(ctx, mask, *cases):
-  """JAX cuts the lower triangle out of a Cholesky factor; the handler's has nothing else, be it a
-  number or NaN. Complex constants cannot be read, so that it is cut out of complex factors."""
+  """JAX takes the lower triangle of a Cholesky factor; the handler's factor is zero elsewhere.
+
+  That holds for NaN too. Complex constants cannot be read, so for complex factors the triangle is
+  still taken.
+  """
   if len(cases) != 2 or not is_result(cases[1], 0, "linalg_cholesky", lower=True):
     return None
   dtype = ctx.avals_in[1].dtype

@@ -1,4 +1,5 @@
-"""Puts rules of ours in the place of JAX's, for its own primitives: lowerings and derivatives."""
+"""Replaces JAX's rules for its own primitives, lowerings and derivatives, with rules of this
+package."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,14 +15,17 @@ from linalg._core.primitive import is_for_one_platform, platforms_of
 def reroute(
     name: str, platforms: Sequence[str], route: Callable[..., Any], *, looks_back: bool = False
 ) -> None:
-  """Has JAX's primitive of this name lowered by the rule that `route(platform, automatic,
-  parameters)` returns, and by JAX's where that, or what the rule returns, is None.
+  """Replaces the lowering of JAX's primitive of this name.
 
-  `automatic` is whether the compiler shards the program over several devices as it likes, so that
-  the types do not say how. Programs that are exported, or for several platforms, are JAX's.
+  `route(platform, automatic, parameters)` returns a lowering rule. JAX's own lowering applies where
+  it returns None, or where that rule does. Programs that are exported, or for several platforms,
+  are JAX's.
 
-  `looks_back` says that the rule looks at what makes the operands. JAX lowers each call by itself
-  then, from here on, not one for all of the same types.
+  `automatic` says that the compiler shards the program over several devices as it likes, so the
+  types do not show the sharding.
+
+  `looks_back` says that the rule reads how operands are made. JAX then lowers each call by itself,
+  rather than once for all calls of the same types.
   """
   try:
     from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
@@ -49,7 +53,8 @@ def reroute(
         cacheable=not looks_back)
 
   if looks_back and own:
-    # JAX has no cases by platforms for what it lowers so: they are a twin's, which has its rules.
+    # JAX has no per-platform rules for calls that it lowers one by one, so a twin primitive has
+    # them.
     twin = Primitive(f"{name}_of_jax")
     twin.multiple_results = primitive.multiple_results
     twin.def_abstract_eval(lambda *types, **parameters: primitive.abstract_eval(
@@ -69,9 +74,11 @@ def reroute(
 
 
 def rederive(name: str, rule: Callable[..., Any]) -> None:
-  """Has JAX's primitive of this name differentiated by `rule(bind, primals, tangents,
-  **parameters)`, which returns its result and that one's tangent, and by JAX's rule where it
-  returns None. `bind` computes the primitive."""
+  """Replaces the JVP rule of JAX's primitive of this name.
+
+  `rule(bind, primals, tangents, **parameters)` returns the result and its tangent. JAX's rule
+  applies where it returns None. `bind` computes the primitive.
+  """
   if (primitive := _of_jax(name)) is None or primitive not in ad.primitive_jvps:
     return
   own = ad.primitive_jvps[primitive]
@@ -95,7 +102,7 @@ def _of_jax(name: str) -> Primitive | None:
 
 
 def _is_automatic(ctx) -> bool:
-  """Whether the compiler shards the program, by axes that are neither Explicit nor manual."""
+  """Whether the compiler shards the program, along axes that are neither Explicit nor manual."""
   devices = getattr(ctx.module_context.axis_context, "num_devices", None)
   if devices is not None and devices <= 1:
     return False

@@ -1,4 +1,4 @@
-"""Where each primitive of JAX's linear algebra goes while it is accelerated."""
+"""The handler for each primitive of JAX's linear algebra while it is accelerated."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -25,17 +25,18 @@ from linalg._factorizations.tridiagonal import tridiagonal_solve_p
 
 
 class Call(NamedTuple):
-  """The call that computes what a primitive does: an operation, which of its results are the
-  primitive's, and its attributes."""
+  """The call that computes a primitive: an operation, the indices of its results, its
+  attributes."""
 
   operation: ffi.Operation
   results: tuple[int, ...]
   attributes: Mapping[str, Any] = {}
-  arrange: Callable[[jax.Array], jax.Array] | None = None  # the result, as the primitive's lies
+  arrange: Callable[[jax.Array], jax.Array] | None = None  # makes the primitive's result
 
 
-# Of the types of a primitive's operands and its parameters, the call, or the reason why it stays
-# JAX's. Of a primitive with a parameter that its route does not name nothing is assumed.
+# A function of the operands' types and the primitive's parameters. It returns the call, or the
+# reason why the primitive stays JAX's. A primitive with a parameter that its route does not name
+# stays JAX's.
 Route = Callable[..., Call | str]
 
 
@@ -118,7 +119,7 @@ def _schur(a, *, compute_schur_vectors, sort_eig_vals, select_callable):
 
 
 def _sort(*operands, dimension, is_stable, num_keys):
-  del is_stable  # the handler's always is
+  del is_stable  # the handler's sort always is
   keys = operands[0]
   if [x.dtype for x in operands] != [np.int32] * 2 or num_keys != 1 or dimension != keys.ndim - 1:
     return "it is not the inverse of a permutation"
@@ -170,7 +171,7 @@ def dot_general(
       product, (0,), arrange=rows_first if one_for_all and a.ndim == 2 else None)
 
 
-# Every primitive of JAX's linear algebra, by name, and the sort that inverts permutations in its
+# Every primitive of JAX's linear algebra, by name, and the sort that inverts permutations in JAX's
 # derivatives of solves.
 ROUTES: dict[str, Route | str] = {
     "cholesky": _cholesky,

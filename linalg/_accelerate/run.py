@@ -1,8 +1,8 @@
 """`python -m linalg run`: a script or a module, unchanged, after `linalg.accelerate()`.
 
-JAX is imported before the script: what the script puts into `os.environ` for JAX to read when it is
-imported must be in the environment already. XLA_FLAGS may still be set by the script. Processes
-that it starts are not accelerated.
+JAX is imported before the script. Environment variables that JAX reads when it is imported must be
+set before, not by the script. The script may still set XLA_FLAGS. Processes that it starts are not
+accelerated.
 """
 
 import argparse
@@ -33,20 +33,21 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _set_path(directory: str) -> None:
-  """As the interpreter does, unless it was told not to."""
+  """Sets the first entry of the path as the interpreter does, unless it was told not to."""
   if not sys.flags.safe_path:
     sys.path[0] = directory
 
 
 def _of_script(name: str) -> tuple[types.CodeType, dict[str, Any]]:
-  """Its code, and what its module says of itself."""
+  """A script's code, and the names of its module."""
   path = pathlib.Path(name)
   _set_path(str(path.resolve().parent))
   return compile(path.read_bytes(), name, "exec"), {"__file__": name}
 
 
 def _of_module(name: str) -> tuple[types.CodeType, dict[str, Any]]:
-  """The same of a module, or of a package's `__main__`, as `python -m` finds them."""
+  """The code and the names of a module or a package's `__main__`, found as `python -m` finds
+  them."""
   _set_path(os.getcwd())
   spec = importlib.util.find_spec(name)
   if spec is not None and spec.submodule_search_locations is not None:
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> int:
   sys.argv = [options.program, *options.arguments]
   code, names = (_of_module if options.is_module else _of_script)(options.program)
   sys.argv[0] = names["__file__"]
-  # The module stays where threads and pickles look for it.
+  # Threads and pickles look for the module here.
   program = types.ModuleType("__main__")
   program.__dict__.update(names, __builtins__=__builtins__)
   sys.modules["__main__"] = program

@@ -1,9 +1,9 @@
 """JAX's own linear algebra by this package's handlers, in programs that need not be changed.
 
-JAX's functions, and the libraries that call them, bottom out in primitives. While acceleration is
-on, those that a handler computes are lowered to it. Their derivatives and `vmap` are JAX's rules,
-which bottom out in the same primitives; but the derivative of a Cholesky factor is a handler's, by
-the formula that JAX has.
+JAX's functions, and the libraries that call them, end in primitives. While acceleration is on,
+primitives that a handler computes are lowered to it. Derivatives and `vmap` use JAX's rules, which
+end in the same primitives. The one exception is the derivative of a Cholesky factor: a handler
+computes it by JAX's formula.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex12
 _log = logging.getLogger("linalg.accelerate")
 
 
-# The rule that JAX has since 0.11.2 reads the lower triangle of dA, those before all of it.
+# JAX's rule reads the lower triangle of dA since 0.11.2, and all of dA before.
 _CHOLESKY_JVP = (
     cholesky_lower_jvp_p if jax.__version_info__ >= (0, 11, 2) else cholesky_full_jvp_p)
 
@@ -42,18 +42,18 @@ def _cholesky_jvp(bind, primals, tangents):
   types = jax.typeof(a), jax.typeof(da)
   if not _switch().enabled or _reason_of_types(types) is not None:
     return None
-  if not _CHOLESKY_JVP.runs_on("cpu", *types):  # elsewhere it is JAX's formula, or a handler too
+  if not _CHOLESKY_JVP.runs_on("cpu", *types):  # elsewhere JAX's formula is used, or a handler too
     return None
   factor = bind(a)
   return factor, _CHOLESKY_JVP(factor, da)
 
 
-# Derivatives in one call that take many by JAX's rules, which they have the formulas of.
+# Derivatives in one call, by JAX's formulas, where JAX's rules take many calls.
 _DERIVATIVES = {"cholesky": _cholesky_jvp}
 
 
 def _reason_of_types(types: Any) -> str | None:
-  """Why operands of these types stay JAX's, if they do."""
+  """Why operands of these types stay JAX's, or None."""
   if any(x.dtype not in _DTYPES for x in types):
     return "no handler takes this dtype"
   if any(0 in x.shape for x in types):
@@ -86,7 +86,7 @@ def _call(
 
 
 class _Switch(NamedTuple):
-  """What is accelerated."""
+  """The settings of acceleration."""
 
   enabled: bool
   products: bool
@@ -96,13 +96,13 @@ _OFF = _Switch(enabled=False, products=False)
 
 
 class _Process:
-  """What `accelerate` has chosen."""
+  """The settings of the process, made by `accelerate`."""
 
   lock = threading.Lock()
   switch = _OFF
 
 
-# What a thread has chosen for itself; part of the key of JAX's caches.
+# The settings of a thread. They are part of the key of JAX's caches.
 _thread = jax.make_user_context(None)
 
 
@@ -111,7 +111,7 @@ def _switch() -> _Switch:
 
 
 def _router(name: str, route: Route | str) -> Callable[..., Any]:
-  """What is asked each time that a primitive is lowered, for the rule to lower it by."""
+  """The function that is asked for a lowering rule each time that a primitive is lowered."""
 
   def router(platform, automatic, parameters):
     switch = _switch()
@@ -159,8 +159,7 @@ def _route_triangle(platform, automatic, parameters):
 
 @functools.cache
 def _install(products: bool) -> None:
-  """Puts routers in the place of JAX's lowerings, which leave programs as they were while
-  acceleration is off."""
+  """Puts routers in place of JAX's lowerings. Programs do not change while acceleration is off."""
   for name, route in (PRODUCTS if products else ROUTES).items():
     reroute(
         name, _PLATFORMS, _router(name, route), looks_back=name in OTHER_VIEWS)
@@ -184,34 +183,39 @@ def _prepared(enabled: bool, products: bool) -> _Switch:
 def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   """Has JAX's own linear algebra computed by this package's handlers, in the whole process.
 
-  From here on programs that call `jax.numpy.linalg`, `jax.scipy.linalg` or `jax.lax.linalg`, or a
-  library that does, are compiled with this package's handlers where JAX would call LAPACK or
-  cuSOLVER: Cholesky, LU, QR, eigh, eig, SVD, Schur, triangular and tridiagonal solves, Householder
-  products and permutations from pivots, and with them what JAX composes of these, `vmap` and
-  derivatives. Results are JAX's to rounding, in JAX's conventions, but for what a decomposition
-  leaves open: signs of vectors, and the order of the eigenvalues of general matrices. A matrix that
-  holds NaN or Inf has NaN in its results, where LAPACK may leave some finite; but an infinite pivot
-  of Cholesky is LAPACK's. Derivatives are JAX's formulas: where those are NaN at degenerate points,
-  call this package's functions instead.
+  From now on, calls of `jax.numpy.linalg`, `jax.scipy.linalg` and `jax.lax.linalg` are compiled
+  with this package's handlers where JAX would call LAPACK or cuSOLVER. This includes the calls that
+  libraries make. Handlers compute:
 
-  What no handler computes stays JAX's: half precision, empty operands, an algorithm or a subset
-  that was asked for, TPUs, and programs that are exported or for several platforms, whose custom
-  calls JAX promises to keep.
-  The logger "linalg.accelerate" tells of each call that is compiled, at level DEBUG, where it went;
-  `show_config` lists what is accelerated.
+  - Cholesky, LU, QR, eigh, eig, SVD and Schur;
+  - triangular and tridiagonal solves;
+  - Householder products and permutations from pivots;
+  - JAX's compositions of these, `vmap` and derivatives.
+
+  Results equal JAX's to rounding, in JAX's conventions. Two choices that a decomposition leaves
+  open may differ: the signs of vectors, and the order of the eigenvalues of general matrices. A
+  matrix that holds NaN or Inf has NaN in its results, where LAPACK may leave some finite. An
+  infinite pivot of Cholesky is treated as in LAPACK. Derivatives are JAX's formulas. Where those
+  are NaN at degenerate points, call this package's functions instead.
+
+  These stay JAX's: half precision, empty operands, an explicit algorithm or subset, TPUs, and
+  programs that are exported or for several platforms. JAX promises to keep the custom calls of
+  exported programs.
+
+  The logger "linalg.accelerate" reports at level DEBUG where each compiled call went. `show_config`
+  lists what is accelerated.
 
   Args:
-    enabled: whether to accelerate, or to leave all to JAX again. Asking for what is already so
-      does nothing; a change empties JAX's caches, so that programs are compiled anew when they are
-      called next. Those that were compiled ahead of time stay as they are.
-    products: whether batches of products of matrices with at most 64 rows and columns, on a GPU at
-      most 16, go to a handler too, also where one matrix serves the whole batch: XLA takes up to 37
-      times as long for them on the CPU, but fuses them with what stands around. On meshes with Auto
-      axes they stay XLA's, which may share a product among devices.
+    enabled: whether to accelerate, or to leave all to JAX again. A call that changes nothing has no
+      effect. A change empties JAX's caches, so programs are compiled again when they are next
+      called. Programs that were compiled ahead of time stay as they are.
+    products: whether batches of matrix products go to a handler too, also where one matrix serves
+      the whole batch. The limit is 64 rows and columns, 16 on a GPU. The handlers are faster for
+      such batches, but XLA fuses products with surrounding operations. On meshes with Auto axes
+      products stay XLA's, which may share a product among devices.
 
-  A program that another thread is compiling meanwhile is compiled one way or the other. Processes
-  that this one starts decide for themselves. To accelerate one thread for some time, see
-  `accelerated`.
+  A program that another thread is compiling meanwhile is compiled one way or the other. Child
+  processes decide for themselves. To accelerate one thread for some time, see `accelerated`.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -232,10 +236,10 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
 def accelerated(enabled: bool = True, *, products: bool = False) -> Iterator[None]:
   """A context in which this thread's programs are compiled as after `accelerate`.
 
-  Programs that are called within it and outside are compiled for each, once. It is to stand around
-  calls of compiled functions: within a function that `jax.jit` traces it does nothing, for what is
-  traced there is compiled after it has ended. As JAX's own contexts it is a thread's, not a task's:
-  it must not last across an `await`.
+  A program that is called both within it and outside is compiled for each, once. Put it around
+  calls of compiled functions. Within a function that `jax.jit` traces it does nothing, because the
+  function is compiled after the context has ended. Like JAX's own contexts it belongs to a thread,
+  not to a task: it must not last across an `await`.
 
   Args:
     enabled, products: as for `accelerate`. With `enabled=False` programs are JAX's within it.
@@ -252,7 +256,7 @@ def accelerated(enabled: bool = True, *, products: bool = False) -> Iterator[Non
 
 
 def routed() -> list[str]:
-  """The primitives of JAX that this thread's programs have computed by handlers now."""
+  """The primitives of JAX that handlers now compute in this thread's programs."""
   switch = _switch()
   routes = (ROUTES if switch.enabled else {}) | (PRODUCTS if switch.products else {})
   return [name for name, route in routes.items() if not isinstance(route, str)]

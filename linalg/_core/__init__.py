@@ -1,4 +1,4 @@
-"""What every operation stands on: calls of handlers, operands, checks, algebra, derivative rules.
+"""The base of every operation: handler calls, operands, checks, algebra, derivative mechanisms.
 
 This layer knows no operation.
 """

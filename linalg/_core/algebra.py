@@ -1,7 +1,7 @@
-"""Matrix algebra of the derivative rules, and of the functions that are composed in Python.
+"""Matrix algebra for derivative rules and for functions that are composed in Python.
 
-Everything here is batched, keeps the sharding of a batch (no gathers, whose results have none), and
-mixes neither dtypes nor ranks.
+Every function is batched and keeps the sharding of a batch. None uses a gather, whose result has no
+sharding. None mixes dtypes or ranks.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,14 +36,19 @@ def on_diagonal(a: jax.Array) -> jax.Array:
 
 
 def diagonal_of(a: jax.Array) -> jax.Array:
-  """The diagonal of square matrices, as a sum: a gather's transpose has no sharding. XLA fuses the
-  sum with what makes the matrices."""
+  """The diagonal of square matrices, as a sum: a gather's transpose has no sharding.
+
+  XLA fuses the sum with the operation that makes the matrices.
+  """
   return jnp.sum(jnp.where(on_diagonal(a), a, 0), axis=-1)
 
 
 def stored_diagonal(a: jax.Array) -> jax.Array:
-  """`diagonal_of` matrices that lie in memory, of which it would read all: every (n + 1)th entry,
-  but of a size that is a symbol, by which nothing can step."""
+  """The diagonal of square matrices that are stored in memory.
+
+  `diagonal_of` would read the whole matrix; this reads every (n + 1)th entry. A symbolic size
+  cannot be a stride, so such matrices go to `diagonal_of`.
+  """
   n = a.shape[-1]
   if not isinstance(n, int):
     return diagonal_of(a)
@@ -57,7 +62,7 @@ def column_of(a: jax.Array, j: jax.Array) -> jax.Array:
 
 
 def with_column(a: jax.Array, j: jax.Array, column: jax.Array) -> jax.Array:
-  """`a` with another column `j`, of (..., m, 1)."""
+  """`a` with column `j` replaced by `column`, (..., m, 1)."""
   col = expand(jnp.arange(a.shape[-1]), a)
   return jnp.where(col == j, column, a)
 
@@ -69,28 +74,28 @@ def gauss_legendre(count: int) -> list[tuple[float, float]]:
 
 
 def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
-  """P with (P A)[i] = A[permutation[i]]. A gather would not know how its result is sharded."""
+  """P with (P A)[i] = A[permutation[i]]. A gather's result would have no sharding."""
   index = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)
   return (permutation[..., None] == expand(index, permutation[..., None])).astype(dtype)
 
 
 def zeros_like(a: jax.Array) -> jax.Array:
-  """Zeros of the shape, dtype and sharding of `a`, whatever it holds: NaN * 0 is NaN."""
+  """Zeros of the shape, dtype and sharding of `a`. A product with 0 would keep NaN."""
   return jnp.where(jnp.zeros((1,) * a.ndim, bool), a, jnp.zeros((), a.dtype))
 
 
 def none_like(a: jax.Array) -> jax.Array:
-  """No numbers: (..., 0) for the rows of `a`, with its dtype and the sharding of its batch."""
+  """An empty array: (..., 0) for the rows of `a`, with its dtype and the sharding of its batch."""
   return jnp.sum(a, axis=-1)[..., :0]
 
 
 def minus(x: jax.Array | None, y: jax.Array) -> jax.Array:
-  """x - y of tangents, of which None is zero."""
+  """x - y of tangents, where None is zero."""
   return -y if x is None else x - y
 
 
 def plus(x: jax.Array | None, y: jax.Array) -> jax.Array:
-  """x + y of tangents, of which None is zero."""
+  """x + y of tangents, where None is zero."""
   return y if x is None else x + y
 
 
@@ -106,9 +111,9 @@ def solution_tangent(
   """dX of A X = B: A dX = dB - dA X.
 
   Args:
-    solve: A⁻¹.
-    da, db: the tangents, of which None is zero.
-    multiply: dA to dA X.
+    solve: applies A⁻¹.
+    da, db: the tangents, where None is zero.
+    multiply: maps dA to dA X.
   """
   return solve(db if da is None else minus(db, multiply(da)))
 
@@ -123,7 +128,7 @@ def adjoint(a: jax.Array) -> jax.Array:
 
 
 def skew_of_lower(c: jax.Array) -> jax.Array:
-  """The skew-Hermitian matrix with the strictly lower triangle of C; its diagonal is i Im cᵢᵢ."""
+  """The skew-Hermitian matrix with the strictly lower triangle of C. Its diagonal is i Im cᵢᵢ."""
   low = jnp.tril(c, -1)
   skew = low - adjoint(low)
   if jnp.iscomplexobj(c):
@@ -132,19 +137,19 @@ def skew_of_lower(c: jax.Array) -> jax.Array:
 
 
 def triangle(a: jax.Array, *, lower: bool, unit_diagonal: bool = False) -> jax.Array:
-  """One triangle of `a`; that of a unit triangular matrix has no diagonal of its own."""
+  """One triangle of `a`, without the diagonal if that is a unit diagonal."""
   if lower:
     return jnp.tril(a, -1 if unit_diagonal else 0)
   return jnp.triu(a, 1 if unit_diagonal else 0)
 
 
 def symmetrized(a: jax.Array) -> jax.Array:
-  """(A + Aᴴ) / 2, halved first: the sum of entries near the end of the range may be out of it."""
+  """(A + Aᴴ) / 2. Each term is halved first, because the sum of large entries may overflow."""
   return a / 2 + adjoint(a) / 2
 
 
 def hermitian_part(a: jax.Array, *, lower: bool, symmetrize: bool) -> jax.Array:
-  """The Hermitian matrix that a handler reads from `a`, as a function to differentiate."""
+  """The Hermitian matrix that a handler reads from `a`, as a differentiable function."""
   if symmetrize:
     return symmetrized(a)
   strict = triangle(a, lower=lower, unit_diagonal=True)
@@ -153,13 +158,13 @@ def hermitian_part(a: jax.Array, *, lower: bool, symmetrize: bool) -> jax.Array:
 
 
 def nan_where(failed: jax.Array, x: jax.Array, core: int) -> jax.Array:
-  """`x` with NaN in place of the matrices (or vectors: core=1) that `failed` marks."""
+  """`x` with NaN for the matrices (for vectors, core=1) that `failed` marks."""
   failed = failed.reshape(failed.shape + (1,) * core)
   return jnp.where(failed, jnp.nan, x)
 
 
 def info_of_nan(x: jax.Array, core: int) -> jax.Array:
-  """-1 for what holds NaN among its last `core` dimensions, else 0."""
+  """-1 where the last `core` dimensions hold NaN, else 0."""
   return jnp.where(jnp.isnan(x).any(tuple(range(-core, 0))), -1, 0).astype(jnp.int32)
 
 
@@ -184,20 +189,20 @@ def reciprocal(x: jax.Array, keep: jax.Array) -> jax.Array:
 
 
 def smallest_gap(norm: jax.Array, n: Any) -> jax.Array:
-  """8 √n eps ‖A‖: eigenvalues or singular values of A that are as close as this count as equal."""
+  """8 √n eps ‖A‖: eigenvalues or singular values of A that are this close count as equal."""
   root = n**0.5 if isinstance(n, int) else jnp.sqrt(jnp.asarray(n).astype(norm.dtype))
   return 8 * root * jnp.finfo(norm.dtype).eps * norm
 
 
 def reciprocal_gaps(gaps: jax.Array, norm: jax.Array, n: Any) -> jax.Array:
-  """1 / gap, or 0 for a gap between what counts as equal: there no vectors are determined."""
+  """1 / gap, or 0 where the gap is within `smallest_gap`: the vectors are not determined there."""
   return reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, n)))
 
 
 def binade(x: jax.Array) -> jax.Array:
-  """The power of two at or below `x` >= 0, a constant to derivatives; 1 of 0, Inf and NaN.
+  """The power of two at or below `x` >= 0, a constant to derivatives; 1 for 0, Inf and NaN.
 
-  Dividing by it is exact. `jnp.exp2` is not.
+  Division by it is exact. `jnp.exp2` is not.
   """
   x = jax.lax.stop_gradient(x)
   finfo = jnp.finfo(x.dtype)

@@ -1,8 +1,8 @@
 """Failures: LinAlgError, and `checked`, which turns a matrix's info into an error.
 
-A factorisation that fails gives NaN for that matrix alone, and its `_ex` form returns info. Under
-`checked` the plain forms also note the failure through `jax.experimental.checkify`; without it,
-nothing of this is in the program.
+A factorization that fails gives NaN for that matrix alone, and its `_ex` form returns info. Under
+`checked` the plain forms also report the failure through `jax.experimental.checkify`. Without
+`checked` the program contains no checks.
 """
 
 import contextlib
@@ -29,32 +29,37 @@ class LinAlgError(np.linalg.LinAlgError):
 
 _ARRAY = object()  # stands for an array among the leaves of the arguments
 
-# Part of the key of JAX's caches: a function traced without checks is traced anew with them.
+# A part of the key of JAX's caches: `checked` traces a function again with its checks.
 _checking = jax.make_user_context(False)
 _called = jax.make_user_context("")  # the public function that was called, while checking
 
 
 def called(name: str) -> contextlib.AbstractContextManager[Any]:
-  """Within it failures are those of the public function `name`, unless another one called it."""
+  """A context in which failures belong to the public function `name`, or to its caller if
+  public."""
   return _called(name) if _checking.value and not _called.value else contextlib.nullcontext()
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-  """`function`, raising LinAlgError where a factorisation in it fails.
+  """`function`, raising LinAlgError where a factorization in it fails.
 
-  The error names the function of this package that was called (that of `pinv` says `pinv`, though
-  the singular values failed), the index of the first matrix that failed in its batch, and what
-  failed in it. What fails in a function in `_ex` is left to its caller, who has the `info`. The
-  function is compiled with `jax.jit` and runs to its end before it raises: use it to find a
-  failure. The checks of a sharded batch take an all-reduce. Where `vmap` maps a function, the index
-  begins with the place in what is mapped; of a step of `scan` or `lax.map` it is that in the step's
-  own batch. In the gradient of a `scan` nothing is found, for JAX drops the checks there: check the
-  value. What raises cannot be traced: apply `checked` to the whole program rather than
-  `jax.jit`, which ends with JAX's "Cannot abstractly evaluate a checkify.check".
+  The error names the public function that was called, the index of the first matrix that failed in
+  its batch, and the cause. A failure inside `pinv` names `pinv`, although the SVD failed. Functions
+  in `_ex` report nothing: their caller has the `info`.
+
+  The function is compiled with `jax.jit` and runs to its end before it raises. Use it to find a
+  failure. The checks of a sharded batch take an all-reduce.
+
+  Under `vmap`, the index begins with the position along the mapped dimension. In a step of `scan`
+  or `lax.map` it is the index in that step's own batch. In the gradient of a `scan` nothing is
+  found, because JAX drops the checks there; check the value instead.
+
+  The result cannot be traced. `jax.jit` of it ends with JAX's "Cannot abstractly evaluate a
+  checkify.check". Apply `checked` to the whole program, in place of `jax.jit`.
 
   Args:
-    function: any function that JAX can trace. An argument that is no array is an option, for each
-      of whose values the function is compiled.
+    function: any function that JAX can trace. An argument that is not an array is an option; the
+      function is compiled once for each of its values.
 
   Returns:
     A function of the same arguments and results.
@@ -98,7 +103,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
   return wrapper
 
 
-# The numbers of an index in a message, of which those that are not there are -1.
+# The number of indices in a message. Dimensions that the batch does not have are -1.
 _MOST_DIMENSIONS = 16
 _INDEX = re.compile(r"(?<=at index )\[([-\d\s]*)\]")
 
@@ -107,10 +112,10 @@ def _tuple(index: re.Match[str]) -> str:
   return f"({', '.join(x for x in index[1].split() if x != '-1')})"
 
 
-# What `vmap` maps is a dimension of its operand, and so has a place in the index.
+# `vmap` maps a dimension of the operand, so that dimension is part of the index.
 @jax.custom_batching.custom_vmap
 def _places(info):
-  """Of each element its index."""
+  """The index of each element."""
   axes = [jax.lax.broadcasted_iota(jnp.int32, info.shape, axis) for axis in range(info.ndim)]
   missing = [jnp.full_like(info, -1)] * (_MOST_DIMENSIONS - info.ndim)
   return jnp.stack(missing + axes, axis=-1)

@@ -1,8 +1,9 @@
 """Divided differences of a function, accurate between arguments that are equal or nearly so.
 
-Arguments that a program computes, as squares of singular values, XLA may compute at each place that
-uses them, fusing products and differences as it likes there: that two are equal holds at one place
-and not at another. So what is chosen hangs on bounds, which are large either way.
+XLA may recompute the arguments at each place that uses them, and fuse products and differences
+differently each time. Two computed arguments, such as squares of singular values, may be equal at
+one place and not at another. Every choice here therefore depends on error bounds, which are large
+in either case.
 """
 
 import jax
@@ -22,14 +23,15 @@ _RULE = gauss_legendre(5)
 
 
 def _choose(integral, quotient, error):
-  """An integral where it is as good as a quotient whose rounding error is bounded by `error`."""
+  """The integral, where it agrees with the quotient within the quotient's rounding `error`."""
   return jnp.where(jnp.abs(integral - quotient) <= error, integral, quotient)
 
 
 def differences(f, w):
   """f[wᵢ, wⱼ] and a bound on its rounding.
 
-  (f(y) - f(x)) / (y - x), or, where that cancels, the mean of f' between x and y by quadrature.
+  The quotient (f(y) - f(x)) / (y - x). Where that cancels, the mean of f' between x and y by
+  quadrature.
   """
   x, y = w[..., :, None], w[..., None, :]
   fx, fy = f(x), f(y)
@@ -44,14 +46,14 @@ def differences(f, w):
 
 
 def second_differences(f, w):
-  """f[wᵢ, wⱼ, wₖ]
+  """f[wᵢ, wⱼ, wₖ].
 
-  (f[z, y] - f[y, x]) / (z - x) with the two farthest as x and z, or by quadrature of Hermite and
-  Genocchi's ∫∫ f''.
+  The quotient (f[z, y] - f[y, x]) / (z - x), with the two farthest arguments as x and z. Where that
+  cancels, quadrature of the Hermite-Genocchi integral ∫∫ f''.
   """
   first, error = differences(f, w)
   ends = (w[..., :, None, None], w[..., None, :, None], w[..., None, None, :])
-  # By the dimension that is left out: the differences of the other two, and their bounds.
+  # Indexed by the argument that is left out: the differences of the other two, and their bounds.
   pairs = [(first[..., None, :, :], error[..., None, :, :]),
            (first[..., :, None, :], error[..., :, None, :]),
            (first[..., :, :, None], error[..., :, :, None])]

@@ -1,7 +1,8 @@
-"""Functions of a matrix alone that are computed from its factors.
+"""Functions of a matrix that are computed from its factors.
 
-To derivatives the factors are constants: the rule knows the matrix itself. So a derivative costs no
-factorisation, and is right where that of the factors is not, as at equal eigenvalues.
+Derivatives treat the factors as constants, because the rule has the matrix itself. A derivative
+therefore needs no factorization. It is right where the derivative of the factors is not, as at
+equal eigenvalues.
 """
 
 import functools
@@ -24,16 +25,16 @@ def given_factors(
     multiply: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
 ) -> ffi.Operation:
-  """An operation on a matrix, its factors, and further operands if it has any.
+  """An operation on a matrix, its factors, and any further operands.
 
-  It has no handler of its own: it is a primitive for the sake of its derivatives.
+  The operation has no handler. It is a primitive so that it can have its own derivative rules.
 
   Args:
     name, signature, dtypes, attributes, shared, jvp, transpose: as for `ffi.operation`. The first
-      operand is the matrix, and the rules are for it and the further operands.
-    value: the function itself, of all operands but the matrix.
-    multiply: instead of `jvp` for an X that solves a linear equation with the matrix A, whose right
-      side B is the last operand: `multiply(A, X, **attributes) -> B`.
+      operand is the matrix. The rules are for the matrix and the further operands.
+    value: the function itself, of all operands except the matrix.
+    multiply: replaces `jvp` for an X that solves a linear equation with the matrix A. The last
+      operand is the right-hand side B, and `multiply(A, X, **attributes) -> B`.
   """
   operation: ffi.Operation = ffi.operation(
       name, signature, dtypes, attributes=attributes, shared=shared, platforms=(),
@@ -43,7 +44,8 @@ def given_factors(
 
 
 def _jvp_of_solution(operation, multiply):
-  """The rule of an operation that solves a linear equation: with the same factors once more."""
+  """The rule of an operation that solves a linear equation: a second solve with the same
+  factors."""
 
   def jvp(primals, tangents, **attributes):
     *known, b = primals

@@ -1,8 +1,8 @@
 """Derivative rules that are operations: a linear function of a tangent, and its transpose.
 
-Both have handlers, of most rules for small matrices alone, which do in one pass what the rule's
-formula does in many operations. The formula is what they fall back to, and what they are
-differentiated by, so that it stands in one place.
+Both have handlers, most of them for small matrices only. A handler does in one pass what the
+formula does in many operations. The formula is the fallback, and it is also what the operations are
+differentiated by, so it is written once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ import jax
 from linalg import ffi
 from linalg._core.algebra import plus, without_none, zeros_like
 
-Target = tuple[str, str, Sequence[Any]]  # a target's name, its signature, the dtypes of its results
+Target = tuple[str, str, Sequence[Any]]  # a target's name, its signature, its results' dtypes
 
 
 def linear_pair(
@@ -31,10 +31,10 @@ def linear_pair(
 
   Args:
     forward: the target that takes the formula's operands and returns its results.
-    backward: the target that takes the operands but the last, and cotangents of all results, and
-      returns the cotangent of the last operand.
+    backward: the target of the transpose. It takes all operands except the last, and the cotangents
+      of all results. It returns the cotangent of the last operand.
     formula: `formula(*constants, x, **attributes) -> list of results`, differentiable.
-    constants: how many operands stand before the last.
+    constants: the number of operands before the last.
     argument: `argument(*constants)`, an array of the type of the last operand.
     attributes, suits, exported: as for `ffi.operation`.
   """
@@ -46,7 +46,7 @@ def linear_pair(
     return list(pullback(list(cotangents)))
 
   def derivative(operation, function):
-    """The JVP rule of an operation that is linear in all but its first operands."""
+    """The JVP rule of an operation that is linear in all operands after the first `constants`."""
 
     def jvp(primals, tangents, **values):
       known, linear = primals[:constants], primals[constants:]

@@ -1,4 +1,4 @@
-"""A function of a matrix with its first and second derivatives, each an operation of its own."""
+"""A function of a matrix, with its first and second derivatives as operations."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -24,28 +24,28 @@ def matrix_function(
     parameters: int = 0,
     by_parameter: Callable[..., Mapping[str, Any]] | None = None,
 ) -> ffi.Operation:
-  """The operation f(A), of A, two factors of it, and the numbers that f depends on, if it does.
+  """The operation f(A). Its operands are A, two factors of A, and the parameters of f.
 
   Args:
     name: the public function's.
     factors: the factors' part of the signature, as "n, n n".
-    dtypes: as for `ffi.operation`, of f(A).
+    dtypes: the dtype of f(A), as for `ffi.operation`.
     value: `value(*factors, *numbers, **attributes)`, f(A).
     derivative: `derivative(*factors, *numbers, e, **attributes)`, the derivative in the direction
       E.
-    second: `second(*factors, *numbers, e, c, **attributes)`, the second one in the directions E and
-      C.
+    second: `second(*factors, *numbers, e, c, **attributes)`, the second derivative in the
+      directions E and C.
     transposed: `transposed(a, *factors)`, the transpose of A and its factors.
     attributes: as for `ffi.operation`.
-    parameters: how many real numbers f depends on, one of each for each matrix.
-    by_parameter: `by_parameter(i, **attributes)`, the attributes of the derivative of f by number
-      i, which is a function of the matrix and of the numbers too.
+    parameters: the number of real parameters of f. Each matrix has its own values.
+    by_parameter: `by_parameter(i, **attributes)`, the attributes of the derivative of f by
+      parameter i. That derivative too is a function of the matrix and the parameters.
   """
   given = 3 + parameters  # the matrix, its factors, and the numbers
   nothing = (None,) * given
 
   def by_numbers(operation, primals, tangents, values):
-    """What changes of the numbers make of an operation's result."""
+    """The tangent of an operation's result due to changes of the parameters."""
     if by_parameter is None:
       return None
     changes = [

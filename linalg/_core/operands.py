@@ -1,4 +1,4 @@
-"""What may come in: arrays of numbers of one dtype, and of the right shape."""
+"""Checks and conversions of operands: arrays of numbers, of one dtype and the right shape."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ VECTORS = (
 
 
 def check_arrays(name: str, *operands: Any) -> None:
-  """Raises TypeError for what is no array of numbers."""
+  """Raises TypeError for an operand that is not an array of numbers."""
   for i, x in enumerate(operands):
     if not _is_array(x):
       raise TypeError(not_an_array(name, x, i))
@@ -38,15 +38,17 @@ def holds_numbers(x: Any) -> bool:
 
 
 def _is_array(x: Any) -> bool:
-  return not isinstance(x, (str, bytes)) and (  # which NumPy's have a dtype
+  return not isinstance(x, (str, bytes)) and (  # NumPy's have a dtype
       hasattr(x, "dtype") or hasattr(x, "__jax_array__") or jnp.isscalar(x))
 
 
 def as_pair(
     name: str, parameter: str, what: str, x: Any, *, flag: bool = False
 ) -> tuple[Any, Any]:
-  """The two values of factors, of which the second is a flag or an array. An array of two matrices
-  is none; `what` is."""
+  """The two members of a pair, of which the second is a flag or an array.
+
+  An array of two matrices is not such a pair. `what` describes the pair in the error.
+  """
   if not isinstance(x, (tuple, list)):
     got = str(type(x))
   elif len(x) != 2:
@@ -62,7 +64,7 @@ def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
   """The operands as arrays of one dtype that LAPACK computes in, and the dtype to return.
 
   64-bit integers become float64, other integers and booleans float32, as in jax.numpy. float16 and
-  bfloat16 are computed in float32, and the results rounded to the operands' dtype.
+  bfloat16 are computed in float32, and the results are rounded to the operands' dtype.
   """
   check_arrays(name, *operands)
   dtype = jnp.result_type(*operands)
@@ -88,7 +90,7 @@ def complex_dtype(dtype: Any) -> np.dtype:
 
 
 def as_complex(x: jax.Array) -> jax.Array:
-  """The same numbers in the complex dtype of their precision."""
+  """Converts to the complex dtype of the numbers' precision."""
   return x.astype(complex_dtype(x.dtype))
 
 
@@ -103,7 +105,7 @@ def check_matrix(name: str, a: jax.Array) -> None:
 
 
 def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueError:
-  """The error of operands whose shapes do not fit, each after its name if it has one."""
+  """The error for operands whose shapes do not fit, each preceded by its name if given."""
   prefixes = [f"{x} " for x in names] or [""] * len(operands)
   *shapes, last = (f"{prefix}{x.shape}" for prefix, x in zip(prefixes, operands, strict=True))
   return ValueError(
@@ -111,7 +113,7 @@ def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueE
 
 
 def check_columns(name: str, a: Any, b: jax.Array, columns: jax.Array) -> None:
-  """Raises ValueError where the right-hand sides that `b` was made into do not fit `a`."""
+  """Raises ValueError where right-hand sides do not fit `a`; `columns` is `b` as matrices."""
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
     error = incompatible(name, a, b)
     if b.ndim > 1 and b.shape[-1] == a.shape[-1]:
@@ -123,8 +125,10 @@ def check_columns(name: str, a: Any, b: jax.Array, columns: jax.Array) -> None:
 def check_batches(
     name: str, *operands: Any, ranks: Sequence[int] = (), names: Sequence[str] = ()
 ) -> None:
-  """Raises ValueError where the batch dimensions of operands do not broadcast. The ranks are those
-  of their cores: of matrices, if none are given."""
+  """Raises ValueError where the batch dimensions of operands do not broadcast.
+
+  `ranks` are the numbers of core dimensions, by default 2 for every operand.
+  """
   ranks = ranks or [2] * len(operands)
   try:
     jnp.broadcast_shapes(
@@ -138,8 +142,8 @@ def as_columns(
 ) -> tuple[jax.Array, bool]:
   """The right-hand sides as columns (..., n, k), and whether they were vectors (..., n).
 
-  As in jax.scipy.linalg: a one-dimensional `b` is a vector, and so, with a warning, is one that has
-  a dimension less than `a` and ends in n.
+  A one-dimensional `b` is a vector, as in jax.scipy.linalg. A `b` with one dimension less than `a`
+  that ends in n is a batch of vectors too, with a warning.
   """
   if b.ndim == 0:
     raise ValueError(f"Argument b to {name}() must have rank at least 1, got shape {b.shape}")

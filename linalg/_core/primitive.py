@@ -1,12 +1,13 @@
 """JAX primitives whose batch dimensions XLA may partition.
 
-The only file that uses more of JAX than its plain public API, and none that knows any mathematics.
+This file alone uses JAX beyond its plain public API. It knows no mathematics.
 
-XLA splits a custom call along a sharded batch, rather than gathering it, if three things agree:
-the target is registered as batch-partitionable, the frontend attribute `num_batch_dims` says how
-many leading dimensions are batch, and a Shardy rule says the same to sharding propagation. In the
-types, abstract evaluation carries the batch part of the operands' sharding to the results, which is
-what meshes with Explicit axes check.
+XLA splits a custom call along a sharded batch, instead of gathering it, if three things agree. The
+target is registered as batch-partitionable. The frontend attribute `num_batch_dims` says how many
+leading dimensions are batch. A Shardy rule says the same to sharding propagation.
+
+In the types, abstract evaluation carries the batch part of the operands' sharding to the results.
+Meshes with Explicit axes check these types.
 """
 
 import functools
@@ -34,7 +35,7 @@ Shape = tuple[Any, ...]  # of int, or of a symbolic dimension of jax.export
 
 
 class Rules(NamedTuple):
-  """What a primitive is made of, beside its name. See `linalg.ffi.operation`."""
+  """The parts of a primitive beside its name. See `linalg.ffi.operation`."""
 
   ranks: tuple[int, ...]  # number of core dimensions of each operand
   results: Callable[..., Sequence[tuple[Shape, Any]]]  # (shapes, dtypes, **attributes)
@@ -42,15 +43,15 @@ class Rules(NamedTuple):
   shared: frozenset[int] = frozenset()  # operands that may lack all batch dimensions
   in_place: tuple[int, int] | None = None  # an operand, and the result that may take its memory
   prepare: Callable[[str], None] = lambda platform: None  # called when a call is lowered
-  refusal: Callable[[str], str | None] = lambda platform: None  # why it then calls the fallback
-  target: Callable[..., str] | None = None  # the one that is called, where it is not the name
+  refusal: Callable[[str], str | None] = lambda platform: None  # why the fallback is called
+  target: Callable[..., str] | None = None  # the target to call, where it is not the name
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None
-  suits: Callable[..., bool] = lambda platform, *types, **attributes: True  # or the fallback is
-  exported: bool = True  # whether programs that are exported call the handler too
-  unshared: Callable[..., Any] | None = None  # instead, where vmap would copy a shared operand
-  batch: Callable[..., Any] | None = None  # (operands, dims, **attributes), instead under vmap
+  suits: Callable[..., bool] = lambda platform, *types, **attributes: True  # else the fallback
+  exported: bool = True  # whether exported programs call the handler too
+  unshared: Callable[..., Any] | None = None  # used instead where vmap would copy a shared operand
+  batch: Callable[..., Any] | None = None  # (operands, dims, **attributes), used instead under vmap
 
   def run_on(self, platform: str, *types: Any, **attributes: Any) -> bool:
     """Whether a program for `platform` calls the handler for operands of these types."""
@@ -59,7 +60,7 @@ class Rules(NamedTuple):
         and self.refusal(platform) is None)
 
 
-# The parameter that says whether a result takes an operand's memory: a matter of lowering alone.
+# The parameter that says whether a result takes an operand's memory. Only lowering reads it.
 OVERWRITE = "overwrite"
 
 
@@ -81,14 +82,14 @@ def make_primitive(name: str, rules: Rules) -> Primitive:
   primitive = Primitive(name)
   primitive.multiple_results = True
 
-  # Attributes may be functions, which a program makes anew for each call.
+  # Attributes may be functions that a program makes anew for each call, so the cache is bounded.
   @functools.lru_cache(maxsize=256)
   def compiled(attributes):
     def call(*operands):
       return primitive.bind(*operands, **dict(attributes))
 
     call.__name__ = call.__qualname__ = name
-    call._apply_primitive = True  # NaN under jax_debug_nans is an error here, not a second try
+    call._apply_primitive = True  # an error of jax_debug_nans ends here, without a second try
     return jax.jit(call)
 
   @primitive.def_impl
@@ -143,7 +144,7 @@ def _abstract_eval(name, rules, *operands, **attributes):
 
   shapes = [x.shape[x.ndim - rank :] for x, rank in zip(operands, rules.ranks, strict=True)]
 
-  # A constant knows of no mesh.
+  # A constant has no mesh.
   shardings = [like.sharding, *(x.sharding for x in operands)]
   sharding = next((x for x in shardings if not x.mesh.empty), like.sharding)
 
@@ -192,8 +193,8 @@ def bind(primitive: Primitive, rules: Rules, operands, attributes) -> list[jax.A
   """Binds operands whose batch shapes broadcast against each other, as NumPy's do.
 
   A shared operand without batch dimensions is not broadcast. XLA's partitioner replicates an
-  operand whose rank is less than `num_batch_dims`, which is what a shared operand needs, so the
-  others get unit batch dimensions until that holds.
+  operand whose rank is less than `num_batch_dims`, which is right for a shared operand. The other
+  operands get unit batch dimensions until that holds.
   """
   operands = _match_manual_axes(operands)
   num_batch_dims = _num_batch_dims(operands, rules.ranks)
@@ -230,11 +231,11 @@ def broadcast_batches(name, operands, ranks):
     lead = len(shape) - x.ndim
     wanted = None
     if like is not None:
-      # A sharded matrix dimension stays what it is, for abstract evaluation to refuse.
+      # A sharded matrix dimension is kept, for abstract evaluation to refuse.
       full = PartitionSpec(*spec, *spec_of(jax.typeof(x))[x.ndim - rank :])
       wanted = like.update(spec=full)
       if spec_of(jax.typeof(x)) != tuple(full):
-        # As much of it as the dimensions have that x is not broadcast along, and the mesh.
+        # Reshard only along dimensions that x is not broadcast along.
         own = [axis if size == whole else None
                for axis, size, whole in zip(full[lead:], x.shape, shape[lead:], strict=True)]
         x = jax.sharding.reshard(x, like.update(spec=PartitionSpec(*own)))
@@ -246,7 +247,7 @@ def broadcast_batches(name, operands, ranks):
 
 
 def _broadcast_specs(name, operands, batches, batch):
-  """The sharding of each batch dimension, and that of an operand which has one."""
+  """The sharding of each batch dimension, and the sharding of an operand that has one."""
   spec: list[Any] = [None] * len(batch)
   owner = [0] * len(batch)
   like = None
@@ -282,7 +283,7 @@ def _batch(primitive, rules, operands, dims, **attributes):
     if dim is None:
       return x
     x = jax.numpy.moveaxis(x, dim, 0)
-    # A shared operand that is mapped now is no longer shared: its batch is the new dimension.
+    # A mapped shared operand is no longer shared: its batch is the new dimension.
     missing = num_batch_dims - (x.ndim - 1 - rank)
     return lax.expand_dims(x, tuple(range(1, 1 + missing)))
 
@@ -325,7 +326,7 @@ def _transpose(rule, cotangents, *operands, **attributes):
 
 
 def _sum_to(cotangent, aval):
-  """That of a shared operand is a sum over the batch which it has served."""
+  """Sums the cotangent of a shared operand over the batch that it served."""
   return cotangent.sum(range(cotangent.ndim - aval.ndim))
 
 
@@ -359,7 +360,7 @@ def _lower(name, rules, platform, ctx, *operands, **attributes):
 
 
 def _partitioning_attributes(num_batch_dims, operands, results):
-  """What XLA reads about a call; `operands` and `results` are (shape, number of batch dims)."""
+  """The attributes that XLA reads; `operands` and `results` are (shape, number of batch dims)."""
   widest = next(shape for shape, batch in operands if batch == num_batch_dims)
   factors = list(widest[:num_batch_dims])
   mappings = []
@@ -377,7 +378,7 @@ def _partitioning_attributes(num_batch_dims, operands, results):
   if all(isinstance(size, int) for size in factors):
     attributes["sdy.sharding_rule"] = rule
   else:
-    # jax.export with symbolic dimensions: as text, the rule waits until the shapes are known.
+    # jax.export has symbolic dimensions: the rule is text until the shapes are known.
     frontend["xla.sdy.sharding_rule"] = ir.StringAttr.get(str(rule))
   attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(frontend)
   return attributes
@@ -398,8 +399,11 @@ def takes(name: str, rules: Rules, platform: str, types: Sequence[Any], **attrib
 def lowering(
     name: str, rules: Rules, platform: str, results: Sequence[int], attributes: Mapping[str, Any]
 ) -> Callable[..., Any]:
-  """A lowering rule for another primitive of the same operands, whose results are those `results`
-  of the handler's; it returns None where they are of other types."""
+  """A lowering rule for another primitive of the same operands.
+
+  `results` are the indices of the handler's results that the primitive returns. The rule returns
+  None where their types differ from the primitive's.
+  """
 
   def lower(ctx, *operands):
     own = _abstract_eval(name, rules, *ctx.avals_in, **attributes)
@@ -413,7 +417,7 @@ def lowering(
 
 
 def lower_composed(function: Callable[..., jax.Array], ctx: Any, *operands: Any) -> Any:
-  """Lowers a primitive to what a function of the same operands is made of."""
+  """Lowers a primitive to the operations of a function of the same operands."""
   return mlir.lower_fun(function, multiple_results=False)(ctx, *operands)
 
 

@@ -1,4 +1,4 @@
-"""Public functions: compiled, and refusing wrong arguments in the caller's terms."""
+"""Public functions: compiled, with errors about wrong arguments in the caller's terms."""
 
 import functools
 import inspect
@@ -22,17 +22,17 @@ def public(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
   """A decorator of public functions, which keeps their signature.
 
-  What JAX says of a wrong argument is about its own workings: abstract arrays, hashes, or the value
-  of the whole array. Here it is one TypeError about the function that was called. The arguments are
-  looked at only once something has failed, so that a call costs no more for it; where `lists` are
-  taken, their types before.
+  JAX's messages about wrong arguments name its internals: abstract arrays, hashes, or the value of
+  the whole array. This decorator raises one TypeError about the function that was called. Arguments
+  are inspected only after a failure, so a call costs no more for it. Only with `lists` are their
+  types inspected before.
 
   Args:
-    static: the parameters that are options, known when the function is traced: no arrays.
-    compiled: whether to apply `jax.jit`; not for functions that need a value before they call one
-      that is compiled.
-    lists: whether lists of numbers are taken for arrays, and a list of options for a tuple, as
-      `jax.scipy.linalg` and SciPy do and `jax.numpy` does not.
+    static: the parameters that are options, known when the function is traced, not arrays.
+    compiled: whether to apply `jax.jit`. False for a function that needs a value before it calls a
+      compiled one.
+    lists: whether lists of numbers are taken for arrays, and a list of options for a tuple.
+      `jax.scipy.linalg` and SciPy do so; `jax.numpy` does not.
     hints: what else to say where an array is given for an option.
   """
 
@@ -58,9 +58,9 @@ def public(
   return decorate
 
 
-def with_types_of(namesake: F) -> Callable[[Callable[..., Any]], F]:
-  """A decorator of functions that have the signature of `namesake`, which says their types."""
-  del namesake
+def with_types_of(counterpart: F) -> Callable[[Callable[..., Any]], F]:
+  """A decorator of functions that have the signature of `counterpart`, which says their types."""
+  del counterpart
   return lambda function: cast(F, function)
 
 
@@ -73,7 +73,7 @@ def _call_without_lists(call, signature, static, args, kwargs) -> Any:
 
 
 def _wrong(name, signature, static, compiled, hints, args, kwargs) -> str | None:
-  """What is wrong with the arguments of a call that failed, if it is they."""
+  """The error in the arguments of a call that failed, or None if there is none."""
   try:
     arguments = signature.bind(*args, **kwargs).arguments
   except TypeError as error:
@@ -105,7 +105,7 @@ def _holds_unhashable(value: Any) -> bool:
 
 
 def _may_be_array(value: Any) -> bool:
-  """Whether JAX traces it; of a container, the function sees that it is no array."""
+  """Whether JAX traces it. Containers pass: the function itself refuses them."""
   return (
       value is None or isinstance(value, (bool, int, float, complex, list, tuple, dict))
       or hasattr(value, "dtype") or hasattr(value, "__jax_array__"))

@@ -1,4 +1,4 @@
-"""Where a name is that this package lacks and `linalg.scipy` has."""
+"""Names of `linalg.scipy` that users may look for in `linalg`."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 def refuse(name: str) -> NoReturn:
-  """Raises the error of a name that the package has not."""
+  """Raises the error for a name that the package does not have."""
   place = f": it is linalg.scipy.{name}, after `import linalg.scipy`." if _in_scipy(name) else ""
   raise AttributeError(f"module 'linalg' has no attribute {name!r}{place}", name=name)
 

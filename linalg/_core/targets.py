@@ -24,7 +24,7 @@ except ImportError:
 
 
 class _Module(Protocol):
-  """What every compiled module has; `load` opens the libraries that its handlers call."""
+  """The functions of every compiled module. `load` opens the libraries that its handlers call."""
 
   __name__: str
   __file__: str
@@ -42,7 +42,7 @@ class _CpuModule(_Module, Protocol):
 
 
 class _CudaModule(_Module, Protocol):
-  """The module _cuda, of a build with an nvcc or of the wheel jax-linalg-cuda13."""
+  """The module _cuda, from a build with nvcc or from the wheel jax-linalg-cuda13."""
 
   def captured_targets(self) -> dict[str, object]: ...
   def runs_without_scratch(
@@ -57,8 +57,8 @@ class _CudaModule(_Module, Protocol):
 def _load_cpu() -> tuple[str, _CpuModule]:
   """The level of the instruction set to use, and the module that was compiled for it.
 
-  The best level that the machine and the installation have, unless the environment variable
-  LINALG_ISA names another one.
+  The level is the best that the machine and the installation have. The environment variable
+  LINALG_ISA overrides it.
   """
   levels = usable_levels()
   level = os.environ.get("LINALG_ISA", levels[0] if levels else None)
@@ -75,10 +75,10 @@ def usable_levels() -> list[str]:
 
 
 def _load_cuda() -> _CudaModule | None:
-  """The CUDA module, which needs neither a GPU nor CUDA's libraries to be there yet.
+  """The CUDA module. Loading it needs neither a GPU nor CUDA's libraries.
 
-  That of this package, if it was built with one, or else that of the plugin, whose version must be
-  this package's: jax finds its own plugins' modules in the same way.
+  It is this package's own module if there is one, else the plugin's. The plugin's version must be
+  this package's. jax finds its own plugins' modules in the same way.
   """
   package = "linalg"
   if importlib.util.find_spec("linalg._cuda") is None:
@@ -99,10 +99,11 @@ def _load_cuda() -> _CudaModule | None:
 
 
 def plugin_refusal(built: tuple[int, int], plugins: Iterable[int]) -> str | None:
-  """Why handlers built with CUDA `built` are not registered beside jax's plugins for these major
-  versions of CUDA, if they are not: they call libraries that come with the plugin, of its version.
+  """Why handlers built with CUDA `built` are not registered, or None if they are.
 
-  Without a plugin they are: programs are then lowered and exported for another machine's GPU.
+  `plugins` are the major versions of CUDA that jax has plugins for. The handlers call libraries
+  that come with the plugin, so the versions must match. Without any plugin they are registered:
+  programs are then lowered and exported for another machine's GPU.
   """
   others = sorted(set(plugins))
   if not others or built[0] in others:
@@ -113,7 +114,7 @@ def plugin_refusal(built: tuple[int, int], plugins: Iterable[int]) -> str | None
 def device_refusal(
     built: tuple[int, int], driver: tuple[int, int], capabilities: Iterable[str]) -> str | None:
   """Why handlers built with CUDA `built` do not run with this driver on GPUs of these compute
-  capabilities, if they do not."""
+  capabilities, or None if they do."""
   if driver < (built[0], 0):
     return f"the driver is for CUDA {driver[0]}.{driver[1]}"
   for capability in capabilities:
@@ -122,7 +123,7 @@ def device_refusal(
   return None
 
 
-# What the kernels are compiled for at least.
+# The least compute capability that the kernels are compiled for.
 _LEAST_CAPABILITY = (8, 0)
 
 
@@ -156,8 +157,8 @@ def _installed_ffi_version() -> tuple[int, int]:
 def check_ffi_version(built: tuple[int, int], installed: tuple[int, int]) -> None:
   """Raises ImportError if the installed jaxlib would refuse handlers built with version `built`.
 
-  XLA checks this too, but only when the first computation of the process is compiled, whatever it
-  is; then JAX is unusable, with an error that does not tell why.
+  XLA checks this too, but only when the first computation of the process is compiled. JAX is
+  unusable then, and the error does not say why.
   """
   if built[0] != installed[0] or built[1] > installed[1]:
     raise ImportError(
@@ -180,15 +181,15 @@ def register(name: str, handler: object, platform: str) -> None:
 
 
 def platforms(name: str) -> tuple[str, ...]:
-  """Where the target `name` is registered."""
+  """The platforms that the target `name` is registered for."""
   return tuple(dict.fromkeys(_registered.get(name, ())))
 
 
 def refusal(name: str, platform: str) -> str | None:
-  """Why a program for `platform` should not call our handler of `name`, if it should not.
+  """Why a program for `platform` should not call our handler of `name`, or None if it should.
 
-  Asked when a call is lowered: to know the GPUs is to initialise JAX's backends, which an import
-  must not do. All processes of a program say the same.
+  This is asked when a call is lowered: listing the GPUs initializes JAX's backends, which an import
+  must not do. All processes of a program get the same answer.
   """
   if platform != "cuda" or _cuda is None or name not in _names:
     return None
@@ -207,8 +208,10 @@ _captured: dict[str, str] = {}
 def call_target(
     name: str, platform: str, dtype: str, operands: Sequence[Sequence[Any]],
     results: Sequence[Sequence[Any]], shared: bool) -> str:
-  """The target that a program for `platform` calls where an operation calls `name`: on CUDA, where
-  matrices of these shapes need nothing but launches of kernels, the one that says so to XLA.
+  """The target that a program for `platform` calls where an operation calls `name`.
+
+  On CUDA, some calls only launch kernels and need no scratch memory. They use a target that is
+  registered as safe to record in a command buffer.
 
   Args:
     dtype: of the first operand.
@@ -218,20 +221,20 @@ def call_target(
   if platform != "cuda" or _cuda is None or name not in _captured:
     return name
   if not all(isinstance(size, int) for shape in (*operands, *results) for size in shape):
-    return name  # of jax.export
+    return name  # symbolic, in jax.export
   suits = _cuda.runs_without_scratch(
       name, dtype, list(map(list, operands)), list(map(list, results)), shared)
   return _captured[name] if suits else name
 
 
 def prepare(name: str, platform: str) -> None:
-  """Loads what the handler of `name` calls, before a program that uses it can run.
+  """Loads the libraries that the handler of `name` calls, before a program that uses it can run.
 
-  BLAS may use its own threads only in a process of one device: several devices with a large matrix
-  each would otherwise get them by chance, and with them other bits from run to run.
+  BLAS may use its own threads only in a process with one device. With several devices, a large
+  matrix would get a varying number of threads, and so different bits from run to run.
 
-  Importing SciPy at `import linalg` would take a fifth of the time of importing JAX. The handlers
-  can do it themselves, but not in an interpreter that is shutting down.
+  SciPy is imported here rather than at `import linalg`, which would take longer. The handlers can
+  import it themselves, but not in an interpreter that is shutting down.
   """
   if name in _names and platform == "cpu":
     _cpu.load()
@@ -254,11 +257,11 @@ def include_dir() -> str:
 
 
 def export_disabled_checks() -> list[jax.export.DisabledSafetyCheck]:
-  """What `jax.export.export(..., disabled_checks=)` needs for functions that use this package.
+  """The `disabled_checks` that `jax.export.export` needs for functions that use this package.
 
-  JAX promises nothing about the stability of custom calls that it does not know. The targets of
-  this package keep their name, operands and attributes within a minor version; the process that
-  runs the exported program must import `linalg`, and register your own targets, first.
+  JAX promises no stability for custom calls that it does not know. The targets of this package keep
+  their name, operands and attributes within a minor version. The process that runs the exported
+  program must first import `linalg` and register your own targets.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg
@@ -278,17 +281,17 @@ def ffi_versions() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def blas_threads() -> int:
-  """The user's number of OpenBLAS threads; 0 if SciPy's BLAS is not OpenBLAS. Imports SciPy."""
+  """The user's number of OpenBLAS threads, or 0 if SciPy's BLAS is not OpenBLAS. Imports SciPy."""
   return _cpu.blas_threads()
 
 
 def cuda_version() -> tuple[int, int] | None:
-  """The version of CUDA that the handlers for it were built with, if there are any."""
+  """The version of CUDA that the CUDA handlers were built with, or None without them."""
   return None if _cuda is None else _cuda.runtime_version()
 
 
 def cuda_refusal() -> str | None:
-  """Why the handlers for CUDA are not used here, if they are not."""
+  """Why the CUDA handlers are not used here, or None if they are."""
   if _cuda is None:
     return None
   plugin = plugin_refusal(_cuda.runtime_version(), _cuda_plugins())
@@ -296,13 +299,12 @@ def cuda_refusal() -> str | None:
 
 
 def cuda_devices() -> int:
-  """How many GPUs CUDA finds."""
+  """The number of GPUs that CUDA finds."""
   return 0 if _cuda is None else _cuda.device_count()
 
 
 def load_cuda_libraries() -> None:
-  """Opens cuSOLVER and cuBLAS, which the handlers do when they need them; a RuntimeError says why
-  that cannot be done."""
+  """Opens cuSOLVER and cuBLAS, as the handlers do on demand. Raises RuntimeError if that fails."""
   if _cuda is not None:
     _cuda.load()
 

@@ -59,8 +59,8 @@ def _lower_tangent(l, da, *, lower, symmetrize):
   return _full_tangent(l, hermitian_part(da, lower=lower, symmetrize=symmetrize))
 
 
-# JAX's own rules, for `accelerate`, of the triangle of L alone: that of all of dA, which need not
-# be Hermitian, and that of its lower triangle. What is exported is made of JAX's operations.
+# JAX's own rules for `accelerate`, from the triangle of L alone: one reads all of dA, which need
+# not be Hermitian, the other its lower triangle. Exported programs use JAX's operations.
 _of_jax = functools.partial(
     linear_pair, constants=1, argument=lambda factor: factor, suits=within(CHOLESKY_DERIVATIVE),
     exported=False)
@@ -164,13 +164,14 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 
   Returns:
     The factor (..., n, n), zero in the other triangle. Where A is not positive definite, that
-    matrix's factor is NaN; see `cholesky_ex` and `checked`. Infinity on the diagonal is positive:
-    below it the column of the factor is 0, as in LAPACK.
+    matrix's factor is NaN; see `cholesky_ex` and `checked`. Infinity on the diagonal counts as
+    positive: the factor's column is 0 below it, as in LAPACK.
 
-  float16 and bfloat16 are factored in float32, and the factor rounded.
+  float16 and bfloat16 are factored in float32, and the factor is rounded.
 
-  Algorithm: left-looking, one small matrix per lane; then row by row of tiles, blocks of rows
-  right-looking, and large matrices by several threads. Derivative: Murray, arXiv:1602.07527.
+  Algorithm: left-looking, one small matrix per lane. Larger matrices are factored by rows of tiles,
+  then right-looking by blocks of rows, and the largest by several threads. Derivative: Murray,
+  arXiv:1602.07527.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -187,14 +188,14 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 def cholesky_ex(
     a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 ) -> tuple[jax.Array, jax.Array]:
-  """`cholesky`, with what went wrong for each matrix.
+  """`cholesky`, with an info for each matrix.
 
   Args:
     a, upper, symmetrize_input: as for `cholesky`.
 
   Returns:
-    (factor, info): info, int32 of shape (...), is 0 where the matrix was factored, else the order
-    of the first leading minor that is not positive; that matrix's factor is NaN.
+    (factor, info). info, int32 of shape (...), is 0 where the matrix was factored. Otherwise it is
+    the order of the first leading minor that is not positive, and that matrix's factor is NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -220,15 +221,15 @@ def cho_factor(
   """The Cholesky factor for `cho_solve`; `jax.scipy.linalg.cho_factor`.
 
   Args:
-    a: matrices (..., n, n) of any floating, complex or integer dtype, of which only the named
-      triangle is read.
+    a: matrices (..., n, n) of any floating, complex or integer dtype. Only the named triangle is
+      read.
     lower: whether that is the lower one.
     overwrite_a: lets the factor take the memory of `a`; see "In place" in docs/handlers.md.
     check_finite: unused.
 
   Returns:
-    (factor, lower): the factor (..., n, n), zero in the other triangle; NaN where the matrix is not
-    positive definite.
+    (factor, lower): the factor (..., n, n), zero in the other triangle, and `lower`. The factor is
+    NaN where the matrix is not positive definite.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -262,16 +263,16 @@ def cho_solve(
   """Solves A x = b with A's Cholesky factor; `jax.scipy.linalg.cho_solve`.
 
   Args:
-    c_and_lower: what `cho_factor` returns. A factor without batch dimensions serves the whole batch
-      of `b` without being copied.
+    c_and_lower: the result of `cho_factor`. A factor without batch dimensions serves the whole
+      batch of `b` without being copied.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
     overwrite_b: lets x take the memory of `b`; see "In place" in docs/handlers.md.
     check_finite: unused.
 
   Returns:
-    x, of the batch shape of the factor and `b` broadcast and of their common dtype. A factor that
-    failed gives NaN, and one with a zero on its diagonal infinities and NaN, in its own system
-    alone.
+    x, with the broadcast batch shape and the common dtype of the factor and `b`. A factor that
+    failed gives NaN. A factor with a zero on its diagonal gives infinities and NaN. Other systems
+    of the batch are not affected.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -1,8 +1,9 @@
-"""Determinants, from LU factors and from factors that are there.
+"""Determinants, of matrices and from given factors.
 
 Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. Its
-transpose, the matrix of cofactors, is made of LU factors, and their derivative of singular values
-where A is nearly singular; neither divides by a pivot or a singular value that is zero.
+transpose, the matrix of cofactors, is computed from LU factors. The derivative of the cofactors is
+computed from singular values where A is nearly singular. Neither divides by a pivot or a singular
+value that is zero.
 """
 
 import functools
@@ -46,12 +47,12 @@ class SlogdetResult(NamedTuple):
 
 
 def _trace_of_product(xt, da):
-  """tr(X dA), of the transpose of X."""
+  """tr(X dA), given the transpose of X."""
   return jnp.sum(xt * da, axis=(-2, -1))
 
 
 def _slogdet_tangents(sign, xt, da):
-  # d log det A = tr(A⁻¹ dA): its real part moves the magnitude, its imaginary part the phase.
+  # d log det A = tr(A⁻¹ dA). Its real part changes the magnitude, its imaginary part the phase.
   trace = _trace_of_product(xt, da)
   turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(xt) else None
   return turn, trace.real
@@ -70,7 +71,8 @@ def _slogdet_inv_transposed_jvp(primals, tangents):
       *_slogdet_tangents(sign, xt, da), inverse_tangent(xt, da.mT))
 
 
-# Both from the same factors: what the derivative of a determinant is made of, as it lies there.
+# The log-determinant and the transposed inverse, from the same factors, as the derivative of a
+# determinant uses them.
 slogdet_inv_transposed_p: ffi.Operation = ffi.operation(
     "linalg_slogdet_inv_transposed",
     "n n -> (), (), n n",
@@ -100,7 +102,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     SlogdetResult(sign, logabsdet), each (...): det A = sign * exp(logabsdet). A singular matrix has
     sign 0 and logabsdet -inf.
 
-  Algorithm: as for `det`; the exponent does not overflow.
+  Algorithm: as for `det`. The exponent does not overflow.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -137,7 +139,8 @@ _CLOSED_FORMS = {
 
 
 def scaled_product(x):
-  """(p, e) of the product p 2^e of vectors of nonzero numbers, p near 1 and e constant."""
+  """(p, e) of the product p 2^e of vectors of nonzero numbers. p is near 1, and e is a constant to
+  derivatives."""
   size = jnp.abs(x)
   powers = binade(size)
   logarithm = jnp.sum(jnp.log2(size / powers), axis=-1)
@@ -148,8 +151,11 @@ def scaled_product(x):
 
 
 def halves(exponent, dtype):
-  """Two factors of 2^exponent, for before and after: it alone might be out of range. Each is
-  finite, or a complex product would be NaN, of 0 times it; what is beyond both is 0 or Inf."""
+  """Two factors of 2^exponent, to multiply by before and after.
+
+  2^exponent itself may be out of range. Each factor is finite, because a complex product of 0 and
+  Inf would be NaN. Exponents beyond both factors give 0 or Inf.
+  """
   most = jnp.finfo(dtype).maxexp - 8
   half = jnp.clip(jnp.floor(exponent / 2), -most, most)
   return tuple(
@@ -160,8 +166,8 @@ def halves(exponent, dtype):
 def _reflect(x):
   """Q X, with a reflection Q = I - 2 v vᴴ that mixes all rows.
 
-  v is such that Q's last column is q, of cosines. It must not be orthogonal to the null vector of
-  the matrix that Q multiplies, and to that of no simple matrix is it.
+  v is such that Q's last column is q, a vector of cosines. q must not be orthogonal to the null
+  vector of the matrix that Q multiplies. No simple matrix has a null vector orthogonal to it.
   """
   n = x.shape[-2]
   q = jnp.cos(1 + jnp.arange(n, dtype=real_dtype(x.dtype)))
@@ -177,8 +183,10 @@ def _smallest_cofactors(a):
 
 
 def _sign_of(pivots, dtype):
-  """The determinant of the permutation that a sequence of row exchanges makes. A pivot outside of
-  the matrix exchanges nothing."""
+  """The determinant of the permutation that a sequence of row exchanges makes.
+
+  A pivot outside the matrix exchanges nothing.
+  """
   n = pivots.shape[-1]
   place = expand(jnp.arange(n, dtype=pivots.dtype), pivots)
   exchanges = (pivots != place) & (pivots >= 0) & (pivots < n)
@@ -187,16 +195,16 @@ def _sign_of(pivots, dtype):
 
 
 def _adjugate(a):
-  """adj(A), which the cofactors are the transpose of, from LU factors.
+  """adj(A), the transpose of the cofactors, from LU factors.
 
   With P A = L U it is ±adj(U) L⁻¹ P, and there are three cases:
 
   - No pivot is zero: adj(U) = det(U) U⁻¹.
   - One pivot is zero, the k-th: adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹,
     where V is U with 1 for that pivot.
-  - More are zero, which elimination can leave of a rank of n - 1 too. With the reflection Q,
-    adj(A) = -Q adj(A Q), and the LU factors of A Q have one zero pivot, the last, if the rank is
-    n - 1; if there are more, the rank is lower and the adjugate is zero.
+  - Several pivots are zero. Elimination can leave them at rank n - 1 too. With the reflection Q,
+    adj(A) = -Q adj(A Q). If the rank is n - 1, the LU factors of A Q have one zero pivot, the last.
+    If there are more, the rank is lower and the adjugate is zero.
   """
   twice = (jnp.sum(diagonal_of(lu_p(a)[0]) == 0, axis=-1) >= 2)[..., None, None]
   packed, pivots, permutation, _ = lu_p(jnp.where(twice, _reflect(a.mT).mT, a))
@@ -219,8 +227,8 @@ def _adjugate(a):
 def _products_without_two(s):
   """(g, e): g 2^e, where gᵢⱼ is the product of all but sᵢ and sⱼ, and 0 for i = j.
 
-  s descends and is not negative. Apart from its two smallest, what is divided by is no smaller than
-  what the quotient is multiplied by.
+  s is descending and not negative. Apart from its two smallest elements, each divisor is no smaller
+  than the factor that the quotient is multiplied by.
   """
   n = s.shape[-1]
   index = expand(np.arange(n), s)
@@ -231,7 +239,7 @@ def _products_without_two(s):
   inverse = reciprocal(s, large & ~zero)
   whole, exponent = scaled_product(jnp.where(large & ~zero, s, 1))
   whole = jnp.where(zero.any(-1), 0, whole)[..., None, None]
-  other = jnp.where(index == n - 2, low, high)  # of the two smallest
+  other = jnp.where(index == n - 2, low, high)  # of the two smallest elements
   both = (inverse * low)[..., :, None] * (inverse * high)[..., None, :]
   one = inverse[..., :, None] * other[..., None, :]
   g = jnp.where(first & second, both, jnp.where(first, one, jnp.where(second, one.mT, 1)))
@@ -239,10 +247,11 @@ def _products_without_two(s):
 
 
 def _derivative_of_adjugate(da, u, s, vh):
-  """The derivative of adj(A) along dA, from A's singular values: at any rank.
+  """The derivative of adj(A) along dA, from A's singular values, at any rank.
 
-  Of S + P, S being diagonal, adj has the derivative diag(G diag P) - G ∘ P, with the products of
-  all but two of S in G; for A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S) Uᴴ.
+  For a diagonal S, adj(S + P) has the derivative diag(G diag P) - G ∘ P along P, where Gᵢⱼ is the
+  product of all but two elements of S. For A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S)
+  Uᴴ.
   """
   g, exponent = _products_without_two(s)
   g = g.astype(da.dtype)
@@ -258,8 +267,8 @@ def _derivative_of_adjugate(da, u, s, vh):
 def _tangent_of_cofactors(a, cofactors, da):
   if a.shape[-1] in _CLOSED_FORMS:
     return jax.jvp(_smallest_cofactors, (a,), (da,))[1]
-  # Away from singular matrices adj(A) is det(A) A⁻¹, which has derivatives of any order; those of
-  # singular vectors want distinct values.
+  # Away from singular matrices adj(A) is det(A) A⁻¹, which has derivatives of any order.
+  # Derivatives of singular vectors need distinct values.
   u, s, vh, _ = svd_p(a)
   regular = (s[..., -1] > jnp.finfo(s.dtype).eps ** 0.25 * s[..., 0])[..., None, None]
   safe = jnp.where(regular, a, identity(a))
@@ -283,8 +292,8 @@ def _det_cofactors_fallback(a):
   return [det_p(a), nan_where(jnp.isnan(a).any((-2, -1)), cofactors, core=2)]
 
 
-# The cofactors, det(A) A⁻ᵀ, being polynomials in A: right for a singular A too, as is their
-# derivative. The determinant is of the same factors.
+# The cofactors, det(A) A⁻ᵀ, are polynomials in A. They and their derivative are right for a
+# singular A too. The determinant comes from the same factors.
 det_cofactors_p = ffi.operation(
     "linalg_det_cofactors",
     "n n -> (), n n",
@@ -306,15 +315,15 @@ def det(a: ArrayLike) -> jax.Array:
     a: matrices (..., n, n) of any floating, complex or integer dtype.
 
   Returns:
-    The determinants (...), 0 for a singular matrix and 1 for n = 0. Their derivatives are right at
-    singular matrices too: of any order for n <= 3, beyond it the first two, and further ones where
-    the singular values are distinct. Where A holds NaN they are NaN.
+    The determinants (...), 0 for a singular matrix and 1 for n = 0. They are NaN where A holds NaN.
+    Derivatives are right at singular matrices too: of any order for n <= 3, and of first and second
+    order for larger n. Higher orders are right where the singular values are distinct.
 
   float16 and bfloat16 are computed in float32, and the determinants rounded.
 
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
-  pivoting (`lu`), the product of the pivots taken with its exponent apart, so that it does
-  not overflow on the way.
+  pivoting (`lu`). The product of the pivots keeps its exponent apart, so it does not overflow on
+  the way.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg
@@ -342,17 +351,17 @@ def _cho_logdet(c):
 def cho_logdet(c_and_lower: tuple[ArrayLike, bool]) -> jax.Array:
   """log det A of a positive definite matrix, from its Cholesky factor.
 
-  What a Gaussian's density needs beside `cho_solve`, without another factorisation.
+  A Gaussian's density needs it beside `cho_solve`. This reuses the factorization.
 
   Args:
-    c_and_lower: what `cho_factor` returns: the factor (..., n, n) of any floating, complex or
-      integer dtype, of which the diagonal is read, and whether it is the lower one.
+    c_and_lower: the result of `cho_factor`: the factor (..., n, n) of any floating, complex or
+      integer dtype, and whether it is the lower one. Only its diagonal is read.
 
   Returns:
     The logarithms (...), real; 0 for n = 0. A factor that failed gives NaN, and one with a zero on
-    its diagonal -inf, for its own matrix alone.
+    its diagonal -inf. Other matrices are not affected.
 
-  That of float16 and bfloat16 is computed in float32, and rounded.
+  float16 and bfloat16 are computed in float32, and the logarithms rounded.
 
   Algorithm: twice the sum of the logarithms of the diagonal, which is in range where the
   determinant is not. Derivative: that of the factor, by `cho_factor`.
@@ -369,8 +378,11 @@ def cho_logdet(c_and_lower: tuple[ArrayLike, bool]) -> jax.Array:
 
 
 def _as_matrices(diagonal):
-  """The entries of diagonals (..., n), each a matrix: for the handlers, which know numbers that XLA
-  takes for zero, and those whose magnitude is out of range."""
+  """The entries of diagonals (..., n), each as a 1 by 1 matrix, for the handlers.
+
+  Handlers know subnormal numbers, which XLA takes for zero, and numbers whose
+  magnitude is out of range.
+  """
   return diagonal[..., None, None]
 
 
@@ -391,7 +403,7 @@ lu_slogdet_p: ffi.Operation = ffi.operation(
     "linalg_lu_slogdet",
     "n n, n -> (), ()",
     lambda dtype, _: (dtype, real_dtype(dtype)),
-    platforms=(),  # a primitive for the sake of its derivatives
+    platforms=(),  # a primitive for its derivatives alone
     jvp=_lu_slogdet_jvp,
     fallback=_lu_slogdet_of)
 
@@ -408,22 +420,24 @@ def _lu_slogdet(packed, pivots):
 def lu_slogdet(lu_and_piv: tuple[ArrayLike, ArrayLike]) -> SlogdetResult:
   """The sign and the logarithm of the determinant, from LU factors.
 
-  What is asked beside `lu_solve`, without another factorisation.
+  This reuses the factorization of `lu_solve`.
 
   Args:
-    lu_and_piv: what `lu_factor` returns for square matrices: factors (..., n, n) of any floating,
-      complex or integer dtype, of which the diagonal is read, and integer pivots (..., n), counted
-      from 0. Their batch dimensions broadcast.
+    lu_and_piv: the result of `lu_factor` for square matrices: factors (..., n, n) of any floating,
+      complex or integer dtype, and integer pivots (..., n), counted from 0. Only the factors'
+      diagonal is read. The batch dimensions of both broadcast.
 
   Returns:
-    SlogdetResult(sign, logabsdet), each (...), as from `slogdet`: 0 and -inf of a singular matrix,
-    NaN where the diagonal holds it, for their own matrix alone; 1 and 0 for n = 0.
+    SlogdetResult(sign, logabsdet), each (...), as from `slogdet`. It is (0, -inf) for a singular
+    matrix, and (1, 0) for n = 0. Where the diagonal holds NaN, the results are NaN for that matrix
+    alone.
 
-  Those of float16 and bfloat16 are computed in float32, and rounded.
+  float16 and bfloat16 are computed in float32, and the results rounded.
 
   Algorithm: the product of the pivots' phases, negated for an odd number of exchanges, and the sum
-  of the logarithms of their magnitudes. Derivative: dU's diagonal over U's, its real part that of
-  the logarithm and its imaginary part the phase's; that of the factors is `lu_factor`'s.
+  of the logarithms of their magnitudes. Derivative: the sum of dU's diagonal over U's. Its real
+  part belongs to the logarithm, its imaginary part to the phase. `lu_factor` has the derivative of
+  the factors.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -41,7 +41,7 @@ def _vectors_jvp(a, w, v, c):
 
   dV = V (F ∘ C) + V diag(g), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal; Giles, Collected matrix
   derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. The
-  factors g keep LAPACK's normalisation: columns of length 1 whose largest element is real. Where a
+  factors g keep LAPACK's normalization: columns of length 1 whose largest element is real. Where a
   gap is within 8 √n eps ‖A‖ the two vectors are not determined and F is 0.
   """
   gaps = w[..., None, :] - w[..., :, None]
@@ -138,18 +138,19 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   Returns:
     EigResult(eigenvalues, eigenvectors): (..., n) in no particular order, and (..., n, n) with the
     eigenvectors in columns, A V = V diag(w). With `left`, the tuple (eigenvalues, left, right),
-    leftᴴ A = diag(w) leftᴴ, as `jax.lax.linalg.eig` has it. All are complex, of the precision of
-    `a` and at least complex64. Where A holds NaN or Inf, or the iteration does not converge, they
-    are NaN for that matrix; see `eig_ex` and `checked`.
+    leftᴴ A = diag(w) leftᴴ, as in `jax.lax.linalg.eig`. All are complex, of the precision of `a`
+    and at least complex64. Where A holds NaN or Inf, or the iteration does not converge, they are
+    NaN for that matrix; see `eig_ex` and `checked`.
 
-  Each eigenvector has length 1 and a real largest element, and a sign that is LAPACK's choice. A
-  derivative follows that, and so is right for distinct eigenvalues and where no two elements of
-  a vector are largest. Where a gap is within rounding, the rotation within the pair is taken to be
-  zero; it is then right for functions of the eigenvalues that are symmetric in the pair, if A has a
-  full set of eigenvectors. The derivative at a defective matrix is infinite.
+  Each eigenvector has length 1 and a real largest element. Its sign is LAPACK's choice. A
+  derivative follows this normalization. It is right for distinct eigenvalues, where no two elements
+  of a vector are largest. Where a gap is within rounding, the rotation within the pair is taken to
+  be zero. The derivative is then right for functions of the eigenvalues that are symmetric in the
+  pair, if A has a full set of eigenvectors. The derivative at a defective matrix is infinite.
 
-  Algorithm: balancing, Hessenberg form, the shifted QR iteration and back substitution; for small
-  matrices one per lane, for others LAPACK geev. float16 and bfloat16 are computed in float32.
+  Algorithm: balancing, Hessenberg form, the shifted QR iteration and back substitution. Small
+  matrices are computed one per lane, others by LAPACK geev. float16 and bfloat16 are computed in
+  float32.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -182,15 +183,15 @@ def eig_ex(a: ArrayLike, *, left: bool = False) -> tuple[jax.Array, ...]: ...
 
 @public("left")
 def eig_ex(a: ArrayLike, *, left: bool = False) -> tuple[jax.Array, ...]:
-  """`eig`, with what went wrong for each matrix.
+  """`eig`, with an info for each matrix.
 
   Args:
     a, left: as for `eig`.
 
   Returns:
-    (eigenvalues, eigenvectors, info), or (eigenvalues, left, right, info): info, int32 of shape
-    (...), is 0; -1 if the matrix holds NaN or Inf; or positive if the iteration did not converge.
-    Where it is not 0, the results are NaN.
+    (eigenvalues, eigenvectors, info), or (eigenvalues, left, right, info). info, int32 of shape
+    (...), is 0 on success, -1 if the matrix holds NaN or Inf, or positive if the iteration did not
+    converge. Where it is not 0, the results are NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -233,13 +234,13 @@ def eigvals(a: ArrayLike) -> jax.Array:
 
 @public()
 def eigvals_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
-  """`eigvals`, with what went wrong for each matrix.
+  """`eigvals`, with an info for each matrix.
 
   Args:
     a: as for `eig`.
 
   Returns:
-    (eigenvalues, info): complex (..., n), and info as of `eig_ex`, int32 (...).
+    (eigenvalues, info): complex (..., n), and int32 (...), as from `eig_ex`.
 
   Example:
     >>> import jax.numpy as jnp, linalg

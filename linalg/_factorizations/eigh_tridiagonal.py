@@ -20,7 +20,7 @@ __all__ = ["eigh_tridiagonal"]
 
 
 def _dense(d, e):
-  """The matrix of diagonal d, with e above it and its conjugate below."""
+  """The matrix with diagonal d, and with e above it and its conjugate below."""
   n = d.shape[-1]
   square = d[..., None]
   shift = jnp.eye(e.shape[-1], n, dtype=e.dtype)
@@ -90,7 +90,7 @@ def _operands(d, e):
 
 
 def _chosen(select, select_range):
-  """The eigenvalues that are asked for, by their places."""
+  """The eigenvalues that are asked for, by index."""
   if select == "a":
     return slice(None)
   if select == "i":
@@ -169,27 +169,28 @@ def eigh_tridiagonal(
     tol: float | None = None,
     key: jax.Array | None = None,
 ) -> Any:
-  """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices;
-  `jax.scipy.linalg.eigh_tridiagonal`.
+  """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices; `jax.scipy`'s
+  `eigh_tridiagonal`.
 
   Args:
-    d: the diagonals (..., n); of complex ones the real part.
-    e: the elements above them (..., n - 1), of the dtype of `d`; below stand their conjugates.
+    d: the diagonals (..., n). If complex, the real part is used.
+    e: the elements above them (..., n - 1), of the dtype of `d`. The elements below are their
+      conjugates.
     eigvals_only: whether to return the eigenvalues alone.
-    select: 'a' for all eigenvalues, 'i' for those at the places `select_range`, the last included;
-      all are computed. 'v' is not implemented, as in jax.scipy.
+    select: 'a' for all eigenvalues, 'i' for those with the indices `select_range`, the last
+      included. All are computed. 'v' is not implemented, as in jax.scipy.
     select_range: (first, last) for select='i'.
-    tol, key: not used; the eigenvalues are as accurate as they get.
+    tol, key: not used. The eigenvalues always have full accuracy.
 
   Returns:
     (eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with the
-    orthonormal eigenvectors in columns; or the eigenvalues. Where d or e holds NaN or Inf, or
-    the iteration does not converge, they are NaN for that matrix; see `checked`.
+    orthonormal eigenvectors in columns; or the eigenvalues. Where d or e holds NaN or Inf, or the
+    iteration does not converge, they are NaN for that matrix; see `checked`.
 
   Derivatives are those of `eigh`. float16 and bfloat16 are computed in float32, and the results
   rounded.
 
-  Algorithm: divide and conquer, for small and for the largest matrices LAPACK stevd.
+  Algorithm: divide and conquer; for small and for the largest matrices LAPACK stevd.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -18,9 +18,9 @@ __all__ = ["hessenberg"]
 def _rotation(h, f):
   """The skew-Hermitian X, its first column zero, with F + H X - X H in Hessenberg form.
 
-  Column j of that form gives column j + 1 of X from those before it:
-  xᵢ,ⱼ₊₁ = (F + H X - X H)ᵢⱼ / hⱼ₊₁,ⱼ below the diagonal, and on it what keeps hⱼ₊₁,ⱼ real. Where
-  hⱼ₊₁,ⱼ is zero, the reduction jumps, and the column is taken to be zero.
+  Column j of that form gives column j + 1 of X from those before it. Below the diagonal, xᵢ,ⱼ₊₁ =
+  (F + H X - X H)ᵢⱼ / hⱼ₊₁,ⱼ. On the diagonal, x keeps hⱼ₊₁,ⱼ real. Where hⱼ₊₁,ⱼ is zero, the
+  reduction is discontinuous, and the column is taken to be zero.
   """
   n = h.shape[-1]
   row = expand(jnp.arange(n)[:, None], h)
@@ -36,7 +36,7 @@ def _rotation(h, f):
       rest = jnp.where(at_pivot, imaginary(rest.imag), rest)
     else:
       rest = jnp.where(at_pivot, 0, rest)
-    # Above the diagonal stand the columns before, turned over.
+    # X is skew-Hermitian: above the diagonal are the columns before, negated and conjugated.
     above = -adjoint(jnp.sum(jnp.where(at_pivot, x, 0), axis=-2, keepdims=True))
     return with_column(x, j + 1, jnp.where(row <= j, above, rest)), None
 
@@ -44,8 +44,8 @@ def _rotation(h, f):
 
 
 def _hessenberg_jvp(primals, tangents):
-  # With F = Qᴴ dA Q, dQ = Q X and dH = F + H X - X H; that Q's first column is fixed and H's
-  # subdiagonal real determines X, by the implicit Q theorem.
+  # With F = Qᴴ dA Q, dQ = Q X and dH = F + H X - X H. Q's first column is fixed and H's subdiagonal
+  # is real, which determines X by the implicit Q theorem.
   (a,), (da,) = primals, tangents
   h, q = hessenberg_p(a)
   if h.shape[-1] == 0:
@@ -114,8 +114,8 @@ def hessenberg(
     overwrite_a, check_finite: not used.
 
   Returns:
-    H, zero below the first subdiagonal, which is real; with `calc_q` the tuple (H, Q), Q unitary
-    with the first unit vector in its first column.
+    H, zero below the first subdiagonal, which is real. With `calc_q`, the tuple (H, Q): Q is
+    unitary, and its first column is the first unit vector.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 

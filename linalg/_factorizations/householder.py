@@ -23,7 +23,7 @@ from linalg._factorizations.triangular import triangular_solve_p
 
 __all__ = ["householder_product", "ormqr"]
 
-# The derivatives of both operations are those of their textbook recurrences, one scan over the
+# The derivatives of both operations differentiate their textbook recurrences, in one scan over the
 # reflectors: Golub and Van Loan, Matrix Computations, 4th ed., algorithms 5.1.1, 5.1.2 and 5.2.1.
 
 
@@ -109,16 +109,17 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
   """The product of Householder reflectors; `jax.lax.linalg.householder_product`.
 
   Args:
-    a: matrices (..., m, n) with m >= n, whose column i holds, below the diagonal, the vector of
-      reflector i; its head is 1 and is not read. As `qr(mode='raw')` makes them, transposed.
+    a: matrices (..., m, n) with m >= n. Column i holds, below the diagonal, the vector of reflector
+      i; its first element is 1 and is not read. `qr(mode='raw')` returns them transposed.
     taus: (..., k) with k <= n: reflector i is I - taus[i] v vᴴ.
 
   Returns:
     The first n columns of the product, (..., m, n), of the operands' common dtype. Nothing fails:
     NaN and Inf pass through.
 
-  Algorithm: reflectors applied to the identity, last to first, of small matrices one per lane, of
-  larger ones by blocks in tiles, as in `qr`; of large ones of few columns LAPACK orgqr (ungqr).
+  Algorithm: reflectors applied to the identity, last to first. Small matrices are computed one per
+  lane, larger ones by blocks in tiles, as in `qr`. Large ones with few columns use LAPACK orgqr
+  (ungqr).
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -139,10 +140,10 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
 
 
 def _times_left(a, taus, c, adjoint_q):
-  """Q C, or Qᴴ C, by products and one triangular system."""
-  # Q = I - V T Vᴴ with T⁻¹ = D⁻¹ + U, D being diag(taus) and U the strict upper triangle of Vᴴ V;
-  # Joffrain et al., Accumulating Householder transformations, revisited, ACM TOMS 32 (2006). As
-  # T = D (I + U D)⁻¹ it is right where a scale is 0, too.
+  """Q C, or Qᴴ C, by matrix products and one triangular solve."""
+  # Q = I - V T Vᴴ with T⁻¹ = D⁻¹ + U, where D is diag(taus) and U the strict upper triangle of Vᴴ
+  # V; Joffrain et al., Accumulating Householder transformations, revisited, ACM TOMS 32 (2006). The
+  # form T = D (I + U D)⁻¹ is right where a scale is 0, too.
   v = _vectors(a, taus.shape[-1])
   inverse = product(v, v, adjoint_a=True) * taus[..., None, :]
   inner = product(v, c, adjoint_a=True)
@@ -191,11 +192,11 @@ ormqr_p = ffi.operation(
 def ormqr(
     a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False
 ) -> jax.Array:
-  """Products with the Q of Householder reflectors, which is not made; `jax.lax.linalg.ormqr`.
+  """Products with the Q of Householder reflectors, without forming Q; `jax.lax.linalg.ormqr`.
 
   Args:
-    a: matrices (..., m, n), whose column i holds, below the diagonal, the vector of reflector i;
-      its head is 1 and is not read. As `qr(mode='raw')` makes them, transposed.
+    a: matrices (..., m, n). Column i holds, below the diagonal, the vector of reflector i; its
+      first element is 1 and is not read. `qr(mode='raw')` returns them transposed.
     taus: (..., k) with k <= min(m, n): reflector i is I - taus[i] v vᴴ.
     c: matrices (..., m, p) if `left`, else (..., p, m); the batches broadcast.
     left: whether Q stands on the left.
@@ -208,8 +209,8 @@ def ormqr(
   float16 and bfloat16 are computed in float32, and the products rounded.
 
   Algorithm: on the CPU one reflector after another, of small matrices one per lane, of larger ones
-  by blocks in tiles; elsewhere, and in derivatives with respect to the reflectors, I - V T Vᴴ with
-  all vectors V at once, which is products and one triangular system of order k.
+  by blocks in tiles. Other platforms, and derivatives with respect to the reflectors, use I - V T
+  Vᴴ with all vectors V at once. That takes matrix products and one triangular solve of order k.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -28,7 +28,7 @@ __all__ = ["lu", "lu_ex", "lu_factor", "lu_pivots_to_permutation", "lu_solve"]
 
 
 def _square_factors(packed):
-  """L (m, m) and U (n, n) of packed factors (..., m, n), filled up with the identity."""
+  """L (m, m) and U (n, n) of packed factors (..., m, n), extended by the identity."""
   rows, cols = packed.shape[-2:]
   l, u = jnp.tril(packed, -1), jnp.triu(packed)
   if rows != cols:
@@ -41,9 +41,10 @@ def _square_factors(packed):
 
 
 def _lu_jvp(primals, tangents):
-  # P dA = dL U + L dU gives L⁻¹ P dA U⁻¹ = L⁻¹ dL + dU U⁻¹, a strictly lower and an upper part.
-  # De Hoog, Anderssen and Lukas, Differentiation of matrix functionals using triangular
-  # factorization, Math. Comp. 80 (2011). Rectangular factors are made square with the identity.
+  # P dA = dL U + L dU gives L⁻¹ P dA U⁻¹ = L⁻¹ dL + dU U⁻¹, the sum of a strictly lower and an
+  # upper triangle. De Hoog, Anderssen and Lukas, Differentiation of matrix functionals using
+  # triangular factorization, Math. Comp. 80 (2011). Rectangular factors are made square with the
+  # identity.
   (a,), (da,) = primals, tangents
   packed, pivots, permutation, info = lu_p(a)
   l, u = _square_factors(packed)
@@ -80,7 +81,7 @@ lu_pivots_to_permutation_p: ffi.Operation = ffi.operation(
     fallback=lambda pivots, permutation_size: [
         jax.lax.linalg.lu_pivots_to_permutation(pivots, permutation_size)])
 
-# JAX's derivatives of solves invert permutations by a sort, which `accelerate` routes here.
+# JAX's own derivatives of solves invert permutations with this sort; `accelerate` routes it.
 inverse_permutation_p = ffi.operation(
     "linalg_inverse_permutation",
     "n, n -> n, n",
@@ -90,8 +91,8 @@ inverse_permutation_p = ffi.operation(
 
 
 def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
-  # op(A) dx = db - op(dA) x with A = Pᵀ L U and dA = Pᵀ (dL U + L dU), arranged so that only P,
-  # never Pᵀ, is applied to rows.
+  # op(A) dx = db - op(dA) x with A = Pᵀ L U and dA = Pᵀ (dL U + L dU). It is arranged so that only
+  # P, never Pᵀ, is applied to rows.
   packed, pivots, b = primals
   dpacked, _, db = tangents
   solve = functools.partial(lu_solve_p, packed, pivots, transpose=transpose, conjugate=conjugate)
@@ -104,7 +105,7 @@ def _lu_solve_jvp(primals, tangents, *, transpose, conjugate):
   if transpose:
     n = packed.shape[-1]
     permutation = lu_pivots_to_permutation_p(pivots, permutation_size=n)
-    # As a matrix, so that one for the whole batch need not be broadcast.
+    # P is a matrix, so that one P for the whole batch need not be broadcast.
     y = product(permutation_matrix(permutation, x.dtype), x)
     change = solve(
         product(u, product(dl, y, transpose_a=True), transpose_a=True)
@@ -144,8 +145,10 @@ lu_solve_p = ffi.operation(
 
 
 def check_square_factors(name: str, packed: jax.Array, pivots: jax.Array) -> None:
-  """Raises ValueError for what cannot be LU factors of square matrices, TypeError for pivots that
-  are no integers."""
+  """Raises ValueError for arrays that cannot be LU factors of square matrices.
+
+  Raises TypeError for pivots that are not integers.
+  """
   check_square(name, packed)
   if not jnp.issubdtype(pivots.dtype, jnp.integer):
     raise TypeError(f"Pivots for {name}() must be integers, got {pivots.dtype}")
@@ -174,14 +177,14 @@ def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
 
     - lu (..., m, n): U in the upper triangle, L below it without its unit diagonal.
     - pivots, int32 (..., min(m, n)): step i exchanged the rows i and pivots[i], counted from 0.
-    - permutation, int32 (..., m): the same as a permutation, A[permutation] = L U.
+    - permutation, int32 (..., m): the same exchanges as a permutation, A[permutation] = L U.
 
     A singular matrix has a zero on U's diagonal; it is not a failure.
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: that of LAPACK getrf, one small matrix per lane, then in tiles, large matrices by
-  several threads. Derivative: De Hoog, Anderssen and Lukas (2011).
+  Algorithm: that of LAPACK getrf. Small matrices are factored one per lane, larger ones in tiles,
+  and large ones by several threads. Derivative: De Hoog, Anderssen and Lukas (2011).
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -198,15 +201,15 @@ def lu(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 @public()
 def lu_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """`lu`, with the place of a zero pivot.
+  """`lu`, with the index of a zero pivot.
 
   Args:
     a: as for `lu`.
 
   Returns:
-    (lu, pivots, permutation, info): info, int32 of shape (...), is 0 if all pivots are nonzero,
-    the 1-based index of the first that is zero, where the matrix is singular, or -1 where the
-    factors hold NaN.
+    (lu, pivots, permutation, info). info, int32 of shape (...), is 0 if all pivots are nonzero. For
+    a singular matrix it is the 1-based index of the first zero pivot. It is -1 where the factors
+    hold NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -272,8 +275,8 @@ def lu_factor(
     check_finite: unused.
 
   Returns:
-    (lu, pivots), as from `lu`. A singular matrix has a zero on U's diagonal, and what is solved
-    with it is not finite; see `checked`.
+    (lu, pivots), as from `lu`. A singular matrix has a zero on U's diagonal, and solutions with it
+    are not finite; see `checked`.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -310,16 +313,16 @@ def lu_solve(
   """Solves A x = b with A's LU factors; `jax.scipy.linalg.lu_solve`.
 
   Args:
-    lu_and_piv: what `lu_factor` returns for square matrices. Factors without batch dimensions serve
-      the whole batch of `b` without being copied.
+    lu_and_piv: the result of `lu_factor` for square matrices. Factors without batch dimensions
+      serve the whole batch of `b` without being copied.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
     trans: the system: 0 for A x = b, 1 for Aᵀ x = b, 2 for Aᴴ x = b.
     overwrite_b: lets x take the memory of `b`; see "In place" in docs/handlers.md.
     check_finite: unused.
 
   Returns:
-    x, of the batch shape of the factors and `b` broadcast and of their common dtype. Singular
-    factors give infinities and NaN in their own system alone.
+    x, with the broadcast batch shape and the common dtype of the factors and `b`. Singular factors
+    give infinities and NaN in their own system alone.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -1,8 +1,7 @@
 """Products of matrices.
 
-XLA takes up to 37 times as long for a batch of small matrices as it could on a CPU, and up to 14
-times on a GPU (linalg/_core/tuning.py). Those go to handlers. Larger ones, and those of other
-platforms, stay XLA's.
+XLA computes batches of small products slowly, so handlers compute them. linalg/_core/tuning.py has
+the limits. Larger products, and those of other platforms, stay XLA's.
 """
 
 import functools
@@ -20,20 +19,22 @@ from linalg._core.tuning import may_be_small_products, suits_products
 
 __all__ = ["congruence", "matmul"]
 
-# That of the products in rules, whatever the user's default is.
+# The precision of products in rules, whatever the user's default is.
 _FULL = jax.lax.Precision.HIGHEST
 
 
 class _Products(NamedTuple):
-  """op(A) op(B), where op is the identity, or the transpose of A or of B; either is conjugated if
-  `conjugate_a` or `conjugate_b` says so."""
+  """op(A) op(B), where op is the identity, or the transpose of A or of B.
+
+  `conjugate_a` and `conjugate_b` say whether an operand is conjugated.
+  """
 
   plain: ffi.Operation
   transpose_a: ffi.Operation
   transpose_b: ffi.Operation
 
   def turned(self, turn_a: bool, turn_b: bool) -> ffi.Operation | None:
-    """That which transposes these operands; none transposes both."""
+    """The operation that transposes these operands; none transposes both."""
     if turn_a and turn_b:
       return None
     return self.transpose_a if turn_a else self.transpose_b if turn_b else self.plain
@@ -44,8 +45,8 @@ def _xla_product(a, b, conjugate_a, conjugate_b, precision):
       a.conj() if conjugate_a else a, b.conj() if conjugate_b else b, precision=precision)
 
 
-# The cotangents of C = A B are C̄ Bᵀ and Aᵀ C̄, and so on: the operation that A's is, and whether C̄
-# is its first operand; and the same of B's.
+# The cotangents of C = A B are C̄ Bᵀ and Aᵀ C̄, and so on. For A's and for B's cotangent: the
+# operation, and whether C̄ is its first operand.
 _COTANGENTS = {
     "plain": (("transpose_b", True), ("transpose_a", False)),
     "transpose_a": (("transpose_b", False), ("plain", False)),
@@ -70,7 +71,7 @@ def _make_products(precision: Any) -> _Products:
       (name, is_first), known, own = (
           (_COTANGENTS[kind][0], b, conjugate_a) if a is None else
           (_COTANGENTS[kind][1], a, conjugate_b))
-      # The cotangent of a conjugated operand is conjugated, all of it.
+      # The whole cotangent of a conjugated operand is conjugated.
       other = conjugate_a != conjugate_b
       multiply = getattr(products, name)
       found = (
@@ -114,8 +115,10 @@ def product(
 
 
 def are_small_matrices(x1: Any, x2: Any) -> bool:
-  """Whether the operations take arrays of these types; they leave a sharded matrix dimension to XLA
-  too."""
+  """Whether the operations take arrays of these types.
+
+  They leave a sharded matrix dimension to XLA.
+  """
   if min(x1.ndim, x2.ndim) < 2 or x1.dtype != x2.dtype:
     return False
   sharded = any(tuple(x.sharding.spec)[x.ndim - 2 :] != (None, None) for x in (x1, x2))
@@ -137,19 +140,21 @@ def matmul(
 
   Args:
     x1: matrices (..., m, k), or a vector (k,).
-    x2: matrices (..., k, n), or a vector (k,). The batch dimensions of both broadcast; a matrix
+    x2: matrices (..., k, n), or a vector (k,). The batch dimensions of both broadcast. A matrix
       without any serves the whole batch of the other without being copied.
     precision, preferred_element_type: as for `jax.numpy.matmul`.
 
   Returns:
     The products (..., m, n), of the dtype that both promote to.
 
-  Algorithm: float32, float64, complex64 and complex128 matrices of at most 64 rows and columns on
-  the CPU, and at most 16 on CUDA, are multiplied by a handler, if neither `precision` nor
+  Algorithm: a handler multiplies float32, float64, complex64 and complex128 matrices with at most
+  64 rows and columns on the CPU, and at most 16 on CUDA. It does so if neither `precision` nor
   `preferred_element_type` is given. Each element is one chain of fused products in the order of k,
-  in full precision, so that it has the same bits in any batch. All others are XLA's, and so are
-  real products of a matrix and a column, of a column and a row, and of at most 3 rows and columns
-  (on CUDA in float32 alone), and on CUDA those of a batch and one right operand.
+  in full precision. It therefore has the same bits in any batch.
+
+  XLA computes all other products. These include real products of a matrix and a column, of a column
+  and a row, and of at most 3 rows and columns (on CUDA in float32 alone). On CUDA they also include
+  products of a batch and one right operand.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -169,23 +174,23 @@ def matmul(
 def congruence(
     a: ArrayLike, x: ArrayLike, q: ArrayLike | None = None, *, adjoint_a: bool = False
 ) -> jax.Array:
-  """Matrices between another and its adjoint: A X Aᴴ, or A X Aᴴ + Q.
+  """Products of matrices with another and its adjoint: A X Aᴴ, or A X Aᴴ + Q.
 
-  The covariance of A y + e where y has the covariance X and e has Q, as a Kalman filter predicts
-  it; a matrix in another basis; a whitened covariance.
+  This is the covariance of A y + e where y has the covariance X and e has Q, as a Kalman filter
+  predicts it. It is also a matrix in another basis, or a whitened covariance.
 
   Args:
     a: matrices (..., m, n); with `adjoint_a` (..., n, m).
     x: matrices (..., n, n). They need not be Hermitian.
-    q: what is added, matrices (..., m, m); none if None. The batch dimensions of all broadcast.
+    q: matrices (..., m, m) to add; none if None. The batch dimensions of all broadcast.
     adjoint_a: computes Aᴴ X A, from the vectors in the columns of A.
 
   Returns:
-    The matrices (..., m, m), of the dtype that all promote to. Where X is Hermitian they are, to
-    rounding: `(c + c.mT.conj()) / 2` is exactly. NaN and Inf pass through.
+    The matrices (..., m, m), of the dtype that all promote to. Where X is Hermitian they are
+    Hermitian to rounding; `(c + c.mT.conj()) / 2` is so exactly. NaN and Inf pass through.
 
-  Algorithm: two products, first with X, in full precision whatever the default is, which is what
-  covariances need that later are factored. Those of small matrices are a handler's, as in `matmul`.
+  Algorithm: two products, first with X, in full precision whatever the default is. Covariances that
+  are factored later need this. Handlers multiply small matrices, as in `matmul`.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -30,10 +30,10 @@ class QRResult(NamedTuple):
 def thin_tangents(r, da_rinv, inner, outer):
   """[dQ, dR] of a tall or square A = Q R, given dA R⁻¹; inner(X) is Qᴴ X, and outer(S) is Q S.
 
-  With C = Qᴴ dA R⁻¹, dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹, where S is skew-Hermitian and has
-  C's strictly lower triangle, so that dR is upper triangular with a real diagonal.
-  Roberts and Roberts, QR and LQ decomposition matrix backpropagation algorithms for square, wide,
-  and deep matrices, arXiv:2009.10071.
+  With C = Qᴴ dA R⁻¹, dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹. S is skew-Hermitian and has C's
+  strictly lower triangle, so that dR is upper triangular with a real diagonal. Roberts and Roberts,
+  QR and LQ decomposition matrix backpropagation algorithms for square, wide, and deep matrices,
+  arXiv:2009.10071.
   """
   c = inner(da_rinv)
   skew = skew_of_lower(c)
@@ -63,10 +63,10 @@ thin_jvp_p, thin_vjp_p = linear_pair(
 def _complement_jvp(q, dq_thin, n):
   """dQ of the m - n columns that complete Q.
 
-  The reflectors make them a function of the first n columns: with Q split at row and column n,
-  Z = Q₂₁ (Q₁₁ - I)⁻¹ is fixed by those, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
-  (arXiv:2409.13374). Where a reflector is the identity, Q₁₁ - I is singular and the complement
-  jumps there; then its motion without rotation within itself is taken, -Q₁ dQ₁ᴴ Q₂.
+  The reflectors make them a function of the first n columns. With Q split at row and column n, Z =
+  Q₂₁ (Q₁₁ - I)⁻¹ is fixed by those, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
+  (arXiv:2409.13374). Where a reflector is the identity, Q₁₁ - I is singular and the complement is
+  discontinuous. The tangent there is the one without rotation within the complement, -Q₁ dQ₁ᴴ Q₂.
   """
   q1, q2 = q[..., :n], q[..., n:]
   top, bottom = q1[..., :n, :], q1[..., n:, :]
@@ -103,7 +103,7 @@ def _permute_cols(a, order):
 
 
 def _make_operations(signature, complete):
-  """The primitives (plain, pivoted) of reduced or complete factors, which differ in shape alone."""
+  """The primitives (plain, pivoted) of reduced or complete factors, which differ only in shape."""
 
   def plain_jvp(primals, tangents):
     (a,), (da,) = primals, tangents
@@ -188,21 +188,21 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
 
   Args:
     a: matrices (..., m, n) of any floating, complex or integer dtype; k = min(m, n).
-    mode: 'reduced' (or 'full') for Q (..., m, k) and R (..., k, n); 'complete' for Q (..., m, m)
-      and R (..., m, n); 'r' for R of 'reduced' alone; 'raw' for LAPACK's form: the reflectors and R
-      in one matrix, transposed to (..., n, m), and their scales (..., k).
+    mode: 'reduced' (or 'full') for Q (..., m, k) and R (..., k, n). 'complete' for Q (..., m, m)
+      and R (..., m, n). 'r' for the R of 'reduced' alone. 'raw' for LAPACK's form: the reflectors
+      and R in one matrix, transposed to (..., n, m), and their scales (..., k).
     pivoting: whether to permute columns so that the diagonal of R does not grow in magnitude.
 
   Returns:
-    QRResult(Q, R); with mode='r' R. With pivoting, the tuple (Q, R, permutation), or
-    (R, permutation), where permutation is int32 (..., n). R's diagonal is real but may be negative.
+    QRResult(Q, R); with mode='r' R. With pivoting, the tuple (Q, R, permutation), or (R,
+    permutation), where permutation is int32 (..., n). R's diagonal is real but may be negative.
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: Householder reflectors, of small matrices one per lane, then in tiles; of large ones of
-  few columns or rows, and with pivoting of all that are not small, LAPACK geqrf (geqp3) and orgqr.
-  Derivative: Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a complete Q
-  by arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
+  Algorithm: Householder reflectors; small matrices one per lane, larger ones in tiles. LAPACK geqrf
+  (geqp3) and orgqr factor large matrices with few columns or rows, and with pivoting all that are
+  not small. Derivative: Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a
+  complete Q by arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -39,7 +39,7 @@ def _next(x, offset=1):
 
 
 def _blocks(t):
-  """Of each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for what is outside."""
+  """For each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for elements outside."""
   d = diagonal_of(t)
   above = jnp.sum(jnp.where(_beside_diagonal(t, 1), t, 0), axis=-1)
   below = jnp.sum(jnp.where(_beside_diagonal(t, -1), t, 0), axis=-2)
@@ -47,10 +47,11 @@ def _blocks(t):
 
 
 def _triangulating(t, first):
-  """The unitary matrix that makes each 2 by 2 block of T triangular, `first` marking their rows.
+  """The unitary matrix that makes each 2 by 2 block of T triangular; `first` marks the blocks'
+  rows.
 
-  Its block is [[x, -ȳ], [y, x̄]], (x, y) being the eigenvector (λ - d, c) of [[a, b], [c, d]] over
-  its length, for the eigenvalue λ with the positive imaginary part.
+  Its block is [[x, -ȳ], [y, x̄]]. (x, y) is the normalized eigenvector (λ - d, c) of [[a, b], [c,
+  d]], for the eigenvalue λ with the positive imaginary part.
   """
   a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
   half = (a - d) / 2
@@ -76,7 +77,7 @@ def _triangulating(t, first):
 
 
 def _lower_rotation(t, f):
-  """The strictly lower X with T X - X T + F upper triangular, T being upper triangular.
+  """The strictly lower X with T X - X T + F upper triangular, for an upper triangular T.
 
   Column by column: (T - Tⱼⱼ) xⱼ = Σ_{k<j} xₖ Tₖⱼ - fⱼ in the rows below j. Where |Tᵢᵢ - Tⱼⱼ| is
   within 8 √n eps ‖T‖, the two vectors are not determined and Xᵢⱼ is 0.
@@ -104,8 +105,8 @@ def _skew(lower):
 
 def _schur_jvp(primals, tangents):
   # With F = Zᴴ dA Z, dZ = Z X and dT = F + T X - X T for the skew-Hermitian X that leaves dT upper
-  # triangular; its diagonal is free in the complex case, and 0. Of a real matrix, the blocks are
-  # made triangular for this; within a block X is the rotation that keeps the diagonal equal.
+  # triangular. The diagonal of X is free in the complex case, and 0. For a real matrix, the blocks
+  # are made triangular first; within a block X is the rotation that keeps the diagonal equal.
   (a,), (da,) = primals, tangents
   t, z, info = schur_p(a)
   f = congruence(z, da, adjoint_a=True)
@@ -167,12 +168,13 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
       triangular.
 
   Returns:
-    (T, Z), with a unitary Z. Where A holds NaN or Inf, or the iteration does not converge, both
-    are NaN for that matrix; see `schur_ex` and `checked`.
+    (T, Z), with a unitary Z. Where A holds NaN or Inf, or the iteration does not converge, both are
+    NaN for that matrix; see `schur_ex` and `checked`.
 
-  A block of a real T is [[a, b], [c, a]] with b c < 0. The columns of Z are determined up to signs,
-  or phases, once the order of the eigenvalues is. A derivative takes the phases' motion to be zero;
-  it needs distinct eigenvalues: between those that are equal up to rounding no rotation is taken.
+  A block of a real T is [[a, b], [c, a]] with b c < 0. Once the order of the eigenvalues is fixed,
+  the columns of Z are determined up to signs or phases. A derivative takes the phases to be
+  constant. It needs distinct eigenvalues: no rotation is taken between eigenvalues that are equal
+  up to rounding.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
@@ -197,14 +199,14 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
 def schur_ex(
     a: ArrayLike, output: str = "real"
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """`schur`, with what went wrong for each matrix.
+  """`schur`, with an info for each matrix.
 
   Args:
     a, output: as for `schur`.
 
   Returns:
-    (T, Z, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or Inf; or positive
-    if the iteration did not converge. Where it is not 0, the results are NaN.
+    (T, Z, info). info, int32 of shape (...), is 0 on success, -1 if the matrix holds NaN or Inf, or
+    positive if the iteration did not converge. Where it is not 0, the results are NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -257,8 +259,8 @@ def rsf2csf(
 def triangular_schur(a: jax.Array) -> tuple[jax.Array, jax.Array]:
   """The complex Schur form, as a constant to derivatives.
 
-  That of a real matrix is made of the real one, which has its real eigenvalues exactly: rounding
-  does not decide on which side of a cut the negative ones are.
+  A real matrix's complex form is made from its real one, whose real eigenvalues are exactly real.
+  Rounding then does not decide on which side of a branch cut negative eigenvalues are.
   """
   a = jax.lax.stop_gradient(a)
   return schur(a, "complex") if jnp.iscomplexobj(a) else rsf2csf(*schur(a))

@@ -45,14 +45,16 @@ factored_solve_p = given_factors(
 
 
 def _factor(a):
-  """Its factors (packed, pivots, info), which are constants to derivatives, and a function that
-  solves with them and is differentiated by A."""
+  """The factors (packed, pivots, info), and a function that solves with them.
+
+  The factors are constants to derivatives; the function is differentiated by A.
+  """
   packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
   return (packed, pivots, info), functools.partial(factored_solve_p, a, packed, pivots)
 
 
 def _nan_where_failed(info, x):
-  # Substitution would leave those entries of x finite that do not meet a NaN among the factors.
+  # Substitution would leave finite those entries of x that do not meet a NaN among the factors.
   return nan_where(info != 0, x, core=2)
 
 
@@ -83,13 +85,13 @@ def _solve_lu_batch(operands, dims):
   a, b = operands
   if dims[0] is not None:
     return None
-  # The one matrix of the whole batch is factored once.
+  # A single matrix for the whole batch is factored once.
   factors, solve = _factor(a)
   x = jax.vmap(lambda b: _nan_where_failed(factors[-1], solve(b)), in_axes=dims[1])(b)
   return [x, *factors], [0, None, None, None]
 
 
-# x with the factors that its derivatives take, whose own derivatives are not to be asked for.
+# x, and the factors that its derivatives use. The factors' own derivatives must not be asked for.
 solve_lu_p: ffi.Operation = ffi.operation(
     "linalg_solve_lu",
     "n n, n k -> n k, n n, n, ()",
@@ -109,7 +111,7 @@ def _solve_jvp(primals, tangents):
 
 
 def _info_of_solutions(x, info):
-  """The info of each solution, where one matrix may have served them all."""
+  """The info of each solution, where one matrix may have served several solutions."""
   info, _ = ffi.broadcast_batches("solve", (info, x), (0, 2))
   return info
 
@@ -177,17 +179,17 @@ def solve(
       `b`.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
     assume_a: 'gen'; or 'sym', 'her' or 'pos' for symmetric, Hermitian or Hermitian positive
-      definite matrices, of which one triangle is read.
+      definite matrices. Only one triangle of these is read.
     lower: whether that is the lower one.
 
   Returns:
-    x, of the batch shape of `a` and `b` broadcast. Where A is exactly singular, not positive
-    definite though assumed to be, or holds NaN, x is NaN; see `solve_ex` and `checked`.
+    x, with the broadcast batch shape of `a` and `b`. x is NaN where A is exactly singular, holds
+    NaN, or is not positive definite with 'pos'; see `solve_ex` and `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
-  Algorithm: LU with partial pivoting (`lu`), or Cholesky (`cholesky`) with 'pos', and
-  substitution; a derivative reuses the factors.
+  Algorithm: LU with partial pivoting (`lu`), or Cholesky (`cholesky`) with 'pos', and substitution.
+  A derivative reuses the factors.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -206,15 +208,15 @@ def solve(
 def solve_ex(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
 ) -> tuple[jax.Array, jax.Array]:
-  """`solve`, with what went wrong for each matrix.
+  """`solve`, with an info for each matrix.
 
   Args:
     a, b, assume_a, lower: as for `solve`.
 
   Returns:
-    (x, info): info, int32 of the batch shape of `a`, is 0, the 1-based index of the first zero
-    pivot of a singular matrix, or -1 where the LU factors hold NaN; with assume_a='pos', it is that
-    of `cholesky_ex`.
+    (x, info). info, int32 of the batch shape of `a`, is 0 on success. It is the 1-based index of
+    the first zero pivot of a singular matrix, or -1 where the LU factors hold NaN. With
+    assume_a='pos', it is that of `cholesky_ex`.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -287,14 +289,15 @@ def inv(a: ArrayLike) -> jax.Array:
 
 @public()
 def inv_ex(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
-  """`inv`, with what went wrong for each matrix.
+  """`inv`, with an info for each matrix.
 
   Args:
     a: as for `inv`.
 
   Returns:
-    (inverse, info): info, int32 of shape (...), is 0, the 1-based index of the first zero pivot of
-    a singular matrix, or -1 where the LU factors hold NaN; the inverse is NaN in both cases.
+    (inverse, info). info, int32 of shape (...), is 0 on success. It is the 1-based index of the
+    first zero pivot of a singular matrix, or -1 where the LU factors hold NaN. The inverse is NaN
+    in both cases.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -38,17 +38,18 @@ class SVDResult(NamedTuple):
 def _tangents(u, s, vh, da):
   """(dU, dS, dVh) for thin and square factors.
 
-  With P = U₁ᴴ dA V₁, U₁ and V₁ being the min(m, n) columns that belong to singular values,
-  dS = Re diag P, dU₁ = U₁ (R + Q) / 2 + N / S and dV₁ = V₁ (R - Q) / 2 + M / S, where
-  Rᵢⱼ = (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) turns both sides together, Qᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ) turns one
-  against the other, and N = (I - U₁ U₁ᴴ) dA V₁, M = (I - V₁ V₁ᴴ) dAᴴ U₁. Townsend, Differentiating
+  Let P = U₁ᴴ dA V₁, where U₁ and V₁ are the min(m, n) columns that belong to singular values. Then
+  dS = Re diag P, dU₁ = U₁ (R + Q) / 2 + N / S and dV₁ = V₁ (R - Q) / 2 + M / S.
+
+  Rᵢⱼ = (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) rotates U₁ and V₁ together. Qᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ) rotates them
+  against each other. N = (I - U₁ U₁ᴴ) dA V₁, and M = (I - V₁ V₁ᴴ) dAᴴ U₁. Townsend, Differentiating
   the singular value decomposition (2016), with his F split into 1 / (sⱼ - sᵢ) and 1 / (sⱼ + sᵢ).
 
-  R's diagonal is free in the complex case; it is 0: the phases of a pair of vectors move apart by
-  as much. Where a gap is within 8 √k eps ‖A‖ the pairs are not determined and R is 0 there, which
-  is right for the projectors onto their common spaces and for U₁ V₁ᴴ; Q and 1 / S are 0 only where
-  both values, or the value, is that small. The columns that complete U and V move without rotation
-  among themselves, by -U₁ dU₁ᴴ U₂.
+  R's diagonal is free in the complex case; it is 0. The phases of a pair of vectors then change by
+  opposite amounts. Where a gap is within 8 √k eps ‖A‖ the pairs are not determined and R is 0. That
+  is right for the projectors onto their common spaces and for U₁ V₁ᴴ. Q is 0 only where both values
+  are that small, and 1 / S where the value is. The columns that complete U and V do not rotate
+  among themselves: they change by -U₁ dU₁ᴴ U₂.
   """
   k = s.shape[-1]
   u1, v = u[..., :k], adjoint(vh)
@@ -89,13 +90,13 @@ square_jvp_p, square_vjp_p = linear_pair(
 
 
 def _make_operation(signature, full_matrices):
-  """The primitive of thin or square factors, which differ in shape alone."""
+  """The primitive of thin or square factors, which differ only in shape."""
 
   def jvp(primals, tangents):
     (a,), (da,) = primals, tangents
     u, s, vh, info = operation(a)
     m, n = a.shape[-2:]
-    # The formula itself for others: where a result is not used, what it takes falls away.
+    # Others use the formula itself: XLA removes the parts of it whose results are not used.
     tangents = square_jvp_p if may_be_within(SVD_DERIVATIVE, a) and m == n else _tangents
     return (u, s, vh, info), (*tangents(u, s, vh, da), None)
 
@@ -118,8 +119,10 @@ svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True
 
 
 def values_tangent(x, y, axis):
-  """dS = Re diag(Uᴴ dA V) of thin factors: given U and dA V, from their columns (axis -2), or given
-  Vᴴ and Uᴴ dA, from their rows (axis -1)."""
+  """dS = Re diag(Uᴴ dA V) of thin factors.
+
+  Given U and dA V it sums over columns (axis -2); given Vᴴ and Uᴴ dA, over rows (axis -1).
+  """
   return jnp.sum(x.conj() * y, axis=axis).real
 
 
@@ -143,7 +146,7 @@ svdvals_p = ffi.operation(
 
 
 def _descending(w):
-  """P with P |w| in descending order; as a matrix, since a gather has no sharding."""
+  """P with P |w| in descending order. It is a matrix, since a gather has no sharding."""
   order = jnp.argsort(-jnp.abs(jax.lax.stop_gradient(w)), axis=-1)
   return permutation_matrix(order, w.dtype)
 
@@ -234,27 +237,28 @@ def svd(
     a: matrices (..., m, n) of any floating, complex or integer dtype; k = min(m, n).
     full_matrices: whether U and Vh are square, or have k columns and rows.
     compute_uv: whether to return the vectors.
-    hermitian: whether A is Hermitian; its decomposition is then made from that of (A + Aᴴ) / 2 by
-      `eigh`, which is faster.
-    subset_by_index: (start, stop), the singular values (and vectors, if `full_matrices` is false)
-      to return, counted from the largest; all of them are computed.
+    hermitian: whether A is Hermitian. If so, `eigh` of (A + Aᴴ) / 2 gives the factors, which is
+      faster.
+    subset_by_index: (start, stop), the singular values to return, counted from the largest. The
+      vectors are cut likewise if `full_matrices` is false. All are computed.
 
   Returns:
-    SVDResult(U, S, Vh): (..., m, k) or (..., m, m), real (..., k) in descending order, and
-    (..., k, n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or the
-    iteration does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
+    SVDResult(U, S, Vh): (..., m, k) or (..., m, m), real (..., k) in descending order, and (..., k,
+    n) or (..., n, n). Without `compute_uv`, S alone. Where A holds NaN or Inf, or the iteration
+    does not converge, all are NaN for that matrix; see `svd_ex` and `checked`.
 
-  A pair of singular vectors is determined up to a common phase, those of equal singular values up
-  to a common rotation. A derivative has a meaning only where that choice has no effect. At equal
-  singular values the first is right for symmetric functions of them, for projectors onto their
-  common spaces, and for U Vh, the unitary polar factor; of a singular value that is zero, U Vh has
-  none. Second derivatives at equal values are finite and not right: `polar` has them.
+  A pair of singular vectors is determined up to a common phase. Pairs of equal singular values are
+  determined up to a common rotation. A derivative has a meaning only where that choice has no
+  effect. At equal singular values the first derivative is right for symmetric functions of them,
+  for projectors onto their common spaces, and for U Vh, the unitary polar factor. At a singular
+  value of zero, U Vh has no derivative. Second derivatives at equal values are finite but wrong:
+  use `polar`.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: small matrices one per lane, the smallest by one-sided Jacobi, others by reduction to
-  bidiagonal form and implicit QR; then in tiles, by that reduction and divide and conquer; the
-  largest, and those of few rows or columns, by LAPACK gesdd.
+  Algorithm: small matrices are computed one per lane, the smallest by one-sided Jacobi, others by
+  reduction to bidiagonal form and implicit QR. Larger ones are computed in tiles, by that reduction
+  and divide and conquer. The largest, and those with few rows or columns, use LAPACK gesdd.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -306,14 +310,15 @@ def svd_ex(
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
 ) -> tuple[jax.Array, ...]:
-  """`svd`, with what went wrong for each matrix.
+  """`svd`, with an info for each matrix.
 
   Args:
     a, full_matrices, compute_uv, hermitian, subset_by_index: as for `svd`.
 
   Returns:
-    (U, S, Vh, info), or (S, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN or
-    Inf; or positive if the iteration did not converge. Where it is not 0, the results are NaN.
+    (U, S, Vh, info), or (S, info). info, int32 of shape (...), is 0 on success, -1 if the matrix
+    holds NaN or Inf, or positive if the iteration did not converge. Where it is not 0, the results
+    are NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -335,10 +340,10 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Returns:
     The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
 
-  Algorithm: small matrices one per lane, by reduction to bidiagonal form and implicit QR, in
-  float64 at least, the smallest of float32 and complex64 by one-sided Jacobi; then, as in `svd`, in
-  tiles by divide and conquer; the largest, and those of few rows or columns, by LAPACK gesdd
-  without vectors.
+  Algorithm: small matrices are computed one per lane, by reduction to bidiagonal form and implicit
+  QR, at least in float64. The smallest of float32 and complex64 use one-sided Jacobi. Larger ones
+  are computed in tiles by divide and conquer, as in `svd`. The largest, and those with few rows or
+  columns, use LAPACK gesdd without vectors.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -352,13 +357,13 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
 
 @public()
 def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
-  """`svdvals`, with what went wrong for each matrix.
+  """`svdvals`, with an info for each matrix.
 
   Args:
     x: as for `svdvals`.
 
   Returns:
-    (S, info): real (..., min(m, n)), and info as of `svd_ex`, int32 (...).
+    (S, info): real (..., min(m, n)), and int32 (...), as from `svd_ex`.
 
   Example:
     >>> import jax.numpy as jnp, linalg

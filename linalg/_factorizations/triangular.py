@@ -78,12 +78,12 @@ def triangular_solve(
 ) -> jax.Array:
   """Solves op(A) X = B, or X op(A) = B, with a triangular A.
 
-  Batched like `jax.lax.linalg.triangular_solve`, whose signature this has; batch dimensions may
-  also broadcast, and an `a` without any serves the whole batch of `b` without being copied.
+  The signature is that of `jax.lax.linalg.triangular_solve`. Batch dimensions may also broadcast.
+  An `a` without any serves the whole batch of `b` without being copied.
 
   Args:
-    a: matrices (..., n, n), of which one triangle is read.
-    b: right-hand sides (..., n, k) if `left_side`, else (..., k, n); with one dimension less than
+    a: matrices (..., n, n). Only one triangle is read.
+    b: right-hand sides (..., n, k) if `left_side`, else (..., k, n). With one dimension less than
       `a`, vectors (..., n).
     left_side: whether A stands on the left of X.
     lower: whether the lower or the upper triangle is read.
@@ -95,8 +95,8 @@ def triangular_solve(
     X, of the shape of `b` and the dtype that both operands promote to. A zero on the diagonal gives
     infinities and NaN in its own system alone.
 
-  Algorithm: substitution, of small matrices one per lane, of larger ones in tiles, but with one
-  right-hand side by BLAS trsv, and with more than 4096 by trsm.
+  Algorithm: substitution; small matrices one per lane, larger ones in tiles. One right-hand side
+  uses BLAS trsv, and more than 4096 use trsm.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -162,7 +162,7 @@ def solve_triangular(
   """Solves A x = b with a triangular A; `jax.scipy.linalg.solve_triangular`, batched.
 
   Args:
-    a: matrices (..., n, n), of which one triangle is read.
+    a: matrices (..., n, n). Only one triangle is read.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
     trans: the system: 0 or 'N' for A x = b, 1 or 'T' for Aᵀ x = b, 2 or 'C' for Aᴴ x = b.
     lower: whether the lower or the upper triangle is read.
@@ -171,7 +171,7 @@ def solve_triangular(
     debug, check_finite: unused.
 
   Returns:
-    x, of the batch shape of `a` and `b` broadcast and of their common dtype. A zero on the diagonal
+    x, with the broadcast batch shape and the common dtype of `a` and `b`. A zero on the diagonal
     gives infinities and NaN in its own system alone.
 
   Example:

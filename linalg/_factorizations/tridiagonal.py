@@ -16,7 +16,7 @@ __all__ = ["tridiagonal_solve", "tridiagonal_solve_ex"]
 
 
 def _shifted(x, by):
-  """`x` moved along its last dimension, zeros moving in: (…, 0, x₀, x₁) for by=1."""
+  """`x` shifted along its last dimension, filled with zeros: (…, 0, x₀, x₁) for by=1."""
   n = x.shape[-1]
   moved = jnp.pad(x, ((0, 0),) * (x.ndim - 1) + ((max(by, 0), max(-by, 0)),))
   return moved[..., max(-by, 0) : max(-by, 0) + n]
@@ -42,7 +42,7 @@ def _jvp(primals, tangents, **attributes):
 
 
 def _transpose(cotangents, operands, **attributes):
-  # With Aᵀ, whose outer diagonals change places.
+  # Aᵀ swaps the outer diagonals.
   dl, d, du, _ = operands
   x, _ = tridiagonal_solve_p(
       _shifted(du, 1), d, _shifted(dl, -1), cotangents[0], **attributes)
@@ -96,18 +96,18 @@ def tridiagonal_solve(
     d: the diagonals (..., n).
     du: the upper diagonals (..., n): du[i] is A[i, i + 1]; du[n - 1] is not read.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
-    perturb_singular: whether pivots below eps max |U| are taken to be that large, for inverse
-      iteration. Derivatives are those of the system as it was given.
+    perturb_singular: whether pivots below eps max |U| are replaced by that value, for inverse
+      iteration. Derivatives are those of the original system.
 
   Returns:
-    x, of the batch shape of all operands broadcast. Where A is exactly singular or holds NaN, x is
-    NaN; see `tridiagonal_solve_ex` and `checked`.
+    x, with the broadcast batch shape of all operands. Where A is exactly singular or holds NaN, x
+    is NaN; see `tridiagonal_solve_ex` and `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
   Algorithm: elimination with partial pivoting, as LAPACK's gtsv. A few long systems on a GPU are
   reduced by rotations (Wright, Stable parallel algorithms for two-point boundary value problems,
-  1992), which find a singular system only where a pivot comes within rounding of zero.
+  1992). Rotations find a singular system only where a pivot is within rounding of zero.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -132,13 +132,13 @@ def tridiagonal_solve_ex(
     *,
     perturb_singular: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-  """`tridiagonal_solve`, with what went wrong for each matrix.
+  """`tridiagonal_solve`, with an info for each matrix.
 
   Args:
     dl, d, du, b, perturb_singular: as for `tridiagonal_solve`.
 
   Returns:
-    (x, info): info, int32 of shape (...), is 0, the 1-based index of the first zero pivot, or -1
+    (x, info). info, int32 of shape (...), is 0, the 1-based index of the first zero pivot, or -1
     where a pivot is NaN.
 
   Example:

@@ -1,4 +1,4 @@
-"""Whether a loss depends on what an eigendecomposition leaves open."""
+"""Whether a loss depends on the choices that an eigendecomposition leaves open."""
 
 from collections.abc import Callable
 
@@ -21,10 +21,10 @@ def eigh_gauge_error(
 ) -> jax.Array:
   """How much `loss(w, v)` of the eigenvalues and eigenvectors depends on their free choice.
 
-  An eigenvector of a complex matrix has a free phase, and those of equal eigenvalues may be rotated
-  among themselves. A loss that sees such a choice has no derivative with respect to the matrix:
-  `grad` of it through `eigh` returns a number that means nothing. This is a check to make once,
-  while debugging.
+  An eigenvector of a complex matrix has a free phase. The eigenvectors of equal eigenvalues may be
+  rotated among themselves. A loss that depends on such a choice has no derivative with respect to
+  the matrix: `grad` of it through `eigh` returns a meaningless number. Make this check once, while
+  debugging.
 
   Args:
     loss: a real number from eigenvalues (..., n) and eigenvectors (..., n, n), for example the part
@@ -32,11 +32,11 @@ def eigh_gauge_error(
     a: Hermitian matrices (..., n, n).
 
   Returns:
-    For each matrix, real (...), the derivative of the loss along the free directions, divided by
-    that with respect to the eigenvectors: 0 up to rounding if the loss does not see the choice, up
-    to 1 if it sees nothing else. Among eigenvalues closer than 8 √n eps ‖A‖, which `eigh`'s
-    derivative takes to be equal, any rotation is free. Signs of real eigenvectors cannot be seen by
-    a derivative.
+    One real number for each matrix, (...). It is the derivative of the loss along the free
+    directions, divided by its derivative with respect to the eigenvectors. The number is 0 up to
+    rounding if the loss does not depend on the choice, and 1 if it depends on nothing else. Any
+    rotation is free among eigenvalues closer than 8 √n eps ‖A‖, which `eigh`'s derivative treats as
+    equal. A derivative cannot detect the signs of real eigenvectors.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -1,4 +1,4 @@
-"""Generalised eigenvalues and eigenvectors of pairs of Hermitian matrices."""
+"""Generalized eigenvalues and eigenvectors of pairs of Hermitian matrices."""
 
 from typing import Any, Literal, overload
 
@@ -21,7 +21,7 @@ _INDEFINITE = "has an indefinite b: its leading minor of order {info} is not pos
 
 
 def _reduce(a, factor, problem):
-  """The Hermitian C whose eigenvalues are those of the problem, B being L Lᴴ."""
+  """The Hermitian C that has the problem's eigenvalues, where B = L Lᴴ and `factor` is L."""
   if problem == 1:  # L⁻¹ A L⁻ᴴ
     half = triangular_solve_p(factor, a, left_side=True, lower=True)
     return triangular_solve_p(
@@ -113,27 +113,30 @@ def eigh_generalized(
     type: int = 1,
     check_finite: bool = True,
 ) -> Any:
-  """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh` (and SciPy's, where JAX
-  has no B).
+  """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh`.
+
+  JAX has no B; with it, the function is SciPy's `eigh`.
 
   Args:
     a: Hermitian matrices (..., n, n) of any floating, complex or integer dtype.
-    b: Hermitian positive definite matrices (..., n, n), whose batch broadcasts against that of `a`;
+    b: Hermitian positive definite matrices (..., n, n), whose batch broadcasts against that of `a`.
       None is the identity.
     lower: which triangle of `a` and of `b` is read.
     eigvals_only: whether to return the eigenvalues alone.
-    eigvals: (first, last), the places of the eigenvalues to return, the last included; all are
+    eigvals: (first, last), the indices of the eigenvalues to return, the last included. All are
       computed.
     type: 1 for A v = w B v, 2 for A B v = w v, 3 for B A v = w v.
     overwrite_a, overwrite_b, turbo, check_finite: not used.
 
   Returns:
-    (eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with the
-    eigenvectors in columns, Vᴴ B V = I (of type 3 Vᴴ B⁻¹ V = I); or the eigenvalues. Where B is not
-    positive definite, or a matrix holds NaN or Inf, they are NaN for that pair; see `checked`.
+    (eigenvalues, eigenvectors), or the eigenvalues alone. Eigenvalues are real (..., n), in
+    ascending order. Eigenvectors are the columns of V, (..., n, n), with Vᴴ B V = I (Vᴴ B⁻¹ V = I
+    for type 3). Where B is not positive definite, or a matrix holds NaN or Inf, results are NaN for
+    that pair. See `checked`.
 
-  Derivatives are those of `eigh`: right for distinct eigenvalues, and for what does not see how
-  eigenvectors split the space of equal ones. float16 and bfloat16 are computed in float32.
+  Derivatives are those of `eigh`. They are right for distinct eigenvalues, and for functions that
+  do not depend on the basis of the eigenspace of equal ones. float16 and bfloat16 are computed in
+  float32.
 
   Algorithm: Cholesky factors of B, triangular solves and `eigh`, as LAPACK sygvd.
 

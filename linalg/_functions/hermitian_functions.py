@@ -23,7 +23,7 @@ __all__ = ["funm_hermitian", "inverse_pth_root"]
 
 @dataclasses.dataclass(frozen=True)
 class _ByNumber:
-  """The derivative of f(w, *numbers) by number `i`."""
+  """The derivative of f(w, *numbers) with respect to number `i`."""
 
   f: Callable[..., Any]
   i: int
@@ -35,7 +35,7 @@ class _ByNumber:
 
 
 def _elementwise(f, numbers):
-  """f of eigenvalues x (*batch, n, ...) with the numbers (*batch) of their matrices."""
+  """f of eigenvalues x (*batch, n, ...), with the parameters (*batch) of their matrices."""
   along = lambda number, x: jax.lax.expand_dims(number, range(number.ndim, x.ndim))
   return lambda x: f(x, *(along(number, x) for number in numbers))
 
@@ -63,7 +63,8 @@ def _derivative(w, v, *operands, f):
 
 
 def _second_derivative(w, v, *operands, f):
-  # In the directions B and C it is, in the eigenvectors' basis, the sum over k of
+  # The second derivative in the directions B and C, in the basis of eigenvectors, is the sum over k
+  # of
   # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
   *numbers, e, c = operands
   v = v.astype(e.dtype)
@@ -75,7 +76,7 @@ def _second_derivative(w, v, *operands, f):
 
 @functools.cache
 def _operation(numbers):
-  """V f(w) Vᴴ of A = V diag(w) Vᴴ, with so many numbers that f depends on."""
+  """V f(w) Vᴴ of A = V diag(w) Vᴴ, where f has `numbers` parameters."""
   return matrix_function(
       "funm_hermitian",
       "n, n n",
@@ -122,26 +123,25 @@ def funm_hermitian(
 
   Args:
     a: Hermitian matrices (..., n, n).
-    f: a function of real numbers that JAX can differentiate, applied elementwise to an array of
-      eigenvalues: `f(w, *args)`. It must not refer to values that are being traced: those are
-      `args`.
-    args: a tuple of what else `f` depends on, real numbers in the precision of `a`: each is one
-      number, or an array with one for each matrix. `f` gets them in shapes that broadcast with
-      `w`'s. The result has derivatives of all orders by them. What is neither a tuple nor a list
-      is a single one.
-    symmetrize_input: whether (A + Aᴴ) / 2 is meant. If false, `a` must be Hermitian exactly, and
-      so must be the directions in which it is differentiated.
+    f: a function of real numbers that JAX can differentiate. It is applied elementwise to an array
+      of eigenvalues: `f(w, *args)`. It must not refer to traced values: pass those as `args`.
+    args: a tuple of the parameters of `f`, real numbers in the precision of `a`. Each is one
+      number, or an array with one number for each matrix. `f` gets them in shapes that broadcast
+      with `w`. The result has derivatives of all orders with respect to them. A value that is not a
+      tuple or a list is a single parameter.
+    symmetrize_input: whether to use (A + Aᴴ) / 2. If false, `a` must be exactly Hermitian, and so
+      must be the directions in which it is differentiated.
 
   Returns:
-    The matrices (..., n, n), of the dtype of `a`, or the complex one if `f` gives complex numbers;
-    NaN where A holds NaN or Inf. The batches of `a` and of `args` broadcast.
+    The matrices (..., n, n), of the dtype of `a`, or of the complex dtype if `f` gives complex
+    numbers. They are NaN where A holds NaN or Inf. The batches of `a` and of `args` broadcast.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  The first and second derivatives by A are exact at any eigenvalues, equal and nearly equal ones
-  included, and so are those by A and `args`: they are made of divided differences of `f`, of which
-  f' is the limit (Daleckii and Krein). Autodiff of `eigh` cannot give them. To ask for third ones
-  by A is a NotImplementedError.
+  The first and second derivatives by A are exact at any eigenvalues, also at equal and nearly equal
+  ones. So are mixed derivatives by A and `args`. They are divided differences of `f`, whose limit
+  is f' (Daleckii and Krein). Autodiff of `eigh` cannot compute them. A third derivative by A raises
+  NotImplementedError.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg
@@ -193,17 +193,17 @@ def _inverse_root(p):
 
 @functools.cache
 def _inverse_root_from_one(p):
-  """Of numbers that ought to be at least 1; those that rounding has made less count as 1."""
+  """x^(-1/p) of numbers that are at least 1. Numbers below 1, due to rounding, count as 1."""
   return lambda x: jnp.where(x < 1, 1, x) ** (-1 / p)
 
 
 def _shift(a, ridge, epsilon):
-  """What is added to the eigenvalues: relative to the largest, and absolute."""
+  """The shift of the eigenvalues: one part relative to the largest, one part absolute."""
   largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
   shift = sum(
       expand(jnp.asarray(x, largest.dtype), largest) * size
       for x, size in ((ridge, largest), (epsilon, 1)) if x is not None)
-  # The eigenvalues are divided by it, and must stay in range.
+  # The eigenvalues are divided by the shift, and must stay in range.
   return jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest)
 
 
@@ -215,8 +215,8 @@ def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
     a = symmetrized(a)
   if ridge is None and epsilon is None:
     return _apply(a, _inverse_root(p)).astype(dtype)
-  # (A + s I)^(-1/p) = s^(-1/p) (A / s + I)^(-1/p), where the bound of the eigenvalues is 1: a
-  # function to be applied to them must not refer to s.
+  # (A + s I)^(-1/p) = s^(-1/p) (A / s + I)^(-1/p). The second factor's function must not refer to
+  # s, and the eigenvalues of its argument are at least 1.
   shift = _shift(a, ridge, epsilon)[..., None, None]
   root = _apply(a / shift.astype(a.dtype) + identity(a), _inverse_root_from_one(p))
   return (root * (shift ** (-1 / p)).astype(root.dtype)).astype(dtype)
@@ -231,25 +231,25 @@ def inverse_pth_root(
     epsilon: ArrayLike | None = None,
     symmetrize_input: bool = True,
 ) -> jax.Array:
-  """A^(-1/p) of Hermitian positive definite matrices, as preconditioned optimisers use.
+  """A^(-1/p) of Hermitian positive definite matrices, as preconditioned optimizers use.
 
   Args:
     a: Hermitian matrices (..., n, n).
-    p: any number but 0: 2 for the inverse square root, 4 in Shampoo for a matrix of gradients.
-    ridge_epsilon: for semidefinite matrices: that many times the largest eigenvalue is added to
-      the diagonal; a number, or one for each matrix.
-    epsilon: is added to the diagonal too, as it is, for matrices that may be zero.
+    p: any nonzero number: 2 for the inverse square root, 4 in Shampoo for a matrix of gradients.
+    ridge_epsilon: for semidefinite matrices: `ridge_epsilon` times the largest eigenvalue is added
+      to the diagonal. It is a number, or one for each matrix.
+    epsilon: added to the diagonal too, unscaled, for matrices that may be zero.
     symmetrize_input: as for `funm_hermitian`.
 
   Returns:
-    The roots (..., n, n). Without either epsilon, NaN where the matrix is not positive definite.
-    With one, eigenvalues below 0, as rounding to bfloat16 makes them of small ones, count as 0
-    before it is added, and NaN is left for what holds NaN or Inf, and for a zero matrix without
+    The roots (..., n, n). Without either epsilon, a root is NaN where the matrix is not positive
+    definite. With one, eigenvalues below 0 count as 0 before it is added; rounding to bfloat16 can
+    make small ones negative. A root is then NaN only where A holds NaN or Inf, or is zero without
     `epsilon`.
 
-  Statistics of gradients that begin as zero and are kept in float32 or bfloat16 are usually given
-  `ridge_epsilon=1e-6, epsilon=1e-12`: a zero matrix has the root 1e-12^(-1/p) I. What is added is
-  at least the root of the least normal number (1e-19 in float32) times the largest eigenvalue.
+  Statistics of gradients often begin as zero, in float32 or bfloat16. `ridge_epsilon=1e-6,
+  epsilon=1e-12` is usual for them: a zero matrix has the root 1e-12^(-1/p) I. The shift is at least
+  the root of the least normal number (1e-19 in float32) times the largest eigenvalue.
 
   Algorithm and derivatives: those of `funm_hermitian`.
 

@@ -35,7 +35,7 @@ def _solution_jvp(primals, tangents):
   return x, product(p, moved) + turned - product(p, product(a, turned))
 
 
-# A⁺ b, with the inverses of the singular values, 0 for those that count as 0.
+# A⁺ b. The inverse of a singular value that counts as 0 is 0.
 _solution_p = given_factors(
     "least_squares",
     "m n, m r, r, r n, m k -> n k",
@@ -46,15 +46,15 @@ _solution_p = given_factors(
 
 
 def tolerance(rcond, a, dtype):
-  """Of singular values relative to the largest: None is max(m, n) eps of the caller's dtype, and a
-  negative number eps."""
+  """The relative tolerance of singular values. None is max(m, n) eps of the caller's dtype; a
+  negative number is eps."""
   if rcond is None:
     return default_rtol(a, dtype)
   return jnp.where(jnp.asarray(rcond) < 0, float(jnp.finfo(dtype).eps), rcond)
 
 
 def counted(s, rcond):
-  """Which singular values do not count as 0; at the tolerance they count, as in NumPy."""
+  """Which singular values do not count as 0. A value equal to the tolerance counts, as in NumPy."""
   return (s > 0) & (s >= per_matrix(rcond, s) * s[..., :1])
 
 
@@ -68,7 +68,7 @@ def _lstsq(a, b, rcond):
     u, s, vh = svd(a, full_matrices=False)
     kept = counted(s, rcond)
     rank = jnp.sum(kept, axis=-1)
-    inverses = reciprocal(s, kept | jnp.isnan(s))  # NaN is kept, so that it is seen
+    inverses = reciprocal(s, kept | jnp.isnan(s))  # NaN is kept, to show in x
     x = _solution_p(a, *jax.lax.stop_gradient((u, inverses, vh)), b)
   residual = b - product(a, x)
   residuals = jnp.sum(residual.real**2 + residual.imag**2, axis=-2)
@@ -94,21 +94,21 @@ def _solve(a, b, rcond):
 def lstsq(
     a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """The shortest x of those that minimise ‖b - A x‖; `jax.numpy.linalg.lstsq`, batched.
+  """The shortest x among the minimizers of ‖b - A x‖; `jax.numpy.linalg.lstsq`, batched.
 
   Args:
     a: matrices (..., m, n) of any shape and rank, and of any floating, complex or integer dtype.
-    b: a vector (m,), or matrices of right-hand sides (..., m, k). A batch of vectors (..., m) is
-      one whose shape is that of `a` without its last dimension.
+    b: a vector (m,), or matrices of right-hand sides (..., m, k). It is a batch of vectors (..., m)
+      if its shape is that of `a` without the last dimension.
     rcond: singular values below `rcond` times the largest count as 0. None is max(m, n) eps, and a
       negative number eps.
-    numpy_resid: whether to return no residuals, of shape (0,), if a matrix has a rank below n or
-      m <= n, as NumPy does. Such a call cannot be traced.
+    numpy_resid: whether to return no residuals, of shape (0,), if a matrix has a rank below n or m
+      <= n, as NumPy does. Such a call cannot be traced.
 
   Returns:
-    (x, residuals, rank, s): x (..., n, k), or (..., n) if `b` is vectors; ‖b - A x‖² for each
-    column, real (..., k), with k = 1 if `b` is vectors; integers (...); and the singular values,
-    real (..., min(m, n)).
+    (x, residuals, rank, s). x is (..., n, k), or (..., n) if `b` is vectors. Residuals are ‖b - A
+    x‖² for each column, real (..., k), with k = 1 if `b` is vectors. Ranks are integers (...). s
+    holds the singular values, real (..., min(m, n)).
 
   Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
   rank does not change, at equal singular values too.

@@ -1,7 +1,7 @@
 """Norms of vectors and matrices.
 
-They neither overflow nor underflow on the way to a norm that is in range, and have a subgradient
-where they have no gradient.
+No intermediate result overflows or underflows if the norm is in range. Where a norm has no
+gradient, its derivative is a subgradient.
 """
 
 import functools
@@ -37,7 +37,7 @@ def _euclidean(x, axis, keepdims):
 
 
 def _power_sum(x, p, axis, keepdims):
-  """(Σ |x|^p)^(1/p), of numbers divided by the one that weighs most."""
+  """(Σ |x|^p)^(1/p), of numbers divided by the one with the largest weight."""
   size = jnp.abs(x)
   extreme = functools.partial(jnp.max, initial=0) if p > 0 else functools.partial(
       jnp.min, initial=jnp.inf)
@@ -173,8 +173,8 @@ def vector_norm(
   Returns:
     The norms, real. The derivative is a subgradient where there is no gradient: 0 at x = 0.
 
-  Algorithm: sums of numbers divided by a power of two (p = 2) or by the largest of them, so that
-  nothing is out of range unless the norm is.
+  Algorithm: sums of numbers divided by a power of two (p = 2) or by the largest number. No
+  intermediate result is out of range unless the norm is.
 
   Example:
     >>> import jax.numpy as jnp, linalg

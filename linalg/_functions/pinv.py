@@ -38,7 +38,7 @@ def _pseudo_inverse_jvp(primals, tangents):
   return p, dp
 
 
-# A⁺ = V diag(inverses) Uᴴ, with the inverses of the singular values, 0 for those that count as 0.
+# A⁺ = V diag(inverses) Uᴴ. The inverse of a singular value that counts as 0 is 0.
 pseudo_inverse_p = given_factors(
     "pseudo_inverse",
     "m n, m k, k, k n -> n m",
@@ -77,7 +77,7 @@ def _pinv(a, rtol, hermitian):
     vh = adjoint(u)
   else:
     u, s, vh = svd(jax.lax.stop_gradient(a), full_matrices=False)
-  # NaN is kept, so that it is seen.
+  # NaN is kept, to show in the result.
   kept = ~(jnp.abs(s) <= threshold(s, rtol))
   return pseudo_inverse_p(a, u, reciprocal(s, kept), vh).astype(dtype)
 
@@ -169,8 +169,8 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     p: the norm, as in `matrix_norm`. None is 2, the largest singular value over the smallest.
 
   Returns:
-    The condition numbers, real (...): inf for a singular matrix and for one that holds Inf and no
-    NaN, where the derivative is 0.
+    The condition numbers, real (...). They are inf for a singular matrix, and for one that holds
+    Inf and no NaN; the derivative is 0 there.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -184,8 +184,8 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     raise ValueError(f"cond: input array must be at least 2D; got {a.shape=}")
   if 0 in a.shape[-2:]:
     raise ValueError(f"cond: input array must not be empty; got {a.shape=}")
-  # NaN is the largest of all. That of an infinite matrix is not avoided: XLA would look for it anew
-  # for each element.
+  # `max` returns NaN if there is one. The condition number of an infinite matrix is computed and
+  # discarded: to skip it, XLA would search for Inf again for each element.
   largest = jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1))
   return jnp.where(jnp.isinf(largest), jnp.inf, _cond(a, p)).astype(real_dtype(dtype))
 

@@ -17,8 +17,8 @@ __all__ = ["polar"]
 
 def _unitary_jvp(primals, tangents):
   # With A = W P and K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ; Higham,
-  # Functions of matrices (2008), section 8. Nothing depends on how singular vectors split a common
-  # space.
+  # Functions of matrices (2008), section 8. The formula does not depend on the basis of the
+  # singular vectors of equal singular values.
   a, u, s, vh = primals
   da = tangents[0]
   w = _unitary_p(*primals)
@@ -59,11 +59,10 @@ def polar(
 
   Returns:
     (U, P): U (..., m, n) has orthonormal columns, or rows if m < n. P, (..., n, n) or on the left
-    (..., m, m), is Hermitian and positive semidefinite. Both are NaN where A holds NaN or
-    Inf.
+    (..., m, m), is Hermitian and positive semidefinite. Both are NaN where A holds NaN or Inf.
 
-  Algorithm: singular values. Derivative: a Lyapunov equation, exact at equal singular values, to
-  any order; at a singular value of 0, U is not determined.
+  Algorithm: singular values. Derivative: a Lyapunov equation, exact to any order, also at equal
+  singular values. U is not determined at a singular value of 0.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -1,6 +1,6 @@
-"""Names of jax.numpy.linalg that hold no linear algebra.
+"""Functions of jax.numpy.linalg that only multiply or rearrange arrays.
 
-Most are JAX's own functions, which leave a sharded batch where it lies.
+Most are JAX's own functions, which keep a sharded batch in place.
 """
 
 import functools
@@ -34,7 +34,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> jax.Array:
 
   Args:
     x: matrices (..., m, n) of any dtype.
-    offset: the diagonal: that of the entries (i, i + offset).
+    offset: the index of the diagonal, which holds the entries (i, i + offset).
 
   Returns:
     The diagonals (..., k).

@@ -1,6 +1,6 @@
-"""Linear matrix equations, of which some have the derivatives of matrix functions as solutions.
+"""Linear matrix equations. Some matrix functions have derivatives that solve them.
 
-Their derivatives hold at any spectrum.
+The derivatives of the solutions hold at any spectrum.
 """
 
 import jax
@@ -38,7 +38,8 @@ def _lyapunov(w, v, c):
   return congruence(v, inverse * congruence(v, c, adjoint_a=True))
 
 
-# X of A X + X A = C with a Hermitian A = V diag(w) Vᴴ; where eigenvalues add up to 0, the least X.
+# X of A X + X A = C with a Hermitian A = V diag(w) Vᴴ. Where eigenvalues add up to 0, X is the
+# least solution.
 lyapunov_p = given_factors(
     "lyapunov",
     "n n, n, n n, n n -> n n",
@@ -63,7 +64,7 @@ def shifted_triangle(t, shift, from_row=None):
 
 
 def transposed_schur(t, z):
-  """The Schur factors of Aᵀ = Z̄ Tᵀ Zᵀ: Tᵀ is upper triangular once its rows and columns are
+  """The Schur factors of Aᵀ = Z̄ Tᵀ Zᵀ. Tᵀ is upper triangular with its rows and columns
   reversed."""
   return jnp.flip(t.mT, (-2, -1)), jnp.flip(z.conj(), -1)
 

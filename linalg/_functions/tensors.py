@@ -1,4 +1,4 @@
-"""Inverses and systems of arrays that stand for matrices."""
+"""Inverses and systems of arrays that represent matrices."""
 
 import math
 import operator

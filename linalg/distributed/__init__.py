@@ -1,13 +1,13 @@
-"""Matrices that lie on several devices, worked on where they lie, with derivatives.
+"""Matrices that several devices share, computed in place, with derivatives.
 
-  import linalg.distributed as dist
+import linalg.distributed as dist
 
-  q, r = dist.qr(a)  # a tall matrix, its rows sharded
+q, r = dist.qr(a)  # a tall matrix, its rows sharded
 
-The functions of `linalg` share a batch among devices, a matrix being worked on by one. Here one
-matrix is shared: tall matrices whose rows are sharded, square ones that are sharded over rows,
-columns or both, and stacks whose matrix dimensions are. `report` says what a compiled program moves
-between devices, and the memory that it takes.
+The functions of `linalg` share a batch among devices, and one device computes each matrix. Here
+several devices share one matrix. Tall matrices are sharded by rows. Square ones are sharded over
+rows, columns or both. Stacks are sharded over matrix dimensions. `report` shows the data that a
+compiled program moves between devices, and its memory.
 """
 
 from linalg.distributed._general import LUFactor, lu_factor, lu_solve

@@ -1,10 +1,12 @@
 """Cholesky factors, triangular systems and products of matrices in a block-cyclic layout.
 
-What one device does, panel by panel: it gets its part of a panel's rows or columns from its row
-and its column of the grid, and works on its own part of the matrix with them. Where a matrix is
-triangular the loop is a few static phases with loops over panels inside, or goes over pairs of
-panels: both leave out what the triangle has not, and the size of a program does not depend on that
-of the matrix.
+These are the computations of one device, panel by panel. A device gets its part of a panel's rows
+or columns from its row and its column of the grid. It then updates its own part of the matrix with
+them.
+
+Where a matrix is triangular, the loop is a few static phases with loops over panels inside, or it
+goes over pairs of panels. Both skip the zero part of the triangle, and the size of a program does
+not depend on that of the matrix.
 """
 
 import functools
@@ -23,14 +25,17 @@ from linalg.distributed._slices import cut, loop, put, quotient, window
 
 
 def add_product(a, left, right, top, begin, *, adjoint=False):
-  """A with the product of `left` and `right` added to a part of it that begins at (top, begin)."""
+  """A, with the product of `left` and `right` added to its part that begins at (top, begin)."""
   update = product(left, right, adjoint_b=adjoint)
   return put(a, window(a, (top, begin), update.shape) + update, top, begin)
 
 
 class Part(NamedTuple):
-  """Some panels of one dimension of an array: from `first` up to and without `last`, of which panel
-  0 would stand at `begin`. Before and after those there may be others'. Or all that it has."""
+  """Some panels of one dimension of an array: from `first` up to but excluding `last`.
+
+  Panel 0 would begin at `begin`. Other panels may come before and after these. If `first` is None,
+  it is the whole array.
+  """
 
   array: jax.Array
   begin: Any = 0
@@ -39,8 +44,11 @@ class Part(NamedTuple):
 
 
 def part_of(g: Cyclic, array: jax.Array, panels: tuple[int, int], dimension: int, first, last):
-  """Of an array that has some panels, those from `first` up to `last`; with zeros for the panels
-  that it has not, as XLA compiles what is alike in all phases once."""
+  """The panels from `first` up to `last` of an array that has the panels `panels`.
+
+  Panels that the array does not have are zeros: XLA compiles code that is the same in all phases
+  once.
+  """
   begin, end = panels
   unit = array.shape[dimension] // (end - begin)
   whole = longer(array, (begin * unit, (g.panels - end) * unit), dimension)
@@ -48,16 +56,18 @@ def part_of(g: Cyclic, array: jax.Array, panels: tuple[int, int], dimension: int
 
 
 def add_tiles(g, a, left, right, *, adjoint=False, lower=False):
-  """A with the product of some rows and some columns added, a tile after the other: those tiles
-  alone that they reach, and in the `lower` triangle. `adjoint`: of rows, and the adjoint of rows.
+  """A, with the product of some rows and some columns added, tile by tile.
 
-  In loops, as XLA would make all products before it adds the first.
+  Only tiles that they reach are updated, and with `lower` only those in the lower triangle. With
+  `adjoint`, the product is of rows and the adjoint of rows. The tiles are in loops, because XLA
+  would otherwise compute all products before it adds the first.
   """
   size = -(-g.panels // g.most_tiles)
   across = 0 if adjoint else 1
 
   def tile(side, i, unit, dimension):
-    """The last one, which may reach beyond the last panel, is moved back and has zeros first."""
+    """One tile. The last may reach beyond the last panel; it is moved back and begins with
+    zeros."""
     begin = jnp.minimum(i * size, g.panels - size)
     number = begin + quotient(jnp.arange(size * unit, dtype=i.dtype), unit)
     inside = (number >= jnp.maximum(i * size, side.first)) & (number < side.last)
@@ -92,9 +102,9 @@ def add_tiles(g, a, left, right, *, adjoint=False, lower=False):
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   """L of the lower triangle of A, and info.
 
-  Right-looking; the layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley,
+  Right-looking. The layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley,
   Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines, Sci.
-  Program. 5 (1996), with panels that have no owner.
+  Program. 5 (1996), except that all devices share each panel.
   """
   row, column = g.numbers()
   a = jnp.where((row == column) & (row >= g.n), jnp.ones((), a.dtype), a)
@@ -107,8 +117,10 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _by_panels(g, x, change):
-  """X with what `change` makes of each panel and of the numbers of its entries. Of all panels at
-  once, XLA would hold what they were beside what they become."""
+  """X with `change` applied to each panel and the indices of its entries.
+
+  If it were applied to all panels at once, XLA would hold the old and the new panels together.
+  """
   row, column = g.numbers()
 
   def step(k, x):
@@ -128,7 +140,7 @@ def _half(x, row, column):
 
 
 def _eliminate(g, low, k, carry):
-  """Panel k, all those before `low` being done."""
+  """Eliminates panel k; all panels before `low` are done."""
   a, info = carry
   r, c = g.place()
   among = low, g.panels
@@ -145,7 +157,7 @@ def _eliminate(g, low, k, carry):
   rows, columns = g.spread_to_rows(dealt), g.spread_to_columns(dealt)
   below = [part_of(g, x, among, 0, k + 1, g.panels) for x in (rows, -columns)]
   a = add_tiles(g, a, *below, adjoint=True, lower=True)
-  # The panel's columns are read again: those of before would keep all of `a` as it was then.
+  # The panel's columns are read again: the earlier copy would keep the old `a` in memory.
   from_here = jnp.arange(len(rows), dtype=k.dtype) >= (k - low) * g.tall
   known = jnp.where(from_here[:, None], g.own_columns(rows, c), g.columns_of(a, k, among))
   return put(a, known, low * g.tall, k * g.wide), info
@@ -156,8 +168,9 @@ def solve(
 ) -> jax.Array:
   """X of op(L) X = B, or of X op(L) = B, where op is the identity or the transpose.
 
-  L is zero above its diagonal. `lower`: so is B, and so is X, of L X = B; of X op(L) = B the lower
-  triangle of B is read, and that of X found, zero above it.
+  L is zero above its diagonal. With `lower`, B and X of L X = B are zero above the diagonal too.
+  For X op(L) = B with `lower`, only the lower triangle of B is read, and that of X computed, with
+  zeros above it.
   """
   assert not (lower and left and transpose)
   b = lower_triangle(g, b) if lower and not left else b
@@ -166,7 +179,7 @@ def solve(
   phases = g.phases if lower else g.long_phases
   for low, high in phases[:: -1 if backward else 1]:
     unknown = (0, high) if backward else (low, g.panels)
-    # What is worked on of X's columns, or of its rows.
+    # The range of X's columns, or of its rows, that is updated.
     across = (0, high if lower else g.panels) if left else (low if lower else 0, g.panels)
 
     def step(i, x, unknown=unknown, across=across):
@@ -202,8 +215,10 @@ def multiply(
     g: Cyclic, x: jax.Array, y: jax.Array, *, transpose: tuple[bool, bool],
     lower: tuple[bool, bool],
 ) -> jax.Array:
-  """op(X) op(Y), where op is the identity or the transpose. `lower` says which of X and Y are zero
-  above the diagonal."""
+  """op(X) op(Y), where op is the identity or the transpose.
+
+  `lower` says which of X and Y are zero above the diagonal.
+  """
   (transpose_x, transpose_y), (lower_x, lower_y) = transpose, lower
 
   def left(k):
@@ -226,10 +241,14 @@ def multiply(
 
 
 def _parts(g, x, k, of_panel, dimension, lower, gather, is_left):
-  """What `gather` makes of panel k's rows or columns and of those of its pair, of the lower
-  triangle of X or of the whole; that on the left is there once more where the pair is not."""
+  """The gathered rows or columns of panel k and of its pair, from the lower triangle of X or the
+  whole.
+
+  `gather` collects them. The left operand's pair is returned even where it does not count; the
+  right operand's is then empty.
+  """
   far = g.panels - 1 - k
-  # Of an odd number of panels that in the middle is its own pair, and is there once.
+  # The middle panel of an odd number is its own pair, and counts once.
   is_there = (far > k).astype(k.dtype)
   if not lower:
     wholes = [gather(of_panel(x, i)) for i in (k, far)]
@@ -244,24 +263,26 @@ def _parts(g, x, k, of_panel, dimension, lower, gather, is_left):
 
 
 def _adjoint_times(x, b):
-  """Xᴴ B, of few columns: it is they that are turned for the product, and not X, which XLA would
-  take a number at a time."""
+  """Xᴴ B, for a few columns B.
+
+  B is transposed for the product. XLA would transpose X one number at a time.
+  """
   return product(b, x, adjoint_a=True).conj().mT
 
 
 def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: bool) -> jax.Array:
-  """X of op(T) X = B, of a few columns that are on all devices, where op is the identity or the
-  adjoint. T is zero outside of its triangle.
+  """X of op(T) X = B, for a few columns that are on all devices.
 
-  Each panel takes a sum over the devices of its rows, and moves the panel's diagonal block.
+  op is the identity or the adjoint. T is zero outside its triangle. Each panel takes a sum over the
+  devices of its rows, and moves the panel's diagonal block.
   """
   r, c = g.place()
   columns = b.shape[1]
   backward = lower == adjoint
 
   def step(i, carry):
-    # `side` has what the device's own columns of T add to each of its rows, or, for the adjoint,
-    # the X that its own rows of T are multiplied by.
+    # `side` is the contribution of the device's own columns of T to each of its rows. For the
+    # adjoint, it is the X that its own rows of T are multiplied by.
     x, side = carry
     k = g.panels - 1 - i if backward else i
     if adjoint:
@@ -287,7 +308,7 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
 
 
 def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
-  """The sum of the logarithms of L's diagonal, as far as the device has it."""
+  """The sum of the logarithms of the device's part of L's diagonal."""
   return jnp.sum(jnp.log(g.diagonal(l).real))
 
 
@@ -299,14 +320,16 @@ def scaled_product_of(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def square_of_diagonal(g: Cyclic, l: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(p, e) of the product p 2^e of the squares of L's diagonal, as far as the device has it."""
+  """(p, e) of the product p 2^e of the squares of the device's part of L's diagonal."""
   part, exponent = scaled_product_of(g.diagonal(l).real)
   return part * part, 2 * exponent
 
 
 def times_columns(g: Cyclic, x: jax.Array, b: jax.Array, *, adjoint: bool) -> jax.Array:
-  """The device's part of the product of X, or of its adjoint, with a few columns that are on all
-  devices, which is the sum over the devices."""
+  """The device's part of the product of X, or of its adjoint, with a few columns.
+
+  The columns are on all devices. The product is the sum over the devices.
+  """
   row, column = (jnp.ravel(number) for number in g.numbers())
   into, out_of = (column, row) if adjoint else (row, column)
   zeros = g.varying(jnp.zeros_like(b))
@@ -315,15 +338,17 @@ def times_columns(g: Cyclic, x: jax.Array, b: jax.Array, *, adjoint: bool) -> ja
 
 
 def hermitian_times_columns(g: Cyclic, x: jax.Array, b: jax.Array) -> jax.Array:
-  """The product of the Hermitian matrix, whose lower triangle is that of X, with a few columns that
-  are on all devices."""
+  """The product of a Hermitian matrix with a few columns that are on all devices.
+
+  The matrix has the lower triangle of X.
+  """
   half = lower_half(g, x)
   both = [times_columns(g, half, b, adjoint=adjoint) for adjoint in (False, True)]
   return lax.psum(both[0] + both[1], g.axes)
 
 
 def triangle(g: Cyclic, x: jax.Array, *, lower: bool, unit_diagonal: bool) -> jax.Array:
-  """One triangle of X, and the diagonal of 1 where it has none of its own."""
+  """One triangle of X, with a diagonal of 1 if `unit_diagonal`."""
   row, column = g.numbers()
   inside = row >= column if lower else row <= column
   ones = (row == column) & ((row >= g.n) | unit_diagonal)
@@ -340,14 +365,19 @@ def lower_triangle(g: Cyclic, x: jax.Array) -> jax.Array:
 
 
 def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:
-  """The lower triangle with half of the diagonal, that being real: what Φ is of a Hermitian matrix,
-  and T of T + Tᴴ."""
+  """The lower triangle with half of the diagonal, which is real.
+
+  It is Φ of a Hermitian matrix, and T of T + Tᴴ.
+  """
   return _half(x, *g.numbers())
 
 
 def lower_half_in_place(g: Cyclic, x: jax.Array) -> jax.Array:
-  """`lower_half` of what is needed no more. Of what is, or is a part of a longer expression, XLA
-  would hold a copy for the loop."""
+  """`lower_half` of an array that is no longer needed.
+
+  For an array that is still needed, or is part of a longer expression, XLA would copy it for the
+  loop.
+  """
   return _by_panels(g, x, _half)
 
 
@@ -362,8 +392,10 @@ def folded(g: Cyclic, x: jax.Array) -> jax.Array:
 
 
 def transpose_of_upper(g: Cyclic, x: jax.Array) -> jax.Array:
-  """The transpose of an upper triangular matrix: its adjoint, which pairs of panels bring below it
-  without the zeros, not conjugated."""
+  """The transpose of an upper triangular matrix.
+
+  It is the adjoint, not conjugated. Pairs of panels move it below the diagonal without the zeros.
+  """
   row, column = g.numbers()
   both = g.add_adjoint(jnp.where(row < column, x, 0), upper=True)
   return jnp.where(row > column, both.conj(), jnp.where(row == column, x, 0))

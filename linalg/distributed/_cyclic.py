@@ -1,14 +1,14 @@
 """Square matrices in a block-cyclic layout over a grid of devices.
 
 Blocks of b rows and columns are counted through the matrix. In a grid of Pr x Pc devices, block t
-of the rows lies on row t mod Pr of the grid, and block t of the columns on column
-(t div Pr) mod Pc. So a panel, P = Pr Pc blocks that follow each other, has one block on each device
-both ways: every device has a part in all that is done to it, and none is its owner.
+of the rows is on row t mod Pr of the grid. Block t of the columns is on column (t div Pr) mod Pc. A
+panel is P = Pr Pc consecutive blocks, and has one block on each device both ways. Every device
+therefore takes part in each step, and none owns a panel.
 
-Functions of a device's part stand here, for the body of a `shard_map`; `_algorithms.py` computes
-with them, and `_redistribution.py` brings a matrix there and back. A device holds Pc blocks of rows
-and Pr blocks of columns of each panel, `tall` rows and `wide` columns. Groups of devices stand in
-`axis_index_groups`, so that any axes of a mesh serve any grid.
+The functions here work on a device's part, in the body of a `shard_map`. `_algorithms.py` computes
+with them, and `_redistribution.py` moves a matrix to this layout and back. A device holds Pc blocks
+of rows and Pr blocks of columns of each panel: `tall` rows and `wide` columns. `axis_index_groups`
+holds groups of devices, so that any axes of a mesh serve any grid.
 """
 
 import functools
@@ -27,23 +27,24 @@ from linalg.distributed._layout import Axes, Layout, map_parts, partition
 from linalg.distributed._redistribute_1d import Dealt
 from linalg.distributed._slices import cut, put, quotient, remainder, take
 
-# A panel as wide as this is worked on at the full speed of a device.
+# The width of a panel that reaches a device's full speed.
 _WIDEST = 1024
-# A matrix is read and written for each panel, which for narrower ones than this takes longer than
-# the products do.
+# Below this width, reading and writing the matrix for each panel takes longer than the products.
 _NARROW = 256
-# What the rows of a matrix, or what is exchanged for it, may grow by to fit a wider panel.
+# The most that the rows of a matrix, or the exchanged data, may grow by to fit a wider panel.
 _GROWTH = 65 / 64
-# Of the loop over panels of a factor. Each phase costs compilation; the fewer, the more is computed
-# and moved for nothing. With eight, that is an eighth of what moves. Systems of which one side is
-# no triangle have half as many: derivatives take several of them. Products need none: see `pack`.
+# The number of phases of the loop over panels of a factor. Each phase costs compilation, and fewer
+# phases compute and move more zeros. Eight phases waste an eighth of the moved data. Systems whose
+# right-hand side is not triangular have half as many, because derivatives take several of them.
+# Products need none: see `pack`.
 _PHASES = 8
-# Of an update both ways: tiles that a triangle has not are left out, and few are in memory at once.
+# The number of tiles of an update both ways. Tiles outside a triangle are skipped, and few are in
+# memory at once.
 _TILES = 8
 
 
 def bounds(count: int, parts: int) -> list[tuple[int, int]]:
-  """Those of parts that differ by one at most, without empty ones."""
+  """The bounds of parts whose sizes differ by at most one, without empty ones."""
   edges = sorted({round(count * i / parts) for i in range(parts + 1)})
   return list(zip(edges[:-1], edges[1:], strict=True))
 
@@ -62,7 +63,7 @@ def _exchange(x, *, axes, groups):
       x, axes, split_axis=x.ndim - 3, concat_axis=x.ndim - 3, axis_index_groups=groups)]
 
 
-# All-to-all in groups of devices, which JAX's own does not do under `vmap`.
+# All-to-all in groups of devices. JAX's own does not support groups under `vmap`.
 exchange_p: ffi.Operation = ffi.operation(
     "linalg_distributed_exchange", "g m n -> g m n", [0],
     attributes={"axes": None, "groups": None}, platforms=(), jvp=_exchange_jvp,
@@ -70,10 +71,10 @@ exchange_p: ffi.Operation = ffi.operation(
 
 
 class Cyclic(NamedTuple):
-  """A square matrix of n rows: where it lies, and its blocks in the block-cyclic layout.
+  """A square matrix of n rows: its sharding, and its blocks in the block-cyclic layout.
 
-  In that layout it is an array (P, n / Pr, n / Pc), the first dimension sharded over all its axes.
-  The matrix is filled up to `padded` rows with an identity, or zeros.
+  In that layout it is an array (P, n / Pr, n / Pc), with the first dimension sharded over all its
+  axes. The matrix is padded to `padded` rows with an identity, or zeros.
   """
 
   layout: Layout
@@ -95,7 +96,7 @@ class Cyclic(NamedTuple):
 
   @property
   def width(self) -> int:
-    """Of a panel."""
+    """The width of a panel."""
     return self.devices * self.block
 
   @property
@@ -104,12 +105,12 @@ class Cyclic(NamedTuple):
 
   @property
   def phases(self) -> list[tuple[int, int]]:
-    """The panels of each, for loops that leave out what a triangle has not."""
+    """The panels of each phase, for loops that skip the zero part of a triangle."""
     return bounds(self.panels, self.most_phases)
 
   @property
   def long_phases(self) -> list[tuple[int, int]]:
-    """Those of which derivatives take several."""
+    """The panels of each phase, for systems that derivatives solve several of."""
     return bounds(self.panels, max(self.most_phases // 2, 2))
 
   @property
@@ -121,18 +122,20 @@ class Cyclic(NamedTuple):
     return self.rows * self.block
 
   def dealt(self, dimension: int) -> Dealt:
-    """How the rows or the columns, of which each device has an equal part, become those of a row or
-    a column of the grid."""
+    """How equal parts of the rows or columns are redistributed to the rows or columns of the
+    grid."""
     devices = self.layout.devices(self.layout.spec[dimension])
     unit, groups = ((self.block, self.rows), (self.wide, self.columns))[dimension]
     return Dealt(max(-(-self.n // devices), 1), devices, unit, groups, self.padded // groups)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
-    """`function` of each device's part. In `operands` and `results`, a letter for each array: "m"
-    is a matrix where it lies, "c" one in the block-cyclic layout, "s" the same on all devices.
+    """`function` applied to each device's parts of the arrays.
 
-    What is in the block-cyclic layout may have dimensions in front of its own, all alike: as under
-    `vmap` operations have, whose batch the devices are."""
+    `operands` and `results` have a letter for each array. "m" is a matrix in its own sharding, "c"
+    one in the block-cyclic layout, and "s" an array that is the same on all devices. Arrays in the
+    block-cyclic layout may have further dimensions in front, all alike: operations have them under
+    `vmap`, and their batch is the devices.
+    """
     if operands.strip("c") == "" and arrays[0].ndim > 3:
       inner = functools.partial(self.map, function, operands, results)
       return jax.vmap(inner)(*arrays)
@@ -151,12 +154,14 @@ class Cyclic(NamedTuple):
     return quotient(index, self.columns), remainder(index, self.columns)
 
   def varying(self, x: jax.Array) -> jax.Array:
-    """A constant, of the type of what differs among devices."""
+    """A constant, with the type of a value that differs among devices."""
     return lax.pcast(x, self.axes, to="varying")
 
   def zeros_after(self, x: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-    """Zeros, once X is there: those that wait for nothing XLA makes first of all, and holds until
-    they are needed."""
+    """Zeros that are made once X exists.
+
+    XLA would make independent zeros at the start, and hold them until they are used.
+    """
     zero = jnp.where(self.place()[0] < 0, x[0, 0], jnp.zeros((), x.dtype))
     return jnp.broadcast_to(zero, shape)
 
@@ -195,42 +200,42 @@ class Cyclic(NamedTuple):
     return self._exchange(x, self._over_r()) if self.rows > 1 else x
 
   def exchange_all(self, x, rows, columns):
-    """What all devices send to this one. To that in row i and column j of a grid each sends the
-    rows of its own whose numbers are `rows[i]`, and of these the columns `columns[j]`.
+    """The parts that all devices send to this one.
 
-    Rows are taken first and then columns, for of each step XLA compiles a kernel for each row or
-    column, where of one step it would for each device.
+    A device sends to row i and column j of a grid the rows `rows[i]` of its own, restricted to the
+    columns `columns[j]`. Rows are taken first and then columns: XLA then compiles a kernel for each
+    row and column, rather than for each device.
     """
     sent = jnp.stack([take(some, j, 1) for some in [take(x, i, 0) for i in rows] for j in columns])
     return self._exchange(sent, None) if self.devices > 1 else sent
 
-  # The columns or rows of panel k, as far as they lie in the rows or columns of the panels `among`.
+  # The columns or rows of panel k, restricted to the rows or columns of the panels `among`.
 
   def columns_of(self, x, k, among=(0, None)):
-    """As they lie: rows x wide."""
+    """Stored: rows x wide."""
     return cut(x, k * self.wide, self.wide, 1)[_slice(among, self.tall)]
 
   def rows_of(self, x, k, among=(0, None)):
-    """As they lie: tall x columns."""
+    """Stored: tall x columns."""
     return cut(x, k * self.tall, self.tall, 0)[:, _slice(among, self.wide)]
 
-  # All of a panel's columns, or of its rows, of what each device has of them as they lie.
+  # All of a panel's columns or rows, from each device's stored part of them.
 
   def all_columns(self, slab):
-    """Columns, of this device's rows: rows x width."""
+    """Columns, for this device's rows: rows x width."""
     return self.gather_c(slab).swapaxes(0, 1).reshape(-1, self.width)
 
   def all_rows(self, slab):
-    """Rows, of this device's columns: width x columns."""
+    """Rows, for this device's columns: width x columns."""
     gathered = self.gather_r(slab.reshape(self.columns, self.block, -1))
     return gathered.swapaxes(0, 1).reshape(self.width, -1)
 
   def turned_columns(self, slab):
-    """Columns, of the rows whose numbers this device's columns have: columns x width."""
+    """Columns, for the rows with the indices of this device's columns: columns x width."""
     return self.spread_to_columns(self.deal_rows(slab))
 
   def turned_rows(self, slab):
-    """Rows, of the columns whose numbers this device's rows have: width x rows."""
+    """Rows, for the columns with the indices of this device's rows: width x rows."""
     slab = slab.reshape(self.tall, -1, self.rows, self.block)
     panels = slab.shape[1]
     slab = self.exchange_r(jnp.moveaxis(slab, 2, 0))
@@ -240,42 +245,44 @@ class Cyclic(NamedTuple):
     return jnp.moveaxis(slab, 0, 2).reshape(self.width, panels * self.tall)
 
   def deal_rows(self, slab):
-    """Of a panel's columns as they lie, all of one block of rows of each panel, so that each device
-    has some: (panels b) x width."""
+    """One block of rows of each panel, with all of a panel's columns, from the stored columns.
+
+    Each device has some of them: (panels b) x width.
+    """
     panels = slab.shape[0] // self.tall
     dealt = slab.reshape(panels, self.columns, self.block, self.wide).swapaxes(0, 1)
     dealt = self.exchange_c(dealt).reshape(self.columns, panels * self.block, self.wide)
     return dealt.swapaxes(0, 1).reshape(panels * self.block, self.width)
 
   def spread_to_rows(self, dealt):
-    """What `deal_rows` gave, of this device's rows."""
+    """A result of `deal_rows`, for this device's rows."""
     blocks = dealt.reshape(-1, self.block, self.width)
     return self.gather_c(blocks).swapaxes(0, 1).reshape(-1, self.width)
 
   def spread_to_columns(self, dealt):
-    """What `deal_rows` gave, of the rows whose numbers this device's columns have."""
+    """A result of `deal_rows`, for the rows with the indices of this device's columns."""
     blocks = dealt.reshape(-1, self.block, self.width)
     return self.gather_r(blocks).swapaxes(0, 1).reshape(-1, self.width)
 
   def own_rows(self, panel, r):
-    """Those of all rows of a panel that lie in row r of the grid: tall x columns."""
+    """The rows of a panel that are in row r of the grid: tall x columns."""
     blocks = panel.reshape(self.columns, self.rows, self.block, panel.shape[1])
     return cut(blocks, r, 1, 1).reshape(self.tall, -1)
 
   def own_columns(self, panel, c):
-    """Those of all columns of a panel that lie in column c of the grid: rows x wide."""
+    """The columns of a panel that are in column c of the grid: rows x wide."""
     return cut(panel, c * self.wide, self.wide, 1)
 
   def diagonal_block(self, x, k):
-    """That of panel k, width x width, on all devices."""
+    """The diagonal block of panel k, width x width, on all devices."""
     blocks = self.columns_of(self.rows_of(x, k), k).reshape(self.columns, self.block, self.wide)
     gathered = self.gather_all(blocks)  # r, c, block of rows, row, column
     return gathered.transpose(2, 0, 3, 1, 4).reshape(self.width, self.width)
 
-  # Numbers of rows and columns.
+  # Indices of rows and columns.
 
   def numbers(self):
-    """Those that the device's rows and columns have in the padded matrix: (h, 1) and (1, w)."""
+    """The indices of the device's rows and columns in the padded matrix: (h, 1) and (1, w)."""
     r, c = self.place()
     i = jnp.arange(self.padded // self.rows, dtype=r.dtype)
     j = jnp.arange(self.padded // self.columns, dtype=c.dtype)
@@ -284,20 +291,22 @@ class Cyclic(NamedTuple):
     return row[:, None], column[None]
 
   def diagonal(self, x):
-    """What the device has of X's diagonal: of each panel, that of one block."""
+    """The device's part of X's diagonal: one block of each panel."""
     r, c = self.place()
     k, i = jnp.arange(self.panels)[:, None], jnp.arange(self.block)
     blocks = x.reshape(self.panels, self.columns, self.block, self.panels, self.rows, self.block)
     return blocks[k, c, i, k, r, i]
 
   def pad(self, x: jax.Array) -> jax.Array:
-    """Rows of zeros after an array that is the same on all devices."""
+    """An array that is the same on all devices, with rows of zeros added to the padded length."""
     return jnp.pad(x, [(0, self.padded - len(x)), *[(0, 0)] * (x.ndim - 1)])
 
   def transpose(self, x):
-    """The transpose of some panels' rows, of some panels' columns, in the block-cyclic layout: each
-    device moves what it has of them. One that has the rows and the columns of some numbers gets
-    them from all that have those columns and rows."""
+    """The transpose of some panels' rows and columns, in the block-cyclic layout.
+
+    Each device sends its part of them. A device gets its rows and columns from all devices that
+    have the columns and rows of the same indices.
+    """
 
     def by_group(length, groups):
       blocks = jnp.arange(length, dtype=jnp.int32).reshape(-1, groups, self.block)
@@ -309,17 +318,20 @@ class Cyclic(NamedTuple):
     x = x.reshape(self.rows, self.columns, wide, self.block, high, self.block)
     return x.transpose(2, 1, 3, 4, 0, 5).reshape(wide * self.tall, high * self.wide)
 
-  # Of a triangle's panels, the columns of panel k are the longer the more the rows lack. Two panels
-  # as far from both ends, `near` and `far`, have together one length, whichever they are: packed
-  # in one array, they move by a loop that leaves out what the triangle has not.
+  # In a triangle, the columns of a panel are longer where its rows are shorter. Two panels at equal
+  # distance from both ends, `near` and `far`, always have the same total length. They are packed in
+  # one array, and the loop that moves them skips the zero part of the triangle.
 
   @property
   def pairs(self) -> int:
     return (self.panels + 1) // 2
 
   def pack(self, near, far, k, dimension, *, up_to):
-    """The panels 0 to k of `near` and 0 to N - 1 - k of `far`, k < `pairs`, one after the other; or
-    those from k and from N - 1 - k on. N + 1 panels of N each."""
+    """The panels 0 to k of `near` and 0 to N - 1 - k of `far`, in sequence, for k < `pairs`.
+
+    Without `up_to`, the panels from k and from N - 1 - k on. There are N panels, and the result has
+    N + 1.
+    """
     length = near.shape[dimension] // self.panels
     first, second, spare = (near, far, (0, 1)) if up_to else (far, near, (1, 0))
     spare = [(self.panels // 2 + 1) * x * length for x in spare]
@@ -331,8 +343,11 @@ class Cyclic(NamedTuple):
         packed, begin * length, (begin + self.panels + 1) * length, axis=dimension)
 
   def add_adjoint(self, x, upper):
-    """The lower triangle of X with its adjoint added above the diagonal, or the `upper` one with
-    its adjoint below; of blocks on the diagonal the whole. What is added to does not move."""
+    """The lower triangle of X with its adjoint added above the diagonal; with `upper`, the upper
+    triangle with its adjoint below.
+
+    Blocks on the diagonal are added whole. The entries that are added to do not move.
+    """
     out_of, into = (1, 0) if upper else (0, 1)
     panel, length = (self.tall, self.wide)[out_of], (self.tall, self.wide)[into]
 
@@ -343,7 +358,7 @@ class Cyclic(NamedTuple):
       moved = self.transpose(packed).conj()
       moved = longer(moved, (0, (self.panels // 2 + 1) * panel), out_of)
       number = quotient(jnp.arange(self.panels * panel, dtype=k.dtype), panel)
-      # Of an odd number of panels that in the middle is its own pair.
+      # The middle panel of an odd number is its own pair.
       for i, begin, end in ((k, 0, k), (other, k + 1, jnp.where(other > k, other, -1))):
         part = cut(moved, begin * panel, self.panels * panel, out_of)
         part = jnp.where(jnp.expand_dims(number <= end, into), part, 0)
@@ -360,12 +375,12 @@ def _slice(panels, length):
 
 
 def longer(x, counts, dimension):
-  """With so many zeros before and after its entries."""
+  """`x` with that many zeros before and after its entries."""
   return jnp.pad(x, [counts if i == dimension else (0, 0) for i in range(x.ndim)])
 
 
 def _integers(numbers: Any) -> tuple[int, ...] | None:
-  """A tuple of integers, NumPy's too, as such; None if it is another thing."""
+  """A tuple of integers, also NumPy's, as Python integers; None for anything else."""
   try:
     return tuple(map(operator.index, numbers)) if isinstance(numbers, tuple) else None
   except TypeError:
@@ -378,9 +393,9 @@ def cyclic_of(
 ) -> Cyclic:
   """The blocks for a square matrix of n rows.
 
-  `grid` and `panel`, the width of one, are the caller's, or None for the nearest to a square and
-  for one that leaves enough panels: of a matrix that has pivots twice as many and more, as a
-  tournament for those of panels as wide would move as much as all else.
+  `grid` and `panel`, the width of a panel, are the caller's or None. The default grid is the
+  nearest to a square. The default width leaves enough panels. A matrix with pivots has at least
+  twice as many: a tournament over wider panels would move as much data as everything else.
   """
   rows, columns = map(layout.devices, layout.spec)
   devices = rows * columns
@@ -413,7 +428,7 @@ def cyclic_of(
     return max(found.padded / max(n, 1), found.dealt(0).growth * found.dealt(1).growth)
 
   if panel is None:
-    # Wider panels mean fewer steps; the buffers of one should be small beside a device's share.
+    # Wider panels mean fewer steps. The buffers of one should be small beside a device's share.
     fit = n // (4 * sum(given))
     most = min(fit // 2 if has_pivots else max(fit, min(2 * fit, _NARROW)), _WIDEST)
     sizes = [1 << k for k in range(max(most // devices, 1).bit_length())]

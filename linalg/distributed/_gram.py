@@ -1,4 +1,4 @@
-"""Inverse roots of Gram matrices, for preconditioned optimisers of sharded parameters."""
+"""Inverse roots of Gram matrices, for preconditioned optimizers of sharded parameters."""
 
 import functools
 
@@ -17,9 +17,12 @@ from linalg.distributed._tall import Rows, tall_or_wide
 
 
 def own_gram(a: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """A device's rows of A over a power of two near the largest entry of all, lest squares overflow
-  or underflow; Aᴴ A of that, the sum over the devices; and that number, (..., 1, 1), a constant to
-  derivatives."""
+  """A device's scaled rows of A, the Gram matrix Aᴴ A of the scaled A, and the scale.
+
+  The scale is a power of two near the largest entry of all, so that squares neither overflow nor
+  underflow. It is (..., 1, 1), a constant to derivatives. The Gram matrix is the sum over the
+  devices.
+  """
   largest = jnp.max(jnp.abs(lax.stop_gradient(a)), axis=(-2, -1), keepdims=True)
   scale = binade(lax.pmax(largest, axes))
   a = a / scale.astype(a.dtype)
@@ -27,7 +30,7 @@ def own_gram(a: jax.Array, axes: Axes) -> tuple[jax.Array, jax.Array, jax.Array]
 
 
 def scaled_gram(rows: Rows, a: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The Gram matrix and the number of `own_gram`."""
+  """The Gram matrix and the scale of `own_gram`."""
   return rows.map(lambda a: own_gram(a, rows.axes)[1:], "r", "ss", a)
 
 
@@ -50,24 +53,26 @@ def gram_inverse_pth_root(
     epsilon: ArrayLike | None = None,
     axes: str | tuple[str, ...] | None = None,
 ) -> jax.Array:
-  """(Aᴴ A)^(-1/p) of tall matrices whose rows are sharded, or (A Aᴴ)^(-1/p) of wide ones whose
-  columns are: `linalg.inverse_pth_root` of the smaller Gram matrix.
+  """(Aᴴ A)^(-1/p) of tall matrices whose rows are sharded, or (A Aᴴ)^(-1/p) of wide ones.
+
+  It is `linalg.inverse_pth_root` of the smaller Gram matrix. The columns of wide matrices are
+  sharded.
 
   Args:
     a: matrices (..., m, n); tall ones as for `qr`. The columns of a wide one are sharded as the
       rows of its transpose.
-    p: any number but 0: 2 gives the polar factor A (Aᴴ A)^(-1/2), 4 is Shampoo's.
-    ridge_epsilon, epsilon: as for `linalg.inverse_pth_root`, of the Gram matrix.
-    axes: as for `qr`, of the longer dimension.
+    p: any nonzero number: 2 gives the polar factor A (Aᴴ A)^(-1/2), 4 is Shampoo's.
+    ridge_epsilon, epsilon: as for `linalg.inverse_pth_root`, applied to the Gram matrix.
+    axes: as for `qr`, for the longer dimension.
 
   Returns:
-    The roots (..., k, k), k = min(m, n), on all devices. Without either epsilon, NaN where the rank
-    of A is lower than k, as rounding has it.
+    The roots (..., k, k), k = min(m, n), on all devices. Without either epsilon, they are NaN where
+    the rank of A is lower than k, up to rounding.
 
-  Algorithm: each device multiplies its rows, A being scaled by a power of two, and receives the sum
-  of k² numbers; the root is computed on each. Eigenvalues of Aᴴ A below k eps times the largest are
-  rounding: `ridge_epsilon` should be larger. Derivatives, those of `linalg.inverse_pth_root`, move
-  k² numbers for each sum.
+  Algorithm: A is scaled by a power of two. Each device multiplies its rows, receives the sum of k²
+  numbers, and computes the root. Eigenvalues of Aᴴ A below k eps times the largest are rounding
+  errors: `ridge_epsilon` should be larger. Derivatives, those of `linalg.inverse_pth_root`, move k²
+  numbers for each sum.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -1,4 +1,4 @@
-"""Where the operand of a distributed function lies: its mesh, and the axes of each dimension."""
+"""The layout of a distributed function's operand: its mesh, and the axes of each dimension."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from linalg import ffi
 
 Axes = tuple[str, ...]
-# Of a square matrix: what its rows are sharded over, or a pair for its rows and columns.
+# The axes of a square matrix: those of its rows, or a pair for its rows and columns.
 Places = str | tuple[Any, ...] | None
 
 
 class Layout(NamedTuple):
   """A mesh, and for each dimension of an array the axes that it is sharded over.
 
-  The mesh is abstract, whether an array is traced or there: so that a factor of one is of the same
-  type as that of the other. Its devices are those of the operands.
+  The mesh is always abstract, for traced and for concrete arrays, so that their factors have the
+  same type. The devices are those of the operands.
   """
 
   mesh: AbstractMesh
@@ -37,8 +37,11 @@ def map_parts(
     mesh: AbstractMesh, specs: Mapping[str, PartitionSpec], function: Callable[..., Any],
     operands: str, results: str, *arrays: Any
 ) -> Any:
-  """`function` of each device's parts of `arrays`. In `operands` and `results` stands a letter for
-  each array, and in `specs` how an array of that letter is sharded."""
+  """`function` applied to each device's parts of `arrays`.
+
+  `operands` and `results` have a letter for each array. `specs` says how an array of that letter is
+  sharded.
+  """
   mapped = jax.shard_map(
       lambda *arrays: jax.tree.leaves(function(*arrays)), mesh=mesh,
       in_specs=tuple(specs[x] for x in operands), out_specs=[specs[x] for x in results])
@@ -49,8 +52,9 @@ def map_parts(
 def layout_of(name: str, x: jax.Array) -> Layout:
   """The mesh and the sharding of an array, as far as they can be known.
 
-  The type knows them on Explicit axes, and an array that is there. Of an array that is traced, on
-  Auto axes, the compiler will know them; then none is given, and the mesh is the context's.
+  The type of an array has them on Explicit axes, and a concrete array has them itself. For a traced
+  array on Auto axes only the compiler will know them. Then no sharding is returned, and the mesh is
+  the context's.
   """
   sharding = _sharding_of(x)
   mesh = jax.sharding.get_abstract_mesh() if sharding.mesh.empty else sharding.mesh
@@ -76,8 +80,10 @@ def _axes_of(x, sharding) -> tuple[Axes, ...]:
 
 
 def check_columns(name: str, b: jax.Array) -> None:
-  """Refuses right-hand sides whose columns are known to be sharded, lest they be gathered without a
-  word: each device works with all of them."""
+  """Refuses right-hand sides whose columns are known to be sharded.
+
+  Each device uses all columns, so they would be gathered silently.
+  """
   sharding = _sharding_of(b)
   spec = _axes_of(b, sharding)
   if b.ndim > 1 and math.prod(sharding.mesh.shape[axis] for axis in spec[-1]) > 1:
@@ -89,14 +95,14 @@ def check_columns(name: str, b: jax.Array) -> None:
 
 
 def _explicit(mesh: AbstractMesh, spec: Sequence[Axes]) -> tuple[Axes, ...]:
-  """What the type says of a sharding: the Explicit axes of each dimension."""
+  """The Explicit axes of each dimension, which the type of an array shows."""
   kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
   return tuple(
       tuple(axis for axis in entry if kinds[axis] == AxisType.Explicit) for entry in spec)
 
 
 def _refuse_otherwise(name, a, layout, axes, spec):
-  """On Explicit axes a matrix lies where its type says."""
+  """Raises if `axes` contradict the type of a matrix on Explicit axes."""
   if _explicit(layout.mesh, layout.spec) != _explicit(layout.mesh, spec):
     raise ffi.ShardingTypeError(
         f"{name}: with axes={axes!r} the matrix is to be sharded by {partition(spec)}, and is "
@@ -105,28 +111,30 @@ def _refuse_otherwise(name, a, layout, axes, spec):
 
 
 def _names(entry: Any) -> Axes | None:
-  """Of axes, as a caller gives them for one dimension; None if they are nothing of the kind."""
+  """The axes that a caller gives for one dimension, or None if the value is not axes."""
   entries = (entry,) if isinstance(entry, str) else entry
   is_names = isinstance(entries, tuple | list) and all(isinstance(x, str) for x in entries)
   return tuple(entries) if is_names else None
 
 
 def _different(chosen: Axes, allowed: Axes) -> bool:
-  """Whether they are some of those allowed, each once."""
+  """Whether the chosen axes are among those allowed, each at most once."""
   return 0 < len(chosen) == len(set(chosen)) and set(chosen) <= set(allowed)
 
 
 class SquareOverBothError(NotImplementedError, ffi.ShardingTypeError):
-  """What is for tall matrices, of a square one that is sharded over both dimensions."""
+  """A function for tall matrices got a square one that is sharded over both dimensions."""
 
 
 def rows_of(
     name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2, any_shape: bool = False
 ) -> Layout:
-  """The layout of matrices whose rows are sharded: over `axes`, or those that they lie on, or,
-  where that is not known, all axes of the mesh that no batch dimension has. With dimension -1, that
-  of their transposes. Square ones over both dimensions are refused by name, but for what takes
-  matrices of any shape."""
+  """The layout of matrices whose rows are sharded, or with dimension -1 their columns.
+
+  The axes are `axes`, or else those of the array's sharding. Where that is not known, they are all
+  axes of the mesh that no batch dimension has. Square matrices that are sharded over both
+  dimensions are refused by name, except with `any_shape`.
+  """
   layout = layout_of(name, a)
   batch, rows, columns = layout.spec[:-2], layout.spec[dimension], layout.spec[-3 - dimension]
   whole, sharded = ("columns", "rows") if dimension == -2 else ("rows", "columns")
@@ -155,7 +163,7 @@ def rows_of(
 
 
 def placed_as_rows(layout: Layout, x: jax.Array) -> jax.Array:
-  """On Explicit axes, an operand beside matrices of `rows_of`, its rows where theirs are."""
+  """An operand of matrices of `rows_of`, with its rows sharded like theirs on Explicit axes."""
   spec = partition(_explicit(layout.mesh, layout.spec))
   if not any(spec) or jax.typeof(x).sharding.spec == spec:
     return x
@@ -163,9 +171,11 @@ def placed_as_rows(layout: Layout, x: jax.Array) -> jax.Array:
 
 
 def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
-  """The layout of one square matrix: over `axes`, a name or names of the rows' axes, or a pair of
-  those of the rows and of the columns; or those that it lies on; or, where that is not known, its
-  rows over all axes of the mesh."""
+  """The layout of one square matrix.
+
+  `axes` is a name or names of the rows' axes, or a pair for the rows and the columns. The default
+  is the array's sharding. Where that is not known, the rows are sharded over all axes of the mesh.
+  """
   if a.ndim != 2 or a.shape[0] != a.shape[1]:
     raise ValueError(
         f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "

@@ -1,12 +1,13 @@
 """LU factors of a matrix in a block-cyclic layout, with pivots by tournament.
 
-What one device does, panel by panel. The rows of a panel's pivots are found by all devices at once:
-each proposes as many of its rows as the panel has columns, by partial pivoting of them alone, and
-of what is proposed the best are found in the same way; Grigori, Demmel and Xiang, CALU: a
-communication optimal LU factorization algorithm, SIAM J. Matrix Anal. Appl. 32 (2011). Rows that
-have been pivots stay where they are and are masked; Kwasniewski et al., On the parallel I/O
-optimality of linear algebra kernels: near-optimal matrix factorizations, SC '21. Those of U go
-straight to their place, and those of L at the end.
+These are the computations of one device, panel by panel. All devices find the pivot rows of a panel
+together. Each proposes as many of its rows as the panel has columns, by partial pivoting among them
+alone. The best of the proposed rows are found in the same way; Grigori, Demmel and Xiang, CALU: a
+communication optimal LU factorization algorithm, SIAM J. Matrix Anal. Appl. 32 (2011).
+
+Rows that have been pivots are not moved but masked; Kwasniewski et al., On the parallel I/O
+optimality of linear algebra kernels: near-optimal matrix factorizations, SC '21. Rows of U move to
+their final position at once, and rows of L at the end.
 """
 
 import functools
@@ -32,12 +33,15 @@ from linalg.distributed._slices import cut, loop, put, quotient, remainder
 
 
 def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """U and, below the diagonal, L of P A = L U; the permutation, which row of the filled up A each
-  row of L U is; and info, that of linalg.lu_ex. What holds NaN is NaN all over."""
+  """U and, below the diagonal, L of P A = L U; the permutation; and info.
+
+  The permutation gives, for each row of L U, the row of the padded A. info is that of linalg.lu_ex.
+  A matrix that holds NaN has NaN in all entries of its factors.
+  """
   row, column = g.numbers()
   a = jnp.where((row == column) & (row >= g.n), jnp.ones((), a.dtype), a)
   number = jnp.arange(g.padded, dtype=row.dtype)
-  # 0 of a row that may be a pivot; 1 of one that is not of the matrix, and 2 of one that has been.
+  # 0 for a row that may be a pivot, 1 for padding, and 2 for a row that has been a pivot.
   standing = g.varying((number >= g.n).astype(jnp.int32))
   carry = (
       a, g.zeros_after(a, a.shape), g.varying(number), standing,
@@ -46,7 +50,7 @@ def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
     carry = loop(low, high, functools.partial(_eliminate_panel, g, low), carry)
   a, u, order, _, info = carry
   packed = lax.fori_loop(0, g.panels, functools.partial(_place_l, g, a, order), u)
-  # A row of NaN may never have been chosen, and be in no factor.
+  # A row of NaN may never be chosen as a pivot, and so be in no factor.
   has_nan = jnp.isnan(packed).any() | jnp.isnan(a).any()
   spoilt = lax.pmax(has_nan.astype(jnp.int32), g.axes)
   info = jnp.where(spoilt != 0, -1, lax.pmax(info, g.axes))
@@ -54,7 +58,7 @@ def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
 
 
 def _eliminate_panel(g, low, k, carry):
-  """Panel k, all those before `low` being done."""
+  """Eliminates panel k; all panels before `low` are done."""
   a, u, order, standing, info = carry
   r, c = g.place()
   dealt = g.deal_rows(g.columns_of(a, k))
@@ -66,7 +70,7 @@ def _eliminate_panel(g, low, k, carry):
   zero = diagonal == 0
   first = (k * g.width + 1).astype(info.dtype) + jnp.argmax(zero).astype(info.dtype)
   info = jnp.where((info == 0) & zero.any(), first, info)
-  # Below a pivot that is zero all candidates are, and so is L for them: no number is divided by 0.
+  # Below a zero pivot all candidates are zero, and so is L. No number is divided by 0.
   safe = packed + jnp.diag(zero.astype(packed.dtype))
   l = triangular_solve_p(safe, dealt, left_side=False, lower=False)
   own = jnp.tril(packed, -1) + jnp.eye(g.width, dtype=packed.dtype)
@@ -90,7 +94,7 @@ def _eliminate_panel(g, low, k, carry):
 
 
 def _numbers_of_dealt(g):
-  """Those of the rows that `deal_rows` gives this device."""
+  """The indices of the rows that `deal_rows` gives this device."""
   r, c = g.place()
   i = jnp.arange(g.padded // g.devices, dtype=r.dtype)
   number = (quotient(i, g.block) * g.columns + c) * g.rows + r
@@ -98,7 +102,7 @@ def _numbers_of_dealt(g):
 
 
 def _tournament(g, rows, numbers, standing):
-  """The packed LU factors of a panel's pivot rows, in order, and their numbers."""
+  """The packed LU factors of a panel's pivot rows, in order, and their indices."""
   rows, numbers = _best(rows, numbers, standing, g.width)
   if g.columns > 1:
     rows, numbers = (x.reshape(-1, *x.shape[2:]) for x in map(g.gather_c, (rows, numbers)))
@@ -108,7 +112,7 @@ def _tournament(g, rows, numbers, standing):
 
 
 def _best(rows, numbers, standing, count):
-  """As many of the rows, those that partial pivoting chooses."""
+  """The `count` rows that partial pivoting chooses."""
   if len(rows) <= count:
     return rows, numbers
   chosen, _, numbers = _pivoted(rows, numbers, standing, count)
@@ -116,10 +120,10 @@ def _best(rows, numbers, standing, count):
 
 
 def _pivoted(rows, numbers, standing, count):
-  """The indices of so many rows that partial pivoting chooses, their LU factors and numbers.
+  """The positions of `count` rows that partial pivoting chooses, their LU factors and indices.
 
-  Where there is nothing but zeros in a column, it takes the next row. So those that may be pivots
-  come first: as long as there is one it is taken, for nonzero ones are exchanged with such alone.
+  In a column of zeros, partial pivoting takes the next row. Rows that may be pivots therefore come
+  first. As long as there is one, it is taken: nonzero rows are exchanged only with such rows.
   """
   order = jnp.argsort(standing[numbers], stable=True)
   packed, _, permutation, _ = lu_p(rows[order])
@@ -128,7 +132,7 @@ def _pivoted(rows, numbers, standing, count):
 
 
 def _pivot_rows(g, a, pivots):
-  """Of the rows of some numbers, an equal part of the columns that this column of the grid has."""
+  """The rows of given indices, with an equal part of the columns in this column of the grid."""
   r, _ = g.place()
   owner, local = _place_of_rows(g, pivots)
   rows = jnp.where((owner == r)[:, None], a[local], 0)
@@ -137,7 +141,7 @@ def _pivot_rows(g, a, pivots):
 
 
 def _place_of_rows(g, numbers):
-  """The rows of the grid that rows of some numbers lie on, and which they are there."""
+  """The rows of the grid that hold rows of given indices, and the positions there."""
   block = quotient(numbers, g.block)
   row = quotient(block, g.rows) * g.block + remainder(numbers, g.block)
   return remainder(block, g.rows), row
@@ -157,10 +161,12 @@ def _place_l(g, a, order, k, packed):
 def solve_columns(
     g: Cyclic, packed: jax.Array, order: jax.Array, b: jax.Array, *, adjoint: bool
 ) -> jax.Array:
-  """X of op(A) X = B, of a few columns that are on all devices, where op is the identity or the
-  adjoint."""
+  """X of op(A) X = B, for a few columns that are on all devices.
+
+  op is the identity or the adjoint.
+  """
   lower, upper = factors(g, packed)
-  order = lax.pmax(order, g.axes)  # the same on all, which their type does not say
+  order = lax.pmax(order, g.axes)  # their type does not say that all have the same
   if not adjoint:
     b = substitute(g, lower, b[order], lower=True, adjoint=False)
     return substitute(g, upper, b, lower=False, adjoint=False)
@@ -188,8 +194,11 @@ def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
 def determinant(
     g: Cyclic, packed: jax.Array, order: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """As far as the device has U's diagonal, (p, e) of the product p 2^e of it, and that of its
-  signs, or phases. The sign of the permutation is the first device's."""
+  """(p, e) of the product p 2^e of the device's part of U's diagonal, and the product of its
+  phases.
+
+  The first device includes the sign of the permutation.
+  """
   diagonal = g.diagonal(packed)
   part, exponent = scaled_product_of(diagonal)
   odd = (lax.axis_index(g.axes) == 0) & is_odd(order)
@@ -198,19 +207,21 @@ def determinant(
 
 
 def log_determinant(g: Cyclic, packed: jax.Array) -> jax.Array:
-  """The sum of the logarithms of the magnitudes of what the device has of U's diagonal."""
+  """The sum of the logarithms of the magnitudes of the device's part of U's diagonal."""
   return jnp.sum(jnp.log(jnp.abs(g.diagonal(packed))))
 
 
 def is_odd(order):
-  """Whether a permutation is: by the number of its cycles, of which each member learns the least,
-  from twice as many that follow it each time."""
+  """Whether a permutation is odd, from the number of its cycles.
+
+  Each member of a cycle learns the least member, from twice as many followers in each step.
+  """
 
   def turn(_, carry):
     least, following = carry
     return jnp.minimum(least, least[following]), following[following]
 
   number = jnp.arange(len(order), dtype=order.dtype)
-  start = jnp.where(order < 0, order, number)  # of the type of what differs among devices
+  start = jnp.where(order < 0, order, number)  # with the type of values that differ among devices
   least, _ = lax.fori_loop(0, len(order).bit_length(), turn, (start, order))
   return (len(order) - jnp.sum(least == number)) % 2 == 1

@@ -1,4 +1,4 @@
-"""Muon's orthogonalisation of tall matrices whose rows are sharded, by its polynomials."""
+"""Muon's orthogonalization of tall matrices whose rows are sharded, by its polynomials."""
 
 import functools
 import operator
@@ -17,11 +17,11 @@ from linalg._factorizations.matmul import product
 from linalg.distributed._gram import own_gram
 from linalg.distributed._tall import Rows, tall_or_wide
 
-# Of the odd polynomials a x + b x³ + c x⁵ of each step.
+# The coefficients of the odd polynomial a x + b x³ + c x⁵ of each step.
 _Steps = tuple[tuple[float, float, float], ...]
 
-# K. Jordan's, which are optax's "standard", of any number of steps; and Dion's, five that differ
-# (Ahn, Xu, Abreu and Langford, arXiv:2504.05295).
+# K. Jordan's coefficients are optax's "standard", for any number of steps. Dion's are five steps
+# that differ (Ahn, Xu, Abreu and Langford, arXiv:2504.05295).
 _STANDARD = (3.4445, -4.7750, 2.0315)
 _DION = (
     (4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037),
@@ -39,7 +39,7 @@ def _spectral(g, scale, eps):
 
 
 def _inverse_root(x, scale, eps):
-  """1 / √x, or that of eps where it is less, which the scale might put out of range."""
+  """1 / √x, or 1 / √eps where x is less than eps. The scale might put eps out of range."""
   least = eps / scale / scale
   return jnp.where(x > least, lax.rsqrt(jnp.maximum(x, least)), scale / jnp.sqrt(eps))
 
@@ -53,15 +53,17 @@ def _schatten(g, scale, eps):
   return _inverse_root(jnp.sqrt(square), scale, eps)
 
 
-# What the columns of A / scale are multiplied by first, of its Gram matrix G: one
-# number, (..., 1, 1), or one for each, (..., 1, k).
+# The first factor of the columns of A / scale, from its Gram matrix G: one number, (..., 1, 1), or
+# one for each column, (..., 1, k).
 _PRECONDITIONINGS = {
     "frobenius": _frobenius, "spectral": _spectral, "aol": _aol, "schatten": _schatten}
 
 
 def _groups(steps: _Steps, tolerance: float) -> list[_Steps]:
-  """The steps that share a Gram matrix. Each multiplies what rounding has put in place of
-  eigenvalues near 0 by a²."""
+  """The steps that share a Gram matrix.
+
+  Each step multiplies the rounding errors that replace eigenvalues near 0 by a².
+  """
   groups: list[_Steps] = []
   growth = 0.0
   for step in steps:
@@ -80,8 +82,10 @@ def _polynomial(g, step):
 
 
 def _by_gram(g, steps):
-  """Y of X Y, what the steps make of X, where G = Xᴴ X: with p(x) = a + b x + c x², X becomes
-  X p(G), and G with it p(G) G p(G)."""
+  """Y such that the steps turn X into X Y, where G = Xᴴ X.
+
+  With p(x) = a + b x + c x², a step turns X into X p(G), and G into p(G) G p(G).
+  """
   y = p = _polynomial(g, steps[0])
   for step in steps[1:]:
     g = symmetrized(product(p, product(g, p)))
@@ -91,7 +95,7 @@ def _by_gram(g, steps):
 
 
 def _orthogonalized(axes, steps, preconditioning, eps, a):
-  """The same rows of the orthogonalised matrix as those of A that this device has."""
+  """The orthogonalized matrix's rows on this device, from its rows of A."""
   dtype = real_dtype(a.dtype)
   groups = _groups(steps, float(jnp.finfo(dtype).eps) ** -0.5)
   a, g, scale = own_gram(a, axes)
@@ -112,7 +116,7 @@ def _newton_schulz(rows: Rows, is_wide, steps, preconditioning, eps, a):
 
 
 def _steps_of(coefficients: Any, steps: int | None) -> _Steps:
-  """The coefficients of each step, of what the caller says."""
+  """The coefficients of each step, from the caller's arguments."""
   if isinstance(coefficients, str) and coefficients not in _NAMED:
     raise ValueError(
         f"newton_schulz: coefficients={coefficients!r} must be one of {tuple(_NAMED)}, three "
@@ -148,33 +152,36 @@ def newton_schulz(
     eps: float = 1e-8,
     axes: str | tuple[str, ...] | None = None,
 ) -> jax.Array:
-  """Orthogonalises tall matrices whose rows are sharded, or wide ones whose columns are, as Muon
-  does: by an odd polynomial of their singular values, step by step.
+  """Orthogonalizes tall matrices whose rows are sharded, or wide ones whose columns are, as Muon
+  does.
+
+  Each step applies an odd polynomial to the singular values.
 
   Args:
     a: matrices (..., m, n); tall ones as for `qr`. The columns of a wide one are sharded as the
       rows of its transpose.
-    coefficients: (a, b, c) of the polynomial a x + b x³ + c x⁵ of every step, or a tuple of such,
-      one for each; or "standard", Muon's (3.4445, -4.775, 2.0315), or "dion", five that differ.
-      (1.5, -0.5, 0) is Newton's and Schulz's own, which goes on to the polar factor.
-    steps: how many, of one polynomial: 5 by default.
-    preconditioning: what A is divided by before, as in optax: "frobenius" or "spectral", a norm, to
-      which `eps` is added; "schatten", the root of that of Aᴴ A; or "aol", for each column the root
-      of the sum of magnitudes in its column of Aᴴ A; both at least √eps.
-    eps: for a matrix that is zero, and stays so; its derivative is NaN, but by "aol".
-    axes: as for `qr`, of the longer dimension.
+    coefficients: (a, b, c) of the polynomial a x + b x³ + c x⁵ of every step, or a tuple of one
+      such triple for each step. "standard" is Muon's (3.4445, -4.775, 2.0315), and "dion" five that
+      differ. (1.5, -0.5, 0) is Newton and Schulz's own, which converges to the polar factor.
+    steps: the number of steps of one polynomial: 5 by default.
+    preconditioning: the divisor of A before the first step, as in optax. "frobenius" and "spectral"
+      are norms, to which `eps` is added. "schatten" is the root of the Frobenius norm of Aᴴ A.
+      "aol" is, for each column, the root of the sum of magnitudes in its column of Aᴴ A. The last
+      two are at least √eps.
+    eps: for a matrix that is zero, and stays so. Its derivative is NaN, except by "aol".
+    axes: as for `qr`, for the longer dimension.
 
   Returns:
-    U f(S) Vᴴ, of A = U S Vᴴ and f the polynomials of S divided so, sharded as A is. By "standard"
-    and "dion" f is between 0.68 and 1.14 for singular values above a hundredth of what A is divided
-    by. `polar` gives U Vᴴ.
+    U f(S) Vᴴ, sharded as A is. A = U S Vᴴ, and f applies the polynomials to the divided S. By
+    "standard" and "dion", f is between 0.68 and 1.14 for singular values above a hundredth of the
+    divisor. `polar` gives U Vᴴ.
 
-  Algorithm: polynomials of Aᴴ A, A scaled by a power of two, which each device computes: the
-  device's rows are multiplied by them, and not by each other. A step multiplies what rounding has
-  left in place of eigenvalues near 0 by a², and before that is √eps the Gram matrix is made anew.
-  So a device receives k² numbers, k = min(m, n), for each three of Muon's steps in float32, of all
-  five in float64, where XLA moves some for each step. Derivatives, to any order, move k² numbers
-  for each sum.
+  Algorithm: polynomials of Aᴴ A, with A scaled by a power of two. Each device computes them and
+  multiplies its rows by them. A step multiplies the rounding errors of eigenvalues near 0 by a²,
+  and the Gram matrix is computed again before they reach √eps. A device therefore receives k²
+  numbers, k = min(m, n), for every three of Muon's steps in float32, and for all five in float64.
+  XLA's own partition moves some for each step. Derivatives, to any order, move k² numbers for each
+  sum.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -1,7 +1,7 @@
 """Products and triangular systems of matrices in the block-cyclic layout, (P, h, w).
 
-Their batch is the devices. None has a handler: they are primitives for the sake of their
-derivatives, which XLA would otherwise take through the loops, with every panel in memory.
+Their batch is the devices. None has a handler: they are primitives so that they have their own
+derivative rules. XLA would differentiate the loops, and keep every panel in memory.
 """
 
 import functools
@@ -54,7 +54,7 @@ multiply_p: ffi.Operation = ffi.operation(
 
 
 def _solve_jvp(primals, tangents, *, grid, left, transpose, lower):
-  # op(L) dX = dB - op(dL) X, and of X op(L) = B likewise.
+  # op(L) dX = dB - op(dL) X, and likewise for X op(L) = B.
   (l, b), (dl, db) = primals, tangents
   solve = functools.partial(solve_p, l, grid=grid, left=left, transpose=transpose, lower=lower)
   x = solve(b)
@@ -68,8 +68,8 @@ def _solve_jvp(primals, tangents, *, grid, left, transpose, lower):
 
 
 def _solve_transpose(cotangents, operands, *, transpose, **how):
-  # Of X op(L) = B the lower triangles depend on each other alone, both ways; `lower` is for it
-  # alone.
+  # The lower triangles of B and X in X op(L) = B depend on each other alone, both ways. `lower` is
+  # only for that system.
   return None, solve_p(operands[0], cotangents[0], transpose=not transpose, **how)
 
 
@@ -106,10 +106,10 @@ def _linear(name, fallback, opposite):
   return operation
 
 
-# The Hermitian matrix of a lower triangle. XLA's transpose of it would move the matrix, not half.
+# The Hermitian matrix of a lower triangle. XLA's transpose would move the whole matrix, not half.
 hermitian_p: ffi.Operation = _linear("hermitian", _hermitian, lambda: folded_p)
 folded_p: ffi.Operation = _linear("folded", _folded, lambda: hermitian_p)
-# Its own transpose; XLA's, of a loop over panels, would be another loop that keeps each panel.
+# This operation is its own transpose. XLA's would be another loop, which keeps each panel.
 half_p: ffi.Operation = _linear("half", _half, lambda: half_p)
 
 

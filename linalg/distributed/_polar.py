@@ -45,16 +45,18 @@ _METHODS = {"qr": _by_triangle, "gram": _by_gram}
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _polar(rows: Rows, method, a):
-  """W and P of A = W P, and the eigenvalues and vectors of P, which are constants to derivatives:
-  operations are given them that know P's."""
+  """W and P of A = W P, and the eigenvalues and eigenvectors of P.
+
+  The latter are constants to derivatives. They are passed to operations that have P itself.
+  """
   w, s, vh = _METHODS[method](rows, a)
   return w, _with_values(vh, s), s, vh
 
 
 @_polar.defjvp
 def _polar_jvp(rows, method, primals, tangents):
-  # As of linalg.polar: with K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ. Of
-  # dA = dW P + W dP, Wᴴ leaves dP = K - Ω P.
+  # As in linalg.polar: with K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ.
+  # Multiplying dA = dW P + W dP by Wᴴ gives dP = K - Ω P.
   (a,), (da,) = primals, tangents
   w, p, s, vh = _polar(rows, method, a)
   v = adjoint(vh)
@@ -80,30 +82,33 @@ def _compiled_polar(rows, is_wide, method, a):
 def polar(
     a: ArrayLike, *, method: str = "qr", axes: str | tuple[str, ...] | None = None
 ) -> tuple[jax.Array, jax.Array]:
-  """The polar decomposition of tall matrices whose rows are sharded, A = U P, or of wide ones whose
-  columns are, A = P U; `linalg.polar`.
+  """The polar decomposition of tall matrices whose rows are sharded, A = U P; `linalg.polar`.
+
+  For wide matrices whose columns are sharded, A = P U.
 
   Args:
     a: matrices (..., m, n); tall ones as for `qr`. The columns of a wide one are sharded as the
       rows of its transpose.
-    method: "qr", or "gram", which takes fewer operations and moves less, and is as accurate for
-      well-conditioned matrices alone.
-    axes: as for `qr`, of the longer dimension.
+    method: "qr" or "gram". "gram" takes fewer operations and moves less, but is as accurate only
+      for well-conditioned matrices.
+    axes: as for `qr`, for the longer dimension.
 
   Returns:
     (U, P): U (..., m, n), sharded as A is, has orthonormal columns, or rows if m < n. P (..., k, k)
     with k = min(m, n), on all devices, is Hermitian and positive semidefinite. A matrix that holds
     NaN or Inf has NaN in both.
 
-  Algorithm: with "qr", Q R by TSQR and the singular values of R: U is orthonormal to rounding at
-  any condition and any rank. With "gram", the eigenvalues of Aᴴ A, A scaled, or of A Aᴴ: the
-  rounding of U grows as the square of the ratio of singular values, and what belongs to those below
-  √(8 √k eps) of the largest, 0.3% of it for k = 128 in float32, is not made orthonormal but shrunk;
-  of A = 0, U is 0. Optimisers that orthogonalise gradients ask for no more. A device receives k²
-  numbers, and with "qr" as for `qr`.
+  Algorithm: "qr" takes Q R by TSQR and the singular values of R. U is orthonormal to rounding at
+  any condition and any rank.
 
-  Derivatives, to any order, are those of `linalg.polar`, where A has full rank, and with "gram" no
-  singular value is as small as that; they move k² numbers for each sum.
+  "gram" takes the eigenvalues of Aᴴ A, or of A Aᴴ, with A scaled. The rounding error of U grows as
+  the square of the ratio of singular values. Singular values below √(8 √k eps) of the largest, 0.3%
+  of it for k = 128 in float32, are shrunk instead of orthonormalized. For A = 0, U is 0. Optimizers
+  that orthogonalize gradients need no more. A device receives k² numbers, and with "qr" as many as
+  for `qr`.
+
+  Derivatives, to any order, are those of `linalg.polar`. They need full rank, and with "gram" no
+  singular value that small. They move k² numbers for each sum.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

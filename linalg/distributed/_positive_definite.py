@@ -32,8 +32,8 @@ from linalg.distributed._rhs import linear_solution, solve_columns
 def _lower_jvp(primals, tangents, *, grid):
   # dL = L Φ(L⁻¹ dA L⁻ᴴ); Murray, arXiv:1602.07527, eq. 8.
   l = lower_p(*primals, grid=grid)
-  # Of what Φ takes the lower triangle of, no more is computed; nor in the transpose, where what it
-  # gives comes first.
+  # Φ takes a lower triangle, so only that is computed. The transpose does the same for the
+  # cotangent of Φ.
   inner = solve_p(l, hermitian_p(tangents[0], grid=grid), grid=grid, left=True, transpose=False)
   inner = solve_p(l.conj(), inner, grid=grid, left=False, transpose=True, lower=True)
   half = half_p(inner, grid=grid)
@@ -70,7 +70,7 @@ def _logdet(l, grid):
 
 
 def _logdet_jvp(primals, tangents, *, grid):
-  # tr(A⁻¹ dA), of which the lower triangle has the half with the half of the diagonal.
+  # tr(A⁻¹ dA). The lower triangle, with half of the diagonal, gives half of it.
   inverse = inverse_p(*primals, grid=grid)
   half = grid.map(functools.partial(algorithms.lower_half, grid), "c", "c", tangents[0])
   change = 2 * jnp.sum((inverse.conj() * half).real, axis=(-2, -1))
@@ -131,13 +131,13 @@ def _solution(grid, a, l, b):
     meta_fields=["grid", "dtype"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class CholeskyFactor:
-  """The Cholesky factor of a matrix that several devices share, as `cho_factor` returns it.
+  """The Cholesky factor of a matrix that several devices share; `cho_factor` returns it.
 
-  A pytree: it goes in and out of functions that are transformed.
+  It is a pytree, so transformed functions can take and return it.
 
   Attributes:
     matrix: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
-      docs/distributed.md. Only derivatives, which are with respect to it, are computed with it.
+      docs/distributed.md. Only derivatives, which are with respect to it, use it.
     blocks: L in that layout, a constant to derivatives.
     info: int32, the order of the first leading minor that is not positive, or 0.
     grid: the layout.
@@ -155,7 +155,7 @@ class CholeskyFactor:
     return _lower(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def inverse(self) -> jax.Array:
-    """A⁻¹ (n, n), sharded as A is. Where A⁻¹ b will do, `solve` is faster and more accurate."""
+    """A⁻¹ (n, n), sharded as A is. To compute A⁻¹ b, `solve` is faster and more accurate."""
     return _inverse_matrix(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def slogdet(self) -> SlogdetResult:
@@ -173,8 +173,10 @@ class CholeskyFactor:
     return _det(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def solve(self, b: ArrayLike) -> jax.Array:
-    """x of A x = b, for a vector (n,) or a few columns (n, k): each device works with all of b,
-    which is gathered if its rows are sharded, and x is then sharded as it is."""
+    """x of A x = b, for a vector (n,) or a few columns (n, k).
+
+    Each device uses all of b. If its rows are sharded it is gathered, and x is sharded like it.
+    """
     return solve_positive("solve", self, b)
 
 
@@ -209,14 +211,14 @@ def cholesky(
     a: a matrix (n, n) of any floating, complex or integer dtype, sharded over its rows, its columns
       or both. Its lower triangle is read.
     axes: the axes of the mesh that it is sharded over: a name or names for the rows, or a pair
-      (rows, columns) of those. By default those that the array is sharded over; inside `jax.jit` on
-      Auto axes, where that cannot be known, all axes, by rows.
-    grid: (Pr, Pc), the devices' grid in the block-cyclic layout, of a matrix that is sharded over
-      one dimension. By default the nearest to a square; sharded over both, it has the grid that it
-      lies on.
-    panel: the width of a panel, a multiple of the P = Pr Pc devices. By default one that keeps a
-      panel small beside a device's share of the matrix, which is filled up to a multiple of it, and
-      that padding below a sixty-fourth, if it can.
+      (rows, columns) of those. The default is the array's sharding. Inside `jax.jit` on Auto axes
+      that cannot be known, and the default is all axes, by rows.
+    grid: (Pr, Pc), the devices' grid in the block-cyclic layout, for a matrix that is sharded over
+      one dimension. The default is the nearest to a square. A matrix that is sharded over both has
+      the grid of its sharding.
+    panel: the width of a panel, a multiple of the P = Pr Pc devices; the matrix is padded to a
+      multiple of it. The default keeps a panel small beside a device's share of the matrix, and the
+      padding below a sixty-fourth if possible.
 
   Returns:
     L (n, n), sharded as `a` is, zero above the diagonal. If A is not positive definite, it is NaN;
@@ -226,11 +228,14 @@ def cholesky(
 
   Algorithm: right-looking in a block-cyclic layout (Choi, Dongarra, Ostrouchov, Petitet, Walker and
   Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines,
-  1996), in which every device has a part of each panel both ways. A device receives some
-  n² (1 / Pr + 1 / Pc) / 2 numbers, twice its share n² / P on the way to that layout and back, and
-  of all that about a fifth more, for the phases that keep the program small and the blocks on the
-  diagonal. Derivatives, forward and reverse, are
-  Murray's, arXiv:1602.07527, by triangular systems and products in the same layout.
+  1996). Every device has a part of each panel both ways.
+
+  A device receives about n² (1 / Pr + 1 / Pc) / 2 numbers, and twice its share n² / P to move to
+  that layout and back. About a fifth more is for the phases that keep the program small, and for
+  the diagonal blocks.
+
+  Derivatives, forward and reverse, are Murray's, arXiv:1602.07527, by triangular systems and
+  products in the same layout.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -242,7 +247,7 @@ def cholesky(
   """
   factor = positive_factor("cholesky", a, axes, grid, panel)
   lower = factor.lower()
-  check_positive(factor.info)  # last: JAX takes no error through `shard_map` within `jax.set_mesh`
+  check_positive(factor.info)  # last, as JAX takes no error through `shard_map`
   return lower
 
 
@@ -251,14 +256,14 @@ def cholesky_ex(
     a: ArrayLike, *, axes: Places = None, grid: tuple[int, int] | None = None,
     panel: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """`cholesky`, with what went wrong.
+  """`cholesky`, with info.
 
   Args:
     a, axes, grid, panel: as for `cholesky`.
 
   Returns:
     (L, info): info, int32 on all devices, is 0, or the order of the first leading minor that is not
-    positive, as LAPACK's; L is then NaN.
+    positive, like LAPACK's; L is then NaN.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -276,15 +281,15 @@ def cho_factor(
     a: ArrayLike, *, axes: Places = None, grid: tuple[int, int] | None = None,
     panel: int | None = None,
 ) -> CholeskyFactor:
-  """The Cholesky factor of a matrix that several devices share, for all that is asked of it.
+  """The Cholesky factor of a matrix that several devices share, to be used several times.
 
   Args:
     a, axes, grid, panel: as for `cholesky`.
 
   Returns:
-    A `CholeskyFactor`, which stays in the block-cyclic layout; its methods solve systems and give
+    A `CholeskyFactor`, which stays in the block-cyclic layout. Its methods solve systems and return
     log det A, A⁻¹ and L. Where A is not positive definite they give NaN, and its `info` is that of
-    `cholesky_ex`. Derivatives of what they give, with respect to A, use the factor once more.
+    `cholesky_ex`. Derivatives with respect to A reuse the factor.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -303,15 +308,15 @@ def cho_solve(factor: CholeskyFactor, b: ArrayLike) -> jax.Array:
   """Solves A x = b with A's factor.
 
   Args:
-    factor: what `cho_factor` returns.
-    b: a vector (n,), or a few columns (n, k). Each device works with all of b, and columns that
-      are sharded are refused: ShardingTypeError.
+    factor: the result of `cho_factor`.
+    b: a vector (n,), or a few columns (n, k). Each device uses all of b. Sharded columns are
+      refused: ShardingTypeError.
 
   Returns:
     x, on all devices, or sharded as b is.
 
-  Algorithm: forward and back substitution, panel by panel. A device receives 2 n times
-  a panel's width, the diagonal blocks there and back, and 2 n k numbers of sums.
+  Algorithm: forward and back substitution, panel by panel. A device receives the diagonal blocks
+  twice, 2 n times a panel's width, and 2 n k numbers of sums.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

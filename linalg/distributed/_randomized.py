@@ -19,7 +19,7 @@ from linalg.distributed._tall import Rows, orthonormal
 
 
 class RandomizedSVDResult(NamedTuple):
-  """The largest singular values S and their vectors, A ≈ U diag(S) Vh, and the error of that."""
+  """The largest singular values S and their vectors, A ≈ U diag(S) Vh, and the error of this."""
 
   U: jax.Array
   S: jax.Array
@@ -48,11 +48,11 @@ def _triplets(rows: Rows, iterations, a, test):
 
 @_triplets.defjvp
 def _triplets_jvp(rows, iterations, primals, tangents):
-  # With P = Uᴴ dA V, dS = Re diag P, dU = U (T + R) / 2 + M and dV = V (T - R) / 2 + N, where
-  # Tᵢⱼ = (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) and Rᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ), as of all singular vectors
-  # (svd.py). M = (I - U Uᴴ) (dA V + A dV) / S and N = (I - V Vᴴ) (dAᴴ U + Aᴴ M) / S hold
-  # what turns out of the range. Each turn of these, and of Pᴴ, which is that only of exact U and V,
-  # makes the error smaller by the square of the first singular value left out over sⱼ, as an
+  # With P = Uᴴ dA V, dS = Re diag P, dU = U (T + R) / 2 + M and dV = V (T - R) / 2 + N, where Tᵢⱼ =
+  # (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) and Rᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ), as for all singular vectors (svd.py).
+  # M = (I - U Uᴴ) (dA V + A dV) / S and N = (I - V Vᴴ) (dAᴴ U + Aᴴ M) / S hold the change out of
+  # the range. These are iterated, and so is Pᴴ, which is exact only for exact U and V. Each
+  # iteration reduces the error by the square of the first singular value left out over sⱼ, as an
   # iteration of the range does.
   (a, test), (da, _) = primals, tangents
   u, s, v = _triplets(rows, iterations, a, test)
@@ -81,7 +81,7 @@ def _triplets_jvp(rows, iterations, primals, tangents):
 
 
 def _error(rows, a, u, s, vh):
-  """‖A - U diag(S) Vh‖, scaled by the largest singular value, the squares of which may overflow."""
+  """‖A - U diag(S) Vh‖, scaled by the largest singular value, because squares may overflow."""
   scale = jnp.where(s[..., :1] > 0, s[..., :1], 1)[..., None]
 
   def body(a, u, small, scale):
@@ -107,15 +107,16 @@ def randomized_svd(
     a: ArrayLike, rank: int, key: ArrayLike, *, oversampling: int = 10, power_iterations: int = 2,
     axes: str | tuple[str, ...] | None = None
 ) -> RandomizedSVDResult:
-  """The largest singular values and their vectors, of matrices whose rows are sharded; with data
-  whose columns have been centred, its principal components.
+  """The largest singular values and their vectors, of matrices whose rows are sharded.
+
+  If the columns of the data have been centered, these are its principal components.
 
   Args:
     a: matrices (..., m, n) of any shape, as for `qr`.
-    rank: how many.
-    key: as `jax.random.key` makes it. The matrices of a batch have the same random numbers.
-    oversampling: how many more are carried along, for accuracy.
-    power_iterations: how often the sketch is multiplied by A Aᴴ: each costs as much as the rest.
+    rank: the number of singular values.
+    key: as from `jax.random.key`. The matrices of a batch have the same random numbers.
+    oversampling: the number of additional values that are computed, for accuracy.
+    power_iterations: how often the sketch is multiplied by A Aᴴ. Each costs as much as the rest.
     axes: as for `qr`.
 
   Returns:
@@ -123,20 +124,23 @@ def randomized_svd(
     descending, Vh (..., rank, n) and error (...), on all devices. A matrix that holds NaN or Inf
     has NaN.
 
-  `error` is ‖A - U diag(S) Vh‖, the norm of Frobenius, as computed: it bounds the spectral norm
-  too, and no singular value is less than the true one by more, nor larger but for rounding. With l
-  = rank + oversampling columns, the range that they are found in leaves out, without power
-  iterations, √(1 + rank / (oversampling - 1)) times as much of A as the best one of that rank, in
-  the mean of its square; Halko, Martinsson and Tropp, theorem 10.5. Where l >= n, the decomposition
-  is that of `svd`.
+  `error` is the Frobenius norm ‖A - U diag(S) Vh‖, as computed. It bounds the spectral norm too. No
+  singular value is less than the true one by more than `error`, nor larger, up to rounding.
+
+  Let l = rank + oversampling be the number of columns. Without power iterations, the computed range
+  leaves out more of A than the best one of that rank. The factor is √(1 + rank / (oversampling -
+  1)), in the mean of its square; Halko, Martinsson and Tropp, theorem 10.5. Where l >= n, the
+  decomposition is that of `svd`.
 
   Algorithm: Halko, Martinsson and Tropp, Finding structure with randomness: probabilistic
   algorithms for constructing approximate matrix decompositions, SIAM Rev. 53 (2011), algorithm 4.4,
-  with TSQR between the products. A device receives (power_iterations + 1) (n l + P l²) numbers of
-  P <= 8 devices. Derivatives, of any order, are those of the exact singular values and vectors;
-  they hold where those of the first `rank` differ, and from those after them. They are as accurate
-  as the power iterations make them: the first about as the values, the second less, by the ratio
-  of the singular values at l. To them, `error` is a constant.
+  with TSQR between the products. A device receives (power_iterations + 1) (n l + P l²) numbers of P
+  <= 8 devices.
+
+  Derivatives, of any order, are those of the exact singular values and vectors. They need the first
+  `rank` values to differ from each other and from the later ones. Their accuracy depends on the
+  power iterations. First derivatives are about as accurate as the values, second ones less, by the
+  ratio of the singular values at l. `error` is a constant to derivatives.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -1,8 +1,8 @@
-"""Between where a matrix lies and the block-cyclic layout.
+"""Redistribution between the sharding of a matrix and the block-cyclic layout.
 
-All-to-alls deal the rows and the columns of all devices' parts, some rows at a time. What is sent
-is taken straight from a device's part: a device holds its part of the matrix before, what it
-receives and what becomes of it, no more than two of them at a time.
+All-to-alls distribute the rows and the columns of all devices' parts, some rows at a time. Sent
+data is taken directly from a device's part. A device handles its part of the matrix, the received
+data and the result, and holds no more than two of them at a time.
 """
 
 import functools
@@ -23,13 +23,13 @@ from linalg.distributed._slices import cut, put, quotient, remainder, take
 
 @functools.partial(jax.jit, static_argnums=0)
 def to_cyclic(g: Cyclic, a: jax.Array) -> jax.Array:
-  """The matrix in the block-cyclic layout, zeros after it. Each device moves its share."""
+  """The matrix in the block-cyclic layout, padded with zeros. Each device moves its share."""
   missing = [(0, x.chunk * x.devices - g.n) for x in map(g.dealt, (0, 1))]
   return g.map(functools.partial(_deal_p, g), "m", "c", jnp.pad(a, missing))
 
 
 def from_cyclic(g: Cyclic, x: jax.Array) -> jax.Array:
-  """The opposite of `to_cyclic`."""
+  """The inverse of `to_cyclic`."""
   return g.map(functools.partial(_collect_p, g), "c", "m", x)[: g.n, : g.n]
 
 
@@ -37,15 +37,19 @@ def brought(
     name: str, a: ArrayLike, axes: Places, grid: tuple[int, int] | None, panel: int | None,
     *others: ArrayLike, has_pivots: bool = False,
 ) -> tuple[Cyclic, jax.Array, Any]:
-  """The layout that a caller's matrix is factored in, the matrix there, and the dtype that it and
-  all others of the call promote to: a system is solved as accurately as x is given."""
+  """The layout that a caller's matrix is factored in, the matrix in it, and the dtype of the
+  results.
+
+  The dtype is the one that the matrix and all other operands promote to. A system is solved as
+  accurately as x is given.
+  """
   (a, *_), dtype = as_arrays(name, a, *others)
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel, has_pivots)
   return cyclic, to_cyclic(cyclic, a), dtype
 
 
 def _deal(g, a):
-  """A device's part in the block-cyclic layout, of that of the matrix where it lies."""
+  """A device's part in the block-cyclic layout, from its part in the matrix's sharding."""
   rows, columns = g.dealt(0), g.dealt(1)
   (r, c), (i, j) = g.place(), _place(g)
   a = _exchange(g, a, rows.outgoing(i), columns.outgoing(j))
@@ -60,8 +64,10 @@ def _deal(g, a):
 
 
 def _collect(g, x):
-  """A device's part of the matrix where it lies, of that in the block-cyclic layout; anything after
-  the matrix."""
+  """A device's part in the matrix's sharding, from its part in the block-cyclic layout.
+
+  The rows and columns after the matrix are arbitrary.
+  """
   rows, columns = g.dealt(0), g.dealt(1)
   (r, c), (i, j) = g.place(), _place(g)
   x = _exchange(g, x, rows.returning(r), columns.returning(c))
@@ -71,26 +77,26 @@ def _collect(g, x):
 
 
 def _place(g):
-  """Of this device, where a matrix lies: its number among those of the rows, and of the columns."""
+  """This device's indices in the matrix's sharding: along the rows, and along the columns."""
   r, c = g.place()
   number, columns = r * g.columns + c, g.dealt(1).devices
   return quotient(number, columns), remainder(number, columns)
 
 
-# All-to-alls that a matrix is exchanged by. Of one alone XLA would hold copies of all that is sent,
-# and of all that is received.
+# The number of all-to-alls that exchange a matrix. With a single one, XLA would hold copies of all
+# data that is sent and received.
 _TURNS = 8
 
 
 def _exchange(g, x, rows, columns):
-  """What all devices have of rows and columns for this one: some rows for each device at a time."""
+  """The rows and columns that all devices send to this one, some rows per device at a time."""
   (heads, height), (groups, width) = rows.shape, columns.shape
   if g.devices == 1:
     return g.exchange_all(x, rows, columns)
   some = -(-height // _TURNS)
 
   def turn(i, received):
-    first = jnp.minimum(i * some, height - some)  # the last may have rows of the one before again
+    first = jnp.minimum(i * some, height - some)  # the last may repeat rows
     return put(received, g.exchange_all(x, cut(rows, first, some, 1), columns), 0, first, 0)
 
   received = g.zeros_after(x, (heads * groups, height, width))
@@ -101,9 +107,11 @@ _Move = Callable[[Cyclic, jax.Array], jax.Array]
 
 
 def _operation(name, function, shape, opposite) -> _Move:
-  """`function` of a grid and a device's part, that moves numbers to another `shape`. Its transpose
-  is the opposite, which moves them back; what XLA makes of that of `take` is a loop over what is
-  added."""
+  """`function` of a grid and a device's part, which moves numbers to another `shape`.
+
+  Its transpose is the opposite, which moves them back. XLA's transpose of `take` would be a loop of
+  additions.
+  """
 
   def fallback(x, *, grid, **_):
     mapped = functools.partial(function, grid)

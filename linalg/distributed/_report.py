@@ -1,4 +1,4 @@
-"""What a compiled program moves between devices, and the memory that it takes on each."""
+"""The data that a compiled program moves between devices, and its memory on each."""
 
 import collections
 import math
@@ -18,13 +18,13 @@ _CALLED = re.compile(
 
 
 class Report(NamedTuple):
-  """What `report` finds.
+  """The result of `report`.
 
   Attributes:
     collectives: for each kind, how often it runs.
-    received: for each kind, the bytes of its results on one device, what it had already included.
-    unknown_loops: how many loops with collectives in them have no known number of turns; they are
-      counted once.
+    received: for each kind, the bytes of its results on one device, including its own part.
+    unknown_loops: the number of loops with collectives whose number of iterations is unknown. Their
+      collectives are counted once.
     arguments, results, temporaries: bytes on one device.
   """
 
@@ -42,13 +42,13 @@ class Report(NamedTuple):
 
 
 def report(compiled: Any) -> Report:
-  """What a compiled program moves between devices, and the memory that it takes on each.
+  """The data that a compiled program moves between devices, and its memory on each.
 
   Args:
-    compiled: as `jax.jit(f).lower(*operands).compile()` returns it.
+    compiled: the result of `jax.jit(f).lower(*operands).compile()`.
 
   Returns:
-    A `Report`. Collectives in loops count for each turn.
+    A `Report`. Collectives in loops count for each iteration.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -71,7 +71,7 @@ def report(compiled: Any) -> Report:
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
-  """The lines of each computation of a program, and the name of the one that is entered."""
+  """The lines of each computation of a program, and the name of the entry computation."""
   found: dict[str, list[str]] = {}
   entry = name = ""
   for line in text.splitlines():
@@ -87,7 +87,7 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 def _visit(
     computations: Mapping[str, list[str]], name: str, times: int, is_known: bool
 ) -> Iterator[tuple[str, int, int, bool]]:
-  """(kind, bytes, how often, whether that is known) of each collective in a computation."""
+  """(kind, bytes, count, whether the count is known) of each collective in a computation."""
   for line in computations.get(name, ()):
     if match := _COLLECTIVE.search(line):
       yield match[2], _bytes(match[1]), times, is_known
@@ -102,7 +102,7 @@ def _visit(
 
 
 def _bytes(shapes: str) -> int:
-  """Of all arrays in the type of a result."""
+  """The bytes of all arrays in the type of a result."""
   total = 0
   for dtype, dimensions in _ARRAY.findall(shapes):
     bits = 8 if dtype == "pred" else int(re.sub(r"\D", "", dtype))

@@ -17,9 +17,10 @@ from linalg.distributed._layout import check_columns
 def solve_columns(
     name: str, n: int, dtype: Any, b: ArrayLike, solve: Callable[[jax.Array], jax.Array]
 ) -> jax.Array:
-  """What `solve` makes of columns (n, k) that are on all devices, for such or a vector (n,).
+  """`solve` applied to a vector (n,) or columns (n, k), which are brought to all devices.
 
-  It is sharded as `b` is, and of the dtype that `b` and the matrix, of `dtype`, promote to.
+  The result is sharded as `b` is, and has the dtype that `b` and the matrix, of `dtype`, promote
+  to.
   """
   (_, b), dtype = as_arrays(name, jnp.zeros((), dtype), b)
   columns, vector = as_columns(name, jax.ShapeDtypeStruct((n, n), dtype), b)
@@ -35,8 +36,10 @@ def linear_solution(
     g: Cyclic, b: jax.Array, multiply: Callable[[jax.Array], jax.Array],
     solve: Callable[[jax.Array], jax.Array], solve_adjoint: Callable[[jax.Array], jax.Array],
 ) -> jax.Array:
-  """`solve(b)`, with the derivatives of the linear system whose matrix is `multiply`. All are of
-  columns that are on all devices, with as many rows as the matrix is filled up to."""
+  """`solve(b)`, with the derivatives of the linear system whose matrix is `multiply`.
+
+  All columns are on all devices, and have as many rows as the padded matrix.
+  """
   x = lax.custom_linear_solve(
       multiply, g.pad(b), lambda _, b: solve(b),
       transpose_solve=lambda _, b: solve_adjoint(b.conj()).conj())
@@ -51,7 +54,7 @@ def _replicated(b):
 
 
 def _placed_like(x, b):
-  """On Explicit axes, or where the operand is there, x is sharded as it is."""
+  """x, sharded like b, on Explicit axes or where b is a concrete array."""
   if any(jax.typeof(b).sharding.spec):
     return jax.sharding.reshard(x, jax.typeof(b).sharding)
   own = None if isinstance(b, jax.core.Tracer) else b.sharding

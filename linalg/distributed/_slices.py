@@ -1,6 +1,7 @@
-"""Indices of panels, blocks and rows, none of them negative, and loops over panels.
+"""Nonnegative indices of panels, blocks and rows, and loops over panels.
 
-What `jax.numpy` does about signs would be much of a program, and of the time to compile it.
+`jax.numpy` handles negative indices with code that would make up much of a program and its compile
+time.
 """
 
 from typing import Any
@@ -19,23 +20,25 @@ def remainder(x, y: int):
 
 
 def take(x, numbers, dimension: int):
-  """The entries of some numbers along a dimension; clipped, as none is out of range and NaN for
-  those that were would be more of a program."""
+  """The entries of given indices along a dimension.
+
+  `clip` costs nothing, as no index is out of range. NaN for such entries would add code.
+  """
   return jnp.take(x, numbers, axis=dimension, mode="clip")
 
 
 def cut(x, begin, size: int, dimension: int):
-  """Of one dimension, a part."""
+  """A part of one dimension."""
   return lax.dynamic_slice_in_dim(x, begin, size, dimension, allow_negative_indices=False)
 
 
 def put(x, part, *begin):
-  """An array with a part of it replaced, that begins there."""
+  """An array with the part that begins at `begin` replaced."""
   return lax.dynamic_update_slice(x, part, _alike(begin), allow_negative_indices=False)
 
 
 def window(x, begin, shape):
-  """A part of an array, of that shape, that begins there."""
+  """The part of an array with the given beginning and shape."""
   return lax.dynamic_slice(x, _alike(begin), shape, allow_negative_indices=False)
 
 
@@ -44,8 +47,10 @@ def _alike(numbers):
 
 
 def loop(first: int, last: int, step, carry):
-  """`lax.fori_loop` that counts from `first`, and not from 0: what differs in nothing else XLA
-  compiles once."""
+  """`lax.fori_loop` that counts from `first` rather than 0.
+
+  XLA compiles once all loops that differ only in `first`.
+  """
 
   def body(state):
     k, carry = state

@@ -15,7 +15,7 @@ from linalg.distributed._positive_definite import positive_factor, solve_positiv
 
 
 class _Kind(NamedTuple):
-  """Of matrices: how they are factored, solved with, and checked."""
+  """How one kind of matrix is factored, solved with, and checked."""
 
   factor: Callable[..., Any]
   solve: Callable[..., jax.Array]
@@ -40,14 +40,17 @@ def _factored(name, assume_a, *operands):
 
 
 def _checked(assume_a, factor, result):
-  """The result, once the factor is checked: last, as `linalg.checked` takes an error through what
-  comes after it, and JAX does not take one through `shard_map` within `jax.set_mesh`."""
+  """The result, once the factor is checked.
+
+  The check is last: `linalg.checked` takes an error through later operations, but JAX takes none
+  through `shard_map` within `jax.set_mesh`.
+  """
   _KINDS[assume_a].check(factor.info)
   return result
 
 
 def _checked_determinant(assume_a, factor, result):
-  """The same of a determinant, which a singular matrix has too."""
+  """A determinant, once the factor is checked; a singular matrix has one too."""
   return result if assume_a == "gen" else _checked(assume_a, factor, result)
 
 
@@ -65,11 +68,11 @@ def solve(
       read.
 
   Returns:
-    x, on all devices, or sharded as b is; NaN if A is singular, or not positive definite though
-    assumed to be.
+    x, on all devices, or sharded as b is. It is NaN if A is singular, or not positive definite with
+    "pos".
 
   Algorithm: `lu_factor` and `lu_solve`, or `cholesky` and `cho_solve`. A derivative reuses the
-  factor, and moves no matrix but A's share to the block-cyclic layout and back.
+  factor. It moves only A's share to the block-cyclic layout and back.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -87,7 +90,7 @@ def solve_ex(
     a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
     grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """`solve`, with what went wrong.
+  """`solve`, with info.
 
   Args:
     a, b, assume_a, axes, grid, panel: as for `solve`.
@@ -117,12 +120,12 @@ def det(
     a, assume_a, axes, grid, panel: as for `solve`.
 
   Returns:
-    The determinant, on all devices: 0 of a singular matrix, and 0 or Inf where it is out of range,
-    not on the way. NaN if A is not positive definite though assumed to be.
+    The determinant, on all devices. It is 0 for a singular matrix, and 0 or Inf only where the
+    result itself is out of range. It is NaN if A is not positive definite with "pos".
 
-  Algorithm: `lu_factor`, or `cholesky`; the product of the pivots is taken with its exponent apart.
-  The derivative is det(A) A⁻¹, which `inv` computes; at a singular matrix, where `linalg.det`'s is
-  of its cofactors, it is NaN.
+  Algorithm: `lu_factor`, or `cholesky`. The product of the pivots keeps its exponent apart. The
+  derivative is det(A) A⁻¹, which `inv` computes. It is NaN at a singular matrix, where `linalg.det`
+  uses cofactors.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -140,15 +143,14 @@ def slogdet(
     a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
     grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> SlogdetResult:
-  """The sign and the logarithm of the determinant of a matrix that several devices share;
-  `linalg.slogdet`.
+  """Sign and logarithm of the determinant of a matrix that several devices share; `linalg.slogdet`.
 
   Args:
     a, assume_a, axes, grid, panel: as for `solve`.
 
   Returns:
-    SlogdetResult(sign, logabsdet), on all devices: the sign, or phase, is 0 of a singular matrix,
-    and logabsdet -inf. Both are NaN if A is not positive definite though assumed to be.
+    SlogdetResult(sign, logabsdet), on all devices. For a singular matrix the sign, or phase, is 0
+    and logabsdet -inf. Both are NaN if A is not positive definite with "pos".
 
   Algorithm: `lu_factor`, or `cholesky`. The derivative is A⁻¹, which `inv` computes.
 
@@ -174,11 +176,10 @@ def inv(
     a, assume_a, axes, grid, panel: as for `solve`.
 
   Returns:
-    A⁻¹ (n, n), sharded as `a` is; NaN if A is singular, or not positive definite though assumed to
-    be.
+    A⁻¹ (n, n), sharded as `a` is. It is NaN if A is singular, or not positive definite with "pos".
 
   Algorithm: X of A X = I by `lu_factor`; or L⁻¹ by substitution, and L⁻ᴴ L⁻¹. A device receives
-  about twice what it does for the factors.
+  about twice as much as for the factors.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -196,7 +197,7 @@ def inv_ex(
     a: ArrayLike, *, assume_a: str = "gen", axes: Places = None,
     grid: tuple[int, int] | None = None, panel: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """`inv`, with what went wrong.
+  """`inv`, with info.
 
   Args:
     a, assume_a, axes, grid, panel: as for `solve`.

@@ -1,4 +1,5 @@
-"""Stacks of matrices whose matrix dimensions are sharded: one exchange makes them a batch."""
+"""Stacks of matrices whose matrix dimensions are sharded: one exchange makes them a sharded
+batch."""
 
 import functools
 from collections.abc import Callable
@@ -18,25 +19,25 @@ from linalg.distributed._layout import Layout, Places, layout_of, partition, pla
 def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..., Any]:
   """`function` of a stack of matrices, for stacks whose matrix dimensions are sharded.
 
-  Left to XLA, such a stack is gathered onto every device and worked on by each. Here one exchange
-  gives every device whole matrices, its share of the stack; they are worked on; and another one
-  takes the results back.
+  XLA by itself gathers such a stack onto every device, and every device computes all of it. This
+  function uses two exchanges. One gives every device whole matrices, its share of the stack. After
+  the computation, another takes the results back.
 
   Args:
     function: a function of one stack (k, m, n), such as `linalg.polar` or a composition of this
-      package's functions, that treats the matrices of a stack alike, and one at a time: its results
-      are arrays (k, ...).
-    axes: as for `cholesky`, the axes of the mesh that matrix dimensions are sharded over. By
-      default those that the array is sharded over; needed inside `jax.jit` on Auto axes, where that
-      cannot be known.
+      package's functions. It must treat the matrices of a stack alike, and one at a time. Its
+      results are arrays (k, ...).
+    axes: as for `cholesky`, the axes of the mesh that matrix dimensions are sharded over. The
+      default is the array's sharding. Inside `jax.jit` on Auto axes that cannot be known, and
+      `axes` is needed.
 
   Returns:
     A function of the same stack, sharded over matrix dimensions. A result (k, m', n') is sharded as
     the stack is, where the devices divide its dimensions; others are on all devices. It has the
-    derivatives that `function` has.
+    derivatives of `function`.
 
-  A stack whose length the devices do not divide is filled up with matrices of its own; each device
-  moves its share of it once there and once back.
+  A stack whose length is not divisible by the number of devices repeats its own matrices.
+  Each device moves its share once there and once back.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg, linalg.distributed as dist
@@ -92,7 +93,7 @@ def _exchange(function, layout: Layout, stack):
 
   def body(stack):
     stack = jnp.take(stack, jnp.arange(filled) % length, axis=0)
-    # The axis that varies fastest along the stack is the last: its exchange is the inner one.
+    # The axis that varies fastest along the stack is the last. Its exchange is the inner one.
     for dimension, own in ((1, rows), (2, columns)):
       if own:
         stack = lax.all_to_all(stack, own, 0, dimension, tiled=True)

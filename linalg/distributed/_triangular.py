@@ -48,9 +48,9 @@ def solve_triangular(
   """Solves A x = b with a triangular matrix that several devices share; `linalg.solve_triangular`.
 
   Args:
-    a: a matrix (n, n), sharded over its rows, its columns or both, of which one triangle is read.
-    b: a vector (n,), or a few columns (n, k). Each device works with all of b, and columns that
-      are sharded are refused: ShardingTypeError.
+    a: a matrix (n, n), sharded over its rows, its columns or both. Only one triangle is read.
+    b: a vector (n,), or a few columns (n, k). Each device uses all of b. Sharded columns are
+      refused: ShardingTypeError.
     trans: the system: 0 or 'N' for A x = b, 1 or 'T' for Aᵀ x = b, 2 or 'C' for Aᴴ x = b.
     lower: whether the lower or the upper triangle is read.
     unit_diagonal: if true, the diagonal is taken to be 1 and not read.
@@ -60,8 +60,8 @@ def solve_triangular(
     x, on all devices, or sharded as b is. A zero on the diagonal gives infinities and NaN.
 
   Algorithm: substitution, panel by panel, in the layout of `cholesky`. A device receives A's share
-  n² / P on the way there, n times a panel's width of diagonal blocks, and n k numbers of sums.
-  Derivatives, forward and reverse, to any order, are those of the linear system, and move as much.
+  n² / P, n times a panel's width of diagonal blocks, and n k numbers of sums. Derivatives, forward
+  and reverse, to any order, are those of the linear system, and move as much.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -1,9 +1,9 @@
 """`jax.lax.linalg` on this package's functions, for `import linalg.lax as lax_linalg`.
 
-It has the names and signatures of that module, and its conventions.
+This module has the names, signatures and conventions of `jax.lax.linalg`.
 """
 
-# JAX's own: its primitives, the names of its algorithms, and what this package lacks.
+# JAX's own names: its primitives, its algorithms, and the functions that this package lacks.
 from jax.lax.linalg import (
     EighImplementation,
     EigImplementation,

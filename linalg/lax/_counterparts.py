@@ -1,6 +1,7 @@
-"""What `jax.lax.linalg` calls or orders otherwise than this package.
+"""Functions of `jax.lax.linalg` whose names, options or order of results differ from this
+package's.
 
-An algorithm that is asked for by name is JAX's: then its function is called.
+An algorithm that is asked for by name is JAX's, so JAX's function is called.
 """
 
 from collections.abc import Callable
@@ -77,12 +78,12 @@ def eig(
 
   Args:
     x: matrices (..., n, n).
-    compute_left_eigenvectors, compute_right_eigenvectors: what to return.
-    enable_eigvec_derivs: not used: the eigenvectors always have derivatives.
+    compute_left_eigenvectors, compute_right_eigenvectors: which eigenvectors to return.
+    enable_eigvec_derivs: not used. The eigenvectors always have derivatives.
     implementation, use_magma: if one is given, JAX's function is called.
 
   Returns:
-    The list of the eigenvalues, the left and the right eigenvectors, or of those asked for.
+    A list: the eigenvalues, then the left and the right eigenvectors that were asked for.
 
   Example:
     >>> import jax.numpy as jnp, linalg.lax
@@ -120,11 +121,11 @@ def eigh(
   Args:
     x: matrices (..., n, n).
     lower: the triangle that is read if `symmetrize_input` is false.
-    symmetrize_input: whether (A + Aᴴ) / 2 is meant.
-    sort_eigenvalues: not used: they are in ascending order.
-    subset_by_index: (first, end), the places of the eigenvalues to return, `end` excluded; all are
+    symmetrize_input: whether to decompose (A + Aᴴ) / 2.
+    sort_eigenvalues: not used. They are always in ascending order.
+    subset_by_index: (first, end), the indices of the eigenvalues to return, `end` excluded. All are
       computed.
-    implementation: if it is given, JAX's function is called.
+    implementation: if given, JAX's function is called.
 
   Returns:
     The tuple (eigenvectors, eigenvalues).
@@ -179,7 +180,7 @@ def qr(
     x: matrices (..., m, n).
     pivoting: whether to permute columns, and to return the permutation.
     full_matrices: whether Q is (..., m, m), or (..., m, min(m, n)).
-    use_magma: if it is given, JAX's function is called.
+    use_magma: if given, JAX's function is called.
 
   Returns:
     (Q, R), or with `pivoting` (Q, R, permutation).
@@ -210,7 +211,7 @@ def schur(
   Args:
     x: matrices (..., n, n).
     compute_schur_vectors: whether to return Z.
-    sort_eig_vals: there is no such thing, as in JAX: NotImplementedError.
+    sort_eig_vals: not implemented, as in JAX; raises NotImplementedError.
     select_callable: not used.
 
   Returns:
@@ -243,7 +244,7 @@ def svd(
   Args:
     x: matrices (..., m, n).
     full_matrices, compute_uv, subset_by_index: as for `linalg.svd`.
-    algorithm: if it is given, and not DEFAULT, JAX's function is called.
+    algorithm: if given, and not DEFAULT, JAX's function is called.
 
   Returns:
     (U, s, Vᴴ), or s.

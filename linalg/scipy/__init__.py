@@ -1,10 +1,10 @@
 """`jax.scipy.linalg` on this package's functions, for `import linalg.scipy as jsl`.
 
-It has the names and signatures of that module, and its conventions; and functions that it lacks, by
-the names and signatures of `scipy.linalg`.
+This module has the names, signatures and conventions of `jax.scipy.linalg`. It also has functions
+of `scipy.linalg` that JAX lacks, with SciPy's names and signatures.
 """
 
-# JAX's own: matrices that are composed without linear algebra.
+# JAX's own functions: matrices that are composed without linear algebra.
 from jax.scipy.linalg import (
     circulant,
     companion,

@@ -1,7 +1,7 @@
-"""Banded matrices, held by their diagonals as SciPy and LAPACK hold them.
+"""Banded matrices, stored by diagonals as in SciPy and LAPACK.
 
-Diagonal t of a matrix with u diagonals above the main one is row t of `ab`: ab[t, j] is
-A[j + t - u, j]. The corners of `ab`, for which A has no such row, are not read.
+Row t of `ab` is diagonal t of a matrix with u diagonals above the main one: ab[t, j] is A[j + t -
+u, j]. The corners of `ab`, where A has no such row, are not read.
 """
 
 import functools
@@ -21,15 +21,15 @@ from linalg._core.public import public
 __all__ = ["cho_solve_banded", "cholesky_banded", "solve_banded", "solveh_banded"]
 
 
-# Diagonals. `upper` is the number of those above the main one.
+# Diagonals. `upper` is the number of diagonals above the main one.
 
 
 def _moved(x, upper, core=2):
-  """Row t of (..., diagonals, n) or, with core=3, (..., diagonals, n, k) moved by t - upper along
-  n, zeros moving in.
+  """Row t of (..., diagonals, n) shifted by t - upper along n, and filled with zeros.
 
-  Each row is padded, and the whole cut into rows that are an element shorter: a reshape however
-  many diagonals there are, and no gather.
+  With core=3 the shape is (..., diagonals, n, k). Each row is padded, and the whole is cut into
+  rows that are one element shorter. This takes one reshape for any number of diagonals, and no
+  gather.
   """
   *batch, count, n = x.shape[: x.ndim - core + 2]
   rest = x.shape[x.ndim - core + 2 :]
@@ -42,7 +42,7 @@ def _moved(x, upper, core=2):
 
 
 def _transposed(ab, upper):
-  """The diagonals of the transposed matrix; its corners are 0."""
+  """The diagonals of the transposed matrix, with corners of 0."""
   return jnp.flip(_moved(ab, upper), -2)
 
 
@@ -59,15 +59,17 @@ def _times(ab, upper, x):
 
 
 def _lower_form(ab, lower):
-  """A Hermitian matrix, or a lower triangular factor, of which SciPy's upper or lower form is
-  given, by its diagonals from the main one down; the corners are 0."""
+  """The diagonals from the main one down, from SciPy's upper or lower form, with corners of 0.
+
+  The matrix is Hermitian, or a lower triangular factor.
+  """
   if lower:
     return _cleared(ab, 0)
   return _transposed(ab, ab.shape[-2] - 1).conj()
 
 
 def _in_form(columns, lower):
-  """What `_lower_form` returns, in the form that was given."""
+  """Turns a result of `_lower_form` back into the given form."""
   return columns if lower else _transposed(columns, 0).conj()
 
 
@@ -85,17 +87,17 @@ def _hermitian_times(ab, lower, x):
   return on_diagonal + _times(strict, 0, x) + _adjoint_times(strict, x)
 
 
-# Recurrences, which stand in for the handlers where there are none: a window of the matrix moves
-# along the diagonal.
+# Recurrences that replace the handlers where there are none. A window of the matrix moves along the
+# diagonal.
 
 
 def _with_rows(x, before, after):
-  """`x` with rows of 0 before and after its own."""
+  """`x` with rows of 0 added before and after its own."""
   return jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, after), (0, 0)])
 
 
 def _zero_rows(x, count):
-  """As many rows of 0, of the dtype, the batch and the row's length of `x`."""
+  """`count` rows of 0, of the dtype, the batch and the row length of `x`."""
   return _with_rows(x[..., :0, :], 0, count)
 
 
@@ -105,7 +107,7 @@ def _along(x, axis):
 
 
 def _from_left(window, axis, entering=None):
-  """The window an element on: without the first, and with another, or 0, at the end."""
+  """The window moved on by one element: the first is dropped, and `entering`, or 0, is appended."""
   size = window.shape[axis]
   kept = jax.lax.slice_in_dim(window, 1, size, axis=axis)
   last = zeros_like(jax.lax.slice_in_dim(window, 0, 1, axis=axis))
@@ -115,7 +117,7 @@ def _from_left(window, axis, entering=None):
 
 
 def _first(condition):
-  """1 + the place of the first True among the last dimension, 0 where there is none."""
+  """1 + the index of the first True in the last dimension, 0 where there is none."""
   n = condition.shape[-1]
   places = expand(jnp.arange(n, dtype=jnp.int32), condition)
   left = jnp.max(jnp.where(condition, n - places, 0), axis=-1, initial=0)
@@ -123,17 +125,17 @@ def _first(condition):
 
 
 def _solve_steps(upper, lower, b):
-  """Elimination with partial pivoting, as LAPACK's gbtf2; and substitution.
+  """Elimination with partial pivoting, as LAPACK's gbtf2, and substitution.
 
   A window of lower + 1 rows begins at the column that is eliminated. Rows of an identity come
-  first, so that each row enters it at its own first column.
+  first, so that each row enters the window at its own first column.
   """
   below, above = lower.shape[-2], upper.shape[-2] - 1
   ab = jnp.concatenate([upper, lower], axis=-2)
   rows = _transposed(ab, above).mT  # of A, from below the diagonal to above it
   width = rows.shape[-1]
   identity = _zero_rows(rows, below) + expand(jnp.eye(below, width, dtype=rows.dtype), rows)
-  rows, sides = (_with_rows(x, 0, below) for x in (rows, b))
+  rows, rhs = (_with_rows(x, 0, below) for x in (rows, b))
 
   def eliminate(carry, entering):
     a, y = (jnp.concatenate([x, new[..., None, :]], axis=-2)
@@ -149,7 +151,7 @@ def _solve_steps(upper, lower, b):
     return (a, y - factor * top_y), (top[..., 0, :], top_y[..., 0, :])
 
   _, (u, y) = jax.lax.scan(
-      eliminate, (identity, _zero_rows(b, below)), (_along(rows, -2), _along(sides, -2)))
+      eliminate, (identity, _zero_rows(b, below)), (_along(rows, -2), _along(rhs, -2)))
   u, y = u[below:], y[below:]
 
   def substitute(following, step):
@@ -165,8 +167,10 @@ def _solve_steps(upper, lower, b):
 
 
 def _factor_step(before, a):
-  """Column k of L from that of A and, in `before`, what stands of the columns before it in the rows
-  from k on, the nearest first."""
+  """Column k of L, from column k of A and the columns of L before it.
+
+  `before` holds the elements of those columns in the rows from k on, the nearest column first.
+  """
   column = a - jnp.sum(before * before[..., :1].conj(), axis=-2)
   pivot = column[..., :1].real
   root = jnp.sqrt(pivot).astype(a.dtype)
@@ -181,7 +185,7 @@ def _with_column(before, column):
 
 
 def _no_columns(columns):
-  """`before` of the first column."""
+  """`before` for the first column."""
   return _zero_rows(columns.mT, columns.shape[-2])
 
 
@@ -194,10 +198,10 @@ def _factor_steps(ab, *, lower):
 
 
 def _factor_tangent(factor, da, lower):
-  """dL of A = L Lᴴ, column by column as L itself is found:
+  """dL of A = L Lᴴ, column by column, as L itself is computed.
 
-  dA = dL Lᴴ + L dLᴴ has, but for what the columns before give, l₀ dl + dl₀ l as its column, of
-  which the first element is 2 l₀ dl₀.
+  dA = dL Lᴴ + L dLᴴ. Without the contribution of the columns before, its column is l₀ dl + dl₀ l,
+  whose first element is 2 l₀ dl₀.
   """
   l, da = _lower_form(factor, lower), _lower_form(da, lower)
 
@@ -220,8 +224,8 @@ def _substitute_steps(factor, b, *, lower):
   """L Lᴴ x = b"""
   columns = _lower_form(factor, lower)
   width = columns.shape[-2]
-  sides = _with_rows(b, 0, width - 1)
-  first, rest = sides[..., : width - 1, :], sides[..., width - 1 :, :]
+  rhs = _with_rows(b, 0, width - 1)
+  first, rest = rhs[..., : width - 1, :], rhs[..., width - 1 :, :]
 
   def forward(window, step):
     l, entering = step
@@ -267,7 +271,8 @@ def _solve_transpose(cotangents, operands):
   return None, None, x
 
 
-# The diagonals down to the main one, and those below it: so the shapes tell both numbers.
+# The operands are the diagonals down to the main one and the diagonals below it, so their shapes
+# give both numbers.
 banded_solve_p = ffi.operation(
     "linalg_banded_solve",
     "u n, l n, n k -> n k, ()",
@@ -342,7 +347,7 @@ _positive_solve_p = given_factors(
 
 
 def _columns(name, ab, b):
-  """The right-hand sides (..., n, k), and whether there was one vector."""
+  """The right-hand sides (..., n, k), and whether `b` was one vector."""
   vector = b.ndim == 1
   columns = b[..., None] if vector else b
   check_columns(name, ab, b, columns)
@@ -394,19 +399,19 @@ def solve_banded(
 
   Args:
     l_and_u: (l, u), the numbers of diagonals below and above the main one.
-    ab: the diagonals (..., l + u + 1, n), from the uppermost down: ab[u + i - j, j] is A[i, j].
-      The corners, which are no elements of A, are not read.
+    ab: the diagonals (..., l + u + 1, n), from the uppermost down: ab[u + i - j, j] is A[i, j]. The
+      corners are not elements of A and are not read.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
     overwrite_ab, overwrite_b, check_finite: not used.
 
   Returns:
-    x, of the batch shape of `ab` and `b` broadcast. Where A is exactly singular or holds NaN, x is
-    NaN; see `checked`.
+    x, with the broadcast batch shape of `ab` and `b`. Where A is exactly singular or holds NaN, x
+    is NaN; see `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
   Algorithm: elimination with partial pivoting, as LAPACK's gbtf2, in a window of l + 1 rows that
-  moves along the diagonal: n l (l + u) operations, and memory of n (l + u + 1) numbers. A
+  moves along the diagonal. It takes n l (l + u) operations and memory for n (l + u + 1) numbers. A
   derivative factors anew.
 
   Example:
@@ -437,10 +442,10 @@ def cholesky_banded(
   """The Cholesky factor of banded matrices; SciPy's `scipy.linalg.cholesky_banded`, batched.
 
   Args:
-    ab: the main diagonal and the w above it (..., w + 1, n), from the uppermost down:
-      ab[w + i - j, j] is A[i, j]; or, if `lower`, those below it, from the main one down:
-      ab[i - j, j] is A[i, j]. The corners, which are no elements of A, and the imaginary part of
-      the main diagonal are not read.
+    ab: the diagonals (..., w + 1, n). By default the main diagonal and the w above it, from the
+      uppermost down: ab[w + i - j, j] is A[i, j]. If `lower`, the main diagonal and those below it,
+      from the main one down: ab[i - j, j] is A[i, j]. The corners are not elements of A and are not
+      read. Neither is the imaginary part of the main diagonal.
     lower: whether `ab` holds the lower triangle.
     overwrite_ab, check_finite: not used.
 
@@ -450,8 +455,8 @@ def cholesky_banded(
 
   float16 and bfloat16 are factored in float32, and the factor rounded.
 
-  Algorithm: that of LAPACK's pbtf2, n w² operations. Derivative: the recurrence that finds the
-  factor column by column, differentiated; n w² operations, as a loop of n steps, without a handler.
+  Algorithm: that of LAPACK's pbtf2, n w² operations. Derivative: the column recurrence of the
+  factor, differentiated. It takes n w² operations too, as a loop of n steps without a handler.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -498,9 +503,9 @@ def cho_solve_banded(
     overwrite_b, check_finite: not used.
 
   Returns:
-    x, of the batch shape of the factor and `b` broadcast and of their common dtype. A factor that
-    failed gives NaN, and one with a zero on its diagonal infinities and NaN, in its own system
-    alone.
+    x, with the broadcast batch shape and the common dtype of the factor and `b`. A factor that
+    failed gives NaN. A factor with a zero on its diagonal gives infinities and NaN. Other systems
+    of the batch are not affected.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -533,8 +538,8 @@ def solveh_banded(
     overwrite_ab, overwrite_b, check_finite: not used.
 
   Returns:
-    x, of the batch shape of `ab` and `b` broadcast. Where A is not positive definite, x is NaN; see
-    `checked`.
+    x, with the broadcast batch shape of `ab` and `b`. Where A is not positive definite, x is NaN;
+    see `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 

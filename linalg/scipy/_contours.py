@@ -1,9 +1,9 @@
-"""Points around the eigenvalues of triangular matrices, to tell close ones apart.
+"""Contour nodes around the eigenvalues of triangular matrices, to separate close eigenvalues.
 
-The mean of an analytic function over a circle is its value in the middle, and equidistant points
-give it to rounding: Trefethen and Weideman, SIAM Rev. 56 (2014). So a function of a matrix is its
-mean over matrices with other eigenvalues, each of them on a circle. How large the circles may be,
-the Fourier coefficients of the function on them say.
+The mean of an analytic function over a circle is its value at the center. Equidistant nodes give
+the mean to rounding: Trefethen and Weideman, SIAM Rev. 56 (2014). A function of a matrix is
+therefore its mean over matrices with other eigenvalues, each of them on a circle. The Fourier
+coefficients of the function on the circles decide how large they may be.
 """
 
 import functools
@@ -19,20 +19,26 @@ __all__ = ["moved_apart"]
 
 
 def _points(dtype):
-  """Those of the unit circle over which the means are taken, so many that they are as exact as the
-  dtype for a function whose nearest singularity is three radii away."""
+  """The nodes on the unit circle over which the means are taken.
+
+  Their number makes the means as exact as the dtype, for a function whose nearest singularity is
+  three radii away.
+  """
   count = 32 if jnp.finfo(dtype).bits == 64 else 16
   return np.exp(2j * np.pi * (np.arange(count) + 0.25) / count).astype(dtype)
 
 
-# A point within the unit circle, at which Cauchy's integral is compared with a function.
+# A point inside the unit circle, where Cauchy's integral is compared with the function.
 _WITHIN = 0.7 * np.exp(0.9j)
 
 
 def _tests(dtype):
-  """What is 0 of the values of an analytic function at `_points` and _WITHIN, up to what the means
-  are off by: its Fourier coefficients of z⁻¹ and z⁻², which say that it is not analytic, and the
-  difference from its interpolant, which says that there are too few points."""
+  """The analyticity tests: functionals of the values at `_points` and _WITHIN.
+
+  They are 0 for an analytic function, up to the error of the means. Two are its Fourier
+  coefficients of z⁻¹ and z⁻², which show that it is not analytic. The third is the difference from
+  its interpolant, which shows that there are too few nodes.
+  """
   points = _points(dtype)
   count = len(points)
   interpolant = (1 - (_WITHIN / points) ** count) / (1 - _WITHIN / points) / count
@@ -41,8 +47,10 @@ def _tests(dtype):
 
 
 def _phases(like):
-  """0, where an eigenvalue may stay, and more points of the unit circle than there are eigenvalues,
-  of which the first ones are as far apart as they can be: van der Corput's sequence."""
+  """Shifts for one eigenvalue: 0, and points of the unit circle, more than there are eigenvalues.
+
+  The first points are as far apart as possible: van der Corput's sequence.
+  """
   place = jnp.arange(like.shape[-1] + 12)
   bits = np.arange(20, dtype=place.dtype)[None]
   digits = (place[:, None] >> bits & 1).astype(like.dtype)
@@ -51,15 +59,17 @@ def _phases(like):
   return jnp.concatenate([jnp.zeros(1, like.dtype), points])
 
 
-# Of those that are looked at: from twice the size of the matrix down to a share of the eigenvalue,
-# and from there to 2, the scale of many functions.
+# The numbers of radii that are tested: from twice the size of the matrix down to a fraction of the
+# eigenvalue, and from there to 2, the scale of many functions.
 _RADII, _OTHER_RADII = 13, 4
 
 
 @jax.jit
 def _circles(t):
-  """The radii (..., r, n) of the circles around each eigenvalue on which f is looked at, and their
-  points (..., r, n, m + 1), _WITHIN being the last one."""
+  """The radii and the nodes of the circles around each eigenvalue on which f is tested.
+
+  Radii are (..., r, n), and nodes (..., r, n, m + 1). _WITHIN is the last node.
+  """
   eigenvalues = diagonal_of(t)
   size = largest_element(t)[..., None]
   size = jnp.log(jnp.where(size == 0, 1, size))
@@ -79,11 +89,11 @@ def _circles(t):
 
 
 class _Quality(NamedTuple):
-  """What a function is like on circles (..., r, n)."""
+  """The quality of a function on circles (..., r, n)."""
 
-  good: jax.Array  # whether it is as an analytic one
+  good: jax.Array  # whether it passes the analyticity tests
   cost: jax.Array  # the logarithm of the error of its second divided differences
-  off: jax.Array  # what its means are off by, relative to it
+  off: jax.Array  # the error of its means, relative to it
 
 
 def _quality(radii, values, middle):
@@ -101,8 +111,11 @@ def _quality(radii, values, middle):
 
 
 def _radius(radii, guides):
-  """The radius (..., n) of the circles to use, and what the means are off by: the one that is best
-  for all the guides, and 0 where there is none, as at an eigenvalue on the cut of a logarithm."""
+  """The radius (..., n) of the circles to use, and the error of the means.
+
+  It is the best one for all guide functions. It is 0 where there is none, as at an eigenvalue on
+  the branch cut of a logarithm.
+  """
   qualities = [_quality(radii, *guide) for guide in guides]
   good = functools.reduce(jnp.logical_and, [x.good for x in qualities])
   off = functools.reduce(jnp.maximum, [x.off for x in qualities])
@@ -114,10 +127,11 @@ def _radius(radii, guides):
 
 
 def _displacements(eigenvalues, radius):
-  """What each of the eigenvalues (..., n) is moved by, at most its radius.
+  """The shift of each eigenvalue (..., n), at most its radius.
 
-  One after another they are moved to where their circle comes as little near as can be to those of
-  the ones before, in units of the larger radius; they stay if half a unit is left then.
+  The eigenvalues are moved one after another. Each moves to where its circle keeps the largest
+  distance from the circles before, in units of the larger radius. It stays if that leaves half a
+  unit.
   """
   n = eigenvalues.shape[-1]
   phases = expand(_phases(eigenvalues), eigenvalues)[..., None]
@@ -142,8 +156,11 @@ def _displacements(eigenvalues, radius):
 
 @functools.partial(jax.jit, static_argnames="copies")
 def _moved(t, radii, guides, copies):
-  """The eigenvalues (..., m, copies * n) of so many copies of T, all moved apart; and what the
-  means are off by. A guide is a function on the circles and in their middle."""
+  """The eigenvalues (..., m, copies * n) of `copies` copies of T, all moved apart, and the error of
+  the means.
+
+  A guide is a function on the circles and at their centers.
+  """
   radius, off = _radius(radii, guides)
   eigenvalues, radius, off = (
       jnp.concatenate([x] * copies, axis=-1) for x in (diagonal_of(t), radius, off))
@@ -154,7 +171,10 @@ def _moved(t, radii, guides, copies):
 
 
 def moved_apart(guides, t, copies=1):
-  """The eigenvalues (..., m, copies * n) of so many copies of triangles T, all moved apart, and
-  what the means of the guides are off by, functions that are to be analytic on the circles."""
+  """The eigenvalues of `copies` copies of triangles T, all moved apart, and the error of the means.
+
+  The eigenvalues are (..., m, copies * n). The guides are functions that should be analytic on the
+  circles.
+  """
   radii, circles = _circles(t)
   return _moved(t, radii, [(f(circles), f(diagonal_of(t))) for f in guides], copies)

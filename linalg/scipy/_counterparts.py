@@ -1,4 +1,4 @@
-"""What `jax.scipy.linalg` defines otherwise than this package's functions of the same names."""
+"""Functions of `jax.scipy.linalg` that differ from this package's functions of the same names."""
 
 from typing import Any, Literal, overload
 
@@ -25,7 +25,7 @@ def cholesky(
   """The Cholesky factor; `jax.scipy.linalg.cholesky`. See `linalg.cholesky`.
 
   Args:
-    a: matrices (..., n, n), of which only the named triangle is read.
+    a: matrices (..., n, n). Only the named triangle is read.
     lower: whether that is the lower one, and the factor lower triangular.
     overwrite_a, check_finite: not used.
 
@@ -173,9 +173,9 @@ def eigh(
   """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh`.
 
   Args:
-    a, b, eigvals_only, eigvals, type: as for `linalg.eigh_generalized`; but as in JAX both
-      triangles are read, and (A + Aᴴ) / 2 and (B + Bᴴ) / 2 are meant.
-    subset_by_index: SciPy's name of `eigvals`, the first and the last place, the last included.
+    a, b, eigvals_only, eigvals, type: as for `linalg.eigh_generalized`, but both triangles are
+      read, as in JAX: (A + Aᴴ) / 2 and (B + Bᴴ) / 2 are used.
+    subset_by_index: SciPy's name of `eigvals`, the first and the last index, the last included.
     lower, overwrite_a, overwrite_b, turbo, check_finite: not used.
 
   Returns:
@@ -221,7 +221,7 @@ def lu(
     overwrite_a, check_finite: not used.
 
   Returns:
-    (P, L, U), P being real, of shapes (..., m, m), (..., m, k) and (..., k, n); or (P L, U).
+    (P, L, U), of shapes (..., m, m), (..., m, k) and (..., k, n), with a real P; or (P L, U).
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -358,7 +358,7 @@ def solve(
     overwrite_a, overwrite_b, debug, check_finite: not used.
 
   Returns:
-    x, of the batch shape of `a` and `b` broadcast; NaN where A is singular, or not positive
+    x, with the broadcast batch shape of `a` and `b`. It is NaN where A is singular, or not positive
     definite with 'pos'.
 
   Example:

@@ -61,21 +61,21 @@ def pinvh(
   """The pseudo-inverse of Hermitian matrices; `scipy.linalg.pinvh`, batched.
 
   Args:
-    a: Hermitian matrices (..., n, n), of which one triangle is read.
-    atol, rtol: eigenvalues of magnitude up to `atol` + `rtol` times the largest count as 0;
-      numbers, or one for each matrix. The defaults are 0 and n eps.
+    a: Hermitian matrices (..., n, n). Only one triangle is read.
+    atol, rtol: eigenvalues of magnitude up to `atol` + `rtol` times the largest count as 0. Each is
+      a number, or one for each matrix. The defaults are 0 and n eps.
     lower: whether the lower triangle is read.
     return_rank: whether to return the number of the other eigenvalues too.
     check_finite: not used.
 
   Returns:
-    The pseudo-inverses (..., n, n), or (pseudo-inverses, ranks), with integers (...). NaN, of rank
-    0, where A holds NaN or Inf.
+    The pseudo-inverses (..., n, n), or (pseudo-inverses, ranks), with integers (...). Where A holds
+    NaN or Inf, the pseudo-inverse is NaN and the rank is 0.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: `eigh`. Derivative: Golub and Pereyra, SIAM J. Numer. Anal. 10 (1973), right wherever
-  the rank does not change, at equal eigenvalues too, to any order.
+  Algorithm: `eigh`. Derivative: Golub and Pereyra, SIAM J. Numer. Anal. 10 (1973). It is right to
+  any order wherever the rank does not change, at equal eigenvalues too.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -94,6 +94,6 @@ def pinvh(
   cutoff = threshold(w, rtol)
   if atol is not None:
     cutoff = per_matrix(atol, w) + cutoff
-  # NaN is kept, so that it is seen.
+  # NaN is kept, to show in the result.
   inverse = pseudo_inverse_p(a, v, reciprocal(w, ~(size <= cutoff)), adjoint(v)).astype(dtype)
   return (inverse, jnp.sum(size > cutoff, axis=-1)) if return_rank else inverse

@@ -19,8 +19,8 @@ from linalg._functions.pinv import default_rtol, pseudo_inverse_p, threshold
 
 __all__ = ["null_space", "orth"]
 
-# To derivatives a basis does not turn within its space: then functions of the space have theirs,
-# to any order, and equal singular values make no difference.
+# Derivatives take a basis not to rotate within its space. Functions of the space then have right
+# derivatives, to any order, and equal singular values make no difference.
 
 
 def _range_jvp(primals, tangents):
@@ -38,17 +38,17 @@ def _null_jvp(primals, tangents):
   return z, -product(pseudo_inverse_p(a, *factors), product(tangents[0], z))
 
 
-# A basis of the range of A, given that and the factors of A⁺.
+# A basis of the range of A. The operands are A, the basis, and the factors of A⁺.
 _range_p = given_factors(
     "orth", "m n, m r, m k, k, k n -> m r", [0], lambda q, *factors: q, jvp=_range_jvp)
 
-# A basis of the null space of A, given that and the factors of A⁺.
+# A basis of the null space of A. The operands are A, the basis, and the factors of A⁺.
 _null_p = given_factors(
     "null_space", "m n, n r, m k, k, k n -> n r", [0], lambda z, *factors: z, jvp=_null_jvp)
 
 
 def _ranks(s, rcond, a, dtype):
-  """The number of singular values of A that are not 0, and which those are."""
+  """The number of singular values of A that are not 0, and a mask of them."""
   nonzero = s > threshold(s, default_rtol(a, dtype) if rcond is None else rcond)
   return jnp.sum(nonzero, axis=-1), nonzero
 
@@ -56,7 +56,7 @@ def _ranks(s, rcond, a, dtype):
 def _columns_from(v, first, size):
   """The columns first, first + 1, … of V, `size` of them, and zeros beyond its last.
 
-  By a product, for a gather does not know how its result is sharded.
+  They are computed by a product, because a gather's result has no sharding.
   """
   place = expand(jnp.arange(v.shape[-1])[:, None], v)
   chosen = place == first[..., None, None] + expand(jnp.arange(size)[None, :], v)
@@ -64,7 +64,7 @@ def _columns_from(v, first, size):
 
 
 def _with_entries(a):
-  """A matrix without entries as one of zeros, which has the same range and null space."""
+  """A matrix of zeros in place of one without entries, with the same range and null space."""
   missing = [(0, int(k == 0)) for k in a.shape[-2:]]
   return jnp.pad(a, ((0, 0),) * (a.ndim - 2) + tuple(missing))
 
@@ -122,20 +122,20 @@ def orth(A: ArrayLike, rcond: ArrayLike | None = None, *, size: int | None = Non
     A: matrices (..., m, n).
     rcond: singular values up to `rcond` times the largest count as 0; a number, or one for each
       matrix. The default is max(m, n) eps.
-    size: the number of columns to return: of bases that have more, the first ones, and zeros after
-      those that have fewer. The default is the rank, which all matrices must have in common; it
-      depends on their values, so that `size` must be given where they are traced: in `jit`, `vmap`
-      and derivatives.
+    size: the number of columns to return. A larger basis is cut to its first columns; a smaller one
+      is filled with zeros. The default is the rank, which all matrices must have in common. The
+      rank depends on values, so `size` must be given where they are traced: in `jit`, `vmap` and
+      derivatives.
 
   Returns:
-    Bases (..., m, size), of the left singular vectors in the order of the singular values; NaN
-    where A holds NaN or Inf.
+    Bases (..., m, size), of the left singular vectors in the order of the singular values. They are
+    NaN where A holds NaN or Inf.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: `svd`. Derivative: dQ = (I - Q Qᴴ) dA A⁺ Q, that of a basis which does not turn within
-  its space. It is right, to any order, for functions of the space, such as Q Qᴴ, where the rank is
-  constant and `size` is not less; equal singular values make no difference.
+  Algorithm: `svd`. Derivative: dQ = (I - Q Qᴴ) dA A⁺ Q, for a basis that does not rotate within its
+  space. It is right, to any order, for functions of the space, such as Q Qᴴ. The rank must be
+  constant, and `size` not less. Equal singular values make no difference.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -169,7 +169,7 @@ def null_space(
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: `svd`. Derivative: dZ = -A⁺ dA Z, right as that of `orth` is.
+  Algorithm: `svd`. Derivative: dZ = -A⁺ dA Z, right under the same conditions as that of `orth`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

@@ -52,8 +52,8 @@ def solve_sylvester(
     tol: a bound for the sums of an eigenvalue of A and one of B.
 
   Returns:
-    X (..., m, n); NaN where such a sum is less than `tol` in magnitude, so that X is not unique, or
-    A or B holds NaN or Inf; see `checked`.
+    X (..., m, n). It is NaN where such a sum is less than `tol` in magnitude, because X is not
+    unique then, and where A or B holds NaN or Inf; see `checked`.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
@@ -86,8 +86,8 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
     q: matrices (..., n, n), Hermitian or not; the batches broadcast.
 
   Returns:
-    X (..., n, n); NaN where the sum of an eigenvalue and the conjugate of one is 0 up to rounding,
-    so that X is not unique, or A holds NaN or Inf; see `checked`.
+    X (..., n, n). It is NaN where the sum of an eigenvalue and the conjugate of one is 0 up to
+    rounding, because X is not unique then. It is NaN too where A holds NaN or Inf; see `checked`.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
@@ -122,8 +122,8 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = Non
     method: None, 'direct' or 'bilinear', which are computed in the same way.
 
   Returns:
-    X (..., n, n); NaN where the product of an eigenvalue and the conjugate of one is 1 up to
-    rounding, so that X is not unique, or A holds NaN or Inf; see `checked`.
+    X (..., n, n). It is NaN where the product of an eigenvalue and the conjugate of one is 1 up to
+    rounding, because X is not unique then. It is NaN too where A holds NaN or Inf; see `checked`.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 

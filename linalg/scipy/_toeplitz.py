@@ -18,9 +18,9 @@ __all__ = ["matmul_toeplitz", "solve_toeplitz"]
 
 
 def _fourier(rows, cols, dtype):
-  """F of order `rows`, the twiddle factors between it and F of order `cols`, and that one.
+  """F of order `rows`, the twiddle factors, and F of order `cols`.
 
-  From integers, so that no angle is rounded before it is reduced.
+  They are computed from integers, so that no angle is rounded before it is reduced.
   """
   def roots(i, j, order):
     return np.exp(-2j * np.pi / order * (np.outer(np.arange(i), np.arange(j)) % order))
@@ -30,11 +30,11 @@ def _fourier(rows, cols, dtype):
 
 
 def _convolve(x, y, rows, cols):
-  """The circular convolution of sequences of length rows cols, all of whose ranks are equal.
+  """The circular convolution of sequences of length rows cols, all of equal rank.
 
-  By the discrete Fourier transform of a sequence as a matrix: of its columns and then, multiplied
-  by the twiddle factors, of its rows; Bailey, J. Supercomput. 4 (1990). XLA would gather a sharded
-  batch for its own transform, but not for products.
+  A sequence is a matrix: the discrete Fourier transform of its columns is multiplied by the twiddle
+  factors, and then its rows are transformed; Bailey, J. Supercomput. 4 (1990). XLA would gather a
+  sharded batch for its own transform, but not for matrix products.
   """
   first, twiddle, second = _fourier(rows, cols, x.dtype)
   twiddle = expand(twiddle, x[..., None])
@@ -53,7 +53,7 @@ def _padded(x, before, after):
 
 
 def _times(c, r, x):
-  """T X by the circulant matrix that T is the upper left part of."""
+  """T X, by the circulant matrix whose upper left part is T."""
   m, n = c.shape[-1], r.shape[-1]
   if not m or not n or not x.shape[-1]:
     return zeros_like(c)[..., None] * jnp.sum(x, axis=-2, keepdims=True)
@@ -67,9 +67,10 @@ def _times(c, r, x):
 
 
 def _levinson(c, r, b):
-  # With leading part Tₘ, Tₘ p = δ e₁ and Tₘ q = δ eₘ, where p begins and q ends in 1, those of Tₘ₊₁
-  # are combinations of [p; 0] and [0; q], and its solution is [x; 0] and a multiple of q. Levinson,
-  # J. Math. Phys. 25 (1946); Golub and Van Loan, Matrix Computations, 4th ed., section 4.7.
+  # Let Tₘ be a leading part, with Tₘ p = δ e₁ and Tₘ q = δ eₘ, where p begins and q ends in 1. Then
+  # p and q of Tₘ₊₁ are combinations of [p; 0] and [0; q]. Its solution is [x; 0] and a multiple of
+  # q. Levinson, J. Math. Phys. 25 (1946); Golub and Van Loan, Matrix Computations, 4th ed., section
+  # 4.7.
   n = c.shape[-1]
   if n == 0:
     return b
@@ -120,7 +121,7 @@ def _solve_transpose(cotangents, operands):
       jnp.concatenate([c[..., :1], r[..., 1:]], axis=-1), c, cotangents[0])
 
 
-# X of T X = B, T having the column c and, but for its first element, the row r.
+# X of T X = B. T has the first column c and the first row r, except for r's first element.
 solve_toeplitz_p = ffi.operation(
     "solve_toeplitz",
     "n, n, n k -> n k",
@@ -132,7 +133,7 @@ solve_toeplitz_p = ffi.operation(
 
 
 def _operands(name, c_or_cr, b, second):
-  """Column, row and the right operand's columns; their dtype, and whether that was a vector."""
+  """Column, row and the right operand as columns; their dtype, and whether that was a vector."""
   if isinstance(c_or_cr, tuple):
     if len(c_or_cr) != 2:
       raise ValueError(f"{name}: c_or_cr has a column or two arrays (c, r), got {len(c_or_cr)}.")
@@ -160,8 +161,8 @@ def solve_toeplitz(
   """Solves T x = b with Toeplitz matrices T; `scipy.linalg.solve_toeplitz`, batched.
 
   Args:
-    c_or_cr: the first columns (..., n) of T; or a tuple (c, r) of those and the first rows
-      (..., n), whose first element is not read. Without r, T is Hermitian: r is the conjugate of c.
+    c_or_cr: the first columns (..., n) of T; or a tuple (c, r) of those and the first rows (...,
+      n), whose first element is not read. Without r, T is Hermitian: r is the conjugate of c.
     b: a vector (n,), or right-hand sides (..., n, k); the batches broadcast.
     check_finite: not used.
 
@@ -171,10 +172,10 @@ def solve_toeplitz(
 
   float16 and bfloat16 are solved in float32, and x rounded.
 
-  Algorithm: Levinson's recursion, of n steps of O(n) operations each; T is never made. It does not
-  pivot: where T is not positive definite, it loses the digits by which a leading minor is small,
-  and `linalg.solve` of the whole matrix does not. Derivatives: those of the equation, to any order,
-  by the same recursion and `matmul_toeplitz`.
+  Algorithm: Levinson's recursion, n steps of O(n) operations each, without forming T. It does not
+  pivot: where T is not positive definite, a small leading minor costs as many digits as it is small
+  by. `linalg.solve` of the whole matrix does not lose them. Derivatives: those of the equation, to
+  any order, by the same recursion and `matmul_toeplitz`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -201,8 +202,8 @@ def matmul_toeplitz(
   """T x with Toeplitz matrices T; `scipy.linalg.matmul_toeplitz`, batched.
 
   Args:
-    c_or_cr: the first columns (..., m) of T; or a tuple (c, r) of those and the first rows
-      (..., n), whose first element is not read. Without r, T is Hermitian: r is the conjugate of c.
+    c_or_cr: the first columns (..., m) of T; or a tuple (c, r) of those and the first rows (...,
+      n), whose first element is not read. Without r, T is Hermitian: r is the conjugate of c.
     x: a vector (n,), or matrices (..., n, k); the batches broadcast.
     check_finite, workers: not used.
 
@@ -212,9 +213,9 @@ def matmul_toeplitz(
 
   float16 and bfloat16 are computed in float32, and the products rounded.
 
-  Algorithm: a circular convolution of length L, about m + n, by the discrete Fourier transform as
-  two products with matrices of order √L: O(L^1.5) operations for each column, and nothing larger
-  than L is made. Its error is relative to the largest elements of T and of the column.
+  Algorithm: a circular convolution of length L, about m + n. The discrete Fourier transform is two
+  products with matrices of order √L, so it takes O(L^1.5) operations for each column. No array is
+  larger than L. The error is relative to the largest elements of T and of the column.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

@@ -1,4 +1,4 @@
-"""`accelerate`: what is switched when, for whom, and what it leaves alone."""
+"""`accelerate`: which primitives it switches, when, for whom, and what it leaves alone."""
 
 import logging
 import os
@@ -33,12 +33,12 @@ def matrix():
 
 
 def text(function=jnp.linalg.cholesky):
-  """The program that is made of a function now."""
+  """Returns the program that a function compiles to now."""
   return jax.jit(function).lower(matrix()).as_text()
 
 
 class Spy:
-  """A program that says which handlers it was compiled with."""
+  """A program that reports which handlers it was compiled with."""
 
   def __init__(self, caplog):
     self._caplog = caplog
@@ -52,7 +52,7 @@ class Spy:
 
 
 def test_every_primitive_has_a_route():
-  """Also those of JAX's that come to be: one that is not in the table is not looked at."""
+  """Includes primitives that JAX may add: one that is not in the table is ignored."""
   names = {name.removesuffix("_p") for name in dir(lax_linalg) if name.endswith("_p")}
   assert names <= set(routes.ROUTES)
 
@@ -74,13 +74,13 @@ def test_process_wide():
 
 
 def test_programs_across_the_switch(caplog):
-  """The same jitted function is compiled for each, and kept while nothing changes."""
+  """One jitted function is compiled for each setting, and kept while nothing changes."""
   program = Spy(caplog)
   assert program() == []
   linalg.accelerate()
   assert program() == [HANDLER]
   linalg.accelerate()
-  assert program() == []  # compiled already
+  assert program() == []  # already compiled
   linalg.accelerate(False)
   assert program() == []
   linalg.accelerate()
@@ -97,14 +97,14 @@ def test_programs_across_the_context(caplog):
     assert HANDLER in text()
   assert HANDLER not in text()
   with linalg.accelerated():
-    assert program() == []  # compiled already
+    assert program() == []  # already compiled
   linalg.accelerate()
   with linalg.accelerated(False):
     assert HANDLER not in text()
 
 
 def test_neither_is_a_decorator():
-  """Used as one, it would switch and lose the function."""
+  """A decorator would switch JAX's functions and lose the decorated one, so it is refused."""
   with pytest.raises(TypeError, match="must be bool, got <function"):
     linalg.accelerate(lambda a: a)
   with pytest.raises(TypeError, match="must be bool"), linalg.accelerated(products=1):
@@ -119,7 +119,7 @@ def test_a_context_ends_with_an_error():
 
 
 def test_contexts_of_threads_are_their_own():
-  """Two threads, one accelerated, each at a time when the other one is in the midst of it."""
+  """Two threads, one of them accelerated, take turns in the middle of each other's work."""
   barrier = threading.Barrier(2, timeout=60)
   found = {}
 
@@ -138,7 +138,7 @@ def test_contexts_of_threads_are_their_own():
 
 
 def test_compiled_ahead_of_time():
-  """Such programs stay what they are, and run."""
+  """Programs that were compiled earlier do not change, and still run."""
   before = jax.jit(jnp.linalg.cholesky).lower(matrix()).compile()
   with linalg.accelerated():
     during = jax.jit(jnp.linalg.cholesky).lower(matrix()).compile()
@@ -148,7 +148,7 @@ def test_compiled_ahead_of_time():
 
 
 def test_one_primitive_at_a_time():
-  """Outside of `jit` too."""
+  """It works outside of `jit` too."""
   with linalg.accelerated():
     assert HANDLER in text()
     np.testing.assert_array_equal(jnp.linalg.cholesky(matrix()), np.sqrt(matrix()))
@@ -157,7 +157,7 @@ def test_one_primitive_at_a_time():
 
 
 def test_exported_programs_are_of_jax():
-  """JAX keeps its own targets for years; and what was exported before runs after."""
+  """JAX supports its own targets for years, so programs exported before still run."""
   before = jax.export.export(jax.jit(jnp.linalg.cholesky))(matrix()).serialize()
   with linalg.accelerated():
     exported = jax.export.export(jax.jit(jnp.linalg.cholesky))(matrix())
@@ -172,7 +172,7 @@ PLATFORMS = [("cuda", "rocm"), ("cpu", "cuda", "tpu")]
 
 @pytest.mark.parametrize("platforms", PLATFORMS, ids="-".join)
 def test_exports_for_several_platforms(platforms):
-  """Accelerated or not, before and after: the same program, byte for byte."""
+  """The exported program is the same, byte for byte, before, during and after acceleration."""
   a = jnp.ones((2, 3, 3))
 
   def exported(function):
@@ -190,7 +190,7 @@ def test_exports_for_several_platforms(platforms):
 
 
 def test_exported_derivatives():
-  """Those of JAX's targets, though the program was traced while it was accelerated."""
+  """Exports call JAX's targets, although the program was traced while accelerated."""
   factor = lambda a: jnp.sum(jnp.linalg.cholesky(a) ** 3)
   gradient, hessian = (jax.jit(f(factor)) for f in (jax.grad, jax.hessian))
   several = {"lowering_platforms": ("cpu", "cuda")}
@@ -208,7 +208,7 @@ def test_exported_derivatives():
 
 
 def test_lowered_for_another_platform():
-  """Without a GPU here, a program for one calls the handlers for it."""
+  """A program lowered for a GPU calls the GPU handlers, even on a machine without a GPU."""
   if not cases.targets("cuda"):
     pytest.skip("this build has no handlers for CUDA")
   with linalg.accelerated():
@@ -218,7 +218,8 @@ def test_lowered_for_another_platform():
 
 
 def test_own_functions_do_not_change():
-  """Nor do they call themselves where their fallback is JAX's function, which is accelerated."""
+  """The package's functions do not change, nor call themselves when their fallback is JAX's
+  function."""
   half = jnp.eye(3, dtype=jnp.float16)
   with linalg.accelerated(products=True):
     ours = jax.jit(linalg.cholesky).lower(matrix()).as_text()
@@ -250,14 +251,14 @@ def test_own_functions_do_not_change():
     (lambda a: jnp.tile(a, (2, 30, 30)) @ jnp.tile(a, (2, 30, 30)), "the matrices are not small"),
 ])
 def test_log(function, reason, caplog):
-  """At DEBUG, where each primitive went, and why."""
+  """The log says at DEBUG which implementation each primitive uses, and why."""
   with caplog.at_level(logging.DEBUG, "linalg.accelerate"), linalg.accelerated(products=True):
     text(function)
   assert reason in caplog.text
 
 
 def test_unknown_parameter(monkeypatch):
-  """A primitive that says more than we know of is left to JAX."""
+  """A primitive with an unknown parameter is left to JAX."""
   types = [jax.typeof(jnp.asarray(matrix()))]
   call = lambda parameters: switch._call(
       routes.ROUTES["cholesky"], "cpu", types, False, parameters)
@@ -266,7 +267,7 @@ def test_unknown_parameter(monkeypatch):
 
 
 def test_sharded_matrices_stay_with_jax():
-  """A matrix that several devices hold is nothing for a handler; its type says so."""
+  """No handler takes a matrix that is sharded over devices; its type shows that."""
   mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
   with jax.set_mesh(mesh), linalg.accelerated():
     a = jax.device_put(np.eye(8), jax.P())
@@ -308,7 +309,7 @@ def test_run(options, expected, tmp_path):
 
 
 def test_main_of_a_program_stays(tmp_path):
-  """Threads and pickles look for its module when its last line has run."""
+  """Threads and pickles look up the program's module after its last line has run."""
   (tmp_path / "package").mkdir()
   for name in ("script.py", "package/__main__.py"):
     (tmp_path / name).write_text("""
@@ -343,7 +344,7 @@ print(len(found))
 
 
 def test_first_calls_of_two_threads():
-  """LAPACK is imported for JAX's handlers and for ours, by two threads at a time."""
+  """Two threads at once import LAPACK, for JAX's handlers and for this package's."""
   root = pathlib.Path(linalg.__file__).parents[1]
   ran = subprocess.run(
       [sys.executable, "-c", BESIDE_JAX], check=True, text=True, capture_output=True, timeout=100,
@@ -361,7 +362,7 @@ for enabled in (False, True, False):
 
 
 def test_persistent_cache(tmp_path):
-  """Programs with handlers and without are two entries, which a second process finds."""
+  """Programs with handlers and without have separate entries, which a second process finds."""
   root = pathlib.Path(linalg.__file__).parents[1]
   environment = os.environ | {
       "PYTHONPATH": str(root),

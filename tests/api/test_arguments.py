@@ -1,7 +1,7 @@
-"""Arguments: the dtypes, promotions, broadcasts and errors of the functions replaced.
+"""Arguments of the replaced functions: dtypes, promotion, broadcasting and errors.
 
-A program written for jax.numpy.linalg, jax.lax.linalg or jax.scipy.linalg must get from these
-functions what it gets from those.
+A program written for jax.numpy.linalg, jax.lax.linalg or jax.scipy.linalg must get the same results
+here.
 """
 
 import inspect
@@ -24,12 +24,12 @@ def _parameters(function):
 
 @pytest.mark.parametrize("name", [x for x in linalg.__all__ if x.endswith("_ex")])
 def test_ex_signature(name):
-  """An _ex form takes what the plain one takes."""
+  """An _ex form takes the arguments of the plain function."""
   assert _parameters(getattr(linalg, name)) == _parameters(getattr(linalg, name[:-3]))
 
 
 def test_numpy_integers():
-  """Sizes come as NumPy's integers too."""
+  """Sizes may be NumPy integers."""
   permutation = linalg.lu_pivots_to_permutation(np.array([1, 1], np.int32), np.int64(3))
   np.testing.assert_array_equal(permutation, [1, 0, 2])
 
@@ -43,7 +43,7 @@ def test_result_types():
     assert getattr(linalg, type(ours).__name__) is type(ours)
 
 
-# One call of each function with a matrix (or factor) of the dtype in question.
+# One call of each function with a matrix or factor of the given dtype.
 CALLS = {
     **{name: (lambda f, a: f(a)) for name in (
         "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "qr", "schur", "slogdet",
@@ -62,9 +62,9 @@ DTYPES = (
     jnp.bool_, jnp.int8, jnp.int32, jnp.uint16, jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64,
     jnp.complex64, jnp.complex128)
 HALF = (jnp.float16, jnp.bfloat16)
-# These take jax.lax's types alone: integers are an error.
+# These take only jax.lax's dtypes, so integers are an error.
 STRICT = {"lu", "triangular_solve", "householder_product", "schur", "hessenberg"}
-# These have complex results, for which there is no half precision.
+# These have complex results, and no complex dtype has half precision.
 COMPLEX = {"eig", "eigvals", "rsf2csf"}
 
 
@@ -77,7 +77,10 @@ def _dtypes(function, name, a):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("name", CALLS)
 def test_result_dtypes(name, dtype, x64):
-  """Stock's; and where it has none for half precision or integers, the operand's or the default."""
+  """Result dtypes are stock's.
+
+  Where stock has none for half precision or integers, they are the operand's or the default.
+  """
   ours, stock = PAIRS[name]
   with jax.enable_x64(x64):
     a = jnp.asarray(np.ones((3, 3), dtype))
@@ -86,7 +89,7 @@ def test_result_dtypes(name, dtype, x64):
       wanted = jnp.complex64 if name in COMPLEX else dtype
       assert {d for _, d, _ in actual} <= {
           jnp.dtype(wanted), jnp.dtype(jnp.int32), jnp.dtype(bool)}
-      a = jnp.ones((3, 3), jnp.float32)  # for the shapes
+      a = jnp.ones((3, 3), jnp.float32)  # only the shapes are used
     elif name in STRICT and not jnp.issubdtype(dtype, jnp.inexact):
       a = jnp.sqrt(a)
     expected = _dtypes(stock, name, a)
@@ -98,7 +101,7 @@ def test_result_dtypes(name, dtype, x64):
 @pytest.mark.parametrize("dtype", HALF, ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("name", CALLS)
 def test_half_precision_is_rounded_once(name, dtype, rng):
-  """It is computed in float32 and then rounded; stock raises."""
+  """Half precision is computed in float32 and then rounded; stock raises an error."""
   function = PAIRS[name][0]
   a = jnp.asarray(matrices.positive_definite(rng, (2,), 3, np.float32) / 4, dtype)
   a = a[0] if name in ("householder_product", "lu_solve") else a
@@ -112,7 +115,7 @@ def test_half_precision_is_rounded_once(name, dtype, rng):
 
 
 def _weak(value):
-  """A weakly typed matrix, as arithmetic with Python scalars makes it."""
+  """Returns a weakly typed matrix, as arithmetic with Python scalars makes it."""
   weak = jnp.where(jnp.eye(3, dtype=bool), jax.lax.broadcast(value, (3, 3)), type(value)(0))
   assert weak.weak_type
   return weak
@@ -129,7 +132,7 @@ TWO_OPERANDS = {
 @pytest.mark.parametrize("name", TWO_OPERANDS)
 @pytest.mark.usefixtures("standard_promotion")
 def test_promotion(name):
-  """Operands of two dtypes, weak types and integers among them, promote as in stock."""
+  """Operands of two dtypes promote as in stock, including weak types and integers."""
   ours, stock = PAIRS[name]
   call = TWO_OPERANDS[name]
   dtypes = (jnp.int32, jnp.float32, jnp.float64, jnp.complex64)
@@ -144,7 +147,7 @@ def test_promotion(name):
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in STRICT])
 def test_weak_operands(name):
-  """A weakly typed matrix has the default dtype, and the results a strong one."""
+  """A weakly typed matrix has the default dtype, and the results are strongly typed."""
   ours, stock = PAIRS[name]
   for value in (2, 2.0, 2j):
     actual, expected = (_dtypes(f, name, _weak(value)) for f in (ours, stock))
@@ -153,7 +156,7 @@ def test_weak_operands(name):
 
 
 def test_kinds_of_arrays():
-  """NumPy's arrays and JAX's, read-only, strided and Fortran-ordered, traced or not."""
+  """Arrays of NumPy and JAX: read-only, strided and Fortran-ordered, traced or not."""
   a = np.array([[4.0, 1, 0], [1, 5, 2], [0, 2, 6]])
   expected = np.linalg.cholesky(a)
   readonly = a.copy()
@@ -169,7 +172,7 @@ BATCHES = [((4,), ()), ((), (4,)), ((2, 1), (3,)), ((1,), (4,)), ((2, 3), (2, 3)
 
 @pytest.mark.parametrize("batches", BATCHES, ids=str)
 def test_broadcasting(batches, rng):
-  """Batch dimensions broadcast as NumPy's do; every solve gives what it gives for copies."""
+  """Batch dimensions broadcast as in NumPy; every solve equals that of explicit copies."""
   batch_a, batch_b = batches
   batch = np.broadcast_shapes(*batches)
   a = matrices.positive_definite(rng, batch_a, 3, np.float64)
@@ -183,7 +186,7 @@ def test_broadcasting(batches, rng):
       "right": lambda a, b: linalg.triangular_solve(a, jnp.swapaxes(b, -1, -2), transpose_a=True),
   }
   if len(batch_a) == len(batch_b) + 1:
-    # There is no telling: one dimension less makes a right-hand side of vectors.
+    # This case is ambiguous: one dimension less makes a right-hand side of vectors.
     del calls["triangular_solve"], calls["right"]
   for name, call in calls.items():
     x = call(a, b)
@@ -196,7 +199,7 @@ def test_broadcasting(batches, rng):
 
 @pytest.mark.parametrize("name", TWO_OPERANDS)
 def test_strict_promotion(name):
-  """Under JAX's strict promotion two dtypes are an error, as in stock, and two ranks are not."""
+  """JAX's strict promotion rejects two dtypes, as in stock, and accepts two ranks."""
   for function in PAIRS[name]:
     with pytest.raises(jax.dtypes.TypePromotionError, match="float(32|64)"):
       jax.eval_shape(
@@ -210,7 +213,7 @@ def test_strict_promotion(name):
 @pytest.mark.parametrize("name", TWO_OPERANDS)
 @pytest.mark.usefixtures("standard_promotion")
 def test_vectors(name, rng):
-  """One-dimensional right-hand sides, of one matrix or of a batch."""
+  """One-dimensional right-hand sides of one matrix or of a batch."""
   ours, stock = PAIRS[name]
   b = matrices.general(rng, (), 3, 1, np.float64)[:, 0]
   for batch in ((), (4,), (2, 3)):
@@ -226,7 +229,7 @@ def test_vectors(name, rng):
 
 @pytest.mark.parametrize("name", ["cho_solve", "lu_solve", "solve_triangular"])
 def test_deprecated_batches_of_vectors(name, rng):
-  """b of one dimension less than a is a batch of vectors, with stock's warning."""
+  """If b has one dimension less than a, it is a batch of vectors, with stock's warning."""
   a = matrices.positive_definite(rng, (4,), 3, np.float64)
   b = matrices.general(rng, (), 4, 3, np.float64)
   found = []
@@ -244,7 +247,7 @@ def test_deprecated_batches_of_vectors(name, rng):
 
 
 def test_triangular_solve_of_vectors(rng):
-  """b of one dimension less than a is a batch of vectors, on either side, as in jax.lax."""
+  """If b has one dimension less than a, it is a batch of vectors on either side, as in jax.lax."""
   a = matrices.triangular(rng, (4,), 3, np.float64, lower=True)
   b = matrices.general(rng, (), 4, 3, np.float64)
   for left_side in (True, False):

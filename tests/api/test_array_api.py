@@ -1,6 +1,6 @@
 """The linear algebra extension of the Python array API standard, version 2023.12.
 
-Its functions by name and parameters, and what the standard says of their values.
+Names, parameters and values are those of the standard.
 """
 
 import inspect
@@ -12,7 +12,7 @@ import pytest
 import linalg
 import matrices
 
-# Function -> the standard's parameters: "/" and "*" stand for themselves.
+# Maps each function to the standard's parameters, including "/" and "*".
 EXTENSION = {
     "cholesky": "x / * upper",
     "cross": "x1 x2 / * axis",
@@ -42,7 +42,7 @@ EXTENSION = {
 
 @pytest.mark.parametrize("name", EXTENSION)
 def test_names(name):
-  """All 23 functions, callable as the standard says: arrays by position, options by keyword."""
+  """All 23 functions take arrays by position and options by keyword, as in the standard."""
   assert len(EXTENSION) == 23
   arrays, _, options = EXTENSION[name].partition("/")
   signature = inspect.signature(getattr(linalg, name))
@@ -50,7 +50,7 @@ def test_names(name):
 
 
 def test_fields():
-  """The standard names the fields of results."""
+  """Results have the standard's field names."""
   a = jnp.eye(2)
   assert linalg.eigh(a)._fields == ("eigenvalues", "eigenvectors")
   assert linalg.qr(a)._fields == ("Q", "R")
@@ -60,7 +60,7 @@ def test_fields():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128], ids=lambda dtype: dtype.__name__)
 def test_values(dtype, rng):
-  """Of stacks of matrices, against NumPy, which the standard follows in values."""
+  """Stacks of matrices, compared with NumPy, whose values follow the standard."""
   a = matrices.general(rng, (2, 3), 4, 4, dtype)
   b = matrices.general(rng, (2, 3), 4, 2, dtype)
   x, y = matrices.general(rng, (2, 5), 6, 3, dtype), matrices.general(rng, (2, 5), 6, 3, dtype)

@@ -1,4 +1,4 @@
-"""`linalg.checked` names the matrix that failed; without it nothing of the checks is compiled."""
+"""`linalg.checked` names the matrix that failed. Without it, no check is compiled."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ N = 3
 
 
 def _batch(shape, index, fail):
-  """Identities, of which the one at `index` fails."""
+  """Returns identities, one of which fails at `index`."""
   a = np.tile(np.eye(N), (*shape, 1, 1))
   fail(a[index])
   return a
@@ -62,11 +62,11 @@ GOOD = np.eye(N)
 
 
 def _all(operands):
-  """Every checked operation, each on an operand of its own: one program serves all failures."""
+  """Calls every checked operation on its own operand, so one program covers all failures."""
   return {name: CHECKED[name][0](a) for name, a in operands.items()}
 
 
-# With a check of each kind, of factors and of iterations.
+# A check of each kind, for factors and for iterations.
 SOME = ("cholesky", "inv", "solve", "eigh")
 
 
@@ -82,7 +82,7 @@ def _raises(checked, *operands):
 
 
 def _check_each(function, shape, index, shown, put=jnp.asarray, names=tuple(CHECKED)):
-  """Lets the operations of `function` fail in turn."""
+  """Makes each operation of `function` fail in turn."""
   checked = linalg.checked(function)
   good = {name: put(np.tile(GOOD, (*shape, 1, 1))) for name in names}
   results = checked(good)
@@ -98,7 +98,7 @@ def _check_each(function, shape, index, shown, put=jnp.asarray, names=tuple(CHEC
      ((70, 2), (65, 0), "(65, 0)")],
     ids=str)
 def test_names_operation_index_and_pivot(shape, index, shown):
-  """And returns what the plain function does, bit by bit, where none fails."""
+  """The checked function also returns the same bits as the plain one where nothing fails."""
   results = _check_each(_all, shape, index, shown)
   good = np.tile(GOOD, (*shape, 1, 1))
   for name, (function, *_) in CHECKED.items():
@@ -123,7 +123,7 @@ def _loss(function):
 
 def _run_while(function):
   def run(operands):
-    # A number of steps that is not known when the program is compiled.
+    # The number of steps is unknown when the program is compiled.
     steps = jnp.int32(operands["inv"][-1, 0, 0] + 1)
     return jax.lax.fori_loop(0, steps, lambda _, total: total + _loss(function)(operands), 0.0)
 
@@ -143,7 +143,7 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_inside_transforms(transform):
-  # Each operation's own rule takes part in a gradient; what is around that has no part in theirs.
+  # Each operation's rule takes part in plain gradients. It does not depend on jit or checkpoint.
   names = SOME if transform in ("grad of jit", "checkpoint") else tuple(CHECKED)
   _check_each(TRANSFORMS[transform](_all), (3,), (1,), "(1)", names=names)
 
@@ -162,8 +162,10 @@ VMAPPED = {
     pytest.param(name, marks=pytest.mark.extended) if name == "vmap of vmap" else name
     for name in VMAPPED])
 def test_inside_vmap_and_scan(transform):
-  """The index begins with the places in what is mapped, the outermost first; a step of a loop has
-  its own batch's alone."""
+  """The index begins with the positions in mapped dimensions, outermost first.
+
+  A step of a loop has only the index in its own batch.
+  """
   function, shown = VMAPPED[transform]
   _check_each(function, (2, 3), (1, 2), shown)
 
@@ -181,7 +183,7 @@ def test_inside_the_gradient_of_a_scan():
     [((16,), (13,), "(13)", ("x",)), ((8, 2), (5, 1), "(5, 1)", ("x",)),
      ((2, 8), (1, 6), "(1, 6)", (None, "x"))])
 def test_sharded_batch(kind, shape, index, shown, spec):
-  """The failing matrix is on one device, and all agree about its place."""
+  """The failing matrix is on one device, and all devices report the same index."""
   mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,))
   with jax.set_mesh(mesh):
     sharding = NamedSharding(mesh, PartitionSpec(*spec))
@@ -192,7 +194,7 @@ def test_sharded_batch(kind, shape, index, shown, spec):
 
 
 def test_pytrees():
-  """The result of a checked function is the function's own; each of its operations is checked."""
+  """A checked function returns the function's own result, and each of its operations is checked."""
 
   def function(a, b):
     return {"factor": linalg.cholesky(a), "pair": (linalg.eigh(b), None, [linalg.inv(b)])}
@@ -219,14 +221,14 @@ def test_keyword_arguments_and_name():
 
 
 def test_nested():
-  """A checked function may be called by another one, as a library's may by its user's."""
+  """A checked function may call another, as a user's function calls a library's."""
   inner = linalg.checked(linalg.cholesky)
   outer = linalg.checked(lambda a: 2 * inner(a))
   assert _raises(outer, _batch((2,), (1,), _negative)) == _message("cholesky", "(1)")
 
 
 def _program(a):
-  """The program of a function not seen before, as it is traced and as it is compiled."""
+  """Returns the traced and the compiled program of a function that JAX has not seen before."""
 
   def function(a):
     return _all(dict.fromkeys(CHECKED, a))
@@ -249,7 +251,7 @@ def test_off_costs_nothing():
 
 
 def test_off_compiles_no_more_than_the_handler():
-  """The info that nobody reads is not compared with zero, nor counted."""
+  """An unused info is neither compared with zero nor counted."""
   text = jax.jit(linalg.cholesky).lower(np.tile(np.eye(N), (4, 1, 1))).compile().as_text()
   assert text.count("custom-call(") == 1
   for extra in (" compare(", " reduce(", " fusion(", " select("):
@@ -268,7 +270,7 @@ def test_compiled_functions_are_checked():
 
 
 def test_ex_forms_do_not_raise():
-  """Their caller handles info."""
+  """Callers of _ex forms handle info themselves."""
   bad = _batch((2,), (1,), _singular)
   function = lambda a: (linalg.cholesky_ex(a)[1], linalg.lu_ex(a)[-1], linalg.inv_ex(a)[1],
                         linalg.solve_ex(a, jnp.ones((N, 1)))[1], linalg.eigh_ex(a)[-1])
@@ -277,14 +279,14 @@ def test_ex_forms_do_not_raise():
 
 
 def test_singular_is_no_failure_of_lu():
-  """lu, det and slogdet of a singular matrix are what they are."""
+  """A singular matrix is no failure of lu, det or slogdet."""
   bad = _batch((2,), (1,), _singular)
   function = lambda a: (linalg.lu(a)[0], linalg.det(a), linalg.slogdet(a))
   assert linalg.checked(function)(bad)[1][1] == 0
 
 
 def test_options():
-  """Catches arguments that are no arrays taken for such, or for keys that cannot be hashed."""
+  """Catches options that are mistaken for arrays, or for cache keys that cannot be hashed."""
   a = np.array([[2.0, 1.0], [9.0, 2.0]])
   upper = linalg.checked(linalg.cholesky)(a, upper=True, symmetrize_input=False)
   np.testing.assert_array_equal(upper, linalg.cholesky(a, upper=True, symmetrize_input=False))

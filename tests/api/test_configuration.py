@@ -1,5 +1,7 @@
-"""Every function under JAX's settings: those that look for mistakes, those that change how programs
-are made, and the cache of compiled programs."""
+"""Every function under JAX's settings.
+
+The settings look for mistakes, change how programs are made, or cache compiled programs.
+"""
 
 import subprocess
 import sys
@@ -11,8 +13,8 @@ import pytest
 
 import cases
 
-# Strict promotion of dtypes and ranks holds in all tests, by tests/conftest.py; test_tracing.py has
-# 32-bit types alone.
+# All tests use strict promotion of dtypes and ranks, by tests/conftest.py. Only test_tracing.py
+# uses 32-bit mode.
 SETTINGS = {
     "checks": {"jax_enable_checks": True, "jax_check_tracer_leaks": True, "jax_debug_nans": True},
     "disable_jit": {"jax_disable_jit": True},
@@ -36,7 +38,7 @@ def set_config():
 
 
 def _check(case, rng):
-  """Results, and derivatives in both modes, which hold no NaN."""
+  """Results, and derivatives in both modes, hold no NaN."""
   operands = case.operands(rng, (2,), 3, 3, np.dtype(np.float32))
   places = [i for i, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
 
@@ -96,7 +98,7 @@ print(len(hits))
 
 
 def test_persistent_cache(tmp_path):
-  """Catches a program that another process compiled and that is not the one that was asked for."""
+  """Catches a cached program of another process that is not the requested one."""
   def run():
     done = subprocess.run([sys.executable, "-c", CACHED, str(tmp_path)], capture_output=True,
                           text=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""Wrong arguments are refused where they are given, by an error that names the function."""
+"""Wrong arguments raise an error at the call, which names the function."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def _refuses(kind, message, function, *operands, **options):
   with pytest.raises(kind, match=message) as caught:
     function(*operands, **options)
   assert type(caught.value) is kind
-  # The same where it is traced.
+  # Traced arguments raise the same error.
   arrays = [k for k, x in enumerate(operands) if isinstance(x, np.ndarray)]
   if len(arrays) == len(operands):
     with pytest.raises(kind, match=message):
@@ -47,7 +47,7 @@ def test_not_a_matrix(name, shape):
       np.ones(shape))
 
 
-# Functions of two operands: a matrix that fits, and how to call them.
+# Functions of two operands: a matching matrix, and how to call them.
 SOLVES = {
     "solve": lambda a, b: linalg.solve(a, b),
     "solve_ex": lambda a, b: linalg.solve_ex(a, b),
@@ -60,7 +60,8 @@ SOLVES = {
 
 @pytest.mark.parametrize("name", SOLVES)
 def test_shapes_of_solves(name):
-  """Matrices that are not square, right-hand sides of other lengths, scalars, other batches."""
+  """Matrices that are not square, and right-hand sides that are scalars or have other lengths or
+  batches."""
   solve = SOLVES[name]
   _refuses(ValueError, rf"{name}\(\) must have shape", solve, np.ones((3, 2)), np.ones((3, 1)))
   _refuses(ValueError, rf"{name}\(\) must have shape", solve, ONES, ONES)
@@ -72,7 +73,7 @@ def test_shapes_of_solves(name):
 
 
 def test_a_batch_of_vectors_is_ambiguous():
-  """As in jax.numpy since 0.5: the way out is named."""
+  """The error names the alternative, as in jax.numpy since 0.5."""
   way_out = r"pass b\[\.\.\., None\]"
   _refuses(ValueError, way_out, linalg.solve, np.ones((4, 3, 3)), np.ones((4, 3)))
   _refuses(ValueError, way_out, SOLVES["cho_solve"], EYE, np.ones((4, 3)))
@@ -112,7 +113,7 @@ def test_batches_that_do_not_broadcast():
 
 
 def test_names_of_options():
-  """The names that stock refuses, in its words."""
+  """Stock refuses these names with the same message."""
   for function in (linalg.eigh, linalg.eigh_ex, linalg.eigvalsh):
     for uplo in ("X", "l", ""):
       _refuses(ValueError, "UPLO must be one of None, 'L', or 'U'", function, EYE, uplo)
@@ -159,7 +160,7 @@ def test_options_of_eigh_tridiagonal():
 LIST = [[1.0, 0.0], [0.0, 1.0]]
 
 
-# What follows jax.scipy.linalg, which takes them.
+# Functions after jax.scipy.linalg, which takes lists.
 OF_LISTS = {
     "cho_factor", "cho_solve", "expm", "hessenberg", "lu_factor", "lu_solve", "polar", "schur",
     "solve_triangular", "sqrtm"}
@@ -167,7 +168,7 @@ OF_LISTS = {
 
 @pytest.mark.parametrize("name", [x for x in ONE_MATRIX + ANY_MATRIX if x not in OF_LISTS])
 def test_lists(name):
-  """jax.numpy takes no lists: each element would be an argument of its own to the compiler."""
+  """jax.numpy takes no lists, because each element would be a separate argument to the compiler."""
   for operand in (LIST, None):
     _refuses(
         TypeError,
@@ -201,7 +202,7 @@ def test_lists_of_factors(maker, name):
 
 
 def test_lists_of_pivots():
-  """Not an AttributeError from within."""
+  """Catches an AttributeError from inside the function."""
   message = "requires ndarray or scalar arguments"
   _refuses(TypeError, message, linalg.lu_pivots_to_permutation, [0, 1, 2], 3)
   _refuses(
@@ -209,7 +210,8 @@ def test_lists_of_pivots():
 
 
 def test_dtypes():
-  """What LAPACK has no routine for, nor a dtype to compute in, is refused before it is compiled."""
+  """Dtypes without a LAPACK routine, or without a dtype to compute in, raise an error before
+  compilation."""
   for operand in (np.array([["a"]]), np.array([[None]], dtype=object)):
     _refuses(TypeError, ".", linalg.cholesky, operand)
   key = jax.random.split(jax.random.key(0), (2, 2))
@@ -220,6 +222,6 @@ def test_dtypes():
 
 
 def test_dynamic_options():
-  """An option that is traced is an error of JAX's, not a wrong answer."""
+  """A traced option is JAX's error, not a wrong answer."""
   with pytest.raises((TypeError, ValueError, jax.errors.TracerBoolConversionError)):
     jax.jit(lambda flag: linalg.cholesky(EYE, upper=flag))(jnp.asarray(True))

@@ -1,7 +1,7 @@
-"""The examples in docstrings and the sessions in docs/ run, and print what stands there.
+"""The examples in docstrings and the sessions in docs/ run and print the output shown.
 
-They share a process, and with it the time of importing JAX: none leaves anything behind. Blocks
-that are whole programs are test_documents.py's.
+They share one process to import JAX once, and none leaves state behind. test_documents.py runs
+blocks that are whole programs.
 """
 
 import doctest
@@ -25,7 +25,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def _functions():
-  """The public functions that this package has written, by the first name that they have."""
+  """Returns the public functions written in this package, by their first names."""
   found = {}
   for module in MODULES:
     for name in module.__all__:
@@ -36,7 +36,7 @@ def _functions():
 
 
 FUNCTIONS = _functions()
-# Those of the package, whose first lines say it all.
+# The package's own functions, whose first lines are the whole description.
 PLAIN = cases.OF_THE_PACKAGE
 SESSIONS = {
     f"{page.name}:{page.read_text().count(chr(10), 0, match.start(1))}": match[1]
@@ -45,7 +45,7 @@ SESSIONS = {
 
 
 def test_no_session_is_missed():
-  """Catches a prompt in a block that the pattern above does not know."""
+  """Catches a prompt in a block that the pattern above does not match."""
   pages = (ROOT / "docs").rglob("*.md")
   prompts = sum(len(re.findall(r"^\s*>>> ", page.read_text(), re.M)) for page in pages)
   assert sum(session.count(">>> ") for session in SESSIONS.values()) == prompts > 0
@@ -53,7 +53,7 @@ def test_no_session_is_missed():
 
 @pytest.fixture(autouse=True)
 def defaults(standard_promotion):
-  """JAX's, as a reader has them who types the example."""
+  """JAX's default settings, as a reader has them who types the example."""
   with jax.enable_x64(False):
     yield
 
@@ -70,7 +70,7 @@ def _run(name, text):
 def test_docstring(name):
   examples = _run(name, inspect.getdoc(FUNCTIONS[name]) or "")
   assert any(example.want for example in examples) or name in (
-      # What it takes is a library that was compiled first: tests/api/test_documents.py.
+      # This example needs a compiled library: tests/api/test_documents.py.
       "linalg.ffi.register_target")
 
 

@@ -1,7 +1,8 @@
-"""Exported programs that are cut, altered or made to harm: an error, and the process goes on.
+"""Exported programs that are truncated, altered or malicious raise an error, and the process goes
+on.
 
-They are run by a process of their own, which knows nothing of them but their bytes. What may be
-wrong with a call of a handler is in test_ffi_errors.py; here it comes out of a file.
+A separate process runs them and knows only their bytes. test_ffi_errors.py covers wrong calls of a
+handler; here such calls come from a file.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from jax import export
 
 import linalg
 
-# Runs each program, and says which ended how.
+# Runs each program and prints how it ended.
 _CALLER = """
 import faulthandler, pickle, sys
 import linalg
@@ -42,7 +43,7 @@ print("well")
 
 
 def _call_all(programs, tmp_path):
-  """The lines and the errors of a process that calls these programs."""
+  """Returns the output and the errors of a process that calls these programs."""
   path = tmp_path / "programs"
   path.write_bytes(pickle.dumps(programs))
   done = subprocess.run(
@@ -52,7 +53,7 @@ def _call_all(programs, tmp_path):
 
 
 def _run(programs, tmp_path):
-  """How each of the programs ended."""
+  """Returns how each of the programs ended."""
   lines, errors = _call_all(programs, tmp_path)
   assert lines[-1] == "well", lines[-1:] + [errors[-3000:]]
   return {(x := line.split(" ", 2))[1]: x[2] for line in lines if line.startswith("end ")}
@@ -70,13 +71,13 @@ A, B, INFO = ((3, 4, 4), "float64"), ((3, 4, 2), "float64"), ((3,), "int32")
 
 @pytest.fixture(scope="module")
 def good():
-  """The bytes of a program that calls three handlers, with an A and a B."""
+  """Returns the bytes of a program that calls three handlers, with an A and a B."""
   function = lambda a, b: (linalg.solve(a, b), linalg.eigh(a).eigenvalues, linalg.qr(a).R)
   return bytes(_export(function, A, B).serialize())
 
 
 def test_cut(good, tmp_path):
-  """Catches a program that is taken for whole when its end is missing."""
+  """Catches a truncated program that is accepted as complete."""
   lengths = [*range(0, 64, 7), *range(64, len(good) - 16, len(good) // 40)]
   ends = _run([(f"{x}", good[:x], (A, B)) for x in (*lengths, len(good))], tmp_path)
   assert ends.pop(f"{len(good)}") == "result"
@@ -85,9 +86,11 @@ def test_cut(good, tmp_path):
 
 @pytest.mark.extended
 def test_altered(good, tmp_path):
-  """Catches a handler, or how it is called, that a wrong byte of a program brings down. JAX's own
-  reader of modules does not survive all, nor do XLA's checks: there the process may end, or go on
-  without end, before anything of a program runs. LINALG_TEST_SEED alters others."""
+  """Catches a wrong byte in a program that crashes a handler or the code that calls it.
+
+  JAX's own reader of modules and XLA's checks do not survive every byte. So the process may end or
+  hang before the program starts. LINALG_TEST_SEED alters other bytes.
+  """
   random = np.random.default_rng(int(os.environ.get("LINALG_TEST_SEED", 0)))
   programs = []
   for i in range(150):
@@ -120,7 +123,7 @@ PART = {"lower": True, "symmetrize": True}
 
 
 def test_calls_made_to_harm(tmp_path):
-  """Catches a handler that trusts a call because Python checked the one that it was made of."""
+  """Catches a handler that trusts a call because Python checked the original one."""
   cholesky = "linalg_cholesky"
   ends = _run([
       _call("good", cholesky, [A], [A, INFO], PART),
@@ -145,7 +148,7 @@ def test_calls_made_to_harm(tmp_path):
 
 
 def test_a_module_of_other_types_than_it_says(tmp_path):
-  """Catches operands of one size handed to a program for another."""
+  """Catches operands of one size that are passed to a program for another."""
   types = {n: [((3, n, n), "float64")] for n in (4, 400)}
   programs = {n: _export(linalg.inv, *x) for n, x in types.items()}
 

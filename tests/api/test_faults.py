@@ -1,6 +1,6 @@
-"""What goes wrong around the handlers is an error in words, and the calls after it are right.
+"""Faults around the handlers raise an error with a message, and later calls are right.
 
-Each scenario has a process of its own, from `support/fault_scenarios.py`.
+Each scenario runs in its own process, from `support/fault_scenarios.py`.
 """
 
 import os
@@ -30,7 +30,7 @@ def _run(scenario, *arguments, prefix=(), seconds=SECONDS, **environment):
 
 
 def _memory():
-  """Bytes that the machine has left."""
+  """Returns the free memory in bytes."""
   try:
     lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
   except OSError:
@@ -44,7 +44,8 @@ def _memory():
 @pytest.mark.all_dtypes
 @pytest.mark.timeout(1800)
 def test_no_memory(dtype, tmp_path):
-  """Catches threads that go on with a call that is over, and exceptions that leave a handler."""
+  """Catches threads that continue after their call has ended, and exceptions that leave a
+  handler."""
   compiler = shutil.which("c++")
   if compiler is None:
     pytest.skip("needs a C++ compiler, c++")
@@ -52,13 +53,13 @@ def test_no_memory(dtype, tmp_path):
   subprocess.run(
       [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra",
        str(SUPPORT / "failing_allocations.cc"), "-o", str(library)], check=True)
-  # Each virtual device gives XLA's pool a thread, so that there are helpers on any machine.
+  # Each virtual device adds a thread to XLA's pool, so there are helpers on any machine.
   _run("no_memory", dtype.name, LD_PRELOAD=str(library), seconds=1700,
        XLA_FLAGS=f"{quick.FLAGS} --xla_force_host_platform_device_count=4")
 
 
 def test_no_scipy():
-  """Catches a failure to load LAPACK that is not told, or not got over."""
+  """Catches a failure to load LAPACK that is not reported, or that later calls do not survive."""
   _run("no_scipy")
 
 
@@ -71,16 +72,16 @@ def test_scenario(scenario):
 @pytest.mark.extended
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_child_process(method):
-  """Catches locks and threads that a child does not have; JAX is for no child forked after use."""
+  """Catches locks and threads that a child does not have. JAX supports no child forked after
+  use."""
   _run("child_process", method)
 
 
 @pytest.mark.extended
 def test_other_lapack():
-  """Catches what is OpenBLAS's alone taken for LAPACK's.
+  """Catches functions that only OpenBLAS has, where they are assumed of every LAPACK.
 
-  LINALG_TEST_LAPACK names the libraries, in which LAPACK's and BLAS's routines have the names that
-  Fortran gives them.
+  LINALG_TEST_LAPACK names libraries whose LAPACK and BLAS routines have Fortran's names.
   """
   libraries = os.environ.get("LINALG_TEST_LAPACK")
   if not libraries:
@@ -91,7 +92,7 @@ def test_other_lapack():
 @pytest.mark.extended
 @pytest.mark.timeout(1300)
 def test_one_processor(tmp_path):
-  """Catches a wait for threads that there are none of, and bits that depend on their number."""
+  """Catches a wait for threads that do not exist, and bits that depend on the number of threads."""
   taskset = shutil.which("taskset")
   if taskset is None:
     pytest.skip("needs taskset")
@@ -103,11 +104,12 @@ def test_one_processor(tmp_path):
 
 @pytest.fixture
 def half_a_processor():
-  """A control group of Linux that may have so much of a processor's time, and no more."""
+  """A Linux control group that is limited to half of one processor's time."""
   groups = dict(
       line.split(":", 2)[1:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines())
   root = pathlib.Path("/sys/fs/cgroup")
-  controllers = next((x for x in groups if "cpu" in x.split(",")), "")  # "": all, of version 2
+  # "" has every controller of version 2
+  controllers = next((x for x in groups if "cpu" in x.split(",")), "")
   group = root / controllers / groups[controllers].lstrip("/") / f"linalg_test_{os.getpid()}"
   try:
     group.mkdir()
@@ -133,8 +135,10 @@ def half_a_processor():
 @pytest.mark.timeout(1300)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs control groups")
 def test_limited_time(tmp_path, half_a_processor):
-  """Catches a wait that burns the time of those that it waits for: threads as many as processors,
-  which are all stopped for half of each tenth of a second."""
+  """Catches a busy wait that uses up the time of the threads that it waits for.
+
+  There are as many threads as processors, and all are stopped for half of each tenth of a second.
+  """
   results = tmp_path / "results.npz"
   _run("one_processor", results)
   enter = f'echo $$ > "{half_a_processor}/cgroup.procs" && exec "$@"'
@@ -144,8 +148,8 @@ def test_limited_time(tmp_path, half_a_processor):
 @pytest.mark.extended
 @pytest.mark.skipif(sys.platform != "linux", reason="needs namespaces of mounts")
 def test_nothing_known_of_the_machine():
-  """Catches what is read of processors, nodes of memory or control groups where a container has no
-  such files."""
+  """Catches a read of processors, memory nodes or control groups where a container lacks these
+  files."""
   hide = ("mount -t tmpfs none /sys && mount --bind /dev/null /proc/cpuinfo && "
           'mount --bind /dev/null /proc/self/cgroup && exec "$@"')
   hidden = ("unshare", "--mount", "sh", "-c", hide, "sh")

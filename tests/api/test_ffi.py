@@ -1,7 +1,6 @@
-"""The public `linalg.ffi`: what an operation accepts, and how a handler refuses what it cannot
-take.
+"""The public `linalg.ffi`: what an operation accepts, and how a handler refuses wrong calls.
 
-Most operations here call a handler of this package by its target's name, as a user's would be.
+Most operations here call a handler of this package by its target's name, like a user's own.
 """
 
 import jax
@@ -37,7 +36,7 @@ def _spd(rng, *batch, n=N):
     ["n n", "n n ->", "-> n", "n n -> n -> n", "n, -> n", "n n => n", "(n) -> n", "max(m,n) -> n",
      "n -> min(m)", "n; n -> n", ""])
 def test_signature_errors(signature):
-  """Catches a signature that is read as another one."""
+  """Catches a signature that is parsed as a different one."""
   with pytest.raises(ValueError, match="signature must look like"):
     linalg.ffi.operation("target", signature, [0])
 
@@ -70,7 +69,7 @@ def test_shapes(signature, shapes, expected):
 
 
 def test_dtypes():
-  """Catches the dtype of an operand taken for that of another, or for a fixed one."""
+  """Catches a result dtype that is fixed, or taken from the wrong operand."""
   types = [jax.ShapeDtypeStruct((2,), np.complex64), jax.ShapeDtypeStruct((2,), np.float64)]
   by_index = linalg.ffi.operation("dtypes", "n, n -> n, n, n", [1, 0, np.int32])
   assert [x.dtype for x in jax.eval_shape(by_index, *types)] == [np.float64, np.complex64, np.int32]
@@ -105,7 +104,7 @@ def test_call_errors():
     [((), ()), ((5,), (5,)), ((1,), (5,)), ((5,), (1,)), ((5,), ()), ((), (5,)), ((4, 1), (5,)),
      ((1, 5), (4, 1)), ((0,), (1,)), ((0, 1), (3,))], ids=str)
 def test_broadcasting(left, right, rng):
-  """Batch dimensions broadcast as NumPy's do, with one matrix for all and without."""
+  """Batch dimensions broadcast as in NumPy, with and without one matrix for the whole batch."""
   a = np.tril(rng.standard_normal((*left, N, N))) + 3 * np.eye(N)
   b = rng.standard_normal((*right, N, 2))
   x = triangular_solve_p(a, b, left_side=True, lower=True)
@@ -115,7 +114,7 @@ def test_broadcasting(left, right, rng):
 
 
 def _own_cholesky(name="linalg_cholesky"):
-  """A Cholesky factorisation of the user's own: other defaults, and a derivative of its own."""
+  """Returns a user's Cholesky factorisation with different defaults and its own derivative."""
 
   def jvp(primals, tangents, **attributes):
     (a,), (da,) = primals, tangents
@@ -149,7 +148,7 @@ def test_own_operation(rng):
 
 
 def test_without_derivative():
-  """Catches a derivative made up for an operation that was given none."""
+  """Catches a derivative invented for an operation that was given none."""
   operation = linalg.ffi.operation(
       "linalg_cholesky", "n n -> n n, ()", [0, np.int32],
       attributes={"lower": True, "symmetrize": True})
@@ -167,7 +166,7 @@ def _program(operation, a):
 
 
 def test_registered_target(handler, rng):
-  """A handler registered under a name of one's own is called where each shard lies."""
+  """A handler registered under a user's name runs on the device of each shard."""
   linalg.ffi.register_target("linalg_own_cholesky", handler)
   a = _spd(rng, BATCH)
   for kind in (AxisType.Auto, AxisType.Explicit):
@@ -179,8 +178,8 @@ def test_registered_target(handler, rng):
   same_bits(exported.call(a), _own_cholesky()(a))
 
 
-# The three things that together keep a batch where it lies. Without any of them the program must
-# gather: this shows that the tests for collectives can fail.
+# These three things together keep a batch on its devices. Without any one of them, the program must
+# gather. So the tests for collectives are able to fail.
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
@@ -220,13 +219,13 @@ def test_gathers_as_plain_ffi_call(rng):
 
 
 def test_no_callback_in_the_program(case, rng):
-  """Catches a program that cannot be stored or sent: one that calls back to Python."""
+  """Catches a program that calls back to Python, and so cannot be stored or sent."""
   operands = case.operands(rng, (3,), N, N, np.float64)
   assert "callback" not in jax.jit(case.results).lower(*operands).as_text()
 
 
 def test_ffi_version():
-  """Catches a jaxlib that would refuse the handlers, at a point where JAX is unusable after it."""
+  """Catches a jaxlib that refuses the handlers at a point after which JAX is unusable."""
   targets.check_ffi_version((0, 3), (0, 3))
   targets.check_ffi_version((0, 1), (0, 3))
   for built in ((0, 4), (1, 0), (1, 3)):

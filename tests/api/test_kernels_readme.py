@@ -1,4 +1,4 @@
-"""kernels/README.md: its links lead to files, and every file of handlers is in the matrix."""
+"""kernels/README.md: its links lead to files, and its matrix lists every file of handlers."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""`python -m linalg`: a line of 80 columns for each operation, and failures that are told."""
+"""`python -m linalg` prints a line of 80 columns for each operation, and reports failures."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ def version(monkeypatch):
 
 
 def test_output_fits_a_terminal(capsys):
-  """Catches a table that is folded where it is piped, or a name that moves the columns."""
+  """Catches a table that wraps when it is piped, or a name that shifts the columns."""
   names = [
       "cholesky", "lu_pivots_to_permutation", "eigh_generalized", "lstsq", "inverse_pth_root",
       "cholesky_update"]
@@ -30,7 +30,7 @@ def test_output_fits_a_terminal(capsys):
 
 
 def test_failures(capsys, monkeypatch):
-  """Wrong results, and a collective, are told and make the exit status 1."""
+  """Wrong results and collectives are reported, and the exit status is 1."""
   (case,) = (case for case in _verify.cases() if case.name == "cholesky")
   wrong = dataclasses.replace(case, call=lambda a: case.call(a) + jnp.mean(a))
   monkeypatch.setattr(_verify, "cases", lambda: [wrong])

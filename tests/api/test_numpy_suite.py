@@ -1,9 +1,9 @@
-"""NumPy's own tests of numpy.linalg, as they ship in its wheel, with this package in its place.
+"""NumPy's own tests of numpy.linalg, from its wheel, run on this package.
 
-A copy of NumPy's test module is loaded in which `np.linalg`, `linalg` and the names imported from
-it are ours, wrapped so that they take what NumPy's take, and give NumPy arrays, of a subclass where
-the operand is, and LinAlgError where ours raise ValueError or return NaN. Single precision is
-compared with 5 decimals rather than 6: the residuals of these tests are a few units of the sixth.
+A copy of NumPy's test module is loaded with `np.linalg`, `linalg` and the imported names replaced.
+The replacements take NumPy's arguments and return NumPy arrays, or the operand's subclass. They
+raise LinAlgError where this package raises ValueError or returns NaN. Single precision is compared
+with 5 decimals instead of 6, because residuals are a few units of the sixth.
 """
 
 import functools
@@ -17,11 +17,11 @@ import pytest
 
 import linalg
 
-# Its operands are lists, and mix dtypes of all kinds.
+# Operands are lists, and mix dtypes of all kinds.
 pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("standard_promotion")]
 
-# What is NumPy's alone: its C implementation, memory and threads, array subclasses, dtypes that
-# JAX lacks.
+# Features of NumPy only: its C implementation, memory and threads, array subclasses, and dtypes
+# that JAX lacks.
 FOREIGN = {
     "TestMultiDot.test_three_arguments_and_out": "out=",
     "TestMultiDot.test_two_arguments_and_out": "out=",
@@ -43,13 +43,13 @@ _COMPLEX = "eigenvalues of general matrices are complex, whatever they are, as i
 _TEXT = "the text of the error"
 _AXIS = "a ValueError, where NumPy has a subclass of it"
 
-# Hundreds of shapes that XLA compiles one by one; values/test_norms.py::test_against_numpy does as
-# much.
+# XLA compiles hundreds of shapes here one by one. values/test_norms.py::test_against_numpy covers
+# the same cases.
 FOREIGN |= {
     f"TestNorm{kind}.test_{name}": "minutes of compilation"
     for kind in ("Double", "Single", "Int64") for name in ("axis", "keepdims")}
 
-# Test -> why this package, like jax.numpy.linalg, does otherwise. Each must fail.
+# Why this package deviates in a test, like jax.numpy.linalg. Each of these tests must fail.
 DEVIATIONS: dict[str, str] = {
     "test_pinv_rtol_arg": _TEXT,
     "test_matrix_transpose": _TEXT,
@@ -68,16 +68,17 @@ DEVIATIONS: dict[str, str] = {
     **{f"TestNorm{kind}::test_bad_args": _AXIS for kind in ("Double", "Single", "Int64")},
 }
 
-if np.lib.NumpyVersion(np.__version__) < "2.5.0":  # which does the same
+if np.lib.NumpyVersion(np.__version__) < "2.5.0":  # NumPy 2.5.0 does this itself
   DEVIATIONS |= {
       f"Test{kind}::test_{name}": _COMPLEX
       for kind in ("Eig", "Eigvals") for name in ("types[float32]", "types[float64]", "0_size")}
 
-# NumPy takes lists as arrays, JAX does not: the first operand, of these the second too.
+# NumPy accepts lists as arrays and JAX does not. This converts the first operand, and for these
+# functions also the second.
 BOTH = ("cross", "lstsq", "matmul", "outer", "solve", "tensordot", "tensorsolve", "vecdot")
-# Where a failure is NaN here, it is an exception there.
+# A failure is NaN here and an exception in NumPy.
 RAISES = ("cholesky", "inv", "solve", "matrix_power", "tensorinv", "tensorsolve", "eigh")
-# And where the operand has NaN or infinity too.
+# These also raise where the operand has NaN or infinity.
 RAISES_FOR_NAN = ("lstsq", "pinv", "svd", "svdvals")
 
 
@@ -118,7 +119,7 @@ def _wrap(name):
 
 
 class _Linalg:
-  """numpy.linalg with our functions."""
+  """numpy.linalg with this package's functions."""
 
   LinAlgError = np.linalg.LinAlgError
 

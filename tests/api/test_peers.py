@@ -1,5 +1,7 @@
-"""What docs/functions.md says of this package and its peers, run. A peer that mends it makes a test
-fail, and the page is to be changed."""
+"""Runs the comparison of this package and its peers in docs/functions.md.
+
+If a peer fixes a problem, a test fails and the page must change.
+"""
 
 import importlib.metadata
 import pathlib
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.extended
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "functions.md").read_text()
 HEADER = re.search(r"\| linalg \| jax ([\d.]+) \| NumPy ([\d.]+) \| SciPy ([\d.]+) ", PAGE)
-# Function -> the letters of this package, jax, NumPy and SciPy; "–" where it is missing.
+# Maps each function to the letters of this package, jax, NumPy and SciPy; "–" means missing.
 TABLE = {
     name: [cell.replace(" ", "").replace("2-D", "") for cell in cells.split("|")[:4]]
     for name, cells in re.findall(r"^\| `(\w+)` \| ([\wi\-– |]+)$", PAGE, re.MULTILINE)}
@@ -59,7 +61,7 @@ def _degenerate(name, rng):
 
 
 def _function(name, libraries):
-  """The function that the letters are about, or None: from arrays to a list of arrays."""
+  """Returns the function that the letters describe, from arrays to a list of arrays, or None."""
   function = next((getattr(x, name) for x in libraries if hasattr(x, name)), None)
   if function is None:
     return None
@@ -68,7 +70,7 @@ def _function(name, libraries):
   def call(*operands):
     results = function(*operands, **options)
     results = results if isinstance(results, (tuple, list)) else (results,)
-    # cho_factor tells which triangle too.
+    # cho_factor also returns which triangle it is
     return [x for x in results if jnp.result_type(x) != jnp.bool_]
 
   return call
@@ -144,7 +146,7 @@ def test_theirs(name, peer, rng):
     try:
       CHECKS[letter](function, name, rng)
       passed = True
-    except Exception:  # whatever a library says where it cannot
+    except Exception:  # libraries raise various errors for unsupported arguments
       passed = False
     assert passed == (letter in TABLE[name][column]), letter
 
@@ -183,7 +185,7 @@ def test_stock_funm():
   a = np.array([[2.0, 1], [0, 2]])
   for module in (jax.scipy.linalg, scipy.linalg):
     assert module.funm(a, lambda x: x**3)[0, 1] == 0  # not 3 x² = 12
-  with pytest.raises((NotImplementedError, ValueError)):  # of schur, or of a loop
+  with pytest.raises((NotImplementedError, ValueError)):  # raised by schur, or by a loop
     jax.grad(lambda a: jax.scipy.linalg.funm(a, jnp.exp).real[0, 0])(a)
 
 

@@ -1,4 +1,4 @@
-"""What `import linalg` does: one module loaded, its targets registered, nothing else imported."""
+"""`import linalg` loads one module, registers its targets, and imports nothing else."""
 
 import json
 import os
@@ -33,7 +33,7 @@ SIGNATURES = targets._cpu.signatures()
 # The backends of each target in the source's table.
 TABLE = dict(re.findall(
     r"visit\((linalg_\w+), (k\w+),", (ROOT / "kernels" / "handlers.h").read_text()))
-# Those of the modules, and of the tuples in them that hold several.
+# The operations of the modules, including those in tuples.
 OPERATIONS = list(dict.fromkeys(
     operation for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
     for value in vars(module).values()
@@ -55,7 +55,7 @@ def test_every_target_is_called():
 @pytest.mark.skipif(
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of a Python without the GIL")
 def test_free_threads():
-  """Catches a module that turns the GIL on; eig of this order loads SciPy's."""
+  """Catches a module that turns the GIL on. eig of this order loads SciPy's modules."""
   done = _run(
       "import sys, numpy as np, linalg; linalg.eig(np.eye(130)); print(sys._is_gil_enabled())")
   assert done.stdout == "False\n", done.stdout + done.stderr
@@ -102,7 +102,7 @@ def test_cut_offs_in_the_documents():
 @pytest.mark.parametrize(
     "operation", [x for x in OPERATIONS if x.name in SIGNATURES], ids=lambda x: x.name)
 def test_signature(operation):
-  """What a call hands to the handler is what the table of targets says that it takes."""
+  """A call passes what the table of targets declares."""
   operands = [np.zeros((4,) * rank, np.float32) for rank in operation._rules.ranks]
   calls = []
 
@@ -113,7 +113,7 @@ def test_signature(operation):
 
   jax.jit(operation).lower(*operands).compiler_ir("stablehlo").operation.walk(visit)
   (call,) = (x for x in calls if x.call_target_name.value == operation.name)
-  # A size is told by the shapes; no handler asks for it.
+  # Handlers take sizes from shapes, never from attributes.
   attributes = {
       x.name: {"i1": bool}.get(str(x.attr.type)) for x in call.attributes["mhlo.backend_config"]
       if x.name != "permutation_size"}
@@ -132,7 +132,7 @@ def test_version_guard(built, installed, fits):
 
 
 def test_built_for_the_oldest_ffi():
-  """One build loads under every supported jaxlib: its headers are those of the oldest."""
+  """One build loads under every supported jaxlib, because its headers are the oldest one's."""
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())
   (oldest,) = (x for x in project["project"]["dependencies"] if x.startswith("jax>="))
   assert f"jaxlib=={oldest.removeprefix('jax>=')}" in project["build-system"]["requires"]
@@ -141,7 +141,7 @@ def test_built_for_the_oldest_ffi():
 
 
 def test_import_is_light():
-  """SciPy, and what is only for the command line, wait until they are needed."""
+  """SciPy and the command line's imports wait until they are needed."""
   result = _run(
       "import jax, sys; before = set(sys.modules); import linalg, json;"
       "print(json.dumps(sorted(set(sys.modules) - before)))")
@@ -157,7 +157,7 @@ def test_best_level_is_loaded():
 
 
 def test_best_of_several_levels(monkeypatch):
-  """A wheel has a module for each; a machine may lack the instructions of some of them."""
+  """A wheel has a module for each level, and a machine may lack the instructions of some."""
   built = {"linalg._cpu_v4", "linalg._cpu_v3", "linalg._cpu_v2"}
   monkeypatch.delenv("LINALG_ISA", raising=False)
   monkeypatch.setattr(targets, "_isa", types.SimpleNamespace(levels=lambda: ["v3", "v2", "v1"]))
@@ -174,7 +174,7 @@ def test_best_of_several_levels(monkeypatch):
 
 
 def test_cuda_plugin(monkeypatch):
-  """The wheel of the CUDA module: found by its name, used where its version is ours."""
+  """The CUDA wheel's module is found by name and used if its version matches."""
   plugin = {"jax_linalg_cuda13", "jax_linalg_cuda13._cuda"}
   versions = {"jax-linalg-cuda13": targets.__version__}
   loaded = []
@@ -198,7 +198,8 @@ def test_cuda_plugin(monkeypatch):
 
 @pytest.mark.parametrize("level", targets.usable_levels())
 def test_each_level(level):
-  """Each level that this machine has loads, says so, and factors in and out of registers."""
+  """Each level that this machine supports loads, reports itself, and factors in lanes and in
+  tiles."""
   result = _run(
       "import jax; jax.config.update('jax_enable_x64', True); import linalg, numpy as np;"
       "a = np.random.default_rng(0).standard_normal((67, 9, 9)); a = a @ a.mT + np.eye(9);"
@@ -224,9 +225,9 @@ def test_show_config(capsys):
 
 
 def test_a_source_tree_that_is_not_installed(tmp_path):
-  """One plain error that says what to do, without the one of the module that is missing."""
+  """One plain error says what to do, without the error of the missing module."""
   shutil.copytree(ROOT / "linalg", tmp_path / "linalg", ignore=shutil.ignore_patterns("*.so"))
-  # Without the finder that an editable install puts before the path.
+  # Remove the finder that an editable install puts before the path.
   script = """if True:
     import sys
     sys.meta_path[:] = [x for x in sys.meta_path if x.__module__.startswith("_frozen_importlib")]
@@ -251,8 +252,8 @@ def _sections(module, *options):
 @pytest.mark.skipif(sys.platform != "linux", reason="of ELF files")
 @pytest.mark.parametrize("name", ["_isa", *(f"_cpu_{x}" for x in targets.usable_levels())])
 def test_what_a_module_is_linked_with(name):
-  """Catches a path of the machine that built it, symbols that others could be taken for, and
-  memory that is both written and run."""
+  """Catches a build machine's path, exported symbols that may clash, and memory that is writable
+  and executable."""
   (module,) = pathlib.Path(targets._cpu.__file__).parent.glob(f"{name}.*.so")
   dynamic = _sections(module, "--dynamic")
   assert "RPATH" not in dynamic and "RUNPATH" not in dynamic and "TEXTREL" not in dynamic

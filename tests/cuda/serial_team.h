@@ -1,4 +1,4 @@
-// A team of threads, as kernels/team/team.h asks for, that run one after another.
+// A team with the interface of kernels/team/team.h whose threads run one after another.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace linalg::team {
 
-// As a warp does by shuffles, and then warp after warp.
+// Sums as a warp does by shuffles, and then warp after warp.
 template <class V>
 V SumAsWarps(std::vector<V> x) {
   const int size = static_cast<int>(x.size()), warp = size < 32 ? size : 32;
@@ -37,7 +37,7 @@ class SerialTeam {
 
   int size() const { return size_; }
 
-  // An X of each thread's own.
+  // One X per thread.
   template <class X>
   class PerThread {
    public:
@@ -48,7 +48,7 @@ class SerialTeam {
     std::vector<X> x_;
   };
 
-  // body(team), which is that of all its threads.
+  // Runs body(team), whose result is the same on all threads.
   template <class Body>
   int Run(Body&& body) const {
     return body(*this);

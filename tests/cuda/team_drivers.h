@@ -1,6 +1,6 @@
-// What the tests run of kernels/team: the drivers that CUDA's jobs call. `teams` is a SerialTeam,
-// or the Threads of tests/cuda/thread_team.h; what it runs may be run by several threads at once,
-// and writes what they share in phases alone.
+// The drivers of kernels/team that CUDA's jobs call, for the tests. `teams` is a SerialTeam, or the
+// Threads of tests/cuda/thread_team.h. Several threads may run the body at once. It writes shared
+// data in phases only.
 #pragma once
 
 #include <algorithm>
@@ -127,9 +127,8 @@ void RunDeterminant(const Teams& teams, int n, E* a, int ld, E* det, E* sign,
   });
 }
 
-// The same by threads of a warp, in the shapes that CUDA's jobs are compiled with, up to what a
-// warp holds: by one row each, that is more than the jobs of complex128 have, but as many as
-// others'.
+// The largest order that a warp takes here, in the shapes of CUDA's jobs. The complex128 jobs end
+// at a smaller order.
 template <class E>
 inline constexpr int kMostOfWarp = 32 * cuda::kRowsOfThread<E>;
 
@@ -143,8 +142,8 @@ int WarpThreadsFor(int n) {
   return threads;
 }
 
-// The info of body(team, rows, size), where each of a team's threads holds so many rows of matrices
-// of at most that size, one of which is n.
+// Returns the info of body(team, rows, size). Each thread of a team holds `rows` rows of matrices
+// of order up to `size`, one of which is n.
 template <class E, class Teams, class Body>
 int RunWarps(const Teams& teams, int n, Body&& body) {
   if (teams.size() != WarpThreadsFor<E>(n)) throw std::logic_error("no such team of a warp");
@@ -185,7 +184,7 @@ int RunRowLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, 
   });
 }
 
-// With one right-hand side by rows, with more of them by columns.
+// One right-hand side is solved by rows, and several by columns.
 template <class Teams, class E>
 int RunRowSolve(const Teams& teams, int n, E* a, int ld, int cols, const E* b, int ldb, E* x) {
   std::vector<int> permutation(n);
@@ -224,7 +223,7 @@ int RunRowInverse(const Teams& teams, int n, E* a, int ld, E* inverse) {
   });
 }
 
-// R stands in `r` before Q, of q_cols columns, takes its place in `a`. With `order`, pivoted.
+// `r` receives R, and then Q with q_cols columns replaces `a`. Pivoting is on if `order` is given.
 template <class Teams, class E>
 int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* taus, int* order) {
   using V = RealElement<E>;
@@ -239,7 +238,7 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
   });
 }
 
-// `most` is how many rotations are noted at a time.
+// `most` is how many rotations are recorded at a time.
 template <class Teams, class E>
 int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize, bool vectors,
             int most, E* v, RealElement<E>* values) {
@@ -292,7 +291,7 @@ int RunHessenberg(const Teams& teams, int n, E* a, int ld, E* h, E* q) {
   });
 }
 
-// U takes the place of `a`, in its first `width` columns; v is n by n.
+// U replaces the first `width` columns of `a`; v is n by n.
 template <class Teams, class E>
 int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int ld, E* v,
            RealElement<E>* values) {
@@ -316,7 +315,7 @@ int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int 
   });
 }
 
-// What Schur works in, with the operand in its place.
+// The workspace of Schur, with the operand in place.
 template <class E>
 struct SchurMemory {
   SchurMemory(int team_size, int n, const E* a, int ld)

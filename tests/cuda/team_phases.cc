@@ -1,4 +1,4 @@
-// The algorithms of kernels/team on the CPU: their threads run one after another, in a chosen
+// The algorithms of kernels/team on the CPU. Their threads run one after another, in a chosen
 // order.
 #include "tests/cuda/serial_team.h"
 #include "tests/cuda/team_drivers.h"

@@ -1,9 +1,9 @@
-// The algorithms of kernels/team by a team of threads that run at the same time, for
-// ThreadSanitizer. LINALG_TEST_ELEMENT is the matrices' element. The results are compared to those
-// of threads that run one after another, of which tests/cuda/phases knows that they are right.
+// Runs the algorithms of kernels/team on a team of concurrent threads, for ThreadSanitizer.
+// LINALG_TEST_ELEMENT is the matrices' element type. The results are compared with those of threads
+// that run one after another, which tests/cuda/phases verifies.
 //
-//   team_races          what has no race
-//   team_races --race   what has one
+//   team_races          runs code without races
+//   team_races --race   runs code with one race
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -30,8 +30,8 @@ enum class Kind : int {
   kDefinite,
   kZero,
   kIdentity,
-  kCyclic,  // stays as it is until there is an exceptional shift
-  kPairs,   // of eigenvalues
+  kCyclic,  // does not change until an exceptional shift
+  kPairs,   // pairs of eigenvalues
   kRankOne,
   kUnbalanced,
   kLower,  // each of its rows isolates an eigenvalue
@@ -42,7 +42,7 @@ enum class Kind : int {
 };
 constexpr Kind kLastKind = Kind::kInfinite;
 
-// Rows that are an odd number of elements apart, as in shared memory.
+// Rows are an odd number of elements apart, as in shared memory.
 int LdOf(int cols) { return cols | 1; }
 
 template <class X, class Draw>
@@ -112,7 +112,7 @@ std::vector<E> Matrix(Kind kind, int rows, int cols) {
   return a;
 }
 
-// All numbers that a run makes.
+// Collects all numbers that a run computes.
 class Results {
  public:
   void Add(int x) { numbers_.push_back(x); }
@@ -136,7 +136,7 @@ class Results {
   std::vector<double> numbers_;
 };
 
-// The algorithms, with their options, on a matrix of a kind and an order n.
+// The algorithms, with their options, on a matrix of each kind and order n.
 
 constexpr auto kTryCholesky = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const bool lower : {false, true}) {
@@ -232,7 +232,7 @@ constexpr auto kTryRows = [](const auto& teams, Kind kind, int n, Results& resul
 constexpr auto kTryQr = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const auto& [m, cols] : {std::pair(n, n), {n + 5, n}, {n, n + 5}}) {
     for (const bool pivoting : {false, true}) {
-      const int width = m > cols ? m : cols;  // there is room for all of Q
+      const int width = m > cols ? m : cols;  // has space for all of Q
       auto a = Matrix(kind, m, width), r = a;
       std::vector<E> taus(n);
       std::vector<int> order(cols);
@@ -244,7 +244,8 @@ constexpr auto kTryQr = [](const auto& teams, Kind kind, int n, Results& results
 };
 
 constexpr auto kTryEigh = [](const auto& teams, Kind kind, int n, Results& results) {
-  for (const int most : {0, n, n * n}) {  // without vectors, and with so many rotations noted
+  // 0 is without vectors. Otherwise that many rotations are recorded.
+  for (const int most : {0, n, n * n}) {
     auto a = Matrix(kind, n, n);
     std::vector<E> v(a.size());
     std::vector<V> values(n);
@@ -257,8 +258,8 @@ constexpr auto kTryEigh = [](const auto& teams, Kind kind, int n, Results& resul
 
 constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const int m : {n, n + 5}) {
-    for (const int width : {0, n, m}) {  // without vectors, and with so many
-      auto a = Matrix(kind, m, m);       // there is room for a wide U
+    for (const int width : {0, n, m}) {  // 0 is without vectors; otherwise that many
+      auto a = Matrix(kind, m, m);       // has space for a wide U
       std::vector<E> v(n * n);
       std::vector<V> values(n);
       results.Add(
@@ -291,7 +292,7 @@ constexpr auto kTryEig = [](const auto& teams, Kind kind, int n, Results& result
   }
 };
 
-// By a part of a warp, and by two warps if they can: `large` is an order for those.
+// Runs on a part of a warp and, if possible, on two warps, which use order `large`.
 template <class Try>
 void Check(const char* name, std::optional<int> large, const Try& try_on, int part = 4) {
   const auto check = [&](int size, Kind kind, int n) {
@@ -309,7 +310,7 @@ void Check(const char* name, std::optional<int> large, const Try& try_on, int pa
   if (large.has_value()) check(64, Kind::kGeneral, *large);
 }
 
-// 35: more rows than a warp has threads. The iterations would take long.
+// Order 35 has more rows than a warp has threads. Iterative algorithms would take long there.
 void CheckAll() {
   Check("cholesky", 35, kTryCholesky);
   Check("lu", 35, kTryLu);
@@ -324,7 +325,8 @@ void CheckAll() {
   Check("eig", 5, kTryEig);
 }
 
-// A barrier is missing: what every thread reads between two phases, the next one writes.
+// A barrier is missing here: every thread reads a value between two phases, and the next phase
+// writes it.
 int Race() {
   int shared = 0;
   return Threads(4).Run([&](const auto& team) {

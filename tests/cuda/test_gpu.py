@@ -1,5 +1,6 @@
-"""The operation table on a GPU: residuals, SciPy's and CuPy's answers, failures, transforms, and
-the one device as a mesh.
+"""The operation table on a GPU: residuals, SciPy's and CuPy's results, failures and transforms.
+
+The single device also serves as a mesh.
 
   python -m pytest -m gpu -n 0
 """
@@ -47,7 +48,7 @@ def on_gpu():
     yield
 
 
-# But for products, of which XLA has those that no handler takes: test_products.
+# test_products covers products, because XLA takes those that no handler takes.
 HANDLED = [x for x in cases.with_handlers("cuda") if not x.xla]
 
 
@@ -74,7 +75,8 @@ def _check(case, operands):
   return results
 
 
-# On both sides of every cut-off: threads, parts of a warp, warps, blocks, the vendor's routines.
+# Sizes on both sides of every crossover: threads, parts of a warp, warps, blocks and vendor
+# routines.
 SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 11, 12, 16, 17, 32, 33, 63, 64, 65, 128, 129, 200)
 
 
@@ -107,7 +109,7 @@ def test_batches(case, batch, n, rng):
 
 
 def _invariant(case, results):
-  """On the CPU: products of float32 are rounded to fewer bits on a GPU."""
+  """Computed on the CPU, because a GPU rounds float32 products to fewer bits."""
   with jax.default_device(jax.devices("cpu")[0]):
     return case.invariant([jnp.asarray(x) for x in results])
 
@@ -127,11 +129,13 @@ def test_agrees_with_scipy(case, dtype, n, rng):
 @cases.each([x for x in HANDLED if x.unordered])
 @pytest.mark.parametrize("n", [3, 6, 20, 40, 80])
 def test_eigenvalues_agree_with_scipy(case, dtype, n, rng):
-  """Each with another one of SciPy's, in the order of each library's own iteration; the residuals
-  look at what belongs to them."""
+  """Each eigenvalue is paired with one of SciPy's, because the libraries order them differently.
+
+  The residuals check which vectors belong to them.
+  """
   (a,) = operands = case.operands(rng, (3,), n, n, dtype)
   values = _results(case, operands)[0]
-  if values.ndim == a.ndim:  # the triangle that has them on its diagonal
+  if values.ndim == a.ndim:  # a triangle, with eigenvalues on its diagonal
     values = np.stack([np.diag(scipy.linalg.rsf2csf(t, t)[0]) for t in values])
   for actual, expected in zip(values, map(scipy.linalg.eigvals, checks.wide(a)), strict=True):
     distances = np.abs(expected[:, None] - actual)
@@ -143,7 +147,7 @@ def test_eigenvalues_agree_with_scipy(case, dtype, n, rng):
 @pytest.mark.parametrize("n", [3, 10, 40, 80, 140])
 @pytest.mark.parametrize("batch", [3, 40])
 def test_a_bad_matrix_is_alone(case, dtype, n, batch, rng):
-  """NaN in one matrix leaves the bits of the others as they are."""
+  """NaN in one matrix does not change the bits of the others."""
   operands = case.operands(rng, (batch,), n, n, dtype)
   spoilt = [x.copy() for x in operands]
   for x in spoilt:
@@ -166,7 +170,7 @@ def test_cholesky_info(dtype, n, rng):
 @pytest.mark.parametrize("n", [65, 128, 200, 256, 300, 512])
 @pytest.mark.parametrize("batch", [2, 100])
 def test_ill_conditioned_cholesky(dtype, n, batch, rng):
-  """potrfBatched has given NaN for such matrices, which potrf factors."""
+  """potrfBatched has returned NaN for such matrices, which potrf factors."""
   q = matrices.unitary(rng, n, dtype)
   spectrum = matrices.spectrum(rng, "geometric", n, 1e6)
   a = np.stack([(q * rng.permutation(spectrum)) @ q.conj().T for _ in range(batch)])
@@ -215,7 +219,7 @@ def test_svd_and_eig_info(dtype, n, rng):
 
 @pytest.mark.parametrize("shape", [(40, 40), (30, 12), (12, 30), (90, 80)], ids=str)
 def test_svd_of_low_rank(dtype, shape, rng):
-  """Vectors without a singular value are orthonormal all the same."""
+  """Vectors of zero singular values are orthonormal too."""
   m, n = shape
   a = matrices.general(rng, (3,), m, 5, dtype) @ matrices.general(rng, (3,), 5, n, dtype)
   u, s, vh = (np.asarray(x) for x in linalg.svd(*_put((a,))))
@@ -243,7 +247,7 @@ def test_tridiagonal_solve(dtype, n, batch, rng):
 
 @pytest.mark.parametrize("n", [65, 20_001])
 def test_tridiagonal_info(dtype, n):
-  """Of singular matrices, one of them so but for rounding, and of one with NaN."""
+  """Matrices that are singular, singular but for rounding, or hold NaN."""
   dl, d, du = (np.tile(np.asarray(x, dtype), (4, n)) for x in (-1, 2, -1))
   d[1, [0, -1]] = 1
   d[2], dl[2] = 0, 1
@@ -254,8 +258,10 @@ def test_tridiagonal_info(dtype, n):
 
 
 def test_many_eigenvalues_of_a_tridiagonal_matrix(dtype):
-  """More of them than threads run at a time, and few enough for a GPU that does float64 slowly:
-  a kernel of seconds is ended by the watchdog of one with a display."""
+  """There are more eigenvalues than concurrent threads, but few enough for a GPU with slow float64.
+
+  The watchdog of a GPU with a display ends kernels that run for seconds.
+  """
   n = 30_000
   d, e = np.full(n, 2, dtype), np.full(n - 1, -1, dtype)
   w = np.asarray(linalg.eigh_tridiagonal(*_put((d, e)), eigvals_only=True))
@@ -267,7 +273,7 @@ def test_many_eigenvalues_of_a_tridiagonal_matrix(dtype):
 @pytest.mark.parametrize("n", [4, 40, 80, 140])
 @pytest.mark.parametrize("cols", [1, 70, 300])
 def test_shared_matrix(dtype, n, cols, rng):
-  """One matrix for a batch of right-hand sides, more of them than a team takes at a time."""
+  """One matrix for a batch of right-hand sides that exceeds one pass of a team."""
   a = matrices.well_conditioned(rng, (), n, dtype)
   b = matrices.general(rng, (5,), n, cols, dtype)
   x = np.asarray(linalg.solve(*_put((a, b))))
@@ -308,7 +314,7 @@ def test_vmap_and_jit(case, n, rng):
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 @pytest.mark.parametrize("n", [5, 20, 33])
 def test_gradient(case, dtype, n, rng):
-  """The gradient on the GPU is that on the CPU."""
+  """The gradient on the GPU equals that on the CPU."""
   if dtype not in case.dtypes:
     pytest.skip("no operation of this dtype")
   operands = case.operands(rng, (3,), n, n, dtype)
@@ -322,13 +328,13 @@ def test_gradient(case, dtype, n, rng):
 
 
 def _on_cpu(function, operands):
-  """What the function is on the CPU, in double precision."""
+  """Returns the function's results on the CPU, in double precision."""
   cpu = jax.devices("cpu")[0]
   with jax.default_device(cpu):
     return function(*(jax.device_put(checks.wide(x), cpu) for x in operands))
 
 
-# Tiles of a thread, one and several, in part outside the matrix; and one of many in a block.
+# One tile of a thread, several, and tiles partly outside the matrix; the last has many in a block.
 PRODUCTS = [
     (2, 2, 2), (3, 3, 3), (4, 4, 4), (5, 6, 7), (8, 8, 8), (9, 7, 17), (1, 5, 2), (16, 3, 16),
     (17, 31, 15), (12, 12, 12), (32, 32, 32), (0, 4, 5)]
@@ -338,8 +344,10 @@ PRODUCTS = [
 @pytest.mark.parametrize("batches", [((300,), (300,)), ((), (300,)), ((7,), ())], ids=str)
 @pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
 def test_products(dtype, sizes, batches, turned, rng):
-  """Of plain, transposed and adjoint operands, one of them shared or none, in full precision; by
-  the handlers, whether or not they are called for such operands."""
+  """Plain, transposed and adjoint operands, with one shared or none, in full precision.
+
+  The handlers are called even for operands that programs leave to XLA.
+  """
   m, depth, n = sizes
   a = matrices.general(rng, batches[0], m, depth, dtype)
   b = matrices.general(rng, batches[1], depth, n, dtype)
@@ -360,7 +368,7 @@ def test_products(dtype, sizes, batches, turned, rng):
 
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3), (70000,)], ids=str)
 def test_batches_of_products(dtype, batch, rng):
-  """A product has the same bits in any."""
+  """A product has the same bits in any batch."""
   a, b = (matrices.general(rng, batch, 5, 5, dtype) for _ in range(2))
   whole = np.asarray(linalg.matmul(*_put((a, b)))).reshape(-1, 5, 5)
   last = [x.reshape(-1, 5, 5)[-1] for x in (a, b)]
@@ -388,7 +396,8 @@ RULES = {
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 12, 13, 16, 17])
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name, dtype, n, rng):
-  """Derivatives in both modes, by handlers and beyond their sizes; of singular matrices too."""
+  """Derivatives in both modes, within the handlers' sizes and beyond; includes singular
+  matrices."""
   function = RULES[name]
   make = matrices.positive_definite if "cholesky" in name else matrices.well_conditioned
   a = make(rng, (300,), n, dtype)
@@ -418,7 +427,7 @@ def test_sharded(case, rng):
 
 
 def test_donated(dtype, rng):
-  """Factors and solutions in the memory of their operands."""
+  """Factors and solutions are written to the memory of donated operands."""
   for n in (4, 40, 80, 140):
     a = matrices.positive_definite(rng, (5,), n, dtype)
     b = matrices.general(rng, (5,), n, 3, dtype)
@@ -435,7 +444,7 @@ def test_donated(dtype, rng):
 @pytest.mark.parametrize("n", [4, 40, 80])
 @pytest.mark.parametrize("name", ["cholesky", "solve", "inv", "det", "eigh", "qr"])
 def test_agrees_with_cupy(name, dtype, n, rng):
-  """A second opinion, on the same memory through DLPack."""
+  """CuPy, on the same memory through DLPack, agrees."""
   cupy = pytest.importorskip("cupy")
   case = cases.named(name)
   operands = case.operands(rng, (3,), n, n, dtype)
@@ -444,7 +453,7 @@ def test_agrees_with_cupy(name, dtype, n, rng):
   cupy.cuda.get_current_stream().synchronize()
   theirs = [cupy.asnumpy(x) for x in theirs]
   ours = _results(case, operands)
-  if name == "qr":  # R up to signs
+  if name == "qr":  # signs of R may differ
     ours, theirs = [np.abs(ours[1])], [np.abs(theirs[1])]
   else:
     ours, theirs = _invariant(case, ours), _invariant(case, theirs)
@@ -462,10 +471,10 @@ def _permutation(pivots, size):
 
 
 def test_program_can_be_captured(rng):
-  """What XLA records as a CUDA graph is replayed on other numbers, in other memory.
+  """A recorded CUDA graph is replayed on other numbers, in other memory.
 
-  Each call of lu_pivots_to_permutation depends on the one before, and the operands of all runs live
-  on.
+  Each call of lu_pivots_to_permutation depends on the one before, and the operands of all runs stay
+  alive.
   """
   n, calls = 40, 12
 
@@ -492,7 +501,7 @@ def test_program_can_be_captured(rng):
 @pytest.mark.parametrize("n", [4, 40])
 @jax.default_matmul_precision("highest")
 def test_recorded_chain(dtype, n, rng):
-  """The same of handlers that are recorded up to a size, each of which waits for the one before."""
+  """A chain of handlers that are recorded up to a size; each waits for the one before."""
   @functools.partial(jax.jit, compiler_options={"xla_gpu_graph_min_graph_size": 1})
   def function(a, b):
     for _ in range(3):

@@ -1,7 +1,7 @@
-"""The CUDA backend as far as a machine without a GPU goes.
+"""Tests of the CUDA backend that need no GPU.
 
-The module loads and registers its targets, and programs for CUDA call them in every mode of
-sharding as programs for the CPU do. The rest is in test_gpu.py.
+The module loads and registers its targets. Programs for CUDA call them in every mode of sharding,
+as programs for the CPU do. test_gpu.py has the rest.
 """
 
 import collections
@@ -39,10 +39,10 @@ if _targets.cuda_version() is None:
 if reason := _targets.cuda_refusal():
   pytest.skip(f"the CUDA module is not used here: {reason}", allow_module_level=True)
 
-# What the others lower to is tested in sharding/test_export.py.
+# sharding/test_export.py tests the lowering of the other cases.
 HANDLED = cases.with_handlers("cuda")
 
-# The targets that the CPU alone has: docs/cuda.md.
+# Targets that only the CPU has: docs/cuda.md.
 CPU_ALONE = {
     "linalg_cholesky_full_jvp", "linalg_cholesky_full_vjp", "linalg_cholesky_update",
     "linalg_inverse_permutation", "linalg_ormqr", "linalg_parlett"}
@@ -60,7 +60,7 @@ def _run(code, **environment):
 
 
 def test_every_target():
-  """Catches an operation that quietly runs stock JAX on a GPU."""
+  """Catches an operation that silently runs stock JAX on a GPU."""
   cpu, cuda = _targets._cpu.signatures(), _targets._cuda.signatures()
   assert _targets._cuda.targets().keys() == cuda.keys()
   assert cpu.keys() - cuda.keys() == CPU_ALONE
@@ -68,7 +68,7 @@ def test_every_target():
 
 
 def test_import_needs_no_library_of_nvidias():
-  """Nor a driver: they are opened when a handler first runs."""
+  """No driver is needed either: libraries are opened when a handler first runs."""
   result = _run(
       "import linalg; from linalg import _cuda;"
       "maps = open('/proc/self/maps').read();"
@@ -86,7 +86,7 @@ def test_missing_library_is_named():
 
 
 def test_ffi_version():
-  """One guard for both backends: they are built with the same headers."""
+  """One check covers both backends, because they are built with the same headers."""
   assert _targets._cuda.ffi_version() == _targets.ffi_versions()[0]
 
 
@@ -110,7 +110,7 @@ def test_device(driver, capabilities, usable):
 
 
 def test_plugin_for_another_cuda(tmp_path):
-  """With jax[cuda12] programs for a GPU are stock JAX's, and show_config says so."""
+  """Under jax[cuda12], programs for a GPU are stock JAX's, and show_config says so."""
   (tmp_path / "jax_plugins/xla_cuda12").mkdir(parents=True)
   (tmp_path / "jax_plugins/xla_cuda12/__init__.py").write_text("def initialize(): pass")
   paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -126,7 +126,7 @@ def test_plugin_for_another_cuda(tmp_path):
 
 @pytest.fixture
 def gpu_of(monkeypatch):
-  """A function that lets JAX find one GPU of a compute capability."""
+  """Returns a function that makes JAX find one GPU of a compute capability."""
   def find(capability):
     devices = jax.devices
     monkeypatch.setattr(jax, "devices", lambda backend=None: (
@@ -142,7 +142,7 @@ def gpu_of(monkeypatch):
 
 @pytest.mark.parametrize("capability, handled", [("7.5", False), ("8.0", True)])
 def test_old_gpu(case, capability, handled, gpu_of, rng, capsys):
-  """A GPU that the kernels are not compiled for runs stock JAX, as far as that goes."""
+  """A GPU that the kernels are not compiled for runs stock JAX where possible."""
   gpu_of(capability)
   traced = jax.jit(case.results).trace(*case.operands(rng, (3,), N, N, np.float32))
   platforms, reason = case.absent
@@ -157,7 +157,7 @@ def test_old_gpu(case, capability, handled, gpu_of, rng, capsys):
 
 @pytest.mark.parametrize("demand", ["AUTO", "ON"])
 def test_old_nvcc(demand, tmp_path):
-  """An nvcc of CUDA 12 is refused, or left alone, when the build is configured."""
+  """Configuring the build rejects or skips an nvcc of CUDA 12."""
   cmake = shutil.which("cmake")
   if cmake is None or importlib.util.find_spec("nanobind") is None:
     pytest.skip("needs cmake and nanobind")
@@ -174,8 +174,10 @@ def test_old_nvcc(demand, tmp_path):
 
 
 def _calls(text):
-  """The calls of our handlers in a lowered program: targets, attributes, types, sharding rules.
-  Those that XLA may record are calls of the same handlers."""
+  """Returns the handler calls in a lowered program: targets, attributes, types, sharding rules.
+
+  Calls that XLA may record count as calls of the same handlers.
+  """
   return [
       re.sub(r"%\S+|loc\(.*\)|_captured\b", "", line).strip() for line in text.splitlines()
       if "custom_call @linalg_" in line]
@@ -186,7 +188,7 @@ def _target(call):
 
 
 def _calls_on_both(function, *operands):
-  """The calls in the program for the CPU, and in that for CUDA."""
+  """Returns the calls in the programs for the CPU and for CUDA."""
   traced = jax.jit(function).trace(*operands)
   cpu, cuda = (
       _calls(traced.lower(lowering_platforms=(platform,)).as_text())
@@ -196,7 +198,7 @@ def _calls_on_both(function, *operands):
 
 
 def _same_calls(function, *operands):
-  """The program for CUDA calls the same targets, in the same way, as that for the CPU."""
+  """The programs for CUDA and for the CPU call the same targets in the same way."""
   cpu, cuda = _calls_on_both(function, *operands)
   assert cuda == cpu
   return cuda
@@ -213,12 +215,12 @@ def test_calls(case, dtype, rng):
 @cases.each([x for x in HANDLED if not x.xla])
 @pytest.mark.parametrize("n", [0, 65])
 def test_sizes(case, n, rng):
-  """Catches a cut-off in Python: the handlers alone have any."""
+  """Catches a crossover in Python, because only handlers may have one."""
   _same_calls(case.results, *case.operands(rng, (2,), n, n, np.float32))
 
 
 def _targets_of(function, *operands):
-  """The targets that the program for each platform calls."""
+  """Returns the targets that the program for each platform calls."""
   traced = jax.jit(function).trace(*operands)
   texts = [traced.lower(lowering_platforms=(x,)).as_text() for x in ("cpu", "cuda")]
   return [
@@ -238,7 +240,7 @@ def _targets_of(function, *operands):
     (((9, 5, 5), (5, 5)), np.float32, True, False),
     (((5, 5), (5, 5)), np.float32, True, True)])
 def test_products_that_xla_keeps(shapes, dtype, on_cpu, on_cuda):
-  """Small ones go to the handlers, up to a size that each platform has for itself."""
+  """Small products go to the handlers, up to a size that depends on the platform."""
   cpu, cuda = _targets_of(linalg.matmul, *(np.ones(shape, dtype) for shape in shapes))
   assert [bool(cpu), bool(cuda)] == [on_cpu, on_cuda]
 
@@ -249,7 +251,7 @@ def test_products_that_xla_keeps(shapes, dtype, on_cpu, on_cuda):
     (lambda a: linalg.qr(a)[0], "linalg_qr_vjp", np.float32, 8),
     (linalg.det, "linalg_det_cofactors", np.float32, 12)])
 def test_rules_that_have_handlers(function, target, dtype, largest):
-  """Small matrices go to the handlers; of larger ones the program for CUDA has the formula."""
+  """Small matrices go to the handlers; for larger ones the program for CUDA uses the formula."""
   gradient = jax.grad(lambda a: jnp.sum(function(a)))
   for n in (largest, largest + 1):
     cpu, cuda = _targets_of(gradient, np.ones((3, n, n), dtype))
@@ -292,7 +294,7 @@ def test_gradient(case, rng):
   floating, merge = split(operands)
   loss = lambda x: energy(case, 1, *merge(x)).sum()
   cpu, cuda = _calls_on_both(jax.grad(loss), floating)
-  # Besides, the program for CUDA calls what its formulas do where the CPU has one handler for all.
+  # The program for CUDA also makes the calls of its formulas where the CPU has one handler.
   handled = [call for call in cpu if _target(call) not in CPU_ALONE]
   assert not collections.Counter(handled) - collections.Counter(cuda)
 
@@ -330,28 +332,29 @@ class _MetadataExtension(ctypes.Structure):
 
 
 def _may_be_recorded(handler):
-  """What XLA asks a handler when it is registered; its api.h and c_api.h have the structures."""
+  """Queries a handler as XLA does at registration; XLA's api.h and c_api.h define the
+  structures."""
   get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
   get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
   call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(get_pointer(handler, None))
   metadata = _Metadata(size=ctypes.sizeof(_Metadata))
   extension = _MetadataExtension(
       _Extension(ctypes.sizeof(_MetadataExtension), 1, None), ctypes.pointer(metadata))
-  # Of XLA_FFI_CallFrame it reads the size, up to and with the attributes, and the extension.
+  # The handler reads the size of XLA_FFI_CallFrame up to the attributes, and the extension.
   frame = (ctypes.c_size_t * 22)(21 * ctypes.sizeof(ctypes.c_size_t), ctypes.addressof(extension))
   assert call(ctypes.addressof(frame)) is None
   assert (metadata.major, metadata.minor) == _targets._cuda.ffi_version()
   return bool(metadata.traits & 1)
 
 
-# Those that launch kernels and do nothing else, whatever they are given.
+# These only launch kernels, for all arguments.
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
         "cholesky_jvp", "cholesky_vjp", "det_cofactors", "eigh_jvp", "eigh_vjp",
         "lu_pivots_to_permutation", "matmul", "matmul_transpose_a", "matmul_transpose_b", "qr_jvp",
         "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
-# Those that ask for scratch memory whatever they are given: systems laid side by side, or levels of
-# a reduction; matrices written out in full; Sturm sequences.
+# These always ask for scratch memory, for one of three purposes. They hold systems side by side or
+# levels of a reduction, full matrices, or Sturm sequences.
 NEED_SCRATCH = {
     f"linalg_{name}" for name in (
         "banded_solve", "cholesky_banded", "cholesky_banded_solve", "tridiagonal_solve",
@@ -359,8 +362,11 @@ NEED_SCRATCH = {
 
 
 def test_which_handlers_may_be_recorded():
-  """In a command buffer: no other, for those that others call by their own name may ask for scratch
-  memory, or for the vendor's libraries, and their second handlers have none to give."""
+  """Only these handlers may be in a command buffer.
+
+  Handlers called under their own name may ask for scratch memory or vendor libraries. Their second
+  handlers, for recorded calls, ask for neither.
+  """
   targets, captured = _targets._cuda.targets(), _targets._cuda.captured_targets()
   assert {name for name, handler in targets.items() if _may_be_recorded(handler)} == LAUNCH_ALONE
   assert all(_may_be_recorded(handler) for handler in captured.values())
@@ -369,7 +375,7 @@ def test_which_handlers_may_be_recorded():
 
 
 SIZES_THAT_MAY_BE_RECORDED = [
-    # The largest n: of a thread or a warp where those end, else what fits in 64 KiB.
+    # The largest n of a thread or a warp where they have a limit, and otherwise of 64 KiB.
     (linalg.cholesky, ["linalg_cholesky"], np.float32, 127),
     (linalg.cholesky, ["linalg_cholesky"], np.complex128, 63),
     (linalg.inv, ["linalg_inv"], np.float32, 90),
@@ -393,8 +399,10 @@ def test_sizes_that_may_be_recorded(function, targets, dtype, largest):
 
 
 def test_a_shared_matrix_is_not_recorded():
-  """Where its handler factors it once for the batch, in scratch memory. Substitution needs none,
-  and `solve` factors such a matrix apart."""
+  """A shared matrix that its handler factors once for the batch needs scratch memory.
+
+  Substitution needs none, and `solve` factors such a matrix in a separate call.
+  """
   a, b = np.eye(4, dtype=np.float32), np.ones((5, 4, 1), np.float32)
 
   def called(function, *operands):
@@ -426,7 +434,8 @@ def test_handles(tmp_path):
 
 
 def test_largest_qr_in_global_memory(tmp_path):
-  """From a size on the vendor's routine is faster, of a small batch sooner: docs/cuda.md."""
+  """The vendor's routine is faster from a size on, which is smaller for small batches:
+  docs/cuda.md."""
   if shutil.which("c++") is None:
     pytest.skip("needs a C++ compiler, c++")
   program = tmp_path / "qr_paths"

@@ -1,8 +1,8 @@
-"""The algorithms that a team of CUDA threads runs, on the CPU: by threads at the same time.
+"""Runs the algorithms of a team of CUDA threads on the CPU, by concurrent threads.
 
-tests/cuda/phases runs one thread after another, which cannot show that a barrier is missing
-between what every thread reads for itself and the next phase, which writes it. ThreadSanitizer
-reports two accesses without a barrier in between, in whatever order they came.
+tests/cuda/phases runs one thread after another, which cannot show a missing barrier. Such a barrier
+separates a value that every thread reads from the next phase, which writes it. ThreadSanitizer
+reports two accesses without a barrier in between, in either order.
 """
 
 import pytest

@@ -1,5 +1,7 @@
-"""What the compiler makes of the kernels: they keep within their registers, as ptxas says when it
-compiles them, and passes do not divide element by element."""
+"""Compiled kernels stay within their registers, and their passes do not divide per element.
+
+ptxas reports the registers when it compiles the kernels.
+"""
 
 import pathlib
 import re
@@ -16,7 +18,7 @@ SOURCES = sorted(path.name for path in (ROOT / "kernels/cuda").glob("*.cu"))
 
 
 def _compile(source, output, *options):
-  """What nvcc says, with the flags of the build."""
+  """Returns nvcc's messages, with the flags of the build."""
   nvcc = shutil.which("nvcc")
   if nvcc is None:
     pytest.skip("needs nvcc")
@@ -31,7 +33,7 @@ def _compile(source, output, *options):
 
 @pytest.fixture(params=SOURCES)
 def resources(request, tmp_path):
-  """What ptxas says of each kernel of one source: (name, registers, stack, spill stores)."""
+  """Returns ptxas's report for each kernel of a source: (name, registers, stack, spill stores)."""
   said = _compile(request.param, tmp_path / "out.cubin", "-cubin", "-Xptxas", "-v")
   found = re.findall(
       r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores.*?"
@@ -39,11 +41,11 @@ def resources(request, tmp_path):
   return [(name, int(registers), int(stack), int(spilt)) for name, stack, spilt, registers in found]
 
 
-# Registers must leave room for several blocks on a multiprocessor, to which launch bounds hold most
-# kernels. What then does not fit is slow memory: at most a few words that ptxas chose to keep so.
+# Several blocks must fit the registers of a multiprocessor. Launch bounds enforce this for most
+# kernels. The excess spills to slow memory, so at most a few words that ptxas chose may spill.
 MOST_REGISTERS = 128
 MOST_STACK_BYTES, MOST_SPILT_BYTES = 16, 20
-# But for warps that hold rows of 33 to 64 numbers, which are to have all that a thread can have.
+# Warps that hold rows of 33 to 64 numbers may use all registers of a thread.
 LONG_ROWS = re.compile(r"RunWarps.*Li64E")
 
 
@@ -58,8 +60,10 @@ def test_registers(resources):
 
 @pytest.mark.parametrize("source", ["cholesky.cu", "lu.cu"])
 def test_passes_do_not_divide(source, tmp_path):
-  """A division of 64 bits is a call of some seventy instructions, many times what a pass does to an
-  element. Each thread makes one, for the number of its turns."""
+  """A 64-bit division is a call of some seventy instructions, many times a pass's work per element.
+
+  Each thread makes one division, for the number of its iterations.
+  """
   _compile(source, tmp_path / "out.ptx", "-ptx")
   text = (tmp_path / "out.ptx").read_text()
   entries = re.findall(r"\.entry (\w*(?:RunForEach|RunTranspose)\w*)\((.*?)\n}", text, re.S)
@@ -70,8 +74,10 @@ def test_passes_do_not_divide(source, tmp_path):
 
 
 def test_pairs_have_no_remainders(tmp_path):
-  """Who meets whom in a round of Jacobi's method is two comparisons, not two remainders; but each
-  kernel of teams has two, by which a thread finds its place."""
+  """Pairs in a round of Jacobi's method are found by two comparisons, not two remainders.
+
+  Each kernel of teams still has two remainders, by which a thread finds its place.
+  """
   _compile("svd.cu", tmp_path / "out.ptx", "-ptx")
   text = (tmp_path / "out.ptx").read_text()
   entries = re.findall(r"\.entry (\w*RunTeams\w*TeamSvd\w*)\((.*?)\n}", text, re.S)

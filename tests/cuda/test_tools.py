@@ -1,4 +1,4 @@
-"""tools/on_gpu.py and tools/cut_offs.py, which run unattended on a GPU, without one."""
+"""tools/on_gpu.py and tools/cut_offs.py, which run unattended on a GPU, tested without one."""
 
 import importlib.util
 import itertools
@@ -38,7 +38,7 @@ def _on_gpu(*arguments):
 
 
 def test_dry_run(tmp_path):
-  """All steps in order, each with a log, and a report of all of them."""
+  """All steps run in order, each with a log, and one report covers them."""
   done = _on_gpu(tmp_path, "--dry-run")
   assert done.returncode == 0, done.stdout + done.stderr
   names = list(on_gpu.steps(tmp_path, 1))
@@ -58,15 +58,17 @@ def test_chosen_steps_and_no_time(tmp_path):
 
 
 def test_an_hour():
-  """All steps together, with a minute to end those that take too long, and one for the tables."""
+  """All steps fit in an hour, with a minute to end those that overrun and one for the tables."""
   limits = [step.minutes for step in on_gpu.steps(pathlib.Path(), 1).values()]
   assert sum(limits) + 2 <= 60
 
 
 @pytest.mark.parametrize("failing", ["build-more", "cut-offs", "tuning-less"])
 def test_a_failure_while_cut_offs_are_tuned(failing, tmp_path, monkeypatch):
-  """What would measure another build than it says is left out, and so is what would decide by that;
-  where nothing is decided the files are as they were when the last build begins."""
+  """After a failure, steps that would measure the wrong build or decide by it are skipped.
+
+  If nothing is decided, the files are restored before the last build.
+  """
   root, output = tmp_path / "root", tmp_path / "report"
   originals = {file: (ROOT / file).read_text() for file in (cut_offs.CUDA, cut_offs.PYTHON)}
   for file, text in originals.items():
@@ -136,7 +138,8 @@ def _runs(pid):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("code", [STUBBORN, POLITE], ids=["stubborn", "polite"])
 def test_a_step_that_takes_too_long(code, tmp_path, monkeypatch):
-  """It is asked to end, and then it and its children are ended: they would keep the GPU busy."""
+  """A step is first interrupted. Then it and its children are killed, because they would use the
+  GPU."""
   monkeypatch.setattr(on_gpu, "PATIENCE", 1 if code is STUBBORN else 30)
   log = tmp_path / "log"
   ending, seconds = on_gpu.run(on_gpu.Step([sys.executable, "-c", code], 1), log, 6)
@@ -169,7 +172,7 @@ def test_children_that_outlive_a_step(tmp_path):
 @pytest.mark.parametrize("name", [
     "benchmark", "gradients", "tuning-less", "tuning-gradients-more"])
 def test_commands_that_benchmark(name, tmp_path):
-  """Catches an option or an operation that the benchmark does not know."""
+  """Catches an option or an operation that the benchmark does not have."""
   step = on_gpu.steps(tmp_path, 1)[name]
   done = subprocess.run(
       step.command, cwd=ROOT, capture_output=True, text=True, check=False,
@@ -179,7 +182,7 @@ def test_commands_that_benchmark(name, tmp_path):
 
 @pytest.mark.extended
 def test_commands_that_test(tmp_path):
-  """The selections of the tests and of the sanitizers' tests are not empty, and parse."""
+  """The test selections of the steps are not empty, and parse."""
   steps = on_gpu.steps(tmp_path, 1)
   for name in ("tests", "memcheck"):
     command = steps[name].command
@@ -210,7 +213,7 @@ def _tuned(op):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_grid(name):
-  """The value that there is lies in it, and sizes are measured that decide about less and more."""
+  """The grid contains the current value, and measured sizes on both sides of each value."""
   cut_off = _named(name)
   current = cut_offs.value_of(cut_off, FILES[cut_off.file])
   assert cut_off.least <= current <= cut_off.most
@@ -225,7 +228,8 @@ def test_a_grid(name):
 
 
 def test_grids_of_an_operation_do_not_meet():
-  """What is behind one cut-off, in the build with the least values, is before the next."""
+  """The upper side of one crossover in the build with the least values is below the next
+  crossover."""
   for op in on_gpu.TUNED_OPS:
     for dtype in cut_offs.BYTES:
       sizes = [x.sizes(op, dtype) for x in cut_offs.CUT_OFFS
@@ -235,7 +239,7 @@ def test_grids_of_an_operation_do_not_meet():
 
 
 def test_what_one_thread_works_in():
-  """As the table of docs/cuda.md has it."""
+  """Matches the table in docs/cuda.md."""
   page = " ".join((ROOT / "docs/cuda.md").read_text().split())
   for name, op, words in (
       ("kThreadEighBytes", "eigh", r"n = (\d+) in float32 and (\d+) in float64, QL"),
@@ -248,14 +252,14 @@ def test_what_one_thread_works_in():
 
 
 def test_limits_of_handlers():
-  """All that linalg/_core/tuning.py has for CUDA are decided."""
+  """The tool decides all CUDA constants of linalg/_core/tuning.py."""
   limited = {
       name for name, x in vars(tuning).items() if isinstance(x, dict) and "cuda" in x}
   assert {x.constant for x in cut_offs.CUT_OFFS if x.file == cut_offs.PYTHON} == limited
 
 
 def _times(cut_off, meeting, noise=0.0):
-  """Of two paths that take the same time where what is compared is `meeting`."""
+  """Returns times of two paths that are equal where the compared quantity is `meeting`."""
   rng = np.random.default_rng(0)
   before, after = {}, {}
   for op, key in cut_off.ops.items():
@@ -274,14 +278,14 @@ def test_what_times_decide(name):
   keys = sorted({key(n, cut_offs.BYTES[dtype]) for op, key in cut_off.ops.items()
                  for dtype in cut_off.dtypes
                  for n in _tuned(op)[1] & set(cut_off.sizes(op, dtype))})
-  # The first and the last path alone.
+  # All sizes favour the first path, or all favour the last.
   assert cut_offs.decide(cut_off, current, *_times(cut_off, cut_off.least / 2)).value == (
       cut_off.least)
   largest = max(cut_off.values or keys)
   found = cut_offs.decide(cut_off, current, *_times(cut_off, cut_off.most * 2)).value
-  # Values that no measured size tells apart: the nearest to what there is.
+  # No measured size separates these values, so the one nearest the current value wins.
   assert found == (largest if largest > current else current)
-  # In between: no size is on the path that takes more time, but where there is no kernel for it.
+  # Otherwise no size uses the slower path, except where the faster has no kernel.
   if not cut_off.values:
     meeting = (keys[len(keys) // 2 - 1] + keys[len(keys) // 2]) / 2
     value = cut_offs.decide(cut_off, cut_off.least, *_times(cut_off, meeting, 0.01)).value
@@ -303,7 +307,8 @@ def test_too_few_sizes():
 
 @pytest.fixture
 def sources(tmp_path, monkeypatch):
-  """A folder with copies of the two files, which the tool writes in the place of ours."""
+  """Returns a folder with copies of the two files, which the tool writes instead of the
+  originals."""
   for file, text in FILES.items():
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
@@ -323,7 +328,7 @@ def _values(texts):
 
 
 def _compiles(texts, folder):
-  """The header, and the module."""
+  """Compiles the header and the module."""
   header = folder / "tuning.h"
   header.write_text(texts[cut_offs.CUDA])
   if compiler := shutil.which("c++"):
@@ -337,7 +342,7 @@ def test_variants(sources, tmp_path):
     assert _values(texts) == {
         x.name: x.least if bound == "less" else x.most for x in cut_offs.CUT_OFFS}
     _compiles(texts, tmp_path)
-  # Until then they are kept, whatever else is written; and then no longer.
+  # The originals are kept until then, whatever else is written, and no longer.
   assert sources("restore") == FILES
   assert not list((tmp_path / "kept").iterdir())
 
@@ -351,7 +356,7 @@ def _samples(file, times, device="A GPU", date="2026-12-01T10:00:00+00:00"):
 
 
 def test_decisions_are_written(sources, tmp_path, capsys):
-  """In place; the rest is as it was. The times of the last decision are kept."""
+  """Decisions replace the constants only. The times of the last decision are kept."""
   before, after = {}, {}
   for name, meeting in (("kTeamLu", 105), ("kThreadBytes, f64", 900), ("COFACTORS", 9.5),
                         ("CHOLESKY_DERIVATIVE", 700)):
@@ -384,7 +389,7 @@ def test_decisions_are_written(sources, tmp_path, capsys):
 
 
 def test_recorded_times_of_one_build(sources, tmp_path):
-  """Twice the same: nothing changes, and what has sizes enough has kept its times."""
+  """A second run changes nothing, and constants with enough sizes keep their times."""
   recorded = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3-2026-11-22.json"
   assert sources("decide", "--less", recorded, "--more", recorded) == FILES
   (path,) = (tmp_path / "benchmarks/crossovers").iterdir()

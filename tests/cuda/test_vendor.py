@@ -1,7 +1,7 @@
-"""cuSOLVER's and cuBLAS's functions are called as NVIDIA's headers declare them.
+"""Calls of cuSOLVER and cuBLAS match the declarations in NVIDIA's headers.
 
-The module is built without these headers, and most machines have none: vendor_declarations.inc has
-what they say of these functions, and is compared with them where they are.
+The module is built without these headers, and most machines lack them. vendor_declarations.inc
+holds their declarations, and is compared with the headers where they exist.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def _folders():
-  """Where headers of CUDA may be: those that are named, of the wheels, of a toolkit beside nvcc."""
+  """Returns folders that may hold CUDA's headers: named ones, wheels, or a toolkit beside nvcc."""
   yield from filter(None, os.environ.get("LINALG_CUDA_HEADERS", "").split(os.pathsep))
   spec = importlib.util.find_spec("nvidia")
   for folder in (spec and spec.submodule_search_locations) or ():
@@ -50,7 +50,7 @@ def folders():
 
 @pytest.fixture
 def stand_ins(tmp_path):
-  """A folder with headers of NVIDIA's names, each of them the declarations that are kept."""
+  """Returns a folder with headers of NVIDIA's names, all with the stored declarations."""
   folder = tmp_path / "include"
   folder.mkdir()
   declarations = vendor_declarations.DECLARATIONS.read_text()
@@ -62,7 +62,7 @@ def stand_ins(tmp_path):
 
 
 def _compile(root, *folders):
-  """Of the prototypes beside a copy of vendor.h, what the compiler says."""
+  """Compiles the prototypes beside a copy of vendor.h, and returns the compiler's messages."""
   system = [x for folder in folders for x in ("-isystem", str(folder))]
   done = subprocess.run(
       ["c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-I", str(root), *system,
@@ -89,7 +89,7 @@ def _unversioned(declarations):
 
 
 def test_declarations_of_the_stand_ins(stand_ins):
-  """What is read of headers is all that is kept of them."""
+  """Parsing the stored declarations as headers returns them unchanged."""
   assert vendor_declarations.declarations([stand_ins]) == (
       vendor_declarations.DECLARATIONS.read_text())
 

@@ -1,5 +1,5 @@
-// A team of threads, as kernels/team/team.h asks for, that run at the same time: for a sanitizer
-// that finds what two of them touch without a barrier in between.
+// A team of concurrent threads with the interface of kernels/team/team.h. A sanitizer then finds
+// memory that two threads access without a barrier in between.
 #pragma once
 
 #include <barrier>
@@ -14,10 +14,10 @@
 
 namespace linalg::team {
 
-// What a thread knows of its team.
+// One thread's view of its team.
 class ThreadTeam {
  public:
-  // Where threads meet: a barrier, and two boards for what they bring.
+  // Shared by the threads: a barrier, and two boards for values that they exchange.
   struct Meeting {
     explicit Meeting(int size) : size(size), barrier(size), boards{Board(size), Board(size)} {}
 
@@ -79,8 +79,8 @@ class ThreadTeam {
   }
 
  private:
-  // What every thread's body returns. One barrier, the least that there is to rely on: whoever has
-  // read one of the two boards brings to the other one next.
+  // Combines the results of all threads' bodies. It uses one barrier, the least that callers may
+  // rely on. A thread that has read one of the two boards writes to the other one next.
   template <class X, class Body>
   std::vector<X> Gather(Body&& body) const {
     static_assert(sizeof(X) <= sizeof(Meeting::Bytes) && std::is_trivially_copyable_v<X>);
@@ -100,14 +100,14 @@ class ThreadTeam {
   mutable int turn_ = 0;
 };
 
-// The threads of a team, to be started.
+// Starts the threads of a team.
 class Threads {
  public:
   explicit Threads(int size) : size_(size) {}
 
   int size() const { return size_; }
 
-  // body(team) by each thread with its own view of the team; what all of them return.
+  // Runs body(team) on each thread with its own view of the team, and returns their common result.
   template <class Body>
   int Run(Body&& body) const {
     ThreadTeam::Meeting meeting(size_);

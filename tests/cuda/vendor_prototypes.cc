@@ -1,6 +1,6 @@
-// What kernels/cuda/vendor.h says of cuSOLVER and cuBLAS beside what NVIDIA's headers say:
-// compiled, never linked. Where they differ there, a function is called with arguments that it does
-// not take.
+// Compares the declarations of cuSOLVER and cuBLAS in kernels/cuda/vendor.h with NVIDIA's headers.
+// This file is compiled and never linked. A difference means that a function is called with wrong
+// arguments.
 #include <cublas_v2.h>
 #include <cusolverDn.h>
 
@@ -12,8 +12,8 @@
 namespace linalg::cuda::vendor {
 namespace {
 
-// What a type is called with. Enumerations are passed as the integers that they are; numbers with
-// the bits of the vendor's; and the vendor's handles are pointers to what nobody sees.
+// The type that represents T in a call. Enumerations become their integers, and numbers become the
+// vendor's with the same bits. The vendor's handles are opaque pointers.
 template <class T>
 struct Passed {
   using Type = T;
@@ -21,7 +21,7 @@ struct Passed {
 template <class T>
   requires std::is_enum_v<T>
 struct Passed<T> {
-  // Of the size of an int, and of no negative values.
+  // The size of an int, without negative values.
   using Type = std::conditional_t<sizeof(T) == sizeof(int), int, T>;
 };
 template <>
@@ -40,7 +40,7 @@ template <class T>
 struct Passed<T*> {
   using Type = typename Passed<T>::Type*;
 };
-// The opaque types have the vendor's names, of another namespace.
+// The opaque types have the vendor's names, in another namespace.
 template <>
 struct Passed<::cusolverDnContext> {
   using Type = std::remove_pointer_t<Solver>;

@@ -1,4 +1,4 @@
-// What the instructions of PTX compute where C++ has no operator that does the same.
+// Results of PTX instructions for which C++ has no equivalent operator.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace ptx {
 
-// The same bits; of the lowest ones, where the types differ in size.
+// Copies the bits, or the lowest ones if the types differ in size.
 template <class To, class From>
 To Bits(From x) {
   To y{};
@@ -35,8 +35,8 @@ X Shr(X x, uint32_t count) {
          (count >= kBits<X> && std::is_unsigned_v<X> ? 1 : 0);
 }
 
-// Integers that a GPU divides too: by 0 the quotient has all bits, and the remainder is the
-// dividend; the quotient that does not fit wraps around.
+// A GPU's integer division. A division by 0 gives a quotient of all ones, and the dividend as
+// remainder. A quotient that does not fit wraps around.
 template <class X>
 X Div(X a, X b) {
   using Unsigned = std::make_unsigned_t<X>;
@@ -51,7 +51,7 @@ X Rem(X a, X b) {
   return a % b;
 }
 
-// The number where the other is NaN; of two zeros the one with the sign is the smaller.
+// If one operand is NaN, the result is the other. The negative zero is the smaller one.
 template <class Number>
 Number Max(Number a, Number b) {
   if (a == b) return std::signbit(a) ? b : a;
@@ -63,7 +63,7 @@ Number Min(Number a, Number b) {
   return std::fmin(a, b);
 }
 
-// `b` with the lowest `length` bits of `a` at `place`.
+// Returns `b` with the lowest `length` bits of `a` at `place`.
 template <class X>
 X Bfi(X a, X b, uint32_t place, uint32_t length) {
   place &= 255, length &= 255;
@@ -72,8 +72,8 @@ X Bfi(X a, X b, uint32_t place, uint32_t length) {
   return (b & ~mask) | (a << place & mask);
 }
 
-// Four of the eight bytes of b and a: the numbers in `which` choose them, and with their highest
-// bit the byte's sign instead.
+// Selects four of the eight bytes of b and a. Each number in `which` selects one. If its highest
+// bit is set, the sign of the byte is replicated instead.
 inline uint32_t Prmt(uint32_t a, uint32_t b, uint32_t which) {
   const uint64_t bytes = Join(a, b);
   uint32_t result = 0;
@@ -86,11 +86,11 @@ inline uint32_t Prmt(uint32_t a, uint32_t b, uint32_t which) {
   return result;
 }
 
-// Towards 0; to the nearest there is, and NaN to 0.
+// Rounds towards 0, saturates, and converts NaN to 0.
 template <class Integer, class Number>
 Integer Truncate(Number x) {
   using Limits = std::numeric_limits<Integer>;
-  const Number bound = std::ldexp(Number{1}, Limits::digits);  // the first that is too large
+  const Number bound = std::ldexp(Number{1}, Limits::digits);  // the first value that is too large
   if (x != x) return 0;
   if (x >= bound) return Limits::max();
   if (x < -bound) return Limits::min();

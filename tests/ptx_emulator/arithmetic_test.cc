@@ -1,4 +1,4 @@
-// What arithmetic.h computes, at the ends of what the instructions are defined for.
+// Tests arithmetic.h at the limits of the instructions' definitions.
 #include "tests/ptx_emulator/arithmetic.h"
 
 #include <cstdio>

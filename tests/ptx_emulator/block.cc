@@ -14,15 +14,15 @@ namespace {
 
 constexpr int kWarp = 32;
 
-// Of the block that runs.
+// The state of the running block.
 const Kernel* kernel;
 std::vector<Thread> threads;
 std::vector<std::vector<PendingCopy>> copies;
 std::string failure;
-// Of the kernel that has it: another one has none.
+// Applies to the kernel that it names, and to no other.
 Fault fault;
 bool faulty;
-// By kind of fault, whether it may be at a line of that kernel: whether the line was run.
+// For each kind of fault and each line: whether a line that could have the fault was run.
 std::array<std::vector<bool>, Fault::kKinds> reached;
 std::minstd_rand random_engine;
 int preempt, until_preemption;
@@ -45,7 +45,7 @@ void MayGiveWay() {
   Suspend();
 }
 
-// Whether this is where the kernel has a fault of that kind.
+// Whether the kernel has a fault of that kind at this line.
 bool IsFaulty(Fault::Kind kind, int line) {
   if (!faulty) return false;
   std::vector<bool>& lines = reached[kind];
@@ -54,7 +54,7 @@ bool IsFaulty(Fault::Kind kind, int line) {
   return fault.kind == kind && fault.line == line;
 }
 
-// The value that a thread of a warp takes away from a meeting of the threads of its mask.
+// The value that a thread of a warp receives when the threads of its mask meet.
 uint32_t Combined(const Thread& thread, const Thread* warp) {
   if (thread.meeting == Meeting::kShuffle) return warp[thread.lane].value;
   uint32_t any = 0, ballot = 0, largest = 0, smallest = ~0u;
@@ -85,7 +85,7 @@ uint32_t Combined(const Thread& thread, const Thread* warp) {
   }
 }
 
-// What each thread of the mask did before is known to the others.
+// The threads of the mask learn each other's clocks.
 void Inform(Thread* warp, uint32_t mask) {
   std::array<uint32_t, kWarp> known{};
   for (int i = 0; i < kWarp; ++i) {
@@ -102,8 +102,8 @@ void Inform(Thread* warp, uint32_t mask) {
 
 bool IsOfWarp(Meeting meeting) { return meeting > Meeting::kBarrierOr && meeting < Meeting::kExit; }
 
-// Whether those that a thread waits for are all there. Barriers are the same wherever they stand;
-// the others must be one instruction.
+// Whether all threads that a thread waits for have arrived. Barriers match wherever they are. Other
+// meetings must be at the same instruction.
 bool HaveMet(const Thread& thread, const Thread* warp, int count) {
   for (int i = 0; i < kWarp; ++i) {
     if ((thread.mask >> i & 1) == 0) continue;
@@ -115,7 +115,7 @@ bool HaveMet(const Thread& thread, const Thread* warp, int count) {
   return true;
 }
 
-// Lets the threads of a warp go on that have met.
+// Resumes the threads of a warp that have met.
 bool MeetInWarp(Thread* warp, int count) {
   bool any = false;
   for (int i = 0; i < count; ++i) {
@@ -134,7 +134,7 @@ bool MeetInWarp(Thread* warp, int count) {
   return any;
 }
 
-// The same for the block.
+// Resumes the block's threads if all of them have met.
 bool MeetInBlock() {
   const Meeting meeting = threads[0].meeting;
   if (meeting != Meeting::kBarrier && meeting != Meeting::kBarrierOr) return false;
@@ -160,7 +160,7 @@ bool Meet() {
   return MeetInBlock() || any;
 }
 
-// Who waits for what when nobody can go on.
+// Describes the waiting threads when none can continue.
 std::string Deadlock() {
   std::string text = "threads wait for each other:";
   const Thread* last = nullptr;
@@ -179,7 +179,7 @@ std::string Deadlock() {
   return text;
 }
 
-// In the order given, and again until all have ended.
+// Runs threads in the given order, repeatedly until all have ended.
 void RunThreads(const Schedule& schedule) {
   std::vector<int> turns(threads.size());
   std::iota(turns.begin(), turns.end(), 0);

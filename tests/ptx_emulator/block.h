@@ -1,4 +1,4 @@
-// Runs the blocks of a launch, one after another, their threads as fibers.
+// Runs the blocks of a launch one after another, with fibers for their threads.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace ptx {
 
-// In which threads, and blocks, have their turn.
+// The order in which threads and blocks run.
 enum class Order { kForward, kBackward, kRandom };
 
 struct Schedule {
   Order order = Order::kRandom;
-  int preempt = 0;  // a thread gives way at every so many accesses to memory, on average; 0: never
+  int preempt = 0;  // a thread yields after this many memory accesses on average; 0: never
 };
 
-// What a kernel does wrong at one line of its PTX, for tests of what is found.
+// A fault at one line of a kernel's PTX, to test that it is detected.
 struct Fault {
   enum Kind {
     kNone,
-    kNoBarrier,        // as if it did not stand there
-    kNoWaitForCopies,  // the same
-    kHalfOfMask,       // of a mask without its highest thread, and more
-    kNextElement,      // of shared memory, in the place of the one meant
-    kTooLittleMemory,  // shared, by more than lies between slices; at line 0
+    kNoBarrier,        // the barrier is skipped
+    kNoWaitForCopies,  // the wait is skipped
+    kHalfOfMask,       // the mask, which has more than one thread, lacks its highest
+    kNextElement,      // the next element of shared memory is accessed
+    kTooLittleMemory,  // shared memory is short by more than the space between slices; line is 0
     kKinds,
   };
   std::string kernel;
@@ -33,10 +33,10 @@ struct Fault {
   int line = 0;
 };
 
-// Of all launches from now on, and forgets what was reached.
+// Applies to all later launches, and clears the reached lines.
 void SetFault(const Fault& fault);
 
-// The lines that the kernel of the fault has run since, at which it could have one of that kind.
+// The lines executed since SetFault at which the kernel could have a fault of that kind.
 std::vector<int> Reached(Fault::Kind kind);
 
 struct Launch {
@@ -47,7 +47,7 @@ struct Launch {
   const void* const* arguments;
 };
 
-// What a thread did wrong, or empty.
+// Returns a thread's error, or an empty string.
 std::string Run(const Launch& launch, const Schedule& schedule);
 
 }  // namespace ptx

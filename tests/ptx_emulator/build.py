@@ -3,10 +3,11 @@
   python tests/ptx_emulator/build.py FOLDER XLA_INCLUDE [cholesky lu ...]
   python tests/ptx_emulator/build.py FOLDER XLA_INCLUDE --module BUILD
 
-nvcc compiles the host's side as it stands, and the kernels to PTX, of all files of kernels/cuda
-or of some. Or both are what a build of the module with LINALG_KEEP_PTX=ON has left in its folder.
-translate.py makes C++ of the PTX, which is compiled kernel by kernel when the library first
-launches one, by the command that is left in the folder.
+nvcc compiles all or some files of kernels/cuda: the host code to objects, and the kernels to PTX.
+--module takes both from the folder of a module's build with LINALG_KEEP_PTX=ON instead.
+
+translate.py converts the PTX to C++. The library compiles each kernel at its first launch, by the
+command stored in the folder.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import translate
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 LIBRARY = "libptx_handlers.so"
-# As cmake/cuda.cmake has it, but for the machine code.
+# Same as in cmake/cuda.cmake, without the machine code.
 NVCC = [
     "nvcc", "-std=c++20", "-gencode", "arch=compute_80,code=compute_80",
     "--expt-relaxed-constexpr", "-fmad=false", "-diag-suppress", "1675",
@@ -32,15 +33,15 @@ HOST = [
         "block.cc", "fibers.cc", "handlers.cc", "kernels.cc", "memory.cc", "runtime.cc",
         "vendor.cc")),
     ROOT / "kernels/cuda/handles.cc"]
-# Fused and rounded as PTX says, and no more. To compile a kernel takes longer than most tests run
-# it for: a third as long without optimisation, and half as long with its headers compiled before,
-# which compilers other than GCC read as they are.
+# Operations are fused and rounded exactly as PTX says. Compiling a kernel takes longer than most
+# tests run it, so it is not optimised and its headers are precompiled. Compilers other than GCC
+# read the headers as they are.
 KERNEL = [
     "c++", "-std=c++20", "-O0", "-march=native", "-ffp-contract=off", "-fno-math-errno",
     "-fno-strict-aliasing", "-w", "-fPIC"]
 HEADER = HERE / "translated.h"
 ALL = sorted(path.stem for path in (ROOT / "kernels/cuda").glob("*.cu"))
-# What others of the files have functions for.
+# Files whose functions other files use.
 NEEDS = {
     "cholesky": ["triangular_solve"], "det": ["lu"], "eigh_tridiagonal": ["eigh"],
     "lu": ["triangular_solve"], "solve": ["lu"], "triangular_solve": ["lu"]}
@@ -54,7 +55,7 @@ def run(*command):
 
 
 def with_needs(names: list[str]) -> list[str]:
-  """These files, and those that they cannot be linked without."""
+  """Returns these files, and those that they need to link."""
   found, todo = [], [*names]
   while todo:
     name = todo.pop()
@@ -65,7 +66,7 @@ def with_needs(names: list[str]) -> list[str]:
 
 
 def compile_kernels(folder: pathlib.Path, include: str, names: list[str]):
-  """(jobs, objects, PTX) of these files of kernels/cuda."""
+  """Returns (jobs, objects, PTX) of these files of kernels/cuda."""
   jobs, objects, ptx = [], [], []
   for name in names:
     kept = folder / name
@@ -83,7 +84,7 @@ def build(folder: pathlib.Path, xla: str, names: list[str], module: pathlib.Path
   if module is None:
     jobs, objects, ptx = compile_kernels(folder, include, with_needs(names))
   else:
-    # Of one architecture nvcc leaves its name out.
+    # For a single architecture nvcc leaves its name out.
     kept = module / "ptx"
     several = [kept / f"{name}.compute_80.ptx" for name in ALL]
     jobs, ptx = [], several if several[0].exists() else [kept / f"{name}.ptx" for name in ALL]
@@ -99,7 +100,7 @@ def build(folder: pathlib.Path, xla: str, names: list[str], module: pathlib.Path
     shutil.copy(text, folder / f"{text.name.partition('.')[0]}.ptx")
   translate.main(folder, sorted(folder.glob("*.ptx")))
   run("c++", "-shared", *objects, "-ldl", "-o", folder / LIBRARY)
-  # One of the processes that want a kernel compiles it.
+  # Several processes may want a kernel, and one of them compiles it.
   compiler = shlex.join([*KERNEL, "-shared", "-I.", f"-I{HERE}", "-o"])
   (folder / "compile").write_text(
       'cd "$(dirname "$0")" && exec 9> "$1.lock" && flock 9 && { [ -e "$1.so" ] || {\n'

@@ -1,4 +1,4 @@
-"""The library that build.py makes, once for all tests, and the suites run with it."""
+"""Builds the library of build.py once for all tests, and runs suites with it."""
 
 import fcntl
 import os
@@ -19,14 +19,14 @@ ROOT = HERE.parents[1]
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory):
-  """That of all workers."""
+  """Returns the folder that all workers share."""
   base = tmp_path_factory.getbasetemp()
   return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session")
 def library(shared_folder):
-  """The folder of build.py's library, which LINALG_PTX names if there is one already."""
+  """Returns the folder of build.py's library; LINALG_PTX names an existing one."""
   if made := os.environ.get("LINALG_PTX"):
     return pathlib.Path(made)
   if shutil.which("nvcc") is None:
@@ -57,8 +57,10 @@ def launched(shared_folder):
 
 @pytest.fixture
 def run_suites(library):
-  """Runs files of tests with the handlers of the library, demands that they pass, and notes under
-  a name what they launch."""
+  """Runs test files with the library's handlers and requires that they pass.
+
+  It records under a name which kernels they launch.
+  """
   def run(name, files, chosen, launched, **settings):
     paths = [
         str(HERE), str(HERE / "support"), str(ROOT / "tests/support"),
@@ -79,7 +81,7 @@ def run_suites(library):
 
 @pytest.fixture
 def run_suite(run_suites):
-  """The same of one of suites.SUITES."""
+  """Runs one of suites.SUITES."""
   def run(suite, chosen, launched, **settings):
     run_suites(suite, [suites.SUITES[suite]], chosen, launched, **settings)
 

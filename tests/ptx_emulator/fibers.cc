@@ -10,7 +10,7 @@
 namespace ptx {
 namespace {
 
-// Far more than a kernel's registers take; memory that is not touched costs nothing.
+// Far more than a kernel's registers need. Untouched memory costs nothing.
 constexpr size_t kStackBytes = 512 << 10;
 
 struct Fiber {
@@ -24,7 +24,7 @@ jmp_buf scheduler;
 int current;
 void (*body)(int);
 
-// A fiber is made once, and runs one body after another.
+// A fiber is created once, and runs one body after another.
 void Run() {
   for (;;) {
     body(current);
@@ -44,7 +44,7 @@ char* Stacks() {
 
 }  // namespace
 
-// setjmp and longjmp rather than swapcontext, which calls the kernel of the system each time.
+// Uses setjmp and longjmp, because swapcontext makes a system call each time.
 void Resume(int number, void (*with)(int)) {
   current = number, body = with;
   Fiber& fiber = fibers[number];

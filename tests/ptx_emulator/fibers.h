@@ -1,22 +1,21 @@
-// Threads of execution that hand over to each other: those of a block run one at a time, and each
-// goes on where it was.
+// Fibers for the threads of a block. One runs at a time, and each resumes where it was suspended.
 #pragma once
 
 namespace ptx {
 
-inline constexpr int kMostFibers = 1024;  // a block has no more threads
+inline constexpr int kMostFibers = 1024;  // the most threads of a block
 
-// Runs `body(number)` on the fiber of that number, from its beginning if it has ended, until it
-// suspends itself or ends. Not from within a fiber.
+// Runs `body(number)` on the fiber of that number, until it suspends itself or ends. A fiber that
+// has ended starts again. Call this from outside fibers only.
 void Resume(int number, void (*body)(int));
 
-// Gives control back to Resume.
+// Returns control to Resume.
 void Suspend();
 
-// As Suspend, for good: the fiber begins anew, and nothing on its stack is destroyed.
+// Suspends for good: the fiber starts again later, and nothing on its stack is destroyed.
 [[noreturn]] void Abandon();
 
-// Lets all fibers begin anew.
+// All fibers start again.
 void ForgetFibers();
 
 }  // namespace ptx

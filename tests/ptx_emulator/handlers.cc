@@ -1,5 +1,6 @@
-// The handlers of kernels/cuda as handlers for the CPU. XLA's calls for the stream and for memory,
-// which its CPU client refuses, are answered here, and the buffers are what kernels may touch.
+// Exposes the handlers of kernels/cuda as handlers for the CPU. XLA's CPU client refuses the calls
+// for the stream and for memory, so they are answered here. Kernels may access the buffers of the
+// call.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 #include "kernels/handlers.h"
 #include "tests/ptx_emulator/memory.h"
 
-// Handlers of files that were left out of the build have no address.
+// Handlers of files that were left out of the build have a null address.
 #define LINALG_WEAK(name, ...) \
   extern "C" __attribute__((weak)) XLA_FFI_Error* name(XLA_FFI_CallFrame*);
 LINALG_FOR_EACH_TARGET(LINALG_WEAK)
@@ -29,9 +30,9 @@ extern void (*lent)();
 namespace ptx {
 namespace {
 
-std::mutex mutex;  // one handler at a time, and so one launch
+std::mutex mutex;  // only one handler, and so one launch, at a time
 
-constexpr size_t kAlignment = 256;  // as XLA's allocator has it on a GPU
+constexpr size_t kAlignment = 256;  // equal to that of XLA's allocator on a GPU
 
 XLA_FFI_Error* Stream(XLA_FFI_Stream_Get_Args* arguments) {
   arguments->stream = nullptr;
@@ -53,7 +54,7 @@ XLA_FFI_Error* Free(XLA_FFI_DeviceMemory_Free_Args* arguments) {
   return nullptr;
 }
 
-// As a GPU's runtime does, buffers without elements have no address.
+// Buffers without elements have a null address, as in a GPU's runtime.
 void AddBuffers(int64_t count, void** buffers, bool written) {
   for (int64_t i = 0; i < count; ++i) {
     auto* const buffer = static_cast<XLA_FFI_Buffer*>(buffers[i]);
@@ -68,7 +69,7 @@ template <XLA_FFI_Error* (*handler)(XLA_FFI_CallFrame*)>
 XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame) {
   const std::lock_guard<std::mutex> lock(mutex);
   const linalg::SubnormalNumbers as_on_a_gpu;
-  // XLA asks for a handler's traits without buffers, and in a frame whose extension it reads.
+  // XLA queries a handler's traits without buffers, by a frame with an extension.
   if (frame->extension_start != nullptr) return handler(frame);
   memory.Clear();
   linalg::cuda::vendor::lent = [] { memory.SetWritten(); };
@@ -86,7 +87,7 @@ XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame) {
 }  // namespace
 }  // namespace ptx
 
-// The handler of a target, or that for calls of it that XLA may record, or null.
+// Returns the handler of a target, or its handler for calls that XLA may record, or null.
 extern "C" void* handler_of(const char* target) {
   using namespace linalg;  // NOLINT: the table's names
 #define LINALG_FIND(name)                                                           \

@@ -1,7 +1,7 @@
-"""What each instruction of PTX is in C++, in the words of thread.h and arithmetic.h.
+"""Translates each PTX instruction to C++, with the functions of thread.h and arithmetic.h.
 
-A rule takes whole opcodes, every modifier included: one that no rule knows is an error, for what it
-does to a result cannot be guessed. The semantics are those of NVIDIA's "PTX ISA", version 9.0.
+A rule matches whole opcodes with every modifier. An unknown opcode is an error, because the effect
+of a modifier cannot be guessed. The semantics are those of NVIDIA's "PTX ISA", version 9.0.
 """
 
 import re
@@ -15,7 +15,7 @@ TYPES = {
 SPECIAL = {
     "%tid.x": "t.thread", "%ntid.x": "t.threads", "%ctaid.x": "t.block", "%nctaid.x": "t.blocks",
     "%laneid": "t.thread % 32"}
-# Shared memory does not begin at 0, so that no place in it passes for a null pointer.
+# Shared memory does not begin at 0, so that no address in it is a null pointer.
 SHARED_BASE = 1024
 
 
@@ -24,7 +24,7 @@ class UnknownOpcode(Exception):
 
 
 class Body:
-  """What the statements of one kernel are translated with: the types of its registers."""
+  """The context for the statements of one kernel: the types of its registers."""
 
   def __init__(self, kernel: parse.Kernel):
     self._kernel = kernel
@@ -42,7 +42,7 @@ class Body:
     return f"{TYPES[registers.type]} {names};" if registers.names else ""
 
   def statement(self, statement: parse.Statement) -> str:
-    """In C++, or UnknownOpcode."""
+    """Returns the statement in C++, or raises UnknownOpcode."""
     for pattern, rule in RULES:
       if found := pattern.fullmatch(statement.opcode):
         text = rule(self, statement, *found.groups())
@@ -57,7 +57,7 @@ class Body:
     return text
 
   def read(self, operand: str, kind: str) -> str:
-    """The operand as an expression of a type of PTX."""
+    """Returns the operand as an expression of a PTX type."""
     type_ = TYPES[kind]
     if operand in SPECIAL:
       return f"static_cast<{type_}>({SPECIAL[operand]})"
@@ -83,7 +83,7 @@ class Body:
     raise parse.UnknownSyntax(f"the operand {operand} in {self._kernel.name}")
 
   def write(self, target: str, kind: str, value: str) -> str:
-    """The assignment of an expression of a type of PTX; one with a sign is extended by it."""
+    """Returns the assignment of an expression of a PTX type, sign-extended if it is signed."""
     have = self._type_of(target)
     if have is None:
       raise parse.UnknownSyntax(f"the target {target} in {self._kernel.name}")
@@ -115,7 +115,7 @@ RULES = []
 
 
 def rule(pattern):
-  """Whose function is given the body, the statement and the groups of the opcode's pattern."""
+  """Decorates a function of the body, the statement and the groups of the opcode's pattern."""
   def add(function):
     RULES.append((re.compile(pattern), function))
     return function
@@ -124,7 +124,7 @@ def rule(pattern):
 
 
 def _unsigned(kind):
-  """Sums and products wrap around, which C++ promises of types without a sign alone."""
+  """Sums and products wrap around, which C++ guarantees for unsigned types only."""
   return kind.replace("s", "u")
 
 
@@ -169,7 +169,7 @@ def _bound_floats(body, s, name, kind):
 
 
 @rule(r"copysign\.(f32|f64)")
-def _copysign(body, s, kind):  # the sign of the first and the size of the second
+def _copysign(body, s, kind):  # the sign of the first and the magnitude of the second
   return _binary(body, s, kind, "std::copysign({b}, {a})")
 
 
@@ -230,7 +230,7 @@ def _rcp(body, s, kind):
 
 
 @rule(r"rsqrt\.approx\.(f64)")
-def _rsqrt(body, s, kind):  # the machine's is as near to this, to a unit or two in the last place
+def _rsqrt(body, s, kind):  # the machine's result may differ in the last place or two
   return _unary(body, s, kind, "1 / std::sqrt({})")
 
 
@@ -270,7 +270,7 @@ def _permute(body, s):
 COMPARISONS = {
     "eq": "{a} == {b}", "ne": "{a} != {b}", "lt": "{a} < {b}", "le": "{a} <= {b}",
     "gt": "{a} > {b}", "ge": "{a} >= {b}"}
-# Those of numbers are false where there is a NaN, and those that end in u are true.
+# Floating-point comparisons are false for NaN, and those that end in u are true.
 FLOAT_COMPARISONS = COMPARISONS | {
     "ne": "{a} < {b} || {a} > {b}", "equ": "!({a} < {b} || {a} > {b})", "neu": "{a} != {b}",
     "ltu": "!({a} >= {b})", "leu": "!({a} > {b})", "gtu": "!({a} <= {b})", "geu": "!({a} < {b})",
@@ -308,7 +308,7 @@ def _move(body, s, kind):
   if target.startswith("{"):
     low, high = parse.split_operands(target.strip("{} "))
     source = body.read(source, kind)
-    # Both are of the source as it was, which may be one of the targets.
+    # Both use the source before the assignment, because it may be one of the targets.
     return (f"{{ const auto x = {source};"
             f" {body.write(low, half, f'static_cast<{TYPES[half]}>(x)')}"
             f" {body.write(high, half, f'static_cast<{TYPES[half]}>(x >> {half[1:]})')} }}")
@@ -342,7 +342,7 @@ _KINDS = r"([bsuf](?:8|16|32|64))"
 
 
 def _load(body, registers, count, kind, value):
-  """`value` takes the type of what is loaded."""
+  """`value` has the type that is loaded."""
   if count is None:
     return body.write(registers, kind, value.format(TYPES[kind]))
   value = value.format(f"std::array<{TYPES[kind]}, {count}>")

@@ -1,6 +1,6 @@
-// A kernel is compiled when it is first launched: a suite runs a few of them, and to compile all
-// takes longer than it does. What there is of them lies beside this library: kernels.txt and the
-// sources of translate.py, and the command that compiles one, of build.py.
+// Compiles each kernel at its first launch. A suite runs few kernels, and compiling all takes
+// longer than the suite. This library's folder has kernels.txt and the sources of translate.py, and
+// build.py's compile command.
 #include "tests/ptx_emulator/kernels.h"
 
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ std::map<std::string, std::string> Files(const std::string& folder) {
 
 const Kernel* Load(const std::string& folder, const std::string& file) {
   const std::string library = folder + "/" + file + ".so";
-  // Made by another process meanwhile, it is the same.
+  // Another process may have made the library meanwhile. It is identical.
   if (access(library.c_str(), R_OK) != 0) {
     const std::string command = "sh '" + folder + "/compile' '" + file + "'";
     if (std::system(command.c_str()) != 0) throw std::runtime_error(command + " failed");

@@ -7,7 +7,7 @@
 
 namespace ptx {
 
-// Throws a std::runtime_error if there is none of that name, or it does not compile.
+// Throws a std::runtime_error if the name is unknown, or if the kernel does not compile.
 const Kernel& FindKernel(const std::string& name);
 
 }  // namespace ptx

@@ -7,7 +7,7 @@
 namespace ptx {
 namespace {
 
-// As instructions.py has it.
+// Equal to SHARED_BASE in instructions.py.
 constexpr uint64_t kSharedBase = 1024;
 
 Access Now(const Thread& thread, int line) {
@@ -31,7 +31,7 @@ void Memory::Add(void* data, size_t size, bool written) {
   if (size == 0) return;
   const auto address = reinterpret_cast<uint64_t>(data);
   const auto found = regions_.find(address);
-  // A result in an operand's place is what the operand was.
+  // A result in the memory of an operand keeps the operand's region.
   if (found != regions_.end() && found->second.size() >= size) return;
   regions_.insert_or_assign(address, Region(static_cast<char*>(data), size, written || unknown_));
 }
@@ -101,7 +101,7 @@ Memory::Place Memory::Find(const Thread& thread, bool shared, uint64_t address, 
 }
 
 bool Memory::IsBefore(const Access& access, const Thread& thread, bool shared) const {
-  // Another block had other shared memory.
+  // A different block had a different shared memory.
   if (access.clock < (shared ? epochs.block : epochs.launch)) return true;
   if (access.clock < epochs.block) return false;
   if (access.clock <= epochs.barrier || access.thread == thread.thread) return true;
@@ -135,7 +135,8 @@ void Memory::Write(const Thread& thread, bool shared, uint64_t address, const vo
                    int size, int line) {
   const auto [region, offset] = Find(thread, shared, address, size, line);
   char* const target = region->data_ + offset;
-  // Two may write the same, as where a warp has more teams than there are matrices.
+  // Two threads may write equal bytes, for example if a warp has more teams than there are
+  // matrices.
   const bool same = std::memcmp(target, source, size) == 0;
   for (size_t i = offset / 4; i <= (offset + size - 1) / 4; ++i) {
     Word& word = region->words_[i];

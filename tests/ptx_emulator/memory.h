@@ -1,11 +1,11 @@
-// Memory that kernels may touch, and who has: accesses out of bounds, misaligned ones, reads of
-// what nobody wrote, and races are failures.
+// Memory that kernels may access, and a record of accesses. Accesses out of bounds, misaligned
+// accesses, reads of uninitialised data, and races are failures.
 //
-// Two accesses race if neither happens before the other and one of them is a write. What orders
-// threads is the barriers of a block and of a warp, and nothing else: shuffles and votes promise
-// nothing about memory, and blocks of a launch have no order. Each thread has a clock, which its
-// barriers advance, and knows how far those of its warp's other threads had come when it last met
-// them; what the rest of the block did before its last barrier is older than that barrier.
+// Two accesses race if neither happens before the other and one of them is a write. Only the
+// barriers of a block and of a warp order threads. Shuffles and votes promise nothing about memory,
+// and blocks of a launch have no order. Each thread has a clock, which its barriers advance. It
+// knows the clocks of its warp's other threads at their last common barrier. Accesses by the rest
+// of the block before its last barrier are older than that barrier.
 #pragma once
 
 #include <cstddef>
@@ -19,28 +19,28 @@
 
 namespace ptx {
 
-// Clocks at which what all threads of the block have in common began.
+// Clocks at which the launch, the block and the block's last barrier began for all threads.
 struct Epochs {
   uint32_t launch = 1, block = 1, barrier = 1;
 };
 
 struct Access {
-  uint32_t clock = 0;  // 0: there was none
+  uint32_t clock = 0;  // 0: no access
   uint32_t thread : 10 = 0, line : 22 = 0;
 };
 
-// What is remembered of four bytes. Of many reads two suffice for a write that none of them was
-// ordered before: it is not of both threads.
+// The record of four bytes. Two reads suffice to detect an unordered write. The writing thread can
+// be the reader of only one of them.
 struct Word {
   Access write, reads[2];
 };
 
-// Notes what a thread did wrong, and Abandons its fiber.
+// Records a thread's error, and Abandons its fiber.
 [[noreturn]] void Fail(const Thread& thread, int line, const std::string& what);
 
 class Region {
  public:
-  // With `written`, somebody else has written all of it before.
+  // `written` says that all of it is initialised.
   Region(char* data, size_t size, bool written)
       : data_(data), size_(size), written_(written), words_((size + 3) / 4) {}
 
@@ -58,25 +58,25 @@ class Region {
 
 class Memory {
  public:
-  // Global memory, until Clear.
+  // Adds global memory, until Clear.
   void Add(void* data, size_t size, bool written);
   void Remove(void* data);
   void Clear();
-  // By a library of the vendor's, in ways that nobody follows here: what there is, and what is
-  // added until Clear.
+  // A vendor library may write anywhere, so all regions count as written. This includes regions
+  // that are added until Clear.
   void SetWritten();
-  // By the runtime, what `data` points into.
+  // The runtime wrote the region that `data` points into.
   void SetWritten(const void* data);
 
-  // Shared memory of a block that begins: full of NaN.
+  // Starts the shared memory of a block, full of NaN.
   void Begin(size_t shared_bytes);
 
   void Read(const Thread& thread, bool shared, uint64_t address, void* target, int size, int line);
   void Write(const Thread& thread, bool shared, uint64_t address, const void* source, int size,
              int line);
 
-  // The latest of any thread. It goes on from launch to launch, so that what was before a launch,
-  // or a block, need not be forgotten.
+  // The latest clock of any thread. It continues from launch to launch. So accesses before a launch
+  // or a block need not be cleared.
   uint32_t clock = 0;
   Epochs epochs;
 

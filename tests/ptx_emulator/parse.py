@@ -1,4 +1,4 @@
-"""The kernels of a file of PTX as nvcc writes it: parameters, shared memory, statements."""
+"""Parses the kernels of a PTX file that nvcc writes: parameters, shared memory, statements."""
 
 import dataclasses
 import re
@@ -17,7 +17,7 @@ class Statement:
 
 @dataclasses.dataclass
 class Registers:
-  """Their type, and their names without `%`."""
+  """The type of registers, and their names without `%`."""
 
   type: str
   names: list[str]
@@ -36,9 +36,9 @@ Item = Statement | Registers | Label | str
 class Kernel:
   name: str
   parameters: list[str]
-  most_threads: int  # of a block
-  shared: dict[str, int]  # where each array of shared memory begins
-  shared_bytes: int  # but for that whose size the launch says, which begins here
+  most_threads: int  # per block
+  shared: dict[str, int]  # offset of each array in shared memory
+  shared_bytes: int  # without the dynamic array, which begins here
   body: list[Item]
 
 
@@ -52,15 +52,15 @@ _SHARED = re.compile(r"\.shared \.align (\d+) \.b8 ([\w$]+)\[(\d+)\]")
 _DYNAMIC = re.compile(r"\.extern \.shared \.align (\d+) \.b8 ([\w$]+)\[\];")
 _ENTRY = re.compile(r"(?:\.visible |\.weak )?\.entry ([\w$]+)\(")
 _PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.\w+ ([\w$]+)(?:\[\d+\])?")
-# What a file has beside its kernels, each on a line of its own.
+# File-level lines outside kernels.
 _HEAD = re.compile(r"\.(version|target|address_size) .*")
 _BOUNDS = re.compile(r"\.maxntid (\d+), 1, 1|\.minnctapersm \d+|\)|")
-# The greatest alignment that a dynamic array may ask for, to which the others are filled up.
+# The largest alignment that a dynamic array may need; the size of the others is rounded up to it.
 _ALIGNMENT = 16
 
 
 def split_operands(text: str) -> list[str]:
-  """At the commas, but for those in braces and brackets."""
+  """Splits at commas outside braces and brackets."""
   return [x.strip() for x in re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,{\[])+", text)]
 
 
@@ -117,7 +117,7 @@ def _kernel(name, parameters, most_threads, dynamic, lines, first) -> Kernel:
 
 
 def _items(text: str, first: int) -> Iterator[tuple[int, Item]]:
-  """The line and the item; directives are their text."""
+  """Yields lines and items; directives are their text."""
   at, line = 0, first + 1
   text = text.rstrip()
   while at < len(text):

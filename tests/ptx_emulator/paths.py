@@ -1,7 +1,7 @@
-"""Matrices of all sizes that the handlers of kernels/cuda have another way for, and such batches.
+"""Matrices and batches of every size for which kernels/cuda has a different path.
 
-test_suites.py alone collects this file. kernels/cuda/launch.h gives a block several teams, side by
-side in its shared memory, where that leaves 256 blocks; kernels/cuda/tuning.h has the sizes.
+Only test_suites.py collects this file. kernels/cuda/launch.h puts several teams into the shared
+memory of a block where 256 blocks remain. kernels/cuda/tuning.h has the sizes.
 """
 
 import jax
@@ -15,14 +15,15 @@ from linalg._factorizations import lu, solve
 
 pytestmark = pytest.mark.all_dtypes
 
-SEVERAL_TEAMS = 521  # odd, so that the last block has fewer matrices than it has room for
-# Those that iterate are slow here: a size for a thread, and for two teams of a warp.
+SEVERAL_TEAMS = 521  # odd, so that the last block is not full
+# Iterative algorithms are slow here, so they have one size for a thread and one for two teams of a
+# warp.
 ITERATIVE = {"svd", "svd_thin", "svdvals", "eig", "eig_left", "eigvals", "schur", "schur_complex",
              "eigh_tridiagonal", "hessenberg", "hessenberg_h", "qr_pivoted"}
 OURS = [case for case in cases.with_handlers("cpu") if not case.xla]
 NEVER_THE_VENDORS = {
     "eig_left", "schur", "schur_complex", "hessenberg", "hessenberg_h", "qr_pivoted"}
-# What teams take in shared memory or, of larger matrices, a block each in global memory.
+# Teams do these in shared memory, or for larger matrices in global memory with a block each.
 ANYWHERE = ("qr", "qr_pivoted", "qr_r", "qr_raw", "householder_product", "svd", "svdvals", "eig",
             "eig_left", "eigvals", "schur", "hessenberg", "hessenberg_h")
 
@@ -52,8 +53,10 @@ def test_residuals(case, dtype, rng):
 
 @pytest.mark.parametrize("name", ANYWHERE)
 def test_in_global_memory(name, dtype, rng, monkeypatch):
-  """As of larger ones, for which this would take long: with little shared memory, in a batch that
-  the vendor is not asked for."""
+  """Tests the path of larger matrices, which would take long.
+
+  Shared memory is small, and the batch is one that the vendor's routine is not used for.
+  """
   monkeypatch.setenv("LINALG_PTX_SHARED", "3")
   case = cases.named(name)
   shapes = [(24, 30, 30), (24, 33, 30), (24, 30, 33)] if case.rectangular else [(24, 30, 30)]
@@ -86,10 +89,10 @@ def test_one_column(n, dtype, rng):
   assert cases.named("solve").ratio((a, b), [np.asarray(linalg.solve(a, b))]) <= 30
 
 
-# Of each path, one column and several being apart in a warp, and too many of them for a team.
+# Each path has one column and several, which a warp treats differently, and too many for a team.
 @pytest.mark.parametrize("n, cols", [(4, 2), (24, 1), (24, 2), (60, 2), (140, 2), (40, 130)])
 def test_solutions_with_their_factors(n, cols, dtype, rng):
-  """They are those of `solve` and of `lu`, of matrices that are singular or hold NaN, too."""
+  """Solutions and factors equal those of `solve` and of `lu`, for singular and NaN matrices too."""
   a, b = matrices.general(rng, (7,), n, n, dtype), matrices.general(rng, (7,), n, cols, dtype)
   a[2, :, 1], a[3, 1, 0] = 0, np.nan
   together, (x, info), (packed, pivots, _, _) = jax.jit(
@@ -101,7 +104,7 @@ def test_solutions_with_their_factors(n, cols, dtype, rng):
 
 @pytest.mark.parametrize("n", [10, 40, 140])
 def test_one_matrix_for_the_batch(n, dtype, rng):
-  """It is factored once, and not for each column."""
+  """A matrix shared by the batch is factored once, and not for each column."""
   a = matrices.well_conditioned(rng, (), n, dtype)
   b = matrices.general(rng, (5,), n, 3, dtype)
   x = jax.jit(jax.vmap(linalg.solve, (None, 0)))(a, b)

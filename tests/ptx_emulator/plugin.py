@@ -1,5 +1,7 @@
-"""Lets `import linalg` take the handlers in handlers.cc, from the library in the folder that the
-environment variable LINALG_PTX names, in place of its own."""
+"""Makes `import linalg` use the handlers of handlers.cc instead of its own.
+
+The environment variable LINALG_PTX names the folder with their library.
+"""
 
 import ctypes
 import importlib
@@ -39,7 +41,7 @@ def _with_our_handlers(name: str, package: str | None = None):
     return module
   handlers = dict(module.targets())
   for target in handlers:
-    # What has no handler for CUDA keeps the CPU's.
+    # Targets without a CUDA handler keep the CPU's.
     if address := _library.handler_of(target.encode()):
       handlers[target] = jax.ffi.pycapsule(address)
   members = {key: getattr(module, key) for key in dir(module)}

@@ -1,5 +1,5 @@
-// In the place of CUDA's runtime: what kernels/cuda, and the code that nvcc makes of it, calls.
-// Launches are what a GPU would refuse or run, one after another.
+// Replaces the CUDA runtime that kernels/cuda and nvcc's generated code call. Launches are checked
+// as on a GPU, and run one after another.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -18,13 +18,13 @@
 namespace ptx {
 namespace {
 
-// Of a launch that asks for no more.
+// The limit for a launch without a larger request.
 constexpr int64_t kDefaultSharedBytes = 48 << 10;
 constexpr uint32_t kMostBlocks = 0x7fffffff;
 
 struct Function {
   std::string name;
-  int64_t most_dynamic_bytes = -1;  // -1: what the default leaves
+  int64_t most_dynamic_bytes = -1;  // -1: the default limit
 };
 
 // Filled when the library is loaded.
@@ -46,10 +46,10 @@ int64_t Number(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-// As the GPU has: 227 KiB a block on the H100, 163 on the A100, 99 on the L40 and RTX.
+// Shared memory per block: 227 KiB on the H100, 163 on the A100, 99 on the L40 and RTX.
 int64_t SharedBytes() { return Number("LINALG_PTX_SHARED", 227) << 10; }
 
-// Of one launch: kernels go on from one matrix to the next.
+// The most blocks of one launch: kernels go on from one matrix to the next.
 uint32_t MostBlocks() { return static_cast<uint32_t>(Number("LINALG_PTX_BLOCKS", kMostBlocks)); }
 
 Schedule TheSchedule() {
@@ -61,7 +61,7 @@ Schedule TheSchedule() {
   return schedule;
 }
 
-// Adds the kernel's name to the file that LINALG_PTX_LAUNCHED names, when it is first launched.
+// Appends the kernel's name to the file that LINALG_PTX_LAUNCHED names, at its first launch.
 void Note(const std::string& kernel) {
   static const char* const file = std::getenv("LINALG_PTX_LAUNCHED");
   static std::set<std::string> noted;
@@ -69,8 +69,8 @@ void Note(const std::string& kernel) {
   std::ofstream(file, std::ios::app) << kernel << '\n';
 }
 
-// Adds the launch to the file that LINALG_PTX_GEOMETRY names: the kernel, and of a block the
-// threads and the bytes of shared memory. It is not run then.
+// Appends the launch to the file that LINALG_PTX_GEOMETRY names, and does not run it. The line has
+// the kernel, and the threads and bytes of shared memory per block.
 bool IsOnlyNoted(const std::string& kernel, unsigned threads, int64_t bytes) {
   const char* const file = std::getenv("LINALG_PTX_GEOMETRY");
   if (file == nullptr) return false;
@@ -133,7 +133,7 @@ void __cudaRegisterFunction(void**, const char* host, char*, const char* name, i
   ptx::Functions()[host].name = name;
 }
 
-// What nvcc makes of <<<...>>>, which no file of kernels/cuda has; but each has the code.
+// nvcc generates this for <<<...>>>. No file of kernels/cuda uses it, but each has the code.
 unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, CUstream_st*) { std::abort(); }
 cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { std::abort(); }
 cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { std::abort(); }
@@ -187,11 +187,11 @@ cudaError_t cudaMemsetAsync(void* target, int value, size_t count, cudaStream_t)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 
-// For test_mutations.py.
+// Called by test_mutations.py.
 void set_fault(const char* kernel, int kind, int line) {
   ptx::SetFault({.kernel = kernel, .kind = static_cast<ptx::Fault::Kind>(kind), .line = line});
 }
-// How many they are; the first `most` in `lines`.
+// Returns the number of lines, and stores the first `most` of them in `lines`.
 int lines_reached(int kind, int* lines, int most) {
   const std::vector<int> reached = ptx::Reached(static_cast<ptx::Fault::Kind>(kind));
   std::copy_n(reached.begin(), std::min<size_t>(reached.size(), most), lines);

@@ -1,6 +1,8 @@
-"""The handlers for calls that XLA may record, on the CPU: none asks for scratch memory where
-programs for CUDA call it, on the GPU with the least shared memory; and they are the functions of
-the others."""
+"""Handlers for calls that XLA may record, on the CPU with a GPU's least shared memory.
+
+None asks for scratch memory where programs for CUDA call it. Results equal those of the other
+handlers.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ TARGETS = list(targets._captured)
 
 @pytest.fixture
 def call(handlers, monkeypatch):
-  """ptx_calls.call, with the least shared memory."""
+  """ptx_calls.call with the least shared memory."""
   monkeypatch.setenv("LINALG_PTX_SHARED", "99")
 
   def run(target, suffix, n, dtype):
@@ -38,7 +40,8 @@ def _is_captured(target, n, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_captured(target, dtype, call):
-  """The largest matrices of these calls, and others, on the same path as a call that is not one."""
+  """The largest matrices of these calls, and others, take the same path as calls that are not
+  recorded."""
   dtype = np.dtype(dtype)
   sizes = [n for n in range(1, 200) if _is_captured(target, n, dtype)]
   assert sizes == list(range(1, len(sizes) + 1)) and sizes
@@ -58,6 +61,6 @@ def test_scratch_is_refused(target, call):
 
 def test_rows_without_columns():
   """The permutation of so many rows does not fit in shared memory."""
-  rows = [n for n in (1, 1000, 100_000) if _targets.call_target(
+  rows = [n for n in (1, 1000, 100_000) if targets.call_target(
       "linalg_lu", "cuda", "float32", [(n, 0)], [(n, 0), (0,), (n,), ()], False) != "linalg_lu"]
   assert rows == [1, 1000]

@@ -1,8 +1,8 @@
-"""What runs the PTX finds faults: each is put into a kernel, and must be caught.
+"""The emulator detects faults: each is put into a kernel, and a test must fail.
 
-A fault is one line of the PTX that is not done, or done to another place or with other threads
-(`Fault` in block.h). Of barriers, waits for copies and masks, every line that the kernel runs is
-tried, of stores to shared memory some.
+A fault omits one line of the PTX, or moves it to another address or other threads (`Fault` in
+block.h). Every executed barrier, wait for copies and mask is tried, and some stores to shared
+memory.
 """
 
 import ctypes
@@ -17,19 +17,19 @@ import pytest
 
 pytestmark = pytest.mark.extended
 
-# As in block.h.
+# Equal to the values in block.h.
 NO_BARRIER, NO_WAIT, HALF_OF_MASK, NEXT_ELEMENT, TOO_LITTLE = range(1, 6)
-STORES = 8  # that are tried, of all that the kernel has
+STORES = 8  # how many of the kernel's stores are tried
 _names = (f"faulty_{i}" for i in itertools.count())
 
 
 class Run(NamedTuple):
   """A kernel of float32, and a call that launches it.
 
-  `error` is of the operands and results, in terms of the precision; `blocks` how many there are at
-  most, so that a block goes on from one matrix to the next; `spare` how many barriers it could do
-  without: of phases that touch nothing of what their neighbours do, or each element by the thread
-  that did before, as a matrix that is stored and the next one that is loaded.
+  `error` maps operands and results to an error in units of the precision. `blocks` limits the
+  blocks, so that a block goes on from one matrix to the next. `spare` is how many barriers are not
+  needed. They separate phases that touch different data, or data of one thread, such as a matrix
+  stored before the next is loaded.
   """
 
   kernel: str
@@ -75,7 +75,7 @@ def _of_lu(a, lu, pivots, permutation, info):
     for i, j in enumerate(steps):
       rows[[i, j]] = rows[[j, i]]
     np.testing.assert_array_equal(rows, order)
-  assert np.abs(np.tril(lu, -1)).max() <= 1  # of the largest pivots
+  assert np.abs(np.tril(lu, -1)).max() <= 1  # the pivots are the largest
   exchanged = np.take_along_axis(a, permutation[..., None].astype(int), 1)
   return (np.tril(lu, -1) + np.eye(n)) @ np.triu(lu) - exchanged
 
@@ -95,7 +95,7 @@ def _factors_and_tangent(rng, batch, n):
 
 
 def _of_svd_jvp(u, s, vh, da, du, ds, dvh):
-  """By what the tangents are of: A, and orthogonal factors."""
+  """Errors of the tangent of A that they imply, and of the orthogonality of the factors."""
   v = vh.mT
   changed = (du * s[:, None]) @ vh + (u * ds[:, None]) @ vh + (u * s[:, None]) @ dvh
   turns = [x + x.mT for x in (u.mT @ du, v.mT @ dvh.mT)]
@@ -142,8 +142,8 @@ def _svd_jvp(kernel, n, batch, spare):
              lambda n: [((n, n), F), ((n,), F), ((n, n), F)], _of_svd_jvp, {}, 1, spare)
 
 
-# At every change a thread each, threads of a warp that hold rows, teams of a warp and of a block;
-# and the others, teams of a part of a warp among them.
+# These run at every change: threads, threads of a warp that hold rows, and teams of a warp and a
+# block. The others include teams of a part of a warp.
 QUICK = [
     _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
@@ -167,7 +167,7 @@ OTHERS = [
 
 @pytest.fixture
 def faulty(library, handlers, monkeypatch):
-  """A function that makes a Run, and says what was wrong with the results."""
+  """Returns a function that makes a Run and describes errors in the results."""
   listed = dict(line.split() for line in (library / "kernels.txt").read_text().splitlines())
 
   class Faulty:
@@ -176,7 +176,7 @@ def faulty(library, handlers, monkeypatch):
       handlers.set_fault(self.kernel.encode(), fault, line)
 
     def reached(self, fault, opcode=""):
-      """Lines at which the run could have had the fault, of instructions with that opcode."""
+      """Returns the lines of such opcodes at which the run could have had the fault."""
       lines = (ctypes.c_int * 100_000)()
       count = handlers.lines_reached(fault, lines, len(lines))
       source = library / f"{listed[self.kernel].rpartition('_')[0]}.ptx"
@@ -213,14 +213,14 @@ def _id(run):
 
 
 def _missed(run, faulty, rng):
-  """What is said of the mutants that nobody notices; nothing where those are barriers that could be
-  spared."""
+  """Describes the mutants that no check notices; empty if these are spare barriers."""
   faulty.set(run, 0, 0)
   assert faulty.error(run) <= 10
   mutants = [(TOO_LITTLE, 0)]
   for fault in (NO_BARRIER, NO_WAIT, HALF_OF_MASK):
     mutants += [(fault, line) for line in faulty.reached(fault)]
-  # What is read at the wrong place need not show: whether it is NaN is asked of all elements.
+  # Only stores are tried. A load from the wrong address need not show. For example, a check for NaN
+  # loads all elements.
   stores = faulty.reached(NEXT_ELEMENT, "st.shared.f32")
   mutants += [
       (NEXT_ELEMENT, int(line))

@@ -1,6 +1,8 @@
-"""How many of a kernel's blocks a multiprocessor of an H100 holds: by their threads and shared
-memory, which are the launches', and by the registers that ptxas takes for the kernels' PTX. With
-`-s` the table of docs/cuda.md."""
+"""How many blocks of each kernel a multiprocessor of an H100 holds.
+
+The limits are the threads and shared memory of the launches, and the registers that ptxas assigns.
+The option `-s` prints the table of docs/cuda.md.
+"""
 
 import re
 import shutil
@@ -17,13 +19,13 @@ pytestmark = pytest.mark.extended
 
 class Launch(NamedTuple):
   kernel: str
-  threads: int  # of a block
-  nbytes: int  # of shared memory
+  threads: int  # per block
+  nbytes: int  # of shared memory per block
 
 
 class Tier(NamedTuple):
-  """A handler's way for matrices of float32, or of `dtype`, and how many blocks of each of its
-  kernels are to be on a multiprocessor."""
+  """A handler's path for matrices of a dtype, and the expected blocks per multiprocessor of each
+  kernel."""
 
   target: str
   n: int
@@ -61,10 +63,10 @@ TIERS = [
     Tier("svd_jvp", 32, {"SvdDerivative": 6}),
     Tier("svd_vjp", 32, {"SvdDerivative": 5})]
 
-# Of compute capability 9.0: CUDA Programming Guide, technical specifications.
+# Compute capability 9.0: CUDA Programming Guide, technical specifications.
 ARCH = "sm_90"
 MOST_BLOCKS, MOST_WARPS, REGISTERS, SHARED_BYTES = 32, 64, 1 << 16, 228 << 10
-RESERVED_BYTES = 1 << 10  # of shared memory, in each block
+RESERVED_BYTES = 1 << 10  # shared memory that the system reserves in each block
 WARP = 32
 
 
@@ -73,9 +75,10 @@ def _up(x: int, unit: int) -> int:
 
 
 def blocks_on_multiprocessor(threads: int, registers: int, nbytes: int) -> dict[str, int]:
-  """By each of what limits them, as NVIDIA's occupancy calculator has it."""
+  """Returns the blocks that each resource allows, by the formula of NVIDIA's occupancy
+  calculator."""
   warps = _up(threads, WARP) // WARP
-  # A quarter of the multiprocessor has a quarter of the registers, and whole warps.
+  # Each quarter of the multiprocessor has a quarter of the registers, and whole warps.
   warps_by_registers = 4 * (REGISTERS // 4 // _up(registers * WARP, 256))
   return {
       "registers": warps_by_registers // warps,
@@ -84,14 +87,15 @@ def blocks_on_multiprocessor(threads: int, registers: int, nbytes: int) -> dict[
 
 
 def _job(kernel):
-  """The name of the job in a mangled kernel, which lies in an unnamed namespace."""
+  """Returns the job's name in a mangled kernel, which is in an unnamed namespace."""
   found = re.search(r"_GLOBAL__N__\w*?_cu_[0-9a-f]{8}(?:_\d+)?E?(\d+)(\w+)", kernel)
   return found[2][:int(found[1])] if found else kernel
 
 
 @pytest.fixture
 def launches(handlers, tmp_path, monkeypatch):
-  """A function that says what a tier launches, job -> Launch, of a batch that fills blocks."""
+  """Returns a function from a tier to its launches, job -> Launch, for a batch that fills
+  blocks."""
   file = tmp_path / "launches"
   monkeypatch.setenv("LINALG_PTX_GEOMETRY", str(file))
 
@@ -107,8 +111,10 @@ def launches(handlers, tmp_path, monkeypatch):
 
 @pytest.fixture
 def registers(library, tmp_path):
-  """A function of kernels' names: what ptxas takes for them. Kernels call nothing, so that those
-  alone are compiled."""
+  """Returns a function from kernel names to ptxas's register counts.
+
+  Kernels call no functions, so each compiles alone.
+  """
   if shutil.which("ptxas") is None:
     pytest.skip("needs ptxas")
 

@@ -1,8 +1,8 @@
-"""The kernels' PTX on the CPU, through the suites of the handlers for it.
+"""Runs the kernels' PTX on the CPU, through the test suites of their handlers.
 
-All but machine code and NVIDIA's libraries is what a GPU runs: the launches, with their blocks,
-threads and shared memory, and each instruction of each thread. Every access to memory is checked:
-its bounds, that somebody wrote what it reads, and that barriers order it.
+Everything that a GPU runs is covered except machine code and NVIDIA's libraries. Launches have
+their blocks, threads and shared memory, and each thread executes each instruction. Each memory
+access is checked for bounds, for initialised data and for order by barriers.
 """
 
 import pytest
@@ -17,7 +17,7 @@ SETTINGS = {"order": "random", "preempt": 50}
 
 @pytest.mark.timeout(1800)
 def test_quick(library, run_suites, launched):
-  """All suites in one run, without what takes longest: at every change."""
+  """All suites in one run, without the slowest tests; it runs at every change."""
   run_suites("quick", suites.SUITES.values(), suites.QUICK, launched, **SETTINGS)
   unseen = launched.by_none(library, ["quick"], suites.is_of_two_dtypes)
   assert not unseen, f"no suite launches {unseen}"
@@ -26,7 +26,7 @@ def test_quick(library, run_suites, launched):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", suites.EVERY_KERNEL)
 def test_every_kernel(suite, library, run_suite, launched):
-  """In two dtypes. Whichever of them ends last asks for kernels that none has launched."""
+  """Two dtypes. Whichever suite ends last asks for kernels that no suite has launched."""
   run_suite(suite, suites.TWO_DTYPES, launched, **SETTINGS)
   unseen = launched.by_none(library, suites.EVERY_KERNEL, suites.is_of_two_dtypes)
   assert not unseen, f"no suite launches {unseen}"

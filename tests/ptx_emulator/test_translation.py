@@ -1,4 +1,4 @@
-"""The translation of PTX to C++: what it does not know is an error, and its arithmetic is PTX's."""
+"""The translation of PTX to C++ rejects unknown instructions, and has PTX's arithmetic."""
 
 import pathlib
 import re
@@ -80,7 +80,7 @@ def test_arithmetic(tmp_path):
 
 @pytest.mark.extended
 def test_nothing_is_byte_by_byte(library):
-  """As the compiler takes apart what it knows no alignment of: four accesses for one."""
+  """Catches a shared-memory access of unknown alignment, which the compiler splits into bytes."""
   for path in sorted(library.glob("*.ptx")):
     found = re.findall(r"\b(?:ld|st)\.shared\.[bsu]8\b", path.read_text())
     assert not found, f"{path.name}: {len(found)} accesses to a byte"

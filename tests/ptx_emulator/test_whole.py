@@ -1,5 +1,7 @@
-"""As test_suites.py, in all dtypes, with the shared memory of an H100, an A100 and an L40, in KiB a
-block: LINALG_PTX_WHOLE=1 says that there is time."""
+"""Runs test_suites.py in all dtypes, with the shared memory of an H100, an A100 and an L40.
+
+LINALG_PTX_WHOLE=1 enables these tests, which take long. Shared memory is in KiB per block.
+"""
 
 import os
 
@@ -13,7 +15,7 @@ pytestmark = [
         "LINALG_PTX_WHOLE" not in os.environ, reason="takes long: LINALG_PTX_WHOLE=1 runs it")]
 
 
-# A block goes on from one matrix to the next where a launch has few.
+# If a launch has few blocks, a block goes on from one matrix to the next.
 SETTINGS = [
     {"shared": 227, "order": "random", "preempt": 50},
     {"shared": 163, "order": "forward", "preempt": 0},

@@ -1,5 +1,5 @@
-// What translated kernels are written in: the thread that runs one, its way to memory, and where it
-// meets the other threads of its block.
+// The interface of translated kernels: the thread that runs one, its access to memory, and its
+// synchronisation with the other threads of its block.
 #pragma once
 
 #include <array>
@@ -8,11 +8,11 @@
 
 namespace ptx {
 
-// Generic addresses from here on are those of shared memory.
+// Generic addresses from here on are in shared memory.
 inline constexpr uint64_t kSharedWindow = uint64_t{1} << 60;
 
 enum class Meeting : uint8_t {
-  kNone,  // the thread can go on
+  kNone,  // the thread may continue
   kBarrier,
   kBarrierOr,
   kWarpBarrier,
@@ -33,7 +33,7 @@ struct Shuffled {
   bool found;
 };
 
-// A copy from global to shared memory that has begun.
+// A pending copy from global to shared memory.
 struct PendingCopy {
   uint64_t source;
   uint32_t target;
@@ -44,7 +44,7 @@ class Thread {
  public:
   uint32_t thread, threads, block, blocks;
 
-  // Parameters lie where the launch has them.
+  // Parameters stay where the launch has them.
   uint64_t ParameterAddress(int number) const {
     return reinterpret_cast<uint64_t>(arguments[number]);
   }
@@ -55,7 +55,7 @@ class Thread {
     return x;
   }
 
-  // `line` is the instruction's in the PTX, for messages.
+  // `line` is the instruction's line in the PTX, for messages.
   template <class T>
   T LoadShared(uint32_t address, int line) {
     T x;
@@ -87,7 +87,7 @@ class Thread {
     StoreShared(static_cast<uint32_t>(address - kSharedWindow), x, line);
   }
 
-  // The bytes arrive when they are waited for, and not at all otherwise: a GPU promises no more.
+  // The bytes arrive when they are waited for, and otherwise never: a GPU promises no more.
   void Copy(uint32_t target, uint64_t source, int size, int line);
   void FinishCopies(int line);
 
@@ -98,13 +98,13 @@ class Thread {
                    int line);
   uint32_t Agree(Meeting meeting, uint32_t mask, uint32_t value, int line);
 
-  // What follows is the block's: tests/ptx_emulator/block.cc.
+  // The members below belong to the block: tests/ptx_emulator/block.cc.
   const void* const* arguments;
   Meeting meeting;
   uint32_t mask, value, lane, result;
   int line;
   uint32_t clock;
-  std::array<uint32_t, 32> known;  // the clocks of its warp's threads that it has heard of
+  std::array<uint32_t, 32> known;  // the last clocks it has seen of its warp's threads
 
  private:
   void ReadShared(uint32_t address, void* target, int size, int line);
@@ -116,7 +116,7 @@ class Thread {
 
 struct Kernel {
   void (*run)(Thread&);
-  int64_t shared_bytes;  // but for those that the launch adds
+  int64_t shared_bytes;  // without the bytes that the launch adds
   int most_threads;
 };
 

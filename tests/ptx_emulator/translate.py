@@ -1,9 +1,9 @@
-"""Files of PTX to C++, a file for each kernel, and a list of the kernels.
+"""Translates PTX files to C++, a file for each kernel, and writes a list of the kernels.
 
   python tests/ptx_emulator/translate.py FOLDER cholesky.ptx lu.ptx
 
-`FOLDER/kernels.txt` has a line for each kernel: its name, and that of its file without `.cc`, which
-is that of the PTX and a number: the kernels' names are too long for files.
+`FOLDER/kernels.txt` has a line for each kernel: its name, and the name of its file without `.cc`.
+The file's name is that of the PTX and a number, because kernels' names are too long for files.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-// What translated kernels include, compiled once for all of them by build.py.
+// The headers of translated kernels, which build.py precompiles once.
 #pragma once
 
 #include "arithmetic.h"

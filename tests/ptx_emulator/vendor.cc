@@ -1,5 +1,5 @@
-// In the place of cuSOLVER and cuBLAS: textbook routines with their interfaces, column-major, which
-// read and write what those do, and SciPy's LAPACK for syevd, gesvd and geev.
+// Replaces cuSOLVER and cuBLAS by textbook routines with their interfaces, column-major. They
+// access the same memory as the vendor's. syevd, gesvd and geev use SciPy's LAPACK.
 #include <algorithm>
 #include <complex>
 #include <limits>
@@ -15,7 +15,7 @@
 
 namespace linalg::cuda::vendor {
 
-// Called when a handle is lent, after which the routines write where nobody else knows.
+// Called when a handle is lent. After that the routines write to untracked memory.
 void (*lent)() = [] {};
 
 namespace {
@@ -28,7 +28,7 @@ T ConjugateOf(T x) {
   return x;
 }
 
-// Column-major elements.
+// A column-major matrix.
 template <class T>
 struct Columns {
   T* data;
@@ -36,13 +36,12 @@ struct Columns {
   T& operator()(int i, int j) const { return data[static_cast<int64_t>(j) * ld + i]; }
 };
 
-// With the faults that libraries have had: NaN is no pivot that they stop at, and the batched
-// routine, `batched`, has made NaN of pivots that are small beside what they are left of. The info
-// says nothing of either.
+// Simulates faults that libraries have had. NaN pivots do not stop it. The batched routine has
+// produced NaN for pivots that are small after cancellation. The info reports neither.
 template <class T>
 int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
   const Columns<T> a{data, ld};
-  // The element (i, j) of the lower factor, i >= j, in whichever triangle is meant.
+  // Returns element (i, j) of the lower factor, i >= j, from whichever triangle is used.
   const auto get = [&](int i, int j) { return uplo == kLower ? a(i, j) : ConjugateOf(a(j, i)); };
   const auto set = [&](int i, int j, T x) {
     (uplo == kLower ? a(i, j) : a(j, i)) = uplo == kLower ? x : ConjugateOf(x);
@@ -63,7 +62,7 @@ int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
       set(i, j, x / root);
     }
   }
-  // Nobody promises what becomes of the other triangle.
+  // The other triangle is unspecified.
   for (int j = 0; j < n; ++j) {
     for (int i = 0; i < j; ++i) (uplo == kLower ? a(i, j) : a(j, i)) = T(99);
   }
@@ -75,8 +74,8 @@ int Potrf(Solver, int uplo, int n, T* a, int ld, T*, int, int* info) {
   return PotrfOne(false, uplo, n, a, ld, info);
 }
 
-// With the faults that libraries have had: an info that says nothing, and reciprocals of pivots
-// that are too small to have one.
+// Simulates faults that libraries have had: an info that reports nothing, and overflowing
+// reciprocals of pivots.
 template <class T>
 int Getrf(Solver, int m, int n, T* data, int ld, T*, int* pivots, int* info) {
   const Columns<T> a{data, ld};
@@ -99,7 +98,7 @@ int Getrf(Solver, int m, int n, T* data, int ld, T*, int* pivots, int* info) {
   return 0;
 }
 
-// Calls body(a, ld) on a row-major copy of a column-major m by n matrix, which is copied back.
+// Calls body(a, ld) on a row-major copy of a column-major m by n matrix, and copies it back.
 template <class T, class Body>
 void RowMajor(int m, int n, T* data, int ld, Body&& body) {
   const Columns<T> a{data, ld};
@@ -173,7 +172,7 @@ int OfType(cudaDataType type, Body&& body) {
   }
 }
 
-// A status other than success where the documentation forbids the arguments, and for what may keep
+// Returns an error where the documentation forbids the arguments, and for operands that may prevent
 // an iteration from ending.
 template <class T>
 bool IsFinite(int64_t count, const T* a) {
@@ -183,7 +182,7 @@ bool IsFinite(int64_t count, const T* a) {
 
 template <class T>
 int Syev(int job, int uplo, int64_t n, void* data, int64_t ld, void* w, int* info) {
-  if (uplo != kUpper || ld != n) return 1;  // the lower one is where cuSOLVER has been wrong
+  if (uplo != kUpper || ld != n) return 1;  // cuSOLVER has had errors for the lower triangle
   auto* const matrix = static_cast<T*>(data);
   if (!IsFinite(n * n, matrix)) return 3;
   lapack::Syevd<T> syevd(n, job == kVectors);
@@ -212,7 +211,7 @@ int Gesvd(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t
   });
 }
 
-// U and V are written whether they are wanted or not, as work space may be.
+// U and V are overwritten even if unwanted, because they may be used as workspace.
 template <class T>
 int Gesvdj(Solver, int job, int economic, int m, int n, T* a, int lda, Real<T>* s, T* u, int ldu,
            T* v, int ldv, T*, int, int* info, JacobiParameters) {
@@ -360,7 +359,7 @@ void Check(int status, const char* function) {
 
 }  // namespace linalg::cuda::vendor
 
-// LAPACK's routines of one letter, from SciPy: plugin.py.
+// Sets SciPy's LAPACK routines for one type letter: plugin.py.
 extern "C" void set_lapack(char letter, void (*syevd)(), void (*gesdd)(), void (*geev)()) {
   const auto set = [&](auto& routines) {
     routines.syevd = syevd, routines.gesdd = gesdd, routines.geev = geev;

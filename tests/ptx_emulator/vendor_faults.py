@@ -1,7 +1,6 @@
-"""What the vendor's LU and Cholesky have done wrong, as the stand-ins of vendor.cc do it, is not
-handed on.
+"""Errors of the vendor's LU and Cholesky, as vendor.cc simulates them, do not reach results.
 
-Collected by tests/ptx_emulator alone: the sizes are those of the vendor's routines.
+Only tests/ptx_emulator collects this file. The sizes are those of the vendor's routines.
 """
 
 import numpy as np
@@ -13,8 +12,11 @@ from linalg._catalogue import checks
 
 
 def _graded(a):
-  """The matrices, the second with columns so small that their pivots' reciprocals overflow, and the
-  third with them behind a zero one."""
+  """Returns the matrices with graded columns from the second on.
+
+  The second has columns so small that their pivots' reciprocals overflow. The third has them after
+  a zero column.
+  """
   a[2, :, 3] = 0
   a[1:3, :, a.shape[-1] // 2:] *= np.finfo(a.dtype).smallest_subnormal * 2.0**14
   return a
@@ -30,15 +32,15 @@ def test_lu(shape, dtype, rng):
   assert np.all(np.abs(lower) <= 2)
   product = lower @ np.triu(checks.wide(lu)[..., :k, :])
   for x, y, order in zip(a, product, permutation, strict=True):
-    # Column by column: a small one's error is as small, but for the subnormal numbers' spacing.
+    # Errors are per column: a small column has a small error, down to the spacing of subnormals.
     x = checks.wide(x)[order]
     scale = np.abs(x).max(0) * np.finfo(dtype).eps + np.finfo(dtype).smallest_subnormal
     assert np.all(np.abs(x - y) <= 10 * k * scale)
 
 
 def test_determinant(dtype, rng):
-  # The small columns have 14 bits. The error of the logarithm is that times the norm of the inverse
-  # of the matrix without its scale: some 2^-14 here, and 0.4 of one of condition 7e4.
+  # The small columns have 14 bits. The error of the logarithm is about 2^-14 times the norm of the
+  # unscaled matrix's inverse. It reaches 0.4 for a condition number of 7e4.
   a = _graded(matrices.well_conditioned(rng, (4,), 140, dtype))
   sign, logarithm = linalg.slogdet(a)
   up = 2.0 ** -np.finfo(dtype).minexp
@@ -52,7 +54,7 @@ def test_determinant(dtype, rng):
 
 
 def test_solve_and_inv(dtype, rng):
-  """Right, or the info says so."""
+  """The results are right, or the info reports the failure."""
   a = _graded(matrices.general(rng, (4,), 140, 140, dtype))
   b = matrices.general(rng, (4,), 140, 3, dtype)
   for x, info, right in (
@@ -64,7 +66,7 @@ def test_solve_and_inv(dtype, rng):
 
 
 def test_info(dtype, rng):
-  """The first zero pivot, or NaN, from the factors."""
+  """info is the first zero or NaN pivot, from the factors."""
   a = matrices.general(rng, (4,), 140, 140, dtype)
   a[1, :, 40] = a[1, :, 60] = 0
   a[2, 139, 139] = np.nan
@@ -74,7 +76,7 @@ def test_info(dtype, rng):
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("lower", [True, False])
 def test_cholesky(batched, lower, dtype, rng):
-  """NaN of the operand, and of the routine's own, of which its info says nothing."""
+  """Covers a NaN of the operand, and a NaN that the routine makes without setting its info."""
   n, eps = 140, np.finfo(dtype).eps
   a = np.tile(np.eye(n, dtype=dtype), (6, 1, 1))
   a[1] = a[2] = matrices.positive_definite(rng, (), n, dtype)
@@ -82,7 +84,7 @@ def test_cholesky(batched, lower, dtype, rng):
   a[3, 50, 50] = np.nan
   a[4, 20, 20] = -1
   a[4, 60, 60] = np.nan  # is never reached
-  # A pivot of 8 eps, which no rounding touches.
+  # This pivot of 8 eps has no rounding.
   a[5, 100, 3] = a[5, 3, 100] = 0.5
   a[5, 100, 100] = 0.25 + 8 * eps
   if batched:

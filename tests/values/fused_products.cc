@@ -1,7 +1,7 @@
-// The arithmetic of kernels/arithmetic on whatever architecture this is compiled for. The functions
-// whose names begin with Fused are read in the disassembly; the program prints the bits of results,
-// which are to be the same on every architecture that fuses. With an argument, it first reads
-// beyond its memory.
+// Checks the arithmetic of kernels/arithmetic on the architecture that this is compiled for. The
+// disassembly of the functions whose names begin with Fused is read by a test. The program prints
+// the bits of results. They are the same on every architecture that fuses multiply and add. Any
+// argument makes it first read beyond its memory.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -36,7 +36,7 @@ LINALG_FUSED(Double4, Double4)
 
 constexpr int kMostN = 9;
 
-// In (-1, 1), the same on every machine.
+// Numbers in (-1, 1), the same on every machine.
 class Random {
  public:
   double operator()() {
@@ -107,7 +107,7 @@ int main(int count, char**) {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("x86-64-v3")) return 77;
 #endif
-  if (count > 1) {  // an element short, for a sanitizer to see
+  if (count > 1) {  // one element short, for a sanitizer to see
     const auto a = std::make_unique<float[]>(3);
     linalg::small::Cholesky(a.get(), 2);
   }

@@ -1,25 +1,25 @@
-// The handlers called as XLA calls them, with operands of random shapes, layouts, attributes and
-// bit patterns: good calls, and calls spoilt in one respect. To be compiled with sanitizers and
-// LINALG_TEST_ELEMENT: test_sanitized.py. Each operand and result has memory of its own, aligned as
-// its elements are and no more. What is expected beside the sanitizers' silence:
+// Calls the handlers as XLA does, on operands of random shapes, layouts, attributes and bit
+// patterns. Some calls are good and some are spoilt in one respect. test_sanitized.py compiles this
+// with sanitizers and LINALG_TEST_ELEMENT. Each operand and result has its own memory, with the
+// alignment of its elements and no more. Besides clean sanitizers, this checks that:
 //
-// - an error is INVALID_ARGUMENT, and names the target; a good call has none;
-// - operands keep their bits, and the calling thread its modes of floating point;
-// - results do not depend on what their memory held before, nor on the number of threads;
-// - each call ends, within a minute.
+// - a good call has no error, and a bad call has INVALID_ARGUMENT with the target's name;
+// - operands keep their bits, and the calling thread keeps its floating-point modes;
+// - results do not depend on the previous contents of their memory, nor on the number of threads;
+// - each call ends within a minute.
 //
-// Of a call with a result in the memory of an operand, which a program may ask of any handler, an
-// end alone is expected: what it reads may be what it has written.
+// A program may put a result of any handler in the memory of an operand. Such a call only has to
+// end, because it may read elements that it has already overwritten.
 //
-// Calls go on for as many seconds as the first argument says, and the second is their seed. A third
-// is a mistake which is to be seen: with --overflow results are short of their last byte, with
-// --race two threads make a call with the same ones. Or the arguments are a file of a corpus each,
-// after --corpus. With LINALG_TEST_FUZZER defined, libFuzzer has the calls' bytes.
-// LAPACK is in the shared library that LINALG_TEST_LAPACK names.
+// The first argument is the number of seconds to run, and the second is the seed. A third argument
+// asks for a mistake that must be seen. --overflow leaves out the last byte of each result, and
+// --race makes two threads call with the same results. Alternatively, --corpus is followed by the
+// files of a corpus. libFuzzer supplies the bytes of the calls if LINALG_TEST_FUZZER is defined.
+// LINALG_TEST_LAPACK names the shared library with LAPACK.
 //
-// With LINALG_TEST_MODULE defined this is a library, which calls the handlers of a module that
-// Python has loaded, as it is installed: test_random_calls.py. No sanitizer is in these, and each
-// operand and result has pages of its own, between pages that nobody may touch.
+// If LINALG_TEST_MODULE is defined, this is a library. It calls the handlers of an installed module
+// that Python has loaded: test_random_calls.py. These handlers have no sanitizer, so each operand
+// and result has its own pages between guard pages.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -74,23 +74,23 @@ XLA_FFI_Handler* HandlerOf(std::string_view name) {
 
 #endif
 
-// For the sanitizers to see: bytes that results lack, and whether two threads write them.
+// Mistakes for the sanitizers to see: bytes that results lack, and whether two threads write them.
 size_t missing = 0;
 bool races = false;
 
-// The call at work, and the seed or the file that makes it again.
+// The current call, and the seed or file that reproduces it.
 std::string described, origin;
 
 [[noreturn]] void Fail(const std::string& what) {
   std::fprintf(stderr, "%s: %s\n%s\n", origin.c_str(), described.c_str(), what.c_str());
 #if defined(LINALG_TEST_FUZZER)
-  std::abort();  // it keeps the bytes
+  std::abort();  // libFuzzer saves the input
 #else
   std::_Exit(1);
 #endif
 }
 
-// The handler's error, as "code message", or nothing.
+// The handler's error as "code message", or an empty string.
 std::string Run(Call& call, XLA_FFI_ExecutionContext* pool) {
   std::vector<XLA_FFI_Buffer> buffers;
   buffers.reserve(call.operands.size() + call.results.size());
@@ -137,7 +137,7 @@ std::string Run(Call& call, XLA_FFI_ExecutionContext* pool) {
   return std::to_string(error->code) + " " + error->message;
 }
 
-// Whether the results are the same, NaN being NaN whatever its bits.
+// Whether the results are equal; all NaNs are equal, whatever their bits.
 template <class X>
 bool SameNumbers(const Buffer& x, const Buffer& y) {
   for (size_t i = 0; i < x.bytes(); i += sizeof(X)) {
@@ -179,11 +179,11 @@ bool Alias(Generator& random, Call& call) {
 std::vector<Buffer> ResultsOf(Generator& random, Call& call, char before,
                               XLA_FFI_ExecutionContext* pool, std::string* error) {
   for (Buffer& result : call.results) {
-    if (result.data != nullptr) continue;  // an operand's
+    if (result.data != nullptr) continue;  // memory of an operand
     result.Allocate(random, missing);
     std::memset(result.data, before, result.bytes() - std::min(missing, result.bytes()));
   }
-#if !defined(LINALG_TEST_FUZZER)  // which has an alarm of its own
+#if !defined(LINALG_TEST_FUZZER)  // libFuzzer has its own alarm
   alarm(60);
 #endif
   std::thread other;
@@ -210,7 +210,7 @@ unsigned FloatingPointModes() {
 #endif
 }
 
-// One call; whether the handler took it.
+// Makes one call; returns whether the handler accepted it.
 bool Try(Generator random) {
   static XLA_FFI_ExecutionContext* const many = new XLA_FFI_ExecutionContext(4);
   static XLA_FFI_ExecutionContext* const one = new XLA_FFI_ExecutionContext(1);
@@ -247,7 +247,7 @@ bool Try(Generator random) {
   }
   const bool tall = std::ranges::count(kTall, call.name) > 0;
   if (call.good && !tall) Fail("a good call was refused: " + error);
-  // XLA's own words for too few buffers or attributes do not name the target.
+  // XLA's message for too few buffers or attributes does not name the target.
   if (!error.starts_with("3 ")) Fail("an error of another kind: " + error);
   return false;
 }
@@ -277,13 +277,13 @@ void Start() {
   lapack::SetLoader(LoadLapack);
 #endif
 #if defined(__x86_64__)
-  _mm_setcsr(_mm_getcsr() | 0x8040);  // as XLA does
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // XLA flushes subnormals to zero
 #endif
 }
 
 #if !defined(LINALG_TEST_FUZZER)
 
-// How many calls of each target were taken.
+// How many calls of each target were accepted.
 std::map<std::string, long> taken;
 long calls = 0;
 
@@ -311,7 +311,7 @@ void TrySeeds(uint64_t seed, int seconds) {
   }
 }
 
-// What the arguments say; what they are is at the head of this file.
+// Runs the calls that the arguments ask for; the top of this file describes them.
 int TryAll(int count, char** arguments) {
   std::signal(SIGALRM, [](int) { Fail("no end of it"); });
   std::signal(SIGABRT, [](int) { Fail("a sanitizer has seen it"); });
@@ -353,7 +353,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 #elif defined(LINALG_TEST_MODULE)
 
-// To be called with each of the module's, and then TryModule.
+// Call this with each handler of the module, and then call TryModule.
 extern "C" void AddHandler(const char* name, XLA_FFI_Handler* handler) {
   linalg::handlers[name] = handler;
 }

@@ -1,4 +1,4 @@
-"""JAX's own functions by this package's handlers: the same results, derivatives and NaN."""
+"""JAX's own functions on this package's handlers have the same results, derivatives and NaN."""
 
 import dataclasses
 import doctest
@@ -25,7 +25,7 @@ LAPACK = re.compile(r'custom_call_target="(lapack_\w+|\w+gtsv\w*)"')
 
 
 def both(function, operands, products=False):
-  """What JAX computes, what it computes accelerated, and the text of the latter program."""
+  """Returns JAX's results, the accelerated results, and the text of the accelerated program."""
   theirs = quick_compile(function, operands)(*operands)
   with linalg.accelerated(products=products):
     program = quick_compile(function, operands)
@@ -33,7 +33,7 @@ def both(function, operands, products=False):
 
 
 def assert_near(ours, theirs, operands):
-  """Results with the same NaN, and differences of rounding, which conditions below 100 magnify."""
+  """Same NaN, and only rounding differences; condition numbers below 100 magnify them."""
   for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
     assert (x.shape, x.dtype) == (y.shape, y.dtype)
     x, y = np.asarray(x), np.asarray(y)
@@ -45,12 +45,12 @@ def assert_near(ours, theirs, operands):
     np.testing.assert_allclose(x, y, rtol=0, atol=3e3 * eps * scale)
 
 
-# What JAX makes of products, or computes by LAPACK still.
+# JAX computes these from products, or still by LAPACK.
 WITHOUT_HANDLERS = {"hessenberg", "hessenberg_h", "eigvalsh_tridiagonal", "matmul"}
 
 
 def of_jax(case):
-  """The case of JAX's function."""
+  """Converts a case to JAX's function."""
 
   def call(*operands):
     results = case.stock(*operands)
@@ -63,7 +63,7 @@ def on_gpu():
   return jax.default_backend() == "gpu"
 
 
-# Left out there, in part.
+# Cases that are partly left out on a GPU.
 GPU = {
     "lu": "cuBLAS chooses other pivots of complex matrices",
     "cholesky_update": "CUDA has no handler",
@@ -78,7 +78,8 @@ STOCK = [
 @pytest.mark.parametrize(
     "n", [6, *(pytest.param(n, marks=pytest.mark.extended) for n in (1, 3, 33))])
 def test_results(case, dtype, n, rng):
-  """Results, in JAX's order and conventions; signs that a decomposition leaves open apart."""
+  """Results are in JAX's order and conventions; signs that a decomposition leaves open may
+  differ."""
   if dtype not in case.stock_dtypes or dtype not in case.dtypes:
     pytest.skip("jax has no such function of this dtype")
   if on_gpu() and case.name in GPU and (case.name != "lu" or dtype.kind == "c"):
@@ -97,7 +98,7 @@ def test_results(case, dtype, n, rng):
 
 @pytest.mark.cpu
 def test_every_route_is_taken(rng):
-  """No case above passes for want of a handler."""
+  """No case above passes because its handler was not called."""
   found = set()
   for case in [*STOCK, of_jax(cases.named("matmul"))]:
     operands = case.operands(rng, (2,), 4, 4, np.dtype(np.float32))
@@ -116,7 +117,7 @@ def test_every_route_is_taken(rng):
 @pytest.mark.parametrize(
     "products", [pytest.param(False, marks=pytest.mark.extended), True], ids=["plain", "products"])
 def test_gradients(case, products, rng):
-  """JAX's rules, which call the same primitives, under vmap of reverse mode."""
+  """JAX's rules call the same primitives; this takes them under vmap of reverse mode."""
   operands = case.operands(rng, (3,), 4, 4, np.dtype(np.float64))
   floating = [i for i, x in enumerate(operands) if x.dtype.kind in "fc"]
   gradient = jax.vmap(jax.grad(lambda *x: energy(case, 0, *x), tuple(floating)))
@@ -137,9 +138,9 @@ BACKWARD = f"linalg_cholesky{'_full' if jax.__version_info__ < (0, 11, 2) else '
 @pytest.mark.parametrize("symmetrize", [False, True], ids=["as-it-is", "symmetrized"])
 @pytest.mark.parametrize("n", [1, 4, 7, 32, 33, 50])
 def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
-  """In one call: forward, backward and of that, along matrices that are not Hermitian,
-  of which JAX's rule takes all, or since 0.11.2 a triangle; and NaN for the matrix that has no
-  factor, alone."""
+  """One call takes the forward, backward and second derivatives along matrices that are not
+  Hermitian. JAX's rule uses the whole matrix, or one triangle since 0.11.2. Only the matrix that
+  has no factor is NaN."""
   a = matrices.positive_definite(rng, (3,), n, dtype)
   a[1] *= -1
   x = matrices.general(rng, (3,), n, n, dtype)
@@ -149,7 +150,7 @@ def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
     backward = lambda a: jax.vjp(factor, a)[1](x)[0]
     return jax.jvp(factor, (a,), (x,))[1], backward(a), jax.jvp(backward, (a,), (x,))[1]
 
-  # Matrix by matrix: JAX's calls of LAPACK for batches may wait for each other.
+  # Each matrix has its own call: JAX's batched LAPACK calls may wait for each other.
   alone = quick_compile(derivatives, (a[0], x[0]))
   theirs = [np.stack(y) for y in zip(*(alone(*z) for z in zip(a, x, strict=True)), strict=True)]
   with linalg.accelerated():
@@ -182,7 +183,7 @@ def test_all_triangular_systems(dtype, rng):
 
 @pytest.mark.parametrize("rows, steps", [(1, 1), (6, 6), (16, 9), (17, 17), (3, 0)])
 def test_permutations_from_pivots(rows, steps, rng):
-  """In the order of the steps, also where a pivot stands above its own."""
+  """Exchanges are in the order of the steps, also where a pivot is above its own step."""
   pivots = rng.integers(0, rows, (37, steps)).astype(np.int32)
   expected = np.tile(np.arange(rows, dtype=np.int32), (37, 1))
   for permutation, swaps in zip(expected, pivots, strict=True):
@@ -198,7 +199,7 @@ def test_permutations_from_pivots(rows, steps, rng):
 @pytest.mark.cpu
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 200])
 def test_sorts(n, rng):
-  """What inverts permutations puts any keys in order, ties as they were, and their values."""
+  """The sort that inverts permutations sorts any keys and their values, and is stable."""
   permutations = np.argsort(rng.random((20, 2, n))).astype(np.int32)
   any_keys = rng.integers(-3, 3, permutations.shape, np.int32)
   out_of_range = permutations + np.int32(rng.integers(-1, 2))
@@ -256,7 +257,7 @@ def test_rectangular_svd(shape, full, rng):
   assert_near([s, (u[..., :4] * s[..., None, :]) @ vh[..., :4, :]], [theirs[1], a], (a,))
 
 
-# Functions of a general and of a positive definite matrix.
+# Functions of a general matrix and of a positive definite matrix.
 FAILING = {
     "cholesky": lambda a, s: lax_linalg.cholesky(s),
     "eig": lambda a, s: lax_linalg.eig(a)[0],
@@ -274,7 +275,7 @@ FAILING = {
 }
 
 
-# JAX has `schur` on the CPU alone.
+# JAX has `schur` on the CPU only.
 each_failing = pytest.mark.parametrize(
     "name", [pytest.param(x, marks=pytest.mark.cpu if x == "schur" else ()) for x in FAILING])
 
@@ -282,7 +283,8 @@ each_failing = pytest.mark.parametrize(
 @each_failing
 @pytest.mark.parametrize("n", [3, pytest.param(40, marks=pytest.mark.extended)])
 def test_failures(name, n, rng):
-  """NaN and infinities where JAX has them, at matrices that cannot be factored or solved with."""
+  """NaN and infinities are where JAX has them, for matrices that cannot be factored or solved
+  with."""
   a = matrices.well_conditioned(rng, (4,), n, np.float64)
   s = matrices.positive_definite(rng, (4,), n, np.float64)
   a[1, :, 0] = 0  # singular
@@ -300,7 +302,7 @@ def test_failures(name, n, rng):
 
 @each_failing
 def test_nan_stays_in_its_matrix(name, rng):
-  """A matrix that holds NaN has NaN in its results; those beside it have their bits."""
+  """A matrix that holds NaN has NaN in its results; its neighbours keep their bits."""
   a = matrices.well_conditioned(rng, (4,), 6, np.float64)
   s = matrices.positive_definite(rng, (4,), 6, np.float64)
   clean = FAILING[name]
@@ -314,14 +316,15 @@ def test_nan_stays_in_its_matrix(name, rng):
       np.testing.assert_array_equal(np.asarray(x)[i], np.asarray(y)[i])
 
 
-# The dimensions that are contracted, of A and of B.
+# The contracted dimensions of A and of B.
 CONTRACTED = {"AB": (2, 1), "AᵀB": (1, 1), "ABᵀ": (2, 2), "AᵀBᵀ": (1, 2)}
 
 
 @pytest.mark.parametrize("kind", CONTRACTED)
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_products(kind, dtype, rng):
-  """Products of batches, whichever operand is transposed; of two transposed ones XLA's."""
+  """Products of batches with either operand transposed; XLA computes the product of two
+  transposes."""
   of_a, of_b = CONTRACTED[kind]
   a = matrices.general(rng, (7,), *((4, 6) if of_a == 2 else (6, 4)), dtype)
   b = matrices.general(rng, (7,), *((6, 5) if of_b == 1 else (5, 6)), dtype)
@@ -330,11 +333,12 @@ def test_products(kind, dtype, rng):
   assert bool(HANDLER.search(text)) == (kind != "AᵀBᵀ")
   assert_near([ours], [theirs], (a, b))
   with linalg.accelerated():
-    assert not HANDLER.search(quick_compile(product, (a, b)).as_text())  # not asked for
+    assert not HANDLER.search(quick_compile(product, (a, b)).as_text())  # not requested
 
 
-# Products as programs write them, of A (7, 6, 4), B (7, 6, 4), S (7, 4, 4) and one W (6, 4) for
-# all, the handler that computes each, and how many transposes are left to XLA.
+# Products as programs write them. A and B are (7, 6, 4), S is (7, 4, 4), and one W (6, 4) serves
+# the whole batch. Each has the handler that computes it and the number of transposes that XLA
+# keeps.
 WRITTEN = {
     "A Aᵀ": (lambda a, b, s, w: a @ a.mT, "matmul_transpose_b", 0),
     "Aᵀ B": (lambda a, b, s, w: a.mT @ b, "matmul_transpose_a", 0),
@@ -353,7 +357,7 @@ WRITTEN = {
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("written", WRITTEN)
 def test_products_as_written(written, dtype, rng):
-  """An operand that is transposed is read as it lies, and one that serves the whole batch is not
+  """A transposed operand is read where it lies, and an operand shared by the batch is not
   copied."""
   function, handler, transposes = WRITTEN[written]
   shapes = [(7, 6, 4), (7, 6, 4), (7, 4, 4), (6, 4)]
@@ -367,8 +371,8 @@ def test_products_as_written(written, dtype, rng):
 
 @pytest.mark.cpu
 def test_products_of_moved_batches(rng):
-  """Under `vmap` a product with one left matrix has the batch behind the rows; what multiplies that
-  reads it as it lies, and so does the gradient."""
+  """Under `vmap`, a product with one left matrix has the batch dimension after the rows. The next
+  product reads it without a transpose, and so does the gradient."""
   s, w = matrices.general(rng, (7,), 4, 4, np.float64), rng.standard_normal((6, 4))
   congruence = jax.vmap(lambda s, w: w @ s @ w.T, (0, None))
   gradient = jax.grad(lambda s, w: jnp.sum(jnp.sin(congruence(s, w))))
@@ -389,7 +393,7 @@ def test_products_of_moved_batches(rng):
 @pytest.mark.parametrize("of_b", [0, 1])
 @pytest.mark.parametrize("batched", [False, True])
 def test_products_of_transposes(batched, of_b, rng):
-  """In any order of the dimensions, and with any of them as the batch."""
+  """Operands have their dimensions in any order, and any of these is the batch."""
   x = rng.standard_normal((5, 6, 4))
   turns = [*itertools.permutations(range(3))]
   cases, handled = [], 0
@@ -403,7 +407,7 @@ def test_products_of_transposes(batched, of_b, rng):
       y = rng.standard_normal([wanted[d] for d in np.argsort(turn_b)])
       dims = (([of_a], [of_b + batched]), (([batch], [0]) if batched else ([], [])))
       cases.append((turn_a, turn_b, y, dims))
-      # Whether the operands, as they are or as they lie, have the batch in front.
+      # Whether the operands have the batch first, either as given or in memory.
       places_of_a = [(of_a, batch), (turn_a[of_a], None if batch is None else turn_a[batch])]
       places_of_b = [(of_b + batched, 0), (turn_b[of_b + batched], turn_b[0])]
       turned_a = {k == 1 for k, first in places_of_a if (first == 0 if batched else k > 0)}
@@ -422,7 +426,7 @@ def test_products_of_transposes(batched, of_b, rng):
 
 @pytest.mark.cpu
 def test_products_of_one_matrix_stay(rng):
-  """Where XLA makes one large product for a batch of them, as fast as the handler."""
+  """XLA makes one large product of such a batch, which is as fast as the handler."""
   x, w = rng.standard_normal((7, 24, 24)), rng.standard_normal((24, 24))
   with linalg.accelerated(products=True):
     assert not HANDLER.search(quick_compile(jnp.matmul, (x, w)).as_text())
@@ -430,8 +434,8 @@ def test_products_of_one_matrix_stay(rng):
 
 
 def test_symmetrized_by_the_handler(rng):
-  """The mean of a matrix and its transpose, which jax.numpy's function takes first; of other means,
-  and of complex matrices, the program's own."""
+  """The handler takes the mean of a matrix and its transpose, which jax.numpy's function takes
+  first. The program itself takes other means, and those of complex matrices."""
   a = matrices.well_conditioned(rng, (5,), 4, np.float64) + 9 * np.eye(4)
   theirs, ours, text = both(jnp.linalg.cholesky, (a,))
   assert "symmetrize = true" in text and "divide" not in text and "multiply" not in text
@@ -457,19 +461,19 @@ def lowered(function, *operands):
 
 
 def counts(dtype=np.int32, shape=(4, 4)):
-  """The row and the column of each element."""
+  """Returns the row and the column of each element."""
   return [jax.lax.broadcasted_iota(dtype, shape, axis) for axis in (0, 1)]
 
 
 def cut(mask, x, fill=0.0):
-  """By operations of the program itself: jax.numpy's functions are functions in it."""
+  """Masks by operations of the program itself, because jax.numpy's functions are calls in it."""
   mask = jax.lax.broadcast_in_dim(mask, x.shape, range(x.ndim - mask.ndim, x.ndim))
   return jax.lax.select(mask, x, jax.lax.full_like(x, fill))
 
 
 @pytest.mark.parametrize("batch", [(), (5,), (2, 3)], ids=str)
 def test_triangle_of_the_factor(batch, rng):
-  """JAX cuts it out of a factor that has nothing else, be the matrix positive definite or not."""
+  """JAX cuts the triangle out of a factor that is already triangular, positive definite or not."""
   a = matrices.positive_definite(rng, batch, 4, np.float64)
   if batch:
     a[1] = -a[1]
@@ -502,7 +506,7 @@ CUT = {
 
 @pytest.mark.parametrize("name", CUT)
 def test_other_parts_of_the_factor(name, rng):
-  """And with other numbers in place of the rest: the program's."""
+  """The program itself cuts out other parts, or puts other numbers in place of the rest."""
   a = matrices.positive_definite(rng, (), 4, np.float64)
   function = lambda a: CUT[name](lax_linalg.cholesky(a), *counts())
   theirs, ours, _ = both(function, (a,))
@@ -512,7 +516,7 @@ def test_other_parts_of_the_factor(name, rng):
 
 
 def test_parts_of_other_factors(rng):
-  """Matrices of a batch, by a mask that has places in it; and an upper factor."""
+  """Masks that cover the batch, and masks of an upper factor."""
   a = matrices.positive_definite(rng, (4,), 4, np.float64)
   of_batch = lambda a: cut(jax.lax.ge(*counts(shape=(4, 4, 4))), lax_linalg.cholesky(a))
   of_upper = lambda a: cut(
@@ -524,7 +528,7 @@ def test_parts_of_other_factors(rng):
 
 
 def test_choices_among_others(rng):
-  """Of one, two or three arrays, and of keys, in programs without any linear algebra."""
+  """Selections among one, two or three arrays and keys, in programs without linear algebra."""
   x, which = rng.standard_normal(6), np.arange(6) % 3
   key = jax.vmap(jax.random.key)(np.arange(6))
   for function in (
@@ -537,7 +541,7 @@ def test_choices_among_others(rng):
 
 
 def numbers(text):
-  """The numbers in what an example prints, without their signs."""
+  """Returns the numbers that an example prints, without their signs."""
   found = re.findall(r"\d+\.?\d*(?:e[+-]?\d+)?", text)
   return np.array([float(x) for x in found])
 
@@ -548,7 +552,7 @@ def numbers(text):
     "module, least", [(jnp.linalg, 6), (jax.scipy.linalg, 6), (lax_linalg, 1)],
     ids=lambda x: getattr(x, "__name__", ""))
 def test_examples_of_jax(module, least):
-  """What JAX's documentation shows; vectors whose signs are open may have others."""
+  """The examples in JAX's documentation; vectors whose signs are open may have other signs."""
   examples = [
       test for name in dir(module) if callable(getattr(module, name))
       for test in doctest.DocTestFinder(recurse=False).find(getattr(module, name), name)

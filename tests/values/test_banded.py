@@ -1,4 +1,4 @@
-"""Banded matrices of any number of diagonals, against SciPy, and where they fail."""
+"""Banded matrices with any number of diagonals, compared with SciPy, and their failures."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ BANDS = [(0, 0), (1, 1), (2, 0), (0, 3), (3, 5), (9, 4), (20, 30)]
 
 
 def _rows(n, below, above):
-  """Of each element of the diagonals, the row of A that it is in."""
+  """Returns the row of A that each element of the diagonals is in."""
   return np.arange(n) + np.arange(-above, below + 1)[:, None]
 
 
 def _spoilt(ab, above):
-  """The diagonals with NaN in the corners."""
+  """Puts NaN in the unused corners of the diagonals."""
   row = _rows(ab.shape[-1], ab.shape[-2] - above - 1, above)
   return np.where((row >= 0) & (row < ab.shape[-1]), ab, np.array(np.nan, ab.dtype))
 
@@ -38,7 +38,7 @@ def _dense(ab, above):
 
 
 def _positive(rng, batch, n, width, dtype, lower):
-  """(diagonals, dense) of a positive definite matrix."""
+  """Returns (diagonals, dense) of a positive definite matrix."""
   l = _dense(matrices.general(rng, batch, width + 1, n, dtype), 0)
   a = l @ np.swapaxes(l, -1, -2).conj() + np.eye(n, dtype=dtype)
   ab = np.zeros((*batch, width + 1, n), dtype)
@@ -62,14 +62,14 @@ def _check_solution(a, b, x):
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 40])
 @pytest.mark.parametrize("bands", BANDS, ids=str)
 def test_solve_banded(bands, n, dtype, rng):
-  """Normal elements, which need pivoting; no remainder of a batch has other bits."""
+  """Normal elements need pivoting; the remainder of a batch has the same bits as the rest."""
   below, above = bands
   batch = 11
   ab = matrices.general(rng, (batch,), below + above + 1, n, dtype)
   ab[:, above, ::3] = 0
   b = matrices.general(rng, (batch,), n, 2, dtype)
   if below == above == 0 or (n > 0 and 0 in bands):
-    ab[:, above] = 2 + np.abs(ab[:, above])  # one that is triangular would be singular
+    ab[:, above] = 2 + np.abs(ab[:, above])  # a triangular one would be singular
   if n == 1:
     ab[:, above] = 1
   x = np.asarray(linalg.scipy.solve_banded(bands, _spoilt(ab, above), b))
@@ -92,7 +92,7 @@ def test_solve_banded(bands, n, dtype, rng):
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 40])
 @pytest.mark.parametrize("width", [0, 1, 3, 12])
 def test_positive_definite(width, n, lower, dtype, rng):
-  """The factor, with corners of 0, and both solves; SciPy's factor will do."""
+  """The factor has 0 in its corners, and both solves accept SciPy's factor."""
   batch = 11
   ab, a = _positive(rng, (batch,), n, width, dtype, lower)
   above = 0 if lower else width
@@ -124,7 +124,7 @@ def test_positive_definite(width, n, lower, dtype, rng):
 
 
 def test_pivoting():
-  """A zero, or a tiny number, on the diagonal that only an exchange of rows gets past."""
+  """Only an exchange of rows gets past a zero or a tiny number on the diagonal."""
   n = 50
   for tiny in (0, 1e-200):
     ab = np.zeros((4, n))
@@ -137,7 +137,7 @@ def test_pivoting():
 
 @pytest.mark.parametrize("batch", [1, 9])
 def test_long_systems(batch, rng):
-  """Of so many rows that none fits a cache, and normal elements, which need pivoting."""
+  """Systems with too many rows for any cache; normal elements need pivoting."""
   n, bands = 100_003, (2, 1)
   ab = matrices.general(rng, (batch,), 4, n, np.float64)
   b = matrices.general(rng, (batch,), n, 1, np.float64)
@@ -162,7 +162,8 @@ def test_long_systems(batch, rng):
 
 
 def test_failures(rng):
-  """NaN for the matrix alone, whose neighbours keep their bits; `checked` says which and where."""
+  """Only the failing matrix is NaN and its neighbours keep their bits; `checked` says which and
+  where."""
   ab = matrices.general(rng, (5,), 4, 6, np.float64)
   ab[:, 1] += 9
   good = np.asarray(linalg.scipy.solve_banded((2, 1), ab, np.ones(6)[:, None]))
@@ -193,7 +194,7 @@ def test_failures(rng):
 
 @cases.each_double
 def test_corners(dtype, rng):
-  """What is no element of A may hold NaN: gradients have the same bits, and are 0 there."""
+  """Elements outside A may be NaN: gradients have the same bits, and are 0 there."""
   n, below, above = 7, 2, 3
   ab = matrices.general(rng, (3,), below + above + 1, n, dtype)
   ab[:, above] += 9

@@ -1,7 +1,7 @@
-"""A matrix has the same bits in any batch: what is composed in Python.
+"""Functions composed in Python give a matrix the same bits in any batch.
 
-The operations with handlers, which keep the promise at every size and in every batch, are tried in
-test_threads.py.
+test_threads.py covers the operations with handlers, which keep this promise at every size and in
+every batch.
 """
 
 import pathlib
@@ -39,7 +39,7 @@ def test_the_page_names_those_that_do_not_keep_it():
   sentence = PAGE.read_text().partition("in these functions:")[2].partition("\n\n")[0]
   named = set(re.findall(r"`(\w+)`", sentence))
   varying = {cases.function(case) for case in cases.COMPOSED if case.varying}
-  assert named == varying | {"eigh_gauge_error"}  # which has no case
+  assert named == varying | {"eigh_gauge_error"}  # this one has no case
 
 
 @pytest.mark.one_dtype

@@ -1,5 +1,8 @@
-"""Eigenvalues and singular values of matrices too large for one per lane, on both sides of each
-cut-off and of the edges of tiles; spectra that divide and conquer finds hard."""
+"""Eigenvalues and singular values of matrices that are too large for one per lane.
+
+Sizes are on both sides of each crossover and of tile edges. Some spectra are hard for divide and
+conquer.
+"""
 
 import numpy as np
 import pytest
@@ -14,13 +17,13 @@ extended = pytest.mark.extended
 pytestmark = pytest.mark.all_dtypes
 
 
-# About the cut-offs to tiles; where leaves of divide and conquer, and registers, end.
+# Sizes near the crossover to tiles, and where leaves of divide and conquer or registers end.
 EIGH_SIZES = (
     *cut_offs.about("kSmallEigh", "kSmallEighDouble", "kSmallEigvalsh"), 89, 113, 129, 257)
 
 
 def _check_eigh(a, w, v, limit=1):
-  """Residual, orthogonality and order: `limit` times n eps."""
+  """Checks the residual, orthogonality and order, to `limit` times n eps."""
   n = a.shape[-1]
   unit = limit * n * float(np.finfo(a.dtype).eps)
   a, w, v = map(in_double, (a, w, v))
@@ -30,7 +33,7 @@ def _check_eigh(a, w, v, limit=1):
 
 
 def _check_both(a):
-  """eigh and eigvalsh of one matrix."""
+  """Checks eigh and eigvalsh of one matrix."""
   w, v = map(np.asarray, linalg.eigh(a))
   _check_eigh(a, w, v)
   expected = np.linalg.eigvalsh(in_double(a))
@@ -47,20 +50,20 @@ def test_eigh(dtype, n, rng):
 @extended
 @pytest.mark.parametrize("n", [512, 700])
 def test_large_eigh(dtype, n, rng):
-  """Of which passes are in pieces."""
+  """Sizes whose passes are split into pieces."""
   _check_both(matrices.hermitian(rng, (), n, dtype))
 
 
 @extended
 def test_the_largest_eigh(rng):
-  """The last in tiles, and the first that is LAPACK's."""
+  """The largest size in tiles, and the smallest that LAPACK computes."""
   for n, dtype in zip(cut_offs.about("kBlockedEigh"), (np.float32, np.float64), strict=True):
     _check_both(matrices.hermitian(rng, (), n, np.dtype(dtype)))
 
 
 @pytest.mark.parametrize("n", [97, 130])
 def test_eigh_reads_one_triangle(dtype, n, rng):
-  """Catches a register that reaches over the diagonal, or beyond the matrix."""
+  """Catches a register that reads across the diagonal, or beyond the matrix."""
   a = matrices.hermitian(rng, (3,), n, dtype)
   for lower in (True, False):
     unread = (np.triu if lower else np.tril)(np.full_like(a, np.nan), 1 if lower else -1)
@@ -74,7 +77,7 @@ def test_eigh_reads_one_triangle(dtype, n, rng):
 
 
 def _spectrum(rng, name, n, eps):
-  """Eigenvalues that deflate in various ways."""
+  """Returns eigenvalues that deflate in various ways."""
   i = np.arange(n)
   return {
       "equal": np.ones(n),
@@ -102,7 +105,7 @@ def test_spectra(dtype, name, rng):
 
 @pytest.mark.parametrize("n", [113, 128])
 def test_eigh_of_tridiagonal_matrices(dtype, n, rng):
-  """Where there is nothing to reflect, and halves that couple hardly, or with each sign."""
+  """Matrices with nothing to reflect, and halves that couple weakly or with either sign."""
   i = np.arange(n)
   eps = np.finfo(dtype).eps
   wilkinson = abs(i - n // 2) / n
@@ -117,8 +120,8 @@ def test_eigh_of_tridiagonal_matrices(dtype, n, rng):
 
 @pytest.mark.parametrize("n", [113, 128])
 def test_eigh_of_diagonal_matrices(dtype, n, rng):
-  """The eigenvalues are the diagonal's elements, whatever their sizes, and the vectors columns of
-  the identity."""
+  """The eigenvalues are the diagonal's elements whatever their sizes; the vectors are identity
+  columns."""
   tiny = float(np.finfo(dtype).smallest_subnormal)
   for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,
                    np.where(np.arange(n) % 2, 1, -1) * np.geomspace(1e-30, 1, n),
@@ -133,7 +136,7 @@ def test_eigh_of_diagonal_matrices(dtype, n, rng):
 
 @pytest.mark.parametrize("exponent", [-0.75, 0.95], ids=str)
 def test_eigh_near_the_ends_of_the_range(dtype, exponent, rng):
-  """Powers of two change nothing but the scale."""
+  """A power of two changes only the scale."""
   n = 113
   a = matrices.hermitian(rng, (), n, dtype)
   scale = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
@@ -159,7 +162,7 @@ def test_eigh_of_subnormal_numbers(dtype, rng):
 
 @pytest.mark.parametrize("n", [*cut_offs.about("kLeastBlockedTridiagonal"), 41, 70, 129])
 def test_eigenvectors_of_tridiagonal_matrices(dtype, n, rng):
-  """Each with phases of its own; and the neighbours of one that is not finite keep their bits."""
+  """Each matrix has its own phases; the neighbours of one that is not finite keep their bits."""
   d = rng.standard_normal((3, n)).astype(dtype)
   e = matrices.general(rng, (3,), 1, n - 1, dtype)[:, 0]
   clean = [np.asarray(x) for x in linalg.eigh_tridiagonal(d, e)]
@@ -180,7 +183,7 @@ def test_eigenvectors_of_tridiagonal_matrices(dtype, n, rng):
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_info_of_eigh(dtype, poison, rng):
-  """Wherever a number is not finite; the neighbours in the batch keep their bits."""
+  """A number that is not finite may be anywhere; the neighbours in the batch keep their bits."""
   n, places = 113, [(0, 0), (112, 112), (70, 3), (111, 95)]
   a = matrices.hermitian(rng, (len(places) + 1,), n, dtype)
   clean = [np.asarray(x) for x in (*linalg.eigh(a[-1]), linalg.eigvalsh(a[-1]))]
@@ -194,7 +197,7 @@ def test_info_of_eigh(dtype, poison, rng):
     same_bits([w[-1], v[-1], values[-1]], clean)
 
 
-# Tall and wide ones, which QR factors first; about other cut-offs than those below.
+# Tall and wide shapes, which QR factors first, near crossovers other than those below.
 SVD_SHAPES = [
     ((33, 33), True), ((129, 97), True), ((65, 130), False),
     *(pytest.param(shape, full, marks=extended) for full in (False, True) for shape in (
@@ -203,7 +206,8 @@ SVD_SHAPES = [
 
 
 def _check_svd(a, full=False, limit=1):
-  """Residual, orthogonality, order, and the same singular values alone: `limit` times n eps."""
+  """Checks the residual, orthogonality, order, and the singular values alone: to `limit` times n
+  eps."""
   m, n = a.shape
   k, unit = min(m, n), limit * max(m, n) * float(np.finfo(a.dtype).eps)
   u, s, vh = (in_double(x) for x in linalg.svd(a, full))
@@ -223,7 +227,7 @@ def test_svd(dtype, shape, full, rng):
 
 
 def test_svd_about_the_cut_offs(dtype, rng):
-  """To tiles, with vectors and without, and from them, of narrow ones."""
+  """Crossovers to tiles, with vectors and without, and from tiles for narrow matrices."""
   orders = cut_offs.about(*{
       np.float32: ("kSmallSvd", "kSmallSvdvals"),
       np.complex64: ("kSmallSvdComplex64", "kSmallSvdvals"),
@@ -232,7 +236,7 @@ def test_svd_about_the_cut_offs(dtype, rng):
   }[dtype.type])
   narrow = cut_offs.about("kLeastBlockedSvd")
   for shape in (*((n, n) for n in orders), *((100, k) for k in narrow), *((k, 70) for k in narrow)):
-    # The columns that Jacobi's method normalises have up to 1.5 n eps.
+    # Columns that Jacobi's method normalises have errors up to 1.5 n eps.
     _check_svd(matrices.general(rng, (), *shape, dtype), limit=4)
 
 
@@ -244,7 +248,7 @@ def test_large_svd(dtype, shape, rng):
 
 @extended
 def test_the_largest_svd(rng):
-  """The last in tiles, and the first that is LAPACK's."""
+  """The largest size in tiles, and the smallest that LAPACK computes."""
   for n, dtype in zip(cut_offs.about("kBlockedSvd"), (np.float32, np.float64), strict=True):
     _check_svd(matrices.general(rng, (), n, n, np.dtype(dtype)))
 
@@ -254,7 +258,7 @@ def test_the_largest_svd(rng):
     *(pytest.param(name, marks=extended)
       for name in ("equal", "two", "one_cluster", "one_large", "geometric"))])
 def test_svd_of_spectra(dtype, name, rng):
-  """Which deflate in various ways, and some of which are zeros."""
+  """Singular values that deflate in various ways; some are zero."""
   n = 117
   if name == "graded":
     values = np.geomspace(1e-12, 1e12, n)
@@ -264,15 +268,15 @@ def test_svd_of_spectra(dtype, name, rng):
 
 
 def _kahan(n):
-  """Kahan's triangle, whose least singular value is far below its diagonal."""
+  """Kahan's triangle, whose smallest singular value is far below its diagonal."""
   sine, cosine = np.sin(1.2), np.cos(1.2)
   return sine ** np.arange(n)[:, None] * (np.eye(n) - cosine * np.triu(np.ones((n, n)), 1))
 
 
 @pytest.mark.parametrize("n", [113, pytest.param(128, marks=extended)])
 def test_svd_of_bidiagonal_matrices(dtype, n, rng):
-  """Where there is nothing to reflect; halves that couple hardly, or with each sign, or are zero;
-  and others with zeros, or a rank far from full."""
+  """Matrices with nothing to reflect, with zeros, or of low rank. Halves couple weakly, with either
+  sign, or not at all."""
   i = np.arange(n)
   eps = np.finfo(dtype).eps
   ones = np.ones(n - 1)
@@ -288,7 +292,7 @@ def test_svd_of_bidiagonal_matrices(dtype, n, rng):
 
 @pytest.mark.parametrize("tiny", [-1e-30, -0.0])
 def test_no_negative_singular_value(dtype, tiny):
-  """A diagonal element that is next to nothing, or -0, at each place between the halves."""
+  """A diagonal element is tiny, or -0, at each place between the halves."""
   n = 40
   a = np.tile(np.diag(-np.linspace(1, 2, n)), (n, 1, 1))
   a[np.arange(n), np.arange(n), np.arange(n)] = tiny
@@ -300,8 +304,8 @@ def test_no_negative_singular_value(dtype, tiny):
 
 
 def test_svd_of_diagonal_matrices(dtype, rng):
-  """The singular values are the diagonal's moduli, whatever their sizes, and the vectors columns of
-  the identity."""
+  """The singular values are the diagonal's moduli whatever their sizes; the vectors are identity
+  columns."""
   n = 113
   tiny = float(np.finfo(dtype).smallest_subnormal)
   for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,
@@ -320,7 +324,7 @@ def test_svd_of_diagonal_matrices(dtype, rng):
 @pytest.mark.parametrize("exponent", [-0.75, 0.95], ids=str)
 @pytest.mark.parametrize("shape", [(113, 113), (70, 120)], ids=str)
 def test_svd_near_the_ends_of_the_range(dtype, shape, exponent, rng):
-  """Powers of two change nothing but the scale."""
+  """A power of two changes only the scale."""
   a = matrices.general(rng, (), *shape, dtype)
   scale = 2.0 ** np.floor(np.log2(float(np.finfo(dtype).max)) * exponent)
   u, s, vh = map(np.asarray, linalg.svd(a))
@@ -332,7 +336,7 @@ def test_svd_near_the_ends_of_the_range(dtype, shape, exponent, rng):
 
 @pytest.mark.parametrize("shape", [(113, 113), pytest.param((40, 70), marks=extended)], ids=str)
 def test_info_of_svd(dtype, shape, rng):
-  """Wherever a number is not finite; the neighbours in the batch keep their bits."""
+  """A number that is not finite may be anywhere; the neighbours in the batch keep their bits."""
   m, n = shape
   places = [(0, 0, np.nan), (m - 1, n - 1, np.inf), (m // 2, 3, -np.inf), (m - 1, n // 2, np.nan)]
   a = matrices.general(rng, (len(places) + 2,), m, n, dtype)

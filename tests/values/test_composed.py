@@ -1,7 +1,7 @@
-"""What is composed in Python: results, transforms, sharding and derivatives of every such function.
+"""Functions composed in Python: results, transforms, sharding and derivatives of each.
 
-The functions with handlers of their own have suites of their own; these here are built of them, so
-each mode is tried once, and by default one size and one layout of each.
+The handlers they use have their own suites. So each mode is tried once, by default with one size
+and one layout.
 """
 
 import itertools
@@ -56,7 +56,8 @@ def _nearly(actual, expected, operands):
 @CASES
 @pytest.mark.parametrize("n", [3, *(pytest.param(n, marks=extended) for n in (1, 17))])
 def test_results(case, dtype, n, rng):
-  """Scaled errors, square and (where that makes sense) rectangular, single and in batches."""
+  """Scaled errors of square and, where it makes sense, rectangular matrices, single and in
+  batches."""
   shapes = [
       (batch, m) for batch in ((), (2, 2))
       for m in ({n, n + 2, max(n - 1, 1)} if case.rectangular else {n})]
@@ -69,7 +70,7 @@ def test_results(case, dtype, n, rng):
 @extended
 @CASES
 def test_no_elements(case, dtype, rng):
-  """Empty batches, and matrices without entries where they have a result."""
+  """Empty batches, and empty matrices where they have a result."""
   operands = case.operands(rng, (0, 2), 3, 3, dtype)
   for x in case.results(*operands):
     assert x.shape[:2] == (0, 2)
@@ -83,7 +84,8 @@ def test_no_elements(case, dtype, rng):
 @CASES
 @pytest.mark.parametrize("low", [jnp.float16, jnp.bfloat16], ids=["float16", "bfloat16"])
 def test_half_precision(case, low, rng):
-  """Computed in float32 and rounded: the bits of float32 operands, and the dtype that came in."""
+  """Half precision is computed in float32 and rounded: same bits as float32, in the operand's
+  dtype."""
   to = lambda dtype, operands: [
       jnp.asarray(x, dtype) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in operands]
   operands = to(low, case.operands(rng, (2,), 3, 3, np.dtype(np.float32)))
@@ -132,7 +134,7 @@ def test_sharded(case, layout, kind, dtype, rng):
 @KINDS
 @CASES
 def test_vmap(case, kind, rng):
-  """Catches a dimension that counts from the front, mapped over its own sharded dimension."""
+  """Catches a dimension counted from the front, under vmap over its own sharded dimension."""
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH, 2), N, N, np.dtype(np.float64))
   last = tuple(x.ndim - 2 for x in operands)
@@ -162,7 +164,8 @@ def test_eager(case, rng):
 @extended
 @CASES
 def test_one_matrix_of_nan(case, rng):
-  """Its neighbours keep their bits, and it is NaN or, of a rank or an index, anything."""
+  """Neighbours keep their bits. The matrix's result is NaN, but a rank or an index may be
+  anything."""
   operands = case.operands(rng, (7,), N, N, np.dtype(np.float64))
   clean = unsharded(case, operands)
   spoilt = [np.array(x) for x in operands]
@@ -180,7 +183,7 @@ def test_one_matrix_of_nan(case, rng):
 @extended
 @CASES
 def test_export(case, rng):
-  """Catches a size that is taken from a shape as a Python integer, where the batch is symbolic."""
+  """Catches a shape dimension used as a Python integer where the batch is symbolic."""
   operands = case.operands(rng, (3,), N, N, np.dtype(np.float64))
   (batch,) = export.symbolic_shape("b")
   types = [jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for x in operands]
@@ -193,7 +196,7 @@ def test_export(case, rng):
 @cases.each_double
 @DIFFERENTIABLE
 def test_derivatives(case, dtype, rng):
-  """Every mode to second order, against differences."""
+  """Every mode to second order, compared with finite differences."""
   derivatives.check(
       lambda *x: case.invariant(case.results(*x)),
       case.operands(rng, (), 3, 3, np.dtype(dtype)), rng, tolerance=1e-7)

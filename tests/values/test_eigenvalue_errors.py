@@ -1,5 +1,7 @@
-"""Eigenvalues and singular values lose no more to rounding than stock JAX's, which are divide and
-conquer's."""
+"""Eigenvalues and singular values lose no more to rounding than those of stock JAX.
+
+Stock JAX uses divide and conquer.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +12,12 @@ import linalg
 from linalg._catalogue import checks
 from matrices import general, hermitian
 
-# Both are errors of other roundings, of which one may well be a little larger.
+# Both errors come from different roundings, so either may be slightly larger.
 MARGIN = 1.25
 
 
 def _errors(values, exact):
-  """Of each matrix, the largest error as a fraction of its norm."""
+  """Returns the largest error of each matrix as a fraction of its norm."""
   error = np.max(np.abs(np.asarray(values, np.float64) - exact), axis=-1)
   return error / np.max(np.abs(exact), axis=-1)
 
@@ -23,7 +25,7 @@ def _errors(values, exact):
 @cases.each_dtype(np.float32, np.complex64)
 @pytest.mark.parametrize("n", [16, 32, 48, 64, 96, 128])
 def test_no_worse_than_stock(n, dtype, rng):
-  """Catches rounding errors of QL's sweeps that add up; the mean is of the errors of matrices."""
+  """Catches rounding errors that accumulate in QL's sweeps; the mean is over matrices."""
   a = hermitian(rng, (200,), n, dtype)
   exact = np.linalg.eigvalsh(checks.wide(a))
   stock = _errors(jnp.linalg.eigh(a)[0], exact)
@@ -43,8 +45,8 @@ def _with_eigenvalues(rng, w, dtype):
 @pytest.mark.parametrize("kind", ["normal", "clusters", "largest norm"])
 @pytest.mark.parametrize("n", [3, 8, 12, 15])
 def test_small_ones_no_worse_than_stock(n, kind, dtype, rng):
-  """Catches squares of small elements, and of large ones, that leave the range of float32 in QL
-  without roots."""
+  """Catches squares of small or large elements that leave float32's range in QL without square
+  roots."""
   numbers = rng.standard_normal((1000, n))
   if kind == "clusters":
     signs = np.where(np.arange(n) < n // 2, 1, -1)

@@ -1,6 +1,6 @@
-"""Entries at both ends of the range: subnormal, and beside overflow.
+"""Entries at both ends of the range: subnormal, and near overflow.
 
-XLA runs its computations with subnormals flushed to zero, squares of large entries overflow, and a
+XLA flushes subnormals to zero in its own computations. Squares of large entries overflow. A
 determinant is often out of range where none of its factors is.
 """
 
@@ -15,15 +15,15 @@ pytestmark = pytest.mark.all_dtypes
 
 
 def _subnormal(dtype):
-  """A power of two a hundred thousand times the smallest subnormal."""
+  """A power of two near a hundred thousand times the smallest subnormal."""
   return float(np.finfo(dtype).smallest_subnormal) * 2.0**17
 
 
 def _error(a, product, dtype):
-  """The worst entry of product - A in units of n eps ||A|| + the smallest subnormal."""
+  """Returns the worst entry of product - A in units of n eps ||A|| + the smallest subnormal."""
   finfo = np.finfo(dtype)
   unit = a.shape[-1] * float(finfo.eps) * np.abs(a).max() + float(finfo.smallest_subnormal)
-  # As long doubles: the unit, and the error, may be subnormal in double precision.
+  # The unit and the error may be subnormal in double precision, so use long doubles.
   return float(np.max(np.abs(product - a)).astype(np.longdouble) / np.longdouble(unit))
 
 
@@ -93,7 +93,7 @@ def test_subnormal(name, dtype, n, rng):
 
 
 def test_subnormal_on_every_thread(dtype):
-  """A mode of the processor that one thread sets must be set on the others too."""
+  """Catches a floating-point mode that is set on one thread and not on the others."""
   a = np.tile(_subnormal(dtype) * np.array([[4, 1], [1, 3]], dtype), (50_000, 1, 1))
   for x in (linalg.cholesky(a), linalg.eigvalsh(a), linalg.qr(a).R, linalg.lu(a)[0]):
     assert np.all(x == x[:1])
@@ -101,7 +101,7 @@ def test_subnormal_on_every_thread(dtype):
 
 
 def test_near_overflow(dtype, rng):
-  """The sum of an element and its mirror, or a row's, may overflow where no result does."""
+  """The sum of an element and its mirror, or of a row, may overflow where no result does."""
   n, large = 4, float(np.finfo(dtype).max) / 16
   unit = np.asarray(matrices.positive_definite(rng, (), n, dtype))
   unit = (unit + unit.conj().T) / (2 * np.abs(unit).max())
@@ -118,7 +118,7 @@ def test_near_overflow(dtype, rng):
       "lu": lambda a, scale: np.triu(linalg.lu(a)[0]) / scale,
       "inv": lambda a, scale: np.asarray(linalg.inv(a)) * scale,
   }
-  # The nearest power of 4, so that scaling rounds nothing.
+  # Scaling by a power of 4 rounds nothing.
   large = 4.0 ** np.floor(np.log(large) / np.log(4))
   for name, function in unscaled.items():
     actual, expected = function((large * unit).astype(dtype), large), function(unit, 1.0)
@@ -129,7 +129,7 @@ def test_near_overflow(dtype, rng):
 @pytest.mark.parametrize("exponent", [-0.6, 0.6, 0.9], ids=str)
 @pytest.mark.parametrize("mode", ["reduced", "complete", "raw"])
 def test_columns_whose_squares_are_out_of_range(mode, exponent, dtype, rng):
-  """Stock JAX's and NumPy's norm of such a column is 0 or inf; a reflector's must not be."""
+  """The norm of such a column is 0 or inf in stock JAX and NumPy; a reflector's must not be."""
   finfo = np.finfo(dtype)
   scale = 2.0 ** np.floor(np.log2(float(finfo.max)) * exponent)
   a = matrices.general(rng, (), 5, 3, dtype)
@@ -137,7 +137,7 @@ def test_columns_whose_squares_are_out_of_range(mode, exponent, dtype, rng):
   expected_q, expected_r = linalg.qr(a, mode)
   if mode == "raw":
     q, expected_q, r, expected_r = map(np.asarray, (q, expected_q, r, expected_r))
-    # The upper triangle of the transpose is R's; the reflectors, below, do not scale.
+    # The upper triangle of the transpose is R's. The reflectors below it do not scale.
     factor = np.where(np.tri(3, 5, dtype=bool), 1 / scale, 1)
     q, expected_q, r, expected_r = q * factor, expected_q, r * scale, expected_r * scale
   limit = 30 * 5 * float(finfo.eps)
@@ -149,7 +149,8 @@ def test_columns_whose_squares_are_out_of_range(mode, exponent, dtype, rng):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_determinant_whose_parts_are_out_of_range(dtype, n):
-  """It overflows or underflows if the result does, not where a product on the way does."""
+  """A determinant overflows or underflows only if the result does, not if a partial product
+  does."""
   finfo = np.finfo(dtype)
   large = 2.0 ** int(np.log2(float(finfo.max)) * 0.7)
   diagonal = np.ones(n)
@@ -170,7 +171,7 @@ def test_determinant_whose_parts_are_out_of_range(dtype, n):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 50])
 def test_slogdet_out_of_range(dtype, n):
-  """What det cannot hold, slogdet must: not the logarithm of a product of entries."""
+  """slogdet holds determinants that det cannot: it must not take the logarithm of a product."""
   large = 2.0 ** int(np.log2(float(np.finfo(dtype).max)) * 0.9)
   for value in (large, 1 / large):
     sign, logabsdet = linalg.slogdet(value * np.eye(n, dtype=dtype))
@@ -181,7 +182,7 @@ def test_slogdet_out_of_range(dtype, n):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_slogdet_of_an_infinite_pivot(dtype, n):
-  """Infinity has a sign: inf / |inf| is NaN."""
+  """Infinity has a sign, although inf / |inf| is NaN."""
   for value in (np.inf, -np.inf):
     a = np.diag([value, *np.ones(n - 1)]).astype(dtype)
     expected = np.linalg.slogdet(a)

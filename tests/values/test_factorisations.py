@@ -1,4 +1,4 @@
-"""Every operation is right: scaled residuals, and SciPy's own answer, for all shapes and dtypes."""
+"""Every operation has small scaled residuals and agrees with SciPy, for all shapes and dtypes."""
 
 import jax
 import numpy as np
@@ -16,12 +16,12 @@ BATCHES = ((), (0,), (1,), (3,), (2, 3), (70,))
 
 
 def _results(function, several):
-  """function(*operands) of operands of several shapes, in one program: compiling takes the time."""
+  """Returns function(*operands) for several shapes in one program, because compiling is slow."""
   return jax.jit(lambda several: [function(*operands) for operands in several])(several)
 
 
 def _check(case, *several):
-  """Operands of several shapes."""
+  """Checks operands of several shapes."""
   found = _results(case.results, several)
   for operands, results in zip(several, found, strict=True):
     ratio = case.ratio(operands, [np.asarray(x) for x in results])
@@ -59,7 +59,7 @@ def test_large_residuals(case, dtype, rng):
 
 
 def _check_oracle(case, *several):
-  """The signs, the order and the pivots are LAPACK's, but for the phases of eigenvectors."""
+  """Signs, order and pivots are LAPACK's; only the phases of eigenvectors may differ."""
   found = _results(lambda *operands: case.invariant(case.results(*operands)), several)
   for operands, results in zip(several, found, strict=True):
     tolerance = 200 * np.finfo(
@@ -82,17 +82,17 @@ def test_rectangular_agrees_with_scipy(case, dtype, rng):
 
 @pytest.mark.parametrize(("name", "n"), [("qr", 210), ("eig", 70), ("eigvals", 70)])
 def test_residuals_of_many_large(name, n, dtype, rng):
-  """Catches a path that CUDA's handlers take for large batches of larger matrices alone."""
+  """Catches a path that CUDA handlers take only for large batches of larger matrices."""
   case = cases.named(name)
   _check(case, case.operands(rng, (24,), n, n, dtype))
 
 
-# Determinants are not among them: in double precision their residual is against a LAPACK result of
-# the same precision.
+# Determinants are left out. In double precision their reference is a LAPACK result in double
+# precision too.
 @cases.each([case for case in cases.CASES if case.lapack])
 @pytest.mark.parametrize("n", [3, 16])
 def test_no_worse_than_stock(case, dtype, n, rng):
-  """Catches a kernel that rounds more than it must: the gates above would not notice for long."""
+  """Catches a kernel that rounds more than necessary before it reaches the gates above."""
   operands = case.operands(rng, (300,), n, n, dtype)
   ours = case.ratio(operands, [np.asarray(x) for x in case.results(*operands)])
   stock = case.ratio(operands, [np.asarray(x) for x in jax.tree.leaves(case.stock(*operands))])

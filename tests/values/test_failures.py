@@ -1,6 +1,6 @@
-"""A matrix that fails is NaN, its info says why, and its neighbours in the batch never notice.
+"""A matrix that fails is NaN, its info says why, and its neighbours in the batch are unchanged.
 
-The values put in a batch are full of NaN, Inf, zeros or minus the identity, at each place in turn.
+Each place of a batch in turn holds NaN, Inf, zeros or minus the identity.
 """
 
 import jax
@@ -19,7 +19,7 @@ INTEGERS = (np.iinfo(np.int32).min, -1, 99, np.iinfo(np.int32).max)
 
 
 def _poisons(x):
-  """Replacements for one matrix or vector of `x`."""
+  """Returns replacements for one matrix or vector of `x`."""
   core = x[0].shape
   if np.issubdtype(x.dtype, np.integer):
     return [np.full(core, value, x.dtype) for value in INTEGERS]
@@ -31,7 +31,7 @@ def _poisons(x):
 
 
 def _poisoned(operands):
-  """(place, operands) with one operand replaced at one place of the batch."""
+  """Returns (place, operands) with one operand replaced at one place of the batch."""
   for k, x in enumerate(operands):
     for i, poison in enumerate(_poisons(x)):
       for place in range(BATCH):
@@ -47,7 +47,7 @@ def _neighbours(results, place):
 
 @pytest.mark.parametrize("n", [2, 5])
 def test_neighbours_keep_their_bits(case, dtype, n, rng):
-  """Matrices that share a vector register, scratch memory or a thread must not share a NaN."""
+  """Matrices that share a vector register, a workspace or a thread must not share a NaN."""
   operands = case.operands(rng, (BATCH,), n, n, dtype)
   function = jax.jit(case.results)
   clean = function(*operands)
@@ -57,7 +57,7 @@ def test_neighbours_keep_their_bits(case, dtype, n, rng):
 
 @pytest.mark.parametrize("n", [1, 3, 20, 70, 513])
 def test_infinite_variance(dtype, n, rng):
-  """By which data are masked: LAPACK's factor, and solutions that are 0 there."""
+  """Infinite variances mask data: the factor is LAPACK's, and solutions are 0 there."""
   a = matrices.positive_definite(rng, (3,), n, dtype)
   for i, place in enumerate((0, n // 2, n - 1)):
     a[i, place, place] = np.inf
@@ -77,7 +77,7 @@ def test_infinite_variance(dtype, n, rng):
 
 @cases.each([case for case in cases.CASES if case.ranks in ((2,), (2, 2))])
 def test_nan_is_not_swallowed(case, dtype, rng):
-  """A NaN at any place of the diagonal shows in the results, in one of them at least."""
+  """A NaN anywhere on the diagonal shows in at least one of the results."""
   sizes = (1, 2, 3, 5)
   several = [case.operands(rng, (n,), n, n, dtype) for n in sizes]
   for n, operands in zip(sizes, several, strict=True):
@@ -85,14 +85,14 @@ def test_nan_is_not_swallowed(case, dtype, rng):
       operands[0][k, k, k] = np.nan
   found = jax.jit(lambda several: [case.results(*operands) for operands in several])(several)
   for n, results in zip(sizes, jax.device_get(found), strict=True):
-    # The reflector of a column of one element is the identity, whatever that is; R holds the NaN.
+    # The reflector of a column of one element is always the identity. R holds the NaN.
     results = [x for x in results if np.issubdtype(x.dtype, np.inexact)]
     for k in range(n):
       assert any(np.isnan(x[k]).any() for x in results), f"NaN at ({k}, {k}) of {n} was lost"
 
 
 def test_solutions_with_nan_are_nan_throughout(dtype, rng):
-  """Every entry of x depends on every entry of a dense A: none may come out finite."""
+  """Every entry of x depends on every entry of a dense A, so none may be finite."""
   n = 5
   a = np.stack([matrices.well_conditioned(rng, (), n, dtype)] * (n * n))
   for i in range(n * n):
@@ -104,7 +104,7 @@ def test_solutions_with_nan_are_nan_throughout(dtype, rng):
 
 
 def _with_failing(rng, dtype, fail):
-  """(n², n, n): matrix i * n + k is good but for what `fail` does to it at index k."""
+  """Returns (n², n, n): `fail` spoils matrix i * n + k at index k."""
   n = 4
   a = np.stack([matrices.positive_definite(rng, (), n, dtype) for _ in range(n * n)])
   failing = np.zeros(n * n, bool)
@@ -142,8 +142,8 @@ def test_not_positive_definite(dtype, options, rng):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_not_finite_is_not_positive_definite(dtype, options, rng):
-  """OpenBLAS reports success for NaN: its comparison `pivot <= 0` is false. Infinity is a pivot
-  like others, but not beside one."""
+  """OpenBLAS reports success for NaN, because its comparison `pivot <= 0` is false. An infinity is
+  a valid pivot, but the combination of both is NaN."""
 
   def on_diagonal(a, k, value):
     a[k, k] = value
@@ -161,7 +161,7 @@ def test_not_finite_is_not_positive_definite(dtype, options, rng):
 @pytest.mark.parametrize("n", [3, 20, 70])
 @pytest.mark.parametrize("pivot", [complex(np.nan, np.inf), complex(np.inf, np.nan)], ids=str)
 def test_nan_beside_infinity(pivot, n, rng):
-  """Is NaN, and no number whose reciprocal is 0."""
+  """The result is NaN, and never a number whose reciprocal is 0."""
   a = matrices.positive_definite(rng, (), n, np.complex128)
   a[n - 1, n - 1] = pivot
   for cols in (1, 5):
@@ -221,7 +221,7 @@ def test_singular_systems_of_given_factors(dtype, rng):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
 def test_not_finite_has_no_eigenvalues(dtype, value, rng):
-  """LAPACK's iterations may not end on NaN: info is -1 and all results are NaN."""
+  """LAPACK's iterations may not end on NaN. Here info is -1 and all results are NaN."""
 
   def fail(a, k):
     a[k, 0] = a[0, k] = value
@@ -254,7 +254,7 @@ ITERATIVE = {
 @pytest.mark.parametrize("n", [4, 70])
 @pytest.mark.parametrize("name", ITERATIVE)
 def test_iterations_return(name, n, dtype, value, rng):
-  """LAPACK's gesdd never returns from an infinity: info is -1 and all results are NaN."""
+  """LAPACK's gesdd never returns from an infinity. Here info is -1 and all results are NaN."""
   a = matrices.hermitian(rng, (5,), n, dtype)
   function = jax.jit(ITERATIVE[name])
   clean = jax.device_get(function(a))
@@ -270,7 +270,7 @@ def test_iterations_return(name, n, dtype, value, rng):
 
 
 def test_tridiagonal_iterations_return(dtype):
-  """Wherever the infinity stands."""
+  """The infinity may be anywhere."""
   d, e = np.ones((3, 4), dtype), np.ones((3, 3), dtype)
   d[0, 2], e[2, 2] = np.inf, np.nan
   for x in (*linalg.eigh_tridiagonal(d, e), linalg.eigh_tridiagonal(d, e, eigvals_only=True)):
@@ -326,14 +326,14 @@ def test_failures_under_vmap(dtype, rng):
 @pytest.mark.extended
 @cases.each_in_double(cases.DIFFERENTIABLE_CASES)
 def test_gradients_of_neighbours(case, dtype, rng):
-  """A NaN multiplied by a zero cotangent is NaN: it must stay in its own matrix's gradient."""
+  """NaN times a zero cotangent is NaN; it must stay in the gradient of its own matrix."""
   n = 3
   operands = case.operands(rng, (BATCH,), n, n, dtype)
 
   @quick_jit
   def gradient(*operands):
     function, inexact = cases.of_inexact(lambda *x: case.invariant(case.results(*x)), operands)
-    # A loss of each matrix alone, as in training on a batch.
+    # Each matrix has its own loss, as in training on a batch.
     loss = lambda *inexact: sum(jnp.sum(jnp.abs(x) ** 2) for x in function(*inexact))
     return jax.grad(loss, tuple(range(len(inexact))))(*inexact)
 
@@ -345,7 +345,7 @@ def test_gradients_of_neighbours(case, dtype, rng):
 
 @pytest.mark.parametrize("n", [2, 5, 50])
 def test_info_of_nan(dtype, n):
-  """Where the factors hold NaN, info says so, as it does for eigh."""
+  """Where the factors hold NaN, info says so, as for eigh."""
   a = np.stack([np.eye(n, dtype=dtype)] * 3)
   a[1, n - 1, n - 1] = np.nan
   for info in (linalg.lu_ex(a)[-1], linalg.inv_ex(a)[-1], linalg.eigh_ex(a)[-1],
@@ -355,7 +355,8 @@ def test_info_of_nan(dtype, n):
 
 @pytest.mark.parametrize("n", [3, 40])
 def test_pivots_above_their_step(n):
-  """Rows that no factorisation exchanges, but a user's pivots do; as LAPACK and jax.scipy do."""
+  """A user's pivots may exchange rows that no factorisation does; LAPACK and jax.scipy accept
+  them."""
   pivots = np.arange(n, dtype=np.int32)
   pivots[1] = 0
   b = np.arange(1.0, n + 1)

@@ -1,4 +1,4 @@
-"""Matrices whose rows or columns are of very different scale."""
+"""Matrices whose rows or columns differ widely in scale."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ import matrices
 from linalg._catalogue import checks
 
 pytestmark = pytest.mark.all_dtypes
-# The last is LAPACK's.
+# LAPACK computes the last size.
 EIGENVALUE_SIZES = (3, 7, 20, 66)
-# So large that several threads share it.
+# Large enough that several threads share it.
 SHARED = 520
 
 
 def _graded_rows(rng, batch, n, dtype, decades):
-  """Random matrices whose rows are multiplied by random powers of ten."""
+  """Random matrices whose rows are scaled by random powers of ten."""
   a = rng.standard_normal((batch, n, n))
   if np.issubdtype(dtype, np.complexfloating):
     a = a + 1j * rng.standard_normal((batch, n, n))
@@ -33,7 +33,7 @@ def _decades(dtype):
 
 
 def _check_similarity(a, t, z, limit):
-  """Z is unitary, and Z T Zᴴ is A: to `limit` n eps."""
+  """Z is unitary and Z T Zᴴ is A, to `limit` n eps."""
   limit = limit * a.shape[-1] * float(np.finfo(a.dtype).eps)
   a, t, z = map(_wide, (a, t, z))
   adjoint = z.conj().swapaxes(-1, -2)
@@ -44,7 +44,7 @@ def _check_similarity(a, t, z, limit):
 
 @pytest.mark.parametrize("n", EIGENVALUE_SIZES)
 def test_schur_vectors_are_unitary(dtype, n, rng):
-  """SciPy's are not, in some of these: gees divides subnormal numbers by their modulus."""
+  """SciPy fails some of these, because gees divides subnormal numbers by their modulus."""
   a = _graded_rows(rng, 6000 // n, n, dtype, _decades(dtype))
   t, z = linalg.schur(a)
   _check_similarity(a, t, z, 16)
@@ -59,7 +59,7 @@ def test_hessenberg_vectors_are_unitary(dtype, n, rng):
 
 @pytest.mark.parametrize("n", EIGENVALUE_SIZES)
 def test_eigenvalues_of_graded_rows(dtype, n, rng):
-  """Each is that of a matrix near A, once A is balanced; SciPy's are far from it, in some of these.
+  """Each eigenvalue is that of a matrix near the balanced A. SciPy's are far from it in some cases.
   Each vector has length 1."""
   a = _graded_rows(rng, max(1, 200 // n - 2), n, dtype, _decades(dtype))
   values, left, right = map(np.asarray, linalg.eig(a, left=True))
@@ -74,13 +74,13 @@ def test_eigenvalues_of_graded_rows(dtype, n, rng):
     assert np.max(smallest / size) <= 8 * unit
 
 
-# Where rows, columns or both are of scales down to subnormal ones, with pivots that have no
-# reciprocal; the larger sizes are worked on in tiles.
+# Rows, columns or both scale down to subnormal numbers, and pivots have no reciprocal. The larger
+# sizes are computed in tiles.
 GRADINGS = ["columns", "rows", "both", "last_column", "last_rows", "whole"]
 
 
 def _graded(rng, grading, n, dtype):
-  """A matrix with entries of at most about 1, and how far its smallest rows and columns reach."""
+  """Returns a matrix with entries up to about 1, and the scale of its smallest rows and columns."""
   finfo = np.finfo(dtype)
   lowest = finfo.minexp - finfo.nmant + 12
   a = rng.standard_normal((n, n))
@@ -105,7 +105,7 @@ def _graded(rng, grading, n, dtype):
 
 
 def _excess(error, scale, n, dtype):
-  """The worst error in units of n eps times the scale of its entry + the smallest subnormal."""
+  """Returns the worst error in units of n eps times its entry's scale + the smallest subnormal."""
   finfo = np.finfo(dtype)
   unit = n * (float(finfo.eps) * scale + np.longdouble(finfo.smallest_subnormal))
   return float(np.max(np.abs(error) / unit))
@@ -114,13 +114,13 @@ def _excess(error, scale, n, dtype):
 @pytest.mark.parametrize("grading", GRADINGS)
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_lu_of_graded_matrices(grading, n, dtype, rng):
-  """Each entry of P A - L U, against the same entry of |L| |U|, though pivots are subnormal."""
+  """Each entry of P A - L U is small against the entry of |L| |U|, though pivots are subnormal."""
   a = _graded(rng, grading, n, dtype)
   packed, _, permutation, info = linalg.lu_ex(a)
   assert info == 0
   packed = _wide(packed)
   l, u = np.tril(packed, -1) + np.eye(n), np.triu(packed)
-  # By |re| + |im|, which partial pivoting compares, a multiplier is at most 1.
+  # Partial pivoting compares |re| + |im|, by which a multiplier is at most 1.
   assert np.max(np.abs(l)) <= 1.5
   error = l @ u - _wide(a)[np.asarray(permutation)]
   assert _excess(error, np.abs(l) @ np.abs(u), n, dtype) <= 4
@@ -129,7 +129,8 @@ def test_lu_of_graded_matrices(grading, n, dtype, rng):
 @pytest.mark.parametrize("grading", GRADINGS)
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_solutions_of_graded_systems(grading, n, dtype, rng):
-  """The residual against |A| |x| for as large an x as is in range; one column, and several."""
+  """The residual is small against |A| |x|, for x as large as the range allows, in one and many
+  columns."""
   a = _graded(rng, grading, n, dtype)
   for cols in (1, 3):
     b = (a @ rng.standard_normal((n, cols))).astype(dtype)
@@ -145,7 +146,7 @@ def test_solutions_of_graded_systems(grading, n, dtype, rng):
 
 
 def _wide_slogdet(a):
-  """Phase and logarithm, by elimination in long double."""
+  """Returns phase and logarithm, by elimination in long double."""
   rest, phase, logarithm = _wide(a), 1.0, np.longdouble(0)
   for k in range(len(a)):
     pivot = k + np.argmax(np.abs(rest[k:, k]))
@@ -161,7 +162,8 @@ def _wide_slogdet(a):
 @pytest.mark.parametrize("grading", GRADINGS)
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_determinants_of_graded_matrices(grading, n, dtype, rng):
-  """Against elimination in long double; subnormal rows, in the matrix's dtype, hold few digits."""
+  """Compared with elimination in long double; rows subnormal in the matrix's dtype hold few
+  digits."""
   a = _graded(rng, grading, n, dtype)
   sign, logabsdet = linalg.slogdet(a)
   expected_sign, expected = _wide_slogdet(a)
@@ -172,7 +174,8 @@ def test_determinants_of_graded_matrices(grading, n, dtype, rng):
 @pytest.mark.parametrize("place", ["first", "last"])
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_determinant_with_pivots_beyond_reciprocals(n, place, dtype, rng):
-  """Columns whose pivots have no reciprocal in range, and as many that bring the product back."""
+  """Some columns have pivots whose reciprocal overflows; as many others bring the product into
+  range."""
   finfo = np.finfo(dtype)
   tiny, large = finfo.minexp - 4 - 14 * (finfo.bits == 64), finfo.maxexp - 8
   exponents = np.zeros(n, int)
@@ -182,7 +185,7 @@ def test_determinant_with_pivots_beyond_reciprocals(n, place, dtype, rng):
   phase, logarithm = _wide_slogdet(a)
   expected = phase * np.exp(logarithm)
   assert finfo.tiny < abs(expected) < 1
-  # A tiny column is subnormal: it is rounded to a multiple of the smallest one.
+  # A tiny column is subnormal, so it is rounded to a multiple of the smallest subnormal.
   unit = float(finfo.eps) + np.ldexp(float(finfo.smallest_subnormal), -tiny)
   for actual in (linalg.det(a), linalg.det(np.stack([a] * 17))[16]):
     assert abs(_wide(actual) - expected) <= 8 * n * unit * abs(expected)
@@ -190,7 +193,7 @@ def test_determinant_with_pivots_beyond_reciprocals(n, place, dtype, rng):
 
 @pytest.mark.parametrize("n", [5, 33, 70])
 def test_inverse_beside_overflow(n, dtype, rng):
-  """A unitary matrix with a subnormal column: a row of the inverse is just in range."""
+  """A unitary matrix with one subnormal column: a row of the inverse is barely in range."""
   tiny = np.ldexp(1.0, np.finfo(dtype).minexp - 1)
   a = matrices.unitary(rng, n, dtype)
   scales = np.where(np.arange(n) == n // 2, tiny, 1)
@@ -201,7 +204,7 @@ def test_inverse_beside_overflow(n, dtype, rng):
 
 
 def test_subnormal_pivots_of_large_matrices(dtype, rng):
-  """A column is divided by them too, where OpenBLAS's getrf leaves it and says nothing."""
+  """Columns are divided by subnormal pivots too. OpenBLAS's getrf skips them silently."""
   n = SHARED
   a = _graded(rng, "columns", n, dtype)
   packed, _, permutation, info = linalg.lu_ex(a)
@@ -210,7 +213,7 @@ def test_subnormal_pivots_of_large_matrices(dtype, rng):
   assert np.max(np.abs(l)) <= 1.5
   l = checks.wide(l + np.eye(n, dtype=dtype))
   u = checks.wide(np.triu(packed))
-  # Columns are scaled by powers of two, which changes no digit of a normal number.
+  # Powers of two scale the columns, which changes no digit of a normal number.
   exponents = -np.frexp(np.max(np.abs(u), axis=0))[1]
   scales = np.ldexp(np.longdouble(1), exponents)
   u, rows = (checks.wide((scales * x).astype(u.dtype)) for x in (u, a[np.asarray(permutation)]))
@@ -221,7 +224,7 @@ def test_subnormal_pivots_of_large_matrices(dtype, rng):
   b = (a @ rng.standard_normal((n, 2))).astype(dtype)
   x, info = linalg.solve_ex(a, b)
   assert info == 0
-  # With the columns that were scaled, A x is A S (S⁻¹ x).
+  # A x is A S (S⁻¹ x) for the column scaling S.
   x = checks.wide((_wide(x) / scales[:, None]).astype(u.dtype))
   reach = np.abs(l) @ (np.abs(u) @ np.abs(x)) + np.abs(checks.wide(b))[np.asarray(permutation)]
   error = np.abs(rows @ x - checks.wide(b)[np.asarray(permutation)])
@@ -240,7 +243,7 @@ def test_subnormal_pivots_of_large_matrices(dtype, rng):
 @pytest.mark.parametrize("lower", [False, True], ids=["upper", "lower"])
 @pytest.mark.parametrize("n", [5, 40])
 def test_triangle_with_tiny_diagonal(n, lower, left_side, dtype, rng):
-  """Whose reciprocal is out of range, or a part of it on the way."""
+  """The reciprocal of the diagonal, or of a part of it on the way, is out of range."""
   finfo = np.finfo(dtype)
   a = matrices.unitary(rng, n, dtype)
   a = (np.tril(a, -1) if lower else np.triu(a, 1)) / n + np.eye(n)

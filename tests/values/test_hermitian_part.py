@@ -35,7 +35,7 @@ def test_near_the_end_of_the_range(name, dtype):
 
 @pytest.mark.parametrize("n", [2, 20, 70])
 def test_beside_the_diagonal(n, dtype):
-  """The bits of the factor of a matrix that is in the middle of the range, scaled."""
+  """The factor has the bits of that of a matrix scaled to the middle of the range."""
   a = (0.6 + 0.15 * np.eye(n)).astype(dtype)
   exponent = np.finfo(dtype).maxexp
   large = a * dtype.type(2.0 ** (exponent - 1)) * dtype.type(2)
@@ -46,7 +46,7 @@ def test_beside_the_diagonal(n, dtype):
 
 
 def test_derivative(dtype):
-  """Of a tangent near the end of the range too."""
+  """The derivative holds for a tangent near the end of the range too."""
   a = jnp.eye(2, dtype=dtype)
   tangent = jnp.asarray(0.75 * float(np.finfo(dtype).max) * np.eye(2), dtype)
   slope = jax.jvp(lambda a: linalg.funm_hermitian(a, lambda w: w), (a,), (tangent,))[1]

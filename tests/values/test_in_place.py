@@ -1,4 +1,5 @@
-"""Results in the memory of their operands: the same bits, a donated operand taken, others kept."""
+"""Results in their operands' memory have the same bits; donated operands are overwritten, others
+kept."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,8 @@ import matrices
 from sharded import KINDS, compile_local, make_mesh, place, same_bits
 
 pytestmark = pytest.mark.one_dtype
-# Sizes in lanes and in tiles, and on a GPU for the vendor's routines; a batch of whole registers,
-# and with a rest for every width.
+# Sizes in lanes, in tiles and, on a GPU, for vendor routines. Batches fill whole registers, or
+# leave a remainder for every width.
 SIZES = [3, 8, 33, 70, 140]
 BATCHES = [7, 37, *(pytest.param(x, marks=pytest.mark.extended) for x in (1, 16))]
 
@@ -38,7 +39,8 @@ FUNCTIONS = [*FACTORISATIONS, "cho_solve", "lu_solve", "solve_triangular"]
 
 
 def _problem(name, rng, batch, n, dtype):
-  """A function of the operand that may be overwritten and of whether it is; and that operand."""
+  """Returns a function of the overwritable operand and of whether it is overwritten, and the
+  operand."""
   a = matrices.positive_definite(rng, batch, n, dtype)
   if name in FACTORISATIONS:
     return FACTORISATIONS[name], jnp.asarray(a)
@@ -66,7 +68,7 @@ def test_donated(name, batch, n, dtype, rng):
 
 @each_function
 def test_kept(name, rng):
-  """What belongs to the caller, or is needed afterwards, is not overwritten."""
+  """An operand that belongs to the caller, or is needed later, is not overwritten."""
   function, operand = _problem(name, rng, (5,), 4, np.float64)
   before = np.array(operand)
   expected = function(operand, False)
@@ -94,7 +96,7 @@ def test_sharded(name, kind, rng):
   function, operand = _problem(name, rng, (24,), 5, np.float64)
   expected = function(operand, False)
   with jax.set_mesh(mesh):
-    # Computed, and so JAX's own memory.
+    # A computed array is in JAX's own memory.
     placed = jax.jit(lambda x: x + 0)(*place((np.asarray(operand),), mesh, "x"))
     compiled = compile_local(lambda a: function(a, True), (placed,), donate_argnums=0)
     addresses = [shard.data.unsafe_buffer_pointer() for shard in placed.addressable_shards]

@@ -1,4 +1,4 @@
-"""Roots of statistics of gradients: zero, semidefinite, and indefinite by rounding."""
+"""Roots of gradient statistics: zero, semidefinite, and indefinite by rounding."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def _finite_derivatives(function, a):
 @DTYPES
 @POWERS
 def test_zero_matrix(p, dtype):
-  """epsilon^(-1/p) on the diagonal; without epsilon there is no root."""
+  """The diagonal is epsilon^(-1/p); without epsilon there is no root."""
   options = (USUAL, {"ridge_epsilon": 1e-6}, {})
   root, *others = quick_jit(
       lambda a: [linalg.inverse_pth_root(a, p, **some) for some in options])(
@@ -44,7 +44,7 @@ def test_zero_matrix(p, dtype):
 
 @DTYPES
 def test_derivatives_at_zero(dtype):
-  """Finite, with an epsilon whose powers are in range."""
+  """Derivatives are finite for an epsilon whose powers are in range."""
   _finite_derivatives(
       lambda a: linalg.inverse_pth_root(a, 4, ridge_epsilon=1e-6, epsilon=1e-3),
       jnp.zeros((3, 3), dtype))
@@ -61,7 +61,7 @@ def test_derivative_at_zero_is_that_of_the_shifted_root():
 
 @POWERS
 def test_indefinite_by_rounding(p, rng):
-  """Of rank one, rounded to bfloat16: eigenvalues below 0 count as 0."""
+  """A rank-one matrix rounded to bfloat16: eigenvalues below 0 count as 0."""
   g = rng.standard_normal((16, 12, 1))
   a = jnp.asarray(g @ g.mT, jnp.bfloat16)
   wide = np.asarray(a, np.float64)
@@ -80,7 +80,7 @@ def test_indefinite_by_rounding(p, rng):
 
 
 def test_derivatives_of_a_clamped_matrix(rng):
-  """Exact to second order where no eigenvalue is at the bound, for those below it too."""
+  """Exact to second order where no eigenvalue is at the bound, including eigenvalues below it."""
   a = matrices.with_eigenvalues(rng, np.array([-0.3, -0.1, 1.0, 2]), np.float64)
   derivatives.check(
       lambda a: (linalg.inverse_pth_root(a, 3, ridge_epsilon=0.1, epsilon=0.2),), (a,), rng,
@@ -89,7 +89,7 @@ def test_derivatives_of_a_clamped_matrix(rng):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda dtype: dtype.__name__)
 def test_positive_definite_matrices(dtype, rng):
-  """That of the shifted matrix; each of a batch with its own number."""
+  """The root is that of the shifted matrix; each matrix of a batch has its own shift."""
   a = matrices.positive_definite(rng, (3,), 5, dtype)
   ridge = np.array([0.1, 0.2, 0.3], dtype)
   root = linalg.inverse_pth_root(a, 2, ridge_epsilon=ridge, epsilon=dtype(0.5))
@@ -101,7 +101,7 @@ def test_positive_definite_matrices(dtype, rng):
 
 
 def test_range():
-  """A shift that is tiny beside the largest eigenvalue takes nothing out of range."""
+  """A shift that is tiny against the largest eigenvalue does not leave the range."""
   a = np.diag(np.array([1e30, 1e25, 1], np.float32))
   root = np.diag(linalg.inverse_pth_root(a, 2, epsilon=1e-30))
   np.testing.assert_allclose(root[:2], [1e-15, 10**-12.5], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Matrices that several threads share: values, failures, and bits that depend on no thread."""
+"""Matrices that several threads share: values, failures, and bits that no thread count changes."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ import quick
 from residuals import assert_near, assert_orthonormal, in_double
 from sharded import make_mesh, place, same_bits
 
-# About the ends of blocks of rows and columns, and of the pieces that tasks take.
+# Sizes near the ends of blocks of rows and columns, and of the pieces that tasks take.
 SIZES = (256, 257, 385, 513, 600)
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/large_scenarios.py"
 pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype]
@@ -48,8 +48,8 @@ def _check_lu(a, packed, pivots, permutation):
 
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
 def test_cholesky(dtype, lower, rng):
-  """Also of leading blocks, which have the bits of the whole: so no rounding depends on where a
-  block or a piece ends."""
+  """Leading blocks have the bits of the whole, so no rounding depends on where a block or piece
+  ends."""
   largest = max(SIZES)
   a = matrices.positive_definite(rng, (), largest, dtype)
   whole = np.asarray(linalg.cholesky(a, upper=not lower))
@@ -72,7 +72,7 @@ def test_cholesky_reads_one_triangle(dtype, rng):
 
 @pytest.mark.parametrize("poison", [-1, 0, np.nan])
 def test_info_of_cholesky(dtype, poison, rng):
-  """The first bad pivot, in each block and at its ends; the neighbour keeps its bits."""
+  """The first bad pivot is in each block and at its ends; the neighbour keeps its bits."""
   n, places = 600, (0, 127, 128, 255, 300, 599)
   a = matrices.positive_definite(rng, (), n, dtype)
   clean = np.asarray(linalg.cholesky(a))
@@ -84,7 +84,7 @@ def test_info_of_cholesky(dtype, poison, rng):
   lower = np.tril(np.ones((n, n), bool))
   assert np.isnan(factor[:-1, lower]).all() and (factor[:-1, ~lower] == 0).all()
   same_bits([factor[-1]], [clean])
-  # The others were each left to a thread.
+  # The other matrices were computed by one thread each.
   for i, matrix in enumerate(stack):
     same_bits(linalg.cholesky_ex(matrix), [factor[i], info[i]])
 
@@ -97,13 +97,13 @@ def test_lu(dtype, shape, rng):
   packed, pivots, permutation, info = map(np.asarray, linalg.lu_ex(a))
   assert info == 0
   _check_lu(a, packed, pivots, permutation)
-  # A chain of products is cut nowhere: leading columns have the bits of the whole.
+  # Chains of products are not split, so leading columns have the bits of the whole.
   cols = min(shape) * 2 // 3
   same_bits([linalg.lu_ex(a[:, :cols])[0][:cols]], [packed[:cols, :cols]])
 
 
 def test_singular_matrices(dtype, rng):
-  """Info names the first zero column, and -1 stands for NaN; neighbours keep their bits."""
+  """info names the first zero column, and -1 is for NaN; neighbours keep their bits."""
   n, places = 600, (0, 127, 128, 256, 599)
   a = matrices.well_conditioned(rng, (), n, dtype)
   clean = [np.asarray(x) for x in (linalg.lu_ex(a)[0], linalg.inv(a))]
@@ -119,7 +119,7 @@ def test_singular_matrices(dtype, rng):
   x = np.asarray(linalg.solve(stack, np.ones((len(stack), n, 2), dtype)))
   assert np.isnan(inverse[:-1]).all() and np.isnan(x[:-1]).all() and np.isfinite(x[-1]).all()
   same_bits([packed[-1], inverse[-1]], clean)
-  # The others were each left to a thread.
+  # The other matrices were computed by one thread each.
   for i, matrix in enumerate(stack):
     same_bits(linalg.lu_ex(matrix), [packed[i], pivots[i], permutation[i], info[i]])
   assert np.isnan(np.asarray(linalg.inv(stack[1]))).all()
@@ -166,7 +166,7 @@ def test_qr(dtype, shape, rng):
   assert_orthonormal(in_double(q), limit)
   np.testing.assert_array_equal(r, np.triu(r))
   same_bits([linalg.qr(a, "r")], [r])
-  # A chain of products is cut nowhere: leading columns have the bits of the whole.
+  # Chains of products are not split, so leading columns have the bits of the whole.
   cols = k * 2 // 3
   same_bits([linalg.qr(a[:, :cols], "r")], [r[:cols, :cols]])
   packed, taus = map(np.asarray, linalg.qr(a, "raw"))
@@ -178,8 +178,8 @@ def test_qr(dtype, shape, rng):
 
 
 def test_what_qr_is_spoilt_by(dtype, rng):
-  """A zero column leaves nothing to reflect; neighbours of NaN keep their bits, and so do columns
-  before it."""
+  """A zero column leaves nothing to reflect. Neighbours of NaN and the columns before it keep their
+  bits."""
   n, places, place = 600, (0, 127, 128, 256, 599), 300
   a = matrices.general(rng, (), n, n, dtype)
   zeros = a.copy()
@@ -192,7 +192,7 @@ def test_what_qr_is_spoilt_by(dtype, rng):
   assert (r[1][:, places] == 0).all()
   same_bits([r[2, :, :place]], [r[0, :, :place]])
   assert np.isnan(r[2, place:, place:][np.triu_indices(n - place)]).all()
-  # The others were each left to a thread.
+  # The other matrices were computed by one thread each.
   for i, matrix in enumerate(stack):
     same_bits(linalg.qr(matrix), [q[i], r[i]])
 
@@ -213,7 +213,7 @@ def test_triangular_solve(dtype, n, sides, left_side, rng):
       residual = np.abs((matrix @ x if left_side else x @ matrix) - b).max()
       scale = np.abs(matrix).sum(-1).max() * np.abs(x).max()
       assert residual <= 2 * n * np.finfo(dtype).eps * scale
-      # Each right-hand side has the bits that it has among few.
+      # Each right-hand side has the same bits among few others.
       few = b[:, -5:] if left_side else b[-5:]
       expected = x[:, -5:] if left_side else x[-5:]
       same_bits([linalg.triangular_solve(
@@ -222,7 +222,7 @@ def test_triangular_solve(dtype, n, sides, left_side, rng):
 
 
 def test_alone_and_in_batches(dtype, rng):
-  """A matrix that several threads share has the bits of one that has a thread to itself."""
+  """A matrix that several threads share has the same bits as on a single thread."""
   n = 600
   a = np.stack([matrices.well_conditioned(rng, (), n, dtype) for _ in range(5)])
   s = (a @ a.conj().swapaxes(-1, -2) / n + np.eye(n)).astype(dtype)
@@ -245,8 +245,8 @@ def test_alone_and_in_batches(dtype, rng):
 
 @pytest.mark.parametrize("n", [400, pytest.param(530, marks=pytest.mark.extended)])
 def test_spectra_alone_and_in_batches(dtype, n, rng):
-  """The same of reductions, whose passes are in several pieces from here on, and of what halves
-  are merged by."""
+  """Reductions have the same bits too. From this size on, their passes and the merges of halves are
+  split into pieces."""
   a = matrices.general(rng, (3,), n, n, dtype)
 
   @jax.jit
@@ -262,9 +262,12 @@ def test_spectra_alone_and_in_batches(dtype, n, rng):
 
 
 def test_memory_is_kept(rng):
-  """A workspace is that of the call before, whose NaN it forgets, and which is not faulted in
-  again: glibc maps so large a piece afresh at each call, in 17 huge pages at least. In one call of
-  several nothing else in the process takes memory."""
+  """A call reuses the workspace of the call before. It ignores the NaN there and takes no page
+  faults.
+
+  glibc would map so large a block afresh at each call, in at least 17 huge pages. Nothing else in
+  the process allocates memory during at least one of several calls.
+  """
   a = rng.standard_normal((2100, 2100))
   spoilt = a.copy()
   spoilt[7, 8] = np.nan
@@ -282,7 +285,7 @@ def test_memory_is_kept(rng):
 
 
 def test_on_each_device(rng):
-  """Devices whose matrices share one pool of threads."""
+  """Several devices share one pool of threads."""
   mesh, n = make_mesh(), 520
   a = matrices.positive_definite(rng, (8,), n, np.float64)
   (sharded,) = place((a,), mesh, "x")
@@ -303,7 +306,7 @@ def _run(results, *arguments, **environment):
 
 @pytest.mark.extended
 def test_any_number_of_threads(tmp_path):
-  """Catches bits that depend on it: a pool of one thread, and of several."""
+  """Catches bits that depend on the number of threads, with pools of one thread and of several."""
   results = tmp_path / "results.npz"
   _run(results)
   _run(results, "one")

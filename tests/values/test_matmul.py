@@ -1,4 +1,4 @@
-"""Products of small matrices by the handlers: values, bits, derivatives, sharding."""
+"""Handlers' products of small matrices: values, bits, derivatives and sharding."""
 
 import functools
 
@@ -16,7 +16,7 @@ from quick import optimised_jit
 from sharded import moves_nothing
 
 pytestmark = pytest.mark.all_dtypes
-# Rows that fill a register, or a few, or lack an element of one; blocks of rows that overlap.
+# Rows fill one or several registers, or lack one element. Blocks of rows overlap.
 SIZES = [
     (1, 4, 1), (4, 1, 4), (2, 4, 3), (4, 4, 4), (5, 6, 7), (7, 5, 6), (8, 8, 8), (9, 7, 17),
     (16, 3, 16), (17, 33, 15), (12, 64, 31), (4, 0, 5), (0, 4, 5), (4, 5, 0)]
@@ -45,7 +45,8 @@ def _is_a_call(function, *operands):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_values(operation, dtype, rng):
-  """Against NumPy's, relative to |A| |B|: all sizes and layouts, one operand shared or none."""
+  """Compared with NumPy's relative to |A| |B|, in all sizes and layouts, with one shared operand or
+  none."""
   several = [_operands(rng, BATCHES[sum(sizes) % 3], *sizes, dtype) for sizes in SIZES]
   multiply, transpose_a, transpose_b = OPERATIONS[operation]
   found = jax.jit(lambda several: [multiply(a, b) for a, b in several])(
@@ -61,7 +62,7 @@ def test_values(operation, dtype, rng):
 @pytest.mark.parametrize("conjugate", [(True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_conjugates(operation, conjugate, rng):
-  """Of either operand, in every layout; real operands are what they are."""
+  """Either operand is conjugated, in every layout; real operands do not change."""
   for dtype in (np.complex64, np.complex128, np.float32):
     a, b = _operands(rng, ((9,), (9,)), 5, 6, 7, dtype)
     multiply, transpose_a, transpose_b = OPERATIONS[operation]
@@ -75,8 +76,8 @@ def test_conjugates(operation, conjugate, rng):
 @pytest.mark.parametrize(
     "turns", [{}, {"adjoint_a": True}, {"adjoint_b": True}, {"transpose_a": True}], ids=str)
 def test_products_of_rules(turns, rng):
-  """Values and second derivatives of the products that derivative rules are made of, by handlers
-  and beyond their sizes."""
+  """Values and second derivatives of the products in derivative rules, within and beyond the
+  handlers' sizes."""
   for dtype, n in ((np.float64, 4), (np.complex128, 4), (np.complex128, 65)):
     a, b = (matrices.general(rng, (2,), n, n, dtype) for _ in range(2))
     left = np.swapaxes(a, -1, -2) if "adjoint_a" in turns or "transpose_a" in turns else a
@@ -88,7 +89,8 @@ def test_products_of_rules(turns, rng):
 
 
 def test_the_handlers_are_called(dtype, rng):
-  """For what they are faster at, and for nothing else: else the other tests see XLA's products."""
+  """Handlers compute only what they are faster at. Otherwise the other tests would see XLA's
+  products."""
   a, b = _operands(rng, ((16,), (16,)), 5, 5, 5, dtype)
   assert _is_a_call(linalg.matmul, a, b)
   assert _is_a_call(jax.vmap(linalg.matmul), a, b)
@@ -109,7 +111,7 @@ def test_bits_do_not_depend_on_the_batch(dtype, rng):
 
 
 def test_other_operands(rng, standard_promotion):
-  """What the handlers do not take is as in jax.numpy."""
+  """Operands that the handlers do not take are computed as in jax.numpy."""
   a, b = _operands(rng, ((16,), (16,)), 4, 4, 4, np.float32)
   for x, y in (
       (a, b[0, :, 0]), (a[0, 0], b), (a.astype(np.int32), b.astype(np.int32)),
@@ -123,10 +125,10 @@ def test_other_operands(rng, standard_promotion):
 
 @pytest.mark.parametrize("batches", BATCHES, ids=str)
 def test_derivatives(batches, rng):
-  """To second order, in both modes, of an operand that is shared too."""
+  """Both modes to second order, including a shared operand."""
   for dtype in (np.float64, np.complex128):
     a, b = _operands(rng, batches, 4, 3, 2, dtype)
-    # Along the stencil, each operand has one dimension more.
+    # The stencil adds a dimension to each operand.
     full = [x.ndim for x in (a, b)]
     by_stencil = lambda a, b: (
         linalg.matmul(a, b) if [a.ndim, b.ndim] == full else jax.vmap(linalg.matmul)(a, b))
@@ -134,7 +136,7 @@ def test_derivatives(batches, rng):
 
 
 def test_sharded(rng, dtype):
-  """A batch stays where it lies, forward and backward."""
+  """A batch stays on its devices, forward and backward."""
   mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
   a, b = (
       jax.device_put(x, NamedSharding(mesh, PartitionSpec("x")))
@@ -154,8 +156,10 @@ def test_sharded(rng, dtype):
 
 
 def test_a_constant_beside_a_sharded_operand(rng):
-  """Catches a result that has the mesh of the constant, which is none: what is jitted behind it
-  cannot be mapped over a sharded batch."""
+  """Catches a result that takes its mesh from the constant, which has none.
+
+  Functions jitted after it could not be mapped over a sharded batch.
+  """
   mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
   a, b = _operands(rng, ((), (16,)), 4, 4, 4, np.float32)
   sharded = jax.device_put(b, NamedSharding(mesh, PartitionSpec("x")))
@@ -167,7 +171,7 @@ def test_a_constant_beside_a_sharded_operand(rng):
 
 @pytest.mark.parametrize("adjoint_a", [False, True])
 def test_congruence(dtype, adjoint_a, rng):
-  """Shapes, broadcasting and what is added."""
+  """Shapes, broadcasting and the added term."""
   a = matrices.general(rng, (7,), *((3, 5) if adjoint_a else (5, 3)), dtype)
   x, q = matrices.general(rng, (), 3, 3, dtype), matrices.general(rng, (2, 1), 5, 5, dtype)
   call = functools.partial(linalg.congruence, adjoint_a=adjoint_a)

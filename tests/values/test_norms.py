@@ -1,4 +1,4 @@
-"""Norms and condition numbers where stock overflows, underflows or has a NaN for a gradient."""
+"""Norms and condition numbers where stock JAX overflows, underflows or has a NaN gradient."""
 
 import itertools
 
@@ -54,7 +54,8 @@ def test_range(dtype, scale):
 
 @pytest.mark.parametrize("order", VECTOR_ORDERS)
 def test_gradient_at_zero(order):
-  """A subgradient, never NaN: of the zero vector, and of one with a zero among its entries."""
+  """The gradient is a subgradient, never NaN, at the zero vector and at a vector with a zero
+  entry."""
   gradient = jax.grad(lambda x: linalg.norm(x, order))
   points = (np.zeros(3), np.array([0.0, 1.0, 2.0]), np.zeros(3, complex))
   found = quick_jit(lambda points: [gradient(x) for x in points])(points)
@@ -66,7 +67,7 @@ def test_gradient_at_zero(order):
 
 @pytest.mark.parametrize("order", MATRIX_ORDERS)
 def test_gradient_of_matrix_norms(order):
-  """At equal singular values and at singular matrices: finite, and exact where there is one."""
+  """Finite at equal singular values and at singular matrices, and exact where a gradient exists."""
   gradient = quick_jit(jax.grad(lambda a: linalg.norm(a, order)))
   for a in (np.zeros((3, 3)), np.eye(3), np.ones((3, 3))):
     assert np.isfinite(gradient(a)).all()
@@ -75,7 +76,7 @@ def test_gradient_of_matrix_norms(order):
 
 
 def test_special_values():
-  """NaN stays NaN, infinity infinity."""
+  """NaN stays NaN, and infinity stays infinity."""
   assert np.isnan(linalg.norm(jnp.array([1.0, np.nan])))
   for order in (None, 1, 3, 0.5, np.inf):
     assert linalg.norm(jnp.array([1.0, -np.inf]), order) == np.inf
@@ -96,7 +97,7 @@ def test_errors():
 
 @pytest.mark.parametrize("p", [None, 2, -2, 1, -1, np.inf, -np.inf, "fro"])
 def test_cond_at_degenerate_matrices(p):
-  """Infinite at singular matrices; gradients finite there and at equal singular values."""
+  """Infinite at singular matrices; gradients are finite there and at equal singular values."""
   cond = quick_jit(jax.value_and_grad(lambda a: linalg.cond(a, p)))
   for a in (np.zeros((3, 3)), np.ones((3, 3)), np.eye(3), 2 * np.eye(3)):
     value, gradient = cond(a)

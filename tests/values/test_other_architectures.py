@@ -1,7 +1,7 @@
-"""The arithmetic of the kernels on an architecture that this machine does not have: arm64.
+"""The kernels' arithmetic on an architecture that this machine does not have: arm64.
 
-Its instructions are read in a disassembly, and its results, where an emulator is at hand, compared
-with this machine's.
+Its instructions are read in a disassembly. Where an emulator exists, its results are compared with
+this machine's.
 """
 
 import functools
@@ -24,7 +24,7 @@ NOT_SUPPORTED = 77
 
 
 def _tool(*names: str) -> str:
-  """The first of them that is there."""
+  """Returns the first of the tools that exists."""
   found = next(filter(None, map(shutil.which, names)), None)
   if found is None:
     pytest.skip(f"needs {names[0]}")
@@ -32,12 +32,13 @@ def _tool(*names: str) -> str:
 
 
 def _flags() -> list[str]:
-  """Those that CMake compiles every level with."""
+  """Returns the flags that CMake compiles every level with."""
   text = (ROOT / "CMakeLists.txt").read_text()
   options = re.search(r"target_compile_options\(\s*\$\{module\} PRIVATE (-O3[^)]*)\)", text)
   assert options is not None
   assert "-ffp-contract=off" in options[1]
-  words = (x for x in options[1].split() if not x.startswith("$"))  # but for each compiler's own
+  # without the flags of one compiler only
+  words = (x for x in options[1].split() if not x.startswith("$"))
   return ["-std=c++20", *words, "-Wno-psabi"]
 
 
@@ -55,7 +56,7 @@ def arm_program(tmp_path_factory):
 
 
 def _instructions(program) -> dict[str, list[str]]:
-  """The names of each function's instructions."""
+  """Returns the names of each function's instructions."""
   text = subprocess.run(
       [_tool(f"{ARM}objdump"), "-d", "-C", "--no-show-raw-insn", str(program)],
       check=True, capture_output=True, text=True).stdout
@@ -65,13 +66,13 @@ def _instructions(program) -> dict[str, list[str]]:
 
 
 def test_sanitizers_on_arm64(tmp_path):
-  """Catches what AddressSanitizer and UndefinedBehaviourSanitizer see of lanes there."""
+  """Catches errors in lanes that AddressSanitizer and UndefinedBehaviourSanitizer see on arm64."""
   emulator = _tool("qemu-aarch64", "qemu-aarch64-static")
   program = _compile(
       f"{ARM}g++", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
       output=tmp_path / "sanitized")
   root = f"/usr/{ARM.rstrip('-')}"  # where Debian has its libraries
-  # The search for leaks stops threads as a debugger does, which the emulator does not know.
+  # The leak search stops threads as a debugger does, which the emulator does not support.
   run = functools.partial(
       subprocess.run, check=False, capture_output=True, text=True,
       env=os.environ | {"ASAN_OPTIONS": "detect_leaks=0", "QEMU_LD_PREFIX": root})
@@ -83,7 +84,7 @@ def test_sanitizers_on_arm64(tmp_path):
 
 
 def test_products_are_fused_on_arm64(arm_program):
-  """Catches a product and a sum that are rounded one by one, as without an instruction for both."""
+  """Catches a product and a sum that are rounded separately, as without a fused instruction."""
   functions = _instructions(arm_program)
   separate = {"fmul", "fadd", "fsub"}
   fused = {name: body for name, body in functions.items() if name.startswith("Fused")}
@@ -93,7 +94,7 @@ def test_products_are_fused_on_arm64(arm_program):
     assert not separate & set(body), (name, body)
   (cholesky,) = (
       body for name, body in functions.items() if "PrintCholesky<float __vector(4)>" in name)
-  # All but the sums of blocks and the scaling by reciprocals, which are of lower order.
+  # The sums of blocks and the scaling by reciprocals are not fused, but have lower order.
   count = {name: cholesky.count(name) for name in ("fmla", "fmls", "fadd", "fmul")}
   assert count["fmla"] + count["fmls"] > 100, count
   assert count["fadd"] + count["fmul"] < count["fmla"] + count["fmls"], count
@@ -101,13 +102,13 @@ def test_products_are_fused_on_arm64(arm_program):
 
 
 def test_bits_on_arm64(arm_program, tmp_path):
-  """The bits of x86-64-v3, and subnormal numbers while a handler works."""
+  """arm64 gives the bits of x86-64-v3, and keeps subnormal numbers inside a handler."""
   emulator = _tool("qemu-aarch64", "qemu-aarch64-static")
   actual = subprocess.run([emulator, str(arm_program)], check=True, capture_output=True, text=True)
   assert actual.stdout.splitlines()[-1] == "before: 0, within: 1, after: 0"
   if platform.machine() != "x86_64":
     pytest.skip("compares with x86-64-v3, which this machine does not run")
-  # Fused by name alone: how far the compiler optimises makes no difference.
+  # Products are fused explicitly, so the optimisation level makes no difference.
   here = _compile("g++", "-march=x86-64-v3", "-O1", output=tmp_path / "fused_products")
   expected = subprocess.run([here], check=False, capture_output=True, text=True)
   if expected.returncode == NOT_SUPPORTED:

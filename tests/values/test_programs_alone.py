@@ -1,4 +1,4 @@
-"""The programs that sanitizers run are C++ still: those suites run seldom."""
+"""The programs that sanitizers run still compile, because those suites run seldom."""
 
 import pathlib
 import shutil
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.extended
 @pytest.mark.parametrize(
     "source", sorted(pathlib.Path(__file__).parent.glob("*_alone.cc")), ids=lambda path: path.stem)
 def test_program_compiles(source):
-  """Catches an algorithm that takes other arguments than the program gives."""
+  """Catches an algorithm whose arguments differ from those that the program passes."""
   compiler = shutil.which("c++")
   if compiler is None:
     pytest.skip("needs a C++ compiler, c++")

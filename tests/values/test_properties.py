@@ -1,4 +1,4 @@
-"""Laws that hold for every matrix, on matrices that hypothesis looks for."""
+"""Laws that hold for every matrix, on matrices that hypothesis searches for."""
 
 import hypothesis
 import hypothesis.extra.numpy as arrays
@@ -10,14 +10,14 @@ import cases
 import linalg
 from linalg._catalogue import checks
 
-# Compiling is slow, and a matrix that fails is worth more than many that pass.
+# Compiling is slow, so there is no deadline and few examples.
 settings = hypothesis.settings(deadline=None, max_examples=40, derandomize=True)
 SIZES = st.integers(1, 9)
 DTYPES = st.sampled_from(cases.DTYPES)
 
 
 def _elements(dtype):
-  """Among them ties, zeros and numbers whose squares are out of range."""
+  """Elements include ties, zeros and numbers whose squares are out of range."""
   limit = 1e25 if np.finfo(dtype).bits == 32 else 1e200
   width = np.finfo(dtype).bits
   real = st.one_of(
@@ -29,7 +29,7 @@ def _elements(dtype):
 
 
 def _quarters(dtype):
-  """Whose products are far from the ends of the range."""
+  """Elements whose products are far from the ends of the range."""
   real = st.integers(-16, 16).map(lambda x: x / 4)
   return st.builds(complex, real, real) if np.dtype(dtype).kind == "c" else real
 
@@ -58,11 +58,11 @@ def _residual(name, *operands):
 @settings
 @hypothesis.given(matrices())
 def test_lu(a):
-  """P A = L U, and no multiplier is larger than 1: the pivots were the largest."""
+  """P A = L U, and no multiplier exceeds 1, because the pivots were the largest."""
   packed, _, _ = _residual("lu", a)
   l = np.tril(packed[0], -1)
   size = abs(l.real) + abs(l.imag)
-  # A pivot is the largest by |re| + |im|; by the modulus, a multiplier may reach the root of 2.
+  # A pivot is the largest by |re| + |im|, so the modulus of a multiplier may reach the root of 2.
   assert np.all(size <= (2 if np.iscomplexobj(l) else 1) * (1 + 4 * checks.eps(packed)))
 
 
@@ -89,7 +89,7 @@ def test_eigh(a):
 @settings
 @hypothesis.given(matrices())
 def test_cholesky_of_a_gram_matrix(a):
-  """L Lᴴ = A, or, where A is singular up to rounding, NaN and an info that names the minor."""
+  """L Lᴴ = A. If A is singular up to rounding, the result is NaN and info names the minor."""
   a = a[np.abs(a).max(axis=1) < 1e10] if a.size else a
   hypothesis.assume(len(a))
   gram = a @ a.conj().T
@@ -104,7 +104,7 @@ def test_cholesky_of_a_gram_matrix(a):
 @settings
 @hypothesis.given(SIZES.flatmap(lambda n: st.permutations(range(n))), DTYPES)
 def test_permutations(order, dtype):
-  """The determinant is the sign, and nothing is rounded: not in what LU solves, nor in QR."""
+  """The determinant is the sign. Neither LU's solutions nor QR round anything."""
   n = len(order)
   a = np.eye(n, dtype=dtype)[order]
   sign = np.linalg.det(a.real)
@@ -121,7 +121,7 @@ def test_permutations(order, dtype):
 @settings
 @hypothesis.given(matrices(square=True, elements=_quarters), st.integers(-8, 8))
 def test_powers_of_two(a, exponent):
-  """They scale what is scaled, and change no other bit."""
+  """Powers of two scale the results and change no other bit."""
 
   def results(a, scale):
     packed, pivots, _ = map(np.asarray, linalg.lu(a))

@@ -1,8 +1,8 @@
 """Eigenvalues and Schur form of matrices that are hard for the QR iteration.
 
-Of orthogonal matrices, as cyclic shifts, the usual shifts move nothing; Jordan blocks have one
-eigenvalue and one vector; and one matrix that takes long, or that is not finite, stands beside
-others in a register.
+The usual shifts do not move orthogonal matrices such as cyclic shifts. Jordan blocks have one
+eigenvalue and one eigenvector. A slow matrix, or one that is not finite, shares a register with
+others.
 """
 
 import jax
@@ -16,12 +16,12 @@ from sharded import same_bits
 
 pytestmark = pytest.mark.all_dtypes
 
-# The largest size that goes to the kernels in lanes, and the smallest that goes to LAPACK.
+# The largest size for the kernels in lanes is 64, and the smallest size for LAPACK is 65.
 SIZES = [1, 2, 3, 5, 8, 20, 64, 65]
 
 
-# Of _matrices, those whose rows or columns are of very different scale. Balancing brings their
-# eigenvalues near those of the balanced matrix, and no residual: test_graded.py.
+# The last cases of _matrices are graded. Their eigenvalues are near those of the balanced matrix,
+# but their residuals are not small: test_graded.py.
 GRADED = 3
 
 
@@ -74,7 +74,8 @@ def test_residuals(n, dtype, rng):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_schur_form_of_real_matrices_is_standard(n, dtype, rng):
-  """Zeros below it, but in blocks of order 2 with equal diagonal elements and a complex pair."""
+  """T has zeros below the diagonal, except in 2 x 2 blocks with equal diagonals and a complex
+  pair."""
   t = np.asarray(linalg.schur(_matrices(n, dtype, rng))[0])
   below = np.diagonal(t, -1, -2, -1)
   np.testing.assert_array_equal(np.tril(t, -2), 0)
@@ -89,7 +90,7 @@ def test_schur_form_of_real_matrices_is_standard(n, dtype, rng):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 17, 33])
 def test_triangles_have_their_eigenvalues(n, dtype, rng):
-  """A permutation isolates those of a lower triangle, in any order of its rows: no rounding."""
+  """A permutation isolates the eigenvalues of a triangle, in any row order, without rounding."""
   lower = np.tril(rng.integers(1, 100, (7, n, n))).astype(dtype)
   order = rng.permutation(n)
   for a in (lower, lower.swapaxes(-1, -2), lower[:, order][:, :, order]):
@@ -102,8 +103,8 @@ def test_triangles_have_their_eigenvalues(n, dtype, rng):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 17, 40])
 def test_a_matrix_alone_and_among_others(n, dtype, rng):
-  """Hard ones and some that are not finite, alone, in batches that leave remainders, and rotated:
-  the same bits."""
+  """Hard matrices and some that are not finite, alone, rotated, and in batches with remainders:
+  same bits."""
   a = np.concatenate([_matrices(n, dtype, rng)] * 3)
   a[4, -1, 0], a[20, 0, 0] = np.nan, np.inf
 
@@ -129,8 +130,8 @@ def test_a_matrix_alone_and_among_others(n, dtype, rng):
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 1), (1, 4), (7, 5), (24, 24), (25, 25),
                                    (32, 32), (33, 33), (32, 3), (3, 33)], ids=str)
 def test_singular_values(shape, dtype, rng):
-  """Of full rank, of low rank and graded both ways: within n eps of the largest of each, of those
-  that NumPy finds in float64."""
+  """Full rank, low rank and graded both ways: within n eps of the largest of NumPy's float64
+  values."""
   n = min(shape)
   grades = 10.0 ** -np.minimum(np.arange(shape[1]), 12)
   full = rng.standard_normal((9, *shape))
@@ -149,7 +150,7 @@ def test_singular_values(shape, dtype, rng):
 
 
 def test_signs_of_zeros_decide_nothing(dtype, rng):
-  """Alone, steps are left out that do nothing; among others they are taken, and turn -0 into 0."""
+  """A matrix alone skips steps that do nothing. Among others they are taken, and turn -0 into 0."""
   o = -0.0
   first = np.array([[o, o, 0, 1], [o, 0, -1, o], [o, -1, o, o], [-1, o, o, 0]])
   others = [np.eye(4)[rng.permutation(4)] for _ in range(63)]
@@ -160,9 +161,11 @@ def test_signs_of_zeros_decide_nothing(dtype, rng):
 
 @pytest.mark.parametrize("n", [9, 16, 24])
 def test_small_singular_values(n, dtype, rng):
-  """Of graded columns, which the reduction leaves graded: each to its own scale, as LAPACK's, from
-  the size on where no rotations of rows make them. And of subnormal matrices, exactly where they
-  are of rank 1."""
+  """Each singular value of graded columns is accurate to its own scale, as LAPACK's are.
+
+  The reduction keeps the grading from the size on where no row rotations are used. Subnormal
+  matrices of rank 1 are exact.
+  """
   decades = 12 / n if np.finfo(dtype).bits == 32 else 100 / n
   a = (rng.standard_normal((5, n, n)) * 10.0 ** (-decades * np.arange(n))).astype(dtype)
   values = checks.wide(linalg.svdvals(a))

@@ -1,7 +1,7 @@
-"""Random calls of the handlers in each module that is installed, as it is, past Python and XLA.
+"""Random calls of the handlers in each installed module, without Python and XLA.
 
-test_sanitized.py compiles the handlers with sanitizers for the like, which takes long. Here the
-memory of each operand and result lies between pages that nobody may touch.
+test_sanitized.py compiles the handlers with sanitizers for similar calls, which takes long. Here
+each operand and result lies between guard pages.
 """
 
 import functools
@@ -21,13 +21,13 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")]
 
 VALUES = sanitized.ROOT / "tests/values"
-# Hours on demand.
+# Set this to hours for a long run.
 SECONDS = int(os.environ.get("LINALG_FUZZ_SECONDS", "5"))
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-  """What calls a module with elements of a dtype."""
+  """Returns a function that calls a module with elements of a dtype."""
 
   @functools.cache
   def of(dtype):
@@ -56,10 +56,11 @@ def _done(done):
 @pytest.mark.timeout(1200 + SECONDS)
 @pytest.mark.parametrize("level", targets.usable_levels())
 def test_random_calls(library, level, dtype, tmp_path):
-  """Catches memory beside operands and results that is read or written, and bits that depend on
-  threads or on what results' memory held; the calls that the fuzzer keeps are among them.
+  """Catches reads or writes outside operands and results, and bits that depend on threads or old
+  memory.
 
-  LINALG_FUZZ_SECONDS says for how long; a failure tells the call's seed.
+  The calls include those that the fuzzer keeps. LINALG_FUZZ_SECONDS sets the duration, and a
+  failure prints the seed of the call.
   """
   run = functools.partial(_run, library(dtype), level)
   seed = secrets.randbits(40)

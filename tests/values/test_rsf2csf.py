@@ -15,7 +15,7 @@ BATCHES = [((), ()), ((3,), ()), ((), (3,)), ((2, 1), (3,)), ((3,), (2, 1)), ((1
 
 @pytest.mark.parametrize("batches", BATCHES, ids=str)
 def test_batches_broadcast(batches, rng):
-  """Both results have the whole batch, and are those of each pair alone."""
+  """Both results have the whole batch, and equal those of each pair alone."""
   batch_t, batch_z = batches
   batch = np.broadcast_shapes(*batches)
   t, _ = linalg.schur(matrices.general(rng, batch_t, 5, 5, np.float64))
@@ -38,7 +38,7 @@ def test_batches_broadcast(batches, rng):
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
 def test_one_form_for_a_sharded_batch(kind, rng):
-  """T, which has no batch, gets that of Z and its sharding."""
+  """T has no batch, so it takes the batch and the sharding of Z."""
   mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,))
   t, _ = linalg.schur(matrices.general(rng, (), 4, 4, np.float64))
   _, z = linalg.schur(matrices.general(rng, (16,), 4, 4, np.float64))

@@ -1,8 +1,7 @@
-"""What sanitizers and valgrind find in the algorithms in tiles, in the handlers, and in how these
-share threads.
+"""Sanitizers and valgrind on the algorithms in tiles, the handlers, and their use of threads.
 
-The programs touch nothing beside operands and workspaces, do nothing that C++ does not define, and
-have no two threads at one place in memory.
+The programs touch only operands and workspaces, have no undefined behaviour, and have no data
+races.
 """
 
 import functools
@@ -24,9 +23,9 @@ TILES = sorted((KERNELS / "blocked").glob("*.cc"))
 # The Python modules are no handlers.
 HANDLERS = [x for x in sorted((KERNELS / "cpu").glob("*.cc")) if x.stem not in ("module", "isa")]
 XLA = ("-isystem", jax.ffi.include_dir())
-# Hours on demand.
+# Set this to hours for a long run.
 SECONDS = int(os.environ.get("LINALG_FUZZ_SECONDS", "60"))
-# The first test with a program compiles it, which takes minutes, and longer beside other work.
+# The first test of a program compiles it, which takes minutes, or longer beside other work.
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(7200 + SECONDS)]
 
 
@@ -41,7 +40,7 @@ def _done_with_every_target(done):
 
 
 class Tiles:
-  """The algorithms in tiles, compiled once with some sanitizers for all programs that have them."""
+  """Compiles the algorithms in tiles once per set of sanitizers, for all programs that use it."""
 
   def __init__(self, folder, kinds, march="native", compiler="c++"):
     self.kinds, self.flags, self.compiler = kinds, (f"-march={march}",), compiler
@@ -60,8 +59,8 @@ class Tiles:
     return self._compile("alone", ALONE / "tiles_alone.cc")
 
   def program(self, folder, *changed):
-    """What runs tiles_alone.cc, with these sources in the place of those of their names."""
-    # Headers that are changed stand in the folder, before the project's.
+    """Builds tiles_alone.cc with these sources instead of the originals of their names."""
+    # Changed headers are in the folder, which is searched before the project's.
     sanitizer = self.sanitizer(folder, "-I", str(folder))
     names = {x.name for x in changed}
     others = [x for name, x in (self.objects | self._alone).items() if name not in names]
@@ -71,7 +70,7 @@ class Tiles:
 
 @pytest.fixture(scope="module")
 def tiles_with(tmp_path_factory):
-  """The algorithms in tiles with sanitizers, or for valgrind without."""
+  """Compiles the algorithms in tiles with sanitizers, or without them for valgrind."""
   return functools.cache(
       lambda *arguments: Tiles(tmp_path_factory.mktemp("tiles"), *arguments))
 
@@ -97,12 +96,14 @@ def test_blocks(tiles):
 
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
 def test_tasks(tmp_path, tiles_with, kinds):
-  """Catches tasks of factorisations, substitution or spectra that touch what others write, and
-  memory of one call that another has while it is used."""
+  """Catches tasks that touch memory others write, and memory that two calls use at once.
+
+  The tasks are those of factorisations, substitution and spectra.
+  """
   _done(tiles_with(kinds).program(tmp_path)("--threads", timeout=1500))
 
 
-# Where tasks keep off each other: what a mistake there would have in its place.
+# The lines that keep tasks apart, and a mistake to put in place of each.
 RACES = {
     "cholesky, a step ahead on columns of a piece": (
         "blocked/cholesky.cc", "run_tasks, next_last, n_,", "run_tasks, last, n_,"),
@@ -139,8 +140,8 @@ RACES = {
 
 
 def _users(file):
-  """The sources that are compiled anew where a file is another: those that include it, themselves
-  or by other headers."""
+  """Returns the sources to recompile for a changed file, which are those that include it, even
+  indirectly."""
   texts = {x: x.read_text() for x in [
       ALONE / "tiles_alone.cc", *(KERNELS / "blocked").iterdir(), *KERNELS.glob("*.h")]}
   users, new = set(), {KERNELS / file}
@@ -153,7 +154,7 @@ def _users(file):
 
 @pytest.mark.parametrize("file, text, wrong", RACES.values(), ids=RACES)
 def test_a_race_would_be_seen(tmp_path, tiles_with, file, text, wrong):
-  """Catches tasks that test_tasks no longer runs at once, or in which it can see nothing."""
+  """Catches tasks that test_tasks no longer runs concurrently, or in which it cannot see a race."""
   right = (KERNELS / file).read_text()
   assert right.count(text) == 1, f"{file} has {right.count(text)} times {text!r}"
   changed = tmp_path / "kernels" / file
@@ -165,7 +166,7 @@ def test_a_race_would_be_seen(tmp_path, tiles_with, file, text, wrong):
 
 @pytest.mark.parametrize("kinds", ["thread", "address,undefined"])
 def test_threads(tmp_path, kinds):
-  """Catches a helper of a call that outlives it, or what it writes that the caller may not see."""
+  """Catches a helper that outlives its call, or whose writes the caller may not see."""
   sanitizer = sanitized.Sanitizer(tmp_path, kinds, *XLA)
   program = sanitizer.make("threads", ALONE / "threads_alone.cc", KERNELS / "cpu/blas_threads.cc")
   if kinds == "thread":
@@ -176,7 +177,7 @@ def test_threads(tmp_path, kinds):
 
 
 def _openblas():
-  """SciPy's, as a library."""
+  """Returns SciPy's OpenBLAS as a library."""
   import scipy
 
   folder = pathlib.Path(scipy.__file__).parents[1] / "scipy.libs"
@@ -186,7 +187,7 @@ def _openblas():
 
 
 class Handlers:
-  """The program that calls the handlers of a dtype."""
+  """Builds the program that calls the handlers of a dtype."""
 
   def __init__(self, folder, dtype, tiles, *flags):
     self._environment = {"LINALG_TEST_LAPACK": str(_openblas()), "OPENBLAS_NUM_THREADS": "1"}
@@ -202,14 +203,14 @@ class Handlers:
 
 @pytest.fixture(scope="module")
 def sanitized_handlers(tmp_path_factory, tiles_with):
-  """The program of a dtype, with AddressSanitizer and UndefinedBehaviourSanitizer."""
+  """Builds the program of a dtype with AddressSanitizer and UndefinedBehaviourSanitizer."""
   return functools.cache(lambda dtype: Handlers(
       tmp_path_factory.mktemp(dtype.name), dtype, tiles_with("address,undefined")))
 
 
 @pytest.mark.all_dtypes
 def test_corpus(tmp_path, sanitized_handlers, dtype):
-  """The calls that the fuzzer keeps, of every target, without the fuzzer."""
+  """Runs the calls that the fuzzer keeps, of every target, without the fuzzer."""
   kept = sanitized.corpus(tmp_path / "corpus")
   done = sanitized_handlers(dtype).run("--corpus", *kept.iterdir())
   _done_with_every_target(done)
@@ -217,14 +218,14 @@ def test_corpus(tmp_path, sanitized_handlers, dtype):
 
 @pytest.mark.all_dtypes
 def test_handlers(sanitized_handlers, dtype):
-  """Calls of random shapes, layouts, attributes and bits, another series at each run.
+  """Calls with random shapes, layouts, attributes and bits, different at each run.
 
-  LINALG_FUZZ_SECONDS says for how long; a failure tells the call's seed.
+  LINALG_FUZZ_SECONDS sets the duration, and a failure prints the seed of the call.
   """
   handlers = sanitized_handlers(dtype)
   seed = secrets.randbits(40)
   short = handlers.run(SECONDS, seed, "--overflow")
-  # Of a register that is stored across the end, the sanitizer does not say what it is.
+  # The sanitizer does not describe a register that is stored across the end.
   assert short.returncode != 0 and re.search(
       "AddressSanitizer: (heap-buffer-overflow|unknown-crash)", short.stderr), short.stderr[-5000:]
   done = handlers.run(SECONDS, seed, timeout=SECONDS + 100)
@@ -233,8 +234,8 @@ def test_handlers(sanitized_handlers, dtype):
 
 @pytest.mark.all_dtypes
 def test_calls_with_thread_sanitizer(tmp_path, tiles_with, dtype):
-  """Catches threads of a call that have at once what each should have for itself, in the calls that
-  are kept and in random ones."""
+  """Catches threads of a call that share memory which each should own, in kept and in random
+  calls."""
   handlers = Handlers(tmp_path, dtype, tiles_with("thread"))
   seed = secrets.randbits(40)
   racing = handlers.run(SECONDS, seed, "--race")
@@ -247,10 +248,10 @@ def test_calls_with_thread_sanitizer(tmp_path, tiles_with, dtype):
 
 @pytest.mark.all_dtypes
 def test_fuzzer(tmp_path, tiles_with, dtype):
-  """Calls that libFuzzer makes of what it has found, by the code that they reach.
+  """libFuzzer makes calls from its findings, guided by the code that they reach.
 
-  LINALG_TEST_CLANG names a Clang that has it. It begins with the calls that are kept, and those in
-  the folder that LINALG_FUZZ_CORPUS names, to which it adds what reach more than all before them.
+  LINALG_TEST_CLANG names a Clang with libFuzzer. LINALG_FUZZ_CORPUS names a folder of inputs. The
+  fuzzer starts with the kept calls and that folder, and adds inputs to it that reach new code.
   """
   compiler = os.environ.get("LINALG_TEST_CLANG", "clang++")
   tiles = tiles_with("fuzzer,address,undefined", "native", compiler)
@@ -265,7 +266,7 @@ def test_fuzzer(tmp_path, tiles_with, dtype):
 
 @pytest.mark.all_dtypes
 def test_memcheck(tmp_path, tiles_with, dtype):
-  """Catches numbers that are read before they are written, which no sanitizer of GCC's does."""
+  """Catches reads of uninitialised numbers, which no sanitizer of GCC does."""
   valgrind = shutil.which("valgrind")
   if valgrind is None:
     pytest.skip("needs valgrind")

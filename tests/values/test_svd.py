@@ -1,4 +1,5 @@
-"""Singular values and vectors: shapes, ranks and bits that the tables of cases do not reach."""
+"""Singular values and vectors of shapes, ranks and batches that the tables of cases do not
+cover."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ def _residual(a, u, s, vh):
 
 
 def _of_rank(rng, batch, shape, rank, dtype):
-  """A product of matrices with that many columns and rows."""
+  """Returns a product of matrices with `rank` columns and rows."""
   left = matrices.general(rng, (batch,), shape[0], rank, dtype)
   return (left @ matrices.general(rng, (batch,), rank, shape[1], dtype)).astype(dtype)
 
@@ -29,9 +30,9 @@ def _of_rank(rng, batch, shape, rank, dtype):
 @pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
 @pytest.mark.parametrize("shape", [(6, 6), (9, 5), (5, 9), (40, 40)], ids=str)
 def test_ranks(shape, full_matrices, dtype, rng):
-  """Lanes of different rank: zero columns leave no direction to take a singular vector from."""
+  """Lanes differ in rank: zero columns leave no direction for a singular vector."""
   a = np.concatenate([_of_rank(rng, 2, shape, rank, dtype) for rank in range(min(shape) + 1)])
-  a[1, 0, 0] = 3  # of a matrix of zeros but for one
+  a[1, 0, 0] = 3  # this matrix is zero elsewhere
   a = np.concatenate([a, np.ones((1, *shape), dtype), np.eye(*shape, dtype=dtype)[None]])
   u, s, vh = linalg.svd(a, full_matrices)
   assert _residual(a, u, s, vh) <= 50
@@ -47,7 +48,7 @@ def test_ranks(shape, full_matrices, dtype, rng):
     [((70, 66), 24), ((66, 70), 24), ((70, 66), 2), ((66, 70), 2), ((1030, 70), 2),
      ((70, 1030), 2)], ids=str)
 def test_large(shape, batch, full_matrices, dtype, rng):
-  """Both sides of every cut-off of the CUDA handlers; one matrix is not finite."""
+  """Both sides of every crossover of the CUDA handlers; one matrix is not finite."""
   a = matrices.general(rng, (batch,), *shape, dtype)
   a[0, 1, 2] = np.inf
   u, s, vh, info = linalg.svd_ex(a, full_matrices)
@@ -62,7 +63,7 @@ def test_large(shape, batch, full_matrices, dtype, rng):
 @pytest.mark.one_dtype
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_bits_do_not_depend_on_the_batch(shape, dtype, rng):
-  """A matrix alone is one lane of nothing; in a batch it shares registers of several widths."""
+  """A single matrix occupies one lane; in a batch it shares registers of several widths."""
   a = matrices.general(rng, (37,), *shape, dtype)
   a[3] = 0
   a[7] *= 2.0**40
@@ -78,7 +79,8 @@ def test_bits_do_not_depend_on_the_batch(shape, dtype, rng):
 
 @pytest.mark.parametrize("n", [4, 6])
 def test_graded_rows_have_the_same_bits_in_any_batch(n, dtype, rng):
-  """Of matrices of short rows, in lanes that rest while others turn. Seven are taken one by one."""
+  """Matrices with short rows are in lanes that wait while others rotate. Seven matrices run one by
+  one."""
   a = matrices.general(rng, (700,), n, n, dtype)
   a = (a * 10.0 ** rng.integers(-4, 5, (700, n, 1))).astype(dtype)
   whole = linalg.svd(a)
@@ -100,7 +102,7 @@ def test_graded(dtype):
 
 @pytest.mark.parametrize("exponent", [-60, 60])
 def test_scaled_by_a_power_of_two(exponent, dtype, rng):
-  """The vectors are the same bits, and the values are scaled."""
+  """The vectors keep their bits, and the values are scaled."""
   a = matrices.general(rng, (5,), 6, 6, dtype)
   u, s, vh = linalg.svd(a)
   scaled = linalg.svd((a * 2.0**exponent).astype(dtype))
@@ -111,12 +113,12 @@ def test_scaled_by_a_power_of_two(exponent, dtype, rng):
 
 @pytest.mark.parametrize("n", [5, 40])
 def test_hermitian(n, dtype, rng):
-  """By eigh: the signs of the eigenvalues go to Vh."""
+  """eigh computes it: the signs of the eigenvalues go to Vh."""
   a = matrices.hermitian(rng, (4,), n, dtype)
   u, s, vh = linalg.svd(a, hermitian=True)
   assert _residual(a, u, s, vh) <= 60
   assert np.all(np.diff(s) <= 0)
-  # Eigenvalues alone are computed in another way.
+  # A different algorithm computes eigenvalues alone.
   np.testing.assert_allclose(
       linalg.svd(a, compute_uv=False, hermitian=True), s, rtol=0,
       atol=30 * np.finfo(dtype).eps * np.max(s))
@@ -136,7 +138,7 @@ def test_subset_by_index(rng):
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)
 def test_empty(shape):
-  """Square factors of nothing are identities."""
+  """The square factors of an empty matrix are identities."""
   m, n = shape
   u, s, vh = linalg.svd(np.zeros((2, *shape)))
   np.testing.assert_array_equal(u, np.broadcast_to(np.eye(m), (2, m, m)))
@@ -146,13 +148,13 @@ def test_empty(shape):
 
 
 def test_large_batch(rng):
-  """On every thread, past the last full register."""
+  """Every thread has work, and the last register is not full."""
   a = matrices.general(rng, (70_001,), 3, 3, np.float32)
   assert _residual(a, *jax.jit(linalg.svd)(a)) <= 50
 
 
 def test_eigenvectors_are_normalised(rng):
-  """The derivative keeps length 1 and a real largest element, as LAPACK does; in both senses."""
+  """The derivative keeps length 1 and a real largest element, as LAPACK does, in both modes."""
   a = matrices.general(rng, (3,), 4, 4, np.float64)
   direction = matrices.general(rng, (3,), 4, 4, np.float64)
   for call in (lambda a: linalg.eig(a).eigenvectors, lambda a: linalg.eig(a, left=True)[1]):

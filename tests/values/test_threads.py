@@ -15,7 +15,7 @@ from sharded import make_mesh, place, same_bits
 
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/thread_scenarios.py"
 SECONDS = 120
-# Of many programs at once; hours on demand.
+# Duration of the test of many programs; set it to hours for a long run.
 MANY_SECONDS = int(os.environ.get("LINALG_THREADS_SECONDS", "60"))
 
 
@@ -43,17 +43,17 @@ def _run(scenario, devices, *arguments, seconds=SECONDS, **environment):
 @pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.extended), 8])
 @pytest.mark.parametrize("scenario", ["one_program", "python_threads"])
 def test_no_deadlock(scenario, devices, openblas):
-  """Catches a handler that waits for threads which wait for it."""
+  """Catches a handler that waits for threads that wait for it."""
   _run(scenario, devices, **openblas)
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(600 + MANY_SECONDS)
 def test_many_programs_at_once():
-  """Catches bits, or an end, that hang on which of 16 Python threads calls which of 30 programs on
-  eight devices, of which half go on with collectives.
+  """Catches bits, or hangs, that depend on which Python thread calls which program.
 
-  LINALG_THREADS_SECONDS says for how long.
+  16 threads call 30 programs on eight devices, and half of the programs go on with collectives.
+  LINALG_THREADS_SECONDS sets the duration.
   """
   _run("many_programs", 8, MANY_SECONDS, seconds=MANY_SECONDS + 300)
 
@@ -61,24 +61,26 @@ def test_many_programs_at_once():
 @pytest.mark.extended
 @pytest.mark.timeout(600)
 def test_batches_then_collectives():
-  """Catches devices that wait for threads of which those that wait for them have all; in 50 runs,
-  each within a minute."""
+  """Catches devices that wait for threads which are all held by devices waiting for them.
+
+  There are 50 runs, and each ends within a minute.
+  """
   _run("batches_then_collectives", 8, 50, 60, seconds=500)
 
 
 def test_large_matrix_beside_batches():
-  """Catches threads of OpenBLAS and of the pool that wait for each other, or share memory."""
+  """Catches threads of OpenBLAS and of the pool that wait for each other or share memory."""
   _run("large_and_small", 2)
 
 
 @pytest.mark.extended
 def test_users_thread_count():
-  """Catches a handler that leaves OpenBLAS with another number of threads than the user set."""
+  """Catches a handler that does not restore the user's number of OpenBLAS threads."""
   _run("users_thread_count", 1)
 
 
 def _alone_and_in_batches(case, dtype, n, sizes, rng):
-  """Several calls in one program, which is compiled in the time of one."""
+  """Makes several calls in one program, because compiling one program is faster."""
   operands = case.operands(rng, (max(sizes),), n, n, dtype)
   places = (0, 1, 2, -1)
 
@@ -98,16 +100,16 @@ def _alone_and_in_batches(case, dtype, n, sizes, rng):
 @pytest.mark.one_dtype
 @pytest.mark.parametrize("n", [1, 5, 33])
 def test_batch_invariance(case, dtype, n, rng):
-  """Catches bits that depend on a matrix's neighbours, on its place, or on the threads."""
+  """Catches bits that depend on a matrix's neighbours, its place, or the threads."""
   _alone_and_in_batches(case, dtype, n, (1, 2, 3, 7, 17, 70), rng)
 
 
-# About the lanes of the registers of every level, once and twice; all others are for longer runs.
+# Sizes near one and two registers of lanes at every level; longer runs take all other sizes.
 @pytest.mark.parametrize("sizes", [
     pytest.param((*range(1, 10), *range(15, 18), *range(31, 36)), id="about a register"),
     pytest.param((*range(10, 15), *range(18, 31)), id="others", marks=pytest.mark.extended)])
 def test_batch_invariance_of_every_size(case, sizes, rng):
-  """Catches a batch length at which another path, or a remainder, gives other bits."""
+  """Catches a batch size at which another path, or a remainder, gives other bits."""
   operands = case.operands(rng, (35,), 4, 4, np.float32)
   whole, *batches = jax.jit(
       lambda *operands: [
@@ -119,7 +121,7 @@ def test_batch_invariance_of_every_size(case, sizes, rng):
 @pytest.mark.extended
 @pytest.mark.parametrize("n", [64, 200])
 def test_batch_invariance_of_large_matrices(case, dtype, n, rng):
-  """Catches a path inside one matrix that is taken for a matrix alone only."""
+  """Catches a path inside one matrix that only a single matrix takes."""
   _alone_and_in_batches(case, dtype, n, (1, 2, 5), rng)
 
 
@@ -133,9 +135,9 @@ def test_same_bits_from_run_to_run(case, rng):
 
 
 def test_one_large_matrix_on_each_device(rng):
-  """Catches BLAS threads, and with them other bits, for the device that happens to be first."""
+  """Catches BLAS threads, and so other bits, on the device that runs first."""
   mesh = make_mesh()
-  n = 520  # which is LAPACK's
+  n = 520  # LAPACK factors this size
   a = matrices.positive_definite(rng, (8,), n, np.float64)
   (sharded,) = place((a,), mesh, "x")
   function = jax.jit(linalg.eigh)

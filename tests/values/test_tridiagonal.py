@@ -1,4 +1,4 @@
-"""Tridiagonal matrices for which pivoting or scaling matters, or parts that are singular."""
+"""Tridiagonal matrices that need pivoting or scaling, or that have singular parts."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import matrices
 
 
 def _multiply(dl, d, du, x):
-  """A x of matrices or of their magnitudes, in double precision."""
+  """Returns A x of matrices or of their magnitudes, in double precision."""
   y = d[..., None] * x
   y[..., 1:, :] += dl[..., 1:, None] * x[..., :-1, :]
   y[..., :-1, :] += du[..., :-1, None] * x[..., 1:, :]
@@ -17,7 +17,7 @@ def _multiply(dl, d, du, x):
 
 
 def _check(dl, d, du, b, x):
-  """Row by row, relative to the row's elements and to x."""
+  """Checks each row relative to the row's elements and to x."""
   eps = np.finfo(np.asarray(x).dtype).eps
   dl, d, du, x = (np.asarray(a, np.complex128) for a in (dl, d, du, x))
   residual = np.abs(_multiply(dl, d, du, x) - b)
@@ -32,7 +32,7 @@ def _random(rng, batch, n, dtype, cols=2):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 17, 63, 64, 65, 400])
 def test_tridiagonal_solve(n, dtype, rng):
-  """A diagonal of zeros here and there needs pivoting; every batch gives a system the same bits."""
+  """Some zeros on the diagonal need pivoting; a system has the same bits in every batch."""
   batch = 19
   dl, d, du, b = _random(rng, batch, n, dtype)
   if n > 1:
@@ -44,8 +44,8 @@ def test_tridiagonal_solve(n, dtype, rng):
     np.testing.assert_array_equal(linalg.tridiagonal_solve(dl[i], d[i], du[i], b[i]), x[i])
 
 
-# (lower, diagonal, upper) for n rows. Parts of some of them are singular, or have solutions that
-# grow, where the whole is well-conditioned.
+# (lower, diagonal, upper) for n rows. The whole is well-conditioned. Some have parts that are
+# singular, or whose solutions grow.
 LONG = {
     "no diagonal": lambda n: (np.ones(n), np.zeros(n), np.ones(n)),
     "exchanges": lambda n: (np.arange(n) % 2, np.zeros(n), np.arange(1, n + 1) % 2),
@@ -96,15 +96,15 @@ def test_singular_tridiagonal_systems(rng):
 
 @pytest.mark.parametrize("n", [65, 1001, 20_001])
 def test_singular_long_tridiagonal_systems(n, dtype):
-  """A pivot that elimination finds to be zero is found by whatever else solves long systems."""
+  """Algorithms for long systems find every zero pivot that elimination finds."""
   k = n // 3
   dl, d, du = (np.tile(np.asarray(x, dtype), (6, 1)) for x in LONG["Laplacian"](n))
-  d[1, [0, -1]] = 1  # the constants are null vectors, and here those of the first k rows alone
+  d[1, [0, -1]] = 1  # constants are null vectors of the first k rows alone
   d[2, [0, k - 1]], dl[2, k], du[2, k - 1] = 1, 0, 0
   du[3, k - 1] = d[3, k] = dl[3, k + 1] = 0
   d[4], dl[4] = 0, 1
   d[5, k] = np.nan
-  dl[:, 0] = du[:, -1] = np.nan  # are not read
+  dl[:, 0] = du[:, -1] = np.nan  # not read
   x, info = linalg.tridiagonal_solve_ex(dl, d, du, np.ones((6, n, 2), dtype))
   assert info[0] == 0 and np.isfinite(x[0]).all()
   np.testing.assert_array_equal(info[1:], [n, k, k + 1, n, -1])
@@ -115,7 +115,7 @@ def test_singular_long_tridiagonal_systems(n, dtype):
 
 
 def _check_eigenvalues(d, e, scale=1.0):
-  """Beside those of the matrix whose off-diagonal elements are real and positive."""
+  """Compared with the matrix whose off-diagonal elements are real and positive."""
   w = np.asarray(linalg.eigh_tridiagonal(d, e, eigvals_only=True)).astype(np.float64) / scale
   assert np.all(np.diff(w) >= 0)
   expected = scipy.linalg.eigvalsh_tridiagonal(
@@ -128,7 +128,7 @@ def _check_eigenvalues(d, e, scale=1.0):
 @pytest.mark.parametrize("kind", ["clusters", "zero", "equal", "split", "graded"])
 def test_tridiagonal_eigenvalues(kind, n, dtype, rng):
   d, e = {
-      "clusters": lambda: (np.abs(np.arange(n) - n // 2), np.ones(n - 1)),  # Wilkinson's
+      "clusters": lambda: (np.abs(np.arange(n) - n // 2), np.ones(n - 1)),  # Wilkinson's matrix
       "zero": lambda: (np.zeros(n), np.zeros(n - 1)),
       "equal": lambda: (np.ones(n), np.zeros(n - 1)),
       "split": lambda: (np.arange(n) % 5, np.arange(n - 1) % 3),

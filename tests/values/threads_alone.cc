@@ -1,7 +1,8 @@
-// How kernels/cpu hands work to XLA's threads, on a pool that is busy, late, refuses work or has no
-// memory for it. What ForEachRange promises: each element once, all of it done and seen at its
-// return, nothing touched after it, the first exception thrown again. To be compiled with
-// sanitizers: test_sanitized.py. With --race, elements that two threads write.
+// Tests how kernels/cpu passes work to XLA's threads. The pool is busy or late, refuses work, or
+// has no memory for it. ForEachRange promises to run each element once and to touch nothing after
+// its return. The caller sees all work done, and the first exception is thrown again.
+// test_sanitized.py compiles this with sanitizers. --race makes two threads write the same
+// elements.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +19,7 @@ unsigned std::thread::hardware_concurrency() noexcept { return 4; }
 
 namespace {
 
-// How many more allocations of this thread succeed; negative: all.
+// How many more allocations of this thread succeed; a negative number means all.
 thread_local int allocations_left = -1;
 
 }  // namespace
@@ -53,7 +54,7 @@ struct Pool {
   ::xla::ffi::DiagnosticEngine diagnostic;
 };
 
-// A number for each element, not atomic: that every thread's writes are seen is ForEachRange's.
+// Counts are not atomic: ForEachRange must make every thread's writes visible.
 void CountEach(Pool& pool, int64_t batch, double nanoseconds) {
   std::vector<int> counts(batch);
   auto threads = pool.pool();
@@ -73,7 +74,8 @@ void ManyCallers(Pool& pool) {
   for (std::thread& caller : callers) caller.join();
 }
 
-// Calls on the pool's own threads, which are fewer: each waits for chunks that others have begun.
+// Calls run on the pool's own threads, which are too few: each waits for chunks that others have
+// begun.
 void CallersOfThePool(Pool& pool) {
   for (int i = 0; i < 20; ++i) {
     pool.context.Schedule([&] { CountEach(pool, 500, 1e4); });
@@ -81,7 +83,7 @@ void CallersOfThePool(Pool& pool) {
   pool.context.WaitUntilIdle();
 }
 
-// Helpers that begin when the call is over find nothing to do, and nothing of it.
+// Helpers that begin after the call find no work and do not touch its memory.
 void LateHelpers(Pool& pool) {
   pool.context.Pause(true);
   CountEach(pool, 400, 1e4);
@@ -95,7 +97,7 @@ void NoPool(Pool& pool) {
   pool.context.Refuse(false);
 }
 
-// Work whose estimate no integer holds is shared, as any that takes long.
+// Work whose cost estimate overflows an integer is shared like any long work.
 void EndlessWork(Pool& pool) {
   auto threads = pool.pool();
   for (const double nanoseconds : {1e300, std::numeric_limits<double>::infinity()}) {
@@ -120,8 +122,8 @@ void Exceptions(Pool& pool) {
   }
 }
 
-// Memory runs out at each allocation of a call in turn, its helpers waiting: those that were
-// scheduled must not outlive it.
+// Each allocation of a call fails in turn while its helpers wait. Scheduled helpers must not
+// outlive the call.
 void NoMemory(Pool& pool) {
   bool enough = false;
   for (int k = 0; !enough; ++k) {

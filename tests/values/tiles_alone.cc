@@ -1,8 +1,8 @@
-// Every algorithm of kernels/blocked on operands in memory of their own, of all orders from the
-// first argument to the second; with --blocks, matrices of several blocks; with --threads, such
-// ones for whose workspaces memory is kept, and spectra of those whose passes are in pieces, of
-// several callers that each have their tasks on several threads; with --overflow, an operand that
-// is a row too short. To be compiled with sanitizers: test_sanitized.py.
+// Runs every algorithm of kernels/blocked on operands in separate memory. The two arguments are the
+// first and the last order. --blocks takes matrices of several blocks. --overflow makes one operand
+// a row too short. --threads runs several callers, each with its tasks on several threads. Their
+// matrices are large enough that workspaces are kept and that passes of spectra are split into
+// pieces. test_sanitized.py compiles this with sanitizers.
 #include <atomic>
 #include <cmath>
 #include <complex>
@@ -167,7 +167,7 @@ void RunAll(int64_t n) {
   for (const bool lower : {false, true}) {
     for (const bool symmetrize : {false, true}) {
       FactorHermitian<T>(n, {lower, symmetrize});
-      // Smaller matrices than a register is wide have their derivatives in lanes.
+      // Matrices smaller than a register have their derivatives in lanes.
       if (n < kWidth<T>) continue;
       const Matrix<T> results{4 * n, n};
       DifferentiateCholesky({lower, symmetrize}, Diagonal<T>(n, T(1)), RandomMatrix<T>(n, n),
@@ -183,7 +183,7 @@ void RunAll(int64_t n) {
   Solve<T>(n);
 }
 
-// What results are, which does not depend on how tasks are run.
+// The results, which do not depend on how tasks are run.
 class Results {
  public:
   template <class X>
@@ -201,8 +201,8 @@ class Results {
   std::string all_;
 };
 
-// The operands of matrices that Cholesky and LU take by blocks and QR by wide ones, with right-hand
-// sides in several pieces.
+// Operands large enough that Cholesky and LU work in blocks and QR in wide ones. Right-hand sides
+// are in several pieces.
 template <class T>
 struct Operands {
   explicit Operands(int64_t n)
@@ -287,7 +287,7 @@ Results FindSpectra(const Matrix<T>& square, const Matrix<T>& tall, const RunTas
   return results;
 }
 
-// On the calling thread and two others, none of which waits for a task that it has not begun.
+// Runs on the calling thread and two others. None waits for a task that has not begun.
 void RunOnThreads(int64_t count, const Task& task) {
   std::atomic<int64_t> next = 0;
   const auto drain = [&] {
@@ -298,7 +298,7 @@ void RunOnThreads(int64_t count, const Task& task) {
   for (std::thread& helper : helpers) helper.join();
 }
 
-// Two callers at once, whose results are those of one that has no threads.
+// Two concurrent callers have the results of one caller without threads.
 template <class Compute>
 void Share(Compute&& compute) {
   const Results expected = compute(RunInTurn);
@@ -314,11 +314,11 @@ void Share(Compute&& compute) {
 
 template <class T>
 void ShareAll() {
-  // The least order whose workspace is kept, for tiles to have as little to do as may be.
+  // The smallest order whose workspace is kept, so that the tiles do as little work as possible.
   const Operands<T> operands(static_cast<int64_t>(std::sqrt(KeptMemory::kLeastBytes / sizeof(T))) +
                              1);
   Share([&](const RunTasks& run_tasks) { return FactorBlocks(operands, run_tasks); });
-  // And the least whose passes over a triangle begin with three pieces.
+  // The smallest order whose passes over a triangle begin with three pieces.
   int64_t n = 0;
   while (PassPieces<T>(n * n / 2) < 3) ++n;
   const Matrix<T> square = RandomMatrix<T>(n + 1, n + 1), tall = RandomMatrix<T>(n + 9, n + 1);

@@ -1,7 +1,7 @@
-"""The algorithms that a team of CUDA threads runs, on the CPU: thread after thread.
+"""Runs the algorithms of a team of CUDA threads on the CPU, one thread after another.
 
-They are compiled here from the headers that the CUDA module is made of, and run in several orders:
-a result that depends on the order is a race. kernels/team/team.h says what a phase is.
+They are compiled here from the headers of the CUDA module, and run in several orders. A result that
+depends on the order is a race. kernels/team/team.h defines a phase.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ def library(tmp_path_factory):
     pytest.skip("needs a C++ compiler, c++")
   folder = tmp_path_factory.getbasetemp()
   if "PYTEST_XDIST_WORKER" in os.environ:
-    folder = folder.parent  # that of all workers, one of which compiles
+    folder = folder.parent  # Workers share this folder, and one of them compiles.
   path = folder / "libteam_phases.so"
   flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-psabi"]
   with (folder / "team_phases.lock").open("w") as lock:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.extended
 def test_cholesky(library, dtype, n, lower, rng):
   a = matrices.positive_definite(rng, (), n, dtype)
   triangle = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
-  given = np.where(triangle, a, np.nan)  # with NaN in what must not be read
+  given = np.where(triangle, a, np.nan)  # elements that must not be read are NaN
   given = given.astype(dtype)
 
   def run(team, order):
@@ -33,7 +33,7 @@ def test_cholesky(library, dtype, n, lower, rng):
 
 
 def test_infinite_pivot(library, dtype, rng):
-  """Below it the column is 0, as in LAPACK's factor."""
+  """The column below an infinite pivot is 0, as in LAPACK's factor."""
   n = 18
   a = matrices.positive_definite(rng, (), n, dtype)
   for k in (0, 7, n - 1):
@@ -51,7 +51,7 @@ def test_infinite_pivot(library, dtype, rng):
 
 @pytest.mark.parametrize("value", [-1, 0, np.nan])
 def test_cholesky_failure(library, dtype, value, rng):
-  n = 18  # three panels, the last one not full
+  n = 18  # three panels, the last one partial
   a = matrices.positive_definite(rng, (), n, dtype)
   for k in range(n):
     given = a.copy()

@@ -59,8 +59,10 @@ def _run_eig(library, a, vectors=True):
 
 
 def _general(kind, n, dtype, rng):
-  """Matrices with blocks, with equal eigenvalues, without vectors, out of balance, that balancing
-  may spoil, or at a loss for a shift."""
+  """Matrices that are hard for eig: block, defective, unbalanced or spoilt by balancing.
+
+  Others have equal eigenvalues or need an exceptional shift.
+  """
   limits = np.finfo(dtype)
   a = matrices.general(rng, (), n, n, dtype)
   scales = np.logspace(-4, 4, n)
@@ -134,16 +136,16 @@ def test_eigenvectors(library, dtype, n, kind, rng):
       np.testing.assert_allclose(
           np.linalg.norm(vectors, axis=0), 1, rtol=0, atol=30 * checks.eps(a))
       sizes = np.abs(vectors)
-      largest = sizes >= (1 - 10 * checks.eps(a)) * sizes.max(axis=0)  # as far as rounding tells
+      largest = sizes >= (1 - 10 * checks.eps(a)) * sizes.max(axis=0)  # up to rounding
       assert np.all(np.any(largest & (vectors.imag == 0), axis=0))
-    if not np.iscomplexobj(a):  # pairs are pairs, and real ones have real vectors
+    if not np.iscomplexobj(a):  # complex eigenvalues are in pairs, and real ones have real vectors
       np.testing.assert_array_equal(np.sort_complex(values), np.sort_complex(values.conj()))
       assert not right[:, values.imag == 0].imag.any()
 
 
 @pytest.mark.parametrize("n", [1, 2, 9, 33])
 def test_eigenvalues_of_permuted_triangles(library, dtype, n, rng):
-  """They are the diagonal's, to the last bit."""
+  """The eigenvalues are the diagonal's elements, to the last bit."""
   order = rng.permutation(n)
   a = np.triu(matrices.general(rng, (), n, n, dtype))[order][:, order]
   for info, values, *_ in _run_eig(library, a):
@@ -153,7 +155,7 @@ def test_eigenvalues_of_permuted_triangles(library, dtype, n, rng):
 
 @pytest.mark.parametrize("n", [3, 10])
 def test_balance(library, dtype, n, rng):
-  """Eigenvalues that are lost beside the largest elements unless D spans thirty decades."""
+  """Rounding of the largest elements would lose the eigenvalues unless D spans thirty decades."""
   del rng
   a = np.eye(n, k=1, dtype=dtype)
   a[-1, 0] = 1e-30

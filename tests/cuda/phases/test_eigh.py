@@ -48,7 +48,7 @@ def test_eigh(library, dtype, n, rng):
 @pytest.mark.parametrize("n", [3, 33])
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_eigh_without_room(library, dtype, n, rows, rng):
-  """A record of rotations that is full goes on from where it ended."""
+  """When the record of rotations is full, the iteration applies it and continues."""
   a = matrices.hermitian(rng, (), n, dtype)
   expected = [(w, v) for _, w, v in _run_eigh(library, a)]
   for (info, w, v), (w_at_once, v_at_once) in zip(
@@ -102,8 +102,10 @@ def test_eigh_of_special_matrices(library, dtype, kind, n, rng):
 
 @pytest.mark.parametrize("n", [16, 64, 128])
 def test_eigenvalues_lose_no_more_than_lapacks(library, n, rng):
-  """The sweeps' roundings do not add up in eigenvalues of float32: those of divide and conquer are
-  the measure, as in tests/values/test_eigenvalue_errors.py."""
+  """Rounding errors of the sweeps do not accumulate in float32 eigenvalues.
+
+  Divide and conquer is the reference, as in tests/values/test_eigenvalue_errors.py.
+  """
   errors = []
   for _ in range(20):
     a = matrices.hermitian(rng, (), n, np.float32)

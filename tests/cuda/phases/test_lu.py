@@ -1,4 +1,4 @@
-"""LU factors, and what is computed with them."""
+"""LU factors, and results computed from them."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_lu(library, dtype, shape, rng):
 
 @pytest.mark.parametrize("team", TEAMS)
 def test_lu_info(library, dtype, team, rng):
-  n = 18  # three panels, the last one not full
+  n = 18  # three panels, the last one partial
   a = matrices.general(rng, (), n, n, dtype)
   for k in range(n):
     for spoilt, expected in ((0, k + 1), (np.nan, -1)):
@@ -106,7 +106,7 @@ def test_inverse(library, dtype, n, rng):
 
 @pytest.mark.parametrize("value, expected", [(0, 3), (np.nan, -1)])
 def test_singular(library, dtype, value, expected, rng):
-  """What is solved with a matrix that cannot be is NaN throughout."""
+  """Solutions with a singular matrix are NaN throughout."""
   n = 5
   a = matrices.general(rng, (), n, n, dtype)
   a[:, 2] = value

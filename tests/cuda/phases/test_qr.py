@@ -56,7 +56,7 @@ def test_qr(library, dtype, shape, complete, pivoting, rng):
 @pytest.mark.parametrize("exponent", [-1, 1])
 @pytest.mark.parametrize("pivoting", [False, True])
 def test_qr_of_extremes(library, dtype, exponent, pivoting, rng):
-  """Columns whose squares leave the range of the numbers, zero columns, and graded ones."""
+  """Columns whose squares leave the range of the dtype, zero columns, and graded ones."""
   limits = np.finfo(dtype)
   largest = np.sqrt(limits.max) if exponent > 0 else limits.tiny / limits.eps
   a = matrices.general(rng, (), 9, 6, dtype)

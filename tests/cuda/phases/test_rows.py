@@ -1,4 +1,4 @@
-"""Small matrices whose rows, or columns, a warp holds in registers: the same bits as by teams."""
+"""Small matrices whose rows or columns are in a warp's registers have the same bits as in teams."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ ORDERS = (0, 1, 2)
 
 
 def _warp_team(library, dtype, n):
-  """The size of the teams that CUDA's handlers have for matrices of order n."""
+  """Returns the team size that CUDA's handlers use for matrices of order n."""
   size = call(library, "warp_threads", dtype, n)
   if size == 0:
     pytest.skip(f"no warp holds such rows of {dtype}")
@@ -22,7 +22,7 @@ def _warp_team(library, dtype, n):
 
 
 def _spoilt(a):
-  """The matrix, and others that cannot be factored, or whose pivots are alike in size."""
+  """Returns the matrix, some that cannot be factored, and some whose pivots have similar sizes."""
   n = len(a)
   yield a
   yield np.zeros_like(a)

@@ -52,7 +52,7 @@ def test_svd(library, dtype, shape, full, rng):
     "zero", "identity", "repeated", "graded", "huge", "tiny", "ones", "empty columns", "low rank"])
 @pytest.mark.parametrize("shape", [(12, 12), (17, 6)], ids=str)
 def test_svd_of_special_matrices(library, dtype, kind, shape, rng):
-  """What leaves columns without a direction, or whose squares leave the range of the numbers."""
+  """Matrices whose columns have no direction, or whose squares leave the range of the dtype."""
   m, n = shape
   limits = np.finfo(dtype)
   general = matrices.general(rng, (), m, n, dtype)

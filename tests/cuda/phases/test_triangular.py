@@ -1,4 +1,4 @@
-"""Substitution."""
+"""Triangular substitution."""
 
 import numpy as np
 import pytest

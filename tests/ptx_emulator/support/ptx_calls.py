@@ -1,4 +1,4 @@
-"""Calls of the library's handlers one by one, with matrices whose sizes are all n."""
+"""Single calls of the library's handlers, with matrices whose sizes are all n."""
 
 import ctypes
 import sys
@@ -20,7 +20,7 @@ PIVOTS = ("linalg_lu_solve", 1)  # the operand of that rank
 def call(
     handlers: ctypes.CDLL, target: str, n: int, dtype: np.dtype, batch: int, suffix: str = ""
 ) -> list[np.ndarray]:
-  """The results; `suffix` is "_captured" for the handler for calls that XLA may record."""
+  """Returns the results. `suffix` is "_captured" for the handler for calls that XLA may record."""
   name = f"ptx_{target}{suffix}"
   address = handlers.handler_of(f"{target}{suffix}".encode())
   jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")

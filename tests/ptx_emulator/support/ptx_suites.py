@@ -1,10 +1,10 @@
-"""What is run with the handlers of tests/ptx_emulator, and what it must reach."""
+"""The suites that run with the handlers of tests/ptx_emulator, and the kernels they must reach."""
 
 import pathlib
 import re
 
 TESTS = pathlib.Path(__file__).parents[2]
-# Files of tests, by their names without `test_`.
+# Test files, by their names without `test_`.
 SUITES = {
     path.stem.removeprefix("test_"): path for path in (
         TESTS / "ptx_emulator/paths.py", TESTS / "ptx_emulator/vendor_faults.py",
@@ -12,19 +12,19 @@ SUITES = {
         *(TESTS / f"values/test_{name}.py" for name in (
             "banded", "extremes", "factorisations", "failures", "in_place", "matmul", "svd",
             "tridiagonal")))}
-# Those that launch every kernel.
+# Suites that launch every kernel.
 EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "vendor_faults")
-# Stock JAX's residuals on the CPU are no measure: there LAPACK sums block by block, which rounds
-# less than the teams' sums. The gates of the other tests hold.
-# Nor have a value and its derivative the same bits where the derivative's handler is one that no
-# program for CUDA calls: those of det and slogdet beyond their size for CUDA; nor has one matrix
-# those that it has in a batch where the derivative of a large Cholesky factor is XLA's.
+# Stock JAX's residuals on the CPU are no reference. LAPACK sums by blocks, which rounds less than
+# the teams' sums. The gates of the other tests hold. A value and its derivative may differ in bits
+# where no program for CUDA calls the derivative's handler. det and slogdet beyond their CUDA size
+# are such cases. A matrix may also differ in a batch where XLA computes the derivative of a large
+# Cholesky factor.
 ALL_DTYPES = (
     "not gradients and not no_worse_than_stock and not test_large_cholesky"
     " and not (test_value_with_its_derivative and 33)")
 TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
-# Left out of each change's run: what takes longest, and what launches only kernels that others
-# launch too. What is hard for an algorithm stays in float32. Suites go by the names of their files.
+# The run at each change leaves out the slowest tests, and tests whose kernels other tests launch
+# too. Hard matrices stay in float32. Suites go by the names of their files.
 SLOW = (
     "cholesky_update",
     "(paths.py and (eigh_generalized or svd_thin or schur_complex or eig_left))",
@@ -48,7 +48,7 @@ QUICK = f"{TWO_DTYPES} and not ({' or '.join(SLOW)})"
 
 
 def is_of_two_dtypes(kernel: str) -> bool:
-  """Whether float32 and complex128 alone launch it, by its mangled name."""
+  """Whether only float32 and complex128 launch the kernel of this mangled name."""
   if found := re.search(r"omplexI([fd])E", kernel):
     return found[1] == "d"
   found = re.search(r"I([fd])[EL]", kernel)
@@ -56,15 +56,17 @@ def is_of_two_dtypes(kernel: str) -> bool:
 
 
 class Launched:
-  """The kernels that suites have launched: a file for each suite, in a folder that the processes of
-  a run of the tests share."""
+  """The kernels that suites have launched.
+
+  Each suite has a file in a folder that the processes of a test run share.
+  """
 
   def __init__(self, folder: pathlib.Path):
     self._folder = folder
     folder.mkdir(exist_ok=True)
 
   def of(self, name: str) -> "Launched":
-    """Of other runs of the same suites."""
+    """Returns the record of other runs of the same suites."""
     return Launched(self._folder / name)
 
   def file(self, suite: str) -> pathlib.Path:
@@ -75,7 +77,7 @@ class Launched:
     self.file(suite).rename(self._folder / f"{suite}.launched")
 
   def by_none(self, library: pathlib.Path, suites, counts=lambda kernel: True) -> list[str]:
-    """Kernels of the library that no suite has launched, once all of them have ended."""
+    """Returns the library's kernels that no suite has launched, once all suites have ended."""
     files = [self._folder / f"{suite}.launched" for suite in suites]
     if not all(file.exists() for file in files):
       return []
