@@ -1,4 +1,4 @@
-"""What is not among the distributed functions, and what to use for it."""
+"""Names that are not among the distributed functions, and what to use for them."""
 
 from typing import NoReturn
 

@@ -13,7 +13,7 @@ import pytest
 
 import linalg
 import matrices
-from namesakes import PAIRS
+from counterparts import PAIRS
 
 
 def _parameters(function):

@@ -48,6 +48,13 @@ def test_names(module):
   assert sorted(_recorded(module)) == sorted(expected)
 
 
+def test_names_of_ffi():
+  """The page of linalg.ffi, which is about no matrices, is written by hand."""
+  page = (ROOT / "docs" / "reference" / "ffi.rst").read_text()
+  named = re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", page, re.M)
+  assert sorted(named) == sorted(linalg.ffi.__all__)
+
+
 def test_names_of_jax_numpy():
   assert {name for name in dir(jnp.linalg) if name[0] != "_"} <= {x.name for x in OF_MATRICES}
 

@@ -64,7 +64,7 @@ WRITTEN = {
     "svd_jvp": Call([MATRIX, VECTOR, MATRIX, MATRIX], [MATRIX, VECTOR, MATRIX]),
     "svd_vjp": Call([MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX], [MATRIX]),
 }
-# What may be otherwise about the others.
+# The other calls: how they may differ from the operands and results of a case.
 FREE: dict[str, dict[str, Any]] = {
     # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
     # otherwise.
@@ -133,7 +133,7 @@ def _refuses(target, operands, results, attributes, names=""):
 
 
 def _bad(shape, dtype):
-  """What may be wrong about an operand or a result."""
+  """Types that are wrong for an operand or a result."""
   yield "int8", (shape, np.int8)
   yield "float16", (shape, np.float16)
   yield "other dtype", (shape, I32 if dtype == F64 else F64)

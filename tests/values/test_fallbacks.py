@@ -1,4 +1,4 @@
-"""What stands in for the handlers on platforms that have none is the same function."""
+"""The fallbacks, for platforms without handlers, are the same functions."""
 
 import functools
 import itertools
@@ -16,9 +16,9 @@ from sharded import close
 
 
 def _operations():
-  """Those that have handlers, by the names that their modules have for them.
+  """The operations that have handlers, by the names that their modules have for them.
 
-  Those of derivative rules are compared with their formula in derivatives/test_linear.py.
+  The operations of derivative rules are compared with their formula in derivatives/test_linear.py.
   """
   handled = {x for x in cases.targets("cpu") if not x.endswith(("_jvp", "_vjp"))}
   modules = [
@@ -144,7 +144,7 @@ def test_rectangles(name, shape, rng):
 @pytest.mark.parametrize("name", ["cholesky_p", "lu_p", "inv_p", "eig_p", "eigh_p", "eigvals_p",
                                   "eigvalsh_p", "svd_p", "svd_full_p", "svdvals_p"])
 def test_failures(name, rng):
-  """The same matrices fail, and the others' results are untouched."""
+  """Both fail for the same matrices, and the others' results are untouched."""
   operands = _operands(name, {}, (4,), (N, N), np.float64, rng)
   operands[0][1] = np.nan if name.startswith(("eig", "svd")) else 0
   fallback, handler = _both(name, {}, operands)
