@@ -1,4 +1,4 @@
-"""Whose signature each function has, as docs/functions.md says, and that stock function."""
+"""The stock function whose signature each function has, from docs/functions.md."""
 
 import pathlib
 import re
@@ -16,13 +16,13 @@ MODULES = {
     "jax.scipy.linalg": jax.scipy.linalg,
     "jax.lax.linalg": jax.lax.linalg,
 }
-# The module that some functions follow, those functions, and who else has the names.
+# The module that some functions follow, those functions, and the other modules that have the names.
 ROWS = [
     (follows, re.findall(r"`(\w+)`", functions), [x for x in namesakes.split(", ") if x.strip()])
     for follows, functions, namesakes in re.findall(
         r"^\| (jax[\w.]+) \| ([^|]+) \| ([^|]*)\|$", SECTION, re.MULTILINE)]
 FOLLOWED = {name: follows for follows, functions, _ in ROWS for name in functions}
-# Our function and the stock function that it follows.
+# This package's function and the stock function that it follows.
 PAIRS = {
     name: (getattr(linalg, name), getattr(MODULES[follows], name))
     for name, follows in FOLLOWED.items()
