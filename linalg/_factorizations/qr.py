@@ -30,10 +30,10 @@ class QRResult(NamedTuple):
 def thin_tangents(r, da_rinv, inner, outer):
   """[dQ, dR] of a tall or square A = Q R, given dA R⁻¹; inner(X) is Qᴴ X, and outer(S) is Q S.
 
-  With C = Qᴴ dA R⁻¹, dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹. S is skew-Hermitian and has C's
-  strictly lower triangle, so that dR is upper triangular with a real diagonal. Roberts and Roberts,
-  QR and LQ decomposition matrix backpropagation algorithms for square, wide, and deep matrices,
-  arXiv:2009.10071.
+  Let C = Qᴴ dA R⁻¹. Then dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹. S is skew-Hermitian and has
+  C's strictly lower triangle, so that dR is upper triangular with a real diagonal. Roberts and
+  Roberts, QR and LQ decomposition matrix backpropagation algorithms for square, wide, and deep
+  matrices, arXiv:2009.10071.
   """
   c = inner(da_rinv)
   skew = skew_of_lower(c)
@@ -194,7 +194,7 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
     pivoting: whether to permute columns so that the diagonal of R does not grow in magnitude.
 
   Returns:
-    QRResult(Q, R); with mode='r' R. With pivoting, the tuple (Q, R, permutation), or (R,
+    QRResult(Q, R); with mode='r' R. If `pivoting`, the tuple (Q, R, permutation), or (R,
     permutation), where permutation is int32 (..., n). R's diagonal is real but may be negative.
 
   float16 and bfloat16 are factored in float32, and the factors rounded.

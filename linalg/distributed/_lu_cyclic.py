@@ -123,7 +123,7 @@ def _pivoted(rows, numbers, standing, count):
   """The positions of `count` rows that partial pivoting chooses, their LU factors and indices.
 
   In a column of zeros, partial pivoting takes the next row. Rows that may be pivots therefore come
-  first. As long as there is one, it is taken: nonzero rows are exchanged only with such rows.
+  first. While there is one, it is taken: nonzero rows are exchanged only with such rows.
   """
   order = jnp.argsort(standing[numbers], stable=True)
   packed, _, permutation, _ = lu_p(rows[order])

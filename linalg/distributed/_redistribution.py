@@ -83,7 +83,7 @@ def _place(g):
   return quotient(number, columns), remainder(number, columns)
 
 
-# The number of all-to-alls that exchange a matrix. With a single one, XLA would hold copies of all
+# The number of all-to-alls that exchange a matrix. If there were one, XLA would hold copies of all
 # data that is sent and received.
 _TURNS = 8
 

@@ -59,8 +59,8 @@ def _phases(like):
   return jnp.concatenate([jnp.zeros(1, like.dtype), points])
 
 
-# The numbers of radii that are tested: from twice the size of the matrix down to a fraction of the
-# eigenvalue, and from there to 2, the scale of many functions.
+# The numbers of radii that are tested. The first go from twice the size of the matrix down to a
+# fraction of the eigenvalue. The others go from there to 2, the scale of many functions.
 _RADII, _OTHER_RADII = 13, 4
 
 

@@ -362,7 +362,7 @@ def test_svd_of_rank_deficient_matrices(shape, dtype, rng):
 
 
 def test_svd_of_a_hermitian_matrix(rng):
-  """With hermitian=True the derivative is that of eigh, whichever sign the eigenvalues have."""
+  """The derivative for hermitian=True is that of eigh, whichever sign the eigenvalues have."""
   a = matrices.hermitian(rng, (3,), 4, np.complex128)
   direction = matrices.hermitian(rng, (3,), 4, np.complex128)
 

@@ -34,7 +34,7 @@ def _near(x, y, n):
 
 
 def _near_by_gaps(found, expected, gaps, tangent):
-  """The same check for derivatives of vectors, which divide by the nonzero `gaps` (batch, n, k)."""
+  """`_near` for derivatives of vectors, which divide by the nonzero `gaps` (batch, n, k)."""
   batch, n = gaps.shape[:2]
   # The rounding error of a difference of eigenvalues.
   steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
@@ -73,7 +73,7 @@ def test_cholesky(n, attributes, dtype, rng):
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_full_cholesky(n, dtype, rng):
-  """The same along matrices that are not Hermitian; the upper triangle of the factor is not
+  """`test_cholesky` along matrices that are not Hermitian; the upper triangle of the factor is not
   read."""
   a, x = _operands(rng, n, dtype)
 
@@ -210,7 +210,7 @@ def test_cofactors(n, cofactors, dtype, rng):
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 8, 33])
 @pytest.mark.parametrize("function", [linalg.det, linalg.slogdet], ids=["det", "slogdet"])
 def test_value_with_its_derivative(function, n, dtype, rng):
-  """The same bits as alone, also for singular matrices: of integers, and one with NaN."""
+  """The bits are those of the value alone, also for singular matrices and for one with NaN."""
   a = np.round(matrices.general(rng, (23,), n, n, dtype) * 3).astype(dtype)
   if n > 1:
     a[3:9, 1] = 3 * a[3:9, 0]

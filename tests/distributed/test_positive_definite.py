@@ -27,7 +27,7 @@ def positive(rng, n, dtype):
 
 
 def upper_is_not_read(a):
-  """The same matrix to functions that read its lower triangle, with a real diagonal."""
+  """NaN above the diagonal, and an imaginary part on it: neither is to be read."""
   garbage = np.triu(np.full_like(a, np.nan), 1)
   diagonal = np.diag(np.full(len(a), 1j if np.iscomplexobj(a) else 0).astype(a.dtype))
   return np.tril(a) + garbage + diagonal
