@@ -144,7 +144,7 @@ def _eliminate(g, low, k, carry):
   a, info = carry
   r, c = g.place()
   among = low, g.panels
-  dealt = g.deal_rows(g.columns_of(a, k, among))
+  dealt = g.redistribute_rows(g.columns_of(a, k, among))
   diagonal = cut(dealt, (k - low) * g.block, g.block, 0)
   diagonal = g.gather_all(diagonal).swapaxes(0, 1).reshape(g.width, g.width)
   l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)

@@ -207,7 +207,7 @@ def test_padding(n, devices):
   found = _cyclic.cyclic_of("", _layout.Layout(mesh, spec), n, None, None)
   assert n <= found.padded < n + found.width
   assert found.padded <= max(n + n // 16, n + found.devices - 1)
-  exchanged = max(found.dealt(k).growth for k in (0, 1))
+  exchanged = max(found.redistribution(k).growth for k in (0, 1))
   assert exchanged <= 1.25 if n > 1000 else exchanged <= 2.5
 
 
