@@ -63,8 +63,8 @@ thin_jvp_p, thin_vjp_p = linear_pair(
 def _complement_jvp(q, dq_thin, n):
   """dQ of the m - n columns that complete Q.
 
-  The reflectors make them a function of the first n columns. With Q split at row and column n, Z =
-  Q₂₁ (Q₁₁ - I)⁻¹ is fixed by those, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
+  The reflectors make them a function of the first n columns. Split Q at row and column n. Z = Q₂₁
+  (Q₁₁ - I)⁻¹ is fixed by those columns, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
   (arXiv:2409.13374). Where a reflector is the identity, Q₁₁ - I is singular and the complement is
   discontinuous. The tangent there is the one without rotation within the complement, -Q₁ dQ₁ᴴ Q₂.
   """
