@@ -21,7 +21,7 @@ from linalg._catalogue.timed import Timed
 
 __all__ = [
     "CATALOGUE", "COMPOSED", "DECOMPOSITIONS", "DTYPES", "FOLLOWED", "MODULES", "SCIPY", "TABLE",
-    "Behaviour", "Case", "Function", "Timed", "find", "functions_of", "instead_when_sharded"]
+    "Behaviour", "Case", "Function", "Timed", "functions_of", "instead_when_sharded"]
 
 CATALOGUE: tuple[Function, ...] = (
     *POSITIVE, *SOLVING, *ORTHOGONAL, *EIGEN, *FUNCTIONS, *PRODUCTS_AND_NORMS, *PACKAGE,
@@ -39,12 +39,6 @@ COMPOSED: tuple[Case, ...] = tuple(case for case in TABLE if case.composed)
 DECOMPOSITIONS: tuple[Case, ...] = tuple(
     case for case in TABLE if not case.composed and case not in SCIPY)
 """The cases of what has handlers of its own."""
-
-
-def find(name: str, module: str = "linalg") -> Function:
-  """The record of a function that belongs to a module."""
-  (found,) = (x for x in CATALOGUE if (x.module, x.name) == (module, name))
-  return found
 
 
 def instead_when_sharded() -> dict[str, str]:

@@ -1,7 +1,9 @@
 """The package's catalogue of functions, as the suites choose from it."""
 
+import functools
 import itertools
 import re
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +25,9 @@ from linalg._core import targets as _targets
 
 __all__ = [
     "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "TABLE",
-    "Case", "Function", "calling", "each", "each_double", "each_dtype", "each_function", "each_in_double",
-    "function", "gradients", "has_handlers", "named", "of_inexact", "tangents", "targets",
-    "targets_in", "targets_of", "with_handlers"]
+    "Case", "Function", "TargetCall", "calling", "calls_of", "each", "each_double", "each_dtype",
+    "each_function", "each_in_double", "function", "gradients", "has_handlers", "named",
+    "of_inexact", "tangents", "targets", "targets_in", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
 # Public functions of the package rather than of matrices.
@@ -124,15 +126,51 @@ def targets_in(function, *operands) -> set[str]:
   return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(function)(*operands))))
 
 
+@functools.cache
+def _program(name: str):
+  """The program of a case for a batch of three 4 by 4 matrices."""
+  operands = named(name).operands(np.random.default_rng(0), (3,), 4, 4, np.dtype(np.float32))
+  return jax.make_jaxpr(named(name).results)(*operands)
+
+
 def targets_of(case: Case) -> set[str]:
   """The targets that a program of the case calls."""
-  if case.name not in _TARGETS:
-    operands = case.operands(np.random.default_rng(0), (2,), 4, 4, np.dtype(np.float32))
-    _TARGETS[case.name] = targets_in(case.results, *operands)
-  return _TARGETS[case.name]
+  return set(re.findall(r"\blinalg_\w+", str(_program(case.name))))
 
 
-_TARGETS: dict[str, set[str]] = {}
+class TargetCall(NamedTuple):
+  """A call of a target in a program: (shape, dtype) of its operands and results, and attributes."""
+
+  operands: list[tuple[tuple[int, ...], Any]]
+  results: list[tuple[tuple[int, ...], Any]]
+  attributes: dict[str, Any]
+
+
+def calls_of(case: Case) -> dict[str, TargetCall]:
+  """For each target that a program of the case calls, how, in double precision."""
+  found = {}
+  for equation in _equations(_program(case.name).jaxpr):
+    if equation.primitive.name.startswith("linalg_"):
+      types = (
+          [(x.aval.shape, DOUBLE.get(x.aval.dtype, x.aval.dtype.type)) for x in some]
+          for some in (equation.invars, equation.outvars))
+      # Whether a result takes an operand's memory is no attribute of the call.
+      attributes = {k: v for k, v in equation.params.items() if k != "overwrite"}
+      found.setdefault(equation.primitive.name, TargetCall(*types, attributes))
+  return found
+
+
+DOUBLE = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}
+
+
+def _equations(jaxpr):
+  """The equations of a program and of all programs within it."""
+  for equation in jaxpr.eqns:
+    yield equation
+    for inner in jax.tree.leaves(
+        list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+      if hasattr(inner, "eqns"):
+        yield from _equations(getattr(inner, "jaxpr", inner))
 
 
 def calling(target: str, ranks: tuple[int, ...]) -> Case:
