@@ -14,7 +14,9 @@ import linalg
 import matrices
 from quick import quick_jit
 
-pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype, pytest.mark.compiles]
+ALL_DTYPES = True
+ONE_DTYPE = True
+COMPILES = True
 N = 4
 DIGITS = 100
 STEP = mpmath.mpf(10) ** -25

@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
+import selection
 from linalg._catalogue import matrices
 from linalg._factorizations import cholesky, det, eigh, qr, solve, svd
 from quick import quick_jit
@@ -51,7 +52,7 @@ def _formula_and_transpose(formula, factors, tangent, cotangent):
   return linear(tangent), jax.linear_transpose(linear, tangent)(cotangent)[0]
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_cholesky(n, attributes, dtype, rng):
@@ -70,7 +71,7 @@ def test_cholesky(n, attributes, dtype, rng):
     _near(found, expected, n)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_full_cholesky(n, dtype, rng):
   """`test_cholesky` along matrices that are not Hermitian; the upper triangle of the factor is not
@@ -90,7 +91,7 @@ def test_full_cholesky(n, dtype, rng):
     _near(found, expected, n)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", SIZES)
 def test_eigh(n, attributes, dtype, rng):
@@ -117,7 +118,7 @@ def test_eigh(n, attributes, dtype, rng):
   _near_by_gaps((*tangents, found), (*forward, expected), gaps, x)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", SIZES)
 def test_svd(n, dtype, rng):
   """Forward and backward, against the formula and its transpose; equal and zero values too."""
@@ -142,7 +143,7 @@ def test_svd(n, dtype, rng):
   _near_by_gaps((*tangents, found), (*forward, expected), gaps, a)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (4, 4), (5, 3), (13, 4), (7, 7), (32, 32)])
 def test_qr(m, n, dtype, rng):
   """Forward and backward, against the formula and its transpose."""
@@ -171,7 +172,7 @@ COFACTORS = pytest.mark.parametrize(
     ids=["handler", "fallback"])
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @COFACTORS
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 32, 33, 38])
 def test_cofactors(n, cofactors, dtype, rng):
@@ -206,7 +207,7 @@ def test_cofactors(n, cofactors, dtype, rng):
     np.testing.assert_array_equal(found[6], 0)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 8, 33])
 @pytest.mark.parametrize("function", [linalg.det, linalg.slogdet], ids=["det", "slogdet"])
 def test_value_with_its_derivative(function, n, dtype, rng):
@@ -270,7 +271,7 @@ def test_systems_without_elements():
   np.testing.assert_array_equal(info, [0, 0])
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", [3, 8, pytest.param(32, marks=pytest.mark.cpu)])
 def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
   a, x = _operands(rng, n, dtype, (37,))
@@ -295,7 +296,7 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
 
 
 @pytest.mark.cpu
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 def test_large_cholesky(dtype, rng):
   """Several blocks of rows. The bits agree whether threads share a batch or one matrix."""
   a, x = _operands(rng, 300, dtype, (3,))

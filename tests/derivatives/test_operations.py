@@ -17,7 +17,7 @@ import linalg
 import matrices
 from quick import quick_jit
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 
 @cases.each_in_double(cases.DIFFERENTIABLE_CASES)

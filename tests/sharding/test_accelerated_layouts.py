@@ -13,7 +13,7 @@ import cases
 import linalg
 from sharded import BATCH, KINDS, N, collectives, compile_local, make_mesh, place, sharded_like
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 # JAX's functions that are at most one primitive and products, and functions made of them.
 NAMES = [

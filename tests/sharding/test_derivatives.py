@@ -26,7 +26,7 @@ from sharded import (
     split,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 CASES = cases.each(cases.DIFFERENTIABLE_CASES)
 N = 4

@@ -27,7 +27,7 @@ from sharded import (
     unsharded,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 

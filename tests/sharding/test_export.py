@@ -29,7 +29,7 @@ from sharded import (
     split,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 
 

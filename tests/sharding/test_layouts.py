@@ -27,7 +27,7 @@ from sharded import (
     with_kinds,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 # (mesh, batch, its sharding)
 LAYOUTS = {

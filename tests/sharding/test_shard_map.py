@@ -10,29 +10,30 @@ from jax.sharding import PartitionSpec as P
 import cases
 import linalg
 import matrices
+import selection
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    N,
-    close,
-    collectives,
-    compile_local,
-    energy,
-    make_mesh,
-    no_collectives,
-    place,
-    same_bits,
-    sharded_like,
-    split,
-    unsharded,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  N,
+  close,
+  collectives,
+  compile_local,
+  energy,
+  make_mesh,
+  no_collectives,
+  place,
+  same_bits,
+  sharded_like,
+  split,
+  unsharded,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 
-@pytest.mark.one_dtype
+@selection.one_dtype
 @KINDS
 def test_manual(case, dtype, kind, rng):
   """Catches a result whose type does not vary over the axes that its operand varies over."""

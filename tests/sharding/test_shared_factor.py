@@ -30,7 +30,7 @@ from sharded import (
     with_kinds,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 N, K = 7, 3
 
