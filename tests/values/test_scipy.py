@@ -497,6 +497,21 @@ def test_ldl(dtype, rng):
     linalg.checked(linalg.scipy.ldl)(a)
 
 
+@cases.each_dtype(np.complex128, np.complex64, np.float64, np.float32)
+@pytest.mark.parametrize("n", [33, pytest.param(130, marks=pytest.mark.extended)])
+def test_ldl_of_larger_matrices(n, dtype, rng):
+  """The residual is SciPy's, pivots of order 1 and 2, Hermitian and symmetric matrices."""
+  for hermitian in (True, False) if np.issubdtype(dtype, np.complexfloating) else (True,):
+    turned = lambda x, hermitian=hermitian: np.swapaxes(x.conj() if hermitian else x, -1, -2)
+    a = matrices.general(rng, (2,), n, n, dtype)
+    a = a + turned(a)
+    l, d, order = linalg.scipy.ldl(a, hermitian=hermitian)
+    l, d = (np.asarray(x).astype(np.result_type(dtype, np.float64)) for x in (l, d))
+    error = np.max(np.abs(l @ d @ turned(l) - a)) / np.max(np.abs(a))
+    assert error < 3 * n * np.finfo(dtype).eps
+    np.testing.assert_array_equal(order[0], scipy.linalg.ldl(a[0], hermitian=hermitian)[2])
+
+
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_ldl(dtype, rng):
