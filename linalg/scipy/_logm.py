@@ -1,9 +1,12 @@
 """Logarithms and fractional powers of general matrices."""
 
 import functools
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from linalg._core.algebra import (
@@ -157,13 +160,25 @@ def _fraction(a, t):
   return x.astype(dtype)
 
 
+def _exponent(t: Any) -> int | float:
+  """The exponent, an int if it is a whole number; an error that names it if it is no real one."""
+  if isinstance(t, int):
+    return t
+  if not hasattr(t, "__float__") or np.iscomplexobj(t):
+    raise TypeError(f"fractional_matrix_power takes a real number as t, got {type(t)}.")
+  x = float(t)
+  if not math.isfinite(x):
+    raise ValueError(f"fractional_matrix_power takes a finite number as t, got {x}.")
+  return int(x) if x.is_integer() else x
+
+
 @public("t", compiled=False, lists=True)
 def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
   """A to the power t; `scipy.linalg.fractional_matrix_power`, batched.
 
   Args:
     A: square matrices (..., n, n).
-    t: any real number.
+    t: any finite real number.
 
   Returns:
     The powers (..., n, n), complex. Of a whole number t it is `linalg.matrix_power`, of the dtype
@@ -179,4 +194,5 @@ def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
     >>> linalg.scipy.fractional_matrix_power(4 * jnp.eye(1), 0.5).real.round(3)
     Array([[2.]], dtype=float32)
   """
-  return matrix_power(A, int(t)) if float(t).is_integer() else _fraction(A, float(t))
+  t = _exponent(t)
+  return matrix_power(A, t) if isinstance(t, int) else _fraction(A, t)

@@ -122,6 +122,23 @@ def test_logarithms_and_powers(rng):
     linalg.checked(linalg.scipy.logm)(a[:2])
 
 
+def test_exponents():
+  """What is no finite real number is an error of the caller's, which names the exponent."""
+  a = 4 * np.eye(2)
+  power = linalg.scipy.fractional_matrix_power
+  for t in (np.inf, -np.inf, np.nan, np.float32(np.inf)):
+    with pytest.raises(ValueError, match="_power takes a finite number as t, got"):
+      power(a, t)
+  wrong = "fractional_matrix_power takes a real number as t, got <class"
+  for t in (0.5j, np.complex128(0.5), "0.5", "x", None):
+    with pytest.raises(TypeError, match=wrong):
+      power(a, t)  # pyright: ignore[reportArgumentType]
+  with pytest.raises(TypeError, match=r"fractional_matrix_power\(\) takes t as an option"):
+    jax.jit(power)(a, 0.5)
+  for t in (2, np.int64(2), 2.0, True):
+    np.testing.assert_array_equal(power(a, t), 4.0 ** int(t) * np.eye(2))
+
+
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_logarithms(dtype, rng):
