@@ -122,6 +122,27 @@ def test_logarithms_and_powers(rng):
     linalg.checked(linalg.scipy.logm)(a[:2])
 
 
+@cases.each_dtype(np.float64, np.float32)
+def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
+  """To rounding, at eigenvalues from tiny to large ones, for two blocks in one matrix as well."""
+  x = np.array(
+      [1e-2, 1e-4, 1e-8, 1e-30, 1e-200, 1e200] if dtype == np.float64 else [1e-2, 1e-8, 1e-30])
+  x = x.astype(dtype)
+  a = np.kron(np.diag([1, 2]), np.eye(2)) * x[:, None, None] + np.kron(np.eye(2), np.eye(2, k=1))
+  log, root, power = jax.jit(lambda a: (
+      linalg.scipy.logm(a), linalg.scipy.fractional_matrix_power(a, 0.25),
+      linalg.scipy.fractional_matrix_power(a, 1.5)))(a.astype(dtype))
+  tolerance = 200 * np.finfo(dtype).eps
+  for i, w in ((0, x.astype(np.float64)), (2, 2 * x.astype(np.float64))):
+    for found, value, slope in (
+        (log, np.log(w), 1 / w), (root, w**0.25, 0.25 * w**-0.75), (power, w**1.5, 1.5 * w**0.5)):
+      kept = (abs(value) < np.finfo(dtype).max) & (abs(value) > np.finfo(dtype).tiny)
+      for j in (i, i + 1):
+        np.testing.assert_allclose(found[kept, j, j], value[kept], rtol=tolerance)
+      np.testing.assert_allclose(found[kept, i, i + 1], slope[kept], rtol=tolerance)
+  assert not np.asarray(log)[:, :2, 2:].any()
+
+
 def test_exponents():
   """What is no finite real number is an error of the caller's, which names the exponent."""
   a = 4 * np.eye(2)
