@@ -15,7 +15,7 @@ from linalg._core.divided_differences import differences, second_differences
 from linalg._core.matrix_function import matrix_function
 from linalg._core.operands import as_arrays, check_square, complex_dtype
 from linalg._core.public import public
-from linalg._factorizations.eigh import eigh, eigvalsh
+from linalg._factorizations.eigh import eigh, smooth_eigvalsh
 from linalg._factorizations.matmul import congruence, product
 
 __all__ = ["funm_hermitian", "inverse_pth_root"]
@@ -198,7 +198,7 @@ def _inverse_root_from_one(p):
 
 def _shift(a, ridge, epsilon):
   """The shift of the eigenvalues: one part relative to the largest, one part absolute."""
-  largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
+  largest = jnp.max(smooth_eigvalsh(a), axis=-1, initial=0)
   shift = sum(
       expand(jnp.asarray(x, largest.dtype), largest) * size
       for x, size in ((ridge, largest), (epsilon, 1)) if x is not None)

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-import linalg
 from linalg._core.algebra import adjoint, diagonal_of, identity, symmetrized
 from linalg._core.operands import as_arrays, real_dtype
 from linalg._core.public import public
+from linalg._factorizations.eigh import smooth_eigvalsh
 from linalg._factorizations.matmul import product
 from linalg.distributed._gram import own_gram
 from linalg.distributed._tall import Rows, tall_or_wide
@@ -34,7 +34,7 @@ def _frobenius(g, scale, eps):
 
 
 def _spectral(g, scale, eps):
-  largest = jnp.maximum(linalg.eigvalsh(g)[..., -1], 0)
+  largest = jnp.maximum(smooth_eigvalsh(g)[..., -1], 0)
   return 1 / (jnp.sqrt(largest)[..., None, None] + eps / scale)
 
 

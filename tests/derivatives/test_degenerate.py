@@ -190,7 +190,26 @@ def test_spectral_sums_at_equal_eigenvalues(dtype, rng):
     scale = 1e-12 * np.abs(derivative).max()
     np.testing.assert_allclose(slope, expected, rtol=0, atol=100 * scale)
     np.testing.assert_allclose(gradient, derivative.conj(), rtol=0, atol=10 * scale)
-    assert np.isfinite(curvature).all()
+    # That of eigvalsh is NaN; that of eigh is finite, and not right.
+    np.testing.assert_array_equal(np.isfinite(curvature), function is not linalg.eigvalsh)
+
+
+def test_second_derivatives_of_eigenvalues(rng):
+  """Of a symmetric function: right, or NaN where eigenvalues are equal, in all modes."""
+  a = np.stack([np.eye(3), np.diag([1.0, 2, 3]), np.diag([1.0, 1 + 1e-16, 3])])
+  direction = matrices.hermitian(rng, (), 3, np.float64)
+  inverse = np.linalg.inv(a)
+  expected = -np.trace(inverse @ direction @ inverse @ direction, axis1=1, axis2=2)
+  expected[[0, 2]] = np.nan
+
+  def curvatures(a):
+    f = lambda t: jnp.sum(jnp.log(linalg.eigvalsh(a + t * direction)))
+    slope = jax.grad(f)
+    along = lambda g: jax.jvp(g, (0.0,), (1.0,))[1]
+    return jax.grad(slope)(0.0), along(slope), along(lambda t: jax.jvp(f, (t,), (1.0,))[1])
+
+  for found in quick_jit(jax.vmap(curvatures))(a):
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @cases.each_double
