@@ -12,6 +12,7 @@ from linalg._config import show_config
 from linalg._core.checks import LinAlgError, checked
 from linalg._core.targets import export_disabled_checks, include_dir
 from linalg._factorizations.cholesky import cho_factor, cho_solve, cholesky, cholesky_ex
+from linalg._factorizations.cholesky_jittered import JitteredResult, cholesky_jittered
 from linalg._factorizations.cholesky_update import cholesky_update, cholesky_update_ex
 from linalg._factorizations.det import SlogdetResult, cho_logdet, det, lu_slogdet, slogdet
 from linalg._factorizations.eig import EigResult, eig, eig_ex, eigvals, eigvals_ex
@@ -56,6 +57,7 @@ if not TYPE_CHECKING:  # type checkers report unknown names
 __all__ = [
     "EigResult",
     "EighResult",
+    "JitteredResult",
     "LinAlgError",
     "QRResult",
     "SVDResult",
@@ -69,6 +71,7 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "cholesky_ex",
+    "cholesky_jittered",
     "cholesky_update",
     "cholesky_update_ex",
     "cond",

@@ -25,6 +25,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 import cases  # noqa: E402
+import selection  # noqa: E402
 import sharded  # noqa: E402
 
 
@@ -54,9 +55,8 @@ def case(request: pytest.FixtureRequest) -> cases.Case:
   return request.param
 
 
-# Two that differ in width and in being complex show as much as four, but where arithmetic is tried:
-# there the mark `all_dtypes` stands, with the other two for longer runs. The first is enough by
-# default where the mark `one_dtype` stands: of a question that is hardly one of dtypes.
+# These two differ in width and in being complex, so they show most. selection.py has the other
+# choices of a test.
 TWO_DTYPES = (np.float32, np.complex128)
 
 
@@ -67,8 +67,9 @@ def _chooses_dtypes(test: pytest.Item | pytest.Function) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
   test = metafunc.definition
   if "dtype" in metafunc.fixturenames and not _chooses_dtypes(test):
-    dtypes = cases.DTYPES if test.get_closest_marker("all_dtypes") else TWO_DTYPES
-    quick = TWO_DTYPES[:1] if test.get_closest_marker("one_dtype") else TWO_DTYPES
+    chosen = lambda name: selection.chooses(name, metafunc.function, metafunc.module)
+    dtypes = cases.DTYPES if chosen("all_dtypes") else TWO_DTYPES
+    quick = TWO_DTYPES[:1] if chosen("one_dtype") else TWO_DTYPES
     metafunc.parametrize("dtype", [
         pytest.param(np.dtype(x), marks=() if x in quick else pytest.mark.extended)
         for x in dtypes], ids=lambda dtype: dtype.name)
@@ -100,7 +101,8 @@ def _is_slow(item: pytest.Item) -> bool:
   """Whether it compiles programs of an operation whose programs take long to compile, or are nearly
   those of another case."""
   case, _ = _parameters(item)
-  compiles = item.get_closest_marker("compiles") is not None
+  compiles = selection.chooses(
+      "compiles", getattr(item, "function", None), getattr(item, "module", None))
   return case is not None and compiles and (case.slow or case.variant)
 
 

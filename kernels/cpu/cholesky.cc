@@ -4,6 +4,11 @@
 // Small matrices are factored in lanes, larger ones in tiles. A matrix that is not positive
 // definite gets a triangle of NaN.
 #include "kernels/blocked/cholesky.h"
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/cholesky_derivative.h"
 #include "kernels/cpu/handler.h"
@@ -94,6 +99,83 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
                                  .a = Elements<T>(a, batch, {n, n}, "a"),
                                  .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
                                  .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+// The matrices that are tried again together take so many bytes at most.
+constexpr int64_t kRetriedBytes = 8 << 20;
+
+// Factors those matrices again that `problem` has failed for, with a growing multiple of the
+// identity added. `jitters` are the `count` multiples, relative to the mean of the diagonal; the
+// one that was enough goes to `added`. A matrix for which none is enough keeps its NaN.
+template <class T>
+void RetryWithJitter(ffi::ThreadPool& pool, const CholeskyProblem<T>& problem,
+                     const Real<T>* jitters, int64_t count, Real<T>* added) {
+  using R = Real<T>;
+  const int64_t n = problem.n, size = n * n;
+  std::vector<int64_t> failed;
+  std::vector<R> means;
+  for (int64_t i = 0; i < problem.batch; ++i) {
+    added[i] = R(0);
+    if (problem.info[i] == 0) continue;
+    added[i] = NaN<R>();
+    R mean = 0;
+    for (int64_t j = 0; j < n; ++j) mean += std::real(problem.a[i * size + j * (n + 1)]) / n;
+    if (!(mean > 0) || !std::isfinite(mean)) continue;
+    failed.push_back(i);
+    means.push_back(mean);
+  }
+  const int64_t most = std::max<int64_t>(1, kRetriedBytes / std::max<int64_t>(1, size * sizeof(T)));
+  for (size_t first = 0; first < failed.size(); first += most) {
+    const size_t last = std::min(failed.size(), first + static_cast<size_t>(most));
+    std::vector<size_t> left(last - first);
+    std::iota(left.begin(), left.end(), first);
+    std::vector<T> matrices(left.size() * size), factors(matrices.size());
+    std::vector<int32_t> infos(left.size());
+    for (int64_t k = 0; k < count && !left.empty(); ++k) {
+      for (size_t j = 0; j < left.size(); ++j) {
+        T* const matrix = matrices.data() + j * size;
+        std::copy_n(problem.a + failed[left[j]] * size, size, matrix);
+        for (int64_t d = 0; d < n; ++d) matrix[d * (n + 1)] += jitters[k] * means[left[j]];
+      }
+      RunOnPath(pool, CholeskyProblem<T>{.batch = static_cast<int64_t>(left.size()),
+                                         .n = n,
+                                         .part = problem.part,
+                                         .a = matrices.data(),
+                                         .factor = factors.data(),
+                                         .info = infos.data()});
+      size_t kept = 0;
+      for (size_t j = 0; j < left.size(); ++j) {
+        const int64_t i = failed[left[j]];
+        problem.info[i] = infos[j];
+        if (infos[j] == 0) {
+          std::copy_n(factors.data() + j * size, size, problem.factor + i * size);
+          added[i] = jitters[k] * means[left[j]];
+        } else {
+          left[kept++] = left[j];
+        }
+      }
+      left.resize(kept);
+    }
+  }
+}
+
+void CholeskyJittered(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer jitters, Result factor,
+                      Result added, Result info, bool lower, bool symmetrize) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows, count = SplitBatch(jitters, 1, "jitters").cols;
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    const CholeskyProblem<T> problem{
+        .batch = batch,
+        .n = n,
+        .part = {.lower = lower, .symmetrize = symmetrize},
+        .a = Elements<T>(a, batch, {n, n}, "a"),
+        .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
+        .info = Elements<int32_t>(info, batch, {}, "info")};
+    const Real<T>* const series = Elements<Real<T>>(jitters, 1, {count}, "jitters");
+    Real<T>* const enough = Elements<Real<T>>(added, batch, {}, "the jitter");
+    RunOnPath(pool, problem);
+    RetryWithJitter(pool, problem, series, count, enough);
   });
 }
 
@@ -218,6 +300,7 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
 LINALG_CPU_HANDLER(linalg_cholesky, linalg::Cholesky);
 LINALG_CPU_HANDLER(linalg_cholesky_full_jvp, linalg::CholeskyFullJvp);
 LINALG_CPU_HANDLER(linalg_cholesky_full_vjp, linalg::CholeskyFullVjp);
+LINALG_CPU_HANDLER(linalg_cholesky_jittered, linalg::CholeskyJittered);
 LINALG_CPU_HANDLER(linalg_cholesky_jvp, linalg::CholeskyJvp);
 LINALG_CPU_HANDLER(linalg_cholesky_vjp, linalg::CholeskyVjp);
 LINALG_CPU_HANDLER(linalg_cholesky_solve, linalg::CholeskySolve);

@@ -242,7 +242,7 @@ def accelerated(enabled: bool = True, *, products: bool = False) -> Iterator[Non
   not to a task: it must not last across an `await`.
 
   Args:
-    enabled, products: as for `accelerate`. With `enabled=False` programs are JAX's within it.
+    enabled, products: as for `accelerate`. If `enabled` is false, programs are JAX's within it.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -92,6 +92,19 @@ POSITIVE: tuple[Function, ...] = (
                  lambda a: jnp.linalg.cholesky(a, upper=True), variant=True),
         )),
     Function(
+        "cholesky_jittered", KIND, classes=("JitteredResult",),
+        behaviours=(Behaviour(
+            "the least jitter of a series that makes a matrix definite, for each matrix alone",
+            ("values/test_cholesky_jittered.py",)),),
+        sharded="linalg.distributed.cholesky of the matrix with a jitter on its diagonal",
+        results={"cholesky_jittered(a)": "linalg.JitteredResult"},
+        cases=(
+            Case("cholesky_jittered", lambda a: linalg.cholesky_jittered(a).factor,
+                 positive_definite, (2,), _cholesky_ratio(lower=True),
+                 lambda a: (np.linalg.cholesky(a),), matrix="positive",
+                 timed=Timed((POSITIVE_DEFINITE,), lambda n: n**3 / 3)),
+        )),
+    Function(
         "cho_factor", KIND, behaviours=(ALONE,),
         results={"cho_factor(a)": "tuple[Array, bool]"},
         no_cases="cholesky in another form, with a triangle that is not set to 0"),

@@ -211,3 +211,31 @@ def binade(x: jax.Array) -> jax.Array:
       ((1 << finfo.nexp) - 1) << finfo.nmant)
   power = jax.lax.bitcast_convert_type(exponent, x.dtype)
   return jnp.where((x > 0) & (power > 0) & jnp.isfinite(power), power, 1)
+
+
+# Above the exponents of all floating numbers, and of their products with small integers.
+LARGE_EXPONENT = 1 << 24
+
+
+def exponent_above(x: jax.Array) -> jax.Array:
+  """The least integer k with `x` <= 2ᵏ, for `x` >= 0, int32, from the bits: a logarithm's last bits
+  may depend on the batch. For 0 it is -LARGE_EXPONENT, for Inf and NaN LARGE_EXPONENT; subnormal
+  numbers count as normal ones."""
+  x = jax.lax.stop_gradient(x)
+  finfo = jnp.finfo(x.dtype)
+  integer = np.dtype(f"int{finfo.bits}")
+  bits = jax.lax.bitcast_convert_type(x, integer)
+  exponent = jax.lax.shift_right_logical(
+      bits + integer.type((1 << finfo.nmant) - 1), integer.type(finfo.nmant))
+  exponent = exponent.astype(jnp.int32) - (finfo.maxexp - 1)
+  exponent = jnp.where(jnp.isfinite(x), exponent, LARGE_EXPONENT)
+  return jnp.where(x == 0, -LARGE_EXPONENT, exponent)
+
+
+def power_of_two(k: jax.Array, dtype: Any) -> jax.Array:
+  """2ᵏ of integers, exactly; those beyond the normal numbers of the dtype are the last of them."""
+  finfo = jnp.finfo(dtype)
+  integer = np.dtype(f"int{finfo.bits}")
+  bits = jnp.clip(k, 2 - finfo.maxexp, finfo.maxexp - 1) + (finfo.maxexp - 1)
+  return jax.lax.bitcast_convert_type(
+      jax.lax.shift_left(bits.astype(integer), integer.type(finfo.nmant)), finfo.dtype)

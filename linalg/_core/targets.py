@@ -230,8 +230,8 @@ def call_target(
 def prepare(name: str, platform: str) -> None:
   """Loads the libraries that the handler of `name` calls, before a program that uses it can run.
 
-  BLAS may use its own threads only in a process with one device. With several devices, a large
-  matrix would get a varying number of threads, and so different bits from run to run.
+  BLAS may use its own threads only in a process with one device. On several devices, a large matrix
+  would get a varying number of threads, and so different bits from run to run.
 
   SciPy is imported here rather than at `import linalg`, which would take longer. The handlers can
   import it themselves, but not in an interpreter that is shutting down.

@@ -59,8 +59,8 @@ def _lower_tangent(l, da, *, lower, symmetrize):
   return _full_tangent(l, hermitian_part(da, lower=lower, symmetrize=symmetrize))
 
 
-# JAX's own rules for `accelerate`, from the triangle of L alone: one reads all of dA, which need
-# not be Hermitian, the other its lower triangle. Exported programs use JAX's operations.
+# JAX's own rules for `accelerate`, from the triangle of L alone. One reads all of dA, which need
+# not be Hermitian. The other reads its lower triangle. Exported programs use JAX's operations.
 _of_jax = functools.partial(
     linear_pair, constants=1, argument=lambda factor: factor, suits=within(CHOLESKY_DERIVATIVE),
     exported=False)

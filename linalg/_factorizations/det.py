@@ -166,8 +166,8 @@ def halves(exponent, dtype):
 def _reflect(x):
   """Q X, with a reflection Q = I - 2 v vᴴ that mixes all rows.
 
-  v is such that Q's last column is q, a vector of cosines. q must not be orthogonal to the null
-  vector of the matrix that Q multiplies. No simple matrix has a null vector orthogonal to it.
+  v is such that Q's last column is q, a vector of cosines. The null vector of the matrix that Q
+  multiplies must not be orthogonal to q. No simple matrix has a null vector orthogonal to it.
   """
   n = x.shape[-2]
   q = jnp.cos(1 + jnp.arange(n, dtype=real_dtype(x.dtype)))
@@ -197,12 +197,12 @@ def _sign_of(pivots, dtype):
 def _adjugate(a):
   """adj(A), the transpose of the cofactors, from LU factors.
 
-  With P A = L U it is ±adj(U) L⁻¹ P, and there are three cases:
+  If P A = L U, it is ±adj(U) L⁻¹ P. There are three cases:
 
   - No pivot is zero: adj(U) = det(U) U⁻¹.
   - One pivot is zero, the k-th: adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹,
     where V is U with 1 for that pivot.
-  - Several pivots are zero. Elimination can leave them at rank n - 1 too. With the reflection Q,
+  - Several pivots are zero. Elimination can leave them at rank n - 1 too. A reflection Q gives
     adj(A) = -Q adj(A Q). If the rank is n - 1, the LU factors of A Q have one zero pivot, the last.
     If there are more, the rank is lower and the adjugate is zero.
   """
@@ -249,9 +249,9 @@ def _products_without_two(s):
 def _derivative_of_adjugate(da, u, s, vh):
   """The derivative of adj(A) along dA, from A's singular values, at any rank.
 
-  For a diagonal S, adj(S + P) has the derivative diag(G diag P) - G ∘ P along P, where Gᵢⱼ is the
-  product of all but two elements of S. For A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V adj(S)
-  Uᴴ.
+  For a diagonal S, adj(S + P) has the derivative diag(G diag P) - G ∘ P along P. Gᵢⱼ is the product
+  of all elements of S except sᵢ and sⱼ. For A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V
+  adj(S) Uᴴ.
   """
   g, exponent = _products_without_two(s)
   g = g.astype(da.dtype)
@@ -423,9 +423,9 @@ def lu_slogdet(lu_and_piv: tuple[ArrayLike, ArrayLike]) -> SlogdetResult:
   This reuses the factorization of `lu_solve`.
 
   Args:
-    lu_and_piv: the result of `lu_factor` for square matrices: factors (..., n, n) of any floating,
-      complex or integer dtype, and integer pivots (..., n), counted from 0. Only the factors'
-      diagonal is read. The batch dimensions of both broadcast.
+    lu_and_piv: the result of `lu_factor` for square matrices. Factors are (..., n, n) of any
+      floating, complex or integer dtype. Pivots are integers (..., n), counted from 0. Only the
+      factors' diagonal is read. The batch dimensions of both broadcast.
 
   Returns:
     SlogdetResult(sign, logabsdet), each (...), as from `slogdet`. It is (0, -inf) for a singular

@@ -137,10 +137,10 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
 
   Returns:
     EigResult(eigenvalues, eigenvectors): (..., n) in no particular order, and (..., n, n) with the
-    eigenvectors in columns, A V = V diag(w). With `left`, the tuple (eigenvalues, left, right),
-    leftᴴ A = diag(w) leftᴴ, as in `jax.lax.linalg.eig`. All are complex, of the precision of `a`
-    and at least complex64. Where A holds NaN or Inf, or the iteration does not converge, they are
-    NaN for that matrix; see `eig_ex` and `checked`.
+    eigenvectors in columns, A V = V diag(w). If `left`, the result is the tuple (eigenvalues, left,
+    right), leftᴴ A = diag(w) leftᴴ, as in `jax.lax.linalg.eig`. All are complex, of the precision
+    of `a` and at least complex64. Where A holds NaN or Inf, or the iteration does not converge,
+    they are NaN for that matrix; see `eig_ex` and `checked`.
 
   Each eigenvector has length 1 and a real largest element. Its sign is LAPACK's choice. A
   derivative follows this normalization. It is right for distinct eigenvalues, where no two elements

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._core.algebra import diagonal_of, hermitian_part, info_of_nan, reciprocal_gaps
+from linalg._core.algebra import (
+  diagonal_of,
+  hermitian_part,
+  info_of_nan,
+  on_diagonal,
+  reciprocal_gaps,
+  smallest_gap,
+  zeros_like,
+)
 from linalg._core.checks import check_converged
 from linalg._core.linear_rules import linear_pair
 from linalg._core.operands import as_arrays, check_square, real_dtype
@@ -107,6 +115,38 @@ eigvalsh_p = ffi.operation(
     fallback=_eigvalsh_fallback)
 
 
+@jax.custom_jvp
+def _one_of_first_order(w):
+  """1 for each matrix, whose derivative is NaN where two eigenvalues are equal to rounding."""
+  return zeros_like(jnp.sum(w, axis=-1, keepdims=True)) + 1
+
+
+@_one_of_first_order.defjvp
+def _one_of_first_order_jvp(primals, tangents):
+  (w,), (dw,) = primals, tangents
+  gaps = w[..., None, :] - w[..., :, None]
+  norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
+  equal = (jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1])) & ~on_diagonal(gaps)
+  factor = jnp.where(equal.any((-2, -1)), jnp.nan, 0).astype(w.dtype)[..., None]
+  return _one_of_first_order(w), factor * jnp.sum(dw, axis=-1, keepdims=True)
+
+
+@jax.custom_jvp
+def _without_second_derivative(w):
+  """The eigenvalues, with NaN for second derivatives where two of a matrix are equal to rounding.
+
+  A symmetric function f of them has (fᵢᵢ - fᵢⱼ) |cᵢⱼ|² in its second derivative there. The rules
+  see the first derivatives fᵢ alone, and cannot have the term.
+  """
+  return w
+
+
+@_without_second_derivative.defjvp
+def _without_second_derivative_jvp(primals, tangents):
+  (w,), (dw,) = primals, tangents
+  return w, dw * _one_of_first_order(w)
+
+
 def _operand(name, a, uplo):
   """The operand, its dtype and the triangle that UPLO names."""
   if uplo is None or uplo == "L":
@@ -204,6 +244,10 @@ def eigvalsh(
   Returns:
     The eigenvalues, real (..., n), in ascending order; NaN where `eigh` gives NaN.
 
+  The first derivative is right for symmetric functions of equal eigenvalues. Second derivatives are
+  NaN for a matrix with eigenvalues that are equal to rounding: they depend on more than the
+  eigenvalues' derivatives. The trace of `funm_hermitian` has them.
+
   Algorithm: as `eigh`, without vectors; the largest matrices in float32 and complex64 by LAPACK
   sytrd (hetrd), then QL in float64.
 
@@ -213,6 +257,13 @@ def eigvalsh(
     [1. 3.]
   """
   a, dtype, lower = _operand("eigvalsh", a, UPLO)
-  w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize_input)
-  check_converged(info, "eigendecomposition")
+  w = _without_second_derivative(smooth_eigvalsh(a, lower=lower, symmetrize=symmetrize_input))
   return w.astype(real_dtype(dtype))
+
+
+def smooth_eigvalsh(a: jax.Array, *, lower: bool = True, symmetrize: bool = True) -> jax.Array:
+  """`eigvalsh`, for functions of eigenvalues that differ from all others: its second derivatives
+  are finite at equal ones, and right for the others."""
+  w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize)
+  check_converged(info, "eigendecomposition")
+  return w

@@ -44,8 +44,8 @@ def _rotation(h, f):
 
 
 def _hessenberg_jvp(primals, tangents):
-  # With F = Qᴴ dA Q, dQ = Q X and dH = F + H X - X H. Q's first column is fixed and H's subdiagonal
-  # is real, which determines X by the implicit Q theorem.
+  # Let F = Qᴴ dA Q. Then dQ = Q X and dH = F + H X - X H. Q's first column is fixed and H's
+  # subdiagonal is real, which determines X by the implicit Q theorem.
   (a,), (da,) = primals, tangents
   h, q = hessenberg_p(a)
   if h.shape[-1] == 0:
@@ -114,8 +114,8 @@ def hessenberg(
     overwrite_a, check_finite: not used.
 
   Returns:
-    H, zero below the first subdiagonal, which is real. With `calc_q`, the tuple (H, Q): Q is
-    unitary, and its first column is the first unit vector.
+    H, zero below the first subdiagonal, which is real. If `calc_q`, the result is the tuple (H, Q):
+    Q is unitary, and its first column is the first unit vector.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 

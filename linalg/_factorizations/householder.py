@@ -23,7 +23,7 @@ from linalg._factorizations.triangular import triangular_solve_p
 
 __all__ = ["householder_product", "ormqr"]
 
-# The derivatives of both operations differentiate their textbook recurrences, in one scan over the
+# The derivatives of both operations differentiate textbook recurrences, in one scan over the
 # reflectors: Golub and Van Loan, Matrix Computations, 4th ed., algorithms 5.1.1, 5.1.2 and 5.2.1.
 
 
@@ -141,8 +141,8 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
 
 def _times_left(a, taus, c, adjoint_q):
   """Q C, or Qᴴ C, by matrix products and one triangular solve."""
-  # Q = I - V T Vᴴ with T⁻¹ = D⁻¹ + U, where D is diag(taus) and U the strict upper triangle of Vᴴ
-  # V; Joffrain et al., Accumulating Householder transformations, revisited, ACM TOMS 32 (2006). The
+  # Q = I - V T Vᴴ with T⁻¹ = D⁻¹ + U. D is diag(taus), and U the strict upper triangle of Vᴴ V;
+  # Joffrain et al., Accumulating Householder transformations, revisited, ACM TOMS 32 (2006). The
   # form T = D (I + U D)⁻¹ is right where a scale is 0, too.
   v = _vectors(a, taus.shape[-1])
   inverse = product(v, v, adjoint_a=True) * taus[..., None, :]
@@ -203,8 +203,8 @@ def ormqr(
     transpose: whether to multiply by Qᴴ.
 
   Returns:
-    Q C, Qᴴ C, C Q or C Qᴴ with the complete Q, (..., m, m), of the shape of `c` and the operands'
-    common dtype. Nothing fails: NaN and Inf pass through.
+    Q C, Qᴴ C, C Q or C Qᴴ with the complete Q, (..., m, m). The product has the shape of `c` and
+    the operands' common dtype. Nothing fails: NaN and Inf pass through.
 
   float16 and bfloat16 are computed in float32, and the products rounded.
 

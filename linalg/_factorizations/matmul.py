@@ -147,14 +147,14 @@ def matmul(
   Returns:
     The products (..., m, n), of the dtype that both promote to.
 
-  Algorithm: a handler multiplies float32, float64, complex64 and complex128 matrices with at most
-  64 rows and columns on the CPU, and at most 16 on CUDA. It does so if neither `precision` nor
+  Algorithm: a handler multiplies float32, float64, complex64 and complex128 matrices. The limit is
+  64 rows and columns on the CPU, and 16 on CUDA. The handler runs if neither `precision` nor
   `preferred_element_type` is given. Each element is one chain of fused products in the order of k,
   in full precision. It therefore has the same bits in any batch.
 
-  XLA computes all other products. These include real products of a matrix and a column, of a column
-  and a row, and of at most 3 rows and columns (on CUDA in float32 alone). On CUDA they also include
-  products of a batch and one right operand.
+  XLA computes all other products. These include real products of a matrix and a column, and of a
+  column and a row. They include real products of at most 3 rows and columns, on CUDA in float32
+  alone. On CUDA they also include products of a batch and one right operand.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -30,10 +30,10 @@ class QRResult(NamedTuple):
 def thin_tangents(r, da_rinv, inner, outer):
   """[dQ, dR] of a tall or square A = Q R, given dA R⁻¹; inner(X) is Qᴴ X, and outer(S) is Q S.
 
-  With C = Qᴴ dA R⁻¹, dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹. S is skew-Hermitian and has C's
-  strictly lower triangle, so that dR is upper triangular with a real diagonal. Roberts and Roberts,
-  QR and LQ decomposition matrix backpropagation algorithms for square, wide, and deep matrices,
-  arXiv:2009.10071.
+  Let C = Qᴴ dA R⁻¹. Then dR = (C - S) R and dQ = Q (S - C) + dA R⁻¹. S is skew-Hermitian and has
+  C's strictly lower triangle, so that dR is upper triangular with a real diagonal. Roberts and
+  Roberts, QR and LQ decomposition matrix backpropagation algorithms for square, wide, and deep
+  matrices, arXiv:2009.10071.
   """
   c = inner(da_rinv)
   skew = skew_of_lower(c)
@@ -63,8 +63,8 @@ thin_jvp_p, thin_vjp_p = linear_pair(
 def _complement_jvp(q, dq_thin, n):
   """dQ of the m - n columns that complete Q.
 
-  The reflectors make them a function of the first n columns. With Q split at row and column n, Z =
-  Q₂₁ (Q₁₁ - I)⁻¹ is fixed by those, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
+  The reflectors make them a function of the first n columns. Split Q at row and column n. Z = Q₂₁
+  (Q₁₁ - I)⁻¹ is fixed by those columns, and the complement is [0; I] + [(Q₁₁ - I) Zᴴ; Q₂₁ Zᴴ]
   (arXiv:2409.13374). Where a reflector is the identity, Q₁₁ - I is singular and the complement is
   discontinuous. The tangent there is the one without rotation within the complement, -Q₁ dQ₁ᴴ Q₂.
   """
@@ -194,7 +194,7 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
     pivoting: whether to permute columns so that the diagonal of R does not grow in magnitude.
 
   Returns:
-    QRResult(Q, R); with mode='r' R. With pivoting, the tuple (Q, R, permutation), or (R,
+    QRResult(Q, R); with mode='r' R. If `pivoting`, the tuple (Q, R, permutation), or (R,
     permutation), where permutation is int32 (..., n). R's diagonal is real but may be negative.
 
   float16 and bfloat16 are factored in float32, and the factors rounded.

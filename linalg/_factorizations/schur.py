@@ -104,7 +104,7 @@ def _skew(lower):
 
 
 def _schur_jvp(primals, tangents):
-  # With F = Zᴴ dA Z, dZ = Z X and dT = F + T X - X T for the skew-Hermitian X that leaves dT upper
+  # Let F = Zᴴ dA Z. Then dZ = Z X and dT = F + T X - X T. X is skew-Hermitian and leaves dT upper
   # triangular. The diagonal of X is free in the complex case, and 0. For a real matrix, the blocks
   # are made triangular first; within a block X is the rotation that keeps the diagonal equal.
   (a,), (da,) = primals, tangents
@@ -163,8 +163,8 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
 
   Args:
     a: matrices (..., n, n) of any floating, complex or integer dtype.
-    output: 'real' leaves real matrices real: T is quasi-triangular, with a 2 by 2 block on the
-      diagonal for each pair of complex eigenvalues. 'complex' computes in complex numbers, and T is
+    output: 'real' keeps real matrices real: T is quasi-triangular, and has a diagonal 2 by 2 block
+      for each pair of complex eigenvalues. 'complex' computes in complex numbers, and T is
       triangular.
 
   Returns:

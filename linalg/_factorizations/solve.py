@@ -215,7 +215,7 @@ def solve_ex(
 
   Returns:
     (x, info). info, int32 of the batch shape of `a`, is 0 on success. It is the 1-based index of
-    the first zero pivot of a singular matrix, or -1 where the LU factors hold NaN. With
+    the first zero pivot of a singular matrix, or -1 where the LU factors hold NaN. For
     assume_a='pos', it is that of `cholesky_ex`.
 
   Example:

@@ -83,8 +83,8 @@ def triangular_solve(
 
   Args:
     a: matrices (..., n, n). Only one triangle is read.
-    b: right-hand sides (..., n, k) if `left_side`, else (..., k, n). With one dimension less than
-      `a`, vectors (..., n).
+    b: right-hand sides (..., n, k) if `left_side`, else (..., k, n). It is vectors (..., n) if it
+      has one dimension less than `a`.
     left_side: whether A stands on the left of X.
     lower: whether the lower or the upper triangle is read.
     transpose_a: whether op transposes.

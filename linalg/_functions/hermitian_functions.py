@@ -15,7 +15,7 @@ from linalg._core.divided_differences import differences, second_differences
 from linalg._core.matrix_function import matrix_function
 from linalg._core.operands import as_arrays, check_square, complex_dtype
 from linalg._core.public import public
-from linalg._factorizations.eigh import eigh, eigvalsh
+from linalg._factorizations.eigh import eigh, smooth_eigvalsh
 from linalg._factorizations.matmul import congruence, product
 
 __all__ = ["funm_hermitian", "inverse_pth_root"]
@@ -63,9 +63,8 @@ def _derivative(w, v, *operands, f):
 
 
 def _second_derivative(w, v, *operands, f):
-  # The second derivative in the directions B and C, in the basis of eigenvectors, is the sum over k
-  # of
-  # f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
+  # The second derivative in the directions B and C. In the eigenvectors' basis it is the sum over k
+  # of f[wᵢ, wₖ, wⱼ] (Bᵢₖ Cₖⱼ + Cᵢₖ Bₖⱼ).
   *numbers, e, c = operands
   v = v.astype(e.dtype)
   e, c = (congruence(v, x, adjoint_a=True) for x in (e, c))
@@ -199,7 +198,7 @@ def _inverse_root_from_one(p):
 
 def _shift(a, ridge, epsilon):
   """The shift of the eigenvalues: one part relative to the largest, one part absolute."""
-  largest = jnp.max(eigvalsh(a), axis=-1, initial=0)
+  largest = jnp.max(smooth_eigvalsh(a), axis=-1, initial=0)
   shift = sum(
       expand(jnp.asarray(x, largest.dtype), largest) * size
       for x, size in ((ridge, largest), (epsilon, 1)) if x is not None)
@@ -243,9 +242,9 @@ def inverse_pth_root(
 
   Returns:
     The roots (..., n, n). Without either epsilon, a root is NaN where the matrix is not positive
-    definite. With one, eigenvalues below 0 count as 0 before it is added; rounding to bfloat16 can
-    make small ones negative. A root is then NaN only where A holds NaN or Inf, or is zero without
-    `epsilon`.
+    definite. If one is given, eigenvalues below 0 count as 0 before it is added; rounding to
+    bfloat16 can make small ones negative. A root is then NaN only where A holds NaN or Inf, or is
+    zero without `epsilon`.
 
   Statistics of gradients often begin as zero, in float32 or bfloat16. `ridge_epsilon=1e-6,
   epsilon=1e-12` is usual for them: a zero matrix has the root 1e-12^(-1/p) I. The shift is at least

@@ -21,7 +21,7 @@ def _solution(u, inverses, vh, b):
 
 
 def _solution_jvp(primals, tangents):
-  # With P = A⁺ and r = b - A x, dx = P (db - dA x) + P Pᴴ dAᴴ r + (I - P A) dAᴴ Pᴴ x; Golub and
+  # Let P = A⁺ and r = b - A x. Then dx = P (db - dA x) + P Pᴴ dAᴴ r + (I - P A) dAᴴ Pᴴ x; Golub and
   # Pereyra (1973). It holds where the rank is constant.
   a, *factors, b = primals
   da, *_, db = tangents

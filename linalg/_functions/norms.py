@@ -199,9 +199,9 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
   Args:
     x: matrices (..., m, n) of any floating, complex or integer dtype.
     keepdims: whether to leave dimensions of size 1 behind.
-    ord: 'fro' (or None) for the root of the sum of squares; 1 and -1 for the largest and smallest
-      sum of a column's magnitudes, inf and -inf for those of a row; 2 and -2 for the largest and
-      smallest singular value, 'nuc' for the sum of all.
+    ord: 'fro' (or None) is the root of the sum of squares. 1 and -1 are the largest and smallest
+      sum of a column's magnitudes; inf and -inf are those of a row. 2 and -2 are the largest and
+      smallest singular value. 'nuc' is the sum of all.
 
   Returns:
     The norms, real (...). The derivative is a subgradient where there is no gradient.

@@ -16,7 +16,7 @@ __all__ = ["polar"]
 
 
 def _unitary_jvp(primals, tangents):
-  # With A = W P and K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ; Higham,
+  # Let A = W P and K = Wᴴ dA. Then dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ; Higham,
   # Functions of matrices (2008), section 8. The formula does not depend on the basis of the
   # singular vectors of equal singular values.
   a, u, s, vh = primals

@@ -1,14 +1,25 @@
 """Powers and exponentials of square matrices."""
 
 import functools
+import math
 import operator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import expand, identities_like, identity, nan_where, norm_of_columns
+from linalg._core.algebra import (
+  LARGE_EXPONENT,
+  binade,
+  exponent_above,
+  identities_like,
+  identity,
+  nan_where,
+  norm_of_columns,
+  norm_of_rows,
+  power_of_two,
+)
 from linalg._core.operands import as_arrays, check_arrays, check_square
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
@@ -69,23 +80,139 @@ def _matrix_power(a, n):
   return functools.reduce(product, factors).astype(dtype)
 
 
-# Of the [m/m] Padé approximant's numerator, from the constant; and the 1-norm up to which its
-# backward error is below the rounding. Higham, The scaling and squaring method for the matrix
-# exponential revisited, SIAM J. Matrix Anal. Appl. 26 (2005), tables 2.1 and 2.3.
-_PADE_7 = (17297280, 8648640, 1995840, 277200, 25200, 1512, 56, 1)
-_PADE_13 = (
-    64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
-    10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
-_PADE = {32: (_PADE_7, 3.925724783138660), 64: (_PADE_13, 5.371920351148152)}
+class _Pade(NamedTuple):
+  """The [m/m] approximant of the exponential.
+
+  Attributes:
+    coefficients: those of the numerator, from the constant.
+    norm_bound: the 1-norm up to which its backward error is below the rounding; Higham, The scaling
+      and squaring method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl. 26
+      (2005), tables 2.1 and 2.3.
+    power_bound: the same for ‖A^2k‖^(1/2k); Al-Mohy and Higham, A new scaling and squaring
+      algorithm for the matrix exponential, SIAM J. Matrix Anal. Appl. 31 (2009), section 3.
+  """
+
+  coefficients: tuple[int, ...]
+  norm_bound: float
+  power_bound: float
+
+  @property
+  def first_error(self) -> float:
+    """|c|, the backward error being c A^(2m + 1) and higher powers."""
+    f, m = math.factorial, len(self.coefficients) - 1
+    return f(m) ** 2 / (f(2 * m) * f(2 * m + 1))
 
 
-def _pade(a, coefficients):
+_PADE = {
+    32: _Pade(
+        (17297280, 8648640, 1995840, 277200, 25200, 1512, 56, 1),
+        3.925724783138660, 3.925724783138660),
+    64: _Pade(
+        (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800,
+         129060195264000, 10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960,
+         16380, 182, 1),
+        5.371920351148152, 4.25)}
+# How many powers of |A| are looked at. Of the next ones, what they grow by is a bound.
+_SEEN = 7
+
+
+def _divided(exponent, k):
+  """⌈exponent / k⌉."""
+  return -jnp.floor_divide(-exponent, jnp.int32(k))
+
+
+def _squarings_by_size(size, norm, pade):
+  """From |A| and ‖A‖₁, the s that rounding asks for, and one that bounds the backward error.
+
+  The first has |c| ‖|2⁻ˢA|^(2m + 1)‖₁ / ‖2⁻ˢA‖₁ below the rounding; Al-Mohy and Higham (2009),
+  equation (5.1). The second has ‖|2⁻ˢA|^k‖₁ <= bound^k for two even k, as their Theorem 4.2 needs.
+  The norms are bounded: for v = (1, ..., 1) |A|^k and the largest ratio r of its elements to those
+  of (1, ..., 1) |A|^(k - j), v |A|^(ij) <= rⁱ v.
+  """
+  finfo = jnp.finfo(size.dtype)
+  shift = jnp.maximum(exponent_above(norm) - finfo.maxexp // (_SEEN + 1), 0)
+  scale = power_of_two(-shift, size.dtype)
+  rows = [jnp.sum(size, axis=-2) * scale[..., None]]
+  while len(rows) < _SEEN:
+    rows += [jnp.sum((rows[-1] * scale[..., None])[..., None] * size, axis=-2)]
+  last = jnp.max(rows[-1], axis=-1, initial=0)
+  ratios = {}
+  for step in (1, 2, 4):
+    before = rows[-1 - step]
+    ratio = jnp.where(rows[-1] > 0, rows[-1] / jnp.where(before > 0, before, 1), 0)
+    ratio = jnp.max(ratio, axis=-1, initial=0)
+    binary = binade(ratio)
+    ratios[step] = ratio / binary, exponent_above(binary)
+
+  def exponent_of(k, factor):
+    """An exponent above ‖|2^-shift A|^k‖₁ times a factor."""
+    exponents = []
+    for step, (ratio, exponent) in ratios.items():
+      times, single = divmod(k - _SEEN, step)
+      bound = ratio**times * ratios[1][0] ** single * (last * factor)
+      exponents += [exponent_above(bound) + times * exponent + single * ratios[1][1]]
+    least = functools.reduce(jnp.minimum, exponents)
+    return jnp.where(last == 0, -LARGE_EXPONENT, least)
+
+  m = len(pade.coefficients) - 1
+  inverse = 1 / jnp.where(norm > 0, norm * scale, 1)
+  rounding = exponent_of(2 * m + 1, pade.first_error * 2 / finfo.eps * inverse)
+  # k = 2p and 2p + 2 with p (p - 1) <= 2m + 1.
+  first = 8 if m == 7 else 10
+  error = functools.reduce(jnp.maximum, [
+      _divided(exponent_of(k, pade.power_bound**-k), k) for k in (first, first + 2)])
+  return _divided(rounding, 2 * m) + shift, error + shift
+
+
+def _scaled_powers(a, pade):
+  """s; 2⁻ˢA; and matrices C, C², C³ with the number h of A² = 4ˢ h C.
+
+  2⁻ˢA is small by its own 1-norm, or by those of its 4th and 6th powers if these and rounding ask
+  for less. Fewer squarings are more accurate where the powers are far smaller than the norm's.
+  """
+  dtype = jnp.finfo(a.dtype).dtype
+  times = lambda x, y: x * y[..., None, None].astype(a.dtype)
+  # Neither A² nor its cube leaves the range, on either side.
+  largest = jnp.finfo(dtype).maxexp
+  size = jnp.abs(jax.lax.stop_gradient(a))
+  norm = norm_of_rows(size.mT)
+  first = jnp.maximum(exponent_above(norm) - largest // 2, 0)
+  smaller = times(a, power_of_two(-first, dtype))
+  square = product(smaller, smaller)
+  second = exponent_above(norm_of_columns(jax.lax.stop_gradient(square))) - largest // 4
+  second = jnp.maximum(second, jnp.maximum(-2 * first - largest // 4, 8 - largest))
+  powers = [times(square, power_of_two(-second, dtype))]
+  powers += [product(powers[0], powers[0])]
+  powers += [product(powers[1], powers[0])]
+  two, four, six = (norm_of_columns(jax.lax.stop_gradient(x)) for x in powers)
+  to_c = 2 * first + second  # A² = 2^to_c C
+
+  def squarings_by(power, factor):
+    """The s of ‖A^power‖ <= (bound 2ˢ)^power, given that power of A as it is of C."""
+    bound = pade.power_bound**power
+    return _divided(exponent_above(factor / bound) + power // 2 * to_c, power)
+
+  # ‖A⁸‖ <= ‖A²‖ ‖A⁶‖, and which pairs of powers bound the error: Theorem 4.2 there.
+  by_powers = jnp.maximum(
+      squarings_by(6, six),
+      jnp.minimum(squarings_by(4, four), squarings_by(8, two * six)))
+  by_rounding, by_size = _squarings_by_size(size, norm, pade)
+  by_powers = jnp.maximum(jnp.minimum(by_powers, by_size), by_rounding)
+  by_norm = exponent_above(norm / pade.norm_bound)
+  squarings = jnp.maximum(jnp.minimum(by_norm, by_powers), 0)
+  small = power_of_two(first - squarings, dtype)
+  scale = power_of_two(second, dtype) * small * small
+  return squarings, times(a, power_of_two(-squarings, dtype)), powers, scale
+
+
+def _pade(a, powers, scale, coefficients):
   """The odd and the even part of the numerator of the approximant."""
   b = [float(x) for x in coefficients]
   eye = identity(a)
-  a2 = product(a, a)
-  a4 = product(a2, a2)
-  a6 = product(a4, a2)
+  scale = scale[..., None, None].astype(a.dtype)
+  a2 = powers[0] * scale
+  a4 = powers[1] * scale * scale
+  a6 = powers[2] * scale * scale * scale
   odd = b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye
   even = b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * eye
   if len(b) > 8:
@@ -101,8 +228,9 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   Args:
     A: square matrices (..., n, n).
     upper_triangular: whether the matrices are upper triangular, which saves a factorisation.
-    max_squarings: a bound on the squarings, and with it on the 1-norm, for which the result is NaN
-      from 2^(max_squarings + 1) times 5.37 (float64) or 3.93 (float32) on.
+    max_squarings: a bound on the squarings: where max_squarings + 1 are too few, the result is NaN.
+      They suffice to a 1-norm of 2^(max_squarings + 1) times 5.37 (float64) or 3.93 (float32), and
+      beyond where the powers of A are smaller than those of its norm.
 
   Returns:
     The exponentials (..., n, n).
@@ -110,7 +238,8 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   float16 and bfloat16 are computed in float32, and the results rounded.
 
   Algorithm: scaling, Padé approximation of degree 13 (float64) or 7 (float32), and squaring; Higham
-  (2005). Each matrix of a batch is scaled by itself. Derivatives go through the algorithm.
+  (2005). The norms of powers choose the scaling (Al-Mohy and Higham 2009), for each matrix of a
+  batch by itself. Derivatives go through the algorithm.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -120,15 +249,10 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   """
   (a,), dtype = as_arrays("expm", A)
   check_square("expm", a)
-  coefficients, bound = _PADE[jnp.finfo(a.dtype).bits]
-  norm = norm_of_columns(jax.lax.stop_gradient(a))
+  pade = _PADE[jnp.finfo(a.dtype).bits]
   limit = max_squarings + 1
-  bounds = expand(
-      np.ldexp(bound, np.arange(limit + 1)).astype(norm.dtype), norm[..., None])
-  within = norm[..., None] <= bounds
-  squarings = jnp.sum(~within, axis=-1)
-  scale = jnp.min(jnp.where(within, bounds / bound, jnp.inf), axis=-1)
-  odd, even = _pade(a / scale[..., None, None].astype(a.dtype), coefficients)
+  squarings, small, powers, scale = _scaled_powers(a, pade)
+  odd, even = _pade(small, powers, scale, pade.coefficients)
   if upper_triangular:
     result = triangular_solve(even - odd, even + odd, left_side=True, lower=False)
   else:
@@ -141,5 +265,5 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
       return jax.lax.cond(jnp.all(more), lambda x: product(x, x), lambda x: x, x), None
     return jnp.where(more[..., None, None], product(x, x), x), None
 
-  result, _ = jax.lax.scan(square, result, jnp.arange(limit))
+  result, _ = jax.lax.scan(square, result, jnp.arange(limit, dtype=jnp.int32))
   return nan_where(squarings > limit, result, core=2).astype(dtype)

@@ -58,7 +58,7 @@ def part_of(g: Cyclic, array: jax.Array, panels: tuple[int, int], dimension: int
 def add_tiles(g, a, left, right, *, adjoint=False, lower=False):
   """A, with the product of some rows and some columns added, tile by tile.
 
-  Only tiles that they reach are updated, and with `lower` only those in the lower triangle. With
+  Only tiles that they reach are updated, and with `lower` only those in the lower triangle. If
   `adjoint`, the product is of rows and the adjoint of rows. The tiles are in loops, because XLA
   would otherwise compute all products before it adds the first.
   """
@@ -144,7 +144,7 @@ def _eliminate(g, low, k, carry):
   a, info = carry
   r, c = g.place()
   among = low, g.panels
-  dealt = g.deal_rows(g.columns_of(a, k, among))
+  dealt = g.redistribute_rows(g.columns_of(a, k, among))
   diagonal = cut(dealt, (k - low) * g.block, g.block, 0)
   diagonal = g.gather_all(diagonal).swapaxes(0, 1).reshape(g.width, g.width)
   l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)
@@ -168,9 +168,9 @@ def solve(
 ) -> jax.Array:
   """X of op(L) X = B, or of X op(L) = B, where op is the identity or the transpose.
 
-  L is zero above its diagonal. With `lower`, B and X of L X = B are zero above the diagonal too.
-  For X op(L) = B with `lower`, only the lower triangle of B is read, and that of X computed, with
-  zeros above it.
+  L is zero above its diagonal. If `lower`, B and X of L X = B are zero above the diagonal too. For
+  X op(L) = B with `lower`, only the lower triangle of B is read, and that of X computed, with zeros
+  above it.
   """
   assert not (lower and left and transpose)
   b = lower_triangle(g, b) if lower and not left else b

@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec
 
 from linalg import ffi
 from linalg.distributed._layout import Axes, Layout, map_parts, partition
-from linalg.distributed._redistribute_1d import Dealt
+from linalg.distributed._redistribute_1d import Redistribution
 from linalg.distributed._slices import cut, put, quotient, remainder, take
 
 # The width of a panel that reaches a device's full speed.
@@ -121,12 +121,13 @@ class Cyclic(NamedTuple):
   def wide(self) -> int:
     return self.rows * self.block
 
-  def dealt(self, dimension: int) -> Dealt:
+  def redistribution(self, dimension: int) -> Redistribution:
     """How equal parts of the rows or columns are redistributed to the rows or columns of the
     grid."""
     devices = self.layout.devices(self.layout.spec[dimension])
     unit, groups = ((self.block, self.rows), (self.wide, self.columns))[dimension]
-    return Dealt(max(-(-self.n // devices), 1), devices, unit, groups, self.padded // groups)
+    chunk = max(-(-self.n // devices), 1)
+    return Redistribution(chunk, devices, unit, groups, self.padded // groups)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
     """`function` applied to each device's parts of the arrays.
@@ -232,7 +233,7 @@ class Cyclic(NamedTuple):
 
   def turned_columns(self, slab):
     """Columns, for the rows with the indices of this device's columns: columns x width."""
-    return self.spread_to_columns(self.deal_rows(slab))
+    return self.spread_to_columns(self.redistribute_rows(slab))
 
   def turned_rows(self, slab):
     """Rows, for the columns with the indices of this device's rows: width x rows."""
@@ -244,7 +245,7 @@ class Cyclic(NamedTuple):
     slab = slab.reshape(self.columns, self.width, panels, self.block)
     return jnp.moveaxis(slab, 0, 2).reshape(self.width, panels * self.tall)
 
-  def deal_rows(self, slab):
+  def redistribute_rows(self, slab):
     """One block of rows of each panel, with all of a panel's columns, from the stored columns.
 
     Each device has some of them: (panels b) x width.
@@ -255,12 +256,12 @@ class Cyclic(NamedTuple):
     return dealt.swapaxes(0, 1).reshape(panels * self.block, self.width)
 
   def spread_to_rows(self, dealt):
-    """A result of `deal_rows`, for this device's rows."""
+    """A result of `redistribute_rows`, for this device's rows."""
     blocks = dealt.reshape(-1, self.block, self.width)
     return self.gather_c(blocks).swapaxes(0, 1).reshape(-1, self.width)
 
   def spread_to_columns(self, dealt):
-    """A result of `deal_rows`, for the rows with the indices of this device's columns."""
+    """A result of `redistribute_rows`, for the rows with the indices of this device's columns."""
     blocks = dealt.reshape(-1, self.block, self.width)
     return self.gather_r(blocks).swapaxes(0, 1).reshape(-1, self.width)
 
@@ -425,7 +426,8 @@ def cyclic_of(
 
   def growth(size):
     found = cyclic(size)
-    return max(found.padded / max(n, 1), found.dealt(0).growth * found.dealt(1).growth)
+    rows, columns = found.redistribution(0), found.redistribution(1)
+    return max(found.padded / max(n, 1), rows.growth * columns.growth)
 
   if panel is None:
     # Wider panels mean fewer steps. The buffers of one should be small beside a device's share.

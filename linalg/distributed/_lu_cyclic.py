@@ -61,7 +61,7 @@ def _eliminate_panel(g, low, k, carry):
   """Eliminates panel k; all panels before `low` are done."""
   a, u, order, standing, info = carry
   r, c = g.place()
-  dealt = g.deal_rows(g.columns_of(a, k))
+  dealt = g.redistribute_rows(g.columns_of(a, k))
   numbers = _numbers_of_dealt(g)
   free = standing[numbers] < 2
   dealt = jnp.where(free[:, None], dealt, 0)
@@ -94,7 +94,7 @@ def _eliminate_panel(g, low, k, carry):
 
 
 def _numbers_of_dealt(g):
-  """The indices of the rows that `deal_rows` gives this device."""
+  """The indices of the rows that `redistribute_rows` gives this device."""
   r, c = g.place()
   i = jnp.arange(g.padded // g.devices, dtype=r.dtype)
   number = (quotient(i, g.block) * g.columns + c) * g.rows + r
@@ -123,7 +123,7 @@ def _pivoted(rows, numbers, standing, count):
   """The positions of `count` rows that partial pivoting chooses, their LU factors and indices.
 
   In a column of zeros, partial pivoting takes the next row. Rows that may be pivots therefore come
-  first. As long as there is one, it is taken: nonzero rows are exchanged only with such rows.
+  first. While there is one, it is taken: nonzero rows are exchanged only with such rows.
   """
   order = jnp.argsort(standing[numbers], stable=True)
   packed, _, permutation, _ = lu_p(rows[order])

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-import linalg
 from linalg._core.algebra import adjoint, diagonal_of, identity, symmetrized
 from linalg._core.operands import as_arrays, real_dtype
 from linalg._core.public import public
+from linalg._factorizations.eigh import smooth_eigvalsh
 from linalg._factorizations.matmul import product
 from linalg.distributed._gram import own_gram
 from linalg.distributed._tall import Rows, tall_or_wide
@@ -34,7 +34,7 @@ def _frobenius(g, scale, eps):
 
 
 def _spectral(g, scale, eps):
-  largest = jnp.maximum(linalg.eigvalsh(g)[..., -1], 0)
+  largest = jnp.maximum(smooth_eigvalsh(g)[..., -1], 0)
   return 1 / (jnp.sqrt(largest)[..., None, None] + eps / scale)
 
 
@@ -53,8 +53,8 @@ def _schatten(g, scale, eps):
   return _inverse_root(jnp.sqrt(square), scale, eps)
 
 
-# The first factor of the columns of A / scale, from its Gram matrix G: one number, (..., 1, 1), or
-# one for each column, (..., 1, k).
+# The first factor of the columns of A / scale, from its Gram matrix G. It is one number, (..., 1,
+# 1), or one for each column, (..., 1, k).
 _PRECONDITIONINGS = {
     "frobenius": _frobenius, "spectral": _spectral, "aol": _aol, "schatten": _schatten}
 
@@ -84,7 +84,7 @@ def _polynomial(g, step):
 def _by_gram(g, steps):
   """Y such that the steps turn X into X Y, where G = Xᴴ X.
 
-  With p(x) = a + b x + c x², a step turns X into X p(G), and G into p(G) G p(G).
+  Let p(x) = a + b x + c x². A step turns X into X p(G), and G into p(G) G p(G).
   """
   y = p = _polynomial(g, steps[0])
   for step in steps[1:]:

@@ -55,8 +55,8 @@ def _polar(rows: Rows, method, a):
 
 @_polar.defjvp
 def _polar_jvp(rows, method, primals, tangents):
-  # As in linalg.polar: with K = Wᴴ dA, dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K - Kᴴ.
-  # Multiplying dA = dW P + W dP by Wᴴ gives dP = K - Ω P.
+  # The rule of linalg.polar: let K = Wᴴ dA. Then dW = W Ω + (dA - W K) P⁻¹, where P Ω + Ω P = K -
+  # Kᴴ. Multiplying dA = dW P + W dP by Wᴴ gives dP = K - Ω P.
   (a,), (da,) = primals, tangents
   w, p, s, vh = _polar(rows, method, a)
   v = adjoint(vh)

@@ -230,9 +230,9 @@ def cholesky(
   Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines,
   1996). Every device has a part of each panel both ways.
 
-  A device receives about n² (1 / Pr + 1 / Pc) / 2 numbers, and twice its share n² / P to move to
-  that layout and back. About a fifth more is for the phases that keep the program small, and for
-  the diagonal blocks.
+  A device receives about n² (1 / Pr + 1 / Pc) / 2 numbers. It receives twice its share n² / P to
+  move to that layout and back. About a fifth more is for the phases that keep the program small,
+  and for the diagonal blocks.
 
   Derivatives, forward and reverse, are Murray's, arXiv:1602.07527, by triangular systems and
   products in the same layout.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from linalg.distributed._slices import quotient, remainder
 
 
-class Dealt(NamedTuple):
+class Redistribution(NamedTuple):
   """One dimension of a matrix, redistributed from chunks of devices to groups of devices.
 
   Each device has a chunk of the indices. The first group gets the first `unit` indices, the next

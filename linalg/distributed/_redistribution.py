@@ -24,7 +24,7 @@ from linalg.distributed._slices import cut, put, quotient, remainder, take
 @functools.partial(jax.jit, static_argnums=0)
 def to_cyclic(g: Cyclic, a: jax.Array) -> jax.Array:
   """The matrix in the block-cyclic layout, padded with zeros. Each device moves its share."""
-  missing = [(0, x.chunk * x.devices - g.n) for x in map(g.dealt, (0, 1))]
+  missing = [(0, x.chunk * x.devices - g.n) for x in map(g.redistribution, (0, 1))]
   return g.map(functools.partial(_deal_p, g), "m", "c", jnp.pad(a, missing))
 
 
@@ -50,7 +50,7 @@ def brought(
 
 def _deal(g, a):
   """A device's part in the block-cyclic layout, from its part in the matrix's sharding."""
-  rows, columns = g.dealt(0), g.dealt(1)
+  rows, columns = g.redistribution(0), g.redistribution(1)
   (r, c), (i, j) = g.place(), _place(g)
   a = _exchange(g, a, rows.outgoing(i), columns.outgoing(j))
   a = a.reshape(rows.devices, columns.devices, rows.slots, columns.slots).swapaxes(1, 2)
@@ -68,7 +68,7 @@ def _collect(g, x):
 
   The rows and columns after the matrix are arbitrary.
   """
-  rows, columns = g.dealt(0), g.dealt(1)
+  rows, columns = g.redistribution(0), g.redistribution(1)
   (r, c), (i, j) = g.place(), _place(g)
   x = _exchange(g, x, rows.returning(r), columns.returning(c))
   x = x.reshape(g.rows, g.columns, rows.slots, columns.slots).swapaxes(1, 2)
@@ -79,11 +79,11 @@ def _collect(g, x):
 def _place(g):
   """This device's indices in the matrix's sharding: along the rows, and along the columns."""
   r, c = g.place()
-  number, columns = r * g.columns + c, g.dealt(1).devices
+  number, columns = r * g.columns + c, g.redistribution(1).devices
   return quotient(number, columns), remainder(number, columns)
 
 
-# The number of all-to-alls that exchange a matrix. With a single one, XLA would hold copies of all
+# The number of all-to-alls that exchange a matrix. If there were one, XLA would hold copies of all
 # data that is sent and received.
 _TURNS = 8
 
@@ -135,4 +135,5 @@ def _operation(name, function, shape, opposite) -> _Move:
 _deal_p: _Move = _operation(
     "deal", _deal, lambda g: (g.padded // g.rows, g.padded // g.columns), lambda: _collect_p)
 _collect_p: _Move = _operation(
-    "collect", _collect, lambda g: (g.dealt(0).chunk, g.dealt(1).chunk), lambda: _deal_p)
+    "collect", _collect, lambda g: (g.redistribution(0).chunk, g.redistribution(1).chunk),
+    lambda: _deal_p)

@@ -36,7 +36,7 @@ def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..
     the stack is, where the devices divide its dimensions; others are on all devices. It has the
     derivatives of `function`.
 
-  A stack whose length is not divisible by the number of devices repeats its own matrices.
+  A stack whose length the devices do not divide is padded by repeating its matrices.
   Each device moves its share once there and once back.
 
   Example:

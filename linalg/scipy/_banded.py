@@ -27,9 +27,8 @@ __all__ = ["cho_solve_banded", "cholesky_banded", "solve_banded", "solveh_banded
 def _moved(x, upper, core=2):
   """Row t of (..., diagonals, n) shifted by t - upper along n, and filled with zeros.
 
-  With core=3 the shape is (..., diagonals, n, k). Each row is padded, and the whole is cut into
-  rows that are one element shorter. This takes one reshape for any number of diagonals, and no
-  gather.
+  For core=3 the shape is (..., diagonals, n, k). Each row is padded, and the whole is cut into rows
+  that are one element shorter. This takes one reshape for any number of diagonals, and no gather.
   """
   *batch, count, n = x.shape[: x.ndim - core + 2]
   rest = x.shape[x.ndim - core + 2 :]
@@ -375,7 +374,7 @@ def _number_of_diagonals(l_and_u):
 
 
 def _within(ab, above):
-  """(ab, above) without the diagonals that lie beyond the corners of A."""
+  """(ab, above) without the diagonals beyond the corners of A."""
   most = max(ab.shape[-1] - 1, 0)
   first = max(above - most, 0)
   last = min(above + most + 1, ab.shape[-2])

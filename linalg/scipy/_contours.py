@@ -18,7 +18,7 @@ from linalg._core.algebra import diagonal_of, expand, largest_element, with_colu
 __all__ = ["moved_apart"]
 
 
-def _points(dtype):
+def _nodes(dtype):
   """The nodes on the unit circle over which the means are taken.
 
   Their number makes the means as exact as the dtype, for a function whose nearest singularity is
@@ -29,24 +29,24 @@ def _points(dtype):
 
 
 # A point inside the unit circle, where Cauchy's integral is compared with the function.
-_WITHIN = 0.7 * np.exp(0.9j)
+_INNER_POINT = 0.7 * np.exp(0.9j)
 
 
-def _tests(dtype):
-  """The analyticity tests: functionals of the values at `_points` and _WITHIN.
+def _analyticity_tests(dtype):
+  """The analyticity tests: functionals of the values at `_nodes` and _INNER_POINT.
 
   They are 0 for an analytic function, up to the error of the means. Two are its Fourier
   coefficients of z⁻¹ and z⁻², which show that it is not analytic. The third is the difference from
   its interpolant, which shows that there are too few nodes.
   """
-  points = _points(dtype)
+  points = _nodes(dtype)
   count = len(points)
-  interpolant = (1 - (_WITHIN / points) ** count) / (1 - _WITHIN / points) / count
+  interpolant = (1 - (_INNER_POINT / points) ** count) / (1 - _INNER_POINT / points) / count
   return [np.append(x, last).astype(dtype) for x, last in (
       (points / count, 0), (points**2 / count, 0), (interpolant, -1))]
 
 
-def _phases(like):
+def _shifts(like):
   """Shifts for one eigenvalue: 0, and points of the unit circle, more than there are eigenvalues.
 
   The first points are as far apart as possible: van der Corput's sequence.
@@ -59,16 +59,16 @@ def _phases(like):
   return jnp.concatenate([jnp.zeros(1, like.dtype), points])
 
 
-# The numbers of radii that are tested: from twice the size of the matrix down to a fraction of the
-# eigenvalue, and from there to 2, the scale of many functions.
+# The numbers of radii that are tested. The first go from twice the size of the matrix down to a
+# fraction of the eigenvalue. The others go from there to 2, the scale of many functions.
 _RADII, _OTHER_RADII = 13, 4
 
 
 @jax.jit
-def _circles(t):
+def _contours(t):
   """The radii and the nodes of the circles around each eigenvalue on which f is tested.
 
-  Radii are (..., r, n), and nodes (..., r, n, m + 1). _WITHIN is the last node.
+  Radii are (..., r, n), and nodes (..., r, n, m + 1). _INNER_POINT is the last node.
   """
   eigenvalues = diagonal_of(t)
   size = largest_element(t)[..., None]
@@ -83,7 +83,7 @@ def _circles(t):
       between(most, least, np.linspace(0, 1, _RADII)),
       between(most, most - size, np.arange(1, _OTHER_RADII + 1) / _OTHER_RADII)], axis=-2)
   radii = jnp.exp(exponents)
-  points = np.append(_points(t.dtype), _WITHIN).astype(t.dtype)
+  points = np.append(_nodes(t.dtype), _INNER_POINT).astype(t.dtype)
   steps = radii.astype(t.dtype)[..., None] * expand(points, radii[..., None])
   return radii, eigenvalues[..., None, :, None] + steps
 
@@ -101,7 +101,7 @@ def _quality(radii, values, middle):
   of_points = lambda weights: jnp.abs(jnp.sum(values * expand(weights, values), axis=-1))
   count = values.shape[-1] - 1
   off = jnp.abs(jnp.mean(values[..., :count], axis=-1) - middle[..., None, :])
-  for weights in _tests(values.dtype):
+  for weights in _analyticity_tests(values.dtype):
     off = jnp.maximum(off, of_points(weights))
   largest = jnp.max(jnp.abs(values), axis=-1)
   off = off / jnp.where(largest == 0, 1, largest)
@@ -134,7 +134,7 @@ def _displacements(eigenvalues, radius):
   unit.
   """
   n = eigenvalues.shape[-1]
-  phases = expand(_phases(eigenvalues), eigenvalues)[..., None]
+  phases = expand(_shifts(eigenvalues), eigenvalues)[..., None]
 
   def step(moves, place):
     i, middle, own = place
@@ -166,7 +166,7 @@ def _moved(t, radii, guides, copies):
       jnp.concatenate([x] * copies, axis=-1) for x in (diagonal_of(t), radius, off))
   moves = _displacements(eigenvalues, radius)
   off = jnp.max(jnp.where(moves == 0, 0, off), axis=-1, initial=0)
-  points = expand(_points(t.dtype)[:, None], moves[..., None, :])
+  points = expand(_nodes(t.dtype)[:, None], moves[..., None, :])
   return eigenvalues[..., None, :] + moves[..., None, :] * points, off
 
 
@@ -176,5 +176,5 @@ def moved_apart(guides, t, copies=1):
   The eigenvalues are (..., m, copies * n). The guides are functions that should be analytic on the
   circles.
   """
-  radii, circles = _circles(t)
+  radii, circles = _contours(t)
   return _moved(t, radii, [(f(circles), f(diagonal_of(t))) for f in guides], copies)

@@ -107,6 +107,9 @@ def _ldl(a, hermitian, last):
     y = jnp.where(pair, first * e12[..., None] + second * e22[..., None], 0)
     first, second = _turned(first, hermitian), _turned(second, hermitian)
     s = s - x[..., None] * first[..., None, :] - y[..., None] * second[..., None, :]
+    if hermitian and jnp.iscomplexobj(s):
+      # LAPACK's hetf2 does this too: later steps amplify an imaginary part that rounding leaves.
+      s = jnp.where(on_diagonal(s), s.real.astype(s.dtype), s)
     l = jnp.where(inside[..., None, None], l, with_column(l, k, x[..., None]))
     l = jnp.where(pair[..., None] & (col == k + 1), y[..., None], l)
     return (s, l, order, double), double

@@ -1,19 +1,26 @@
 """Logarithms and fractional powers of general matrices."""
 
 import functools
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from linalg._core.algebra import (
+  LARGE_EXPONENT,
   binade,
   diagonal_of,
+  expand,
+  exponent_above,
   gauss_legendre,
   identity,
   nan_where,
   norm_of_columns,
   on_diagonal,
+  power_of_two,
   zeros_like,
 )
 from linalg._core.checks import check
@@ -25,7 +32,7 @@ from linalg._factorizations.schur import triangular_schur
 from linalg._factorizations.triangular import triangular_solve_p
 from linalg._functions.powers import expm, matrix_power
 from linalg._functions.sqrtm import root_of_triangle
-from linalg._functions.sylvester import transposed_schur
+from linalg._functions.sylvester import columns, transposed_schur
 
 __all__ = ["fractional_matrix_power", "logm"]
 
@@ -37,12 +44,56 @@ _NEAR = 0.264
 _RULE = gauss_legendre(7)
 
 
-def _log_of_triangle(t):
-  """log T of upper triangular matrices, by inverse scaling and squaring; NaN where there is none.
+def _balancing(t):
+  """Exponents e for which |tᵢⱼ 2^(eⱼ - eᵢ)| is at most about the smaller of |tᵢᵢ| and |tⱼⱼ|.
 
-  Square roots until T is near to I, and a Padé approximant by its partial fractions; Higham (2008),
-  sections 11.4 and 11.5. The diagonal is known.
+  D⁻¹ T D, D = diag(2ᵉ), has the roots, the logarithm and the powers of T, scaled alike and to the
+  same rounding. It needs fewer roots to be near to I: without it, [[x, 1], [0, x]] takes log2 1/x.
   """
+  size = exponent_above(jnp.abs(t))
+  own = exponent_above(jnp.abs(diagonal_of(t)))
+  excess = size - jnp.minimum(own[..., :, None], own[..., None, :])
+  above = expand(~np.tri(t.shape[-1], dtype=bool), t)
+  excess = jnp.where(above, excess, -LARGE_EXPONENT)
+  least = jnp.int32(8 - jnp.finfo(t.dtype).maxexp)
+  row = expand(jnp.arange(t.shape[-1]), own)
+
+  def step(e, column):
+    j, above = column
+    own = jnp.maximum(jnp.minimum(jnp.min(e - above, axis=-1, initial=0), 0), least)
+    return jnp.where(row == j, own[..., None], e), None
+
+  return jax.lax.scan(step, zeros_like(own), (jnp.arange(t.shape[-1]), columns(excess)))[0]
+
+
+def _times(t, e):
+  """Elements tᵢⱼ 2^(eⱼ - eᵢ)."""
+  return t * power_of_two(e[..., None, :] - e[..., :, None], t.dtype).astype(t.dtype)
+
+
+def _log_of_triangle(t):
+  """log T of upper triangular matrices; NaN where there is none."""
+  e = _balancing(t)
+  return _times(_log_of_balanced(_times(t, e)), -e)
+
+
+def _power_of_triangle(t, *, exponent):
+  """T to a power that is no whole number; NaN where T has no logarithm."""
+  # A whole power as near as it can be leaves a small one to the logarithm.
+  whole = round(exponent)
+  e = _balancing(t)
+  # Whole powers of very small or large eigenvalues leave the range sooner than the result does.
+  size = binade(jnp.max(jnp.abs(diagonal_of(t)), axis=-1, initial=0))[..., None, None]
+  t = _times(t, e) / size.astype(t.dtype)
+  x = expm((exponent - whole) * _log_of_balanced(t), upper_triangular=True)
+  if whole:
+    x = product(matrix_power(t, whole), x)
+  return _times(x * jnp.power(size, exponent).astype(t.dtype), -e)
+
+
+def _log_of_balanced(t):
+  """Square roots until T is near to I, and a Padé approximant by its partial fractions; Higham
+  (2008), sections 11.4 and 11.5. The diagonal is known."""
 
   def step(carry, _):
     t, roots = carry
@@ -63,10 +114,6 @@ def _log_of_triangle(t):
   return nan_where(~(norm_of_columns(x) <= _NEAR) | jnp.isnan(exact).any(-1), result, core=2)
 
 
-def _log(t, z):
-  return congruence(z, _log_of_triangle(t))
-
-
 def _scaled(z, e):
   """Zᴴ E Z as a small matrix, and what it is to be multiplied by: a derivative is linear in E."""
   e = congruence(z, e, adjoint_a=True)
@@ -80,41 +127,43 @@ def _pair(a, e):
   return jnp.block([[a, e], [zeros_like(a), a]])
 
 
-def _log_derivative(t, z, e):
-  n = t.shape[-1]
-  e, scale = _scaled(z, e)
-  return scale * congruence(z, _log_of_triangle(_pair(t, e))[..., :n, n:])
+def _through_triangle(name, of_triangle, attributes=None):
+  """The operation Z f(T) Zᴴ of A = Z T Zᴴ, T upper triangular."""
+
+  def value(t, z, **values):
+    return congruence(z, of_triangle(t, **values))
+
+  def derivative(t, z, e, **values):
+    n = t.shape[-1]
+    e, scale = _scaled(z, e)
+    return scale * congruence(z, of_triangle(_pair(t, e), **values)[..., :n, n:])
+
+  def second(t, z, e, c, **values):
+    # Of the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
+    n = t.shape[-1]
+    (e, e_scale), (c, c_scale) = _scaled(z, e), _scaled(z, c)
+    along = jnp.block([[c, zeros_like(c)], [zeros_like(c), c]])
+    corner = of_triangle(_pair(_pair(t, e), along), **values)[..., :n, 3 * n :]
+    return e_scale * c_scale * congruence(z, corner)
+
+  return matrix_function(
+      name, "n n, n n", [0], value, derivative, second,
+      lambda a, t, z: (a.mT, *transposed_schur(t, z)), attributes=attributes)
 
 
-def _log_second_derivative(t, z, e, c):
-  # Of the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
-  n = t.shape[-1]
-  (e, e_scale), (c, c_scale) = _scaled(z, e), _scaled(z, c)
-  along = jnp.block([[c, zeros_like(c)], [zeros_like(c), c]])
-  corner = _log_of_triangle(_pair(_pair(t, e), along))[..., :n, 3 * n :]
-  return e_scale * c_scale * congruence(z, corner)
+_log_p = _through_triangle("logm", _log_of_triangle)
+_power_p = _through_triangle("fractional_matrix_power", _power_of_triangle, {"exponent": 0.5})
 
 
-# Z (log T) Zᴴ of A = Z T Zᴴ, T upper triangular.
-_log_p = matrix_function(
-    "logm",
-    "n n, n n",
-    [0],
-    _log,
-    _log_derivative,
-    _log_second_derivative,
-    lambda a, t, z: (a.mT, *transposed_schur(t, z)))
-
-
-def _logm(name, a):
+def _apply(operation, name, a, **values):
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
   t, z = triangular_schur(a)
-  x = _log_p(a.astype(z.dtype), t, z)
+  x = operation(a.astype(z.dtype), t, z, **values)
   check(
       jnp.isnan(x).any((-2, -1)).astype(jnp.int32),
       "has no logarithm: it is singular, or holds NaN or Inf, or is far from normal.")
-  return x, complex_dtype(dtype)
+  return x.astype(complex_dtype(dtype))
 
 
 @public(lists=True)
@@ -127,34 +176,40 @@ def logm(A: ArrayLike) -> jax.Array:
   Returns:
     The logarithms (..., n, n), complex, with eigenvalues whose imaginary parts are in (-π, π]; that
     of a real matrix without eigenvalues on the negative axis is real up to rounding. NaN where A is
-    singular, or holds NaN or Inf, or the logarithm's norm exceeds 2²⁰; see `checked`.
+    singular, or holds NaN or Inf, or the logarithm's norm exceeds 2²⁰ after balancing; see
+    `checked`.
 
   float16 and bfloat16 are computed in float32.
 
-  Algorithm: the Schur form, square roots and a Padé approximant; Higham, Functions of matrices
-  (2008), chapter 11. Derivatives: first and second ones, those of the algorithm for block matrices
-  (Higham and Relton, SIAM J. Matrix Anal. Appl. 35, 2014), right at any spectrum where the
-  logarithm has one: not on the negative axis. To ask for third ones is a NotImplementedError.
+  Algorithm: the Schur form, balanced by powers of two, square roots and a Padé approximant; Higham,
+  Functions of matrices (2008), chapter 11. Derivatives: first and second ones, those of the
+  algorithm for block matrices (Higham and Relton, SIAM J. Matrix Anal. Appl. 35, 2014), right at
+  any spectrum where the logarithm has one: not on the negative axis. To ask for third ones is a
+  NotImplementedError.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
     >>> linalg.scipy.logm(jnp.eye(1)).real
     Array([[0.]], dtype=float32)
   """
-  x, dtype = _logm("logm", A)
-  return x.astype(dtype)
+  return _apply(_log_p, "logm", A)
 
 
 @functools.partial(jax.jit, static_argnames="t")
 def _fraction(a, t):
-  # A whole power as near as it can be leaves a small one to the logarithm.
-  whole = round(t)
-  x, dtype = _logm("fractional_matrix_power", a)
-  x = expm((t - whole) * x)
-  if whole:
-    (a,), _ = as_arrays("fractional_matrix_power", a)
-    x = product(matrix_power(a.astype(x.dtype), whole), x)
-  return x.astype(dtype)
+  return _apply(_power_p, "fractional_matrix_power", a, exponent=t)
+
+
+def _exponent(t: Any) -> int | float:
+  """The exponent, an int if it is a whole number; an error that names it if it is no real one."""
+  if isinstance(t, int):
+    return t
+  if not hasattr(t, "__float__") or np.iscomplexobj(t):
+    raise TypeError(f"fractional_matrix_power takes a real number as t, got {type(t)}.")
+  x = float(t)
+  if not math.isfinite(x):
+    raise ValueError(f"fractional_matrix_power takes a finite number as t, got {x}.")
+  return int(x) if x.is_integer() else x
 
 
 @public("t", compiled=False, lists=True)
@@ -163,7 +218,7 @@ def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
 
   Args:
     A: square matrices (..., n, n).
-    t: any real number.
+    t: any finite real number.
 
   Returns:
     The powers (..., n, n), complex. Of a whole number t it is `linalg.matrix_power`, of the dtype
@@ -171,12 +226,13 @@ def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
 
   float16 and bfloat16 are computed in float32.
 
-  Algorithm: exp((t - k) log A) Aᵏ, k being the whole number next to t. Derivatives: first and
-  second ones, those of `logm` and `expm`.
+  Algorithm: of the balanced triangle T of `logm`, exp((t - k) log T) Tᵏ, k being the whole number
+  next to t. Derivatives: first and second ones, as for `logm`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
     >>> linalg.scipy.fractional_matrix_power(4 * jnp.eye(1), 0.5).real.round(3)
     Array([[2.]], dtype=float32)
   """
-  return matrix_power(A, int(t)) if float(t).is_integer() else _fraction(A, float(t))
+  t = _exponent(t)
+  return matrix_power(A, t) if isinstance(t, int) else _fraction(A, t)

@@ -53,7 +53,7 @@ def solve_sylvester(
 
   Returns:
     X (..., m, n). It is NaN where such a sum is less than `tol` in magnitude, because X is not
-    unique then, and where A or B holds NaN or Inf; see `checked`.
+    unique then. It is NaN too where A or B holds NaN or Inf; see `checked`.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 

@@ -32,9 +32,9 @@ def _fourier(rows, cols, dtype):
 def _convolve(x, y, rows, cols):
   """The circular convolution of sequences of length rows cols, all of equal rank.
 
-  A sequence is a matrix: the discrete Fourier transform of its columns is multiplied by the twiddle
-  factors, and then its rows are transformed; Bailey, J. Supercomput. 4 (1990). XLA would gather a
-  sharded batch for its own transform, but not for matrix products.
+  A sequence is written as a matrix. Its columns are transformed, multiplied by the twiddle factors,
+  and then its rows are transformed; Bailey, J. Supercomput. 4 (1990). XLA would gather a sharded
+  batch for its own transform, but not for matrix products.
   """
   first, twiddle, second = _fourier(rows, cols, x.dtype)
   twiddle = expand(twiddle, x[..., None])

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import quick
+import selection
 
 SUPPORT = pathlib.Path(__file__).parents[1] / "support"
 SECONDS = 300
@@ -41,7 +42,7 @@ def _memory():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD")
 @pytest.mark.extended
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.timeout(1800)
 def test_no_memory(dtype, tmp_path):
   """Catches threads that continue after their call has ended, and exceptions that leave a

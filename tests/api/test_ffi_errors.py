@@ -29,6 +29,7 @@ class Call(NamedTuple):
   attributes: dict[str, Any] = {}
   square: bool = True  # whether the first operand must be
   any_columns: bool = False  # whether the first operand may have more than the others tell
+  list_operand: int | None = None  # a vector of any length that all matrices share
   longer_result: bool = False  # whether the result may be longer
   first: tuple[type, ...] = ()  # further dtypes of the first operand that fit the results
   unread: tuple[str, ...] = ()  # attributes that the handler does not ask for
@@ -69,6 +70,7 @@ FREE: dict[str, dict[str, Any]] = {
     # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
     # otherwise.
     **dict.fromkeys(("eig", "eig_left", "eigvals", "eigvalsh"), {"first": (C128,)}),
+    "cholesky_jittered": {"list_operand": 1},
     "svdvals": {"any_columns": True, "first": (C128,)},
     "householder_product": {"square": False},
     "lu_pivots_to_permutation": {"longer_result": True, "unread": ("permutation_size",)},
@@ -162,7 +164,8 @@ def test_bad_operands(target):
   call = CALLS[target]
   for i, operand in enumerate(call.operands):
     for what, bad in _bad(*operand):
-      if not (i == 0 and what == "longer" and call.any_columns):
+      of_any_length = i == call.list_operand and what in ("longer", "other batch")
+      if not of_any_length and not (i == 0 and what == "longer" and call.any_columns):
         operands = [*call.operands[:i], bad, *call.operands[i + 1 :]]
         _refuses(target, operands, call.results, call.attributes)
 

@@ -11,6 +11,7 @@ import pytest
 import cases
 import linalg
 import matrices
+import selection
 from sharded import split
 
 
@@ -43,7 +44,7 @@ def _derivatives(function):
 each_differentiable = cases.each(cases.DIFFERENTIABLE_CASES)
 
 
-@pytest.mark.one_dtype
+@selection.one_dtype
 @each_differentiable
 def test_derivatives_keep_the_dtype(case, dtype, rng):
   """A float64 constant in a rule would widen float32 tangents, and slow the whole program."""

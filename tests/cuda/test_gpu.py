@@ -26,7 +26,8 @@ from linalg._core import targets
 from linalg._factorizations import matmul
 from sharded import energy, no_collectives, split
 
-pytestmark = [pytest.mark.gpu, pytest.mark.all_dtypes]
+pytestmark = pytest.mark.gpu
+ALL_DTYPES = True
 
 
 def _gpus():

@@ -15,7 +15,7 @@ from quick import optimised_jit
 
 @pytest.mark.parametrize("value", [1.0, np.nan, np.inf])
 def test_zeros_like(value, dtype):
-  """Zeros, whatever the array holds: in a scan they would be the beginning of every sum."""
+  """Zeros, for any values of the array: in a scan, NaN would spread to every sum."""
   a = jnp.full((2, 3, 3), value, dtype)
   for zeros in (algebra.zeros_like(a), jax.jit(algebra.zeros_like)(a)):
     assert zeros.dtype == dtype
@@ -53,7 +53,7 @@ def test_none_is_zero():
 
 
 def test_eigenvalues_that_the_program_computes():
-  """XLA fuses their products with the differences of them: equal ones differ at some places."""
+  """XLA fuses products and differences of them, so equal values differ at some places."""
   rng = np.random.default_rng(0)
   a, b = (rng.standard_normal((8, 8)) + 1j * rng.standard_normal((8, 8)) for _ in range(2))
   _, s, vh = np.linalg.svd(a)

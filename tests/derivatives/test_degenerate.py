@@ -16,11 +16,11 @@ import matrices
 from linalg._catalogue import checks
 from quick import quick_jit
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 
 def _adjugate(a):
-  """By cofactors: right for every rank."""
+  """The adjugate from cofactors, right for every rank."""
   n = a.shape[-1]
   result = np.empty_like(a)
   for i, j in np.ndindex(n, n):
@@ -61,7 +61,7 @@ def test_det_whose_last_pivot_is_zero(n, dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
 def test_det_of_any_zero_pivot(n, dtype, rng):
-  """A matrix of rank n - 1 has an adjugate that is not zero, wherever the zero pivot stands."""
+  """A matrix of rank n - 1 has a nonzero adjugate, wherever the zero pivot is."""
   a = matrices.general(rng, (n,), n, n, dtype)
   for k in range(n):
     a[k, :, k] = 0
@@ -71,7 +71,7 @@ def test_det_of_any_zero_pivot(n, dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_det_of_lower_rank(n, dtype, rng):
-  """Of rank n - 2 the gradient is zero (and of an empty sum of products, at n = 2, too)."""
+  """At rank n - 2 the gradient is zero, also as an empty sum of products, at n = 2."""
   a = np.zeros((2, n, n), dtype)
   a[1, :, : n - 2] = matrices.general(rng, (), n, n - 2, dtype)
   _assert_adjugate(_gradient_of_det(a), a)
@@ -80,7 +80,7 @@ def test_det_of_lower_rank(n, dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("n", [4, 6, 20])
 def test_det_of_nilpotent_matrices(n, dtype, rng):
-  """Of rank n - 1, and every pivot is zero."""
+  """The rank is n - 1, and every pivot is zero."""
   del rng
   _assert_adjugate(_gradient_of_det(np.eye(n, k=1, dtype=dtype)[None]), np.eye(n, k=1)[None])
 
@@ -88,13 +88,13 @@ def test_det_of_nilpotent_matrices(n, dtype, rng):
 @pytest.mark.parametrize(
     "dtype, large", [(np.float32, 1e10), (np.float64, 1e20)], ids=["float32", "float64"])
 def test_det_of_graded_matrices(dtype, large):
-  """A number that is tiny beside the largest pivot is none beside the others."""
+  """A number that is tiny beside the largest pivot is not tiny beside the others."""
   gradient = jax.grad(linalg.det)(np.diag(np.array([large, 1 / large, 1, 0], dtype)))
   np.testing.assert_allclose(gradient, np.diag([0, 0, 0, 1]), rtol=1e-6)
 
 
 def test_third_derivative_of_det(rng):
-  """Where singular values are equal: det(I + t B) has the coefficients of B's characteristic
+  """At equal singular values, det(I + t B) has the coefficients of B's characteristic
   polynomial."""
   b = rng.standard_normal((4, 4))
   along = lambda t: linalg.det(np.eye(4) + t * b)
@@ -104,7 +104,7 @@ def test_third_derivative_of_det(rng):
 
 @cases.each_double
 def test_det_of_numerical_rank(dtype, rng):
-  """Singular up to rounding: 1 / pivot is huge, and its product with the determinant is not."""
+  """Singular up to rounding: 1 / pivot is huge, but its product with the determinant is not."""
   a = matrices.general(rng, (4,), 5, 5, dtype)
   a[:, :, 1] = a[:, :, 0] * 3 - a[:, :, 4] / 7
   gradient = _gradient_of_det(a)
@@ -114,7 +114,7 @@ def test_det_of_numerical_rank(dtype, rng):
 
 
 def _hessian_of_det(a):
-  """By minors of order n - 2: right for every rank."""
+  """The Hessian from minors of order n - 2, right for every rank."""
   n = a.shape[-1]
   result = np.zeros((n,) * 4, a.dtype)
   for i, j, k, l in np.ndindex(n, n, n, n):
@@ -129,7 +129,7 @@ def _hessian_of_det(a):
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev], ids=lambda outer: outer.__name__)
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
 def test_second_derivative_of_det(n, outer, dtype, rng):
-  """Of matrices of every rank; through the singular values, it divides by none that is zero."""
+  """Matrices of every rank; the rule divides by no singular value that is zero."""
   holomorphic = np.iscomplexobj(dtype())
   hessian = quick_jit(jax.vmap(outer(
       jax.grad(linalg.det, holomorphic=holomorphic), holomorphic=holomorphic)))
@@ -144,7 +144,7 @@ def test_second_derivative_of_det(n, outer, dtype, rng):
 
 
 def test_second_derivative_of_det_out_of_range():
-  """The product of all entries but two is in range, those of some of them are not."""
+  """The product of all entries except two is in range, but those of some of them are not."""
   a = np.diag(np.array(10 * [1e4] + 20 * [1e-2] + [3, 0], np.float32))
   corner = np.zeros_like(a)
   corner[-1, -1] = 1
@@ -162,7 +162,7 @@ VALUES = {
 
 
 def _degenerate(rng, dtype):
-  """Each of VALUES, as a diagonal matrix and turned by a random unitary one."""
+  """Each of VALUES, as a diagonal matrix and in a random unitary basis."""
   u = matrices.unitary(rng, 5, dtype)
   turned = np.stack([(u * w) @ u.conj().T for w in VALUES.values()])
   straight = np.stack([np.diag(w) for w in VALUES.values()])
@@ -190,16 +190,36 @@ def test_spectral_sums_at_equal_eigenvalues(dtype, rng):
     scale = 1e-12 * np.abs(derivative).max()
     np.testing.assert_allclose(slope, expected, rtol=0, atol=100 * scale)
     np.testing.assert_allclose(gradient, derivative.conj(), rtol=0, atol=10 * scale)
-    assert np.isfinite(curvature).all()
+    # That of eigvalsh is NaN; that of eigh is finite, and not right.
+    np.testing.assert_array_equal(np.isfinite(curvature), function is not linalg.eigvalsh)
+
+
+def test_second_derivatives_of_eigenvalues(rng):
+  """Of a symmetric function: right, or NaN where eigenvalues are equal, in all modes."""
+  a = np.stack([np.eye(3), np.diag([1.0, 2, 3]), np.diag([1.0, 1 + 1e-16, 3])])
+  direction = matrices.hermitian(rng, (), 3, np.float64)
+  inverse = np.linalg.inv(a)
+  expected = -np.trace(inverse @ direction @ inverse @ direction, axis1=1, axis2=2)
+  expected[[0, 2]] = np.nan
+
+  def curvatures(a):
+    f = lambda t: jnp.sum(jnp.log(linalg.eigvalsh(a + t * direction)))
+    slope = jax.grad(f)
+    along = lambda g: jax.jvp(g, (0.0,), (1.0,))[1]
+    return jax.grad(slope)(0.0), along(slope), along(lambda t: jax.jvp(f, (t,), (1.0,))[1])
+
+  for found in quick_jit(jax.vmap(curvatures))(a):
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @cases.each_double
 def test_projectors_at_equal_eigenvalues(dtype, rng):
-  """dP = Σ (P dA Q + Q dA P) / (λ_P - λ_Q) over the other eigenspaces Q; of all of them dI = 0."""
+  """dP = Σ (P dA Q + Q dA P) / (λ_P - λ_Q) over the other eigenspaces Q; for the whole, dI = 0."""
   a = _degenerate(rng, dtype)
   direction = _hermitian(rng, a.shape[:1], dtype)
   values = np.concatenate([list(VALUES.values())] * 2)
-  # The projectors onto the eigenspaces of the least, and of the greatest eigenvalue; and the whole.
+  # The projectors onto the eigenspaces of the least and of the greatest eigenvalue, and the
+  # identity.
   masks = np.stack(
       [values == values[:, :1], values == values[:, -1:], np.ones_like(values)], axis=1)
   masks = masks.astype(dtype)
@@ -234,7 +254,8 @@ def test_projectors_at_equal_eigenvalues(dtype, rng):
 
 @cases.each_double
 def test_nearly_equal_eigenvalues(dtype, rng):
-  """A gap that is resolved must be used: masking it would be silently wrong."""
+  """A gap that is resolved must be used: masking it would give a wrong derivative without an
+  error."""
   gap = 1e-6
   u = matrices.unitary(rng, 3, dtype)
   a = (u * np.array([1, 1 + gap, 3])) @ u.conj().T
@@ -288,7 +309,7 @@ def _assert_derivatives(function, a, direction, expected, rng, tolerance):
 @pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng):
-  """The relative rotation of U and V is determined there, and only the common one is not."""
+  """The relative rotation of U and V is determined there; only the common one is not."""
   k = min(shape)
   a = _with_values(rng, shape, dtype, SINGULAR_VALUES.values())
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
@@ -339,7 +360,8 @@ def test_sums_of_singular_values(shape, dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_svd_of_rank_deficient_matrices(shape, dtype, rng):
-  """At zero singular values derivatives are finite, and the space of the others has its own."""
+  """At zero singular values derivatives are finite, and the space of the others has the right
+  ones."""
   values = [np.array([3, 2, 0, 0.0]), np.zeros(4), np.array([1, 1, 0, 0.0])]
   a = _with_values(rng, shape, dtype, values)
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
@@ -359,7 +381,7 @@ def test_svd_of_rank_deficient_matrices(shape, dtype, rng):
 
 
 def test_svd_of_a_hermitian_matrix(rng):
-  """With hermitian=True the derivative is that of eigh, whichever sign the eigenvalues have."""
+  """The derivative for hermitian=True is that of eigh, whichever sign the eigenvalues have."""
   a = matrices.hermitian(rng, (3,), 4, np.complex128)
   direction = matrices.hermitian(rng, (3,), 4, np.complex128)
 
@@ -375,7 +397,7 @@ def test_svd_of_a_hermitian_matrix(rng):
 
 @cases.each_double
 def test_general_matrices_with_equal_eigenvalues(dtype, rng):
-  """d Σ f(w) = tr(f'(A) dA), of a diagonalisable A; and projectors onto whole eigenspaces."""
+  """d Σ f(w) = tr(f'(A) dA), for a diagonalizable A; and projectors onto whole eigenspaces."""
   values = np.array([2, 2, 2, -1.0])
   x = matrices.well_conditioned(rng, (), 4, dtype)
   a = x @ np.diag(values) @ np.linalg.inv(x)
@@ -409,7 +431,7 @@ def test_generalised_eigenvalues_that_are_equal(dtype, rng):
 
 @cases.each_double
 def test_tridiagonal_matrices_with_equal_eigenvalues(dtype):
-  """Where an off-diagonal element is zero, and moves."""
+  """An off-diagonal element is zero, and changes."""
   d, e = np.ones(3, dtype), np.zeros(2, dtype)
   cubes = lambda d, e: jnp.sum(linalg.eigh_tridiagonal(d, e)[0] ** 3)
   gradients = jax.grad(cubes, (0, 1))(d, e)
@@ -420,7 +442,7 @@ def test_tridiagonal_matrices_with_equal_eigenvalues(dtype):
 @cases.each_double
 @pytest.mark.parametrize("output", ["real", "complex"])
 def test_schur_form_with_equal_eigenvalues(output, dtype, rng):
-  """Traces of powers of T are those of A; between equal eigenvalues nothing is divided by."""
+  """Traces of powers of T are those of A; nothing is divided by a gap between equal eigenvalues."""
   a = np.stack([np.eye(4), np.diag([1, 1, 2, 2]), np.kron(np.eye(2), [[1, 2], [-3, 1]])])
   a = a.astype(dtype)
   direction = matrices.general(rng, (3,), 4, 4, dtype)
@@ -468,7 +490,7 @@ def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
 
 @cases.each_double
 def test_raw_qr_of_an_upper_triangle(dtype, rng):
-  """A reflector that is the identity has no direction to move in, and a finite derivative."""
+  """A reflector that is the identity has no direction, but a finite derivative."""
   a = np.triu(matrices.general(rng, (), 4, 3, dtype).real).astype(dtype)
   tangents = jax.jvp(lambda a: tuple(linalg.qr(a, mode="raw")), (a,), (np.ones_like(a),))[1]
   assert all(np.isfinite(x).all() for x in tangents)
@@ -477,7 +499,7 @@ def test_raw_qr_of_an_upper_triangle(dtype, rng):
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
 @cases.each(cases.DIFFERENTIABLE_CASES)
 def test_empty(case, batch, rng):
-  """Matrices without elements have derivatives of their shapes: indices -1 and -2 are not there."""
+  """Matrices without elements have derivatives of their shapes: indices -1 and -2 do not exist."""
   operands = [np.asarray(x) for x in case.operands(rng, batch, 0, 0, np.float64)]
   function, moving = cases.of_inexact(lambda *x: case.invariant(case.results(*x)), operands)
   results, tangents = jax.jvp(function, moving, moving)
@@ -528,7 +550,7 @@ def test_one_by_one(dtype, rng):
 
 
 def test_close_eigenvalues_in_float32(rng):
-  """A gap far above rounding is no repeated eigenvalue, however large the matrix is."""
+  """A gap far above rounding is not a repeated eigenvalue, however large the matrix is."""
   n = 256
   u = matrices.unitary(rng, n, np.float64)
   w = np.linspace(1, 2, n)
@@ -549,7 +571,7 @@ def test_close_eigenvalues_in_float32(rng):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda dtype: dtype.__name__)
 def test_gradient_of_det_out_of_range(dtype):
-  """Products of pivots that leave the range on the way to a gradient that is in it."""
+  """Products of pivots leave the range on the way to a gradient that is in it."""
   large = 2.0 ** int(np.log2(float(np.finfo(dtype).max)) * 0.6)
   top = np.finfo(dtype).max / 2
   for diagonal in ([large, large, 1 / large, 1 / large], [1 / large, large, 1 / large, large],

@@ -1,4 +1,4 @@
-"""Losses that depend on the choice of eigenvectors are told from those that do not."""
+"""Losses that depend on the choice of eigenvectors are distinguished from those that do not."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +43,7 @@ def test_phase(rng):
 
 
 def test_rotation_among_equal_eigenvalues(rng):
-  """One eigenvector of a double eigenvalue depends on how their plane is split."""
+  """One eigenvector of a double eigenvalue depends on the basis of their plane."""
   a = matrices.with_eigenvalues(rng, np.array([1.0, 1, 2, 3]), np.float64)
   x = rng.standard_normal(4)
   assert linalg.eigh_gauge_error(lambda w, v: (x @ v[:, 0]) ** 2, a) > 1e-2

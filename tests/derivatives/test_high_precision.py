@@ -1,6 +1,7 @@
-"""First and second derivatives against those in a hundred digits, to the last places.
+"""First and second derivatives against a hundred digits, to the last places.
 
-Central differences in double precision see eight digits: a rule that cancels may lose the others.
+Central differences in double precision show eight digits. A rule with cancellation may lose the
+others.
 """
 
 import jax
@@ -13,7 +14,9 @@ import linalg
 import matrices
 from quick import quick_jit
 
-pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype, pytest.mark.compiles]
+ALL_DTYPES = True
+ONE_DTYPE = True
+COMPILES = True
 N = 4
 DIGITS = 100
 STEP = mpmath.mpf(10) ** -25
@@ -79,7 +82,7 @@ def _our_eigenvalues(a):
   return w[jnp.lexsort((w.imag, w.real))]
 
 
-# Of each: ours, the same in many digits, and the kind of its operand.
+# For each: this package's function, the same function in many digits, and the kind of operand.
 FUNCTIONS = {
     "cholesky": (linalg.cholesky, mpmath.cholesky, "positive"),
     "inv": (linalg.inv, mpmath.inverse, "general"),
@@ -108,14 +111,14 @@ FUNCTIONS = {
 
 
 def _operand(kind, rng, dtype):
-  """The operand, and a direction in which it stays what it is."""
+  """The operand, and a direction in which it keeps its kind."""
   hermitian = lambda x: (x + x.conj().T) / 2
   shape = (5, 3) if kind.endswith("tall") else (N, N)
   direction = matrices.general(rng, (), *shape, dtype)
   if kind in ("positive", "equal"):
     direction = hermitian(direction)
   if kind == "equal":
-    # Numbers that the dtype holds: equal eigenvalues that rounding does not part.
+    # The dtype holds these numbers exactly, so rounding does not separate equal eigenvalues.
     return np.diag([2, 2, 2, 5]).astype(dtype), direction
   if kind == "equal_tall":
     return 2 * np.eye(5, 3, dtype=dtype), direction

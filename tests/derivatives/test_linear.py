@@ -1,4 +1,4 @@
-"""Derivative rules that have handlers: they do what their formula says."""
+"""Derivative rules that have handlers: the handlers agree with the formulas."""
 
 import functools
 
@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import derivatives
 import linalg
+import selection
 from linalg._catalogue import matrices
 from linalg._factorizations import cholesky, det, eigh, qr, solve, svd
 from quick import quick_jit
@@ -34,9 +35,9 @@ def _near(x, y, n):
 
 
 def _near_by_gaps(found, expected, gaps, tangent):
-  """The same of derivatives of vectors, which divide by `gaps` (batch, n, k) that are not 0."""
+  """`_near` for derivatives of vectors, which divide by the nonzero `gaps` (batch, n, k)."""
   batch, n = gaps.shape[:2]
-  # What rounding leaves of a difference of eigenvalues.
+  # The rounding error of a difference of eigenvalues.
   steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
   bound = 60 * n * np.finfo(tangent.dtype).eps * steepest * (1 + np.abs(tangent).max())
   for x, y in zip(found, expected, strict=True):
@@ -51,7 +52,7 @@ def _formula_and_transpose(formula, factors, tangent, cotangent):
   return linear(tangent), jax.linear_transpose(linear, tangent)(cotangent)[0]
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_cholesky(n, attributes, dtype, rng):
@@ -70,10 +71,11 @@ def test_cholesky(n, attributes, dtype, rng):
     _near(found, expected, n)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_full_cholesky(n, dtype, rng):
-  """The same along matrices that are not Hermitian; what stands above the factor is not read."""
+  """`test_cholesky` along matrices that are not Hermitian; the upper triangle of the factor is not
+  read."""
   a, x = _operands(rng, n, dtype)
 
   @quick_jit
@@ -89,7 +91,7 @@ def test_full_cholesky(n, dtype, rng):
     _near(found, expected, n)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", SIZES)
 def test_eigh(n, attributes, dtype, rng):
@@ -116,7 +118,7 @@ def test_eigh(n, attributes, dtype, rng):
   _near_by_gaps((*tangents, found), (*forward, expected), gaps, x)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", SIZES)
 def test_svd(n, dtype, rng):
   """Forward and backward, against the formula and its transpose; equal and zero values too."""
@@ -141,7 +143,7 @@ def test_svd(n, dtype, rng):
   _near_by_gaps((*tangents, found), (*forward, expected), gaps, a)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (4, 4), (5, 3), (13, 4), (7, 7), (32, 32)])
 def test_qr(m, n, dtype, rng):
   """Forward and backward, against the formula and its transpose."""
@@ -170,16 +172,18 @@ COFACTORS = pytest.mark.parametrize(
     ids=["handler", "fallback"])
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @COFACTORS
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 32, 33, 38])
 def test_cofactors(n, cofactors, dtype, rng):
-  """Of matrices of every rank in one batch, by singular values in double precision: the transpose
-  of adj(U S Vᴴ) = det(U Vᴴ) V adj(S) Uᴴ."""
+  """Matrices of every rank in one batch, against singular values in double precision.
+
+  The transpose of adj(U S Vᴴ) is det(U Vᴴ) V adj(S) Uᴴ.
+  """
   a = matrices.general(rng, (23,), n, n, dtype)
   wide = np.result_type(dtype, np.float64)
-  # Whole numbers, so that a repeated or a zero row gives pivots that are exactly zero; cofactors of
-  # large ones leave float32's range.
+  # Integers, so that a repeated or a zero row gives pivots that are exactly zero. Cofactors of
+  # large integers leave float32's range.
   a = a * (2 if n < 33 else 1)
   a = np.round(a.real).astype(wide) + (1j * np.round(a.imag) if dtype.kind == "c" else 0)
   if n > 1:
@@ -188,7 +192,7 @@ def test_cofactors(n, cofactors, dtype, rng):
   if n > 3:
     a[5, 2:4] = a[5, :2]
     a[6] = 0
-    a[7] = np.eye(n, k=1)  # of rank n - 1, and all pivots but one are zero
+    a[7] = np.eye(n, k=1)  # of rank n - 1; all pivots except one are zero
   u, s, vh = np.linalg.svd(a)
   others = np.stack([np.prod(np.delete(s, k, -1), axis=-1) for k in range(n)], axis=-1)
   phase = np.linalg.det(u) * np.linalg.det(vh)
@@ -196,18 +200,18 @@ def test_cofactors(n, cofactors, dtype, rng):
   expected = phase[:, None, None] * (adjoint(vh) * others[:, None, :]) @ adjoint(u)
   found = np.asarray(quick_jit(cofactors)(jnp.asarray(a.astype(dtype)))).mT
   assert found.dtype == dtype
-  # What rounding of A does to the products of all but one singular value.
+  # The effect of rounding A on the products of all singular values except one.
   bound = 100 * n * np.finfo(dtype).eps * s[:, 0] * np.prod(s[:, : max(n - 2, 0)], axis=-1)
   assert np.all(np.abs(found - expected).max(axis=(-1, -2)) <= bound)
   if n > 3:
     np.testing.assert_array_equal(found[6], 0)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 8, 33])
 @pytest.mark.parametrize("function", [linalg.det, linalg.slogdet], ids=["det", "slogdet"])
 def test_value_with_its_derivative(function, n, dtype, rng):
-  """The same bits as alone, of singular matrices too: of whole numbers, and of one with NaN."""
+  """The bits are those of the value alone, also for singular matrices and for one with NaN."""
   a = np.round(matrices.general(rng, (23,), n, n, dtype) * 3).astype(dtype)
   if n > 1:
     a[3:9, 1] = 3 * a[3:9, 0]
@@ -236,7 +240,8 @@ def test_cofactors_in_range(dtype):
     (linalg.cholesky, "linalg_cholesky", 1), (lambda a: linalg.qr(a)[0], "linalg_qr", 0),
     (lambda a: linalg.svd(a)[0], "linalg_svd", 0)])
 def test_which_sizes_have_handlers(operation, target, beyond, rng):
-  """Once each; beyond it, but for Cholesky's, substitution and products are faster."""
+  """The handler is called once. Beyond the limit, except for Cholesky, other operations are
+  faster."""
   for n, count in ((32, 1), (33, beyond)):
     a, x = _operands(rng, n, np.float32)
     gradient = jax.jit(jax.grad(lambda a, x=x: jnp.sum(operation(a) * x)))
@@ -248,7 +253,7 @@ def test_which_sizes_have_handlers(operation, target, beyond, rng):
 
 
 def test_solve_factors_once(rng):
-  """And gives the factors on, which are those of `lu`."""
+  """The solve passes the factors on, which are those of `lu`."""
   a, b = _operands(rng, 7, np.float64)
   text = jax.jit(jax.grad(lambda a: jnp.sum(linalg.solve(a, b)))).lower(a).compile().as_text()
   assert text.count('custom_call_target="linalg_solve_lu') == 1
@@ -260,13 +265,13 @@ def test_solve_factors_once(rng):
 
 
 def test_systems_without_elements():
-  """Their info has elements all the same, so that the handler is called."""
+  """Their info has elements all the same, so the handler is called."""
   operands = np.zeros((2, 0, 0)), np.zeros((2, 0, 3))
   (_, info), _ = jax.jvp(linalg.solve_ex, operands, operands)
   np.testing.assert_array_equal(info, [0, 0])
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", [3, 8, pytest.param(32, marks=pytest.mark.cpu)])
 def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
   a, x = _operands(rng, n, dtype, (37,))
@@ -291,9 +296,9 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
 
 
 @pytest.mark.cpu
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 def test_large_cholesky(dtype, rng):
-  """By several blocks of rows; and the same bits whether threads share a batch or one matrix."""
+  """Several blocks of rows. The bits agree whether threads share a batch or one matrix."""
   a, x = _operands(rng, 300, dtype, (3,))
   factor = linalg.cholesky(a)
 
@@ -316,7 +321,7 @@ def test_large_cholesky(dtype, rng):
 
 
 def test_third_derivatives(rng):
-  """Those of second order of a tangent."""
+  """The second-order derivatives of a tangent."""
   a, direction = _operands(rng, 3, np.float64, ())
   tangent = lambda a: jax.jvp(linalg.cholesky, (a,), (jnp.broadcast_to(direction, a.shape),))[1]
   derivatives.check(tangent, (a,), rng)
@@ -335,7 +340,7 @@ def test_a_failed_matrix_spoils_its_own_derivative_alone(n, rng):
 
 @pytest.mark.cpu
 def test_sharded(rng):
-  """The gradient stays where the batch lies."""
+  """The gradient is sharded like the batch."""
   mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
   a, x = (
       jax.device_put(y, NamedSharding(mesh, PartitionSpec("x")))

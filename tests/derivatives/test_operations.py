@@ -1,7 +1,7 @@
 """Derivatives of every operation, in every mode and to second order.
 
 A rule that is right to first order may lose a dependency on the operand in its own derivative, or
-when it is transposed; complex rules lose a conjugate; flags, the triangle that moves.
+when it is transposed. Complex rules may lose a conjugate. Flags may lose the triangle that changes.
 """
 
 import itertools
@@ -17,7 +17,7 @@ import linalg
 import matrices
 from quick import quick_jit
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 
 @cases.each_in_double(cases.DIFFERENTIABLE_CASES)
@@ -38,7 +38,7 @@ def test_rectangular(case, shape, dtype, rng):
 
 @pytest.mark.parametrize("shape", [(4, 2), (2, 4)], ids=["tall", "wide"])
 def test_qr_pivoted_complete(shape, rng):
-  """The permutation is constant; the factors move as those of the permuted columns."""
+  """The permutation is constant; the factors change as those of the permuted columns."""
   derivatives.check(
       lambda a: linalg.qr(a, mode="complete", pivoting=True),
       (matrices.general(rng, (), *shape, np.complex128),), rng)
@@ -46,7 +46,8 @@ def test_qr_pivoted_complete(shape, rng):
 
 @cases.each_double
 def test_one_triangle_of_a_hermitian_matrix(dtype, rng):
-  """Without symmetrisation only the named triangle moves, and of the diagonal the real part."""
+  """Without symmetrization only the named triangle counts, and only the real part of the
+  diagonal."""
 
   def function(a):
     factors = [linalg.cholesky(a, upper=upper, symmetrize_input=False) for upper in (False, True)]
@@ -103,7 +104,7 @@ def test_fewer_reflectors_than_columns(dtype, rng):
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_programs(rng):
-  """What users write: operations composed, with one operand in several places."""
+  """Programs as users write them: operations composed, with one operand in several positions."""
 
   def function(a, b):
     definite = a @ a.mT.conj() + 4 * jnp.eye(3)

@@ -1,6 +1,7 @@
-"""What an operation says it does not read may hold anything: NaN there changes no bit of a result.
+"""Entries that an operation does not read may hold anything: NaN there changes no bit of a result.
 
-Reading both triangles and using one, or multiplying by zero what is not wanted, would show here.
+The tests detect code that reads both triangles and uses one, or multiplies unwanted entries by
+zero.
 """
 
 import itertools
@@ -65,7 +66,7 @@ def test_unnamed_triangle(name, n, lower, dtype, rng):
 @pytest.mark.parametrize("name", HERMITIAN)
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128], ids=lambda dtype: dtype.__name__)
 def test_imaginary_diagonal(name, lower, dtype, rng):
-  """A diagonal's imaginary part counts for nothing: a Hermitian matrix has none."""
+  """The imaginary part of the diagonal is ignored: a Hermitian matrix has none."""
   a = matrices.positive_definite(rng, (3,), 5, dtype)
   a = (a + np.swapaxes(a, -1, -2).conj()) / 2
   index = np.arange(5)
@@ -168,7 +169,7 @@ def test_gradient_of_triangular_solve(flags, rng):
 
 @pytest.mark.parametrize("lower", BOOLS)
 def test_cho_solve(lower, dtype, rng):
-  """The factor that SciPy's cho_factor returns holds anything in the other triangle."""
+  """The factor from SciPy's cho_factor holds arbitrary numbers in the other triangle."""
   a = matrices.positive_definite(rng, (2,), 5, dtype)
   factor = linalg.cholesky(a, upper=not lower)
   b = matrices.general(rng, (2,), 5, 2, dtype)
@@ -178,7 +179,7 @@ def test_cho_solve(lower, dtype, rng):
 
 
 def test_householder_product(dtype, rng):
-  """The heads of the reflectors are 1, and R stands above them."""
+  """The heads of the reflectors are 1, and R is stored above them."""
   h, taus = linalg.qr(matrices.general(rng, (2,), 5, 3, dtype), mode="raw")
   a = np.swapaxes(np.asarray(h), -1, -2)
   spoilt = np.where(np.tri(5, 3, -1, dtype=bool), a, np.array(np.nan, dtype))

@@ -7,11 +7,11 @@ from linalg.distributed import _cyclic
 
 @pytest.fixture
 def all_phases():
-  """For tests of the phases themselves, and of what they move."""
+  """A mark for tests of the phases themselves, and of what they move."""
 
 
 @pytest.fixture(autouse=True)
 def few_phases(request, monkeypatch):
-  """Programs compile in a fifth of the time."""
+  """Few phases make programs compile faster."""
   if "all_phases" not in request.fixturenames:
     monkeypatch.setattr(_cyclic, "_PHASES", 2)

@@ -1,4 +1,5 @@
-"""General square matrices that several devices share: what linalg's own functions give."""
+"""General square matrices that several devices share: results are those of linalg's own
+functions."""
 
 import functools
 
@@ -21,7 +22,7 @@ from sharded import KINDS
 
 @each_result
 def test_results(layout, kind, dtype, rng):
-  """The inverse lies where A does, and x where b does; the rest on all devices."""
+  """The inverse is sharded like A, and x like b; other results are on all devices."""
   a = matrices.general(rng, (), N, N, dtype)
   b = matrices.general(rng, (), N, 2, dtype)
   x = place(a, layout, kind)
@@ -46,7 +47,7 @@ def test_results(layout, kind, dtype, rng):
 
 
 def check_factors(factor, a, dtype):
-  """A[p] = L U, of factors that are far from each other in the layout."""
+  """A[p] = L U, for factors that are far from each other in the layout."""
   order = np.asarray(factor.permutation)
   np.testing.assert_array_equal(order, np.broadcast_to(order[0], order.shape))
   order, n = order[0], len(a)
@@ -59,7 +60,7 @@ def check_factors(factor, a, dtype):
 
 
 def unrolled(g, blocks):
-  """The matrix of what each device has, by the layout that docs/distributed_costs.md draws."""
+  """The matrix from each device's part, by the layout that docs/distributed_costs.md draws."""
   found = np.zeros((g.padded, g.padded), blocks.dtype)
   t = np.arange(g.padded) // g.block
   for r in range(g.rows):
@@ -86,7 +87,8 @@ def test_residuals(n, dtype, rng):
 
 
 def test_pivots_that_are_needed():
-  """Of a matrix whose leading minors are zero, as of a permutation, by all devices' rows."""
+  """All devices' rows are exchanged for a matrix with zero leading minors, such as a
+  permutation."""
   order = np.roll(np.arange(N), 13)[::-1]
   a = np.diag(np.arange(1.0, N + 1))[order]
   factor = dist.lu_factor(place(a, "both"), panel=PANEL)
@@ -100,7 +102,7 @@ def test_pivots_that_are_needed():
 @pytest.mark.extended
 @pytest.mark.parametrize("layout", ["both", "columns"])
 def test_singular(layout, rng):
-  """info is the first pivot that is zero; the determinant is 0, and what is solved is NaN."""
+  """info is the index of the first zero pivot; the determinant is 0, and solutions are NaN."""
   good = matrices.general(rng, (), N, N, np.float64)
   for order in (1, 17, 19, N):
     bad = good.copy()
@@ -118,7 +120,7 @@ def test_singular(layout, rng):
     assert factor.info == linalg.lu_ex(bad)[3]
     check_factors(factor, bad, np.float64)
     assert factor.slogdet() == (0, -np.inf)
-  # 0 or Inf as jax.numpy's determinant where it is out of range, but not on the way.
+  # A determinant out of range is 0 or Inf, as in jax.numpy, but no intermediate result is.
   half = np.arange(N) < N // 2
   for diagonal, expected in (
       (np.full(N, 1e10), np.inf), (np.full(N, 1e-10), 0), (np.where(half, np.inf, 2.0), np.inf),
@@ -126,14 +128,14 @@ def test_singular(layout, rng):
     a = np.diag(diagonal)
     close(dist.lu_factor(place(a, layout), panel=PANEL).det(), expected, np.float64)
     assert expected == 1 or jnp.linalg.det(a) == expected
-  # And a complex one has no NaN, of 0 times what is out of range.
+  # A complex determinant has no NaN from 0 times a factor out of range.
   a = 1e10 * np.eye(N, dtype=np.complex64)
   assert dist.lu_factor(place(a, layout), panel=PANEL).det() == np.inf == linalg.det(a)
 
 
 @pytest.mark.extended
 def test_derivative_of_a_determinant_that_is_zero():
-  """NaN, all of it."""
+  """The whole derivative is NaN."""
   x = place(np.diag(np.arange(N, dtype=np.float64)), "both")
   gradient = quick_jit(jax.grad(lambda a: dist.det(a, axes=AXES, panel=PANEL)))
   with jax.set_mesh(x.sharding.mesh):
@@ -144,7 +146,8 @@ def test_derivative_of_a_determinant_that_is_zero():
     "grid", [(2, 4), *(pytest.param(x, marks=pytest.mark.extended) for x in ((8, 1), (1, 8)))],
     ids=str)
 def test_grids(grid, rng):
-  """Catches what is right only where the grid has more rows than columns, and several of both."""
+  """Catches code that is right only where the grid has more rows than columns, and several of
+  both."""
   a = matrices.general(rng, (), N, N, np.float64)
   factor = dist.lu_factor(place(a, "rows"), panel=PANEL, grid=grid)
   assert (factor.grid.rows, factor.grid.columns) == grid
@@ -179,7 +182,7 @@ def test_functions_of_one_call(rng):
 
 
 def test_small():
-  """Of no rows, and of one: the rest of a panel is filled up."""
+  """Matrices with no rows and with one: the rest of a panel is padding."""
   mesh, _ = mesh_of("both")
   with jax.set_mesh(mesh):
     assert dist.inv(np.zeros((0, 0))).shape == (0, 0)
@@ -201,7 +204,8 @@ def test_checked(name, call):
 
 
 def test_a_factor_is_a_pytree(rng):
-  """Of one type, whether its matrix was traced or there, for branches and loops."""
+  """A factor has one type, for traced and for concrete matrices, so branches and loops accept
+  it."""
   a = matrices.general(rng, (), N, N, np.float64)
   x = place(a, "both")
   eager = dist.lu_factor(x)
@@ -217,7 +221,7 @@ def test_a_factor_is_a_pytree(rng):
 
 
 def determinants(library, a, **axes):
-  """Of slogdet and det, the latter over its own value, which is large."""
+  """slogdet and det, the latter over its own value, which is large."""
   factor = dist.lu_factor(a, **axes) if library is dist else None
   sign, logarithm = factor.slogdet() if factor else linalg.slogdet(a)
   det = factor.det() if factor else linalg.det(a)
@@ -233,7 +237,7 @@ CALLS = {
 
 
 def derivatives(call, library, **axes):
-  """Forward, reverse, and one over the other."""
+  """Forward, reverse, and forward over reverse."""
   value = functools.partial(call, library, **axes)
   gradient = jax.grad(lambda a, b: jnp.sum(jnp.abs(value(a, b)) ** 3), (0, 1))
   return lambda a, b, da, db: (
@@ -242,7 +246,7 @@ def derivatives(call, library, **axes):
 
 @each_derivative(CALLS, ("solve", AxisType.Explicit, np.complex128))
 def test_derivatives(name, kind, dtype, rng):
-  """Those of linalg's functions; no device holds a matrix."""
+  """Derivatives are those of linalg's functions; no device holds a matrix."""
   n = 24
   host = [matrices.general(rng, (), n, k, dtype) for k in (n, 2, n, 2)]
   lie = [place(x, "both", kind) if x.shape[1] == n else x for x in host]
@@ -262,7 +266,7 @@ def test_derivatives(name, kind, dtype, rng):
 @pytest.mark.extended
 @KINDS
 def test_vmap(kind, rng):
-  """Over a dimension that no device shares, with gradients."""
+  """`vmap` over a dimension that no device shares, with gradients."""
   a = np.stack([matrices.general(rng, (), 24, 24, np.float64) for _ in range(2)])
   b = np.ones(24)
   mesh, _ = mesh_of("both", kind)

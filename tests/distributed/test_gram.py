@@ -1,4 +1,4 @@
-"""Inverse roots of Gram matrices of sharded ones: what linalg.inverse_pth_root gives of A Aᴴ."""
+"""Inverse roots of sharded Gram matrices: results are linalg.inverse_pth_root's of A Aᴴ."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def of_gram(a, p, **options):
     np.complex128, *[pytest.param(x, marks=pytest.mark.extended)
                      for x in (np.float32, np.float64, np.complex64)]])
 def test_results(kind, dtype, rng):
-  """Tall and wide, of rows that devices do not divide, with epsilons and without."""
+  """Tall and wide matrices, of uneven rows, with epsilons and without."""
   a = matrices.general(rng, (), ROWS, N, dtype)
   for x in (place(a, kind), place(a.T, kind, P(None, ("x", "y")))):
     found = dist.gram_inverse_pth_root(x, 4, **OPTIONS)
@@ -48,7 +48,7 @@ def test_results(kind, dtype, rng):
     AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.extended)],
     ids=lambda x: x.name)
 def test_batch(kind, rng):
-  """Over another axis, an epsilon for each."""
+  """A batch over another axis, with an epsilon for each matrix."""
   a = matrices.general(rng, (4,), ROWS, N, np.float64)
   x = place(a, kind, P("x", "y", None))
   epsilon = np.arange(1.0, 5)
@@ -63,8 +63,10 @@ def test_batch(kind, rng):
                     ("nearly equal", (3.0, 2, 2 - 1e-12, 2 - 1e-13)))
     for kind in (AxisType.Auto, AxisType.Explicit)[name != "equal" :]])
 def test_derivatives(name, s, kind, rng):
-  """Forward, reverse, and one over the other, where eigenvalues are equal too, but for the largest,
-  of which `ridge_epsilon` takes a part; no device has A."""
+  """Forward, reverse, and forward over reverse, at equal eigenvalues too; no device has A.
+
+  The largest eigenvalue stays distinct, because `ridge_epsilon` takes a part of it.
+  """
   u, _ = np.linalg.qr(matrices.general(rng, (), ROWS, N, np.float64))
   v, _ = np.linalg.qr(matrices.general(rng, (), N, N, np.float64))
   a, da = u * s @ v, matrices.general(rng, (), ROWS, N, np.float64)
@@ -87,7 +89,7 @@ def test_derivatives(name, s, kind, rng):
 
 
 def test_what_moves():
-  """One sum of n² numbers, and the largest entry."""
+  """The program moves one sum of n² numbers, and the largest entry."""
   x = place(np.zeros((ROWS, N), np.float32), AxisType.Explicit)
   program = quick_jit(lambda a: dist.gram_inverse_pth_root(a, 4, **OPTIONS)).lower(x).compile()
   found = dist.report(program)

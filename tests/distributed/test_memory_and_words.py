@@ -1,4 +1,4 @@
-"""What programs for one matrix hold and receive on each of eight devices."""
+"""The memory and the traffic of programs for one matrix on each of eight devices."""
 
 import jax
 import jax.numpy as jnp

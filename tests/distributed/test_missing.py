@@ -1,4 +1,4 @@
-"""Names that linalg.distributed has not: errors that say what to use."""
+"""Names that linalg.distributed does not have: the errors say what to use."""
 
 import importlib
 import re
@@ -26,7 +26,8 @@ def test_all_of_linalg_is_there_or_named():
     dist.qr, dist.svd, dist.svdvals, dist.pinv, dist.polar, dist.newton_schulz,
     lambda a: dist.lstsq(a, np.ones(len(a)))])
 def test_square(call):
-  """Of one that is sharded over both dimensions, what is for tall matrices names what there is."""
+  """Functions for tall matrices refuse one that is sharded over both dimensions, and name
+  alternatives."""
   with pytest.raises(NotImplementedError, match="Use linalg.distributed.lu_factor.*reshard"):
     call(place(np.eye(N), "both"))
 
@@ -46,7 +47,7 @@ def test_says_what_to_use(name):
 
 
 def test_import_of_a_name():
-  """Python has an error of its own for it."""
+  """Python has its own error for it."""
   with pytest.raises(ImportError, match="cannot import name 'eigh' from 'linalg.distributed'"):
     from linalg.distributed import eigh  # type: ignore[attr-defined]  # noqa: F401
 

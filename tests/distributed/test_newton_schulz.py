@@ -1,4 +1,4 @@
-"""Muon's orthogonalisation of sharded matrices: the polynomials of their singular values."""
+"""Muon's orthogonalization of sharded matrices: the polynomials of their singular values."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def divisor(a, preconditioning, eps):
 
 
 def by_values(a, steps, preconditioning="frobenius", eps=1e-8):
-  """NumPy's, of singular values, in double precision."""
+  """NumPy's result from singular values, in double precision."""
   a = a.astype(np.promote_types(a.dtype, np.float64))
   u, s, vh = np.linalg.svd(a / divisor(a, preconditioning, eps), full_matrices=False)
   for x, y, z in steps:
@@ -43,7 +43,7 @@ def by_values(a, steps, preconditioning="frobenius", eps=1e-8):
 
 
 def by_products(a, steps):
-  """As Muon is written, for derivatives."""
+  """Muon as it is usually written, for derivatives."""
   a = a / (jnp.sqrt(jnp.sum(jnp.abs(a) ** 2)) + 1e-8).astype(a.dtype)
   for x, y, z in steps:
     g = a.conj().mT @ a
@@ -71,7 +71,7 @@ def test_results(kind, rng):
 
 
 def test_batch(rng):
-  """Over another axis, of rows that devices do not divide; NaN stays in its own matrix."""
+  """A batch over another axis, with uneven rows; NaN stays in its own matrix."""
   a = matrices.general(rng, (4,), ROWS - 1, N, np.float64)
   a[1, 3, 2] = np.nan
   with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
@@ -82,7 +82,7 @@ def test_batch(rng):
 
 
 def test_rounding_does_not_grow(rng):
-  """Of a matrix of low rank, by steps in which the rounding of one Gram matrix would overflow."""
+  """A matrix of low rank, by steps in which the rounding of one Gram matrix would overflow."""
   a = matrices.general(rng, (), 512, 2, np.float32) @ matrices.general(rng, (), 2, 32, np.float32)
   x = place(a)
   with jax.set_mesh(x.sharding.mesh):
@@ -100,7 +100,7 @@ def test_rounding_does_not_grow(rng):
     (AxisType.Explicit, 2), pytest.param(AxisType.Auto, 5, marks=pytest.mark.extended)],
     ids=lambda x: getattr(x, "name", x))
 def test_derivatives(kind, steps, rng):
-  """Forward, reverse, and one over the other; no device has A."""
+  """Forward, reverse, and forward over reverse; no device has A."""
   a, da = (matrices.general(rng, (), ROWS, N, np.complex128) for _ in range(2))
   lie = place(a, kind), place(da, kind)
 
@@ -129,7 +129,7 @@ def test_scale(size, rng):
 
 @pytest.mark.parametrize("preconditioning", ["aol", "schatten"])
 def test_below_epsilon(preconditioning):
-  """Divided by √eps, which is far beyond the scale of the matrix."""
+  """The matrix is divided by √eps, which is far above its scale."""
   a = 1e-22 * np.eye(ROWS, N, dtype=np.float32)
   found = dist.newton_schulz(place(a), (1.5, -0.5, 0.0), 1, preconditioning=preconditioning)
   close(1e18 * found, 1.5 * 1e22 * a, np.float32)

@@ -48,7 +48,7 @@ def with_values(rng, s):
 
 @FEW
 def test_results(layout, kind, rng):
-  """linalg's; U lies where A does, and P is on all devices that share the matrix."""
+  """Results are linalg's. U is sharded like A, and P is on all devices that share the matrix."""
   batch = (2,) if layout == "batch" else ()
   a = general(rng, *batch, ROWS, N, dtype=np.complex128)
   expected = [linalg.polar(a), linalg.polar(a.mT, "left")]
@@ -69,7 +69,7 @@ def test_results(layout, kind, rng):
     (ROWS, N), pytest.param((8, 8), marks=pytest.mark.extended),
     pytest.param((N, ROWS), marks=pytest.mark.extended)], ids=["tall", "square", "wide"])
 def test_derivatives(shape, kind, rng):
-  """Forward, and one over the other: linalg's; and nothing long moves."""
+  """Forward, and forward over reverse, as linalg's; no long array moves."""
   wide = shape[0] < shape[1]
   host = [general(rng, *shape, dtype=np.complex128) for _ in range(3)]
   lie = [place(x, "both", kind, wide) for x in host]
@@ -95,7 +95,7 @@ def test_derivatives(shape, kind, rng):
 
 
 def test_what_moves(rng):
-  """By the Gram matrix k² numbers and a scale; and little more than A and U is held."""
+  """By the Gram matrix, k² numbers and a scale move, and little more than A and U is held."""
   x = place(general(rng, 4096, 16))
   found = {}
   with jax.set_mesh(x.sharding.mesh):
@@ -110,8 +110,10 @@ def test_what_moves(rng):
 
 
 def test_ill_conditioned(rng):
-  """Where the Gram matrix has no digit of what is small: by R, U is orthonormal to rounding;
-  by that matrix what is small is shrunk."""
+  """Small singular values have no digits in the Gram matrix.
+
+  By R, U is orthonormal to rounding. By the Gram matrix, small values are shrunk.
+  """
   s = np.array([1, 1e-4, 1e-11])
   a = with_values(rng, s)
   x = place(a)
@@ -126,8 +128,10 @@ def test_ill_conditioned(rng):
 
 
 def test_extremes(rng):
-  """Of zero, of lower rank, tiny, in half precision, of few and of no columns, and NaN, which stays
-  in its own matrix."""
+  """Zero, lower rank, tiny, half precision, few and no columns, and NaN.
+
+  NaN stays in its own matrix.
+  """
   low = general(rng, ROWS, 1) @ general(rng, 1, N)
   u, p = map(np.asarray, dist.polar(place(low)))
   close(u.T @ u, np.eye(N), np.float64)
@@ -156,7 +160,7 @@ def test_extremes(rng):
 
 
 def test_uneven_rows(rng):
-  """Inside `jit`, of rows that the devices do not divide."""
+  """Uneven rows inside `jit`."""
   a = general(rng, 45, N)
   with jax.set_mesh(make_mesh()):
     call = lambda a: (*dist.polar(jnp.sin(a)), *dist.polar(jnp.sin(a), method="gram"))

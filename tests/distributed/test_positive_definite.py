@@ -1,4 +1,5 @@
-"""Positive definite matrices that several devices share: what linalg's own functions give."""
+"""Positive definite matrices that several devices share: results are those of linalg's own
+functions."""
 
 import functools
 
@@ -26,7 +27,7 @@ def positive(rng, n, dtype):
 
 
 def upper_is_not_read(a):
-  """The same matrix to functions that read its lower triangle, with a real diagonal."""
+  """NaN above the diagonal, and an imaginary part on it: neither is to be read."""
   garbage = np.triu(np.full_like(a, np.nan), 1)
   diagonal = np.diag(np.full(len(a), 1j if np.iscomplexobj(a) else 0).astype(a.dtype))
   return np.tril(a) + garbage + diagonal
@@ -34,7 +35,7 @@ def upper_is_not_read(a):
 
 @each_result
 def test_results(layout, kind, dtype, rng):
-  """L and the inverse lie where A does, and x where b does; the rest on all devices."""
+  """L and the inverse are sharded like A, and x like b; other results are on all devices."""
   a = positive(rng, N, dtype)
   b = matrices.general(rng, (), N, 2, dtype)
   x = place(upper_is_not_read(a), layout, kind)
@@ -58,7 +59,7 @@ def test_results(layout, kind, dtype, rng):
 @cases.each_dtype(np.float32, np.float64, np.complex64, np.complex128)
 @pytest.mark.parametrize("n", [96, pytest.param(512, marks=pytest.mark.extended)])
 def test_residuals(n, dtype, rng):
-  """‖A - L Lᴴ‖ / ‖A‖ <= eps √n, by the norms of Frobenius."""
+  """‖A - L Lᴴ‖ / ‖A‖ <= eps √n, in Frobenius norms."""
   a = positive(rng, n, dtype)
   l = np.asarray(dist.cholesky(place(a, "both")), np.complex128)
   residual = np.linalg.norm(a - l @ l.conj().T) / np.linalg.norm(a)
@@ -118,7 +119,7 @@ def test_checked(name, call):
 
 
 def test_vmap(rng):
-  """Over a dimension that no device shares."""
+  """`vmap` over a dimension that no device shares."""
   a = np.stack([positive(rng, N, np.float64) for _ in range(2)])
   mesh, _ = mesh_of("both", AxisType.Explicit)
   x = jax.device_put(a, NamedSharding(mesh, P(None, "x", "y")))
@@ -132,8 +133,10 @@ def test_vmap(rng):
 @pytest.mark.extended
 @KINDS
 def test_derivatives_under_vmap(kind, rng):
-  """Under `vmap`, of matrices that several devices share each: what its rule gives, and a Hessian,
-  which maps over directions."""
+  """A gradient by the operations' own batching rules, and a Hessian, which maps over directions.
+
+  The matrices are shared by several devices each.
+  """
   a = np.stack([positive(rng, 24, np.float64) for _ in range(2)])
   mesh, _ = mesh_of("both", kind)
   x = jax.device_put(a, NamedSharding(mesh, P(None, "x", "y")))
@@ -161,7 +164,7 @@ def test_derivatives_under_vmap(kind, rng):
 
 
 def test_infinity_on_the_diagonal():
-  """Is positive, as in linalg.cholesky: below it the column is zero."""
+  """Infinity counts as positive, as in linalg.cholesky: below it the column is zero."""
   a = np.diag(np.where(np.arange(N) == 5, np.inf, 4.0)) + 1
   l, info = dist.cholesky_ex(place(a, "both"))
   assert info == 0
@@ -173,7 +176,7 @@ def test_infinity_on_the_diagonal():
     pytest.param(np.float64, np.complex64, marks=pytest.mark.extended),
     pytest.param(np.complex64, np.int32, marks=pytest.mark.extended)], ids=lambda x: x.__name__)
 def test_dtypes_of_both_operands(a_dtype, b_dtype, rng):
-  """x is of the dtype that both promote to, as linalg.solve has it, and as accurate."""
+  """x has the dtype that both promote to, as in linalg.solve, and the accuracy of that dtype."""
   a, b = positive(rng, N, np.dtype(a_dtype)), np.arange(N).astype(b_dtype)
   with jax.numpy_dtype_promotion("standard"):
     x = dist.solve(place(a, "both"), b, assume_a="pos")
@@ -198,13 +201,13 @@ def test_a_factor_is_compared_by_identity():
     (4160, (64, 1)), (4160, (1, 64)), (4096, (64, 1)), (5000, (8, 8)), (41, (4, 2)),
     (1000, (16, 1)), (65537, (1, 8)), (100_000, (32, 16))])
 def test_padding(n, devices):
-  """A matrix grows by less than a panel, and that is little; so does what is exchanged for it."""
+  """A matrix, and the data exchanged for it, grow by less than a panel, and by little."""
   mesh = jax.sharding.AbstractMesh(devices, ("x", "y"))
   spec = tuple((name,) if count > 1 else () for name, count in zip("xy", devices, strict=True))
   found = _cyclic.cyclic_of("", _layout.Layout(mesh, spec), n, None, None)
   assert n <= found.padded < n + found.width
   assert found.padded <= max(n + n // 16, n + found.devices - 1)
-  exchanged = max(found.dealt(k).growth for k in (0, 1))
+  exchanged = max(found.redistribution(k).growth for k in (0, 1))
   assert exchanged <= 1.25 if n > 1000 else exchanged <= 2.5
 
 
@@ -236,8 +239,10 @@ def test_uneven(axes, rng):
 
 
 def test_a_factor_is_a_pytree(rng):
-  """Of one type, whether its matrix was traced or there: for branches, for what a loop carries, and
-  for memory that is given away."""
+  """A factor has one type, for traced and for concrete matrices.
+
+  Branches, loop carries and donation accept it.
+  """
   a = positive(rng, N, np.float64)
   x = place(a, "both")
   eager = dist.cho_factor(x)
@@ -269,7 +274,7 @@ def test_other_devices(rng):
 
 @pytest.mark.extended
 def test_where_it_is_asked(rng):
-  """The array, axes= and the mesh of the context say where it lies; a factor goes into jit."""
+  """The array, axes= and the mesh of the context give the layout; a factor can be passed to jit."""
   a = positive(rng, N, np.float64)
   x = place(a, "both")
   expected = np.linalg.cholesky(a)
@@ -284,7 +289,7 @@ def test_where_it_is_asked(rng):
 
 
 def test_bits_do_not_depend_on_the_layout(rng):
-  """In one grid, with one width of panels, also of a size that neither divides."""
+  """Bits agree in one grid at one panel width, also for a size that neither divides."""
   a = positive(rng, 56, np.float64)
   found = [
       np.asarray(dist.cholesky(place(a, layout), grid=(4, 2), panel=16))
@@ -295,7 +300,7 @@ def test_bits_do_not_depend_on_the_layout(rng):
 
 @pytest.mark.extended
 def test_bits_do_not_depend_on_the_grid(rng):
-  """At one width of panels, on one device or eight, where the products are large."""
+  """Bits agree at one panel width, on one device or eight, where the products are large."""
   n, width = 1024, 64
   a = positive(rng, n, np.float64)
   expected = None
@@ -317,7 +322,7 @@ CALLS = {
 
 
 def logarithms(factor):
-  """That of the determinant, both ways."""
+  """The logarithm of the determinant, both ways."""
   return factor.logdet() + jnp.log(factor.det().real)
 
 
@@ -341,7 +346,7 @@ LINALG = {
 
 
 def derivatives(call, library):
-  """Forward, reverse, and one over the other."""
+  """Forward, reverse, and forward over reverse."""
   value = lambda a, b: call(library, a, b)
 
   def loss(a, b):
@@ -362,7 +367,7 @@ def derivatives(call, library):
 
 @each_derivative(CALLS, ("solve", AxisType.Auto, np.complex128))
 def test_derivatives(name, kind, dtype, rng):
-  """Those of linalg's functions of the lower triangle; no device holds a matrix."""
+  """Derivatives are those of linalg's functions of the lower triangle; no device holds a matrix."""
   n = 24
   host = [positive(rng, n, dtype), *(matrices.general(rng, (), n, k, dtype) for k in (2, n, 2))]
   lie = [place(x, "both", kind) if x.shape[1] == n else x for x in host]
@@ -384,7 +389,7 @@ def test_derivatives(name, kind, dtype, rng):
 @pytest.mark.extended
 @pytest.mark.parametrize("transpose", [False, True])
 def test_lower_triangle_of_a_solution(transpose, rng):
-  """Of X op(L) = B, B's is read, and X's found, zero above it."""
+  """X op(L) = B reads B's lower triangle, and returns X's, with zeros above it."""
   n = 3 * PANEL
   l = np.tril(matrices.general(rng, (), n, n, np.float64)) + n * np.eye(n)
   b = matrices.general(rng, (), n, n, np.float64)
@@ -410,7 +415,7 @@ def test_messages():
 
 
 def test_the_program_does_not_grow():
-  """Its loops have more turns of a larger matrix, and there are no more of them."""
+  """A larger matrix has more iterations of the program's loops, but not more loops."""
   lines = []
   for n in (2048, 8192):
     x = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(*mesh_of("both")))
@@ -463,7 +468,7 @@ def test_inside_shard_map():
 
 
 def test_sharded_otherwise():
-  """The error of types that says how to reshard."""
+  """The ShardingTypeError says how to reshard."""
   x = place(np.eye(N), "both", AxisType.Explicit)
   with pytest.raises(linalg.ffi.ShardingTypeError, match=r"jax.sharding.reshard\(a, .*'y', 'x'"):
     dist.cholesky(x, axes=("y", ("x",)))

@@ -1,4 +1,4 @@
-"""Programs of each family of functions: written out and read back, and with operands donated."""
+"""Programs of each family of functions: exported and read back, and with donated operands."""
 
 import jax
 import jax.export
@@ -17,7 +17,7 @@ from sharded import KINDS
 
 N = 24
 
-# The operand's shape, how it is sharded, the call, and what it is to be of an array on one device.
+# The operand's shape, its sharding, the call, and the call for an array on one device.
 CASES = {
     "tall": (
         (64, 4), P(("x", "y"), None), lambda a: tuple(dist.qr(a, axes=("x", "y"))), linalg.qr),
@@ -72,7 +72,8 @@ def test_export(name, kind, rng):
 @KINDS
 @pytest.mark.parametrize("name", ["tall", "positive", "general"])
 def test_donation(name, kind, rng):
-  """Of an operand that has a result's shape: its memory is taken, and nothing reads it after."""
+  """An operand with a result's shape is donated: its memory is reused, and nothing reads it
+  after."""
   host, x = operand(name, kind, rng)
   with jax.set_mesh(x.sharding.mesh):
     found = quick_jit(CASES[name][2], donate_argnums=0)(x)

@@ -27,7 +27,8 @@ def place(x, spec, kind=AxisType.Explicit):
     x if x in ("rows", "both") else pytest.param(x, marks=extended) for x in SPECS])
 @pytest.mark.parametrize("length", [5, pytest.param(8, marks=extended)])
 def test_results(spec, length, kind, rng):
-  """Bits are those of the batch; a matrix is sharded as its stack was, and a vector on all."""
+  """Bits are those of the batch. A matrix is sharded like its stack, and a vector is on all
+  devices."""
   a = matrices.positive_definite(rng, (length,), 8, np.float64)
   x = place(a, SPECS[spec], kind)
   w, v = dist.batched(linalg.eigh)(x)
@@ -38,7 +39,7 @@ def test_results(spec, length, kind, rng):
 
 
 def test_each_device_works_on_its_share(rng):
-  """Two exchanges of a share each, and no matrix on a device that does not work on it."""
+  """Two exchanges of a share each. A device that does not compute a matrix does not hold it."""
   a = matrices.positive_definite(rng, (16,), 8, np.float64)
   x = place(a, P(None, "x", "y"))
   program = jax.jit(dist.batched(lambda a: linalg.inverse_pth_root(a, 4))).lower(x).compile()
@@ -59,7 +60,7 @@ def test_derivatives(rng):
 
 
 def test_inside_jit_on_auto_axes(rng):
-  """There axes= says where the stack lies; without it, it would be gathered."""
+  """axes= gives the stack's sharding there; without it, the stack would be gathered."""
   a = matrices.positive_definite(rng, (16,), 8, np.float64)
   x = place(a, P(None, "x", "y"), AxisType.Auto)
   loss = lambda a: jnp.sum(dist.batched(linalg.cholesky, axes=(("x",), ("y",)))(a) ** 3)
@@ -77,7 +78,7 @@ def test_inside_jit_on_auto_axes(rng):
 
 
 def test_rectangular_results(rng):
-  """A result goes back where the devices divide it; others are on all."""
+  """A result is sharded where the devices divide it; others are on all."""
   a = matrices.general(rng, (4,), 16, 6, np.float64)
   x = place(a, P(None, "x", None))
   q, r = dist.batched(lambda a: tuple(linalg.qr(a)))(x)
@@ -102,7 +103,7 @@ def test_errors(rng):
 
 @pytest.mark.parametrize("dtype,size", [(np.float32, 4), (np.complex128, 16), (np.int8, 1)])
 def test_report_of_a_loop(dtype, size):
-  """Turns of a loop count, and the bytes of a device's result."""
+  """Iterations of a loop count, and so do the bytes of a device's result."""
   mesh = make_mesh()
   x = jax.device_put(np.ones((8, 4), dtype), NamedSharding(mesh, P("x")))
 

@@ -1,4 +1,4 @@
-"""Tall matrices whose rows are sharded: what linalg's own functions give, where the rows lie."""
+"""Tall matrices whose rows are sharded: results are linalg's, sharded like the rows."""
 
 import functools
 
@@ -38,7 +38,7 @@ def place(x, layout, kind):
 
 
 def is_whole(*arrays):
-  """Each matrix is on all devices; of a batch, on all of those that share it."""
+  """Each matrix is on all devices, or on all of those that share it in a batch."""
   return not any(axis for x in arrays for axis in tuple(x.sharding.spec)[x.ndim - 2 :])
 
 
@@ -46,7 +46,7 @@ def is_whole(*arrays):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @cases.each_dtype(np.complex128, np.float32)
 def test_results(layout, kind, dtype, rng):
-  """Signs are LAPACK's; Q and U lie where A does, the rest on all devices."""
+  """Signs are LAPACK's. Q and U are sharded like A; other results are on all devices."""
   batch = (2,) if layout == "batch" else ()
   a = general(rng, *batch, ROWS, N, dtype=dtype)
   b = general(rng, *batch, ROWS, 2, dtype=dtype)
@@ -94,7 +94,7 @@ FEW = pytest.mark.parametrize("layout,kind", [
 
 @FEW
 def test_pseudo_inverses(layout, kind, rng):
-  """Of any rank, and of wide matrices: the longer dimension lies as that of the matrix does."""
+  """Any rank, and wide matrices: the longer dimension is sharded like the matrix's."""
   batch = (2,) if layout == "batch" else ()
   low = general(rng, *batch, ROWS, 2, dtype=np.complex128)
   low = low @ general(rng, *batch, 2, N, dtype=np.complex128)
@@ -121,7 +121,7 @@ KEY = jax.random.key(0)
 
 @FEW
 def test_randomized_svd(layout, kind, rng):
-  """The leading singular triplets, where they lie, and what they leave out."""
+  """The leading singular triplets, their shardings, and the remainder."""
   batch = (2,) if layout == "batch" else ()
   a = decaying(rng, *batch, ROWS, 12)
   x = place(a, layout, kind)
@@ -136,8 +136,10 @@ def test_randomized_svd(layout, kind, rng):
 
 
 def test_randomized_svd_within_its_bound(rng):
-  """Theorem 10.5 of Halko, Martinsson and Tropp, of a spectrum that hardly decays, by the mean over
-  keys; and no singular value is off by more than the error."""
+  """Theorem 10.5 of Halko, Martinsson and Tropp, for a spectrum that hardly decays.
+
+  The bound holds for the mean over keys. No singular value is off by more than the error.
+  """
   rank, oversampling, turns = 4, 4, 50
   a = np.real(decaying(rng, ROWS, 24, rate=1.1))
   x = place(a, "one", AxisType.Auto)
@@ -156,8 +158,10 @@ def test_randomized_svd_within_its_bound(rng):
 
 
 def test_randomized_svd_of_extremes(rng):
-  """Of a lower rank than asked for, of every column, of a wide one, of tiny and of half precision;
-  NaN stays in its own matrix."""
+  """Lower rank than asked for, every column, wide, tiny, half precision, and NaN.
+
+  NaN stays in its own matrix.
+  """
   low = general(rng, ROWS, 1, dtype=np.float64) @ general(rng, 1, N, dtype=np.float64)
   u, s, vh, error = dist.randomized_svd(place(low, "one", AxisType.Auto), N, KEY)
   close(np.asarray(u).T @ u, np.eye(N), np.float64)
@@ -177,7 +181,7 @@ def test_randomized_svd_of_extremes(rng):
 
 
 def test_what_a_randomized_svd_moves(rng):
-  """Small matrices, and no turn of the iteration makes the program longer."""
+  """Small matrices move, and iterations do not make the program longer."""
   x = place(general(rng, 4096, 32, dtype=np.float64), "one", AxisType.Auto)
   found = []
   for iterations in (2, 4):
@@ -186,13 +190,13 @@ def test_what_a_randomized_svd_moves(rng):
     with jax.set_mesh(x.sharding.mesh):
       program = jax.jit(call).lower(x).compile()
     found.append(len(program.as_text().splitlines()))
-    words = (iterations + 1) * (32 * 4 + 8 * 4**2)  # Aᴴ Q, and R's of all devices
+    words = (iterations + 1) * (32 * 4 + 8 * 4**2)  # Aᴴ Q, and the R of all devices
     assert dist.report(program).moved == words * 8
   assert found[0] == found[1]
 
 
 def test_tree(rng, monkeypatch):
-  """Beyond eight devices R's are combined by pairs; here, beyond one."""
+  """Beyond eight devices the R factors are combined in pairs; here, beyond one."""
   monkeypatch.setattr(dist._tall, "_GATHERED", 1)
   a = general(rng, ROWS, N, dtype=np.complex128)
   x = place(a, "both", AxisType.Auto)
@@ -206,7 +210,7 @@ def test_tree(rng, monkeypatch):
 
 
 def test_tree_of_fewer_rows_than_columns(rng, monkeypatch):
-  """Rows of neighbours come together before R's do: no device has the matrix."""
+  """Rows of neighbors are combined before their R factors: no device has the matrix."""
   monkeypatch.setattr(dist._tall, "_GATHERED", 1)
   m, n = 16, 5
   a = general(rng, m, n, dtype=np.float64)
@@ -225,7 +229,7 @@ def test_tree_of_fewer_rows_than_columns(rng, monkeypatch):
 
 @pytest.mark.parametrize("n,dtype", [(5, np.float64), (16, np.float64), (16, np.complex128)])
 def test_fewer_rows_than_columns_on_a_device(n, dtype, rng):
-  """The last reflector of a real square matrix is none."""
+  """The last reflector of a real square matrix is the identity."""
   a = general(rng, 16, n, dtype=dtype)
   q, r = dist.qr(place(a, "one", AxisType.Auto))
   for mine, theirs in zip((q, r), linalg.qr(a), strict=True):
@@ -235,7 +239,7 @@ def test_fewer_rows_than_columns_on_a_device(n, dtype, rng):
 @pytest.mark.extended
 @KINDS
 def test_empty(kind):
-  """Of a matrix without columns, and of no right-hand sides: what linalg's functions give."""
+  """A matrix without columns, and no right-hand sides: results are those of linalg's functions."""
   mesh = make_mesh(kind=kind)
   a, b, full = np.ones((16, 0)), np.ones((16, 2)), np.ones((16, N))
   x, y, z = (jax.device_put(v, NamedSharding(mesh, P("x"))) for v in (a, b, full))
@@ -254,7 +258,7 @@ def test_empty(kind):
 
 @pytest.mark.parametrize("spec", [None, P()], ids=["NumPy", "whole"])
 def test_right_hand_sides_that_lie_otherwise(spec, rng):
-  """On Explicit axes, where they are taken to the rows of A, inside `jit` too."""
+  """On Explicit axes, they are resharded like the rows of A, inside `jit` too."""
   a, b = general(rng, ROWS, N, dtype=np.float64), general(rng, ROWS, 8, dtype=np.float64)
   mesh = make_mesh(kind=AxisType.Explicit)
   x = jax.device_put(a, NamedSharding(mesh, P("x")))
@@ -281,7 +285,7 @@ def test_axes_of_both_kinds(batch, rng):
 
 
 def test_ill_conditioned(rng):
-  """Orthogonal to rounding where normal equations have no digit left."""
+  """Orthogonal to rounding where normal equations have lost all digits."""
   u = np.linalg.qr(rng.standard_normal((ROWS, N)))[0]
   a = u * 10.0 ** -np.array([0, 8, 15]) @ np.linalg.qr(rng.standard_normal((N, N)))[0]
   q, r = map(np.asarray, dist.qr(place(a, "one", AxisType.Auto)))
@@ -306,7 +310,7 @@ def test_lower_rank(rng):
 
 @pytest.mark.parametrize("dtype,rcond", [(jnp.bfloat16, None), (np.float32, -1), (np.float32, 0.5)])
 def test_tolerance(dtype, rcond, rng):
-  """Which singular values count as 0 is linalg.lstsq's own rule."""
+  """linalg.lstsq's own rule decides which singular values count as 0."""
   a = general(rng, ROWS, 2, dtype=np.float32) @ general(rng, 2, N, dtype=np.float32)
   a, b = (np.asarray(x, dtype) for x in (a, general(rng, ROWS, 2, dtype=np.float32)))
   mesh = make_mesh()
@@ -331,7 +335,7 @@ CALLS = {
     "qr": (lambda l, a, b, **axes: tuple(l.qr(a, **axes))),
     "svdvals": (lambda l, a, b, **axes: (l.svdvals(a, **axes),)),
     "lstsq": (lambda l, a, b, **axes: l.lstsq(a, b, **axes)[:2]),
-    "polar": (lambda l, a, b, **axes: (_polar(l, a, axes),))}  # of svd, without the open phases
+    "polar": (lambda l, a, b, **axes: (_polar(l, a, axes),))}  # svd, without the free phases
 
 
 def _polar(l, a, axes):
@@ -340,7 +344,7 @@ def _polar(l, a, axes):
 
 
 def energy(results):
-  """A number that sees every entry of the results by its size."""
+  """A number that depends on the size of every entry of the results."""
   return sum(
       jnp.sum(jnp.abs(x) ** 3 * jnp.cos(jnp.arange(x.shape[-1], dtype=jnp.abs(x).dtype)))
       for x in map(jnp.atleast_1d, results))
@@ -349,7 +353,7 @@ def energy(results):
 @with_kinds("name", CALLS)
 @cases.each_double
 def test_derivatives(name, kind, dtype, rng):
-  """Forward, reverse, and one over the other: linalg's; and nothing tall moves."""
+  """Forward, reverse, and forward over reverse, as linalg's; no tall array moves."""
   call = CALLS[name]
   host = [general(rng, ROWS, k, dtype=dtype) for k in (N, 2, N, 2)]
   lie = [place(x, "both", kind) for x in host]
@@ -374,7 +378,7 @@ def test_derivatives(name, kind, dtype, rng):
     close(x, y, dtype, 1e5)
   moved = dist.report(program)
   assert set(moved.collectives) <= {"all-gather", "all-reduce"}
-  small = 8 * N * (N + 2) * np.dtype(dtype).itemsize  # R's of all devices
+  small = 8 * N * (N + 2) * np.dtype(dtype).itemsize  # the R of all devices
   assert moved.moved <= small * sum(moved.collectives.values())
 
 
@@ -386,7 +390,7 @@ ONE_KIND = pytest.mark.parametrize("kind", [
 @ONE_KIND
 @pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.extended)])
 def test_derivatives_of_pseudo_inverses(wide, kind, rng):
-  """Where the rank is lower; to second order."""
+  """Derivatives to second order where the rank is lower."""
   low = general(rng, ROWS, 2, dtype=np.float64) @ general(rng, 2, N, dtype=np.float64)
   # A step within the matrices of that rank.
   step = low @ general(rng, N, N, dtype=np.float64)
@@ -406,14 +410,14 @@ def test_derivatives_of_pseudo_inverses(wide, kind, rng):
 
 @ONE_KIND
 def test_derivatives_of_randomized_svd(kind, rng):
-  """Those of the exact triplets, to second order; and nothing tall moves."""
+  """Derivatives of the exact triplets, to second order; no tall array moves."""
   a, da = decaying(rng, ROWS, 12, rate=3.0), general(rng, ROWS, 12, dtype=np.complex128)
   lie = [place(x, "both", kind) for x in (a, da)]
 
   def derivatives(decompose):
     def loss(a):
       u, s, vh = decompose(a)
-      # Not in the phases of pairs, which are free.
+      # The phases of pairs are free, so the loss does not depend on them.
       return jnp.sum(s**3) + jnp.sum(jnp.abs((u * s.astype(u.dtype) ** 2) @ vh) ** 3)
 
     return lambda a, da: (jax.grad(loss)(a), jax.jvp(jax.grad(loss), (a,), (da,))[1])
@@ -435,7 +439,8 @@ def test_derivatives_of_randomized_svd(kind, rng):
 
 
 def test_what_moves(rng):
-  """One gather of R's, for x and the rank too; of linalg's own function, XLA gathers the matrix."""
+  """One gather of R factors, also for x and the rank. For linalg's own function, XLA gathers the
+  matrix."""
   x = place(general(rng, 4096, N, dtype=np.float64), "one", AxisType.Auto)
   program = jax.jit(lambda a: dist.svdvals(a, axes="x"))
   with jax.set_mesh(x.sharding.mesh):
@@ -451,7 +456,7 @@ def test_what_moves(rng):
 
 
 def test_vmap(rng):
-  """Over a dimension that no device shares."""
+  """`vmap` over a dimension that no device shares."""
   a = general(rng, 2, ROWS, N, dtype=np.float64)
   mesh = make_mesh()
   x = jax.device_put(a, NamedSharding(mesh, P(None, "x", None)))
@@ -466,7 +471,7 @@ def test_vmap(rng):
     lambda library, a: library.lstsq(a, jnp.sin(a[:, 0]))[0], lambda library, a: library.pinv(a)],
     ids=["qr", "svdvals", "lstsq", "pinv"])
 def test_derivatives_under_vmap(function, kind, rng):
-  """Over a dimension that no device shares, value and gradient."""
+  """`vmap` over a dimension that no device shares, for values and gradients."""
   a = general(rng, 2, ROWS, N, dtype=np.float64)
   mesh = make_mesh(kind=kind)
   x = jax.device_put(a, NamedSharding(mesh, P(None, "x", None)))
@@ -500,7 +505,7 @@ def test_errors(call, error, message, rng):
 
 
 def test_sharded_otherwise():
-  """On Explicit axes, which say that no device shares it."""
+  """On Explicit axes, the type says that no device shares it."""
   mesh = make_mesh(kind=AxisType.Explicit)
   x = jax.device_put(np.ones((ROWS, N)), NamedSharding(mesh, P()))
   for call, at in ((dist.qr, x), (dist.pinv, x.T), (lambda x: dist.svd(x, axes="x"), x)):
@@ -510,13 +515,13 @@ def test_sharded_otherwise():
 
 @pytest.mark.extended
 def test_uneven(rng):
-  """Rows that the devices do not divide, inside `jit` on Auto axes: no device has all of them."""
+  """Uneven rows inside `jit` on Auto axes: no device has all of them."""
   m = ROWS - 3
   a, b = general(rng, m, N, dtype=np.float64), general(rng, m, 2, dtype=np.float64)
   mesh = make_mesh()
 
   def values(library, a, b, **options):
-    # What is made here, as its rows lie, is never a result of the program.
+    # Arrays made here, sharded by rows, are never results of the program.
     a, b = jnp.sin(a), jnp.cos(b)
     q = library.qr(a)[0]
     p = library.pinv(a).mT
@@ -543,7 +548,7 @@ def test_uneven(rng):
 
 
 def test_uneven_rows_stay_where_they_are(rng):
-  """Of rows made in the program, no device has all."""
+  """No device has all rows that the program makes."""
   m = 4093
   mesh = make_mesh()
 
@@ -558,7 +563,7 @@ def test_uneven_rows_stay_where_they_are(rng):
 
 
 def test_sharded_columns():
-  """The error of types that says how to reshard."""
+  """The ShardingTypeError says how to reshard."""
   mesh = make_mesh(kind=AxisType.Explicit)
   x = jax.device_put(np.ones((16, 8)), NamedSharding(mesh, P(None, "x")))
   with pytest.raises(linalg.ffi.ShardingTypeError, match="jax.sharding.reshard"):

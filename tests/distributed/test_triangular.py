@@ -1,4 +1,4 @@
-"""Triangular systems with a matrix that several devices share: what linalg's own give."""
+"""Triangular systems with a matrix that several devices share: results are linalg's."""
 
 import functools
 import itertools
@@ -19,9 +19,9 @@ from quick import quick_compile, quick_jit
 from sharded import make_mesh
 
 KINDS = (AxisType.Auto, AxisType.Explicit)
-# Every system in one layout. In each other two: of the operator itself and of its adjoint, of which
-# one is solved from the first panel on and the other from the last, whichever triangle is read.
-# Kinds of axes, dtypes and vectors in turn.
+# Every system in one layout, and two in each other layout: of the operator itself and of its
+# adjoint. One of the two is solved from the first panel on and the other from the last, whichever
+# triangle is read. Kinds of axes, dtypes and vectors alternate.
 SYSTEMS = [
     (*system, "both") for system in itertools.product("NTC", (True, False), (True, False))]
 SYSTEMS += [
@@ -38,7 +38,7 @@ TURNS = [
 
 
 def triangle(rng, lower, unit, dtype, n=N):
-  """Well conditioned, with NaN wherever it is not read."""
+  """A well-conditioned triangle, with NaN wherever it is not read."""
   a = matrices.general(rng, (), n, n, dtype) / n + 2 * np.eye(n, dtype=dtype)
   read = np.tril if lower else np.triu
   return np.where(read(np.ones_like(a, bool), (-1 if lower else 1) * unit), a, np.nan)
@@ -55,7 +55,7 @@ def test_results(trans, lower, unit, layout, kind, dtype, is_vector, rng):
 
 
 def derivatives(solve):
-  """Forward, reverse, and one over the other."""
+  """Forward, reverse, and forward over reverse."""
   loss = lambda a, b: jnp.sum(jnp.abs(solve(a, b)) ** 3)
   gradient = jax.grad(loss, (0, 1))
   return lambda a, b, da, db: (
@@ -71,7 +71,7 @@ DERIVATIVES = [
 
 @pytest.mark.parametrize("trans, lower, unit, kind", DERIVATIVES)
 def test_derivatives(trans, lower, unit, kind, rng):
-  """Those of linalg's function, zero where A is not read; no device holds the matrix."""
+  """Derivatives are linalg's, zero where A is not read; no device holds the matrix."""
   n = 24
   a, da = (triangle(rng, lower, unit, np.complex128, n) for _ in range(2))
   a, da = np.nan_to_num(a), np.nan_to_num(da)
@@ -91,7 +91,8 @@ def test_derivatives(trans, lower, unit, kind, rng):
 
 
 def test_what_moves():
-  """The matrix once to the block-cyclic layout, diagonal blocks, and sums of right-hand sides."""
+  """The matrix moves once to the block-cyclic layout; diagonal blocks and sums of right-hand sides
+  move too."""
   n, k = 512, 2
   x = place(np.eye(n, dtype=np.float32), "rows")
   call = lambda a, b: dist.solve_triangular(a, b, lower=True, panel=16, axes="x")
@@ -115,7 +116,7 @@ def test_a_zero_on_the_diagonal(rng):
     ("cho_solve", "both", lambda a, b: dist.cho_solve(dist.cho_factor(a), b)),
     ("lstsq", "some", dist.lstsq)])
 def test_sharded_columns(name, layout, solve, kind):
-  """Of right-hand sides are refused, and not gathered."""
+  """Right-hand sides with sharded columns are refused, and not gathered."""
   a = place(np.eye(N), layout, kind)
   mesh = a.sharding.mesh
   message = rf"^{name}: the columns of b are sharded, .*jax.sharding.reshard\(b, .*'x', None"
@@ -124,7 +125,7 @@ def test_sharded_columns(name, layout, solve, kind):
 
 
 def test_columns_along_an_axis_of_one_device():
-  """Are not sharded."""
+  """Such columns do not count as sharded."""
   alone = NamedSharding(make_mesh((8, 1), ("x", "y")), P("x", "y"))
   a, b = (jax.device_put(x, alone) for x in (np.eye(N), np.ones((N, 4))))
   close(dist.solve_triangular(a, b, lower=True), b, np.float64)

@@ -13,7 +13,7 @@ import linalg
 import matrices
 from linalg._factorizations import lu, solve
 
-pytestmark = pytest.mark.all_dtypes
+ALL_DTYPES = True
 
 SEVERAL_TEAMS = 521  # odd, so that the last block is not full
 # Iterative algorithms are slow here, so they have one size for a thread and one for two teams of a

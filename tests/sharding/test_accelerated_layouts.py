@@ -13,9 +13,9 @@ import cases
 import linalg
 from sharded import BATCH, KINDS, N, collectives, compile_local, make_mesh, place, sharded_like
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
-# JAX's functions that are one primitive and products at most, and what they are made of.
+# JAX's functions that are at most one primitive and products, and functions made of them.
 NAMES = [
     "cholesky", "eig", "eigh", "eigvals", "householder_product", "inv", "lu", "qr", "qr_complete",
     "schur", "slogdet", "solve", "svd", "svdvals", "triangular_solve", "tridiagonal_solve"]
@@ -24,7 +24,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 @KINDS
 def test_automatic(name, kind, rng):
-  """Of meshes with axes of both types."""
+  """Meshes with axes of both types."""
   case = cases.named(name)
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
@@ -33,7 +33,7 @@ def test_automatic(name, kind, rng):
     expected = case.stock(*operands)
     try:
       jax.jit(case.stock).trace(*sharded)
-    except Exception as error:  # whatever JAX raises of its own, before anything is lowered
+    except Exception as error:  # an error of JAX's own, before lowering
       pytest.skip(f"jax does not take Explicit axes there: {error}"[:200])
     results = compile_local(case.stock, sharded)(*sharded)
   sharded_like(results, mesh, "x")
@@ -43,7 +43,7 @@ def test_automatic(name, kind, rng):
 
 @KINDS
 def test_derivative_of_cholesky(kind, rng):
-  """In one call on each device, with nothing gathered."""
+  """One call on each device, and nothing is gathered."""
   mesh = make_mesh(kind=kind)
   a = cases.named("cholesky").operands(rng, (BATCH,), N, N, np.float64)
   gradient = jax.grad(lambda a: jnp.sum(jnp.linalg.cholesky(a) ** 3))
@@ -71,8 +71,10 @@ def test_manual(name, rng):
 @KINDS
 @pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P(None, None, "x")], ids=str)
 def test_products(spec, kind, rng):
-  """Of matrices that are themselves sharded they stay XLA's, who gathers nothing that it need not;
-  on Auto axes, where that is not known, all do."""
+  """Products of sharded matrices stay XLA's, which gathers no more than it must.
+
+  On Auto axes the sharding is not known, so all products stay XLA's.
+  """
   mesh = make_mesh(kind=kind)
   a, b = rng.standard_normal((2, 8, 16, 16))
   first = jax.device_put(a, NamedSharding(mesh, spec))
@@ -96,7 +98,7 @@ def test_products(spec, kind, rng):
     lambda a, w: jnp.stack([a, a], 1) @ w, lambda a, w: jax.vmap(lambda a: w @ a)(a),
     lambda a, w: jax.vmap(lambda a: w.T @ a.T)(a)], ids=range(7))
 def test_products_of_one_matrix(product, rng):
-  """That serves a batch which devices share: each has the whole of it."""
+  """One matrix serves a batch that devices share: each device has the whole matrix."""
   mesh = make_mesh(kind=AxisType.Explicit)
   a, w = rng.standard_normal((BATCH, N, N)), rng.standard_normal((N, N))
   with jax.set_mesh(mesh), linalg.accelerated(products=True):
@@ -108,7 +110,7 @@ def test_products_of_one_matrix(product, rng):
 
 
 def test_products_in_manual_mode(rng):
-  """In `shard_map` an array is a device's own."""
+  """An array in `shard_map` is a device's own."""
   a = rng.standard_normal((BATCH, N, N))
   mesh = make_mesh()
   function = jax.shard_map(jnp.matmul, mesh=mesh, in_specs=P("x"), out_specs=P("x"))

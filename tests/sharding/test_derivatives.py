@@ -1,7 +1,7 @@
-"""Derivatives of a sharded batch are computed where it lies, in Auto and in Explicit mode.
+"""Derivatives of a sharded batch are computed without gathering it, in Auto and in Explicit mode.
 
-What is differentiated gives one number per matrix, and does not depend on the signs and bases that
-a factorisation leaves open.
+The differentiated functions give one number per matrix. They do not depend on the signs and bases
+that a factorization leaves open.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from sharded import (
     split,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 CASES = cases.each(cases.DIFFERENTIABLE_CASES)
 N = 4
@@ -41,7 +41,7 @@ def _grad_of_scan(f, x, tangents, cotangent):
   del tangents
 
   def loss(x):
-    # The sum over the batch would be an all-reduce, but of its value only: a gradient needs none.
+    # The sum over the batch would be an all-reduce of its value only. A gradient needs none.
     step = lambda carry, scale: (carry + jax.checkpoint(f)(*(scale * y for y in x)), None)
     return jnp.sum(cotangent * jax.lax.scan(step, f(*x), jnp.array([0.5, 2.0]))[0])
 
@@ -91,7 +91,7 @@ def _check_one(function, case, n, rng):
     return function(lambda a: energy(case, 0, a, *others))(a)
 
   sharded = place(operands, mesh, "x")
-  # Of a mapped loop JAX 0.12 finds the mesh only where it is set.
+  # JAX 0.12 finds the mesh of a mapped loop only where it is set.
   with jax.set_mesh(mesh) if case.scan else contextlib.nullcontext():
     results = compile_local(jax.vmap(one), sharded)(*sharded)
   close(results, quick_compile(jax.vmap(one), operands)(*operands))

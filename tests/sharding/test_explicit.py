@@ -1,6 +1,6 @@
-"""Meshes with Explicit axes: the types that results have, and what is refused.
+"""Meshes with Explicit axes: the types of results, and refusals.
 
-`test_layouts.py` runs most modes on Explicit meshes as well; here is what only they have.
+`test_layouts.py` runs most modes on Explicit meshes as well. The tests here are only for them.
 """
 
 import jax
@@ -27,13 +27,13 @@ from sharded import (
     unsharded,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 
 
 def _specs(results):
-  """The type's sharding of each result, filled up to its rank."""
+  """The type's sharding of each result, extended to its rank."""
   specs = [(jax.typeof(x).sharding.spec, x.ndim) for x in results]
   return [tuple(spec) + (None,) * (ndim - len(spec)) for spec, ndim in specs]
 
@@ -76,7 +76,7 @@ def test_mixed_mesh(case, kinds, rng):
 
 
 def test_auto_axes(case, rng):
-  """A function in Auto mode inside an Explicit program, and the other way round."""
+  """A function in Auto mode inside an Explicit program, and the reverse."""
   explicit, auto = make_mesh(kind=EXPLICIT), make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
   expected = unsharded(case, operands)
@@ -118,7 +118,7 @@ def test_sharded_matrix_dimension_is_refused(case, rng):
 
 
 def test_conflicting_batches_are_refused():
-  """Catches operands whose shards lie on different devices paired as if they belonged together."""
+  """Catches operands whose shards are on different devices, paired as if they belonged together."""
   mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)
   a, b = np.ones((8, N, N)), np.ones((8, N, 2))
   a, b = place((a,), mesh, "x") + place((b,), mesh, "y")
@@ -142,8 +142,9 @@ SOLVES = {
 def test_one_sharded_operand(name, batch, operand, constant, rng):
   """solve(sharded, jnp.eye(n)) on an Explicit mesh.
 
-  Catches a broadcast whose sharding names axes of a mesh that a constant does not have, and a
-  refusal of what jax.numpy's own functions take: a replicated operand beside a sharded one.
+  Catches a broadcast whose sharding names axes of a mesh that a constant does not have. Also
+  catches a refusal of what jax.numpy's own functions take: a replicated operand beside a sharded
+  one.
   """
   function = SOLVES[name]
   mesh = make_mesh(kind=EXPLICIT)
@@ -161,14 +162,14 @@ def test_one_sharded_operand(name, batch, operand, constant, rng):
     call, operands = in_order, (sharded, replicated)
   compiled = quick_compile(call, operands)
   if (name, operand, batch) != ("solve", "matrix", (BATCH,)):
-    no_collectives(compiled.as_text())  # else: replicated matrices are factored as they lie
+    no_collectives(compiled.as_text())  # else replicated matrices are factored as they are
   result = compiled(*operands)
   same_bits(result, expected)
   assert _specs([result]) == [("x", None, None)]
 
 
 def test_vmap_beside_sharded_batch(case, rng):
-  """Catches the mapped dimension put where the type has the sharded one."""
+  """Catches a mapped dimension put in the position where the type has the sharded one."""
   mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)
   operands = case.operands(rng, (3, BATCH, SECOND_BATCH), N, N, np.float64)
   sharded = place(operands, mesh, None, "x", "y")

@@ -29,7 +29,7 @@ from sharded import (
     split,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 
 
@@ -118,7 +118,7 @@ def test_vjp(case, rng):
   close(gradients, expected)
 
 
-# Nothing of the functions is known here but their serialised form.
+# This program knows only the serialized form of the functions.
 _CALLER = """
 import pickle, sys
 import linalg

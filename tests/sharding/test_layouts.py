@@ -1,4 +1,4 @@
-"""A sharded batch is factored where it lies: no collective, and the bits of an unsharded batch.
+"""A sharded batch is factored without collectives, and has the bits of an unsharded batch.
 
 Each test compiles an operation for eight devices, reads the program, and compares its results with
 the same function of unsharded operands.
@@ -27,9 +27,9 @@ from sharded import (
     with_kinds,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
-# (mesh, batch, how it is sharded)
+# (mesh, batch, its sharding)
 LAYOUTS = {
     "x": ((8,), (BATCH,), ("x",)),
     "xy": ((4, 2), (BATCH,), (("x", "y"),)),
@@ -103,8 +103,8 @@ def test_uneven_batch(case, rng):
   operands = case.operands(rng, (29,), N, N, np.float64)
 
   def function(*operands):
-    # The operands are sharded here; the results are as long as the operands, so they must leave
-    # the program replicated, after the call.
+    # The operands are sharded here. The results are as long as the operands, so they must leave the
+    # program replicated, after the call.
     operands = jax.lax.with_sharding_constraint(operands, sharding)
     return jax.lax.with_sharding_constraint(case.results(*operands), sharding)
 
@@ -188,7 +188,7 @@ def _checkpoint(case, operands):
   return jax.checkpoint(case.results)(*operands)
 
 
-# By default a loop and a branch in each mode.
+# By default one loop and one branch in each mode.
 @with_kinds("body", [_while, _scan, _cond, _checkpoint])
 def test_bodies(case, body, kind, rng):
   """Catches a collective in the body of a loop or of a branch."""
@@ -225,7 +225,7 @@ def test_empty(case, batch, n, kind, rng):
   with jax.set_mesh(mesh):
     results = quick_jit(case.results)(*sharded)
   same_bits(results, case.results(*operands))
-  if kind == AxisType.Explicit:  # in Auto mode, an operand without elements has no sharding
+  if kind == AxisType.Explicit:  # an operand without elements has no sharding in Auto mode
     sharded_like(results, mesh, "x")
 
 
@@ -268,7 +268,7 @@ def test_shardings_of_jit(case, rng):
 
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 def test_donation(case, rng):
-  """Catches a handler that writes a result before it has read the operand that it lies on."""
+  """Catches a handler that writes a result before it has read the operand in the same memory."""
   mesh = make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
   sharded = place(operands, mesh, "x")
@@ -282,7 +282,7 @@ def test_donation(case, rng):
 @pytest.mark.parametrize("spec", [(None, "x"), (None, None, "x"), (None, "x", "y"), ("x", "y")],
                          ids=str)
 def test_sharded_matrix_dimension(case, spec, rng):
-  """In Auto mode XLA makes the matrices whole: catches a handler that gets a part of one."""
+  """In Auto mode XLA gathers the matrices: catches a handler that gets a part of one."""
   mesh = _mesh((4, 2), AxisType.Auto)
   operands = case.operands(rng, (BATCH,), 8, 8, np.float64)
   sharded = [
@@ -293,7 +293,8 @@ def test_sharded_matrix_dimension(case, spec, rng):
 
 
 def test_two_meshes_share_a_program(case, rng, monkeypatch):
-  """Catches devices in what is traced or lowered: a second mesh of one shape needs neither anew."""
+  """Catches devices in the traced or lowered program: a second mesh of one shape retraces
+  nothing."""
   from linalg._core import primitive
 
   lowered, traced = [], []

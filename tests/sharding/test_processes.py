@@ -1,4 +1,4 @@
-"""Two processes with four devices each work on one global batch, without a word between them."""
+"""Two processes with four devices each work on one global batch, without communication."""
 
 import pytest
 

@@ -10,32 +10,33 @@ from jax.sharding import PartitionSpec as P
 import cases
 import linalg
 import matrices
+import selection
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    N,
-    close,
-    collectives,
-    compile_local,
-    energy,
-    make_mesh,
-    no_collectives,
-    place,
-    same_bits,
-    sharded_like,
-    split,
-    unsharded,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  N,
+  close,
+  collectives,
+  compile_local,
+  energy,
+  make_mesh,
+  no_collectives,
+  place,
+  same_bits,
+  sharded_like,
+  split,
+  unsharded,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 
-@pytest.mark.one_dtype
+@selection.one_dtype
 @KINDS
 def test_manual(case, dtype, kind, rng):
-  """Catches a result that is not said to vary over the axes that its operand varies over."""
+  """Catches a result whose type does not vary over the axes that its operand varies over."""
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH,), N, N, dtype)
   sharded = place(operands, mesh, "x")
@@ -167,7 +168,7 @@ def test_oracle_in_the_program(case, dtype, rng):
   mesh = make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, dtype)
   if case.unordered:
-    # SciPy's order is its own: the residuals say as much.
+    # SciPy orders results its own way, so the residuals are compared instead.
     function = jax.shard_map(case.results, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
     compiled = quick_compile(function, place(operands, mesh, "x"))
     no_collectives(compiled.as_text())

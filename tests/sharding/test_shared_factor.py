@@ -30,7 +30,7 @@ from sharded import (
     with_kinds,
 )
 
-pytestmark = pytest.mark.compiles
+COMPILES = True
 
 N, K = 7, 3
 
@@ -191,10 +191,10 @@ def test_shared_right_hand_side(name, kind, rng):
 @KINDS
 @NAMES
 def test_gradient_of_shared_factor(name, kind, rng):
-  """The sum over the batch that this gradient is takes a collective; the solves take none.
+  """The gradient is a sum over the batch, which takes a collective; the solves take none.
 
-  Catches a rule that cannot be transposed when the factor alone lacks the batch, and one that
-  gathers the right-hand sides.
+  Catches a rule that cannot be transposed when only the factor lacks the batch. Also catches one
+  that gathers the right-hand sides.
   """
   make_factor, solve = SOLVES[name]
   mesh = make_mesh(kind=kind)

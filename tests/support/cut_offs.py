@@ -1,5 +1,7 @@
-"""Where the handlers on the CPU go from one algorithm to another: the constants of
-kernels/cpu/tuning.h, so that no test crosses a cut-off that has moved."""
+"""The sizes at which CPU handlers change algorithm: the constants of kernels/cpu/tuning.h.
+
+Tests read them here, so that no test misses a cut-off that has moved.
+"""
 
 import pathlib
 import re
@@ -23,7 +25,7 @@ def in_tiles() -> set[str]:
 
 
 def _sides(name: str) -> tuple[int, int]:
-  """The orders next to the cut-off, on either side of it."""
+  """The last order before the cut-off and the first after it."""
   first = CONSTANTS[name] - name.startswith("kLeast")
   return first, first + 1
 
@@ -34,7 +36,7 @@ def about(*names: str) -> tuple[int, ...]:
 
 
 def all_orders() -> tuple[int, ...]:
-  """Every cut-off that is one of orders, and not of the largest ones, one below and one above."""
+  """The orders below and above every cut-off of orders, except the largest ones."""
   return tuple(sorted({
       CONSTANTS[name] + step for name in CONSTANTS for step in (-1, 0, 1)
       if re.match(r"k(Small|Blocked|Least|Jacobi)", name) and CONSTANTS[name] <= 1024

@@ -21,7 +21,7 @@ def real_product(x, y):
 
 @functools.partial(quick_jit, static_argnums=0)
 def _all_modes(function, primals, tangents, cotangents):
-  """(values, first derivatives) along the stencil, and every derivative at its middle."""
+  """(values, first derivatives) along the stencil, and every derivative at its center."""
   steps = STEP * jnp.arange(-3.0, 4.0)
 
   def along(x, dx):
@@ -44,7 +44,7 @@ def _all_modes(function, primals, tangents, cotangents):
       "stencil": jax.jvp(function, points, lines),
       "second": jax.jvp(first, primals, tangents)[1],
       "gradient": gradient(*primals),
-      # Two ways to the Hessian's product with the tangent.
+      # Two products of the Hessian with the tangent.
       "forward over reverse": jax.jvp(gradient, primals, tangents)[1],
       "reverse over reverse": jax.grad(slope, everything)(*primals),
   }

@@ -1,7 +1,7 @@
 """One of the processes that `sharding/test_processes.py` starts.
 
-Its number, their count and the address are arguments. Each holds four devices and a part of one
-global batch, and checks that part with SciPy.
+The arguments are its number, their count and the address. Each process holds four devices and a
+part of one global batch, and checks that part with SciPy.
 """
 
 import itertools
@@ -51,7 +51,7 @@ def check_local_shards(case, operands, results):
 
 
 def check_local_residuals(case, operands, results):
-  """Of what SciPy has in an order of its own."""
+  """Checks residuals where SciPy returns results in another order."""
   for shards in zip(*(x.addressable_shards for x in results), strict=True):
     rows = shards[0].index[0]
     assert all(shard.index[0] == rows and len(shard.data) == BATCH // 8 for shard in shards)

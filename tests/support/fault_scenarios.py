@@ -1,7 +1,7 @@
 """Programs that `api/test_faults.py` runs in processes of their own, under a time limit.
 
-The scenario is the first argument, and its arguments follow; what it does not survive, its process
-does not.
+The scenario is the first argument, and its arguments follow. A scenario that crashes ends only its
+own process.
 """
 
 import ctypes
@@ -27,12 +27,12 @@ jax.config.update("jax_platforms", "cpu")
 import linalg  # noqa: E402
 
 RNG = np.random.default_rng(0)
-# Matrices of orders that go to lanes, to tiles and to LAPACK, enough of them for several threads
-# where that does not take long.
+# Orders of matrices that go to lanes, to tiles and to LAPACK. Where that is quick, there are enough
+# of them for several threads.
 BATCHES = {4: 4000, 33: 150, 130: 5, 520: 1}
-# LAPACK's from lower orders on, which take seconds at the highest.
+# These are LAPACK's from lower orders on, and take seconds at the highest.
 LONG = ("eig", "schur", "svd", "hessenberg", "qr_pivoted")
-REFUSALS = (jax.errors.JaxRuntimeError, ValueError)  # by what waits for the call, or by the call
+REFUSALS = (jax.errors.JaxRuntimeError, ValueError)  # by the wait for it, or the call
 
 
 def cases_of(dtype):
@@ -48,9 +48,11 @@ def cases_of(dtype):
 
 
 def others_of(dtype):
-  """(name, n, its compiled program, operands) for the handlers that none of those calls, but other
-  functions, derivatives or JAX's sort: programs that together call each, in lanes, and in tiles
-  those that call one there."""
+  """(name, n, its compiled program, operands) for the handlers that `cases_of` does not call.
+
+  Other functions, derivatives or JAX's sort call them. Together these programs call each handler,
+  in lanes and, where it has tiles, in tiles.
+  """
   import cases
 
   rest = cases.targets("cpu").difference(*map(cases.targets_of, cases.with_handlers("cpu")))
@@ -91,7 +93,7 @@ def same(results, expected):
 
 
 def works():
-  """A batch in lanes, a matrix in tiles, and one that is LAPACK's."""
+  """Calls a batch in lanes, a matrix in tiles, and one for LAPACK."""
   for a in (positive_definite(100), positive_definite(1, n=600)):
     factor = np.asarray(linalg.cholesky(a))
     np.testing.assert_allclose(factor @ factor.swapaxes(-1, -2), a, rtol=0, atol=1e-9)
@@ -100,8 +102,10 @@ def works():
 
 
 def no_memory(dtype):
-  """Each allocation of each handler fails in turn, alone and with all that follow it: the call is
-  an error that says so, or right without that memory; and the next one is right."""
+  """Each allocation of each handler fails in turn, alone and with all later ones.
+
+  The call raises an error that says so, or is right without that memory. The next call is right.
+  """
   from linalg._core import targets
 
   process = ctypes.CDLL(None)
@@ -138,8 +142,10 @@ def no_memory(dtype):
 
 
 def no_scipy():
-  """Nothing asks for SciPy before the first call of a handler; that one says that it is missing,
-  and the next one works if it is there."""
+  """SciPy is not imported before the first call of a handler.
+
+  That call says that it is missing, and the next one works if it is there.
+  """
   import importlib.abc
 
   class Absent(importlib.abc.MetaPathFinder):
@@ -160,7 +166,7 @@ def no_scipy():
 
 
 def broken_scipy():
-  """A SciPy that lacks a routine: an error that names it, and no call of what is not there."""
+  """A SciPy that lacks a routine: an error names it, and no missing function is called."""
   import scipy.linalg.cython_lapack as lapack
 
   routine = lapack.__pyx_capi__.pop("zgees")
@@ -176,7 +182,7 @@ def broken_scipy():
 
 
 def other_lapack(*paths):
-  """A LAPACK that is not OpenBLAS, in shared libraries: the residuals are in their limits."""
+  """A LAPACK that is not OpenBLAS, in shared libraries: the residuals are within their limits."""
   import scipy.linalg.cython_blas as blas
   import scipy.linalg.cython_lapack as lapack
 
@@ -186,7 +192,7 @@ def other_lapack(*paths):
   api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
   api.PyCapsule_GetName.restype = ctypes.c_char_p
   api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-  names = []  # which capsules do not copy
+  names = []  # capsules do not copy them
   replaced = 0
   for module in (lapack, blas):
     for name, capsule in module.__pyx_capi__.items():
@@ -211,7 +217,7 @@ def other_lapack(*paths):
 
 
 def writes_nothing():
-  """Importing and calling open no file to write: neither the home nor the disk need be writable."""
+  """Imports and calls open no file to write: home and disk may be read-only."""
   written = []
 
   def audit(event, arguments):
@@ -275,13 +281,16 @@ def shutdown():
 
 
 def one_processor(path):
-  """The results of every handler on one processor, on half of one's time, or without XLA's threads,
-  are those in the file, which is written with its operands where it is not there."""
+  """Every handler gives the results in the file, with less of the machine.
+
+  That is one processor, half of one processor's time, or no threads of XLA. If the file does not
+  exist, it is written with results and operands.
+  """
   known = np.load(path) if pathlib.Path(path).exists() else None
   found = {}
   for case, n, program, operands in cases_of(np.dtype(np.float64)):
-    # One large matrix alone may have the threads of BLAS; and operands are NumPy's, of which BLAS
-    # may have made them.
+    # A single large matrix may use BLAS threads. Operands come from NumPy, and BLAS may have made
+    # them.
     if n > 256:
       continue
     name = f"{case.name}, n = {n}"
@@ -298,7 +307,7 @@ def one_processor(path):
 
 
 def _repeated(block, count):
-  """`count` copies of a block of memory, one after another, in the memory of one."""
+  """`count` copies of a block of memory in sequence, using the memory of one."""
   libc = ctypes.CDLL(None, use_errno=True)
   libc.mmap.restype = ctypes.c_void_p
   libc.mmap.argtypes = [
@@ -315,7 +324,7 @@ def _repeated(block, count):
 
 
 def large_operands(kind):
-  """Operands of more than 2³¹ elements, which are one block of matrices again and again."""
+  """Operands of more than 2³¹ elements, which repeat one block of matrices."""
   n = 4
   block = positive_definite(2**18, n=n).astype(np.float32)
   a = _repeated(block, 2**9 + 1)

@@ -2,8 +2,8 @@
 
   python large_scenarios.py results.npz [one]
 
-writes the results to the file, or, where it is there already, compares their bits with it; `one`
-leaves the process one processor.
+If the file exists, the bits of the results are compared with it; if not, they are written to it.
+`one` leaves the process one processor.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The process that `distributed/test_many_devices.py` starts, of 64 virtual devices.
+"""The process that `distributed/test_many_devices.py` starts, with 64 virtual devices.
 
-What needs more devices than the tests have: programs are compiled and counted, and where few
-numbers do, run.
+It checks programs for more devices than the tests have. Programs are compiled and counted, and
+small ones are run.
 """
 
 import math
@@ -46,7 +46,7 @@ def count(name, rows, columns, n, shares, words, gathered=math.inf):
 
 
 def check_results(rows, columns, n, rng):
-  """Of a size that neither panels nor blocks of the grid divide."""
+  """Checks a size that is a multiple of neither the panels nor the blocks of the grid."""
   mesh, sharding = placed(rows, columns)
   a = rng.standard_normal((n, n))
   a = a @ a.T + n * np.eye(n)
@@ -57,7 +57,7 @@ def check_results(rows, columns, n, rng):
 
 
 def check_bits(rng):
-  """L is that of one device, at one width of panels, where the products are large."""
+  """L has the bits of one device, at one panel width, where the products are large."""
   n, expected = 1024, None
   a = rng.standard_normal((n, n))
   a = a @ a.T + n * np.eye(n)
@@ -78,7 +78,7 @@ def main():
   count("cholesky", 8, 4, 8200, 4.5, 1.85)
   count("gradient", 8, 4, 8200, 5.5, 7.3)
   count("cholesky", 8, 8, 16384, 4.5, 1.6, 1.3)
-  # Of narrow panels, of which L receives less than of wide ones.
+  # Narrow panels: L receives less than with wide ones.
   forward = count("cholesky", 8, 8, 16424, 4.5, 1.5, 1.2)
   count("gradient", 8, 8, 16424, 5.2, 4 * forward)
 

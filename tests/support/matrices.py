@@ -21,7 +21,7 @@ MODES = ("one_large", "one_small", "geometric", "arithmetic", "log_random")
 
 
 def spectrum(rng, mode, n, condition):
-  """n values from 1 down to 1 / condition, as DLATM1 sets them; "random" is of no condition."""
+  """n values from 1 down to 1 / condition, as DLATM1 sets them; "random" ignores the condition."""
   if mode == "random":
     return np.sort(np.abs(rng.standard_normal(n)))[::-1]
   if mode == "log_random":
@@ -60,7 +60,7 @@ def conditions(dtype):
 
 
 def _made(types, names, dtype):
-  """Those of `names`, or all; of large orders each takes its time."""
+  """The matrices of `names`, or all. Large orders take time for each."""
   return {
       name: np.asarray(make()).astype(dtype) for name, make in types.items()
       if names is None or name in names}
@@ -96,7 +96,7 @@ def general_types(rng, m, n, dtype, names=None) -> dict[str, np.ndarray]:
 
 def positive_types(
     rng, n, dtype, names=None) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-  """DCHKPO's types of a Hermitian positive definite matrix; of the singular ones, the info."""
+  """DCHKPO's types of a Hermitian positive definite matrix, and the info of the singular ones."""
   bad, worst = conditions(dtype)
   small, large = extremes(dtype)
   make = lambda mode, condition: lambda: with_eigenvalues(
@@ -120,10 +120,11 @@ def positive_types(
 
 
 def named_types(n, dtype) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-  """Matrices that are known by the names of those who found them hard: Hermitian ones, and others.
+  """Hermitian and other matrices that are named after those who found them hard.
 
-  Eigenvalues that nearly agree in pairs, condition numbers that no pivoting shows, eigenvalues of
-  which small changes move the smallest or all, and one eigenvector for all eigenvalues.
+  Some have eigenvalues that nearly agree in pairs, or condition numbers that no pivoting shows. In
+  others, small changes move the smallest eigenvalue or all, or one eigenvector belongs to all
+  eigenvalues.
   """
   row, column = np.indices((n, n))
   angle = 1.2

@@ -1,4 +1,4 @@
-"""One square matrix on several devices: how it lies in the tests, and how near results must be."""
+"""One square matrix on several devices: the tests' layouts and tolerances."""
 
 import itertools
 
@@ -13,7 +13,7 @@ import linalg.distributed as dist
 from quick import optimised_jit
 from sharded import make_mesh
 
-# Blocks of two on eight devices, and a size that such panels do not divide, so that all is padded.
+# Blocks of two on eight devices. The size is no multiple of such panels, so everything is padded.
 PANEL, N = 16, 40
 
 # The mesh's shape and axes, and how the matrix is sharded.
@@ -27,13 +27,13 @@ LAYOUTS = {
     "one device": ((1,), ("x",), P("x", None)),
 }
 AXES = (("x",), ("y",))  # of "both"
-# A layout is read of an array's type on Explicit axes, and of the array on Auto ones: by rows, by
-# columns and by both it is read in each way, and each layout in one.
+# On Explicit axes the layout is read from an array's type, and on Auto axes from the array. Layouts
+# by rows, by columns and by both are read in each way, and each layout in one.
 KIND_OF = {
     "both": AxisType.Explicit, "turned": AxisType.Auto, "rows": AxisType.Auto,
     "rows twice": AxisType.Explicit, "columns": AxisType.Auto, "some": AxisType.Explicit,
     "one device": AxisType.Auto}
-# The other dtypes take the same way as complex128: in one layout.
+# The other dtypes take the same path as complex128, so one layout is enough.
 _RESULTS = [
     *[(layout, kind, np.complex128) for layout, kind in KIND_OF.items()],
     ("columns", AxisType.Explicit, np.complex128),
@@ -41,7 +41,7 @@ _RESULTS = [
 
 
 def _named(cases, quick):
-  """Those that are not among the quick ones are extended."""
+  """Cases that are not among the quick ones are extended."""
   return [
       pytest.param(*x, id=f"{x[0]}-{x[1].name}-{x[2].__name__}",
                    marks=() if x in quick else pytest.mark.extended) for x in cases]
@@ -52,8 +52,11 @@ each_result = pytest.mark.parametrize("layout, kind, dtype", _named(
 
 
 def each_derivative(names, *quick):
-  """Of each a complex dtype on one kind of axes and a real one on the other: a rule conjugates, or
-  has results of its operands' types, and the one does not look at what the other does."""
+  """Each name with a complex dtype on one kind of axes and a real one on the other.
+
+  A rule conjugates, and its results have the types of its operands. The complex dtype tests the
+  former and the kinds of axes the latter, independently.
+  """
   kinds = itertools.cycle(((AxisType.Explicit, AxisType.Auto), (AxisType.Auto, AxisType.Explicit)))
   return pytest.mark.parametrize("name, kind, dtype", _named(
       [(name, kind, dtype) for name, both in zip(names, kinds)
@@ -76,15 +79,17 @@ def close(actual, expected, dtype, factor=1e3):
   np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
-# LLVM compiles what XLA has made of a program, and has no say in what it holds and moves.
+# LLVM compiles the program that XLA has made. It does not change what a program holds and moves.
 _LITTLE_OF_LLVM = {
     "xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def counted(call, sharding, n):
-  """Of a program of a matrix in float32, what a device holds, its arguments, results and
-  temporaries, in shares n² / P of the matrix; and what it receives, and gathers of that, in
-  n² / √P."""
+  """The memory and the traffic of a program of one float32 matrix.
+
+  Memory is a device's arguments, results and temporaries, in shares n² / P of the matrix. Traffic
+  is what it receives, and the gathered part of that, in n² / √P.
+  """
   with jax.set_mesh(sharding.mesh):
     program = optimised_jit(call).lower(
         jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)).compile(_LITTLE_OF_LLVM)

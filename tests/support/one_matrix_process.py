@@ -1,7 +1,7 @@
 """One of the processes that `distributed/test_processes.py` starts.
 
-Its number, their count and the address are arguments. Each holds two devices, and a part of
-matrices that all of them share.
+The arguments are its number, their count and the address. Each process holds two devices, and a
+part of matrices that all of them share.
 """
 
 import os
@@ -29,7 +29,7 @@ AXES = ("x",), ("y",)
 
 
 def square(a):
-  """Of a positive definite matrix, which a solve, a determinant and L see."""
+  """Functions of a positive definite matrix: a solve, a determinant and L."""
   b = jnp.ones(N)
   factor = dist.cho_factor(a, axes=AXES)
   l = factor.lower()
@@ -45,7 +45,7 @@ def expected_square(a):
 
 
 def general(a):
-  """Of any matrix, by its LU factors."""
+  """Functions of any matrix, by its LU factors."""
   factor = dist.lu_factor(a, axes=AXES)
   return jnp.sum(factor.solve(jnp.ones(N)) ** 3) + factor.slogdet().logabsdet
 

@@ -1,4 +1,5 @@
-"""Calls of what tests/cuda/team_phases.cc compiles, by teams of several sizes in all orders."""
+"""Calls of the code that tests/cuda/team_phases.cc compiles, by teams of several sizes in all
+orders."""
 
 import ctypes
 

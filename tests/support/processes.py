@@ -15,7 +15,7 @@ def free_address() -> str:
 
 
 def run(script: str, count: int, seconds: float, folder: pathlib.Path) -> str:
-  """What `count` processes of a script in this folder print, which all succeed within a time."""
+  """The output of `count` processes of a script in this folder, which must all succeed in time."""
   address, deadline = free_address(), time.monotonic() + seconds
   environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
   logs = [folder / f"process{i}" for i in range(count)]

@@ -1,8 +1,7 @@
-"""Compilation for tests, in which nearly all the time goes into it.
+"""Compilation for tests, where it takes nearly all the time.
 
-Half of it and more goes into optimisations of elementwise code, which concern neither the
-partitioner nor what a handler is asked; and programs as small as these are compiled sooner in one
-piece than by several threads.
+Much of it optimizes elementwise code, which affects neither the partitioner nor the handlers'
+calls. Programs this small compile sooner in one piece than by several threads.
 """
 
 import functools
@@ -16,16 +15,16 @@ _OPTIONS = {
 _OPTIMISED = {  # XLA's defaults
     "xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False,
     "xla_cpu_parallel_codegen_split_count": 32}
-if metadata.version("jaxlib").startswith("0.10."):  # jaxlib 0.12 knows no such flag
+if metadata.version("jaxlib").startswith("0.10."):  # jaxlib 0.12 has no such flag
   _OPTIONS["xla_cpu_use_fusion_emitters"] = False
   _OPTIMISED["xla_cpu_use_fusion_emitters"] = True
 
-# All programs of the tests are compiled like this, unless XLA_FLAGS say how.
+# The flags of all programs of the tests, unless XLA_FLAGS are set.
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in _OPTIONS.items())
 
-# And these in any case.
+# Always uses these options.
 quick_jit = functools.partial(jax.jit, compiler_options=_OPTIONS)
-# Those of tests that ask about the bits of what XLA compiles are compiled as users' are.
+# Compiles as users' programs are compiled, for tests of the bits that XLA computes.
 optimised_jit = functools.partial(jax.jit, compiler_options=_OPTIMISED)
 
 

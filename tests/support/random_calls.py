@@ -1,7 +1,7 @@
-"""Calls the handlers of the module that is installed, by the library that
-`values/test_random_calls.py` makes of `values/handlers_alone.cc`.
+"""Calls the handlers of the installed module, by the library that `values/test_random_calls.py`
+makes from `values/handlers_alone.cc`.
 
-The first argument is that library; the others are its own.
+The first argument is that library. The others are the library's own.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""How near results are to what they should be."""
+"""The distance of results from what they should be."""
 
 import numpy as np
 
@@ -14,5 +14,5 @@ def assert_near(actual, expected, n, dtype):
 
 
 def assert_orthonormal(q, limit):
-  """The columns of q; by at most `limit` in any product of two."""
+  """The columns of q are orthonormal: products of two are off by at most `limit`."""
   assert np.abs(q.conj().T @ q - np.eye(q.shape[1])).max() <= limit

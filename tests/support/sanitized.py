@@ -1,4 +1,4 @@
-"""Programs of C++ made with sanitizers, or for valgrind, for tests that run them."""
+"""C++ programs built with sanitizers, or for valgrind, for tests that run them."""
 
 import concurrent.futures
 import os
@@ -10,20 +10,20 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-# What handlers_alone.cc is compiled for.
+# The dtypes that handlers_alone.cc is compiled for.
 ELEMENTS = {
     "float32": "float", "float64": "double", "complex64": "std::complex<float>",
     "complex128": "std::complex<double>"}
-# What a program ends with in which ThreadSanitizer finds a race.
+# The exit status of a program in which ThreadSanitizer finds a race.
 _RACE = 66
-# Whether frames of the stack are kept, to see who uses them after a return, is the compiler's to
-# say: Clang does so, and GCC 12 would align them to 32 bytes, where its own stores of 64 fault.
+# The compiler decides whether stack frames are kept to detect use after return. Clang keeps them.
+# GCC 12 would align them to 32 bytes, and its own stores of 64 bytes would fault.
 _OPTIONS = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1",
     "UBSAN_OPTIONS": "abort_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": f"halt_on_error=1:exitcode={_RACE}",
 }
-# As the modules are compiled, but for the optimisations.
+# The flags of the modules, except for optimization.
 _FLAGS = [
     "-std=c++20", "-O1", "-g1", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
     "-pthread", "-I", str(ROOT)]
@@ -37,11 +37,10 @@ def _run(*command, timeout=500, **environment):
 
 
 class Sanitizer:
-  """Makes programs with `address,undefined` or `thread` in a folder, and runs them; without
-  `kinds`, for valgrind.
+  """Makes programs with `address,undefined` or `thread` in a folder, and runs them.
 
-  Where there is no compiler for that, the test is skipped. That of `fuzzer` is Clang, and gives the
-  program a main function.
+  Without `kinds`, they are for valgrind. The test is skipped where no compiler supports the
+  sanitizer. `fuzzer` needs Clang, which gives the program a main function.
   """
 
   def __init__(self, folder, kinds, *flags, compiler="c++"):
@@ -61,7 +60,7 @@ class Sanitizer:
     made = _run(*self._compile, source, "-o", program)
     if made.returncode != 0:
       pytest.skip(f"needs a compiler with {kinds}: {made.stderr[-500:]}")
-    # ThreadSanitizer finds no place for its tables where addresses are very random.
+    # ThreadSanitizer finds no space for its tables where addresses are very random.
     setarch = shutil.which("setarch")
     for self._prefix in ([], [setarch, platform.machine(), "-R"] if setarch else []):
       started = _run(*self._prefix, program)
@@ -70,7 +69,7 @@ class Sanitizer:
     pytest.skip(f"the sanitizer does not start here: {started.stderr[-500:]}")
 
   def compile(self, name, *sources):
-    """The object files of these sources, which are compiled side by side."""
+    """The object files of these sources, which are compiled in parallel."""
     folder = self._folder / name
     folder.mkdir()
 
@@ -83,7 +82,7 @@ class Sanitizer:
       return list(pool.map(compile, range(len(sources))))
 
   def make(self, name, *sources, objects=(), options=()):
-    """The program of these sources, and of object files that there are."""
+    """The program of these sources and of existing object files."""
     folder = self._folder / name
     objects = [*self.compile(name, *sources), *objects]
     linked = _run(*self._compile, *self._link, *options, *objects, "-ldl", "-o", folder / name)
@@ -95,17 +94,18 @@ class Sanitizer:
 
 
 def check_race(done):
-  """Of a program that has one, to show that it would be seen."""
+  """Checks a program that has a race, to show that races are detected."""
   assert done.returncode == _RACE and "data race" in done.stderr, (
       done.stdout[-2000:] + done.stderr[-5000:])
 
 
 def corpus(folder):
-  """A folder with a file for each call that is kept, as libFuzzer found that it reaches other code,
-  and for each first byte alone, which says the target, so that none is left out.
+  """A folder with a file for each kept call, and for each first byte alone.
 
+  libFuzzer keeps calls that reach new code. The first byte selects the target, so none is left out.
   That byte counts the rows of kernels/handlers.h: where a row is added, the lines of the file are
-  rewritten."""
+  rewritten.
+  """
   folder.mkdir()
   lines = (ROOT / "tests/values/fuzzer_corpus.txt").read_text().splitlines()
   for line in {*lines, *(f"{byte:02x}" for byte in range(256))}:

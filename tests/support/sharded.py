@@ -1,5 +1,4 @@
-"""Meshes of the eight virtual devices, sharded operands, and what a compiled program may not
-hold."""
+"""Meshes of the eight virtual devices, sharded operands, and checks of compiled programs."""
 
 import re
 from collections.abc import Callable
@@ -15,8 +14,8 @@ from jax.sharding import PartitionSpec as P
 from linalg.distributed._report import COLLECTIVES
 from quick import quick_compile
 
-# Sizes that no other dimension of a test's program has: one that stands in a program for a device
-# is the whole batch, so that program works on matrices that lie elsewhere.
+# Sizes that no other dimension of a test's program has. If one of them occurs in a device's
+# program, the whole batch was gathered there.
 BATCH, SECOND_BATCH = 24, 22
 N = 5
 
@@ -25,8 +24,10 @@ KINDS = pytest.mark.parametrize("kind", _KINDS, ids=lambda k: k.name)
 
 
 def with_kinds(names, values):
-  """Each of the values, tuples if there are several names, on either kind of mesh: by default one
-  after the other on the one and on the other, the rest being `extended`."""
+  """Each of the values, tuples if there are several names, on either kind of mesh.
+
+  By default they alternate between the two kinds; the rest are `extended`.
+  """
 
   def word(x):
     return getattr(x, "__name__", str(x)).strip("_")
@@ -77,7 +78,7 @@ def nothing_global(text, *sizes):
 
 
 def compile_local(function, operands, **options):
-  """The compiled program of `function`, which must work on each shard where it lies."""
+  """The compiled program of `function`, which must work on each shard in place."""
   compiled = quick_compile(function, operands, **options)
   text = compiled.as_text()
   no_collectives(text)
@@ -98,11 +99,11 @@ def unsharded(case, operands):
 
 
 def same_bits(actual, expected):
-  """Equal arrays, leaf by leaf, the sign of zero included; any NaN is like any other."""
+  """Equal arrays, leaf by leaf, the sign of zero included. Any two NaN are equal."""
   for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
     assert (x.shape, x.dtype) == (y.shape, y.dtype)
     if not x.size:
-      continue  # which JAX cannot fetch from a mesh with Explicit axes
+      continue  # JAX cannot fetch it from a mesh with Explicit axes
     x, y = np.asarray(x), np.asarray(y)
     np.testing.assert_array_equal(x, y)
     for part in (np.real, np.imag):
@@ -111,7 +112,7 @@ def same_bits(actual, expected):
 
 
 def sharded_like(results, mesh, *spec):
-  """Each result's leading dimensions are sharded by `spec`, its others not."""
+  """Checks that each result's leading dimensions are sharded by `spec`, its others not."""
   for x in jax.tree.leaves(results):
     expected = NamedSharding(mesh, P(*spec))
     assert x.sharding.is_equivalent_to(expected, x.ndim), f"{x.sharding} is not {expected}"

@@ -1,6 +1,6 @@
 """Programs that `values/test_threads.py` runs in processes of their own, under a time limit.
 
-The scenario and the number of virtual devices are arguments, which those of the scenario follow.
+The arguments are the scenario, the number of virtual devices, and the arguments of the scenario.
 """
 
 import ctypes
@@ -34,14 +34,14 @@ def positive_definite(*batch, n=24):
 
 
 def operations(a):
-  """Independent calls: nothing orders them, so all may wait for the same threads."""
+  """Independent calls. Nothing orders them, so all may wait for the same threads."""
   return (
       linalg.cholesky(a), linalg.lu(a)[0], linalg.qr(a).Q, linalg.eigh(a).eigenvalues,
       linalg.inv(a), linalg.det(a), linalg.solve(a, a), linalg.eigvalsh(a))
 
 
 def check(a, results):
-  """The factor and the inverse of a batch, in full."""
+  """Checks the factor and the inverse of a batch, in full."""
   factor, inverse = np.asarray(results[0]), np.asarray(results[4])
   scale = 1e-10 * np.max(np.abs(a))
   np.testing.assert_allclose(factor @ factor.swapaxes(-1, -2), a, rtol=0, atol=scale)
@@ -61,7 +61,7 @@ def one_program():
 
 
 def python_threads():
-  """Many Python threads at once; the first calls of the process are among them."""
+  """Many Python threads at once, which also make the first calls of the process."""
   failures = []
 
   def work(i):
@@ -85,7 +85,7 @@ def python_threads():
 
 def large_and_small():
   """Batches beside one large matrix, which may use the threads of OpenBLAS."""
-  # Of a size that is LAPACK's.
+  # The size of `large` is LAPACK's.
   large, small = positive_definite(n=520), positive_definite(MATRICES)
 
   def work(a):
@@ -132,14 +132,17 @@ def users_thread_count():
       assert get() == users, f"{run.__name__} left {get()} threads of {users}"
 
 
-# Of these orders the first go to lanes and to tiles, the last is LAPACK's where that is quick.
+# The first orders go to lanes and to tiles. The last is LAPACK's where that is quick.
 ORDERS = {5: 400, 33: 40, 130: 8}
 PROGRAMS = 30
 
 
 def _programs(sharding):
-  """Programs of different operations, orders and dtypes: each works on a batch that is shared by
-  all devices, and on one device; every other one goes on with collectives on the results."""
+  """Programs of different operations, orders and dtypes.
+
+  Each works on a batch that all devices share, and on one device. Every other one continues with
+  collectives on the results.
+  """
   import cases
   from sharded import collectives
 
@@ -168,8 +171,10 @@ def _bytes(results):
 
 
 def many_programs(seconds):
-  """Threads that call all programs, each in an order of its own and again and again: every result
-  has the bits that it has where nothing else runs."""
+  """Threads call all programs repeatedly, each in an order of its own.
+
+  Every result has the bits that it has where nothing else runs.
+  """
   mesh = jax.make_mesh((DEVICES,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
   programs = dict(_programs(jax.sharding.NamedSharding(mesh, jax.P("x"))))
   assert len(programs) == PROGRAMS
@@ -208,15 +213,18 @@ def many_programs(seconds):
 
 
 def batches_then_collectives(runs, seconds):
-  """Devices that work on their parts of batches and then wait for each other, run after run, each
-  within a time; a run that is not done ends the process, and says where each thread stands."""
+  """Devices work on their parts of batches and then wait for each other, run after run.
+
+  Each run has a time limit. A run that exceeds it ends the process, and reports where each thread
+  is.
+  """
   import linalg.distributed as dist
 
   mesh = jax.make_mesh((DEVICES,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
   by_batch, by_rows = jax.P("x", None, None), jax.P(None, "x", None)
 
   def turned(f):
-    """Of a batch; an all-to-all shares its results out by rows."""
+    """Turns a batch; an all-to-all distributes its results by rows."""
     return jax.jit(lambda a: jax.sharding.reshard(f(a), by_rows))
 
   def vectors(a):

@@ -15,6 +15,7 @@ from jax.lax import linalg as lax_linalg
 import cases
 import linalg
 import matrices
+import selection
 from linalg._accelerate import switch
 from linalg._factorizations import cholesky
 from quick import quick_compile
@@ -134,7 +135,7 @@ def test_gradients(case, products, rng):
 BACKWARD = f"linalg_cholesky{'_full' if jax.__version_info__ < (0, 11, 2) else ''}_vjp"
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("symmetrize", [False, True], ids=["as-it-is", "symmetrized"])
 @pytest.mark.parametrize("n", [1, 4, 7, 32, 33, 50])
 def test_derivatives_of_cholesky(n, symmetrize, dtype, rng):
@@ -354,7 +355,7 @@ WRITTEN = {
 
 
 @pytest.mark.cpu
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("written", WRITTEN)
 def test_products_as_written(written, dtype, rng):
   """A transposed operand is read where it lies, and an operand shared by the batch is not

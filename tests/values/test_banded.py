@@ -11,6 +11,7 @@ import cases
 import linalg
 import linalg.scipy
 import matrices
+import selection
 
 # Numbers of diagonals below and above the main one: none, few, and more than most matrices have.
 BANDS = [(0, 0), (1, 1), (2, 0), (0, 3), (3, 5), (9, 4), (20, 30)]
@@ -87,7 +88,7 @@ def test_solve_banded(bands, n, dtype, rng):
         x, expected, rtol=0, atol=30 * condition * np.finfo(dtype).eps * np.abs(expected).max())
 
 
-@pytest.mark.one_dtype
+@selection.one_dtype
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 40])
 @pytest.mark.parametrize("width", [0, 1, 3, 12])

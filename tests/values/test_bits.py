@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cases
+import selection
 from quick import optimised_jit
 from sharded import same_bits
 
@@ -42,7 +43,7 @@ def test_the_page_names_those_that_do_not_keep_it():
   assert named == varying | {"eigh_gauge_error"}  # this one has no case
 
 
-@pytest.mark.one_dtype
+@selection.one_dtype
 @cases.each(KEPT)
 @pytest.mark.parametrize("n", [5, *(pytest.param(n, marks=extended) for n in (2, 3, 16, 33))])
 def test_same_bits_in_any_batch(case, dtype, n, rng):

@@ -20,7 +20,8 @@ EDGES = (
 # Several blocks of 128 rows or columns; and one that is not whole.
 BLOCKS = 512
 extended = pytest.mark.extended
-pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype]
+ALL_DTYPES = True
+ONE_DTYPE = True
 
 
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])

@@ -14,7 +14,7 @@ from residuals import assert_orthonormal, in_double
 from sharded import same_bits
 
 extended = pytest.mark.extended
-pytestmark = pytest.mark.all_dtypes
+ALL_DTYPES = True
 
 
 # Sizes near the crossover to tiles, and where leaves of divide and conquer or registers end.

@@ -17,21 +17,22 @@ from jax.sharding import PartitionSpec as P
 import cases
 import derivatives
 import linalg
+import selection
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    N,
-    close,
-    energy,
-    make_mesh,
-    moves_nothing,
-    nothing_global,
-    place,
-    sharded_like,
-    split,
-    unsharded,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  N,
+  close,
+  energy,
+  make_mesh,
+  moves_nothing,
+  nothing_global,
+  place,
+  sharded_like,
+  split,
+  unsharded,
 )
 
 IN_PYTHON = cases.COMPOSED + cases.SCIPY
@@ -52,7 +53,7 @@ def _nearly(actual, expected, operands):
   close(actual, expected, 1e3 * np.finfo(operands[0].dtype).eps)
 
 
-@pytest.mark.compiles
+@selection.compiles
 @CASES
 @pytest.mark.parametrize("n", [3, *(pytest.param(n, marks=extended) for n in (1, 17))])
 def test_results(case, dtype, n, rng):
@@ -111,7 +112,7 @@ def _layouts():
   return found
 
 
-@pytest.mark.compiles
+@selection.compiles
 @pytest.mark.parametrize(("layout", "kind", "dtype"), _layouts())
 @CASES
 def test_sharded(case, layout, kind, dtype, rng):
@@ -192,7 +193,7 @@ def test_export(case, rng):
   _nearly(exported.call(*operands), unsharded(case, operands), operands)
 
 
-@pytest.mark.compiles
+@selection.compiles
 @cases.each_double
 @DIFFERENTIABLE
 def test_derivatives(case, dtype, rng):

@@ -11,7 +11,7 @@ import linalg
 import matrices
 from linalg._catalogue import checks
 
-pytestmark = pytest.mark.all_dtypes
+ALL_DTYPES = True
 
 
 def _subnormal(dtype):

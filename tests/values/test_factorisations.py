@@ -8,7 +8,7 @@ import cases
 import linalg
 import matrices
 
-pytestmark = pytest.mark.all_dtypes
+ALL_DTYPES = True
 
 SIZES = (0, 1, 2, 3, 4, 5, 8, 10, 16, 17, 33)
 SHAPES = ((5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (0, 3), (3, 0))

@@ -73,6 +73,8 @@ def _operands(name, attributes, batch, shape, dtype, rng):
     operands = (operands[0].real, operands[1])
   if name == "inverse_permutation_p":
     operands *= 2
+  if name == "cholesky_jittered_p":
+    operands += (np.asarray([1e-6, 1e-2], operands[0].real.dtype),)
   if name == "parlett_p":
     operands = _triangle_and_diagonals(*operands, rng)
   if name == "banded_solve_p":

@@ -8,7 +8,7 @@ import linalg
 import matrices
 from linalg._catalogue import checks
 
-pytestmark = pytest.mark.all_dtypes
+ALL_DTYPES = True
 # LAPACK computes the last size.
 EIGENVALUE_SIZES = (3, 7, 20, 66)
 # Large enough that several threads share it.

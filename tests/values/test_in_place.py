@@ -11,7 +11,7 @@ import linalg
 import matrices
 from sharded import KINDS, compile_local, make_mesh, place, same_bits
 
-pytestmark = pytest.mark.one_dtype
+ONE_DTYPE = True
 # Sizes in lanes, in tiles and, on a GPU, for vendor routines. Batches fill whole registers, or
 # leave a remainder for every width.
 SIZES = [3, 8, 33, 70, 140]

@@ -20,7 +20,8 @@ from sharded import make_mesh, place, same_bits
 # Sizes near the ends of blocks of rows and columns, and of the pieces that tasks take.
 SIZES = (256, 257, 385, 513, 600)
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/large_scenarios.py"
-pytestmark = [pytest.mark.all_dtypes, pytest.mark.one_dtype]
+ALL_DTYPES = True
+ONE_DTYPE = True
 
 
 def _limit(n, dtype):

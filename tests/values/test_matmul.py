@@ -15,7 +15,7 @@ from linalg._factorizations import matmul
 from quick import optimised_jit
 from sharded import moves_nothing
 
-pytestmark = pytest.mark.all_dtypes
+ALL_DTYPES = True
 # Rows fill one or several registers, or lack one element. Blocks of rows overlap.
 SIZES = [
     (1, 4, 1), (4, 1, 4), (2, 4, 3), (4, 4, 4), (5, 6, 7), (7, 5, 6), (8, 8, 8), (9, 7, 17),

@@ -5,6 +5,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
@@ -72,6 +73,40 @@ def test_expm(dtype, rng):
   expected = scipy.linalg.expm_frechet(a[2], direction, compute_expm=False)
   np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-14 * np.max(np.abs(expected)) * 20)
   np.testing.assert_allclose(of_triangle, scipy.linalg.expm(np.triu(a[2])), atol=1e-12)
+
+
+def _exponential_and_derivative(a, e):
+  """In 100 digits, by the exponential of [[A, E], [0, A]]."""
+  n = len(a)
+  with mpmath.workdps(100):
+    result = mpmath.expm(mpmath.matrix(np.block([[a, e], [np.zeros_like(a), a]])), method="taylor")
+    result = np.array(result.tolist(), complex)
+  return result[:n, :n], result[:n, n:]
+
+
+def test_expm_of_matrices_with_smaller_powers(rng):
+  """To rounding where the powers are far smaller than those of the norm, and of nilpotent and
+  triangular ones; a derivative too; each to the bits that it has alone."""
+  nilpotent = 1e3 * np.triu(rng.standard_normal((4, 4)), 1)
+  a = np.stack([
+      *(np.array([[-0.05, -b, -c, d], [d, 0, 0, 0], [0, d, 0, 0], [0, 0, 0, 0]])
+        for b, c, d in ((1e6, 1e12, 1e-6), (1e9, 1e19, 1e-12))),
+      nilpotent, nilpotent + np.diag([1, -1, 0.5, -2]), 1e3 * np.eye(4, k=1) + np.eye(4, k=-3),
+      np.kron([[0, 1e19], [1e-19, 0]], np.eye(2)), rng.standard_normal((4, 4))])
+  direction = rng.standard_normal((4, 4))
+  function = jax.jit(lambda a: jax.jvp(
+      linalg.expm, (a,), (jnp.broadcast_to(direction, a.shape).astype(a.dtype),)))
+  results = function(a)
+  for i, one in enumerate(a):
+    expected = _exponential_and_derivative(one, direction)
+    for x, y, alone in zip(results, expected, function(a[i : i + 1]), strict=True):
+      np.testing.assert_allclose(x[i], y, rtol=0, atol=2e-13 * np.max(np.abs(y)))
+      np.testing.assert_array_equal(x[i], alone[0])
+    np.testing.assert_allclose(results[0][i][0], expected[0][0], rtol=1e-12)
+  overscaled = a[:4].astype(np.complex64)
+  for one, x in zip(overscaled, linalg.expm(overscaled), strict=True):
+    expected = _exponential_and_derivative(one.real.astype(np.float64), np.zeros((4, 4)))[0]
+    np.testing.assert_allclose(x, expected, rtol=0, atol=1e-4 * np.max(np.abs(expected)))
 
 
 @pytest.mark.parametrize("batch, conditions", [((), 1), ((1,), 1), ((2,), 0)], ids=str)

@@ -16,6 +16,7 @@ import cases
 import cut_offs
 import linalg
 import matrices
+import selection
 from linalg._catalogue import checks
 from sharded import same_bits
 
@@ -104,7 +105,7 @@ def test_residuals(name, dtype):
 
 
 @pytest.mark.extended
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("name", OPERANDS)
 def test_residuals_about_cut_offs(name, dtype, record_property):
   """What it records, and of stock where that calls LAPACK, tools/ratios.py makes a table of."""
@@ -128,7 +129,7 @@ def test_residuals_about_cut_offs(name, dtype, record_property):
 
 
 @pytest.mark.extended
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("name", EVERY)
 def test_bits_in_batches(name, dtype, rng):
   """Catches a remainder or a count of 16 bits: a matrix of each type has the same bits wherever it
@@ -145,7 +146,7 @@ def test_bits_in_batches(name, dtype, rng):
 
 
 @pytest.mark.extended
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("name", [
     name for name, (make, _) in OPERANDS.items() if make in (_any_general, _hermitian)])
 def test_residuals_of_named_matrices(name, dtype):
@@ -163,7 +164,7 @@ def test_residuals_of_named_matrices(name, dtype):
 
 
 @pytest.mark.extended
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 @pytest.mark.parametrize("n", [20, 50, 64])
 def test_eigenvectors_of_wilkinsons_matrix(n, dtype, record_property):
   """Residuals like LAPACK's, of multiples of one matrix: of one of them, either may be twice the

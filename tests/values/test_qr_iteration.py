@@ -14,7 +14,7 @@ import linalg
 from linalg._catalogue import checks
 from sharded import same_bits
 
-pytestmark = pytest.mark.all_dtypes
+ALL_DTYPES = True
 
 # The largest size for the kernels in lanes is 64, and the smallest size for LAPACK is 65.
 SIZES = [1, 2, 3, 5, 8, 20, 64, 65]

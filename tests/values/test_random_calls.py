@@ -17,8 +17,9 @@ import sanitized
 from linalg._core import targets
 
 pytestmark = [
-    pytest.mark.extended, pytest.mark.all_dtypes,
+    pytest.mark.extended,
     pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")]
+ALL_DTYPES = True
 
 VALUES = sanitized.ROOT / "tests/values"
 # Set this to hours for a long run.

@@ -16,6 +16,7 @@ import jax
 import pytest
 
 import sanitized
+import selection
 
 ALONE = pathlib.Path(__file__).parent
 KERNELS = sanitized.ROOT / "kernels"
@@ -208,7 +209,7 @@ def sanitized_handlers(tmp_path_factory, tiles_with):
       tmp_path_factory.mktemp(dtype.name), dtype, tiles_with("address,undefined")))
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 def test_corpus(tmp_path, sanitized_handlers, dtype):
   """Runs the calls that the fuzzer keeps, of every target, without the fuzzer."""
   kept = sanitized.corpus(tmp_path / "corpus")
@@ -216,7 +217,7 @@ def test_corpus(tmp_path, sanitized_handlers, dtype):
   _done_with_every_target(done)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 def test_handlers(sanitized_handlers, dtype):
   """Calls with random shapes, layouts, attributes and bits, different at each run.
 
@@ -232,7 +233,7 @@ def test_handlers(sanitized_handlers, dtype):
   _done_with_every_target(done)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 def test_calls_with_thread_sanitizer(tmp_path, tiles_with, dtype):
   """Catches threads of a call that share memory which each should own, in kept and in random
   calls."""
@@ -246,7 +247,7 @@ def test_calls_with_thread_sanitizer(tmp_path, tiles_with, dtype):
     _done_with_every_target(done)
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 def test_fuzzer(tmp_path, tiles_with, dtype):
   """libFuzzer makes calls from its findings, guided by the code that they reach.
 
@@ -264,7 +265,7 @@ def test_fuzzer(tmp_path, tiles_with, dtype):
   assert done.returncode == 0 and "DONE" in done.stderr, done.stderr[-10000:]
 
 
-@pytest.mark.all_dtypes
+@selection.all_dtypes
 def test_memcheck(tmp_path, tiles_with, dtype):
   """Catches reads of uninitialised numbers, which no sanitizer of GCC does."""
   valgrind = shutil.which("valgrind")

@@ -122,6 +122,44 @@ def test_logarithms_and_powers(rng):
     linalg.checked(linalg.scipy.logm)(a[:2])
 
 
+@cases.each_dtype(np.float64, np.float32)
+def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
+  """To rounding, at eigenvalues from tiny to large ones, for two blocks in one matrix as well."""
+  x = np.array(
+      [1e-2, 1e-4, 1e-8, 1e-30, 1e-200, 1e200] if dtype == np.float64 else [1e-2, 1e-8, 1e-30])
+  x = x.astype(dtype)
+  a = np.kron(np.diag([1, 2]), np.eye(2)) * x[:, None, None] + np.kron(np.eye(2), np.eye(2, k=1))
+  log, root, power = jax.jit(lambda a: (
+      linalg.scipy.logm(a), linalg.scipy.fractional_matrix_power(a, 0.25),
+      linalg.scipy.fractional_matrix_power(a, 1.5)))(a.astype(dtype))
+  tolerance = 200 * np.finfo(dtype).eps
+  for i, w in ((0, x.astype(np.float64)), (2, 2 * x.astype(np.float64))):
+    for found, value, slope in (
+        (log, np.log(w), 1 / w), (root, w**0.25, 0.25 * w**-0.75), (power, w**1.5, 1.5 * w**0.5)):
+      kept = (abs(value) < np.finfo(dtype).max) & (abs(value) > np.finfo(dtype).tiny)
+      for j in (i, i + 1):
+        np.testing.assert_allclose(found[kept, j, j], value[kept], rtol=tolerance)
+      np.testing.assert_allclose(found[kept, i, i + 1], slope[kept], rtol=tolerance)
+  assert not np.asarray(log)[:, :2, 2:].any()
+
+
+def test_exponents():
+  """What is no finite real number is an error of the caller's, which names the exponent."""
+  a = 4 * np.eye(2)
+  power = linalg.scipy.fractional_matrix_power
+  for t in (np.inf, -np.inf, np.nan, np.float32(np.inf)):
+    with pytest.raises(ValueError, match="_power takes a finite number as t, got"):
+      power(a, t)
+  wrong = "fractional_matrix_power takes a real number as t, got <class"
+  for t in (0.5j, np.complex128(0.5), "0.5", "x", None):
+    with pytest.raises(TypeError, match=wrong):
+      power(a, t)  # pyright: ignore[reportArgumentType]
+  with pytest.raises(TypeError, match=r"fractional_matrix_power\(\) takes t as an option"):
+    jax.jit(power)(a, 0.5)
+  for t in (2, np.int64(2), 2.0, True):
+    np.testing.assert_array_equal(power(a, t), 4.0 ** int(t) * np.eye(2))
+
+
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_logarithms(dtype, rng):
@@ -495,6 +533,21 @@ def test_ldl(dtype, rng):
     np.testing.assert_array_equal(x[1:], y[1:])
   with pytest.raises(linalg.LinAlgError, match=r"ldl: the matrix at index \(0\) has no factors"):
     linalg.checked(linalg.scipy.ldl)(a)
+
+
+@cases.each_dtype(np.complex128, np.complex64, np.float64, np.float32)
+@pytest.mark.parametrize("n", [33, pytest.param(130, marks=pytest.mark.extended)])
+def test_ldl_of_larger_matrices(n, dtype, rng):
+  """The residual is SciPy's, pivots of order 1 and 2, Hermitian and symmetric matrices."""
+  for hermitian in (True, False) if np.issubdtype(dtype, np.complexfloating) else (True,):
+    turned = lambda x, hermitian=hermitian: np.swapaxes(x.conj() if hermitian else x, -1, -2)
+    a = matrices.general(rng, (2,), n, n, dtype)
+    a = a + turned(a)
+    l, d, order = linalg.scipy.ldl(a, hermitian=hermitian)
+    l, d = (np.asarray(x).astype(np.result_type(dtype, np.float64)) for x in (l, d))
+    error = np.max(np.abs(l @ d @ turned(l) - a)) / np.max(np.abs(a))
+    assert error < 3 * n * np.finfo(dtype).eps
+    np.testing.assert_array_equal(order[0], scipy.linalg.ldl(a[0], hermitian=hermitian)[2])
 
 
 @pytest.mark.extended

@@ -8,6 +8,7 @@ import pytest
 
 import linalg
 import matrices
+import selection
 from linalg._catalogue import checks
 
 SHAPES = [(1, 1), (3, 3), (9, 9), (24, 24), (32, 32), (33, 33), (5, 1), (1, 5), (20, 7), (7, 20)]
@@ -60,7 +61,7 @@ def test_large(shape, batch, full_matrices, dtype, rng):
       linalg.svdvals(a)[1:], s[1:], rtol=0, atol=30 * np.finfo(dtype).eps * np.max(s[1:]))
 
 
-@pytest.mark.one_dtype
+@selection.one_dtype
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_bits_do_not_depend_on_the_batch(shape, dtype, rng):
   """A single matrix occupies one lane; in a batch it shares registers of several widths."""

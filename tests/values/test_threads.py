@@ -11,6 +11,7 @@ import pytest
 
 import linalg
 import matrices
+import selection
 from sharded import make_mesh, place, same_bits
 
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/thread_scenarios.py"
@@ -97,7 +98,7 @@ def _alone_and_in_batches(case, dtype, n, sizes, rng):
         same_bits([np.asarray(x)[i] for x in results], one)
 
 
-@pytest.mark.one_dtype
+@selection.one_dtype
 @pytest.mark.parametrize("n", [1, 5, 33])
 def test_batch_invariance(case, dtype, n, rng):
   """Catches bits that depend on a matrix's neighbours, its place, or the threads."""
