@@ -100,9 +100,10 @@ def _real_triangulating(t, first):
   length = jnp.sqrt(jnp.where(first, x * x + y * y + c * c, 1))
   cosine, turned, sine = (jnp.where(first, z / length, 0) for z in (x, y, c))
   alone = ~(first | (_next(first.astype(t.dtype), -1) != 0))
-  real = jnp.where(on_diagonal(t), (cosine + _next(cosine, -1) + alone.astype(t.dtype))[..., None], 0)
+  own = cosine + _next(cosine, -1) + alone.astype(t.dtype)
   real = (
-      real + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
+      jnp.where(on_diagonal(t), own[..., None], 0)
+      + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
       - jnp.where(_beside_diagonal(t, 1), sine[..., :, None], 0))
   return real, turned - _next(turned, -1)
 
