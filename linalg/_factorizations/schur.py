@@ -32,17 +32,27 @@ def _beside_diagonal(a, offset):
 
 
 def _next(x, offset=1):
-  """y with yᵢ = xᵢ₊ₒ, and zeros beyond the end, as a sum: a shift would be a gather."""
-  square = x[..., None, :]
-  mask = expand(jnp.eye(x.shape[-1], k=offset, dtype=bool), square)
-  return jnp.sum(jnp.where(mask, square, 0), axis=-1)
+  """y with yᵢ = xᵢ₊ₒ, and zeros beyond the end, as padding: a shift would be a gather."""
+  shift = (*((0, 0, 0),) * (x.ndim - 1), (-offset, offset, 0))
+  return jax.lax.pad(x, jnp.zeros((), x.dtype), shift)
+
+
+def _stored(t, first, n):
+  """Each (n + 1)th element of matrices from one on, and a 0 at the end."""
+  beside = t.reshape(*t.shape[:-2], n * n)[..., first :: n + 1]
+  return jnp.pad(beside, ((0, 0),) * (beside.ndim - 1) + ((0, n - beside.shape[-1]),))
 
 
 def _blocks(t):
   """For each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for elements outside."""
-  d = diagonal_of(t)
-  above = jnp.sum(jnp.where(_beside_diagonal(t, 1), t, 0), axis=-1)
-  below = jnp.sum(jnp.where(_beside_diagonal(t, -1), t, 0), axis=-2)
+  n = t.shape[-1]
+  if isinstance(n, int) and n > 0:  # a symbolic size allows no stride
+    # XLA would read the whole matrices for the sums below.
+    d, above, below = (_stored(t, first, n) for first in (0, 1, n))
+  else:
+    d = diagonal_of(t)
+    above = jnp.sum(jnp.where(_beside_diagonal(t, 1), t, 0), axis=-1)
+    below = jnp.sum(jnp.where(_beside_diagonal(t, -1), t, 0), axis=-2)
   return d, above, below, _next(d)
 
 
@@ -74,6 +84,44 @@ def _triangulating(t, first):
       jnp.where(on_diagonal(t), on[..., None], 0)
       + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
       - jnp.where(_beside_diagonal(t, 1), sine.conj()[..., :, None], 0))
+
+
+def _real_triangulating(t, first):
+  """`_triangulating` of real T as (R, d) with W = R + i diag(d), R and d real."""
+  a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
+  half = (a - d) / 2
+  size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
+  size = jnp.where(size == 0, 1, size)
+  half, b, c = half / size, b / size, c / size
+  square = half * half + b * c
+  root = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, jnp.abs(square))))
+  # The eigenvector's first element is x + iy.
+  y = jnp.where(square < 0, root, 0)
+  x = half + jnp.where(square < 0, 0, jnp.where(half < 0, -root, root))
+  length = jnp.sqrt(jnp.where(first, x * x + y * y + c * c, 1))
+  cosine, turned, sine = (jnp.where(first, z / length, 0) for z in (x, y, c))
+  alone = ~(first | (_next(first.astype(t.dtype), -1) != 0))
+  own = cosine + _next(cosine, -1) + alone.astype(t.dtype)
+  real = (
+      jnp.where(on_diagonal(t), own[..., None], 0)
+      + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
+      - jnp.where(_beside_diagonal(t, 1), sine[..., :, None], 0))
+  return real, turned - _next(turned, -1)
+
+
+def _begins_block(t):
+  a, _, below, d = _blocks(t)
+  return jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
+
+
+def _real_to_complex(t, z):
+  """Wᴴ T W and Z W of real T and Z, by real products."""
+  r, d = _real_triangulating(t, _begins_block(t))
+  column, row = d[..., None], d[..., None, :]
+  by_r = product(t, r)
+  real = product(r, by_r, adjoint_a=True) + column * t * row
+  imaginary = product(r, t, adjoint_a=True) * row - column * by_r
+  return jnp.triu(jax.lax.complex(real, imaginary)), jax.lax.complex(product(z, r), z * row)
 
 
 def _lower_rotation(t, f):
@@ -247,13 +295,16 @@ def rsf2csf(
       raise ValueError(f"Input '{name}' must be square.")
   if t.shape[-1] != z.shape[-1]:
     raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
-  a, _, below, d = _blocks(t)
-  first = jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
-  w = _triangulating(t, first)
-  triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
   dtype = complex_dtype(dtype)
-  triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))
-  return triangular.astype(dtype), product(z.astype(w.dtype), w).astype(dtype)
+  if jnp.iscomplexobj(t):
+    w = _triangulating(t, _begins_block(t))
+    triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
+    z = product(z.astype(w.dtype), w)
+    triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))
+  else:
+    t, z = ffi.broadcast_batches("rsf2csf", (t, z), (2, 2))
+    triangular, z = _real_to_complex(t, z)
+  return triangular.astype(dtype), z.astype(dtype)
 
 
 def triangular_schur(a: jax.Array) -> tuple[jax.Array, jax.Array]:

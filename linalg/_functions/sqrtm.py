@@ -11,7 +11,7 @@ from linalg._core.public import public
 from linalg._factorizations.matmul import congruence
 from linalg._factorizations.schur import triangular_schur
 from linalg._factorizations.triangular import triangular_solve_p
-from linalg._functions.sylvester import columns, shifted_triangle, sylvester_p
+from linalg._functions.sylvester import columns, sylvester_p
 
 __all__ = ["root_of_triangle", "sqrtm"]
 
@@ -32,9 +32,9 @@ def root_of_triangle(t):
   def step(r, column):
     j, tj, shift = column
     above = jnp.where(row < j, tj, 0)
-    matrix = shifted_triangle(r, shift, from_row=j)
-    zero = diagonal_of(matrix) == 0
-    safe = jnp.where(zero[..., None] & on_diagonal(matrix), 1, matrix)
+    sums = jnp.where(row < j, root + shift[..., None], 1)
+    zero = sums == 0
+    safe = jnp.where(on_diagonal(r), jnp.where(zero, 1, sums)[..., None], r)
     rj = triangular_solve_p(safe, above[..., None], left_side=True, lower=False)[..., 0]
     rj = jnp.where(zero & (rj != 0), jnp.nan, rj)
     rj = jnp.where(row == j, shift[..., None], rj)

@@ -53,17 +53,18 @@ def _balancing(t):
   size = exponent_above(jnp.abs(t))
   own = exponent_above(jnp.abs(diagonal_of(t)))
   excess = size - jnp.minimum(own[..., :, None], own[..., None, :])
-  above = expand(~np.tri(t.shape[-1], dtype=bool), t)
+  index = jnp.arange(t.shape[-1])
+  above = expand(index[:, None] < index[None, :], t)
   excess = jnp.where(above, excess, -LARGE_EXPONENT)
   least = jnp.int32(8 - jnp.finfo(t.dtype).maxexp)
-  row = expand(jnp.arange(t.shape[-1]), own)
+  row = expand(index, own)
 
   def step(e, column):
     j, above = column
     own = jnp.maximum(jnp.minimum(jnp.min(e - above, axis=-1, initial=0), 0), least)
     return jnp.where(row == j, own[..., None], e), None
 
-  return jax.lax.scan(step, zeros_like(own), (jnp.arange(t.shape[-1]), columns(excess)))[0]
+  return jax.lax.scan(step, zeros_like(own), (index, columns(excess)))[0]
 
 
 def _times(t, e):

@@ -50,3 +50,21 @@ def test_one_form_for_a_sharded_batch(kind, rng):
       np.testing.assert_allclose(x, y, atol=1e-13)
       if kind == AxisType.Explicit:
         assert x.sharding.is_equivalent_to(sharding, x.ndim)
+
+
+def test_real_factors_take_real_products(rng):
+  """W has a complex diagonal alone; blocks with real eigenvalues, and those with none, as SciPy."""
+  t = np.triu(matrices.general(rng, (3,), 5, 5, np.float64))
+  t[0, [1, 4], [0, 3]] = 2.0, -3.0
+  t[1, 2, 1] = 1e-3
+  z = np.broadcast_to(np.eye(5), t.shape)
+  program = str(jax.make_jaxpr(linalg.rsf2csf)(t, z))
+  assert "linalg_matmul" in program
+  assert not [line for line in program.splitlines() if "matmul" in line and ":c128" in line]
+  triangular, unitary = map(np.asarray, linalg.rsf2csf(t, z))
+  np.testing.assert_array_equal(np.tril(triangular, -1), 0)
+  for one, x, y in zip(t, triangular, unitary, strict=True):
+    np.testing.assert_allclose(y @ x @ y.conj().T, one, atol=1e-13)
+    np.testing.assert_allclose(y @ y.conj().T, np.eye(5), atol=1e-14)
+    expected = scipy.linalg.rsf2csf(one, np.eye(5))[0]
+    np.testing.assert_allclose(np.diag(x), np.diag(expected), atol=1e-13)
