@@ -1,5 +1,7 @@
 """Cholesky factors of matrices that change by a matrix of rank one."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -7,8 +9,10 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import (
     adjoint,
+    binade,
     diagonal_of,
     expand,
+    imaginary,
     nan_where,
     triangle,
     without_none,
@@ -22,14 +26,78 @@ __all__ = ["cholesky_update", "cholesky_update_ex"]
 
 
 def _jvp(primals, tangents, *, downdate):
-  # That of the formula, which does not form A: small rows of R keep their digits.
   factor, info = cholesky_update_p(*primals, downdate=downdate)
+  # The handler found vₖ = 0 wherever the diagonal is not positive. Here it may be a rounding error.
+  diagonal = jax.lax.stop_gradient(diagonal_of(factor))
+  kept = ~(diagonal.real > 0)
+  if jnp.iscomplexobj(diagonal):
+    kept |= diagonal.imag != 0
   _, dfactor = jax.jvp(
-      lambda r, w: _fallback(r, w, downdate=downdate)[0], primals,
+      lambda r, w: _rotated(r, w, kept, downdate=downdate), primals,
       tuple(without_none(primals, tangents)))
   # A coefficient, so that the cotangents of what has failed are NaN too.
   known = jnp.where(info == 0, 1, jnp.nan).astype(dfactor.dtype)
   return (factor, info), (dfactor * known[..., None, None], None)
+
+
+def _quotient(x, y):
+  """x / y of a real y, without the scaling of a complex division."""
+  return jax.lax.complex(x.real / y, x.imag / y) if jnp.iscomplexobj(x) else x / y
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _rotation(d, v, sign):
+  """(h, c, s) with h = √(|d|² + sign |v|²) > 0, c = d / h and s = v / h."""
+  size, other = jnp.abs(d), jnp.abs(v)
+  scale = binade(jnp.maximum(size, other))
+  size, other = size / scale, other / scale
+  h = jnp.sqrt(size * size + other * other if sign > 0 else (size - other) * (size + other))
+  return h * scale, _quotient(_quotient(d, scale), h), _quotient(_quotient(v, scale), h)
+
+
+@_rotation.defjvp
+def _(sign, primals, tangents):
+  """(p, q) are (dd, dv) rotated. 1 - |c|² and 1 - |s|² are not formed: they cancel."""
+  (d, v), (dd, dv) = primals, tangents
+  h, c, s = _rotation(d, v, sign)
+  p, q = c.conj() * dd + sign * s.conj() * dv, c * dv - s * dd
+  dc, ds = -sign * s.conj() * q, c.conj() * q
+  if jnp.iscomplexobj(p):
+    turn = imaginary(p.imag)
+    dc, ds = dc + c * turn, ds + s * turn
+  return (h, c, s), (p.real, _quotient(dc, h), _quotient(ds, h))
+
+
+def _rotated(r, w, kept, *, downdate):
+  """The factor by a rotation for each row, as the handler finds it, for JAX to differentiate.
+
+  Its derivative is made of the rotations' cosines and sines. So it keeps its digits where R is
+  small beside w, and where R is ill conditioned. It takes n steps of O(n) operations.
+
+  The rotation of row k takes (rₖₖ, vₖ), v = wᴴ, to (h, 0). Rows that are `kept` are those with
+  vₖ = 0, and the rotation takes (1, vₖ / rₖₖ) to (h, 0) instead.
+  """
+  sign = -1 if downdate else 1
+  index = expand(jnp.arange(r.shape[-1], dtype=jnp.int32), w)
+
+  def step(v, given):
+    row, keep, k = given
+    pick = lambda x: jnp.sum(jnp.where(index == k, x, 0), axis=-1)
+    d, first = pick(row), pick(v)
+    keep |= first == 0
+    ratio = first / jnp.where(keep, d, 1)
+    h, c, s = _rotation(jnp.where(keep, 1, d), jnp.where(keep, ratio, first), sign)
+    h = (jnp.where(keep, d, 1) * h.astype(d.dtype))[..., None]
+    c, s = c[..., None], s[..., None]
+    rotated = c.conj() * row + sign * s.conj() * v
+    # Mixed form: the new row makes the next v.
+    v = (v - s * rotated) / c.conj() if downdate else c * v - s * row
+    return jnp.where(index > k, v, 0), jnp.where(index == k, h, rotated)
+
+  rows = jnp.moveaxis(triangle(r, lower=False), -2, 0)
+  order = jnp.arange(r.shape[-1], dtype=jnp.int32)
+  _, factor = jax.lax.scan(step, w.conj(), (rows, jnp.moveaxis(kept, -1, 0), order))
+  return jnp.moveaxis(factor, 0, -2)
 
 
 def _phases(diagonal, turned):
@@ -110,9 +178,9 @@ def cholesky_update(
   float16 and bfloat16 are computed in float32, and the factor rounded.
 
   Algorithm: a rotation for each row, O(n²) operations; to subtract, a hyperbolic one in mixed form:
-  Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). On GPUs, and in
-  derivatives, one triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray
-  and Saunders (1974), method C1.
+  Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). On GPUs one
+  triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray and Saunders
+  (1974), method C1. Derivatives differentiate the rotations: n steps of O(n) operations.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -10,7 +10,7 @@ from linalg._core.operands import as_arrays, check_matrix, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import svd
-from linalg._functions.pinv import default_rtol, per_matrix, pseudo_inverse_p
+from linalg._functions.pinv import default_rtol, per_matrix, precision_of, pseudo_inverse_p
 
 __all__ = ["lstsq"]
 
@@ -46,11 +46,11 @@ _solution_p = given_factors(
 
 
 def tolerance(rcond, a, dtype):
-  """The relative tolerance of singular values. None is max(m, n) eps of the caller's dtype; a
-  negative number is eps."""
+  """The tolerance of singular values, relative to the largest. None is max(m, n) eps, and a
+  negative number eps, of the dtype that computes."""
   if rcond is None:
     return default_rtol(a, dtype)
-  return jnp.where(jnp.asarray(rcond) < 0, float(jnp.finfo(dtype).eps), rcond)
+  return jnp.where(jnp.asarray(rcond) < 0, precision_of(dtype), rcond)
 
 
 def counted(s, rcond):
@@ -109,6 +109,9 @@ def lstsq(
     (x, residuals, rank, s). x is (..., n, k), or (..., n) if `b` is vectors. Residuals are ‖b - A
     x‖² for each column, real (..., k), with k = 1 if `b` is vectors. Ranks are integers (...). s
     holds the singular values, real (..., min(m, n)).
+
+  float16 and bfloat16 are computed in float32, whose eps is meant then, and the results rounded.
+  Their numbers count as exact: for a matrix that was rounded to them give `rcond`.
 
   Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
   rank does not change, at equal singular values too.

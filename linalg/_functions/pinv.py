@@ -9,7 +9,13 @@ from jax.typing import ArrayLike
 
 from linalg._core.algebra import adjoint, expand, identity, reciprocal, symmetrized, zeros_like
 from linalg._core.implicit_functions import given_factors
-from linalg._core.operands import as_arrays, check_matrix, check_square, real_dtype
+from linalg._core.operands import (
+    as_arrays,
+    check_matrix,
+    check_square,
+    compute_dtype,
+    real_dtype,
+)
 from linalg._core.public import public
 from linalg._factorizations.eigh import eigh, eigvalsh
 from linalg._factorizations.matmul import product
@@ -52,9 +58,17 @@ def per_matrix(x, s):
   return expand(jnp.asarray(x, s.dtype)[..., None], s)
 
 
+def precision_of(dtype):
+  """eps of the dtype that is computed in: the numbers given are exact, of half precision too.
+
+  max(m, n) eps of bfloat16 is 1 for n = 128, and all singular values would count as 0.
+  """
+  return float(jnp.finfo(compute_dtype(dtype)).eps)
+
+
 def default_rtol(a, dtype):
-  """max(m, n) eps of the caller's dtype, below which singular values are rounding errors."""
-  return max(a.shape[-2:]) * float(jnp.finfo(dtype).eps)
+  """max(m, n) eps, below which singular values are rounding errors."""
+  return max(a.shape[-2:]) * precision_of(dtype)
 
 
 def threshold(s, rtol):
@@ -95,12 +109,15 @@ def pinv(
   Args:
     a: matrices (..., m, n) of any floating, complex or integer dtype.
     rtol: singular values up to `rtol` times the largest count as 0; a number, or one for each
-      matrix. The default is 10 max(m, n) eps.
+      matrix. The default is 10 max(m, n) eps, where eps is float32's for half precision.
     hermitian: whether the matrices are Hermitian; then (A + Aᴴ) / 2 is inverted.
     rcond: another name for `rtol`.
 
   Returns:
     The pseudo-inverses (..., n, m); NaN where A holds NaN or Inf.
+
+  float16 and bfloat16 are computed in float32, and the result rounded. Their numbers count as
+  exact: for a matrix that was rounded to them give `rtol`.
 
   Algorithm: singular values, or eigenvalues of Hermitian matrices. Derivative: Golub and Pereyra,
   right wherever the rank does not change, at equal singular values too.
@@ -131,7 +148,7 @@ def matrix_rank(
   Args:
     M: matrices (..., m, n) of any floating, complex or integer dtype.
     rtol: singular values up to `rtol` times the largest count as 0; a number, or one for each
-      matrix. The default is max(m, n) eps.
+      matrix. The default is max(m, n) eps, where eps is float32's for half precision.
     hermitian: whether the matrices are Hermitian.
     tol: instead of `rtol`, the bound itself, as in NumPy.
 

@@ -152,6 +152,10 @@ def slogdet(
     SlogdetResult(sign, logabsdet), on all devices. For a singular matrix the sign, or phase, is 0
     and logabsdet -inf. Both are NaN if A is not positive definite with "pos".
 
+  A matrix is singular where a pivot is exactly 0. Rounding may leave a pivot of eps ‖A‖ instead,
+  for example of two equal columns. The tournament of `lu_factor` rounds in another order than one
+  device. So one of the two may find 0 where the other finds a determinant of rounding errors.
+
   Algorithm: `lu_factor`, or `cholesky`. The derivative is A⁻¹, which `inv` computes.
 
   Example:

@@ -1,8 +1,8 @@
-"""Algebraic Riccati equations, by the matrix sign.
+"""Algebraic Riccati equations, by doubling of their pencils.
 
-The solution is a function of A, G = B R⁻¹ Bᴴ and Q alone. It is that which makes the closed loop
-stable, and is found by an iteration without derivatives, which a step of Newton's method then makes
-as accurate as the equation lets it be. Its derivatives are those of the equation.
+A solution is found by an iteration without inverses and without derivatives. Steps of Newton's
+method make it as accurate as the equation lets it be. Its derivatives are those of the equation,
+which is written about the solution found: no derivative needs an inverse of R in discrete time.
 """
 
 from collections.abc import Callable
@@ -14,76 +14,154 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
-  adjoint,
-  diagonal_of,
-  identities_like,
-  identity,
-  symmetrized,
-  without_none,
-  zeros_like,
+    adjoint,
+    binade,
+    diagonal_of,
+    identities_like,
+    reciprocal,
+    symmetrized,
+    without_none,
+    zeros_like,
 )
 from linalg._core.checks import check
 from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import as_arrays, as_complex, check_batches, check_square, incompatible
 from linalg._core.public import public
+from linalg._factorizations.det import slogdet
 from linalg._factorizations.matmul import congruence, product
 from linalg._factorizations.qr import qr
 from linalg._factorizations.schur import triangular_schur
-from linalg._factorizations.solve import inv, solve
+from linalg._factorizations.solve import solve
 from linalg._factorizations.triangular import triangular_solve
 from linalg._functions.norms import matrix_norm
 from linalg._functions.sylvester import adjoint_schur, stein_p, sylvester_p
 
 __all__ = ["solve_continuous_are", "solve_discrete_are"]
 
-# The iteration converges quadratically: these many steps serve spectra that are spread, or as close
-# to the imaginary axis, as 2⁻²⁴. Fixed, for a condition on the whole batch would be a collective.
-_STEPS = 24
+_BALANCING_SWEEPS = 12
+_NEWTON_STEPS = 2
 
 
 def _frobenius(x):
   return matrix_norm(x, keepdims=True)
 
 
-def _sign(a):
-  """The matrix sign, by Newton's iteration, scaled by norms, until it moves by rounding alone.
+class _System(NamedTuple):
+  """The matrices of a regulator, of one batch and dtype."""
 
-  Higham, Functions of matrices (2008), section 5.5.
+  a: jax.Array
+  b: jax.Array
+  q: jax.Array
+  r: jax.Array
+  s: jax.Array
+
+  def scaled(self, states: jax.Array, inputs: jax.Array) -> "_System":
+    """The system of other units of states and inputs, and X in them: D X D."""
+    d, u = states.astype(self.a.dtype), inputs.astype(self.a.dtype)
+    row, col = d[..., :, None], d[..., None, :]
+    return _System(
+        self.a * col / row, self.b * u[..., None, :] / row, self.q * row * col,
+        self.r * u[..., :, None] * u[..., None, :], self.s * row * u[..., None, :])
+
+
+def _units(system):
+  """Powers of two for states and inputs that balance rows and columns of the extended pencil.
+
+  They are those that keep its structure, as SciPy's are. All are moved at once, half of the way.
   """
+  a, b, q, r, s = (jnp.abs(x) for x in system)
+
+  def logarithm(x):
+    return jnp.where((x > 0) & (x < jnp.inf), jnp.log2(jnp.where(x > 0, x, 1)), 0)
 
   def step(carry, _):
-    z, done = carry
-    inverse = inv(z)
-    scale = jnp.sqrt(_frobenius(inverse) / _frobenius(z)).astype(z.dtype)
-    new = (scale * z + inverse / scale) / 2
-    rounding = 10 * z.shape[-1] * jnp.finfo(z.dtype).eps * _frobenius(z)
-    return (jnp.where(done, z, new), done | (_frobenius(new - z) <= rounding)), None
+    states, inputs = carry
+    x = _System(a, b, q, r, s).scaled(jnp.exp2(states), jnp.exp2(inputs))
+    rising = x.a.sum(-2) + x.q.sum(-2) + x.s.sum(-1)
+    falling = x.a.sum(-1) + x.b.sum(-1)
+    both = (rising > 0) & (falling > 0)
+    largest = jnp.max(x.a, axis=(-2, -1), initial=0)[..., None]
+    by_inputs = x.b.sum(-2) + x.s.sum(-2)
+    return (
+        states - jnp.where(both, logarithm(rising) - logarithm(falling), 0) / 4,
+        inputs - jnp.where(by_inputs > 0, logarithm(by_inputs) - logarithm(largest), 0) / 2), None
 
-  undone = zeros_like(_frobenius(a)) > 0
-  return jax.lax.scan(step, (a, undone), length=_STEPS)[0][0]
+  start = zeros_like(b.sum(-1)), zeros_like(b.sum(-2))
+  found = jax.lax.scan(step, start, length=_BALANCING_SWEEPS)[0]
+  return tuple(binade(jnp.exp2(x)) for x in found)
 
 
-def _stable_graph(a):
-  """X such that [I; X] is the subspace of the eigenvalues of A to the left of the imaginary axis.
+def _doubled(m, l):
+  """M' and L' with the eigenvectors of M - z L and the 2ᵏth powers of its eigenvalues.
 
-  On it the sign of A is -I: Roberts, Int. J. Control 32 (1980).
+  A step makes L⁻¹ M (L⁻¹ M) = (P L)⁻¹ (Q M) of an orthonormal (Q, P) that is orthogonal to the
+  columns of [L; -M]. It needs no inverses: Bai, Demmel and Gu, Numer. Math. 76 (1997).
   """
-  n = a.shape[-1] // 2
-  shifted = _sign(a) + identity(a)
-  q, r = qr(shifted[..., n:])
-  right = product(q, shifted[..., :n], adjoint_a=True)
+  n = m.shape[-1]
+  # Eigenvalues that are closer to the circle than √eps are not told from those on it. Fixed, for a
+  # condition on the whole batch would be a collective.
+  steps = 4 + (jnp.finfo(m.dtype).nmant + 1) // 2
+
+  def step(carry, _):
+    m, l = carry
+    size = jnp.sum(jnp.abs(m) + jnp.abs(l), axis=-1, keepdims=True)
+    inverse = reciprocal(binade(size), size > 0).astype(m.dtype)
+    m, l = m * inverse, l * inverse
+    beside = qr(jnp.concatenate([l, -m], axis=-2), mode="complete")[0][..., n:]
+    return (product(beside[..., :n, :], m, adjoint_a=True),
+            product(beside[..., n:, :], l, adjoint_a=True)), None
+
+  return jax.lax.scan(step, (m, l), length=steps)[0]
+
+
+def _graph(m, l):
+  """X such that [I; X] is the subspace of the eigenvalues of M - z L in the unit circle.
+
+  Their powers go to 0, and M' to what is 0 on it.
+  """
+  n = m.shape[-1] // 2
+  m, _ = _doubled(m, l)
+  q, r = qr(m[..., n:])
+  right = product(q, m[..., :n], adjoint_a=True)
   return -triangular_solve(r, right, left_side=True, lower=False)
 
 
-# Continuous time: Aᴴ X + X A - X G X + Q = 0, the closed loop being A - G X.
+def _without_inputs(m, l, inputs):
+  """The pencil on states and costates, from rows orthogonal to the columns of the inputs.
+
+  R has no inverse here: van Dooren, SIAM J. Sci. Stat. Comput. 2 (1981).
+  """
+  beside = qr(inputs, mode="complete")[0][..., inputs.shape[-1]:]
+  return product(beside, m, adjoint_a=True), product(beside, l, adjoint_a=True)
 
 
-def _continuous_start(a, g, q):
-  return _stable_graph(jnp.block([[a, -g], [-q, -adjoint(a)]]))
+# Continuous time: Aᴴ X + X A - (X B + S) R⁻¹ (Bᴴ X + Sᴴ) + Q = 0. The closed loop is A - B K with
+# R K = Bᴴ X + Sᴴ.
 
 
-def _continuous_loop(a, g, x):
-  return a - product(g, x)
+def _continuous_start(system):
+  a, b, q, r, s = system
+  one, zero, none = identities_like(a), zeros_like(a), zeros_like(b)
+  m = jnp.concatenate([
+      jnp.concatenate([a, zero], -1), jnp.concatenate([-q, -adjoint(a)], -1),
+      jnp.concatenate([adjoint(s), adjoint(b)], -1)], -2)
+  l = jnp.concatenate([
+      jnp.concatenate([one, zero], -1), jnp.concatenate([zero, one], -1),
+      jnp.concatenate([adjoint(none), adjoint(none)], -1)], -2)
+  m, l = _without_inputs(m, l, jnp.concatenate([b, -s, r], -2))
+  # (z + h) / (z - h) takes the left half plane to the circle; h is the eigenvalues' mean.
+  logarithm = (slogdet(m)[1] - slogdet(l)[1]) / max(m.shape[-1], 1)
+  h = binade(jnp.exp(logarithm)).astype(m.dtype)[..., None, None]
+  return _graph(m + h * l, m - h * l)
+
+
+def _continuous_weight(system, x):
+  return system.r
+
+
+def _continuous_product(system, x):
+  """What K is multiplied by, (R or more) K = this."""
+  return product(system.b, x, adjoint_a=True) + adjoint(system.s)
 
 
 def _continuous_linear(loop, t, z, c):
@@ -91,9 +169,9 @@ def _continuous_linear(loop, t, z, c):
   return sylvester_p(adjoint(loop), *adjoint_schur(t, z), loop, t, z, c)
 
 
-def _continuous_residual(a, g, q, x):
-  half = product(x, a - product(g, x) / 2)
-  return half + adjoint(half) + q
+def _continuous_residual(loop, x):
+  half = product(loop, x, adjoint_a=True)
+  return half + adjoint(half)
 
 
 def _continuous_change(loop, x, da, dg, dq):
@@ -101,19 +179,32 @@ def _continuous_change(loop, x, da, dg, dq):
   return half + adjoint(half) - product(x, product(dg, x)) + dq
 
 
-# Discrete time: Aᴴ X (I + G X)⁻¹ A - X + Q = 0, the closed loop being (I + G X)⁻¹ A.
+def _continuous_loop(a, g, x):
+  return a - product(g, x)
 
 
-def _discrete_start(a, g, q):
-  # [I; X] is the subspace of the eigenvalues in the unit circle of the pencil M - z L, and of those
-  # on the left of (M + L)⁻¹ (M - L).
-  one, zero = identities_like(a), zeros_like(a)
-  m, l = jnp.block([[a, zero], [-q, one]]), jnp.block([[one, g], [zero, adjoint(a)]])
-  return _stable_graph(solve(m + l, m - l))
+# Discrete time: Aᴴ X A - X - (Aᴴ X B + S) (R + Bᴴ X B)⁻¹ (Bᴴ X A + Sᴴ) + Q = 0. The closed loop is
+# A - B K with (R + Bᴴ X B) K = Bᴴ X A + Sᴴ.
 
 
-def _discrete_loop(a, g, x):
-  return solve(identity(a) + product(g, x), a)
+def _discrete_start(system):
+  a, b, q, r, s = system
+  one, zero, none = identities_like(a), zeros_like(a), adjoint(zeros_like(b))
+  m = jnp.concatenate([
+      jnp.concatenate([a, zero], -1), jnp.concatenate([-q, one], -1),
+      jnp.concatenate([adjoint(s), none], -1)], -2)
+  l = jnp.concatenate([
+      jnp.concatenate([one, zero], -1), jnp.concatenate([zero, adjoint(a)], -1),
+      jnp.concatenate([none, -adjoint(b)], -1)], -2)
+  return _graph(*_without_inputs(m, l, jnp.concatenate([b, -s, r], -2)))
+
+
+def _discrete_weight(system, x):
+  return symmetrized(system.r + congruence(system.b, x, adjoint_a=True))
+
+
+def _discrete_product(system, x):
+  return product(system.b, product(x, system.a), adjoint_a=True) + adjoint(system.s)
 
 
 def _discrete_linear(loop, t, z, c):
@@ -121,8 +212,12 @@ def _discrete_linear(loop, t, z, c):
   return stein_p(adjoint(loop), *adjoint_schur(t, z), c)
 
 
-def _discrete_residual(a, g, q, x):
-  return product(a, product(x, _discrete_loop(a, g, x)), adjoint_a=True) - x + q
+def _discrete_residual(loop, x):
+  return congruence(loop, x, adjoint_a=True) - x
+
+
+def _discrete_loop(a, g, x):
+  return solve(identities_like(a) + product(g, x), a)
 
 
 def _discrete_change(loop, x, da, dg, dq):
@@ -131,14 +226,28 @@ def _discrete_change(loop, x, da, dg, dq):
   return half + adjoint(half) - congruence(after, dg, adjoint_a=True) + dq
 
 
-class _Equation(NamedTuple):
-  """A Riccati equation F(A, G, Q, X) = 0, whose derivative by X is L: L dX + dF = 0."""
+# Rounding moves a double eigenvalue of the pencil that is on the boundary by up to √eps.
 
-  start: Callable[..., Any]  # (A, G, Q) to nearly X
-  loop: Callable[..., Any]  # (A, G, X) to the closed loop
-  linear: Callable[..., Any]  # (closed loop, its Schur factors, C) to L⁻¹ C
-  residual: Callable[..., Any]  # F
-  change: Callable[..., Any]  # (closed loop, X, dA, dG, dQ) to dF
+
+def _on_the_left(w):
+  return w.real < -(jnp.finfo(w.dtype).eps ** 0.5) * jnp.abs(w)
+
+
+def _in_circle(w):
+  return jnp.abs(w) < 1 - jnp.finfo(w.dtype).eps ** 0.5
+
+
+class _Equation(NamedTuple):
+  """A Riccati equation. With a feedback K its residual is that of a Lyapunov equation of the closed
+  loop F and Q + Kᴴ R K - S K - Kᴴ Sᴴ."""
+
+  start: Callable[..., Any]  # the system to nearly X
+  weight: Callable[..., Any]  # (system, X) to W, and
+  product: Callable[..., Any]  # to P, with W K = P
+  residual: Callable[..., Any]  # (F, X) to the terms of X
+  loop: Callable[..., Any]  # (A, G, X) to F, without S, G being B R⁻¹ Bᴴ
+  linear: Callable[..., Any]  # (F, its Schur factors, C) to L⁻¹ C, L being the derivative by X
+  change: Callable[..., Any]  # (F, X, dA, dG, dQ) to that by the others
   stable: Callable[..., Any]  # eigenvalues of the closed loop to whether it is stable
 
 
@@ -164,29 +273,84 @@ def _operation(name, equation):
 
 
 _CONTINUOUS = _Equation(
-    _continuous_start, _continuous_loop, _continuous_linear, _continuous_residual,
-    _continuous_change, lambda w: w.real < 0)
+    _continuous_start, _continuous_weight, _continuous_product, _continuous_residual,
+    _continuous_loop, _continuous_linear, _continuous_change, _on_the_left)
 _DISCRETE = _Equation(
-    _discrete_start, _discrete_loop, _discrete_linear, _discrete_residual, _discrete_change,
-    lambda w: jnp.abs(w) < 1)
+    _discrete_start, _discrete_weight, _discrete_product, _discrete_residual, _discrete_loop,
+    _discrete_linear, _discrete_change, _in_circle)
 # X, given A, G and Q, and X with the Schur factors of the closed loop.
 _continuous_p = _operation("solve_continuous_are", _CONTINUOUS)
 _discrete_p = _operation("solve_discrete_are", _DISCRETE)
 
 
-def _solve_standard(equation, operation, a, g, q):
-  """X for given A, G and Q, and whether it is a solution that makes the closed loop stable."""
-  constants = [jax.lax.stop_gradient(x) for x in (a, g, q)]
-  x = symmetrized(equation.start(*constants))
-  before = equation.loop(*constants[:2], x)
-  x = symmetrized(x + _solved(
-      equation, before, triangular_schur(before), -equation.residual(*constants, x)))
-  after = equation.loop(*constants[:2], x)
-  t, z = triangular_schur(after)
+def _about(equation, system, x, k):
+  """The closed loop of K, and the residual of X, for constant X and K."""
+  a, b, q, r, s = system
+  loop = a - product(b, k)
+  cross = product(s, k)
+  costs = q + congruence(k, r, adjoint_a=True) - cross - adjoint(cross)
+  return loop, symmetrized(equation.residual(loop, x) + costs)
+
+
+def _feedback(equation, system, x):
+  return solve(equation.weight(system, x), equation.product(system, x))
+
+
+def _refined(equation, system, start):
+  """X after steps of Newton's method that reduce the residual, its closed loop, and whether it is
+  settled: the last step left the loop as it was, or the residual is small.
+
+  Kleinman, IEEE Trans. Automat. Control 13 (1968). A step that is large beside X is not taken: of
+  an ill-conditioned equation it may add more error than residual it removes.
+  """
+  eps = jnp.finfo(start.dtype).eps
+
+  def tried(x, best):
+    loop, residual = _about(equation, system, x, _feedback(equation, system, x))
+    moved = _frobenius(loop - best[1])
+    better = _frobenius(residual) < _frobenius(best[2])
+    near = _frobenius(x - best[0]) <= eps**0.375 * _frobenius(best[0])
+    return tuple(
+        jnp.where(better & near, new, old)
+        for new, old in zip((x, loop, residual), best, strict=True)), moved
+
+  def step(carry, _):
+    best, _ = tried(*carry)
+    x, loop, residual = best
+    change = _solved(equation, loop, triangular_schur(loop), -residual)
+    return (x + symmetrized(change), best), None
+
+  infinite = zeros_like(start) + jnp.inf
+  (x, best), _ = jax.lax.scan(
+      step, (start, (start, zeros_like(start), infinite)), length=_NEWTON_STEPS)
+  (x, loop, residual), moved = tried(x, best)
+  size = _frobenius(system.a)
+  settled = (moved <= eps**0.25 * (_frobenius(loop) + size)) | (
+      _frobenius(residual) <= eps**0.25 * size * _frobenius(x))
+  return x, loop, settled[..., 0, 0]
+
+
+def _solve_system(equation, operation, system):
+  """X, and whether it is a solution that makes the closed loop stable."""
+  constants = _System(*(jax.lax.stop_gradient(x) for x in system))
+  units = _units(constants)
+  system, constants = system.scaled(*units), constants.scaled(*units)
+  x, loop, settled = _refined(equation, constants, symmetrized(equation.start(constants)))
+  t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
-  bound = jnp.finfo(x.dtype).eps ** 0.25 * (_frobenius(after) + _frobenius(constants[0]))
-  settled = _frobenius(after - before) <= bound
-  return operation(a, g, q, x, t, z), stable & settled[..., 0, 0]
+  # About X and its K the equation is a regulator's of the closed loop, whose solution is 0. S there
+  # is 0 too, but its derivatives are not.
+  x, k = (jax.lax.stop_gradient(y) for y in (x, _feedback(equation, constants, x)))
+  loop, residual = _about(equation, system, x, k)
+  weight = equation.weight(system, x)
+  cross = equation.product(system._replace(a=loop), x) - product(system.r, k)
+  further = solve(weight, cross)
+  g = symmetrized(product(system.b, solve(weight, adjoint(system.b))))
+  change = operation(
+      loop - product(system.b, further), g,
+      symmetrized(residual - product(cross, further, adjoint_a=True)), zeros_like(x), t, z)
+  d = units[0].astype(x.dtype)
+  return (x + change) / d[..., :, None] / d[..., None, :], stable & settled
 
 
 def _check_shapes(name, matrices):
@@ -207,17 +371,13 @@ def _solve(name, equation, operation, **operands):
   arrays = ffi.broadcast_batches(name, arrays, (2,) * len(arrays))
   matrices = dict(zip(given, arrays, strict=True))
   a, b, q, r = matrices["a"], matrices["b"], symmetrized(matrices["q"]), symmetrized(matrices["r"])
-  s = matrices.get("s")
+  s = matrices.get("s", zeros_like(b))
   if "e" in matrices:  # from the right by E⁻¹, and from the left by E⁻ᴴ
     eh = adjoint(matrices["e"])
     a = adjoint(solve(eh, adjoint(a)))
     q = solve(eh, adjoint(solve(eh, q)))
-    s = None if s is None else solve(eh, s)
-  if s is not None:
-    feedback = solve(r, adjoint(s))
-    a, q = a - product(b, feedback), symmetrized(q - product(s, feedback))
-  g = symmetrized(product(b, solve(r, adjoint(b))))
-  x, found = _solve_standard(equation, operation, a, g, q)
+    s = solve(eh, s)
+  x, found = _solve_system(equation, operation, _System(a, b, q, r, s))
   check((~found).astype(jnp.int32), "has no solution that makes the closed loop stable.")
   return jnp.where(found[..., None, None], x, jnp.nan).astype(dtype)
 
@@ -238,22 +398,24 @@ def solve_continuous_are(
     a: matrices (..., n, n).
     b: matrices (..., n, m).
     q, r: Hermitian matrices (..., n, n) and (..., m, m); (Q + Qᴴ) / 2 and (R + Rᴴ) / 2 are meant. R
-      must have an inverse. The batches broadcast.
+      must have an inverse here, but not in `solve_discrete_are`. The batches broadcast.
     e: matrices (..., n, n) that have inverses, the identity by default.
     s: matrices (..., n, m), zero by default. With both the equation is
       Eᴴ X A + Aᴴ X E - (Eᴴ X B + S) R⁻¹ (Bᴴ X E + Sᴴ) + Q = 0.
-    balanced: not used.
+    balanced: not used: the extended pencil is always balanced.
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of A - B R⁻¹ Bᴴ X are to the left of the
-    imaginary axis, as those of a regulator; NaN where there is none, or a matrix holds NaN or Inf;
-    see `checked`.
+    imaginary axis, as those of a regulator. It is NaN where there is none, where rounding hides it,
+    or where a matrix holds NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real
+    part is below √eps of their size count as on the axis.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
-  Algorithm: Newton's iteration for the sign of the Hamiltonian matrix (Roberts, 1980), and a step
-  of Newton's method for the equation (Kleinman, IEEE Trans. Automat. Control 13, 1968). Derivative:
-  the Lyapunov equation of the closed loop, to any order.
+  Algorithm: the extended pencil (van Dooren, 1981) is balanced and moved to the unit circle. Its
+  stable subspace is found by doubling without inverses (Bai, Demmel and Gu, 1997). Two steps of
+  Newton's method follow (Kleinman, IEEE Trans. Automat. Control 13, 1968). Derivative: the Lyapunov
+  equation of the closed loop, to any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -285,14 +447,15 @@ def solve_discrete_are(
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of the closed loop
-    A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle; NaN where there is none, or a matrix
-    holds NaN or Inf; see `checked`.
+    A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where
+    rounding hides it, or where a matrix holds NaN or Inf; see `checked`. Eigenvalues within √eps of
+    the circle count as on it. R may be singular, or 0, where R + Bᴴ X B has an inverse.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
-  Algorithm: the bilinear transform to a continuous problem, Newton's iteration for the sign
-  (Roberts, 1980), and a step of Newton's method for the equation (Hewer, IEEE Trans. Automat.
-  Control 16, 1971). Derivative: the discrete Lyapunov equation of the closed loop, to any order.
+  Algorithm: doubling of the balanced extended pencil, as in `solve_continuous_are`, and two steps
+  of Newton's method (Hewer, IEEE Trans. Automat. Control 16, 1971). Derivative: the discrete
+  Lyapunov equation of the closed loop, to any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

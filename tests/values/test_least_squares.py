@@ -48,6 +48,27 @@ def test_against_numpy(system, dtype, rng):
   np.testing.assert_array_equal(absolute, [min(rank, 2)] * 3)
 
 
+@pytest.mark.one_dtype
+@pytest.mark.parametrize("low", [jnp.float16, jnp.bfloat16], ids=["float16", "bfloat16"])
+def test_default_cut_off_of_half_precision(low, rng):
+  """NumPy's, of the same numbers in float32: max(m, n) eps, and ten times that of `pinv`."""
+  for n in (5, 65):
+    spectrum = np.geomspace(1, 0.01, n)
+    a = jnp.asarray(matrices.with_singular_values(rng, spectrum, n, n, np.dtype(np.float64)), low)
+    b = jnp.asarray(matrices.general(rng, (), n, 1, np.dtype(np.float64)), low)
+    wide_a, wide_b = (np.asarray(x.astype(jnp.float32)) for x in (a, b))
+    eps = np.finfo(np.float32).eps
+    x, _, rank, _ = linalg.lstsq(a, b)
+    expected, _, expected_rank, _ = np.linalg.lstsq(wide_a, wide_b, rcond=None)
+    inverse = np.linalg.pinv(wide_a, rtol=10 * n * eps)
+    assert int(rank) == expected_rank == int(linalg.matrix_rank(a)) == n
+    for found, right in ((x, expected), (linalg.pinv(a), inverse)):
+      assert found.dtype == low
+      np.testing.assert_allclose(
+          np.asarray(found.astype(jnp.float32)), right, rtol=0,
+          atol=2 * float(jnp.finfo(low).eps) * np.abs(right).max())
+
+
 @pytest.mark.extended
 @cases.each_double
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)

@@ -181,6 +181,37 @@ def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
   np.testing.assert_allclose(slope, factor, rtol=0, atol=1e-14)
 
 
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
+  """R' is h = |(r, w)| for n = 1: dh / dr = r / h and dh / dw = w / h keep all digits, where |w| is
+  any multiple of |R|. Row by row R'ᴴ R' = Rᴴ R + w wᴴ keeps them for n = 3."""
+  small = np.array([1, 1, 1, 1e-10]).astype(dtype)
+  large = np.array([10, 1e3, 1e5, 1e10]).astype(dtype)
+
+  @quick_jit
+  def slopes(r, w, dr, dw):
+    return jax.jvp(linalg.cholesky_update, (r, w), (dr, dw))
+
+  r, w = small[:, None, None], large[:, None]
+  grads = jax.grad(lambda r, w: linalg.cholesky_update(r, w).real.sum(), (0, 1))(
+      jnp.asarray(r), jnp.asarray(w))
+  h = np.hypot(small.real.astype(float), large.real.astype(float))
+  tolerance = 4 * np.finfo(dtype).eps
+  for found, x in zip(grads, (small, large), strict=True):
+    np.testing.assert_allclose(np.asarray(found).ravel().real, x.real / h, rtol=tolerance)
+  # Homogeneous in both operands: with dR = R and dw = w the derivative is R' itself, of each row.
+  r = np.triu(matrices.general(rng, (), 3, 3, dtype)) + 2 * np.eye(3, dtype=dtype)
+  w = 1e4 * matrices.general(rng, (), 3, 1, dtype)[:, 0]
+  factor, slope = map(np.asarray, slopes(r, w, r, w))
+  np.testing.assert_allclose(slope, factor, rtol=100 * tolerance)
+  # dR along R alone: rows after the first are of R's size, and lose no digits to |w|.
+  along = np.asarray(slopes(r, w, r, 0 * w)[1])
+  wide = np.complex128 if np.iscomplexobj(r) else np.float64
+  exact = np.asarray(slopes(r.astype(wide), w.astype(wide), r.astype(wide), 0 * w.astype(wide))[1])
+  np.testing.assert_allclose(along, exact, rtol=0, atol=100 * tolerance * np.abs(r).max())
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("r, w", [
     ([[1, 3e38], [0, 1]], [1, -3e38]), ([[1, 1], [0, 1]], [0, np.inf]),

@@ -591,6 +591,51 @@ def test_riccati(pair, rng):
       theirs(chain, last, (eye + np.ones((3, 3))) / 2, eye[:1, :1]), rtol=1e-9)
 
 
+@pytest.mark.all_dtypes
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_riccati_of_strongly_unstable_systems(dtype):
+  """The balanced pencil keeps digits that inverses of R and of M + L lose."""
+  rng = np.random.default_rng(5)
+  scales = np.array([1.0, 10.0, 100.0])
+  a = scales[:, None, None] * rng.standard_normal((3, 4, 4))
+  b = rng.standard_normal((3, 4, 2))
+  q, r = scales[:, None, None] * np.eye(4), np.eye(2) / scales[:, None, None]
+  operands = [x.astype(dtype) for x in (a, b, q, r)]
+  found = np.asarray(quick_jit(DISCRETE[0])(*operands), np.float64)
+  # SciPy in float64 loses 4, 6 and 8 digits itself.
+  bounds = ([2e-6, 1e-2, 0.2] if dtype == np.float32 else [1e-13, 3e-11, 1e-7])
+  for x, bound, *one in zip(found, bounds, *operands, strict=True):
+    expected = DISCRETE[1](*(y.astype(np.float64) for y in one))
+    np.testing.assert_allclose(x, expected, rtol=0, atol=bound * np.abs(expected).max())
+
+
+def test_discrete_riccati_of_singular_weights():
+  """R = 0, and R of rank one: values, and a derivative by R against a difference."""
+  a, b = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.5]])
+  solve = quick_jit(lambda r: jax.jvp(
+      lambda r: DISCRETE[0](a, b, jnp.eye(2), r), (r,), (jnp.eye(2),)))
+  for r in (np.zeros((2, 2)), np.diag([1.0, 0.0])):
+    x, dx = solve(r)
+    np.testing.assert_allclose(x, DISCRETE[1](a, b, np.eye(2), r), rtol=1e-13, atol=1e-13)
+    step = 1e-5
+    above, below = (DISCRETE[1](a, b, np.eye(2), r + t * np.eye(2)) for t in (step, -step))
+    np.testing.assert_allclose(dx, (above - below) / (2 * step), rtol=0, atol=1e-8)
+
+
+@pytest.mark.extended
+def test_continuous_riccati_with_few_inputs():
+  """|X| is 10⁷ to 10⁹, and the residual of SciPy's is 10⁻⁷ to 10⁻⁵: ours is no larger."""
+  for seed in (0, 1):
+    rng = np.random.default_rng(seed)
+    rng.standard_normal((33, 33)), rng.standard_normal((33, 3))
+    a, b = 1.5 * rng.standard_normal((65, 65)) / 65**0.5, rng.standard_normal((65, 3))
+    found = np.asarray(quick_jit(CONTINUOUS[0])(a, b, np.eye(65), np.eye(3)))
+    expected = CONTINUOUS[1](a, b, np.eye(65), np.eye(3))
+    residual = lambda x, a=a, b=b: np.abs(a.T @ x + x @ a - x @ b @ b.T @ x + np.eye(65)).max()
+    assert residual(found) < 3 * residual(expected)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
 @pytest.mark.extended
 def test_riccati_equations_without_a_solution():
   """NaN for what no input reaches and what lies on the boundary, alone; `checked` says which."""
