@@ -261,7 +261,7 @@ def eigvalsh(
   return w.astype(real_dtype(dtype))
 
 
-def smooth_eigvalsh(a: jax.Array, *, lower: bool = True, symmetrize: bool = True) -> jax.Array:
+def smooth_eigvalsh(a: ArrayLike, *, lower: bool = True, symmetrize: bool = True) -> jax.Array:
   """`eigvalsh`, for functions of eigenvalues that differ from all others: its second derivatives
   are finite at equal ones, and right for the others."""
   w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize)
