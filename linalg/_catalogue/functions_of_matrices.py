@@ -91,9 +91,9 @@ FUNCTIONS: tuple[Function, ...] = (
         behaviours=(Behaviour(
             "first and second derivatives exact at any spectrum; of zero matrices, and of those "
             "that rounding has made indefinite, with `epsilon`",
-            ("values/test_inverse_pth_root.py::test_zero_matrix",
-             "values/test_inverse_pth_root.py::test_indefinite_by_rounding",
-             "values/test_inverse_pth_root.py::test_derivatives_of_a_clamped_matrix")),),
+            ("values/test_hermitian_functions.py::test_zero_matrix",
+             "values/test_hermitian_functions.py::test_indefinite_by_rounding",
+             "values/test_hermitian_functions.py::test_derivatives_of_a_clamped_matrix")),),
         sharded=sharded.OF_GRAM, arguments=(EYE, 2),
         results={"inverse_pth_root(a, 4, epsilon=1e-12)": "Array"},
         cases=(

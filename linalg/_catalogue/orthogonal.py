@@ -281,7 +281,7 @@ ORTHOGONAL: tuple[Function, ...] = (
         "matrix_rank", RANK, differs="`rtol=` is relative and `tol=` absolute, as in NumPy",
         behaviours=(Behaviour(
             "`rtol` is relative, `tol` absolute, as in NumPy",
-            ("values/test_least_squares.py::test_options_of_rank_and_tolerance",)),),
+            ("values/test_lstsq.py::test_options_of_rank_and_tolerance",)),),
         sharded=sharded.VALUES,
         calls={
             "": lambda m, a: m.matrix_rank(a),

@@ -248,9 +248,9 @@ SOLVING: tuple[Function, ...] = (
         differs="takes batches; derivatives at equal singular values",
         behaviours=(Behaviour(
             "batched, any shape and rank; derivative at equal singular values",
-            ("values/test_least_squares.py::test_against_numpy",
-             "values/test_least_squares.py::test_derivatives_at_constant_rank",
-             "values/test_least_squares.py::test_derivatives_at_equal_singular_values")),),
+            ("values/test_lstsq.py::test_against_numpy",
+             "values/test_lstsq.py::test_derivatives_at_constant_rank",
+             "values/test_lstsq.py::test_derivatives_at_equal_singular_values")),),
         results={"lstsq(a, a)": "Arrays4"},
         calls={
             "": lambda m, a: m.lstsq(a[0], a[1]),
@@ -268,7 +268,7 @@ SOLVING: tuple[Function, ...] = (
         "pinv", SYSTEMS,
         behaviours=(Behaviour(
             "any shape and rank; derivative at equal singular values",
-            ("values/test_least_squares.py::test_derivatives_at_constant_rank",)),),
+            ("values/test_lstsq.py::test_derivatives_at_constant_rank",)),),
         results={"pinv(a, rtol=1e-3)": "Array"},
         cases=(
             composed("pinv", linalg.pinv, square, (2,), lambda a: (np.linalg.pinv(a),),
