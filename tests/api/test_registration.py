@@ -72,6 +72,14 @@ def test_a_target_is_in_the_same_file_on_every_backend():
   assert files[0] == files[0] | files[1]
 
 
+def test_random_calls_know_every_target():
+  """Random calls and the fuzzer look a target's signature up."""
+  table = (ROOT / "kernels" / "handlers.h").read_text()
+  signatures = (ROOT / "tests" / "support" / "random_calls.h").read_text()
+  assert set(re.findall(r"visit\((linalg_\w+),", table)) == set(
+      re.findall(r'{"(linalg_\w+)", "', signatures))
+
+
 def test_cut_offs_in_the_documents():
   """The pages have the numbers of kernels/cpu/tuning.h."""
   constants = cut_offs.CONSTANTS

@@ -42,10 +42,9 @@ if reason := _targets.cuda_refusal():
 # sharding/test_export.py tests the lowering of the other cases.
 HANDLED = cases.with_handlers("cuda")
 
-# Targets that only the CPU has: docs/cuda.md.
-CPU_ALONE = {
-    "linalg_cholesky_full_jvp", "linalg_cholesky_full_vjp", "linalg_cholesky_update",
-    "linalg_inverse_permutation", "linalg_ormqr", "linalg_parlett"}
+# Targets that only the CPU has, by the table.
+CPU_ALONE = set(
+    re.findall(r"visit\((linalg_\w+), kCpu,", (ROOT / "kernels/handlers.h").read_text()))
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)

@@ -23,7 +23,7 @@ using Element = LINALG_TEST_ELEMENT;
 // What each target takes and gives: the dtype (T, its Real and its Complex, Int32), and sizes.
 // Those in lower case are chosen, others follow: X the lesser of m and n; Q that or m, and V as vh
 // goes with u; J one less than n; P at least k, and W one more; S and U the sides of the operand
-// that a matrix of n rows stands beside.
+// that a matrix of n rows stands beside. "!" marks an operand without a batch.
 inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
     {"linalg_cholesky", "Tnn > Tnn I"},
@@ -31,6 +31,7 @@ inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_cholesky_banded_solve", "TWn Tnm > Tnm"},
     {"linalg_cholesky_full_jvp", "Tnn Tnn > Tnn"},
     {"linalg_cholesky_full_vjp", "Tnn Tnn > Tnn"},
+    {"linalg_cholesky_jittered", "Tnn Rk! > Tnn R I"},
     {"linalg_cholesky_jvp", "Tnn Tnn > Tnn"},
     {"linalg_cholesky_solve", "Tnn Tnk > Tnk"},
     {"linalg_cholesky_update", "Tnn Tn > Tnn I"},
@@ -133,8 +134,11 @@ class Shapes {
                    : dtype == 'R' ? kType<Real<Element>>
                    : dtype == 'C' ? kType<std::complex<Real<Element>>>
                                   : kType<int32_t>;
-    buffer.dimensions = batch_;
-    for (const char letter : token.substr(1)) buffer.dimensions.push_back(sizes_.at(letter));
+    const bool batched = !token.ends_with('!');
+    if (batched) buffer.dimensions = batch_;
+    for (const char letter : token.substr(1, token.size() - (batched ? 1 : 2))) {
+      buffer.dimensions.push_back(sizes_.at(letter));
+    }
     return buffer;
   }
 

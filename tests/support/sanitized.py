@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 
@@ -103,11 +104,15 @@ def corpus(folder):
   """A folder with a file for each kept call, and for each first byte alone.
 
   libFuzzer keeps calls that reach new code. The first byte selects the target, so none is left out.
-  That byte counts the rows of kernels/handlers.h: where a row is added, the lines of the file are
-  rewritten.
+  A line of the file names the target, because that byte counts the rows of kernels/handlers.h.
   """
   folder.mkdir()
-  lines = (ROOT / "tests/values/fuzzer_corpus.txt").read_text().splitlines()
-  for line in {*lines, *(f"{byte:02x}" for byte in range(256))}:
-    (folder / line).write_bytes(bytes.fromhex(line))
+  table = (ROOT / "kernels/handlers.h").read_text()
+  rows = re.findall(r"\bvisit\((linalg_\w+),", table)
+  calls = {f"{byte:02x}" for byte in range(256)}
+  for line in (ROOT / "tests/values/fuzzer_corpus.txt").read_text().splitlines():
+    target, _, rest = line.partition(" ")
+    calls.add(f"{rows.index(target):02x}{rest}")
+  for call in calls:
+    (folder / call).write_bytes(bytes.fromhex(call))
   return folder
