@@ -90,7 +90,7 @@ def times_of(runs: Sequence[Run]) -> dict[tuple[str, int, int, str], float]:
 def rows_of(
     first: Sequence[Run], second: Sequence[Run], compares: Sequence[str], command: str
 ) -> list[dict[str, Any]]:
-  """What `first` and `second` took, runs of the builds that take either path."""
+  """The times of `first` and `second`, which are runs of the builds that force either path."""
   machine, date = first[-1]["machine"], first[-1]["date"][:10]
   name = machine["cpu"] if machine["platform"] == "cpu" else machine["device"]
   before, after = times_of(first), times_of(second)

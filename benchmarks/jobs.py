@@ -1,4 +1,4 @@
-"""Processes that prepare at the same time what each of them measures in its turn."""
+"""Processes that prepare at the same time and measure one after the other."""
 
 import collections
 import contextlib

@@ -192,10 +192,10 @@ def decide(cut_off: CutOff, current: int, before: Times, after: Times) -> Decisi
 
 
 class Measured(NamedTuple):
-  """What benchmarks/run.py measured of one build."""
+  """The measurements of one build by benchmarks/run.py."""
 
   times: Times
-  # What its rows have in common.
+  # The columns that all its rows share.
   row: dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""What is not among the distributed functions, and what to use for it."""
+"""The functions that linalg.distributed lacks, and what to use for each."""
 
 from typing import NoReturn
 

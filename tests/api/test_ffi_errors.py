@@ -65,7 +65,7 @@ WRITTEN = {
     "svd_jvp": Call([MATRIX, VECTOR, MATRIX, MATRIX], [MATRIX, VECTOR, MATRIX]),
     "svd_vjp": Call([MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX], [MATRIX]),
 }
-# What may be otherwise about the others.
+# Targets whose operands or attributes may differ from their CALLS.
 FREE: dict[str, dict[str, Any]] = {
     # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
     # otherwise.
@@ -135,7 +135,7 @@ def _refuses(target, operands, results, attributes, names=""):
 
 
 def _bad(shape, dtype):
-  """What may be wrong about an operand or a result."""
+  """Shapes and dtypes that are wrong for an operand or a result."""
   yield "int8", (shape, np.int8)
   yield "float16", (shape, np.float16)
   yield "other dtype", (shape, I32 if dtype == F64 else F64)
@@ -246,7 +246,7 @@ def test_number_of_buffers(target):
 @TARGETS
 def test_results_in_the_memory_of_operands(target):
   """Catches a handler that hangs, or writes elsewhere, where a program lets it write over what it
-  has not read yet. What it then computes is the program's affair."""
+  has not read yet. The result of such a program is undefined."""
   call = CALLS[target]
   for i, operand in enumerate(call.operands):
     for j, result in enumerate(call.results):
