@@ -74,7 +74,7 @@ def test_who_runs_what_the_default_leaves_out(extended_files):
 
 
 def test_what_is_installed():
-  """On the package index `linalg` is somebody else's."""
+  """The name `linalg` on the package index belongs to another project."""
   installed = re.compile(r"pip3? install [^\n`&]*?(?<![\w/.-])([\w-]*linalg\b)")
   assert {name for path in TEXTS for name in installed.findall(path.read_text())} == {"jax-linalg"}
 

@@ -1,4 +1,4 @@
-"""Handlers called with operands and results that they cannot take: an error, and never a crash.
+"""Handlers raise an error for operands and results that they cannot take, and never crash.
 
 `jax.ffi.ffi_call` goes past every check in Python. The error names the target and the operand.
 """
@@ -22,7 +22,7 @@ Type = tuple[tuple[int, ...], type]
 
 
 class Call(NamedTuple):
-  """A good call of a target, and what of it may be otherwise."""
+  """A good call of a target, and how operands and results may vary."""
 
   operands: list[Type]
   results: list[Type]
@@ -147,13 +147,13 @@ def _bad(shape, dtype):
 
 
 def test_every_handler_is_called():
-  """A handler without a call would escape this suite."""
+  """Every handler must have a call here."""
   assert {f"linalg_{target}" for target in CALLS} == cases.targets("cpu")
 
 
 @TARGETS
 def test_good_call(target):
-  """The calls that the others spoil."""
+  """The good calls, which the other tests alter."""
   _good_call(target)
 
 
@@ -256,7 +256,7 @@ def test_results_in_the_memory_of_operands(target):
 
 
 def _of_sizes(types, b, m, n, k):
-  """The types, of other sizes than those of the table."""
+  """The types with other sizes than those of the table."""
   sizes = {M: m, N: n, K: k, N - 1: max(n - 1, 0), K - 1: max(k - 1, 0)}
   return [((b, *(sizes[size] for size in shape[1:])), dtype) for shape, dtype in types]
 

@@ -99,7 +99,7 @@ def test_subset_by_index(only):
 
 
 def test_names_that_are_elsewhere():
-  """Who looks in the package for what stands in `linalg.scipy` is told so."""
+  """The error for a name that is in `linalg.scipy` only says so."""
   for name in set(linalg.scipy.__all__) - set(linalg.__all__):
     with pytest.raises(AttributeError, match=rf"it is linalg\.scipy\.{name}, after `import"):
       getattr(linalg, name)
@@ -227,7 +227,7 @@ WITHOUT_DERIVATIVES = {
 
 
 def _own(module):
-  """The functions that are neither JAX's nor have their tests elsewhere."""
+  """Functions that are not JAX's and have no tests elsewhere."""
   ours, stock = PAIRS[module]
   return {
       x for x in _functions(stock) - cases.OF_SCIPY
@@ -295,8 +295,8 @@ def _close(actual, expected, precision):
 def test_results(module, name, call, dtype, rng, standard_promotion):
   """Shapes, dtypes and numbers of a batch, and of the gradient where JAX has one.
 
-  The gradient is that of Hermitian matrices: how it is shared out between the triangles where one
-  is read, is not JAX's way.
+  Gradients are compared as those of Hermitian matrices. If one triangle is read, JAX divides the
+  gradient between the triangles in another way.
   """
   operands = _operands(rng, (BATCH,), 4, np.dtype(dtype))
   ours, stock = (_results(call, x) for x in PAIRS[module])
